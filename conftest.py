@@ -20,13 +20,17 @@ OPT_IN = ("slow", "mpi", "root", "oracle", "exhaustive", "bench")
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell has what it runs in the background ignore it, and its children
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell has what it runs in the background ignore it, and its children
 
 
 def pytest_configure(config: pytest.Config) -> None:
     from hypothesis import settings
 
-    settings.register_profile("quick", derandomize=True, deadline=None, max_examples=20, database=None)
+    settings.register_profile(
+        "quick", derandomize=True, deadline=None, max_examples=20, database=None
+    )
     settings.register_profile("nightly", deadline=None, max_examples=500)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
@@ -34,8 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     named = config.option.markexpr or ""
     hidden = {mark for mark in OPT_IN if mark not in named}
-    left_out = {item for item in items if hidden & {mark.name for mark in item.iter_markers()} or _is_stated_elsewhere(item)}
-    if "exhaustive" in hidden and not any("::" in argument for argument in config.args):    # who names a case has it run
+    left_out = {
+        item
+        for item in items
+        if hidden & {mark.name for mark in item.iter_markers()} or _is_stated_elsewhere(item)
+    }
+    if "exhaustive" in hidden and not any(
+        "::" in argument for argument in config.args
+    ):  # who names a case has it run
         left_out |= _beyond_the_sample(items)
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
@@ -48,7 +58,12 @@ def _beyond_the_sample(items: list[pytest.Item]) -> set[pytest.Item]:
     for item in items:
         if item.get_closest_marker("sampled"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    return {item for group in cases.values() for k, item in enumerate(group) if k % group[0].get_closest_marker("sampled").args[0]}
+    return {
+        item
+        for group in cases.values()
+        for k, item in enumerate(group)
+        if k % group[0].get_closest_marker("sampled").args[0]
+    }
 
 
 def _is_stated_elsewhere(item: pytest.Item) -> bool:

@@ -26,7 +26,10 @@ ARRAYS, ROWS, COLUMNS = 64, 1024, 1024
 def sharded(numpy, jax, spec, mesh):
     rng = numpy.random.default_rng(0)
     where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
-    return {f"w{i}": jax.device_put(rng.standard_normal((ROWS, COLUMNS), dtype=numpy.float32), where) for i in range(ARRAYS)}, where
+    return {
+        f"w{i}": jax.device_put(rng.standard_normal((ROWS, COLUMNS), dtype=numpy.float32), where)
+        for i in range(ARRAYS)
+    }, where
 
 
 def serve(system: str) -> None:
@@ -43,7 +46,10 @@ def serve(system: str) -> None:
     tree, rows = sharded(numpy, jax, ("a", "b"), mesh)
     columns = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, ("a", "b")))
     jax.block_until_ready(tree)
-    wanted = [{name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for name, x in tree.items()} for where in (rows, columns)]
+    wanted = [
+        {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for name, x in tree.items()}
+        for where in (rows, columns)
+    ]
     for line in sys.stdin:
         folder = Path(line.strip())
         start = time.perf_counter()
@@ -59,7 +65,10 @@ def serve(system: str) -> None:
             blocked = time.perf_counter()
             saver.wait_until_finished()
             saved = time.perf_counter()
-            restores = [partial(saver.restore, folder / "1", args=orbax.args.StandardRestore(want)) for want in wanted]
+            restores = [
+                partial(saver.restore, folder / "1", args=orbax.args.StandardRestore(want))
+                for want in wanted
+            ]
         seconds = [blocked - start, saved - start]
         for restore in restores:
             began = time.perf_counter()
@@ -80,12 +89,24 @@ def main() -> None:
     args = parser.parse_args()
     if args.serve:
         return serve(args.serve)
-    environment = {**os.environ, "WEFT_NUM_DEVICES": "8", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu",
-                   "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {
+        **os.environ,
+        "WEFT_NUM_DEVICES": "8",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
     systems = {"weft": sys.executable, **({"jax": args.peer} if args.peer else {})}
-    workers = {name: subprocess.Popen([python, __file__, "--serve", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                      env=environment if name == "weft" else {**environment, "PYTHONPATH": ""})
-               for name, python in systems.items()}
+    workers = {
+        name: subprocess.Popen(
+            [python, __file__, "--serve", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment if name == "weft" else {**environment, "PYTHONPATH": ""},
+        )
+        for name, python in systems.items()
+    }
     found: dict[str, list[list[float]]] = {name: [] for name in systems}
     with tempfile.TemporaryDirectory(dir=args.folder) as root:
         for number in range(args.rounds + 1):
@@ -95,16 +116,21 @@ def main() -> None:
                 worker.stdin.flush()
                 answer = json.loads(worker.stdout.readline())
                 shutil.rmtree(folder)
-                if number:                                     # the first round warms both
+                if number:  # the first round warms both
                     found[name].append(answer)
     for worker in workers.values():
         worker.stdin.close()
         worker.wait()
-    print("| | the program waits | saved | restored | onto another layout | MB on the disk |\n|---|--:|--:|--:|--:|--:|")
+    print(
+        "| | the program waits | saved | restored | onto another layout | MB on the disk |\n|---|--:|--:|--:|--:|--:|"
+    )
     for name, rounds in found.items():
         *seconds, size = (statistics.median(column) for column in zip(*rounds))
-        print(f"| {'orbax on JAX' if name == 'jax' else name} | " + " | ".join(f"{s * 1e3:.0f} ms" for s in seconds)
-              + f" | {size / 1e6:.0f} |")
+        print(
+            f"| {'orbax on JAX' if name == 'jax' else name} | "
+            + " | ".join(f"{s * 1e3:.0f} ms" for s in seconds)
+            + f" | {size / 1e6:.0f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ def seconds_of(name: str, count: int, check: str) -> float:
     with tempfile.TemporaryDirectory() as cache:
         env = {**os.environ, "WEFT_CHECK": check, "WEFT_CACHE_DIR": cache}
         command = [sys.executable, __file__, name, "--steps", str(count), "--here"]
-        return float(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
+        return float(
+            subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+        )
 
 
 def main() -> None:

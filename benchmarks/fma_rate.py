@@ -22,19 +22,32 @@ SIZES = (512, 1024, 2048, 4096)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of those that the suite has: 32 to 4096")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=SIZES,
+        help="of those that the suite has: 32 to 4096",
+    )
     parser.add_argument("--rounds", type=int, default=10, help="turns of each")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn, or one call")
     add_restrictions(parser)
     parser.add_argument("--cpu-time", action="store_true", help="one thread, by processor time")
-    parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
+    parser.add_argument(
+        "--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax"
+    )
     args = parser.parse_args()
     restrict(args.restriction)
     if args.cpu_time:
         os.environ.update(BENCH_CPU_TIME="1", WEFT_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as cache:
-        engines = {"weft": Process(sys.executable, "weft", cache=cache), "JAX": Process(peer_python(args.peer), "peer")}
+        engines = {
+            "weft": Process(sys.executable, "weft", cache=cache),
+            "JAX": Process(peer_python(args.peer), "peer"),
+        }
         limits = Process(sys.executable, "limits", cache=cache)
         try:
             race(engines, limits, args)
@@ -69,7 +82,9 @@ def race(engines: dict[str, Process], limits: Process, args: argparse.Namespace)
         ratios = [kind["weft", size] / kind["JAX", size] for kind in (best, medians)]
         print(f"{text} {ratios[0]:7.3f} {ratios[1]:11.3f}")
     for name, values in shares.items():
-        print(f"{name}: geometric mean {100 * statistics.geometric_mean(values):.1f} %, least {100 * min(values):.1f} %")
+        print(
+            f"{name}: geometric mean {100 * statistics.geometric_mean(values):.1f} %, least {100 * min(values):.1f} %"
+        )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,11 @@ class Draw:
         dims: list[tuple[str, ...]] = [()] * len(shape)
         for axis in self.rng.permutation(sorted(mesh)):
             d = int(self.rng.integers(len(shape))) if shape else 0
-            if shape and self.chance(0.7) and shape[d] % math.prod(mesh[a] for a in (*dims[d], str(axis))) == 0:
+            if (
+                shape
+                and self.chance(0.7)
+                and shape[d] % math.prod(mesh[a] for a in (*dims[d], str(axis))) == 0
+            ):
                 dims[d] = (*dims[d], str(axis))
         return tuple(dims)
 
@@ -56,7 +60,10 @@ class Draw:
 def contraction(d: Draw) -> Drawn:
     """An einsum of two or three operands."""
     sizes = {label: d.size() for label in "ijklm"}
-    operands = ["".join(d.rng.permutation(list("ijklm"))[: d.rng.integers(1, 4)]) for _ in range(d.pick((2, 2, 3)))]
+    operands = [
+        "".join(d.rng.permutation(list("ijklm"))[: d.rng.integers(1, 4)])
+        for _ in range(d.pick((2, 2, 3)))
+    ]
     present = sorted(set("".join(operands)))
     out = "".join(d.rng.permutation(present)[: d.rng.integers(0, min(3, len(present)) + 1)])
     text = ",".join(operands) + "->" + out
@@ -95,22 +102,40 @@ def attention(d: Draw) -> Drawn:
 
     if not projected:
         shapes = [(b, t, h, k)] * 3
-        return (d.jax.grad(lambda *qkv: (attend(*qkv) ** 2).sum(), argnums=(0, 1, 2)) if graded else attend), shapes
+        return (
+            d.jax.grad(lambda *qkv: (attend(*qkv) ** 2).sum(), argnums=(0, 1, 2))
+            if graded
+            else attend
+        ), shapes
 
     def layer(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
         q, k_, v = (jnp.einsum("btd,dhk->bthk", x, w) for w in (wq, wk, wv))
         return x + jnp.einsum("bthk,hkd->btd", attend(q, k_, v), wo)
 
     shapes = [(b, t, h * k), *[(h * k, h, k)] * 3, (h, k, h * k)]
-    return (d.jax.grad(lambda *a: (layer(*a) ** 2).mean(), argnums=(1, 2, 3, 4)) if graded else layer), shapes
+    return (
+        d.jax.grad(lambda *a: (layer(*a) ** 2).mean(), argnums=(1, 2, 3, 4)) if graded else layer
+    ), shapes
 
 
 def convolution(d: Draw) -> Drawn:
-    n, c, o, size, width = d.pick((2, 4, 8)), d.pick((4, 8)), d.pick((4, 8)), d.pick((16, 32, 64)), d.pick((1, 2, 3, 5))
-    strides, padding, graded = d.pick(((1, 1), (2, 2), (1, 2))), d.pick(("SAME", "VALID")), d.chance(0.4)
+    n, c, o, size, width = (
+        d.pick((2, 4, 8)),
+        d.pick((4, 8)),
+        d.pick((4, 8)),
+        d.pick((16, 32, 64)),
+        d.pick((1, 2, 3, 5)),
+    )
+    strides, padding, graded = (
+        d.pick(((1, 1), (2, 2), (1, 2))),
+        d.pick(("SAME", "VALID")),
+        d.chance(0.4),
+    )
     conv = lambda x, k: d.lax.conv_general_dilated(x, k, strides, padding)
     shapes = [(n, c, size, 16), (o, c, width, width)]
-    return (d.jax.grad(lambda *a: (conv(*a) ** 2).sum(), argnums=(0, 1)) if graded else conv), shapes
+    return (
+        d.jax.grad(lambda *a: (conv(*a) ** 2).sum(), argnums=(0, 1)) if graded else conv
+    ), shapes
 
 
 def slices(d: Draw) -> Drawn:
@@ -129,7 +154,12 @@ def slices(d: Draw) -> Drawn:
 
 
 def _part(d: Draw) -> Callable:
-    jnp, dim, kind, n = d.jnp, int(d.rng.integers(3)), int(d.rng.integers(9)), int(d.rng.integers(1, 4))
+    jnp, dim, kind, n = (
+        d.jnp,
+        int(d.rng.integers(3)),
+        int(d.rng.integers(9)),
+        int(d.rng.integers(1, 4)),
+    )
 
     def along(x: Any, index: Any) -> tuple:
         return (*[slice(None)] * (dim % x.ndim), index)
@@ -187,16 +217,27 @@ def loop(d: Draw) -> Drawn:
         def step(h: Any, x: Any) -> tuple:
             h = jnp.tanh(h @ w + x @ u)
             return h, h.sum(-1)
+
         return d.lax.scan(step, h, xs)
 
     shapes = [(b, f), (f, f), (f, f), (t, b, f)]
-    return (d.jax.grad(lambda *a: (run(*a)[0] ** 2).sum(), argnums=(1, 2)) if graded else run), shapes
+    return (
+        d.jax.grad(lambda *a: (run(*a)[0] ** 2).sum(), argnums=(1, 2)) if graded else run
+    ), shapes
 
 
 def training(d: Draw, remat: bool = False) -> Drawn:
     """Gradients, or a whole step, of a network of dense layers."""
-    jnp, widths, batch = d.jnp, [d.size() for _ in range(int(d.rng.integers(2, 5)))], d.pick((8, 32, 128))
-    count, whole, act = len(widths) - 1, d.chance(0.4), d.pick((jnp.tanh, lambda x: jnp.maximum(x, 0), d.jax.nn.gelu))
+    jnp, widths, batch = (
+        d.jnp,
+        [d.size() for _ in range(int(d.rng.integers(2, 5)))],
+        d.pick((8, 32, 128)),
+    )
+    count, whole, act = (
+        len(widths) - 1,
+        d.chance(0.4),
+        d.pick((jnp.tanh, lambda x: jnp.maximum(x, 0), d.jax.nn.gelu)),
+    )
 
     def forward(x: Any, *weights: Any) -> Any:
         for w in weights:
@@ -247,10 +288,26 @@ def mixture(d: Draw) -> Drawn:
                 x = jnp.concatenate([x[1:], x[:1]], 0) * y
         return x
 
-    return (d.jax.grad(lambda *a: (run(*a) ** 2).sum(), argnums=(0, 2)) if graded else run), [(n, m), (n, m), (m, m)]
+    return (d.jax.grad(lambda *a: (run(*a) ** 2).sum(), argnums=(0, 2)) if graded else run), [
+        (n, m),
+        (n, m),
+        (m, m),
+    ]
 
 
-FAMILIES = (contraction, normalization, attention, convolution, slices, reshapes, transposed, loop, training, rematerialized, mixture)
+FAMILIES = (
+    contraction,
+    normalization,
+    attention,
+    convolution,
+    slices,
+    reshapes,
+    transposed,
+    loop,
+    training,
+    rematerialized,
+    mixture,
+)
 
 
 def program(seed: int, jax: Any) -> tuple[str, Callable, tuple]:
@@ -258,10 +315,14 @@ def program(seed: int, jax: Any) -> tuple[str, Callable, tuple]:
     d = Draw(seed, jax)
     family, axes = FAMILIES[seed % len(FAMILIES)], d.pick(MESHES)
     fun, shapes = family(d)
-    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(jax.sharding.AxisType.Auto,) * len(axes))
+    mesh = jax.make_mesh(
+        tuple(axes.values()), tuple(axes), axis_types=(jax.sharding.AxisType.Auto,) * len(axes)
+    )
     place = lambda spec: jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
     specs = [d.spec(s, axes) for s in shapes]
-    types = tuple(jax.ShapeDtypeStruct(s, np.float32, sharding=place(spec)) for s, spec in zip(shapes, specs))
+    types = tuple(
+        jax.ShapeDtypeStruct(s, np.float32, sharding=place(spec)) for s, spec in zip(shapes, specs)
+    )
     options = {}
     if d.chance(1 / 3):
         outs = jax.tree.map(lambda s: place(d.spec(s.shape, axes)), jax.eval_shape(fun, *types))
@@ -269,6 +330,14 @@ def program(seed: int, jax: Any) -> tuple[str, Callable, tuple]:
     show = lambda spec: "P(" + ", ".join("*".join(s) or "-" for s in spec) + ")"
     text = ", ".join(f"{'x'.join(map(str, s))} {show(spec)}" for s, spec in zip(shapes, specs))
     if options:
-        text += " -> " + ", ".join(show(tuple(() if p is None else (p,) if isinstance(p, str) else tuple(p) for p in s.spec))
-                                   for s in jax.tree.leaves(options["out_shardings"]))
-    return f"{family.__name__} on {'x'.join(map(str, axes.values()))}: {text}", jax.jit(fun, **options), types
+        text += " -> " + ", ".join(
+            show(
+                tuple(() if p is None else (p,) if isinstance(p, str) else tuple(p) for p in s.spec)
+            )
+            for s in jax.tree.leaves(options["out_shardings"])
+        )
+    return (
+        f"{family.__name__} on {'x'.join(map(str, axes.values()))}: {text}",
+        jax.jit(fun, **options),
+        types,
+    )

@@ -48,6 +48,7 @@ def _filtered_step(model, loss, data, optimizer):
     def step():
         *kept[:], value = train_step(*kept, *data)
         return value.block_until_ready()
+
     return step
 
 
@@ -60,8 +61,12 @@ def equinox_mlp():
 
     model = eqx.nn.MLP(in_size=8, out_size=1, width_size=64, depth=3, key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (128, 8))
-    return _filtered_step(model, lambda model, x, y: jnp.mean((jax.vmap(model)(x) - y) ** 2), (x, jnp.sin(x.sum(1, keepdims=True))),
-                          optax.adam(1e-3))
+    return _filtered_step(
+        model,
+        lambda model, x, y: jnp.mean((jax.vmap(model)(x) - y) ** 2),
+        (x, jnp.sin(x.sum(1, keepdims=True))),
+        optax.adam(1e-3),
+    )
 
 
 def equinox_ode_scan():
@@ -74,7 +79,12 @@ def equinox_ode_scan():
     def loss(model, starts, paths):
         return ((jax.vmap(model)(starts) - paths) ** 2).mean()
 
-    return _filtered_step(example.Flow(jax.random.key(1)), loss, (starts, jax.vmap(example.observed)(starts)), example.optimizer)
+    return _filtered_step(
+        example.Flow(jax.random.key(1)),
+        loss,
+        (starts, jax.vmap(example.observed)(starts)),
+        example.optimizer,
+    )
 
 
 def equinox_ode_while():
@@ -91,9 +101,13 @@ def equinox_ode_while():
             k1 = model(y)
             return t + 0.1, y + 0.1 * model(y + 0.05 * k1)
 
-        return eqxi.while_loop(lambda carry: carry[0] < end, body, (0.0, start), kind="checkpointed", max_steps=16)[1]
+        return eqxi.while_loop(
+            lambda carry: carry[0] < end, body, (0.0, start), kind="checkpointed", max_steps=16
+        )[1]
 
-    model = eqx.nn.MLP(in_size=2, out_size=2, width_size=32, depth=2, activation=jnp.tanh, key=jax.random.key(0))
+    model = eqx.nn.MLP(
+        in_size=2, out_size=2, width_size=32, depth=2, activation=jnp.tanh, key=jax.random.key(0)
+    )
     starts = jax.random.normal(jax.random.key(1), (32, 2))
 
     def loss(model, starts, end):
@@ -118,6 +132,7 @@ def adjoint_ode():
             k1 = slope(y)
             k2 = slope(jax.tree.map(lambda a, k: a + 0.05 * k, y, k1))
             return t + 0.1, jax.tree.map(lambda a, k: a + 0.1 * k, y, k2)
+
         return lax.while_loop(lambda carry: carry[0] < end, body, (0.0, y))[1]
 
     @jax.custom_vjp
@@ -136,18 +151,25 @@ def adjoint_ode():
             value, pull = jax.vjp(lambda p, y: field(p, y), params, y)
             of_params, of_y = pull(a)
             return -value, of_y, of_params
+
         zeros = jax.tree.map(jnp.zeros_like, params)
         _, of_start, of_params = integrate(slope, (final, cotangent, zeros), end)
         return of_params, of_start, None
 
     solve.defvjp(forward, backward)
     keys = jax.random.split(jax.random.key(0), 3)
-    params = {"w1": 0.5 * jax.random.normal(keys[0], (2, 32)), "b1": jnp.zeros(32), "w2": 0.2 * jax.random.normal(keys[1], (32, 2))}
+    params = {
+        "w1": 0.5 * jax.random.normal(keys[0], (2, 32)),
+        "b1": jnp.zeros(32),
+        "w2": 0.2 * jax.random.normal(keys[1], (32, 2)),
+    }
     starts, optimizer = jax.random.normal(keys[2], (64, 2)), optax.adam(1e-3)
 
     @jax.jit
     def train_step(params, state, starts, end):
-        value, grads = jax.value_and_grad(lambda params: jnp.mean(solve(params, starts, end) ** 2))(params)
+        value, grads = jax.value_and_grad(lambda params: jnp.mean(solve(params, starts, end) ** 2))(
+            params
+        )
         updates, state = optimizer.update(grads, state)
         return optax.apply_updates(params, updates), state, value
 
@@ -156,6 +178,7 @@ def adjoint_ode():
     def step():
         *kept[:], value = train_step(*kept, starts, 0.95)
         return value.block_until_ready()
+
     return step
 
 
@@ -180,13 +203,20 @@ def _linen(example, train, points, batched):
     x, labels = example.spirals(jax.random.key(1), points, 3)
     model = example.Classifier(hidden=64, classes=3)
     params = model.init(jax.random.key(0), x[:1], train=False)["params"]
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-2, 50)))
-    kept = [example.State.create(apply_fn=model.apply, params=params, tx=optimizer, key=jax.random.key(2))]
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-2, 50))
+    )
+    kept = [
+        example.State.create(
+            apply_fn=model.apply, params=params, tx=optimizer, key=jax.random.key(2)
+        )
+    ]
     batches = batched(x), batched(labels)
 
     def step():
         kept[0], losses = train(kept[0], batches)
         return losses.block_until_ready()
+
     return step
 
 
@@ -203,7 +233,18 @@ def nnx_step():
     return lambda: example.train_step(model, optimizer, x).block_until_ready()
 
 
-CASES = {case.__name__: case for case in (equinox_mlp, equinox_ode_scan, equinox_ode_while, adjoint_ode, linen_step, linen_epoch, nnx_step)}
+CASES = {
+    case.__name__: case
+    for case in (
+        equinox_mlp,
+        equinox_ode_scan,
+        equinox_ode_while,
+        adjoint_ode,
+        linen_step,
+        linen_epoch,
+        nnx_step,
+    )
+}
 
 
 # ---- the process on each system
@@ -234,8 +275,13 @@ class Worker:
     """A process that has made its first call."""
 
     def __init__(self, python: str, case: str, cache: str) -> None:
-        self._process = subprocess.Popen([python, __file__, "--work", case], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         env={**os.environ, "WEFT_CACHE_DIR": cache})
+        self._process = subprocess.Popen(
+            [python, __file__, "--work", case],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "WEFT_CACHE_DIR": cache},
+        )
         self.first = float(self._process.stdout.readline())
 
     def block(self, count: int) -> float:
@@ -261,9 +307,14 @@ def race(case: str, weft: str, jax: str, rounds: int, seconds: float) -> dict:
             times["jax"].append(theirs.block(count))
         ours.end()
         theirs.end()
-    return {"case": case, "first": cold.first, "cached": ours.first, "first on jax": theirs.first,
-            "least": [min(times["weft"]), min(times["jax"])],
-            "median": [statistics.median(times["weft"]), statistics.median(times["jax"])]}
+    return {
+        "case": case,
+        "first": cold.first,
+        "cached": ours.first,
+        "first on jax": theirs.first,
+        "least": [min(times["weft"]), min(times["jax"])],
+        "median": [statistics.median(times["weft"]), statistics.median(times["jax"])],
+    }
 
 
 def main() -> None:
@@ -282,13 +333,18 @@ def main() -> None:
     if not (args.weft and args.jax):
         parser.error("name --weft and --jax")
     rows = []
-    print("| step | first call | from the cache | on JAX | a step (least, median), ms | on JAX, ms | ratio of least, of medians |")
+    print(
+        "| step | first call | from the cache | on JAX | a step (least, median), ms | on JAX, ms | ratio of least, of medians |"
+    )
     print("|---|---|---|---|---|---|---|")
     for case in args.cases or CASES:
         rows.append(row := race(case, args.weft, args.jax, args.rounds, args.seconds))
         (a, b), (c, d) = row["least"], row["median"]
-        print(f"| {case} | {row['first']:.2f} s | {row['cached']:.2f} s | {row['first on jax']:.2f} s | {1e3 * a:.3f}, {1e3 * c:.3f} |"
-              f" {1e3 * b:.3f}, {1e3 * d:.3f} | {a / b:.2f}, {c / d:.2f} |", flush=True)
+        print(
+            f"| {case} | {row['first']:.2f} s | {row['cached']:.2f} s | {row['first on jax']:.2f} s | {1e3 * a:.3f}, {1e3 * c:.3f} |"
+            f" {1e3 * b:.3f}, {1e3 * d:.3f} | {a / b:.2f}, {c / d:.2f} |",
+            flush=True,
+        )
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
 

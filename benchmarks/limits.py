@@ -21,11 +21,15 @@ from weft.codegen.toolchain import target
 from weft.codegen.toolchain.native_library import LibraryModule, link
 
 STREAM_BYTES = 128 << 20
-STREAMS = {"copy": (True, ("plain", "past")), "read": (True, ("none",)), "write": (False, ("plain", "past"))}  # loads?, kinds of stores
+STREAMS = {
+    "copy": (True, ("plain", "past")),
+    "read": (True, ("none",)),
+    "write": (False, ("plain", "past")),
+}  # loads?, kinds of stores
 CHAINS, ITERATIONS = 12, 20000
 CPU_TIME = bool(os.environ.get("BENCH_CPU_TIME"))
 clock = time.process_time if CPU_TIME else time.perf_counter
-BURNS = 50 if CPU_TIME else 1    # of each thread: processor time has a coarse grain
+BURNS = 50 if CPU_TIME else 1  # of each thread: processor time has a coarse grain
 DOTS = {  # dot-product instructions of narrow types: intrinsic, accumulator, operand, multiply-adds per lane
     "bfloat16": ("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>", 2),
     "int8": ("llvm.x86.avx512.vpdpbusd.512", "<16 x i32>", "<16 x i32>", 4),
@@ -34,14 +38,33 @@ DOTS = {  # dot-product instructions of narrow types: intrinsic, accumulator, op
 
 def chains(symbol: str, acc: str, step: str, total: str) -> str:
     """IR of CHAINS independent accumulators; `step` and `total` are templates of one operation."""
-    loop = [f"  %a{j} = phi {acc} [ zeroinitializer, %entry ], [ %b{j}, %loop ]" for j in range(CHAINS)]
+    loop = [
+        f"  %a{j} = phi {acc} [ zeroinitializer, %entry ], [ %b{j}, %loop ]" for j in range(CHAINS)
+    ]
     loop += [f"  %b{j} = {step.format(a=f'%a{j}')}" for j in range(CHAINS)]
-    sums = [f"  %s{j} = {total.format(a=f'%s{j - 1}' if j > 1 else '%b0', b=f'%b{j}')}" for j in range(1, CHAINS)]
-    return "\n".join([
-        f"define void @{symbol}(ptr %out, i64 %task, i64 %wid) {{", "entry:", "  br label %loop", "loop:",
-        "  %k = phi i64 [ 0, %entry ], [ %k1, %loop ]", *loop,
-        "  %k1 = add i64 %k, 1", f"  %more = icmp ult i64 %k1, {ITERATIONS}", "  br i1 %more, label %loop, label %end", "end:", *sums,
-        "  %p = getelementptr [64 x i8], ptr %out, i64 %wid", f"  store {acc} %s{CHAINS - 1}, ptr %p, align 4", "  ret void", "}"])
+    sums = [
+        f"  %s{j} = {total.format(a=f'%s{j - 1}' if j > 1 else '%b0', b=f'%b{j}')}"
+        for j in range(1, CHAINS)
+    ]
+    return "\n".join(
+        [
+            f"define void @{symbol}(ptr %out, i64 %task, i64 %wid) {{",
+            "entry:",
+            "  br label %loop",
+            "loop:",
+            "  %k = phi i64 [ 0, %entry ], [ %k1, %loop ]",
+            *loop,
+            "  %k1 = add i64 %k, 1",
+            f"  %more = icmp ult i64 %k1, {ITERATIONS}",
+            "  br i1 %more, label %loop, label %end",
+            "end:",
+            *sums,
+            "  %p = getelementptr [64 x i8], ptr %out, i64 %wid",
+            f"  store {acc} %s{CHAINS - 1}, ptr %p, align 4",
+            "  ret void",
+            "}",
+        ]
+    )
 
 
 def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None:
@@ -51,10 +74,14 @@ def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None
         lanes = vector_bytes // size
         v = f"<{lanes} x {kind}>"
         fma = f"@llvm.fmuladd.v{lanes}f{8 * size}"
-        body = chains(symbol, v, f"call {v} {fma}({v} {{a}}, {v} {{a}}, {v} {{a}})", f"fadd {v} {{a}}, {{b}}")
+        body = chains(
+            symbol, v, f"call {v} {fma}({v} {{a}}, {v} {{a}}, {v} {{a}})", f"fadd {v} {{a}}, {{b}}"
+        )
         return f"declare {v} {fma}({v}, {v}, {v})\n{body}", lanes
     name, acc, operand, per_lane = DOTS[rate]
-    if {"bfloat16": "+avx512bf16", "int8": "+avx512vnni"}[rate] not in target.current().features.split(","):
+    if {"bfloat16": "+avx512bf16", "int8": "+avx512vnni"}[
+        rate
+    ] not in target.current().features.split(","):
         return None
     step = f"call {acc} @{name}({acc} {{a}}, {operand} zeroinitializer, {operand} zeroinitializer)"
     body = chains(symbol, acc, step, f"{'fadd' if 'float' in acc else 'add'} {acc} {{a}}, {{b}}")
@@ -67,24 +94,60 @@ def _stream_ir(symbol: str, load: bool, store: str, task_bytes: int) -> str:
     for j in range(step // 64):
         lines += [f"  %o{j} = add i64 %k, {64 * j}"]
         if load:
-            lines += [f"  %p{j} = getelementptr i8, ptr %x, i64 %o{j}", f"  %v{j} = load <16 x float>, ptr %p{j}, align 64"]
+            lines += [
+                f"  %p{j} = getelementptr i8, ptr %x, i64 %o{j}",
+                f"  %v{j} = load <16 x float>, ptr %p{j}, align 64",
+            ]
         if store == "none":
             lines += [f"  %m{j} = fadd <16 x float> %a{j}, %v{j}"]
         else:
-            lines += [f"  %q{j} = getelementptr i8, ptr %y, i64 %o{j}",
-                      f"  store <16 x float> {f'%v{j}' if load else 'splat (float 1.0)'}, ptr %q{j}, align 64"
-                      + (", !nontemporal !0" if store == "past" else "")]
+            lines += [
+                f"  %q{j} = getelementptr i8, ptr %y, i64 %o{j}",
+                f"  store <16 x float> {f'%v{j}' if load else 'splat (float 1.0)'}, ptr %q{j}, align 64"
+                + (", !nontemporal !0" if store == "past" else ""),
+            ]
     count = step // 64 if store == "none" else 0
-    phis = [f"  %a{j} = phi <16 x float> [ zeroinitializer, %entry ], [ %m{j}, %loop ]" for j in range(count)]
-    sums = [f"  %s{j} = fadd <16 x float> {f'%s{j - 1}' if j > 1 else '%m0'}, %m{j}" for j in range(1, count)]
-    keep = ["  %r = getelementptr i8, ptr %y, i64 %begin", f"  store <16 x float> %s{count - 1}, ptr %r, align 64"] if count else []
-    return "\n".join([
-        f"define void @{symbol}(ptr %words, i64 %task, i64 %wid) {{", "entry:",
-        "  %x = load ptr, ptr %words", "  %w1 = getelementptr ptr, ptr %words, i64 1", "  %y = load ptr, ptr %w1",
-        f"  %begin = mul i64 %task, {task_bytes}", f"  %end = add i64 %begin, {task_bytes}", "  br label %loop", "loop:",
-        "  %k = phi i64 [ %begin, %entry ], [ %k1, %loop ]", *phis, *lines, f"  %k1 = add i64 %k, {step}",
-        "  %more = icmp ult i64 %k1, %end", "  br i1 %more, label %loop, label %done", "done:", *sums, *keep, "  ret void", "}",
-        "!0 = !{i32 1}"])
+    phis = [
+        f"  %a{j} = phi <16 x float> [ zeroinitializer, %entry ], [ %m{j}, %loop ]"
+        for j in range(count)
+    ]
+    sums = [
+        f"  %s{j} = fadd <16 x float> {f'%s{j - 1}' if j > 1 else '%m0'}, %m{j}"
+        for j in range(1, count)
+    ]
+    keep = (
+        [
+            "  %r = getelementptr i8, ptr %y, i64 %begin",
+            f"  store <16 x float> %s{count - 1}, ptr %r, align 64",
+        ]
+        if count
+        else []
+    )
+    return "\n".join(
+        [
+            f"define void @{symbol}(ptr %words, i64 %task, i64 %wid) {{",
+            "entry:",
+            "  %x = load ptr, ptr %words",
+            "  %w1 = getelementptr ptr, ptr %words, i64 1",
+            "  %y = load ptr, ptr %w1",
+            f"  %begin = mul i64 %task, {task_bytes}",
+            f"  %end = add i64 %begin, {task_bytes}",
+            "  br label %loop",
+            "loop:",
+            "  %k = phi i64 [ %begin, %entry ], [ %k1, %loop ]",
+            *phis,
+            *lines,
+            f"  %k1 = add i64 %k, {step}",
+            "  %more = icmp ult i64 %k1, %end",
+            "  br i1 %more, label %loop, label %done",
+            "done:",
+            *sums,
+            *keep,
+            "  ret void",
+            "}",
+            "!0 = !{i32 1}",
+        ]
+    )
 
 
 class Limits:
@@ -108,7 +171,10 @@ class Limits:
         if rate not in self.kernels:
             symbol = f"bench_burn_{rate}"
             made = burn_ir(symbol, rate, gemm.machine().vector_bytes)
-            self.kernels[rate] = made and (link([LibraryModule(symbol, lambda: made[0], (symbol,))])[symbol], made[1])
+            self.kernels[rate] = made and (
+                link([LibraryModule(symbol, lambda: made[0], (symbol,))])[symbol],
+                made[1],
+            )
         kernel = self.kernels[rate]
         if kernel is None:
             return self._burn("float32")
@@ -128,7 +194,7 @@ class Limits:
                     self.streams.setdefault(stream, []).append(address)
             self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
             for x in self.arrays:
-                x[...] = 1     # some machines move lines of zeros several times as fast as others
+                x[...] = 1  # some machines move lines of zeros several times as fast as others
         words = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in self.arrays))
         best = 0.0
         moved = 1e-9 * task_bytes * self.tasks * (2 if what == "copy" else 1)

@@ -1,6 +1,6 @@
 """One function on many shapes: the memory mappings and the memory that its programs take, and what clearing caches leaves of them.
 
-    python -m benchmarks.many_shapes [number of shapes, 20000 by default]
+python -m benchmarks.many_shapes [number of shapes, 20000 by default]
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import weft.numpy as wnp
 def state() -> tuple[int, float]:
     """Memory mappings of this process, and MiB of memory in use."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return Path("/proc/self/maps").read_text().count("\n"), pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return Path("/proc/self/maps").read_text().count("\n"), pages * os.sysconf(
+        "SC_PAGE_SIZE"
+    ) / 2**20
 
 
 def main(count: int) -> None:
@@ -32,7 +34,10 @@ def main(count: int) -> None:
 
     def show(title: str) -> None:
         mappings, memory = state()
-        print(f"{title:8} {mappings - before[0]:5} mappings {memory - before[1]:8.1f} MiB {time.perf_counter() - start:7.0f} s", flush=True)
+        print(
+            f"{title:8} {mappings - before[0]:5} mappings {memory - before[1]:8.1f} MiB {time.perf_counter() - start:7.0f} s",
+            flush=True,
+        )
 
     for n in range(count):
         f(np.ones(20 + n, np.float32))

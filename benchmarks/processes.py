@@ -36,15 +36,19 @@ REPETITIONS = 3
 
 # ---- one rank
 
+
 def all_reduce(elements: int) -> Callable:
     def make(jax: Any, layout: Callable) -> tuple[Callable, tuple]:
         import numpy as np
         from jax.sharding import PartitionSpec as P
 
         mesh, lay = layout
-        f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+        f = jax.jit(
+            jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+        )
         local = np.ones((elements * len(jax.local_devices()),), np.float32)
         return f, (jax.make_array_from_process_local_data(lay("x"), local),)
+
     return make
 
 
@@ -56,12 +60,18 @@ def mlp_step(jax: Any, layout: tuple) -> tuple[Callable, tuple]:
     _, lay = layout
     params = jax.device_put(programs.mlp_params([784, 512, 512, 10]), lay())
     random = np.random.default_rng(jax.process_index())
-    batch = tuple(jax.make_array_from_process_local_data(lay("x"), random.standard_normal((128, n)).astype(np.float32)) for n in (784, 10))
+    batch = tuple(
+        jax.make_array_from_process_local_data(
+            lay("x"), random.standard_normal((128, n)).astype(np.float32)
+        )
+        for n in (784, 10)
+    )
 
     @jax.jit
     def step(params, batch):
         grads = jax.grad(programs.mlp_loss)(params, batch)
         return jax.tree_util.tree_map(lambda p, g: p - 0.01 * g, params, grads)
+
     return step, (params, batch)
 
 
@@ -74,10 +84,19 @@ def gpt_step(jax: Any, layout: tuple) -> tuple[Callable, tuple]:
     return jax.jit(step), (jax.device_put(state, lay()), jax.device_put(tokens, lay("x")))
 
 
-BETWEEN_HOSTS = {"all-reduce 4 B": 4, "all-reduce 1 MiB": 1 << 20, "all-reduce 64 MiB": 1 << 26}     # case -> bytes
-CASES: dict[str, Callable] = {"all-reduce 4 B": all_reduce(1), "all-reduce 64 KiB": all_reduce(1 << 14),
-                              "all-reduce 1 MiB": all_reduce(1 << 18),
-                              "all-reduce 64 MiB": all_reduce(1 << 24), "MLP step": mlp_step, "GPT step": gpt_step}
+BETWEEN_HOSTS = {
+    "all-reduce 4 B": 4,
+    "all-reduce 1 MiB": 1 << 20,
+    "all-reduce 64 MiB": 1 << 26,
+}  # case -> bytes
+CASES: dict[str, Callable] = {
+    "all-reduce 4 B": all_reduce(1),
+    "all-reduce 64 KiB": all_reduce(1 << 14),
+    "all-reduce 1 MiB": all_reduce(1 << 18),
+    "all-reduce 64 MiB": all_reduce(1 << 24),
+    "MLP step": mlp_step,
+    "GPT step": gpt_step,
+}
 
 
 def rank(system: str, number: int, size: int, address: str, cases: list[str]) -> None:
@@ -125,24 +144,40 @@ def rank(system: str, number: int, size: int, address: str, cases: list[str]) ->
 
 # ---- all of them
 
-def run(python: str, system: str, size: int, cases: list[str], cache: str, hosts: Any = None) -> list[list[dict]]:
+
+def run(
+    python: str, system: str, size: int, cases: list[str], cache: str, hosts: Any = None
+) -> list[list[dict]]:
     """What each rank printed."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     address = f"{hosts.addresses[0] if hosts else '127.0.0.1'}:{port}"
     threads = str(max(1, (os.cpu_count() or 1) // size))
-    env = {**os.environ, "PYTHONPATH": f"{HERE.parent}:{HERE}" if system == "weft" else str(HERE), "WEFT_NUM_DEVICES": "1",
-           "WEFT_NUM_THREADS": threads, "WEFT_CACHE_DIR": cache, "WEFT_JOB_SECRET": "a secret of this benchmark", "JAX_PLATFORMS": "cpu",
-           "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads != '1' else 'false'} intra_op_parallelism_threads={threads}"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{HERE.parent}:{HERE}" if system == "weft" else str(HERE),
+        "WEFT_NUM_DEVICES": "1",
+        "WEFT_NUM_THREADS": threads,
+        "WEFT_CACHE_DIR": cache,
+        "WEFT_JOB_SECRET": "a secret of this benchmark",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads != '1' else 'false'} intra_op_parallelism_threads={threads}",
+    }
     if system == "weft":
         del env["XLA_FLAGS"]
     for name in ("WEFT_VERIFY", "PYTHONDONTWRITEBYTECODE"):
         env.pop(name, None)
-    commands = [[python, str(HERE / "processes.py"), "rank", system, str(n), str(size), address, *cases] for n in range(size)]
+    commands = [
+        [python, str(HERE / "processes.py"), "rank", system, str(n), str(size), address, *cases]
+        for n in range(size)
+    ]
     if hosts:
         commands = [hosts.command(n, words) for n, words in enumerate(commands)]
-    started = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for words in commands]
+    started = [
+        subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for words in commands
+    ]
     said = []
     try:
         for process in started:
@@ -157,7 +192,9 @@ def run(python: str, system: str, size: int, cases: list[str], cache: str, hosts
 
 
 def main(options: argparse.Namespace) -> None:
-    compileall.compile_dir(HERE.parent / "weft", quiet=1)     # an installed package has its bytecode, as the peer has
+    compileall.compile_dir(
+        HERE.parent / "weft", quiet=1
+    )  # an installed package has its bytecode, as the peer has
     with tempfile.TemporaryDirectory() as cache, contextlib.ExitStack() as stack:
         size, hosts = options.hosts or options.ranks, None
         where = f"{size} ranks"
@@ -180,7 +217,9 @@ def main(options: argparse.Namespace) -> None:
             found: dict[str, list[float]] = {"weft": [], "jax": []}
             for _ in range(REPETITIONS):
                 for system, python in (("weft", sys.executable), ("jax", options.jax)):
-                    found[system] += run(python, system, size, [case], cache, hosts)[0][0]["seconds"]
+                    found[system] += run(python, system, size, [case], cache, hosts)[0][0][
+                        "seconds"
+                    ]
             share = ""
             if options.rate and case in BETWEEN_HOSTS:
                 bits = 8 * BETWEEN_HOSTS[case] * 2 * (size - 1) / size
@@ -194,7 +233,13 @@ def _starts(peer: str, size: int, cache: str, hosts: Any) -> None:
         for label, found in times.items():
             system, python = ("jax", peer) if label == "jax" else ("weft", sys.executable)
             begin = time.time()
-            found.append(max(lines[0]["first"] for lines in run(python, system, size, ["start"], f"{cache}/{n}", hosts)) - begin)
+            found.append(
+                max(
+                    lines[0]["first"]
+                    for lines in run(python, system, size, ["start"], f"{cache}/{n}", hosts)
+                )
+                - begin
+            )
     for label in ("weft, empty", "weft"):
         empty = ", nothing compiled before" * ("empty" in label)
         _row(f"start to first result{empty}", times[label], times["jax"], 1, "s")
@@ -207,10 +252,16 @@ def _bits_per_second(rate: str) -> float:
     (1000000000.0, 200000000.0)
     """
     scale = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
-    return next(float(rate.removesuffix(unit)) * factor for unit, factor in scale.items() if rate.endswith(unit))
+    return next(
+        float(rate.removesuffix(unit)) * factor
+        for unit, factor in scale.items()
+        if rate.endswith(unit)
+    )
 
 
-def _row(case: str, ours: list[float], theirs: list[float], scale: float, unit: str, last: str = "") -> None:
+def _row(
+    case: str, ours: list[float], theirs: list[float], scale: float, unit: str, last: str = ""
+) -> None:
     digits = 1 if scale > 1 else 2
     best, medians = min(ours) / min(theirs), statistics.median(ours) / statistics.median(theirs)
     times = f"{scale * min(ours):,.{digits}f} {unit} | {scale * min(theirs):,.{digits}f} {unit}"
@@ -221,7 +272,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["rank"]:
         rank(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], sys.argv[6:])
     else:
-        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser = argparse.ArgumentParser(
+            description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
         parser.add_argument("--jax", required=True, metavar="PYTHON")
         parser.add_argument("--ranks", type=int, default=2)
         parser.add_argument("--hosts", type=int, default=0)

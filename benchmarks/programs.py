@@ -11,15 +11,21 @@ from jax import lax
 def arrays(shapes, scale=0.05):
     """A pytree of NumPy arrays with the given shapes, from fixed random numbers."""
     random = np.random.default_rng(0)
-    return jax.tree_util.tree_map(lambda s: (scale * random.standard_normal(s)).astype(np.float32), shapes,
-                                  is_leaf=lambda s: isinstance(s, tuple) and all(isinstance(n, int) for n in s))
+    return jax.tree_util.tree_map(
+        lambda s: (scale * random.standard_normal(s)).astype(np.float32),
+        shapes,
+        is_leaf=lambda s: isinstance(s, tuple) and all(isinstance(n, int) for n in s),
+    )
 
 
 # ---- the tutorial's MLP
 
+
 def mlp_params(sizes):
-    return [(np.asarray(w) / np.float32(0.05 * a ** 0.5), b)
-            for a, (w, b) in zip(sizes, arrays([[(a, b), (b,)] for a, b in itertools.pairwise(sizes)]))]
+    return [
+        (np.asarray(w) / np.float32(0.05 * a**0.5), b)
+        for a, (w, b) in zip(sizes, arrays([[(a, b), (b,)] for a, b in itertools.pairwise(sizes)]))
+    ]
 
 
 def mlp(params, inputs):
@@ -36,15 +42,31 @@ def mlp_loss(params, batch):
 
 # ---- a transformer
 
+
 def gpt_layer_shapes(width):
-    return {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width), "down": (4 * width, width),
-            "bias_up": (4 * width,), "bias_down": (width,), "norm1": (width,), "norm2": (width,)}
+    return {
+        "qkv": (width, 3 * width),
+        "out": (width, width),
+        "up": (width, 4 * width),
+        "down": (4 * width, width),
+        "bias_up": (4 * width,),
+        "bias_down": (width,),
+        "norm1": (width,),
+        "norm2": (width,),
+    }
 
 
 def gpt_params(layers, width, vocabulary, length, scanned):
     layer = arrays(gpt_layer_shapes(width))
-    body = jax.tree_util.tree_map(lambda x: np.stack([x] * layers), layer) if scanned else [layer] * layers
-    return {**arrays({"embed": (vocabulary, width), "position": (length, width), "norm": (width,)}), "layers": body}
+    body = (
+        jax.tree_util.tree_map(lambda x: np.stack([x] * layers), layer)
+        if scanned
+        else [layer] * layers
+    )
+    return {
+        **arrays({"embed": (vocabulary, width), "position": (length, width), "norm": (width,)}),
+        "layers": body,
+    }
 
 
 def rms_norm(x, scale):
@@ -62,9 +84,15 @@ def causal_attention(q, k, v):
 def gpt_layer(p, x, heads):
     batch, length, width = x.shape
     q, k, v = jnp.split(rms_norm(x, p["norm1"]) @ p["qkv"], 3, -1)
-    q, k, v = (t.reshape(batch, length, heads, width // heads).transpose(0, 2, 1, 3) for t in (q, k, v))
+    q, k, v = (
+        t.reshape(batch, length, heads, width // heads).transpose(0, 2, 1, 3) for t in (q, k, v)
+    )
     x = x + causal_attention(q, k, v).transpose(0, 2, 1, 3).reshape(batch, length, width) @ p["out"]
-    return x + jax.nn.gelu(rms_norm(x, p["norm2"]) @ p["up"] + p["bias_up"]) @ p["down"] + p["bias_down"]
+    return (
+        x
+        + jax.nn.gelu(rms_norm(x, p["norm2"]) @ p["up"] + p["bias_up"]) @ p["down"]
+        + p["bias_down"]
+    )
 
 
 def gpt_loss(params, tokens, heads=4):
@@ -81,6 +109,7 @@ def gpt_loss(params, tokens, heads=4):
 
 def adam(loss):
     """A training step (state, batch) -> (state, loss); `adam_state` makes the state."""
+
     def step(state, batch):
         params, m, v, t = state
         value, g = jax.value_and_grad(loss)(params, batch)
@@ -88,8 +117,13 @@ def adam(loss):
         m = jax.tree_util.tree_map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
         v = jax.tree_util.tree_map(lambda v, g: 0.99 * v + 0.01 * g * g, v, g)
         params = jax.tree_util.tree_map(
-            lambda p, m, v: p - 1e-3 * (m / (1 - 0.9 ** t)) / (jnp.sqrt(v / (1 - 0.99 ** t)) + 1e-8), params, m, v)
+            lambda p, m, v: p - 1e-3 * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.99**t)) + 1e-8),
+            params,
+            m,
+            v,
+        )
         return (params, m, v, t), value
+
     return step
 
 
@@ -107,8 +141,11 @@ def gpt_step(layers, width, vocabulary, length, batch, scanned):
 
 # ---- a small ResNet, channels last
 
+
 def conv(x, w, stride=1):
-    return lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return lax.conv_general_dilated(
+        x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def group_norm(x):
@@ -121,7 +158,13 @@ def group_norm(x):
 def resnet_params(widths=(16, 32, 64)):
     blocks, before = [], widths[0]
     for width in widths:
-        blocks.append({"first": (3, 3, before, width), "second": (3, 3, width, width), "skip": (1, 1, before, width)})
+        blocks.append(
+            {
+                "first": (3, 3, before, width),
+                "second": (3, 3, width, width),
+                "skip": (1, 1, before, width),
+            }
+        )
         before = width
     return arrays({"stem": (3, 3, 3, widths[0]), "blocks": blocks, "head": (before, 10)}, 0.1)
 
@@ -139,8 +182,16 @@ def resnet_loss(params, batch):
 
 # ---- an RNN by scan
 
+
 def rnn_params(width, inputs):
-    return arrays({"x": (inputs, 4 * width), "h": (width, 4 * width), "b": (4 * width,), "out": (width, inputs)})
+    return arrays(
+        {
+            "x": (inputs, 4 * width),
+            "h": (width, 4 * width),
+            "b": (4 * width,),
+            "out": (width, inputs),
+        }
+    )
 
 
 def lstm_loss(params, xs):

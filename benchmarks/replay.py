@@ -327,7 +327,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare what two commits compile.")
     parser.add_argument("commits", nargs="*", metavar="OLD NEW")
     parser.add_argument("--if-claimed", action="store_true", help="HEAD~1 and HEAD, if claimed")
-    parser.add_argument("--programs", type=int, help="the approximate number of programs, drawn from all groups")
+    parser.add_argument(
+        "--programs", type=int, help="the approximate number of programs, drawn from all groups"
+    )
     parser.add_argument("--group", action="append", help="models, documents, chains or suite")
     parser.add_argument("--only", help="programs whose name contains this text")
     options = parser.parse_args()

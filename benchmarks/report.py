@@ -15,13 +15,15 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 STREAMS = ("copy", "read", "write")
-STREAM_SHARE, FMA_SHARE, FMA_FROM = 0.80, 0.90, 2.0 * 512 ** 3
+STREAM_SHARE, FMA_SHARE, FMA_FROM = 0.80, 0.90, 2.0 * 512**3
 EVEN, FIRST, FIRST_CACHED, PEAK_SLACK_MIB = 0.95, 1 / 3, 1 / 10, 16.0
 
 
 def seconds(value: float) -> str:
     """A time in seconds, ms or µs."""
-    unit, scale = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e3)) if value * s >= 1), ("µs", 1e6))
+    unit, scale = next(
+        ((u, s) for u, s in (("s", 1.0), ("ms", 1e3)) if value * s >= 1), ("µs", 1e6)
+    )
     return f"{value * scale:.3g} {unit}"
 
 
@@ -55,7 +57,11 @@ def missed(row: dict) -> list[str]:
     part = row["rate"] / row["limit"] if "bound" in row else 1
     if row.get("bound") in STREAMS and part < STREAM_SHARE:
         found.append(f"{100 * part:.0f} % of the {row['bound']} limit")
-    large = row.get("bound") == "float32" and row["group"] == "matmul" and row["rate"] * 1e9 * row["best"]["weft"] >= FMA_FROM
+    large = (
+        row.get("bound") == "float32"
+        and row["group"] == "matmul"
+        and row["rate"] * 1e9 * row["best"]["weft"] >= FMA_FROM
+    )
     if large and part < FMA_SHARE:
         found.append(f"{100 * part:.0f} % of the multiply-add rate")
     peak = row.get("peak_mib")
@@ -70,14 +76,24 @@ def line(row: dict) -> str:
         return f"{row['name']:45s} FAILED {failure(row)}"
     cached = f"  cached {row['cached_ratio']:.3f}" if "cached_ratio" in row else ""
     first = f"  first {row['first']['weft'] / row['first']['peer']:.2f}" if "first" in row else ""
-    peak = f"  {row['peak_mib']['weft']:.0f}/{row['peak_mib']['peer']:.0f} MiB" if "peak_mib" in row else ""
-    return (f"{row['name']:45s} weft {seconds(row['best']['weft']):>8s}  JAX {seconds(row['best']['peer']):>8s}  "
-            f"ratio {row['ratio']:.3f} (median {row['median_ratio']:.3f}){cached}{first}{peak}  {share(row)}")
+    peak = (
+        f"  {row['peak_mib']['weft']:.0f}/{row['peak_mib']['peer']:.0f} MiB"
+        if "peak_mib" in row
+        else ""
+    )
+    return (
+        f"{row['name']:45s} weft {seconds(row['best']['weft']):>8s}  JAX {seconds(row['best']['peer']):>8s}  "
+        f"ratio {row['ratio']:.3f} (median {row['median_ratio']:.3f}){cached}{first}{peak}  {share(row)}"
+    )
 
 
 def mean(ratios: Sequence[float]) -> str:
     """Geometric mean."""
-    return f"{math.exp(statistics.fmean(map(math.log, ratios))):.3f} ({len(ratios)} cases)" if ratios else "none"
+    return (
+        f"{math.exp(statistics.fmean(map(math.log, ratios))):.3f} ({len(ratios)} cases)"
+        if ratios
+        else "none"
+    )
 
 
 def summary(rows: Sequence[dict]) -> list[str]:
@@ -90,31 +106,62 @@ def summary(rows: Sequence[dict]) -> list[str]:
         f"their first calls {mean([row['first']['weft'] / row['first']['peer'] for row in good if 'first' in row])}; "
         f"first-call cases {mean([row['ratio'] for row in good if row['kind'] == 'first'])}, "
         f"from the disk cache {mean([row['cached_ratio'] for row in good if row['kind'] == 'first'])}.",
-        "Slower than JAX: " + (", ".join(f"{row['name']} ({row['ratio']:.2f})" for row in slower) or "none") + ".",
+        "Slower than JAX: "
+        + (", ".join(f"{row['name']} ({row['ratio']:.2f})" for row in slower) or "none")
+        + ".",
     ]
-    whole = [(row["process_mib"]["weft"] / row["process_mib"]["peer"], row["name"]) for row in good if "process_mib" in row]
+    whole = [
+        (row["process_mib"]["weft"] / row["process_mib"]["peer"], row["name"])
+        for row in good
+        if "process_mib" in row
+    ]
     if whole:
-        lines.append(f"Peak memory of whole processes, ratio to JAX: {mean([ratio for ratio, _ in whole])}; "
-                     "at most {:.2f} ({}).".format(*max(whole)))
+        lines.append(
+            f"Peak memory of whole processes, ratio to JAX: {mean([ratio for ratio, _ in whole])}; "
+            "at most {:.2f} ({}).".format(*max(whole))
+        )
     failed = [row for row in rows if "error" in row]
     if failed:
-        lines.append("Failed: " + ", ".join(f"{row['name']} ({failure(row).partition(':')[0]})" for row in failed) + ".")
+        lines.append(
+            "Failed: "
+            + ", ".join(f"{row['name']} ({failure(row).partition(':')[0]})" for row in failed)
+            + "."
+        )
     return lines
 
 
 def table(rows: Sequence[dict]) -> list[str]:
     """Markdown rows of one group."""
-    heads = ["case", "weft", "JAX", "ratio", "median ratio", "disk cache", "first call", "peak MiB, weft / JAX", "rate (of limit)"]
+    heads = [
+        "case",
+        "weft",
+        "JAX",
+        "ratio",
+        "median ratio",
+        "disk cache",
+        "first call",
+        "peak MiB, weft / JAX",
+        "rate (of limit)",
+    ]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in rows:
         name = row["name"].replace("|", "\\|")
         if "error" in row:
             lines.append(f"| {name} | {failure(row).replace('|', '/')} |" + " |" * (len(heads) - 2))
             continue
-        cells = [name, seconds(row["best"]["weft"]), seconds(row["best"]["peer"]), f"{row['ratio']:.3f}", f"{row['median_ratio']:.3f}",
-                 f"{row['cached_ratio']:.3f}" if "cached_ratio" in row else "",
-                 f"{row['first']['weft'] / row['first']['peer']:.2f}" if "first" in row else "",
-                 f"{row['peak_mib']['weft']:.0f} / {row['peak_mib']['peer']:.0f}" if "peak_mib" in row else "", share(row)]
+        cells = [
+            name,
+            seconds(row["best"]["weft"]),
+            seconds(row["best"]["peer"]),
+            f"{row['ratio']:.3f}",
+            f"{row['median_ratio']:.3f}",
+            f"{row['cached_ratio']:.3f}" if "cached_ratio" in row else "",
+            f"{row['first']['weft'] / row['first']['peer']:.2f}" if "first" in row else "",
+            f"{row['peak_mib']['weft']:.0f} / {row['peak_mib']['peer']:.0f}"
+            if "peak_mib" in row
+            else "",
+            share(row),
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -124,7 +171,11 @@ def write(rows: Sequence[dict], version: str) -> None:
     store = HERE / "results.json"
     kept = {row["name"]: row for row in json.loads(store.read_text())} if store.exists() else {}
     kept |= {row["name"]: row for row in rows}
-    store.write_text("[\n" + ",\n".join(json.dumps(_short(row), ensure_ascii=False) for row in kept.values()) + "\n]\n")
+    store.write_text(
+        "[\n"
+        + ",\n".join(json.dumps(_short(row), ensure_ascii=False) for row in kept.values())
+        + "\n]\n"
+    )
     (HERE / "RESULTS.md").write_text("\n".join(page(list(kept.values()), version)) + "\n")
 
 
@@ -138,24 +189,41 @@ def _short(value: object) -> object:
 def page(rows: Sequence[dict], version: str) -> list[str]:
     """RESULTS.md, line by line."""
     facts = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((text.split(":")[1].strip() for text in facts if text.startswith("model name")), platform.processor())
+    cpu = next(
+        (text.split(":")[1].strip() for text in facts if text.startswith("model name")),
+        platform.processor(),
+    )
     dates = sorted({row["date"] for row in rows})
-    limits = {row["bound"]: row["limit"] for row in sorted((r for r in rows if "bound" in r), key=lambda r: r["limit"])}
+    limits = {
+        row["bound"]: row["limit"]
+        for row in sorted((r for r in rows if "bound" in r), key=lambda r: r["limit"])
+    }
     lines = [
-        "# Results", "",
+        "# Results",
+        "",
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}; "
         f"JAX {version} on the same machine, the two processes of each case in turn. "
         "Generated by `make bench`; the notes come from notes.md.",
         "Times are the best of all rounds; a ratio below 1 means that weft is faster. Highest limits measured in the same rounds: "
-        + (", ".join(f"{k} {v:.0f} {unit(k)}" for k, v in sorted(limits.items())) or "none") + ".", "",
-        *summary(rows), ""]
+        + (", ".join(f"{k} {v:.0f} {unit(k)}" for k, v in sorted(limits.items())) or "none")
+        + ".",
+        "",
+        *summary(rows),
+        "",
+    ]
     notes = HERE / "notes.md"
     if notes.exists():
         lines += [notes.read_text().strip(), ""]
     for group in dict.fromkeys(row["group"] for row in rows):
         inside = [row for row in rows if row["group"] == group]
-        lines += [f"## {group.capitalize()}", "", f"Geometric mean {mean([r['ratio'] for r in inside if 'ratio' in r])}.", "",
-                  *table(inside), ""]
+        lines += [
+            f"## {group.capitalize()}",
+            "",
+            f"Geometric mean {mean([r['ratio'] for r in inside if 'ratio' in r])}.",
+            "",
+            *table(inside),
+            "",
+        ]
     lines += ["## Targets missed", ""]
     lines += [f"- {row['name']}: {'; '.join(missed(row))}" for row in rows if missed(row)]
     return lines

@@ -33,10 +33,12 @@ from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link
 
 GROUPS = ("elementwise", "reductions", "norms", "scans and sorts", "convolution")
-SIDE = 256          # of arrays that stay in the caches
-LANES = 16          # of float32, in which half precision is computed too
+SIDE = 256  # of arrays that stay in the caches
+LANES = 16  # of float32, in which half precision is computed too
 _NOTHING = "define void @bench_nothing(ptr %words, i64 %task, i64 %worker) {\n  ret void\n}"
-_MULTIPLIES = re.compile(r"v(fn?m(add|sub)|mul|div|sqrt|rcp|rsqrt|getexp|getmant|scalef|rndscale|reduce|fixup|cvt)")
+_MULTIPLIES = re.compile(
+    r"v(fn?m(add|sub)|mul|div|sqrt|rcp|rsqrt|getexp|getmant|scalef|rndscale|reduce|fixup|cvt)"
+)
 _VECTOR = re.compile(r"[xyz]mm\d")
 
 
@@ -58,7 +60,11 @@ def loop_of(assembly: str) -> list[str]:
         if match := re.match(r"(\.L\w+):", line):
             labels[match[1]] = number
         elif (match := re.match(r"\s+j(?!mp)\w+\s+(\.L\w+)", line)) and match[1] in labels:
-            body = [text.strip() for text in lines[labels.pop(match[1]):number] if re.match(r"\s+[a-z]", text)]
+            body = [
+                text.strip()
+                for text in lines[labels.pop(match[1]) : number]
+                if re.match(r"\s+[a-z]", text)
+            ]
             found.append((sum([1 for text in body if _VECTOR.search(text)]), body))
     return max(found, default=(0, []))[1]
 
@@ -69,11 +75,17 @@ def counts(kernel) -> tuple[float, float, float, float]:
     from weft.codegen.toolchain import target
 
     body = loop_of(target.assembly(module_ir([(kernel, "k")], target.current()), target.current()))
-    steps = [int(match[1]) for text in body if (match := re.match(r"addq\s+\$(\d+), %r(?!sp)\w+$", text))]
+    steps = [
+        int(match[1]) for text in body if (match := re.match(r"addq\s+\$(\d+), %r(?!sp)\w+$", text))
+    ]
     vectors = max(1, min(steps, default=LANES) // LANES)
     vector = [text for text in body if _VECTOR.search(text) and not text.startswith("vmov")]
-    kinds = (vector, [t for t in vector if _MULTIPLIES.match(t)], [t for t in vector if t.startswith("vdiv")],
-             [t for t in vector if t.startswith("vsqrt")])
+    kinds = (
+        vector,
+        [t for t in vector if _MULTIPLIES.match(t)],
+        [t for t in vector if t.startswith("vdiv")],
+        [t for t in vector if t.startswith("vsqrt")],
+    )
     return tuple([len(kind) / vectors for kind in kinds])
 
 
@@ -85,16 +97,28 @@ def alone_s(compiled, args: Sequence) -> float:
 
     given, arrays = [np.array(x) for x in _leaves(args)], []
     for buf in compiled.kernel.bufs:
-        fit = next((i for i, x in enumerate(given) if buf.mode == "in" and (x.size, x.dtype) == (buf.size, DTYPES[buf.type])), None)
-        arrays.append(np.ones(buf.size, DTYPES[buf.type]) if fit is None else given.pop(fit).ravel())
+        fit = next(
+            (
+                i
+                for i, x in enumerate(given)
+                if buf.mode == "in" and (x.size, x.dtype) == (buf.size, DTYPES[buf.type])
+            ),
+            None,
+        )
+        arrays.append(
+            np.ones(buf.size, DTYPES[buf.type]) if fit is None else given.pop(fit).ravel()
+        )
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    empty = link([LibraryModule("bench_nothing", lambda: _NOTHING, ("bench_nothing",))])["bench_nothing"]
+    empty = link([LibraryModule("bench_nothing", lambda: _NOTHING, ("bench_nothing",))])[
+        "bench_nothing"
+    ]
     call, nothing = kernel(compiled.address), kernel(empty)
     words = (ctypes.c_void_p * len(arrays))(*[x.ctypes.data for x in arrays])
 
     def run(function: Callable) -> None:
         for task in range(compiled.kernel.parallel_extent):
             function(ctypes.addressof(words), task, 0)
+
     return best(lambda: run(call), 0.05) - best(lambda: run(nothing), 0.01)
 
 
@@ -103,11 +127,15 @@ class Machine:
 
     def __init__(self) -> None:
         self.limits = Limits()
-        self.fma_s = 2 * LANES * self.limits.threads / (1e9 * self.limits.round("float32", 0.1)["rate"])
+        self.fma_s = (
+            2 * LANES * self.limits.threads / (1e9 * self.limits.round("float32", 0.1)["rate"])
+        )
         v = f"<{LANES} x float>"
         root = f"@llvm.sqrt.v{LANES}f32"
         self.div_s = self._chain("div", "", f"fdiv {v} {{a}}, splat (float 3.0)")
-        self.sqrt_s = self._chain("sqrt", f"declare {v} {root}({v})\n", f"call {v} {root}({v} {{a}})")
+        self.sqrt_s = self._chain(
+            "sqrt", f"declare {v} {root}({v})\n", f"call {v} {root}({v} {{a}})"
+        )
 
     def _chain(self, name: str, declaration: str, step: str) -> float:
         """Seconds per instruction on one core (throughput)."""
@@ -115,16 +143,31 @@ class Machine:
         text = declaration + chains(symbol, v, step, f"fadd {v} {{a}}, {{b}}")
         address = link([LibraryModule(symbol, lambda: text, (symbol,))])[symbol]
         out = (ctypes.c_char * 1024)()
-        return best(lambda: pool.parallel_for(address, ctypes.addressof(out), 1), 0.05) / CHAINS / ITERATIONS
+        return (
+            best(lambda: pool.parallel_for(address, ctypes.addressof(out), 1), 0.05)
+            / CHAINS
+            / ITERATIONS
+        )
 
     def memory_s(self, read: int, written: int) -> float:
         """Seconds that so many bytes take at least, at this moment."""
         amounts = {"copy": read + written, "read": read, "write": written}
-        return max([amount / (1e9 * self.limits.round(what, 0.03)["rate"]) for what, amount in amounts.items()])
+        return max(
+            [
+                amount / (1e9 * self.limits.round(what, 0.03)["rate"])
+                for what, amount in amounts.items()
+            ]
+        )
 
-    def bound_s(self, everything: float, multiplies: float, divisions: float, roots: float) -> float:
+    def bound_s(
+        self, everything: float, multiplies: float, divisions: float, roots: float
+    ) -> float:
         """Lower bound in seconds of one vector's instructions on one core."""
-        return max(multiplies * self.fma_s, everything / 2 * self.fma_s, divisions * self.div_s + roots * self.sqrt_s)
+        return max(
+            multiplies * self.fma_s,
+            everything / 2 * self.fma_s,
+            divisions * self.div_s + roots * self.sqrt_s,
+        )
 
 
 def optimized(thunk: Callable) -> object:
@@ -173,19 +216,25 @@ def row(case, machine: Machine, full_input) -> str:
         found = max([counts(kernel.kernel) for kernel in made], default=(0.0, 0.0, 0.0, 0.0))
         bound = f"{1e12 * machine.bound_s(*found) / LANES / threads:.0f}"
         counted = " ".join([f"{value:5.1f}" for value in found])
-    return f"{case.name:32s} {memory_ps:8.0f} {bound:>8s} {cached_ps:8.0f} {full_ps:8.0f}   {counted:23s}   " + (
-        "memory" if memory_ps >= cached_ps else "instructions")
+    return (
+        f"{case.name:32s} {memory_ps:8.0f} {bound:>8s} {cached_ps:8.0f} {full_ps:8.0f}   {counted:23s}   "
+        + ("memory" if memory_ps >= cached_ps else "instructions")
+    )
 
 
 def _leaves(tree) -> list:
     import jax
+
     return jax.tree_util.tree_leaves(tree)
 
 
 def main(only: Sequence[str]) -> None:
-    with tempfile.TemporaryDirectory() as cache:  # empty: the kernels of programs loaded from disk would not be listed
+    with (
+        tempfile.TemporaryDirectory() as cache
+    ):  # empty: the kernels of programs loaded from disk would not be listed
         os.environ |= {"WEFT_NUM_DEVICES": "1", "WEFT_CACHE_DIR": cache}
         import weft.compat
+
         weft.compat.install_as_jax()
         _table(only)
 
@@ -194,10 +243,20 @@ def _table(only: Sequence[str]) -> None:
     import suite
 
     machine, full_input = Machine(), suite.Input.make
-    print(f"ns on one core: a multiply-add of {LANES} {1e9 * machine.fma_s:.2f}, a division {1e9 * machine.div_s:.2f}, "
-          f"a square root {1e9 * machine.sqrt_s:.2f}")
-    print("".join([f"{'ps per element':32s}", *[f" {word:>8s}" for word in ("memory", "bound", "cached", "full")],
-                   "  ", *[f" {word:>5s}" for word in ("all", "mul", "div", "root")]]))
+    print(
+        f"ns on one core: a multiply-add of {LANES} {1e9 * machine.fma_s:.2f}, a division {1e9 * machine.div_s:.2f}, "
+        f"a square root {1e9 * machine.sqrt_s:.2f}"
+    )
+    print(
+        "".join(
+            [
+                f"{'ps per element':32s}",
+                *[f" {word:>8s}" for word in ("memory", "bound", "cached", "full")],
+                "  ",
+                *[f" {word:>5s}" for word in ("all", "mul", "div", "root")],
+            ]
+        )
+    )
     for case in suite.load().values():
         if case.group in GROUPS and case.memory and case.devices == 1 and not case.x64:
             if not only or case.name in only:

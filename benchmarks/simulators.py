@@ -14,7 +14,9 @@ from jax import lax
 
 PARENTS = np.array([-1, 0, 1, 0, 3, 0, 5, 0, 7])
 LEVELS = (np.array([1, 3, 5, 7]), np.array([2, 4, 6, 8]))
-DOF_LINK = np.array([0] * 6 + list(range(1, 9)))        # six degrees of freedom of the torso, one of each other link
+DOF_LINK = np.array(
+    [0] * 6 + list(range(1, 9))
+)  # six degrees of freedom of the torso, one of each other link
 FEET = LEVELS[1]
 STEP_S, FRAMES, CONTACT_ITERATIONS = 0.01, 5, 20
 
@@ -29,7 +31,10 @@ MODEL = {
 MODEL["offset"][LEVELS[0], :2] = 0.2 * _CORNERS
 MODEL["offset"][LEVELS[1], :2] = 0.2 * _CORNERS
 MODEL["axis"][LEVELS[0], 2] = 1.0
-MODEL["axis"][LEVELS[1], 0], MODEL["axis"][LEVELS[1], 1] = -_CORNERS[:, 1] / 2 ** 0.5, _CORNERS[:, 0] / 2 ** 0.5
+MODEL["axis"][LEVELS[1], 0], MODEL["axis"][LEVELS[1], 1] = (
+    -_CORNERS[:, 1] / 2**0.5,
+    _CORNERS[:, 0] / 2**0.5,
+)
 MODEL["foot"][:, :2], MODEL["foot"][:, 2] = 0.3 * _CORNERS, -0.3
 
 
@@ -46,11 +51,16 @@ def ancestors():
 
 # ---- quaternions, one at a time; `vmap` maps them over links
 
+
 def quat_mul(u, v):
-    return jnp.array([u[0] * v[0] - u[1] * v[1] - u[2] * v[2] - u[3] * v[3],
-                      u[0] * v[1] + u[1] * v[0] + u[2] * v[3] - u[3] * v[2],
-                      u[0] * v[2] - u[1] * v[3] + u[2] * v[0] + u[3] * v[1],
-                      u[0] * v[3] + u[1] * v[2] - u[2] * v[1] + u[3] * v[0]])
+    return jnp.array(
+        [
+            u[0] * v[0] - u[1] * v[1] - u[2] * v[2] - u[3] * v[3],
+            u[0] * v[1] + u[1] * v[0] + u[2] * v[3] - u[3] * v[2],
+            u[0] * v[2] - u[1] * v[3] + u[2] * v[0] + u[3] * v[1],
+            u[0] * v[3] + u[1] * v[2] - u[2] * v[1] + u[3] * v[0],
+        ]
+    )
 
 
 def rotate(v, q):
@@ -72,12 +82,17 @@ def skew(v):
 
 # ---- spatial vectors (angular, linear) in world coordinates about the torso's position
 
+
 def motion_cross(v, m):
-    return jnp.concatenate([jnp.cross(v[:3], m[:3]), jnp.cross(v[3:], m[:3]) + jnp.cross(v[:3], m[3:])])
+    return jnp.concatenate(
+        [jnp.cross(v[:3], m[:3]), jnp.cross(v[3:], m[:3]) + jnp.cross(v[:3], m[3:])]
+    )
 
 
 def force_cross(v, f):
-    return jnp.concatenate([jnp.cross(v[:3], f[:3]) + jnp.cross(v[3:], f[3:]), jnp.cross(v[:3], f[3:])])
+    return jnp.concatenate(
+        [jnp.cross(v[:3], f[:3]) + jnp.cross(v[3:], f[3:]), jnp.cross(v[:3], f[3:])]
+    )
 
 
 def spatial_inertia(mass, inertia, position, q):
@@ -88,8 +103,12 @@ def spatial_inertia(mass, inertia, position, q):
 
 def down(root, step, data):
     """Return the values of all links, by depth: `root` for the torso, `step(value of the parent, data of the link)` for the rest."""
+
     def level(values, links):
-        parents, own = jax.tree.map(lambda x: x[PARENTS[links]], values), jax.tree.map(lambda x: x[links], data)
+        parents, own = (
+            jax.tree.map(lambda x: x[PARENTS[links]], values),
+            jax.tree.map(lambda x: x[links], data),
+        )
         return jax.tree.map(lambda x, y: x.at[links].set(y), values, jax.vmap(step)(parents, own))
 
     values = jax.tree.map(lambda x: jnp.zeros((9, *x.shape), x.dtype).at[0].set(x), root)
@@ -157,9 +176,14 @@ def frame(model, state, action):
     rate = 1.0 / (1e-6 + jnp.abs(response).sum(1))
 
     def improve(_, impulse):
-        impulse = jnp.where(touching, impulse - rate * (response @ impulse + jac @ free - target), 0.0).reshape(4, 3)
+        impulse = jnp.where(
+            touching, impulse - rate * (response @ impulse + jac @ free - target), 0.0
+        ).reshape(4, 3)
         normal = jnp.maximum(impulse[:, 2], 0.0)
-        along = impulse[:, :2] * jnp.minimum(1.0, normal / (1e-6 + jnp.linalg.norm(impulse[:, :2], axis=1)))[:, None]
+        along = (
+            impulse[:, :2]
+            * jnp.minimum(1.0, normal / (1e-6 + jnp.linalg.norm(impulse[:, :2], axis=1)))[:, None]
+        )
         return jnp.concatenate([along, normal[:, None]], 1).reshape(12)
 
     impulse = lax.fori_loop(0, CONTACT_ITERATIONS, improve, jnp.zeros(12))
@@ -168,29 +192,41 @@ def frame(model, state, action):
     # integration
     speed = jnp.linalg.norm(velocity[:3]) + 1e-6
     rotation = quat_mul(about(velocity[:3] / speed, STEP_S * speed), rotation)
-    return position + STEP_S * velocity[3:6], rotation / jnp.linalg.norm(rotation), angles + STEP_S * velocity[6:], velocity
+    return (
+        position + STEP_S * velocity[3:6],
+        rotation / jnp.linalg.norm(rotation),
+        angles + STEP_S * velocity[6:],
+        velocity,
+    )
 
 
 def legged_state(count=0):
     """The initial state of one body, or of `count`."""
-    state = np.array([0.0, 0, 0.35], np.float32), np.array([1.0, 0, 0, 0], np.float32), np.zeros(8, np.float32), np.zeros(14, np.float32)
+    state = (
+        np.array([0.0, 0, 0.35], np.float32),
+        np.array([1.0, 0, 0, 0], np.float32),
+        np.zeros(8, np.float32),
+        np.zeros(14, np.float32),
+    )
     return state if not count else tuple(np.repeat(x[None], count, 0) for x in state)
 
 
 def legged_run(model, state, actions):
     """Control steps of FRAMES time steps each; the last state, and a reward for each step."""
+
     def step(state, action):
         new = lax.fori_loop(0, FRAMES, lambda _, state: frame(model, state, action), state)
-        return new, (new[0][0] - state[0][0]) / (FRAMES * STEP_S) - 0.1 * jnp.sum(action ** 2)
+        return new, (new[0][0] - state[0][0]) / (FRAMES * STEP_S) - 0.1 * jnp.sum(action**2)
 
     return lax.scan(step, state, actions)
 
 
 # ---- Hamiltonian Monte Carlo for the weights of a logistic regression
 
+
 def log_density(weights, x, y):
     z = x @ weights
-    return jnp.sum(y * z - jnp.logaddexp(0.0, z)) - 0.5 * jnp.sum(weights ** 2)
+    return jnp.sum(y * z - jnp.logaddexp(0.0, z)) - 0.5 * jnp.sum(weights**2)
 
 
 def hmc(key, weights, x, y, draws, leapfrogs=10, size=0.05):
@@ -208,11 +244,17 @@ def hmc(key, weights, x, y, draws, leapfrogs=10, size=0.05):
         weights, value, slope = state
         of_momentum, of_choice = jax.random.split(key)
         momentum = jax.random.normal(of_momentum, weights.shape)
-        new, last, new_value, new_slope = lax.fori_loop(0, leapfrogs, leapfrog, (weights, momentum, value, slope))
-        gain = new_value - value + 0.5 * (jnp.sum(momentum ** 2) - jnp.sum(last ** 2))
+        new, last, new_value, new_slope = lax.fori_loop(
+            0, leapfrogs, leapfrog, (weights, momentum, value, slope)
+        )
+        gain = new_value - value + 0.5 * (jnp.sum(momentum**2) - jnp.sum(last**2))
         accept = jnp.log(jax.random.uniform(of_choice)) < gain
-        state = jax.tree.map(lambda a, b: jnp.where(accept, a, b), (new, new_value, new_slope), state)
+        state = jax.tree.map(
+            lambda a, b: jnp.where(accept, a, b), (new, new_value, new_slope), state
+        )
         return state, (state[0], accept)
 
-    _, (chain, accepted) = lax.scan(draw, (weights, *gradient(weights, x, y)), jax.random.split(key, draws))
+    _, (chain, accepted) = lax.scan(
+        draw, (weights, *gradient(weights, x, y)), jax.random.split(key, draws)
+    )
     return chain, accepted.mean()

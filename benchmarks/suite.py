@@ -30,14 +30,14 @@ class Case:
     group: str
     setup: Callable[[], Callable[[], Any]] | None = None
     kind: str = "step"
-    script: str = ""          # source of a `process`
+    script: str = ""  # source of a `process`
     devices: int = 1
-    quick: bool = False       # part of the quick subset
-    memory: bool = False      # memory-bound: arguments are read once, results written once
-    flops: float = 0.0        # per call; bounded by the multiply-add rate of type `rate`
+    quick: bool = False  # part of the quick subset
+    memory: bool = False  # memory-bound: arguments are read once, results written once
+    flops: float = 0.0  # per call; bounded by the multiply-add rate of type `rate`
     rate: str = "float32"
-    budget_s: float = 0.5     # timing per engine
-    shared: bool = False      # shares a process with other cases of its group; memory is not measured
+    budget_s: float = 0.5  # timing per engine
+    shared: bool = False  # shares a process with other cases of its group; memory is not measured
     x64: bool = False
 
 
@@ -52,9 +52,11 @@ def add(case: Case) -> None:
 
 def case(name: str, group: str, **facts: Any) -> Callable[[Callable], Callable]:
     """Register a setup function."""
+
     def register(setup: Callable[[], Callable[[], Any]]) -> Callable[[], Callable[[], Any]]:
         add(Case(name, group, setup, **facts))
         return setup
+
     return register
 
 
@@ -68,20 +70,29 @@ class Step:
 
     def __init__(self, function: Callable, args: Sequence[Any]) -> None:
         import jax
+
         self.function, self.args, self.wait = function, args, jax.block_until_ready
 
     def __call__(self) -> Any:
         return self.wait(self.function(*self.args))
 
 
-def program(name: str, group: str, function: Callable, *inputs: Any, jit: bool = True, **facts: Any) -> None:
+def program(
+    name: str, group: str, function: Callable, *inputs: Any, jit: bool = True, **facts: Any
+) -> None:
     """Register `function`, jitted, on `inputs`, a pytree in which each `Input` becomes an array."""
+
     def setup() -> Step:
         import jax
-        args = jax.tree_util.tree_map(lambda x: x.make() if isinstance(x, Input) else x, inputs,
-                                      is_leaf=lambda x: isinstance(x, Input))
+
+        args = jax.tree_util.tree_map(
+            lambda x: x.make() if isinstance(x, Input) else x,
+            inputs,
+            is_leaf=lambda x: isinstance(x, Input),
+        )
         jax.block_until_ready(args)
         return Step(jax.jit(function) if jit else function, args)
+
     add(Case(name, group, setup, **facts))
 
 
@@ -91,15 +102,22 @@ class Input:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
-    high: int = 0                       # integers below `high`, or normally distributed
+    high: int = 0  # integers below `high`, or normally distributed
     positive: bool = False
     on: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
 
     def numpy(self) -> np.ndarray:
         dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
         size = int(np.prod(self.shape))
-        random, block = numpy.random.default_rng(len(self.shape)), min(size, 1 << 20)  # large arrays repeat a block
-        values = random.integers(0, self.high, block) if self.high else random.standard_normal(block, np.float32)
+        random, block = (
+            numpy.random.default_rng(len(self.shape)),
+            min(size, 1 << 20),
+        )  # large arrays repeat a block
+        values = (
+            random.integers(0, self.high, block)
+            if self.high
+            else random.standard_normal(block, np.float32)
+        )
         if self.positive:
             values = np.abs(values)
         return np.resize(values.astype(dtype), self.shape)
@@ -107,6 +125,7 @@ class Input:
     def make(self) -> Any:
         import jax
         import jax.numpy as jnp
+
         if self.on is None:
             return jnp.asarray(self.numpy())
         return jax.device_put(self.numpy(), layout(*self.on))
@@ -124,18 +143,21 @@ def mesh(shape: Sequence[int]) -> Any:
     """A mesh over the first devices, with axes a, b, c."""
     import jax
     from jax.sharding import Mesh
+
     size = int(np.prod(shape))
     return Mesh(np.array(jax.devices()[:size]).reshape(shape), tuple("abc"[: len(shape)]))
 
 
 def layout(shape: Sequence[int], spec: Sequence[Any]) -> Any:
     from jax.sharding import NamedSharding, PartitionSpec
+
     return NamedSharding(mesh(shape), PartitionSpec(*spec))
 
 
 def load() -> dict[str, Case]:
     """All cases of the files in `cases/`."""
     import cases
+
     for module in pkgutil.iter_modules(cases.__path__):
         importlib.import_module(f"cases.{module.name}")
     return CASES

@@ -29,12 +29,18 @@ def start_engine(engine: str, devices: str) -> None:
     if engine == "weft":
         os.environ["WEFT_NUM_DEVICES"] = devices
         import weft.compat
+
         weft.compat.install_as_jax()
     else:
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+        os.environ["XLA_FLAGS"] = (
+            f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+        )
     import jax
     import jax.numpy as jnp
-    jax.jit(lambda x: x + 1)(jnp.ones(4096))  # one-time loading belongs to `start`, not to the first case
+
+    jax.jit(lambda x: x + 1)(
+        jnp.ones(4096)
+    )  # one-time loading belongs to `start`, not to the first case
 
 
 def memory(field: str) -> float:
@@ -50,12 +56,14 @@ def reset_high_water() -> None:
 
 def nbytes(tree: Any) -> int:
     import jax
+
     return sum(getattr(x, "nbytes", 0) for x in jax.tree_util.tree_leaves(tree))
 
 
 class Worker:
     def __init__(self) -> None:
         import suite
+
         self.cases = suite.load()
         self.thunk: Any = None
         self.inner = 1
@@ -100,6 +108,7 @@ class Worker:
             result = thunk()
         seconds = (clock() - start) / self.inner
         import jax
+
         jax.block_until_ready(result)
         return seconds
 
@@ -132,6 +141,7 @@ def main() -> None:
     engine, devices = sys.argv[1:3]
     if engine == "limits":
         from limits import Limits
+
         serve(Limits(), answers)
     else:
         start_engine(engine, devices)

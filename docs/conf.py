@@ -45,6 +45,7 @@ NOTES = "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
 
 def _adapt(app, name: str, source: list[str]) -> None:
     """Links that lead out of the site, to a file of the repository, lead to its place on the web."""
+
     def to_the_web(found: re.Match) -> str:
         target = ((HERE / name).parent / found[1]).resolve()
         return found[0] if target.is_relative_to(HERE) else f"]({WEB}{target.relative_to(ROOT)}"

@@ -16,33 +16,88 @@ from types import ModuleType
 
 #: heading -> public modules
 MODULES = {
-    "Programs": ["weft", "weft.stages", "weft.sharding", "weft.debug", "weft.profiler", "weft.tools.explain"],
+    "Programs": [
+        "weft",
+        "weft.stages",
+        "weft.sharding",
+        "weft.debug",
+        "weft.profiler",
+        "weft.tools.explain",
+    ],
     "Arrays": [
-        "weft.numpy", "weft.numpy.fft", "weft.numpy.linalg", "weft.lax", "weft.lax.linalg", "weft.random", "weft.segment_ops",
+        "weft.numpy",
+        "weft.numpy.fft",
+        "weft.numpy.linalg",
+        "weft.lax",
+        "weft.lax.linalg",
+        "weft.random",
+        "weft.segment_ops",
         "weft.image",
     ],
     "Rules of your own": ["weft.custom_derivatives", "weft.custom_batching"],
     "Mutable arrays": ["weft.ref", "weft.ad"],
     "For libraries": [
-        "weft.extend.core", "weft.interpreters.ad", "weft.interpreters.batching", "weft.interpreters.mlir",
-        "weft.interpreters.partial_eval", "weft.extend.linear_util", "weft.api_util", "weft.extend.backend",
-        "weft.extend.random", "weft.extend.source_info_util", "weft.experimental.custom_partitioning",
+        "weft.extend.core",
+        "weft.interpreters.ad",
+        "weft.interpreters.batching",
+        "weft.interpreters.mlir",
+        "weft.interpreters.partial_eval",
+        "weft.extend.linear_util",
+        "weft.api_util",
+        "weft.extend.backend",
+        "weft.extend.random",
+        "weft.extend.source_info_util",
+        "weft.experimental.custom_partitioning",
     ],
-    "Models": ["weft.nn", "weft.nn.initializers", "weft.example_libraries.optimizers", "weft.example_libraries.stax"],
+    "Models": [
+        "weft.nn",
+        "weft.nn.initializers",
+        "weft.example_libraries.optimizers",
+        "weft.example_libraries.stax",
+    ],
     "SciPy": [
-        "weft.scipy.cluster.vq", "weft.scipy.fft", "weft.scipy.integrate", "weft.scipy.interpolate", "weft.scipy.linalg",
-        "weft.scipy.ndimage", "weft.scipy.optimize", "weft.scipy.signal", "weft.scipy.sparse.linalg", "weft.scipy.spatial.transform",
-        "weft.scipy.special", "weft.scipy.stats",
+        "weft.scipy.cluster.vq",
+        "weft.scipy.fft",
+        "weft.scipy.integrate",
+        "weft.scipy.interpolate",
+        "weft.scipy.linalg",
+        "weft.scipy.ndimage",
+        "weft.scipy.optimize",
+        "weft.scipy.signal",
+        "weft.scipy.sparse.linalg",
+        "weft.scipy.spatial.transform",
+        "weft.scipy.special",
+        "weft.scipy.stats",
     ],
     "More than one process": ["weft.distributed"],
     "Checkpoints and data": ["weft.checkpoint", "weft.data"],
-    "Trees and types": ["weft.tree", "weft.tree_util", "weft.flatten_util", "weft.dtypes", "weft.typing", "weft.errors"],
+    "Trees and types": [
+        "weft.tree",
+        "weft.tree_util",
+        "weft.flatten_util",
+        "weft.dtypes",
+        "weft.typing",
+        "weft.errors",
+    ],
     "Around it": [
-        "weft.compat", "weft.export", "weft.ffi", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",
-        "weft.experimental.colocated_python", "weft.experimental.hijax",
-        "weft.experimental.key_reuse", "weft.experimental.mesh_utils", "weft.experimental.multihost_utils", "weft.experimental.ode",
-        "weft.experimental.pallas", "weft.experimental.roofline", "weft.experimental.shard_alike",
-        "weft.experimental.pallas.tpu", "weft.experimental.pallas.triton", "weft.test_util",
+        "weft.compat",
+        "weft.export",
+        "weft.ffi",
+        "weft.monitoring",
+        "weft.experimental",
+        "weft.experimental.checkify",
+        "weft.experimental.colocated_python",
+        "weft.experimental.hijax",
+        "weft.experimental.key_reuse",
+        "weft.experimental.mesh_utils",
+        "weft.experimental.multihost_utils",
+        "weft.experimental.ode",
+        "weft.experimental.pallas",
+        "weft.experimental.roofline",
+        "weft.experimental.shard_alike",
+        "weft.experimental.pallas.tpu",
+        "weft.experimental.pallas.triton",
+        "weft.test_util",
     ],
 }
 
@@ -58,9 +113,15 @@ def public_names(module: ModuleType) -> list[str]:
         listed = dir(module)
     if listed is None:
         exported = re.findall(r"import .*?\b(\w+) as \1\b", inspect.getsource(module))
-        listed = [n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__ or n in exported]
+        listed = [
+            n
+            for n, value in vars(module).items()
+            if getattr(value, "__module__", None) == module.__name__ or n in exported
+        ]
     names = [name for name in listed if not name.startswith("_") and hasattr(module, name)]
-    return sorted((name for name in names if not inspect.ismodule(getattr(module, name))), key=str.lower)
+    return sorted(
+        (name for name in names if not inspect.ismodule(getattr(module, name))), key=str.lower
+    )
 
 
 # docstrings as reStructuredText
@@ -84,7 +145,11 @@ def inline(text: str, known: dict[str, str]) -> str:
         before, after = parts[i - 1][-1:], parts[i + 1][:1]
         target = known.get(code.removesuffix("()"))
         marked = f":py:obj:`{code} <{target}>`" if target else f"``{code}``"
-        out.append(("\\ " if before and not before.isspace() else "") + marked + ("\\ " if after and not after.isspace() else ""))
+        out.append(
+            ("\\ " if before and not before.isspace() else "")
+            + marked
+            + ("\\ " if after and not after.isspace() else "")
+        )
     done = "".join(out).replace("\\ \\ ", "\\ ").strip()
     if done.endswith("::"):
         done = done[:-1]
@@ -102,17 +167,32 @@ def paragraphs(doc: str, known: dict[str, str]) -> list[str]:
         elif line.lstrip().startswith(">>>") or line.startswith("  "):
             block = _taken(lines, i, lambda text: bool(text.strip()))
             if not line.lstrip().startswith(">>>"):
-                block = _taken(lines, i, lambda text: text.startswith("  ") and not text.lstrip().startswith(">>>"))
+                block = _taken(
+                    lines,
+                    i,
+                    lambda text: text.startswith("  ") and not text.lstrip().startswith(">>>"),
+                )
             language = "pycon" if line.lstrip().startswith(">>>") else "text"
-            out += [f".. code-block:: {language}", "", *textwrap.indent(textwrap.dedent("\n".join(block)), "   ").splitlines(), ""]
+            out += [
+                f".. code-block:: {language}",
+                "",
+                *textwrap.indent(textwrap.dedent("\n".join(block)), "   ").splitlines(),
+                "",
+            ]
             i += len(block)
         elif re.match(r"- ", line):
-            block = _taken(lines, i, lambda text: text.startswith(("- ", "  ")) and not text.lstrip().startswith(">>>"))
+            block = _taken(
+                lines,
+                i,
+                lambda text: text.startswith(("- ", "  ")) and not text.lstrip().startswith(">>>"),
+            )
             for item in re.split(r"\n(?=- )", "\n".join(block)):
                 out += ["- " + inline(" ".join(item[2:].split()), known), ""]
             i += len(block)
         else:
-            block = _taken(lines, i, lambda text: bool(text.strip()) and not re.match(r"- |\s*>>>|  ", text))
+            block = _taken(
+                lines, i, lambda text: bool(text.strip()) and not re.match(r"- |\s*>>>|  ", text)
+            )
             labelled = [re.match(r"\w[\w ,`]{0,40}: ", text) for text in block]
             if len(block) > 1 and all(labelled):
                 out += [line for text in block for line in ("- " + inline(text, known), "")]
@@ -131,6 +211,7 @@ def _taken(lines: list[str], start: int, fits) -> list[str]:
 
 # entries
 
+
 def signature(value) -> str:
     """The signature of something callable: its parameters with those defaults that are plain values."""
     try:
@@ -138,12 +219,18 @@ def signature(value) -> str:
     except (TypeError, ValueError):
         return "(...)"
     empty, keyword = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
-    shown = [p.replace(annotation=empty, default=_default(p.default)) for p in parameters if p.kind is not keyword or p.name[0] != "_"]
+    shown = [
+        p.replace(annotation=empty, default=_default(p.default))
+        for p in parameters
+        if p.kind is not keyword or p.name[0] != "_"
+    ]
     return str(inspect.Signature(shown))
 
 
 def _default(value):
-    plain = value is inspect.Parameter.empty or isinstance(value, (int, float, str, type(None), tuple))
+    plain = value is inspect.Parameter.empty or isinstance(
+        value, (int, float, str, type(None), tuple)
+    )
     return value if plain else _Named(getattr(value, "__name__", "..."))
 
 
@@ -168,11 +255,15 @@ def documentation(value) -> str:
     kind = type(value)
     if kind.__name__ == "Primitive":
         return f"The primitive `{value.name}`, of kind {value.kind}."
-    if (isinstance(value, type) and value.__module__ == "numpy") or (kind.__module__.startswith("numpy.") and "0x" in repr(value)):
+    if (isinstance(value, type) and value.__module__ == "numpy") or (
+        kind.__module__.startswith("numpy.") and "0x" in repr(value)
+    ):
         return f"NumPy's `{getattr(value, '__name__', kind.__name__)}`."
     if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.getdoc(value) or ""
-    own = getattr(value, "__dict__", {}).get("__doc__") or (inspect.getdoc(value) if kind.__module__.startswith("weft") else "")
+    own = getattr(value, "__dict__", {}).get("__doc__") or (
+        inspect.getdoc(value) if kind.__module__.startswith("weft") else ""
+    )
     if isinstance(own, str) and own:
         return own
     if kind.__name__ == "SimpleNamespace":
@@ -189,13 +280,23 @@ def entry(module: str, name: str, value, known: dict[str, str]) -> list[str]:
     if inspect.isclass(value):
         directive = "py:exception" if issubclass(value, BaseException) else "py:class"
     else:
-        directive = "py:function" if callable(value) and type(value).__name__ != "GenericAlias" else "py:data"
-    shown = "" if directive == "py:data" or type(value).__name__ == "UnionType" else signature(value)
+        directive = (
+            "py:function"
+            if callable(value) and type(value).__name__ != "GenericAlias"
+            else "py:data"
+        )
+    shown = (
+        "" if directive == "py:data" or type(value).__name__ == "UnionType" else signature(value)
+    )
     if directive == "py:exception":
         shown = ""
     lines = [f".. {directive}:: {name}{shown}", f"   :module: {module}", ""]
     body = paragraphs(documentation(value), known if directive != "py:data" else {})
-    if inspect.isclass(value) and directive == "py:class" and not issubclass(value, (int, float, str, tuple)):
+    if (
+        inspect.isclass(value)
+        and directive == "py:class"
+        and not issubclass(value, (int, float, str, tuple))
+    ):
         for attribute in sorted(_members(value)):
             body += _member(value, attribute, known)
     return lines + [f"   {line}" if line else "" for line in body] + [""]
@@ -216,20 +317,30 @@ def _member(owner: type, name: str, known: dict[str, str]) -> list[str]:
     elif isinstance(inner, (property, functools.cached_property)):
         said = inspect.getdoc(inner) or ""
     of_numpy = known.get(f"weft.numpy.{name}")
-    if of_numpy and owner.__name__ == "Array" and said in ("", inspect.getdoc(getattr(importlib.import_module("weft.numpy"), name))):
+    if (
+        of_numpy
+        and owner.__name__ == "Array"
+        and said in ("", inspect.getdoc(getattr(importlib.import_module("weft.numpy"), name)))
+    ):
         said = f"See `weft.numpy.{name}`."
     return [head, "", *(f"   {line}" if line else "" for line in paragraphs(said, known)), ""]
 
 
 def _bound(value, inner) -> str:
     shown = signature(inner)
-    return shown if isinstance(value, staticmethod) else re.sub(r"^\((?:self|cls)(?:, /)?(?:, )?", "(", shown)
+    return (
+        shown
+        if isinstance(value, staticmethod)
+        else re.sub(r"^\((?:self|cls)(?:, /)?(?:, )?", "(", shown)
+    )
 
 
 def page(name: str, places: dict[str, str]) -> str:
     """The page of one module; the distributions of `scipy.stats`, a module each, are on one."""
     lines = section(name, places, "=", "-")
-    for inner in getattr(importlib.import_module(name), "_SUBMODULES", ()) if name in TOGETHER else ():
+    for inner in (
+        getattr(importlib.import_module(name), "_SUBMODULES", ()) if name in TOGETHER else ()
+    ):
         lines += section(f"{name}.{inner}", places, "-", "~")
     return "\n".join(lines) + "\n"
 
@@ -239,7 +350,14 @@ def section(name: str, places: dict[str, str], over: str, under: str) -> list[st
     module = importlib.import_module(name)
     names = public_names(module)
     known = places | {n: f"{name}.{n}" for n in names}
-    lines = [name, over * len(name), "", f".. py:module:: {name}", "", *paragraphs(inspect.cleandoc(module.__doc__ or ""), known)]
+    lines = [
+        name,
+        over * len(name),
+        "",
+        f".. py:module:: {name}",
+        "",
+        *paragraphs(inspect.cleandoc(module.__doc__ or ""), known),
+    ]
     groups: dict[str, list[str]] = {}
     for n in names:
         groups.setdefault(_group(getattr(module, n)), []).append(n)
@@ -249,7 +367,9 @@ def section(name: str, places: dict[str, str], over: str, under: str) -> list[st
         if len(groups[title]) > MANY:
             lines += [".. list-table::", "   :widths: 30 70", ""]
             for n in groups[title]:
-                summary = sentence(documentation(getattr(module, n)), known if title != "Values" else {})
+                summary = sentence(
+                    documentation(getattr(module, n)), known if title != "Values" else {}
+                )
                 lines += [f"   * - :py:obj:`{n} <{name}.{n}>`", f"     - {summary}"]
             lines += [""]
         for n in groups[title]:
@@ -265,8 +385,14 @@ def _group(value) -> str:
         return "Primitives"
     if inspect.isclass(value):
         dtype = isinstance(value, type(importlib.import_module("weft.numpy").float32))
-        return "Exceptions" if issubclass(value, BaseException) else "Dtypes" if dtype else "Classes"
-    return "Functions" if callable(value) and type(value).__name__ not in ("GenericAlias", "UnionType") else "Values"
+        return (
+            "Exceptions" if issubclass(value, BaseException) else "Dtypes" if dtype else "Classes"
+        )
+    return (
+        "Functions"
+        if callable(value) and type(value).__name__ not in ("GenericAlias", "UnionType")
+        else "Values"
+    )
 
 
 def example(path: Path, root: Path, known: dict[str, str]) -> str:
@@ -274,10 +400,21 @@ def example(path: Path, root: Path, known: dict[str, str]) -> str:
     place = path.relative_to(root)
     doc = inspect.cleandoc(re.search(r'\A(?:#.*\n)*"""(.*?)"""', path.read_text(), re.DOTALL)[1])
     title = path.stem.replace("_", " ").capitalize()
-    return "\n".join([
-        title, "=" * len(title), "", *paragraphs(doc, known), ".. code-block:: console", "",
-        f"   $ weft run {place} --devices 8", "", f".. literalinclude:: /../{place}", "   :language: python", "",
-    ])
+    return "\n".join(
+        [
+            title,
+            "=" * len(title),
+            "",
+            *paragraphs(doc, known),
+            ".. code-block:: console",
+            "",
+            f"   $ weft run {place} --devices 8",
+            "",
+            f".. literalinclude:: /../{place}",
+            "   :language: python",
+            "",
+        ]
+    )
 
 
 def write(root: Path, folder: Path) -> None:
@@ -287,16 +424,42 @@ def write(root: Path, folder: Path) -> None:
         module = importlib.import_module(name)
         places |= {f"{name}.{n}": f"{name}.{n}" for n in public_names(module)}
     pages = {f"api/{name}.rst": page(name, places) for names in MODULES.values() for name in names}
-    index = ["API reference", "=" * 13, "", "Every public name of the package, from its docstrings.", ""]
+    index = [
+        "API reference",
+        "=" * 13,
+        "",
+        "Every public name of the package, from its docstrings.",
+        "",
+    ]
     for title, names in MODULES.items():
-        index += [".. toctree::", "   :maxdepth: 1", f"   :caption: {title}", "", *(f"   {name}" for name in names), ""]
+        index += [
+            ".. toctree::",
+            "   :maxdepth: 1",
+            f"   :caption: {title}",
+            "",
+            *(f"   {name}" for name in names),
+            "",
+        ]
     pages["api/index.rst"] = "\n".join(index)
     programs = sorted((root / "examples").rglob("*.py"))
     pages |= {f"examples/{path.stem}.rst": example(path, root, places) for path in programs}
     pages["examples/index.rst"] = "\n".join(
-        ["Examples", "=" * 8, "", "Whole programs, as they are in the folder ``examples``.", "", ".. toctree::", "   :maxdepth: 1", "",
-         *(f"   {path.stem}" for path in programs), ""])
-    for old in {*folder.glob("api/*.rst"), *folder.glob("examples/*.rst")} - {folder / name for name in pages}:
+        [
+            "Examples",
+            "=" * 8,
+            "",
+            "Whole programs, as they are in the folder ``examples``.",
+            "",
+            ".. toctree::",
+            "   :maxdepth: 1",
+            "",
+            *(f"   {path.stem}" for path in programs),
+            "",
+        ]
+    )
+    for old in {*folder.glob("api/*.rst"), *folder.glob("examples/*.rst")} - {
+        folder / name for name in pages
+    }:
         old.unlink()
     for name, text in pages.items():
         path = folder / name

@@ -79,7 +79,9 @@ def train_step(params, means, squares, step, pixels, labels):
     means = jax.tree.map(lambda m, g: DECAY_1 * m + (1 - DECAY_1) * g, means, grads)
     squares = jax.tree.map(lambda s, g: DECAY_2 * s + (1 - DECAY_2) * g * g, squares, grads)
     rate = LEARNING_RATE * jnp.sqrt(1 - DECAY_2**step) / (1 - DECAY_1**step)
-    params = jax.tree.map(lambda p, m, s: p - rate * m / (jnp.sqrt(s) + 1e-8), params, means, squares)
+    params = jax.tree.map(
+        lambda p, m, s: p - rate * m / (jnp.sqrt(s) + 1e-8), params, means, squares
+    )
     return params, means, squares, step + 1, value
 
 
@@ -127,11 +129,22 @@ class ProgressBar:
 
     def __enter__(self):
         try:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
         except ImportError:
             return self
         if self.in_terminal:
-            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
             self.rich = Progress(*columns, transient=True)
             self.rich.start()
             self.task = self.rich.add_task("training", total=self.total)
@@ -143,7 +156,11 @@ class ProgressBar:
             self.rich.update(self.task, advance=1, description=text)
         elif self.in_terminal:
             filled = 30 * self.done // self.total
-            print(f"\r{text}  [{'#' * filled}{'.' * (30 - filled)}] {self.done}/{self.total} ", end="", flush=True)
+            print(
+                f"\r{text}  [{'#' * filled}{'.' * (30 - filled)}] {self.done}/{self.total} ",
+                end="",
+                flush=True,
+            )
 
     def say(self, line):
         if self.rich is not None:
@@ -195,18 +212,24 @@ def print_collectives(compiled):
     if type(compiled).__module__.startswith("weft"):
         from weft.tools.report import collectives
 
-        rows = [(c.kind, c.bytes, f"over {', '.join(c.axes)}", c.source) for c in collectives(compiled)]
+        rows = [
+            (c.kind, c.bytes, f"over {', '.join(c.axes)}", c.source) for c in collectives(compiled)
+        ]
     else:
         rows = list(collectives_of_hlo(compiled.as_text()))
     for kind, size, where, source in rows:
         line = f"  {kind:14} {size:>9,} B  {where:10}  {source}"
         say(line if len(line) <= 140 else line[:139] + "…")
-    say(f"  {len(rows)} collectives, {sum(row[1] for row in rows):,} B sent by each device per step")
+    say(
+        f"  {len(rows)} collectives, {sum(row[1] for row in rows):,} B sent by each device per step"
+    )
 
 
 def collectives_of_hlo(text):
     """The same from XLA's text, which names the operation instead of mesh axes and source line."""
-    pattern = re.compile(r"= (\(.*?\)|\S+) (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)\(.*")
+    pattern = re.compile(
+        r"= (\(.*?\)|\S+) (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)\(.*"
+    )
     sizes = {"f32": 4, "s32": 4, "u32": 4, "pred": 1, "bf16": 2, "f64": 8, "s64": 8}
     for match in pattern.finditer(text):
         size = 0
@@ -224,7 +247,9 @@ def main():
     split_model = 2 if count % 2 == 0 and count > 2 else 1
     split_data = count // split_model
     if BATCH % split_data or HELD_OUT % split_data:
-        sys.exit(f"This program splits batches of {BATCH} and {HELD_OUT} images evenly over devices, eight at best; there are {count}.")
+        sys.exit(
+            f"This program splits batches of {BATCH} and {HELD_OUT} images evenly over devices, eight at best; there are {count}."
+        )
 
     mesh = Mesh(np.array(jax.devices()).reshape(split_data, split_model), ("data", "model"))
     place_params = {name: NamedSharding(mesh, spec) for name, (_, spec) in LAYERS.items()}
@@ -237,8 +262,10 @@ def main():
 
     data, held_out = load_digits()
     processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
-    say(f"{len(data[1])} images to train on, {len(held_out[1])} held out; mesh {split_data} x {split_model} of "
-        f"{jax.devices()[0].platform}{processes}")
+    say(
+        f"{len(data[1])} images to train on, {len(held_out[1])} held out; mesh {split_data} x {split_model} of "
+        f"{jax.devices()[0].platform}{processes}"
+    )
     state = fresh_state(place_params, whole)
     first_batch = data[0][:BATCH], data[1][:BATCH]
     batch = jax.device_put(first_batch, place_batch)
@@ -246,7 +273,9 @@ def main():
 
     state = train(step, state, data, place_batch, epochs)
     scores = jax.jit(predict)(state[0], jax.device_put(held_out[0], place_batch))
-    accuracy = float(np.mean(np.argmax(process_allgather(scores, tiled=True), axis=1) == held_out[1]))
+    accuracy = float(
+        np.mean(np.argmax(process_allgather(scores, tiled=True), axis=1) == held_out[1])
+    )
     say(f"held-out accuracy {accuracy:.1%}\n")
 
     for name in ("w1", "w2"):

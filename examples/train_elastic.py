@@ -33,14 +33,19 @@ LEARNING_RATE, MOMENTUM = 0.05, 0.9
 def load_digits():
     """Return pixels in [0, 1] and labels."""
     with np.load(Path(__file__).parent / "data" / "digits.npz") as file:
-        return file["images"].reshape(-1, PIXELS).astype(np.float32) / 16, file["labels"].astype(np.int32)
+        return file["images"].reshape(-1, PIXELS).astype(np.float32) / 16, file["labels"].astype(
+            np.int32
+        )
 
 
 def batch(data, step, rows):
     """Return the batch of a step. The step alone decides which images it has, so that a program can continue anywhere."""
     pixels, labels = data
     chosen = np.random.default_rng(step).integers(len(labels), size=BATCH)
-    return tuple(weft.make_array_from_callback(x.shape, rows, lambda index, x=x: x[index]) for x in (pixels[chosen], labels[chosen]))
+    return tuple(
+        weft.make_array_from_callback(x.shape, rows, lambda index, x=x: x[index])
+        for x in (pixels[chosen], labels[chosen])
+    )
 
 
 def initial_state():
@@ -96,18 +101,26 @@ def train(folder, steps, save_every, shrink):
         saved = checkpoint.restore(folder, like={"state": state, "step": 0})
         state, step = saved["state"], saved["step"]
         say(f"continues at step {step}")
-    states = {step: state}  # of the last two steps: when a process fails, some of the others may have finished a step more
+    states = {
+        step: state
+    }  # of the last two steps: when a process fails, some of the others may have finished a step more
     while step < steps:
         try:
             if reached_preemption_sync_point(step):
-                checkpoint.save(folder, {"state": states[step], "step": step}, step, keep=3, overwrite=True).wait()
+                checkpoint.save(
+                    folder, {"state": states[step], "step": step}, step, keep=3, overwrite=True
+                ).wait()
                 say(f"preempted at step {step}; the same command continues")
                 sys.exit(weft.distributed.PREEMPTED)
-            states[step + 1], value = weft.block_until_ready(train_step(states[step], *batch(data, step, rows)))
+            states[step + 1], value = weft.block_until_ready(
+                train_step(states[step], *batch(data, step, rows))
+            )
             states.pop(step - 1, None)
             step += 1
             if step % save_every == 0:
-                checkpoint.save(folder, {"state": states[step], "step": step}, step, keep=3, overwrite=True)
+                checkpoint.save(
+                    folder, {"state": states[step], "step": step}, step, keep=3, overwrite=True
+                )
             if step % 10 == 0:
                 say(f"step {step}  loss {float(value):.4f}")
         except ProcessFailureError as error:
@@ -115,7 +128,9 @@ def train(folder, steps, save_every, shrink):
                 raise  # `weft launch --restarts` starts the program again
             step, state = continue_without_lost_processes(states)
             states, (everywhere, rows) = {step: state}, layouts()
-            say(f"{str(error).splitlines()[0]} {weft.process_count()} processes continue at step {step}")
+            say(
+                f"{str(error).splitlines()[0]} {weft.process_count()} processes continue at step {step}"
+            )
     checkpoint.wait()
     return states[step]
 
@@ -133,11 +148,17 @@ def say(line):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Train through preemption, restarts and lost processes.")
-    parser.add_argument("--folder", required=True, help="of the checkpoints, on a file system that all hosts share")
+    parser = argparse.ArgumentParser(
+        description="Train through preemption, restarts and lost processes."
+    )
+    parser.add_argument(
+        "--folder", required=True, help="of the checkpoints, on a file system that all hosts share"
+    )
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--save-every", type=int, default=50)
-    parser.add_argument("--shrink", action="store_true", help="continue in place without processes that were lost")
+    parser.add_argument(
+        "--shrink", action="store_true", help="continue in place without processes that were lost"
+    )
     options = parser.parse_args()
     state = train(options.folder, options.steps, options.save_every, options.shrink)
     say(f"parameters {fingerprint(state['params'])}")

@@ -75,7 +75,7 @@ class LazyModule(type(importlib)):
     @property
     def __dict__(self) -> "dict[str, Any]":  # type: ignore[override]
         for name in self.__dir__():
-            hasattr(self, name)              # a name that is not written yet is left out
+            hasattr(self, name)  # a name that is not written yet is left out
         return _own_names(self)
 
     def __dir__(self) -> "list[str]":
@@ -104,7 +104,9 @@ def __getattr__(name: str) -> "Any":
 
 
 def _load(module: str, name: str | None) -> "Any":
-    missing = AttributeError(f"weft does not have the public name weft.{name or module.removeprefix('weft.')} yet")
+    missing = AttributeError(
+        f"weft does not have the public name weft.{name or module.removeprefix('weft.')} yet"
+    )
     try:
         found = importlib.import_module("weft.util.lazy").import_module(module)
     except ModuleNotFoundError as error:
@@ -116,6 +118,7 @@ def _load(module: str, name: str | None) -> "Any":
     if name is None:
         return found
     from weft.util.source import guarded
+
     return guarded(getattr(found, name), __name__, name)
 
 

@@ -2,5 +2,10 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "weft.api.autodiff": "DidntWant DontWant GradRef GradValue", "weft.transforms.pullback": "NotNeeded NotSaveable"})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "weft.api.autodiff": "DidntWant DontWant GradRef GradValue",
+        "weft.transforms.pullback": "NotNeeded NotSaveable",
+    },
+)

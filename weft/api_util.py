@@ -28,17 +28,23 @@ def safe_map(f: Callable, *sequences: Sequence) -> list:
     for i, other in enumerate(lists[1:], 2):
         if len(other) != len(lists[0]):
             how = "longer" if len(other) > len(lists[0]) else "shorter"
-            raise ValueError(f"safe_map() argument {i} is {how} than argument 1: {len(other)} and {len(lists[0])}.")
+            raise ValueError(
+                f"safe_map() argument {i} is {how} than argument 1: {len(other)} and {len(lists[0])}."
+            )
     return [f(*xs) for xs in zip(*lists)]
 
 
-def flatten_fun(fun: WrappedFun, in_tree: Any, **options: Any) -> tuple[WrappedFun, Callable[[], Any]]:
+def flatten_fun(
+    fun: WrappedFun, in_tree: Any, **options: Any
+) -> tuple[WrappedFun, Callable[[], Any]]:
     """`fun(*args, **kwargs)` as a function of the leaves of `(args, kwargs)`, whose structure is `in_tree`, to a list of leaves; with it,
     what gives the structure of the results."""
     return transformation_with_aux2(_flattened, fun, in_tree, True, **options)
 
 
-def flatten_fun_nokwargs(fun: WrappedFun, in_tree: Any, **options: Any) -> tuple[WrappedFun, Callable[[], Any]]:
+def flatten_fun_nokwargs(
+    fun: WrappedFun, in_tree: Any, **options: Any
+) -> tuple[WrappedFun, Callable[[], Any]]:
     """The same of `fun(*args)`; `in_tree` is the structure of `args`.
 
     >>> from weft.extend.linear_util import wrap_init
@@ -57,8 +63,12 @@ def _flattened(f: Callable, store: Any, in_tree: Any, has_kwargs: bool, *leaves:
     return out
 
 
-def argnums_partial(f: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence, require_static_args_hashable: bool = True
-                    ) -> tuple[WrappedFun, tuple]:
+def argnums_partial(
+    f: WrappedFun,
+    dyn_argnums: int | Sequence[int],
+    args: Sequence,
+    require_static_args_hashable: bool = True,
+) -> tuple[WrappedFun, tuple]:
     """`f` as a function of the arguments at `dyn_argnums` alone, the others as given; with it, these arguments.
 
     Raises ValueError if an argument that is to be fixed has no hash.
@@ -70,12 +80,17 @@ def argnums_partial(f: WrappedFun, dyn_argnums: int | Sequence[int], args: Seque
     """
     numbers = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
     numbers = tuple(i % len(args) for i in numbers)
-    fixed = tuple(_Fixed(x, require_static_args_hashable) for i, x in enumerate(args) if i not in numbers)
-    return transformation2(_with_fixed, f, numbers, fixed, len(args)), tuple(args[i] for i in numbers)
+    fixed = tuple(
+        _Fixed(x, require_static_args_hashable) for i, x in enumerate(args) if i not in numbers
+    )
+    return transformation2(_with_fixed, f, numbers, fixed, len(args)), tuple(
+        args[i] for i in numbers
+    )
 
 
 class _Fixed:
     """An argument, compared by value where it has a hash."""
+
     __slots__ = ("value",)
 
     def __init__(self, value: Hashable, hashable: bool):
@@ -84,8 +99,10 @@ class _Fixed:
             try:
                 hash(value)
             except TypeError:
-                raise ValueError("argnums_partial: an argument that is fixed must have a hash, got "
-                                 f"{value!r} of type {type(value)}.") from None
+                raise ValueError(
+                    "argnums_partial: an argument that is fixed must have a hash, got "
+                    f"{value!r} of type {type(value)}."
+                ) from None
 
     def __hash__(self) -> int:
         try:
@@ -96,15 +113,21 @@ class _Fixed:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Fixed):
             return False
-        return self.value is other.value or (type(self.value) is type(other.value) and self.value == other.value)
+        return self.value is other.value or (
+            type(self.value) is type(other.value) and self.value == other.value
+        )
 
 
-def _with_fixed(f: Callable, numbers: tuple, fixed: tuple, count: int, *args: Any, **kwargs: Any) -> Any:
+def _with_fixed(
+    f: Callable, numbers: tuple, fixed: tuple, count: int, *args: Any, **kwargs: Any
+) -> Any:
     given, others = dict(zip(numbers, args)), iter(fixed)
     return f(*[given[i] if i in given else next(others).value for i in range(count)], **kwargs)
 
 
-def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list:
+def flatten_axes(
+    name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False
+) -> list:
     """The leaves of `axis_tree`, a prefix of a tree of structure `treedef`, repeated for all leaves below; None is a leaf.
 
     ValueError, naming it `name`, if it is not a prefix.
@@ -116,30 +139,44 @@ def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, 
     try:
         return tree.broadcast_prefix(axis_tree, whole, is_leaf=lambda x: x is None)
     except ValueError as error:
-        raise ValueError(f"{name} specification must be a tree prefix of the corresponding value: {error}") from None
+        raise ValueError(
+            f"{name} specification must be a tree prefix of the corresponding value: {error}"
+        ) from None
 
 
-def donation_vector(donate_argnums: Sequence[int], donate_argnames: Sequence[str], in_tree: Any, kws: bool = True) -> tuple[bool, ...]:
+def donation_vector(
+    donate_argnums: Sequence[int], donate_argnames: Sequence[str], in_tree: Any, kws: bool = True
+) -> tuple[bool, ...]:
     """Which leaves of `(args, kwargs)` are donated.
 
     >>> donation_vector((0,), (), weft.tree.structure(((1, 2), {})))
     (True, False)
     """
     args, kwargs = in_tree.children() if kws else (in_tree, None)
-    flags = [i in donate_argnums for i, child in enumerate(args.children()) for _ in range(child.num_leaves)]
+    flags = [
+        i in donate_argnums
+        for i, child in enumerate(args.children())
+        for _ in range(child.num_leaves)
+    ]
     if kwargs is not None:
         names = tree.tree_unflatten(kwargs, range(kwargs.num_leaves))
         flags += [name in donate_argnames for name in names for _ in tree.tree_leaves(names[name])]
     return tuple(flags)
 
 
-def rebase_donate_argnums(donate_argnums: Sequence[int], static_argnums: Sequence[int]) -> tuple[int, ...]:
+def rebase_donate_argnums(
+    donate_argnums: Sequence[int], static_argnums: Sequence[int]
+) -> tuple[int, ...]:
     """The numbers of donated arguments when static ones are left out.
 
     >>> rebase_donate_argnums((1, 2), (0,))
     (0, 1)
     """
-    return tuple(d - sum(s < d for s in static_argnums) for d in sorted(donate_argnums) if d not in static_argnums)
+    return tuple(
+        d - sum(s < d for s in static_argnums)
+        for d in sorted(donate_argnums)
+        if d not in static_argnums
+    )
 
 
 def shaped_abstractify(x: Any) -> ShapedArray:
@@ -151,17 +188,35 @@ def shaped_abstractify(x: Any) -> ShapedArray:
     return aval_of(x)
 
 
-def debug_info(traced_for: str, fun: Callable, args: Sequence, kwargs: dict, *, static_argnums: Sequence[int] = (),
-               static_argnames: Sequence[str] = (), result_paths_thunk: Any = None, sourceinfo: str | None = None,
-               signature: inspect.Signature | None = None) -> DebugInfo:
+def debug_info(
+    traced_for: str,
+    fun: Callable,
+    args: Sequence,
+    kwargs: dict,
+    *,
+    static_argnums: Sequence[int] = (),
+    static_argnames: Sequence[str] = (),
+    result_paths_thunk: Any = None,
+    sourceinfo: str | None = None,
+    signature: inspect.Signature | None = None,
+) -> DebugInfo:
     """Where a program that is traced from `fun(*args, **kwargs)` comes from.
 
     >>> debug_info("jit", lambda x, y: x, (1, (2, 3)), {}).arg_names
     ('x', 'y[0]', 'y[1]')
     """
     code = getattr(fun, "__code__", None)
-    where = sourceinfo or (f"{function_name(fun)} at {code.co_filename}:{code.co_firstlineno}" if code is not None else function_name(fun))
+    where = sourceinfo or (
+        f"{function_name(fun)} at {code.co_filename}:{code.co_firstlineno}"
+        if code is not None
+        else function_name(fun)
+    )
     static = {i % len(args) for i in static_argnums} if args else set()
     dynamic = [x for i, x in enumerate(args) if i not in static]
     named = {k: v for k, v in kwargs.items() if k not in static_argnames}
-    return DebugInfo(traced_for, where, tuple(argument_names(signature or signature_of(fun), dynamic, named, static)), result_paths_thunk)
+    return DebugInfo(
+        traced_for,
+        where,
+        tuple(argument_names(signature or signature_of(fun), dynamic, named, static)),
+        result_paths_thunk,
+    )

@@ -2,4 +2,6 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {"weft.control.custom_batching": "custom_vmap sequential_vmap"}, guards=True)
+__getattr__, __dir__ = attach(
+    __name__, {"weft.control.custom_batching": "custom_vmap sequential_vmap"}, guards=True
+)

@@ -2,10 +2,14 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "weft.api.arrays": "closure_convert",
-    "weft.api.autodiff": "custom_gradient",
-    "weft.control.custom_rules": "custom_jvp custom_jvp_call_p custom_vjp custom_vjp_call_p remat_opt_p",
-    "weft.control.custom_values": "CustomVJPPrimal SymbolicZero custom_vjp_primal_tree_values zero_from_primal",
-    "weft.control.linear_call": "linear_call",
-}, guards=True)
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "weft.api.arrays": "closure_convert",
+        "weft.api.autodiff": "custom_gradient",
+        "weft.control.custom_rules": "custom_jvp custom_jvp_call_p custom_vjp custom_vjp_call_p remat_opt_p",
+        "weft.control.custom_values": "CustomVJPPrimal SymbolicZero custom_vjp_primal_tree_values zero_from_primal",
+        "weft.control.linear_call": "linear_call",
+    },
+    guards=True,
+)

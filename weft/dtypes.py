@@ -2,8 +2,12 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "ml_dtypes": "bfloat16",
-    "weft.util.dtypes": "canonicalize_dtype extended finfo float0 iinfo issubdtype itemsize_bits prng_key result_type scalar_type_of",
-    "weft.util.errors": "TypePromotionError",
-}, guards=True)
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "ml_dtypes": "bfloat16",
+        "weft.util.dtypes": "canonicalize_dtype extended finfo float0 iinfo issubdtype itemsize_bits prng_key result_type scalar_type_of",
+        "weft.util.errors": "TypePromotionError",
+    },
+    guards=True,
+)

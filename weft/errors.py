@@ -2,9 +2,11 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "builtins": "JAXIndexError=IndexError JAXTypeError=TypeError",
-    "weft.util.errors": """
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "builtins": "JAXIndexError=IndexError JAXTypeError=TypeError",
+        "weft.util.errors": """
         CallbackError CheckpointError CheckpointSupersededError CommError CompileError ConcretizationTypeError CustomVJPException
         DeviceRuntimeError InconclusiveDimensionOperation JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError
         KeyReuseError MissingMeshError MissingRuleError NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError
@@ -12,4 +14,5 @@ __getattr__, __dir__ = attach(__name__, {
         TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError UnboundAxisError UnexpectedTracerError
         UnknownBackendError VerificationError
     """,
-})
+    },
+)

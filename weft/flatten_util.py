@@ -36,13 +36,18 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     unravel = _Unravel(treedef, tuple(shapes), tuple(dtypes), dtype)
     if any(type(leaf) is ShapeDtypeStruct for leaf in leaves):
         return ShapeDtypeStruct((sum(map(math.prod, shapes)),), dtype), unravel
-    vector = wnp.concatenate([wnp.ravel(array).astype(dtype) for array in arrays]) if arrays else wnp.zeros(0, dtype)
+    vector = (
+        wnp.concatenate([wnp.ravel(array).astype(dtype) for array in arrays])
+        if arrays
+        else wnp.zeros(0, dtype)
+    )
     return vector, unravel
 
 
 @record
 class _Unravel:
     """The way back: equal for equal structures, shapes and dtypes, so that it may be a static argument."""
+
     treedef: Any
     shapes: tuple
     dtypes: tuple
@@ -52,13 +57,19 @@ class _Unravel:
         """The tree of a vector; ValueError for another shape, TypeError for another dtype where the leaves had one alone."""
         sizes = [math.prod(shape) for shape in self.shapes]
         if flat.shape != (sum(sizes),):
-            raise ValueError(f"ravel_pytree: the vector to unravel has shape {flat.shape}, the raveled tree had {(sum(sizes),)}.")
+            raise ValueError(
+                f"ravel_pytree: the vector to unravel has shape {flat.shape}, the raveled tree had {(sum(sizes),)}."
+            )
         one_dtype = len(set(self.dtypes)) == 1
         if flat.dtype != self.dtype and not one_dtype:
-            raise TypeError(f"ravel_pytree: unravel got a vector of dtype {flat.dtype.name}, but expected dtype {self.dtype.name}.")
+            raise TypeError(
+                f"ravel_pytree: unravel got a vector of dtype {flat.dtype.name}, but expected dtype {self.dtype.name}."
+            )
         parts = wnp.split(flat, np.cumsum(sizes)[:-1]) if sizes else []
         parts = [part.reshape(shape) for part, shape in zip(parts, self.shapes)]
-        rebuilt = parts if one_dtype else [part.astype(kind) for part, kind in zip(parts, self.dtypes)]
+        rebuilt = (
+            parts if one_dtype else [part.astype(kind) for part, kind in zip(parts, self.dtypes)]
+        )
         return tree_unflatten(self.treedef, rebuilt)
 
 

@@ -39,15 +39,22 @@ class ResizeMethod(enum.Enum):
         """The method of a name such as "linear" or "bicubic"."""
         found = _NAMES.get(name.lower())
         if found is None:
-            raise ValueError(f"image.resize: unknown method {name!r}; use one of {', '.join(sorted(_NAMES))}.")
+            raise ValueError(
+                f"image.resize: unknown method {name!r}; use one of {', '.join(sorted(_NAMES))}."
+            )
         return found
 
 
 _NAMES = {
-    "nearest": ResizeMethod.NEAREST, "lanczos3": ResizeMethod.LANCZOS3, "lanczos5": ResizeMethod.LANCZOS5,
+    "nearest": ResizeMethod.NEAREST,
+    "lanczos3": ResizeMethod.LANCZOS3,
+    "lanczos5": ResizeMethod.LANCZOS5,
     **dict.fromkeys(("linear", "bilinear", "trilinear", "triangle"), ResizeMethod.LINEAR),
     **dict.fromkeys(("cubic", "bicubic", "tricubic"), ResizeMethod.CUBIC),
-    **dict.fromkeys(("cubic-pytorch", "bicubic-pytorch", "tricubic-pytorch"), ResizeMethod.CUBIC_PYTORCH), "area": ResizeMethod.AREA,
+    **dict.fromkeys(
+        ("cubic-pytorch", "bicubic-pytorch", "tricubic-pytorch"), ResizeMethod.CUBIC_PYTORCH
+    ),
+    "area": ResizeMethod.AREA,
 }
 
 
@@ -57,10 +64,12 @@ def _triangle(x):
 
 def _cubic(a: float) -> Callable:
     """Keys' kernel, "Cubic convolution interpolation for digital image processing" (1981), with parameter `a`."""
+
     def kernel(x):
         near = ((a + 2) * x - (a + 3)) * x * x + 1
         far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
         return wnp.where(x < 1, near, wnp.where(x < 2, far, 0))
+
     return kernel
 
 
@@ -69,8 +78,11 @@ def _lanczos(radius: int) -> Callable:
 
 
 _KERNELS: dict[ResizeMethod, Callable] = {
-    ResizeMethod.LINEAR: _triangle, ResizeMethod.CUBIC: _cubic(-0.5), ResizeMethod.CUBIC_PYTORCH: _cubic(-0.5),
-    ResizeMethod.LANCZOS3: _lanczos(3), ResizeMethod.LANCZOS5: _lanczos(5),
+    ResizeMethod.LINEAR: _triangle,
+    ResizeMethod.CUBIC: _cubic(-0.5),
+    ResizeMethod.CUBIC_PYTORCH: _cubic(-0.5),
+    ResizeMethod.LANCZOS3: _lanczos(3),
+    ResizeMethod.LANCZOS5: _lanczos(5),
 }
 
 
@@ -87,7 +99,16 @@ def _weights(size: int, out: int, scale, translation, kernel: Callable, antialia
     return wnp.where((place >= -0.5) & (place <= size - 0.5), weights, 0)
 
 
-def _resample(image, dims: Sequence[int], sizes: Sequence[int], scales, translations, kernel: Callable, antialias: bool, precision):
+def _resample(
+    image,
+    dims: Sequence[int],
+    sizes: Sequence[int],
+    scales,
+    translations,
+    kernel: Callable,
+    antialias: bool,
+    precision,
+):
     work = image.dtype if dtypes.finfo(image.dtype).bits >= 32 else np.dtype(np.float32)
     out = image.astype(work)
     for dim, size, scale, translation in zip(dims, sizes, scales, translations):
@@ -101,7 +122,9 @@ def _by_matrices(image, shape: Sequence[int], matrix: Callable, precision):
     for dim, (size, out) in enumerate(zip(image.shape, shape)):
         if size != out:
             weights = matrix(size, out).astype(image.dtype)
-            image = wnp.moveaxis(wnp.tensordot(image, weights, (dim, 0), precision=precision), -1, dim)
+            image = wnp.moveaxis(
+                wnp.tensordot(image, weights, (dim, 0), precision=precision), -1, dim
+            )
     return image
 
 
@@ -145,7 +168,13 @@ def _nearest(image, shape: Sequence[int]):
     return image
 
 
-def resize(image, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True, precision=Precision.HIGHEST):
+def resize(
+    image,
+    shape: Sequence[int],
+    method: str | ResizeMethod,
+    antialias: bool = True,
+    precision=Precision.HIGHEST,
+):
     """`image` resampled to `shape`, which has the same number of dims.
 
     >>> resize(wnp.array([0.0, 2.0]), (4,), "linear").tolist()
@@ -154,7 +183,9 @@ def resize(image, shape: Sequence[int], method: str | ResizeMethod, antialias: b
     image, method = inexact("image.resize", wnp.asarray(image)), _method(method)
     shape = tuple(as_size(n) for n in shape)
     if len(shape) != image.ndim:
-        raise ValueError(f"image.resize: shape must have as many dims as the image, {image.ndim}, got {shape}.")
+        raise ValueError(
+            f"image.resize: shape must have as many dims as the image, {image.ndim}, got {shape}."
+        )
     if not image.size or 0 in shape:
         return wnp.zeros(shape, image.dtype)
     if method is ResizeMethod.NEAREST:
@@ -165,11 +196,28 @@ def resize(image, shape: Sequence[int], method: str | ResizeMethod, antialias: b
         return _by_matrices(image, shape, _cubic_over_edges, precision)
     dims = [d for d in range(image.ndim) if image.shape[d] != shape[d]]
     scales = [shape[d] / image.shape[d] if image.shape[d] else 1.0 for d in dims]
-    return _resample(image, dims, [shape[d] for d in dims], scales, [0.0] * len(dims), _KERNELS[method], antialias, precision)
+    return _resample(
+        image,
+        dims,
+        [shape[d] for d in dims],
+        scales,
+        [0.0] * len(dims),
+        _KERNELS[method],
+        antialias,
+        precision,
+    )
 
 
-def scale_and_translate(image, shape: Sequence[int], spatial_dims: Sequence[int], scale, translation,
-                        method: str | ResizeMethod, antialias: bool = True, precision=Precision.HIGHEST):
+def scale_and_translate(
+    image,
+    shape: Sequence[int],
+    spatial_dims: Sequence[int],
+    scale,
+    translation,
+    method: str | ResizeMethod,
+    antialias: bool = True,
+    precision=Precision.HIGHEST,
+):
     """`image` resampled at `scale` and `translation`, one of each for every dim of `spatial_dims`; 0 outside of the image.
 
     A pixel at `x` moves to `x * scale + translation`. Both may be traced and have derivatives.
@@ -177,16 +225,30 @@ def scale_and_translate(image, shape: Sequence[int], spatial_dims: Sequence[int]
     image, method = inexact("image.scale_and_translate", wnp.asarray(image)), _method(method)
     shape = tuple(as_size(n) for n in shape)
     if len(shape) != image.ndim:
-        raise ValueError(f"image.scale_and_translate: shape must have as many dims as the image, {image.ndim}, got {shape}.")
+        raise ValueError(
+            f"image.scale_and_translate: shape must have as many dims as the image, {image.ndim}, got {shape}."
+        )
     if method not in _KERNELS:
-        raise ValueError(f"image.scale_and_translate: {method.name.lower()!r} has no kernel to place; use another method.")
+        raise ValueError(
+            f"image.scale_and_translate: {method.name.lower()!r} has no kernel to place; use another method."
+        )
     dims = [canonical_axis(d, image.ndim, "image.scale_and_translate") for d in spatial_dims]
     if any(shape[d] != image.shape[d] for d in range(image.ndim) if d not in dims):
-        raise ValueError(f"image.scale_and_translate: only the dims {tuple(dims)} may change, got {image.shape} and {shape}.")
+        raise ValueError(
+            f"image.scale_and_translate: only the dims {tuple(dims)} may change, got {image.shape} and {shape}."
+        )
     scale, translation = wnp.asarray(scale), wnp.asarray(translation)
     pairs = [(scale[i], translation[i]) for i in range(len(dims))]
-    return _resample(image, dims, [shape[d] for d in dims], [s for s, _ in pairs], [t for _, t in pairs], _KERNELS[method],
-                     antialias, precision)
+    return _resample(
+        image,
+        dims,
+        [shape[d] for d in dims],
+        [s for s, _ in pairs],
+        [t for _, t in pairs],
+        _KERNELS[method],
+        antialias,
+        precision,
+    )
 
 
 guard_all(globals())

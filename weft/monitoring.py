@@ -49,7 +49,9 @@ def record_event_duration_secs(event: str, duration: float, **kwargs: str | int)
         listener(event, duration, **kwargs)
 
 
-def record_event_time_span(event: str, start_time: float, end_time: float, **kwargs: str | int) -> None:
+def record_event_time_span(
+    event: str, start_time: float, end_time: float, **kwargs: str | int
+) -> None:
     """Tell the listeners to spans that `event` lasted from `start_time` to `end_time`, in seconds of one clock."""
     for listener in tuple(_spans):
         listener(event, start_time, end_time, **kwargs)
@@ -112,7 +114,9 @@ def clear_event_listeners() -> None:
 
 def _remove(listeners: list[_Listener], callback: _Listener, name: str) -> None:
     if callback not in listeners:
-        raise ValueError(f"{name}: callback {callback!r} is not registered; {len(listeners)} listeners of this kind are.")
+        raise ValueError(
+            f"{name}: callback {callback!r} is not registered; {len(listeners)} listeners of this kind are."
+        )
     listeners.remove(callback)
     _follow_compilations()
 

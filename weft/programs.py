@@ -49,26 +49,53 @@ before: list[Callable[[Backend], None]] = []
 listeners: list[Callable[[Executable], None]] = []
 
 #: the rooms whose sources decide what becomes of a program
-COMPILER = ("", "util", "processes", "ir", "core", "ops", "transforms", "control", "partition", "compiler", "codegen", "backends",
-            "runtime")
+COMPILER = (
+    "",
+    "util",
+    "processes",
+    "ir",
+    "core",
+    "ops",
+    "transforms",
+    "control",
+    "partition",
+    "compiler",
+    "codegen",
+    "backends",
+    "runtime",
+)
 
 #: a program and all that was said about it, as `pipeline.Request` takes it
-_Request = tuple[Jaxpr, Sequence[ArraySpec], Sequence[Sharding | None], Sequence[int], str, tuple, bool, Backend]
+_Request = tuple[
+    Jaxpr, Sequence[ArraySpec], Sequence[Sharding | None], Sequence[int], str, tuple, bool, Backend
+]
 
 
-def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], donated: Sequence[int],
-                  name: str, assignment: tuple, in_context: bool, backend: Backend) -> Executable:
+def executable_of(
+    jaxpr: Jaxpr,
+    in_specs: Sequence[ArraySpec],
+    out_shardings: Sequence[Sharding | None],
+    donated: Sequence[int],
+    name: str,
+    assignment: tuple,
+    in_context: bool,
+    backend: Backend,
+) -> Executable:
     """A program without constants, made callable for inputs laid out as `in_specs`, on the devices `assignment`; `in_context` tells
     whether a mesh is in context (`pipeline.Request`)."""
     start = time.perf_counter()
     if "check" in jaxpr.effects:
-        raise ValueError(f"{name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
-                         "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns.")
+        raise ValueError(
+            f"{name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
+            "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns."
+        )
     for ask in before:
         ask(backend)
     if lost := [d.id for d in assignment if d.process_index < 0]:
-        raise ValueError(f"{name}: devices {', '.join(map(str, lost))} are from before weft.distributed.shrink().\n"
-                         "  Move the arrays to a mesh of weft.devices(), by weft.device_put.")
+        raise ValueError(
+            f"{name}: devices {', '.join(map(str, lost))} are from before weft.distributed.shrink().\n"
+            "  Move the arrays to a mesh of weft.devices(), by weft.device_put."
+        )
     ranks = _ranks_of(assignment)
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, in_context, backend)
     key = None if is_elsewhere(assignment) else _key(request)
@@ -77,7 +104,14 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         found = _agreed(request, ranks, key, found)
     if key is not None:
         asked = config.explain_cache_misses if found is None else config.log_compiles
-        report("compilation", asked, "Compiled program of %s %s on disk: %s", name, "not found" if found is None else "found", key)
+        report(
+            "compilation",
+            asked,
+            "Compiled program of %s %s on disk: %s",
+            name,
+            "not found" if found is None else "found",
+            key,
+        )
     seconds = {"load": time.perf_counter() - start}
     if found is None:
         found = _compile(request, key)
@@ -98,6 +132,7 @@ def _compile(request: _Request, key: str | None) -> Executable:
 
 # ---- several processes
 
+
 def _ranks_of(assignment: tuple) -> list[int] | None:
     """The processes that run a program on these devices, if they are several and this is one of them."""
     if processes.current() is None or is_elsewhere(assignment):
@@ -106,7 +141,9 @@ def _ranks_of(assignment: tuple) -> list[int] | None:
     return ranks if len(ranks) > 1 else None
 
 
-def _agreed(request: _Request, ranks: list[int], key: str | None, found: Executable | None) -> Executable | None:
+def _agreed(
+    request: _Request, ranks: list[int], key: str | None, found: Executable | None
+) -> Executable | None:
     """The executable, or None if this process is to compile it, once all processes have come here with the same program.
 
     Where none of those that share a folder for compiled programs found it there, the first of them compiles it for the others.
@@ -114,7 +151,9 @@ def _agreed(request: _Request, ranks: list[int], key: str | None, found: Executa
     from weft.processes import agreement
 
     place = None if key is None else (key, cache.token())
-    brought = agreement.check_program(ranks, _fingerprint(request), lambda: _lines(request), [place, found is not None])
+    brought = agreement.check_program(
+        ranks, _fingerprint(request), lambda: _lines(request), [place, found is not None]
+    )
     if found is not None or place is None:
         return found
     sharing = [rank for rank, (other, _) in zip(ranks, brought) if other == list(place)]
@@ -142,16 +181,41 @@ def _lines(request: _Request) -> list[tuple[str, str]]:
     jaxpr, in_specs, out_shardings, donated, name, *_ = request
     plain = lambda text: re.sub(r"0x[0-9a-f]+", "0x", text)
     numbers: dict = {}
-    names = lambda atoms: " ".join([f"{a.val}:{a.aval.str_short()}" if type(a) is Literal else
-                                    f"v{numbers.setdefault(a, len(numbers))}:{a.aval.str_short()}" for a in atoms])
+    names = lambda atoms: " ".join(
+        [
+            f"{a.val}:{a.aval.str_short()}"
+            if type(a) is Literal
+            else f"v{numbers.setdefault(a, len(numbers))}:{a.aval.str_short()}"
+            for a in atoms
+        ]
+    )
     lines = [(name, "")]
-    lines += [(plain(f"argument {i}: {s.aval.str_short()} as {s.sharding if s.committed else 'not placed'}"), "")
-              for i, s in enumerate(in_specs)]
+    lines += [
+        (
+            plain(
+                f"argument {i}: {s.aval.str_short()} as {s.sharding if s.committed else 'not placed'}"
+            ),
+            "",
+        )
+        for i, s in enumerate(in_specs)
+    ]
     names(jaxpr.invars)
     for eqn in jaxpr.eqns:
         params = " ".join([f"{key}={value}" for key, value in eqn.params.items()])
-        lines.append((plain(f"{names(eqn.outvars)} = {eqn.primitive.name} {names(eqn.invars)} {params}"), str(eqn.source or "")))
-    lines.append((plain(f"results {names(jaxpr.outvars)} as {list(map(str, out_shardings))}, donated {list(donated)}"), ""))
+        lines.append(
+            (
+                plain(f"{names(eqn.outvars)} = {eqn.primitive.name} {names(eqn.invars)} {params}"),
+                str(eqn.source or ""),
+            )
+        )
+    lines.append(
+        (
+            plain(
+                f"results {names(jaxpr.outvars)} as {list(map(str, out_shardings))}, donated {list(donated)}"
+            ),
+            "",
+        )
+    )
     return lines
 
 
@@ -163,20 +227,38 @@ def _pipeline() -> Any:
 
 
 def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
-    report("compilation", config.log_compiles, "Finished compilation of %s in %.9f sec (%d kernels, %d collectives)", made.name,
-           time.perf_counter() - start, made.kernel_count, made.collective_count)
+    report(
+        "compilation",
+        config.log_compiles,
+        "Finished compilation of %s in %.9f sec (%d kernels, %d collectives)",
+        made.name,
+        time.perf_counter() - start,
+        made.kernel_count,
+        made.collective_count,
+    )
     for listener in listeners:
         listener(made)
     if events.listeners:
-        events.emit("compile", made.name, int(start * 1e9), time.perf_counter_ns(),
-                    **{title: f"{1000 * taken:.2f} ms" for title, taken in seconds.items()})
+        events.emit(
+            "compile",
+            made.name,
+            int(start * 1e9),
+            time.perf_counter_ns(),
+            **{title: f"{1000 * taken:.2f} ms" for title, taken in seconds.items()},
+        )
 
 
 # ---- keys
 
+
 def _key(request: _Request) -> str | None:
     """The name of the program on disk; None if it cannot have one, or if every stage is to be seen."""
-    if config.check or config.dump or cache.directory() is None or (code := request[-1].cache_key()) is None:
+    if (
+        config.check
+        or config.dump
+        or cache.directory() is None
+        or (code := request[-1].cache_key()) is None
+    ):
         return None
     try:
         body = _structure(request)
@@ -190,9 +272,20 @@ def _structure(request: _Request) -> bytes:
     the same to the compiler."""
     jaxpr, in_specs, out_shardings, donated, _, assignment, in_context, _ = request
     anywhere = None if _ranks_of(assignment) is None else _make_single(assignment[0], "device")
-    specs = [(s.aval, s.sharding if s.committed or anywhere is None else anywhere, s.committed) for s in in_specs]
+    specs = [
+        (s.aval, s.sharding if s.committed or anywhere is None else anywhere, s.committed)
+        for s in in_specs
+    ]
     with paused:
-        return structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), in_context, config.trace_key())
+        return structure(
+            jaxpr,
+            *specs,
+            tuple(out_shardings),
+            tuple(donated),
+            tuple(assignment),
+            in_context,
+            config.trace_key(),
+        )
 
 
 @functools.cache
@@ -205,17 +298,26 @@ def _versions() -> str:
 
 # ---- values
 
+
 def _write(key: str, made: Executable) -> None:
     """Keep an executable, if its backend can."""
     try:
-        layouts = _plain((tuple([s.sharding for s in made.in_specs]), tuple([(s.sharding, s.committed) for s in made.out_specs])))
+        layouts = _plain(
+            (
+                tuple([s.sharding for s in made.in_specs]),
+                tuple([(s.sharding, s.committed) for s in made.out_specs]),
+            )
+        )
     except Unserializable:
         return
     made.loaded.keep(_writer(key, made.collective_count, layouts))
 
 
-def _writer(key: str, collective_count: int, layouts: Any) -> Callable[[Callable[[], bytes | None]], None]:
+def _writer(
+    key: str, collective_count: int, layouts: Any
+) -> Callable[[Callable[[], bytes | None]], None]:
     """What keeps a program on disk, given what makes its code."""
+
     def stored(make: Callable[[], bytes | None]) -> bytes | None:
         code = make()
         return None if code is None else marshal.dumps((collective_count, layouts, code))
@@ -228,35 +330,59 @@ def _read(key: str, request: _Request) -> Executable | None:
     try:
         return None if data is None else _load(key, data, request)
     except ProcessFailureError:
-        raise                 # of another process: it came while this one was reading
-    except Exception:         # whatever is wrong with it, the compiler can do without
+        raise  # of another process: it came while this one was reading
+    except Exception:  # whatever is wrong with it, the compiler can do without
         return None
 
 
 def _load(key: str, data: bytes, request: _Request) -> Executable:
     collective_count, layouts, code = marshal.loads(data)
-    return _placed(code, request, *_made(layouts), collective_count, _writer(key, collective_count, layouts))
+    return _placed(
+        code, request, *_made(layouts), collective_count, _writer(key, collective_count, layouts)
+    )
 
 
-def _placed(code: bytes, request: _Request, shardings: tuple, results: tuple, collective_count: int,
-            write: Callable[[Callable[[], bytes | None]], None]) -> Executable:
+def _placed(
+    code: bytes,
+    request: _Request,
+    shardings: tuple,
+    results: tuple,
+    collective_count: int,
+    write: Callable[[Callable[[], bytes | None]], None],
+) -> Executable:
     """The executable of code that a backend kept, for arguments laid out as `shardings` and results as (sharding, committed)."""
     jaxpr, in_specs, _, donated, name, *_, backend = request
-    ins = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, shardings, strict=True)]
+    ins = [
+        ArraySpec(s.aval, sharding, s.committed)
+        for s, sharding in zip(in_specs, shardings, strict=True)
+    ]
     outs = [ArraySpec(aval, *result) for aval, result in zip(jaxpr.out_avals, results, strict=True)]
     stages = LazyStages(request)
-    return Executable(name, backend.load(code, lambda: stages().lowered, write), ins, outs, donated, collective_count, stages)
+    return Executable(
+        name,
+        backend.load(code, lambda: stages().lowered, write),
+        ins,
+        outs,
+        donated,
+        collective_count,
+        stages,
+    )
 
 
 # ---- values that programs keep themselves
+
 
 def kept(made: Executable) -> dict[str, Any]:
     """What `restored` makes an executable of in another process: layouts, and the code if its backend can keep it."""
     found: list[bytes | None] = []
     made.loaded.keep(lambda make: found.append(make()))
-    return {"code": found[0] if found else None, "made_by": _makers_of(made.request[-1]), "collective_count": made.collective_count,
-            "shardings": tuple([s.row_major.sharding for s in made.in_specs]),
-            "results": tuple([(s.row_major.sharding, s.committed) for s in made.out_specs])}
+    return {
+        "code": found[0] if found else None,
+        "made_by": _makers_of(made.request[-1]),
+        "collective_count": made.collective_count,
+        "shardings": tuple([s.row_major.sharding for s in made.in_specs]),
+        "results": tuple([(s.row_major.sharding, s.committed) for s in made.out_specs]),
+    }
 
 
 def restored(request: _Request, code: bytes | None, made_by: tuple, **layouts: Any) -> Executable:
@@ -275,11 +401,26 @@ def _makers_of(backend: Backend) -> tuple:
 
 #: what layouts are made of, by the names in what their `__reduce__` gives: nothing else is called when a file is read
 _MAKERS: dict[str, Callable] = {
-    "tuple": lambda *xs: xs, "frozenset": lambda *xs: frozenset(xs), "UNCONSTRAINED": lambda: UNCONSTRAINED,
-    "ndarray": lambda shape, *xs: _grid(shape, xs), "AxisType": lambda name: AxisType[name],
+    "tuple": lambda *xs: xs,
+    "frozenset": lambda *xs: frozenset(xs),
+    "UNCONSTRAINED": lambda: UNCONSTRAINED,
+    "ndarray": lambda shape, *xs: _grid(shape, xs),
+    "AxisType": lambda name: AxisType[name],
     "UnreducedKind": lambda name: UnreducedKind[name],
-    **{make.__name__: make for make in (PartitionSpec, AbstractMesh, _make_mesh_object, _make_named, _make_single, _make_positional,
-                                        _make_spec, _device_of_id)}}
+    **{
+        make.__name__: make
+        for make in (
+            PartitionSpec,
+            AbstractMesh,
+            _make_mesh_object,
+            _make_named,
+            _make_single,
+            _make_positional,
+            _make_spec,
+            _device_of_id,
+        )
+    },
+}
 
 
 def _plain(x: Any) -> Any:

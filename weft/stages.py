@@ -2,7 +2,10 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "weft.api.jit": "Wrapped=JitFunction",
-    "weft.api.stages": "ArgInfo Compiled CompilerOptions Lowered Traced",
-})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "weft.api.jit": "Wrapped=JitFunction",
+        "weft.api.stages": "ArgInfo Compiled CompilerOptions Lowered Traced",
+    },
+)

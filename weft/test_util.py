@@ -24,8 +24,13 @@ Tolerance = float | Mapping[Any, float] | None
 
 
 def check_grads(
-    f: Callable[..., Any], args: Sequence[Any], order: int, modes: str | Sequence[str] = ("fwd", "rev"), atol: Tolerance = None,
-    rtol: Tolerance = None, eps: float | None = None,
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    order: int,
+    modes: str | Sequence[str] = ("fwd", "rev"),
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
+    eps: float | None = None,
 ) -> None:
     """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev"), against difference quotients.
     A string of modes selects those that it contains.
@@ -42,7 +47,9 @@ def check_grads(
     if unknown:
         raise ValueError(f"check_grads: modes are 'fwd' and 'rev', got {sorted(unknown)}")
     if not isinstance(order, (int, np.integer)) or order < 0:
-        raise ValueError(f"check_grads: `order` must be an integer of at least 0, got {order!r:.60}.")
+        raise ValueError(
+            f"check_grads: `order` must be an integer of at least 0, got {order!r:.60}."
+        )
     args = tuple(args)
     if order == 0:
         return
@@ -50,17 +57,26 @@ def check_grads(
         jvp = partial(weft.jvp, f)
         check_jvp(f, lambda primals, tangents: jvp(primals, tangents), args, atol, rtol, eps)
         tangents = _random_like(args, seed=order)
-        check_grads(lambda *xs: weft.jvp(f, xs, tangents)[1], args, order - 1, modes, atol, rtol, eps)
+        check_grads(
+            lambda *xs: weft.jvp(f, xs, tangents)[1], args, order - 1, modes, atol, rtol, eps
+        )
     if "rev" in modes:
         vjp = partial(weft.vjp, f)
         check_vjp(f, vjp, args, atol, rtol, eps)
         cotangent = _random_like(f(*args), seed=-order)
-        check_grads(lambda *xs: weft.vjp(f, *xs)[1](cotangent), args, order - 1, modes, atol, rtol, eps)
+        check_grads(
+            lambda *xs: weft.vjp(f, *xs)[1](cotangent), args, order - 1, modes, atol, rtol, eps
+        )
 
 
 def check_jvp(
-    f: Callable[..., Any], f_jvp: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]], args: Sequence[Any],
-    atol: Tolerance = None, rtol: Tolerance = None, eps: float | None = None, err_msg: str = "",
+    f: Callable[..., Any],
+    f_jvp: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]],
+    args: Sequence[Any],
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
+    eps: float | None = None,
+    err_msg: str = "",
 ) -> None:
     """Check `f_jvp(primals, tangents)` against `f` and its central differences."""
     args = tuple(args)
@@ -68,34 +84,64 @@ def check_jvp(
     def check(eps: float) -> None:
         tangents = _exact(args, _random_like(args, seed=1), eps)
         value, tangent = f_jvp(args, tangents)
-        _compare(value, f(*args), atol, rtol, f"check_grads: {err_msg} the primal output of jvp disagrees")
-        _compare(tangent, _difference(f, args, tangents, eps), atol, rtol, f"check_grads: {err_msg} the tangent output of jvp disagrees")
+        _compare(
+            value,
+            f(*args),
+            atol,
+            rtol,
+            f"check_grads: {err_msg} the primal output of jvp disagrees",
+        )
+        _compare(
+            tangent,
+            _difference(f, args, tangents, eps),
+            atol,
+            rtol,
+            f"check_grads: {err_msg} the tangent output of jvp disagrees",
+        )
 
     _with_some_step(check, args, eps)
 
 
 def check_vjp(
-    f: Callable[..., Any], f_vjp: Callable[..., tuple[Any, Callable[[Any], Any]]], args: Sequence[Any], atol: Tolerance = None,
-    rtol: Tolerance = None, eps: float | None = None, err_msg: str = "",
+    f: Callable[..., Any],
+    f_vjp: Callable[..., tuple[Any, Callable[[Any], Any]]],
+    args: Sequence[Any],
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
+    eps: float | None = None,
+    err_msg: str = "",
 ) -> None:
     """Check `f_vjp(*args)` against `f` and, by the adjoint identity, its central differences."""
     args = tuple(args)
     value, pull_back = f_vjp(*args)
-    _compare(value, f(*args), atol, rtol, f"check_grads: {err_msg} the primal output of vjp disagrees")
+    _compare(
+        value, f(*args), atol, rtol, f"check_grads: {err_msg} the primal output of vjp disagrees"
+    )
     cotangent = _random_like(value, seed=3)
     back = pull_back(cotangent)
     scale = 1 + np.sqrt(_inner(cotangent, cotangent))
 
     def check(eps: float) -> None:
         tangents = _exact(args, _random_like(args, seed=2), eps)
-        forward, backward = _inner(cotangent, _difference(f, args, tangents, eps)), _inner(back, tangents)
-        _compare(np.asarray(backward / scale), np.asarray(forward / scale), atol, rtol,
-                 f"check_grads: {err_msg} the adjoint of vjp disagrees", value)
+        forward, backward = (
+            _inner(cotangent, _difference(f, args, tangents, eps)),
+            _inner(back, tangents),
+        )
+        _compare(
+            np.asarray(backward / scale),
+            np.asarray(forward / scale),
+            atol,
+            rtol,
+            f"check_grads: {err_msg} the adjoint of vjp disagrees",
+            value,
+        )
 
     _with_some_step(check, args, eps)
 
 
-def _with_some_step(check: Callable[[float], None], args: tuple[Any, ...], eps: float | None) -> None:
+def _with_some_step(
+    check: Callable[[float], None], args: tuple[Any, ...], eps: float | None
+) -> None:
     """`check(eps)`, which must succeed; without `eps` with one of the steps of the dtype. Raises what the shortest one gave."""
     if eps is not None and not (isinstance(eps, (int, float, np.integer, np.floating)) and eps > 0):
         raise ValueError(f"`eps` must be a positive number, got {eps!r:.60}.")
@@ -111,7 +157,9 @@ def _with_some_step(check: Callable[[float], None], args: tuple[Any, ...], eps: 
         raise
 
 
-def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[Any, ...], step: float) -> Any:
+def _difference(
+    f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[Any, ...], step: float
+) -> Any:
     """The central difference of `f` along `tangents`."""
 
     def moved(sign: float) -> Any:
@@ -122,7 +170,7 @@ def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[An
         if not _is_inexact(above):
             return np.zeros(above.shape, np.float64)
         above, below = _widen(above), _widen(below)
-        same = ~np.isfinite(above) & (above == below)                    # infinite on both sides
+        same = ~np.isfinite(above) & (above == below)  # infinite on both sides
         return np.where(same, 0, above - np.where(same, 0, below)) / (2 * step)
 
     return tree_map(quotient, moved(+1.0), moved(-1.0))
@@ -166,11 +214,17 @@ def _random_like(tree: Any, seed: int) -> Any:
 def _inner(a: Any, b: Any) -> float:
     """The real inner product of two trees, without conjugation, as derivatives pair with tangents."""
     pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
-    products = [np.sum(_widen(np.asarray(x)) * _widen(np.asarray(y))) for x, y in pairs if _is_inexact(np.asarray(x))]
+    products = [
+        np.sum(_widen(np.asarray(x)) * _widen(np.asarray(y)))
+        for x, y in pairs
+        if _is_inexact(np.asarray(x))
+    ]
     return float(np.real(sum(products)))
 
 
-def _compare(actual: Any, expected: Any, atol: Tolerance, rtol: Tolerance, what: str, like: Any = None) -> None:
+def _compare(
+    actual: Any, expected: Any, atol: Tolerance, rtol: Tolerance, what: str, like: Any = None
+) -> None:
     like = actual if like is None else like
     for x, y in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
         x, y = np.asarray(x), np.asarray(y)
@@ -191,8 +245,12 @@ def _bound(tolerance: Tolerance, like: Any) -> float:
         given = {np.dtype(dtype).name: bound for dtype, bound in (tolerance or {}).items()}
         names = {np.asarray(x).dtype.name for x in tree_leaves(like)} & given.keys()
         return max([given[name] for name in names], default=_TOLERANCE[_coarsest(like)])
-    if np.ndim(tolerance) or not isinstance(tolerance, (int, float, np.number, np.ndarray, weft.Array)):
-        raise TypeError(f"`atol` and `rtol` must be numbers, or map dtypes to numbers, got {tolerance!r:.60}.")
+    if np.ndim(tolerance) or not isinstance(
+        tolerance, (int, float, np.number, np.ndarray, weft.Array)
+    ):
+        raise TypeError(
+            f"`atol` and `rtol` must be numbers, or map dtypes to numbers, got {tolerance!r:.60}."
+        )
     if tolerance < 0:
         raise ValueError(f"`atol` and `rtol` must not be negative, got {tolerance!r:.60}.")
     return float(tolerance)
@@ -209,9 +267,15 @@ def _widen(x: np.ndarray) -> np.ndarray:
 def _coarsest(tree: Any) -> str:
     """The name of the real dtype with the least precision among the floating leaves of `tree`, as functions compute with them."""
     real_of = {"complex64": "float32", "complex128": "float64"}
-    found = {np.dtype(weft.dtypes.canonicalize_dtype(np.asarray(x).dtype)).name for x in tree_leaves(tree) if _is_inexact(np.asarray(x))}
+    found = {
+        np.dtype(weft.dtypes.canonicalize_dtype(np.asarray(x).dtype)).name
+        for x in tree_leaves(tree)
+        if _is_inexact(np.asarray(x))
+    }
     found |= {real_of[name] for name in found & real_of.keys()}
-    return next((name for name in ("bfloat16", "float16", "float32", "float64") if name in found), "float32")
+    return next(
+        (name for name in ("bfloat16", "float16", "float32", "float64") if name in found), "float32"
+    )
 
 
 guard_all(globals())

@@ -9,12 +9,26 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 from suite import Case, Step, add, layout, mesh, normal
 
-LAYOUTS = ((), ("a",), ("b",), (None, "a"), (None, "b"), ("a", "b"), ("b", "a"), (("a", "b"),), (None, ("a", "b")))
+LAYOUTS = (
+    (),
+    ("a",),
+    ("b",),
+    (None, "a"),
+    (None, "b"),
+    ("a", "b"),
+    ("b", "a"),
+    (("a", "b"),),
+    (None, ("a", "b")),
+)
 SIZE = 1024
 
 
 def text(spec):
-    return "P(" + ", ".join("None" if s is None else s if isinstance(s, str) else "ab" for s in spec) + ")"
+    return (
+        "P("
+        + ", ".join("None" if s is None else s if isinstance(s, str) else "ab" for s in spec)
+        + ")"
+    )
 
 
 def reshard(before, after):
@@ -22,12 +36,23 @@ def reshard(before, after):
         x = jax.device_put(normal(SIZE, SIZE).numpy(), layout((4, 2), before))
         f = jax.jit(lambda x: x, out_shardings=layout((4, 2), after))
         return Step(f, (x,))
+
     return setup
 
 
 for _before, _after in itertools.permutations(LAYOUTS, 2):
-    add(Case(f"reshard {text(_before)} to {text(_after)}", "resharding", reshard(_before, _after), devices=8, shared=True, budget_s=0.2,
-             quick=(_before, _after) in ((("a",), (None, "a")), (("a", "b"), ()), (("a", "b"), ("b", "a")))))
+    add(
+        Case(
+            f"reshard {text(_before)} to {text(_after)}",
+            "resharding",
+            reshard(_before, _after),
+            devices=8,
+            shared=True,
+            budget_s=0.2,
+            quick=(_before, _after)
+            in ((("a",), (None, "a")), (("a", "b"), ()), (("a", "b"), ("b", "a"))),
+        )
+    )
 
 COLLECTIVES = {
     "psum": (lambda x: lax.psum(x, "a"), P()),
@@ -44,12 +69,28 @@ def collective(name, size):
         x = jax.device_put(normal(size // 4).numpy(), layout((8,), ("a",)))
         f = jax.jit(jax.shard_map(body, mesh=mesh((8,)), in_specs=P("a"), out_specs=out))
         return Step(f, (x,))
+
     return setup
 
 
 for _name in COLLECTIVES:
-    for _size, _text in ((1 << 10, "1 KiB"), (1 << 15, "32 KiB"), (1 << 20, "1 MiB"), (1 << 23, "8 MiB"), (1 << 26, "64 MiB")):
-        add(Case(f"{_name} {_text}", "collectives", collective(_name, _size), devices=8, shared=True, quick=_size == 1 << 20))
+    for _size, _text in (
+        (1 << 10, "1 KiB"),
+        (1 << 15, "32 KiB"),
+        (1 << 20, "1 MiB"),
+        (1 << 23, "8 MiB"),
+        (1 << 26, "64 MiB"),
+    ):
+        add(
+            Case(
+                f"{_name} {_text}",
+                "collectives",
+                collective(_name, _size),
+                devices=8,
+                shared=True,
+                quick=_size == 1 << 20,
+            )
+        )
 
 
 def transfer(name, setup, quick=False, devices=8):
@@ -63,6 +104,7 @@ def put(spec, devices=8, n=2048):
             return lambda: jax.block_until_ready(jax.device_put(x))
         where = layout((4, 2), spec)
         return lambda: jax.block_until_ready(jax.device_put(x, where))
+
     return setup
 
 
@@ -71,6 +113,7 @@ def fetch(spec, n=2048):
         x = jax.device_put(normal(n, n).numpy(), layout((4, 2), spec))
         f = jax.jit(lambda x: x + 1)
         return lambda: np.asarray(f(x))  # a new array each time: an array may cache its NumPy value
+
     return setup
 
 

@@ -12,7 +12,10 @@ from suite import Case, add, layout, normal, program
 
 def tree(leaf, count):
     """A tree of three levels with `leaf` `count` times."""
-    return {"a": [leaf] * (count // 4), "b": {"c": (leaf,) * (count // 2), "d": [leaf] * (count - count // 4 - count // 2)}}
+    return {
+        "a": [leaf] * (count // 4),
+        "b": {"c": (leaf,) * (count // 2), "d": [leaf] * (count - count // 4 - count // 2)},
+    }
 
 
 def dispatch(what, devices):
@@ -24,18 +27,29 @@ def dispatch(what, devices):
             return functools.partial(jax.jit(lambda x: x + 1), x)
         f = jax.jit(lambda t: jax.tree_util.tree_map(lambda v: v + 1, t))
         return functools.partial(f, tree(x, what))
+
     return setup
 
 
 for _devices in (1, 8, 64):
     for _what in ("array", 20, 200):
         _name = "one array" if _what == "array" else f"tree of {_what}"
-        add(Case(f"dispatch {_name} on {_devices}", "dispatch", dispatch(_what, _devices), devices=_devices, shared=True,
-                 quick=(_what, _devices) in (("array", 1), ("array", 8), (20, 1), (20, 8), ("array", 64))))
+        add(
+            Case(
+                f"dispatch {_name} on {_devices}",
+                "dispatch",
+                dispatch(_what, _devices),
+                devices=_devices,
+                shared=True,
+                quick=(_what, _devices)
+                in (("array", 1), ("array", 8), (20, 1), (20, 8), ("array", 64)),
+            )
+        )
 
 
 class Triple(NamedTuple):
     """Three leaves by name."""
+
     a: object
     b: object
     c: object
@@ -45,6 +59,7 @@ class Triple(NamedTuple):
 @dataclasses.dataclass
 class Record:
     """Three leaves of a dataclass, and a setting."""
+
     a: object
     b: object
     c: object
@@ -66,41 +81,69 @@ class Node:
         return cls(*children)
 
 
-KINDS = {"one dict": lambda x: {f"p{i}": x for i in range(300)}, "dicts": lambda x: {f"p{i}": {"a": x, "b": x, "c": x} for i in range(100)},
-         "named tuples": lambda x: [Triple(x, x, x) for _ in range(100)], "dataclasses": lambda x: [Record(x, x, x) for _ in range(100)],
-         "nodes": lambda x: [Node(x, x, x) for _ in range(100)]}
+KINDS = {
+    "one dict": lambda x: {f"p{i}": x for i in range(300)},
+    "dicts": lambda x: {f"p{i}": {"a": x, "b": x, "c": x} for i in range(100)},
+    "named tuples": lambda x: [Triple(x, x, x) for _ in range(100)],
+    "dataclasses": lambda x: [Record(x, x, x) for _ in range(100)],
+    "nodes": lambda x: [Node(x, x, x) for _ in range(100)],
+}
 
 
 def tree_dispatch(kind, gives_tree):
     """A call with 300 leaves in containers of one kind, which gives one array or the tree itself."""
+
     def setup():
         given = KINDS[kind](jnp.ones(4))
-        f = jax.jit((lambda t: jax.tree_util.tree_map(lambda v: v + 1, t)) if gives_tree else lambda t: jax.tree_util.tree_leaves(t)[0] + 1)
+        f = jax.jit(
+            (lambda t: jax.tree_util.tree_map(lambda v: v + 1, t))
+            if gives_tree
+            else lambda t: jax.tree_util.tree_leaves(t)[0] + 1
+        )
         for _ in range(400):
             f(given)
         return functools.partial(f, given)
+
     return setup
 
 
 def tree_map(kind):
     """A map over 300 leaves in containers of one kind, with a function that does nothing."""
+
     def setup():
         return functools.partial(jax.tree_util.tree_map, lambda v: v, KINDS[kind](1.0))
+
     return setup
 
 
 for _kind in KINDS:
-    add(Case(f"dispatch 300 leaves in {_kind}", "dispatch", tree_dispatch(_kind, False), shared=True))
-    add(Case(f"dispatch 300 leaves in and out of {_kind}", "dispatch", tree_dispatch(_kind, True), shared=True))
+    add(
+        Case(
+            f"dispatch 300 leaves in {_kind}", "dispatch", tree_dispatch(_kind, False), shared=True
+        )
+    )
+    add(
+        Case(
+            f"dispatch 300 leaves in and out of {_kind}",
+            "dispatch",
+            tree_dispatch(_kind, True),
+            shared=True,
+        )
+    )
     add(Case(f"tree_map of 300 leaves in {_kind}", "dispatch", tree_map(_kind), shared=True))
 
 
 def eager(name, function, *shape, quick=False, devices=1):
     def setup():
-        x = jnp.asarray(np.linspace(0.5, 1.5, int(np.prod(shape or (8,))), dtype=np.float32).reshape(shape or (8,)))
+        x = jnp.asarray(
+            np.linspace(0.5, 1.5, int(np.prod(shape or (8,))), dtype=np.float32).reshape(
+                shape or (8,)
+            )
+        )
         if devices > 1:
             x = jax.device_put(x, layout((devices,), ("a",)))
         return functools.partial(function, x)
+
     add(Case(f"eager {name}", "eager", setup, shared=True, quick=quick, devices=devices))
 
 
@@ -134,8 +177,33 @@ eager("x + x on 8", lambda x: x + x, quick=True, devices=8)
 eager("x.sum() on 8", lambda x: x.sum(), devices=8)
 eager("x.at[3].set on 8", lambda x: x.at[3].set(1.0), devices=8)
 
-program("call with an array of NumPy", "dispatch", lambda x: x + 1, np.arange(64, dtype=np.float32), shared=True, quick=True)
-program("call with a float64 array of NumPy", "dispatch", lambda x: x + 1, np.arange(4096.0), shared=True)
-program("call with a batch of NumPy, 256 KiB", "dispatch", lambda x: x + 1, np.ones((64, 1024), np.float32), shared=True)
-program("jitted value_and_grad, small", "dispatch", jax.value_and_grad(lambda w, x: jnp.tanh(x @ w).sum()), normal(16, 16), normal(4, 16),
-        shared=True)
+program(
+    "call with an array of NumPy",
+    "dispatch",
+    lambda x: x + 1,
+    np.arange(64, dtype=np.float32),
+    shared=True,
+    quick=True,
+)
+program(
+    "call with a float64 array of NumPy",
+    "dispatch",
+    lambda x: x + 1,
+    np.arange(4096.0),
+    shared=True,
+)
+program(
+    "call with a batch of NumPy, 256 KiB",
+    "dispatch",
+    lambda x: x + 1,
+    np.ones((64, 1024), np.float32),
+    shared=True,
+)
+program(
+    "jitted value_and_grad, small",
+    "dispatch",
+    jax.value_and_grad(lambda w, x: jnp.tanh(x @ w).sum()),
+    normal(16, 16),
+    normal(4, 16),
+    shared=True,
+)

@@ -10,6 +10,7 @@ KEY = (0, 7)
 
 def draw(name, function, quick=False):
     import numpy as np
+
     program(name, "random", lambda key: function(key), np.array(KEY, np.uint32), quick=quick)
 
 
@@ -26,5 +27,15 @@ draw("random permutation", lambda k: jax.random.permutation(k, 1 << 18), quick=T
 draw("random categorical", lambda k: jax.random.categorical(k, jnp.zeros((1024, 1024))))
 draw("random gamma", lambda k: jax.random.gamma(k, 2.0, (65536,)))
 draw("random split 1000", lambda k: jax.random.split(k, 1000))
-program("dropout", "random", lambda x: jnp.where(jax.random.bernoulli(jax.random.PRNGKey(0), 0.9, x.shape), x / 0.9, 0), normal(N, N))
-program("random normal 64 x 64", "random", lambda x: jax.random.normal(jax.random.PRNGKey(0), (64, 64)) + x, normal(64, 64))
+program(
+    "dropout",
+    "random",
+    lambda x: jnp.where(jax.random.bernoulli(jax.random.PRNGKey(0), 0.9, x.shape), x / 0.9, 0),
+    normal(N, N),
+)
+program(
+    "random normal 64 x 64",
+    "random",
+    lambda x: jax.random.normal(jax.random.PRNGKey(0), (64, 64)) + x,
+    normal(64, 64),
+)

@@ -13,13 +13,17 @@ def step(name, make, devices=1, **facts):
         function, args = make()
         args = jax.tree_util.tree_map(jnp.asarray, args) if devices == 1 else args
         return Step(jax.jit(function), args)
+
     add(Case(name, "steps", setup, devices=devices, **facts))
 
 
 # ---- the tutorial's MLP
 
-MLP_LAYOUTS = {"one device": None, "data parallel on 8": ((8,), ("a", None), [()] * 4), "data and tensor parallel on 4x2": (
-    (4, 2), ("a", None), [(), (None, "b"), ("b", None), ()])}
+MLP_LAYOUTS = {
+    "one device": None,
+    "data parallel on 8": ((8,), ("a", None), [()] * 4),
+    "data and tensor parallel on 4x2": ((4, 2), ("a", None), [(), (None, "b"), ("b", None), ()]),
+}
 
 
 def mlp(width, how):
@@ -29,21 +33,42 @@ def mlp(width, how):
         if MLP_LAYOUTS[how]:
             shape, data, specs = MLP_LAYOUTS[how]
             batch = tuple(jax.device_put(x, layout(shape, data)) for x in batch)
-            params = [(jax.device_put(w, layout(shape, s)), jax.device_put(b, layout(shape, s[1:]))) for (w, b), s in zip(params, specs)]
+            params = [
+                (jax.device_put(w, layout(shape, s)), jax.device_put(b, layout(shape, s[1:])))
+                for (w, b), s in zip(params, specs)
+            ]
         return jax.grad(programs.mlp_loss), (params, batch)
+
     return make
 
 
 for _how in MLP_LAYOUTS:
     for _width in (256, 1024, 4096):
-        step(f"MLP gradient {_width}, {_how}", mlp(_width, _how), 1 if _how == "one device" else 8, quick=_width == 1024,
-             flops=6.0 * _width * (784 * _width + 2 * _width * _width + 10 * _width), budget_s=1.0 if _width == 4096 else 0.5)
+        step(
+            f"MLP gradient {_width}, {_how}",
+            mlp(_width, _how),
+            1 if _how == "one device" else 8,
+            quick=_width == 1024,
+            flops=6.0 * _width * (784 * _width + 2 * _width * _width + 10 * _width),
+            budget_s=1.0 if _width == 4096 else 0.5,
+        )
 
 
 # ---- a GPT-style transformer with Adam
 
-GPT_MESHES = {"data parallel on 8": (8, 1), "tensor parallel on 8": (1, 8), "data and tensor parallel on 4x2": (4, 2), "FSDP on 8": (8, 1)}
-TENSOR = {"qkv": (None, "b"), "out": ("b", None), "up": (None, "b"), "down": ("b", None), "bias_up": ("b",)}
+GPT_MESHES = {
+    "data parallel on 8": (8, 1),
+    "tensor parallel on 8": (1, 8),
+    "data and tensor parallel on 4x2": (4, 2),
+    "FSDP on 8": (8, 1),
+}
+TENSOR = {
+    "qkv": (None, "b"),
+    "out": ("b", None),
+    "up": (None, "b"),
+    "down": ("b", None),
+    "bias_up": ("b",),
+}
 
 
 def gpt(how, scanned=False):
@@ -63,6 +88,7 @@ def gpt(how, scanned=False):
 
         state = jax.tree_util.tree_map_with_path(place, state)
         return function, (state, jax.device_put(tokens, layout(shape, ("a", None))))
+
     return make
 
 
@@ -74,6 +100,7 @@ for _how in GPT_MESHES:
 
 # ---- a small ResNet
 
+
 def resnet(how):
     def make():
         params = programs.resnet_params()
@@ -83,6 +110,7 @@ def resnet(how):
             batch = tuple(jax.device_put(x, layout((8,), ("a",))) for x in batch)
             state = jax.device_put(state, layout((8,), ()))
         return programs.adam(programs.resnet_loss), (state, batch)
+
     return make
 
 
@@ -92,12 +120,17 @@ step("ResNet step, data parallel on 8", resnet("data"), 8)
 
 # ---- recurrent, per-example, second order, solvers
 
+
 def rnn(how):
     def make():
         state, xs = programs.adam_state(programs.rnn_params(256, 64)), normal(64, 32, 64).numpy()
         if how == "data":
-            state, xs = jax.device_put(state, layout((8,), ())), jax.device_put(xs, layout((8,), (None, "a")))
+            state, xs = (
+                jax.device_put(state, layout((8,), ())),
+                jax.device_put(xs, layout((8,), (None, "a"))),
+            )
         return programs.adam(programs.lstm_loss), (state, xs)
+
     return make
 
 
@@ -110,21 +143,41 @@ def per_example(how):
         params = programs.mlp_params([64, 128, 128, 10])
         batch = normal(256, 64).numpy(), normal(256, 10).numpy()
         if how == "data":
-            params, batch = jax.device_put(params, layout((8,), ())), jax.device_put(batch, layout((8,), ("a",)))
+            params, batch = (
+                jax.device_put(params, layout((8,), ())),
+                jax.device_put(batch, layout((8,), ("a",))),
+            )
         return jax.vmap(jax.grad(programs.mlp_loss), (None, 0)), (params, batch)
+
     return make
 
 
 step("per-example gradients, one device", per_example("one device"), quick=True)
 step("per-example gradients, data parallel on 8", per_example("data"), 8)
 
-program("Hessian of 64", "steps", jax.hessian(lambda w, x, y: jnp.mean(jnp.log1p(jnp.exp(-y * (jnp.tanh(x @ w.reshape(8, 8)).sum(1)))))),
-        normal(64), normal(512, 8), normal(512), quick=True)
-program("Jacobian of 256", "steps", jax.jacrev(lambda x, w: jnp.tanh(w @ x)), normal(256), normal(256, 256))
+program(
+    "Hessian of 64",
+    "steps",
+    jax.hessian(
+        lambda w, x, y: jnp.mean(jnp.log1p(jnp.exp(-y * (jnp.tanh(x @ w.reshape(8, 8)).sum(1)))))
+    ),
+    normal(64),
+    normal(512, 8),
+    normal(512),
+    quick=True,
+)
+program(
+    "Jacobian of 256",
+    "steps",
+    jax.jacrev(lambda x, w: jnp.tanh(w @ x)),
+    normal(256),
+    normal(256, 256),
+)
 
 
 def conjugate_gradient(a, b):
     """Solve (a a' / n + 1) x = b to a fixed residual norm."""
+
     def multiply(x):
         return a @ (a.T @ x) / a.shape[0] + x
 
@@ -141,11 +194,51 @@ def conjugate_gradient(a, b):
 
 
 program("while-loop solver", "steps", conjugate_gradient, normal(512, 512), normal(512), quick=True)
-program("while-loop solver on 8", "steps", conjugate_gradient, normal(512, 512, on=((8,), ("a",))), normal(512, on=((8,), ())), devices=8)
-program("fori_loop, 1000 small iterations", "steps", lambda x: lax.fori_loop(0, 1000, lambda i, x: jnp.sin(x) + 0.1 * i, x), normal(16))
-program("scan, 1000 small iterations", "steps", lambda x: lax.scan(lambda c, _: (c * 0.99 + 1, c.sum()), x, None, length=1000), normal(16))
-program("stencil, 100 iterations", "steps", lambda x: lax.fori_loop(0, 100, lambda i, x: 0.25 * (
-    jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + jnp.roll(x, 1, 1) + jnp.roll(x, -1, 1)), x), normal(512, 512))
-program("Mandelbrot", "steps", lambda re, im: lax.fori_loop(0, 50, lambda i, s: (
-    jnp.clip(s[0] * s[0] - s[1] * s[1] + re[None], -9, 9), jnp.clip(2 * s[0] * s[1] + im[:, None], -9, 9)),
-    (jnp.zeros((512, 512)), jnp.zeros((512, 512)))), normal(512), normal(512))
+program(
+    "while-loop solver on 8",
+    "steps",
+    conjugate_gradient,
+    normal(512, 512, on=((8,), ("a",))),
+    normal(512, on=((8,), ())),
+    devices=8,
+)
+program(
+    "fori_loop, 1000 small iterations",
+    "steps",
+    lambda x: lax.fori_loop(0, 1000, lambda i, x: jnp.sin(x) + 0.1 * i, x),
+    normal(16),
+)
+program(
+    "scan, 1000 small iterations",
+    "steps",
+    lambda x: lax.scan(lambda c, _: (c * 0.99 + 1, c.sum()), x, None, length=1000),
+    normal(16),
+)
+program(
+    "stencil, 100 iterations",
+    "steps",
+    lambda x: lax.fori_loop(
+        0,
+        100,
+        lambda i, x: (
+            0.25 * (jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + jnp.roll(x, 1, 1) + jnp.roll(x, -1, 1))
+        ),
+        x,
+    ),
+    normal(512, 512),
+)
+program(
+    "Mandelbrot",
+    "steps",
+    lambda re, im: lax.fori_loop(
+        0,
+        50,
+        lambda i, s: (
+            jnp.clip(s[0] * s[0] - s[1] * s[1] + re[None], -9, 9),
+            jnp.clip(2 * s[0] * s[1] + im[:, None], -9, 9),
+        ),
+        (jnp.zeros((512, 512)), jnp.zeros((512, 512))),
+    ),
+    normal(512),
+    normal(512),
+)

@@ -2,7 +2,10 @@
 
 from suite import script
 
-script("first lines of an eager session", "whole programs", """
+script(
+    "first lines of an eager session",
+    "whole programs",
+    """
 import jax, jax.numpy as jnp
 x = jnp.arange(10)
 print(x * 2, x.sum(), x.mean(), x[2:5], x[::-1])
@@ -13,9 +16,14 @@ for n in (3, 5, 7, 11, 13, 17):
     b = a @ a.T + jnp.eye(n)
     print(n, float(jnp.linalg.norm(b)), float(jnp.trace(b)), jnp.argmax(b), jnp.where(b > 0, b, 0).sum())
     print(jnp.concatenate([a, b]).shape, jnp.stack([a, b]).mean(axis=0)[0, 0], jnp.exp(a).max(), jnp.sort(a[0]))
-""", quick=True)
+""",
+    quick=True,
+)
 
-script("MLP trained for five epochs", "whole programs", """
+script(
+    "MLP trained for five epochs",
+    "whole programs",
+    """
 import jax, jax.numpy as jnp, numpy as np
 def predict(params, x):
     *hidden, (w, b) = params
@@ -37,9 +45,13 @@ for epoch in range(5):
     for i in range(0, 2000, 100):
         params = step(params, x[i:i + 100], y[i:i + 100])
     print(epoch, float(jnp.mean(jnp.argmax(predict(params, x), 1) == y)))
-""")
+""",
+)
 
-script("RNN trained with Adam", "whole programs", """
+script(
+    "RNN trained with Adam",
+    "whole programs",
+    """
 import jax, jax.numpy as jnp
 from jax import lax
 def loss(p, xs, ys):
@@ -63,9 +75,13 @@ m, v = jax.tree.map(jnp.zeros_like, p), jax.tree.map(jnp.zeros_like, p)
 for t in range(1, 301):
     p, m, v, value = step(p, m, v, float(t), xs, ys)
 print(value)
-""")
+""",
+)
 
-script("small conv net, 30 steps", "whole programs", """
+script(
+    "small conv net, 30 steps",
+    "whole programs",
+    """
 import jax, jax.numpy as jnp
 from jax import lax
 def conv(x, w, s=1):
@@ -84,9 +100,13 @@ def step(p):
 for i in range(30):
     p, value = step(p)
 print(value)
-""")
+""",
+)
 
-script("Newton's method, Hessian and eigh in float64", "whole programs", """
+script(
+    "Newton's method, Hessian and eigh in float64",
+    "whole programs",
+    """
 import jax, jax.numpy as jnp
 from jax import lax
 jax.config.update("jax_enable_x64", True)
@@ -99,9 +119,13 @@ def newton(x):
     return lax.while_loop(lambda s: (s[1] < 20) & (jnp.linalg.norm(jax.grad(f)(s[0])) > 1e-8), iteration, (x, 0))
 print(jax.jit(newton)(x), jax.vmap(jax.grad(f))(jnp.stack([x, x + 1, x - 1])).sum())
 print(jnp.linalg.eigh(jax.hessian(f)(x))[0], jnp.fft.fft(x).real, jnp.interp(0.3, x, x ** 2), jnp.polyfit(x, x ** 2, 2))
-""")
+""",
+)
 
-script("tensor parallel layers on 4x2", "whole programs", """
+script(
+    "tensor parallel layers on 4x2",
+    "whole programs",
+    """
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -115,4 +139,6 @@ print(y.sharding, float(y.sum()))
 print(jax.tree.map(jnp.sum, jax.jit(jax.grad(lambda w1, w2: f(x, w1, w2).sum(), (0, 1)))(w1, w2)))
 total = jax.jit(jax.shard_map(lambda a: lax.psum(a, "data"), mesh=mesh, in_specs=P("data", None), out_specs=P(None, None)))
 print(total(x).shape)
-""", devices=8)
+""",
+    devices=8,
+)

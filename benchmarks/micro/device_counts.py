@@ -35,7 +35,10 @@ class PartitionOnly(PlannedBackend):
 
 
 def apply_layer(params, x):
-    heads = [z.reshape(*z.shape[:-1], HEADS, -1).swapaxes(-2, -3) for z in wnp.split(x @ params["qkv"], 3, -1)]
+    heads = [
+        z.reshape(*z.shape[:-1], HEADS, -1).swapaxes(-2, -3)
+        for z in wnp.split(x @ params["qkv"], 3, -1)
+    ]
     q, k, v = heads
     mixed = nn.softmax(q @ k.swapaxes(-1, -2) / np.sqrt(WIDTH // HEADS), -1) @ v
     x = x + mixed.swapaxes(-2, -3).reshape(x.shape) @ params["proj"]

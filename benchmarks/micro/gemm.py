@@ -23,7 +23,13 @@ from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link
 from weft.ir.program import BufRef, Gemm
 
-DTYPES = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "i32": np.int32}
+DTYPES = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "i32": np.int32,
+}
 SQUARE = (32, 64, 96, 128, 256, 512, 1024)
 SHAPES = [
     *((n, n, n, "f32", "mk kn mn") for n in SQUARE),
@@ -109,9 +115,15 @@ def peak_gflops(rounds: int) -> float:
     lanes, chains, iterations = gemm.machine().vector_bytes // 4, 12, 50000
     v = f"<{lanes} x float>"
     fma = f"@llvm.fmuladd.v{lanes}f32"
-    lines = [f"declare {v} {fma}({v}, {v}, {v})", "define void @burn(ptr %out, i64 %task, i64 %wid) {", "entry:"]
+    lines = [
+        f"declare {v} {fma}({v}, {v}, {v})",
+        "define void @burn(ptr %out, i64 %task, i64 %wid) {",
+        "entry:",
+    ]
     lines += ["  br label %loop", "loop:", "  %k = phi i64 [ 0, %entry ], [ %k1, %loop ]"]
-    lines += [f"  %a{j} = phi {v} [ zeroinitializer, %entry ], [ %b{j}, %loop ]" for j in range(chains)]
+    lines += [
+        f"  %a{j} = phi {v} [ zeroinitializer, %entry ], [ %b{j}, %loop ]" for j in range(chains)
+    ]
     lines += [f"  %b{j} = call {v} {fma}({v} %a{j}, {v} %a{j}, {v} %a{j})" for j in range(chains)]
     lines += [
         "  %k1 = add i64 %k, 1",
@@ -127,12 +139,16 @@ def peak_gflops(rounds: int) -> float:
     threads = pool.num_threads()
     out = (ctypes.c_char * (64 * threads))()
     work = 2 * lanes * chains * iterations * threads
-    seconds = best_s(lambda n: pool.parallel_for(burn, ctypes.addressof(out), threads), 1.0, rounds * 2)
+    seconds = best_s(
+        lambda n: pool.parallel_for(burn, ctypes.addressof(out), threads), 1.0, rounds * 2
+    )
     return work / seconds / 1e9
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     rounds = 3 if parser.parse_args().quick else 10
     print(f"threads {pool.num_threads()}, f32 multiply-add peak {peak_gflops(rounds):.0f} GFLOP/s")

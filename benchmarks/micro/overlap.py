@@ -19,6 +19,7 @@ import numpy as np
 def main(steps: int = 40, engine: str = "weft") -> None:
     if engine == "weft":
         import weft.compat
+
         weft.compat.install_as_jax()
     import jax
     import jax.numpy as jnp
@@ -43,11 +44,16 @@ def main(steps: int = 40, engine: str = "weft") -> None:
     def batch():
         rows = rng.permutation(len(images))[:256]
         x = images[rows]
-        sum(i * i for i in range(cost[0]))                   # what a tokenizer does: Python that holds the GIL
-        return (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True), np.eye(10, dtype=np.float32)[labels[rows]]
+        sum(i * i for i in range(cost[0]))  # what a tokenizer does: Python that holds the GIL
+        return (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True), np.eye(
+            10, dtype=np.float32
+        )[labels[rows]]
 
     def initial():
-        return [jnp.asarray(rng.normal(size=s).astype(np.float32) * 0.03) for s in itertools.pairwise(sizes)]
+        return [
+            jnp.asarray(rng.normal(size=s).astype(np.float32) * 0.03)
+            for s in itertools.pairwise(sizes)
+        ]
 
     def run(waits: bool) -> float:
         params = initial()
@@ -58,7 +64,7 @@ def main(steps: int = 40, engine: str = "weft") -> None:
             losses.append(value)
             if waits:
                 jax.block_until_ready(value)
-        assert np.isfinite(losses).all()                     # waits for all of them
+        assert np.isfinite(losses).all()  # waits for all of them
         return (time.perf_counter() - start) / steps
 
     def alone(work, n: int = 10) -> float:
@@ -76,14 +82,16 @@ def main(steps: int = 40, engine: str = "weft") -> None:
         return value
 
     alone(one)
-    while alone(batch) < alone(one):                         # as long as the step
+    while alone(batch) < alone(one):  # as long as the step
         cost[0] = cost[0] * 5 // 4
     best: dict[bool, float] = {}
     for _ in range(7):
         for waits in (False, True):
             best[waits] = min(best.get(waits, 1.0), run(waits))
-    print(f"{engine}: batch {1e3 * min(alone(batch), alone(batch)):.2f} ms, step {1e3 * min(alone(one), alone(one)):.2f} ms, both in turn "
-          f"{1e3 * best[True]:.2f} ms, beside each other {1e3 * best[False]:.2f} ms: {best[False] / best[True]:.2f}")
+    print(
+        f"{engine}: batch {1e3 * min(alone(batch), alone(batch)):.2f} ms, step {1e3 * min(alone(one), alone(one)):.2f} ms, both in turn "
+        f"{1e3 * best[True]:.2f} ms, beside each other {1e3 * best[False]:.2f} ms: {best[False] / best[True]:.2f}"
+    )
 
 
 if __name__ == "__main__":

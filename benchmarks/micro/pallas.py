@@ -30,7 +30,9 @@ def page() -> dict[str, Any]:
     return scope
 
 
-def race(title: str, clock: Callable[[], float], rounds: int, args: list, **variants: Callable) -> None:
+def race(
+    title: str, clock: Callable[[], float], rounds: int, args: list, **variants: Callable
+) -> None:
     """Print times of variants, and their ratios to the first."""
     compiled = {name: weft.jit(f) for name, f in variants.items()}
     spent: dict[str, list[float]] = {name: [] for name in variants}
@@ -43,7 +45,10 @@ def race(title: str, clock: Callable[[], float], rounds: int, args: list, **vari
     first = np.median(next(iter(spent.values())))
     for name, seconds in spent.items():
         median = np.median(seconds)
-        print(f"{title:24} {name:24} {min(seconds) * 1e3:8.2f} {median * 1e3:8.2f} ms   {median / first:.2f}", flush=True)
+        print(
+            f"{title:24} {name:24} {min(seconds) * 1e3:8.2f} {median * 1e3:8.2f} ms   {median / first:.2f}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -56,14 +61,34 @@ def main() -> None:
     def product(*blocks: int) -> Callable:
         return lambda x, y: scope["matmul"](x, y, *blocks)
 
-    race("matmul 1024", clock, 20, [random(1024, 1024), random(1024, 1024)], dot=wnp.dot, blocks_256=product(256, 256, 256),
-         blocks_256_512_512=product(256, 512, 512), blocks_512_512_1024=product(512, 512, 1024))
-    race("softmax 4096 x 1024", clock, 20, [random(4096, 1024)], whole=lambda x: weft.nn.softmax(x, axis=1), kernel=scope["softmax"])
+    race(
+        "matmul 1024",
+        clock,
+        20,
+        [random(1024, 1024), random(1024, 1024)],
+        dot=wnp.dot,
+        blocks_256=product(256, 256, 256),
+        blocks_256_512_512=product(256, 512, 512),
+        blocks_512_512_1024=product(512, 512, 1024),
+    )
+    race(
+        "softmax 4096 x 1024",
+        clock,
+        20,
+        [random(4096, 1024)],
+        whole=lambda x: weft.nn.softmax(x, axis=1),
+        kernel=scope["softmax"],
+    )
     for n in (4096, 8192):
-        race(f"attention {n} x 64", clock, 8, [random(n, 64) for _ in range(3)],
-             whole=lambda q, k, v: weft.nn.softmax(q @ k.T / 8.0, axis=-1) @ v,
-             blocks_128_512=lambda q, k, v: scope["attention"](q, k, v, 128, 512),
-             blocks_512_512=lambda q, k, v: scope["attention"](q, k, v, 512, 512))
+        race(
+            f"attention {n} x 64",
+            clock,
+            8,
+            [random(n, 64) for _ in range(3)],
+            whole=lambda q, k, v: weft.nn.softmax(q @ k.T / 8.0, axis=-1) @ v,
+            blocks_128_512=lambda q, k, v: scope["attention"](q, k, v, 128, 512),
+            blocks_512_512=lambda q, k, v: scope["attention"](q, k, v, 512, 512),
+        )
 
 
 if __name__ == "__main__":

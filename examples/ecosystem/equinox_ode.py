@@ -15,10 +15,13 @@ STEP, POINTS = 0.1, 20
 
 class Flow(eqx.Module):
     """The state after each of `POINTS` steps of the classical Runge-Kutta method."""
+
     slope: eqx.nn.MLP
 
     def __init__(self, key):
-        self.slope = eqx.nn.MLP(in_size=2, out_size=2, width_size=32, depth=2, activation=jax.nn.softplus, key=key)
+        self.slope = eqx.nn.MLP(
+            in_size=2, out_size=2, width_size=32, depth=2, activation=jax.nn.softplus, key=key
+        )
 
     def __call__(self, start):
         def step(y, _):
@@ -28,13 +31,20 @@ class Flow(eqx.Module):
             k4 = self.slope(y + STEP * k3)
             y = y + STEP / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
             return y, y
+
         return jax.lax.scan(step, start, None, length=POINTS)[1]
 
 
 def observed(start):
     """A damped oscillation, in closed form."""
     t = STEP * jnp.arange(1, POINTS + 1)
-    turned = jnp.stack([start[0] * jnp.cos(2 * t) - start[1] * jnp.sin(2 * t), start[0] * jnp.sin(2 * t) + start[1] * jnp.cos(2 * t)], 1)
+    turned = jnp.stack(
+        [
+            start[0] * jnp.cos(2 * t) - start[1] * jnp.sin(2 * t),
+            start[0] * jnp.sin(2 * t) + start[1] * jnp.cos(2 * t),
+        ],
+        1,
+    )
     return jnp.exp(-0.3 * t)[:, None] * turned
 
 

@@ -34,7 +34,9 @@ def main():
     x = random.randn(64, 10, 4).astype("float32")
     y = np.abs(x).mean((1, 2)).argsort().argsort() * 3 // 64
     model = build()
-    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(
+        keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
     history = model.fit(x, y, batch_size=16, epochs=3, shuffle=False, verbose=0).history
     print("losses", " ".join(f"{value:.4f}" for value in history["loss"]))
     print("evaluated", " ".join(f"{value:.4f}" for value in model.evaluate(x, y, verbose=0)))
@@ -46,8 +48,15 @@ def main():
     exported = tf.saved_model.load(folder / "exported")
     for length in (10, 7):
         part = x[:2, :length]
-        for name, function in (("trained", model.predict_on_batch), ("loaded", loaded.predict_on_batch), ("exported", exported.serve)):
-            print(f"{name:8} {length:2}", " ".join(f"{value:.4f}" for value in np.ravel(function(part))))
+        for name, function in (
+            ("trained", model.predict_on_batch),
+            ("loaded", loaded.predict_on_batch),
+            ("exported", exported.serve),
+        ):
+            print(
+                f"{name:8} {length:2}",
+                " ".join(f"{value:.4f}" for value in np.ravel(function(part))),
+            )
 
 
 if __name__ == "__main__":

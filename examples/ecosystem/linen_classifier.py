@@ -59,7 +59,9 @@ def main():
     data_key, init_key, dropout_key = jax.random.split(jax.random.key(0), 3)
     x, labels = spirals(data_key, 64 * 50, 3)
     model = Classifier(hidden=64, classes=3)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-2, 50)))
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-2, 50))
+    )
     params = model.init(init_key, x[:1], train=False)["params"]
     state = State.create(apply_fn=model.apply, params=params, tx=optimizer, key=dropout_key)
     state, losses = train(state, (x.reshape(50, 64, 2), labels.reshape(50, 64)))

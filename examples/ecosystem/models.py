@@ -69,7 +69,12 @@ def bert():
     from transformers import BertConfig, FlaxBertForSequenceClassification
 
     config = BertConfig(
-        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_labels=5
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_labels=5,
     )
     model = FlaxBertForSequenceClassification(config, seed=0, input_shape=(2, 12))
     ids, mask = tokens((4, 12), 64), jnp.arange(12) < jnp.array([[12], [9], [7], [10]])
@@ -81,13 +86,22 @@ def gpt2():
     from transformers import FlaxGPT2LMHeadModel, GPT2Config
 
     config = GPT2Config(
-        vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2, pad_token_id=0
+        vocab_size=64,
+        n_positions=32,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
     )
     model = FlaxGPT2LMHeadModel(config, seed=0, input_shape=(2, 12))
     ids = tokens((4, 12), 64)
-    generate = lambda params: model.generate(
-        ids[:, :5], params=params, max_length=16, do_sample=False, eos_token_id=None
-    ).sequences
+    generate = lambda params: (
+        model.generate(
+            ids[:, :5], params=params, max_length=16, do_sample=False, eos_token_id=None
+        ).sequences
+    )
     forward = lambda params: model(ids, params=params).logits[:, :-1]
     return Model(model.params, forward, cross_entropy(ids[:, 1:]), generate)
 
@@ -105,7 +119,9 @@ def bart():
     ids, targets = tokens((3, 12), 64), tokens((3, 8), 64, seed=3)
     inputs = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)), constant_values=2)
     forward = lambda params: model(ids, decoder_input_ids=inputs, params=params).logits
-    generate = lambda params: model.generate(ids, params=params, max_length=10, num_beams=2).sequences
+    generate = lambda params: (
+        model.generate(ids, params=params, max_length=10, num_beams=2).sequences
+    )
     return Model(model.params, forward, cross_entropy(targets), generate)
 
 
@@ -124,16 +140,25 @@ def vit():
     model = FlaxViTForImageClassification(config, seed=0)
     pixels = images((3, 3, 16, 16))
     return Model(
-        model.params, lambda params: model(pixels, params=params).logits, cross_entropy(jnp.array([0, 3, 1]))
+        model.params,
+        lambda params: model(pixels, params=params).logits,
+        cross_entropy(jnp.array([0, 3, 1])),
     )
 
 
 def clip():
     from transformers import CLIPConfig, FlaxCLIPModel
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     config = CLIPConfig(
-        text_config=dict(vocab_size=64, max_position_embeddings=12, bos_token_id=1, eos_token_id=2, **sizes),
+        text_config=dict(
+            vocab_size=64, max_position_embeddings=12, bos_token_id=1, eos_token_id=2, **sizes
+        ),
         vision_config=dict(image_size=16, patch_size=4, **sizes),
         projection_dim=16,
         logit_scale_init_value=0.0,
@@ -163,7 +188,9 @@ def whisper():
     model = FlaxWhisperForConditionalGeneration(config, seed=0, input_shape=(1, 8, 32))
     sound, targets = images((2, 8, 32)), tokens((2, 8), 64)
     forward = lambda params: model(sound, targets[:, :-1], params=params).logits
-    generate = lambda params: model.generate(sound, params=params, max_length=10, do_sample=False).sequences
+    generate = lambda params: (
+        model.generate(sound, params=params, max_length=10, do_sample=False).sequences
+    )
     return Model(model.params, forward, cross_entropy(targets[:, 1:]), generate)
 
 
@@ -200,9 +227,11 @@ def diffusers_vae():
     params = model.init_weights(jax.random.PRNGKey(0))
     pixels = images((2, 3, 16, 16))
     key = jax.random.key(6)
-    forward = lambda params: model.apply(
-        {"params": params}, pixels, sample_posterior=True, rngs={"gaussian": key}
-    ).sample
+    forward = lambda params: (
+        model.apply(
+            {"params": params}, pixels, sample_posterior=True, rngs={"gaussian": key}
+        ).sample
+    )
     return Model(params, forward, squared_error(pixels))
 
 
@@ -237,7 +266,9 @@ def haiku_transformer():
         x = hk.Embed(64, 32)(ids)
         for _ in range(2):
             norm = hk.LayerNorm(-1, True, True)(x)
-            x += hk.MultiHeadAttention(4, 8, w_init=hk.initializers.VarianceScaling(0.5))(norm, norm, norm, mask)
+            x += hk.MultiHeadAttention(4, 8, w_init=hk.initializers.VarianceScaling(0.5))(
+                norm, norm, norm, mask
+            )
             x += hk.nets.MLP([64, 32], activation=jax.nn.gelu)(hk.LayerNorm(-1, True, True)(x))
         return hk.Linear(64)(x)
 
@@ -345,14 +376,18 @@ def nnx_transformer():
     ids = tokens((4, 12), 64)
     apply = lambda params, ids: nnx.merge(definition, params)(ids)
     generate = lambda params: greedy(lambda ids: apply(params, ids), ids[:, :5], 12)
-    return Model(params, lambda params: apply(params, ids)[:, :-1], cross_entropy(ids[:, 1:]), generate)
+    return Model(
+        params, lambda params: apply(params, ids)[:, :-1], cross_entropy(ids[:, 1:]), generate
+    )
 
 
 def greedy(logits, prompt, length):
     """Return the most likely continuation of `prompt`, computed in a compiled loop."""
     start = prompt.shape[1]
     ids = jnp.pad(prompt, ((0, 0), (0, length - start)))
-    return jax.lax.fori_loop(start, length, lambda i, ids: ids.at[:, i].set(logits(ids)[:, i - 1].argmax(-1)), ids)
+    return jax.lax.fori_loop(
+        start, length, lambda i, ids: ids.at[:, i].set(logits(ids)[:, i - 1].argmax(-1)), ids
+    )
 
 
 MODELS = [

@@ -32,7 +32,9 @@ def ensemble(key):
 @nnx.jit
 def train_step(model, optimizer, x):
     def loss(model):
-        each = nnx.vmap(lambda member, x: ((member(x) - x) ** 2).mean(), in_axes=(0, None))(model, x)
+        each = nnx.vmap(lambda member, x: ((member(x) - x) ** 2).mean(), in_axes=(0, None))(
+            model, x
+        )
         return each.sum(), each
 
     (_, each), grads = nnx.value_and_grad(loss, has_aux=True)(model)

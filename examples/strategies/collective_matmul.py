@@ -63,7 +63,9 @@ def rows_to_all(a, b, hops):
     """This device's rows of a sum. Partial sums pass round the ring, and each device adds its term for the rows of their destination."""
     blocks = a.reshape(DEVICES, -1, a.shape[1])
     step = 1 if hops is LEFT else -1
-    part = lambda distance: lax.dynamic_index_in_dim(blocks, position(step * distance), keepdims=False) @ b
+    part = lambda distance: (
+        lax.dynamic_index_in_dim(blocks, position(step * distance), keepdims=False) @ b
+    )
     total = part(1)
     for distance in range(2, DEVICES + 1):
         total = lax.ppermute(total, "i", hops) + part(distance)
@@ -76,7 +78,10 @@ def scattered_ring(a, b):
 
 def scattered_two_rings(a, b):
     upper, lower = jnp.split(a.reshape(DEVICES, -1, a.shape[1]), 2, axis=1)
-    halves = [rows_to_all(half.reshape(-1, a.shape[1]), b, hops) for half, hops in ((upper, RIGHT), (lower, LEFT))]
+    halves = [
+        rows_to_all(half.reshape(-1, a.shape[1]), b, hops)
+        for half, hops in ((upper, RIGHT), (lower, LEFT))
+    ]
     return jnp.concatenate(halves)
 
 
@@ -94,7 +99,10 @@ def cases():
     mesh = mesh_of(i=DEVICES)
     for variant, (in_specs, out_specs) in VARIANTS.items():
         product = jax.jit(jax.shard_map(variant, mesh=mesh, in_specs=in_specs, out_specs=out_specs))
-        arrays = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip((normal(0, M, K), normal(1, K, N)), in_specs)]
+        arrays = [
+            jax.device_put(x, NamedSharding(mesh, s))
+            for x, s in zip((normal(0, M, K), normal(1, K, N)), in_specs)
+        ]
         yield Case(variant.__name__, product, tuple(arrays), jnp.matmul)
 
 

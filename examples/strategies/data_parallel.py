@@ -16,7 +16,10 @@ BATCH, SIZES = 256, (64, 128, 128, 16)
 
 def init():
     """Weights and biases of the layers."""
-    return [(normal(i, n, m, scale=n**-0.5), normal(10 + i, m)) for i, (n, m) in enumerate(pairwise(SIZES))]
+    return [
+        (normal(i, n, m, scale=n**-0.5), normal(10 + i, m))
+        for i, (n, m) in enumerate(pairwise(SIZES))
+    ]
 
 
 def loss(params, inputs, targets):
@@ -33,7 +36,9 @@ step = jax.value_and_grad(loss)
 def cases():
     mesh = mesh_of(data=DEVICES)
     params = jax.device_put(init(), NamedSharding(mesh, P()))
-    batch = jax.device_put((normal(1, BATCH, SIZES[0]), normal(2, BATCH, SIZES[-1])), NamedSharding(mesh, P("data")))
+    batch = jax.device_put(
+        (normal(1, BATCH, SIZES[0]), normal(2, BATCH, SIZES[-1])), NamedSharding(mesh, P("data"))
+    )
     return [Case("data_parallel", jax.jit(step), (params, *batch), step)]
 
 

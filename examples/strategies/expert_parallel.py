@@ -34,7 +34,9 @@ def mixture_on_device(router, up, down, tokens):
     where, chance = dispatch(router, tokens)
     sent = jnp.einsum("tec,td->ecd", where, tokens)
     arrived = lax.all_to_all(sent, "expert", split_axis=0, concat_axis=1, tiled=True)
-    back = lax.all_to_all(work(up, down, arrived), "expert", split_axis=1, concat_axis=0, tiled=True)
+    back = lax.all_to_all(
+        work(up, down, arrived), "expert", split_axis=1, concat_axis=0, tiled=True
+    )
     return tokens + chance[:, None] * jnp.einsum("tec,ecd->td", where, back)
 
 
@@ -51,18 +53,29 @@ def mixture(router, up, down, tokens):
 
 def value_and_grads(layer):
     """A loss of the layer and its gradients with respect to router, experts and tokens."""
-    return jax.value_and_grad(lambda r, u, d, x, target: jnp.mean((layer(r, u, d, x) - target) ** 2), argnums=(0, 1, 2, 3))
+    return jax.value_and_grad(
+        lambda r, u, d, x, target: jnp.mean((layer(r, u, d, x) - target) ** 2), argnums=(0, 1, 2, 3)
+    )
 
 
 def cases():
     mesh = mesh_of(expert=DEVICES)
     spec = P("expert")
-    mapped = jax.shard_map(mixture_on_device, mesh=mesh, in_specs=(P(), spec, spec, spec), out_specs=spec)
+    mapped = jax.shard_map(
+        mixture_on_device, mesh=mesh, in_specs=(P(), spec, spec, spec), out_specs=spec
+    )
     router = jax.device_put(normal(0, WIDTH, EXPERTS), NamedSharding(mesh, P()))
     rest = (normal(1, EXPERTS, WIDTH, HIDDEN, scale=WIDTH**-0.5), normal(2, EXPERTS, HIDDEN, WIDTH, scale=HIDDEN**-0.5),
             normal(3, TOKENS, WIDTH), normal(4, TOKENS, WIDTH))  # fmt: skip
     rest = jax.device_put(rest, NamedSharding(mesh, spec))
-    return [Case("expert_parallel", jax.jit(value_and_grads(mapped)), (router, *rest), value_and_grads(mixture))]
+    return [
+        Case(
+            "expert_parallel",
+            jax.jit(value_and_grads(mapped)),
+            (router, *rest),
+            value_and_grads(mixture),
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -34,10 +34,20 @@ def loss_on_shards(weights, inputs, targets):
 def cases():
     mesh = mesh_of(data=DEVICES)
     rows_of_layers, rows = P(None, "data"), P("data")
-    mapped = jax.shard_map(loss_on_shards, mesh=mesh, in_specs=(rows_of_layers, rows, rows), out_specs=P())
-    weights = jax.device_put(normal(0, LAYERS, WIDTH, WIDTH, scale=WIDTH**-0.5), NamedSharding(mesh, rows_of_layers))
-    batch = jax.device_put((normal(1, BATCH, WIDTH), normal(2, BATCH, WIDTH)), NamedSharding(mesh, rows))
-    return [Case("fsdp", jax.jit(jax.value_and_grad(mapped)), (weights, *batch), jax.value_and_grad(loss))]
+    mapped = jax.shard_map(
+        loss_on_shards, mesh=mesh, in_specs=(rows_of_layers, rows, rows), out_specs=P()
+    )
+    weights = jax.device_put(
+        normal(0, LAYERS, WIDTH, WIDTH, scale=WIDTH**-0.5), NamedSharding(mesh, rows_of_layers)
+    )
+    batch = jax.device_put(
+        (normal(1, BATCH, WIDTH), normal(2, BATCH, WIDTH)), NamedSharding(mesh, rows)
+    )
+    return [
+        Case(
+            "fsdp", jax.jit(jax.value_and_grad(mapped)), (weights, *batch), jax.value_and_grad(loss)
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ def loss_on_stage(weight, inputs, targets):
     stage = lax.axis_index("stage")
 
     def tick(arrived, time):
-        fresh = lax.dynamic_index_in_dim(inputs, jnp.minimum(time, MICROBATCHES - 1), keepdims=False)
+        fresh = lax.dynamic_index_in_dim(
+            inputs, jnp.minimum(time, MICROBATCHES - 1), keepdims=False
+        )
         made = stage_of(weight[0], jnp.where(stage == 0, fresh, arrived))
         return lax.ppermute(made, "stage", TO_THE_RIGHT), made
 
@@ -44,9 +46,20 @@ def loss(weights, inputs, targets):
 def cases():
     mesh = mesh_of(stage=STAGES)
     mapped = jax.shard_map(loss_on_stage, mesh=mesh, in_specs=(P("stage"), P(), P()), out_specs=P())
-    weights = jax.device_put(normal(0, STAGES, WIDTH, WIDTH, scale=WIDTH**-0.5), NamedSharding(mesh, P("stage")))
-    batch = jax.device_put([normal(1 + i, MICROBATCHES, ROWS, WIDTH) for i in range(2)], NamedSharding(mesh, P()))
-    return [Case("pipeline_parallel", jax.jit(jax.value_and_grad(mapped)), (weights, *batch), jax.value_and_grad(loss))]
+    weights = jax.device_put(
+        normal(0, STAGES, WIDTH, WIDTH, scale=WIDTH**-0.5), NamedSharding(mesh, P("stage"))
+    )
+    batch = jax.device_put(
+        [normal(1 + i, MICROBATCHES, ROWS, WIDTH) for i in range(2)], NamedSharding(mesh, P())
+    )
+    return [
+        Case(
+            "pipeline_parallel",
+            jax.jit(jax.value_and_grad(mapped)),
+            (weights, *batch),
+            jax.value_and_grad(loss),
+        )
+    ]
 
 
 if __name__ == "__main__":

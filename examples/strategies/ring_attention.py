@@ -39,8 +39,14 @@ def add_block(state, query, key, value, query_start, key_start):
 def ring_attention(query, key, value):
     """The same for one device with its block of the sequence: seven hops, each overlapping with the work on a block."""
     me = lax.axis_index("sequence")
-    empty = jnp.full((BATCH, HEADS, BLOCK, 1), -1e30), jnp.zeros((BATCH, HEADS, BLOCK, 1)), jnp.zeros((BATCH, HEADS, BLOCK, DEPTH))
-    state = add_block(lax.pcast(empty, "sequence", to="varying"), query, key, value, me * BLOCK, me * BLOCK)
+    empty = (
+        jnp.full((BATCH, HEADS, BLOCK, 1), -1e30),
+        jnp.zeros((BATCH, HEADS, BLOCK, 1)),
+        jnp.zeros((BATCH, HEADS, BLOCK, DEPTH)),
+    )
+    state = add_block(
+        lax.pcast(empty, "sequence", to="varying"), query, key, value, me * BLOCK, me * BLOCK
+    )
 
     def hop(carry, distance):
         state, key, value = carry
@@ -54,15 +60,27 @@ def ring_attention(query, key, value):
 
 def value_and_grads(attend):
     """A loss of attention and its gradients with respect to queries, keys and values."""
-    return jax.value_and_grad(lambda q, k, v, target: jnp.mean((attend(q, k, v) - target) ** 2), argnums=(0, 1, 2))
+    return jax.value_and_grad(
+        lambda q, k, v, target: jnp.mean((attend(q, k, v) - target) ** 2), argnums=(0, 1, 2)
+    )
 
 
 def cases():
     mesh = mesh_of(sequence=DEVICES)
     blocks = P(None, "sequence")
     mapped = jax.shard_map(ring_attention, mesh=mesh, in_specs=(blocks,) * 3, out_specs=blocks)
-    arrays = [jax.device_put(normal(i, BATCH, LENGTH, HEADS, DEPTH), NamedSharding(mesh, blocks)) for i in range(4)]
-    return [Case("ring_attention", jax.jit(value_and_grads(mapped)), tuple(arrays), value_and_grads(attention))]
+    arrays = [
+        jax.device_put(normal(i, BATCH, LENGTH, HEADS, DEPTH), NamedSharding(mesh, blocks))
+        for i in range(4)
+    ]
+    return [
+        Case(
+            "ring_attention",
+            jax.jit(value_and_grads(mapped)),
+            tuple(arrays),
+            value_and_grads(attention),
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -59,8 +59,17 @@ def show_communication(case, compiled):
 
         print(weft.explain(case.step, *case.arguments))
     else:
-        kinds = re.findall(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(", compiled.as_text())
-        print("  " + (", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items())) or "no collectives"))
+        kinds = re.findall(
+            r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(",
+            compiled.as_text(),
+        )
+        print(
+            "  "
+            + (
+                ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items()))
+                or "no collectives"
+            )
+        )
 
 
 def run(cases):

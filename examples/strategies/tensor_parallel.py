@@ -23,12 +23,16 @@ def init():
     head = WIDTH // HEADS
     shapes = {"query": (WIDTH, HEADS, head), "key": (WIDTH, HEADS, head), "value": (WIDTH, HEADS, head),
               "out": (HEADS, head, WIDTH), "up": (WIDTH, HIDDEN), "down": (HIDDEN, WIDTH)}  # fmt: skip
-    return {name: normal(i, *shape, scale=WIDTH**-0.5) for i, (name, shape) in enumerate(shapes.items())}
+    return {
+        name: normal(i, *shape, scale=WIDTH**-0.5) for i, (name, shape) in enumerate(shapes.items())
+    }
 
 
 def layer(params, x):
     """Attention, then an MLP, each with a residual connection."""
-    query, key, value = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in ("query", "key", "value"))
+    query, key, value = (
+        jnp.einsum("btd,dhk->bthk", x, params[name]) for name in ("query", "key", "value")
+    )
     scores = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", query, key) * key.shape[-1] ** -0.5)
     x = x + jnp.einsum("bthk,hkd->btd", jnp.einsum("bhts,bshk->bthk", scores, value), params["out"])
     return x + jax.nn.gelu(x @ params["up"]) @ params["down"]
@@ -44,8 +48,13 @@ step = jax.value_and_grad(loss)
 
 def cases():
     mesh = mesh_of(data=2, model=4)
-    params = jax.device_put(init(), {name: NamedSharding(mesh, spec) for name, spec in LAYOUT.items()})
-    batch = jax.device_put((normal(7, BATCH, LENGTH, WIDTH), normal(8, BATCH, LENGTH, WIDTH)), NamedSharding(mesh, P("data")))
+    params = jax.device_put(
+        init(), {name: NamedSharding(mesh, spec) for name, spec in LAYOUT.items()}
+    )
+    batch = jax.device_put(
+        (normal(7, BATCH, LENGTH, WIDTH), normal(8, BATCH, LENGTH, WIDTH)),
+        NamedSharding(mesh, P("data")),
+    )
     return [Case("tensor_parallel", jax.jit(step), (params, *batch), step)]
 
 

@@ -15,13 +15,19 @@ from weft.experimental.serialize_executable import deserialize_and_load, seriali
 from weft.sharding import NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 COLUMNS = Layout((1, 0), ())
-SQUARE = np.arange(64.0, dtype="float32").reshape(8, 8)        # a square read in the wrong order is an error that no shape shows
+SQUARE = np.arange(64.0, dtype="float32").reshape(
+    8, 8
+)  # a square read in the wrong order is an error that no shape shows
 WIDE = np.arange(32.0, dtype="float32").reshape(4, 8)
 
 
 def place(name):
     mesh = weft.make_mesh((4, 2), ("a", "b"))
-    return SingleDeviceSharding(weft.devices()[0]) if name == "one device" else NamedSharding(mesh, P("b", "a"))
+    return (
+        SingleDeviceSharding(weft.devices()[0])
+        if name == "one device"
+        else NamedSharding(mesh, P("b", "a"))
+    )
 
 
 def written(x):
@@ -39,12 +45,19 @@ def restored(x, folder):
 
 def by_shard_map(x, jitted):
     mesh = weft.make_mesh((4, 2), ("a", "b"))
-    f = weft.shard_map(lambda b: b * 2 + weft.lax.axis_index("a"), mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"))
+    f = weft.shard_map(
+        lambda b: b * 2 + weft.lax.axis_index("a"),
+        mesh=mesh,
+        in_specs=P("a", "b"),
+        out_specs=P("a", "b"),
+    )
     return (weft.jit(f) if jitted else f)(weft.device_put(x, NamedSharding(mesh, P("b", "a"))))
 
 
 def doubled_by_callback(x):
-    return weft.pure_callback(lambda x: np.asarray(x) * 2, weft.ShapeDtypeStruct(x.shape, x.dtype), x)
+    return weft.pure_callback(
+        lambda x: np.asarray(x) * 2, weft.ShapeDtypeStruct(x.shape, x.dtype), x
+    )
 
 
 def times_rows(v):
@@ -96,13 +109,22 @@ CONSUMERS = {
     "fft": (wnp.fft.fft, np.fft.fft),
     "jit": (lambda x: weft.jit(lambda x: x[1] * x)(x), lambda v: v[1] * v),
     "closed over": (lambda x: weft.jit(lambda y: x * y)(2.0), lambda v: v * 2),
-    "scan": (lambda x: weft.lax.scan(lambda c, r: (c + r, c), 0 * x[0], x)[1], lambda v: np.cumsum(v, 0) - v),
-    "cond": (weft.jit(lambda x: weft.lax.cond(x[0, 1] > 0, lambda x: x.T, lambda x: 2 * x.T, x)), lambda v: v.T),
-    "grad": (weft.grad(lambda x: (x ** 3).sum()), lambda v: 3 * v ** 2),
+    "scan": (
+        lambda x: weft.lax.scan(lambda c, r: (c + r, c), 0 * x[0], x)[1],
+        lambda v: np.cumsum(v, 0) - v,
+    ),
+    "cond": (
+        weft.jit(lambda x: weft.lax.cond(x[0, 1] > 0, lambda x: x.T, lambda x: 2 * x.T, x)),
+        lambda v: v.T,
+    ),
+    "grad": (weft.grad(lambda x: (x**3).sum()), lambda v: 3 * v**2),
     "jvp": (lambda x: weft.jvp(wnp.square, (x,), (x,))[1], lambda v: 2 * v * v),
     "vmap": (weft.vmap(lambda r: r * r[1]), lambda v: v * v[:, 1:2]),
     "vmap of columns": (weft.vmap(lambda r: r * r[1], 1, 1), lambda v: v * v[1:2]),
-    "pmap": (lambda x: weft.pmap(lambda r: r * r[1], devices=weft.devices()[:len(x)])(x), lambda v: v * v[:, 1:2]),
+    "pmap": (
+        lambda x: weft.pmap(lambda r: r * r[1], devices=weft.devices()[: len(x)])(x),
+        lambda v: v * v[:, 1:2],
+    ),
     "shard_map": (lambda x: by_shard_map(x, False), times_rows),
     "jitted shard_map": (lambda x: by_shard_map(x, True), times_rows),
     "callback": (doubled_by_callback, lambda v: v * 2),
@@ -111,9 +133,17 @@ CONSUMERS = {
     "to row-major": (lambda x: weft.device_put(x, Format(None, x.sharding)), lambda v: v),
     "shards": (lambda x: [s.data for s in x.addressable_shards], lambda v: None),
     "all shards": (lambda x: [s.data for s in x.global_shards], lambda v: None),
-    "of shards": (lambda x: weft.make_array_from_single_device_arrays(
-        x.shape, x.format, [s.data for s in x.addressable_shards]), lambda v: v),
-    "of this process": (lambda x: weft.make_array_from_process_local_data(x.sharding, x), lambda v: v)}
+    "of shards": (
+        lambda x: weft.make_array_from_single_device_arrays(
+            x.shape, x.format, [s.data for s in x.addressable_shards]
+        ),
+        lambda v: v,
+    ),
+    "of this process": (
+        lambda x: weft.make_array_from_process_local_data(x.sharding, x),
+        lambda v: v,
+    ),
+}
 
 
 @pytest.fixture(params=["one device", "split"])
@@ -131,7 +161,9 @@ def test_consumers_read_the_value(name, array, tmp_path):
     found, wanted = use(x, tmp_path) if use is restored else use(x), meaning(value)
     if wanted is None:
         wanted = [value[s.index] for s in x.addressable_shards]
-    for one, other in zip(found, wanted, strict=True) if isinstance(found, list) else [(found, wanted)]:
+    for one, other in (
+        zip(found, wanted, strict=True) if isinstance(found, list) else [(found, wanted)]
+    ):
         assert np.shape(one) == np.shape(other)
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
@@ -154,7 +186,10 @@ def test_memory_is_seen_as_it_is():
         np.testing.assert_array_equal(np.asarray(memoryview(x)), SQUARE)
     shared = weft.device_put(x, x.format)
     assert shared.unsafe_buffer_pointer() == x.unsafe_buffer_pointer()
-    assert weft.device_put(x, x.format, may_alias=False).unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
+    assert (
+        weft.device_put(x, x.format, may_alias=False).unsafe_buffer_pointer()
+        != x.unsafe_buffer_pointer()
+    )
 
 
 def test_life(array):
@@ -179,17 +214,32 @@ def test_programs_are_kept_and_exported(array):
         np.testing.assert_array_equal(double, value * 2)
         np.testing.assert_array_equal(turned, value.T)
         assert double.format == x.format
-    assert (loaded.input_formats, loaded.output_formats) == (compiled.input_formats, compiled.output_formats)
-    assert loaded._lowered.as_text() and compiled.as_text() and compiled.memory_analysis().output_size_in_bytes
-    exported = weft.export.export(weft.jit(lambda x: x * x[1]))(weft.ShapeDtypeStruct(value.shape, "float32"))
-    np.testing.assert_array_equal(exported.call(weft.device_put(x, weft.devices()[0])), value * value[1])
-    assert "1 matmuls" in str(weft.explain(lambda x: wnp.tile(x, (4, 4)) @ wnp.tile(x, (4, 4)).T, x))
+    assert (loaded.input_formats, loaded.output_formats) == (
+        compiled.input_formats,
+        compiled.output_formats,
+    )
+    assert (
+        loaded._lowered.as_text()
+        and compiled.as_text()
+        and compiled.memory_analysis().output_size_in_bytes
+    )
+    exported = weft.export.export(weft.jit(lambda x: x * x[1]))(
+        weft.ShapeDtypeStruct(value.shape, "float32")
+    )
+    np.testing.assert_array_equal(
+        exported.call(weft.device_put(x, weft.devices()[0])), value * value[1]
+    )
+    assert "1 matmuls" in str(
+        weft.explain(lambda x: wnp.tile(x, (4, 4)) @ wnp.tile(x, (4, 4)).T, x)
+    )
 
 
 def test_checks_of_results(array):
     x, value = array
     with weft.debug_nans(True):
-        np.testing.assert_array_equal(weft.jit(lambda x: x * 2, out_shardings=x.format)(x), value * 2)
+        np.testing.assert_array_equal(
+            weft.jit(lambda x: x * 2, out_shardings=x.format)(x), value * 2
+        )
         with pytest.raises(FloatingPointError, match="log"):
             weft.jit(lambda x: wnp.log(x - 9), out_shardings=x.format)(x)
 
@@ -201,7 +251,9 @@ def test_other_dtypes_and_sizes():
         x = weft.device_put(value, Format(COLUMNS, here))
         np.testing.assert_array_equal(np.asarray(x[1:].T), value[1:].T)
     for shape in ((0, 3), (8, 1), (1,), ()):
-        x = weft.device_put(np.ones(shape, "float32"), Format(Layout(tuple(range(len(shape)))[::-1]), here))
+        x = weft.device_put(
+            np.ones(shape, "float32"), Format(Layout(tuple(range(len(shape)))[::-1]), here)
+        )
         np.testing.assert_array_equal(x + 1, np.full(shape, 2))
         assert x.format.layout.major_to_minor == tuple(range(len(shape)))[::-1]
 
@@ -213,7 +265,9 @@ def test_random_keys():
         x = weft.device_put(keys, Format(COLUMNS, where))
         for y in (x, copy.copy(x), weft.jit(lambda x: x.T, out_shardings=Format(Layout.AUTO))(x).T):
             np.testing.assert_array_equal(weft.random.key_data(y), data)
-        np.testing.assert_array_equal(weft.random.key_data(x.addressable_shards[0].data), data[x.addressable_shards[0].index])
+        np.testing.assert_array_equal(
+            weft.random.key_data(x.addressable_shards[0].data), data[x.addressable_shards[0].index]
+        )
         assert repr(x) == repr(keys) and x.format.layout == COLUMNS
 
 
@@ -223,7 +277,9 @@ def test_the_reference_backend():
     for where in (SingleDeviceSharding(devices[0]), NamedSharding(mesh, P("a", "b"))):
         x = weft.device_put(WIDE, Format(COLUMNS, where))
         np.testing.assert_array_equal(x, WIDE)
-        np.testing.assert_array_equal(weft.jit(lambda x: x[1] + x, out_shardings=x.format)(x), WIDE[1] + WIDE)
+        np.testing.assert_array_equal(
+            weft.jit(lambda x: x[1] + x, out_shardings=x.format)(x), WIDE[1] + WIDE
+        )
         for shard in x.addressable_shards:
             np.testing.assert_array_equal(shard.data, WIDE[shard.index])
         np.testing.assert_array_equal(weft.device_put(x, place("split")), WIDE)

@@ -26,16 +26,48 @@ def f(x, scale=2, *, shift=0):
 
 ONES = np.ones(3, np.float32)
 CASES = {
-    "shape": (lambda g: g(ONES), lambda g: g(np.ones(4, np.float32)), "* type of x:  now float32[4],  before float32[3]"),
-    "dtype": (lambda g: g(ONES), lambda g: g(np.ones(3, np.int32)), "* type of x:  now int32[3],  before float32[3]"),
-    "weak type": (lambda g: g(np.float32(1)), lambda g: g(1.0), "* type of x:  now float32[] of weak type,  before float32[]"),
-    "tree": (lambda g: g({"a": ONES}), lambda g: g({"a": ONES, "b": ONES}), "* type of x['b']:  now float32[3],  before none"),
+    "shape": (
+        lambda g: g(ONES),
+        lambda g: g(np.ones(4, np.float32)),
+        "* type of x:  now float32[4],  before float32[3]",
+    ),
+    "dtype": (
+        lambda g: g(ONES),
+        lambda g: g(np.ones(3, np.int32)),
+        "* type of x:  now int32[3],  before float32[3]",
+    ),
+    "weak type": (
+        lambda g: g(np.float32(1)),
+        lambda g: g(1.0),
+        "* type of x:  now float32[] of weak type,  before float32[]",
+    ),
+    "tree": (
+        lambda g: g({"a": ONES}),
+        lambda g: g({"a": ONES, "b": ONES}),
+        "* type of x['b']:  now float32[3],  before none",
+    ),
     "kind of tree": (lambda g: g([ONES]), lambda g: g((ONES,)), "* argument structure:"),
-    "static by number": (lambda g: g(ONES, 2), lambda g: g(ONES, 3), "* static argument number 1:  now 3,  before 2"),
-    "static by name": (lambda g: g(ONES, shift=2), lambda g: g(ONES, shift=3), "* static argument shift:  now 3,  before 2"),
-    "setting": (lambda g: g(ONES), lambda g: weft.enable_x64(True)(g)(ONES), "* setting enable_x64:  now True,  before False"),
+    "static by number": (
+        lambda g: g(ONES, 2),
+        lambda g: g(ONES, 3),
+        "* static argument number 1:  now 3,  before 2",
+    ),
+    "static by name": (
+        lambda g: g(ONES, shift=2),
+        lambda g: g(ONES, shift=3),
+        "* static argument shift:  now 3,  before 2",
+    ),
+    "setting": (
+        lambda g: g(ONES),
+        lambda g: weft.enable_x64(True)(g)(ONES),
+        "* setting enable_x64:  now True,  before False",
+    ),
     "mesh": (lambda g: g(ONES), lambda g: in_mesh(g), "* mesh in context:"),
-    "axes": (lambda g: g(ONES), lambda g: weft.vmap(g, axis_name="rows")(np.ones((2, 3), np.float32)), "* named axes around the call:"),
+    "axes": (
+        lambda g: g(ONES),
+        lambda g: weft.vmap(g, axis_name="rows")(np.ones((2, 3), np.float32)),
+        "* named axes around the call:",
+    ),
 }
 
 
@@ -47,7 +79,13 @@ def in_mesh(g):
 @pytest.mark.parametrize("name", CASES)
 def test_reasons(caplog, name):
     first, second, expected = CASES[name]
-    static = {"static_argnums": 1} if "number" in name else {"static_argnames": "shift"} if "name" in name else {}
+    static = (
+        {"static_argnums": 1}
+        if "number" in name
+        else {"static_argnames": "shift"}
+        if "name" in name
+        else {}
+    )
     jitted = weft.jit(functools.partial(f), **static)
     (text,) = explained(caplog, lambda: first(jitted), lambda: second(jitted))
     assert expected in text and text.startswith(f"TRACING CACHE MISS at {__file__}:")
@@ -61,7 +99,10 @@ def test_the_nearest_earlier_key_is_compared(caplog):
 
     far = lambda: weft.enable_x64(True)(g)(np.float64(1), {"a": 1}["a"])
     (text,) = explained(caplog, lambda: g(ONES, ONES), far, lambda: g(ONES, 1.0))
-    assert "* type of y:  now float32[] of weak type,  before float32[3]" in text and "enable_x64" not in text
+    assert (
+        "* type of y:  now float32[] of weak type,  before float32[3]" in text
+        and "enable_x64" not in text
+    )
     assert f"for g defined at {__file__}:{inspect.getsourcelines(inspect.unwrap(g))[1]}" in text
 
 

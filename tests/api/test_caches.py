@@ -33,6 +33,7 @@ def counted(traces):
     def g(x, n=2):
         traces.append(n)
         return x * n
+
     return g
 
 
@@ -58,7 +59,9 @@ def test_jits_of_one_function_share_traces_and_programs(name, made):
     traces: list = []
     g = counted(traces)
     for i in range(5):
-        assert weft.jit(g, **PARAMETERS[name]())(wnp.arange(8.0) + i).tolist() == [2.0 * (i + k) for k in range(8)]
+        assert weft.jit(g, **PARAMETERS[name]())(wnp.arange(8.0) + i).tolist() == [
+            2.0 * (i + k) for k in range(8)
+        ]
     assert len(traces) == 1 and made.count("jit(g)") == 1
 
 
@@ -69,7 +72,10 @@ def test_jits_with_other_parameters_or_functions_share_nothing(made):
             weft.jit(g, **make())(wnp.arange(8.0))
     assert len(traces) == 2 * len(PARAMETERS)
     g, again = counted(traces), counted(traces)
-    assert weft.jit(functools.partial(g, n=3))(1.0) == 3 and weft.jit(functools.partial(g, n=4))(1.0) == 4
+    assert (
+        weft.jit(functools.partial(g, n=3))(1.0) == 3
+        and weft.jit(functools.partial(g, n=4))(1.0) == 4
+    )
     wrapped = functools.wraps(g)(lambda x: again(x, 7))
     assert weft.jit(g)(1.0) == 2 and weft.jit(wrapped)(1.0) == 7
 
@@ -77,10 +83,14 @@ def test_jits_with_other_parameters_or_functions_share_nothing(made):
 def test_what_a_loop_makes_anew_reaches_native_dispatch():
     def g(x):
         return x + 1
+
     x = wnp.arange(3.0)
     for _ in range(4):
         weft.jit(g)(x)
-    assert weft.jit(g)._head is weft.jit(g)._head and len(weft.jit(g)._entries) == len(weft.jit(g)._entries) > 0
+    assert (
+        weft.jit(g)._head is weft.jit(g)._head
+        and len(weft.jit(g)._entries) == len(weft.jit(g)._entries) > 0
+    )
 
 
 def test_pmaps_of_one_function_share_traces_and_programs(made):
@@ -89,13 +99,18 @@ def test_pmaps_of_one_function_share_traces_and_programs(made):
     for _ in range(5):
         assert weft.pmap(g, in_axes=(0,))(wnp.arange(8.0)).tolist() == [2.0 * k for k in range(8)]
     assert len(traces) == 1 and len([name for name in made if "(g)" in name]) == 1
-    assert weft.pmap(g, axis_name="i", in_axes=(0,))(wnp.arange(8.0)).tolist() == [2.0 * k for k in range(8)] and len(traces) == 2
+    assert (
+        weft.pmap(g, axis_name="i", in_axes=(0,))(wnp.arange(8.0)).tolist()
+        == [2.0 * k for k in range(8)]
+        and len(traces) == 2
+    )
 
 
 @pytest.mark.parametrize("transform", [weft.jit, weft.pmap])
 def test_functions_are_not_kept(transform):
     def g(x):
         return x * 3
+
     transform(g)(wnp.arange(8.0))
     transform(g).lower(wnp.arange(8.0))
     assert id(g) in jit_module._of_functions
@@ -109,7 +124,9 @@ def test_functions_are_not_kept(transform):
 def test_functions_go_with_their_last_reference(calls):
     """Without the collector: what a jitted function closes over is freed when it is."""
     held = wnp.ones(3)
-    jitted = weft.jit((lambda held: lambda *args: held + sum(map(wnp.sum, weft.tree.leaves(args))))(held))
+    jitted = weft.jit(
+        (lambda held: lambda *args: held + sum(map(wnp.sum, weft.tree.leaves(args))))(held)
+    )
     array, function = weakref.ref(held), weakref.ref(jitted)
     gc.collect()
     gc.disable()
@@ -132,7 +149,9 @@ def test_functions_that_are_kept_by_what_was_made_of_them_are_few(monkeypatch):
     def make(i):
         def g(x):
             return weft.pure_callback(lambda x: (g, x)[1], x, x) + i
+
         return g
+
     for i in range(6):
         assert weft.jit(make(i))(1.0) == 1 + i
         assert len(jit_module._of_functions) <= 3
@@ -175,20 +194,26 @@ def test_what_compile_gave_and_what_runs_outlives_clearing():
     compiled = weft.jit(lambda x: wnp.sin(x) * 2).lower(x).compile()
     expected = np.asarray(compiled(x))
     weft.clear_caches()
-    for i in range(20):                  # others take the pages that were given back
+    for i in range(20):  # others take the pages that were given back
         weft.jit(lambda x: x * 3 - i)(x)  # noqa: B023
     assert np.array_equal(compiled(x), expected)
 
     def clears(v):
         weft.clear_caches()
         return v + 1
+
     f = weft.jit(lambda x: wnp.sin(weft.pure_callback(clears, x, wnp.cos(x))))
     for _ in range(3):
         assert np.allclose(f(x), np.sin(np.cos(x) + 1), atol=1e-5)
 
 
 def test_threads_may_run_what_another_clears():
-    f, x, over, wrong = weft.jit(lambda x: wnp.sin(x).sum() + x[0]), wnp.arange(70000.0), threading.Event(), []
+    f, x, over, wrong = (
+        weft.jit(lambda x: wnp.sin(x).sum() + x[0]),
+        wnp.arange(70000.0),
+        threading.Event(),
+        [],
+    )
     expected = float(f(x))
 
     def work():
@@ -209,7 +234,7 @@ def test_threads_may_run_what_another_clears():
 
 
 def test_an_array_that_is_being_made_is_not_alive():
-    unborn = Array.__new__(Array)                # what other threads see of one
+    unborn = Array.__new__(Array)  # what other threads see of one
     assert all(x is not unborn for x in weft.live_arrays())
 
 
@@ -263,6 +288,8 @@ MANY = """
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no list of mappings")
 def test_many_shapes_take_few_mappings_and_give_their_memory_back():
-    said = subprocess.run([sys.executable, "-c", textwrap.dedent(MANY)], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(MANY)], capture_output=True, text=True, check=True
+    )
     grown, left, mib, entries = map(float, said.stdout.split())
     assert grown < 30 and left < 30 and mib < 8 and entries == 0

@@ -9,7 +9,13 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import custom_jvp, custom_vjp, lax
-from weft.api.checkpointing import Offloadable, Recompute, Saveable, checkpoint_name, print_saved_residuals
+from weft.api.checkpointing import (
+    Offloadable,
+    Recompute,
+    Saveable,
+    checkpoint_name,
+    print_saved_residuals,
+)
 from weft.ir.jaxpr import subjaxprs
 from weft.ops.layout import name_p
 from weft.util.config import Override
@@ -36,28 +42,46 @@ def cost(fun, policy):
     return count(jaxpr, "log"), count(jaxpr, "erf")
 
 
-@pytest.mark.parametrize("policy, expected", [
-    (None, (2, 2)),
-    (policies.everything_saveable, (1, 1)),
-    (policies.save_only_these_names("a", "b"), (1, 1)),
-    (policies.save_only_these_names("a"), (1, 2)),
-    (policies.save_any_names_but_these("a"), (2, 1)),
-    (policies.save_anything_except_these_names("z"), (1, 1)),
-    (policies.save_and_offload_only_these_names(names_which_can_be_saved=["a"], names_which_can_be_offloaded=["b"],
-                                                offload_src="device", offload_dst="pinned_host"), (1, 1)),
-    (policies.save_from_both_policies(policies.save_only_these_names("a"), policies.save_only_these_names("b")), (1, 1)),
-])
+@pytest.mark.parametrize(
+    "policy, expected",
+    [
+        (None, (2, 2)),
+        (policies.everything_saveable, (1, 1)),
+        (policies.save_only_these_names("a", "b"), (1, 1)),
+        (policies.save_only_these_names("a"), (1, 2)),
+        (policies.save_any_names_but_these("a"), (2, 1)),
+        (policies.save_anything_except_these_names("z"), (1, 1)),
+        (
+            policies.save_and_offload_only_these_names(
+                names_which_can_be_saved=["a"],
+                names_which_can_be_offloaded=["b"],
+                offload_src="device",
+                offload_dst="pinned_host",
+            ),
+            (1, 1),
+        ),
+        (
+            policies.save_from_both_policies(
+                policies.save_only_these_names("a"), policies.save_only_these_names("b")
+            ),
+            (1, 1),
+        ),
+    ],
+)
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit], ids=["plain", "call"])
 def test_policies_by_name(policy, expected, wrap):
     fun = wrap(two_names)
     assert cost(fun, policy) == expected
-    np.testing.assert_allclose(weft.grad(weft.checkpoint(fun, policy=policy))(X), weft.grad(two_names)(X), rtol=1e-6)
+    np.testing.assert_allclose(
+        weft.grad(weft.checkpoint(fun, policy=policy))(X), weft.grad(two_names)(X), rtol=1e-6
+    )
 
 
 def test_policies_inside_scan():
     def body(policy):
         def step(c, _):
             return wnp.cos(checkpoint_name(wnp.sin(c), "s")), None
+
         return weft.checkpoint(step, policy=policy)
 
     def run(policy):
@@ -80,10 +104,12 @@ def sine_of_cosine(c, w):
 
 def scanned(x, w):
     """Carries that depend on `x` and one that does not, constants and results of each step."""
+
     def step(carry, _):
         c, n = carry
         c = sine_of_cosine(c, w)
         return (c, n + 1), c * n
+
     (c, n), ys = lax.scan(step, (x, wnp.float32(0)), None, length=3)
     return (c * n).sum() + ys.sum()
 
@@ -92,10 +118,16 @@ def branched(x, w):
     return lax.cond(w.sum() > 0, sine_of_cosine, lambda c, w: c * w, x, w).sum()
 
 
-@pytest.mark.parametrize("transform", [lambda f: f, weft.jit, lambda f: lambda x, w: weft.vmap(f)(x[None], w[None]).sum()],
-                         ids=["plain", "jit", "vmap"])
-@pytest.mark.parametrize("policy", [policies.everything_saveable, named_sin, policies.nothing_saveable, None],
-                         ids=["everything", "named", "nothing", "none"])
+@pytest.mark.parametrize(
+    "transform",
+    [lambda f: f, weft.jit, lambda f: lambda x, w: weft.vmap(f)(x[None], w[None]).sum()],
+    ids=["plain", "jit", "vmap"],
+)
+@pytest.mark.parametrize(
+    "policy",
+    [policies.everything_saveable, named_sin, policies.nothing_saveable, None],
+    ids=["everything", "named", "nothing", "none"],
+)
 @pytest.mark.parametrize("fun", [scanned, branched])
 def test_policies_of_loops_and_branches_reach_inside(fun, policy, transform):
     run = transform(weft.checkpoint(fun, policy=policy))
@@ -108,23 +140,40 @@ def test_policies_of_loops_and_branches_reach_inside(fun, policy, transform):
 
 def residuals(fun, policy):
     """The types of what the linear program keeps."""
-    linear = weft.linearize(weft.checkpoint(lambda x: fun(x, np.ones(4, np.float32)), policy=policy), X)[1]
+    linear = weft.linearize(
+        weft.checkpoint(lambda x: fun(x, np.ones(4, np.float32)), policy=policy), X
+    )[1]
     jaxpr = weft.make_jaxpr(linear)(X)
-    return sorted(str(c.shape) for c in jaxpr.consts if c.ndim), count(jaxpr, "sin"), count(jaxpr, "cos")
+    return (
+        sorted(str(c.shape) for c in jaxpr.consts if c.ndim),
+        count(jaxpr, "sin"),
+        count(jaxpr, "cos"),
+    )
 
 
 def test_a_policy_saves_each_step_of_a_loop():
     def run(x, w):
         return lax.scan(lambda c, _: (sine_of_cosine(c, w), None), x, None, length=3)[0]
+
     assert residuals(run, policies.nothing_saveable)[1:] == (2, 2)
     kept, sines, cosines = residuals(run, named_sin)
-    assert kept == ["(3, 4)", "(4,)"] and (sines, cosines) == (1, 2)          # the sine of each step, and the first value
+    assert kept == ["(3, 4)", "(4,)"] and (sines, cosines) == (
+        1,
+        2,
+    )  # the sine of each step, and the first value
     assert residuals(run, policies.everything_saveable)[1:] == (0, 0)
 
 
-@pytest.mark.parametrize("policy, expected", [
-    (named_sin, (0, 1)), (policies.save_only_these_names("c"), (0, 0)), (policies.nothing_saveable, (1, 1)),
-    (policies.everything_saveable, (0, 0))], ids=["sine", "cosine", "nothing", "everything"])
+@pytest.mark.parametrize(
+    "policy, expected",
+    [
+        (named_sin, (0, 1)),
+        (policies.save_only_these_names("c"), (0, 0)),
+        (policies.nothing_saveable, (1, 1)),
+        (policies.everything_saveable, (0, 0)),
+    ],
+    ids=["sine", "cosine", "nothing", "everything"],
+)
 def test_a_policy_reaches_into_loops_of_rules(policy, expected):
     @weft.custom_jvp
     def sine(x):
@@ -132,19 +181,27 @@ def test_a_policy_reaches_into_loops_of_rules(policy, expected):
 
     @sine.defjvp
     def sine_jvp(primals, tangents):
-        x, = primals
-        both = lambda xs, _: ((checkpoint_name(wnp.sin(xs[0]), "s"), checkpoint_name(wnp.cos(xs[1]), "c")), None)
+        (x,) = primals
+        both = lambda xs, _: (
+            (checkpoint_name(wnp.sin(xs[0]), "s"), checkpoint_name(wnp.cos(xs[1]), "c")),
+            None,
+        )
         y, slope = lax.scan(both, (x, x), None, length=1)[0]
         return y, slope * tangents[0]
 
     def run(x, w):
         return lax.scan(lambda c, _: (sine(c), None), x, None, length=1)[0]
+
     assert residuals(run, policy)[1:] == expected
-    np.testing.assert_allclose(weft.grad(lambda x: weft.checkpoint(run, policy=policy)(x, x).sum())(X), np.cos(X), rtol=1e-6)
+    np.testing.assert_allclose(
+        weft.grad(lambda x: weft.checkpoint(run, policy=policy)(x, x).sum())(X),
+        np.cos(X),
+        rtol=1e-6,
+    )
 
 
 def test_a_policy_reaches_into_branches_of_rules_within_branches():
-    def both(x):                                     # the other branch hands its operands on
+    def both(x):  # the other branch hands its operands on
         return lax.cond(True, lambda xs: (wnp.sin(xs[0]), wnp.cos(xs[1])), lambda xs: xs, (x, x))
 
     sine = weft.custom_jvp(wnp.sin)
@@ -155,7 +212,10 @@ def test_a_policy_reaches_into_branches_of_rules_within_branches():
         return y, c * tangents[0]
 
     for name, left in (("cos", 0), ("sin", 1)):
-        f = weft.checkpoint(lambda x: lax.cond(True, sine, lambda x: x, x), policy=lambda p, *_, name=name, **__: p.name == name)
+        f = weft.checkpoint(
+            lambda x: lax.cond(True, sine, lambda x: x, x),
+            policy=lambda p, *_, name=name, **__: p.name == name,
+        )
         value, derivative = weft.linearize(f, 4.0)
         program = weft.make_jaxpr(derivative)(1.0)
         assert count(program, "cos") == left and count(program, "sin") == 0
@@ -180,7 +240,11 @@ def test_saved_residuals_are_told(capsys):
     assert "from the argument x" in printed
     assert "from the argument y" in printed
     assert "output of cos" not in printed
-    assert re.search(r"named 'z' from .*test_checkpointing.py:\d+:16 \(test_saved_residuals_are_told.<locals>.f\)$", printed, re.M)
+    assert re.search(
+        r"named 'z' from .*test_checkpointing.py:\d+:16 \(test_saved_residuals_are_told.<locals>.f\)$",
+        printed,
+        re.M,
+    )
     print_saved_residuals(f, X, X)
     assert "output of cos" in capsys.readouterr().out
     print_saved_residuals(lambda a, b: wnp.tanh(b) * wnp.exp(b * a), X, X)
@@ -193,7 +257,11 @@ def test_pullbacks_cross_the_border_of_compiled_functions():
     forward = weft.jit(lambda x: weft.vjp(lambda v: wnp.sin(v) * v, x))
     out, pullback = forward(X)
     np.testing.assert_allclose(out, np.sin(X) * X, rtol=1e-6)
-    np.testing.assert_allclose(weft.jit(lambda p, ct: p(ct)[0])(pullback, np.ones_like(X)), np.cos(X) * X + np.sin(X), rtol=1e-5)
+    np.testing.assert_allclose(
+        weft.jit(lambda p, ct: p(ct)[0])(pullback, np.ones_like(X)),
+        np.cos(X) * X + np.sin(X),
+        rtol=1e-5,
+    )
     _, tangent = weft.jit(lambda x: weft.linearize(wnp.sin, x))(X)
     np.testing.assert_allclose(tangent(X), np.cos(X) * X, rtol=1e-6)
 
@@ -223,16 +291,21 @@ def test_custom_gradient_with_several_arguments_and_trees():
         y = wnp.sin(x["a"]) * scale
         return y, lambda ct: ({"a": 7.0 * ct * y}, wnp.zeros_like(scale))
 
-    gx, gs = weft.jit(weft.grad(lambda x, s: f(x, s).sum(), argnums=(0, 1)))({"a": X}, np.float32(2))
+    gx, gs = weft.jit(weft.grad(lambda x, s: f(x, s).sum(), argnums=(0, 1)))(
+        {"a": X}, np.float32(2)
+    )
     np.testing.assert_allclose(gx["a"], 14 * np.sin(X), rtol=1e-6)
     assert float(gs) == 0
-    np.testing.assert_allclose(weft.vmap(weft.grad(lambda x: f({"a": x}, 2.0)))(X), 14 * np.sin(X), rtol=1e-6)
+    np.testing.assert_allclose(
+        weft.vmap(weft.grad(lambda x: f({"a": x}, 2.0)))(X), 14 * np.sin(X), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("policy", ["everything_saveable", "nothing_saveable", "dots_saveable"])
 @pytest.mark.parametrize("form", [custom_vjp, custom_jvp], ids=["vjp", "jvp"])
 def test_policies_keep_custom_rules_for_derivatives_of_higher_order(policy, form):
     """The rule says that the slope of 3x is 2x: what a policy saves or computes again is differentiated by it, too."""
+
     @form
     def f(x):
         return 3.0 * x
@@ -249,11 +322,19 @@ def test_policies_keep_custom_rules_for_derivatives_of_higher_order(policy, form
 
 
 @pytest.mark.parametrize("check", [True, False])
-@pytest.mark.parametrize(("saved", "sines", "cosines"), [("cos", 0, 0), ("sin", 0, 3), ("nothing", 3, 3)])
+@pytest.mark.parametrize(
+    ("saved", "sines", "cosines"), [("cos", 0, 0), ("sin", 0, 3), ("nothing", 3, 3)]
+)
 def test_policies_inside_shard_map(saved, sines, cosines, check):
     mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
-    twice = weft.shard_map(weft.jit(lambda x: wnp.sin(wnp.sin(x))), mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"), check_vma=check)
-    plain = lambda x: wnp.sin(twice(x)) * 2                     # what follows needs the results of the map
+    twice = weft.shard_map(
+        weft.jit(lambda x: wnp.sin(wnp.sin(x))),
+        mesh=mesh,
+        in_specs=weft.P("i"),
+        out_specs=weft.P("i"),
+        check_vma=check,
+    )
+    plain = lambda x: wnp.sin(twice(x)) * 2  # what follows needs the results of the map
     x = np.linspace(0.0, 1.0, 4, dtype=np.float32)
     f = weft.checkpoint(plain, policy=lambda primitive, *_, **__: str(primitive) == saved)
     text = str(weft.vjp(f, x)[1].jaxpr)
@@ -273,14 +354,24 @@ def test_what_is_computed_again_is_not_kept(prevent_cse):
 
     def measured(f):
         loss = lambda ws, x: (functools.reduce(f, ws, x) ** 2).sum()
-        compiled = weft.jit(weft.grad(loss)).lower([np.ones((16, 16), np.float32)] * 6, np.ones((512, 16), np.float32)).compile()
+        compiled = (
+            weft.jit(weft.grad(loss))
+            .lower([np.ones((16, 16), np.float32)] * 6, np.ones((512, 16), np.float32))
+            .compile()
+        )
         return compiled.memory_analysis().temp_size_in_bytes, compiled.as_text().count(" dot(")
 
     (plain, products), (kept, again) = measured(_halves), measured(f)
-    assert again == products + 18 * prevent_cse                  # three products in each of six
-    assert kept < 0.5 * plain if prevent_cse else kept == plain   # which simplification takes from the forward pass where it may
+    assert again == products + 18 * prevent_cse  # three products in each of six
+    assert (
+        kept < 0.5 * plain if prevent_cse else kept == plain
+    )  # which simplification takes from the forward pass where it may
     w, x = np.full((16, 16), 0.1, np.float32), np.ones((8, 16), np.float32)
-    np.testing.assert_allclose(weft.grad(lambda x: f(x, w).sum())(x), weft.grad(lambda x: _halves(x, w).sum())(x), rtol=1e-6)
+    np.testing.assert_allclose(
+        weft.grad(lambda x: f(x, w).sum())(x),
+        weft.grad(lambda x: _halves(x, w).sum())(x),
+        rtol=1e-6,
+    )
 
 
 def test_backward_passes_hold_an_equation_for_what_is_computed_again():
@@ -291,20 +382,35 @@ def test_backward_passes_hold_an_equation_for_what_is_computed_again():
     (again,) = found(weft.make_jaxpr(weft.grad(f, (0, 1)))(1.0, 2.0))
     assert again.params["differentiated"] and again.params["prevent_cse"] == (True, False, False)
     assert (count(again.params["jaxpr"], "sin"), count(again.params["jaxpr"], "cos")) == (2, 2)
-    assert count(again.params["jaxpr"], "optimization_barrier") == 0         # made where the equations take the place of the call
+    assert (
+        count(again.params["jaxpr"], "optimization_barrier") == 0
+    )  # made where the equations take the place of the call
     assert "differentiated=True" in str(weft.make_jaxpr(weft.grad(f))(1.0, 2.0))
     (second,) = found(weft.make_jaxpr(weft.grad(weft.grad(f)))(1.0, 2.0))
-    assert second.params["differentiated"] and len(second.params["prevent_cse"]) == len(second.invars)
+    assert second.params["differentiated"] and len(second.params["prevent_cse"]) == len(
+        second.invars
+    )
     (mapped,) = found(weft.make_jaxpr(weft.vmap(weft.grad(f)))(X, X))
     assert mapped.outvars[0].aval.shape == X.shape
     (forward,) = found(weft.make_jaxpr(lambda x, y: weft.jvp(f, (x, y), (x, y))[1])(1.0, 2.0))
-    assert not forward.params["differentiated"] and forward.params["prevent_cse"] == (True, False, True, False)
-    steps = weft.make_jaxpr(weft.grad(lambda x: weft.lax.scan(lambda c, y: (f(c, y), None), x, X)[0]))(1.0)
+    assert not forward.params["differentiated"] and forward.params["prevent_cse"] == (
+        True,
+        False,
+        True,
+        False,
+    )
+    steps = weft.make_jaxpr(
+        weft.grad(lambda x: weft.lax.scan(lambda c, y: (f(c, y), None), x, X)[0])
+    )(1.0)
     inside = [found(eqn.params["jaxpr"]) for eqn in steps.eqns if eqn.primitive.name == "scan"]
     assert [len(eqns) for eqns in inside] == [0, 1]
     third = lambda f: weft.grad(weft.grad(weft.grad(f)))(0.5, 2.0)
     np.testing.assert_allclose(third(f), third(twice), rtol=1e-5)
-    np.testing.assert_allclose(weft.jit(weft.vmap(weft.grad(weft.grad(f))))(X, X), weft.vmap(weft.grad(weft.grad(twice)))(X, X), rtol=1e-5)
+    np.testing.assert_allclose(
+        weft.jit(weft.vmap(weft.grad(weft.grad(f))))(X, X),
+        weft.vmap(weft.grad(weft.grad(twice)))(X, X),
+        rtol=1e-5,
+    )
 
 
 def test_what_is_computed_again_has_its_own_name():
@@ -312,28 +418,50 @@ def test_what_is_computed_again_has_its_own_name():
         with weft.named_scope("net"):
             return wnp.sin(wnp.cos(x))
 
-    text = weft.jit(weft.grad(lambda x: weft.checkpoint(f)(x) * 2)).lower(1.0).as_text("hlo", debug_info=True)
+    text = (
+        weft.jit(weft.grad(lambda x: weft.checkpoint(f)(x) * 2))
+        .lower(1.0)
+        .as_text("hlo", debug_info=True)
+    )
     names = set(re.findall(r'op_name="([^"]*)"', text))
-    assert {name.rpartition("/")[2] for name in names if "rematted_computation/net" in name} == {"sin", "cos"}
-    assert not any("rematted_computation" in name for name in names if name.endswith(("/mul", "/neg")))
-    assert 'op_name="jit(f)/checkpoint/net/cos"' in weft.jit(weft.checkpoint(f)).lower(1.0).as_text("hlo", debug_info=True)
+    assert {name.rpartition("/")[2] for name in names if "rematted_computation/net" in name} == {
+        "sin",
+        "cos",
+    }
+    assert not any(
+        "rematted_computation" in name for name in names if name.endswith(("/mul", "/neg"))
+    )
+    assert 'op_name="jit(f)/checkpoint/net/cos"' in weft.jit(weft.checkpoint(f)).lower(1.0).as_text(
+        "hlo", debug_info=True
+    )
 
 
 def test_answers_of_policies():
     chain = lambda x: wnp.sin(checkpoint_name(wnp.sin(checkpoint_name(wnp.sin(x), "a")), "b"))
-    kept = lambda policy: count(weft.make_jaxpr(weft.grad(weft.checkpoint(chain, policy=policy)))(1.0), "sin")
+    kept = lambda policy: count(
+        weft.make_jaxpr(weft.grad(weft.checkpoint(chain, policy=policy)))(1.0), "sin"
+    )
     names = {"names_which_can_be_saved": ["a"], "names_which_can_be_offloaded": ["b"]}
-    both = policies.save_and_offload_only_these_names(**names, offload_src="device", offload_dst="pinned_host")
+    both = policies.save_and_offload_only_these_names(
+        **names, offload_src="device", offload_dst="pinned_host"
+    )
     assert both(name_p, name="a") is Saveable and both(name_p, name="c") is Recompute
     assert both(name_p, name="b") == Offloadable("device", "pinned_host")
-    assert kept(both) == kept(policies.save_only_these_names("a", "b")) == 3 and kept(lambda *_, **__: Recompute) == kept(None) == 5
+    assert (
+        kept(both) == kept(policies.save_only_these_names("a", "b")) == 3
+        and kept(lambda *_, **__: Recompute) == kept(None) == 5
+    )
     assert kept(lambda *_, **__: np.bool_(True)) == kept(lambda *_, **__: Saveable) == 3
     for answer in (None, 1, "yes"):
         with pytest.raises(TypeError, match=f"should be a bool.*|a policy answered {answer!r}"):
             kept(lambda *_, answer=answer, **__: answer)
     with pytest.raises(ValueError, match=r"should be exclusive, and \['a'\]"):
-        policies.save_and_offload_only_these_names(names_which_can_be_saved=["a"], names_which_can_be_offloaded=["a"], offload_src="device",
-                                                   offload_dst="pinned_host")
+        policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=["a"],
+            names_which_can_be_offloaded=["a"],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
     with pytest.raises(ValueError, match="should be a boolean"):
         kept(policies.save_from_both_policies(policies.dots_saveable, both))
 
@@ -343,13 +471,20 @@ def test_residuals_are_logged(caplog):
     w = np.ones((3, 3), np.float32)
     with Override(log_checkpoint_residuals=True):
         weft.grad(lambda x: weft.checkpoint(f)(x, w).sum())(w)
-        weft.grad(lambda x: weft.checkpoint(f, policy=policies.save_only_these_names("a"))(x, w).sum())(w)
+        weft.grad(
+            lambda x: weft.checkpoint(f, policy=policies.save_only_these_names("a"))(x, w).sum()
+        )(w)
     weft.grad(lambda x: weft.checkpoint(f)(x, w).sum())(w)
     inputs = "remat-decorated function saving inputs with shapes:\n  float32[3,3]\n  float32[3,3]"
-    first, second = [record.getMessage() for record in caplog.records if record.name == "weft.checkpoint"]
+    first, second = [
+        record.getMessage() for record in caplog.records if record.name == "weft.checkpoint"
+    ]
     assert first == inputs
     assert re.fullmatch(
-        re.escape(inputs) + r"\nand saving these intermediates:\n  float32\[3,3\] from named 'a' from .*\.py:\d+:\d+ \(.*\)", second)
+        re.escape(inputs)
+        + r"\nand saving these intermediates:\n  float32\[3,3\] from named 'a' from .*\.py:\d+:\d+ \(.*\)",
+        second,
+    )
 
 
 def test_barriers_before_some_arguments():
@@ -358,10 +493,27 @@ def test_barriers_before_some_arguments():
 
     def held(prevent_cse, fun=f, args=(d, y), **options):
         loss = weft.checkpoint(fun, prevent_cse=prevent_cse, **options)
-        line = next((line for line in weft.jit(weft.grad(loss)).lower(*args).as_text().splitlines() if "optimization_barrier" in line), "")
+        line = next(
+            (
+                line
+                for line in weft.jit(weft.grad(loss)).lower(*args).as_text().splitlines()
+                if "optimization_barrier" in line
+            ),
+            "",
+        )
         return line.count("tensor<f32>")
 
-    assert [held(flags) for flags in (True, False, (True, True), (True, False), ({"a": False}, True), (False, False))] == [2, 0, 2, 1, 1, 0]
+    assert [
+        held(flags)
+        for flags in (
+            True,
+            False,
+            (True, True),
+            (True, False),
+            ({"a": False}, True),
+            (False, False),
+        )
+    ] == [2, 0, 2, 1, 1, 0]
     assert held((True, False), lambda d, n, y: f(d, y) * n, (d, 3, y), static_argnums=1) == 1
     with pytest.raises(ValueError, match="prefix of the tuple of arguments"):
         held((True, False, True))
@@ -369,5 +521,9 @@ def test_barriers_before_some_arguments():
     for flags in (True, (True, False)):
         got = weft.grad(weft.checkpoint(f, prevent_cse=flags))(d, y)
         np.testing.assert_allclose(got["a"], want["a"], rtol=1e-6)
-        second = weft.grad(weft.grad(lambda a, flags=flags: weft.checkpoint(f, prevent_cse=flags)({"a": a}, y)))(0.5)
-        np.testing.assert_allclose(second, weft.grad(weft.grad(lambda a: f({"a": a}, y)))(0.5), rtol=1e-5)
+        second = weft.grad(
+            weft.grad(lambda a, flags=flags: weft.checkpoint(f, prevent_cse=flags)({"a": a}, y))
+        )(0.5)
+        np.testing.assert_allclose(
+            second, weft.grad(weft.grad(lambda a: f({"a": a}, y)))(0.5), rtol=1e-5
+        )

@@ -60,7 +60,7 @@ def test_trees_come_out_as_they_went_in(kind):
     tree = TREES[kind](wnp.asarray(X))
     f = taught(more, tree)
     assert repr(values(f(tree))) == repr(values(TREES[kind](X + 1)))
-    again = f(f(tree)) if kind != "an array" else f(tree)      # results as arguments
+    again = f(f(tree)) if kind != "an array" else f(tree)  # results as arguments
     assert weft.tree.structure(again) == weft.tree.structure(tree)
 
 
@@ -127,7 +127,7 @@ def test_nodes_of_the_users_types_are_flattened_in_python_and_run_without_it():
     out = f(Pair(y, x), 1)
     assert (type(out), type(out.second), out.name) == (Pair, list, "pair")
     np.testing.assert_array_equal((out.first, out.second[0]), (2 * X + 1, X))
-    assert f(Pair(x, y, "other"), 1).name == "other"       # other static data: Python runs it
+    assert f(Pair(x, y, "other"), 1).name == "other"  # other static data: Python runs it
     np.testing.assert_array_equal(f(Pair(x, y), 2).first, X + 2)
 
 
@@ -157,11 +157,18 @@ def test_nodes_of_a_structure_that_is_expected_are_taken_apart_once(monkeypatch)
     class Counted(Pair):
         pass
 
-    weft.tree_util.register_pytree_node(Counted, lambda p: taken.append(p) or p.tree_flatten(), Counted.tree_unflatten)
+    weft.tree_util.register_pytree_node(
+        Counted, lambda p: taken.append(p) or p.tree_flatten(), Counted.tree_unflatten
+    )
     x, y = wnp.asarray(X), wnp.asarray(2 * X)
-    f = weft.jit(lambda p, n, *, more: [Counted(p.first + n, p.second), *more.values()], static_argnums=1)
-    g = weft.jit(lambda ps, mode, *, scale: [p.first * scale if mode == "double" else p.second for p in ps], static_argnums=(1,),
-                 static_argnames="scale")
+    f = weft.jit(
+        lambda p, n, *, more: [Counted(p.first + n, p.second), *more.values()], static_argnums=1
+    )
+    g = weft.jit(
+        lambda ps, mode, *, scale: [p.first * scale if mode == "double" else p.second for p in ps],
+        static_argnums=(1,),
+        static_argnames="scale",
+    )
     for _ in range(24):
         f(Counted(x, y), 1, more={"x": x})
         g([Pair(x, y), Pair(y, x)], "double", scale=2)
@@ -173,12 +180,21 @@ def test_nodes_of_a_structure_that_is_expected_are_taken_apart_once(monkeypatch)
         out = f(Counted(y, x), 1, more={"x": y})
         assert len(taken) == 1
         np.testing.assert_array_equal((out[0].first, out[0].second, out[1]), (2 * X + 1, X, 2 * X))
-        np.testing.assert_array_equal(g([Pair(y, x), Pair(x, y)], "double", scale=2), (4 * X, 2 * X))
-        for other in (lambda: f(Counted(y, x), 2, more={"x": y}), lambda: f(Counted(y, x, "name"), 1, more={"x": y}),
-                      lambda: f(Counted(y, x), 1, more={"y": y}), lambda: f(Counted(y, None), 1, more={"x": y}),
-                      lambda: f(Counted(y, (x,)), 1, more={"x": y}), lambda: f(Counted(y, "text"), 1, more={"x": y}),
-                      lambda: f(Pair(y, x), 1, more={"x": y}), lambda: f(Counted(y, x), True, more={"x": y}),
-                      lambda: g([Pair(y, x), Pair(x, y)], "double", scale=2.0), lambda: g([Pair(y, x)], "double", scale=2)):
+        np.testing.assert_array_equal(
+            g([Pair(y, x), Pair(x, y)], "double", scale=2), (4 * X, 2 * X)
+        )
+        for other in (
+            lambda: f(Counted(y, x), 2, more={"x": y}),
+            lambda: f(Counted(y, x, "name"), 1, more={"x": y}),
+            lambda: f(Counted(y, x), 1, more={"y": y}),
+            lambda: f(Counted(y, None), 1, more={"x": y}),
+            lambda: f(Counted(y, (x,)), 1, more={"x": y}),
+            lambda: f(Counted(y, "text"), 1, more={"x": y}),
+            lambda: f(Pair(y, x), 1, more={"x": y}),
+            lambda: f(Counted(y, x), True, more={"x": y}),
+            lambda: g([Pair(y, x), Pair(x, y)], "double", scale=2.0),
+            lambda: g([Pair(y, x)], "double", scale=2),
+        ):
             with pytest.raises(AssertionError, match="should not have needed"):
                 other()
     np.testing.assert_array_equal(g([Pair(y, x), Pair(x, y)], "other", scale=2), (X, 2 * X))
@@ -226,7 +242,13 @@ def test_donated_leaves_of_nodes_are_deleted():
 
 def test_numbers_among_arrays_and_by_name():
     x = wnp.asarray(X)
-    f = taught(lambda x, t, *, scale, shift: (x * scale + t[0] - shift, t[1]), x, (2, True), shift=x, scale=0.5)
+    f = taught(
+        lambda x, t, *, scale, shift: (x * scale + t[0] - shift, t[1]),
+        x,
+        (2, True),
+        shift=x,
+        scale=0.5,
+    )
     for n in (0, -1, 2**31 - 1, -(2**31)):
         out, flag = f(x, (n, n > 0), shift=x, scale=1.5)
         np.testing.assert_array_equal(out, X * np.float32(1.5) + np.float32(n) - X)
@@ -234,12 +256,25 @@ def test_numbers_among_arrays_and_by_name():
 
 
 NUMPY = {
-    "float32": np.arange(12, dtype=np.float32).reshape(3, 4), "float64": np.linspace(-3, 3, 21).reshape(3, 7) * 1e30,
-    "int64": np.arange(-9, 9) * (1 << 29), "no dims": np.array(2.5), "one": np.ones((1, 1, 1), np.int8), "bool": np.eye(3, dtype=bool),
-    "bfloat16": np.arange(5).astype(weft.numpy.bfloat16), "complex": np.arange(5) * np.complex64(1j),
-    "complex128": np.arange(5) * 2j, "uint64": np.arange(19, dtype=np.uint64) << np.uint64(30), "half": np.ones(9, np.float16),
-    "large": np.arange(1 << 16, dtype=np.float32), "a number": np.float32(1.5), "a wide number": np.float64(1e300),
-    "a wide int": np.int64(1 << 40), "a byte": np.uint8(200), "a truth": np.bool_(True), "a half": np.float16(-0.5)}
+    "float32": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "float64": np.linspace(-3, 3, 21).reshape(3, 7) * 1e30,
+    "int64": np.arange(-9, 9) * (1 << 29),
+    "no dims": np.array(2.5),
+    "one": np.ones((1, 1, 1), np.int8),
+    "bool": np.eye(3, dtype=bool),
+    "bfloat16": np.arange(5).astype(weft.numpy.bfloat16),
+    "complex": np.arange(5) * np.complex64(1j),
+    "complex128": np.arange(5) * 2j,
+    "uint64": np.arange(19, dtype=np.uint64) << np.uint64(30),
+    "half": np.ones(9, np.float16),
+    "large": np.arange(1 << 16, dtype=np.float32),
+    "a number": np.float32(1.5),
+    "a wide number": np.float64(1e300),
+    "a wide int": np.int64(1 << 40),
+    "a byte": np.uint8(200),
+    "a truth": np.bool_(True),
+    "a half": np.float16(-0.5),
+}
 
 
 @pytest.mark.parametrize("kind", NUMPY)
@@ -254,10 +289,24 @@ def test_arrays_and_numbers_of_numpy(kind):
     np.testing.assert_array_equal(other, X + 1)
 
 
-@pytest.mark.parametrize("other", [
-    lambda x: x.T, lambda x: np.asfortranarray(x), lambda x: np.repeat(x, 2, 0)[::2], lambda x: x.astype(np.float64), lambda x: x[None],
-    lambda x: x[:3], lambda x: x.astype(">f4"), lambda x: x.astype(np.int32), lambda x: np.ma.array(x, mask=False).data,
-    lambda x: np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape), lambda x: x.view(np.recarray)])
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x: x.T,
+        lambda x: np.asfortranarray(x),
+        lambda x: np.repeat(x, 2, 0)[::2],
+        lambda x: x.astype(np.float64),
+        lambda x: x[None],
+        lambda x: x[:3],
+        lambda x: x.astype(">f4"),
+        lambda x: x.astype(np.int32),
+        lambda x: np.ma.array(x, mask=False).data,
+        lambda x: (
+            np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)
+        ),
+        lambda x: x.view(np.recarray),
+    ],
+)
 def test_other_arrays_of_numpy_are_left_to_python_or_match(other):
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
     f = weft.jit(lambda x: x + 1)
@@ -275,13 +324,15 @@ def test_arrays_of_numpy_are_copied():
     np.testing.assert_array_equal(kept, np.arange(6))
     n = 700
     a, scale = wnp.ones((n, n)), np.ones(n, np.float32)
+
     def long(a, scale):
         for _ in range(20):
             a = a @ a / n
         return a * scale
+
     g = weft.jit(long)
     results = []
-    for k in range(6):                          # queued ones, too
+    for k in range(6):  # queued ones, too
         scale[:] = k
         results.append(g(a, scale))
     scale[:] = -1
@@ -302,7 +353,10 @@ def test_a_guard_of_transfers_sees_arrays_of_numpy():
     x = np.arange(6, dtype=np.float32)
     f = taught(lambda x: x + 1, x)
     f._slow = type(f)(lambda x: x)._slow
-    with weft.transfer_guard("disallow"), pytest.raises(RuntimeError, match="Disallowed host-to-device transfer"):
+    with (
+        weft.transfer_guard("disallow"),
+        pytest.raises(RuntimeError, match="Disallowed host-to-device transfer"),
+    ):
         f(x)
     np.testing.assert_array_equal(f(x), X + 1)
 
@@ -330,16 +384,24 @@ def test_a_hundred_thousand_calls_leave_nothing_behind():
     f = taught(more, tree)
     result = f(tree)
     held = (x, x._spec, x._buffer, key, tree, f, type(x))
-    for _ in range(2):                      # the first round fills what is kept for use again
+    for _ in range(2):  # the first round fills what is kept for use again
         weft.block_until_ready(f(result))
         gc.collect()
-        before = [sys.getrefcount(h) for h in held], buffer.allocated_bytes(), len(weft.live_arrays())
+        before = (
+            [sys.getrefcount(h) for h in held],
+            buffer.allocated_bytes(),
+            len(weft.live_arrays()),
+        )
         for _call in range(50_000):
             result = f(tree)
             f(result)
         weft.block_until_ready(f(result))
         gc.collect()
-        after = [sys.getrefcount(h) for h in held], buffer.allocated_bytes(), len(weft.live_arrays())
+        after = (
+            [sys.getrefcount(h) for h in held],
+            buffer.allocated_bytes(),
+            len(weft.live_arrays()),
+        )
     assert after == before
     del result
     assert buffer.allocated_bytes() == before[1] - 3 * X.nbytes
@@ -365,16 +427,23 @@ def test_what_refers_to_a_dying_array():
     died = []
     out = f(x)
     reference = weakref.ref(out, died.append)
-    view, shard = out.__array__(), out.addressable_shards[0].data       # from Python 3.12 on a buffer of `out` would keep it
+    view, shard = (
+        out.__array__(),
+        out.addressable_shards[0].data,
+    )  # from Python 3.12 on a buffer of `out` would keep it
     assert any(a is out for a in weft.live_arrays()) and gc.is_tracked(out)
     del out
     assert died == [reference] and reference() is None
     for _ in range(10):
-        assert f(x) is not None             # none of them takes the memory
+        assert f(x) is not None  # none of them takes the memory
     np.testing.assert_array_equal(view, X + 1)
     np.testing.assert_array_equal(shard, X + 1)
     fresh = f(x)
-    assert not hasattr(fresh, "_view") and not hasattr(fresh, "_parts") and weakref.getweakrefcount(fresh) == 0
+    assert (
+        not hasattr(fresh, "_view")
+        and not hasattr(fresh, "_parts")
+        and weakref.getweakrefcount(fresh) == 0
+    )
 
 
 def test_an_array_of_a_subclass_dies_as_well():
@@ -407,7 +476,9 @@ def test_no_memory_for_the_objects_of_a_result():
     x = wnp.asarray(X)
     tree = [(x, {"a": x, "b": [x] * 40}), [x] * 40]
     f = taught(more, tree)
-    kept = [f(tree) for _ in range(40)]     # arrays and small containers that are kept for use again are in use
+    kept = [
+        f(tree) for _ in range(40)
+    ]  # arrays and small containers that are kept for use again are in use
     before, arrays = buffer.allocated_bytes(), len(weft.live_arrays())
     failures = 0
     for start in range(120):
@@ -417,7 +488,7 @@ def test_no_memory_for_the_objects_of_a_result():
         except MemoryError:
             out = None
         finally:
-            _testcapi.remove_mem_hooks()            # before anything else asks for memory
+            _testcapi.remove_mem_hooks()  # before anything else asks for memory
         if out is None:
             failures += 1
         else:
@@ -468,7 +539,10 @@ def test_a_call_holds_an_entry_that_is_forgotten_meanwhile():
             assert entry() is not None
         return x * 2
 
-    jitted = taught(lambda x: weft.pure_callback(forget, weft.ShapeDtypeStruct((3,), "float32"), x) + 1, wnp.arange(3.0))
+    jitted = taught(
+        lambda x: weft.pure_callback(forget, weft.ShapeDtypeStruct((3,), "float32"), x) + 1,
+        wnp.arange(3.0),
+    )
     if not jitted._entries:
         pytest.skip("no native dispatch here")
     held.append(None)
@@ -522,7 +596,7 @@ def test_the_check_of_layouts_refuses_what_is_not_so():
 
     assert native._objects_are_as_expected()
     assert native._deallocator(Slots) is not None
-    assert native._deallocator(dict) is None          # a destructor of its own
+    assert native._deallocator(dict) is None  # a destructor of its own
     assert native.slot_offset(Slots, "a") == object.__basicsize__
     assert native.slot_offset(type("D", (), {"a": property()}), "a") is None
 
@@ -552,5 +626,7 @@ x, k = f(x), k + 1
 assert x.tolist() == [i + k + 1 for i in range(6)]
 """
     env = dict(os.environ, WEFT_CACHE_DIR=str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", code], env=env, timeout=120, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, timeout=120, capture_output=True, text=True
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr

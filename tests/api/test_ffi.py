@@ -45,13 +45,23 @@ def read(frame: int) -> dict:
         if kind == 4:
             found[name] = ctypes.string_at(a, b).decode()
         elif kind == 3:
-            found[name] = {5: ctypes.c_int64, 11: ctypes.c_float, 12: ctypes.c_double, 1: ctypes.c_bool}[a & 0xFF].from_address(b).value
+            found[name] = (
+                {5: ctypes.c_int64, 11: ctypes.c_float, 12: ctypes.c_double, 1: ctypes.c_bool}[
+                    a & 0xFF
+                ]
+                .from_address(b)
+                .value
+            )
         elif kind == 1:
             found[name] = list((ctypes.c_int64 * b).from_address(words(value, 3)[2]))
         else:
-            found[name] = words(value, 3)[2]                     # a dictionary: how many entries
-    return {"api": api, "args": [buffer(p) for p in words(args[4], args[2])], "rets": [buffer(p) for p in words(rets[4], rets[2])],
-            "attrs": found}
+            found[name] = words(value, 3)[2]  # a dictionary: how many entries
+    return {
+        "api": api,
+        "args": [buffer(p) for p in words(args[4], args[2])],
+        "rets": [buffer(p) for p in words(rets[4], rets[2])],
+        "attrs": found,
+    }
 
 
 def registered(function) -> str:
@@ -64,6 +74,7 @@ def registered(function) -> str:
             return function(read(frame))
         except Exception as error:
             failures.append(error)
+
     ffi.register_ffi_target(name, ffi.pycapsule(handler))
     registered.alive.append((handler, failures))
     return name
@@ -80,17 +91,32 @@ def test_buffers_and_attributes_arrive():
         call["rets"][0][...] = x * 2 + y
         call["rets"][1][...] = y.sum()
         seen.append(call["attrs"])
+
     name = registered(f)
     types = (weft.ShapeDtypeStruct((2, 3), "float32"), weft.ShapeDtypeStruct((), "int32"))
     x, y = wnp.arange(6.0).reshape(2, 3), wnp.array([1, 2, 3])
-    attributes = {"zeta": "text", "alpha": np.float32(1.5), "wide": 2, "flag": True, "many": np.arange(3), "sub": {"a": 1}}
+    attributes = {
+        "zeta": "text",
+        "alpha": np.float32(1.5),
+        "wide": 2,
+        "flag": True,
+        "many": np.arange(3),
+        "sub": {"a": 1},
+    }
     call = lambda x, y: ffi.ffi_call(name, types)(x, y, **attributes)
     for run in (call, weft.jit(call)):
         first, second = run(x, y)
         np.testing.assert_array_equal(first, 2 * np.asarray(x) + [1, 2, 3])
         assert int(second) == 6
     assert not registered.alive[-1][1]
-    assert seen[0] == {"zeta": "text", "alpha": 1.5, "wide": 2, "flag": True, "many": [0, 1, 2], "sub": 1}
+    assert seen[0] == {
+        "zeta": "text",
+        "alpha": 1.5,
+        "wide": 2,
+        "flag": True,
+        "many": [0, 1, 2],
+        "sub": 1,
+    }
     assert list(seen[0]) == sorted(seen[0])
 
 
@@ -100,10 +126,16 @@ def test_of_random_keys_the_data_arrives():
     def f(call):
         call["rets"][0][...] = call["args"][0][::-1]
         call["rets"][1][...] = call["args"][0].shape
-    call = ffi.ffi_call(registered(f), (weft.ShapeDtypeStruct((3,), keys.dtype), weft.ShapeDtypeStruct((2,), "int32")))
+
+    call = ffi.ffi_call(
+        registered(f),
+        (weft.ShapeDtypeStruct((3,), keys.dtype), weft.ShapeDtypeStruct((2,), "int32")),
+    )
     for run in (call, weft.jit(call)):
         turned, shape = run(keys)
-        assert turned.dtype == keys.dtype and (turned == keys[::-1]).all() and shape.tolist() == [3, 2]
+        assert (
+            turned.dtype == keys.dtype and (turned == keys[::-1]).all() and shape.tolist() == [3, 2]
+        )
     assert not registered.alive[-1][1]
 
 
@@ -114,7 +146,10 @@ def test_batches_loops_and_devices(method):
     def f(call):
         shapes.append(call["args"][0].shape)
         call["rets"][0][...] = call["args"][0] + call["args"][1]
-    call = lambda x, y: ffi.ffi_call(registered.name, weft.ShapeDtypeStruct((3,), "float32"), vmap_method=method)(x, y)
+
+    call = lambda x, y: ffi.ffi_call(
+        registered.name, weft.ShapeDtypeStruct((3,), "float32"), vmap_method=method
+    )(x, y)
     registered.name = registered(f)
     x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(3, np.float32)
     np.testing.assert_array_equal(weft.jit(weft.vmap(call, (0, None)))(x, y), x + 1)
@@ -125,11 +160,12 @@ def test_batches_loops_and_devices(method):
 
 def test_errors_of_the_function_are_raised():
     def f(call):
-        table = call["api"]                                      # {size, extension, version (24), internal, error_create, ...}
+        table = call["api"]  # {size, extension, version (24), internal, error_create, ...}
         create = HANDLER(words(table, 7)[6])
         message = ctypes.c_char_p(b"the operand is too small")
         asked = (ctypes.c_uint64 * 4)(32, 0, ctypes.cast(message, ctypes.c_void_p).value, 3)
         return create(ctypes.addressof(asked))
+
     call = ffi.ffi_call(registered(f), weft.ShapeDtypeStruct((), "float32"))
     for run in (call, weft.jit(call)):
         with pytest.raises(JaxRuntimeError, match="INVALID_ARGUMENT: the operand is too small"):
@@ -139,8 +175,14 @@ def test_errors_of_the_function_are_raised():
 def test_aliases_and_effects():
     def f(call):
         call["rets"][0][0] = 7
+
     name, x = registered(f), wnp.ones(3)
-    out = ffi.ffi_call(name, weft.ShapeDtypeStruct((3,), "float32"), input_output_aliases={0: 0}, has_side_effect=True)(x)
+    out = ffi.ffi_call(
+        name,
+        weft.ShapeDtypeStruct((3,), "float32"),
+        input_output_aliases={0: 0},
+        has_side_effect=True,
+    )(x)
     np.testing.assert_array_equal(out, [7, 1, 1])
     np.testing.assert_array_equal(x, np.ones(3))
 
@@ -156,7 +198,9 @@ def test_functions_of_other_platforms_are_lowered_by_name():
 
 def test_no_results():
     given = []
-    call = ffi.ffi_call(registered(lambda call: given.append(len(call["args"]))), (), has_side_effect=True)
+    call = ffi.ffi_call(
+        registered(lambda call: given.append(len(call["args"]))), (), has_side_effect=True
+    )
     assert weft.jit(lambda x: call(x))(1.0) == () and given == [1]
 
 
@@ -187,18 +231,36 @@ def test_arrays_say_the_types_of_results():
     assert ffi.ffi_call(name, np.zeros(2, np.float32))().tolist() == [3, 3]
 
 
-@pytest.mark.parametrize("types, position", [
-    (None, 0), ((weft.ShapeDtypeStruct((), "float32"), ()), 1), (3.0, 0), ([weft.ShapeDtypeStruct((), "float32"), None], 1)])
+@pytest.mark.parametrize(
+    "types, position",
+    [
+        (None, 0),
+        ((weft.ShapeDtypeStruct((), "float32"), ()), 1),
+        (3.0, 0),
+        ([weft.ShapeDtypeStruct((), "float32"), None], 1),
+    ],
+)
 def test_results_are_types(types, position):
-    with pytest.raises(ValueError, match=f"result_shape_dtypes must have a shape and a dtype; at position {position}"):
+    with pytest.raises(
+        ValueError,
+        match=f"result_shape_dtypes must have a shape and a dtype; at position {position}",
+    ):
         ffi.ffi_call("tests.none", types)
 
 
 @pytest.mark.parametrize("has_side_effect", [False, True])
-@pytest.mark.parametrize("derive", [
-    lambda f: weft.jvp(f, (0.5,), (0.5,)), lambda f: weft.grad(f)(0.5), lambda f: weft.jit(weft.jacfwd(f))(0.5)],
-    ids=["jvp", "grad", "jit"])
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda f: weft.jvp(f, (0.5,), (0.5,)),
+        lambda f: weft.grad(f)(0.5),
+        lambda f: weft.jit(weft.jacfwd(f))(0.5),
+    ],
+    ids=["jvp", "grad", "jit"],
+)
 def test_calls_have_no_derivative(derive, has_side_effect):
-    call = ffi.ffi_call("tests.none", weft.ShapeDtypeStruct((), "float32"), has_side_effect=has_side_effect)
+    call = ffi.ffi_call(
+        "tests.none", weft.ShapeDtypeStruct((), "float32"), has_side_effect=has_side_effect
+    )
     with pytest.raises(ValueError, match=r"the call to `tests\.none` cannot be differentiated"):
         derive(lambda x: call(x, scale={"by": 2}))

@@ -22,8 +22,12 @@ VALUES = {
     "void": np.array([b"abc"], "V3"),
     "big-endian dates": np.array([1, 2], ">m8[s]"),
 }
-if np.dtype(np.longdouble).itemsize > 8:        # elsewhere it is float64 by another name
-    VALUES |= {"longdouble": np.ones(3, np.longdouble), "longdouble scalar": np.longdouble(1), "clongdouble": np.ones(3, np.clongdouble)}
+if np.dtype(np.longdouble).itemsize > 8:  # elsewhere it is float64 by another name
+    VALUES |= {
+        "longdouble": np.ones(3, np.longdouble),
+        "longdouble scalar": np.longdouble(1),
+        "clongdouble": np.ones(3, np.clongdouble),
+    }
 
 
 def _sharding():
@@ -50,8 +54,12 @@ ENTRIES = {
     "index": lambda v: wnp.zeros(3)[v],
     "lax": lambda v: lax.add(v, v),
     "bitcast": lambda v: lax.bitcast_convert_type(v, np.int32),
-    "make_array_from_callback": lambda v: weft.make_array_from_callback(np.shape(v), _sharding(), lambda index: v),
-    "make_array_from_process_local_data": lambda v: weft.make_array_from_process_local_data(_sharding(), v),
+    "make_array_from_callback": lambda v: weft.make_array_from_callback(
+        np.shape(v), _sharding(), lambda index: v
+    ),
+    "make_array_from_process_local_data": lambda v: weft.make_array_from_process_local_data(
+        _sharding(), v
+    ),
     "jit": lambda v: weft.jit(_same)(v),
     "lower": lambda v: weft.jit(_same).lower(v),
     "result of jit": lambda v: weft.jit(lambda: v)(),
@@ -65,7 +73,9 @@ ENTRIES = {
     "cond": lambda v: lax.cond(True, _same, _same, v),
     "while_loop": lambda v: lax.while_loop(lambda x: False, _same, v),
     "scan": lambda v: lax.scan(lambda c, x: (c, x), 0, np.stack([v, v])),
-    "shard_map": lambda v: weft.shard_map(_same, mesh=_sharding().mesh, in_specs=P(), out_specs=P())(v),
+    "shard_map": lambda v: weft.shard_map(
+        _same, mesh=_sharding().mesh, in_specs=P(), out_specs=P()
+    )(v),
     "dtype of zeros": lambda v: wnp.zeros(3, v.dtype),
     "astype": lambda v: wnp.ones(3).astype(v.dtype),
     "view": lambda v: wnp.ones(3).view(v.dtype),
@@ -82,12 +92,16 @@ def test_foreign_dtypes_are_refused(enter):
         with pytest.raises((TypeError, ValueError)) as caught:
             enter(value)
         # a buffer of Python objects is refused by NumPy itself
-        assert isinstance(caught.value, TypeError) or value.dtype.hasobject, f"{name}: {caught.value!r}"
+        assert isinstance(caught.value, TypeError) or value.dtype.hasobject, (
+            f"{name}: {caught.value!r}"
+        )
 
 
 def test_callback_result_of_a_foreign_dtype():
     with pytest.raises(weft.errors.CallbackError, match="TypeError: dtype object"):
-        weft.pure_callback(lambda: np.array([None], object), weft.ShapeDtypeStruct((1,), np.float32)).block_until_ready()
+        weft.pure_callback(
+            lambda: np.array([None], object), weft.ShapeDtypeStruct((1,), np.float32)
+        ).block_until_ready()
 
 
 def test_dtypes_in_another_byte_order_are_converted():

@@ -10,7 +10,13 @@ import weft.numpy as wnp
 from weft import lax
 from weft.core.trace import Tracer, hi_types
 from weft.experimental import cur_qdd, hijax
-from weft.experimental.hijax import VJPHiPrimitive, jvp_from_lin, linearize_from_jvp, vjp_from_jvp, vjp_from_lin
+from weft.experimental.hijax import (
+    VJPHiPrimitive,
+    jvp_from_lin,
+    linearize_from_jvp,
+    vjp_from_jvp,
+    vjp_from_lin,
+)
 
 X = np.linspace(0.5, 2.0, 4).astype(np.float32)
 
@@ -27,7 +33,7 @@ class Unary(VJPHiPrimitive):
         return dims[0]
 
 
-class Reverse(Unary):                                    # rules are twice the derivative, so that they are told from expand
+class Reverse(Unary):  # rules are twice the derivative, so that they are told from expand
     def vjp_fwd(self, nzs_in, x):
         assert nzs_in == (True,)
         return self(x), x
@@ -83,7 +89,11 @@ def test_reverse_mode(kind, wrap):
     assert np.allclose(weft.jit(weft.vmap(weft.grad(f)))(X), want, atol=1e-5)
     assert np.allclose(weft.grad(lambda x: weft.vmap(f)(x).sum())(X), want, atol=1e-5)
     assert np.allclose(weft.vmap(f)(X[:, None])[:, 0], np.sin(X))
-    assert np.allclose(weft.grad(lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0].sum())(X), want, atol=1e-5)
+    assert np.allclose(
+        weft.grad(lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0].sum())(X),
+        want,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("wrap", WRAPS[:2], ids=["eager", "jit"])
@@ -101,17 +111,23 @@ def test_modes_compose(kind):
     f = function(kind)
     assert np.allclose(weft.linearize(f, X)[1](X), 2 * X * np.cos(X), atol=1e-5)
     assert np.allclose(weft.jvp(weft.grad(f), (0.5,), (1.0,))[1], -2 * np.sin(0.5), atol=1e-5)
-    assert np.allclose(weft.grad(lambda x: weft.jvp(f, (x,), (1.0,))[1])(0.5), -2 * np.sin(0.5), atol=1e-5)
+    assert np.allclose(
+        weft.grad(lambda x: weft.jvp(f, (x,), (1.0,))[1])(0.5), -2 * np.sin(0.5), atol=1e-5
+    )
 
 
 def test_trees_and_settings():
     class Scaled(VJPHiPrimitive):
         def __init__(self, x_aval, pair_avals, *, power):
-            self.in_avals, self.out_aval, self.params = (x_aval, pair_avals), {"y": x_aval, "z": x_aval}, {"power": power}
+            self.in_avals, self.out_aval, self.params = (
+                (x_aval, pair_avals),
+                {"y": x_aval, "z": x_aval},
+                {"power": power},
+            )
             super().__init__()
 
         def expand(self, x, pair):
-            return {"y": x ** self.power * pair[0], "z": pair[1]}
+            return {"y": x**self.power * pair[0], "z": pair[1]}
 
         def vjp_fwd(self, nzs_in, x, pair):
             assert nzs_in == (True, (True, False))
@@ -119,7 +135,7 @@ def test_trees_and_settings():
 
         def vjp_bwd_retval(self, res, ct):
             x, (a, _) = res
-            return self.power * x ** (self.power - 1) * a * ct["y"], (x ** self.power * ct["y"], None)
+            return self.power * x ** (self.power - 1) * a * ct["y"], (x**self.power * ct["y"], None)
 
         def batch_dim_rule(self, axis_data, dims):
             x, (a, b) = dims
@@ -131,11 +147,17 @@ def test_trees_and_settings():
     assert {k: float(v) for k, v in f(2.0, 3.0, 5.0).items()} == {"y": 24.0, "z": 5.0}
     g = weft.grad(lambda x, a: f(x, a, 5.0)["y"], (0, 1))
     assert tuple(map(float, g(2.0, 3.0))) == (36.0, 8.0)
-    mapped = weft.vmap(weft.vmap(lambda x, a: f(x, a, 5.0)["y"], in_axes=(0, None)), in_axes=(None, 0))
-    assert np.allclose(mapped(X, 2 * X), np.outer(2 * X, X ** 3), rtol=1e-5)
+    mapped = weft.vmap(
+        weft.vmap(lambda x, a: f(x, a, 5.0)["y"], in_axes=(0, None)), in_axes=(None, 0)
+    )
+    assert np.allclose(mapped(X, 2 * X), np.outer(2 * X, X**3), rtol=1e-5)
     slopes = weft.grad(lambda x, a: mapped(x, a).sum(), (0, 1))(X, 2 * X)
-    assert np.allclose(slopes[0], 3 * X ** 2 * (2 * X).sum(), rtol=1e-5) and np.allclose(slopes[1], (X ** 3).sum(), rtol=1e-5)
-    assert Scaled(weft.typeof(1.0), (weft.typeof(1.0),) * 2, power=2) == Scaled(weft.typeof(1.0), (weft.typeof(1.0),) * 2, power=2)
+    assert np.allclose(slopes[0], 3 * X**2 * (2 * X).sum(), rtol=1e-5) and np.allclose(
+        slopes[1], (X**3).sum(), rtol=1e-5
+    )
+    assert Scaled(weft.typeof(1.0), (weft.typeof(1.0),) * 2, power=2) == Scaled(
+        weft.typeof(1.0), (weft.typeof(1.0),) * 2, power=2
+    )
 
 
 def test_linear_operations_transpose_by_their_rule():
@@ -151,6 +173,7 @@ def test_linear_operations_transpose_by_their_rule():
 
         lin = lambda self, nzs, x: (self(x), None)
         linearized = lambda self, res, t: self(t)
+
     f = function(Double)
     assert np.array_equal(weft.linear_transpose(f, X)(X)[0], 10 * X)
     assert weft.grad(f)(1.0) == 10.0 and weft.grad(weft.jit(f))(1.0) == 10.0
@@ -163,14 +186,18 @@ def test_programs_hold_one_equation():
 
 def test_what_is_missing_is_named():
     f = function(Unary)
-    for use, text in [(lambda: weft.grad(f)(1.0), "vjp_fwd"), (lambda: weft.jvp(f, (1.0,), (1.0,)), "`jvp`"),
-                      (lambda: weft.grad(function(Forward))(1.0), "vjp_from_jvp"),
-                      (lambda: weft.linear_transpose(f, 1.0)(1.0), "`transpose`")]:
+    for use, text in [
+        (lambda: weft.grad(f)(1.0), "vjp_fwd"),
+        (lambda: weft.jvp(f, (1.0,), (1.0,)), "`jvp`"),
+        (lambda: weft.grad(function(Forward))(1.0), "vjp_from_jvp"),
+        (lambda: weft.linear_transpose(f, 1.0)(1.0), "`transpose`"),
+    ]:
         with pytest.raises(NotImplementedError, match=text):
             use()
 
     class NoBatch(Unary):
         batch_dim_rule = VJPHiPrimitive.batch_dim_rule
+
     with pytest.raises(NotImplementedError, match="batch_dim_rule"):
         weft.vmap(function(NoBatch))(X)
 
@@ -178,6 +205,7 @@ def test_what_is_missing_is_named():
         def __init__(self):
             self.in_avals, self.params = (), {}
             super().__init__()
+
     with pytest.raises(AttributeError, match="out_aval"):
         Incomplete()
     with pytest.raises(TypeError, match="in_avals says"):
@@ -187,6 +215,7 @@ def test_what_is_missing_is_named():
 
 
 # ---- types of users
+
 
 @dataclasses.dataclass
 class Scaled:
@@ -253,7 +282,7 @@ class Scale(hijax.HiPrimitive):
         return self.bind(*primals, **params), self.bind(*tangents, **params)
 
 
-class Unscale(hijax.HiPrimitive):                        # the derivative is twice that of to_lojax
+class Unscale(hijax.HiPrimitive):  # the derivative is twice that of to_lojax
     def abstract_eval(self, x):
         return x.of, set()
 
@@ -289,7 +318,13 @@ class Effectful(hijax.HiPrimitive):
         return x, {"printing"}
 
 
-scale_p, unscale_p, put_p, get_p, new_p = Scale("scale"), Unscale("unscale"), Put("put"), Get("get"), New("new")
+scale_p, unscale_p, put_p, get_p, new_p = (
+    Scale("scale"),
+    Unscale("unscale"),
+    Put("put"),
+    Get("get"),
+    New("new"),
+)
 
 
 @pytest.fixture
@@ -304,7 +339,9 @@ def registered():
 
 def test_values_of_hi_types_go_through_jit_as_arrays(registered):
     x = Scaled(wnp.array(X), wnp.array(3, np.float32))
-    assert weft.typeof(x) == ScaledType(weft.typeof(x.values)) and isinstance(weft.typeof(x), hijax.AbstractValue)
+    assert weft.typeof(x) == ScaledType(weft.typeof(x.values)) and isinstance(
+        weft.typeof(x), hijax.AbstractValue
+    )
     assert weft.tree.leaves([x]) == [x]
     seen = []
 
@@ -312,28 +349,39 @@ def test_values_of_hi_types_go_through_jit_as_arrays(registered):
     def f(x, *, y):
         seen.append(type(x))
         return {"out": scale_p.bind(unscale_p.bind(x["in"]) + y, x["in"].scale + 1), "y": y}
+
     out = f({"in": x}, y=1.0)
     assert type(out["out"]) is Scaled and seen == [dict]
     np.testing.assert_allclose(out["out"].values, 3 * X + 1)
     assert float(out["out"].scale) == 4
     f({"in": out["out"]}, y=2.0)
-    assert len(seen) == 1                                # the type says what is traced for
-    np.testing.assert_allclose(unscale_p.bind(x), 3 * X)                   # without jit
+    assert len(seen) == 1  # the type says what is traced for
+    np.testing.assert_allclose(unscale_p.bind(x), 3 * X)  # without jit
 
 
 def test_rules_of_hi_primitives_are_used_under_grad_and_vmap(registered):
     loss = lambda v, s: unscale_p.bind(scale_p.bind(v, s)).sum()
-    for f in (weft.grad(loss, (0, 1)), weft.jit(weft.grad(loss, (0, 1))), weft.grad(weft.jit(loss), (0, 1))):
+    for f in (
+        weft.grad(loss, (0, 1)),
+        weft.jit(weft.grad(loss, (0, 1))),
+        weft.grad(weft.jit(loss), (0, 1)),
+    ):
         dv, ds = f(wnp.array(X), 3.0)
         np.testing.assert_allclose(dv, np.full(4, 6.0))
         np.testing.assert_allclose(ds, 2 * X.sum(), rtol=1e-6)
     rows = wnp.stack([X, 2 * X])
-    np.testing.assert_allclose(weft.vmap(loss, (0, None))(rows, 3.0), [3 * X.sum(), 6 * X.sum()], rtol=1e-6)
-    np.testing.assert_allclose(weft.vmap(weft.grad(loss), (0, None))(rows, 3.0), np.full((2, 4), 6.0))
+    np.testing.assert_allclose(
+        weft.vmap(loss, (0, None))(rows, 3.0), [3 * X.sum(), 6 * X.sum()], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        weft.vmap(weft.grad(loss), (0, None))(rows, 3.0), np.full((2, 4), 6.0)
+    )
 
 
 def test_what_hi_types_cannot_do_yet_is_named(registered):
-    with pytest.raises(NotImplementedError, match="differentiating with respect to the type HalfTangent"):
+    with pytest.raises(
+        NotImplementedError, match="differentiating with respect to the type HalfTangent"
+    ):
         weft.grad(lambda x: scale_p.bind(x, x[0], kind=HalfTangent).values.sum())(wnp.array(X))
     with pytest.raises(NotImplementedError, match="must implement `lo_ty`"):
         hijax.HiType().lo_ty()
@@ -357,40 +405,60 @@ def test_mutable_values_are_arguments_of_jit(registered):
         a, b = cells["a"], cells["b"]
         assert a is cells["again"] and type(a) is Cell and isinstance(a.value, Tracer)
         put_p.bind(a, get_p.bind(a) + x)
-        put_p.bind(b, wnp.concatenate([get_p.bind(b), get_p.bind(a)]))      # it may hold something of another shape afterwards
+        put_p.bind(
+            b, wnp.concatenate([get_p.bind(b), get_p.bind(a)])
+        )  # it may hold something of another shape afterwards
         return get_p.bind(a) * 2
 
     a, b = Cell(wnp.zeros(2)), Cell(wnp.zeros(0))
     for i in range(1, 3):
         doubled = step({"a": a, "again": a, "b": b}, 1.0)
-        assert a.value.tolist() == [i, i] and doubled.tolist() == [2 * i, 2 * i] and b.value.shape == (2 * i,)
+        assert (
+            a.value.tolist() == [i, i]
+            and doubled.tolist() == [2 * i, 2 * i]
+            and b.value.shape == (2 * i,)
+        )
     assert b.value.tolist() == [1, 1, 2, 2] and traces == 2
     assert weft.eval_shape(lambda c: get_p.bind(c) + 1, a).shape == (2,)
-    nested = weft.jit(lambda x: (step({"a": (c := new_p.bind(x)), "again": c, "b": new_p.bind(x)}, x), get_p.bind(c)))
+    nested = weft.jit(
+        lambda x: (
+            step({"a": (c := new_p.bind(x)), "again": c, "b": new_p.bind(x)}, x),
+            get_p.bind(c),
+        )
+    )
     assert [r.tolist() for r in nested(wnp.ones(2))] == [[4, 4], [2, 2]]
     with pytest.raises(NotImplementedError, match="returns a value of the mutable type CellType"):
         weft.jit(lambda c: c)(a)
     assert a.value.tolist() == [2, 2]
 
 
-@pytest.mark.parametrize("run", [
-    lambda f: weft.jit(f), lambda f: weft.grad(f), lambda f: weft.jit(weft.grad(f)), lambda f: weft.grad(weft.jit(f)),
-    lambda f: lambda x: weft.lax.fori_loop(0, 1, lambda i, c: c + f(x), 0.0),
-    lambda f: weft.jit(lambda x: weft.lax.scan(lambda c, _: (c + f(x), None), 0.0, None, length=1)[0]),
-    lambda f: lambda x: weft.lax.cond(x > 0, f, f, x),
-], ids=["jit", "grad", "jit-grad", "grad-jit", "fori", "jit-scan", "cond"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda f: weft.jit(f),
+        lambda f: weft.grad(f),
+        lambda f: weft.jit(weft.grad(f)),
+        lambda f: weft.grad(weft.jit(f)),
+        lambda f: lambda x: weft.lax.fori_loop(0, 1, lambda i, c: c + f(x), 0.0),
+        lambda f: weft.jit(
+            lambda x: weft.lax.scan(lambda c, _: (c + f(x), None), 0.0, None, length=1)[0]
+        ),
+        lambda f: lambda x: weft.lax.cond(x > 0, f, f, x),
+    ],
+    ids=["jit", "grad", "jit-grad", "grad-jit", "fori", "jit-scan", "cond"],
+)
 def test_mutable_values_are_closed_over(registered, run):
     cell = Cell(wnp.array(1.0, np.float32))
 
     def f(x):
         put_p.bind(cell, get_p.bind(cell) + weft.lax.stop_gradient(x))
-        return x ** 2 + get_p.bind(cell)
+        return x**2 + get_p.bind(cell)
 
     g = run(f)
     for want in (3.0, 5.0):
         g(2.0)
         assert float(cell.value) == want
-    put_p.bind(cell, wnp.array(0.0, np.float32))                            # what is written outside is seen inside
+    put_p.bind(cell, wnp.array(0.0, np.float32))  # what is written outside is seen inside
     g(2.0)
     assert float(cell.value) == 2.0
 
@@ -403,10 +471,13 @@ def test_mutable_values_outside_keep_their_shapes(registered):
         weft.grad(lambda x: put_p.bind(cell, wnp.full(2, x)).sum())(1.0)
     assert cell.value.tolist() == [0, 0]
 
+
 def test_parts_of_references_and_types_have_their_classes():
     ref = weft.new_ref(wnp.zeros(3))
     assert isinstance(ref.at[0], hijax.TransformedRef)
-    assert isinstance(weft.typeof(ref), hijax.AbstractValue) and isinstance(weft.typeof(1.0), hijax.AbstractValue)
+    assert isinstance(weft.typeof(ref), hijax.AbstractValue) and isinstance(
+        weft.typeof(1.0), hijax.AbstractValue
+    )
     assert not isinstance(1.0, hijax.AbstractValue)
 
 
@@ -418,7 +489,7 @@ class Halves:
 
 @dataclasses.dataclass(frozen=True)
 class HalvesType(hijax.HiType):
-    shape: tuple            # fields may have the names of what arrays have
+    shape: tuple  # fields may have the names of what arrays have
 
     def lo_ty(self):
         return [hijax.ShapedArray((*self.shape[:-1], self.shape[-1] // 2), np.dtype("float32"))] * 2
@@ -452,19 +523,23 @@ class Cut(hijax.VJPHiPrimitive):
         return self(x), x
 
     def vjp_bwd_retval(self, x, ct):
-        return (3 * ct,)                          # three times the derivative, to be told from it
+        return (3 * ct,)  # three times the derivative, to be told from it
 
 
 class Join(hijax.VJPHiPrimitive):
     def __init__(self, aval):
-        self.in_avals, self.out_aval, self.params = (aval,), hijax.ShapedArray(aval.shape, np.dtype("float32")), {}
+        self.in_avals, self.out_aval, self.params = (
+            (aval,),
+            hijax.ShapedArray(aval.shape, np.dtype("float32")),
+            {},
+        )
         super().__init__()
 
     def expand(self, x):
         return wnp.concatenate([x.low, x.high], axis=-1)
 
     def vjp_fwd(self, nzs_in, x):
-        return self(x), x                         # a value of a hi type is kept for the backward pass
+        return self(x), x  # a value of a hi type is kept for the backward pass
 
     def vjp_bwd_retval(self, x, ct):
         return (Join(weft.typeof(x))(x) * ct,)
@@ -499,7 +574,12 @@ def test_values_of_hi_types_outside_of_transformations(halves_registered):
 def test_values_of_hi_types_in_programs(halves_registered):
     x = wnp.arange(4.0)
     halves = weft.jit(cut)(x)
-    assert weft.typeof(halves) == HalvesType((4,)) and weft.jit(join)(halves).tolist() == [0, 1, 2, 3]
+    assert weft.typeof(halves) == HalvesType((4,)) and weft.jit(join)(halves).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert weft.jit(lambda x: join(cut(x)))(x).tolist() == [0, 1, 2, 3]
     names = [e.params["name"] for e in weft.make_jaxpr(lambda x: join(cut(x)))(x).eqns]
     assert names == ["Cut", "Join"]
@@ -508,14 +588,16 @@ def test_values_of_hi_types_in_programs(halves_registered):
 def test_rules_on_values_of_hi_types(halves_registered):
     x = wnp.array(X)
     loss = lambda x: (join(cut(x)) * X).sum()
-    want = 3 * X * X                              # by the rule of Join, which multiplies by its argument, then that of Cut
+    want = 3 * X * X  # by the rule of Join, which multiplies by its argument, then that of Cut
     np.testing.assert_allclose(weft.grad(loss)(x), want, rtol=1e-6)
     np.testing.assert_allclose(weft.jit(weft.grad(loss))(x), want, rtol=1e-6)
     by_halves = weft.grad(lambda h: (join(h) * X).sum())
     for gradient in (by_halves(cut(x)), weft.jit(by_halves)(cut(x))):
         assert weft.typeof(gradient).shape == X.shape
         np.testing.assert_allclose(gradient, X * X, rtol=1e-6)
-    with pytest.raises(NotImplementedError, match=r"grad of a program with Cut.* apply jit to what grad gives"):
+    with pytest.raises(
+        NotImplementedError, match=r"grad of a program with Cut.* apply jit to what grad gives"
+    ):
         weft.grad(weft.jit(loss))(x)
     with pytest.raises(NotImplementedError, match="vmap of a program with Cut"):
         weft.vmap(weft.jit(lambda x: join(cut(x))))(wnp.stack([x, x]))
@@ -523,7 +605,9 @@ def test_rules_on_values_of_hi_types(halves_registered):
 
 def test_values_of_hi_types_in_control_flow(halves_registered):
     x = wnp.arange(8.0).reshape(2, 4)
-    total, doubled = lax.scan(lambda total, h: (total + join(h).sum(), cut(2 * join(h))), 0.0, cut(x))
+    total, doubled = lax.scan(
+        lambda total, h: (total + join(h).sum(), cut(2 * join(h))), 0.0, cut(x)
+    )
     assert total == 28 and weft.typeof(doubled) == HalvesType((2, 4))
     np.testing.assert_array_equal(join(doubled), 2 * x)
     last, _ = lax.scan(lambda h, row: (cut(join(h) + row), None), cut(wnp.zeros(4)), x)
@@ -535,7 +619,7 @@ def test_values_of_hi_types_in_control_flow(halves_registered):
 
 
 @dataclasses.dataclass(frozen=True)
-class RowsType(ScaledType):                               # a row of values, and a scale for each
+class RowsType(ScaledType):  # a row of values, and a scale for each
     def lo_ty(self):
         return [self.of, self.of.update(shape=self.of.shape[:1])]
 
@@ -564,7 +648,7 @@ class RowsSpec(hijax.HiPspec):
 @pytest.fixture
 def rows():
     hijax.register_hitype(Rows, lambda x: RowsType(weft.typeof(x.values)))
-    yield Rows(wnp.arange(24.).reshape(8, 3), wnp.arange(8.))
+    yield Rows(wnp.arange(24.0).reshape(8, 3), wnp.arange(8.0))
     del hi_types[Rows]
 
 
@@ -574,44 +658,64 @@ def test_shard_map_splits_and_joins_values_of_hi_types_by_their_specs(rows, wrap
 
     def f(r, y):
         assert weft.typeof(r).of.shape == (2, 3) and y.shape == (2,)
-        return {"a": Rows(r.values * r.scale[:, None], r.scale + y), "b": Rows(-r.values, y)}, lax.psum(r.values.sum(), "i")
+        return {
+            "a": Rows(r.values * r.scale[:, None], r.scale + y),
+            "b": Rows(-r.values, y),
+        }, lax.psum(r.values.sum(), "i")
 
     specs = RowsSpec("i")
-    out, total = wrap(weft.shard_map(f, mesh=mesh, in_specs=(specs, weft.P("i")), out_specs=(specs, weft.P())))(rows, rows.scale)
+    out, total = wrap(
+        weft.shard_map(f, mesh=mesh, in_specs=(specs, weft.P("i")), out_specs=(specs, weft.P()))
+    )(rows, rows.scale)
     assert isinstance(out["a"], Rows) and weft.typeof(out["a"]).of.shape == (8, 3)
-    np.testing.assert_array_equal(out["a"].values, np.arange(24.).reshape(8, 3) * np.arange(8.)[:, None])
-    np.testing.assert_array_equal(out["a"].scale, 2 * np.arange(8.))
-    np.testing.assert_array_equal(out["b"].values, -np.arange(24.).reshape(8, 3))
-    np.testing.assert_array_equal(out["b"].scale, np.arange(8.))
+    np.testing.assert_array_equal(
+        out["a"].values, np.arange(24.0).reshape(8, 3) * np.arange(8.0)[:, None]
+    )
+    np.testing.assert_array_equal(out["a"].scale, 2 * np.arange(8.0))
+    np.testing.assert_array_equal(out["b"].values, -np.arange(24.0).reshape(8, 3))
+    np.testing.assert_array_equal(out["b"].scale, np.arange(8.0))
     assert float(total) == 276
 
 
 def test_gradients_pass_values_of_hi_types_made_and_used_within_shard_maps(rows):
     mesh, specs = weft.make_mesh((4,), ("i",), devices=weft.devices()[:4]), RowsSpec("i")
-    pack = weft.shard_map(lambda x, s: Rows(x * s[:, None], s), mesh=mesh, in_specs=weft.P("i"), out_specs=specs)
-    use = weft.shard_map(lambda r: r.values * r.scale[:, None], mesh=mesh, in_specs=(specs,), out_specs=weft.P("i"))
+    pack = weft.shard_map(
+        lambda x, s: Rows(x * s[:, None], s), mesh=mesh, in_specs=weft.P("i"), out_specs=specs
+    )
+    use = weft.shard_map(
+        lambda r: r.values * r.scale[:, None], mesh=mesh, in_specs=(specs,), out_specs=weft.P("i")
+    )
     found = weft.grad(lambda s: use(pack(rows.values, s)).sum())(rows.scale)
-    np.testing.assert_allclose(found, 2 * np.arange(8.) * np.arange(24.).reshape(8, 3).sum(1))
+    np.testing.assert_allclose(found, 2 * np.arange(8.0) * np.arange(24.0).reshape(8, 3).sum(1))
 
 
 def test_shard_map_refuses_specs_that_are_not_of_the_kind_of_their_values(rows):
     mesh, specs = weft.make_mesh((4,), ("i",), devices=weft.devices()[:4]), RowsSpec("i")
-    run = lambda ins, outs, f=lambda r: r, x=rows: weft.shard_map(f, mesh=mesh, in_specs=(ins,), out_specs=outs)(x)
-    with pytest.raises(TypeError, match=r"argument args\[0\], of type .*, needs a HiPspec as its spec, got P\('i'"):
+    run = lambda ins, outs, f=lambda r: r, x=rows: weft.shard_map(
+        f, mesh=mesh, in_specs=(ins,), out_specs=outs
+    )(x)
+    with pytest.raises(
+        TypeError, match=r"argument args\[0\], of type .*, needs a HiPspec as its spec, got P\('i'"
+    ):
         run(weft.P("i"), specs)
-    with pytest.raises(TypeError, match=r"argument args\[0\], of type .*, needs a PartitionSpec as its spec, got RowsSpec"):
+    with pytest.raises(
+        TypeError,
+        match=r"argument args\[0\], of type .*, needs a PartitionSpec as its spec, got RowsSpec",
+    ):
         run(specs, specs, x=wnp.ones(8))
     with pytest.raises(TypeError, match=r"result, of type .*, needs a HiPspec"):
         run(specs, weft.P("i"))
     with pytest.raises(TypeError, match=r"result, of type .*, needs a PartitionSpec"):
         run(specs, specs, f=lambda r: r.values)
-    with pytest.raises(ValueError, match=r"in_specs\[0\]\.to_lo\(\)\[0\] names an axis that the mesh does not have"):
+    with pytest.raises(
+        ValueError, match=r"in_specs\[0\]\.to_lo\(\)\[0\] names an axis that the mesh does not have"
+    ):
         run(RowsSpec("j"), specs)
     with pytest.raises(NotImplementedError, match="HiPspec must implement `to_lo`"):
         run(hijax.HiPspec(), specs)
 
 
-class Sealed(Halves):                                     # its type does not say what it consists of
+class Sealed(Halves):  # its type does not say what it consists of
     pass
 
 
@@ -651,7 +755,9 @@ def test_values_whose_types_do_not_say_what_they_consist_of_are_differentiated_b
     loss = lambda x: Unseal(SealedType(x.shape))(Seal(weft.typeof(x))(x)).sum()
     np.testing.assert_allclose(weft.grad(loss)(wnp.array(X)), 15 * np.ones(4))
     sealed = Seal(weft.typeof(wnp.array(X)))(wnp.array(X))
-    np.testing.assert_allclose(weft.grad(lambda s: Unseal(weft.typeof(s))(s).sum())(sealed), 5 * np.ones(4))
+    np.testing.assert_allclose(
+        weft.grad(lambda s: Unseal(weft.typeof(s))(s).sum())(sealed), 5 * np.ones(4)
+    )
     with pytest.raises(NotImplementedError, match="must implement `lower_val`"):
         weft.jit(loss)(wnp.array(X))
     del hi_types[Sealed]

@@ -45,10 +45,14 @@ class PairType(hijax.HiType):
         return PairSpec(0, 0)
 
     def shard(self, mesh, manual_axes, check_vma, spec):
-        return PairType(*[t.shard(mesh, manual_axes, check_vma, s) for t, s in zip(self.lo_ty(), spec.to_lo())])
+        return PairType(
+            *[t.shard(mesh, manual_axes, check_vma, s) for t, s in zip(self.lo_ty(), spec.to_lo())]
+        )
 
     def unshard(self, mesh, check_vma, spec):
-        return PairType(*[t.unshard(mesh, check_vma, s) for t, s in zip(self.lo_ty(), spec.to_lo())])
+        return PairType(
+            *[t.unshard(mesh, check_vma, s) for t, s in zip(self.lo_ty(), spec.to_lo())]
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +72,7 @@ class PairPspec(hijax.HiPspec):
 
 class Pack(hijax.VJPHiPrimitive):
     """A pair of arrays. Its derivative is twice the true one, so that it is told from that of `expand`."""
+
     def __init__(self, a, b):
         self.in_avals, self.out_aval, self.params = (a, b), PairType(a, b), {}
         super().__init__()
@@ -106,7 +111,14 @@ class Part(hijax.VJPHiPrimitive):
 
     def vjp_bwd_retval(self, _, ct):
         types = self.in_avals[0].to_tangent_aval().lo_ty()
-        return (Pair(*[ct if i == self.i else hijax.instantiate_zeros(hijax.Zero(t)) for i, t in enumerate(types)]),)
+        return (
+            Pair(
+                *[
+                    ct if i == self.i else hijax.instantiate_zeros(hijax.Zero(t))
+                    for i, t in enumerate(types)
+                ]
+            ),
+        )
 
     def transpose(self, ct, accum):
         accum.accum(*self.vjp_bwd_retval(None, ct))
@@ -161,16 +173,25 @@ def test_vmap_maps_values_as_their_spec_says(wrap):
         assert weft.typeof(x).b.shape == (2,)
         return pack(part(x, 1) * y, part(x, 0)), y
 
-    out, ys = wrap(weft.vmap(wrap(f), in_axes=(PairSpec(0, 1), 0), out_axes=(PairSpec(1, 0), 0), axis_size=3))(pair, B)
+    out, ys = wrap(
+        weft.vmap(wrap(f), in_axes=(PairSpec(0, 1), 0), out_axes=(PairSpec(1, 0), 0), axis_size=3)
+    )(pair, B)
     same(out, pair.b * B, A)
     np.testing.assert_array_equal(ys, B)
 
 
 def test_vmap_of_values_of_which_a_part_is_mapped_and_nested():
-    f = weft.vmap(lambda x: pack(part(x, 1), part(x, 0)), in_axes=PairSpec(0, None), out_axes=PairSpec(None, 0), axis_size=3)
+    f = weft.vmap(
+        lambda x: pack(part(x, 1), part(x, 0)),
+        in_axes=PairSpec(0, None),
+        out_axes=PairSpec(None, 0),
+        axis_size=3,
+    )
     same(f(Pair(A, 5.0)), 5.0, A)
     table = wnp.arange(12.0).reshape(3, 4)
-    inner = weft.vmap(lambda x: pack(part(x, 0) + 1, part(x, 1)), in_axes=SPEC, out_axes=SPEC, axis_size=3)
+    inner = weft.vmap(
+        lambda x: pack(part(x, 0) + 1, part(x, 1)), in_axes=SPEC, out_axes=SPEC, axis_size=3
+    )
     outer = weft.vmap(inner, in_axes=PairSpec(1, 1), out_axes=PairSpec(1, 1), axis_size=4)
     same(outer(Pair(table, -table)), table + 1, -table)
     np.testing.assert_array_equal(weft.vmap(lambda x: part(pack(x, 2 * x), 1))(A), 2 * A)
@@ -197,22 +218,32 @@ def test_what_vmap_refuses_of_values_is_named():
         pass
 
     hi_types[Pair] = lambda x: Opaque()
-    with pytest.raises(NotImplementedError, match="vmap requires Opaque to implement the `dec_rank` method"):
+    with pytest.raises(
+        NotImplementedError, match="vmap requires Opaque to implement the `dec_rank` method"
+    ):
         weft.vmap(identity, in_axes=SPEC, out_axes=SPEC, axis_size=3)(pair)
 
 
 # ---- derivatives
 
+
 def loss(x):
     y = swap(x)
-    return (part(y, 0) * part(x, 0) ** 2).sum()            # b a^2
+    return (part(y, 0) * part(x, 0) ** 2).sum()  # b a^2
 
 
-@pytest.mark.parametrize("wrap", [
-    lambda f: f, weft.jit, weft.checkpoint, lambda f: weft.jit(weft.checkpoint(f)),
-    lambda f: lambda x: lax.cond(True, f, lambda x: 0.0, x),
-    lambda f: lambda x: lax.scan(lambda c, _: (c, f(c)), x, None, length=1)[1][0],
-], ids=["plain", "jit", "checkpoint", "jit-checkpoint", "cond", "scan"])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda f: f,
+        weft.jit,
+        weft.checkpoint,
+        lambda f: weft.jit(weft.checkpoint(f)),
+        lambda f: lambda x: lax.cond(True, f, lambda x: 0.0, x),
+        lambda f: lambda x: lax.scan(lambda c, _: (c, f(c)), x, None, length=1)[1][0],
+    ],
+    ids=["plain", "jit", "checkpoint", "jit-checkpoint", "cond", "scan"],
+)
 def test_derivatives_with_respect_to_values(wrap):
     f = wrap(loss)
     pair, ones = Pair(wnp.array(A), wnp.array(B)), Pair(wnp.ones(3), wnp.zeros(3))
@@ -225,7 +256,9 @@ def test_derivatives_with_respect_to_values(wrap):
 
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit, weft.checkpoint])
 def test_rules_make_values_of_what_is_differentiated(wrap):
-    f = wrap(lambda a, b: (part(swap(pack(a, b)), 0) * a).sum())      # b a, and b by a rule that doubles
+    f = wrap(
+        lambda a, b: (part(swap(pack(a, b)), 0) * a).sum()
+    )  # b a, and b by a rule that doubles
     da, db = weft.grad(f, (0, 1))(A, B)
     np.testing.assert_allclose(da, B)
     np.testing.assert_allclose(db, 2 * A)
@@ -237,7 +270,9 @@ def test_vjp_takes_and_gives_values():
     out, pull = weft.vjp(f, Pair(wnp.array(A), wnp.array(B)))
     same(out, A * B, B)
     same(pull(Pair(wnp.ones(3), wnp.zeros(3)))[0], 2 * B, 2 * A)
-    out, tangent = weft.jvp(f, (Pair(wnp.array(A), wnp.array(B)),), (Pair(wnp.array(A), wnp.array(B)),))
+    out, tangent = weft.jvp(
+        f, (Pair(wnp.array(A), wnp.array(B)),), (Pair(wnp.array(A), wnp.array(B)),)
+    )
     same(tangent, 4 * A * B, 2 * B)
     with pytest.raises(ValueError, match="tree structure of the cotangent"):
         pull(A)
@@ -246,7 +281,9 @@ def test_vjp_takes_and_gives_values():
 
 
 def test_parts_of_integers_have_no_tangents():
-    grads = weft.grad(lambda x: (part(x, 0) * part(x, 1)).sum(), allow_int=True)(Pair(wnp.array(A), wnp.arange(3)))
+    grads = weft.grad(lambda x: (part(x, 0) * part(x, 1)).sum(), allow_int=True)(
+        Pair(wnp.array(A), wnp.arange(3))
+    )
     np.testing.assert_allclose(grads.a, np.arange(3))
     assert grads.b.dtype == weft.dtypes.float0 and weft.typeof(grads).b.dtype == weft.dtypes.float0
 
@@ -259,7 +296,10 @@ def tenfold():
     def reverse(x, y):
         return of(x, y)
 
-    reverse.defvjp(lambda x, y: (of(x, y), (x, y)), lambda res, ct: (Pair(10 * ct * res[1] * res[0].b, 10 * ct * res[1] * res[0].a), None))
+    reverse.defvjp(
+        lambda x, y: (of(x, y), (x, y)),
+        lambda res, ct: (Pair(10 * ct * res[1] * res[0].b, 10 * ct * res[1] * res[0].a), None),
+    )
 
     @weft.custom_jvp
     def forward(x, y):
@@ -270,7 +310,9 @@ def tenfold():
         (x, y), (dx, _) = primals, tangents
         return of(x, y), 10 * y * (part(dx, 0) * x.b + dx.b * x.a)
 
-    gradient = weft.custom_gradient(lambda x, y: (of(x, y), lambda ct: (Pair(10 * ct * y * x.b, 10 * ct * y * x.a), 0 * y)))
+    gradient = weft.custom_gradient(
+        lambda x, y: (of(x, y), lambda ct: (Pair(10 * ct * y * x.b, 10 * ct * y * x.a), 0 * y))
+    )
     return reverse, forward, gradient
 
 
@@ -280,7 +322,10 @@ def test_functions_with_rules_of_their_own_take_values(wrap, which):
     f = wrap(tenfold()[which])
     pair = Pair(wnp.array(A), wnp.array(B))
     np.testing.assert_allclose(f(pair, 2.0), 2 * A * B, rtol=1e-6)
-    for grad in (weft.grad(lambda x: f(x, 2.0).sum()), weft.jit(weft.grad(lambda x: f(swap(swap(x)), 2.0).sum()))):
+    for grad in (
+        weft.grad(lambda x: f(x, 2.0).sum()),
+        weft.jit(weft.grad(lambda x: f(swap(swap(x)), 2.0).sum())),
+    ):
         same(grad(pair), 20 * B, 20 * A)
 
 
@@ -293,14 +338,18 @@ def test_rules_that_are_to_know_of_zeros_and_mapped_parts_refuse_values():
     g = weft.custom_batching.custom_vmap(lambda x: part(x, 0))
     g.def_vmap(lambda size, flags, x: (x.a, True))
     assert weft.jit(g)(pair).tolist() == A.tolist()
-    with pytest.raises(NotImplementedError, match="cannot be told which parts of values of hi types are mapped"):
+    with pytest.raises(
+        NotImplementedError, match="cannot be told which parts of values of hi types are mapped"
+    ):
         weft.vmap(lambda a: g(Pair(a, a)))(A)
 
 
 def test_linear_functions_of_values():
     pair = Pair(wnp.array(A), wnp.array(B))
     same(weft.linear_transpose(lambda x: 3 * part(x, 0), pair)(wnp.array(B))[0], 3 * B, 0 * B)
-    call = lambda x: weft.custom_derivatives.linear_call(lambda r, x: x.a * r, lambda r, ct: Pair(7 * ct * r, 0 * ct), 2.0, x)
+    call = lambda x: weft.custom_derivatives.linear_call(
+        lambda r, x: x.a * r, lambda r, ct: Pair(7 * ct * r, 0 * ct), 2.0, x
+    )
     same(weft.grad(lambda x: call(x).sum())(pair), 14.0, 0.0)
     converted, values = weft.closure_convert(lambda x: 2 * part(x, 1), pair)
     np.testing.assert_allclose(converted(pair, *values), 2 * B)
@@ -309,16 +358,23 @@ def test_linear_functions_of_values():
 
 # ---- programs, control flow
 
+
 def test_values_in_programs_and_loops():
     pair = Pair(wnp.array(A), wnp.arange(6.0).reshape(3, 2))
     jaxpr = weft.make_jaxpr(lambda x: swap(x))(pair)
-    assert [v.aval.shape for v in jaxpr.invars] == [(3,), (3, 2)] and [a.shape for a in jaxpr.out_avals] == [(3, 2), (3,)]
+    assert [v.aval.shape for v in jaxpr.invars] == [(3,), (3, 2)] and [
+        a.shape for a in jaxpr.out_avals
+    ] == [(3, 2), (3,)]
     assert weft.eval_shape(lambda x: part(swap(x), 0), pair).shape == (3, 2)
     same(weft.jit(swap).lower(pair).compile()(pair), pair.b, pair.a)
-    total, ys = lax.scan(lambda c, x: (c + part(x, 0), pack(part(x, 0) + 1, 2 * part(x, 1))), 0.0, pair)
+    total, ys = lax.scan(
+        lambda c, x: (c + part(x, 0), pack(part(x, 0) + 1, 2 * part(x, 1))), 0.0, pair
+    )
     assert float(total) == A.sum()
     same(ys, A + 1, 2 * pair.b)
-    _, last = lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, pack(part(s[1], 0) * 2, part(s[1], 1))), (0, pair))
+    _, last = lax.while_loop(
+        lambda s: s[0] < 3, lambda s: (s[0] + 1, pack(part(s[1], 0) * 2, part(s[1], 1))), (0, pair)
+    )
     same(last, 8 * A, pair.b)
     with pytest.raises(NotImplementedError, match="device_put does not yet support"):
         weft.device_put(pair)
@@ -331,10 +387,22 @@ def test_programs_say_whether_they_hold_operations_of_classes_and_are_lowered():
     plain = weft.custom_jvp(lambda x: 2 * x)
     plain.defjvp(lambda primals, tangents: (plain(*primals), tangents[0]))
     loop = lambda x: lax.scan(lambda c, _: (square(c), None), x, None, length=2)[0]
-    for f, high in ((square, True), (ruled, True), (weft.jit(square), True), (loop, True), (weft.checkpoint(square), True), (plain, False)):
+    for f, high in (
+        (square, True),
+        (ruled, True),
+        (weft.jit(square), True),
+        (loop, True),
+        (weft.checkpoint(square), True),
+        (plain, False),
+    ):
         traced = weft.jit(f).trace(3.0)
-        assert traced.jaxpr.is_high == traced.jaxpr.jaxpr.is_high == high and not traced.lojax.jaxpr.is_high
-        assert [e.primitive.name for e in traced.lojax.jaxpr.eqns if "custom" in e.primitive.name] == ([] if high else ["custom_jvp_call"])
+        assert (
+            traced.jaxpr.is_high == traced.jaxpr.jaxpr.is_high == high
+            and not traced.lojax.jaxpr.is_high
+        )
+        assert [
+            e.primitive.name for e in traced.lojax.jaxpr.eqns if "custom" in e.primitive.name
+        ] == ([] if high else ["custom_jvp_call"])
         (found,) = weft.eval_jaxpr(traced.lojax.jaxpr, (), 3.0)
         assert float(found) == float(f(3.0)) == float(traced.lojax.lower().compile()(3.0))
 
@@ -342,20 +410,27 @@ def test_programs_say_whether_they_hold_operations_of_classes_and_are_lowered():
 def test_rules_in_shard_maps_of_differentiated_values():
     mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
     spec = PairPspec(weft.P("i"), weft.P("i"))
-    f = weft.jit(weft.shard_map(lambda x: pack(part(x, 0) * part(x, 1), part(x, 1)), mesh=mesh, in_specs=spec, out_specs=spec))
+    f = weft.jit(
+        weft.shard_map(
+            lambda x: pack(part(x, 0) * part(x, 1), part(x, 1)),
+            mesh=mesh,
+            in_specs=spec,
+            out_specs=spec,
+        )
+    )
     a, b = wnp.arange(4.0), wnp.arange(4.0) - 1
     out, pull = weft.vjp(f, Pair(a, b))
     same(out, a * b, b)
     same(pull(Pair(wnp.ones(4), wnp.zeros(4)))[0], 2 * b, 2 * a)
 
 
-class Square(hijax.VJPHiPrimitive):                      # it has no rule for vmap
+class Square(hijax.VJPHiPrimitive):  # it has no rule for vmap
     def __init__(self, aval):
         self.in_avals, self.out_aval, self.params = (aval,), aval, {}
         super().__init__()
 
     def expand(self, x):
-        return x ** 2
+        return x**2
 
     def jvp(self, primals, tangents):
         return self(*primals), np.empty(primals[0].shape, weft.dtypes.float0)
@@ -366,7 +441,9 @@ class Square(hijax.VJPHiPrimitive):                      # it has no rule for vm
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit])
 def test_shard_map_is_no_vmap_to_operations_without_a_rule_for_it(wrap):
     mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
-    f = weft.shard_map(lambda x: Square(weft.typeof(x))(x), mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"))
+    f = weft.shard_map(
+        lambda x: Square(weft.typeof(x))(x), mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i")
+    )
     np.testing.assert_array_equal(wrap(f)(wnp.arange(4.0)), [0, 1, 4, 9])
 
 
@@ -387,6 +464,7 @@ def test_rules_that_need_each_other_are_refused():
 
 # ---- references
 
+
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit])
 def test_references_to_values(wrap):
     def f(x, y):
@@ -397,7 +475,9 @@ def test_references_to_values(wrap):
         assert weft.typeof(ref).inner_aval == weft.typeof(x) == weft.typeof(ref.get())
         return old, weft.freeze(ref), weft.freeze(weft.empty_ref(weft.typeof(x)))
 
-    old, last, empty = wrap(f)(Pair(wnp.array(A), wnp.array(B)), Pair(wnp.array(B), wnp.array(2 * A)))
+    old, last, empty = wrap(f)(
+        Pair(wnp.array(A), wnp.array(B)), Pair(wnp.array(B), wnp.array(2 * A))
+    )
     same(old, 2 * A, B)
     same(last, A, B)
     same(empty, 0 * A, 0 * B)

@@ -24,6 +24,7 @@ def counted(f):
     def wrapped(*args, **kwargs):
         traces.append(1)
         return f(*args, **kwargs)
+
     return wrapped, traces
 
 
@@ -34,13 +35,13 @@ def test_one_trace_per_kind_of_arguments():
     g(wnp.zeros((3, 4)))
     assert len(traces) == 1
     g(wnp.ones((3, 5)))
-    assert len(traces) == 2                       # another shape
+    assert len(traces) == 2  # another shape
     g(wnp.ones((3, 4), wnp.int32))
-    assert len(traces) == 3                       # another dtype
+    assert len(traces) == 3  # another dtype
     g(1.0), g(2.0)
-    assert len(traces) == 4                       # a value is not part of the key
+    assert len(traces) == 4  # a value is not part of the key
     g(np.ones((3, 4), np.float32))
-    assert len(traces) == 4                       # a NumPy array has the type of an array
+    assert len(traces) == 4  # a NumPy array has the type of an array
 
 
 def test_tree_structure_is_part_of_the_key_and_dict_order_is_not():
@@ -58,7 +59,9 @@ def test_tree_structure_is_part_of_the_key_and_dict_order_is_not():
 def test_static_arguments_by_number_and_name():
     f, traces = counted(lambda x, n, flag=False: x * n if flag else x + n)
     g = weft.jit(f, static_argnums=1, static_argnames="flag")
-    assert float(g(2.0, 3)) == 5.0 and float(g(2.0, 3, flag=True)) == 6.0 and float(g(2.0, 4)) == 6.0
+    assert (
+        float(g(2.0, 3)) == 5.0 and float(g(2.0, 3, flag=True)) == 6.0 and float(g(2.0, 4)) == 6.0
+    )
     assert len(traces) == 3
     g(5.0, 3)
     assert len(traces) == 3
@@ -83,7 +86,9 @@ def test_donated_arguments_cannot_be_used_again():
     assert first.is_deleted() and not y.is_deleted()
     with pytest.raises(RuntimeError, match="deleted"):
         first + 1
-    g = weft.jit(lambda params, scale: {k: v * scale for k, v in params.items()}, donate_argnames="params")
+    g = weft.jit(
+        lambda params, scale: {k: v * scale for k, v in params.items()}, donate_argnames="params"
+    )
     params = {"w": wnp.ones(3)}
     assert float(g(params=params, scale=2.0)["w"][0]) == 2.0 and params["w"].is_deleted()
 
@@ -100,7 +105,7 @@ HOLDERS = {
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_donation_leaves_those_alone_who_share_the_memory(holder):
     f = weft.jit(lambda x: x + 1, donate_argnums=0)
-    for k in range(4):                              # by Python at first, then by native dispatch
+    for k in range(4):  # by Python at first, then by native dispatch
         x = wnp.arange(8.0) + k
         held = HOLDERS[holder](x)
         np.testing.assert_array_equal(f(x), np.arange(8.0) + k + 1)
@@ -128,13 +133,16 @@ def test_an_array_donated_and_read_by_one_call():
         np.testing.assert_array_equal(two, 2 * np.arange(8.0)[::-1])
 
 
-@pytest.mark.parametrize(("fun", "usable"), [
-    (lambda x: x.sum(), False),
-    (lambda x: x.reshape(2, 4) * 2, True),
-    (lambda x: x.astype("int32"), True),
-    (lambda x: lax.bitcast_convert_type(x, "int16"), False),
-    (lambda x: (x + 1)[:4], False),
-])
+@pytest.mark.parametrize(
+    ("fun", "usable"),
+    [
+        (lambda x: x.sum(), False),
+        (lambda x: x.reshape(2, 4) * 2, True),
+        (lambda x: x.astype("int32"), True),
+        (lambda x: lax.bitcast_convert_type(x, "int16"), False),
+        (lambda x: (x + 1)[:4], False),
+    ],
+)
 def test_a_donation_that_no_result_can_use_warns_and_keeps_the_array(fun, usable):
     f = weft.jit(fun, donate_argnums=0)
     for first in (True, False):
@@ -144,7 +152,8 @@ def test_a_donation_that_no_result_can_use_warns_and_keeps_the_array(fun, usable
             f(x)
         assert x.is_deleted() == usable
         assert [str(w.message).split("\n")[0] for w in seen] == (
-            ["Some donated buffers were not usable: float32[8]."] if first and not usable else [])
+            ["Some donated buffers were not usable: float32[8]."] if first and not usable else []
+        )
 
 
 def test_one_result_takes_one_donation():
@@ -168,9 +177,12 @@ def test_a_donated_array_of_ones_own_is_written_in_place():
 
 def test_shardings_of_arguments_and_results():
     from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+
     mesh = Mesh(np.array(weft.devices()[:8]).reshape(4, 2), ("a", "b"))
     rows = NamedSharding(mesh, P("a"))
-    f = weft.jit(lambda x: x * 2, in_shardings=rows, out_shardings=NamedSharding(mesh, P(None, "b")))
+    f = weft.jit(
+        lambda x: x * 2, in_shardings=rows, out_shardings=NamedSharding(mesh, P(None, "b"))
+    )
     out = f(np.ones((8, 4), np.float32))
     assert out.sharding.spec == P(None, "b")
     with mesh:
@@ -196,7 +208,12 @@ def test_disable_jit_runs_python():
 def test_closures_over_traced_values():
     def f(x):
         return weft.jit(lambda y: x * y)(x) + weft.jit(lambda: x)()
-    assert float(f(3.0)) == 12.0 and float(weft.grad(f)(3.0)) == 7.0 and float(weft.jit(f)(3.0)) == 12.0
+
+    assert (
+        float(f(3.0)) == 12.0
+        and float(weft.grad(f)(3.0)) == 7.0
+        and float(weft.jit(f)(3.0)) == 12.0
+    )
     np.testing.assert_allclose(weft.vmap(f)(wnp.arange(3.0)), [0.0, 2.0, 6.0])
 
 
@@ -217,21 +234,32 @@ def test_outputs_that_are_inputs_or_constants():
 
 @pytest.mark.parametrize("size", [0, 1, 5, 70])
 def test_sizes(size):
-    np.testing.assert_allclose(weft.jit(lambda x: (x * 2 + 1).sum())(wnp.arange(float(size))), np.sum(np.arange(size) * 2 + 1))
+    np.testing.assert_allclose(
+        weft.jit(lambda x: (x * 2 + 1).sum())(wnp.arange(float(size))),
+        np.sum(np.arange(size) * 2 + 1),
+    )
 
 
 # ---- tracer errors
 
-@pytest.mark.parametrize("f, error, words", [
-    (lambda x: 1 if x > 0 else 2, "TracerBoolConversionError", "boolean"),
-    (lambda x: int(x), "ConcretizationTypeError", "int"),
-    (lambda x: float(x), "ConcretizationTypeError", "float"),
-    (lambda x: wnp.zeros(x.astype(int)), "TracerIntegerConversionError", "integer"),
-    (lambda x: np.sin(np.asarray(x)), "TracerArrayConversionError", "NumPy"),
-    (lambda x: [1, 2, 3][x.astype(int)], "TracerIntegerConversionError", "integer"),
-    (lambda x: int(x), "ConcretizationTypeError", r"x.astype\(int\)"),
-    (lambda x: wnp.arange(3.0)[wnp.arange(3.0) > x], "NonConcreteBooleanIndexError", "concrete"),
-])
+
+@pytest.mark.parametrize(
+    "f, error, words",
+    [
+        (lambda x: 1 if x > 0 else 2, "TracerBoolConversionError", "boolean"),
+        (lambda x: int(x), "ConcretizationTypeError", "int"),
+        (lambda x: float(x), "ConcretizationTypeError", "float"),
+        (lambda x: wnp.zeros(x.astype(int)), "TracerIntegerConversionError", "integer"),
+        (lambda x: np.sin(np.asarray(x)), "TracerArrayConversionError", "NumPy"),
+        (lambda x: [1, 2, 3][x.astype(int)], "TracerIntegerConversionError", "integer"),
+        (lambda x: int(x), "ConcretizationTypeError", r"x.astype\(int\)"),
+        (
+            lambda x: wnp.arange(3.0)[wnp.arange(3.0) > x],
+            "NonConcreteBooleanIndexError",
+            "concrete",
+        ),
+    ],
+)
 def test_tracer_errors_name_the_users_line(f, error, words):
     with pytest.raises(getattr(weft.errors, error), match=words) as info:
         weft.jit(f)(1.0)
@@ -260,14 +288,17 @@ def test_bad_arguments_and_results():
         weft.jit(staticmethod(abs))
 
 
-@pytest.mark.parametrize("shape, use, error, words", [
-    ((3,), operator.index, TypeError, "Only integer scalar arrays"),
-    ((), operator.index, TypeError, "Only integer scalar arrays"),
-    ((3,), float, TypeError, "Only scalar arrays"),
-    ((1,), int, TypeError, "Only scalar arrays"),
-    ((3,), bool, ValueError, "more than one element"),
-    ((0,), bool, ValueError, "empty array"),
-])
+@pytest.mark.parametrize(
+    "shape, use, error, words",
+    [
+        ((3,), operator.index, TypeError, "Only integer scalar arrays"),
+        ((), operator.index, TypeError, "Only integer scalar arrays"),
+        ((3,), float, TypeError, "Only scalar arrays"),
+        ((1,), int, TypeError, "Only scalar arrays"),
+        ((3,), bool, ValueError, "more than one element"),
+        ((0,), bool, ValueError, "empty array"),
+    ],
+)
 def test_arrays_that_are_no_number_say_so_whether_traced_or_not(shape, use, error, words):
     x = wnp.zeros(shape)
     for called in (use, weft.jit(use)):
@@ -302,11 +333,15 @@ def test_the_repr_of_a_jitted_function_survives_that_of_the_function():
 
 # ---- stages
 
+
 def test_stages_answer():
     f = weft.jit(lambda x, y: wnp.dot(x, y) + 1)
     x = wnp.ones((16, 16))
     traced = f.trace(x, x)
-    assert traced.jaxpr.eqns[0].primitive.name == "dot_general" and traced.out_info.shape == (16, 16)
+    assert traced.jaxpr.eqns[0].primitive.name == "dot_general" and traced.out_info.shape == (
+        16,
+        16,
+    )
     lowered = f.lower(x, x)
     assert "stablehlo.dot_general" in lowered.as_text() and "tensor<16x16xf32>" in lowered.as_text()
     compiled = lowered.compile()
@@ -316,14 +351,20 @@ def test_stages_answer():
     np.testing.assert_allclose(compiled(x, x), 17.0)
     with pytest.raises(TypeError, match="compiled"):
         compiled(wnp.ones((3, 3)), x)
-    structs = f.lower(weft.ShapeDtypeStruct((2, 2), "float32"), weft.ShapeDtypeStruct((2, 2), "float32")).compile()
+    structs = f.lower(
+        weft.ShapeDtypeStruct((2, 2), "float32"), weft.ShapeDtypeStruct((2, 2), "float32")
+    ).compile()
     np.testing.assert_allclose(structs(wnp.ones((2, 2)), wnp.ones((2, 2))), 3.0)
     assert weft.eval_shape(f, x, x).shape == (16, 16)
 
 
 def test_make_jaxpr_reads_as_users_know():
     text = str(weft.make_jaxpr(lambda x, y: wnp.sum(wnp.sin(x * y)))(wnp.ones(3), wnp.ones(3)))
-    assert "c:f32[3] = mul a b" in text and "d:f32[3] = sin c" in text and "e:f32[] = reduce_sum[axes=(0,)" in text
+    assert (
+        "c:f32[3] = mul a b" in text
+        and "d:f32[3] = sin c" in text
+        and "e:f32[] = reduce_sum[axes=(0,)" in text
+    )
 
 
 def test_log_compiles(caplog):
@@ -334,9 +375,17 @@ def test_log_compiles(caplog):
 
 # ---- dispatch
 
-@pytest.mark.parametrize("args", [
-    (wnp.ones(4),), ((wnp.ones(4), [wnp.ones(2), None]),), ({"b": wnp.ones(4), "a": (wnp.ones(1),)},), (wnp.ones(4), wnp.zeros(4)),
-], ids=["array", "nested", "dict", "two"])
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (wnp.ones(4),),
+        ((wnp.ones(4), [wnp.ones(2), None]),),
+        ({"b": wnp.ones(4), "a": (wnp.ones(1),)},),
+        (wnp.ones(4), wnp.zeros(4)),
+    ],
+    ids=["array", "nested", "dict", "two"],
+)
 def test_repeated_calls_give_equal_trees(args):
     f = weft.jit(lambda *xs: {"out": weft.tree.map(lambda v: v + 1, xs), "first": [xs[0], None]})
     first = f(*args)
@@ -388,6 +437,7 @@ def test_threads_may_call_at_once():
                 np.testing.assert_array_equal(f(x), want)
         except AssertionError as error:
             errors.append(error)
+
     threads = [threading.Thread(target=work) for _ in range(4)]
     [t.start() for t in threads]
     [t.join(60) for t in threads]
@@ -399,15 +449,21 @@ def test_methods_and_partials():
         @partial(weft.jit, static_argnums=0)
         def scale(self, x):
             return x * 3
+
     assert float(Model().scale(2.0)) == 6.0
     assert float(weft.jit(partial(lambda a, b: a - b, 5.0))(2.0)) == 3.0
 
 
-@pytest.mark.parametrize("transform", [weft.jit, weft.vmap, weft.make_jaxpr, lambda f: weft.jit(weft.grad(f))])
+@pytest.mark.parametrize(
+    "transform", [weft.jit, weft.vmap, weft.make_jaxpr, lambda f: weft.jit(weft.grad(f))]
+)
 def test_tracers_do_not_pickle(transform):
     with pytest.raises(weft.errors.ConcretizationTypeError, match="by pickling"):
         transform(pickle.dumps)(np.ones(2, np.float32))
-    with pytest.raises(weft.errors.ConcretizationTypeError, match=r"The tolist\(\) method was called on traced array"):
+    with pytest.raises(
+        weft.errors.ConcretizationTypeError,
+        match=r"The tolist\(\) method was called on traced array",
+    ):
         transform(lambda x: x.tolist())(np.ones(2, np.float32))
 
 
@@ -441,7 +497,7 @@ def test_a_donated_argument_that_is_moved_is_gone():
     with pytest.raises(RuntimeError, match="deleted"):
         x + 1
     x = wnp.arange(8.0) + 0
-    np.testing.assert_array_equal(f(x, x), 2 * np.arange(8.0))     # read by the call that takes it
+    np.testing.assert_array_equal(f(x, x), 2 * np.arange(8.0))  # read by the call that takes it
     assert x.is_deleted()
 
 
@@ -450,7 +506,11 @@ def test_a_compiled_function_is_not_compiled_again_by_calls(monkeypatch):
 
     compiled = []
     work = programs.executable_of
-    monkeypatch.setattr(programs, "executable_of", lambda *args, **kwargs: compiled.append(args[4]) or work(*args, **kwargs))
+    monkeypatch.setattr(
+        programs,
+        "executable_of",
+        lambda *args, **kwargs: compiled.append(args[4]) or work(*args, **kwargs),
+    )
     x = wnp.arange(8.0)
     scale, traces = counted(lambda x, n: x * n)
     f = weft.jit(scale)
@@ -466,7 +526,9 @@ def test_a_compiled_function_is_not_compiled_again_by_calls(monkeypatch):
 
 
 def test_results_without_bytes_are_of_numpy():
-    f = weft.jit(lambda x, n: (weft.grad(lambda x, n: x * 2.0 + n, argnums=(0, 1), allow_int=True)(x, n), x))
+    f = weft.jit(
+        lambda x, n: (weft.grad(lambda x, n: x * 2.0 + n, argnums=(0, 1), allow_int=True)(x, n), x)
+    )
     for _ in range(3):
         (slope, none), x = f(3.0, 4)
         assert float(slope) == 2.0 and float(x) == 3.0
@@ -511,18 +573,28 @@ def plus(x, n):
 def test_state_of_a_jitted_function():
     f = weft.jit(plus, static_argnums=1, keep_unused=True)
     state = f.__getstate__()
-    assert (state["function_name"], state["static_argnums"], state["keep_unused"]) == ("plus", (1,), True)
+    assert (state["function_name"], state["static_argnums"], state["keep_unused"]) == (
+        "plus",
+        (1,),
+        True,
+    )
     for again in (copy.copy(f), copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
         assert again(1.0, 2).item() == 3.0 and again.lower(1.0, 2).args_info is not None
         assert again.__getstate__() == state
-    assert pickle.loads(pickle.dumps(wnp.sin))(0.0).item() == 0.0 and copy.deepcopy(wnp.linalg.norm)(np.array([3.0, 4.0])).item() == 5.0
+    assert (
+        pickle.loads(pickle.dumps(wnp.sin))(0.0).item() == 0.0
+        and copy.deepcopy(wnp.linalg.norm)(np.array([3.0, 4.0])).item() == 5.0
+    )
 
 
 def test_names_of_partial_functions():
     inner = partial(plus, n=1)
     assert weft.jit(partial(inner)).__getstate__()["function_name"] == "plus"
     inner.__name__ = "plus_one"
-    assert weft.jit(inner).__getstate__()["function_name"] == "plus_one" and float(weft.jit(partial(inner))(1.0)) == 2.0
+    assert (
+        weft.jit(inner).__getstate__()["function_name"] == "plus_one"
+        and float(weft.jit(partial(inner))(1.0)) == 2.0
+    )
 
 
 @weft.tree_util.register_pytree_node_class
@@ -544,7 +616,10 @@ class Checked:
 def test_nodes_that_check_their_children():
     f = weft.jit(lambda x: Checked(x.names, x.data * 2))
     assert f(Checked(("a",), wnp.ones(3))).data.tolist() == [2.0] * 3
-    assert float(weft.jit(weft.grad(lambda x: (x.data ** 2).sum()))(Checked((), wnp.float32(3.0))).data) == 6.0
+    assert (
+        float(weft.jit(weft.grad(lambda x: (x.data**2).sum()))(Checked((), wnp.float32(3.0))).data)
+        == 6.0
+    )
 
 
 def test_copy_to_host_async_leaves_errors_of_the_method_as_they_are():

@@ -30,7 +30,10 @@ SCALED = lambda i, x: x * i
 INTEGERS = (wnp.arange(3), wnp.ones(3)), (_no_tangent(3), wnp.ones(3))
 
 
-@pytest.mark.parametrize("fun", [SCALED, weft.jit(SCALED), weft.checkpoint(SCALED), lambda i, x: lax.mul(i.astype(x.dtype), x)])
+@pytest.mark.parametrize(
+    "fun",
+    [SCALED, weft.jit(SCALED), weft.checkpoint(SCALED), lambda i, x: lax.mul(i.astype(x.dtype), x)],
+)
 def test_tangents_of_integers(fun):
     _same(weft.jvp(fun, *INTEGERS), ([0.0, 1, 2], [0.0, 1, 2]))
     y, linear = weft.linearize(fun, *INTEGERS[0])
@@ -56,7 +59,9 @@ def test_tangents_of_integer_results():
     assert t[0].dtype == weft.float0 and t[0].shape == (3,) and float(t[1]) == 6
 
 
-@pytest.mark.parametrize("tangent, error", [(_no_tangent(2), "float0"), (np.ones(3, np.float32), "float0")])
+@pytest.mark.parametrize(
+    "tangent, error", [(_no_tangent(2), "float0"), (np.ones(3, np.float32), "float0")]
+)
 def test_tangents_that_do_not_fit(tangent, error):
     with pytest.raises((TypeError, ValueError), match=error):
         weft.jvp(SCALED, INTEGERS[0], (tangent, wnp.ones(3)))
@@ -66,12 +71,14 @@ def test_tangents_that_do_not_fit(tangent, error):
 
 # ---- known values among traced ones
 
+
 def test_compile_time_values_beside_traced_ones():
     def f(x):
         with weft.ensure_compile_time_eval():
             n = int(wnp.arange(4).sum())
             doubled = weft.jit(lambda y: y * 2)(x)
             return x * n + doubled + wnp.sin(wnp.zeros(3)).sum()
+
     _same(weft.jit(f)(2.0), 16.0)
     _same(weft.vmap(f)(wnp.arange(3.0)), [0.0, 8, 16])
     _same(weft.grad(f)(1.0), 8.0)
@@ -81,24 +88,34 @@ def test_compile_time_values_beside_traced_ones():
 
 # ---- nothing to read
 
+
 def test_mapped_reads_of_nothing():
     found = weft.vmap(lambda x, i: x[i])(wnp.zeros((0, 5)), wnp.zeros((0, 2), int))
     assert found.shape == (0, 2)
     assert weft.vmap(wnp.take, (None, 0))(wnp.zeros(0), wnp.zeros((3, 0), int)).shape == (3, 0)
-    assert weft.vmap(lambda x, i: x.at[i].set(1.0))(wnp.zeros((0, 5)), wnp.zeros((0, 2), int)).shape == (0, 5)
+    assert weft.vmap(lambda x, i: x.at[i].set(1.0))(
+        wnp.zeros((0, 5)), wnp.zeros((0, 2), int)
+    ).shape == (0, 5)
 
 
 # ---- updates without compiled programs
 
-UPDATES = [("set", [3.0, 1, 1]), ("add", [4.0, 1, 1]), ("multiply", [3.0, 1, 1]), ("max", [3.0, 1, 1]), ("min", [1.0, 1, 1]),
-           ("divide", [1 / 3, 1, 1]), ("power", [1.0, 1, 1])]
+UPDATES = [
+    ("set", [3.0, 1, 1]),
+    ("add", [4.0, 1, 1]),
+    ("multiply", [3.0, 1, 1]),
+    ("max", [3.0, 1, 1]),
+    ("min", [1.0, 1, 1]),
+    ("divide", [1 / 3, 1, 1]),
+    ("power", [1.0, 1, 1]),
+]
 
 
 @pytest.mark.parametrize("setting", ["debug_nans", "debug_infs", "disable_jit"])
 @pytest.mark.parametrize("name, want", UPDATES)
 def test_updates_without_compiled_programs(setting, name, want):
     x = wnp.ones(3)
-    getattr(x.at[1], name)(1.0)                  # a compiled program is there
+    getattr(x.at[1], name)(1.0)  # a compiled program is there
     with getattr(weft, setting)(True):
         for index in (0, wnp.array([0]), slice(0, 1), (None, 0)):
             _same(getattr(x.at[index], name)(3.0), want)
@@ -106,13 +123,20 @@ def test_updates_without_compiled_programs(setting, name, want):
 
 # ---- objects that are not arrays
 
+
 def test_objects_that_are_not_mapped():
     class Scale:
         by = 3
+
     x = wnp.arange(3.0)
     _same(weft.vmap(lambda s, x: s.by * x, (None, 0))(Scale(), x), [0.0, 3, 6])
     _same(weft.vmap(lambda f, x: f(x), (None, 0))(wnp.negative, x), [0.0, -1, -2])
-    _same(weft.vmap(lambda d, x: d["s"].by * x * d["v"], ({"s": None, "v": 0}, 0))({"s": Scale(), "v": x}, x), [0.0, 3, 12])
+    _same(
+        weft.vmap(lambda d, x: d["s"].by * x * d["v"], ({"s": None, "v": 0}, 0))(
+            {"s": Scale(), "v": x}, x
+        ),
+        [0.0, 3, 12],
+    )
     with pytest.raises(TypeError, match="not a valid JAX type"):
         weft.vmap(lambda s, x: x)(Scale(), x)
 
@@ -126,7 +150,10 @@ def test_structures_whose_static_data_has_no_hash():
     class Box:
         def __init__(self, x, data):
             self.x, self.data = x, data
-    weft.tree_util.register_pytree_node(Box, lambda b: ((b.x,), b.data), lambda data, x: Box(x[0], data))
+
+    weft.tree_util.register_pytree_node(
+        Box, lambda b: ((b.x,), b.data), lambda data, x: Box(x[0], data)
+    )
     made = weft.jit(lambda b: b.x + len(b.data))
     assert made(Box(1, [1, 2])) == 3 and made(Box(1, [1, 2, 3])) == 4 and made._cache_size() == 2
     assert weft.jit(lambda x: Box(x + 1, {"a": [1]}))(1).data == {"a": [1]}
@@ -135,6 +162,7 @@ def test_structures_whose_static_data_has_no_hash():
 
 
 # ---- axes, numbers and dtypes in other forms
+
 
 @pytest.mark.parametrize("axes", [range(2), [0, 1], np.array([0, 1]), (np.int8(0), 1)])
 def test_axes_in_other_forms(axes):
@@ -158,21 +186,38 @@ class Seconds(float):
 
 def test_numbers_of_the_users_own_types():
     x = wnp.arange(3)
-    for found, want in [(wnp.where(x > 0, Kind.ONE, Kind.TWO), [2, 1, 1]), (wnp.add(Kind.ONE, x), [1, 2, 3]),
-                        (wnp.clip(x, Kind.ONE, 5), [1, 1, 2]),
-                        (wnp.array([Kind.ONE, Kind.TWO]), [1, 2]), (wnp.full(2, Kind.TWO), [2, 2]), (x == Kind.ONE, [False, True, False]),
-                        (lax.add(Kind.ONE, 1), 2), (wnp.array(Seconds(2)), 2.0), (wnp.where(True, Seconds(1), Kind.TWO), 1.0)]:
+    for found, want in [
+        (wnp.where(x > 0, Kind.ONE, Kind.TWO), [2, 1, 1]),
+        (wnp.add(Kind.ONE, x), [1, 2, 3]),
+        (wnp.clip(x, Kind.ONE, 5), [1, 1, 2]),
+        (wnp.array([Kind.ONE, Kind.TWO]), [1, 2]),
+        (wnp.full(2, Kind.TWO), [2, 2]),
+        (x == Kind.ONE, [False, True, False]),
+        (lax.add(Kind.ONE, 1), 2),
+        (wnp.array(Seconds(2)), 2.0),
+        (wnp.where(True, Seconds(1), Kind.TWO), 1.0),
+    ]:
         _same(found, want)
     assert (wnp.ones(2, np.int8) * Kind.TWO).dtype == np.int8
 
 
 def test_dtype_of_dtypes():
-    assert {lax.dtype(x) for x in (np.dtype("float32"), np.float32, "float64", 1.0, wnp.ones(2), wnp.float32)} == {np.dtype("float32")}
+    assert {
+        lax.dtype(x)
+        for x in (np.dtype("float32"), np.float32, "float64", 1.0, wnp.ones(2), wnp.float32)
+    } == {np.dtype("float32")}
 
 
 def test_copies_of_keys():
     key = weft.random.key(3)
-    for made in (wnp.copy(key), wnp.array(key), wnp.array(key, copy=True), key.copy(), copy.deepcopy(key), weft.jit(wnp.copy)(key)):
+    for made in (
+        wnp.copy(key),
+        wnp.array(key),
+        wnp.array(key, copy=True),
+        key.copy(),
+        copy.deepcopy(key),
+        weft.jit(wnp.copy)(key),
+    ):
         assert made.dtype == key.dtype and weft.random.key_data(made).tolist() == [0, 3]
 
 
@@ -187,15 +232,27 @@ def test_polynomials_of_several_columns():
 
 @pytest.mark.parametrize("distribution", ["normal", "uniform", "truncated_normal"])
 def test_complex_initializers(distribution):
-    w = weft.nn.initializers.variance_scaling(1.0, "fan_in", distribution)(weft.random.key(0), (400, 60), wnp.complex64)
+    w = weft.nn.initializers.variance_scaling(1.0, "fan_in", distribution)(
+        weft.random.key(0), (400, 60), wnp.complex64
+    )
     assert w.dtype == np.complex64
     assert abs(float(wnp.var(w)) * 400 - 1) < 0.02 and abs(complex(w.mean())) < 2e-3
     if distribution != "normal":
         assert float(wnp.abs(w).max()) < 3 / 20
 
 
-@pytest.mark.parametrize("index", [-1, np.int32(-1), np.array([-1]), (np.array([[-1]]), None), wnp.array([-1], np.int8), (None, -1),
-                                   (..., -1)])
+@pytest.mark.parametrize(
+    "index",
+    [
+        -1,
+        np.int32(-1),
+        np.array([-1]),
+        (np.array([[-1]]), None),
+        wnp.array([-1], np.int8),
+        (None, -1),
+        (..., -1),
+    ],
+)
 def test_negative_indices_that_do_not_wrap(index):
     x = wnp.arange(1.0, 5)
     for name in ("set", "add", "multiply", "divide", "power", "min", "max", "subtract"):
@@ -223,10 +280,16 @@ def test_casts_of_small_integers(source, target):
         bits = weft.dtypes.itemsize_bits(dtype)
         low = x & ((1 << bits) - 1)
         return np.where((dtype[0] == "i") & (low >= 1 << (bits - 1)), low - (1 << bits), low)
+
     want = wrapped(wrapped(values, source), target)
     x = wnp.asarray(values).astype(source)
     assert x.astype(target).astype(np.int32).tolist() == want.tolist()
-    assert weft.jit(lambda v: v.astype(source).astype(target).astype(np.int32), backend="reference")(values).tolist() == want.tolist()
+    assert (
+        weft.jit(lambda v: v.astype(source).astype(target).astype(np.int32), backend="reference")(
+            values
+        ).tolist()
+        == want.tolist()
+    )
 
 
 COMPLEX = np.array([1 + 2j, 3 - 1j, 2, 1 - 1j, 3, 1 + 2j], np.complex64)
@@ -242,17 +305,45 @@ def test_complex_order(backend):
     _same(jit(lax.min)(COMPLEX, other), smaller)
     _same(jit(lambda x, y: x.at[:].max(y))(wnp.asarray(COMPLEX), other), larger)
     at = wnp.array([0, 0, 1])
-    _same(jit(lambda x, y: x.at[at].min(y))(wnp.asarray(COMPLEX), other[:3]), [1 + 2j, -2, *COMPLEX[2:]])
-    _same(jit(lambda x: weft.ops.segment_max(x, wnp.array([0, 0, 1, 1, 2, 2]), 3))(wnp.asarray(COMPLEX)), [3 - 1j, 2, 3])
+    _same(
+        jit(lambda x, y: x.at[at].min(y))(wnp.asarray(COMPLEX), other[:3]),
+        [1 + 2j, -2, *COMPLEX[2:]],
+    )
+    _same(
+        jit(lambda x: weft.ops.segment_max(x, wnp.array([0, 0, 1, 1, 2, 2]), 3))(
+            wnp.asarray(COMPLEX)
+        ),
+        [3 - 1j, 2, 3],
+    )
 
 
 def test_gradient_of_the_complex_maximum():
-    at = (np.array([1 + 1j, 1 - 1j, 2, 2], np.complex64), np.array([1 + 0j, 1 + 0j, 2, 3], np.complex64))
+    at = (
+        np.array([1 + 1j, 1 - 1j, 2, 2], np.complex64),
+        np.array([1 + 0j, 1 + 0j, 2, 3], np.complex64),
+    )
     slopes = weft.grad(lambda x, y: lax.max(x, y).real.sum(), (0, 1))(*at)
     _same(slopes, ([1, 0, 0.5, 0], [0, 1, 0.5, 1]))
 
 
-BINARY = ["add", "sub", "mul", "div", "rem", "max", "min", "pow", "atan2", "nextafter", "complex", "eq", "lt", "ge", "igamma", "zeta"]
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "rem",
+    "max",
+    "min",
+    "pow",
+    "atan2",
+    "nextafter",
+    "complex",
+    "eq",
+    "lt",
+    "ge",
+    "igamma",
+    "zeta",
+]
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -266,17 +357,26 @@ def test_lax_repeats_dims_of_size_one(name):
 
 
 def test_gradient_of_a_repeated_dim():
-    slopes = weft.grad(lambda x, y: lax.div(x, y).sum(), (0, 1))(wnp.ones((3, 4)), 2 * wnp.ones((3, 1)))
+    slopes = weft.grad(lambda x, y: lax.div(x, y).sum(), (0, 1))(
+        wnp.ones((3, 4)), 2 * wnp.ones((3, 1))
+    )
     _same(slopes, (np.full((3, 4), 0.5), np.full((3, 1), -1.0)))
     assert lax.bitwise_and(np.ones((3, 1), int), np.ones((1, 4), int)).shape == (3, 4)
-    assert lax.betainc(*[np.full(s, 0.5, np.float32) for s in ((3, 1), (1, 4), (3, 1))]).shape == (3, 4)
+    assert lax.betainc(*[np.full(s, 0.5, np.float32) for s in ((3, 1), (1, 4), (3, 1))]).shape == (
+        3,
+        4,
+    )
 
 
 WINDOWS = [
-    ("max", np.array([True, False, False]), False, [True, False]), ("min", np.array([True, False, False]), True, [False, False]),
-    ("max", np.array([1, 5, 2], np.uint8), np.uint8(0), [5, 5]), ("min", np.array([1, 5, 2], np.uint8), np.uint8(255), [1, 2]),
-    ("max", np.array([1, 5, 2], np.uint32), np.uint32(3), [5, 5]), ("max", np.array([True, False, False]), True, [True, True]),
-    ("bitwise_xor", np.array([1, 5, 2], np.uint8), np.uint8(0), [4, 7]), ("mul", np.array([1, 5, 2], np.uint16), np.uint16(1), [5, 10]),
+    ("max", np.array([True, False, False]), False, [True, False]),
+    ("min", np.array([True, False, False]), True, [False, False]),
+    ("max", np.array([1, 5, 2], np.uint8), np.uint8(0), [5, 5]),
+    ("min", np.array([1, 5, 2], np.uint8), np.uint8(255), [1, 2]),
+    ("max", np.array([1, 5, 2], np.uint32), np.uint32(3), [5, 5]),
+    ("max", np.array([True, False, False]), True, [True, True]),
+    ("bitwise_xor", np.array([1, 5, 2], np.uint8), np.uint8(0), [4, 7]),
+    ("mul", np.array([1, 5, 2], np.uint16), np.uint16(1), [5, 10]),
 ]
 
 
@@ -287,25 +387,42 @@ def test_windows_of_bools_and_unsigned(name, x, init, want):
 
 
 def test_repeated_scalars():
-    for found in (wnp.repeat(3.0, 2, 0), wnp.repeat(wnp.array(3.0), 2, axis=-1), wnp.repeat(3.0, np.array([2]), axis=0)):
+    for found in (
+        wnp.repeat(3.0, 2, 0),
+        wnp.repeat(wnp.array(3.0), 2, axis=-1),
+        wnp.repeat(3.0, np.array([2]), axis=0),
+    ):
         _same(found, [3.0, 3])
 
 
 def test_filling_with_numbers_beyond_the_dtype():
-    assert wnp.full(2, -1, wnp.uint4).astype(int).tolist() == [15, 15] and wnp.full(2, 300, np.int8).tolist() == [44, 44]
+    assert wnp.full(2, -1, wnp.uint4).astype(int).tolist() == [15, 15] and wnp.full(
+        2, 300, np.int8
+    ).tolist() == [44, 44]
 
 
 # ---- limits, and errors that say what is wrong
 
-@pytest.mark.parametrize("make", [wnp.ones, lambda s: wnp.ones(s[1:])[None], lambda s: weft.device_put(np.ones(s)),
-                                  lambda s: weft.jit(lambda x: x)(np.ones(s)), lambda s: weft.jit(lambda: wnp.ones(s))()])
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        wnp.ones,
+        lambda s: wnp.ones(s[1:])[None],
+        lambda s: weft.device_put(np.ones(s)),
+        lambda s: weft.jit(lambda x: x)(np.ones(s)),
+        lambda s: weft.jit(lambda: wnp.ones(s))(),
+    ],
+)
 def test_more_than_32_dims(make):
     assert wnp.ones((1,) * 32).ndim == 32
     with pytest.raises(NotImplementedError, match="at most 32 dims, got 33"):
         make((1,) * 33)
 
 
-@pytest.mark.parametrize("transform", [weft.grad, weft.value_and_grad, weft.jacfwd, weft.jacrev, weft.hessian])
+@pytest.mark.parametrize(
+    "transform", [weft.grad, weft.value_and_grad, weft.jacfwd, weft.jacrev, weft.hessian]
+)
 @pytest.mark.parametrize("argnums", [(0, 0), (0, -2), [1, 0, 1]])
 def test_an_argument_named_twice(transform, argnums):
     with pytest.raises(ValueError, match=r"argnums=.*twice"):
@@ -330,23 +447,55 @@ class _Converts:
 
 def test_objects_that_convert_themselves():
     scalar, row = _Converts(wnp.array(1)), _Converts(wnp.ones(3))
-    assert wnp.isscalar(scalar) and wnp.size(scalar) == 1 and wnp.shape(row) == (3,) and wnp.result_type(row) == np.float32
-    assert wnp.array([[scalar, 2], [3, scalar]]).tolist() == [[1, 2], [3, 1]] and wnp.array([row, row]).shape == (2, 3)
+    assert (
+        wnp.isscalar(scalar)
+        and wnp.size(scalar) == 1
+        and wnp.shape(row) == (3,)
+        and wnp.result_type(row) == np.float32
+    )
+    assert wnp.array([[scalar, 2], [3, scalar]]).tolist() == [[1, 2], [3, 1]] and wnp.array(
+        [row, row]
+    ).shape == (2, 3)
     for mapped in (weft.vmap(lambda x: x)(row), weft.vmap(lambda x, y: x, (0, None))(row, scalar)):
         assert isinstance(mapped, weft.Array) and mapped.tolist() == [1.0, 1.0, 1.0]
-    assert weft.vmap(lambda x: 2 * x, in_axes=1, out_axes=1)(_Converts(wnp.ones((2, 3)))).tolist() == [[2.0] * 3] * 2
+    assert (
+        weft.vmap(lambda x: 2 * x, in_axes=1, out_axes=1)(_Converts(wnp.ones((2, 3)))).tolist()
+        == [[2.0] * 3] * 2
+    )
 
 
-@pytest.mark.parametrize("transform", [weft.grad, weft.value_and_grad, weft.vmap, weft.pmap, weft.jacfwd, weft.jacrev, weft.hessian,
-                                       weft.make_jaxpr, weft.jit], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "transform",
+    [
+        weft.grad,
+        weft.value_and_grad,
+        weft.vmap,
+        weft.pmap,
+        weft.jacfwd,
+        weft.jacrev,
+        weft.hessian,
+        weft.make_jaxpr,
+        weft.jit,
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_what_is_no_function_is_refused_at_once(transform):
     with pytest.raises(TypeError, match=f"{transform.__name__}: Expected a callable value, got 5"):
         transform(5)
 
 
-@pytest.mark.parametrize("call", [
-    lambda x: wnp.mean(x, axis=2), lambda x: wnp.argmax(x, -3), lambda x: wnp.split(x, 1, axis=2), lambda x: wnp.swapaxes(x, 0, 2),
-    lambda x: wnp.fft.fft(x, axis=2), lambda x: x.std(2), lambda x: lax.dynamic_index_in_dim(x, 0, 2)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: wnp.mean(x, axis=2),
+        lambda x: wnp.argmax(x, -3),
+        lambda x: wnp.split(x, 1, axis=2),
+        lambda x: wnp.swapaxes(x, 0, 2),
+        lambda x: wnp.fft.fft(x, axis=2),
+        lambda x: x.std(2),
+        lambda x: lax.dynamic_index_in_dim(x, 0, 2),
+    ],
+)
 def test_dims_that_there_are_not(call):
     """As of NumPy, the error is both a ValueError and an IndexError."""
     for kind in (ValueError, IndexError):
@@ -355,14 +504,30 @@ def test_dims_that_there_are_not(call):
 
 
 def test_whole_numbers_are_asked_for():
-    for call in (lambda: wnp.round(wnp.ones(2), 1.5), lambda: wnp.ones(2).round(1.0), lambda: wnp.round(wnp.arange(2), 0.5),
-                 lambda: lax.integer_pow(wnp.ones(2), 1.5)):
+    for call in (
+        lambda: wnp.round(wnp.ones(2), 1.5),
+        lambda: wnp.ones(2).round(1.0),
+        lambda: wnp.round(wnp.arange(2), 0.5),
+        lambda: lax.integer_pow(wnp.ones(2), 1.5),
+    ):
         with pytest.raises(TypeError, match="integer"):
             call()
-    assert wnp.round(wnp.array([1.26]), np.int32(1)).tolist() == [np.float32(1.3)] == wnp.round(wnp.array([1.26]), wnp.array(1)).tolist()
+    assert (
+        wnp.round(wnp.array([1.26]), np.int32(1)).tolist()
+        == [np.float32(1.3)]
+        == wnp.round(wnp.array([1.26]), wnp.array(1)).tolist()
+    )
 
 
-@pytest.mark.parametrize("call", [wnp.linalg.cholesky, wnp.linalg.svd, wnp.linalg.eigh, lambda x: wnp.linalg.solve(wnp.eye(2), x)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        wnp.linalg.cholesky,
+        wnp.linalg.svd,
+        wnp.linalg.eigh,
+        lambda x: wnp.linalg.solve(wnp.eye(2), x),
+    ],
+)
 def test_what_is_no_matrix(call):
     for kind in (ValueError, TypeError):
         with pytest.raises(kind, match=r"takes (square )?matrices|rows must be equal"):
@@ -384,10 +549,10 @@ def test_a_bool_is_no_axis(transform, axes):
 
 
 def test_integers_beyond_every_integer_dtype():
-    assert lax.convert_element_type(2 ** 100, np.float32) == np.float32(2 ** 100)
-    assert lax.convert_element_type(-2 ** 40, np.float32) == np.float32(-2 ** 40)
+    assert lax.convert_element_type(2**100, np.float32) == np.float32(2**100)
+    assert lax.convert_element_type(-(2**40), np.float32) == np.float32(-(2**40))
     with pytest.raises(OverflowError):
-        lax.convert_element_type(2 ** 100, np.int32)
+        lax.convert_element_type(2**100, np.int32)
 
 
 def test_tangents_of_another_kind():
@@ -400,7 +565,11 @@ def test_tangents_of_another_kind():
 
 def test_transposes_of_integer_functions():
     assert weft.linear_transpose(lambda x: 2 * x, 1)(3)[0] == 6
-    assert weft.linear_transpose(lambda x: x @ np.arange(3), np.arange(3))(2)[0].tolist() == [0, 2, 4]
+    assert weft.linear_transpose(lambda x: x @ np.arange(3), np.arange(3))(2)[0].tolist() == [
+        0,
+        2,
+        4,
+    ]
     with pytest.raises(TypeError, match="type does not match"):
         weft.linear_transpose(lambda x: 2 * x, 1)(3.0)
 
@@ -433,7 +602,9 @@ def test_a_struct_of_rank_0_has_no_length():
 
 def test_map_of_batches_of_size_0_takes_single_slices():
     seen = []
-    found = lax.map(lambda x: seen.append(x.shape) or x ** 2, np.arange(6.0, dtype=np.float32), batch_size=0)
+    found = lax.map(
+        lambda x: seen.append(x.shape) or x**2, np.arange(6.0, dtype=np.float32), batch_size=0
+    )
     assert seen == [()] and found.tolist() == [0, 1, 4, 9, 16, 25]
     with pytest.raises(ValueError, match="negative"):
         lax.map(lambda x: x, np.arange(3), batch_size=-1)
@@ -446,7 +617,9 @@ def test_closures_take_arguments_of_the_structure_of_the_examples():
         pure([3.0], *values)
 
 
-@pytest.mark.parametrize("cotangent", [1, wnp.array(1), wnp.array(True), np.zeros((), weft.float0)], ids=str)
+@pytest.mark.parametrize(
+    "cotangent", [1, wnp.array(1), wnp.array(True), np.zeros((), weft.float0)], ids=str
+)
 def test_any_number_stands_for_the_cotangent_of_an_integer(cotangent):
     _, pullback = weft.vjp(lambda x: (2 * x, wnp.argmax(x)), wnp.ones(3))
     for call in (pullback, weft.jit(pullback)):
@@ -461,7 +634,9 @@ def test_any_number_stands_for_the_cotangent_of_an_integer(cotangent):
 def test_structs_keep_any_tuple_as_shape(shape, kept):
     struct = weft.ShapeDtypeStruct(shape, "float32")
     assert struct.shape == kept and struct.ndim == 2
-    assert struct == weft.ShapeDtypeStruct(kept, "float32") and hash(struct) == hash(weft.ShapeDtypeStruct(kept, "float32"))
+    assert struct == weft.ShapeDtypeStruct(kept, "float32") and hash(struct) == hash(
+        weft.ShapeDtypeStruct(kept, "float32")
+    )
 
 
 def test_structs_without_sizes_are_no_arguments():

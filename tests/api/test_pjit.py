@@ -56,14 +56,18 @@ def test_pjit_none_replicates_under_a_mesh(mesh, x):
     with mesh:
         assert spec(pjit(lambda x: x * 2, out_shardings=None)(given)) == P()
         assert spec(pjit(lambda x: x * 2, in_shardings=None)(x)) == P()
-        with pytest.raises(ValueError, match=r"does not match the sharding on the respective arg.*x"):
+        with pytest.raises(
+            ValueError, match=r"does not match the sharding on the respective arg.*x"
+        ):
             pjit(lambda x: x * 2, in_shardings=None)(given)
 
 
 @pytest.mark.parametrize("transform", [jit, pjit])
 def test_none_without_a_mesh_leaves_the_layout_free(mesh, x, transform):
     given = weft.device_put(x, NamedSharding(mesh, P("devices")))
-    assert spec(transform(lambda x: x * 2, in_shardings=None, out_shardings=None)(given)) == P("devices")
+    assert spec(transform(lambda x: x * 2, in_shardings=None, out_shardings=None)(given)) == P(
+        "devices"
+    )
 
 
 def test_unspecified_follows_the_data_under_a_mesh(mesh, x):
@@ -73,7 +77,11 @@ def test_unspecified_follows_the_data_under_a_mesh(mesh, x):
 
 
 def test_prefixes_with_none(mesh, x):
-    f = pjit(lambda d, y: (d, y), in_shardings=({"a": P("devices"), "b": None}, P("devices")), out_shardings=(P("devices"), None))
+    f = pjit(
+        lambda d, y: (d, y),
+        in_shardings=({"a": P("devices"), "b": None}, P("devices")),
+        out_shardings=(P("devices"), None),
+    )
     with mesh:
         d, y = f({"a": x, "b": x}, x)
     assert spec(d["a"]) == spec(d["b"]) == P("devices")
@@ -90,10 +98,21 @@ def test_shardings_and_keywords_are_refused_together(mesh, x):
         pjit(lambda x: x, in_shardings=(NamedSharding(mesh, P()),))(x=x)
 
 
-@pytest.mark.parametrize("keywords, what", [({"in_shardings": (P("devices"),)}, "argument x"),
-                                            ({"out_shardings": P("devices")}, "the result")])
+@pytest.mark.parametrize(
+    "keywords, what",
+    [
+        ({"in_shardings": (P("devices"),)}, "argument x"),
+        ({"out_shardings": P("devices")}, "the result"),
+    ],
+)
 def test_dims_must_divide(mesh, keywords, what):
-    with mesh, pytest.raises(ValueError, match=rf"cannot split {what}(.|\n)*dim 0 has size 9(.|\n)*not divisible by 8"):
+    with (
+        mesh,
+        pytest.raises(
+            ValueError,
+            match=rf"cannot split {what}(.|\n)*dim 0 has size 9(.|\n)*not divisible by 8",
+        ),
+    ):
         pjit(lambda x: x, **keywords)(wnp.arange(9))
 
 
@@ -129,7 +148,9 @@ def test_static_arguments_by_number_and_name(x):
 def test_donated_arguments_are_gone(mesh, x):
     given = weft.device_put(x, NamedSharding(mesh, P("devices")))
     with mesh:
-        result = pjit(lambda x: x + 1, in_shardings=P("devices"), out_shardings=P("devices"), donate_argnums=0)(given)
+        result = pjit(
+            lambda x: x + 1, in_shardings=P("devices"), out_shardings=P("devices"), donate_argnums=0
+        )(given)
     np.testing.assert_array_equal(result, np.arange(8) + 1)
     assert given.is_deleted()
     with pytest.raises(RuntimeError, match=r"deleted"):
@@ -149,7 +170,10 @@ def test_unused_arguments_are_dropped_from_the_texts_unless_kept(x):
 
 def test_inline_leaves_no_call_in_the_trace(x):
     inner = pjit(lambda y: y * 2, inline=True)
-    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: inner(x) + 1)(x).eqns] == ["mul", "add"]
+    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: inner(x) + 1)(x).eqns] == [
+        "mul",
+        "add",
+    ]
     np.testing.assert_array_equal(weft.grad(lambda x: inner(x).sum())(x), np.full(8, 2.0))
 
 
@@ -165,18 +189,32 @@ def test_device_is_deprecated_but_works_and_so_does_backend(x):
 def test_device_and_backend_that_cannot_be(mesh, x):
     with pytest.raises(RuntimeError, match=r"nope"):
         jit(lambda x: x, backend="nope")
-    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="then in_shardings should not be specified"):
+    with (
+        pytest.warns(DeprecationWarning),
+        pytest.raises(ValueError, match="then in_shardings should not be specified"),
+    ):
         jit(lambda x: x, device=weft.devices()[0], in_shardings=NamedSharding(mesh, P()))
 
 
 def test_compiled_programs_take_the_shardings_they_were_compiled_for(mesh, x):
     """Committed arrays that are laid out otherwise are refused; NumPy arrays and uncommitted ones are laid out."""
     split, whole = NamedSharding(mesh, P("devices")), NamedSharding(mesh, P())
-    compiled = weft.jit(lambda x, y: x + y).lower(weft.device_put(x, split), weft.device_put(x, whole)).compile()
+    compiled = (
+        weft.jit(lambda x, y: x + y)
+        .lower(weft.device_put(x, split), weft.device_put(x, whole))
+        .compile()
+    )
     want = np.asarray(x) * 2
-    np.testing.assert_array_equal(compiled(weft.device_put(x, NamedSharding(mesh, P("devices"))), np.asarray(x)), want)
-    np.testing.assert_array_equal(compiled(wnp.asarray(np.asarray(x)), weft.device_put(x, NamedSharding(mesh, P(None)))), want)
-    with pytest.raises(ValueError, match=r"input shardings that disagree .*\n  argument y of type .*compiled for .*P\(\)"):
+    np.testing.assert_array_equal(
+        compiled(weft.device_put(x, NamedSharding(mesh, P("devices"))), np.asarray(x)), want
+    )
+    np.testing.assert_array_equal(
+        compiled(wnp.asarray(np.asarray(x)), weft.device_put(x, NamedSharding(mesh, P(None)))), want
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"input shardings that disagree .*\n  argument y of type .*compiled for .*P\(\)",
+    ):
         compiled(weft.device_put(x, split), weft.device_put(x, split))
     alone = weft.jit(lambda x: x).lower(weft.ShapeDtypeStruct(x.shape, x.dtype)).compile()
     np.testing.assert_array_equal(alone(np.asarray(x)), x)
@@ -184,28 +222,39 @@ def test_compiled_programs_take_the_shardings_they_were_compiled_for(mesh, x):
         alone(weft.device_put(x, split))
     with weft.set_mesh(weft.make_mesh((8,), ("i",), axis_types=(AxisType.Explicit,))):
         spread = weft.jit(lambda x: x * 2, in_shardings=P("i")).lower(np.arange(8)).compile()
-        assert spread.input_shardings[0][0].spec == P("i") and spread(np.arange(8)).sharding.spec == P(None)
+        assert spread.input_shardings[0][0].spec == P("i") and spread(
+            np.arange(8)
+        ).sharding.spec == P(None)
     with pytest.warns(DeprecationWarning, match="device is deprecated"):
         moved = weft.jit(lambda x: x + 1, device=weft.devices()[1])
-    assert moved.lower(weft.ShapeDtypeStruct(x.shape, x.dtype)).compile()(weft.device_put(x, split)).devices() == {weft.devices()[1]}
+    assert moved.lower(weft.ShapeDtypeStruct(x.shape, x.dtype)).compile()(
+        weft.device_put(x, split)
+    ).devices() == {weft.devices()[1]}
 
 
 def test_devices_of_a_compilation_are_those_of_the_arguments(mesh, x):
     lowered = weft.jit(lambda x: x + 1).lower(weft.device_put(x, NamedSharding(mesh, P("devices"))))
     devices = tuple(mesh.devices.flat)
     np.testing.assert_array_equal(lowered.compile(device_assignment=devices)(x), np.asarray(x) + 1)
-    with pytest.raises(ValueError, match=r"device_assignment passed to compile must match .* got \[1\]"):
+    with pytest.raises(
+        ValueError, match=r"device_assignment passed to compile must match .* got \[1\]"
+    ):
         lowered.compile(device_assignment=devices[1:2])
 
 
-@pytest.mark.parametrize("call", [
-    lambda inner, x: weft.jit(lambda x: inner(x) + 1)(x),
-    lambda inner, x: weft.jit(lambda x: inner(wnp.sin(x)))(x),
-    lambda inner, x: weft.vmap(inner)(x[None])[0],
-    lambda inner, x: weft.jvp(inner, (x,), (x,))[1],
-    lambda inner, x: weft.vjp(inner, x)[0],
-    lambda inner, x: weft.jit(lambda x: weft.lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0])(x),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda inner, x: weft.jit(lambda x: inner(x) + 1)(x),
+        lambda inner, x: weft.jit(lambda x: inner(wnp.sin(x)))(x),
+        lambda inner, x: weft.vmap(inner)(x[None])[0],
+        lambda inner, x: weft.jvp(inner, (x,), (x,))[1],
+        lambda inner, x: weft.vjp(inner, x)[0],
+        lambda inner, x: weft.jit(
+            lambda x: weft.lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0]
+        )(x),
+    ],
+)
 def test_shardings_of_a_jit_inside_hold_for_its_values(mesh, x, call):
     over = NamedSharding(mesh, P("devices"))
     inner = weft.jit(lambda x: 3 * x, in_shardings=over, out_shardings=over)
@@ -230,7 +279,9 @@ def test_a_mesh_in_context_holds_the_results_of_what_is_nowhere_in_particular(me
         for _ in range(2):
             given = wnp.arange(8.0)
             results = double(given)
-            assert all(r.sharding == NamedSharding(mesh, P()) for r in results) and given.is_deleted()
+            assert (
+                all(r.sharding == NamedSharding(mesh, P()) for r in results) and given.is_deleted()
+            )
         np.testing.assert_array_equal(results[0], 2 * np.arange(8.0))
         assert pjit(lambda x: x, out_shardings=P("devices"))(x).sharding.spec == P("devices")
         placed = weft.device_put(x, NamedSharding(mesh, P("devices")))
@@ -252,19 +303,38 @@ def test_specs_of_structs_are_read_under_the_mesh_of_the_context():
     meshes = [weft.make_mesh((n,), ("x",), devices=weft.devices()[:n]) for n in (2, 4)]
     for mesh in meshes:
         with weft.set_mesh(mesh):
-            assert struct.sharding == NamedSharding(mesh, P("x")) and struct.format.sharding == struct.sharding
-            assert weft.jit(lambda x: x * 2).lower(struct).compile().input_shardings[0][0] == NamedSharding(mesh, P("x"))
-    assert struct == struct.update(shape=(4, 4)) and hash(struct) == hash(weft.ShapeDtypeStruct((4, 4), "float32", sharding=P("x")))
+            assert (
+                struct.sharding == NamedSharding(mesh, P("x"))
+                and struct.format.sharding == struct.sharding
+            )
+            assert weft.jit(lambda x: x * 2).lower(struct).compile().input_shardings[0][
+                0
+            ] == NamedSharding(mesh, P("x"))
+    assert struct == struct.update(shape=(4, 4)) and hash(struct) == hash(
+        weft.ShapeDtypeStruct((4, 4), "float32", sharding=P("x"))
+    )
     assert "sharding=P('x',)" in repr(struct)
-    for read in (lambda: struct.sharding, lambda: struct.aval, lambda: weft.jit(lambda x: x).lower(struct)):
+    for read in (
+        lambda: struct.sharding,
+        lambda: struct.aval,
+        lambda: weft.jit(lambda x: x).lower(struct),
+    ):
         with pytest.raises(TypeError, match="the context mesh cannot be empty"):
             read()
-    with weft.set_mesh(weft.make_mesh((2,), ("y",), devices=weft.devices()[:2])), pytest.raises(ValueError, match="'x'"):
+    with (
+        weft.set_mesh(weft.make_mesh((2,), ("y",), devices=weft.devices()[:2])),
+        pytest.raises(ValueError, match="'x'"),
+    ):
         struct.sharding
 
 
 def test_two_things_say_what_splits_a_mapped_dim():
-    mesh = weft.make_mesh((2, 2), ("x", "y"), devices=weft.devices()[:4], axis_types=(weft.sharding.AxisType.Explicit,) * 2)
+    mesh = weft.make_mesh(
+        (2, 2),
+        ("x", "y"),
+        devices=weft.devices()[:4],
+        axis_types=(weft.sharding.AxisType.Explicit,) * 2,
+    )
     x = weft.device_put(np.ones((4, 2), np.float32), NamedSharding(mesh, P("x", "y")))
     assert weft.jit(weft.vmap(lambda r: r * 2, spmd_axis_name="x"))(x).sharding.spec == P("x", "y")
     with pytest.raises(ValueError, match="Only one of spmd_axis_name or arrays sharded on"):
@@ -305,11 +375,16 @@ def test_errors_of_devices_name_the_operation_inside(x):
     here = weft.device_put(x, weft.devices()[0])
     split = {
         "a sharding_constraint inside jit": lambda x: weft.lax.with_sharding_constraint(x, wide),
-        "a shard_map inside jit": weft.shard_map(lambda x: x, mesh=wide.mesh, in_specs=P("i"), out_specs=P("i")),
+        "a shard_map inside jit": weft.shard_map(
+            lambda x: x, mesh=wide.mesh, in_specs=P("i"), out_specs=P("i")
+        ),
         "a jit inside jit": jit(lambda x: x * 2, in_shardings=wide),
     }
     for named, inside in split.items():
-        with pytest.raises(ValueError, match=rf"argument x of f with shape float32\[8\] and device ids \[0\] and {named} with device ids"):
+        with pytest.raises(
+            ValueError,
+            match=rf"argument x of f with shape float32\[8\] and device ids \[0\] and {named} with device ids",
+        ):
             jit(plus_one(inside))(here)
     with pytest.raises(ValueError, match="an out_sharding of jit with device ids"):
         jit(lambda x: x * 2, out_shardings=wide)(here)
@@ -318,6 +393,7 @@ def test_errors_of_devices_name_the_operation_inside(x):
 def plus_one(inside):
     def f(x):
         return inside(x) + 1
+
     return f
 
 
@@ -350,7 +426,9 @@ def test_scalars_are_not_split(mesh):
 def test_a_struct_with_a_layout_takes_a_format(mesh):
     rows, whole = NamedSharding(mesh, P("devices")), NamedSharding(mesh, P())
     struct = weft.ShapeDtypeStruct((8, 8), wnp.int32, sharding=Format(Layout((0, 1)), whole))
-    assert struct.update(sharding=Format(Layout((1, 0)), rows)).format == Format(Layout((1, 0)), rows)
+    assert struct.update(sharding=Format(Layout((1, 0)), rows)).format == Format(
+        Layout((1, 0)), rows
+    )
     assert struct.update(shape=(4, 4)).format == struct.format
     with pytest.raises(ValueError, match="updating ShapeDtypeStruct"):
         struct.update(sharding=rows)

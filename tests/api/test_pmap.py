@@ -19,7 +19,9 @@ def test_results_lie_one_slice_per_device():
     assert len(weft.pmap(lambda v: v)(X[:5]).devices()) == 5
 
 
-@pytest.mark.parametrize("in_axes, out_axes", [(0, 0), (1, 0), (0, 1), (-1, -1), ((0,), 0), ([1], 1)])
+@pytest.mark.parametrize(
+    "in_axes, out_axes", [(0, 0), (1, 0), (0, 1), (-1, -1), ((0,), 0), ([1], 1)]
+)
 def test_axes_are_those_of_vmap(in_axes, out_axes):
     x = X if in_axes in (0, (0,)) else X.T.copy()
     f = lambda v: (v + lax.axis_index("i"), {"sum": v.sum()})
@@ -37,16 +39,26 @@ def vmap(f, axis_name, in_axes=0, out_axes=0):
 
 def test_whole_arguments_and_results():
     scale = {"w": np.float32(3), "b": np.ones(3, np.float32)}
-    f = weft.pmap(lambda p, v: (lax.psum((p["w"] * v + p["b"]).sum(), "i"), v), "i", in_axes=(None, 0), out_axes=(None, 0))
+    f = weft.pmap(
+        lambda p, v: (lax.psum((p["w"] * v + p["b"]).sum(), "i"), v),
+        "i",
+        in_axes=(None, 0),
+        out_axes=(None, 0),
+    )
     total, same = f(scale, X)
     assert total.shape == () and float(total) == (3 * X + 1).sum()
     assert total.sharding.is_fully_replicated and len(total.devices()) == 8
     np.testing.assert_array_equal(same, X)
-    assert weft.pmap(lambda v: v + lax.axis_index("i"), "i", in_axes=None, axis_size=4)(np.ones(2, np.float32)).shape == (4, 2)
+    assert weft.pmap(lambda v: v + lax.axis_index("i"), "i", in_axes=None, axis_size=4)(
+        np.ones(2, np.float32)
+    ).shape == (4, 2)
 
 
 def test_keyword_arguments_are_mapped_over_their_first_dim():
-    np.testing.assert_array_equal(weft.pmap(lambda v, *, k=0: v + k)(X, k=np.arange(8.0, dtype=np.float32)), X + np.arange(8)[:, None])
+    np.testing.assert_array_equal(
+        weft.pmap(lambda v, *, k=0: v + k)(X, k=np.arange(8.0, dtype=np.float32)),
+        X + np.arange(8)[:, None],
+    )
 
 
 def test_static_arguments_are_python_values():
@@ -107,9 +119,17 @@ def test_collectives_mean_and_cost_what_they_do_in_shard_map():
 def test_a_data_parallel_step():
     """Gradients averaged inside are those of the mean over the whole batch."""
     rng = np.random.default_rng(0)
-    w, x, y = rng.standard_normal(3).astype(np.float32), rng.standard_normal((8, 4, 3)).astype(np.float32), np.ones((8, 4), np.float32)
+    w, x, y = (
+        rng.standard_normal(3).astype(np.float32),
+        rng.standard_normal((8, 4, 3)).astype(np.float32),
+        np.ones((8, 4), np.float32),
+    )
     loss = lambda w, x, y: ((x @ w - y) ** 2).mean()
-    step = weft.pmap(lambda w, x, y: w - 0.1 * lax.pmean(weft.grad(loss)(w, x, y), "batch"), "batch", in_axes=(None, 0, 0))
+    step = weft.pmap(
+        lambda w, x, y: w - 0.1 * lax.pmean(weft.grad(loss)(w, x, y), "batch"),
+        "batch",
+        in_axes=(None, 0, 0),
+    )
     want = w - 0.1 * weft.grad(loss)(w, x.reshape(-1, 3), y.reshape(-1))
     for row in np.asarray(step(w, x, y)):
         np.testing.assert_allclose(row, want, rtol=1e-5)
@@ -119,13 +139,21 @@ F = weft.pmap(lambda v: lax.psum(v * v, "i") * v, axis_name="i")
 G = weft.vmap(lambda v: lax.psum(v * v, "i") * v, axis_name="i")
 
 
-@pytest.mark.parametrize("around", [
-    lambda f: f, lambda f: weft.jit(f), lambda f: weft.grad(lambda x: (f(x) * X).sum()),
-    lambda f: weft.jit(weft.grad(lambda x: f(x).sum())),
-    lambda f: lambda x: weft.jvp(f, (x,), (x + 1,))[1], lambda f: lambda x: weft.vmap(f)(wnp.stack([x, 2 * x])),
-    lambda f: lambda x: weft.vmap(f, in_axes=1, out_axes=1)(wnp.stack([x, 2 * x], 1)), lambda f: weft.checkpoint(f),
-    lambda f: lambda x: lax.scan(lambda c, _: (f(c) / 1e4, c.sum()), x, None, length=3)[0],
-], ids=["call", "jit", "grad", "jit_grad", "jvp", "vmap", "vmap1", "checkpoint", "scan"])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda f: f,
+        lambda f: weft.jit(f),
+        lambda f: weft.grad(lambda x: (f(x) * X).sum()),
+        lambda f: weft.jit(weft.grad(lambda x: f(x).sum())),
+        lambda f: lambda x: weft.jvp(f, (x,), (x + 1,))[1],
+        lambda f: lambda x: weft.vmap(f)(wnp.stack([x, 2 * x])),
+        lambda f: lambda x: weft.vmap(f, in_axes=1, out_axes=1)(wnp.stack([x, 2 * x], 1)),
+        lambda f: weft.checkpoint(f),
+        lambda f: lambda x: lax.scan(lambda c, _: (f(c) / 1e4, c.sum()), x, None, length=3)[0],
+    ],
+    ids=["call", "jit", "grad", "jit_grad", "jvp", "vmap", "vmap1", "checkpoint", "scan"],
+)
 def test_composition(around):
     np.testing.assert_allclose(around(F)(X), around(G)(X), rtol=1e-5)
 
@@ -163,7 +191,9 @@ def test_earlier_stages():
     np.testing.assert_array_equal(f(X)["y"], X.sum(1))
 
 
-@pytest.mark.parametrize(("in_axes", "out_axes", "shape"), [(0, 0, (8, 2)), (1, -1, (2, 8)), (0, 1, (8, 3))])
+@pytest.mark.parametrize(
+    ("in_axes", "out_axes", "shape"), [(0, 0, (8, 2)), (1, -1, (2, 8)), (0, 1, (8, 3))]
+)
 def test_tangents_of_integers_pass(in_axes, out_axes, shape):
     empty = np.zeros(shape, weft.dtypes.float0)
     got = weft.pmap(lambda t, v: (t, v * 2), in_axes=(in_axes, 0), out_axes=(out_axes, 0))(empty, X)
@@ -178,51 +208,123 @@ def test_programs_are_lowered_for_types():
     f = weft.pmap(lambda v, s: v - lax.pmean(v, "i") * s["a"], "i", in_axes=(0, None))
     scale = {"a": np.float32(2)}
     for struct in (weft.typeof(wnp.asarray(X)), weft.ShapeDtypeStruct(X.shape, X.dtype)):
-        np.testing.assert_allclose(f.lower(struct, {"a": weft.typeof(np.float32(2))}).compile()(X, scale), f(X, scale))
+        np.testing.assert_allclose(
+            f.lower(struct, {"a": weft.typeof(np.float32(2))}).compile()(X, scale), f(X, scale)
+        )
     assert f.eval_shape(weft.typeof(wnp.asarray(X)), scale).shape == X.shape
 
 
 def test_without_jit_it_runs_at_once():
     with weft.disable_jit():
-        np.testing.assert_array_equal(weft.pmap(lambda v: lax.psum(v, "i"), "i")(X), np.broadcast_to(X.sum(0), X.shape))
+        np.testing.assert_array_equal(
+            weft.pmap(lambda v: lax.psum(v, "i"), "i")(X), np.broadcast_to(X.sum(0), X.shape)
+        )
 
 
-@pytest.mark.parametrize("call, error, text", [
-    (lambda: weft.pmap(lambda v: v)(np.ones((9, 2))), ValueError, r"mapped axis has size 9, but there are 8 devices"),
-    (lambda: weft.pmap(lambda v: v)(np.ones((0, 2))), ValueError, "mapped axis has size 0"),
-    (lambda: weft.pmap(lambda v: v, devices=weft.devices()[:2])(X), ValueError, r"size 8, but there are 2 devices"),
-    (lambda: weft.pmap(lambda a, b: a)(X, {"k": np.ones(3)}), ValueError,
-     r"inconsistent sizes(.|\n)*size 8: axis 0 of argument a of type float32\[8,3\];\n.*size 3: axis 0 of argument b\['k'\]"),
-    (lambda: weft.pmap(lambda n, a, b: a, static_broadcasted_argnums=0)(1, X, np.ones(3)), ValueError, r"size 3: axis 0 of argument b "),
-    (lambda: weft.pmap(lambda a, b: a)(X, b=np.ones(3)), ValueError, r"size 3: axis 0 of argument b "),
-    (lambda: weft.pmap(lambda a: a, axis_size=3)(X), ValueError, "the `axis_size` argument was 3"),
-    (lambda: weft.pmap(lambda a: a)(1.0), ValueError, r"pmap was requested to map(.|\n)*in pmap\(<lambda>\)"),
-    (lambda: weft.pmap(lambda a: a, in_axes=None)(X), ValueError, "at least one non-None value in in_axes"),
-    (lambda: weft.pmap(lambda a, b: a, in_axes=(0,))(X, X), ValueError, "one entry per positional argument"),
-    (lambda: weft.pmap(lambda a: (a, a), out_axes=(0, 0, 0))(X), ValueError, "out_axes specification must be a tree prefix"),
-    (lambda: weft.pmap(lambda a: a, out_axes=3)(X), ValueError, "out_axes=3 is out of range"),
-    (lambda: weft.pmap(lambda a: a, in_axes="a"), TypeError, "in_axes and out_axes must be an int"),
-    (lambda: weft.pmap(lambda a: a, donate_argnums=0, static_broadcasted_argnums=0), ValueError, "both static and donated"),
-    (lambda: weft.pmap(lambda a: a, static_broadcasted_argnums=2)(X), ValueError, "1 positional"),
-    (lambda: weft.pmap(3), TypeError, "pmap: Expected a callable value"),
-    (lambda: weft.pmap(lambda a: a, global_arg_shapes=((8,),)), NotImplementedError, "global_arg_shapes"),
-    (lambda: weft.pmap(lambda a: a, devices=weft.devices(), backend="cpu"), ValueError, "not both"),
-    (lambda: weft.pmap(lambda a: a, devices=[]), ValueError, "`devices` is empty"),
-    (lambda: weft.pmap(lambda v: lax.psum(v, "j"), "i")(X), NameError, "unbound axis name: j"),
-    (lambda: weft.pmap(lambda v: "text")(X), TypeError, "text"),
-])
+@pytest.mark.parametrize(
+    "call, error, text",
+    [
+        (
+            lambda: weft.pmap(lambda v: v)(np.ones((9, 2))),
+            ValueError,
+            r"mapped axis has size 9, but there are 8 devices",
+        ),
+        (lambda: weft.pmap(lambda v: v)(np.ones((0, 2))), ValueError, "mapped axis has size 0"),
+        (
+            lambda: weft.pmap(lambda v: v, devices=weft.devices()[:2])(X),
+            ValueError,
+            r"size 8, but there are 2 devices",
+        ),
+        (
+            lambda: weft.pmap(lambda a, b: a)(X, {"k": np.ones(3)}),
+            ValueError,
+            r"inconsistent sizes(.|\n)*size 8: axis 0 of argument a of type float32\[8,3\];\n.*size 3: axis 0 of argument b\['k'\]",
+        ),
+        (
+            lambda: weft.pmap(lambda n, a, b: a, static_broadcasted_argnums=0)(1, X, np.ones(3)),
+            ValueError,
+            r"size 3: axis 0 of argument b ",
+        ),
+        (
+            lambda: weft.pmap(lambda a, b: a)(X, b=np.ones(3)),
+            ValueError,
+            r"size 3: axis 0 of argument b ",
+        ),
+        (
+            lambda: weft.pmap(lambda a: a, axis_size=3)(X),
+            ValueError,
+            "the `axis_size` argument was 3",
+        ),
+        (
+            lambda: weft.pmap(lambda a: a)(1.0),
+            ValueError,
+            r"pmap was requested to map(.|\n)*in pmap\(<lambda>\)",
+        ),
+        (
+            lambda: weft.pmap(lambda a: a, in_axes=None)(X),
+            ValueError,
+            "at least one non-None value in in_axes",
+        ),
+        (
+            lambda: weft.pmap(lambda a, b: a, in_axes=(0,))(X, X),
+            ValueError,
+            "one entry per positional argument",
+        ),
+        (
+            lambda: weft.pmap(lambda a: (a, a), out_axes=(0, 0, 0))(X),
+            ValueError,
+            "out_axes specification must be a tree prefix",
+        ),
+        (lambda: weft.pmap(lambda a: a, out_axes=3)(X), ValueError, "out_axes=3 is out of range"),
+        (
+            lambda: weft.pmap(lambda a: a, in_axes="a"),
+            TypeError,
+            "in_axes and out_axes must be an int",
+        ),
+        (
+            lambda: weft.pmap(lambda a: a, donate_argnums=0, static_broadcasted_argnums=0),
+            ValueError,
+            "both static and donated",
+        ),
+        (
+            lambda: weft.pmap(lambda a: a, static_broadcasted_argnums=2)(X),
+            ValueError,
+            "1 positional",
+        ),
+        (lambda: weft.pmap(3), TypeError, "pmap: Expected a callable value"),
+        (
+            lambda: weft.pmap(lambda a: a, global_arg_shapes=((8,),)),
+            NotImplementedError,
+            "global_arg_shapes",
+        ),
+        (
+            lambda: weft.pmap(lambda a: a, devices=weft.devices(), backend="cpu"),
+            ValueError,
+            "not both",
+        ),
+        (lambda: weft.pmap(lambda a: a, devices=[]), ValueError, "`devices` is empty"),
+        (lambda: weft.pmap(lambda v: lax.psum(v, "j"), "i")(X), NameError, "unbound axis name: j"),
+        (lambda: weft.pmap(lambda v: "text")(X), TypeError, "text"),
+    ],
+)
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call()
-    np.testing.assert_array_equal(F(X), G(X))                    # and the process goes on
+    np.testing.assert_array_equal(F(X), G(X))  # and the process goes on
 
 
 def test_device_put_into_a_memory():
     x = weft.device_put(np.arange(8.0), NamedSharding(weft.make_mesh((4,), ("a",)), P("a")))
     host = weft.device_put({"x": x, "y": 1.0}, MemorySpace.Host)
-    assert host["x"].sharding == x.sharding.with_memory_kind("pinned_host") and host["y"].sharding.memory_kind == "pinned_host"
+    assert (
+        host["x"].sharding == x.sharding.with_memory_kind("pinned_host")
+        and host["y"].sharding.memory_kind == "pinned_host"
+    )
     assert weft.device_put(host["x"], MemorySpace.Device).sharding == x.sharding
-    assert weft.jit(lambda x: weft.device_put(x, MemorySpace.Host) * 2)(x).tolist() == (2 * np.arange(8.0)).tolist()
+    assert (
+        weft.jit(lambda x: weft.device_put(x, MemorySpace.Host) * 2)(x).tolist()
+        == (2 * np.arange(8.0)).tolist()
+    )
     with pytest.raises(ValueError, match=r"MemorySpace\.Any is no place"):
         weft.device_put(x, MemorySpace.Any)
 
@@ -231,11 +333,19 @@ def test_device_put_over_a_mesh_without_devices():
     abstract = weft.sharding.AbstractMesh((4,), ("along",))
     rows, devices = NamedSharding(abstract, P("along")), weft.devices()[2:6]
     x = weft.device_put(np.arange(8.0), NamedSharding(Mesh(np.array(devices), ("b",)), P()))
-    y = weft.device_put(x, rows)                       # on the devices of the array
-    assert y.sharding == NamedSharding(Mesh(np.array(devices), ("along",)), P("along")) and y.tolist() == x.tolist()
+    y = weft.device_put(x, rows)  # on the devices of the array
+    assert (
+        y.sharding == NamedSharding(Mesh(np.array(devices), ("along",)), P("along"))
+        and y.tolist() == x.tolist()
+    )
     with weft.set_mesh(Mesh(np.array(devices[::-1]), ("along",))):
         assert weft.device_put(np.arange(8.0), rows).addressable_shards[0].device == devices[-1]
-    for value in (np.arange(8.0), 1.0, weft.numpy.arange(8), weft.device_put(np.arange(8.0), devices[0])):
+    for value in (
+        np.arange(8.0),
+        1.0,
+        weft.numpy.arange(8),
+        weft.device_put(np.arange(8.0), devices[0]),
+    ):
         with pytest.raises(ValueError, match=r"has no devices, and the value, of type .* lies on"):
             weft.device_put(value, rows)
     assert weft.jit(lambda x: weft.device_put(x, rows))(x).sharding.is_equivalent_to(y.sharding, 1)
@@ -244,10 +354,15 @@ def test_device_put_over_a_mesh_without_devices():
 def test_device_put_along_devices():
     devices = weft.devices()[2:5]
     shards = weft.device_put_sharded([{"x": np.full(2, i)} for i in range(3)], devices)
-    assert shards["x"].shape == (3, 2) and [s.device for s in shards["x"].addressable_shards] == devices
+    assert (
+        shards["x"].shape == (3, 2)
+        and [s.device for s in shards["x"].addressable_shards] == devices
+    )
     same = weft.device_put_replicated(np.arange(2), devices)
     np.testing.assert_array_equal(same, [[0, 1]] * 3)
-    np.testing.assert_array_equal(weft.pmap(lambda a, b: a + b, devices=devices)(shards["x"], same), [[0, 1], [1, 2], [2, 3]])
+    np.testing.assert_array_equal(
+        weft.pmap(lambda a, b: a + b, devices=devices)(shards["x"], same), [[0, 1], [1, 2], [2, 3]]
+    )
     assert weft.local_device_count() == weft.device_count() == 8
     sharding = PmapSharding.default((2, 4), sharded_dim=1)
     assert sharding.shard_shape((2, 4)) == (2, 1) and sharding.num_devices == 4

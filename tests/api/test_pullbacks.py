@@ -44,8 +44,13 @@ def test_what_is_computed_is_opaque_and_what_is_not_needed_is_absent():
     assert len(weft.tree.leaves(pull)) == 1
 
 
-@pytest.mark.parametrize("restore", [
-    lambda pull, w: pull.args_res.__setitem__(1, w) or pull, lambda pull, w: pull.replace(args_res=[pull.args_res[0], w])])
+@pytest.mark.parametrize(
+    "restore",
+    [
+        lambda pull, w: pull.args_res.__setitem__(1, w) or pull,
+        lambda pull, w: pull.replace(args_res=[pull.args_res[0], w]),
+    ],
+)
 def test_arguments_that_are_not_saveable_are_restored(restore):
     _, pull = weft.vjp(layer, wnp.asarray(X), wnp.asarray(W), saveable_args=(True, False))
     assert isinstance(pull.args_res[1], NotSaveable) and len(weft.tree.leaves(pull)) == 1
@@ -63,6 +68,7 @@ def test_pullbacks_cross_jit_without_their_arguments():
     def backward(pull, w, ct):
         pull.args_res[1] = w
         return pull(ct)
+
     y, pull = forward(X, W)
     ct = np.ones_like(y)
     for got, want in zip(backward(pull, W, ct), grads(ct)):
@@ -82,9 +88,15 @@ def test_trees_of_arguments():
     np.testing.assert_allclose(pull(wnp.ones((3, 5)))[0]["hi"], np.full((4, 5), 3))
 
 
-@pytest.mark.parametrize("saveable, reason", [
-    ((True,), "number of children"), ((True, (True, True)), "leaf"), ((1, True), "tuple-tree of bools"),
-    ([True, True], "tuple-tree of bools")])
+@pytest.mark.parametrize(
+    "saveable, reason",
+    [
+        ((True,), "number of children"),
+        ((True, (True, True)), "leaf"),
+        ((1, True), "tuple-tree of bools"),
+        ([True, True], "tuple-tree of bools"),
+    ],
+)
 def test_saveable_args_fit_the_arguments(saveable, reason):
     with pytest.raises(ValueError, match=reason):
         weft.vjp(layer, X, W, saveable_args=saveable)
@@ -103,11 +115,14 @@ def test_checkpointed_functions_are_traced_once():
     def f(x, n, *, cfg):
         traced.append(n)
         return wnp.sin(x) * n * cfg
+
     for _ in range(3):
         np.testing.assert_allclose(f(1.0, 2, cfg=3.0), 6 * np.sin(1.0), rtol=1e-6)
     assert traced == [2]
     np.testing.assert_allclose(f(1.0, 4, cfg=3.0), 12 * np.sin(1.0), rtol=1e-6)
-    np.testing.assert_allclose(weft.grad(lambda x: f(x, 2, cfg=5.0))(1.0), 10 * np.cos(1.0), rtol=1e-6)
+    np.testing.assert_allclose(
+        weft.grad(lambda x: f(x, 2, cfg=5.0))(1.0), 10 * np.cos(1.0), rtol=1e-6
+    )
     assert traced == [2, 4, 2]
 
 
@@ -115,6 +130,7 @@ def test_checkpointed_functions_that_close_over_tracers_are_traced_each_time():
     def outer(x, y):
         inner = weft.checkpoint(lambda z: z * x)
         return inner(y) + inner(2 * y)
+
     np.testing.assert_allclose(weft.grad(outer)(3.0, 5.0), 15)
     np.testing.assert_allclose(weft.grad(outer, 1)(3.0, 5.0), 9)
 
@@ -143,8 +159,13 @@ def test_products_state_the_default_precision():
 
 
 def test_the_program_of_the_backward_pass():
-    _, pull = weft.vjp(lambda x, n, d: {"a": wnp.sin(x) * n + d["y"]}, np.float32(1), 2, {"y": np.float32(3)})
-    assert [a.str_short() for a in pull.jaxpr.out_avals] == ["float32[]", "float32[]"]         # none of the integer
+    _, pull = weft.vjp(
+        lambda x, n, d: {"a": wnp.sin(x) * n + d["y"]}, np.float32(1), 2, {"y": np.float32(3)}
+    )
+    assert [a.str_short() for a in pull.jaxpr.out_avals] == [
+        "float32[]",
+        "float32[]",
+    ]  # none of the integer
     values = evaluate(pull.jaxpr, *pull.opaque_residuals, np.float32(1))
     assert np.allclose(values, [2 * np.cos(1.0), 1.0])
     kept = weft.vjp(wnp.multiply, wnp.ones(2), wnp.zeros(2), saveable_args=False)[1]
@@ -154,6 +175,7 @@ def test_the_program_of_the_backward_pass():
 
 def test_the_function_itself_keeps_no_values():
     """So results of a traced function that are pullbacks hold none of its tracers, and what is not saveable is freed."""
+
     def with_pullback(x):
         return weft.vjp(weft.checkpoint(lambda x: weft.nn.relu(2.0 * x)), x)
 
@@ -175,7 +197,11 @@ def test_the_function_itself_keeps_no_values():
 EIGHT = weft.NamedSharding(weft.make_mesh((8,), ("x",)), weft.P("x"))
 
 
-@pytest.mark.parametrize("target", [weft.devices()[1], weft.sharding.SingleDeviceSharding(weft.devices()[3]), EIGHT], ids=str)
+@pytest.mark.parametrize(
+    "target",
+    [weft.devices()[1], weft.sharding.SingleDeviceSharding(weft.devices()[3]), EIGHT],
+    ids=str,
+)
 @pytest.mark.parametrize("source", [weft.devices()[2], None], ids=str)
 def test_cotangents_return_to_where_their_primals_were(target, source):
     x = np.arange(8, dtype=np.float32)
@@ -198,10 +224,16 @@ def test_cotangents_return_to_where_their_primals_were(target, source):
 
 def test_moves_of_mapped_and_integer_values():
     x = weft.device_put(np.arange(4, dtype=np.float32), weft.devices()[0])
-    g = weft.grad(lambda x: weft.vmap(lambda e: weft.device_put(e * e, weft.devices()[1]))(x).sum())(x)
+    g = weft.grad(
+        lambda x: weft.vmap(lambda e: weft.device_put(e * e, weft.devices()[1]))(x).sum()
+    )(x)
     assert g.tolist() == [0, 2, 4, 6] and g.devices() == x.devices()
-    y, g = weft.value_and_grad(lambda x: weft.device_put({"a": x.sum(), "n": 3}, weft.devices()[1])["a"])(x)
-    assert (y.devices(), g.devices()) == ({weft.devices()[1]}, x.devices()) and g.tolist() == [1] * 4
+    y, g = weft.value_and_grad(
+        lambda x: weft.device_put({"a": x.sum(), "n": 3}, weft.devices()[1])["a"]
+    )(x)
+    assert (y.devices(), g.devices()) == ({weft.devices()[1]}, x.devices()) and g.tolist() == [
+        1
+    ] * 4
 
 
 @pytest.mark.parametrize("derive", [weft.linearize, weft.vjp])

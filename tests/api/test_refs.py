@@ -16,8 +16,22 @@ def value(ref):
 
 
 @BOTH
-@pytest.mark.parametrize("index", [0, -1, slice(0, 2), (..., 1), (slice(None), 2), np.array([0, 1, 1]),
-                                   (np.array([0, 1]), np.array([2, 0])), np.array([True, False]), ..., ()], ids=str)
+@pytest.mark.parametrize(
+    "index",
+    [
+        0,
+        -1,
+        slice(0, 2),
+        (..., 1),
+        (slice(None), 2),
+        np.array([0, 1, 1]),
+        (np.array([0, 1]), np.array([2, 0])),
+        np.array([True, False]),
+        ...,
+        (),
+    ],
+    ids=str,
+)
 def test_reads_and_writes_are_those_of_numpy(wrap, index):
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     ref = weft.new_ref(array.copy())
@@ -27,6 +41,7 @@ def test_reads_and_writes_are_those_of_numpy(wrap, index):
         ref[index] = 10.0
         ref[index] += 1.0
         ref[index] = ref[index] * 2.0
+
     wrap(write)()
     array[index] = 22.0
     assert np.array_equal(ref[...], array)
@@ -63,21 +78,43 @@ def test_control_flow_threads_references(wrap):
         return carry + 1, count[...]
 
     last, ys = wrap(lambda: lax.scan(step, 0, xs))()
-    assert last == 4 and ys.tolist() == [2, 4, 6, 8] and value(xs) == [2, 5, 8, 11] and value(count) == 8
+    assert (
+        last == 4
+        and ys.tolist() == [2, 4, 6, 8]
+        and value(xs) == [2, 5, 8, 11]
+        and value(count) == 8
+    )
 
     def body(i):
         count[...] -= i
         return i + 1
-    assert wrap(lambda: lax.while_loop(lambda i: (i < 4) & (count[...] > 0), body, 0))() == 4 and value(count) == 2
+
+    assert (
+        wrap(lambda: lax.while_loop(lambda i: (i < 4) & (count[...] > 0), body, 0))() == 4
+        and value(count) == 2
+    )
     wrap(lambda: lax.fori_loop(0, 3, lambda i, c: (count.addupdate(i), c)[1], 0.0))()
     assert value(count) == 5
-    choose = wrap(lambda p: lax.cond(p, lambda r: r.set(1.0), lambda r: chosen.set(count[...] * 2.0), weft.new_ref(0.0)))
+    choose = wrap(
+        lambda p: lax.cond(
+            p, lambda r: r.set(1.0), lambda r: chosen.set(count[...] * 2.0), weft.new_ref(0.0)
+        )
+    )
     for p, want in ((False, 10.0), (True, 10.0)):
         choose(p)
         assert value(chosen) == want
-    wrap(lambda i: lax.switch(i, [lambda: chosen.set(0.0), lambda: chosen.set(1.0), lambda: None]))(1)
+    wrap(lambda i: lax.switch(i, [lambda: chosen.set(0.0), lambda: chosen.set(1.0), lambda: None]))(
+        1
+    )
     assert value(chosen) == 1.0
-    nested = wrap(lambda: lax.scan(lambda c, _: lax.scan(lambda d, _: (d, count.addupdate(1)), c, None, length=3), 0, None, length=2))
+    nested = wrap(
+        lambda: lax.scan(
+            lambda c, _: lax.scan(lambda d, _: (d, count.addupdate(1)), c, None, length=3),
+            0,
+            None,
+            length=2,
+        )
+    )
     nested()
     assert value(count) == 11
 
@@ -110,12 +147,19 @@ def test_functions_that_use_references_inside_are_differentiated_and_mapped(wrap
 def test_vmap_maps_references_that_are_passed(wrap):
     def f(ref, x):
         ref[...] += x
+
     ref = weft.new_ref(wnp.zeros((2, 3)))
     wrap(weft.vmap(f, in_axes=(1, 0)))(ref, np.ones((3, 2), np.float32))
     assert value(ref) == [[1.0] * 3] * 2
-    wrap(weft.vmap(weft.vmap(f, in_axes=(0, None)), in_axes=(1, 0)))(ref, np.arange(3, dtype=np.float32))
+    wrap(weft.vmap(weft.vmap(f, in_axes=(0, None)), in_axes=(1, 0)))(
+        ref, np.arange(3, dtype=np.float32)
+    )
     assert value(ref) == [[1.0, 2.0, 3.0]] * 2
-    assert wrap(weft.vmap(lambda x: ref[0, 1] * x))(wnp.arange(3)).tolist() == [0.0, 2.0, 4.0]       # reading is free
+    assert wrap(weft.vmap(lambda x: ref[0, 1] * x))(wnp.arange(3)).tolist() == [
+        0.0,
+        2.0,
+        4.0,
+    ]  # reading is free
     fresh = weft.vmap(lambda x: (lambda r: (r.addupdate(x), r[...])[1])(weft.new_ref(1.0)))
     assert wrap(fresh)(wnp.arange(3.0)).tolist() == [1.0, 2.0, 3.0]
 
@@ -127,6 +171,7 @@ def test_references_carry_values_out_of_a_differentiated_function(wrap):
     def f(x, ref):
         ref[...] += lax.stop_gradient(x * x)
         return x * x
+
     assert weft.grad(wrap(f))(3.0, ref) == 6.0 and wrap(weft.grad(f))(3.0, ref) == 6.0
     assert value(ref) == 18.0
 
@@ -160,7 +205,9 @@ def test_unwanted_gradients_are_not_computed():
     _, pullback = weft.vjp(lambda w, x: wnp.tanh(w @ x), w, x)
     some = pullback.with_refs(weft.ad.GradValue(), weft.ad.DontWant())
     assert some(x)[1] == weft.ad.DidntWant() and np.array_equal(some(x)[0], pullback(x)[0])
-    count = lambda f: str(weft.make_jaxpr(lambda: [y for y in f(x) if not isinstance(y, weft.ad.DidntWant)])()).count("dot_general")
+    count = lambda f: str(
+        weft.make_jaxpr(lambda: [y for y in f(x) if not isinstance(y, weft.ad.DidntWant)])()
+    ).count("dot_general")
     assert (count(pullback), count(some)) == (2, 1)
     with pytest.raises(ValueError, match="one entry for each leaf"):
         pullback.with_refs(weft.ad.GradValue())(x)
@@ -180,10 +227,14 @@ def test_gradients_of_microbatches_are_summed_in_place():
             out, pullback = weft.vjp(lambda ws: loss(ws, xs), ws)
             pullback.with_refs(total)(wnp.ones_like(out))
             return (), out
+
         lax.scan(one, (), batch)
         return weft.freeze(total)
 
-    ws, batch = np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float32), np.ones((5, 7, 4), np.float32)
+    ws, batch = (
+        np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float32),
+        np.ones((5, 7, 4), np.float32),
+    )
     want = weft.grad(lambda ws: sum(loss(ws, xs) for xs in batch))(ws)
     assert np.allclose(summed(ws, batch), want, rtol=1e-4)
 
@@ -196,6 +247,7 @@ def test_shard_map_gives_each_device_its_block_of_a_reference(wrap):
     def body(ref, y):
         ref[...] = ref[...] * 10 + lax.axis_index("i")
         return lax.psum(y.sum(), "i")
+
     f = wrap(weft.shard_map(body, mesh=mesh, in_specs=(P("i"), P("i")), out_specs=P()))
     assert f(ref, np.arange(4, dtype=np.float32)) == 6.0
     assert np.array_equal(ref[...], np.arange(8) * 10 + np.arange(8) // 2)
@@ -214,7 +266,10 @@ def test_references_tell_what_they_are():
     ref = weft.new_ref(wnp.zeros(3))
     assert isinstance(ref, weft.Ref) and not isinstance(ref, weft.Array) and len(ref) == 3
     assert weft.jit(lambda r: isinstance(r, weft.Ref) * 1)(ref) == 1
-    assert repr(weft.typeof(ref)) == "Ref{float32[3]}" and repr(ref) == "Ref([0., 0., 0.], dtype=float32)"
+    assert (
+        repr(weft.typeof(ref)) == "Ref{float32[3]}"
+        and repr(ref) == "Ref([0., 0., 0.], dtype=float32)"
+    )
     assert (ref.shape, ref.dtype, ref.ndim, ref.size) == ((3,), np.float32, 1, 3)
     half = weft.new_ref(wnp.zeros((), "bfloat16"))
     half[...] += 1.0
@@ -229,39 +284,128 @@ def test_references_tell_what_they_are():
 
 def _misuses():
     ref, other = weft.new_ref(wnp.zeros(3)), weft.new_ref(0.0)
-    yield ("return from jit", lambda: weft.jit(weft.new_ref)(1.0), ValueError,
-           r"traced for jit returned a mutable array(.|\n)*created on line")
-    yield "return argument", lambda: weft.jit(lambda r: r)(ref), ValueError, r"returned(.|\n)*passed in as the argument r"
-    yield "return from scan", lambda: lax.scan(lambda c, x: (weft.new_ref(c), x), 0, wnp.arange(3)), ValueError, "traced for scan returned"
-    yield ("return from cond", lambda: lax.cond(True, lambda: weft.new_ref(1.0), lambda: weft.new_ref(2.0)), ValueError,
-           "traced for cond returned")
-    yield "alias in jit", lambda: weft.jit(lambda a, b: 0)(ref, ref), ValueError, "appeared at both a and b"
-    yield "alias in scan", lambda: lax.scan(lambda c, _: (None, None), (ref, ref), None, length=1), ValueError, r"both c\[0\] and c\[1\]"
-    yield "alias in cond", lambda: lax.cond(True, lambda a, b: 0, lambda a, b: 0, ref, ref), ValueError, "for cond.*both a and b"
-    yield "alias in vmap", lambda: weft.vmap(lambda a, b: 0)(ref, ref), ValueError, "only one reference to a mutable array"
-    yield "closure and argument", lambda: weft.jit(lambda r: r[...] + ref[...])(ref), ValueError, "closed over and passed as the argument r"
-    yield ("closure and argument of cond", lambda: lax.cond(True, lambda r: r[...] + ref[...], lambda r: r[...], ref), ValueError,
-           "closed over and passed as the argument r")
-    yield "mapped value", lambda: weft.vmap(lambda x: other.set(x))(wnp.arange(3.0)), ValueError, "unbatched array reference"
-    yield ("mapped value in a loop", lambda: weft.vmap(lambda x: lax.fori_loop(0, 2, lambda i, c: (other.set(x), c)[1], 0))(
-        wnp.arange(3.0)), ValueError, "unbatched array reference")
-    yield "differentiated value", lambda: weft.jvp(lambda x: other.set(x), (1.0,), (1.0,)), ValueError, "Move the array reference"
-    yield "freeze elsewhere", lambda: weft.jit(lambda r: weft.freeze(r))(ref), ValueError, "in the function that created it"
-    yield "freeze from outside", lambda: weft.jit(lambda: weft.freeze(ref))(), ValueError, "in the function that created it"
+    yield (
+        "return from jit",
+        lambda: weft.jit(weft.new_ref)(1.0),
+        ValueError,
+        r"traced for jit returned a mutable array(.|\n)*created on line",
+    )
+    yield (
+        "return argument",
+        lambda: weft.jit(lambda r: r)(ref),
+        ValueError,
+        r"returned(.|\n)*passed in as the argument r",
+    )
+    yield (
+        "return from scan",
+        lambda: lax.scan(lambda c, x: (weft.new_ref(c), x), 0, wnp.arange(3)),
+        ValueError,
+        "traced for scan returned",
+    )
+    yield (
+        "return from cond",
+        lambda: lax.cond(True, lambda: weft.new_ref(1.0), lambda: weft.new_ref(2.0)),
+        ValueError,
+        "traced for cond returned",
+    )
+    yield (
+        "alias in jit",
+        lambda: weft.jit(lambda a, b: 0)(ref, ref),
+        ValueError,
+        "appeared at both a and b",
+    )
+    yield (
+        "alias in scan",
+        lambda: lax.scan(lambda c, _: (None, None), (ref, ref), None, length=1),
+        ValueError,
+        r"both c\[0\] and c\[1\]",
+    )
+    yield (
+        "alias in cond",
+        lambda: lax.cond(True, lambda a, b: 0, lambda a, b: 0, ref, ref),
+        ValueError,
+        "for cond.*both a and b",
+    )
+    yield (
+        "alias in vmap",
+        lambda: weft.vmap(lambda a, b: 0)(ref, ref),
+        ValueError,
+        "only one reference to a mutable array",
+    )
+    yield (
+        "closure and argument",
+        lambda: weft.jit(lambda r: r[...] + ref[...])(ref),
+        ValueError,
+        "closed over and passed as the argument r",
+    )
+    yield (
+        "closure and argument of cond",
+        lambda: lax.cond(True, lambda r: r[...] + ref[...], lambda r: r[...], ref),
+        ValueError,
+        "closed over and passed as the argument r",
+    )
+    yield (
+        "mapped value",
+        lambda: weft.vmap(lambda x: other.set(x))(wnp.arange(3.0)),
+        ValueError,
+        "unbatched array reference",
+    )
+    yield (
+        "mapped value in a loop",
+        lambda: weft.vmap(lambda x: lax.fori_loop(0, 2, lambda i, c: (other.set(x), c)[1], 0))(
+            wnp.arange(3.0)
+        ),
+        ValueError,
+        "unbatched array reference",
+    )
+    yield (
+        "differentiated value",
+        lambda: weft.jvp(lambda x: other.set(x), (1.0,), (1.0,)),
+        ValueError,
+        "Move the array reference",
+    )
+    yield (
+        "freeze elsewhere",
+        lambda: weft.jit(lambda r: weft.freeze(r))(ref),
+        ValueError,
+        "in the function that created it",
+    )
+    yield (
+        "freeze from outside",
+        lambda: weft.jit(lambda: weft.freeze(ref))(),
+        ValueError,
+        "in the function that created it",
+    )
     yield "arithmetic", lambda: wnp.sin(ref), TypeError, "Ref"
-    yield "reference to a reference", lambda: weft.new_ref(ref), ValueError, "references to references"
+    yield (
+        "reference to a reference",
+        lambda: weft.new_ref(ref),
+        ValueError,
+        "references to references",
+    )
     yield "dtype", lambda: weft.new_ref(wnp.zeros(3, int)).set(1.5), ValueError, "invalid dtype"
     yield "shape", lambda: ref.set(wnp.zeros(4)), ValueError, "invalid shape"
     yield "fwd", _foreign_residual, ValueError, "custom_vjp fwd function"
-    yield "unsupported", lambda: weft.linear_transpose(weft.custom_derivatives.closure_convert(lambda x: x * ref[...], 1.0)[0], 1.0), \
-        NotImplementedError, "uses a reference to a mutable array"
+    yield (
+        "unsupported",
+        lambda: weft.linear_transpose(
+            weft.custom_derivatives.closure_convert(lambda x: x * ref[...], 1.0)[0], 1.0
+        ),
+        NotImplementedError,
+        "uses a reference to a mutable array",
+    )
 
     frozen = weft.new_ref(1.0)
     weft.freeze(frozen)
     yield "frozen", lambda: frozen[...], ValueError, "freed or frozen"
     left = []
     weft.jit(lambda x: (left.append(weft.new_ref(x)), x)[1])(1.0)
-    yield "escaped", lambda: left[0][...], weft.errors.UnexpectedTracerError, "cannot leave the function"
+    yield (
+        "escaped",
+        lambda: left[0][...],
+        weft.errors.UnexpectedTracerError,
+        "cannot leave the function",
+    )
 
 
 def _foreign_residual():
@@ -284,11 +428,17 @@ def test_parts_of_references_are_arguments():
 
     want = np.zeros(7, np.float32)
     want[1:6] = 17
-    for call in (weft.jit(add), weft.checkpoint(add), lambda part: lax.cond(True, add, lambda p: p.at[1].get(), part)):
+    for call in (
+        weft.jit(add),
+        weft.checkpoint(add),
+        lambda part: lax.cond(True, add, lambda p: p.at[1].get(), part),
+    ):
+
         @weft.jit
         def whole(call=call):
             ref = weft.new_ref(wnp.zeros(7))
             return call(ref.at[1:6]), ref[...]
+
         got, values = whole()
         assert got == 17
         np.testing.assert_array_equal(values, want)
@@ -300,7 +450,9 @@ def test_parts_of_references_are_arguments():
     (leaf,) = weft.tree.leaves(ref.at[1:6])
     assert leaf is ref
     mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
-    weft.jit(weft.shard_map(add, mesh=mesh, in_specs=weft.P(), out_specs=weft.P(), check_vma=False))(ref.at[1:6])
+    weft.jit(
+        weft.shard_map(add, mesh=mesh, in_specs=weft.P(), out_specs=weft.P(), check_vma=False)
+    )(ref.at[1:6])
     assert ref[1] == 34
 
 
@@ -327,6 +479,7 @@ def test_jit_traces_a_function_that_closes_over_references_once():
 @pytest.mark.parametrize("devices", [1, 2])
 def test_structs_of_references(devices):
     """`lower` takes a struct in the place of a reference."""
+
     def step(ref, x, parts):
         ref[...] += x
         ref[0] = parts["b"][...]
@@ -337,7 +490,11 @@ def test_structs_of_references(devices):
     array = weft.device_put(np.arange(4, dtype=np.float32), NamedSharding(mesh, P("a")))
     struct = weft.ShapeDtypeStruct((4,), np.float32, sharding=array.sharding, is_ref=True)
     scalar = weft.ShapeDtypeStruct((), np.float32, is_ref=True)
-    assert struct.is_ref and struct != struct.update(is_ref=False) and repr(scalar).endswith("dtype=float32, is_ref=True)")
+    assert (
+        struct.is_ref
+        and struct != struct.update(is_ref=False)
+        and repr(scalar).endswith("dtype=float32, is_ref=True)")
+    )
     compiled = weft.jit(step).lower(struct, 1.0, {"b": scalar}).compile()
     ref, part = weft.new_ref(array), weft.new_ref(np.float32(5))
     assert float(compiled(ref, 1.0, {"b": part})) == 2.0
@@ -362,17 +519,25 @@ def _stash():
     def bwd(ref, ct):
         ref[...] += ct
         return None, ct
+
     f.defvjp(lambda ref, x: (x, ref), bwd)
     return f
 
 
 def _in_scan(wrap, stash):
-    return lambda ref, x: lax.scan(wrap(lambda c, _: (wnp.sin(stash(ref, wnp.sin(c))), None)), x, None, length=2)[0]
+    return lambda ref, x: lax.scan(
+        wrap(lambda c, _: (wnp.sin(stash(ref, wnp.sin(c))), None)), x, None, length=2
+    )[0]
 
 
 def _in_cond(wrap, stash):
     other = lambda x: 2 * x
-    return lambda ref, x: lax.cond(x > 5, other, wrap(lambda x: wnp.sin(stash(ref, wnp.sin(wnp.sin(stash(ref, wnp.sin(x))))))), x)
+    return lambda ref, x: lax.cond(
+        x > 5,
+        other,
+        wrap(lambda x: wnp.sin(stash(ref, wnp.sin(wnp.sin(stash(ref, wnp.sin(x))))))),
+        x,
+    )
 
 
 def _passed(wrap, stash):
@@ -384,12 +549,17 @@ def _closed_over(wrap, stash):
     def f(ref, x):
         one = wrap(lambda x: wnp.sin(stash(ref, wnp.sin(x))))
         return one(one(x))
+
     return f
 
 
 @pytest.mark.parametrize("make", [_in_scan, _in_cond, _passed, _closed_over])
-@pytest.mark.parametrize("inner", [lambda f: f, weft.jit, weft.checkpoint], ids=["plain", "jit", "checkpoint"])
-@pytest.mark.parametrize("outer", [lambda f: f, weft.jit, weft.checkpoint], ids=["plain", "jit", "checkpoint"])
+@pytest.mark.parametrize(
+    "inner", [lambda f: f, weft.jit, weft.checkpoint], ids=["plain", "jit", "checkpoint"]
+)
+@pytest.mark.parametrize(
+    "outer", [lambda f: f, weft.jit, weft.checkpoint], ids=["plain", "jit", "checkpoint"]
+)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit of grad"])
 def test_backward_rules_write_to_references(make, inner, outer, compiled):
     """Cotangents are added up in a reference, wherever the rule runs: in backward loops, branches and programs computed again."""
@@ -416,6 +586,7 @@ def _written(*refs):
         for factor, ref in enumerate(refs, 1):
             ref[...] = factor * ct
         return (2 * ct,)
+
     f.defvjp(lambda x: (x * 2, None), bwd)
     return f
 
@@ -425,7 +596,10 @@ def _written(*refs):
 def test_branches_write_to_the_same_references_in_other_orders(wrap, first):
     a, b = (weft.new_ref(np.float32(0)) for _ in "ab")
     one, other = _written(a, b), _written(b, a)
-    assert wrap(weft.grad(lambda x: lax.cond(x > 0, one, other, x)))(np.float32(3 if first else -3)) == 2
+    assert (
+        wrap(weft.grad(lambda x: lax.cond(x > 0, one, other, x)))(np.float32(3 if first else -3))
+        == 2
+    )
     assert [float(a[...]), float(b[...])] == ([1, 2] if first else [2, 1])
 
 
@@ -434,6 +608,7 @@ def test_a_part_of_a_reference_is_not_mapped(wrap):
     def f():
         ref = weft.new_ref(wnp.zeros(7))
         weft.vmap(lambda part: part[...] * 2)(ref.at[1:6])
+
     with pytest.raises(TypeError, match="is a part of a reference"):
         wrap(f)()
 

@@ -113,7 +113,9 @@ def test_rows_times_columns_is_a_grid_and_needs_no_collective(positions, x):
     assert layout_of(w) == GRID
     np.testing.assert_allclose(np.asarray(w), np.asarray(x) @ np.asarray(x), atol=1e-3)
     text = weft.jit(wnp.dot).lower(y, z).compile().as_text()
-    assert not any(kind in text for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute"))
+    assert not any(
+        kind in text for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute")
+    )
     assert layout_of(wnp.copy(w)) == GRID
 
 
@@ -143,11 +145,14 @@ def test_uncommitted_arrays_follow(x):
     y = weft.device_put(x, PositionalSharding(weft.devices()[:4]).reshape(4, 1))
     assert layout_of(y + wnp.ones_like(y)) == "0/1/2/3"
     total = y + wnp.arange(y.size).reshape(y.shape)
-    np.testing.assert_allclose(np.asarray(total), np.asarray(x) + np.arange(N * N).reshape(N, N), rtol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(total), np.asarray(x) + np.arange(N * N).reshape(N, N), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
-    ("make", "layout"), [(lambda s: s.reshape(2, 4), "0 1 2 3/4 5 6 7"), (lambda s: s.replicate(), WHOLE)]
+    ("make", "layout"),
+    [(lambda s: s.reshape(2, 4), "0 1 2 3/4 5 6 7"), (lambda s: s.replicate(), WHOLE)],
 )
 def test_constraints_inside_jit(positions, x, make, layout):
     target = make(positions)
@@ -183,10 +188,15 @@ def loss(params, batch):
 def init_model():
     rng = np.random.default_rng(0)
     params = [
-        (rng.standard_normal((i, o)).astype(np.float32) / np.sqrt(i), rng.standard_normal(o).astype(np.float32))
+        (
+            rng.standard_normal((i, o)).astype(np.float32) / np.sqrt(i),
+            rng.standard_normal(o).astype(np.float32),
+        )
         for i, o in pairwise(SIZES)
     ]
-    batch = tuple(rng.standard_normal((N, size)).astype(np.float32) for size in (SIZES[0], SIZES[-1]))
+    batch = tuple(
+        rng.standard_normal((N, size)).astype(np.float32) for size in (SIZES[0], SIZES[-1])
+    )
     return params, batch
 
 
@@ -239,10 +249,16 @@ def two_ways(positions, params, batch):
     return params, weft.device_put(batch, grid.replicate(1))
 
 
-@pytest.mark.parametrize("place", [lambda s, p, b: (p, b), data_parallel, two_ways], ids=["one", "data", "4x2"])
+@pytest.mark.parametrize(
+    "place", [lambda s, p, b: (p, b), data_parallel, two_ways], ids=["one", "data", "4x2"]
+)
 def test_training_is_the_same_under_every_layout(positions, place):
     params, batch = place(positions, *init_model())
-    before = [layout_of(W) for W, _ in params] if place is not None and hasattr(params[0][0], "sharding") else None
+    before = (
+        [layout_of(W) for W, _ in params]
+        if place is not None and hasattr(params[0][0], "sharding")
+        else None
+    )
     params, losses = descend(params, batch)
     np.testing.assert_allclose(losses, reference_losses(), rtol=1e-4)
     assert losses[-1] < losses[0]
@@ -261,7 +277,9 @@ def test_random_numbers_are_equal_under_every_layout_and_need_no_collective():
     assert layout_of(f(key, y)) == "0 1 2 3 4 5 6 7"
     np.testing.assert_array_equal(np.asarray(f(key, y)), np.asarray(f(key, x)))
     text = f.lower(key, y).compile().as_text()
-    assert not any(kind in text for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute"))
+    assert not any(
+        kind in text for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute")
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,7 +297,11 @@ def test_both_generations_of_random_numbers(partitionable, expected):
 
 def test_arrays_made_like_a_sharded_one_lie_as_it_does(mesh, x):
     sharded = weft.device_put(x, NamedSharding(mesh, P("a", "b")))
-    for made in (wnp.zeros_like(sharded), wnp.ones_like(sharded, dtype="int32"), wnp.full_like(sharded, 2.0)):
+    for made in (
+        wnp.zeros_like(sharded),
+        wnp.ones_like(sharded, dtype="int32"),
+        wnp.full_like(sharded, 2.0),
+    ):
         assert made.sharding == sharded.sharding and made.committed
     assert wnp.zeros_like(sharded, shape=(3,)).sharding != sharded.sharding
     assert not wnp.zeros_like(x).committed

@@ -12,12 +12,19 @@ from weft.sharding import Mesh, NamedSharding, P
 
 class FreeWork(ReferenceBackend):
     """Computing takes no time: every device may as well compute the whole."""
+
     platform = "free-work"
-    cost_model = CostModel(latency=0, flops_per_byte=1 << 40, repeated_flops_per_byte=1 << 40, local_bytes_per_byte=1 << 40)
+    cost_model = CostModel(
+        latency=0,
+        flops_per_byte=1 << 40,
+        repeated_flops_per_byte=1 << 40,
+        local_bytes_per_byte=1 << 40,
+    )
 
 
 class DearWork(ReferenceBackend):
     """Computing takes long: no product is computed twice."""
+
     platform = "dear-work"
     cost_model = CostModel(flops_per_byte=1, repeated_flops_per_byte=1, local_bytes_per_byte=1)
 
@@ -30,10 +37,15 @@ def backends(monkeypatch):
         base.register(backend.platform, backend)
 
 
-@pytest.mark.parametrize(("backend", "kinds"), [("free-work", ["all_gather"]), ("dear-work", ["psum"])])
+@pytest.mark.parametrize(
+    ("backend", "kinds"), [("free-work", ["all_gather"]), ("dear-work", ["psum"])]
+)
 def test_the_cost_model_decides_between_plans(backends, backend, kinds):
     mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
-    a, b = [weft.device_put(np.arange(256, dtype=np.float32).reshape(16, 16), NamedSharding(mesh, spec)) for spec in (P(), P("x"))]
+    a, b = [
+        weft.device_put(np.arange(256, dtype=np.float32).reshape(16, 16), NamedSharding(mesh, spec))
+        for spec in (P(), P("x"))
+    ]
     product = weft.jit(lambda a, b: a @ b, backend=backend)
     np.testing.assert_allclose(product(a, b), np.asarray(a) @ np.asarray(b), rtol=1e-6)
     assert [r.kind for r in product.lower(a, b).compile().stages.collectives] == kinds

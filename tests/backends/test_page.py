@@ -25,6 +25,8 @@ def counting(tmp_path, monkeypatch):
 @needs_pages
 def test_a_backend_is_one_file(counting):
     _, *sessions = blocks("adding-a-backend.md")
-    examples = doctest.DocTestParser().get_doctest("".join(sessions), {}, "page", str(page("adding-a-backend.md")), 0)
+    examples = doctest.DocTestParser().get_doctest(
+        "".join(sessions), {}, "page", str(page("adding-a-backend.md")), 0
+    )
     results = doctest.DocTestRunner(verbose=False).run(examples)
     assert results.attempted >= 10 and not results.failed

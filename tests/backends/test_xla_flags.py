@@ -24,26 +24,48 @@ def named(call) -> list[str]:
     return [str(w.message) for w in caught]
 
 
-@pytest.mark.parametrize("flags, expected", [
-    ("", []),
-    ("--xla_force_host_platform_device_count=8 --xla_dump_to=/tmp/x --xla_dump_hlo_as_text", []),
-    ("--xla_dump_hlo_as_text=false", []),
-    ("--xla_cpu_enable_fast_math=true", ["xla_cpu_enable_fast_math"]),
-    ("--xla_cpu_enable_fast_mat=true --xla_foo", ["xla_cpu_enable_fast_mat (did you mean xla_cpu_enable_fast_math?), xla_foo"]),
-    ("--xla_force_host_platform_devices_count=8",
-     ["xla_force_host_platform_devices_count (did you mean xla_force_host_platform_device_count?)"]),
-])
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ("", []),
+        (
+            "--xla_force_host_platform_device_count=8 --xla_dump_to=/tmp/x --xla_dump_hlo_as_text",
+            [],
+        ),
+        ("--xla_dump_hlo_as_text=false", []),
+        ("--xla_cpu_enable_fast_math=true", ["xla_cpu_enable_fast_math"]),
+        (
+            "--xla_cpu_enable_fast_mat=true --xla_foo",
+            ["xla_cpu_enable_fast_mat (did you mean xla_cpu_enable_fast_math?), xla_foo"],
+        ),
+        (
+            "--xla_force_host_platform_devices_count=8",
+            [
+                "xla_force_host_platform_devices_count (did you mean xla_force_host_platform_device_count?)"
+            ],
+        ),
+    ],
+)
 def test_flags_without_effect_are_named_once(monkeypatch, flags, expected):
     monkeypatch.setenv("XLA_FLAGS", flags)
-    assert named(xla_flags.check_environment) == [f"XLA_FLAGS: weft does not implement {text}, and ignores it." for text in expected]
+    assert named(xla_flags.check_environment) == [
+        f"XLA_FLAGS: weft does not implement {text}, and ignores it." for text in expected
+    ]
     assert named(xla_flags.check_environment) == []
 
 
-@pytest.mark.parametrize("flags, match", [
-    ("--xla_force_host_platform_device_count=many", "xla_force_host_platform_device_count has the value 'many'"),
-    ("--xla_dump_hlo_as_text=perhaps", "type bool"), ("--xla_dump_to", "xla_dump_to has the value 'true'"),
-    ("xla_dump_to=/tmp", "two hyphens"),
-])
+@pytest.mark.parametrize(
+    "flags, match",
+    [
+        (
+            "--xla_force_host_platform_device_count=many",
+            "xla_force_host_platform_device_count has the value 'many'",
+        ),
+        ("--xla_dump_hlo_as_text=perhaps", "type bool"),
+        ("--xla_dump_to", "xla_dump_to has the value 'true'"),
+        ("xla_dump_to=/tmp", "two hyphens"),
+    ],
+)
 def test_malformed_flags(monkeypatch, flags, match):
     monkeypatch.setenv("XLA_FLAGS", flags)
     with pytest.raises(ValueError, match=match):
@@ -51,10 +73,13 @@ def test_malformed_flags(monkeypatch, flags, match):
 
 
 OPTIONS = [
-    ({"xla_foo": 1}, "No such compile option: 'xla_foo'"), ({"num_partitions": 1}, "No such compile option"),
+    ({"xla_foo": 1}, "No such compile option: 'xla_foo'"),
+    ({"num_partitions": 1}, "No such compile option"),
     ({"xla_cpu_enable_fast_mat": 1}, "did you mean xla_cpu_enable_fast_math"),
-    ({"xla_cpu_enable_fast_math": "zz"}, "'zz' is not a valid bool value"), ({"xla_cpu_enable_fast_math": 3}, "not a valid bool"),
-    ({"xla_backend_optimization_level": "a"}, "not a valid int32 value"), ({"optimization_level": "O1"}, "not a valid int32"),
+    ({"xla_cpu_enable_fast_math": "zz"}, "'zz' is not a valid bool value"),
+    ({"xla_cpu_enable_fast_math": 3}, "not a valid bool"),
+    ({"xla_backend_optimization_level": "a"}, "not a valid int32 value"),
+    ({"optimization_level": "O1"}, "not a valid int32"),
 ]
 
 
@@ -70,7 +95,11 @@ def test_other_options():
     for wrong in ("abc", {1: 2}):
         with pytest.raises(TypeError, match="compiler_options is a dict"):
             weft.jit(lambda x: x, compiler_options=wrong)
-    options = {"xla_cpu_enable_fast_math": True, "xla_backend_optimization_level": 2, "exec_time_optimization_effort": 0.5}
+    options = {
+        "xla_cpu_enable_fast_math": True,
+        "xla_backend_optimization_level": 2,
+        "exec_time_optimization_effort": 0.5,
+    }
     (text,) = named(lambda: weft.jit(lambda x: x + 1, compiler_options=options)(wnp.ones(3)))
     assert "xla_cpu_enable_fast_math, xla_backend_optimization_level," in text
     assert named(lambda: weft.jit(lambda x: x + 2, compiler_options=options)(wnp.ones(3))) == []
@@ -78,14 +107,20 @@ def test_other_options():
 
 def test_options_of_a_part_of_a_program():
     part = weft.jit(lambda x: x * 2, compiler_options={"xla_cpu_enable_fast_math": True})
-    whole = {"jit": weft.jit(lambda x: part(x) + 1), "make_jaxpr": weft.make_jaxpr(part), "gradient": weft.jit(weft.grad(part)),
-             "scan": lambda x: weft.lax.scan(lambda c, _: (part(c), None), x, length=2)}
+    whole = {
+        "jit": weft.jit(lambda x: part(x) + 1),
+        "make_jaxpr": weft.make_jaxpr(part),
+        "gradient": weft.jit(weft.grad(part)),
+        "scan": lambda x: weft.lax.scan(lambda c, _: (part(c), None), x, length=2),
+    }
     for name, call in whole.items():
-        with pytest.raises(ValueError, match="`compiler_options` can only be passed to the outermost jit") as raised:
+        with pytest.raises(
+            ValueError, match="`compiler_options` can only be passed to the outermost jit"
+        ) as raised:
             call(1.0)
         assert "xla_cpu_enable_fast_math" in str(raised.value), name
     found = []
-    named(lambda: found.append(weft.vmap(part)(wnp.arange(3.0))))         # still a program of its own
+    named(lambda: found.append(weft.vmap(part)(wnp.arange(3.0))))  # still a program of its own
     named(lambda: found.append(weft.grad(part)(1.0)))
     assert found[0].tolist() == [0.0, 2.0, 4.0] and found[1] == 2
 
@@ -96,15 +131,35 @@ def test_platforms_that_are_there(platforms):
         base.check_platforms()
 
 
-@pytest.mark.parametrize("platforms, missing", [
-    ("bogus", "bogus"), ("cpu,bogus", "bogus"), ("cuda", "cuda"), ("tpu,cpu", "tpu"), ("CPU", "CPU"), ("cpu, cuda", " cuda")])
+@pytest.mark.parametrize(
+    "platforms, missing",
+    [
+        ("bogus", "bogus"),
+        ("cpu,bogus", "bogus"),
+        ("cuda", "cuda"),
+        ("tpu,cpu", "tpu"),
+        ("CPU", "CPU"),
+        ("cpu, cuda", " cuda"),
+    ],
+)
 def test_platforms_that_are_not(platforms, missing):
-    with Override(platforms=platforms), pytest.raises(RuntimeError, match=f"Unable to initialize backend '{missing}'"):
+    with (
+        Override(platforms=platforms),
+        pytest.raises(RuntimeError, match=f"Unable to initialize backend '{missing}'"),
+    ):
         base.check_platforms()
 
 
 def test_the_environment_is_checked_when_devices_are_first_asked_for():
     program = "import weft; print(len(weft.devices()))"
-    done = run_python("-c", program, XLA_FLAGS="--xla_foo --xla_force_host_platform_device_count=4", WEFT_NUM_DEVICES="")
+    done = run_python(
+        "-c",
+        program,
+        XLA_FLAGS="--xla_foo --xla_force_host_platform_device_count=4",
+        WEFT_NUM_DEVICES="",
+    )
     assert done.stdout.split() == ["4"] and "weft does not implement xla_foo" in done.stderr
-    assert "Unable to initialize backend 'tpu'" in run_python("-c", program, JAX_PLATFORMS="tpu").stderr
+    assert (
+        "Unable to initialize backend 'tpu'"
+        in run_python("-c", program, JAX_PLATFORMS="tpu").stderr
+    )

@@ -11,9 +11,32 @@ import pytest
 import weft
 
 HOME = Path(weft.__file__).parents[1] / "benchmarks"
-GROUPS = {"start", "dispatch", "eager", "first calls", "tracing", "elementwise", "reductions", "norms", "scans and sorts", "data movement",
-          "random", "matmul", "linear algebra", "convolution", "attention", "steps", "resharding", "collectives", "transfers", "scale",
-          "tutorial", "whole programs", "library", "simulators"}
+GROUPS = {
+    "start",
+    "dispatch",
+    "eager",
+    "first calls",
+    "tracing",
+    "elementwise",
+    "reductions",
+    "norms",
+    "scans and sorts",
+    "data movement",
+    "random",
+    "matmul",
+    "linear algebra",
+    "convolution",
+    "attention",
+    "steps",
+    "resharding",
+    "collectives",
+    "transfers",
+    "scale",
+    "tutorial",
+    "whole programs",
+    "library",
+    "simulators",
+}
 
 
 SCRIPT = "report"
@@ -27,15 +50,26 @@ def report(script):
 def ask(engine, *requests):
     """The answers of a worker process."""
     lines = "".join(json.dumps(request) + "\n" for request in requests)
-    done = subprocess.run([sys.executable, str(HOME / "worker.py"), engine, "8"], input=lines, capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": str(HOME.parent)}, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(HOME / "worker.py"), engine, "8"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(HOME.parent)},
+        timeout=120,
+    )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_every_subject_has_cases_and_a_worker_answers():
     cases, setup, times, memory, wrong = ask(
-        "weft", {"do": "list"}, {"do": "setup", "case": "eager x + x"}, {"do": "round", "seconds": 0.001}, {"do": "close"},
-        {"do": "setup", "case": "no such case"})
+        "weft",
+        {"do": "list"},
+        {"do": "setup", "case": "eager x + x"},
+        {"do": "round", "seconds": 0.001},
+        {"do": "close"},
+        {"do": "setup", "case": "no such case"},
+    )
     assert {case["group"] for case in cases} == GROUPS
     assert all(case["script"] for case in cases if case["kind"] == "process")
     assert len([case for case in cases if case["group"] == "resharding"]) == 9 * 8
@@ -46,28 +80,54 @@ def test_every_subject_has_cases_and_a_worker_answers():
 
 
 def test_limits_are_rates():
-    answers = ask("limits", *({"do": "round", "what": what, "seconds": 0.0} for what in ("copy", "read", "write", "float32", "bfloat16")))
+    answers = ask(
+        "limits",
+        *(
+            {"do": "round", "what": what, "seconds": 0.0}
+            for what in ("copy", "read", "write", "float32", "bfloat16")
+        ),
+    )
     assert all(answer["rate"] > 0 for answer in answers), answers
 
 
 def step(name="exp", ratio=0.5, **more):
     best = {"weft": 1e-3 * ratio, "peer": 1e-3}
-    return {"name": name, "group": "elementwise", "kind": "step", "date": "2026-01-01", "best": best, "ratio": ratio, "median_ratio": ratio,
-            **more}
+    return {
+        "name": name,
+        "group": "elementwise",
+        "kind": "step",
+        "date": "2026-01-01",
+        "best": best,
+        "ratio": ratio,
+        "median_ratio": ratio,
+        **more,
+    }
 
 
-@pytest.mark.parametrize(("row", "said"), [
-    (step(), []),
-    (step(ratio=1.5), ["1.50 of JAX's time"]),
-    (step(bound="copy", rate=70.0, limit=100.0), ["70 % of the copy limit"]),
-    (step(bound="copy", rate=85.0, limit=100.0), []),
-    (step(group="matmul", bound="float32", rate=800.0, limit=1000.0), ["80 % of the multiply-add rate"]),
-    (step(group="matmul", bound="float32", rate=80.0, limit=1000.0), []),  # smaller than 512 cubed
-    (step(peak_mib={"weft": 200.0, "peer": 100.0}), ["peak memory 200 MiB, JAX 100"]),
-    (step(kind="first", ratio=0.5, cached_ratio=0.05), ["cold 0.50 of JAX's time"]),
-    (step(kind="process", ratio=0.1, cached_ratio=0.3), ["from the disk cache 0.30 of JAX's time"]),
-    ({"name": "exp", "error": "weft: NotImplementedError"}, ["weft: NotImplementedError"]),
-])
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (step(), []),
+        (step(ratio=1.5), ["1.50 of JAX's time"]),
+        (step(bound="copy", rate=70.0, limit=100.0), ["70 % of the copy limit"]),
+        (step(bound="copy", rate=85.0, limit=100.0), []),
+        (
+            step(group="matmul", bound="float32", rate=800.0, limit=1000.0),
+            ["80 % of the multiply-add rate"],
+        ),
+        (
+            step(group="matmul", bound="float32", rate=80.0, limit=1000.0),
+            [],
+        ),  # smaller than 512 cubed
+        (step(peak_mib={"weft": 200.0, "peer": 100.0}), ["peak memory 200 MiB, JAX 100"]),
+        (step(kind="first", ratio=0.5, cached_ratio=0.05), ["cold 0.50 of JAX's time"]),
+        (
+            step(kind="process", ratio=0.1, cached_ratio=0.3),
+            ["from the disk cache 0.30 of JAX's time"],
+        ),
+        ({"name": "exp", "error": "weft: NotImplementedError"}, ["weft: NotImplementedError"]),
+    ],
+)
 def test_targets_missed(report, row, said):
     assert report.missed(row) == said
 
@@ -80,8 +140,14 @@ def test_summary_names_what_is_slower(report):
 
 
 def test_summary_compares_whole_processes(report):
-    rows = [step(process_mib={"weft": 100.0, "peer": 200.0}), step("sin", process_mib={"weft": 200.0, "peer": 100.0})]
-    assert "Peak memory of whole processes, ratio to JAX: 1.000 (2 cases); at most 2.00 (sin)." in report.summary(rows)
+    rows = [
+        step(process_mib={"weft": 100.0, "peer": 200.0}),
+        step("sin", process_mib={"weft": 200.0, "peer": 100.0}),
+    ]
+    assert (
+        "Peak memory of whole processes, ratio to JAX: 1.000 (2 cases); at most 2.00 (sin)."
+        in report.summary(rows)
+    )
 
 
 def test_results_merge_and_notes_survive(report, tmp_path, monkeypatch):

@@ -23,6 +23,8 @@ def relative(path):
 def test_a_file_is_short_explained_and_finished(path):
     text = path.read_text()
     assert text.count("\n") <= LONGEST, "two subjects? split the file"
-    assert not text.strip() or ast.get_docstring(ast.parse(text)), "a module begins with what it is for"
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), (
+        "a module begins with what it is for"
+    )
     assert not MARKS.search(text), "unfinished work is finished or named in an error, not marked"
     assert not MACHINE_PATHS.search(text), "no paths of one machine"

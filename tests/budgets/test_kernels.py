@@ -41,6 +41,7 @@ def adam(params, gradients, moments, squares):
     def one(p, g, m, v):
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         return p - 1e-3 * m / (wnp.sqrt(v) + 1e-8), m, v
+
     return [one(*group) for group in zip(params, gradients, moments, squares)]
 
 
@@ -58,7 +59,9 @@ BUDGETS = [
 ]
 
 
-@pytest.mark.parametrize("name, function, args, rows, ends, passes", BUDGETS, ids=[b[0] for b in BUDGETS])
+@pytest.mark.parametrize(
+    "name, function, args, rows, ends, passes", BUDGETS, ids=[b[0] for b in BUDGETS]
+)
 def test_row_kernels(name, function, args, rows, ends, passes):
     plan = scheduled(function, *args)
     over_rows = [k for k in plan.kernels if any(b.size == X.size for b in k.bufs)]
@@ -78,9 +81,11 @@ def test_an_update_is_one_kernel_for_each_group_of_parameters():
 
 def test_cheap_functions_of_stored_values_are_not_stored():
     """Between a gelu layer and its gradient lie two arrays of the hidden width: what gelu reads and its tanh."""
+
     def between(h):
         y, back = weft.vjp(nn.gelu, h)
         return back(wnp.sin(y @ y.T) @ y)
+
     plan = scheduled(between, np.zeros((512, 512), "f4"))
     results = [[b for b in k.bufs[-4:] if b.mode == "out"] for k in plan.kernels]
     assert max(map(len, results)) <= 2
@@ -89,9 +94,14 @@ def test_cheap_functions_of_stored_values_are_not_stored():
 def test_a_bias_gradient_reads_what_the_matmul_reads():
     def layer(x, w, b):
         return wnp.tanh(x @ w + b)
+
     x, w = np.zeros((512, 256), "f4"), np.zeros((256, 256), "f4")
     plan = scheduled(gradient(layer), np.zeros((512, 256), "f4"), x, w, np.zeros(256, "f4"))
-    sums = [k for k in plan.kernels if k.name.startswith("fused_reduce_sum") or k.name.startswith("reduce_sum")]
+    sums = [
+        k
+        for k in plan.kernels
+        if k.name.startswith("fused_reduce_sum") or k.name.startswith("reduce_sum")
+    ]
     assert sums and all(sum(b.mode == "in" for b in k.bufs) == 1 for k in sums)
 
 
@@ -111,7 +121,11 @@ def test_a_layer_split_over_its_hidden_width_runs_the_kernels_of_one_device():
     specs = [P(), P(None, ("a", "b")), P(("a", "b")), P(("a", "b"))]
     split = [weft.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(args, specs)]
     assert counts(layer, *split) == counts(layer, *args) == (0, 2)
-    assert counts(gradient(layer), split[0], *split) == counts(gradient(layer), args[0], *args) == (2, 5)
+    assert (
+        counts(gradient(layer), split[0], *split)
+        == counts(gradient(layer), args[0], *args)
+        == (2, 5)
+    )
 
 
 @pytest.mark.parametrize("left, right", [(("a", None), (None, "b")), (("a", "b"), ("b", None)), (("a", "b"), ("a", "b")),
@@ -121,10 +135,14 @@ def test_a_product_of_shards_reads_them_where_they_lie(left, right):
     mesh = Mesh(np.array(weft.devices()[:8]).reshape(4, 2), ("a", "b"))
     rng = np.random.default_rng(0)
     x, y = (rng.normal(size=(2048, 2048)).astype("f4") for _ in range(2))
-    split = [weft.device_put(v, NamedSharding(mesh, P(*spec))) for v, spec in ((x, left), (y, right))]
+    split = [
+        weft.device_put(v, NamedSharding(mesh, P(*spec))) for v, spec in ((x, left), (y, right))
+    ]
     plan = scheduled(wnp.matmul, *split)
     assert (plan.kernel_count, plan.gemm_count, plan.program.arena_bytes) == (0, 1, 0)
-    np.testing.assert_allclose(np.asarray(weft.jit(wnp.matmul)(*split)), x @ y, rtol=1e-3, atol=2e-3)
+    np.testing.assert_allclose(
+        np.asarray(weft.jit(wnp.matmul)(*split)), x @ y, rtol=1e-3, atol=2e-3
+    )
 
 
 def test_a_recurrence_keeps_each_state_once_for_its_gradient():
@@ -132,11 +150,17 @@ def test_a_recurrence_keeps_each_state_once_for_its_gradient():
     turns, batch, width = 16, 8, 64
 
     def loss(w, x):
-        return lax.scan(lambda h, x: (wnp.exp(h @ w + x), None), wnp.zeros((batch, width)), x)[0].sum()
+        return lax.scan(lambda h, x: (wnp.exp(h @ w + x), None), wnp.zeros((batch, width)), x)[
+            0
+        ].sum()
 
-    plan = scheduled(weft.grad(loss), np.zeros((width, width), "f4"), np.zeros((turns, batch, width), "f4"))
+    plan = scheduled(
+        weft.grad(loss), np.zeros((width, width), "f4"), np.zeros((turns, batch, width), "f4")
+    )
     row = batch * width * 4
-    assert plan.program.arena_bytes <= (turns + 1) * row + turns * row + row      # states, cotangents, and those of a turn
+    assert (
+        plan.program.arena_bytes <= (turns + 1) * row + turns * row + row
+    )  # states, cotangents, and those of a turn
 
 
 @pytest.mark.parametrize("columns, kernels", [(8, 2), (64, 1)])
@@ -155,29 +179,42 @@ def test_what_is_dear_is_computed_once_for_each_short_row(columns, kernels):
 def test_a_matmul_stores_rows_of_its_result_where_there_are_some():
     """Of 64 x 8 rows of an operand, the 8 that are neighbours in the result, and a batch of the 64."""
     a, b = np.zeros((64, 512, 8), "f4"), np.zeros((512, 8), "f4")
-    (step,) = [s for s in scheduled(lambda a, b: wnp.einsum("isp,sq->iqp", a, b), a, b).program.steps if isinstance(s, Gemm)]
+    (step,) = [
+        s
+        for s in scheduled(lambda a, b: wnp.einsum("isp,sq->iqp", a, b), a, b).program.steps
+        if isinstance(s, Gemm)
+    ]
     assert (step.m, step.n, [extent for extent, *_ in step.batch]) == (8, 8, [64])
 
 
 def test_one_shape_of_a_value_is_stored():
     """A matmul reads it in another shape than a kernel that comes later."""
+
     def both(x, y, w):
         z = (wnp.sin(x.reshape(256, 32, 2, 8)) * y).reshape(256, 32, 16)
         return z @ w, wnp.tanh(z) * z.sum()
+
     x = np.zeros((256, 32, 16), "f4")
     plan = scheduled(both, x, x.reshape(256, 32, 2, 8), np.zeros((16, 16), "f4"))
-    assert [slot.nbytes for slot in plan.program.slots if slot.kind == "temp" and slot.nbytes >= x.nbytes] == [x.nbytes]
+    assert [
+        slot.nbytes
+        for slot in plan.program.slots
+        if slot.kind == "temp" and slot.nbytes >= x.nbytes
+    ] == [x.nbytes]
 
 
 def test_a_convolution_split_by_data_copies_nothing_for_the_gradient_of_its_kernel():
     def loss(w, x):
-        y = lax.conv_general_dilated(wnp.sin(x), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        y = lax.conv_general_dilated(
+            wnp.sin(x), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
         return (wnp.tanh(y) * y).sum()
+
     x, w = np.zeros((16, 16, 16, 8), "f4"), np.zeros((3, 3, 8, 8), "f4")
     mesh = Mesh(np.array(weft.devices()[:8]), ("d",))
     put = lambda x, *spec: weft.device_put(x, NamedSharding(mesh, P(*spec)))
     alone, split = scheduled(weft.grad(loss), w, x), scheduled(weft.grad(loss), put(w), put(x, "d"))
-    assert split.kernel_count == alone.kernel_count + 1                                    # which adds the devices' parts
+    assert split.kernel_count == alone.kernel_count + 1  # which adds the devices' parts
     assert split.program.arena_bytes <= alone.program.arena_bytes + 8 * w.nbytes
 
 
@@ -195,10 +232,16 @@ def test_gradients_of_windows_apart_are_one_kernel_and_take_no_memory(kind, widt
     assert " ? " not in print_kernel(found.kernels[0])
 
 
-@pytest.mark.parametrize("layout, window, steps, padding", [
-    ((20000,), (5,), (2,), "VALID"), ((20001,), (3,), (2,), "SAME"), ((2, 8, 55, 55), (1, 1, 3, 3), (1, 1, 2, 2), "SAME"),
-    ((2, 55, 55, 32), (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), ((4, 4096), (1, 4), (1, 4), "VALID"),
-])
+@pytest.mark.parametrize(
+    "layout, window, steps, padding",
+    [
+        ((20000,), (5,), (2,), "VALID"),
+        ((20001,), (3,), (2,), "SAME"),
+        ((2, 8, 55, 55), (1, 1, 3, 3), (1, 1, 2, 2), "SAME"),
+        ((2, 55, 55, 32), (1, 3, 3, 1), (1, 2, 2, 1), "SAME"),
+        ((4, 4096), (1, 4), (1, 4), "VALID"),
+    ],
+)
 def test_gradients_of_windows_over_one_another_are_one_kernel_too(layout, window, steps, padding):
     pooled = lambda x: (lax.reduce_window(x, -np.inf, lax.max, window, steps, padding) ** 2).sum()
     found = scheduled(weft.grad(pooled), np.zeros(layout, "f4"))
@@ -224,14 +267,17 @@ def test_rotary_embeddings_are_one_kernel_forth_and_back(turned):
 
 
 def scanned_sum(joined):
-    return lambda x: (lax.associative_scan(wnp.add, wnp.concatenate([x, 2 * x]) if joined else 2 * x) ** 2).sum()
+    return lambda x: (
+        lax.associative_scan(wnp.add, wnp.concatenate([x, 2 * x]) if joined else 2 * x) ** 2
+    ).sum()
 
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_code_of_a_scans_gradient_grows_with_the_levels_of_the_scan(joined):
     """Each level reads the one before at two positions: inlined into one kernel, that is 2^levels copies of the code."""
+
     def lines(n):
         kernels = scheduled(weft.grad(scanned_sum(joined)), np.zeros(n, "f4")).kernels
         return sum(len(print_kernel(kernel).splitlines()) for kernel in kernels)
 
-    assert lines(4096) < 2 * lines(256)      # 12 levels for 8
+    assert lines(4096) < 2 * lines(256)  # 12 levels for 8

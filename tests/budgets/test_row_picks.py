@@ -28,5 +28,7 @@ def test_the_gradient_of_one_element_of_each_row_is_no_scatter(shape, axis, mode
     np.testing.assert_array_equal(back(ct), want)
     assert "scatter" not in str(weft.make_jaxpr(back)(ct))
     small = weft.vmap(pick)(x[None])
-    np.testing.assert_array_equal(weft.vmap(lambda x, ct: weft.vjp(pick, x)[1](ct)[0])(x[None], ct[None])[0], want)
+    np.testing.assert_array_equal(
+        weft.vmap(lambda x, ct: weft.vjp(pick, x)[1](ct)[0])(x[None], ct[None])[0], want
+    )
     assert small.shape == (1, *picked)

@@ -1,9 +1,9 @@
 """Programs that are killed while they save, for tests/checkpoint/test_faults.py.
 
-    crashes.py events FOLDER EVERY  a process for every so many file operations of a save, killed there; prints what was left
-    crashes.py overtakes FOLDER EVERY  another program saves during every so many file operations of two saves; prints what was left
-    crashes.py limits FOLDER        a process for each of some limits of the size of files; prints what was left
-    crashes.py train FOLDER KEEP    resumes and saves for ever; prints each step that is whole
+crashes.py events FOLDER EVERY  a process for every so many file operations of a save, killed there; prints what was left
+crashes.py overtakes FOLDER EVERY  another program saves during every so many file operations of two saves; prints what was left
+crashes.py limits FOLDER        a process for each of some limits of the size of files; prints what was left
+crashes.py train FOLDER KEEP    resumes and saves for ever; prints each step that is whole
 """
 
 import json
@@ -26,12 +26,21 @@ EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir"
 
 
 def value(step, size=1 << 15):
-    return {"w": np.full(size, step, np.int32), "small": [np.full(3, step), step], "name": f"step {step}"}
+    return {
+        "w": np.full(size, step, np.int32),
+        "small": [np.full(3, step), step],
+        "name": f"step {step}",
+    }
 
 
 def agrees(found, step) -> bool:
     array, number = found["small"]
-    return (found["w"] == step).all() and (array == step).all() and number == step and found["name"] == f"step {step}"
+    return (
+        (found["w"] == step).all()
+        and (array == step).all()
+        and number == step
+        and found["name"] == f"step {step}"
+    )
 
 
 def state(folder) -> dict:
@@ -74,6 +83,7 @@ def killed_at(number: int, folder: str) -> None:
             seen[0] += 1
             if seen[0] == number:
                 os.kill(os.getpid(), signal.SIGKILL)
+
     sys.addaudithook(hook)
 
 
@@ -82,15 +92,19 @@ def events(folder: str, every: str) -> None:
     assert forked(lambda: checkpoint.save(folder, value(1), 1).wait()) == 0
     number = step = 2
     while True:
+
         def work(number=number - 1, step=step):
             killed_at(number, folder)
             checkpoint.save(folder, value(step), step, keep=2, overwrite=True).wait()
+
         status = forked(work)
         results.append({"status": status, "step": step, **seen(folder)})
         if status == 0:
             break
         number += int(every)
-        step += step in results[-1]["steps"]               # one that was named goes on being replaced every other time
+        step += (
+            step in results[-1]["steps"]
+        )  # one that was named goes on being replaced every other time
     print(json.dumps(results))
 
 
@@ -104,6 +118,7 @@ def paused_at(number: int, folder: str, tell: int, go: int) -> None:
             if seen[0] == number:
                 os.write(tell, b"1")
                 os.read(go, 1)
+
     sys.addaudithook(hook)
 
 
@@ -115,7 +130,14 @@ def overtakes(folder: str, every: str) -> None:
     number = 1
     while True:
         place = f"{folder}/{number}"
-        assert forked(lambda place=place: [checkpoint.save(place, value(step), step).wait() for step in (1, 5)]) == 0
+        assert (
+            forked(
+                lambda place=place: [
+                    checkpoint.save(place, value(step), step).wait() for step in (1, 5)
+                ]
+            )
+            == 0
+        )
 
         def old(place=place):
             checkpoint.save(place, value(50), 5, overwrite=True).wait()
@@ -156,7 +178,12 @@ def overtaken(place: str, old, new, number: int) -> dict:
     for handle in (told, go, let_go):
         os.close(handle)
     values = {step: saved_as(place, step) for step in checkpoint.steps(place)}
-    return {"paused": is_paused, "before": before, "values": values, "error": Path(f"{place}.error").read_text()}
+    return {
+        "paused": is_paused,
+        "before": before,
+        "values": values,
+        "error": Path(f"{place}.error").read_text(),
+    }
 
 
 def saved_as(folder: str, step: int) -> int:
@@ -167,6 +194,7 @@ def saved_as(folder: str, step: int) -> int:
         found = checkpoint.restore(folder, step=step)
         number = int(found["w"][0])
         os.write(write, str(number if agrees(found, number) else -1).encode())
+
     assert forked(work) == 0
     number = int(os.read(read, 100))
     os.close(read)
@@ -178,9 +206,11 @@ def limits(folder: str) -> None:
     results = []
     assert forked(lambda: checkpoint.save(folder, value(1), 1).wait()) == 0
     for limit in (0, 100, 5_000, 100_000):
+
         def work(limit=limit):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
             checkpoint.save(folder, value(2), 2).wait()
+
         status = forked(work)
         results.append({"status": status, "left": sorted(os.listdir(folder)), **seen(folder)})
     print(json.dumps(results))
@@ -191,7 +221,7 @@ def train(folder: str, keep: str) -> None:
     if step:
         found = checkpoint.restore(folder)
         assert agrees(found, step), f"step {step} is not what was saved"
-    size = store.BLOCK_BYTES // 4 + 1000                    # some blocks
+    size = store.BLOCK_BYTES // 4 + 1000  # some blocks
     while True:
         step += 1
         saving = checkpoint.save(folder, value(step, size), step, keep=int(keep))
@@ -201,4 +231,6 @@ def train(folder: str, keep: str) -> None:
 
 
 if __name__ == "__main__":
-    {"events": events, "limits": limits, "overtakes": overtakes, "train": train}[sys.argv[1]](*sys.argv[2:])
+    {"events": events, "limits": limits, "overtakes": overtakes, "train": train}[sys.argv[1]](
+        *sys.argv[2:]
+    )

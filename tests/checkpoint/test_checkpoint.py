@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def mesh_of(*sizes):
-    return weft.make_mesh(sizes, ("x", "y", "z")[:len(sizes)])
+    return weft.make_mesh(sizes, ("x", "y", "z")[: len(sizes)])
 
 
 def equal(ours, theirs):
@@ -29,28 +29,54 @@ def equal(ours, theirs):
         assert type(x) is type(y)
         if hasattr(x, "sharding"):
             assert x.sharding == y.sharding and x.dtype == y.dtype
-            x, y = (weft.random.key_data(v) if wnp.issubdtype(v.dtype, weft.dtypes.prng_key) else v for v in (x, y))
+            x, y = (
+                weft.random.key_data(v) if wnp.issubdtype(v.dtype, weft.dtypes.prng_key) else v
+                for v in (x, y)
+            )
         np.testing.assert_array_equal(x, y)
 
 
 def test_a_tree_of_everything_comes_back(tmp_path):
     mesh = mesh_of(4, 2)
     tree = {
-        "w": weft.device_put(RNG.normal(size=(8, 6)).astype("f4"), NamedSharding(mesh, P("x", "y"))),
-        "half": weft.device_put(wnp.arange(16, dtype=wnp.bfloat16), NamedSharding(mesh, P(("y", "x")))),
-        "pair": Pair(wnp.ones(3), (np.arange(4), [np.float32(2), 7])), "key": weft.random.key(3),
-        "keys": weft.device_put(weft.random.split(weft.random.key(1), 4), NamedSharding(mesh, P("x"))), "lr": 0.25, "done": True,
-        "name": "run", "z": 1 + 2j, "none": None, "empty": {"a": (), "b": []}, "void": wnp.zeros((0, 3)),
+        "w": weft.device_put(
+            RNG.normal(size=(8, 6)).astype("f4"), NamedSharding(mesh, P("x", "y"))
+        ),
+        "half": weft.device_put(
+            wnp.arange(16, dtype=wnp.bfloat16), NamedSharding(mesh, P(("y", "x")))
+        ),
+        "pair": Pair(wnp.ones(3), (np.arange(4), [np.float32(2), 7])),
+        "key": weft.random.key(3),
+        "keys": weft.device_put(
+            weft.random.split(weft.random.key(1), 4), NamedSharding(mesh, P("x"))
+        ),
+        "lr": 0.25,
+        "done": True,
+        "name": "run",
+        "z": 1 + 2j,
+        "none": None,
+        "empty": {"a": (), "b": []},
+        "void": wnp.zeros((0, 3)),
         "by number": {5: {"a b/c": wnp.int8(1)}},
     }
     checkpoint.save(tmp_path, tree, 0).wait()
     equal(checkpoint.restore(tmp_path, tree), tree)
     plain = checkpoint.restore(tmp_path)
-    assert plain["name"] == "run" and plain["lr"] == 0.25 and plain["done"] is True and plain["z"] == 1 + 2j and plain["none"] is None
+    assert (
+        plain["name"] == "run"
+        and plain["lr"] == 0.25
+        and plain["done"] is True
+        and plain["z"] == 1 + 2j
+        and plain["none"] is None
+    )
     assert plain["pair"]["right"][1][1] == 7 and plain["empty"] == {"a": (), "b": []}
     assert type(plain["w"]) is np.ndarray and plain["by number"]["5"]["a b/c"] == 1
     shapes = checkpoint.metadata(tmp_path)
-    assert shapes["keys"].shape == (4,) and shapes["w"].dtype == np.float32 and shapes["half"].dtype == wnp.bfloat16
+    assert (
+        shapes["keys"].shape == (4,)
+        and shapes["w"].dtype == np.float32
+        and shapes["half"].dtype == wnp.bfloat16
+    )
 
 
 def test_one_array_is_a_tree(tmp_path):
@@ -59,23 +85,49 @@ def test_one_array_is_a_tree(tmp_path):
     np.testing.assert_array_equal(checkpoint.restore(tmp_path, wnp.zeros(3, int)), [0, 1, 2])
 
 
-DTYPES = ["bool", "int8", "uint16", "int32", "uint64", "float16", "float64", "complex64", "complex128", ml_dtypes.bfloat16, ml_dtypes.int4,
-          ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn]
+DTYPES = [
+    "bool",
+    "int8",
+    "uint16",
+    "int32",
+    "uint64",
+    "float16",
+    "float64",
+    "complex64",
+    "complex128",
+    ml_dtypes.bfloat16,
+    ml_dtypes.int4,
+    ml_dtypes.float8_e4m3fn,
+    ml_dtypes.float8_e5m2,
+    ml_dtypes.float4_e2m1fn,
+]
 
 
 def test_every_dtype_comes_back(tmp_path):
-    tree = {np.dtype(dtype).name: np.arange(8).astype(dtype) for dtype in DTYPES} | {"big endian": np.arange(3, dtype=">i4")}
+    tree = {np.dtype(dtype).name: np.arange(8).astype(dtype) for dtype in DTYPES} | {
+        "big endian": np.arange(3, dtype=">i4")
+    }
     checkpoint.save(tmp_path, tree, 1).wait()
     found = checkpoint.restore(tmp_path)
     for name, value in tree.items():
-        assert found[name].dtype == value.dtype.newbyteorder("=") and (found[name] == value).all(), name
+        assert (
+            found[name].dtype == value.dtype.newbyteorder("=") and (found[name] == value).all()
+        ), name
     with pytest.raises(NotImplementedError, match="float6_e2m3fn cannot be stored"):
         checkpoint.save(tmp_path, {"x": np.ones(3, ml_dtypes.float6_e2m3fn)}, 2).wait()
     assert checkpoint.steps(tmp_path) == [1]
 
 
-LAYOUTS = [((8,), P("x")), ((8,), P(None, "x")), ((8,), P()), ((4, 2), P("x", "y")), ((2, 4), P("y", "x")), ((2, 2, 2), P(("x", "z"), "y")),
-           ((2, 2), P("y")), ((1,), P())]
+LAYOUTS = [
+    ((8,), P("x")),
+    ((8,), P(None, "x")),
+    ((8,), P()),
+    ((4, 2), P("x", "y")),
+    ((2, 4), P("y", "x")),
+    ((2, 2, 2), P(("x", "z"), "y")),
+    ((2, 2), P("y")),
+    ((1,), P()),
+]
 
 
 def test_every_layout_becomes_every_other(tmp_path):
@@ -95,9 +147,13 @@ def test_shardings_may_be_a_prefix_and_go_before_those_of_like(tmp_path):
     tree = {"a": {"x": wnp.arange(8.0), "n": 3}, "b": np.arange(2)}
     checkpoint.save(tmp_path, tree, 1).wait()
     found = checkpoint.restore(tmp_path, shardings={"a": rows, "b": None})
-    assert found["a"]["x"].sharding == rows and found["a"]["n"] == 3 and type(found["b"]) is np.ndarray
+    assert (
+        found["a"]["x"].sharding == rows and found["a"]["n"] == 3 and type(found["b"]) is np.ndarray
+    )
     found = checkpoint.restore(tmp_path, tree, shardings=whole)
-    assert found["a"]["x"].sharding == whole and found["b"].sharding == whole and found["a"]["n"] == 3
+    assert (
+        found["a"]["x"].sharding == whole and found["b"].sharding == whole and found["a"]["n"] == 3
+    )
     with pytest.raises(TypeError, match="shardings is a tree of shardings and None"):
         checkpoint.restore(tmp_path, shardings={"a": P("x"), "b": None})
 
@@ -113,13 +169,22 @@ def test_what_is_read_is_what_is_needed(tmp_path, monkeypatch):
     checkpoint.save(tmp_path, tree, 1).wait()
     start = bytes_read()
     checkpoint.restore(tmp_path, {"a": tree["a"]})
-    assert 1 << 20 <= bytes_read() - start < (1 << 20) + (1 << 14)                # one of the two
+    assert 1 << 20 <= bytes_read() - start < (1 << 20) + (1 << 14)  # one of the two
     one = weft.make_mesh((1,), ("x",))
     eight = NamedSharding(mesh_of(8), P("x"))
-    for sharding in (eight, NamedSharding(mesh_of(8), P(None, "x")), NamedSharding(mesh_of(8), P()), NamedSharding(one, P())):
+    for sharding in (
+        eight,
+        NamedSharding(mesh_of(8), P(None, "x")),
+        NamedSharding(mesh_of(8), P()),
+        NamedSharding(one, P()),
+    ):
         start = bytes_read()
-        checkpoint.restore(tmp_path, {"a": weft.ShapeDtypeStruct((1024, 256), np.float32, sharding=sharding)})
-        assert bytes_read() - start < (1 << 20) + (1 << 14), sharding             # every block once, however shards cut them
+        checkpoint.restore(
+            tmp_path, {"a": weft.ShapeDtypeStruct((1024, 256), np.float32, sharding=sharding)}
+        )
+        assert bytes_read() - start < (1 << 20) + (1 << 14), (
+            sharding
+        )  # every block once, however shards cut them
 
 
 # ---- the moment of saving
@@ -140,7 +205,9 @@ def test_values_are_those_of_the_moment(tmp_path, monkeypatch):
     gone.delete()
     assert not saving.done and checkpoint.steps(tmp_path) == []
     go.set()
-    assert saving.wait() is saving and saving.done and saving.written == saving.total == 4096 + 32 + 32
+    assert (
+        saving.wait() is saving and saving.done and saving.written == saving.total == 4096 + 32 + 32
+    )
     found = checkpoint.restore(tmp_path)
     np.testing.assert_array_equal(found["x"], np.arange(1024.0))
     np.testing.assert_array_equal(found["mine"], np.arange(4))
@@ -161,6 +228,7 @@ def test_a_wait_may_have_a_limit(tmp_path, monkeypatch):
 def test_a_failure_is_heard_by_the_next_save_and_once(tmp_path, monkeypatch):
     def fail(self):
         raise CheckpointError("No space left on device")
+
     checkpoint.save(tmp_path, {"x": wnp.ones(3)}, 1).wait()
     with monkeypatch.context() as patch:
         patch.setattr(store.Writer, "finish", fail)
@@ -168,11 +236,16 @@ def test_a_failure_is_heard_by_the_next_save_and_once(tmp_path, monkeypatch):
             failed = checkpoint.save(tmp_path, {"x": wnp.ones(3)}, 2)
             failed._thread.join()
             assert "failed" in repr(failed)
-            with pytest.raises(CheckpointError, match=r"(?s)a step was not saved.*step +2.*No space left.*are there +1") as caught:
+            with pytest.raises(
+                CheckpointError,
+                match=r"(?s)a step was not saved.*step +2.*No space left.*are there +1",
+            ) as caught:
                 hear()
-            assert "test_checkpoint.py" in str(caught.value)                      # the line that began to save
+            assert "test_checkpoint.py" in str(caught.value)  # the line that began to save
     checkpoint.wait()
-    assert checkpoint.steps(tmp_path) == [1] and sorted(path.name for path in tmp_path.iterdir()) == ["1", "weft_claim.1"]
+    assert checkpoint.steps(tmp_path) == [1] and sorted(
+        path.name for path in tmp_path.iterdir()
+    ) == ["1", "weft_claim.1"]
 
 
 # ---- steps
@@ -184,8 +257,13 @@ def test_steps_are_kept_and_removed(tmp_path):
     checkpoint.wait()
     assert checkpoint.steps(tmp_path) == [3, 6, 7] and checkpoint.latest_step(tmp_path) == 7
     checkpoint.delete(tmp_path, 6)
-    assert checkpoint.steps(tmp_path) == [3, 7] and sorted(path.name for path in tmp_path.iterdir()) == ["3", "7", "weft_claim.1"]
-    assert checkpoint.restore(tmp_path)["step"] == 7 and checkpoint.restore(tmp_path, step=3)["step"] == 3
+    assert checkpoint.steps(tmp_path) == [3, 7] and sorted(
+        path.name for path in tmp_path.iterdir()
+    ) == ["3", "7", "weft_claim.1"]
+    assert (
+        checkpoint.restore(tmp_path)["step"] == 7
+        and checkpoint.restore(tmp_path, step=3)["step"] == 3
+    )
     with pytest.raises(FileNotFoundError, match=r"no step 6; there are \[3, 7\]"):
         checkpoint.delete(tmp_path, 6)
     with pytest.raises(FileNotFoundError, match=r"no step 6; there are \[3, 7\]"):
@@ -198,7 +276,9 @@ def test_a_step_is_replaced_only_if_told(tmp_path):
         checkpoint.save(tmp_path, {"a": 2}, 1).wait()
     assert checkpoint.restore(tmp_path) == {"a": 1}
     checkpoint.save(tmp_path, {"a": 2}, 1, overwrite=True).wait()
-    assert checkpoint.restore(tmp_path) == {"a": 2} and sorted(path.name for path in tmp_path.iterdir()) == ["1", "weft_claim.1"]
+    assert checkpoint.restore(tmp_path) == {"a": 2} and sorted(
+        path.name for path in tmp_path.iterdir()
+    ) == ["1", "weft_claim.1"]
 
 
 def test_the_package_is_a_function_too():
@@ -212,11 +292,15 @@ def test_the_package_is_a_function_too():
 
 
 def test_leaves_that_cannot_be_saved_are_named(tmp_path):
-    with pytest.raises(TypeError, match=r"(?s)\['a'\]\[0\] +builtins\.object.*\['b'\] +numpy\.ndarray of object"):
+    with pytest.raises(
+        TypeError, match=r"(?s)\['a'\]\[0\] +builtins\.object.*\['b'\] +numpy\.ndarray of object"
+    ):
         checkpoint.save(tmp_path, {"a": [object()], "b": np.array([None])}, 1)
     with pytest.raises(TypeError, match="more than 64 bits"):
         checkpoint.save(tmp_path, {"a": 1 << 70}, 1)
-    with pytest.raises(ValueError, match=r"(?s)same name.*\['a\.b'\].*\['a'\]\['b'\]|\['a'\]\['b'\].*\['a\.b'\]"):
+    with pytest.raises(
+        ValueError, match=r"(?s)same name.*\['a\.b'\].*\['a'\]\['b'\]|\['a'\]\['b'\].*\['a\.b'\]"
+    ):
         checkpoint.save(tmp_path, {"a": {"b": 1}, "a.b": 2}, 1)
     with pytest.raises(weft.errors.TracerError, match=r"\['x'\] is traced"):
         weft.jit(lambda x: checkpoint.save(tmp_path, {"x": x}, 1))(1.0)
@@ -229,8 +313,15 @@ def test_leaves_that_cannot_be_saved_are_named(tmp_path):
 
 
 def test_what_does_not_fit_is_told_at_once(tmp_path):
-    checkpoint.save(tmp_path, {"a": wnp.ones(3), "b": wnp.ones((2, 2)), "c": "text", "big": np.array([1 << 40])}, 1).wait()
-    first, second = r"\['a'\] +stored: float32\[3\] +asked for: float32\[4\]", r"\['b'\].*int32\[2, 2\]"
+    checkpoint.save(
+        tmp_path,
+        {"a": wnp.ones(3), "b": wnp.ones((2, 2)), "c": "text", "big": np.array([1 << 40])},
+        1,
+    ).wait()
+    first, second = (
+        r"\['a'\] +stored: float32\[3\] +asked for: float32\[4\]",
+        r"\['b'\].*int32\[2, 2\]",
+    )
     with pytest.raises(ValueError, match=f"(?s)2 of the leaves.*{first}.*{second}"):
         checkpoint.restore(tmp_path, {"a": wnp.ones(4), "b": wnp.ones((2, 2), int)})
     with pytest.raises(ValueError, match=r"(?s)1 leaves of `like` are not.*missing +\['d'\]"):
@@ -267,12 +358,20 @@ def test_safetensors_come_and_go(tmp_path):
     tree = {"w": w, "layers": [wnp.ones(3, wnp.bfloat16), np.int64(4)], "none": None}
     checkpoint.export_safetensors(file, tree, metadata={"from": "weft"})
     from safetensors import safe_open
+
     with safe_open(file, "numpy") as opened:
-        assert opened.metadata() == {"from": "weft"} and sorted(opened.keys()) == ["layers.0", "layers.1", "w"]
+        assert opened.metadata() == {"from": "weft"} and sorted(opened.keys()) == [
+            "layers.0",
+            "layers.1",
+            "w",
+        ]
         np.testing.assert_array_equal(opened.get_tensor("w"), tree["w"])
     plain = checkpoint.import_safetensors(file)
     assert plain["layers.0"].dtype == wnp.bfloat16 and plain["layers.1"] == 4
-    equal(checkpoint.import_safetensors(file, tree), {**tree, "layers": [tree["layers"][0], np.array(4)]})
+    equal(
+        checkpoint.import_safetensors(file, tree),
+        {**tree, "layers": [tree["layers"][0], np.array(4)]},
+    )
     columns = NamedSharding(mesh_of(2), P(None, "x"))
     found = checkpoint.import_safetensors(file, shardings={"w": columns})
     assert found["w"].sharding == columns and type(found["layers.0"]) is np.ndarray
@@ -290,7 +389,9 @@ def test_safetensors_that_do_not_fit_are_refused(tmp_path):
         checkpoint.export_safetensors(file, {"a": "text"})
     with pytest.raises(NotImplementedError, match="complex128, which the format lacks"):
         checkpoint.export_safetensors(file, {"a": np.ones(2, complex)})
-    np.testing.assert_array_equal(checkpoint.import_safetensors(file)["a"], 1)           # the older file is still there
+    np.testing.assert_array_equal(
+        checkpoint.import_safetensors(file)["a"], 1
+    )  # the older file is still there
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(CheckpointError, match="a file is damaged"):
         checkpoint.import_safetensors(file)

@@ -36,9 +36,11 @@ def test_programs_save_in_one_folder_one_after_the_other(tmp_path):
 
 def test_a_folder_without_a_claim_gets_the_first(tmp_path):
     checkpoint.save(tmp_path, {"a": 1}, 1).wait()
-    (tmp_path / "weft_claim.1").unlink()                    # as weft left it before there were claims
+    (tmp_path / "weft_claim.1").unlink()  # as weft left it before there were claims
     assert run_python("-c", SAVES, tmp_path, 2).returncode == 0
-    assert files(tmp_path) == ["1", "2", "weft_claim.1"] and checkpoint.restore(tmp_path) == {"a": 2}
+    assert files(tmp_path) == ["1", "2", "weft_claim.1"] and checkpoint.restore(tmp_path) == {
+        "a": 2
+    }
 
 
 def test_a_group_that_was_replaced_can_save_no_more(tmp_path):
@@ -49,7 +51,12 @@ def test_a_group_that_was_replaced_can_save_no_more(tmp_path):
         with pytest.raises(CheckpointSupersededError) as caught:
             checkpoint.save(tmp_path, {"a": wnp.ones(3)}, 2, **options).wait()
         said = str(caught.value)
-        assert "claimed by" in said and "token 2: -c on" in said and "this group  token 1" in said and str(tmp_path) in said
+        assert (
+            "claimed by" in said
+            and "token 2: -c on" in said
+            and "this group  token 1" in said
+            and str(tmp_path) in said
+        )
         assert "test_claims.py" in said and "End this program if the other one replaced it" in said
         assert files(tmp_path) == before and checkpoint.restore(tmp_path) == {"a": 2}
     with pytest.raises(CheckpointSupersededError):
@@ -72,11 +79,16 @@ def test_a_folder_that_was_emptied_is_claimed_again(tmp_path):
 
 def test_a_claim_that_is_removed_during_a_save_is_told(tmp_path, monkeypatch):
     finish = store.Writer.finish
-    monkeypatch.setattr(store.Writer, "finish", lambda self: (finish(self), (tmp_path / "weft_claim.1").unlink()))
+    monkeypatch.setattr(
+        store.Writer, "finish", lambda self: (finish(self), (tmp_path / "weft_claim.1").unlink())
+    )
     with pytest.raises(CheckpointSupersededError) as caught:
         checkpoint.save(tmp_path, {"a": 1}, 1).wait()
-    assert re.search(r"(?s)the claim of this group .*was removed.*no group; weft_claim\.1 is gone", str(caught.value))
-    assert caught.value.__context__ is None     # or else it is printed twice
+    assert re.search(
+        r"(?s)the claim of this group .*was removed.*no group; weft_claim\.1 is gone",
+        str(caught.value),
+    )
+    assert caught.value.__context__ is None  # or else it is printed twice
     assert checkpoint.steps(tmp_path) == []
 
 
@@ -85,8 +97,10 @@ def test_a_lost_claim_is_not_renewed_over_a_greater_one(tmp_path):
     (tmp_path / "weft_claim.1").rename(tmp_path / "weft_claim.7")
     with pytest.raises(CheckpointSupersededError, match="claimed by  token 7"):
         checkpoint.save(tmp_path, {"a": 2}, 2).wait()
-    (tmp_path / "weft_claim.7").write_text("")              # its owner ended before it wrote who it is
-    with pytest.raises(CheckpointSupersededError, match="token 7: an owner whose file cannot be read"):
+    (tmp_path / "weft_claim.7").write_text("")  # its owner ended before it wrote who it is
+    with pytest.raises(
+        CheckpointSupersededError, match="token 7: an owner whose file cannot be read"
+    ):
         checkpoint.save(tmp_path, {"a": 2}, 2).wait()
 
 
@@ -102,13 +116,23 @@ for _ in range(40):
 
 
 def test_of_many_claims_at_once_one_holds(tmp_path):
-    starts = [subprocess.Popen([sys.executable, "-c", MANY, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                               env={**os.environ, "PYTHONPATH": str(ROOT)}) for _ in range(4)]
+    starts = [
+        subprocess.Popen(
+            [sys.executable, "-c", MANY, tmp_path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        for _ in range(4)
+    ]
     assert all(process.stdout.readline() == "ready\n" for process in starts)
     for process in starts:
         process.stdin.write("\n")
         process.stdin.flush()
-    said = [list(map(int, process.communicate(timeout=PATIENCE_S)[0].split())) for process in starts]
+    said = [
+        list(map(int, process.communicate(timeout=PATIENCE_S)[0].split())) for process in starts
+    ]
     tokens = [token for one in said for token in one]
     assert len(tokens) == len(set(tokens)) == 160 and all(one == sorted(one) for one in said)
     assert files(tmp_path) == [f"weft_claim.{max(tokens)}"]
@@ -122,12 +146,20 @@ def test_a_group_may_be_replaced_at_every_file_operation(tmp_path, every):
     superseded = 0
     for number, result in enumerate(results):
         values = {int(step): value for step, value in result["values"].items()}
-        if number * every < 5:                              # before its own claim: it is the one that replaces the other
+        if number * every < 5:  # before its own claim: it is the one that replaces the other
             assert (values, result["error"]) == ({7: 7}, ""), result
             continue
         assert values[5] == 500 and values[6] == 6, result
-        assert (7 in values) == (7 in result["before"]) and values.get(7, 7) == 7 and values.get(1, 1) == 1, result
-        assert result["error"].startswith("CheckpointSupersededError") if 7 not in values else not result["error"], result
+        assert (
+            (7 in values) == (7 in result["before"])
+            and values.get(7, 7) == 7
+            and values.get(1, 1) == 1
+        ), result
+        assert (
+            result["error"].startswith("CheckpointSupersededError")
+            if 7 not in values
+            else not result["error"]
+        ), result
         superseded += bool(result["error"])
     assert superseded > len(results) // 2
 
@@ -140,6 +172,7 @@ def two_save():
 
     import weft
     from weft import checkpoint
+
     folder = sys.argv[1]
     checkpoint.save(folder, {"a": np.ones(3)}, 1).wait()
     print("saved", flush=True)
@@ -168,6 +201,7 @@ def shrinks():
     import weft.distributed
     from weft import checkpoint
     from weft.experimental.multihost_utils import sync_global_devices
+
     folder = sys.argv[1]
     checkpoint.save(folder, {"a": np.ones(3)}, 1).wait()
     print("saved", flush=True)
@@ -187,7 +221,9 @@ def test_survivors_that_go_on_are_a_new_group(tmp_path, victim):
             running.wait_for("saved", rank)
         running.kill(victim, signal.SIGKILL)
         found = running.finish()
-        assert ["went on" in rank.out for rank in found] == [rank != victim for rank in range(3)], running.shown()
+        assert ["went on" in rank.out for rank in found] == [rank != victim for rank in range(3)], (
+            running.shown()
+        )
     assert files(tmp_path) == ["1", "2", "weft_claim.2"]
     about = json.loads((tmp_path / "weft_claim.2").read_text())
     assert (about["group"], about["processes"]) == (1, 2)

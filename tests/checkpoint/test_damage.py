@@ -21,16 +21,26 @@ def damages(held: bytes, flips: int):
     """What becomes of the bytes of a file, by name; None for a file that is lost."""
     yield "lost", None
     yield "empty", b""
-    yield "half", held[:len(held) // 2]
+    yield "half", held[: len(held) // 2]
     yield "cut", held[:-1]
     for place in np.unique(np.linspace(0, len(held) - 1, flips).astype(int)):
-        yield f"flipped at {place}", held[:place] + bytes([held[place] ^ 0x10]) + held[place + 1:]
+        yield f"flipped at {place}", held[:place] + bytes([held[place] ^ 0x10]) + held[place + 1 :]
 
 
 def plain(tree):
     """A tree whose leaves compare, with the bits of random keys."""
-    return weft.tree.map(lambda x: x if isinstance(x, str) else np.asarray(
-        weft.random.key_data(x) if wnp.issubdtype(getattr(x, "dtype", int), weft.dtypes.prng_key) else x), tree)
+    return weft.tree.map(
+        lambda x: (
+            x
+            if isinstance(x, str)
+            else np.asarray(
+                weft.random.key_data(x)
+                if wnp.issubdtype(getattr(x, "dtype", int), weft.dtypes.prng_key)
+                else x
+            )
+        ),
+        tree,
+    )
 
 
 def outcomes(good, bad, flips=12, **options):
@@ -63,16 +73,29 @@ def check(results, least):
             named.add(file)
         else:
             assert came == "equal", (file, how, came)
-            is_unneeded = file.endswith(UNUSED) or "ocdbt.process" in file or "/d/" in file     # tables that were replaced
+            is_unneeded = (
+                file.endswith(UNUSED) or "ocdbt.process" in file or "/d/" in file
+            )  # tables that were replaced
             assert is_unneeded or (file.endswith("weft_sums.json") and how == "lost"), (file, how)
-    assert {name.rpartition("/")[2] for name in named} >= {"_METADATA", "_strings.json", "_sharding", "process_0", "manifest.ocdbt",
-                                                          "weft_sums.json"}
+    assert {name.rpartition("/")[2] for name in named} >= {
+        "_METADATA",
+        "_strings.json",
+        "_sharding",
+        "process_0",
+        "manifest.ocdbt",
+        "weft_sums.json",
+    }
     assert len([name for name in named if "/d/" in name]) >= least
 
 
 def test_every_file_of_a_step_is_named_when_it_is_damaged(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "BLOCK_BYTES", 4096)
-    tree = {"big": wnp.arange(3000.0), "small": [wnp.ones(2), 3], "name": "run", "key": weft.random.key(5)}
+    tree = {
+        "big": wnp.arange(3000.0),
+        "small": [wnp.ones(2), 3],
+        "name": "run",
+        "key": weft.random.key(5),
+    }
     checkpoint.save(tmp_path / "good", tree, 1).wait()
     check(outcomes(tmp_path / "good", tmp_path / "bad", step=1), 1)
 
@@ -85,6 +108,7 @@ def two_save():
     import weft
     from weft.checkpoint import store
     from weft.sharding import NamedSharding, PartitionSpec as P
+
     store.BLOCK_BYTES = 4096
     value = np.arange(4096, dtype=np.float32)
     rows = NamedSharding(weft.make_mesh((2,), ("x",)), P("x"))
@@ -93,7 +117,7 @@ def two_save():
 
 
 def test_files_of_each_process_are_named(tmp_path):
-    folder = tmp_path / "à 'quoted' \"name\""             # tensorstore escapes it in its messages
+    folder = tmp_path / "à 'quoted' \"name\""  # tensorstore escapes it in its messages
     run_ranks(2, two_save, arguments=[str(folder)])
     check(outcomes(folder, tmp_path / "bad é '\"", flips=5), 3)
 
@@ -125,9 +149,13 @@ def test_a_tree_description_that_is_lost_is_named(tmp_path):
 def test_texts_of_another_form_are_damage(tmp_path):
     checkpoint.save(tmp_path, {"a": weft.random.key(3), "s": "text"}, 1).wait()
     item = tmp_path / "1" / "default"
-    (item / "weft_sums.json").unlink()                      # as in a checkpoint of orbax
-    for name, text in (("_strings.json", "[1]"), ("_METADATA", "[]"), ("_METADATA", '{"tree_metadata": {"x": {}}}'),
-                       ("array_metadatas/process_0", '{"array_metadatas": [{}]}')):
+    (item / "weft_sums.json").unlink()  # as in a checkpoint of orbax
+    for name, text in (
+        ("_strings.json", "[1]"),
+        ("_METADATA", "[]"),
+        ("_METADATA", '{"tree_metadata": {"x": {}}}'),
+        ("array_metadatas/process_0", '{"array_metadatas": [{}]}'),
+    ):
         before = (item / name).read_text()
         (item / name).write_text(text)
         with pytest.raises(CheckpointError) as caught:
@@ -147,7 +175,10 @@ def test_the_error_of_a_damaged_array_names_it_and_the_older_step_is_there(tmp_p
             held = bytearray(file.read_bytes())
             held[6000] ^= 1
             file.write_bytes(held)
-    with pytest.raises(CheckpointError, match=r"(?s)a file is damaged.*2/default.*\['w'\] cannot be read.*Restore another step"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"(?s)a file is damaged.*2/default.*\['w'\] cannot be read.*Restore another step",
+    ):
         checkpoint.restore(tmp_path)
     with pytest.raises(CheckpointError, match="damaged"):
         checkpoint.verify(tmp_path)

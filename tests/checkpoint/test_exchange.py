@@ -14,8 +14,13 @@ from weft.sharding import NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.oracle
 
-VALUES = {"w": np.arange(24 * 8, dtype=np.float32).reshape(24, 8), "b": np.arange(6, dtype=np.int16), "deep": [{"x": np.ones(3)}],
-          "n": 7, "f": 2.5}
+VALUES = {
+    "w": np.arange(24 * 8, dtype=np.float32).reshape(24, 8),
+    "b": np.arange(6, dtype=np.int16),
+    "deep": [{"x": np.ones(3)}],
+    "n": 7,
+    "f": 2.5,
+}
 
 RESTORES = """
 import json, sys
@@ -59,9 +64,19 @@ def peer(program, *words):
     python = os.environ.get("WEFT_ORACLE_PYTHON")
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
     environment.pop("PYTHONPATH", None)
-    done = subprocess.run([python, "-c", program, *map(str, words)], env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [python, "-c", program, *map(str, words)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -69,10 +84,20 @@ def peer(program, *words):
 def test_orbax_restores_ours(tmp_path):
     sharded = NamedSharding(weft.make_mesh((4, 2), ("x", "y")), P("x", "y"))
     for step in (3, 8):
-        checkpoint.save(tmp_path, {**VALUES, "w": weft.device_put(VALUES["w"] + step, sharded)}, step).wait()
+        checkpoint.save(
+            tmp_path, {**VALUES, "w": weft.device_put(VALUES["w"] + step, sharded)}, step
+        ).wait()
     found = json.loads(peer(RESTORES, tmp_path).splitlines()[-1])
-    assert found == {"step": 8, "steps": [3, 8], "same": True, "w": (VALUES["w"] + 8).tolist(), "b": VALUES["b"].tolist(), "x": [1.0] * 3,
-                     "n": 7, "f": 2.5}
+    assert found == {
+        "step": 8,
+        "steps": [3, 8],
+        "same": True,
+        "w": (VALUES["w"] + 8).tolist(),
+        "b": VALUES["b"].tolist(),
+        "x": [1.0] * 3,
+        "n": 7,
+        "f": 2.5,
+    }
 
 
 @pytest.mark.parametrize("way", ["manager", "zarr2", "zarr2 ocdbt", "zarr3", "zarr3 ocdbt"])

@@ -21,15 +21,21 @@ CRASHES = Path(__file__).parent / "crashes.py"
 def test_a_process_may_be_killed_at_every_file_operation(tmp_path, every):
     done = run_python(CRASHES, "events", tmp_path, every, timeout=PATIENCE_S)
     results = json.loads(done.stdout) if done.returncode == 0 else pytest.fail(done.stderr)
-    assert [result["status"] for result in results] == [-signal.SIGKILL] * (len(results) - 1) + [0] and len(results) > 30 // every
+    assert [result["status"] for result in results] == [-signal.SIGKILL] * (len(results) - 1) + [
+        0
+    ] and len(results) > 30 // every
     before = [1]
     for result in results:
         assert all(result["whole"]), result
         named = [*before, result["step"]]
-        assert result["steps"] == before or result["steps"] in [named[i:] for i in range(len(named) - 1)], (before, result)
+        assert result["steps"] == before or result["steps"] in [
+            named[i:] for i in range(len(named) - 1)
+        ], (before, result)
         before = result["steps"]
     *steps, claim = sorted(tmp_path.iterdir(), key=lambda path: (len(path.name), path.name))
-    assert [int(path.name) for path in steps] == results[-1]["steps"] and claim.name.startswith("weft_claim.")
+    assert [int(path.name) for path in steps] == results[-1]["steps"] and claim.name.startswith(
+        "weft_claim."
+    )
 
 
 def test_no_room_is_a_clear_error_and_the_older_step_remains(tmp_path):
@@ -40,17 +46,28 @@ def test_no_room_is_a_clear_error_and_the_older_step_remains(tmp_path):
         assert left == ["1"] and claim.startswith("weft_claim.")
         assert result == {"status": 1, "steps": [1], "whole": [True]}
     lines = [line for line in done.stderr.splitlines() if "was not saved" in line]
-    assert len(lines) == 4 and all(line.startswith("CheckpointError checkpoint.save: a step was not saved.") for line in lines)
-    assert all("File too large" in line and "steps that are there  1" in line for line in lines), lines
+    assert len(lines) == 4 and all(
+        line.startswith("CheckpointError checkpoint.save: a step was not saved.") for line in lines
+    )
+    assert all("File too large" in line and "steps that are there  1" in line for line in lines), (
+        lines
+    )
 
 
 def killed_at_random(folder, seeds, longest):
     """Kill a program that saves, once for each seed, at moments up to `longest` seconds after its first step: nothing told is lost."""
     saved = 0
     for seed in seeds:
-        child = subprocess.Popen([sys.executable, CRASHES, "train", folder, "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                 env={**__import__("os").environ, "PYTHONPATH": str(ROOT)})
-        saved = int(child.stdout.readline() or child.stderr.read())              # it has resumed: the last step was whole
+        child = subprocess.Popen(
+            [sys.executable, CRASHES, "train", folder, "2"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**__import__("os").environ, "PYTHONPATH": str(ROOT)},
+        )
+        saved = int(
+            child.stdout.readline() or child.stderr.read()
+        )  # it has resumed: the last step was whole
         time.sleep(random.Random(seed).uniform(0, longest))
         child.kill()
         said, wrong = child.communicate(timeout=PATIENCE_S)
@@ -87,4 +104,7 @@ def test_a_program_that_never_waits_is_told_at_its_end(tmp_path):
     done = run_python("-c", program, tmp_path)
     assert (done.returncode, done.stderr) == (0, "") and checkpoint.restore(tmp_path)["a"] == 2
     done = run_python("-c", one, tmp_path)
-    assert "weft: checkpoint.save: a step was not saved." in done.stderr and "overwrite=True" in done.stderr
+    assert (
+        "weft: checkpoint.save: a step was not saved." in done.stderr
+        and "overwrite=True" in done.stderr
+    )

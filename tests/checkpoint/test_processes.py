@@ -21,11 +21,16 @@ def saves():
     import weft
     from weft.checkpoint import store
     from weft.sharding import NamedSharding, PartitionSpec as P
+
     store.BLOCK_BYTES = 8192
     value = np.arange(512 * 64, dtype=np.float32).reshape(512, 64)
     mesh = weft.make_mesh((len(weft.devices()) // 2, 2), ("x", "y"))
-    made = {str(spec): weft.make_array_from_callback(value.shape, NamedSharding(mesh, spec), lambda index: value[index])
-            for spec in (P("x", "y"), P(("y", "x")), P(), P("y"), P(None, "x"))}
+    made = {
+        str(spec): weft.make_array_from_callback(
+            value.shape, NamedSharding(mesh, spec), lambda index: value[index]
+        )
+        for spec in (P("x", "y"), P(("y", "x")), P(), P("y"), P(None, "x"))
+    }
     tree = {"arrays": made, "host": np.arange(5), "name": "run", "step": 3}
     saving = weft.checkpoint.save(sys.argv[1], tree, 3).wait()
     print(saving.written)
@@ -39,9 +44,12 @@ def restores():
 
     import weft
     from weft.sharding import NamedSharding, PartitionSpec as P
+
     value = np.arange(512 * 64, dtype=np.float32).reshape(512, 64)
     rows = NamedSharding(weft.make_mesh((len(weft.devices()),), ("z",)), P("z"))
-    tree = weft.checkpoint.restore(sys.argv[1], shardings={"arrays": rows, "host": None, "name": None, "step": None})
+    tree = weft.checkpoint.restore(
+        sys.argv[1], shardings={"arrays": rows, "host": None, "name": None, "step": None}
+    )
     (metric,) = ts.experimental_collect_matching_metrics("/tensorstore/kvstore/file/bytes_read")
     for array in tree["arrays"].values():
         assert array.sharding == rows and array.shape == value.shape
@@ -60,18 +68,28 @@ def saved(tmp_path_factory):
 def test_each_process_writes_its_share_once(saved):
     folder, written = saved
     whole = 512 * 64 * 4
-    assert sum(written) == 5 * whole + 40 + 8 and max(written) - min(written) <= whole + 48      # one that all have is written by one
+    assert (
+        sum(written) == 5 * whole + 40 + 8 and max(written) - min(written) <= whole + 48
+    )  # one that all have is written by one
     assert sorted(path.name for path in (folder / "3" / "default").iterdir() if path.is_dir()) == [
-        "array_metadatas", "d", "ocdbt.process_0", "ocdbt.process_1"]
+        "array_metadatas",
+        "d",
+        "ocdbt.process_0",
+        "ocdbt.process_1",
+    ]
     checkpoint.verify(folder)
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_any_number_of_processes_restores(saved, n):
     folder, _ = saved
-    found = run_ranks(n, restores, 4 // n, arguments=[str(folder)], initialize=n > 1, environment=None)
+    found = run_ranks(
+        n, restores, 4 // n, arguments=[str(folder)], initialize=n > 1, environment=None
+    )
     whole = 5 * 512 * 64 * 4
-    assert len(found) == n and all(int(rank.out) < whole / n + whole / 4 for rank in found)     # blocks at borders are read by two
+    assert len(found) == n and all(
+        int(rank.out) < whole / n + whole / 4 for rank in found
+    )  # blocks at borders are read by two
 
 
 def test_a_checkpoint_of_one_process_is_that_of_two(saved, tmp_path):
@@ -87,8 +105,13 @@ def disagrees():
     import numpy as np
 
     import weft
+
     rank = weft.process_index()
-    for step, tree in ((1, {"a": np.ones(3)}), (2, {"a": np.ones(3 + rank)}), (3, {"a": np.ones(3)})):
+    for step, tree in (
+        (1, {"a": np.ones(3)}),
+        (2, {"a": np.ones(3 + rank)}),
+        (3, {"a": np.ones(3)}),
+    ):
         try:
             weft.checkpoint.save(sys.argv[1], tree, step).wait()
             print("saved", step)
@@ -103,9 +126,12 @@ def fails():
 
     import weft
     from weft.checkpoint import store
+
     if weft.process_index() == 1:
+
         def full(self):
             raise weft.errors.CheckpointError("No space left on device")
+
         store.Writer.finish = full
     try:
         weft.checkpoint.save(sys.argv[1], {"a": np.ones(3)}, 4).wait()
@@ -116,8 +142,15 @@ def fails():
 def test_an_error_of_one_is_an_error_of_all(tmp_path):
     for rank in run_ranks(2, disagrees, arguments=[str(tmp_path)]):
         assert rank.out.splitlines() == ["saved 1", "refused 2 True", "saved 3"]
-    assert [rank.out.split() for rank in run_ranks(2, fails, arguments=[str(tmp_path)])] == [["True", "True"], ["True", "False"]]
-    assert checkpoint.steps(tmp_path) == [1, 3] and {path.name for path in tmp_path.iterdir()} == {"1", "3", "weft_claim.2"}
+    assert [rank.out.split() for rank in run_ranks(2, fails, arguments=[str(tmp_path)])] == [
+        ["True", "True"],
+        ["True", "False"],
+    ]
+    assert checkpoint.steps(tmp_path) == [1, 3] and {path.name for path in tmp_path.iterdir()} == {
+        "1",
+        "3",
+        "weft_claim.2",
+    }
 
 
 def goes_on():
@@ -127,16 +160,21 @@ def goes_on():
 
     import weft
     from weft.sharding import NamedSharding, PartitionSpec as P
+
     folder = sys.argv[1]
     step = weft.checkpoint.latest_step(folder) or 0
     sharding = NamedSharding(weft.make_mesh((len(weft.devices()),), ("x",)), P("x"))
     if step:
         like = {"w": weft.ShapeDtypeStruct((1 << 18,), np.int32, sharding=sharding), "step": 0}
         found = weft.checkpoint.restore(folder, like)
-        assert found["step"] == step and all((np.asarray(shard.data) == step).all() for shard in found["w"].addressable_shards)
+        assert found["step"] == step and all(
+            (np.asarray(shard.data) == step).all() for shard in found["w"].addressable_shards
+        )
     while True:
         step += 1
-        w = weft.make_array_from_callback((1 << 18,), sharding, lambda index, step=step: np.full(1 << 18, step, np.int32)[index])
+        w = weft.make_array_from_callback(
+            (1 << 18,), sharding, lambda index, step=step: np.full(1 << 18, step, np.int32)[index]
+        )
         weft.checkpoint.save(folder, {"w": w, "step": step}, step, keep=2).wait()
         print(step, flush=True)
 
@@ -155,9 +193,18 @@ def killed(folder, seeds, sizes):
             began = time.monotonic()
             found = running.finish()
             assert time.monotonic() - began < 5, (seed, running.shown())
-        assert [rank.exit_code == -signal.SIGKILL for rank in found] == [rank == victim for rank in range(n)], seed
-        assert all("ProcessFailureError" in rank.err and "Assertion" not in rank.err for rank in found if rank.rank != victim), seed
-        said = max(said, *(int(line) for rank in found for line in re.findall(r"^\d+$", rank.out, re.MULTILINE)))
+        assert [rank.exit_code == -signal.SIGKILL for rank in found] == [
+            rank == victim for rank in range(n)
+        ], seed
+        assert all(
+            "ProcessFailureError" in rank.err and "Assertion" not in rank.err
+            for rank in found
+            if rank.rank != victim
+        ), seed
+        said = max(
+            said,
+            *(int(line) for rank in found for line in re.findall(r"^\d+$", rank.out, re.MULTILINE)),
+        )
         newest = checkpoint.latest_step(folder)
         assert newest in (said, said + 1), (seed, said, checkpoint.steps(folder))
         stored = checkpoint.restore(folder)

@@ -53,8 +53,12 @@ def _libm(name: str) -> Callable:
 
     def apply(x: np.ndarray) -> np.ndarray:
         size, data = x.itemsize, np.ascontiguousarray(x, WIDE).tobytes()
-        made = [bytes(function(_LongDouble.from_buffer_copy(data[k:k + size]))) for k in range(0, len(data), size)]
+        made = [
+            bytes(function(_LongDouble.from_buffer_copy(data[k : k + size])))
+            for k in range(0, len(data), size)
+        ]
         return np.frombuffer(b"".join(made), WIDE)
+
     return apply
 
 
@@ -87,11 +91,19 @@ def _normal_series(x: np.ndarray) -> np.ndarray:
 
 def _normal_hazard(x: np.ndarray) -> np.ndarray:
     bell = np.exp(-x * x / 2) / np.sqrt(2 * PI)
-    return np.where(x > 20, x / _normal_series(np.maximum(x, 20)), bell * 2 / _erfc(np.minimum(x, 20) / np.sqrt(WIDE(2))))
+    return np.where(
+        x > 20,
+        x / _normal_series(np.maximum(x, 20)),
+        bell * 2 / _erfc(np.minimum(x, 20) / np.sqrt(WIDE(2))),
+    )
 
 
 def _log_ndtr(x: np.ndarray) -> np.ndarray:
-    far = -x * x / 2 + np.log(_normal_series(np.maximum(-x, 20)) / np.maximum(-x, 20)) - np.log(2 * PI) / 2
+    far = (
+        -x * x / 2
+        + np.log(_normal_series(np.maximum(-x, 20)) / np.maximum(-x, 20))
+        - np.log(2 * PI) / 2
+    )
     tail = _erfc(np.minimum(np.abs(x), 20) / np.sqrt(WIDE(2))) / 2
     tail = np.where(x > 20, _erfc(np.maximum(x, 0) / np.sqrt(WIDE(2))) / 2, tail)
     return np.where(x < -20, far, np.where(x < 0, np.log(tail), np.log1p(-tail)))
@@ -107,7 +119,9 @@ def _ndtri(p: np.ndarray) -> np.ndarray:
     for _ in range(6):
         y = y - (_log_ndtr(y) - np.log(q)) / _normal_hazard(-y)
     y = np.where(q > 0.2, np.where(p > 0.5, 1, -1) * np.abs(near), np.where(p > 0.5, -y, y))
-    edge = np.where(p == 0.5, 0, np.where(p == 0, -WIDE(INF), np.where(p == 1, WIDE(INF), WIDE(np.nan))))
+    edge = np.where(
+        p == 0.5, 0, np.where(p == 0, -WIDE(INF), np.where(p == 1, WIDE(INF), WIDE(np.nan)))
+    )
     return np.where(inside, y, edge)
 
 
@@ -119,8 +133,22 @@ def _digamma(x: np.ndarray) -> np.ndarray:
         total = np.where(small, total - 1 / z, total)
         z = np.where(small, z + 1, z)
     w = 1 / (z * z)
-    series = sum(WIDE(p) / q * w**k for k, (p, q) in enumerate(
-        [(-1, 12), (1, 120), (-1, 252), (1, 240), (-1, 132), (691, 32760), (-1, 12), (3617, 8160)], 1))
+    series = sum(
+        WIDE(p) / q * w**k
+        for k, (p, q) in enumerate(
+            [
+                (-1, 12),
+                (1, 120),
+                (-1, 252),
+                (1, 240),
+                (-1, 132),
+                (691, 32760),
+                (-1, 12),
+                (3617, 8160),
+            ],
+            1,
+        )
+    )
     y = total + np.log(z) - 1 / (2 * z) + series
     fraction = x - np.rint(x)
     reflected = y - np.where(np.abs(fraction) == 0.5, 0, PI / np.tan(PI * fraction))
@@ -133,14 +161,14 @@ def _bessel(x: np.ndarray, order: int) -> np.ndarray:
     """Both series: all terms of the first are positive; the second ends long before it diverges."""
     size = np.abs(x)
     near = np.where(size < 40, size, 0)
-    term, total = (near / 2)**order, WIDE(0)
+    term, total = (near / 2) ** order, WIDE(0)
     for k in range(1, 90):
-        total, term = total + term, term * (near / 2)**2 / (k * (k + order))
+        total, term = total + term, term * (near / 2) ** 2 / (k * (k + order))
     total = total * np.exp(-near)
     far = np.where(size < 40, WIDE(40), size)
     term, series = WIDE(1), WIDE(0)
     for k in range(1, 40):
-        series, term = series + term, -term * (4 * order**2 - (2 * k - 1)**2) / (8 * k * far)
+        series, term = series + term, -term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * far)
     y = np.where(size < 40, total, series / np.sqrt(2 * PI * far))
     y = np.where(np.isinf(x), 0, np.where(np.isnan(x), x, y))
     return np.copysign(y, x) if order else y
@@ -151,12 +179,25 @@ def _zeta_above_zero(s: np.ndarray, q: np.ndarray, less: np.ndarray | None = Non
     a, less = q + 24, s - 1 if less is None else less
     bounded = np.minimum(s, 40 * a)
     factor, total = bounded / a, np.full_like(a, 0.5)
-    for k, (p, r) in enumerate([(1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43867, 798)], 1):
+    for k, (p, r) in enumerate(
+        [
+            (1, 6),
+            (-1, 30),
+            (1, 42),
+            (-1, 30),
+            (5, 66),
+            (-691, 2730),
+            (7, 6),
+            (-3617, 510),
+            (43867, 798),
+        ],
+        1,
+    ):
         total = total + factor * (WIDE(p) / r) / math.factorial(2 * k)
         factor = factor * (bounded + 2 * k - 1) * (bounded + 2 * k) / (a * a)
     total = a**-s * total + a**-less / less
     for k in range(23, -1, -1):
-        total = total + (q + k)**-s
+        total = total + (q + k) ** -s
     return total
 
 
@@ -164,7 +205,10 @@ def _zeta_parts(s: np.ndarray, q: np.ndarray) -> list[np.ndarray]:
     """The terms above zero, and of whole s those below without their sign."""
     inside = (q < 0) & (q > -INF) & (s > 1) & (np.floor(q) < q) & (np.floor(s) == s)
     x = np.where(inside, q, WIDE(-0.5))
-    s, above = np.where(s > 1, s, 2), np.where(inside, x - np.floor(x), np.where((q > 0) & (q < INF), q, 1))
+    s, above = (
+        np.where(s > 1, s, 2),
+        np.where(inside, x - np.floor(x), np.where((q > 0) & (q < INF), q, 1)),
+    )
     under = _zeta_above_zero(s, -np.floor(-x) - x) - _zeta_above_zero(s, 1 - x)
     return [_zeta_above_zero(s, above), np.where(inside & (under > 0), under, 0)]
 
@@ -177,7 +221,9 @@ def _zeta(s: np.ndarray, q: np.ndarray, odd: np.ndarray | None = None) -> np.nda
     total = np.where(odd & (above == INF) & (under == INF), overflow, total)
     total = np.where((q < 0) & (np.floor(s) != s), WIDE(np.nan), np.where(q == INF, 0, total))
     at_infinity = np.where(q > 1, 0, np.where(q == 1, 1, WIDE(INF)))
-    total = np.where(s == INF, at_infinity, np.where(np.isnan(q) | (q == -INF), WIDE(np.nan), total))
+    total = np.where(
+        s == INF, at_infinity, np.where(np.isnan(q) | (q == -INF), WIDE(np.nan), total)
+    )
     total = np.where((q <= 0) & (np.floor(q) == q) & (q > -INF), WIDE(INF), total)
     total = np.where(np.isnan(q), WIDE(np.nan), total)
     return np.where(s > 1, total, np.where(s == 1, WIDE(INF), WIDE(np.nan)))
@@ -185,7 +231,9 @@ def _zeta(s: np.ndarray, q: np.ndarray, odd: np.ndarray | None = None) -> np.nda
 
 def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Where the factorial or zeta may be beyond long doubles, by ratios of terms and the logarithm of their product."""
-    at_center = (x < 0) & (m % 2 == 0) & (m > 0) & (x - np.floor(x) == 0.5)         # where terms of either sign cancel
+    at_center = (
+        (x < 0) & (m % 2 == 0) & (m > 0) & (x - np.floor(x) == 0.5)
+    )  # where terms of either sign cancel
     x = np.where(at_center, 1 - x, x)
     order = np.where((m >= 0) & (np.floor(m) == m), m, np.nan)
     few, inside = m < 1000, (x > 0) & (x < INF) & (m > 0) & (m < INF)
@@ -193,12 +241,18 @@ def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     many, at = np.where(inside & ~few, m, 1000), np.where(inside, x, 1)
     ratios = 1 + sum(np.exp(-(many + 1) * np.log1p(k / at)) for k in range(1, 24))
     rest = np.exp(-(many + 1) * np.log1p(24 / at)) * ((at + 24) / many + 0.5)
-    log = np.where(many > 1e18, many * (np.log(many / at) - 1), _libm("lgammal")(many + 1) - (many + 1) * np.log(at))
+    log = np.where(
+        many > 1e18,
+        many * (np.log(many / at) - 1),
+        _libm("lgammal")(many + 1) - (many + 1) * np.log(at),
+    )
     factor = np.where((m > 0) & (m < INF), np.where(x == INF, 1, gamma), np.nan)
     zeta = _zeta_above_zero(np.where(inside, m, 1) + 1, at, np.where(inside, m, 1))
     zeta = np.where(inside, zeta, _zeta(m + 1, x, m % 2 == 0))
     size = np.where(inside & ~few, np.exp(log) * (ratios + rest), factor * zeta)
-    return np.where(m == 0, _digamma(x), np.where(order % 2 == 0, -size, np.where(order % 2 == 1, size, np.nan)))
+    return np.where(
+        m == 0, _digamma(x), np.where(order % 2 == 0, -size, np.where(order % 2 == 1, size, np.nan))
+    )
 
 
 def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -209,26 +263,66 @@ def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 #: exact values on wide arrays, where a function's reference in NumPy has no more digits than we
 EXACT: dict[str, Callable] = {
-    "erf": _erf, "erfc": _erfc, "erf_inv": _erf_inv, "digamma": _digamma, "lgamma": _libm("lgammal"),
-    "zeta": _zeta, "polygamma": _polygamma,
-    "log_ndtr": _log_ndtr, "normal_hazard": _normal_hazard, "ndtri": _ndtri,
-    "bessel_i0e": lambda x: _bessel(x, 0), "bessel_i1e": lambda x: _bessel(x, 1),
+    "erf": _erf,
+    "erfc": _erfc,
+    "erf_inv": _erf_inv,
+    "digamma": _digamma,
+    "lgamma": _libm("lgammal"),
+    "zeta": _zeta,
+    "polygamma": _polygamma,
+    "log_ndtr": _log_ndtr,
+    "normal_hazard": _normal_hazard,
+    "ndtri": _ndtri,
+    "bessel_i0e": lambda x: _bessel(x, 0),
+    "bessel_i1e": lambda x: _bessel(x, 1),
     # NumPy's for float16 keeps the sign of equal zeros
     "nextafter": lambda x, y: np.where(x == y, y, np.nextafter(x, y)),
     **incomplete.functions(_libm("lgammal"), _digamma, _erfc),
 }
 #: the size of the terms of sums whose zeros nobody resolves: an ulp is never less than that of it
-LEAST: dict[str, Callable] = {"digamma": lambda x: np.maximum(1, np.log(1 + np.abs(x))), "lgamma": np.ones_like,
-                              "logaddexp": _terms_of_logaddexp, "zeta": lambda s, q: sum(_zeta_parts(s, q)),
-                              "polygamma": lambda m, x: np.where(m == 0, LEAST["digamma"](x), 0)}
+LEAST: dict[str, Callable] = {
+    "digamma": lambda x: np.maximum(1, np.log(1 + np.abs(x))),
+    "lgamma": np.ones_like,
+    "logaddexp": _terms_of_logaddexp,
+    "zeta": lambda s, q: sum(_zeta_parts(s, q)),
+    "polygamma": lambda m, x: np.where(m == 0, LEAST["digamma"](x), 0),
+}
 #: all that kernels compute, under their names in Loops, where float remainders are `rem`
-FUNCTIONS = {"rem" if function.name == "fmod" else function.name: function for function in functions.every()
-             if not function.test and function.arity < 3}
+FUNCTIONS = {
+    "rem" if function.name == "fmod" else function.name: function
+    for function in functions.every()
+    if not function.test and function.arity < 3
+}
 UNARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 1}
 BINARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 2}
 #: where libraries go wrong: zeros, infinities, the least and the greatest floats, and small whole numbers
-SPECIAL = (0.0, INF, np.nan, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 1e-40, 1e-42, 1e-310, 5e-324, 1e-45, 1.17549435e-38,
-           2.2250738585072014e-308, 3.4028235e38, 1.7976931348623157e308, 65504.0, 1e30, 1e300, 1.3e38, 1.8e38, 2.4e38, 1e308)
+SPECIAL = (
+    0.0,
+    INF,
+    np.nan,
+    0.5,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    3.0,
+    1e-40,
+    1e-42,
+    1e-310,
+    5e-324,
+    1e-45,
+    1.17549435e-38,
+    2.2250738585072014e-308,
+    3.4028235e38,
+    1.7976931348623157e308,
+    65504.0,
+    1e30,
+    1e300,
+    1.3e38,
+    1.8e38,
+    2.4e38,
+    1e308,
+)
 
 
 @functools.cache
@@ -269,7 +363,9 @@ def pairs(function: Function, type_: str, count: int) -> tuple[np.ndarray, np.nd
     for low, high in function.ranges:
         x, y = (rng.uniform(low, high, count) for _ in range(2))
         with np.errstate(all="ignore"):
-            parts.append((x.astype(dtype), np.where(rng.random(count) < 0.5, np.round(y), y).astype(dtype)))
+            parts.append(
+                (x.astype(dtype), np.where(rng.random(count) < 0.5, np.round(y), y).astype(dtype))
+            )
     first, second = zip(*parts)
     return np.concatenate(first), np.concatenate(second)
 
@@ -279,7 +375,10 @@ def native(op: str, type_: str, *args: np.ndarray, result: str | None = None) ->
     n, i = args[0].size, Index("i")
     bufs = [Buf(f"x{k}", type_, n) for k in range(len(args))]
     value = Op(op, tuple(Load(buf.name, i, type_) for buf in bufs), result or type_)
-    kernel = Kernel((*bufs, Buf("y", result or type_, n, "out")), (For("i", n, (Store("y", i, value),), "vector"),))
+    kernel = Kernel(
+        (*bufs, Buf("y", result or type_, n, "out")),
+        (For("i", n, (Store("y", i, value),), "vector"),),
+    )
     y = np.zeros(n, DTYPES[result or type_])
     run_native(kernel, *args, y)
     return y
@@ -291,7 +390,7 @@ def error_in_ulp(got: np.ndarray, exact: np.ndarray, least: np.ndarray | float =
     Results beyond the largest float count as the next power of two. An ulp is never less than that of `least`.
     """
     info = ml_dtypes.finfo(got.dtype)
-    limit = WIDE(2.0)**int(info.maxexp)
+    limit = WIDE(2.0) ** int(info.maxexp)
     with np.errstate(all="ignore"):
         y, want = (np.clip(v, -limit, limit) for v in (got.astype(WIDE), exact.astype(WIDE)))
         _, exponent = np.frexp(np.fmax(np.abs(want), least))
@@ -326,9 +425,20 @@ def row(op: str, count: int = 100_000) -> str:
 def write_page(page: Path, ops: Sequence[str]) -> None:
     """Measure functions, and put their rows into the table of the page; the others stay."""
     text = page.read_text()
-    head, rows = text[:text.index(FIRST)], text[text.index(FIRST):].splitlines()
-    told = {line.split("`")[1]: line for line in rows if line.startswith("| `")} | {op: row(op) for op in ops}
-    page.write_text("\n".join([f"{head}{FIRST}", "|---|---|---|---|---|", *[line for op, line in told.items() if op in FUNCTIONS], ""]))
+    head, rows = text[: text.index(FIRST)], text[text.index(FIRST) :].splitlines()
+    told = {line.split("`")[1]: line for line in rows if line.startswith("| `")} | {
+        op: row(op) for op in ops
+    }
+    page.write_text(
+        "\n".join(
+            [
+                f"{head}{FIRST}",
+                "|---|---|---|---|---|",
+                *[line for op, line in told.items() if op in FUNCTIONS],
+                "",
+            ]
+        )
+    )
 
 
 if __name__ == "__main__":

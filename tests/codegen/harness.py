@@ -68,19 +68,24 @@ def check(kernel: Kernel, *arrays: np.ndarray, max_ulp: float = 0, rtol: float =
     verify(kernel)
     assert parse_kernel(print_kernel(kernel)) == kernel
     expected = [array.copy() for array in arrays]
-    padded = [np.concatenate([np.full(64, 7, np.uint8), array.view(np.uint8), np.full(64, 7, np.uint8)])
-              for array in arrays]
+    padded = [
+        np.concatenate([np.full(64, 7, np.uint8), array.view(np.uint8), np.full(64, 7, np.uint8)])
+        for array in arrays
+    ]
     inner = [pad[64:-64].view(array.dtype) for pad, array in zip(padded, arrays)]
     evaluate(kernel, *expected)
     run_native(kernel, *inner)
     for buf, pad, got, want in zip(kernel.bufs, padded, inner, expected):
         assert (pad[:64] == 7).all() and (pad[-64:] == 7).all(), f"{buf.name}: wrote outside"
         if rtol:
-            np.testing.assert_allclose(got.astype(np.complex128), want.astype(np.complex128), rtol=rtol, atol=rtol)
+            np.testing.assert_allclose(
+                got.astype(np.complex128), want.astype(np.complex128), rtol=rtol, atol=rtol
+            )
         elif buf.type in FLOATS:
             worst = ulps(got, want)
             assert worst.size == 0 or worst.max() <= max_ulp, (
-                f"{buf.name}: {got[worst.argmax()]!r} for {want[worst.argmax()]!r} at {worst.argmax()}")
+                f"{buf.name}: {got[worst.argmax()]!r} for {want[worst.argmax()]!r} at {worst.argmax()}"
+            )
         else:
             np.testing.assert_array_equal(got, want, err_msg=buf.name)
 

@@ -65,7 +65,11 @@ def check_linked(link: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None
     """Link the object with its imports, and call its functions."""
     outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: 100 * x)
     elsewhere = ctypes.c_int64(1)
-    imports = {"outside": address(outside), "elsewhere": ctypes.addressof(elsewhere), "labs": address(ctypes.CDLL(None).labs)}
+    imports = {
+        "outside": address(outside),
+        "elsewhere": ctypes.addressof(elsewhere),
+        "labs": address(ctypes.CDLL(None).labs),
+    }
     linked = link(imports)
     work = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(linked["work"])
     assert [work(i) for i in range(4)] == [400 + 1 + 40, 600 + 1 + 41, 1000 + 1 + 42, 1400 + 1 + 43]

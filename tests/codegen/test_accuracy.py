@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.codegen.accuracy import FIRST, FUNCTIONS, PAGE, TYPES, WIDE_ENOUGH, bound, measure, native
+from tests.codegen.accuracy import (
+    FIRST,
+    FUNCTIONS,
+    PAGE,
+    TYPES,
+    WIDE_ENOUGH,
+    bound,
+    measure,
+    native,
+)
 from weft.ir.loops_eval import DTYPES
 
 

@@ -15,11 +15,20 @@ CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
 MPI_CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
 
 
-@pytest.mark.parametrize("op, dtype", [("max", "float32"), ("min", "float16"), ("sum", "bfloat16"), ("sum", "complex64"), ("xor", "uint8")])
+@pytest.mark.parametrize(
+    "op, dtype",
+    [
+        ("max", "float32"),
+        ("min", "float16"),
+        ("sum", "bfloat16"),
+        ("sum", "complex64"),
+        ("xor", "uint8"),
+    ],
+)
 @pytest.mark.parametrize("count", [1, 71, 2003])
 def test_reductions(op, dtype, count):
     rng, dtype = np.random.default_rng(count), dtypes_by_name[dtype]
-    exact = np.int64 if dtype.kind == "u" else np.float32      # a negative float has no unsigned value
+    exact = np.int64 if dtype.kind == "u" else np.float32  # a negative float has no unsigned value
     parts = [(rng.standard_normal(count) * 9).astype(exact).astype(dtype) for _ in range(3)]
     if dtype.kind != "u":
         parts[1][::5], parts[2][::7] = np.nan, np.inf
@@ -27,16 +36,39 @@ def test_reductions(op, dtype, count):
     addresses = (ctypes.c_void_p * 3)(*[part.ctypes.data for part in parts])
     for kind in ("plain", "stream"):
         memory = np.zeros(wanted.size + 64, np.uint8)
-        found = memory[-memory.ctypes.data % 64:][:wanted.size]
-        CALL(combine(op, dtype.name)[kind])(found.ctypes.data, ctypes.addressof(addresses), 3, count)
-        np.testing.assert_array_equal(found.view(dtype).astype(np.complex128), wanted.view(dtype).astype(np.complex128))
+        found = memory[-memory.ctypes.data % 64 :][: wanted.size]
+        CALL(combine(op, dtype.name)[kind])(
+            found.ctypes.data, ctypes.addressof(addresses), 3, count
+        )
+        np.testing.assert_array_equal(
+            found.view(dtype).astype(np.complex128), wanted.view(dtype).astype(np.complex128)
+        )
     x, y, length = parts[0].copy(), parts[1].copy(), ctypes.c_int32(count)
-    MPI_CALL(combine(op, dtype.name)["mpi"])(x.ctypes.data, y.ctypes.data, ctypes.addressof(length), 0)
-    np.testing.assert_array_equal(y.astype(np.complex128), reduce(op, parts[:2]).astype(np.complex128))
+    MPI_CALL(combine(op, dtype.name)["mpi"])(
+        x.ctypes.data, y.ctypes.data, ctypes.addressof(length), 0
+    )
+    np.testing.assert_array_equal(
+        y.astype(np.complex128), reduce(op, parts[:2]).astype(np.complex128)
+    )
 
 
-SMALL = ["int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3",
-         "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+SMALL = [
+    "int2",
+    "uint2",
+    "int4",
+    "uint4",
+    "float4_e2m1fn",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+]
 
 
 @pytest.mark.parametrize("dtype", SMALL)
@@ -44,7 +76,15 @@ SMALL = ["int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "fl
 def test_small_types(op, dtype):
     """All pairs of values, and three at once, whose sums and products are rounded once."""
     kind = np.dtype(getattr(ml_dtypes, dtype))
-    bits = ml_dtypes.iinfo(kind).bits if "int" in dtype else 8 if "8" in dtype else 6 if "6" in dtype else 4
+    bits = (
+        ml_dtypes.iinfo(kind).bits
+        if "int" in dtype
+        else 8
+        if "8" in dtype
+        else 6
+        if "6" in dtype
+        else 4
+    )
     bytes_of = np.arange(1 << bits, dtype=np.uint8)
     values = bytes_of.view(kind) if "int" not in dtype else bytes_of.astype(np.int8).astype(kind)
     parts = [np.ascontiguousarray(part.reshape(-1)) for part in np.meshgrid(values, values)]
@@ -55,19 +95,28 @@ def test_small_types(op, dtype):
         addresses = (ctypes.c_void_p * n)(*[part.ctypes.data for part in parts[:n]])
         for form in ("plain", "stream"):
             found = np.zeros(wanted.shape, np.uint8)
-            CALL(combine(op, dtype)[form])(found.ctypes.data, ctypes.addressof(addresses), n, found.size)
-            np.testing.assert_array_equal(found.view(kind).astype(np.float32), wanted.astype(np.float32))
+            CALL(combine(op, dtype)[form])(
+                found.ctypes.data, ctypes.addressof(addresses), n, found.size
+            )
+            np.testing.assert_array_equal(
+                found.view(kind).astype(np.float32), wanted.astype(np.float32)
+            )
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("count", [1, 7, 2003])
 def test_complex_products(dtype, count):
     rng = np.random.default_rng(count)
-    parts = [(rng.standard_normal(count) + 1j * rng.standard_normal(count)).astype(dtype) for _ in range(3)]
+    parts = [
+        (rng.standard_normal(count) + 1j * rng.standard_normal(count)).astype(dtype)
+        for _ in range(3)
+    ]
     addresses = (ctypes.c_void_p * 3)(*[part.ctypes.data for part in parts])
     found = np.zeros(count, dtype)
     CALL(combine("prod", dtype)["plain"])(found.ctypes.data, ctypes.addressof(addresses), 3, count)
-    np.testing.assert_allclose(found, parts[0] * parts[1] * parts[2], rtol=1e-6 if dtype == "complex64" else 1e-14)
+    np.testing.assert_allclose(
+        found, parts[0] * parts[1] * parts[2], rtol=1e-6 if dtype == "complex64" else 1e-14
+    )
 
 
 def test_every_plan_has_a_reduction():
@@ -82,5 +131,5 @@ def test_every_plan_has_a_reduction():
             else:
                 assert can_combine(op, dtype), (op, dtype)
                 accepted += 1
-    assert accepted == 7 * (9 + 4) + 4 * (4 + 11) + 2 * 2      # integers, floats, complex numbers
+    assert accepted == 7 * (9 + 4) + 4 * (4 + 11) + 2 * 2  # integers, floats, complex numbers
     assert not can_combine("sum", "float7")

@@ -14,7 +14,15 @@ import pytest
 
 from tests.codegen.harness import compile_kernel
 from tests.harness.tuning import tune
-from weft.codegen.gemm import assembled, assembly, gemm, gemm_plan, gemm_problem, gemm_tile, required_functions
+from weft.codegen.gemm import (
+    assembled,
+    assembly,
+    gemm,
+    gemm_plan,
+    gemm_problem,
+    gemm_tile,
+    required_functions,
+)
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.ir.gemm_types import Machine, Recipe
 from weft.codegen.ir.microkernels import STREAMS
@@ -45,7 +53,11 @@ class Case:
     types: tuple[str, str, str] = ("f32", "f32", "f32")
     batch: tuple[int, ...] = ()
     outer: tuple[int, ...] = ()
-    orders: tuple[str, str, str] = ("mk", "kn", "mn")  # memory order of the two matrix dims of A, B, C
+    orders: tuple[str, str, str] = (
+        "mk",
+        "kn",
+        "mn",
+    )  # memory order of the two matrix dims of A, B, C
     spread: int = 1  # elements between neighbours
     broadcast: tuple[str, ...] = ()  # operands ("a", "b") without the batch dims
     epilogue: bool = False  # an epilogue adds a bias per column, doubles, and stores
@@ -53,7 +65,11 @@ class Case:
 
     def __str__(self):
         parts = [f"{self.m}x{self.n}x{self.k}", "-".join(self.types)]
-        parts += [f"{k}={v}" for k, v in self.__dict__.items() if k in _EXTRAS and v != getattr(Case, k, None)]
+        parts += [
+            f"{k}={v}"
+            for k, v in self.__dict__.items()
+            if k in _EXTRAS and v != getattr(Case, k, None)
+        ]
         return " ".join(parts)
 
 
@@ -65,8 +81,14 @@ def values(rng, shape, type):
     if type == "bool":
         return rng.integers(0, 2, shape).astype(dtype)
     if type[0] in "iu":
-        whole = DTYPES[type](0).itemsize == 1  # sums of products of all values of 8 bits are still far from 32 bits
-        low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if whole else (0 if type[0] == "u" else -9, 9)
+        whole = (
+            DTYPES[type](0).itemsize == 1
+        )  # sums of products of all values of 8 bits are still far from 32 bits
+        low, high = (
+            (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            if whole
+            else (0 if type[0] == "u" else -9, 9)
+        )
         return rng.integers(low, high, shape, endpoint=True).astype(dtype)
     x = rng.standard_normal(shape)
     if type[0] == "c":
@@ -93,23 +115,44 @@ def run(step, *arrays, epilogue_args=()):
 def bias_epilogue(case):
     """The kernel y[batch, row, col] = 2 * (sum + x[col]), as the compiler would write it."""
     _, acc_type, out_type = case.types
-    sums = "i32" if acc_type in ("i8", "u8", "i16", "u16") else "f32" if acc_type in ("f16", "bf16") else acc_type
+    sums = (
+        "i32"
+        if acc_type in ("i8", "u8", "i16", "u16")
+        else "f32"
+        if acc_type in ("f16", "bf16")
+        else acc_type
+    )
     b = Builder()
     word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
     r, c = b.index("r"), b.index("c")
     row, col = b.iadd(word["row"], r), b.iadd(word["col"], c)
     at = b.iadd(b.iadd(b.op("mul", word["batch"], case.m * case.n), b.imul(row, case.n)), col)
-    total = b.op("add", b.load("s", b.iadd(b.op("mul", r, word["pitch"]), c), sums), b.cast(b.load("x", col, out_type), sums))
-    store = Store("y", at, b.stored(b.cast(b.op("mul", total, b.const(2, sums)), out_type), out_type))
+    total = b.op(
+        "add",
+        b.load("s", b.iadd(b.op("mul", r, word["pitch"]), c), sums),
+        b.cast(b.load("x", col, out_type), sums),
+    )
+    store = Store(
+        "y", at, b.stored(b.cast(b.op("mul", total, b.const(2, sums)), out_type), out_type)
+    )
     size = case.m * case.n * math.prod(case.batch)
-    bufs = (Buf("s", sums, 4096), Buf("place", "i64", len(PLACE)), Buf("x", out_type, case.n), Buf("y", out_type, size, "out"))
-    return Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (store,), "vector"),)),), name="epilogue")
+    bufs = (
+        Buf("s", sums, 4096),
+        Buf("place", "i64", len(PLACE)),
+        Buf("x", out_type, case.n),
+        Buf("y", out_type, size, "out"),
+    )
+    return Kernel(
+        bufs,
+        (For("r", word["rows"], (For("c", word["cols"], (store,), "vector"),)),),
+        name="epilogue",
+    )
 
 
 def call(symbol, constants, *arrays, epilogue=0, epilogue_args=()):
     words = (ctypes.c_int64 * len(constants))(*constants)
     words[Word.EPILOGUE] = epilogue
-    words[len(words) - len(epilogue_args):] = [x.ctypes.data for x in epilogue_args]
+    words[len(words) - len(epilogue_args) :] = [x.ctypes.data for x in epilogue_args]
     for index, array in zip(gemm.POINTERS, arrays):
         words[index] = 0 if array is None else array.ctypes.data
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gemm.ensure(symbol))(words)
@@ -123,13 +166,17 @@ def check(case):
     def operand(dims, batched, swapped):
         shape = (case.batch if batched else ()) + case.outer + dims
         *lead, i, j = range(len(shape))
-        return strided(values(rng, shape, in_type), [*lead, *((j, i) if swapped else (i, j))], case.spread)
+        return strided(
+            values(rng, shape, in_type), [*lead, *((j, i) if swapped else (i, j))], case.spread
+        )
 
     a, a_strides = operand((case.m, case.k), "a" not in case.broadcast, case.orders[0] == "km")
     b, b_strides = operand((case.k, case.n), "b" not in case.broadcast, case.orders[1] == "nk")
     c0 = values(rng, (*case.batch, case.m, case.n), out_type)
     lead = list(range(nb))
-    c, c_strides = strided(c0, lead + ([nb, nb + 1] if case.orders[2] == "mn" else [nb + 1, nb]), case.spread)
+    c, c_strides = strided(
+        c0, lead + ([nb, nb + 1] if case.orders[2] == "mn" else [nb + 1, nb]), case.spread
+    )
     bias = values(rng, (case.n,), out_type)
     if case.epilogue:
         c = np.empty((*case.batch, case.m, case.n), c0.dtype)
@@ -143,12 +190,22 @@ def check(case):
         epilogue=bias_epilogue(case) if case.epilogue else None,
         epilogue_args=(BufRef(3), BufRef(4)) if case.epilogue else (),
     )  # fmt: skip
-    description = run(step, a, b, None if case.epilogue else c, epilogue_args=(bias, c) if case.epilogue else ())
+    description = run(
+        step, a, b, None if case.epilogue else c, epilogue_args=(bias, c) if case.epilogue else ()
+    )
 
     wide = np.complex128 if acc_type[0] == "c" else np.float64 if acc_type in EPS else np.int64
     batch, outer = "uvw"[:nb], "pqr"[:no]
-    aw = a.astype(wide) if "a" not in case.broadcast else np.broadcast_to(a.astype(wide), (*case.batch, *a.shape))
-    bw = b.astype(wide) if "b" not in case.broadcast else np.broadcast_to(b.astype(wide), (*case.batch, *b.shape))
+    aw = (
+        a.astype(wide)
+        if "a" not in case.broadcast
+        else np.broadcast_to(a.astype(wide), (*case.batch, *a.shape))
+    )
+    bw = (
+        b.astype(wide)
+        if "b" not in case.broadcast
+        else np.broadcast_to(b.astype(wide), (*case.batch, *b.shape))
+    )
     spec = f"{batch}{outer}mk,{batch}{outer}kn->{batch}mn"
     want = np.einsum(spec, aw, bw)
     bound = np.einsum(spec, np.abs(aw), np.abs(bw))
@@ -163,7 +220,9 @@ def check(case):
     if out_type in EPS:
         limit = limit + np.abs(want) * EPS[out_type] * 1.01 + 1e-30
         error = np.abs(c.astype(wide) - want)
-        assert np.all(error <= limit), f"{case}: {np.max(error)} over {np.max(error / limit)} of the bound"
+        assert np.all(error <= limit), (
+            f"{case}: {np.max(error)} over {np.max(error / limit)} of the bound"
+        )
     return description
 
 
@@ -202,7 +261,9 @@ LAYOUT_TYPES = [
 
 @pytest.mark.parametrize("types", LAYOUT_TYPES, ids="-".join)
 def test_strides(types):
-    for (m, n, k), orders, spread in itertools.product([(35, 41, 37), (1, 50, 40), (50, 1, 41)], ORDERS, (1, 3)):
+    for (m, n, k), orders, spread in itertools.product(
+        [(35, 41, 37), (1, 50, 40), (50, 1, 41)], ORDERS, (1, 3)
+    ):
         check(Case(m, n, k, types, orders=orders, spread=spread))
 
 
@@ -225,7 +286,16 @@ FOLDS = [
     Case(5, 1, 7, batch=(3,), broadcast=("a",)),
     Case(21, 30, 11, batch=(4,), orders=("mk", "kn", "nm")),
     Case(21, 30, 11, outer=(4,), orders=("mk", "nk", "nm")),
-    Case(21, 30, 11, ("i16", "i32", "i32"), batch=(2, 3), outer=(4,), orders=("km", "kn", "nm"), epilogue=True),
+    Case(
+        21,
+        30,
+        11,
+        ("i16", "i32", "i32"),
+        batch=(2, 3),
+        outer=(4,),
+        orders=("km", "kn", "nm"),
+        epilogue=True,
+    ),
     Case(8, 9, 300, outer=(2,), batch=(4,), types=("i8", "i32", "i32"), spread=2),
 ]
 
@@ -235,43 +305,82 @@ def test_batch_and_outer_dims(case):
     check(case)
 
 
-TAIL_TYPES = [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32", "f32"), ("i8", "i32", "i32"), ("c64",) * 3]
+TAIL_TYPES = [
+    ("f32",) * 3,
+    ("f64",) * 3,
+    ("bf16", "f32", "bf16"),
+    ("f16", "f32", "f32"),
+    ("i8", "i32", "i32"),
+    ("c64",) * 3,
+]
 
 
 @pytest.mark.parametrize("types", TAIL_TYPES, ids="-".join)
-@pytest.mark.parametrize("orders", [("mk", "kn", "mn"), ("mk", "nk", "mn"), ("km", "nk", "mn")], ids="-".join)
+@pytest.mark.parametrize(
+    "orders", [("mk", "kn", "mn"), ("mk", "nk", "mn"), ("km", "nk", "mn")], ids="-".join
+)
 def test_tails(types, orders):
-    for m, n, k in [(13, 70, 900), (50, 1, 300), (1, 90, 60), (1, 300, 600), (7, 5, 0), (200, 130, 40), (3, 2, 50), (1, 1, 9)]:
+    for m, n, k in [
+        (13, 70, 900),
+        (50, 1, 300),
+        (1, 90, 60),
+        (1, 300, 600),
+        (7, 5, 0),
+        (200, 130, 40),
+        (3, 2, 50),
+        (1, 1, 9),
+    ]:
         check(Case(m, n, k, types, orders=orders, epilogue=True))
     check(Case(9, 33, 20, types, batch=(3, 2), orders=orders, epilogue=True))
     check(Case(9, 33, 20, types, batch=(3, 2), broadcast=("b",), orders=orders, epilogue=True))
 
 
-ENDS = [("f32",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32", "f16"), ("f64",) * 3, ("i8", "i32", "i32")]
+ENDS = [
+    ("f32",) * 3,
+    ("bf16", "f32", "bf16"),
+    ("f16", "f32", "f16"),
+    ("f64",) * 3,
+    ("i8", "i32", "i32"),
+]
 
 
 @pytest.mark.parametrize("types", ENDS, ids="-".join)
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_every_end(types, epilogue):
     """Every size from 0 to 70 in each dim, in every layout in turn."""
-    orders = itertools.cycle(itertools.product(("mk", "km"), ("kn", "nk"), ("mn",) if epilogue else ("mn", "nm")))
+    orders = itertools.cycle(
+        itertools.product(("mk", "km"), ("kn", "nk"), ("mn",) if epilogue else ("mn", "nm"))
+    )
     for size in range(71):
         for dims in [(size, 33, 20), (33, size, 20), (33, 20, size)]:
             check(Case(*dims, types, orders=next(orders), epilogue=epilogue))
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize(
+    "types",
+    [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3],
+    ids="-".join,
+)
 def test_uneven_rows_and_columns(types):
     """Rows of A, or columns of B, that are windows of an image: every stride tells a run of them only."""
     rng = np.random.default_rng(2)
     in_type, acc_type, out_type = types
     wide = np.complex128 if acc_type == "c64" else np.float64 if acc_type in EPS else np.int64
-    for images, high, across, features, taps, out in [(2, 5, 7, 3, 3, 9), (3, 9, 23, 17, 2, 70), (1, 40, 40, 4, 3, 5)]:
-        image, kernel = values(rng, (images, high, across, features), in_type), values(rng, (taps * taps * features, out), in_type)
+    for images, high, across, features, taps, out in [
+        (2, 5, 7, 3, 3, 9),
+        (3, 9, 23, 17, 2, 70),
+        (1, 40, 40, 4, 3, 5),
+    ]:
+        image, kernel = (
+            values(rng, (images, high, across, features), in_type),
+            values(rng, (taps * taps * features, out), in_type),
+        )
         oh, ow = high - taps + 1, across - taps + 1
         shape = (images, oh, ow, taps, taps, features)
         s = tuple(x // image.itemsize for x in image.strides)
-        windows = np.lib.stride_tricks.as_strided(image, shape, [x * image.itemsize for x in (*s[:3], *s[1:])])
+        windows = np.lib.stride_tricks.as_strided(
+            image, shape, [x * image.itemsize for x in (*s[:3], *s[1:])]
+        )
         m, k = images * oh * ow, taps * taps * features
         want = windows.reshape(m, k).astype(wide) @ kernel.astype(wide)
         dims, outer = ((images, s[0]), (oh, s[1])), taps
@@ -287,34 +396,69 @@ def test_uneven_rows_and_columns(types):
         np.testing.assert_allclose(turned.astype(wide), want.T, rtol=close / 10, atol=close)
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize(
+    "types", [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("c64",) * 3], ids="-".join
+)
 @pytest.mark.parametrize("run_rows, cols, k, segments", [
     (64, 130, 40, 1), (71, 33, 64, 1), (100, 70, 512, 2), (66, 17, 48, 2), (63, 70, 40, 1)])  # fmt: skip
 def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, segments):
     """Rows of A in shards: found by lists; elsewhere each is a product of its own, if runs are long and blocks of k lie in one segment."""
     rng = np.random.default_rng(7)
     in_type, _, out_type = types
-    a, b = values(rng, (2, 3, segments, run_rows, k), in_type), values(rng, (segments * k, cols), in_type)
+    a, b = (
+        values(rng, (2, 3, segments, run_rows, k), in_type),
+        values(rng, (segments * k, cols), in_type),
+    )
     wide = np.complex128 if in_type == "c64" else np.float64
-    rows = np.moveaxis(a[:, ::2], 2, 3)    # (two of three shards are multiplied)
+    rows = np.moveaxis(a[:, ::2], 2, 3)  # (two of three shards are multiplied)
     want = rows.reshape(4 * run_rows, segments * k).astype(wide) @ b.astype(wide)
     c, shard = np.empty(want.shape, DTYPES[out_type]), segments * run_rows * k
-    step = Gemm(4 * run_rows, cols, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (cols, 1), (cols, 1), *types,
-                outer_k=((segments, run_rows * k, k * cols),), a_rows=((2, 3 * shard), (2, 2 * shard)))
+    step = Gemm(
+        4 * run_rows,
+        cols,
+        k,
+        BufRef(0),
+        BufRef(1),
+        BufRef(2),
+        (k, 1),
+        (cols, 1),
+        (cols, 1),
+        *types,
+        outer_k=((segments, run_rows * k, k * cols),),
+        a_rows=((2, 3 * shard), (2, 2 * shard)),
+    )
     words = run(step, a, b, c)[1]
     close = {"bf16": 0.3, "f64": 1e-11}.get(out_type, 2e-4)
     np.testing.assert_allclose(c.astype(wide), want, rtol=close / 10, atol=close)
     recipe = Recipe(*types, gemm.machine())
     apart = run_rows >= 64 and k != 48 and recipe.unpacked_ok
-    assert (words[Word.BATCH], words[Word.A_DIRECT]) == ((1, IN_RUNS) if assembly.finds_runs(recipe) else (4, 1) if apart else (1, 0))
+    assert (words[Word.BATCH], words[Word.A_DIRECT]) == (
+        (1, IN_RUNS) if assembly.finds_runs(recipe) else (4, 1) if apart else (1, 0)
+    )
 
 
 def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
     for k, outer in [(0, ()), (3, (0,)), (0, (2,))]:
         check(Case(4, 5, k, outer=outer))
     c = np.full(24, np.nan, np.float32)
-    step = Gemm(24, 1, 0, BufRef(0), BufRef(1), BufRef(2), (1, 100), (2, 2), (1, 1), "f32", "f32", "f32", outer_k=((6, 0, 0),))
-    run(step, *np.zeros((2, 1000), np.float32), c)  # (the longest dim of the sum is not an empty one)
+    step = Gemm(
+        24,
+        1,
+        0,
+        BufRef(0),
+        BufRef(1),
+        BufRef(2),
+        (1, 100),
+        (2, 2),
+        (1, 1),
+        "f32",
+        "f32",
+        "f32",
+        outer_k=((6, 0, 0),),
+    )
+    run(
+        step, *np.zeros((2, 1000), np.float32), c
+    )  # (the longest dim of the sum is not an empty one)
     assert not c.any()
     for m, n, batch in [(0, 5, ()), (5, 0, ()), (3, 4, (0,))]:
         check(Case(m, n, 6, batch=batch))
@@ -322,11 +466,27 @@ def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
 
 def test_an_epilogue_that_lies_as_c_is_asked_for():
     """What is like C in size and type is, in turn; a bias is not."""
-    step = Gemm(24, 70, 40, BufRef(0), BufRef(1), None, (40, 1), (70, 1), (70, 1), "f32", "f32", "f32",
-                epilogue=bias_epilogue(Case(24, 70, 40)), epilogue_args=(BufRef(2), BufRef(3)))
+    step = Gemm(
+        24,
+        70,
+        40,
+        BufRef(0),
+        BufRef(1),
+        None,
+        (40, 1),
+        (70, 1),
+        (70, 1),
+        "f32",
+        "f32",
+        "f32",
+        epilogue=bias_epilogue(Case(24, 70, 40)),
+        epilogue_args=(BufRef(2), BufRef(3)),
+    )
     _, words = gemm.describe(step)
     sizes = [buf.size for buf in step.epilogue.bufs[2:]]
-    assert sizes == [70, 24 * 70] and words[Word.EPILOGUE_STREAMS] == int.from_bytes(bytes([2] * STREAMS), "little")
+    assert sizes == [70, 24 * 70] and words[Word.EPILOGUE_STREAMS] == int.from_bytes(
+        bytes([2] * STREAMS), "little"
+    )
     _, words = gemm.describe(replace(step, c=BufRef(3), epilogue=None, epilogue_args=()))
     assert words[Word.EPILOGUE_STREAMS] == 0
 
@@ -358,7 +518,9 @@ def test_program_runs_matmuls():
     )  # fmt: skip
     arrays = [a, b, bias, c, d]
     kinds = ["in", "in", "in", "out", "out"]
-    program = compile_program(Program(tuple(Slot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0))
+    program = compile_program(
+        Program(tuple(Slot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0)
+    )
     program([x.ctypes.data for x in arrays])
     np.testing.assert_allclose(c, 2 * (a @ b + bias), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(d, (a[0] @ b).T, rtol=1e-5, atol=1e-5)
@@ -383,7 +545,9 @@ MACHINE_TYPES = [
 def test_narrower_machines(level, types, monkeypatch):
     monkeypatch.setenv("WEFT_CPU_FEATURES", level)
     machine = gemm.machine()
-    assert machine.vector_bytes <= {"avx512-plain": 64, "avx2": 32, "generic": 16}[level] and not (machine.bf16_dot or machine.i8_dot)
+    assert machine.vector_bytes <= {"avx512-plain": 64, "avx2": 32, "generic": 16}[level] and not (
+        machine.bf16_dot or machine.i8_dot
+    )
     for m, n, k in [(1, 1, 1), (7, 33, 9), (50, 40, 30), (40, 1, 50), (1, 50, 40), (13, 130, 400)]:
         check(Case(m, n, k, types))
     for orders in ORDERS[1:]:
@@ -399,7 +563,9 @@ def test_half_conversions_without_hardware(monkeypatch):
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     a, c = every.reshape(-1, 1), np.empty((1 << 16, 1), np.float32)
     one = np.ones((1, 1), np.float16)
-    step = Gemm(1 << 16, 1, 1, BufRef(0), BufRef(1), BufRef(2), (1, 1), (1, 1), (1, 1), "f16", "f32", "f32")
+    step = Gemm(
+        1 << 16, 1, 1, BufRef(0), BufRef(1), BufRef(2), (1, 1), (1, 1), (1, 1), "f16", "f32", "f32"
+    )
     run(step, a, one, c)
     np.testing.assert_array_equal(c, a.astype(np.float32))
     rng = np.random.default_rng(3)
@@ -411,7 +577,20 @@ def test_half_conversions_without_hardware(monkeypatch):
     x = bits.view(np.float32).reshape(-1, 1)
     for out_type, dtype in [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)]:
         out = np.empty(x.shape, dtype)
-        step = Gemm(x.size, 1, 1, BufRef(0), BufRef(1), BufRef(2), (1, 1), (1, 1), (1, 1), "f32", "f32", out_type)
+        step = Gemm(
+            x.size,
+            1,
+            1,
+            BufRef(0),
+            BufRef(1),
+            BufRef(2),
+            (1, 1),
+            (1, 1),
+            (1, 1),
+            "f32",
+            "f32",
+            out_type,
+        )
         run(step, x, np.ones((1, 1), np.float32), out)
         with np.errstate(over="ignore", invalid="ignore"):
             want = x.astype(dtype)
@@ -423,17 +602,39 @@ def test_half_conversions_without_hardware(monkeypatch):
 def test_results_do_not_depend_on_threads():
     """The bits are the same whatever the plan: one thread, many, and each packing to reach B."""
     rng = np.random.default_rng(1)
-    a, b = rng.standard_normal((400, 500)).astype(np.float32), rng.standard_normal((500, 600)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((400, 500)).astype(np.float32),
+        rng.standard_normal((500, 600)).astype(np.float32),
+    )
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
-    step = Gemm(400, 600, 500, BufRef(0), BufRef(1), BufRef(2), (500, 1), (600, 1), (600, 1), "f32", "f32", "f32")
+    step = Gemm(
+        400,
+        600,
+        500,
+        BufRef(0),
+        BufRef(1),
+        BufRef(2),
+        (500, 1),
+        (600, 1),
+        (600, 1),
+        "f32",
+        "f32",
+        "f32",
+    )
     results, modes = [], set()
-    for threads, mode in itertools.product((1, pool.num_threads(), 64), (None, SHARED, PRIVATE, DIRECT)):
+    for threads, mode in itertools.product(
+        (1, pool.num_threads(), 64), (None, SHARED, PRIVATE, DIRECT)
+    ):
         name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
         if mode is not None:
             words[Word.B_MODE] = mode
-            words[Word.SHARED_BYTES] = words[Word.BLOCKS] * words[Word.CHUNK_PANELS] * words[Word.PANEL_BYTES]
-            words[Word.WORKER_BYTES] = words[Word.PANEL_OFFSET] + words[Word.TILE_PANELS] * words[Word.PANEL_BYTES]
+            words[Word.SHARED_BYTES] = (
+                words[Word.BLOCKS] * words[Word.CHUNK_PANELS] * words[Word.PANEL_BYTES]
+            )
+            words[Word.WORKER_BYTES] = (
+                words[Word.PANEL_OFFSET] + words[Word.TILE_PANELS] * words[Word.PANEL_BYTES]
+            )
         modes.add(words[Word.B_MODE])
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((400, 600), np.nan, np.float32)
@@ -442,21 +643,55 @@ def test_results_do_not_depend_on_threads():
     assert modes >= {SHARED, PRIVATE} and len(set(results)) == 1
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize(
+    "types",
+    [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3],
+    ids="-".join,
+)
 def test_long_sums_with_few_results_fall_in_parts(types, monkeypatch):
     tune(monkeypatch, gemm_block_steps=(8, 8))
-    cases = [Case(m, n, 601, types, epilogue=epilogue)
-             for m, n in [(1, 3), (3, 1), (8, 9), (13, 70), (40, 5)] for epilogue in (False, True)]
-    cases += [Case(7, 6, 150, types, batch=(2,), outer=(5,)), Case(9, 10, 300, types, orders=ORDERS[-1], spread=2)]
+    cases = [
+        Case(m, n, 601, types, epilogue=epilogue)
+        for m, n in [(1, 3), (3, 1), (8, 9), (13, 70), (40, 5)]
+        for epilogue in (False, True)
+    ]
+    cases += [
+        Case(7, 6, 150, types, batch=(2,), outer=(5,)),
+        Case(9, 10, 300, types, orders=ORDERS[-1], spread=2),
+    ]
     split = [check(case)[1][Word.PARTS] > 1 for case in cases]
     assert sum(split) > len(cases) // 2
 
 
 def test_parts_of_sums_do_not_depend_on_threads():
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
-    step = Gemm(20, 30, 50000, BufRef(0), BufRef(1), BufRef(2), (50000, 1), (30, 1), (30, 1), "f32", "f32", "f32")
-    plans = [gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)[1] for threads in (1, 2, 7, 64)]
-    assert len({tuple(words[w] for w in (Word.PARTS, Word.PART_BLOCKS, Word.BLOCK_STEPS)) for words in plans}) == 1
+    step = Gemm(
+        20,
+        30,
+        50000,
+        BufRef(0),
+        BufRef(1),
+        BufRef(2),
+        (50000, 1),
+        (30, 1),
+        (30, 1),
+        "f32",
+        "f32",
+        "f32",
+    )
+    plans = [
+        gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)[1]
+        for threads in (1, 2, 7, 64)
+    ]
+    assert (
+        len(
+            {
+                tuple(words[w] for w in (Word.PARTS, Word.PART_BLOCKS, Word.BLOCK_STEPS))
+                for words in plans
+            }
+        )
+        == 1
+    )
     assert plans[0][Word.PARTS] >= 8
 
 
@@ -465,10 +700,30 @@ def test_sums_across_rows_fall_in_more_parts():
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
     parts = []
     for m, across in [(147, False), (147, True), (300, True), (576, True), (6000, True)]:
-        step = Gemm(m, recipe.panel_cols, 20000, BufRef(0), BufRef(1), BufRef(2), (1, m) if across else (20000, 1),
-                    (recipe.panel_cols, 1), (recipe.panel_cols, 1), "f32", "f32", "f32")
-        parts.append(gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1][Word.PARTS])
-    assert parts[0] < parts[1] and parts[2] > 1 and parts[3] > 1 and parts[4] == 1 and {n.bit_count() for n in parts} == {1}
+        step = Gemm(
+            m,
+            recipe.panel_cols,
+            20000,
+            BufRef(0),
+            BufRef(1),
+            BufRef(2),
+            (1, m) if across else (20000, 1),
+            (recipe.panel_cols, 1),
+            (recipe.panel_cols, 1),
+            "f32",
+            "f32",
+            "f32",
+        )
+        parts.append(
+            gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1][Word.PARTS]
+        )
+    assert (
+        parts[0] < parts[1]
+        and parts[2] > 1
+        and parts[3] > 1
+        and parts[4] == 1
+        and {n.bit_count() for n in parts} == {1}
+    )
 
 
 def test_chunks_and_groups(monkeypatch):
@@ -495,14 +750,20 @@ def test_batch_elements_with_the_same_operand_share_it_packed(monkeypatch, limit
     gemm._describe.cache_clear()
     rng = np.random.default_rng(4)
     (high, m), k, (across, n) = (4, 50), 300, (3, 130)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in [(high, m, k), (across, k, n)])
+    a, b = (
+        rng.standard_normal(shape).astype(np.float32) for shape in [(high, m, k), (across, k, n)]
+    )
     c = np.empty((high, across, m, n), np.float32)
     batch = (high, m * k, 0, across * m * n), (across, 0, k * n, m * n)
-    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", batch)
+    step = Gemm(
+        m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", batch
+    )
     words = run(step, a, b, c)[1]
     np.testing.assert_allclose(c, np.einsum("hmk,wkn->hwmn", a, b), rtol=1e-4, atol=1e-4)
     one = words[Word.BLOCKS] * words[Word.CHUNK_PANELS] * words[Word.PANEL_BYTES]
-    assert words[Word.B_SHARE] == high and words[Word.SHARED_BYTES] == words[Word.GROUP] // high * one
+    assert (
+        words[Word.B_SHARE] == high and words[Word.SHARED_BYTES] == words[Word.GROUP] // high * one
+    )
     assert words[Word.GROUP] == (high * across if limit == 1 << 25 else high * 2)
     gemm._describe.cache_clear()
 
@@ -527,7 +788,9 @@ def test_plans_merge_dims():
 
 def test_unsupported_types_say_so():
     for types in [("f32", "i32", "i32"), ("c64", "c128", "c128"), ("f32", "f32", "i32")]:
-        with pytest.raises(NotImplementedError, match=f"matmul from {types[0]} accumulated in {types[1]}"):
+        with pytest.raises(
+            NotImplementedError, match=f"matmul from {types[0]} accumulated in {types[1]}"
+        ):
             Recipe(*types, Machine(16, 16))
 
 
@@ -540,14 +803,18 @@ def test_aarch64_source_parses():
                 llvm.parse_assembly(part.text()).verify()
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize(
+    "types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("c64",) * 3], ids="-".join
+)
 def test_pieces_suffice(types, monkeypatch):
     """A function with no more than a step's features computes it; asked for more, the next one has everything."""
     real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
     monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
     monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, gemm.features(steps[0])))
     monkeypatch.setattr(gemm, "is_kept", lambda name: False)
-    cases = [Case(m, n, 20, types) for m, n in [(1, 3), (5, 70), (6, 64), (27, 16), (40, 129), (200, 33)]]
+    cases = [
+        Case(m, n, 20, types) for m, n in [(1, 3), (5, 70), (6, 64), (27, 16), (40, 129), (200, 33)]
+    ]
     cases += [Case(23, 41, 37, types, orders=ORDERS[-1]), Case(9, 65, 700, types, epilogue=True)]
     for case in cases:
         monkeypatch.setattr(gemm, "_made", {})
@@ -561,9 +828,16 @@ def test_pieces_suffice(types, monkeypatch):
 
 
 REACHING_BACK = [
-    Case(256, 256, 256), Case(64, 70, 20), Case(161, 33, 900), Case(100, 65, 900, ("bf16", "f32", "bf16")), Case(100, 20, 30, ("c64",) * 3),
-    Case(1000, 130, 900, orders=("mk", "nk", "mn")), Case(1000, 200, 800, epilogue=True), Case(100, 70, 900, epilogue=True),
-    Case(257, 9, 400, ("i8", "i32", "i32"), orders=("km", "kn", "mn")), Case(130, 65, 401, batch=(3,)),
+    Case(256, 256, 256),
+    Case(64, 70, 20),
+    Case(161, 33, 900),
+    Case(100, 65, 900, ("bf16", "f32", "bf16")),
+    Case(100, 20, 30, ("c64",) * 3),
+    Case(1000, 130, 900, orders=("mk", "nk", "mn")),
+    Case(1000, 200, 800, epilogue=True),
+    Case(100, 70, 900, epilogue=True),
+    Case(257, 9, 400, ("i8", "i32", "i32"), orders=("km", "kn", "mn")),
+    Case(130, 65, 401, batch=(3,)),
 ]
 
 
@@ -573,12 +847,18 @@ def test_last_rows_reach_back(case, whole, monkeypatch):
     """Many rows take the kernels of the most rows and no others; the last feature makes some rows again, and stores them once."""
     real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
     monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
-    monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, None if whole else gemm.features(steps[0])))
+    monkeypatch.setattr(
+        gemm,
+        "ensure",
+        lambda symbol: real_ensure(symbol, None if whole else gemm.features(steps[0])),
+    )
     monkeypatch.setattr(gemm, "is_kept", lambda name: False)
     monkeypatch.setattr(gemm, "_made", {})
     check(case)
     wanted = gemm.features(steps[0])
-    assert "back" in wanted and all(name.startswith("kernel_6") for name in wanted if name.startswith("kernel"))
+    assert "back" in wanted and all(
+        name.startswith("kernel_6") for name in wanted if name.startswith("kernel")
+    )
 
 
 def test_an_epilogue_sees_rows_once_that_are_made_twice():
@@ -587,17 +867,49 @@ def test_an_epilogue_sees_rows_once_that_are_made_twice():
     at = b.iadd(b.imul(b.iadd(word["row"], b.index("r")), n), b.iadd(word["col"], b.index("c")))
     count = Store("y", at, b.op("add", b.load("y", at, "i32"), b.const(1, "i32")))
     bufs = Buf("s", "f32", 4096), Buf("place", "i64", len(PLACE)), Buf("y", "i32", m * n, "inout")
-    epilogue = Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (count,), "vector"),)),), name="epilogue")
-    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", epilogue=epilogue,
-                epilogue_args=(BufRef(3),))
+    epilogue = Kernel(
+        bufs,
+        (For("r", word["rows"], (For("c", word["cols"], (count,), "vector"),)),),
+        name="epilogue",
+    )
+    step = Gemm(
+        m,
+        n,
+        k,
+        BufRef(0),
+        BufRef(1),
+        BufRef(2),
+        (k, 1),
+        (n, 1),
+        (n, 1),
+        "f32",
+        "f32",
+        "f32",
+        epilogue=epilogue,
+        epilogue_args=(BufRef(3),),
+    )
     assert "back" in gemm.features(step)
     seen = np.zeros((m, n), np.int32)
     run(step, np.ones((m, k), np.float32), np.ones((k, n), np.float32), None, epilogue_args=(seen,))
     np.testing.assert_array_equal(seen, 1)
 
 
-@pytest.mark.skipif(gemm.machine().vector_bytes < 32 or sys.platform != "linux", reason="for processors with AVX2 or AVX-512")
-@pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "bf16 f32 f32", "i8 i32 i32", "u8 i32 i32", "i16 i32 i32", "u64 u64 u64"])
+@pytest.mark.skipif(
+    gemm.machine().vector_bytes < 32 or sys.platform != "linux",
+    reason="for processors with AVX2 or AVX-512",
+)
+@pytest.mark.parametrize(
+    "types",
+    [
+        "f32 f32 f32",
+        "f64 f64 f64",
+        "bf16 f32 f32",
+        "i8 i32 i32",
+        "u8 i32 i32",
+        "i16 i32 i32",
+        "u64 u64 u64",
+    ],
+)
 @pytest.mark.parametrize("kind", ["joins", "joins not", "avx2"])
 def test_assembled_kernels_give_the_bits_of_those_that_llvm_compiles(types, kind):
     whole = replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)
@@ -609,38 +921,93 @@ def test_assembled_kernels_give_the_bits_of_those_that_llvm_compiles(types, kind
     write = assembled.kernels(recipe)
     if write is None or (kind != "avx2" and not assembly.has_avx512(machine)):
         pytest.skip("LLVM compiles them, or they are those for AVX2")
-    names = sorted(name for name in gemm_tile.all_features(recipe) if name.startswith("kernel") and "runs" not in name)
-    modules = [write(recipe, [*names, "blocks"]), gemm_tile._kernel_module(recipe, [*names, "blocks"])]
-    kinds = [target.link(target.emit_object(text, target.current(), quick), names, {}) for text, quick in zip(modules, (True, False))]
+    names = sorted(
+        name
+        for name in gemm_tile.all_features(recipe)
+        if name.startswith("kernel") and "runs" not in name
+    )
+    modules = [
+        write(recipe, [*names, "blocks"]),
+        gemm_tile._kernel_module(recipe, [*names, "blocks"]),
+    ]
+    kinds = [
+        target.link(target.emit_object(text, target.current(), quick), names, {})
+        for text, quick in zip(modules, (True, False))
+    ]
     dtype, row = DTYPES[recipe.acc], recipe.panel_row_bytes
 
     def numbers(nbytes):
         if recipe.joined or not recipe.is_float:
-            return np.frombuffer(values(rng, nbytes // DTYPES[recipe.in_type](0).itemsize, recipe.in_type).tobytes(), np.uint8).copy()
-        return np.frombuffer(values(rng, nbytes // dtype(0).itemsize, recipe.acc).tobytes(), np.uint8).copy()
+            return np.frombuffer(
+                values(rng, nbytes // DTYPES[recipe.in_type](0).itemsize, recipe.in_type).tobytes(),
+                np.uint8,
+            ).copy()
+        return np.frombuffer(
+            values(rng, nbytes // dtype(0).itemsize, recipe.acc).tobytes(), np.uint8
+        ).copy()
 
     for name, beats, adds in itertools.product(names, (0, 1, 8, 19), (False, True)):
-        a, b, src, dst = numbers(8 * 256), numbers((beats + 1) * row), numbers(6 * row), numbers(6 * row)
-        last = 1 if name.endswith("_0_edge") else recipe.lanes - 3 if name.endswith("edge") and recipe.lanes > 3 else recipe.lanes
+        a, b, src, dst = (
+            numbers(8 * 256),
+            numbers((beats + 1) * row),
+            numbers(6 * row),
+            numbers(6 * row),
+        )
+        last = (
+            1
+            if name.endswith("_0_edge")
+            else recipe.lanes - 3
+            if name.endswith("edge") and recipe.lanes > 3
+            else recipe.lanes
+        )
         made = []
         for kind in kinds:
             out = dst.copy()
-            arguments = [a.ctypes.data, 256, b.ctypes.data, row, beats, src.ctypes.data if adds else None, row, out.ctypes.data, row, last,
-                         b.ctypes.data, 0]
+            arguments = [
+                a.ctypes.data,
+                256,
+                b.ctypes.data,
+                row,
+                beats,
+                src.ctypes.data if adds else None,
+                row,
+                out.ctypes.data,
+                row,
+                last,
+                b.ctypes.data,
+                0,
+            ]
             ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 12)(kind[name])(*arguments)
             made.append(out.tobytes())
         assert made[0] == made[1], (name, beats, adds)
         assert made[0] != dst.tobytes()
 
 
-@pytest.mark.parametrize("machine,name", [(Machine(64, 32, masks=True), "kernel_6_4"), (Machine(32, 16), "kernel_6_2")])
+@pytest.mark.parametrize(
+    "machine,name", [(Machine(64, 32, masks=True), "kernel_6_4"), (Machine(32, 16), "kernel_6_2")]
+)
 def test_a_first_matmul_is_two_modules(machine, name):
     """The kernel is assembled where that can be done."""
     is_assembled = sys.platform == "linux"
-    step = Gemm(256, 256, 256, BufRef(0), BufRef(1), BufRef(2), (256, 1), (256, 1), (256, 1), "f32", "f32", "f32")
+    step = Gemm(
+        256,
+        256,
+        256,
+        BufRef(0),
+        BufRef(1),
+        BufRef(2),
+        (256, 1),
+        (256, 1),
+        (256, 1),
+        "f32",
+        "f32",
+        "f32",
+    )
     recipe = Recipe("f32", "f32", "f32", machine)
     _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
-    kernel, driver = gemm.parts("weft_gemm_f32_f32_f32_tile", machine, gemm_tile.features(recipe, words))
+    kernel, driver = gemm.parts(
+        "weft_gemm_f32_f32_f32_tile", machine, gemm_tile.features(recipe, words)
+    )
     assert kernel.exports == [name] and kernel.quick == is_assembled and driver.quick
     assert ("define" not in kernel.text()) == is_assembled
     assert kernel.text().count("\n") <= 200 and driver.text().count("\n") <= 240
@@ -650,19 +1017,39 @@ def test_a_first_matmul_is_two_modules(machine, name):
     (2048, 2048, 2048, False, False), (2040, 2040, 2040, True, False), (512, 512, 512, True, False), (1024, 1024, 256, True, False),
     (64, 1024, 1024, True, False), (12, 1024, 1024, True, True), (128, 512, 240, True, True), (128, 128, 128, True, True),
 ])  # fmt: skip
-def test_short_vectors_read_no_operand_in_place_that_a_cache_cannot_hold(m, k, n, a_direct, b_direct, monkeypatch):
+def test_short_vectors_read_no_operand_in_place_that_a_cache_cannot_hold(
+    m, k, n, a_direct, b_direct, monkeypatch
+):
     """Rows a power of two apart compete for few sets of it."""
     tune(monkeypatch, l1_bytes=32 << 10, l2_bytes=512 << 10)
     recipe = Recipe("f32", "f32", "f32", Machine(32, 16, f16=True, i16_dot=True))
-    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32")
+    step = Gemm(
+        m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32"
+    )
     _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
     assert (words[Word.A_DIRECT] == 1, words[Word.B_MODE] == DIRECT) == (a_direct, b_direct)
 
 
 def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
     """A later one that differs in the packing alone has that driver look for all packings, with the kernels there are."""
-    flat, many = [Gemm(6, 64, 64, BufRef(0), BufRef(1), BufRef(2), (64, 1), (64, 1), (64, 1), "f32", "f32", "f32", batch=batch)
-                  for batch in ((), ((3, 500, 0, 500),))]
+    flat, many = [
+        Gemm(
+            6,
+            64,
+            64,
+            BufRef(0),
+            BufRef(1),
+            BufRef(2),
+            (64, 1),
+            (64, 1),
+            (64, 1),
+            "f32",
+            "f32",
+            "f32",
+            batch=batch,
+        )
+        for batch in ((), ((3, 500, 0, 500),))
+    ]
     symbol, _ = gemm.describe(flat)
     features = [gemm.features(flat), gemm.features(flat) | gemm.features(many)]
     alone, both = [gemm.parts(symbol, gemm.machine(), found)[-1].text() for found in features]
@@ -672,33 +1059,66 @@ def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
     gemm.ensure(symbol, features[0])
     gemm.ensure(symbol, features[1])
     [made] = gemm._made.values()
-    kernels = [{name for name in found if not required_functions.is_driver_feature(name)} for found in (features[0], made.features)]
+    kernels = [
+        {name for name in found if not required_functions.is_driver_feature(name)}
+        for found in (features[0], made.features)
+    ]
     assert kernels[0] == kernels[1] and features[1] < made.features
 
 
 @pytest.mark.skipif(not assembly.has_avx512(gemm.machine()), reason="for processors with AVX-512")
-@pytest.mark.parametrize("types,packing,quick", [("f32 f32 f32", "pack_a_transpose", True), ("f64 f64 f64", "pack_b_copy", True),
-                                             ("f64 f64 f64", "pack_a_transpose", False), ("bf16 f32 bf16", "pack_b_copy", True),
-                                             ("bf16 f32 bf16", "finish", True), ("i8 i32 i32", "pack_a_copy", True),
-                                             ("f16 f32 f16", "pack_b_copy", True), ("f16 f32 f16", "pack_b_scalar", False)])
+@pytest.mark.parametrize(
+    "types,packing,quick",
+    [
+        ("f32 f32 f32", "pack_a_transpose", True),
+        ("f64 f64 f64", "pack_b_copy", True),
+        ("f64 f64 f64", "pack_a_transpose", False),
+        ("bf16 f32 bf16", "pack_b_copy", True),
+        ("bf16 f32 bf16", "finish", True),
+        ("i8 i32 i32", "pack_a_copy", True),
+        ("f16 f32 f16", "pack_b_copy", True),
+        ("f16 f32 f16", "pack_b_scalar", False),
+    ],
+)
 def test_what_only_moves_elements_is_assembled(types, packing, quick):
-    *_, helpers, _ = gemm_tile.parts(Recipe(*types.split(), gemm.machine()), "weft_gemm", {"kernel_6_4", packing})
+    *_, helpers, _ = gemm_tile.parts(
+        Recipe(*types.split(), gemm.machine()), "weft_gemm", {"kernel_6_4", packing}
+    )
     assert helpers.quick == quick == ("module asm" in helpers.text())
-    assert not quick or helpers.text().count("br ") == 0            # no loop is left for LLVM
+    assert not quick or helpers.text().count("br ") == 0  # no loop is left for LLVM
 
 
-@pytest.mark.parametrize("n,kernel", [(8, "kernel_6_0_edge"), (9, "kernel_6_1_edge"), (72, "kernel_6_0_edge"), (32, "kernel_6_2_edge")])
+@pytest.mark.parametrize(
+    "n,kernel",
+    [
+        (8, "kernel_6_0_edge"),
+        (9, "kernel_6_1_edge"),
+        (72, "kernel_6_0_edge"),
+        (32, "kernel_6_2_edge"),
+    ],
+)
 def test_narrow_results_take_narrow_vectors(n, kernel):
     recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True))
-    step = Gemm(60, n, 90, BufRef(0), BufRef(1), BufRef(2), (90, 1), (n, 1), (n, 1), "f32", "f32", "f32")
+    step = Gemm(
+        60, n, 90, BufRef(0), BufRef(1), BufRef(2), (90, 1), (n, 1), (n, 1), "f32", "f32", "f32"
+    )
     name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
-    assert name == "f32_f32_f32_tile" and [x for x in gemm_tile.features(recipe, words) if x.endswith("edge")] == [kernel]
+    assert name == "f32_f32_f32_tile" and [
+        x for x in gemm_tile.features(recipe, words) if x.endswith("edge")
+    ] == [kernel]
 
 
 _FEW = [
     *(Case(m, n, k) for m, n, k in itertools.product((32, 37, 100), range(1, 13), (32, 36, 420))),
-    *(Case(41, n, 64, orders=("mk", "nk", "mn"), epilogue=epilogue) for n in (3, 4, 5, 12) for epilogue in (False, True)),
-    Case(50, 7, 40, batch=(3,)), Case(50, 6, 40, batch=(3,), broadcast=("b",)), Case(33, 5, 8000), Case(3000, 10, 2000, epilogue=True),
+    *(
+        Case(41, n, 64, orders=("mk", "nk", "mn"), epilogue=epilogue)
+        for n in (3, 4, 5, 12)
+        for epilogue in (False, True)
+    ),
+    Case(50, 7, 40, batch=(3,)),
+    Case(50, 6, 40, batch=(3,), broadcast=("b",)),
+    Case(33, 5, 8000),
+    Case(3000, 10, 2000, epilogue=True),
 ]
 
 
@@ -707,7 +1127,9 @@ _FEW = [
 def test_few_columns_fill_vectors_by_four_k_side_by_side(case, monkeypatch):
     tune(monkeypatch, gemm_quads=(32, 0))
     gemm._describe.cache_clear()
-    assert check(case)[0] == ("weft_gemm_f32_f32_f32_dot" if case.n == 1 else "weft_gemm_f32_f32_f32_quads_tile")
+    assert check(case)[0] == (
+        "weft_gemm_f32_f32_f32_dot" if case.n == 1 else "weft_gemm_f32_f32_f32_quads_tile"
+    )
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16")], ids="-".join)
@@ -725,10 +1147,26 @@ def test_few_columns_give_the_same_bits_to_all_kernels_and_threads(monkeypatch):
     """A row's sums do not depend on how many rows are made with it."""
     tune(monkeypatch, gemm_quads=(32, 0))
     rng = np.random.default_rng(2)
-    a, b = rng.standard_normal((71, 2000)).astype(np.float32), rng.standard_normal((2000, 9)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((71, 2000)).astype(np.float32),
+        rng.standard_normal((2000, 9)).astype(np.float32),
+    )
     recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), []
     for rows, threads in itertools.product((71, 70, 69, 40, 32), (1, 64)):
-        step = Gemm(rows, 9, 2000, BufRef(0), BufRef(1), BufRef(2), (2000, 1), (9, 1), (9, 1), "f32", "f32", "f32")
+        step = Gemm(
+            rows,
+            9,
+            2000,
+            BufRef(0),
+            BufRef(1),
+            BufRef(2),
+            (2000, 1),
+            (9, 1),
+            (9, 1),
+            "f32",
+            "f32",
+            "f32",
+        )
         name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
@@ -740,7 +1178,11 @@ def test_few_columns_give_the_same_bits_to_all_kernels_and_threads(monkeypatch):
 
 def test_a_plain_matmul_compiles_its_kernels_and_a_driver():
     """What computes is optimized, in modules of its own; what only finds the packing is not, and holds nothing that is not wanted."""
-    symbol, machine, wanted = "weft_gemm_f32_f32_f32_tile", Machine(16, 16), frozenset({"kernel_6_2", "kernel_2_2"})
+    symbol, machine, wanted = (
+        "weft_gemm_f32_f32_f32_tile",
+        Machine(16, 16),
+        frozenset({"kernel_6_2", "kernel_2_2"}),
+    )
     *kernels, driver = gemm.parts(symbol, machine, wanted)
     assert [part.exports for part in kernels] == [["kernel_6_2"], ["kernel_2_2"]]
     assert [part.quick for part in (*kernels, driver)] == [False, False, True]
@@ -753,9 +1195,25 @@ def test_long_sums_are_as_exact_as_blocks_make_them():
     """Sums run over blocks of k, so that long ones lose less than they would term by term."""
     rng = np.random.default_rng(7)
     for k in (1000, 10000):
-        a, b = rng.standard_normal((20, k)).astype(np.float32), rng.standard_normal((k, 30)).astype(np.float32)
+        a, b = (
+            rng.standard_normal((20, k)).astype(np.float32),
+            rng.standard_normal((k, 30)).astype(np.float32),
+        )
         c = np.empty((20, 30), np.float32)
-        step = Gemm(20, 30, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (30, 1), (30, 1), "f32", "f32", "f32")
+        step = Gemm(
+            20,
+            30,
+            k,
+            BufRef(0),
+            BufRef(1),
+            BufRef(2),
+            (k, 1),
+            (30, 1),
+            (30, 1),
+            "f32",
+            "f32",
+            "f32",
+        )
         run(step, a, b, c)
         one_by_one = np.zeros_like(c)
         for i in range(k):
@@ -764,7 +1222,11 @@ def test_long_sums_are_as_exact_as_blocks_make_them():
         assert np.abs(c - exact).max() < np.abs(one_by_one - exact).max()
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize(
+    "types",
+    [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3],
+    ids="-".join,
+)
 @pytest.mark.parametrize("m,n,k", [(4096, 4096, 4096), (300, 20000, 3000), (20000, 300, 3000), (1000, 1000, 50000), (100, 9000, 9000),
                                    (64, 2048, 100000)])  # fmt: skip
 def test_scratch_is_bounded(types, m, n, k):
@@ -793,8 +1255,20 @@ def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
         monkeypatch.setenv("WEFT_CPU_FEATURES", level)
     tune(monkeypatch, gemm_cached_bytes=(0, 0))
     gemm._describe.cache_clear()
-    shapes = [(1, 200, 41), (1, 33, 8), (2, 128, 4), (5, 257, 72), (8, 160, 20), (16, 513, 9), (40, 130, 12)]
-    found = [check(Case(*shape, types, epilogue=epilogue))[1][Word.B_MODE] for shape in shapes for epilogue in (False, True)]
+    shapes = [
+        (1, 200, 41),
+        (1, 33, 8),
+        (2, 128, 4),
+        (5, 257, 72),
+        (8, 160, 20),
+        (16, 513, 9),
+        (40, 130, 12),
+    ]
+    found = [
+        check(Case(*shape, types, epilogue=epilogue))[1][Word.B_MODE]
+        for shape in shapes
+        for epilogue in (False, True)
+    ]
     found.append(check(Case(3, 256, 16, types, batch=(3,)))[1][Word.B_MODE])
     found.append(check(Case(4, 192, 16, types, orders=ORDERS[1]))[1][Word.B_MODE])
     gemm._describe.cache_clear()
@@ -804,15 +1278,31 @@ def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
 
 def test_a_little_more_than_a_block_is_one():
     """A sum over 513 steps visits C once; longer ones fall in equal blocks."""
+
     def blocks(k):
-        step = Gemm(400, 400, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (400, 1), (400, 1), "f32", "f32", "f32")
+        step = Gemm(
+            400,
+            400,
+            k,
+            BufRef(0),
+            BufRef(1),
+            BufRef(2),
+            (k, 1),
+            (400, 1),
+            (400, 1),
+            "f32",
+            "f32",
+            "f32",
+        )
         return gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1][Word.BLOCKS]
 
     recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True, True, True, True, True))
     assert [blocks(k) for k in (512, 513, 576, 577, 1024, 1025)] == [1, 1, 1, 2, 2, 3]
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "f32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize(
+    "types", [("f32",) * 3, ("bf16", "f32", "f32"), ("c64",) * 3], ids="-".join
+)
 def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
     """In rows where blocks of k end with its segments, by lists where these do not but are long; others are packed."""
     tune(monkeypatch, gemm_block_steps=(16, 16))
@@ -821,16 +1311,35 @@ def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
               for shape in [(50, 130, 64), (13, 70, 32)] for outer in [(2,), (5,), (3, 2)] for epilogue in (False, True)]  # fmt: skip
     lists, packed = [check(Case(50, 130, k, types, outer=(3,)))[1][Word.A_DIRECT] for k in (36, 5)]
     gemm._describe.cache_clear()
-    assert sum(direct) >= (1 if types[0] == "c64" else len(direct)) or not Recipe(*types, gemm.machine()).unpacked_ok
+    assert (
+        sum(direct) >= (1 if types[0] == "c64" else len(direct))
+        or not Recipe(*types, gemm.machine()).unpacked_ok
+    )
     assert not packed and lists == IN_RUNS * assembly.finds_runs(Recipe(*types, gemm.machine()))
 
 
 def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):
     rng = np.random.default_rng(5)
-    a, b = rng.standard_normal((8, 700)).astype(np.float32), rng.standard_normal((700, 3000)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((8, 700)).astype(np.float32),
+        rng.standard_normal((700, 3000)).astype(np.float32),
+    )
     tune(monkeypatch, gemm_cached_bytes=(0, 0))
     recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), set()
-    step = Gemm(8, 3000, 700, BufRef(0), BufRef(1), BufRef(2), (700, 1), (3000, 1), (3000, 1), "f32", "f32", "f32")
+    step = Gemm(
+        8,
+        3000,
+        700,
+        BufRef(0),
+        BufRef(1),
+        BufRef(2),
+        (700, 1),
+        (3000, 1),
+        (3000, 1),
+        "f32",
+        "f32",
+        "f32",
+    )
     for threads in (1, 2, 7, 64):
         name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
@@ -845,7 +1354,11 @@ def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):
 TALL = [(SHARED, 96, 2), (PRIVATE, 402, 3), (PRIVATE, 402, 1), (PRIVATE, 204, 2)]
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize(
+    "types",
+    [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3],
+    ids="-".join,
+)
 @pytest.mark.parametrize("epilogue", [False, True])
 @pytest.mark.parametrize("split", TALL, ids=str)
 def test_tall_tiles(types, epilogue, split, monkeypatch):
@@ -855,17 +1368,39 @@ def test_tall_tiles(types, epilogue, split, monkeypatch):
     _, words = check(Case(399, 200, 2500, types, epilogue=epilogue))
     gemm._describe.cache_clear()
     simple = types[0] != "bf16" and not epilogue
-    assert words[Word.BLOCKS] > 1 and words[Word.BACK] and words[Word.SUMS_IN_C] == (simple and split[0] == PRIVATE)
+    assert (
+        words[Word.BLOCKS] > 1
+        and words[Word.BACK]
+        and words[Word.SUMS_IN_C] == (simple and split[0] == PRIVATE)
+    )
 
 
 def test_sums_are_the_same_wherever_they_wait(monkeypatch):
     """In C, in scratch for the whole tile, or in that of the rows that reach back."""
     rng = np.random.default_rng(11)
-    a, b = rng.standard_normal((399, 1700)).astype(np.float32), rng.standard_normal((1700, 200)).astype(np.float32)
-    step = Gemm(399, 200, 1700, BufRef(0), BufRef(1), BufRef(2), (1700, 1), (200, 1), (200, 1), "f32", "f32", "f32")
+    a, b = (
+        rng.standard_normal((399, 1700)).astype(np.float32),
+        rng.standard_normal((1700, 200)).astype(np.float32),
+    )
+    step = Gemm(
+        399,
+        200,
+        1700,
+        BufRef(0),
+        BufRef(1),
+        BufRef(2),
+        (1700, 1),
+        (200, 1),
+        (200, 1),
+        "f32",
+        "f32",
+        "f32",
+    )
     results = set()
     for split in [*TALL, (DIRECT, 96, 3)]:
-        monkeypatch.setattr(gemm_plan, "_best_split", lambda *_, split=split: gemm_plan._Split(*split))
+        monkeypatch.setattr(
+            gemm_plan, "_best_split", lambda *_, split=split: gemm_plan._Split(*split)
+        )
         gemm._describe.cache_clear()
         c = np.full((399, 200), np.nan, np.float32)
         run(step, a, b, c)

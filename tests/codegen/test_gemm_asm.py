@@ -22,7 +22,9 @@ def machine(request):
     if request.param == "avx512":
         if not assembly.has_avx512(gemm.machine()):
             pytest.skip("for processors with AVX-512")
-        return replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)     # even where it does not pay
+        return replace(
+            gemm.machine(), bf16_dot="+avx512bf16" in target.current().features
+        )  # even where it does not pay
     made = Machine.of(["avx2", "fma", "f16c"], "x86_64")
     if gemm.machine().vector_bytes < 32 or not assembly.has_avx2(made):
         pytest.skip("for processors with AVX2")
@@ -51,8 +53,12 @@ def numbers(rng, size, name):
     """Memory full of numbers of a type; of floats, some that are not numbers, and some that are hard to round."""
     if name not in ("f32", "bf16", "f16"):
         return rng.integers(0, 256, size, np.uint8)
-    found = rng.standard_normal(size // 4, np.float32) * np.float32(2) ** rng.integers(-30, 18, size // 4).astype(np.float32)
-    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, 3.3e38, 65519, 65520, 1.00390625, 2**-25], np.float32)
+    found = rng.standard_normal(size // 4, np.float32) * np.float32(2) ** rng.integers(
+        -30, 18, size // 4
+    ).astype(np.float32)
+    odd = np.array(
+        [np.nan, np.inf, -np.inf, -0.0, 1e-40, 3.3e38, 65519, 65520, 1.00390625, 2**-25], np.float32
+    )
     found[::7] = rng.choice(odd, len(found[::7]))
     dtype = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}[name]
     with np.errstate(over="ignore"):
@@ -63,14 +69,25 @@ def call(function, *arguments):
     ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arguments))(function)(*arguments)
 
 
-PACKED = ["f32 f32 f32", "f64 f64 f64", "bf16 f32 bf16", "i8 i32 i32", "u8 i32 i32", "i16 i32 i32", "f16 f32 f16"]
+PACKED = [
+    "f32 f32 f32",
+    "f64 f64 f64",
+    "bf16 f32 bf16",
+    "i8 i32 i32",
+    "u8 i32 i32",
+    "i16 i32 i32",
+    "f16 f32 f16",
+]
 
 
 @pytest.mark.parametrize("types", [*PACKED, "bf16 f32 f32 alone"])
 @pytest.mark.parametrize("operand", "ab")
 def test_packed_lines(types, operand, machine, monkeypatch):
     in_type, acc, out, *alone = types.split()
-    recipe, rng = Recipe(in_type, acc, out, replace(machine, bf16_dot=False) if alone else machine), np.random.default_rng(3)
+    recipe, rng = (
+        Recipe(in_type, acc, out, replace(machine, bf16_dot=False) if alone else machine),
+        np.random.default_rng(3),
+    )
     if assembled.function(recipe, f"pack_{operand}_copy") is None:
         pytest.skip("LLVM compiles it")
     kinds = functions(recipe, {f"pack_{operand}_copy"}, [f"pack_{operand}"], monkeypatch)
@@ -80,14 +97,31 @@ def test_packed_lines(types, operand, machine, monkeypatch):
         source, made = numbers(rng, 65 * stride, recipe.in_type), []
         for kind in kinds:
             packed = np.full(66 * 640, 77, np.uint8)
-            if operand == "a":      # (a line may be filled up, to a whole vector)
-                call(kind["pack_a"], packed.ctypes.data, 640, source.ctypes.data, stride, recipe.in_bytes, lines, length)
+            if operand == "a":  # (a line may be filled up, to a whole vector)
+                call(
+                    kind["pack_a"],
+                    packed.ctypes.data,
+                    640,
+                    source.ctypes.data,
+                    stride,
+                    recipe.in_bytes,
+                    lines,
+                    length,
+                )
                 used = -(-length // recipe.k_per_step) * recipe.step_bytes
                 table = packed.reshape(66, 640)
                 made.append(table[:lines, :used].copy())
-                assert (table[lines:] == 77).all() and (table[:, -(-used // 64) * 64:] == 77).all()
+                assert (table[lines:] == 77).all() and (table[:, -(-used // 64) * 64 :] == 77).all()
             else:
-                call(kind["pack_b"], packed.ctypes.data, source.ctypes.data, recipe.in_bytes, stride, length, lines)
+                call(
+                    kind["pack_b"],
+                    packed.ctypes.data,
+                    source.ctypes.data,
+                    recipe.in_bytes,
+                    stride,
+                    length,
+                    lines,
+                )
                 made.append(packed)
         np.testing.assert_array_equal(*made, err_msg=f"{lines} lines of {length}")
 
@@ -97,20 +131,48 @@ def test_transposed_lines(operand, machine, monkeypatch):
     recipe, rng = Recipe("f32", "f32", "f32", machine), np.random.default_rng(3)
     kinds = functions(recipe, {f"pack_{operand}_transpose"}, [f"pack_{operand}"], monkeypatch)
     source = rng.standard_normal((70, 70), np.float32)
-    for steps, others in itertools.product(SIZES, SIZES if operand == "a" else range(recipe.panel_cols + 1)):
+    for steps, others in itertools.product(
+        SIZES, SIZES if operand == "a" else range(recipe.panel_cols + 1)
+    ):
         for kind in kinds:
             packed = np.zeros((90, 160 if operand == "a" else recipe.panel_cols), np.float32)
-            if operand == "a":      # rows side by side become rows of steps
-                call(kind["pack_a"], packed.ctypes.data, 640, source.ctypes.data, 4, 280, others, steps)
+            if operand == "a":  # rows side by side become rows of steps
+                call(
+                    kind["pack_a"],
+                    packed.ctypes.data,
+                    640,
+                    source.ctypes.data,
+                    4,
+                    280,
+                    others,
+                    steps,
+                )
                 want = source[:steps, :others].T
             else:
                 call(kind["pack_b"], packed.ctypes.data, source.ctypes.data, 280, 4, others, steps)
                 want = source[:others, :steps].T
-            np.testing.assert_array_equal(packed[:len(want), :want.shape[1]], want, err_msg=f"{steps} steps, {others} rows or columns")
+            np.testing.assert_array_equal(
+                packed[: len(want), : want.shape[1]],
+                want,
+                err_msg=f"{steps} steps, {others} rows or columns",
+            )
 
 
-@pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "bf16 f32 bf16", "f16 f32 f16", "i8 i32 i32", "i8 i32 i8", "i16 i16 i16",
-                                   "u16 u16 u16", "i8 i32 f32", "i64 i64 i64"])
+@pytest.mark.parametrize(
+    "types",
+    [
+        "f32 f32 f32",
+        "f64 f64 f64",
+        "bf16 f32 bf16",
+        "f16 f32 f16",
+        "i8 i32 i32",
+        "i8 i32 i8",
+        "i16 i16 i16",
+        "u16 u16 u16",
+        "i8 i32 f32",
+        "i64 i64 i64",
+    ],
+)
 @pytest.mark.parametrize("apart", [False, True], ids=["dense", "apart"])
 def test_finished_sums(types, apart, avx512, monkeypatch):
     recipe, rng = Recipe(*types.split(), gemm.machine()), np.random.default_rng(4)
@@ -121,7 +183,16 @@ def test_finished_sums(types, apart, avx512, monkeypatch):
         sums, made = numbers(rng, 6 * row_bytes, recipe.acc), []
         for kind in kinds:
             c = np.full(6 * (row_bytes * 3 + 8), 77, np.uint8)
-            call(kind["finish"], sums.ctypes.data, row_bytes, rows, cols, c.ctypes.data, row_bytes * 3 + 8, column)
+            call(
+                kind["finish"],
+                sums.ctypes.data,
+                row_bytes,
+                rows,
+                cols,
+                c.ctypes.data,
+                row_bytes * 3 + 8,
+                column,
+            )
             made.append(c)
         np.testing.assert_array_equal(*made, err_msg=f"{rows} x {cols}")
         assert rows * cols == 0 or (made[0] != 77).any()
@@ -144,8 +215,21 @@ def test_ends_of_panels(types, avx512, monkeypatch):
 @pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "i16 i32 i32"])
 def test_panels_of_few_columns_are_cleared_where_kernels_have_no_masks(types):
     """What lies there is multiplied, and subnormal numbers would take a hundred times as long."""
-    plain = Machine(vector_bytes=32, registers=16, masks=False, bf16_dot=False, f16=True, i16_dot=True, i8_dot=False)
-    text = lambda machine: gemm_tile._pack_panel(Recipe(*types.split(), machine), Declarations(), {})
-    clears = [text.count("store <32 x i8> zeroinitializer") for text in (text(plain), text(replace(plain, masks=True)))]
+    plain = Machine(
+        vector_bytes=32,
+        registers=16,
+        masks=False,
+        bf16_dot=False,
+        f16=True,
+        i16_dot=True,
+        i8_dot=False,
+    )
+    text = lambda machine: gemm_tile._pack_panel(
+        Recipe(*types.split(), machine), Declarations(), {}
+    )
+    clears = [
+        text.count("store <32 x i8> zeroinitializer")
+        for text in (text(plain), text(replace(plain, masks=True)))
+    ]
     recipe = Recipe(*types.split(), plain)
     assert clears == [recipe.panel_row_bytes // 32 * recipe.is_float, 0]

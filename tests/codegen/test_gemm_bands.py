@@ -22,16 +22,28 @@ def product(m, n, k, types=("f32",) * 3, batch=(), order="mn", b_order="kn", a_o
     a = values(rng, (*batch, m, k) if a_order == "mk" else (*batch, k, m), types[0])
     b = values(rng, (*batch, k, n) if b_order == "kn" else (*batch, n, k), types[0])
     c = np.full((*batch, m, n), 7, DTYPES[types[2]])
-    dims = [(e, *(math.prod([*batch[i + 1:], *size]) for size in ((m, k), (k, n), (m, n)))) for i, e in enumerate(batch)]
+    dims = [
+        (e, *(math.prod([*batch[i + 1 :], *size]) for size in ((m, k), (k, n), (m, n))))
+        for i, e in enumerate(batch)
+    ]
     strides = (n, 1) if order == "mn" else (1, m)
-    a_strides, b_strides = (k, 1) if a_order == "mk" else (1, m), (n, 1) if b_order == "kn" else (1, k)
-    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), a_strides, b_strides, strides, *types, tuple(dims))
+    a_strides, b_strides = (
+        (k, 1) if a_order == "mk" else (1, m),
+        (n, 1) if b_order == "kn" else (1, k),
+    )
+    step = Gemm(
+        m, n, k, BufRef(0), BufRef(1), BufRef(2), a_strides, b_strides, strides, *types, tuple(dims)
+    )
     return step, a, b, c
 
 
 def turned(c, order):
     """C as rows and columns, whatever the order in memory."""
-    return c if order == "mn" else np.swapaxes(c.reshape(*c.shape[:-2], c.shape[-1], c.shape[-2]), -1, -2)
+    return (
+        c
+        if order == "mn"
+        else np.swapaxes(c.reshape(*c.shape[:-2], c.shape[-1], c.shape[-2]), -1, -2)
+    )
 
 
 def within(m, n, low, high):
@@ -39,12 +51,22 @@ def within(m, n, low, high):
     return (low <= apart) & (apart <= high)
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
+@pytest.mark.parametrize(
+    "types",
+    [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3],
+    ids="-".join,
+)
 @pytest.mark.parametrize("order", ["mn", "nm"])
 @pytest.mark.parametrize("a_order", ["mk", "km"])
 def test_what_is_read_has_the_bits_of_the_whole_product(types, order, a_order):
-    sizes = [(130, 200, 40, (), "kn"), (77, 75, 1100, (2,), "nk"), (301, 64, 9, (2, 3), "kn"), (33, 190, 70, (), "nk"),
-             (7, 100, 5, (), "kn"), (300, 300, 64, (), "nk")]
+    sizes = [
+        (130, 200, 40, (), "kn"),
+        (77, 75, 1100, (2,), "nk"),
+        (301, 64, 9, (2, 3), "kn"),
+        (33, 190, 70, (), "nk"),
+        (7, 100, 5, (), "kn"),
+        (300, 300, 64, (), "nk"),
+    ]
     for m, n, k, batch, b_order in sizes:
         step, a, b, c = product(m, n, k, types, batch, order, b_order, a_order)
         run(step, a, b, c)
@@ -55,19 +77,26 @@ def test_what_is_read_has_the_bits_of_the_whole_product(types, order, a_order):
             np.testing.assert_array_equal(turned(part, order)[there], turned(c, order)[there])
 
 
-@pytest.mark.parametrize("m, n, k, mode", [
-    (192, 192, 64, (DIRECT, PRIVATE)), (510, 900, 700, (SHARED, PRIVATE)), (96, 300, 2000, (SHARED,)), (18, 300, 700, (DIRECT,))])
+@pytest.mark.parametrize(
+    "m, n, k, mode",
+    [
+        (192, 192, 64, (DIRECT, PRIVATE)),
+        (510, 900, 700, (SHARED, PRIVATE)),
+        (96, 300, 2000, (SHARED,)),
+        (18, 300, 700, (DIRECT,)),
+    ],
+)
 def test_only_pieces_that_meet_the_band_are_made(m, n, k, mode):
     """A piece is as many rows and columns as a register tile has; blocks of k all leave out the same."""
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
-    for band in BANDS[:-1]:     # (a piece may meet an empty band)
+    for band in BANDS[:-1]:  # (a piece may meet an empty band)
         step, a, b, c = product(m, n, k)
         words = run(replace(step, band=band), a, b, c)[1]
         there, rows, cols = within(m, n, *band), recipe.rows, recipe.panel_cols
         met = np.zeros((m, n), bool)
         for i in range(0, m, rows):
             for j in range(0, n, cols):
-                met[i:i + rows, j:j + cols] = there[i:i + rows, j:j + cols].any()
+                met[i : i + rows, j : j + cols] = there[i : i + rows, j : j + cols].any()
         assert words[Word.SWAPPED] == 0 and m % rows == 0
         if recipe.machine.vector_bytes == 64:
             assert words[Word.B_MODE] in mode

@@ -24,7 +24,13 @@ def inner_loop(assembly):
             labels[label[1]] = number
         back = re.match(r"\tb\.\w+\t(\.L\w+)", line)
         if back and back[1] in labels:
-            loops.append([text.split()[0] for text in lines[labels[back[1]]:number] if re.match(r"\t[a-z]", text)])
+            loops.append(
+                [
+                    text.split()[0]
+                    for text in lines[labels[back[1]] : number]
+                    if re.match(r"\t[a-z]", text)
+                ]
+            )
     return max(loops, key=lambda body: sum("mla" in name for name in body))
 
 
@@ -38,7 +44,9 @@ def test_a_tile_multiplies_by_elements(type, cpu):
     recipe = Recipe(type, type, type, NEON)
     assert (recipe.rows, recipe.vectors, recipe.panel_cols) == (8, 3, 48 // recipe.acc_bytes)
     text = module_of(lambda decls: gemm_micro.kernels(recipe, decls, ["kernel_8_3"]))
-    made = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu=cpu, opt=1)
+    made = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(
+        cpu=cpu, opt=1
+    )
     loop = collections.Counter(inner_loop(made.emit_assembly(binding.parse_assembly(text))))
     assert loop["mla" if type == "i32" else "fmla"] == 48
     assert loop["ldr"] + 2 * loop["ldp"] == 14
@@ -46,11 +54,23 @@ def test_a_tile_multiplies_by_elements(type, cpu):
 
 
 @pytest.mark.parametrize("type", DTYPES)
-@pytest.mark.parametrize("m,n,k", [(1, 1, 1), (7, 11, 5), (8, 12, 8), (9, 13, 3), (61, 50, 39), (100, 24, 400), (3, 96, 64), (33, 256, 17)])
+@pytest.mark.parametrize(
+    "m,n,k",
+    [
+        (1, 1, 1),
+        (7, 11, 5),
+        (8, 12, 8),
+        (9, 13, 3),
+        (61, 50, 39),
+        (100, 24, 400),
+        (3, 96, 64),
+        (33, 256, 17),
+    ],
+)
 def test_products_by_tiles_of_eight_rows(type, m, n, k, monkeypatch):
     monkeypatch.setattr(gemm, "machine", lambda: NEON)
     monkeypatch.setattr(gemm, "_made", {})
-    monkeypatch.setenv("WEFT_CACHE_DIR", "off")    # where objects are found by the processor at hand
+    monkeypatch.setenv("WEFT_CACHE_DIR", "off")  # where objects are found by the processor at hand
     rng, dtype = np.random.default_rng(m), DTYPES[type]
     a, b = (rng.integers(-9, 9, shape).astype(dtype) for shape in ((m, k), (k, n)))
     step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), type, type, type)

@@ -15,7 +15,9 @@ from weft.codegen.runtime import pool
 from weft.codegen.toolchain import target
 from weft.ir.program import BufRef, Gemm
 
-pytestmark = pytest.mark.skipif(not assembly.has_avx512(gemm.machine()), reason="for processors with AVX-512")
+pytestmark = pytest.mark.skipif(
+    not assembly.has_avx512(gemm.machine()), reason="for processors with AVX-512"
+)
 REFS = BufRef(0), BufRef(1), BufRef(2)
 
 
@@ -30,21 +32,49 @@ def test_lists_give_the_bits_of_even_rows(types):
     image = values(rng, (4000,), recipe.acc)
     assert sum("runs" in name for name in names) == len(names) // 2
 
-    for name, step, features, adds in itertools.product([x for x in names if "runs" in x], (1, 7), ((), (19,), (8, 1, 12)), (False, True)):
+    for name, step, features, adds in itertools.product(
+        [x for x in names if "runs" in x], (1, 7), ((), (19,), (8, 1, 12)), (False, True)
+    ):
         starts = rng.permutation(6)[:6] * 300 + 1
         offsets = [int(x) for x in rng.integers(0, 1000, len(features))]
         beats = sum(features)
-        at = np.array([o + step * i for o, count in zip(offsets, features) for i in range(count)], np.int64)
-        a = np.ascontiguousarray(image[starts[:, None] + at[None]]) if beats else np.zeros((6, 1), dtype)
-        rows = np.array([image.ctypes.data + size * s for s in starts] + [image.ctypes.data] * 16, np.int64)
-        listed = np.array([step * size, *(x for o, c in zip(offsets, features) for x in (c, o * size)), 0, 0], np.int64)
+        at = np.array(
+            [o + step * i for o, count in zip(offsets, features) for i in range(count)], np.int64
+        )
+        a = (
+            np.ascontiguousarray(image[starts[:, None] + at[None]])
+            if beats
+            else np.zeros((6, 1), dtype)
+        )
+        rows = np.array(
+            [image.ctypes.data + size * s for s in starts] + [image.ctypes.data] * 16, np.int64
+        )
+        listed = np.array(
+            [step * size, *(x for o, c in zip(offsets, features) for x in (c, o * size)), 0, 0],
+            np.int64,
+        )
         b, src = (values(rng, (n * row // size,), recipe.acc) for n in (beats + 1, 6))
         dst = src + dtype(1000)
         last, made = recipe.lanes - 3 if name.endswith("edge") and "_0_" not in name else 1, []
-        for kernel, first, second in ((name, rows, listed.ctypes.data), (name.replace("_runs", ""), a, max(beats, 1) * size)):
+        for kernel, first, second in (
+            (name, rows, listed.ctypes.data),
+            (name.replace("_runs", ""), a, max(beats, 1) * size),
+        ):
             out = dst.copy()
-            arguments = [first.ctypes.data, second, b.ctypes.data, row, beats, src.ctypes.data if adds else None, row, out.ctypes.data, row,
-                         last, b.ctypes.data, 0]
+            arguments = [
+                first.ctypes.data,
+                second,
+                b.ctypes.data,
+                row,
+                beats,
+                src.ctypes.data if adds else None,
+                row,
+                out.ctypes.data,
+                row,
+                last,
+                b.ctypes.data,
+                0,
+            ]
             ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 12)(kernels[kernel])(*arguments)
             made.append(out.tobytes())
         assert made[0] == made[1] != dst.tobytes(), (name, step, features, adds)
@@ -56,7 +86,13 @@ def windows(images, high, across, features, taps, stride):
     return strides, (images, (high - taps) // stride + 1, (across - taps) // stride + 1)
 
 
-SHAPES = [(2, 10, 17, 8, 3, 1, 9), (3, 9, 23, 17, 2, 1, 70), (1, 34, 34, 64, 3, 1, 64), (2, 19, 33, 3, 5, 2, 130), (2, 40, 9, 12, 1, 2, 32)]
+SHAPES = [
+    (2, 10, 17, 8, 3, 1, 9),
+    (3, 9, 23, 17, 2, 1, 70),
+    (1, 34, 34, 64, 3, 1, 64),
+    (2, 19, 33, 3, 5, 2, 130),
+    (2, 40, 9, 12, 1, 2, 32),
+]
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("i32",) * 3], ids="-".join)
@@ -67,18 +103,45 @@ def test_windows_and_their_kernels_gradient(types, shape):
     images, high, across, features, taps, _ = sizes
     (n, y, x), places = windows(*sizes)
     rng = np.random.default_rng(7)
-    image, kernel = values(rng, (images, high, across, features), types[0]), values(rng, (taps * taps * features, out), types[0])
+    image, kernel = (
+        values(rng, (images, high, across, features), types[0]),
+        values(rng, (taps * taps * features, out), types[0]),
+    )
     results = values(rng, (*places, out), types[0])
     strides = [s * image.itemsize for s in (n, y, x, across * features, features, 1)]
-    seen = np.lib.stride_tricks.as_strided(image, (*places, taps, taps, features), strides).reshape(-1, taps * taps * features)
+    seen = np.lib.stride_tricks.as_strided(image, (*places, taps, taps, features), strides).reshape(
+        -1, taps * taps * features
+    )
     line = taps * features
-    forward = Gemm(len(seen), out, line, *REFS, (x, 1), (out, 1), (out, 1), *types, (), ((taps, across * features, line * out),),
-                   a_rows=((places[0], n), (places[1], y)))
+    forward = Gemm(
+        len(seen),
+        out,
+        line,
+        *REFS,
+        (x, 1),
+        (out, 1),
+        (out, 1),
+        *types,
+        (),
+        ((taps, across * features, line * out),),
+        a_rows=((places[0], n), (places[1], y)),
+    )
     c = np.zeros((len(seen), out), image.dtype)
     lists = [run(forward, image, kernel, c)[1][Word.A_DIRECT]]
     _close(c, seen, kernel)
-    backward = Gemm(len(kernel), out, places[2], *REFS, (1, x), (out, 1), (out, 1), *types, (),
-                    ((places[0], n, places[1] * places[2] * out), (places[1], y, places[2] * out)), a_rows=((taps, across * features),))
+    backward = Gemm(
+        len(kernel),
+        out,
+        places[2],
+        *REFS,
+        (1, x),
+        (out, 1),
+        (out, 1),
+        *types,
+        (),
+        ((places[0], n, places[1] * places[2] * out), (places[1], y, places[2] * out)),
+        a_rows=((taps, across * features),),
+    )
     c = np.zeros((len(kernel), out), image.dtype)
     lists.append(run(backward, image, results, c)[1][Word.A_DIRECT])
     _close(c, seen.T, results.reshape(-1, out))
@@ -93,9 +156,22 @@ def _close(c, a, b):
     assert np.all(np.abs(c - a @ b) <= limit)
 
 
-@pytest.mark.parametrize("case", [Case(m, n, k, outer=outer, orders=("mk", b, "mn"), epilogue=epilogue) for m, n, k, outer in
-                                  [(50, 64, 140, (7,)), (13, 70, 9, (5, 3)), (193, 30, 130, (5,)), (6, 128, 300, (2,)), (5, 65, 8, (3,))]
-                                  for b in ("kn", "nk") for epilogue in (False, True)], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(m, n, k, outer=outer, orders=("mk", b, "mn"), epilogue=epilogue)
+        for m, n, k, outer in [
+            (50, 64, 140, (7,)),
+            (13, 70, 9, (5, 3)),
+            (193, 30, 130, (5,)),
+            (6, 128, 300, (2,)),
+            (5, 65, 8, (3,)),
+        ]
+        for b in ("kn", "nk")
+        for epilogue in (False, True)
+    ],
+    ids=str,
+)
 def test_segments_of_any_length(case):
     """What is summed lies in segments that end within blocks of k, or go through several of them."""
     assert check(case)[1][Word.A_DIRECT] == IN_RUNS
@@ -104,9 +180,24 @@ def test_segments_of_any_length(case):
 def test_the_same_bits_by_any_number_of_threads():
     (n, y, x), places = windows(4, 34, 34, 64, 3, 1)
     rng = np.random.default_rng(2)
-    image, results = (rng.standard_normal(s).astype(np.float32) for s in ((4, 34, 34, 64), (*places, 64)))
-    step = Gemm(576, 64, 32, *REFS, (1, x), (64, 1), (64, 1), "f32", "f32", "f32", (), ((4, n, 32 * 32 * 64), (32, y, 32 * 64)),
-                a_rows=((3, 34 * 64),))
+    image, results = (
+        rng.standard_normal(s).astype(np.float32) for s in ((4, 34, 34, 64), (*places, 64))
+    )
+    step = Gemm(
+        576,
+        64,
+        32,
+        *REFS,
+        (1, x),
+        (64, 1),
+        (64, 1),
+        "f32",
+        "f32",
+        "f32",
+        (),
+        ((4, n, 32 * 32 * 64), (32, y, 32 * 64)),
+        a_rows=((3, 34 * 64),),
+    )
     recipe, made = Recipe("f32", "f32", "f32", gemm.machine()), set()
     for threads in (1, 2, 3, 7, 64):
         name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
@@ -119,14 +210,26 @@ def test_the_same_bits_by_any_number_of_threads():
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("i32",) * 3, ("f32", "f32", "bf16")], ids="-".join)
+@pytest.mark.parametrize(
+    "types", [("f32",) * 3, ("f64",) * 3, ("i32",) * 3, ("f32", "f32", "bf16")], ids="-".join
+)
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_rows_that_lie_across_and_meet_one_panel(types, epilogue):
     """Nothing of A is packed where one panel of B would use it, whatever the ends."""
     recipe = Recipe(*types, gemm.machine())
-    for m, k, batch in [(1, 40, (3,)), (2, 200, ()), (5, 9, (2,)), (29, 300, ()), (64, 64, (2, 3)), (100, 1000, ()), (514, 70, (2,))]:
+    for m, k, batch in [
+        (1, 40, (3,)),
+        (2, 200, ()),
+        (5, 9, (2,)),
+        (29, 300, ()),
+        (64, 64, (2, 3)),
+        (100, 1000, ()),
+        (514, 70, (2,)),
+    ]:
         for n in (1, 3, 17, recipe.panel_cols - 1, recipe.panel_cols, recipe.panel_cols + 1):
-            words = check(Case(m, n, k, types, batch=batch, orders=("km", "kn", "mn"), epilogue=epilogue))[1]
+            words = check(
+                Case(m, n, k, types, batch=batch, orders=("km", "kn", "mn"), epilogue=epilogue)
+            )[1]
             if m > 2 and n > 2 and len(batch) < 2:
                 assert (words[Word.A_DIRECT] == IN_RUNS) == (n <= recipe.panel_cols)
 
@@ -134,6 +237,12 @@ def test_rows_that_lie_across_and_meet_one_panel(types, epilogue):
 def test_steps_that_are_too_far_apart_are_packed():
     """Half a panel of B does not pay for lines that share a few places of the caches."""
     refs = BufRef(0), BufRef(1), BufRef(2)
-    for m, n, in_runs in [(1024, 32, True), (4096, 32, False), (4096, 64, True), (4097, 32, True), (4096, 65, False)]:
+    for m, n, in_runs in [
+        (1024, 32, True),
+        (4096, 32, False),
+        (4096, 64, True),
+        (4097, 32, True),
+        (4096, 65, False),
+    ]:
         step = Gemm(m, n, 500, *refs, (1, m), (n, 1), (n, 1), "f32", "f32", "f32")
         assert (gemm.describe(step)[1][Word.A_DIRECT] == IN_RUNS) == in_runs

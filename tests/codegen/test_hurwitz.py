@@ -34,13 +34,20 @@ def test_whole_orders(name, type_, bound):
 def test_zeta_below_zero(type_, bound):
     """Relative to the size of the terms, which cancel where the exponent is odd."""
     s = rng.integers(2, 9, 2000)
-    for q in (-rng.uniform(0, 30, 2000), -10.0 ** rng.uniform(-9, 0, 2000), -np.round(rng.uniform(0, 9, 2000)) - 0.5):
+    for q in (
+        -rng.uniform(0, 30, 2000),
+        -(10.0 ** rng.uniform(-9, 0, 2000)),
+        -np.round(rng.uniform(0, 9, 2000)) - 0.5,
+    ):
         worst = errors("zeta", type_, s, q)
         assert worst.max() <= bound, (s[worst.argmax()], q[worst.argmax()])
 
 
 @pytest.mark.skipif(not WIDE_ENOUGH, reason="long double has no more bits than f64 here")
-@pytest.mark.parametrize("type_, orders, bound", [("f32", (21, 34, 40, 150, 600), 1.5), ("f64", (21, 60, 160, 200, 400), 6000)])
+@pytest.mark.parametrize(
+    "type_, orders, bound",
+    [("f32", (21, 34, 40, 150, 600), 1.5), ("f64", (21, 60, 160, 200, 400), 6000)],
+)
 def test_large_orders_where_the_factorial_overflows(type_, orders, bound):
     order = rng.choice(orders, 2000)
     x = order / np.e * 10.0 ** rng.uniform(-0.3, 0.3, 2000)

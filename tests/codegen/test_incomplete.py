@@ -22,8 +22,15 @@ def arguments(low: float, high: float, count: int = 400) -> tuple[np.ndarray, np
 
 def test_the_table_is_of_the_uniform_expansion():
     exact = uniform_coefficients(len(_UNIFORM), max(map(len, _UNIFORM)))
-    assert [row[:len(mine)] for row, mine in zip([[float(c) for c in row] for row in exact], _UNIFORM)] == [list(row) for row in _UNIFORM]
-    largest = [abs(float(c)) * 0.36**m / 20.0**k for k, row in enumerate(exact) for m, c in enumerate(row) if m >= len(_UNIFORM[k])]
+    assert [
+        row[: len(mine)] for row, mine in zip([[float(c) for c in row] for row in exact], _UNIFORM)
+    ] == [list(row) for row in _UNIFORM]
+    largest = [
+        abs(float(c)) * 0.36**m / 20.0**k
+        for k, row in enumerate(exact)
+        for m, c in enumerate(row)
+        if m >= len(_UNIFORM[k])
+    ]
     assert max(largest) < 5e-17
 
 
@@ -34,9 +41,17 @@ def test_errors_grow_with_the_exponent_alone(name):
         a, x = arguments(low, high)
         with np.errstate(all="ignore"):
             exact = EXACT[name](a.astype(WIDE), x.astype(WIDE))
-            exponent = np.zeros_like(exact) if name == "random_gamma_grad" else np.abs(np.log(np.abs(exact)))
+            exponent = (
+                np.zeros_like(exact)
+                if name == "random_gamma_grad"
+                else np.abs(np.log(np.abs(exact)))
+            )
             error = np.abs(native(name, "f64", a, x) - exact) / np.abs(exact) / (10 + exponent)
-        assert np.all((error < 2e-15) | (np.abs(exact) < 1e-300)), (low, high, float(np.nanmax(error)))
+        assert np.all((error < 2e-15) | (np.abs(exact) < 1e-300)), (
+            low,
+            high,
+            float(np.nanmax(error)),
+        )
 
 
 @pytest.mark.skipif(not WIDE_ENOUGH, reason="long double has no more bits than f64 here")
@@ -55,12 +70,19 @@ def test_small_orders_where_an_exponential_underflows(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_result_does_not_depend_on_its_neighbours(name, type_):
     parts = [arguments(low, high, 12) for low, high in RANGES[:6]]
-    a, x = (np.random.default_rng(3).permuted(np.concatenate(side)).astype(DTYPES[type_]) for side in zip(*parts))
+    a, x = (
+        np.random.default_rng(3).permuted(np.concatenate(side)).astype(DTYPES[type_])
+        for side in zip(*parts)
+    )
     whole = native(name, type_, a, x)
     for k in (0, 17, 38, 55, 71):
-        np.testing.assert_array_equal(native(name, type_, a[k:k + 1].copy(), x[k:k + 1].copy()), whole[k:k + 1])
+        np.testing.assert_array_equal(
+            native(name, type_, a[k : k + 1].copy(), x[k : k + 1].copy()), whole[k : k + 1]
+        )
     for size in (3, 8, 29, 47):
-        np.testing.assert_array_equal(native(name, type_, a[:size].copy(), x[:size].copy()), whole[:size])
+        np.testing.assert_array_equal(
+            native(name, type_, a[:size].copy(), x[:size].copy()), whole[:size]
+        )
 
 
 def test_derivatives_by_the_argument_keep_the_digits_of_large_orders():
@@ -72,4 +94,7 @@ def test_derivatives_by_the_argument_keep_the_digits_of_large_orders():
         slope = weft.vmap(weft.grad(function, 1))
         np.testing.assert_allclose(slope(a, x), sign * exact.astype(np.float64), rtol=1e-7)
         a_few = np.array([0.5, 1, 2, 2, 0], np.float32)
-        np.testing.assert_array_equal(slope(a_few, np.array([0, 0, 0, np.inf, 1], np.float32)), sign * np.array([np.inf, 1, 0, 0, 0]))
+        np.testing.assert_array_equal(
+            slope(a_few, np.array([0, 0, 0, np.inf, 1], np.float32)),
+            sign * np.array([np.inf, 1, 0, 0, 0]),
+        )

@@ -53,7 +53,9 @@ def mul(x, y):
 def elementwise(op: str, types: list[str], result: str, size: int) -> Kernel:
     bufs = [Buf(f"x{n}", type_, size) for n, type_ in enumerate(types)]
     value = Op(op, tuple(Load(buf.name, i, buf.type) for buf in bufs), result)
-    return Kernel((*bufs, Buf("y", result, size, "out")), (For("i", size, (Store("y", i, value),), "vector"),))
+    return Kernel(
+        (*bufs, Buf("y", result, size, "out")), (For("i", size, (Store("y", i, value),), "vector"),)
+    )
 
 
 def arrays(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
@@ -65,8 +67,15 @@ _INT_ONLY = {"and", "or", "xor", "not", "shl", "shr_logical", "shr_arithmetic", 
 _ARITY = {"neg": 1, "abs": 1, "sign": 1, "not": 1, "popcount": 1, "clz": 1, "fma": 3}
 
 
-@pytest.mark.parametrize("op,type_", [(op, type_) for op in sorted(ARITHMETIC) for type_ in REAL
-                                      if op not in _INT_ONLY or type_ in INTEGERS])
+@pytest.mark.parametrize(
+    "op,type_",
+    [
+        (op, type_)
+        for op in sorted(ARITHMETIC)
+        for type_ in REAL
+        if op not in _INT_ONLY or type_ in INTEGERS
+    ],
+)
 def test_arithmetic(op, type_):
     kernel = elementwise(op, [type_] * _ARITY.get(op, 2), type_, 70)
     check(kernel, *arrays(kernel))
@@ -85,8 +94,15 @@ def test_comparisons(op, type_):
     check(kernel, *arrays(kernel))
 
 
-@pytest.mark.parametrize("source,target", [(source, target) for source in TYPES for target in TYPES
-                                           if source not in COMPLEX or target in COMPLEX])
+@pytest.mark.parametrize(
+    "source,target",
+    [
+        (source, target)
+        for source in TYPES
+        for target in TYPES
+        if source not in COMPLEX or target in COMPLEX
+    ],
+)
 def test_casts(source, target):
     kernel = elementwise("cast", [source], target, 37)
     check(kernel, *arrays(kernel))
@@ -99,7 +115,9 @@ def test_bitcasts(source):
             kernel = elementwise("bitcast", [source], target, 37)
             data = arrays(kernel)
             if source in FLOATS:
-                data[0] = np.nan_to_num(data[0].astype(np.float64), posinf=2, neginf=-2).astype(data[0].dtype)
+                data[0] = np.nan_to_num(data[0].astype(np.float64), posinf=2, neginf=-2).astype(
+                    data[0].dtype
+                )
             check(kernel, *data)
 
 
@@ -108,12 +126,20 @@ def test_bitcasts(source):
 def test_complex_arithmetic(op, type_):
     result = "bool" if op in COMPARISONS else type_
     kernel = elementwise(op, [type_] * (1 if op in ("neg", "sign", "conj") else 2), result, 37)
-    check(kernel, *arrays(kernel), rtol=0 if op in COMPARISONS else 1e-5 if type_ == "c64" else 1e-14)
+    check(
+        kernel, *arrays(kernel), rtol=0 if op in COMPARISONS else 1e-5 if type_ == "c64" else 1e-14
+    )
 
 
-@pytest.mark.parametrize("type_,size", [
-    (type_, size) for type_ in TYPES for size in (*range(19), 31, 32, 33, 63, 64, 65, 70, 127, 200, 259)
-    if size % 3 == 0 or type_ in ("f32", "f64", "bool", "i8")])
+@pytest.mark.parametrize(
+    "type_,size",
+    [
+        (type_, size)
+        for type_ in TYPES
+        for size in (*range(19), 31, 32, 33, 63, 64, 65, 70, 127, 200, 259)
+        if size % 3 == 0 or type_ in ("f32", "f64", "bool", "i8")
+    ],
+)
 def test_every_size(type_, size):
     kernel = elementwise("add", [type_, type_], type_, size)
     check(kernel, *arrays(kernel))
@@ -124,7 +150,9 @@ def test_every_size(type_, size):
 def test_computed_extent(type_, size):
     n = Load("n", ix(0), "i64")
     body = For("i", n, (Store("y", i, add(Load("x", i, type_), Load("x", i, type_))),), "vector")
-    kernel = Kernel((Buf("n", "i64", 1), Buf("x", type_, 300), Buf("y", type_, 300, "inout")), (body,))
+    kernel = Kernel(
+        (Buf("n", "i64", 1), Buf("x", type_, 300), Buf("y", type_, 300, "inout")), (body,)
+    )
     data = arrays(kernel)
     data[0][:] = size
     check(kernel, *data)
@@ -132,22 +160,41 @@ def test_computed_extent(type_, size):
     check(kernel, *data)
 
 
-_REDUCED = {"f32": "add mul min max", "f64": "add mul min max", "i32": "add mul min max and or xor",
-            "u8": "add mul min max and or xor", "i64": "add mul min max and or xor", "bool": "add min max and or"}
+_REDUCED = {
+    "f32": "add mul min max",
+    "f64": "add mul min max",
+    "i32": "add mul min max and or xor",
+    "u8": "add mul min max and or xor",
+    "i64": "add mul min max and or xor",
+    "bool": "add min max and or",
+}
 
 
-@pytest.mark.parametrize("op,type_", [(op, type_) for type_, ops in _REDUCED.items() for op in ops.split()])
+@pytest.mark.parametrize(
+    "op,type_", [(op, type_) for type_, ops in _REDUCED.items() for op in ops.split()]
+)
 @pytest.mark.parametrize("size", [0, 3, 16, 70, 259])
 def test_reductions(op, type_, size):
-    first = Const({"and": True if type_ == "bool" else -1, "mul": 1}.get(op, type_ == "bool" and op == "min"), type_)
+    first = Const(
+        {"and": True if type_ == "bool" else -1, "mul": 1}.get(op, type_ == "bool" and op == "min"),
+        type_,
+    )
     kernel = Kernel(
         (Buf("x", type_, size), Buf("y", type_, 2, "out")),
-        (Init("s", first),
-         For("i", size, (Accum("s", op, Load("x", i, type_)),
-                         ), "vector"),
-         Init("t", first),
-         For("j", size, (Accum("t", op, Load("x", j, type_), Op("lt", (j, ix(11)), "bool")),), "vector"),
-         Store("y", ix(0), Ref("s", type_)), Store("y", ix(1), Ref("t", type_))))
+        (
+            Init("s", first),
+            For("i", size, (Accum("s", op, Load("x", i, type_)),), "vector"),
+            Init("t", first),
+            For(
+                "j",
+                size,
+                (Accum("t", op, Load("x", j, type_), Op("lt", (j, ix(11)), "bool")),),
+                "vector",
+            ),
+            Store("y", ix(0), Ref("s", type_)),
+            Store("y", ix(1), Ref("t", type_)),
+        ),
+    )
     data = arrays(kernel)
     if op in ("add", "mul") and type_ in FLOATS:
         data[0] = np.abs(np.nan_to_num(data[0], posinf=1, neginf=1)).astype(data[0].dtype) / 8 + 0.5
@@ -157,9 +204,14 @@ def test_reductions(op, type_, size):
 
 
 def test_complex_sum():
-    kernel = Kernel((Buf("x", "c64", 83), Buf("y", "c64", 1, "out")), (
-        Init("s", Const(0j, "c64")), For("i", 83, (Accum("s", "add", Load("x", i, "c64")),), "vector"),
-        Store("y", ix(0), Ref("s", "c64"))))
+    kernel = Kernel(
+        (Buf("x", "c64", 83), Buf("y", "c64", 1, "out")),
+        (
+            Init("s", Const(0j, "c64")),
+            For("i", 83, (Accum("s", "add", Load("x", i, "c64")),), "vector"),
+            Store("y", ix(0), Ref("s", "c64")),
+        ),
+    )
     check(kernel, *arrays(kernel), rtol=1e-5)
 
 
@@ -170,11 +222,15 @@ def test_strided_access(stride, type_):
     start = 0 if stride > 0 else -stride * (n - 1)
     at = add(mul(i, ix(stride)), ix(start))
     size = abs(stride) * (n - 1) + 1
-    read = Kernel((Buf("x", type_, size), Buf("y", type_, n, "out")),
-                  (For("i", n, (Store("y", i, Load("x", at, type_)),), "vector"),))
+    read = Kernel(
+        (Buf("x", type_, size), Buf("y", type_, n, "out")),
+        (For("i", n, (Store("y", i, Load("x", at, type_)),), "vector"),),
+    )
     check(read, *arrays(read))
-    write = Kernel((Buf("x", type_, n), Buf("y", type_, size, "inout")),
-                   (For("i", n, (Store("y", at, Load("x", i, type_)),), "vector"),))
+    write = Kernel(
+        (Buf("x", type_, n), Buf("y", type_, size, "inout")),
+        (For("i", n, (Store("y", at, Load("x", i, type_)),), "vector"),),
+    )
     check(write, *arrays(write))
 
 
@@ -184,8 +240,10 @@ def test_gather_and_scatter(type_, n):
     rng = np.random.default_rng(1)
     where = rng.permutation(n).astype(np.int64)
     at = Load("w", i, "i64")
-    gather = Kernel((Buf("x", type_, n), Buf("w", "i64", n), Buf("y", type_, n, "out")),
-                    (For("i", n, (Store("y", i, Load("x", at, type_)),), "vector"),))
+    gather = Kernel(
+        (Buf("x", type_, n), Buf("w", "i64", n), Buf("y", type_, n, "out")),
+        (For("i", n, (Store("y", i, Load("x", at, type_)),), "vector"),),
+    )
     data = arrays(gather)
     data[1] = where
     check(gather, *data)
@@ -196,8 +254,10 @@ def test_gather_and_scatter(type_, n):
 def test_gather_through_i32():
     n = 53
     at = Op("cast", (Load("w", i, "i32"),), "i64")
-    kernel = Kernel((Buf("x", "f32", n), Buf("w", "i32", n), Buf("y", "f32", n, "out")),
-                    (For("i", n, (Store("y", i, Load("x", at, "f32")),), "vector"),))
+    kernel = Kernel(
+        (Buf("x", "f32", n), Buf("w", "i32", n), Buf("y", "f32", n, "out")),
+        (For("i", n, (Store("y", i, Load("x", at, "f32")),), "vector"),),
+    )
     data = arrays(kernel)
     data[1] = np.random.default_rng(2).integers(0, n, n).astype(np.int32)
     check(kernel, *data)
@@ -210,17 +270,28 @@ def test_guarded_access(type_, n):
     inside = Op("and", (Op("ge", (i, ix(low)), "bool"), Op("lt", (i, ix(high)), "bool")), "bool")
     shifted = Op("sub", (i, ix(low)), "i64")
     padded = Load("x", shifted, type_, inside, Const(2, type_))
-    kernel = Kernel((Buf("x", type_, max(n - 4, 0)), Buf("y", type_, n, "inout")),
-                    (For("i", n, (Store("y", i, padded, Op("ne", (i, ix(4)), "bool")),), "vector"),))
+    kernel = Kernel(
+        (Buf("x", type_, max(n - 4, 0)), Buf("y", type_, n, "inout")),
+        (For("i", n, (Store("y", i, padded, Op("ne", (i, ix(4)), "bool")),), "vector"),),
+    )
     check(kernel, *arrays(kernel))
 
 
 def test_guards_that_never_hold():
     never = Op("lt", (Load("n", ix(0), "i64"), ix(0)), "bool")
     for size in (0, 3):
-        kernel = Kernel((Buf("n", "i64", 1), Buf("x", "f32", size), Buf("y", "f32", 20, "inout")), (
-            For("i", 20, (Store("y", i, Load("x", ix(1 << 20), "f32", never, Const(3.0, "f32"))),), "vector"),
-            Store("y", ix(1 << 20), Load("x", ix(1 << 30), "f32", never), never)))
+        kernel = Kernel(
+            (Buf("n", "i64", 1), Buf("x", "f32", size), Buf("y", "f32", 20, "inout")),
+            (
+                For(
+                    "i",
+                    20,
+                    (Store("y", i, Load("x", ix(1 << 20), "f32", never, Const(3.0, "f32"))),),
+                    "vector",
+                ),
+                Store("y", ix(1 << 20), Load("x", ix(1 << 30), "f32", never), never),
+            ),
+        )
         check(kernel, np.ones(1, np.int64), *arrays(kernel)[1:])
 
 
@@ -232,8 +303,10 @@ def test_one_guard_for_all_lanes_leads_the_address_inside(type_, step):
     holds = Op("lt", (Load("n", ix(0), "i64"), ix(5)), "bool")
     offset = Op("mul", (Load("n", ix(0), "i64"), ix(1 << 30)), "i64")
     at = add(offset, i) if step == 1 else add(offset, Op("sub", (ix(n - 1), i), "i64"))
-    kernel = Kernel((Buf("n", "i64", 1), Buf("x", type_, n), Buf("y", type_, n, "out")), (
-        For("i", n, (Store("y", i, Load("x", at, type_, holds, Const(2, type_))),), "vector"),))
+    kernel = Kernel(
+        (Buf("n", "i64", 1), Buf("x", type_, n), Buf("y", type_, n, "out")),
+        (For("i", n, (Store("y", i, Load("x", at, type_, holds, Const(2, type_))),), "vector"),),
+    )
     for number in (0, 9):
         check(kernel, np.full(1, number, np.int64), *arrays(kernel)[1:])
     assert "select i1" in module_ir([(kernel, "inside")], current())
@@ -248,60 +321,127 @@ def test_rows_and_columns():
         Init("m", Const(float("-inf"), "f32")),
         For("j", cols, (Accum("m", "max", x),), "vector"),
         Init("s", Const(0.0, "f32")),
-        For("j", cols, (
-            Let("e", mul(Op("sub", (x, Ref("m", "f32")), "f32"), Const(0.125, "f32"))),
-            Store("tmp", j, Ref("e", "f32")),
-            Accum("s", "add", Ref("e", "f32"))), "vector"),
-        For("j", cols, (Store("y", at, Op("div", (Load("tmp", j, "f32"), Ref("s", "f32")), "f32")),), "vector"),
+        For(
+            "j",
+            cols,
+            (
+                Let("e", mul(Op("sub", (x, Ref("m", "f32")), "f32"), Const(0.125, "f32"))),
+                Store("tmp", j, Ref("e", "f32")),
+                Accum("s", "add", Ref("e", "f32")),
+            ),
+            "vector",
+        ),
+        For(
+            "j",
+            cols,
+            (Store("y", at, Op("div", (Load("tmp", j, "f32"), Ref("s", "f32")), "f32")),),
+            "vector",
+        ),
     )
-    kernel = Kernel((Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")),
-                    (For("i", rows, body, "parallel"),), (Buf("tmp", "f32", cols),))
-    data = [np.random.default_rng(3).normal(size=rows * cols).astype(np.float32), np.zeros(rows * cols, np.float32)]
+    kernel = Kernel(
+        (Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")),
+        (For("i", rows, body, "parallel"),),
+        (Buf("tmp", "f32", cols),),
+    )
+    data = [
+        np.random.default_rng(3).normal(size=rows * cols).astype(np.float32),
+        np.zeros(rows * cols, np.float32),
+    ]
     check(kernel, *data, rtol=2e-5)
 
 
 def test_large_scratch():
     n = 1 << 15
-    kernel = Kernel((Buf("x", "f32", 40), Buf("y", "f32", 40, "out")), (
-        For("i", 40, (Store("t", add(i, ix(n - 40)), Load("x", i, "f32")),), "vector"),
-        For("j", 40, (Store("y", j, Load("t", Op("sub", (ix(n - 1), j), "i64"), "f32")),), "vector")),
-        (Buf("t", "f32", n),))
+    kernel = Kernel(
+        (Buf("x", "f32", 40), Buf("y", "f32", 40, "out")),
+        (
+            For("i", 40, (Store("t", add(i, ix(n - 40)), Load("x", i, "f32")),), "vector"),
+            For(
+                "j",
+                40,
+                (Store("y", j, Load("t", Op("sub", (ix(n - 1), j), "i64"), "f32")),),
+                "vector",
+            ),
+        ),
+        (Buf("t", "f32", n),),
+    )
     check(kernel, *arrays(kernel))
 
 
 def test_serial_reduction_inside_a_vector_loop():
     """Column sums: per-lane accumulators through an inner serial loop."""
     rows, cols = 9, 45
-    kernel = Kernel((Buf("x", "f64", rows * cols), Buf("y", "f64", cols, "out")), (For("j", cols, (
-        Init("s", Const(0.0, "f64")),
-        For("i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "f64")),)),
-        Store("y", j, Ref("s", "f64"))), "vector"),))
+    kernel = Kernel(
+        (Buf("x", "f64", rows * cols), Buf("y", "f64", cols, "out")),
+        (
+            For(
+                "j",
+                cols,
+                (
+                    Init("s", Const(0.0, "f64")),
+                    For(
+                        "i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "f64")),)
+                    ),
+                    Store("y", j, Ref("s", "f64")),
+                ),
+                "vector",
+            ),
+        ),
+    )
     check(kernel, *arrays(kernel))
 
 
 def test_reduction_over_a_serial_loop_in_a_vector_loop():
     rows, cols = 9, 45
-    kernel = Kernel((Buf("x", "i32", rows * cols), Buf("y", "i32", 1, "out")), (
-        Init("s", Const(0, "i32")),
-        For("j", cols, (For("i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "i32")),)),), "vector"),
-        Store("y", ix(0), Ref("s", "i32"))))
+    kernel = Kernel(
+        (Buf("x", "i32", rows * cols), Buf("y", "i32", 1, "out")),
+        (
+            Init("s", Const(0, "i32")),
+            For(
+                "j",
+                cols,
+                (For("i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "i32")),)),),
+                "vector",
+            ),
+            Store("y", ix(0), Ref("s", "i32")),
+        ),
+    )
     check(kernel, *arrays(kernel))
 
 
 def test_scan_in_a_vector_loop():
     rows, cols = 5, 37
     at = add(mul(i, ix(cols)), j)
-    kernel = Kernel((Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")), (For("j", cols, (
-        Init("s", Const(0.0, "f32")),
-        For("i", rows, (Accum("s", "add", Load("x", at, "f32")), Store("y", at, Ref("s", "f32")))),), "vector"),))
+    kernel = Kernel(
+        (Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")),
+        (
+            For(
+                "j",
+                cols,
+                (
+                    Init("s", Const(0.0, "f32")),
+                    For(
+                        "i",
+                        rows,
+                        (Accum("s", "add", Load("x", at, "f32")), Store("y", at, Ref("s", "f32"))),
+                    ),
+                ),
+                "vector",
+            ),
+        ),
+    )
     check(kernel, *arrays(kernel))
 
 
 def test_accumulating_stores():
     n = 37
-    kernel = Kernel((Buf("x", "f32", n), Buf("w", "i64", n), Buf("y", "f32", n, "inout")), (
-        For("i", n, (Store("y", i, Load("x", i, "f32"), accumulate="max"),), "vector"),
-        For("k", n, (Store("y", Load("w", k, "i64"), Load("x", k, "f32"), accumulate="add"),)),))
+    kernel = Kernel(
+        (Buf("x", "f32", n), Buf("w", "i64", n), Buf("y", "f32", n, "inout")),
+        (
+            For("i", n, (Store("y", i, Load("x", i, "f32"), accumulate="max"),), "vector"),
+            For("k", n, (Store("y", Load("w", k, "i64"), Load("x", k, "f32"), accumulate="add"),)),
+        ),
+    )
     data = arrays(kernel)
     data[1] = np.random.default_rng(4).integers(0, n, n)
     check(kernel, *data)
@@ -310,13 +450,25 @@ def test_accumulating_stores():
 def test_while_and_if():
     """Integer square roots by counting, with branches that change accumulators."""
     body = (
-        Init("r", Const(0, "i32")), Init("even", Const(0, "i32")),
-        While(Op("le", (mul(Ref("r", "i32"), Ref("r", "i32")), Load("x", i, "i32")), "bool"), (
-            Accum("r", "set", add(Ref("r", "i32"), Const(1, "i32"))),
-            If(Op("eq", (Op("and", (Ref("r", "i32"), Const(1, "i32")), "i32"), Const(0, "i32")), "bool"),
-               (Accum("even", "add", Const(1, "i32")),),
-               (Accum("even", "add", Const(-1, "i32")),)))),
-        Store("y", i, Ref("r", "i32")), Store("z", i, Ref("even", "i32")),
+        Init("r", Const(0, "i32")),
+        Init("even", Const(0, "i32")),
+        While(
+            Op("le", (mul(Ref("r", "i32"), Ref("r", "i32")), Load("x", i, "i32")), "bool"),
+            (
+                Accum("r", "set", add(Ref("r", "i32"), Const(1, "i32"))),
+                If(
+                    Op(
+                        "eq",
+                        (Op("and", (Ref("r", "i32"), Const(1, "i32")), "i32"), Const(0, "i32")),
+                        "bool",
+                    ),
+                    (Accum("even", "add", Const(1, "i32")),),
+                    (Accum("even", "add", Const(-1, "i32")),),
+                ),
+            ),
+        ),
+        Store("y", i, Ref("r", "i32")),
+        Store("z", i, Ref("even", "i32")),
     )
     bufs = (Buf("x", "i32", 20), Buf("y", "i32", 20, "out"), Buf("z", "i32", 20, "out"))
     nothing = np.zeros(20, np.int32)
@@ -325,36 +477,79 @@ def test_while_and_if():
 
 def test_uniform_if_in_a_vector_loop():
     cond = Op("lt", (i, ix(2)), "bool")
-    kernel = Kernel((Buf("x", "f32", 4 * 21), Buf("y", "f32", 4 * 21, "out")), (For("i", 4, (For("j", 21, (
-        Init("a", Const(1.0, "f32")),
-        If(cond, (Accum("a", "add", Load("x", add(mul(i, ix(21)), j), "f32")),),
-           (Accum("a", "set", Const(5.0, "f32")),)),
-        Store("y", add(mul(i, ix(21)), j), Ref("a", "f32"))), "vector"),)),))
+    kernel = Kernel(
+        (Buf("x", "f32", 4 * 21), Buf("y", "f32", 4 * 21, "out")),
+        (
+            For(
+                "i",
+                4,
+                (
+                    For(
+                        "j",
+                        21,
+                        (
+                            Init("a", Const(1.0, "f32")),
+                            If(
+                                cond,
+                                (Accum("a", "add", Load("x", add(mul(i, ix(21)), j), "f32")),),
+                                (Accum("a", "set", Const(5.0, "f32")),),
+                            ),
+                            Store("y", add(mul(i, ix(21)), j), Ref("a", "f32")),
+                        ),
+                        "vector",
+                    ),
+                ),
+            ),
+        ),
+    )
     check(kernel, *arrays(kernel))
 
 
 def test_alias_in_place():
     n = 77
-    kernel = Kernel((Buf("x", "f32", n), Buf("y", "f32", n, "out", alias="x")),
-                    (For("i", n, (Store("y", i, add(Load("x", i, "f32"), Const(1.0, "f32"))),), "vector"),))
+    kernel = Kernel(
+        (Buf("x", "f32", n), Buf("y", "f32", n, "out", alias="x")),
+        (For("i", n, (Store("y", i, add(Load("x", i, "f32"), Const(1.0, "f32"))),), "vector"),),
+    )
     x = np.arange(n, dtype=np.float32)
     run_native(kernel, x, x)
     np.testing.assert_array_equal(x, np.arange(n, dtype=np.float32) + 1)
 
 
 def test_iota_values():
-    kernel = Kernel((Buf("y", "i32", 77, "out"), Buf("z", "f32", 77, "out"), Buf("w", "u8", 77, "out")), (For("i", 77, (
-        Let("v", add(mul(i, ix(3)), ix(-7))),
-        Store("y", i, Op("cast", (Ref("v", "i64"),), "i32")), Store("z", i, Op("cast", (Ref("v", "i64"),), "f32")),
-        Store("w", i, Op("cast", (Ref("v", "i64"),), "u8"))), "vector"),))
+    kernel = Kernel(
+        (Buf("y", "i32", 77, "out"), Buf("z", "f32", 77, "out"), Buf("w", "u8", 77, "out")),
+        (
+            For(
+                "i",
+                77,
+                (
+                    Let("v", add(mul(i, ix(3)), ix(-7))),
+                    Store("y", i, Op("cast", (Ref("v", "i64"),), "i32")),
+                    Store("z", i, Op("cast", (Ref("v", "i64"),), "f32")),
+                    Store("w", i, Op("cast", (Ref("v", "i64"),), "u8")),
+                ),
+                "vector",
+            ),
+        ),
+    )
     check(kernel, *arrays(kernel))
 
 
 def test_division_and_remainder_of_indices():
     n = 90
     quotient, rest = Op("div", (i, ix(7)), "i64"), Op("rem", (i, ix(7)), "i64")
-    kernel = Kernel((Buf("x", "f32", n), Buf("y", "f32", n, "out")), (
-        For("i", n, (Store("y", i, Load("x", add(mul(rest, ix(12)), quotient), "f32")),), "vector"),))
+    kernel = Kernel(
+        (Buf("x", "f32", n), Buf("y", "f32", n, "out")),
+        (
+            For(
+                "i",
+                n,
+                (Store("y", i, Load("x", add(mul(rest, ix(12)), quotient), "f32")),),
+                "vector",
+            ),
+        ),
+    )
     check(kernel, *arrays(kernel))
 
 
@@ -364,8 +559,10 @@ def test_streaming_stores(type_, offset):
     """Past the caches where aligned, plain where not: `offset` shifts the buffer."""
     n = 300
     at = add(i, ix(offset))
-    kernel = Kernel((Buf("x", type_, n), Buf("y", type_, n + offset, "inout")), (
-        For("i", n, (Store("y", at, Load("x", i, type_), streaming=True),), "vector"),))
+    kernel = Kernel(
+        (Buf("x", type_, n), Buf("y", type_, n + offset, "inout")),
+        (For("i", n, (Store("y", at, Load("x", i, type_), streaming=True),), "vector"),),
+    )
     check(kernel, *arrays(kernel))
     room = np.zeros((n + offset) * ITEMSIZE[type_] + 64, np.uint8)
     start = -room.ctypes.data % 64
@@ -380,8 +577,17 @@ def test_streaming_stores(type_, offset):
 @pytest.mark.parametrize("step", [-1, 0, 1, 3, 1000])
 def test_prefetches_change_nothing(type_, kind, step):
     n = 77
-    kernel = Kernel((Buf("x", type_, n), Buf("y", type_, n, "out")), (
-        For("i", n, (Prefetch("x", add(mul(i, ix(step)), ix(n))), Store("y", i, Load("x", i, type_))), kind),))
+    kernel = Kernel(
+        (Buf("x", type_, n), Buf("y", type_, n, "out")),
+        (
+            For(
+                "i",
+                n,
+                (Prefetch("x", add(mul(i, ix(step)), ix(n))), Store("y", i, Load("x", i, type_))),
+                kind,
+            ),
+        ),
+    )
     check(kernel, *arrays(kernel))
 
 
@@ -389,12 +595,29 @@ def packed(type_: str, extent, room: int, kind: str) -> Kernel:
     """Elements above zero, or true, and their places, packed in blocks; how many in each block."""
     x = Load("x", add(mul(j, ix(room)), i), type_)
     wanted = x if type_ == "bool" else Op("gt", (x, Const(0, type_)), "bool")
-    kept = tuple(Store(to, add(mul(j, ix(room)), k), Load(kept, k, t)) for to, kept, t in (("y", "a", type_), ("z", "b", "i32")))
-    block = (Init("n", ix(0)), Init("m", ix(0)),
-             For("i", extent, (Pack("n", "a", x, wanted), Pack("m", "b", Op("cast", (i,), "i32"), wanted)), kind),
-             Store("count", j, Ref("n", "i64")), For("k", Ref("m", "i64"), kept))
+    kept = tuple(
+        Store(to, add(mul(j, ix(room)), k), Load(kept, k, t))
+        for to, kept, t in (("y", "a", type_), ("z", "b", "i32"))
+    )
+    block = (
+        Init("n", ix(0)),
+        Init("m", ix(0)),
+        For(
+            "i",
+            extent,
+            (Pack("n", "a", x, wanted), Pack("m", "b", Op("cast", (i,), "i32"), wanted)),
+            kind,
+        ),
+        Store("count", j, Ref("n", "i64")),
+        For("k", Ref("m", "i64"), kept),
+    )
     size = 3 * room
-    bufs = (Buf("x", type_, size), Buf("y", type_, size, "inout"), Buf("z", "i32", size, "inout"), Buf("count", "i64", 3, "out"))
+    bufs = (
+        Buf("x", type_, size),
+        Buf("y", type_, size, "inout"),
+        Buf("z", "i32", size, "inout"),
+        Buf("count", "i64", 3, "out"),
+    )
     return Kernel(bufs, (For("j", 3, block),), (Buf("a", type_, room), Buf("b", "i32", room)))
 
 
@@ -416,26 +639,58 @@ def test_packing(type_, kind):
 @pytest.mark.parametrize("most", [3, 33, 48, 80, 97])
 def test_what_a_computed_extent_counts_is_counted_once(most):
     extent = Op("min", (add(j, ix(most - 2)), ix(most)), "i64")
-    body = (Init("n", ix(0)), For("i", extent, (Accum("n", "add", Load("x", i, "i64")),), "vector"), Store("y", j, Ref("n", "i64")))
+    body = (
+        Init("n", ix(0)),
+        For("i", extent, (Accum("n", "add", Load("x", i, "i64")),), "vector"),
+        Store("y", j, Ref("n", "i64")),
+    )
     kernel = Kernel((Buf("x", "i64", most), Buf("y", "i64", 4, "out")), (For("j", 4, body),))
     check(kernel, *arrays(kernel))
-    narrow = (Init("s", Const(0, "i32")), For("i", extent, (Accum("s", "add", Load("x", i, "i32")),), "vector"),
-              Store("y", j, Ref("s", "i32")))
+    narrow = (
+        Init("s", Const(0, "i32")),
+        For("i", extent, (Accum("s", "add", Load("x", i, "i32")),), "vector"),
+        Store("y", j, Ref("s", "i32")),
+    )
     kernel = Kernel((Buf("x", "i32", most), Buf("y", "i32", 4, "out")), (For("j", 4, narrow),))
     check(kernel, *arrays(kernel))
 
 
-@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 10, 255, 1000, 4096, 1000003, (1 << 31) - 1, 1 << 40, -3])
+@pytest.mark.parametrize(
+    "divisor", [1, 2, 3, 7, 10, 255, 1000, 4096, 1000003, (1 << 31) - 1, 1 << 40, -3]
+)
 @pytest.mark.parametrize("op", ["div", "rem"])
 def test_division_by_a_constant(op, divisor):
     n = 80
-    kernel = Kernel((Buf("x", "i64", n), Buf("y", "i64", n, "out")), (
-        For("i", n, (Store("y", i, Op(op, (Load("x", i, "i64"), ix(divisor)), "i64")),), "vector"),))
+    kernel = Kernel(
+        (Buf("x", "i64", n), Buf("y", "i64", n, "out")),
+        (
+            For(
+                "i",
+                n,
+                (Store("y", i, Op(op, (Load("x", i, "i64"), ix(divisor)), "i64")),),
+                "vector",
+            ),
+        ),
+    )
     rng = np.random.default_rng(5)
     x = rng.integers(-(1 << 63), (1 << 63) - 1, n)
     x[:40] >>= rng.integers(0, 63, 40)
-    x[40:52] = np.array([0, 1, -1, divisor, -divisor, divisor - 1, 1 - divisor, 7 * divisor, 7 * divisor - 1,
-                         -(1 << 63), (1 << 63) - 1, (1 << 53) + 1])
+    x[40:52] = np.array(
+        [
+            0,
+            1,
+            -1,
+            divisor,
+            -divisor,
+            divisor - 1,
+            1 - divisor,
+            7 * divisor,
+            7 * divisor - 1,
+            -(1 << 63),
+            (1 << 63) - 1,
+            (1 << 53) + 1,
+        ]
+    )
     check(kernel, x, np.zeros(n, np.int64))
 
 
@@ -446,11 +701,29 @@ def test_extent_with_a_known_bound(most):
     start = mul(k, ix(most))
     at = add(start, i)
     extent = Op("min", (Op("sub", (ix(n), start), "i64"), ix(most)), "i64")
-    kernel = Kernel((Buf("x", "f32", n), Buf("y", "f32", n, "out"), Buf("z", "f32", chunks, "out")), (
-        For("k", chunks, (
-            Init("s", Const(float("-inf"), "f32")),
-            For("i", extent, (Store("y", at, Load("x", at, "f32")), Accum("s", "max", Load("x", at, "f32"))), "vector"),
-            Store("z", k, Ref("s", "f32"))), "parallel"),))
+    kernel = Kernel(
+        (Buf("x", "f32", n), Buf("y", "f32", n, "out"), Buf("z", "f32", chunks, "out")),
+        (
+            For(
+                "k",
+                chunks,
+                (
+                    Init("s", Const(float("-inf"), "f32")),
+                    For(
+                        "i",
+                        extent,
+                        (
+                            Store("y", at, Load("x", at, "f32")),
+                            Accum("s", "max", Load("x", at, "f32")),
+                        ),
+                        "vector",
+                    ),
+                    Store("z", k, Ref("s", "f32")),
+                ),
+                "parallel",
+            ),
+        ),
+    )
     check(kernel, *arrays(kernel))
 
 
@@ -462,27 +735,63 @@ def test_long_bodies(size, computed):
     extent = Load("n", ix(0), "i64") if computed else size
     heavy = Op("tanh", (Op("exp", (Op("sin", (x,), "f32"),), "f32"),), "f32")
     kernel = Kernel(
-        (Buf("n", "i64", 1), Buf("x", "f32", size), Buf("w", "i64", size), Buf("y", "f32", size, "inout"),
-         Buf("z", "f32", 2, "out"), Buf("c", "i32", 1, "out")),
-        (Init("low", Const(float("inf"), "f32")), Init("high", Const(-7.0, "f32")), Init("count", Const(0, "i32")),
-         For("i", extent, (
-             Let("h", heavy),
-             Store("y", at, Ref("h", "f32"), Op("gt", (x, Const(-0.5, "f32")), "bool")),
-             Accum("low", "min", Ref("h", "f32")),
-             Accum("high", "max", Load("x", at, "f32"), Op("lt", (Ref("h", "f32"), Const(0.9, "f32")), "bool")),
-             Accum("count", "add", Const(1, "i32"))), "vector"),
-         Store("z", ix(0), Ref("low", "f32")), Store("z", ix(1), Ref("high", "f32")),
-         Store("c", ix(0), Ref("count", "i32"))))
+        (
+            Buf("n", "i64", 1),
+            Buf("x", "f32", size),
+            Buf("w", "i64", size),
+            Buf("y", "f32", size, "inout"),
+            Buf("z", "f32", 2, "out"),
+            Buf("c", "i32", 1, "out"),
+        ),
+        (
+            Init("low", Const(float("inf"), "f32")),
+            Init("high", Const(-7.0, "f32")),
+            Init("count", Const(0, "i32")),
+            For(
+                "i",
+                extent,
+                (
+                    Let("h", heavy),
+                    Store("y", at, Ref("h", "f32"), Op("gt", (x, Const(-0.5, "f32")), "bool")),
+                    Accum("low", "min", Ref("h", "f32")),
+                    Accum(
+                        "high",
+                        "max",
+                        Load("x", at, "f32"),
+                        Op("lt", (Ref("h", "f32"), Const(0.9, "f32")), "bool"),
+                    ),
+                    Accum("count", "add", Const(1, "i32")),
+                ),
+                "vector",
+            ),
+            Store("z", ix(0), Ref("low", "f32")),
+            Store("z", ix(1), Ref("high", "f32")),
+            Store("c", ix(0), Ref("count", "i32")),
+        ),
+    )
     rng = np.random.default_rng(8)
-    check(kernel, np.array([size]), rng.uniform(-3, 3, size).astype(np.float32), rng.permutation(size),
-          np.zeros(size, np.float32), np.zeros(2, np.float32), np.zeros(1, np.int32), max_ulp=4)
+    check(
+        kernel,
+        np.array([size]),
+        rng.uniform(-3, 3, size).astype(np.float32),
+        rng.permutation(size),
+        np.zeros(size, np.float32),
+        np.zeros(2, np.float32),
+        np.zeros(1, np.int32),
+        max_ulp=4,
+    )
 
 
 @pytest.mark.parametrize("source", ["f32", "f64"])
 @pytest.mark.parametrize("target", sorted(INTEGERS))
 def test_casts_at_the_edges(source, target):
     edges = [0.0, -0.0, 0.5, -0.5, 0.999, -0.999, np.nan, np.inf, -np.inf, 1e30, -1e30]
-    edges += [sign * (2.0**k + step) for k in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1) for step in (-1, 0, 1)]
+    edges += [
+        sign * (2.0**k + step)
+        for k in (7, 8, 15, 16, 31, 32, 63, 64)
+        for sign in (1, -1)
+        for step in (-1, 0, 1)
+    ]
     x = np.array(edges).astype(np.float32 if source == "f32" else np.float64)
     x = np.concatenate([x, np.nextafter(x, x.dtype.type(0)), np.nextafter(x, x.dtype.type(np.inf))])
     kernel = elementwise("cast", [source], target, x.size)

@@ -36,7 +36,9 @@ def test_errors_say_what_llvm_says():
 
 def test_threads_compile_side_by_side():
     found: list[bytes] = []
-    started = [threading.Thread(target=lambda: found.append(llvm_c.emit(ADD, machine()))) for _ in range(4)]
+    started = [
+        threading.Thread(target=lambda: found.append(llvm_c.emit(ADD, machine()))) for _ in range(4)
+    ]
     for thread in started:
         thread.start()
     for thread in started:
@@ -46,10 +48,21 @@ def test_threads_compile_side_by_side():
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_objects_come_in_the_order_of_their_modules(count):
-    texts = [ADD.replace("@add", f"@f{i}") + f"\ndefine void @g{i}() {{\n" + "  fence seq_cst\n" * (7 * i % 5) + "  ret void\n}"
-             for i in range(6)]
-    made = target.emit_objects([(lambda text=text: text, i % 2 == 0) for i, text in enumerate(texts)], target.current(), count)
-    assert made == [target.emit_object(text, target.current(), quick=i % 2 == 0) for i, text in enumerate(texts)]
+    texts = [
+        ADD.replace("@add", f"@f{i}")
+        + f"\ndefine void @g{i}() {{\n"
+        + "  fence seq_cst\n" * (7 * i % 5)
+        + "  ret void\n}"
+        for i in range(6)
+    ]
+    made = target.emit_objects(
+        [(lambda text=text: text, i % 2 == 0) for i, text in enumerate(texts)],
+        target.current(),
+        count,
+    )
+    assert made == [
+        target.emit_object(text, target.current(), quick=i % 2 == 0) for i, text in enumerate(texts)
+    ]
 
 
 @pytest.fixture
@@ -69,6 +82,7 @@ def beside(monkeypatch):
 def test_a_text_that_cannot_be_written_stops_the_threads(beside):
     def broken() -> str:
         raise ValueError("no text")
+
     with pytest.raises(ValueError, match="no text"):
         target.emit_objects([(lambda: ADD, False), (broken, False)], target.current(), 2)
     assert [thread.is_alive() for thread in beside] == [False]
@@ -81,16 +95,29 @@ def test_an_error_meanwhile_leaves_no_thread_at_work(beside):
 
     def broken() -> None:
         raise ValueError("meanwhile")
+
     with pytest.raises(ValueError, match="meanwhile"):
-        target.emit_objects([(lambda: ADD, False), (slow, False), (slow, False)], target.current(), 3, broken)
+        target.emit_objects(
+            [(lambda: ADD, False), (slow, False), (slow, False)], target.current(), 3, broken
+        )
     assert [thread.is_alive() for thread in beside] == [False, False]
 
 
 def test_llvm_is_loaded_early_only_where_nothing_was_compiled_before(tmp_path):
-    script = "import weft.numpy\nfrom weft.codegen.runtime import pool\n[t.join() for t in pool._prewarmers]\n" \
-             "from weft.codegen.toolchain import llvm_c; print(len(llvm_c._loaded))"
+    script = (
+        "import weft.numpy\nfrom weft.codegen.runtime import pool\n[t.join() for t in pool._prewarmers]\n"
+        "from weft.codegen.toolchain import llvm_c; print(len(llvm_c._loaded))"
+    )
     env = {"WEFT_CACHE_DIR": str(tmp_path)}
-    run = lambda more="": subprocess.run([sys.executable, "-c", script + more], env=env, capture_output=True, text=True, check=True).stdout
+    run = lambda more="": (
+        subprocess.run(
+            [sys.executable, "-c", script + more],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    )
     assert run("; import weft; float(weft.numpy.ones(3).sum())") == "1\n"
     assert run() == "0\n"
 
@@ -110,7 +137,8 @@ def test_the_end_waits_for_modules_in_work():
         "    while True: llvm_c.emit('', None)\n"
         "threading.Thread(target=forever, daemon=True).start()\n"
         "while not llvm_c._inside: time.sleep(0.001)\n"
-        "print('leaving', flush=True)\n")
+        "print('leaving', flush=True)\n",
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\nmade\n", "")
 
 
@@ -118,7 +146,8 @@ def test_programs_compile_at_exit():
     done = run_python(
         "-c",
         "import atexit\n"
-        "atexit.register(lambda: print(float(weft.jit(lambda x: (x @ x).sum())(wnp.ones((8, 8))))))\n"        # runs last
+        "atexit.register(lambda: print(float(weft.jit(lambda x: (x @ x).sum())(wnp.ones((8, 8))))))\n"  # runs last
         "import weft, weft.numpy as wnp\n"
-        "weft.jit(lambda x: wnp.sort(x) + 1)(wnp.ones(4))\n")
+        "weft.jit(lambda x: wnp.sort(x) + 1)(wnp.ones(4))\n",
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "512.0\n", "")

@@ -30,7 +30,10 @@ def test_code_and_data():
 
 def test_objects_may_export_equal_names():
     texts = [f"define i64 @answer() {{\n  ret i64 {value}\n}}\n" for value in (1, 2)]
-    linked = [target.link_by_llvm(target.emit_object(text, target.current()), ["answer"], {}) for text in texts]
+    linked = [
+        target.link_by_llvm(target.emit_object(text, target.current()), ["answer"], {})
+        for text in texts
+    ]
     assert linked[0]["answer"] != linked[1]["answer"]
 
 

@@ -10,12 +10,27 @@ from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 
 PLAIN = "define i32 @add(i32 %x, i32 %y) nounwind {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
 _C = ctypes.CDLL(None)
-pytestmark = pytest.mark.skipif(not hasattr(_C, "mallinfo2"), reason="a C library that does not count for us")
+pytestmark = pytest.mark.skipif(
+    not hasattr(_C, "mallinfo2"), reason="a C library that does not count for us"
+)
 
 
 class _Counts(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in
-                ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
 
 
 def used() -> int:
@@ -28,7 +43,10 @@ def used() -> int:
 def exponential(number: int) -> str:
     i, size = Index("i"), 1000
     value = Op("exp", (Load("x", i, "f32"),), "f32")
-    kernel = Kernel((Buf("x", "f32", size), Buf("y", "f32", size, "out")), (For("i", size, (Store("y", i, value),), "vector"),))
+    kernel = Kernel(
+        (Buf("x", "f32", size), Buf("y", "f32", size, "out")),
+        (For("i", size, (Store("y", i, value),), "vector"),),
+    )
     return kernel_ir(kernel, f"kernel{number}")
 
 
@@ -61,4 +79,6 @@ def test_kernels_and_plain_functions_share_one_set_of_tables():
     tables = used() - before
     llvm_c.emit(exponential(0), one)
     assert tables > 300_000
-    assert used() - before < 1.3 * tables, "words of a function that its machine does not have make a second set"
+    assert used() - before < 1.3 * tables, (
+        "words of a function that its machine does not have make a second set"
+    )

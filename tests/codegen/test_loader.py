@@ -15,6 +15,7 @@ from weft.codegen.toolchain import loader, target
 
 pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
 
+
 @pytest.fixture(scope="module")
 def data() -> bytes:
     return target.emit_object(TEXT, target.current())
@@ -40,21 +41,31 @@ def test_code_is_not_writable(data):
     assert rights == {"work": "r-xp", "count": "rw-p"}
 
 
-@pytest.mark.parametrize("damage", [lambda d: b"", lambda d: b"\x7fELF" + bytes(60), lambda d: d[:18] + b"\xb7" + d[19:]])
+@pytest.mark.parametrize(
+    "damage", [lambda d: b"", lambda d: b"\x7fELF" + bytes(60), lambda d: d[:18] + b"\xb7" + d[19:]]
+)
 def test_what_is_not_ours_is_left_to_llvm(damage, data):
     with pytest.raises(loader.Unsupported):
         loader.load(damage(data), {}, {})
 
 
 def test_llvm_is_loaded_to_compile_only_and_never_through_its_package(tmp_path):
-    script = ("import sys, weft, weft.numpy as wnp\n"
-              "from weft.codegen.toolchain import llvm_c\n"
-              "value = float(weft.jit(lambda x: wnp.sin(x) @ x)(wnp.ones((70, 70))).sum())\n"
-              "print(value, len(llvm_c._loaded) == 1, 'llvmlite' in sys.modules)")
+    script = (
+        "import sys, weft, weft.numpy as wnp\n"
+        "from weft.codegen.toolchain import llvm_c\n"
+        "value = float(weft.jit(lambda x: wnp.sin(x) @ x)(wnp.ones((70, 70))).sum())\n"
+        "print(value, len(llvm_c._loaded) == 1, 'llvmlite' in sys.modules)"
+    )
     env = dict(os.environ, WEFT_CACHE_DIR=str(tmp_path))
-    runs = [subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout.split()
-            for _ in range(2)]
-    assert [run[1:] for run in runs] == [["True", "False"], ["False", "False"]] and runs[0][0] == runs[1][0]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert [run[1:] for run in runs] == [["True", "False"], ["False", "False"]] and runs[0][
+        0
+    ] == runs[1][0]
 
 
 CONSTANT = """
@@ -89,7 +100,10 @@ def rights_at(address):
 
 def test_images_without_variables_share_mappings_and_pages_are_used_again():
     count = lambda: Path("/proc/self/maps").read_text().count("\n")
-    images = [loader.link([target.emit_object(CONSTANT.replace("NUMBER", str(i)), target.current())]) for i in range(3)]
+    images = [
+        loader.link([target.emit_object(CONSTANT.replace("NUMBER", str(i)), target.current())])
+        for i in range(3)
+    ]
     loader.place(images[0], {}.get)
     before = count()
     live = [loader.place(images[i % 3], {}.get) for i in range(120)]
@@ -116,7 +130,10 @@ def test_large_images_have_room():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_code_of_a_child_is_its_own():
     """What the parent places where it gave pages back does not change what the child runs."""
-    images = [loader.link([target.emit_object(CONSTANT.replace("NUMBER", str(i)), target.current())]) for i in (7, 8)]
+    images = [
+        loader.link([target.emit_object(CONSTANT.replace("NUMBER", str(i)), target.current())])
+        for i in (7, 8)
+    ]
     linked = loader.place(images[0], {}.get)
     go = os.pipe()
     child = os.fork()

@@ -17,14 +17,21 @@ from weft.ops import functions
 def test_is_finite():
     for type_ in ("f32", "f64", "bf16", "f16"):
         x = specials(type_)
-        np.testing.assert_array_equal(native("is_finite", type_, x, result="bool"), np.isfinite(x.astype(np.float64)))
+        np.testing.assert_array_equal(
+            native("is_finite", type_, x, result="bool"), np.isfinite(x.astype(np.float64))
+        )
 
 
-@pytest.mark.parametrize(("op", "type_"), [(op, t) for op in sorted(UNARY) for t in ("f32", "f64") if (op, t) != ("lgamma", "f64")])
+@pytest.mark.parametrize(
+    ("op", "type_"),
+    [(op, t) for op in sorted(UNARY) for t in ("f32", "f64") if (op, t) != ("lgamma", "f64")],
+)
 def test_bits_do_not_depend_on_position(op, type_):
     """One element alone (scalar code) and the same one inside vectors and tails."""
     rng = np.random.default_rng(3)
-    x = np.concatenate([rng.uniform(-3, 3, 30), rng.uniform(0, 1, 30), [1e6, 1e9, -1e7]]).astype(DTYPES[type_])
+    x = np.concatenate([rng.uniform(-3, 3, 30), rng.uniform(0, 1, 30), [1e6, 1e9, -1e7]]).astype(
+        DTYPES[type_]
+    )
     whole = native(op, type_, x)
     for k in (0, 17, 44, 60, 62):
         alone = native(op, type_, x[k : k + 1].copy())
@@ -35,7 +42,17 @@ def test_functions_are_listed_where_they_are_stated():
     """What is listed is found without loading the other modules, so a wrong place would load them all."""
     for name, module in functions.STATED_BY.items():
         stated = importlib.import_module(f"weft.ops.functions.{module}")
-        own = [function.numpy for function in functions.every() if function.formula.__module__ == stated.__name__]
-        assert hasattr(stated, name) or hasattr(stated, f"{name}_p") or any(name in names for names in own), name
-    assert all(name in functions.STATED_BY for function in functions.every() for name in function.numpy)
+        own = [
+            function.numpy
+            for function in functions.every()
+            if function.formula.__module__ == stated.__name__
+        ]
+        assert (
+            hasattr(stated, name)
+            or hasattr(stated, f"{name}_p")
+            or any(name in names for names in own)
+        ), name
+    assert all(
+        name in functions.STATED_BY for function in functions.every() for name in function.numpy
+    )
     assert target.current().level in ("avx512", "avx2", "neon", "generic")

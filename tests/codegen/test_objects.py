@@ -32,7 +32,9 @@ def own_cache(tmp_path, monkeypatch):
 
 def orders(count: int, written: list[int]) -> list[CompileRequest]:
     def make(i: int) -> CompileRequest:
-        return CompileRequest(cache.key("test", str(i)), lambda: (written.append(i), text(i))[1], quick=i % 2 == 0)
+        return CompileRequest(
+            cache.key("test", str(i)), lambda: (written.append(i), text(i))[1], quick=i % 2 == 0
+        )
 
     return [make(i) for i in range(count)]
 
@@ -44,7 +46,9 @@ def test_prepared_objects_are_their_own(threads):
     objects.prepare([*wanted, wanted[3]], threads)
     assert sorted(written) == list(range(7))
     for i, order in enumerate(wanted):
-        assert objects.take(order) == target.emit_object(text(i), target.current(), quick=i % 2 == 0)
+        assert objects.take(order) == target.emit_object(
+            text(i), target.current(), quick=i % 2 == 0
+        )
     assert sorted(written) == list(range(7))
 
 
@@ -96,8 +100,12 @@ def test_the_fingerprint_covers_what_the_code_generator_is_made_of():
     """Routines are found by name: what decides their text is in the fingerprint. (That of a kernel is its own key; formulas of `ops`
     above the functions become kernels.)"""
     package = Path(cache.__file__).parents[1]
-    imported = {node.module for path in (package / "codegen").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft.")}
+    imported = {
+        node.module
+        for path in (package / "codegen").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft.")
+    }
     rooms = {name.removeprefix("weft.") for name in imported}
     assert not {name for name in rooms if not name.replace(".", "/").startswith(cache._GENERATOR)}
 
@@ -117,7 +125,9 @@ def test_what_is_to_be_written_is_there_for_readers_at_once_and_on_disk_soon(tmp
 
 def test_other_threads_may_add_while_some_is_written(monkeypatch):
     """A garbage collection, which any allocation may start, lets other threads run in the middle of a loop over a dict."""
-    adds = threading.Thread(target=lambda: [cache.later(cache.key("added", str(i)), lambda: None) for i in range(300)])
+    adds = threading.Thread(
+        target=lambda: [cache.later(cache.key("added", str(i)), lambda: None) for i in range(300)]
+    )
     pause = lambda *_: time.sleep(1e-5)
     thresholds = gc.get_threshold()
     monkeypatch.setattr(cache, "_PAUSE_S", 60)
@@ -198,7 +208,11 @@ def test_others_cannot_write_what_is_kept(tmp_path, untold, monkeypatch):
     finally:
         os.umask(before)
     [file] = tmp_path.rglob("*.o")
-    assert [path.stat().st_mode & 0o777 for path in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
+    assert [path.stat().st_mode & 0o777 for path in (file, file.parent, file.parent.parent)] == [
+        0o600,
+        0o700,
+        0o700,
+    ]
     assert cache.read(name) == b"data"
 
 
@@ -228,8 +242,17 @@ def test_a_file_that_others_may_write_is_not_read(mode, tmp_path, untold):
 
 
 @posix
-@pytest.mark.parametrize(("owner", "mode", "safe"), [
-    (1000, 0o644, True), (0, 0o755, True), (1001, 0o600, False), (65534, 0o700, False), (0, 0o775, False), (1000, 0o1777, False)])
+@pytest.mark.parametrize(
+    ("owner", "mode", "safe"),
+    [
+        (1000, 0o644, True),
+        (0, 0o755, True),
+        (1001, 0o600, False),
+        (65534, 0o700, False),
+        (0, 0o775, False),
+        (1000, 0o1777, False),
+    ],
+)
 def test_what_another_user_owns_is_not_safe(owner, mode, safe, untold, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     facts = os.stat_result((mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
@@ -238,7 +261,11 @@ def test_what_another_user_owns_is_not_safe(owner, mode, safe, untold, monkeypat
 
 
 @posix
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: os.symlink(place, place)], ids=["pipe", "folder", "loop"])
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, os.mkdir, lambda place: os.symlink(place, place)],
+    ids=["pipe", "folder", "loop"],
+)
 def test_what_is_no_file_counts_as_missing(make, tmp_path):
     name = cache.key("none")
     (tmp_path / name[:2]).mkdir(mode=0o700)

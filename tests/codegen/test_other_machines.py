@@ -14,7 +14,12 @@ import pytest
 #: processor -> (LLVM's name of it, features, the machine of its ELF objects)
 MACHINES = {
     "aarch64": ("aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8,-sve", 183),
-    "aarch64 with half and dot instructions": ("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+dotprod,-sve", 183),
+    "aarch64 with half and dot instructions": (
+        "aarch64-unknown-linux-gnu",
+        "neoverse-n1",
+        "+neon,+fullfp16,+dotprod,-sve",
+        183,
+    ),
     "riscv64": ("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 243),
 }
 SCRIPT = """
@@ -83,10 +88,19 @@ os._exit(0)                          # at exit the pool would call what it never
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_programs_compile(name, tmp_path):
-    env = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path), "WEFT_VERIFY": "0",
-           "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = {
+        **os.environ,
+        "WEFT_CACHE_DIR": str(tmp_path),
+        "WEFT_VERIFY": "0",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     env.pop("WEFT_CPU_FEATURES", None)
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *map(str, MACHINES[name])], env=env, capture_output=True, text=True,
-                          timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *map(str, MACHINES[name])],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) > 40

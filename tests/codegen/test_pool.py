@@ -61,7 +61,9 @@ end:
 
 @pytest.fixture(scope="module")
 def tasks():
-    return link([LibraryModule("tasks", lambda: TASKS, ("count", "nested", "own", "whose"))], pool.symbols())
+    return link(
+        [LibraryModule("tasks", lambda: TASKS, ("count", "nested", "own", "whose"))], pool.symbols()
+    )
 
 
 def table(n):
@@ -105,7 +107,8 @@ def test_the_caller_works_from_the_front_and_others_from_the_back(tasks):
 def test_callers_on_several_threads(tasks):
     wrong = []
     threads = [
-        threading.Thread(target=lambda k=k: wrong.extend(count_calls(tasks["count"], 2000, k))) for k in range(4)
+        threading.Thread(target=lambda k=k: wrong.extend(count_calls(tasks["count"], 2000, k)))
+        for k in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -151,8 +154,13 @@ def test_forked_child_has_its_own_workers(tasks):
 
 
 def run_script(body, **env):
-    script = "import ctypes, os, signal, sys, threading, time\nfrom weft.codegen.runtime import pool\n"
-    script += "from weft.codegen.toolchain.native_library import LibraryModule, link\n" + textwrap.dedent(body)
+    script = (
+        "import ctypes, os, signal, sys, threading, time\nfrom weft.codegen.runtime import pool\n"
+    )
+    script += (
+        "from weft.codegen.toolchain.native_library import LibraryModule, link\n"
+        + textwrap.dedent(body)
+    )
     return run_python("-c", script, timeout=60, **{"TASKS": TASKS, **env})
 
 
@@ -257,7 +265,9 @@ def test_scratch_blocks_are_kept():
     give(b)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel which pages are advised to be huge")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="asks the kernel which pages are advised to be huge"
+)
 def test_only_large_scratch_asks_for_huge_pages():
     body = textwrap.dedent("""
         def advised():

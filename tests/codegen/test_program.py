@@ -27,7 +27,10 @@ def ix(value):
 def shift(n: int, by: float, type_: str = "f32") -> Kernel:
     """y = x + by."""
     value = Op("add", (Load("x", i, type_), Const(by, type_)), type_)
-    return Kernel((Buf("x", type_, n), Buf("y", type_, n, "out")), (For("i", n, (Store("y", i, value),), "vector"),))
+    return Kernel(
+        (Buf("x", type_, n), Buf("y", type_, n, "out")),
+        (For("i", n, (Store("y", i, value),), "vector"),),
+    )
 
 
 def run(prog: Program, *arrays: np.ndarray):
@@ -41,15 +44,21 @@ def slots(*arrays: np.ndarray, out: int, temps: tuple[int, ...] = ()) -> tuple[S
     """Slots for arrays, the last `out` of them outputs, then temps one after another."""
     kinds = ["in"] * (len(arrays) - out) + ["out"] * out
     offsets = np.cumsum([0, *temps])
-    return (*(Slot(kind, array.nbytes) for kind, array in zip(kinds, arrays)),
-            *(Slot("temp", size, int(at)) for size, at in zip(temps, offsets)))
+    return (
+        *(Slot(kind, array.nbytes) for kind, array in zip(kinds, arrays)),
+        *(Slot("temp", size, int(at)) for size, at in zip(temps, offsets)),
+    )
 
 
 def test_kernels_in_order_through_a_temp():
     x, y = np.arange(70, dtype=np.float32), np.zeros(70, np.float32)
     one, ten = shift(70, 1.0), shift(70, 10.0)
-    steps = (Launch(one, (BufRef(0), BufRef(2, 0))), Launch(ten, (BufRef(2), BufRef(1))),
-             Launch(ten, (BufRef(1), BufRef(2))), Launch(one, (BufRef(2), BufRef(1))))
+    steps = (
+        Launch(one, (BufRef(0), BufRef(2, 0))),
+        Launch(ten, (BufRef(2), BufRef(1))),
+        Launch(ten, (BufRef(1), BufRef(2))),
+        Launch(one, (BufRef(2), BufRef(1))),
+    )
     native = run(Program(slots(x, y, out=1, temps=(280,)), steps, 280), x, y)
     np.testing.assert_array_equal(y, x + 22)
     assert native.kernel_count == 2
@@ -59,7 +68,10 @@ def test_kernels_in_order_through_a_temp():
 def test_long_programs_come_in_parts(steps):
     x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     one = shift(8, 1.0)
-    body = (Launch(one, (BufRef(0), BufRef(1))), *[Launch(one, (BufRef(1), BufRef(1)))] * (steps - 1))
+    body = (
+        Launch(one, (BufRef(0), BufRef(1))),
+        *[Launch(one, (BufRef(1), BufRef(1)))] * (steps - 1),
+    )
     native = run(Program(slots(x, y, out=1), body, 0), x, y)
     np.testing.assert_array_equal(y, x + steps)
     assert len(native.made.entry_texts) == (1 if steps <= PART else 1 + -(-steps // PART))
@@ -68,12 +80,17 @@ def test_long_programs_come_in_parts(steps):
 def test_parts_know_the_variables_of_the_loops_around_them():
     rows, inner, n = 3, 4, 2
     x, y = np.arange(rows * inner, dtype=np.float32), np.zeros((rows, inner, n), np.float32)
-    copy = Kernel((Buf("x", "f32", 1), Buf("y", "f32", 1, "out")), (Store("y", ix(0), Load("x", ix(0), "f32")),))
+    copy = Kernel(
+        (Buf("x", "f32", 1), Buf("y", "f32", 1, "out")),
+        (Store("y", ix(0), Load("x", ix(0), "f32")),),
+    )
     at = (("r", 4 * inner), ("c", 4))
     place = tuple([(var, n * stride) for var, stride in at])
     once = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 0, place))),)
     many = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 4, place))),) * (2 * PART)
-    native = run(Program(slots(x, y, out=1), (Loop("r", rows, (Loop("c", inner, once + many),)),), 0), x, y)
+    native = run(
+        Program(slots(x, y, out=1), (Loop("r", rows, (Loop("c", inner, once + many),)),), 0), x, y
+    )
     np.testing.assert_array_equal(y, np.repeat(x, n).reshape(y.shape))
     assert len(native.made.entry_texts) > 2
 
@@ -107,7 +124,10 @@ def test_loop_with_strided_references(reverse):
     x, y = np.arange(rows * cols, dtype=np.float32), np.zeros(rows * cols, np.float32)
     last = np.zeros(1, np.float32)
     row = (("r", 4 * cols),)
-    body = (Launch(shift(cols, 1.0), (BufRef(0, 0, row), BufRef(1, 0, row))), Copy(BufRef(2), BufRef(1, 0, row), 4))
+    body = (
+        Launch(shift(cols, 1.0), (BufRef(0, 0, row), BufRef(1, 0, row))),
+        Copy(BufRef(2), BufRef(1, 0, row), 4),
+    )
     run(Program(slots(x, y, last, out=2), (Loop("r", rows, body, reverse),), 0), x, y, last)
     np.testing.assert_array_equal(y, x + 1)
     assert last[0] == (1 if reverse else (rows - 1) * cols + 1)
@@ -116,19 +136,37 @@ def test_loop_with_strided_references(reverse):
 def test_nested_loops():
     y = np.zeros(6, np.float32)
     refs = BufRef(0, 0, (("a", 12), ("b", 4)))
-    run(Program(slots(y, out=1), (Loop("a", 2, (Loop("b", 3, (Launch(shift(1, 2.0), (refs, refs)),)),)),), 0), y)
+    run(
+        Program(
+            slots(y, out=1),
+            (Loop("a", 2, (Loop("b", 3, (Launch(shift(1, 2.0), (refs, refs)),)),)),),
+            0,
+        ),
+        y,
+    )
     np.testing.assert_array_equal(y, np.full(6, 2))
 
 
 def test_while_loop():
     """Double until the sum passes a bound."""
-    test = Kernel((Buf("x", "i32", 1), Buf("go", "bool", 1, "out")),
-                  (Store("go", ix(0), Op("lt", (Load("x", ix(0), "i32"), Const(100, "i32")), "bool")),))
-    double = Kernel((Buf("x", "i32", 1, "inout"),),
-                    (Store("x", ix(0), Op("add", (Load("x", ix(0), "i32"), Load("x", ix(0), "i32")), "i32")),))
+    test = Kernel(
+        (Buf("x", "i32", 1), Buf("go", "bool", 1, "out")),
+        (Store("go", ix(0), Op("lt", (Load("x", ix(0), "i32"), Const(100, "i32")), "bool")),),
+    )
+    double = Kernel(
+        (Buf("x", "i32", 1, "inout"),),
+        (Store("x", ix(0), Op("add", (Load("x", ix(0), "i32"), Load("x", ix(0), "i32")), "i32")),),
+    )
     x = np.array([3], np.int32)
-    prog = Program(slots(x, out=1, temps=(64,)), (
-        WhileLoop((Launch(test, (BufRef(0), BufRef(1))),), BufRef(1), (Launch(double, (BufRef(0),)),)),), 64)
+    prog = Program(
+        slots(x, out=1, temps=(64,)),
+        (
+            WhileLoop(
+                (Launch(test, (BufRef(0), BufRef(1))),), BufRef(1), (Launch(double, (BufRef(0),)),)
+            ),
+        ),
+        64,
+    )
     run(prog, x)
     assert x[0] == 192
     x[0] = 500
@@ -163,7 +201,9 @@ def test_host_call_in_a_loop():
 
     x, y = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
     row = (("r", 12),)
-    step = HostCall(host, ((BufRef(0, 0, row), (3,), "float32"),), ((BufRef(1, 0, row), (3,), "float32"),))
+    step = HostCall(
+        host, ((BufRef(0, 0, row), (3,), "float32"),), ((BufRef(1, 0, row), (3,), "float32"),)
+    )
     run(Program(slots(x, y, out=1), (Loop("r", 2, (step,)),), 0), x, y)
     np.testing.assert_array_equal(y, x * 2)
     assert [list(rows) for rows in seen] == [[0, 1, 2], [3, 4, 5]]
@@ -172,8 +212,11 @@ def test_host_call_in_a_loop():
 def test_host_call_bfloat16_and_empty():
     shapes = []
     x = np.zeros(4, np.uint16)
-    step = HostCall(lambda a, b: shapes.append((a.dtype.name, a.shape, b.shape)),
-                    ((BufRef(0), (2, 2), "bfloat16"), (BufRef(0), (0, 3), "int8")), ())
+    step = HostCall(
+        lambda a, b: shapes.append((a.dtype.name, a.shape, b.shape)),
+        ((BufRef(0), (2, 2), "bfloat16"), (BufRef(0), (0, 3), "int8")),
+        (),
+    )
     run(Program(slots(x, out=1), (step,), 0), x)
     assert shapes == [("bfloat16", (2, 2), (0, 3))]
 
@@ -183,8 +226,14 @@ def test_host_call_that_raises_stops_the_program():
         raise KeyError("no such sample")
 
     x, y = np.zeros(3, np.float32), np.zeros(3, np.float32)
-    prog = Program(slots(x, y, out=1), (
-        HostCall(host, ((BufRef(0), (3,), "float32"),), ()), Launch(shift(3, 1.0), (BufRef(0), BufRef(1)))), 0)
+    prog = Program(
+        slots(x, y, out=1),
+        (
+            HostCall(host, ((BufRef(0), (3,), "float32"),), ()),
+            Launch(shift(3, 1.0), (BufRef(0), BufRef(1))),
+        ),
+        0,
+    )
     native = compile_program(prog)
     for _ in range(2):
         with pytest.raises(KeyError, match="no such sample"):
@@ -260,7 +309,9 @@ def test_an_unwritable_cache_is_no_error(fresh_cache, monkeypatch):
 def test_kernels_compiled_together_come_back_one_by_one(fresh_cache, monkeypatch):
     x = np.zeros(21, np.float32)
     several = [shift(21, float(by)) for by in (1, 2, 3)]
-    prog = Program(slots(x, out=1), tuple(Launch(kernel, (BufRef(0), BufRef(0))) for kernel in several), 0)
+    prog = Program(
+        slots(x, out=1), tuple(Launch(kernel, (BufRef(0), BufRef(0))) for kernel in several), 0
+    )
     assert run(prog, x).kernel_count == 3
     np.testing.assert_array_equal(x, np.full(21, 6))
     monkeypatch.setattr(program, "_kernels", {})
@@ -294,7 +345,7 @@ def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
     for i, name in enumerate(names):
         cache.write(name, bytes(5000))
         os.utime(cache._file(name), (i, i))
-    assert cache.prune(256 << 16) == 0                               # a folder has its part of the limit
+    assert cache.prune(256 << 16) == 0  # a folder has its part of the limit
     assert cache.prune(256 * 40_000) >= 5 * 5000
     assert [cache.has(name) for name in names] == [False] * 5 + [True] * 3
     assert cache.read(names[-1]) == bytes(5000)
@@ -305,7 +356,9 @@ def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
 
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cache, "_limit", lambda: 256 * 20_000)
-    names = [f"{folder}{i:02x}" * 8 for folder in ("ab", "cd") for i in range(8, -1, -1)]   # "ab00" comes last of its folder
+    names = [
+        f"{folder}{i:02x}" * 8 for folder in ("ab", "cd") for i in range(8, -1, -1)
+    ]  # "ab00" comes last of its folder
     for name in names[:9]:
         cache.write(name, bytes(5000))
     for name in names[9:-1]:
@@ -317,23 +370,34 @@ def test_kernels_of_few_iterations_are_not_optimized(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     few, many = shift(16, 0.625), shift(4096, 0.625)
     limit = machine_model().brief_iterations
-    assert [vectorization_plan.is_brief(one) for one in (few, many, shift(limit, 1.0), shift(limit + 1, 1.0))] == [True, False, True, False]
+    assert [
+        vectorization_plan.is_brief(one)
+        for one in (few, many, shift(limit, 1.0), shift(limit + 1, 1.0))
+    ] == [True, False, True, False]
     orders = []
     prepare = objects.prepare
-    monkeypatch.setattr(objects, "prepare", lambda wanted, *rest: prepare([orders.append(order) or order for order in wanted], *rest))
+    monkeypatch.setattr(
+        objects,
+        "prepare",
+        lambda wanted, *rest: prepare([orders.append(order) or order for order in wanted], *rest),
+    )
     x, y = np.arange(4096, dtype=np.float32), np.zeros(4096, np.float32)
     steps = (Launch(many, (BufRef(0), BufRef(1))), Launch(few, (BufRef(1), BufRef(1))))
     run(Program(slots(x, y, out=1), steps, 0), x, y)
     np.testing.assert_array_equal(y, np.where(np.arange(4096) < 16, x + 1.25, x + 0.625))
-    assert [order.quick for order in orders] == [False, True, True]        # large, small, and the entry
+    assert [order.quick for order in orders] == [False, True, True]  # large, small, and the entry
 
 
 def test_loops_of_unknown_length_are_optimized():
     n = Load("n", Const(0, "i64"), "i64")
     body = (Store("y", i, Const(1.0, "f32")),)
-    assert not vectorization_plan.is_brief(Kernel((Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, "vector"),)))
+    assert not vectorization_plan.is_brief(
+        Kernel((Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, "vector"),))
+    )
     nest = For("t", 5, (For("i", 13, (Store("y", i, Const(1.0, "f32")),), "vector"),))
-    assert not vectorization_plan.is_brief(Kernel((Buf("y", "f32", 13, "out"),), (nest,)))          # 65 iterations
+    assert not vectorization_plan.is_brief(
+        Kernel((Buf("y", "f32", 13, "out"),), (nest,))
+    )  # 65 iterations
 
 
 @pytest.mark.parametrize("op", ["sin", "exp", "tanh", "pow", "sqrt"])
@@ -341,8 +405,13 @@ def test_loops_of_unknown_length_are_optimized():
 def test_optimized_and_other_kernels_give_the_same_bits(op, type_):
     def kernel(n):
         x = Load("x", i, type_)
-        value = Op("add", (Op(op, (x, x) if op == "pow" else (x,), type_), Op("mul", (x, x), type_)), type_)
-        return Kernel((Buf("x", type_, n), Buf("y", type_, n, "out")), (For("i", n, (Store("y", i, value),), "vector"),))
+        value = Op(
+            "add", (Op(op, (x, x) if op == "pow" else (x,), type_), Op("mul", (x, x), type_)), type_
+        )
+        return Kernel(
+            (Buf("x", type_, n), Buf("y", type_, n, "out")),
+            (For("i", n, (Store("y", i, value),), "vector"),),
+        )
 
     x = np.random.default_rng(3).uniform(0.1, 30, 1024).astype(DTYPES[type_])
     few, many = np.zeros(48, x.dtype), np.zeros(1024, x.dtype)

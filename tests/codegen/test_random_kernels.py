@@ -25,7 +25,21 @@ from weft.ir.loops import (
 
 REAL = ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64"]
 FLOAT_OPS = ["add", "sub", "mul", "div", "min", "max"]
-INT_OPS = ["add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr_logical", "shr_arithmetic"]
+INT_OPS = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "rem",
+    "min",
+    "max",
+    "and",
+    "or",
+    "xor",
+    "shl",
+    "shr_logical",
+    "shr_arithmetic",
+]
 BOOL_OPS = ["and", "or", "xor", "min", "max"]
 
 
@@ -69,9 +83,19 @@ class Maker:
         """An index inside the buffers: dense, transposed, reversed, a row, a column, or folded."""
         i, j = Index("i"), Index("j")
         dense = mul_add(i, self.cols, j)
-        return self.pick([
-            dense, dense, mul_add(j, self.rows, i), Op("sub", (ix(self.n - 1), dense), "i64"), j, i,
-            Op("rem", (mul_add(j, 3, i), ix(self.n)), "i64"), Op("div", (dense, ix(2)), "i64"), ix(0)])
+        return self.pick(
+            [
+                dense,
+                dense,
+                mul_add(j, self.rows, i),
+                Op("sub", (ix(self.n - 1), dense), "i64"),
+                j,
+                i,
+                Op("rem", (mul_add(j, 3, i), ix(self.n)), "i64"),
+                Op("div", (dense, ix(2)), "i64"),
+                ix(0),
+            ]
+        )
 
     def load(self, type_: str):
         name = self.buffer(type_)
@@ -91,7 +115,10 @@ class Maker:
             return self.pick(known)
         if depth <= 0 or self.chance(0.1):
             if self.chance(0.2):
-                return Const(bool(self.rng.integers(2)) if type_ == "bool" else int(self.rng.integers(0, 9)), type_)
+                return Const(
+                    bool(self.rng.integers(2)) if type_ == "bool" else int(self.rng.integers(0, 9)),
+                    type_,
+                )
             return self.load(type_)
         sub = lambda t=type_: self.expr(t, depth - 1)
         if self.chance(0.12):
@@ -102,7 +129,11 @@ class Maker:
         if type_ == "bool":
             if self.chance(0.7):
                 source = self.pick(REAL[1:])
-                return Op(self.pick(["eq", "ne", "lt", "le", "gt", "ge"]), (sub(source), sub(source)), "bool")
+                return Op(
+                    self.pick(["eq", "ne", "lt", "le", "gt", "ge"]),
+                    (sub(source), sub(source)),
+                    "bool",
+                )
             return Op(self.pick(BOOL_OPS), (sub(), sub()), type_)
         if self.chance(0.15):
             return Op(self.pick(["neg", "abs", "sign"]), (sub(),), type_)
@@ -114,7 +145,9 @@ class Maker:
         type_ = self.pick(REAL)
         if type_ in FLOATS:
             return self.pick(["min", "max"]), type_
-        return self.pick(["or", "min", "max"] if type_ == "bool" else ["add", "mul", "min", "max", "and", "xor"]), type_
+        return self.pick(
+            ["or", "min", "max"] if type_ == "bool" else ["add", "mul", "min", "max", "and", "xor"]
+        ), type_
 
     def kernel(self) -> Kernel:
         vector_inner = self.chance(0.7)
@@ -124,7 +157,9 @@ class Maker:
         for _, type_ in reductions:
             name = self.fresh("s")
             accs.append(name)
-            before.append(Init(name, Const(bool(self.chance(0.5)) if type_ == "bool" else 1, type_)))
+            before.append(
+                Init(name, Const(bool(self.chance(0.5)) if type_ == "bool" else 1, type_))
+            )
         for _ in range(int(self.rng.integers(0, 3))):
             value = self.expr(self.pick(REAL), 3)
             name = self.fresh("v")
@@ -135,20 +170,38 @@ class Maker:
             type_ = self.pick(REAL)
             outs.append(Buf(self.fresh("y"), type_, self.n, "inout"))
             guard = self.expr("bool", 1) if self.chance(0.3) else None
-            inner.append(Store(outs[-1].name, mul_add(Index("i"), self.cols, Index("j")), self.expr(type_, 3), guard))
+            inner.append(
+                Store(
+                    outs[-1].name,
+                    mul_add(Index("i"), self.cols, Index("j")),
+                    self.expr(type_, 3),
+                    guard,
+                )
+            )
         for name, (op, type_) in zip(accs, reductions):
             guard = self.expr("bool", 1) if self.chance(0.3) else None
             inner.append(Accum(name, op, self.expr(type_, 2), guard))
         for name, (_, type_) in zip(accs, reductions):
-            outs.append(Buf(self.fresh("z"), type_, self.rows if vector_inner else self.cols, "inout"))
-            after.append(Store(outs[-1].name, Index("i" if vector_inner else "j"), Ref(name, type_)))
+            outs.append(
+                Buf(self.fresh("z"), type_, self.rows if vector_inner else self.cols, "inout")
+            )
+            after.append(
+                Store(outs[-1].name, Index("i" if vector_inner else "j"), Ref(name, type_))
+            )
         if vector_inner:
             if self.chance(0.2):
                 inner = [If(Op("lt", (Index("i"), ix(2)), "bool"), tuple(inner))]
             outer = self.pick(["serial", "parallel"])
-            body = For("i", self.rows, (*before, For("j", self.cols, tuple(inner), "vector"), *after), outer)
+            body = For(
+                "i",
+                self.rows,
+                (*before, For("j", self.cols, tuple(inner), "vector"), *after),
+                outer,
+            )
         else:
-            body = For("j", self.cols, (*before, For("i", self.rows, tuple(inner)), *after), "vector")
+            body = For(
+                "j", self.cols, (*before, For("i", self.rows, tuple(inner)), *after), "vector"
+            )
         return Kernel((*self.bufs, *outs), (body,))
 
 

@@ -11,11 +11,34 @@ import weft
 from tests.codegen.accuracy import DTYPES, EXACT, FUNCTIONS, LEAST, WIDE, error_in_ulp
 from weft.scipy import special
 
-TINY = {"f32": (1e-45, 1e-42, 1e-39, 1.2e-38, 1e-30), "f64": (5e-324, 1e-320, 1e-310, 2.3e-308, 1e-200)}
+TINY = {
+    "f32": (1e-45, 1e-42, 1e-39, 1.2e-38, 1e-30),
+    "f64": (5e-324, 1e-320, 1e-310, 2.3e-308, 1e-200),
+}
 #: far from the boundaries of overflow, below which references have a few thousand ulp
 ULPS = 4000
-UNARY = ["lgamma", "digamma", "erf", "erfc", "erf_inv", "expm1", "log1p", "log", "sqrt", "rsqrt", "cbrt", "asinh", "atanh", "sinh", "tanh",
-         "bessel_i0e", "bessel_i1e", "log_ndtr", "normal_hazard", "ndtri"]
+UNARY = [
+    "lgamma",
+    "digamma",
+    "erf",
+    "erfc",
+    "erf_inv",
+    "expm1",
+    "log1p",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "asinh",
+    "atanh",
+    "sinh",
+    "tanh",
+    "bessel_i0e",
+    "bessel_i1e",
+    "log_ndtr",
+    "normal_hazard",
+    "ndtri",
+]
 
 
 def _errors(name: str, type_: str, *args: np.ndarray) -> np.ndarray:
@@ -36,9 +59,13 @@ def test_references_near_zero(name, type_):
 
 
 @pytest.mark.parametrize("type_", TINY)
-@pytest.mark.parametrize("name", ["igamma", "igammac", "zeta", "polygamma", "pow", "atan2", "logaddexp"])
+@pytest.mark.parametrize(
+    "name", ["igamma", "igammac", "zeta", "polygamma", "pow", "atan2", "logaddexp"]
+)
 def test_references_of_pairs_near_zero(name, type_):
-    other = (2.0, 3.0, 200.0) if name in ("zeta", "polygamma") else (*TINY[type_], 0.5, 1.0, 3.0, 40.0)
+    other = (
+        (2.0, 3.0, 200.0) if name in ("zeta", "polygamma") else (*TINY[type_], 0.5, 1.0, 3.0, 40.0)
+    )
     a, x = np.array(list(itertools.product(other, (*TINY[type_], 1.5)))).astype(DTYPES[type_]).T
     errors = _errors(name, type_, a, x)
     assert errors.max() < ULPS, sorted(zip(errors, a.tolist(), x.tolist()))[-3:]
@@ -51,7 +78,9 @@ def test_the_reference_backend_has_lgamma_of_subnormal_numbers():
     np.testing.assert_allclose(got, np.where(np.isinf(x), np.inf, -np.log(np.abs(x))), 1e-15)
 
 
-@pytest.mark.parametrize("order, x", [(200.0, 1.5), (65504.0, 1.5), (170.0, 1e300), (1e6, 400000.0)])
+@pytest.mark.parametrize(
+    "order, x", [(200.0, 1.5), (65504.0, 1.5), (170.0, 1e300), (1e6, 400000.0)]
+)
 def test_polygamma_where_the_factorial_overflows(order, x):
     args = np.array([order]), np.array([x])
     assert _errors("polygamma", "f64", *args).max() < 1e6

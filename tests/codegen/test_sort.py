@@ -9,7 +9,21 @@ from weft.core.primitive import registry
 from weft.ops.sorting import leading_p, row_order_p, sorted_rows_p
 from weft.util.machine_model import machine_model
 
-TYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
+TYPES = [
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+]
 SHORT, LONG = machine_model().sort_insertion, machine_model().sort_long
 LENGTHS = [1, 2, SHORT, SHORT + 1, 70, LONG - 1, LONG + 3]
 
@@ -62,7 +76,10 @@ def test_rows_of_values(dtype, n):
 @pytest.mark.parametrize("dtype", TYPES)
 def test_orders_are_stable(dtype, n, descending):
     x = rows(dtype, n)
-    assert_same(weft.jit(lambda x: row_order_p.bind(x, descending=descending))(x), reference("row_order", x, descending=descending))
+    assert_same(
+        weft.jit(lambda x: row_order_p.bind(x, descending=descending))(x),
+        reference("row_order", x, descending=descending),
+    )
 
 
 @pytest.mark.parametrize("n", [5, 100, LONG + 3])
@@ -71,6 +88,7 @@ def test_an_order_refines_the_previous_one(n):
 
     def order(minor, major):
         return row_order_p.bind(major, row_order_p.bind(minor, descending=False), descending=False)
+
     want = np.stack([np.lexsort((a + 0, b)) for a, b in zip(minor, major)])
     assert_same(weft.jit(order)(minor, major), want.astype(np.int32))
 
@@ -80,7 +98,9 @@ def test_an_order_refines_the_previous_one(n):
 def test_the_leading_elements(dtype, n):
     x = rows(dtype, n)
     for k in (1, 8, n // 8 or 1):
-        for got, want in zip(weft.jit(lambda x, k=k: leading_p.bind(x, k=k))(x), reference("leading", x, k=k)):
+        for got, want in zip(
+            weft.jit(lambda x, k=k: leading_p.bind(x, k=k))(x), reference("leading", x, k=k)
+        ):
             assert_same(got, want)
 
 

@@ -16,7 +16,9 @@ from weft.codegen.program.build_record import kernel_ir
 from weft.codegen.toolchain import target
 
 LEVELS = ["avx2", "generic"]
-pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 levels")
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 levels"
+)
 
 
 @pytest.fixture(params=LEVELS)
@@ -32,7 +34,9 @@ def test_elementwise(level, type_):
         check(kernel, *arrays(kernel))
 
 
-@pytest.mark.parametrize("type_, how", [("f32", "add"), ("f64", "max"), ("i8", "add"), ("bool", "or"), ("c64", "add")])
+@pytest.mark.parametrize(
+    "type_, how", [("f32", "add"), ("f64", "max"), ("i8", "add"), ("bool", "or"), ("c64", "add")]
+)
 def test_prefixes(level, type_, how):
     for size in (1, 5, 8, 9, 17, 70, 290):
         x = numbers(type_, size)
@@ -53,7 +57,23 @@ def test_random_kernel(level, seed):
     check(kernel, *[random_array(maker.rng, buf.type, buf.size) for buf in kernel.bufs])
 
 
-@pytest.mark.parametrize("op", ["exp", "log", "sin", "cos", "tanh", "erf", "erf_inv", "log1p", "cbrt", "round_even", "pow", "nextafter"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "erf_inv",
+        "log1p",
+        "cbrt",
+        "round_even",
+        "pow",
+        "nextafter",
+    ],
+)
 @pytest.mark.parametrize("type_", ["f32", "f64", "f16"])
 def test_math_accuracy(level, op, type_):
     worst, args = measure(op, type_, 300)
@@ -66,7 +86,9 @@ def test_level_names_a_target(level):
     if here.level == level:
         assert here.vector_bytes == {"avx2": 32, "generic": 16}[level]
         # AVX2 masks elements of four and eight bytes, plain x86-64 none
-        assert ("masked.load" in kernel_ir(elementwise("add", ["f32", "f32"], "f32", 70))) == (level == "avx2")
+        assert ("masked.load" in kernel_ir(elementwise("add", ["f32", "f32"], "f32", 70))) == (
+            level == "avx2"
+        )
         assert "masked.load" not in kernel_ir(elementwise("add", ["i8", "i8"], "i8", 70))
 
 

@@ -6,7 +6,21 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import check, run_native
-from weft.ir.loops import Buf, Const, Expr, For, Index, Init, Kernel, Load, Op, Ref, Scan, Store, check as verify
+from weft.ir.loops import (
+    Buf,
+    Const,
+    Expr,
+    For,
+    Index,
+    Init,
+    Kernel,
+    Load,
+    Op,
+    Ref,
+    Scan,
+    Store,
+    check as verify,
+)
 from weft.ir.loops_eval import DTYPES
 
 SIZES = [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 70, 300]
@@ -23,8 +37,11 @@ def running(type_: str, size: int, how: str, backward: bool = False) -> Kernel:
     total, value = Ref("a", type_), Ref("v", type_)
     scan = Scan(("v",), ("a",), (Load("x", at, type_),), (op(how, total, value),))
     bufs = (Buf("x", type_, size), Buf("y", type_, size, "out"), Buf("t", type_, 2, "inout"))
-    body = (Init("a", Load("t", Const(1, "i64"), type_)), For("k", size, (scan, Store("y", at, value)), "vector"),
-            Store("t", Const(0, "i64"), total))
+    body = (
+        Init("a", Load("t", Const(1, "i64"), type_)),
+        For("k", size, (scan, Store("y", at, value)), "vector"),
+        Store("t", Const(0, "i64"), total),
+    )
     return Kernel(bufs, body)
 
 
@@ -39,8 +56,21 @@ def numbers(type_: str, size: int) -> np.ndarray:
 
 # whole numbers, so that sums are exact however they are grouped
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("type_, how", [("f32", "add"), ("f32", "max"), ("f64", "add"), ("i8", "add"), ("u16", "max"), ("i32", "mul"),
-                                        ("i64", "min"), ("bool", "or"), ("bool", "xor"), ("c64", "add")])
+@pytest.mark.parametrize(
+    "type_, how",
+    [
+        ("f32", "add"),
+        ("f32", "max"),
+        ("f64", "add"),
+        ("i8", "add"),
+        ("u16", "max"),
+        ("i32", "mul"),
+        ("i64", "min"),
+        ("bool", "or"),
+        ("bool", "xor"),
+        ("c64", "add"),
+    ],
+)
 def test_prefixes(type_, how, size):
     x = numbers(type_, size)
     for backward in (False, True) if type_ in ("f32", "i8") else (size % 2 == 0,):
@@ -60,12 +90,27 @@ def test_pairs_in_order(size):
     """s -> m * s + c, composed: two arrays at once, and the order of operands matters."""
     k, types = Index("k"), ("i32", "i32")
     (m, c), (n, d) = ([Ref(f"{letter}{i}", "i32") for i in (0, 1)] for letter in "av")
-    scan = Scan(("v0", "v1"), ("a0", "a1"), (Load("x0", k, "i32"), Load("x1", k, "i32")),
-                (op("mul", m, n), op("add", op("mul", n, c), d)))
-    bufs = [Buf(f"{name}{i}", types[i], size, mode) for name, mode in (("x", "in"), ("y", "out")) for i in (0, 1)]
-    body = (Init("a0", Const(1, "i32")), Init("a1", Const(5, "i32")),
-            For("k", size, (scan, Store("y0", k, n), Store("y1", k, d)), "vector"))
-    check(Kernel(tuple(bufs), body), *(numbers("i32", size + i)[:size] for i in (0, 1)), *(np.zeros(size, np.int32) for _ in types))
+    scan = Scan(
+        ("v0", "v1"),
+        ("a0", "a1"),
+        (Load("x0", k, "i32"), Load("x1", k, "i32")),
+        (op("mul", m, n), op("add", op("mul", n, c), d)),
+    )
+    bufs = [
+        Buf(f"{name}{i}", types[i], size, mode)
+        for name, mode in (("x", "in"), ("y", "out"))
+        for i in (0, 1)
+    ]
+    body = (
+        Init("a0", Const(1, "i32")),
+        Init("a1", Const(5, "i32")),
+        For("k", size, (scan, Store("y0", k, n), Store("y1", k, d)), "vector"),
+    )
+    check(
+        Kernel(tuple(bufs), body),
+        *(numbers("i32", size + i)[:size] for i in (0, 1)),
+        *(np.zeros(size, np.int32) for _ in types),
+    )
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 16, 21])
@@ -75,16 +120,37 @@ def test_one_row_per_lane(lanes):
     at = op("add", op("mul", k, Const(lanes, "i64")), j)
     total, value = Ref("a", "f32"), Ref("v", "f32")
     scan = Scan(("v",), ("a",), (Load("x", at, "f32"),), (op("add", total, value),))
-    body = (For("j", lanes, (Init("a", Const(0.0, "f32")), For("k", 5, (scan, Store("y", at, value)))), "vector"),)
+    body = (
+        For(
+            "j",
+            lanes,
+            (Init("a", Const(0.0, "f32")), For("k", 5, (scan, Store("y", at, value)))),
+            "vector",
+        ),
+    )
     x = numbers("f32", 5 * lanes)
-    check(Kernel((Buf("x", "f32", x.size), Buf("y", "f32", x.size, "out")), body), x, np.zeros_like(x))
+    check(
+        Kernel((Buf("x", "f32", x.size), Buf("y", "f32", x.size, "out")), body), x, np.zeros_like(x)
+    )
 
 
-@pytest.mark.parametrize("fault, scan", [
-    ("not declared", Scan(("v",), ("b",), (Const(1.0, "f32"),), (Ref("v", "f32"),))),
-    ("has type i32", Scan(("v",), ("a",), (Const(1, "i32"),), (Ref("v", "f32"),))),
-    ("reads more", Scan(("v",), ("a",), (Const(1.0, "f32"),), (Load("x", Const(0, "i64"), "f32"),))),
-    ("2 names", Scan(("v", "w"), ("a",), (Const(1.0, "f32"),), (Ref("v", "f32"),)))])
+@pytest.mark.parametrize(
+    "fault, scan",
+    [
+        ("not declared", Scan(("v",), ("b",), (Const(1.0, "f32"),), (Ref("v", "f32"),))),
+        ("has type i32", Scan(("v",), ("a",), (Const(1, "i32"),), (Ref("v", "f32"),))),
+        (
+            "reads more",
+            Scan(("v",), ("a",), (Const(1.0, "f32"),), (Load("x", Const(0, "i64"), "f32"),)),
+        ),
+        ("2 names", Scan(("v", "w"), ("a",), (Const(1.0, "f32"),), (Ref("v", "f32"),))),
+    ],
+)
 def test_faulty_scans_are_told(fault, scan):
     with pytest.raises(ValueError, match=fault):
-        verify(Kernel((Buf("x", "f32", 1),), (Init("a", Const(0.0, "f32")), For("k", 4, (scan,), "vector"))))
+        verify(
+            Kernel(
+                (Buf("x", "f32", 1),),
+                (Init("a", Const(0.0, "f32")), For("k", 4, (scan,), "vector")),
+            )
+        )

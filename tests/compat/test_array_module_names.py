@@ -31,7 +31,8 @@ TRANSFORMATIONS = {
     "linearize": lambda jax, f: lambda x: jax.linearize(f, x),
     "make_jaxpr": lambda jax, f: jax.make_jaxpr(f),
     "shard_map": lambda jax, f: jax.shard_map(
-        f, mesh=jax.make_mesh((1,), ("a",)), in_specs=jax.P(), out_specs=jax.P()),
+        f, mesh=jax.make_mesh((1,), ("a",)), in_specs=jax.P(), out_specs=jax.P()
+    ),
 }
 
 
@@ -85,7 +86,20 @@ def test_opt_einsum_computes_with_arrays_and_tracers(jax):
     np.testing.assert_array_equal(grad(x), np.full((3, 3), 3.0))
 
 
-@pytest.mark.parametrize("module", ["numpy", "numpy.linalg", "numpy.fft", "lax", "random", "nn", "scipy.special", "tree_util", "sharding"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "numpy",
+        "numpy.linalg",
+        "numpy.fft",
+        "lax",
+        "random",
+        "nn",
+        "scipy.special",
+        "tree_util",
+        "sharding",
+    ],
+)
 def test_vars_lists_every_public_name(jax, module):
     loaded = importlib.import_module(f"jax.{module}")
     names = [name for name in loaded.__all__ if name != "__all__"]

@@ -44,7 +44,10 @@ def test_functions_of_recurrent_networks():
     assert float(rnn.sigmoid(0.0)) == 0.5 and float(rnn.tanh(0.0)) == 0.0
 
 
-@pytest.mark.parametrize("name, content", [("ad", ["DidntWant", "DontWant", "GradRef", "GradValue"]), ("memory", ["Space"])])
+@pytest.mark.parametrize(
+    "name, content",
+    [("ad", ["DidntWant", "DontWant", "GradRef", "GradValue"]), ("memory", ["Space"])],
+)
 def test_namespaces_are_values(name, content):
     jax = importlib.import_module("jax")
     namespace = getattr(jax, name)
@@ -63,16 +66,24 @@ def test_from_dlpack_takes_its_options_by_position():
 
     x = np.arange(3, dtype=np.float32)
     copied = dlpack.from_dlpack(x, weft.devices()[1], True)
-    assert copied.devices() == {weft.devices()[1]} and copied.tolist() == dlpack.from_dlpack(external_array=x).tolist() == [0, 1, 2]
+    assert copied.devices() == {weft.devices()[1]} and copied.tolist() == dlpack.from_dlpack(
+        external_array=x
+    ).tolist() == [0, 1, 2]
 
 
 def test_names_of_the_channels_of_xla():
     from jax.interpreters import mlir
 
-    assert (mlir.DEVICE_TO_DEVICE_TYPE, mlir.SEND_TO_HOST_TYPE, mlir.RECV_FROM_HOST_TYPE) == (1, 2, 3)
+    assert (mlir.DEVICE_TO_DEVICE_TYPE, mlir.SEND_TO_HOST_TYPE, mlir.RECV_FROM_HOST_TYPE) == (
+        1,
+        2,
+        3,
+    )
 
 
-@pytest.mark.parametrize("name, value", [("thread_guard", True), ("array_garbage_collection_guard", "log")])
+@pytest.mark.parametrize(
+    "name, value", [("thread_guard", True), ("array_garbage_collection_guard", "log")]
+)
 def test_guards_are_settings(name, value):
     jax = importlib.import_module("jax")
     guard = getattr(jax, name)

@@ -17,7 +17,9 @@ import pytest
 from weft.compat import install_as_jax, uninstall
 
 FACTS = Path(__file__).parents[2].parent / "shared" / "api_kinds_0.10.2.json"
-pytestmark = pytest.mark.skipif(not FACTS.exists(), reason="../shared/api_kinds_0.10.2.json is not available")
+pytestmark = pytest.mark.skipif(
+    not FACTS.exists(), reason="../shared/api_kinds_0.10.2.json is not available"
+)
 
 #: numbers and containers are compared by their type
 PLAIN = (int, float, str, bool, tuple, frozenset)
@@ -75,5 +77,7 @@ def test_kinds_and_parameters_are_those_of_jax(module):
             differences.append(f"{fullname}: {kind_of(value)}, JAX has {kind}")
         elif signature and not signature[1]:
             names = [p for p in parameters if p != "/" and not p.startswith("*")]
-            differences += [f"{fullname}: no parameter {name}" for name in names if name not in signature[0]]
+            differences += [
+                f"{fullname}: no parameter {name}" for name in names if name not in signature[0]
+            ]
     assert "\n".join(differences) == ""

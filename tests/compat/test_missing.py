@@ -27,13 +27,22 @@ def shim():
 @pytest.fixture(scope="module")
 def absent(shim):
     """Module -> the public names that it refuses."""
-    offered = {module: set(importlib.import_module(module).__all__) for module in names.public_names()}
-    refused = {module: sorted(listed - offered[module]) for module, listed in names.public_names().items()}
+    offered = {
+        module: set(importlib.import_module(module).__all__) for module in names.public_names()
+    }
+    refused = {
+        module: sorted(listed - offered[module]) for module, listed in names.public_names().items()
+    }
     return {module: listed for module, listed in refused.items() if listed}
 
 
 def test_every_absent_name_has_a_reason(absent):
-    assert [f"{module}.{name}" for module, listed in absent.items() for name in listed if not missing.why(module, name)] == []
+    assert [
+        f"{module}.{name}"
+        for module, listed in absent.items()
+        for name in listed
+        if not missing.why(module, name)
+    ] == []
 
 
 def _use(value, kind):
@@ -55,7 +64,12 @@ def test_every_absent_name_refuses_its_use(absent):
 
 def test_no_name_is_refused_that_is_available(absent):
     """Names that the table lists one by one are absent; "*" covers all other absent names of a module."""
-    listed = {(module, name) for modules in missing._MISSING.values() for module, names_ in modules.items() for name in names_.split()}
+    listed = {
+        (module, name)
+        for modules in missing._MISSING.values()
+        for module, names_ in modules.items()
+        for name in names_.split()
+    }
     assert sorted((m, n) for m, n in listed if n != "*" and n not in absent.get(m, ())) == []
 
 
@@ -66,7 +80,9 @@ def test_refused_primitives_are_keys_of_rules():
 
     assert lax.reduce_p is primitives.reduce_p and isinstance(lax.reduce_p, Primitive)
     assert {lax.reduce_p: 1, lax.split_p: 2}[lax.split_p] == 2 and lax.split_p.name == "split"
-    ad.primitive_jvps[lax.split_p] = batching.primitive_batchers[lax.split_p] = lambda *args, **params: None
+    ad.primitive_jvps[lax.split_p] = batching.primitive_batchers[lax.split_p] = (
+        lambda *args, **params: None
+    )
     assert pickle.loads(pickle.dumps(lax.split_p)) is lax.split_p
     with pytest.raises(NotImplementedError, match="split_p: weft composes"):
         weft.jit(lambda x: lax.split_p.bind(x))(X)
@@ -79,7 +95,12 @@ def test_refused_classes_are_types():
         pass
 
     assert not isinstance(X, tpu.TpuInfo) and issubclass(tpu.LoweringException, Exception)
-    for use in (Own, tpu.BufferedRef, lambda: tpu.ChipVersion.TPU_V5E, lambda: tpu.BufferedRef.create()):
+    for use in (
+        Own,
+        tpu.BufferedRef,
+        lambda: tpu.ChipVersion.TPU_V5E,
+        lambda: tpu.BufferedRef.create(),
+    ):
         with pytest.raises(NotImplementedError, match=r"jax\.experimental\.pallas\.tpu\."):
             use()
 
@@ -88,8 +109,14 @@ def test_refused_values_and_modules():
     from jax.extend import backend, lowering
     from jax.interpreters import mlir
 
-    for use in (lambda: mlir.ir_type_handlers[int], lambda: lowering.upstream_dialects.register("x"), lambda: backend.ifrt_proxy.connect,
-                lambda: setattr(lowering.upstream_dialects, "x", 1), lambda: mlir.func.FuncOp(1, 2), lambda: list(mlir.ir_tree_registry)):
+    for use in (
+        lambda: mlir.ir_type_handlers[int],
+        lambda: lowering.upstream_dialects.register("x"),
+        lambda: backend.ifrt_proxy.connect,
+        lambda: setattr(lowering.upstream_dialects, "x", 1),
+        lambda: mlir.func.FuncOp(1, 2),
+        lambda: list(mlir.ir_tree_registry),
+    ):
         with pytest.raises(NotImplementedError):
             use()
 
@@ -119,15 +146,26 @@ def test_the_page_lists_what_is_missing(absent):
 @pytest.mark.skipif(not PAGE.exists(), reason="the page is not part of this distribution")
 def test_the_page_lists_nothing_that_is_there(absent):
     names_of = re.compile(r"^- ((?:`\w+`(?:,\s+)?)+):", re.MULTILINE)
-    sections = re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    listed = {(module, name) for module, section in sections for found in names_of.findall(section) for name in re.findall(r"\w+", found)}
+    sections = re.findall(
+        r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    listed = {
+        (module, name)
+        for module, section in sections
+        for found in names_of.findall(section)
+        for name in re.findall(r"\w+", found)
+    }
     assert len(listed) > 100
     assert listed <= {(module, name) for module, names_ in absent.items() for name in names_}
 
 
 def test_the_error_says_the_reason():
-    assert missing.why("jax.experimental.pallas.tpu", "emit_pipeline").startswith("pipelines of copies")
-    assert missing.why("jax.experimental.pallas.tpu", "TpuInfo").startswith("it drives parts of a TPU core")
+    assert missing.why("jax.experimental.pallas.tpu", "emit_pipeline").startswith(
+        "pipelines of copies"
+    )
+    assert missing.why("jax.experimental.pallas.tpu", "TpuInfo").startswith(
+        "it drives parts of a TPU core"
+    )
     assert missing.why("jax.lax", "split_p") == missing.why("jax.lax.linalg", "symmetric_product_p")
     assert missing.why("jax.numpy", "sine") is None and missing.why_module("jax.numpy") is None
 
@@ -139,7 +177,9 @@ CONSTRUCTORS = {
     "jax.stages.Compiled": lambda: weft.jit(wnp.sin).lower(X).compile(),
     "jax.export.Exported": lambda: weft.export.export(weft.jit(wnp.sin))(X),
     "jax.experimental.checkify.Error": lambda: checkify.checkify(wnp.sin)(X)[0],
-    "jax.interpreters.mlir.ModuleContext": lambda: mlir.LoweringRuleContext(None, (), ()).module_context,
+    "jax.interpreters.mlir.ModuleContext": lambda: (
+        mlir.LoweringRuleContext(None, (), ()).module_context
+    ),
     "jax.interpreters.partial_eval.DynamicJaxprTracer": lambda: _tracer(),
     "jax.interpreters.partial_eval.JaxprTracer": lambda: _tracer(),
 }
@@ -157,10 +197,18 @@ def test_constructors_that_are_refused_are_listed(fullname):
     cls, made = getattr(importlib.import_module(module), name), CONSTRUCTORS[fullname]()
     assert type(made) is cls
     for arguments in ((), (made,), (1, 2, 3)):
-        with pytest.raises(NotImplementedError, match=f"{cls.__name__}: its constructor is not supported. .* made by"):
+        with pytest.raises(
+            NotImplementedError,
+            match=f"{cls.__name__}: its constructor is not supported. .* made by",
+        ):
             cls(*arguments)
     if PAGE.exists():
-        assert name in PAGE.read_text().partition("## Constructors that are refused")[2].partition("\n## ")[0]
+        assert (
+            name
+            in PAGE.read_text()
+            .partition("## Constructors that are refused")[2]
+            .partition("\n## ")[0]
+        )
 
 
 X, SQUARE = np.arange(4, dtype=np.float32), np.eye(3, dtype=np.float32)
@@ -179,17 +227,27 @@ REFUSED = {
     "jax.numpy.gradient": lambda: wnp.gradient(X, edge_order=2),
     "jax.numpy.quantile": lambda: wnp.quantile(X, 0.5, weights=X),
     "jax.numpy.histogram_bin_edges": lambda: wnp.histogram_bin_edges(X, "auto"),
-    "jax.numpy.linalg.svd": lambda: wnp.linalg.svd(SQUARE, full_matrices=False, hermitian=True, subset_by_index=(0, 1)),
+    "jax.numpy.linalg.svd": lambda: wnp.linalg.svd(
+        SQUARE, full_matrices=False, hermitian=True, subset_by_index=(0, 1)
+    ),
     "jax.export.export": lambda: weft.export.export(weft.jit(wnp.sin), _override_lowering_rules=[]),
     "jax.extend.core.Var": lambda: weft.extend.core.Var(weft.typeof(1.0), initial_qdd=1),
     "ufuncs and their methods": lambda: wnp.add.reduce(SQUARE, out=SQUARE),
-    "jax.nn.dot_product_attention": lambda: weft.nn.dot_product_attention(*QKV, implementation="cudnn"),
+    "jax.nn.dot_product_attention": lambda: weft.nn.dot_product_attention(
+        *QKV, implementation="cudnn"
+    ),
     "jax.scipy.fft.dct": lambda: weft.scipy.fft.dct(X, type=3),
     "jax.scipy.linalg.eigh": lambda: weft.scipy.linalg.eigh(SQUARE, SQUARE),
-    "jax.scipy.linalg.eigh_tridiagonal": lambda: weft.scipy.linalg.eigh_tridiagonal(X, X[1:], eigvals_only=True, select="v"),
+    "jax.scipy.linalg.eigh_tridiagonal": lambda: weft.scipy.linalg.eigh_tridiagonal(
+        X, X[1:], eigvals_only=True, select="v"
+    ),
     "jax.scipy.linalg.sqrtm": lambda: weft.scipy.linalg.sqrtm(SQUARE, blocksize=2),
-    "jax.scipy.ndimage.map_coordinates": lambda: weft.scipy.ndimage.map_coordinates(X, [X], order=3),
-    "jax.scipy.signal.convolve2d": lambda: weft.scipy.signal.convolve2d(SQUARE, SQUARE, boundary="wrap"),
+    "jax.scipy.ndimage.map_coordinates": lambda: weft.scipy.ndimage.map_coordinates(
+        X, [X], order=3
+    ),
+    "jax.scipy.signal.convolve2d": lambda: weft.scipy.signal.convolve2d(
+        SQUARE, SQUARE, boundary="wrap"
+    ),
     "jax.scipy.signal.detrend": lambda: weft.scipy.signal.detrend(X, overwrite_data=True),
     "jax.scipy.special.factorial": lambda: weft.scipy.special.factorial(X, exact=True),
     "jax.scipy.stats.mode": lambda: weft.scipy.stats.mode(X, nan_policy="omit"),

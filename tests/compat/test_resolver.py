@@ -26,7 +26,9 @@ def test_modules_of_the_same_name(jax):
     debug = importlib.import_module("jax.debug")
     assert debug.visualize_sharding is weft.debug.visualize_sharding
     assert jax.debug is debug
-    assert importlib.import_module("jax.experimental.mesh_utils").create_device_mesh.__module__.startswith("weft.")
+    assert importlib.import_module(
+        "jax.experimental.mesh_utils"
+    ).create_device_mesh.__module__.startswith("weft.")
 
 
 def test_a_submodule_is_found_by_attribute_alone(jax):
@@ -35,21 +37,43 @@ def test_a_submodule_is_found_by_attribute_alone(jax):
 
 def test_a_name_is_the_object_where_a_module_has_it_too(jax):
     import jax.experimental.roofline.roofline
-    assert sys.modules["jax.experimental.roofline.roofline"].roofline is jax.experimental.roofline.roofline
+
+    assert (
+        sys.modules["jax.experimental.roofline.roofline"].roofline
+        is jax.experimental.roofline.roofline
+    )
     assert not isinstance(jax.experimental.roofline.roofline, ModuleType)
 
 
-@pytest.mark.parametrize("place", ["bcoo:bcoo_dot_general", "bcsr:BCSR", "coo:COO", "csr:csr_matvec", "api:eye", "random:random_bcoo",
-                                   "transform:SparsifyEnv", "ad:value_and_grad", "util:SparseInfo", "test_util:rand_bcoo"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "bcoo:bcoo_dot_general",
+        "bcsr:BCSR",
+        "coo:COO",
+        "csr:csr_matvec",
+        "api:eye",
+        "random:random_bcoo",
+        "transform:SparsifyEnv",
+        "ad:value_and_grad",
+        "util:SparseInfo",
+        "test_util:rand_bcoo",
+    ],
+)
 def test_modules_of_sparse_arrays_have_their_names(jax, place):
     module, _, name = place.partition(":")
-    assert getattr(importlib.import_module(f"jax.experimental.sparse.{module}"), name).__name__ == name
+    assert (
+        getattr(importlib.import_module(f"jax.experimental.sparse.{module}"), name).__name__ == name
+    )
 
 
 def test_modules_that_the_list_of_names_leaves_out(jax):
     pytest.importorskip("tensorstore")
     from jax.experimental.array_serialization import serialization
-    from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager, get_tensorstore_spec
+    from jax.experimental.array_serialization.serialization import (
+        GlobalAsyncCheckpointManager,
+        get_tensorstore_spec,
+    )
 
     assert serialization.GlobalAsyncCheckpointManager is GlobalAsyncCheckpointManager
     assert get_tensorstore_spec("/x")["kvstore"] == {"driver": "file", "path": "/x"}
@@ -58,7 +82,10 @@ def test_modules_that_the_list_of_names_leaves_out(jax):
 def test_the_namespace_of_arrays(jax):
     import jax.numpy as jnp
 
-    assert jnp.ones(2).__array_namespace__() is jnp and jnp.ones(2).__array_namespace__(api_version="2024.12") is jnp
+    assert (
+        jnp.ones(2).__array_namespace__() is jnp
+        and jnp.ones(2).__array_namespace__(api_version="2024.12") is jnp
+    )
     assert jnp.__array_api_version__ == "2024.12"
     assert jnp.__array_namespace_info__().default_dtypes()["indexing"] == "int32"
     with pytest.raises(ValueError, match=r"2024\.12"):
@@ -74,22 +101,32 @@ def test_version(jax):
     assert importlib.import_module("jax.lib").__version__ == JAX_VERSION
 
 
-@pytest.mark.parametrize("statement", ["import jax.experimental.transfer as transfer", "from jax.experimental import transfer"])
+@pytest.mark.parametrize(
+    "statement",
+    ["import jax.experimental.transfer as transfer", "from jax.experimental import transfer"],
+)
 def test_a_module_of_refused_names_can_be_imported(jax, statement):
     namespace = {}
     exec(statement, namespace)
-    with pytest.raises(NotImplementedError, match=r"jax\.experimental\.transfer\.start_transfer_server: arrays move between processes"):
+    with pytest.raises(
+        NotImplementedError,
+        match=r"jax\.experimental\.transfer\.start_transfer_server: arrays move between processes",
+    ):
         namespace["transfer"].start_transfer_server(None)
 
 
 def test_a_refused_name_can_be_imported(jax):
     namespace = {}
     exec("from jax.profiler import ProfileData", namespace)
-    with pytest.raises(NotImplementedError, match=r"jax\.profiler\.ProfileData: profiles are written"):
+    with pytest.raises(
+        NotImplementedError, match=r"jax\.profiler\.ProfileData: profiles are written"
+    ):
         namespace["ProfileData"].from_file("x")
 
 
-@pytest.mark.parametrize("module, name", [("jax", "xla_computation"), ("jax.experimental.maps", "xmap")])
+@pytest.mark.parametrize(
+    "module, name", [("jax", "xla_computation"), ("jax.experimental.maps", "xmap")]
+)
 def test_a_name_of_older_versions_says_that_it_is_missing(jax, module, name):
     with pytest.raises(AttributeError, match=rf"weft does not have {module}\.{name} yet"):
         getattr(importlib.import_module(module), name)
@@ -151,9 +188,14 @@ def test_installing_twice_is_installing_once(jax):
     assert len(sys.meta_path) == n_finders
 
 
-@pytest.mark.parametrize(("generation", "version", "types"), [
-    (None, JAX_VERSION, "Auto"), ("0.4.30", "0.4.30", "Auto"), ("0.10", "0.10.0", "Explicit"),
-])
+@pytest.mark.parametrize(
+    ("generation", "version", "types"),
+    [
+        (None, JAX_VERSION, "Auto"),
+        ("0.4.30", "0.4.30", "Auto"),
+        ("0.10", "0.10.0", "Explicit"),
+    ],
+)
 def test_a_generation_is_asked_for(tmp_path, generation, version, types):
     program = f"""
 import weft.compat

@@ -21,7 +21,9 @@ def suites():
     return load_script("compat_suites/run.py")
 
 
-@pytest.mark.parametrize(("files", "tests", "drawn", "per_file"), [(50, 100, 10, 10), (4, 100, 4, 25), (3, 1, 1, 1)])
+@pytest.mark.parametrize(
+    ("files", "tests", "drawn", "per_file"), [(50, 100, 10, 10), (4, 100, 4, 25), (3, 1, 1, 1)]
+)
 def test_sizes_of_samples(suites, files, tests, drawn, per_file):
     paths = [Path(f"test_{number}.py") for number in range(files)]
     sample = suites.Sample.draw(paths, tests, 36)
@@ -43,7 +45,16 @@ def test_seeds_draw_different_tests(suites, tmp_path):
 
 
 def test_a_time_limit_keeps_the_tests_that_ended(suites, tmp_path):
-    (tmp_path / "test_slow.py").write_text("def test_fast(): pass\ndef test_slow(): __import__('time').sleep(600)\n")
-    result = suites.run_suite(Path(sys.executable), suites.Suite(("test_*.py",)), tmp_path, 1, 20, [])
-    assert {test.rpartition("::")[2]: status for test, (status, _) in result["tests"].items()}["test_fast"] == "passed"
-    assert not any(test.endswith("test_slow") and status == "passed" for test, (status, _) in result["tests"].items())
+    (tmp_path / "test_slow.py").write_text(
+        "def test_fast(): pass\ndef test_slow(): __import__('time').sleep(600)\n"
+    )
+    result = suites.run_suite(
+        Path(sys.executable), suites.Suite(("test_*.py",)), tmp_path, 1, 20, []
+    )
+    assert {test.rpartition("::")[2]: status for test, (status, _) in result["tests"].items()}[
+        "test_fast"
+    ] == "passed"
+    assert not any(
+        test.endswith("test_slow") and status == "passed"
+        for test, (status, _) in result["tests"].items()
+    )

@@ -25,7 +25,11 @@ def _scan_type(*avals, jaxpr, length, reverse, num_consts, num_carry, linear, un
 
 @scan_p.def_reference
 def _scan(*args, jaxpr, length, reverse, num_consts, num_carry, linear, unroll):
-    consts, carry, xs = args[:num_consts], list(args[num_consts:num_consts + num_carry]), args[num_consts + num_carry:]
+    consts, carry, xs = (
+        args[:num_consts],
+        list(args[num_consts : num_consts + num_carry]),
+        args[num_consts + num_carry :],
+    )
     ys = [np.empty((length, *a.shape), a.dtype) for a in jaxpr.out_avals[num_carry:]]
     for i in reversed(range(length)) if reverse else range(length):
         outs = run_reference(jaxpr, *consts, *carry, *[x[i] for x in xs])
@@ -42,8 +46,8 @@ def _while_type(*avals, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
 
 @while_p.def_reference
 def _while(*args, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
-    cond_consts, body_consts = args[:cond_nconsts], args[cond_nconsts:cond_nconsts + body_nconsts]
-    carry = list(args[cond_nconsts + body_nconsts:])
+    cond_consts, body_consts = args[:cond_nconsts], args[cond_nconsts : cond_nconsts + body_nconsts]
+    carry = list(args[cond_nconsts + body_nconsts :])
     while run_reference(cond_jaxpr, *cond_consts, *carry)[0]:
         carry = run_reference(body_jaxpr, *body_consts, *carry)
     return carry
@@ -66,7 +70,18 @@ def program(primitive: Primitive, in_avals, **params) -> Jaxpr:
     return Jaxpr((), (), ins, outs, [Eqn(primitive, ins, outs, params)])
 
 
-def scan(jaxpr: Jaxpr, in_avals, length: int, num_consts: int, num_carry: int, reverse: bool = False) -> Jaxpr:
+def scan(
+    jaxpr: Jaxpr, in_avals, length: int, num_consts: int, num_carry: int, reverse: bool = False
+) -> Jaxpr:
     """A program of one scan."""
-    return program(scan_p, in_avals, jaxpr=jaxpr, length=length, reverse=reverse, num_consts=num_consts,
-                   num_carry=num_carry, linear=(False,) * len(in_avals), unroll=1)
+    return program(
+        scan_p,
+        in_avals,
+        jaxpr=jaxpr,
+        length=length,
+        reverse=reverse,
+        num_consts=num_consts,
+        num_carry=num_carry,
+        linear=(False,) * len(in_avals),
+        unroll=1,
+    )

@@ -16,7 +16,7 @@ def aligned(nbytes: int) -> np.ndarray:
     """Uninitialised bytes, aligned, filled with a pattern that shows what was never written."""
     raw = np.full(nbytes + 64, 0xA5, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start:start + nbytes]
+    return raw[start : start + nbytes]
 
 
 def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[np.ndarray]:
@@ -24,27 +24,36 @@ def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[
     program = scheduled.program
     ins = [aligned(max(np.asarray(a).nbytes, 1)) for a in args]
     for memory, a in zip(ins, args):
-        memory[:np.asarray(a).nbytes] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+        memory[: np.asarray(a).nbytes] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
     outs = [aligned(max(a.nbytes, 1)) for a in out_avals]
     for out, donor in scheduled.aliases.items():
         outs[out] = ins[donor]
     consts = []
     for c in scheduled.consts:
         memory = aligned(max(c.nbytes, 1))
-        memory[:c.nbytes] = np.ascontiguousarray(c).reshape(-1).view(np.uint8)
+        memory[: c.nbytes] = np.ascontiguousarray(c).reshape(-1).view(np.uint8)
         consts.append(memory)
     arena = aligned(program.arena_bytes)
     if native:
         from weft.codegen.program.program import compile_program
+
         compile_program(program)([m.ctypes.data for m in (*ins, *outs, *consts, arena)])
     else:
-        own = np.zeros(max([s.offset + s.nbytes for s in program.slots if s.own], default=0), np.uint8)
-        temps = [(own if s.own else arena)[s.offset:s.offset + s.nbytes] for s in program.slots if s.kind == "temp"]
+        own = np.zeros(
+            max([s.offset + s.nbytes for s in program.slots if s.own], default=0), np.uint8
+        )
+        temps = [
+            (own if s.own else arena)[s.offset : s.offset + s.nbytes]
+            for s in program.slots
+            if s.kind == "temp"
+        ]
         StepEvaluator([*ins, *outs, *consts, *temps]).run(program.steps)
-    return [m[:a.nbytes].view(a.dtype).reshape(a.shape) for m, a in zip(outs, out_avals)]
+    return [m[: a.nbytes].view(a.dtype).reshape(a.shape) for m, a in zip(outs, out_avals)]
 
 
-def check(jaxpr, *args, native: bool = True, donated=(), rtol=None, simple: bool = True) -> Scheduled:
+def check(
+    jaxpr, *args, native: bool = True, donated=(), rtol=None, simple: bool = True
+) -> Scheduled:
     """Schedule `jaxpr`, run it, also with its small loops as kernels, and compare with the NumPy reference; gives the schedule
     for counting, with loops as they are."""
     check_jaxpr(jaxpr)
@@ -62,7 +71,9 @@ def check(jaxpr, *args, native: bool = True, donated=(), rtol=None, simple: bool
 def _compare(got, want, rtol) -> None:
     for g, w in zip(got, want):
         exact = w.dtype.kind in "iub"
-        tolerance = rtol if rtol is not None else 0 if exact else 2e-2 if w.dtype.itemsize == 2 else 2e-5
+        tolerance = (
+            rtol if rtol is not None else 0 if exact else 2e-2 if w.dtype.itemsize == 2 else 2e-5
+        )
         if w.dtype.itemsize == 2 and not exact:
             tolerance = max(tolerance, 2e-2)
             g, w = g.astype("f4"), w.astype("f4")

@@ -36,7 +36,7 @@ def _normed(xp, x):
 def _conv(x):
     """Each output channel is a window of two along the rows; see `_weights`."""
     w = _weights(x).astype(x.dtype)
-    shifted = np.pad(x, ((0, 0), (1, 0)))[:, :x.shape[1]]
+    shifted = np.pad(x, ((0, 0), (1, 0)))[:, : x.shape[1]]
     return w[:, :, 0] @ shifted + w[:, :, 1] @ x
 
 
@@ -50,22 +50,54 @@ def _moved(xp, x):
 
 #: family -> (types, on weft, on NumPy in float64 or int64)
 FAMILIES = {
-    "elementwise": (TYPES, lambda x: wnp.where(x > 1, x * 3 - 1, -x), lambda x: np.where(x > 1, x * 3 - 1, -x)),
+    "elementwise": (
+        TYPES,
+        lambda x: wnp.where(x > 1, x * 3 - 1, -x),
+        lambda x: np.where(x > 1, x * 3 - 1, -x),
+    ),
     "functions": (FLOATS, lambda x: wnp.exp(x) + wnp.sin(x), lambda x: np.exp(x) + np.sin(x)),
-    "sums": (TYPES, lambda x: (x.sum(0), x.sum(1), x.sum()), lambda x: (x.sum(0), x.sum(1), x.sum())),
-    "extremes": (TYPES, lambda x: (x.max(0, initial=1), x.min(1, initial=2)), lambda x: (x.max(0, initial=1), x.min(1, initial=2))),
-    "scan": (TYPES, lambda x: (wnp.cumsum(x, 0), wnp.cumsum(x, 1)), lambda x: (np.cumsum(x, 0), np.cumsum(x, 1))),
+    "sums": (
+        TYPES,
+        lambda x: (x.sum(0), x.sum(1), x.sum()),
+        lambda x: (x.sum(0), x.sum(1), x.sum()),
+    ),
+    "extremes": (
+        TYPES,
+        lambda x: (x.max(0, initial=1), x.min(1, initial=2)),
+        lambda x: (x.max(0, initial=1), x.min(1, initial=2)),
+    ),
+    "scan": (
+        TYPES,
+        lambda x: (wnp.cumsum(x, 0), wnp.cumsum(x, 1)),
+        lambda x: (np.cumsum(x, 0), np.cumsum(x, 1)),
+    ),
     "transpose": (TYPES, lambda x: (x.T, x[::-1].T[::-1]), lambda x: (x.T, x[::-1].T[::-1])),
     "moves": (TYPES, lambda x: _moved(wnp, x), lambda x: _moved(np, x)),
     "slices": (TYPES, lambda x: (x[1:, ::3], x[::-2, 2:-1]), lambda x: (x[1:, ::3], x[::-2, 2:-1])),
     "gather": (TYPES, lambda x: x[_places(x)], lambda x: x[_places(x)]),
     "scatter": (TYPES, lambda x: x.at[_places(x)].add(1), _scattered),
-    "sort": (TYPES, lambda x: (wnp.sort(x, 0), wnp.sort(x, 1)), lambda x: (np.sort(x, 0), np.sort(x, 1))),
+    "sort": (
+        TYPES,
+        lambda x: (wnp.sort(x, 0), wnp.sort(x, 1)),
+        lambda x: (np.sort(x, 0), np.sort(x, 1)),
+    ),
     "softmax": (FLOATS, lambda x: weft.nn.softmax(x, axis=1), _softmax),
-    "norm": (FLOATS, lambda x: _normed(wnp, x) if x.size else x, lambda x: _normed(np, x) if x.size else x),
+    "norm": (
+        FLOATS,
+        lambda x: _normed(wnp, x) if x.size else x,
+        lambda x: _normed(np, x) if x.size else x,
+    ),
     "matmul": (TYPES, lambda x: x @ x.T, lambda x: x @ x.T),
-    "vectors": (FLOATS, lambda x: (x.T @ x[:, 0], x @ x[0]) if x.size else x, lambda x: (x.T @ x[:, 0], x @ x[0]) if x.size else x),
-    "convolution": (FLOATS, lambda x: lax.conv_general_dilated(x[None], _weights(x), (1,), [(1, 0)])[0], _conv),
+    "vectors": (
+        FLOATS,
+        lambda x: (x.T @ x[:, 0], x @ x[0]) if x.size else x,
+        lambda x: (x.T @ x[:, 0], x @ x[0]) if x.size else x,
+    ),
+    "convolution": (
+        FLOATS,
+        lambda x: lax.conv_general_dilated(x[None], _weights(x), (1,), [(1, 0)])[0],
+        _conv,
+    ),
 }
 
 
@@ -80,7 +112,10 @@ def arrays(family: str, chosen: list[tuple[int, int]]) -> list[np.ndarray]:
     rng = np.random.default_rng(5)
     first = list(FAMILIES).index(family)
     dtypes = [np.dtype(getattr(ml_dtypes, name, name)) for name in types]
-    return [rng.integers(0, 4, shape).astype(dtypes[(first + k) % len(types)]) for k, shape in enumerate(chosen)]
+    return [
+        rng.integers(0, 4, shape).astype(dtypes[(first + k) % len(types)])
+        for k, shape in enumerate(chosen)
+    ]
 
 
 def program(family: str):
@@ -101,5 +136,10 @@ def compare(family: str, chosen: list[tuple[int, int]]) -> None:
             rounded = exact.astype(y.dtype)
             tolerance = 0 if y.dtype.kind in "iu" else 8 * float(ml_dtypes.finfo(y.dtype).eps)
             assert y.shape == rounded.shape
-            np.testing.assert_allclose(np.asarray(y).astype(wide), rounded.astype(wide), tolerance, tolerance,
-                                       err_msg=f"{x.shape} {x.dtype}")
+            np.testing.assert_allclose(
+                np.asarray(y).astype(wide),
+                rounded.astype(wide),
+                tolerance,
+                tolerance,
+                err_msg=f"{x.shape} {x.dtype}",
+            )

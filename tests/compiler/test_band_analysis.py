@@ -24,9 +24,11 @@ COLS = lambda: wnp.arange(N)
 
 def attention(mask):
     """Scores are read where the mask says."""
+
     def f(q, k, v):
         scores = wnp.einsum("bqd,bkd->bqk", q, k) / 3
         return wnp.einsum("bqk,bkd->bqd", nn.softmax(wnp.where(mask(), scores, -1e30), -1), v)
+
     return f
 
 
@@ -40,15 +42,29 @@ MASKS = {
     "window": (lambda: (ROWS() >= COLS()) & (ROWS() - COLS() <= 16), (-16, 0)),
     "neither": (lambda: ~((ROWS() < COLS()) | (COLS() + 9 < ROWS())), (-9, 0)),
     "diagonal": (lambda: ROWS() == COLS(), (0, 0)),
-    "with another": (lambda: (ROWS() >= COLS()) & (wnp.sin(COLS().astype("float32")) > 0), (1 - N, 0)),
+    "with another": (
+        lambda: (ROWS() >= COLS()) & (wnp.sin(COLS().astype("float32")) > 0),
+        (1 - N, 0),
+    ),
     "transposed": (lambda: (ROWS() >= COLS()).T, (0, N - 1)),
     "broadcast": (lambda: wnp.broadcast_to((ROWS() >= COLS())[None], (2, N, N)), (1 - N, 0)),
-    "of bytes": (lambda: wnp.arange(N, dtype="int8")[:, None] >= wnp.arange(N, dtype="int8"), (1 - N, 0)),
+    "of bytes": (
+        lambda: wnp.arange(N, dtype="int8")[:, None] >= wnp.arange(N, dtype="int8"),
+        (1 - N, 0),
+    ),
     "some columns": (lambda: (COLS() > 7)[None, :], None),
     "either": (lambda: (ROWS() >= COLS()) | (COLS() == 3), None),
     "scaled": (lambda: 2 * ROWS() >= COLS(), None),
-    "bytes that wrap": (lambda: wnp.arange(N, dtype="int8")[:, None] + np.int8(90) >= wnp.arange(N, dtype="int8"), None),
-    "unsigned below zero": (lambda: wnp.arange(N, dtype="uint32")[:, None] - np.uint32(5) >= wnp.arange(N, dtype="uint32"), None),
+    "bytes that wrap": (
+        lambda: wnp.arange(N, dtype="int8")[:, None] + np.int8(90) >= wnp.arange(N, dtype="int8"),
+        None,
+    ),
+    "unsigned below zero": (
+        lambda: (
+            wnp.arange(N, dtype="uint32")[:, None] - np.uint32(5) >= wnp.arange(N, dtype="uint32")
+        ),
+        None,
+    ),
     "everything": (lambda: ROWS() + N >= COLS(), None),
 }
 
@@ -69,7 +85,9 @@ def test_masks(name, native):
 def test_the_other_side_of_a_mask():
     f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k))
     [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
-    assert step.band is None and step.epilogue is not None      # (what finishes the product itself reads all its sums)
+    assert (
+        step.band is None and step.epilogue is not None
+    )  # (what finishes the product itself reads all its sums)
     f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k)).sum(-1)
     [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
     assert step.band == (1, N - 1)
@@ -101,7 +119,11 @@ def test_values_in_a_program():
         return wnp.where(wnp.arange(9)[:, None] >= wnp.arange(9), y, 0.0)
 
     program = simplify(weft.make_jaxpr(f)(np.ones((9, 9), np.float32)))
-    found = {eqn.primitive.name: band_analysis.read(program).get(v) for eqn in program.eqns for v in eqn.outvars}
+    found = {
+        eqn.primitive.name: band_analysis.read(program).get(v)
+        for eqn in program.eqns
+        for v in eqn.outvars
+    }
     assert found["exp"] == {(0, 1): (-band_analysis.MOST, 0)} and found["select_n"] is None
     assert band_analysis.read(program)[program.invars[0]] == found["exp"]
 
@@ -110,17 +132,28 @@ def test_values_in_a_program():
 def test_limits_that_are_none(limit):
     """Windows may be as wide as integers go, and offsets as large: differences of these and of indices are no other integers."""
     q, k = np.rint(Q[0] * 3), np.rint(K[0] * 3)
-    masks = [lambda at: (at >= 0) & (at <= limit), lambda at: at - (limit - N) <= 0, lambda at: limit - N + at <= 0]
-    found = [(1 - N, 0), (-20, N - 1) if limit == 90 else None, (20, N - 1) if limit == 90 else (N, N - 1)]
+    masks = [
+        lambda at: (at >= 0) & (at <= limit),
+        lambda at: at - (limit - N) <= 0,
+        lambda at: limit - N + at <= 0,
+    ]
+    found = [
+        (1 - N, 0),
+        (-20, N - 1) if limit == 90 else None,
+        (20, N - 1) if limit == 90 else (N, N - 1),
+    ]
     with weft.enable_x64(True):
         for i, band in enumerate(found):
-            f = lambda q, k, i=i: wnp.where(masks[i](wnp.arange(N)[:, None] - wnp.arange(N)), q @ k.T, 0).sum(-1)
+            f = lambda q, k, i=i: wnp.where(
+                masks[i](wnp.arange(N)[:, None] - wnp.arange(N)), q @ k.T, 0
+            ).sum(-1)
             [step] = gemms(check(weft.make_jaxpr(f)(q, k), q, k))
             assert step.band == band
 
 
 def test_masks_of_many_ways_to_an_iota():
     """What doubles with every step is looked at for a while only."""
+
     def f(q, k):
         at = ROWS() - COLS()
         for _ in range(40):
@@ -151,7 +184,9 @@ def test_gradients_and_api():
 
 def test_in_a_loop():
     def f(q, k, v):
-        return lax.scan(lambda c, x: (c + 1, attention(MASKS["causal"][0])(*[a[None] for a in x])), 0, (q, k, v))
+        return lax.scan(
+            lambda c, x: (c + 1, attention(MASKS["causal"][0])(*[a[None] for a in x])), 0, (q, k, v)
+        )
 
     found = gemms(check(weft.make_jaxpr(f)(Q, K, V), Q, K, V))
     assert [step.band for step in found] == [(1 - N, 0), None]

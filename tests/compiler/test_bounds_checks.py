@@ -14,7 +14,13 @@ from weft.ir.types import ShapedArray
 
 
 def cross_matrix(v):
-    return wnp.stack([wnp.stack([0 * v[0], -v[2], v[1]]), wnp.stack([v[2], 0 * v[0], -v[0]]), wnp.stack([-v[1], v[0], 0 * v[0]])])
+    return wnp.stack(
+        [
+            wnp.stack([0 * v[0], -v[2], v[1]]),
+            wnp.stack([v[2], 0 * v[0], -v[0]]),
+            wnp.stack([-v[1], v[0], 0 * v[0]]),
+        ]
+    )
 
 
 def rows(v):
@@ -69,7 +75,9 @@ def inertias(mass, inertia, v):
 
 def link_values(bodies):
     random = np.random.default_rng(bodies)
-    return [random.integers(1, 9, shape).astype(np.float32) for shape in ((9,), (9, 3), (bodies, 9, 3))]
+    return [
+        random.integers(1, 9, shape).astype(np.float32) for shape in ((9,), (9, 3), (bodies, 9, 3))
+    ]
 
 
 def test_rows_that_stay_inside_have_one_loop():

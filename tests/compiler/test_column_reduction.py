@@ -54,16 +54,34 @@ SWEEPS = [
     ("rows of two dims", lambda x: [centred(x), outer(E.mul(centred(x), x))], [(16, 32, 300)], 2),
     ("greatest", lambda x: [outer(E.tanh(centred(x)), R.reduce_max)], [(256, 513)], 2),
     ("of an operand", lambda x, y: [E.mul(centred(x), y), outer(y)], [(512, 300), (512, 300)], 2),
-    ("of what is computed from an operand", lambda x, y: [E.mul(centred(x), y), outer(E.mul(y, 2.0)), outer(centred(x))],
-     [(512, 300), (512, 300)], 3),
-    ("of truths, beside truths of rows", lambda x: [outer(E.lt(x, 2.0), R.reduce_and), R.reduce_or(E.lt(x, -2.0), axes=(1,))],
-     [(512, 300)], 2),
-    ("of bits, beside bits of rows", lambda x: [outer(bits(x), R.reduce_or), R.reduce_and(bits(x), axes=(1,))], [(512, 300)], 2),
+    (
+        "of what is computed from an operand",
+        lambda x, y: [E.mul(centred(x), y), outer(E.mul(y, 2.0)), outer(centred(x))],
+        [(512, 300), (512, 300)],
+        3,
+    ),
+    (
+        "of truths, beside truths of rows",
+        lambda x: [outer(E.lt(x, 2.0), R.reduce_and), R.reduce_or(E.lt(x, -2.0), axes=(1,))],
+        [(512, 300)],
+        2,
+    ),
+    (
+        "of bits, beside bits of rows",
+        lambda x: [outer(bits(x), R.reduce_or), R.reduce_and(bits(x), axes=(1,))],
+        [(512, 300)],
+        2,
+    ),
     ("over some of the rows", lambda x: [R.reduce_sum(centred(x), axes=(1,))], [(8, 40, 300)], 2),
     ("not over the outermost", lambda x: [R.reduce_sum(centred(x), axes=(0,))], [(40, 8, 300)], 3),
     ("of narrow rows", lambda x: [outer(centred(x))], [(9000, 20)], 3),
     ("of another shape", lambda x: [outer(L.reshape(centred(x), (1024, 150)))], [(512, 300)], 3),
-    ("read by a deeper kernel", lambda x: [E.mul(centred(x), spread(outer(centred(x)), x.shape, (1,)))], [(512, 300)], 3),
+    (
+        "read by a deeper kernel",
+        lambda x: [E.mul(centred(x), spread(outer(centred(x)), x.shape, (1,)))],
+        [(512, 300)],
+        3,
+    ),
 ]
 
 
@@ -74,13 +92,19 @@ def test_sums_over_rows(name, fn, shapes, kernels):
 
 def test_what_the_loops_say():
     _, fn, shapes, kernels = SWEEPS[0]
-    assert check(staged(fn, shapes), *values(shapes), native=False, rtol=1e-4).kernel_count == kernels
+    assert (
+        check(staged(fn, shapes), *values(shapes), native=False, rtol=1e-4).kernel_count == kernels
+    )
 
 
 @pytest.mark.parametrize("columns", [64, 65, 79, 95, 127, 131])
 def test_tails_of_rows(columns):
     shapes = [(17, columns), (17, columns)]
-    check(staged(lambda x, y: [E.mul(centred(x), y), outer(y), outer(centred(E.exp(x)))], shapes), *values(shapes), rtol=1e-4)
+    check(
+        staged(lambda x, y: [E.mul(centred(x), y), outer(y), outer(centred(E.exp(x)))], shapes),
+        *values(shapes),
+        rtol=1e-4,
+    )
 
 
 def test_halves_are_summed_in_float32():
@@ -89,8 +113,15 @@ def test_halves_are_summed_in_float32():
 
 
 def passes(scheduled):
-    return sum(stmt.kind == "vector" for k in scheduled.kernels for loop in k.body for row in loop.body
-               if hasattr(row, "body") for stmt in row.body if hasattr(stmt, "kind"))
+    return sum(
+        stmt.kind == "vector"
+        for k in scheduled.kernels
+        for loop in k.body
+        for row in loop.body
+        if hasattr(row, "body")
+        for stmt in row.body
+        if hasattr(stmt, "kind")
+    )
 
 
 def test_a_sum_does_not_wait_for_its_factors():
@@ -98,7 +129,9 @@ def test_a_sum_does_not_wait_for_its_factors():
     assert passes(check(staged(softmax_gradient, shapes), *values(shapes), rtol=1e-5)) == 3
 
 
-@pytest.mark.parametrize("rows, fetches", [(1024, [False, True, False]), (512, [False, False, False])])
+@pytest.mark.parametrize(
+    "rows, fetches", [(1024, [False, True, False]), (512, [False, False, False])]
+)
 def test_the_next_row_is_fetched_while_a_row_is_worked_on(rows, fetches):
     (kernel,) = check(staged(softmax, [(rows, 300)]), *values([(rows, 300)]), rtol=1e-5).kernels
     loops = [s for s in kernel.body[0].body[-1].body if isinstance(s, For)]
@@ -109,6 +142,7 @@ def test_the_pass_that_computes_most_fetches():
     def both(x):
         top = R.reduce_max(x, axes=(1,))
         return [top, R.reduce_sum(E.exp(E.sub(x, spread(top, x.shape, (0,)))), axes=(1,))]
+
     (kernel,) = check(staged(both, [(1024, 300)]), *values([(1024, 300)]), rtol=1e-5).kernels
     loops = [s for s in kernel.body[0].body[-1].body if isinstance(s, For)]
     assert [any(isinstance(s, Prefetch) for s in loop.body) for loop in loops] == [False, True]
@@ -117,16 +151,30 @@ def test_the_pass_that_computes_most_fetches():
 @pytest.mark.parametrize("rows, fetches", [(4099, 1), (259, 0)])
 def test_what_comes_into_a_window_is_fetched(rows, fetches):
     def blurred(x):
-        rows = [S.slice_p.bind(x, start_indices=(k, 0), limit_indices=(x.shape[0] - 2 + k, x.shape[1]), strides=None) for k in range(3)]
+        rows = [
+            S.slice_p.bind(
+                x,
+                start_indices=(k, 0),
+                limit_indices=(x.shape[0] - 2 + k, x.shape[1]),
+                strides=None,
+            )
+            for k in range(3)
+        ]
         return [E.add(E.add(rows[0], rows[2]), E.add(rows[1], rows[1]))]
+
     (kernel,) = check(staged(blurred, [(rows, 67)]), *values([(rows, 67)]), rtol=1e-5).kernels
     assert print_kernel(kernel).count("prefetch") == fetches
 
 
-@pytest.mark.parametrize("rows, reduce, fetches", [(4099, R.reduce_max, 1), (4099, R.reduce_sum, 0), (259, R.reduce_max, 0)])
+@pytest.mark.parametrize(
+    "rows, reduce, fetches",
+    [(4099, R.reduce_max, 1), (4099, R.reduce_sum, 0), (259, R.reduce_max, 0)],
+)
 def test_what_is_reduced_to_its_extremes_is_fetched(rows, reduce, fetches):
     shapes = [(rows, 515)]
-    (kernel,) = check(staged(lambda x: [reduce(x, axes=(1,))], shapes), *values(shapes), rtol=1e-3).kernels
+    (kernel,) = check(
+        staged(lambda x: [reduce(x, axes=(1,))], shapes), *values(shapes), rtol=1e-3
+    ).kernels
     assert print_kernel(kernel).count("prefetch") == fetches
 
 
@@ -134,13 +182,22 @@ def test_parts_put_together_otherwise_are_no_window():
     def turned(x):
         cut = lambda a, b: S.slice_p.bind(x, start_indices=(a,), limit_indices=(b,), strides=None)
         return [S.concatenate([cut(1 << 20, 1 << 21), cut(0, 1 << 20)], 0)]
+
     (kernel,) = check(staged(turned, [(1 << 21,)]), *values([(1 << 21,)])).kernels
     assert "prefetch" not in print_kernel(kernel)
 
 
-@pytest.mark.parametrize("function, count, rows, fetches", [
-    (lambda x: [E.exp(x)], 1, 4099, 1), (lambda x: [E.exp(x)], 1, 259, 0), (lambda x, y: [E.add(x, y)], 2, 4099, 0)])
-def test_the_only_stream_of_what_goes_past_the_caches_is_fetched(function, count, rows, fetches, monkeypatch):
+@pytest.mark.parametrize(
+    "function, count, rows, fetches",
+    [
+        (lambda x: [E.exp(x)], 1, 4099, 1),
+        (lambda x: [E.exp(x)], 1, 259, 0),
+        (lambda x, y: [E.add(x, y)], 2, 4099, 0),
+    ],
+)
+def test_the_only_stream_of_what_goes_past_the_caches_is_fetched(
+    function, count, rows, fetches, monkeypatch
+):
     tune(monkeypatch, stream_bytes=1 << 20)
     shapes = [(rows, 67)] * count
     (kernel,) = check(staged(function, shapes), *values(shapes), rtol=1e-5).kernels
@@ -150,7 +207,9 @@ def test_the_only_stream_of_what_goes_past_the_caches_is_fetched(function, count
 @pytest.mark.parametrize("rows, fetches", [(2048, True), (64, False)])
 def test_lines_of_tiles_that_near_caches_lack_are_fetched(rows, fetches):
     shapes = [(rows, 128), (128, rows)]
-    (kernel,) = check(staged(lambda x, y: [E.add(L.transpose(x, permutation=(1, 0)), y)], shapes), *values(shapes)).kernels
+    (kernel,) = check(
+        staged(lambda x, y: [E.add(L.transpose(x, permutation=(1, 0)), y)], shapes), *values(shapes)
+    ).kernels
     assert ("prefetch x0" in print_kernel(kernel)) is fetches
 
 

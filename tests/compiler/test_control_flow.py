@@ -23,8 +23,12 @@ BOTH = pytest.mark.parametrize("native", [False, True], ids=["slow", "native"])
 
 def values(*avals):
     rng = np.random.default_rng(0)
-    return [rng.standard_normal(a.shape).astype("f4") if a.dtype == F32 else np.int32(rng.integers(0, 3))
-            for a in avals]
+    return [
+        rng.standard_normal(a.shape).astype("f4")
+        if a.dtype == F32
+        else np.int32(rng.integers(0, 3))
+        for a in avals
+    ]
 
 
 def body(w, c, k, x):
@@ -41,13 +45,27 @@ def test_scan_with_consts_carries_and_stacked_values(native, reverse):
     avals = [VEC, VEC, ONE, ShapedArray((5, 6), F32)]
     jaxpr = loops.scan(stage(body, [VEC, VEC, ONE, VEC]), avals, 5, 1, 2, reverse)
     scheduled = check(jaxpr, *values(*avals), native=native)
-    assert kinds(scheduled) == ["Copy", "Copy", "Loop", "Launch", "Launch"]    # carries are updated in place
+    assert kinds(scheduled) == [
+        "Copy",
+        "Copy",
+        "Loop",
+        "Launch",
+        "Launch",
+    ]  # carries are updated in place
     assert scheduled.program.arena_bytes == 0
 
 
 @BOTH
-@pytest.mark.parametrize("fn", [lambda a, b: [b, a], lambda a, b: [E.add(a, b), a], lambda a, b: [b, E.mul(a, b)],
-                                lambda a, b: [a, a], lambda a, b: [E.add(a, 1.0), E.add(a, b)]])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a, b: [b, a],
+        lambda a, b: [E.add(a, b), a],
+        lambda a, b: [b, E.mul(a, b)],
+        lambda a, b: [a, a],
+        lambda a, b: [E.add(a, 1.0), E.add(a, b)],
+    ],
+)
 def test_carries_that_cross(native, fn):
     check(loops.scan(stage(fn, [VEC, VEC]), [VEC, VEC], 3, 0, 2), *values(VEC, VEC), native=native)
 
@@ -75,24 +93,47 @@ def test_a_carry_is_stacked_before_it_is_overwritten(native):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_begins_and_ends_of_turns_are_stacked_as_one(native, reverse):
     """What iterations begin with and end with overlaps but for one place, and the carried values lie in it."""
+
     def program(a, b):
         step = stage(lambda a, b: [E.add(a, b), E.sin(a), a, E.add(a, b), b], [VEC, VEC])
         a, b, begins, ends, others = loops.scan_p.bind(
-            a, b, jaxpr=step, length=4, reverse=reverse, num_consts=0, num_carry=2, linear=(False,) * 2, unroll=1)
+            a,
+            b,
+            jaxpr=step,
+            length=4,
+            reverse=reverse,
+            num_consts=0,
+            num_carry=2,
+            linear=(False,) * 2,
+            unroll=1,
+        )
         return [a, b, E.mul(E.exp(begins), ends), E.cos(others)]
+
     scheduled = check(stage(program, [VEC, VEC]), *values(VEC, VEC), native=native)
     loop = next(s for s in scheduled.program.steps if isinstance(s, P.Loop))
     assert not any(isinstance(s, P.Copy) for s in loop.body)
-    assert scheduled.program.arena_bytes == 2 * 128         # five rows of 24 bytes for each of the two, no more
+    assert (
+        scheduled.program.arena_bytes == 2 * 128
+    )  # five rows of 24 bytes for each of the two, no more
 
 
 @BOTH
 def test_a_stack_that_is_updated_in_place_has_memory_of_its_own(native):
     def program(a, row):
         step = stage(lambda a: [E.sin(a), a, E.sin(a)], [VEC])
-        a, begins, ends = loops.scan_p.bind(a, jaxpr=step, length=4, reverse=False, num_consts=0, num_carry=1, linear=(False,), unroll=1)
+        a, begins, ends = loops.scan_p.bind(
+            a,
+            jaxpr=step,
+            length=4,
+            reverse=False,
+            num_consts=0,
+            num_carry=1,
+            linear=(False,),
+            unroll=1,
+        )
         begins = S.dynamic_update_slice(begins, row, [np.int32(1), np.int32(0)])
         return [E.cos(a), E.sin(begins), E.sin(ends)]
+
     avals = VEC, ShapedArray((1, 6), F32)
     check(stage(program, avals), *values(*avals), native=native)
 
@@ -107,12 +148,23 @@ def test_work_on_loop_constants_runs_once():
 
 @BOTH
 def test_nested_scans(native):
-    inner = loops.scan(stage(body, [VEC, VEC, ONE, VEC]), [VEC, VEC, ONE, ShapedArray((5, 6), F32)], 5, 1, 2)
+    inner = loops.scan(
+        stage(body, [VEC, VEC, ONE, VEC]), [VEC, VEC, ONE, ShapedArray((5, 6), F32)], 5, 1, 2
+    )
     ins = [Var(a) for a in inner.in_avals]
     outs = [Var(a) for a in inner.out_avals]
-    total = stage(lambda a: [R.reduce_sum(a, axes=(0,))], [outs[2].aval]).eqns[0].replace(invars=[outs[2]])
-    middle = Jaxpr((), (), ins, [outs[0], outs[1], total.outvars[0]],
-                   [Eqn(loops.scan_p, ins, outs, inner.eqns[0].params), total])
+    total = (
+        stage(lambda a: [R.reduce_sum(a, axes=(0,))], [outs[2].aval])
+        .eqns[0]
+        .replace(invars=[outs[2]])
+    )
+    middle = Jaxpr(
+        (),
+        (),
+        ins,
+        [outs[0], outs[1], total.outvars[0]],
+        [Eqn(loops.scan_p, ins, outs, inner.eqns[0].params), total],
+    )
     avals = [VEC, VEC, ONE, ShapedArray((3, 5, 6), F32)]
     check(loops.scan(middle, avals, 3, 1, 2), *values(*avals), native=native)
 
@@ -121,9 +173,17 @@ def test_nested_scans(native):
 @pytest.mark.parametrize("limit", [0, 1, 7])
 def test_while(native, limit):
     cond = stage(lambda lim, c, i: [E.lt(i, lim)], [COUNT, VEC, COUNT])
-    step = stage(lambda w, c, i: [E.mul(E.add(c, w), 0.5), E.add(i, np.int32(1))], [VEC, VEC, COUNT])
-    jaxpr = loops.program(loops.while_p, [COUNT, VEC, VEC, COUNT], cond_jaxpr=cond, body_jaxpr=step, cond_nconsts=1,
-                          body_nconsts=1)
+    step = stage(
+        lambda w, c, i: [E.mul(E.add(c, w), 0.5), E.add(i, np.int32(1))], [VEC, VEC, COUNT]
+    )
+    jaxpr = loops.program(
+        loops.while_p,
+        [COUNT, VEC, VEC, COUNT],
+        cond_jaxpr=cond,
+        body_jaxpr=step,
+        cond_nconsts=1,
+        body_nconsts=1,
+    )
     _, w, c, _ = values(COUNT, VEC, VEC, COUNT)
     check(jaxpr, np.int32(limit), w, c, np.int32(0), native=native)
 
@@ -131,7 +191,11 @@ def test_while(native, limit):
 @BOTH
 @pytest.mark.parametrize("index", [-1, 0, 1, 2, 5])
 def test_cond_clamps_its_index(native, index):
-    functions = [lambda x, y: [E.add(x, y), y], lambda x, y: [E.mul(x, E.sin(y)), x], lambda x, y: [x, x]]
+    functions = [
+        lambda x, y: [E.add(x, y), y],
+        lambda x, y: [E.mul(x, E.sin(y)), x],
+        lambda x, y: [x, x],
+    ]
     branches = tuple(stage(fn, [VEC, VEC]) for fn in functions)
     jaxpr = loops.program(loops.cond_p, [COUNT, VEC, VEC], branches=branches)
     check(jaxpr, np.int32(index), *values(VEC, VEC), native=native)
@@ -149,14 +213,22 @@ def test_what_a_loop_starts_from_is_made_in_the_carry(native):
     once = stage(lambda x: [E.sin(x)], [VEC])
     loop = loops.scan(stage(lambda c: [E.mul(c, 0.5)], [VEC]), [VEC], 3, 0, 1)
     out = Var(VEC)
-    jaxpr = Jaxpr((), (), once.invars, [out], [*once.eqns, Eqn(loops.scan_p, once.outvars, [out], loop.eqns[0].params)])
+    jaxpr = Jaxpr(
+        (),
+        (),
+        once.invars,
+        [out],
+        [*once.eqns, Eqn(loops.scan_p, once.outvars, [out], loop.eqns[0].params)],
+    )
     assert kinds(check(jaxpr, *values(VEC), native=native)) == ["Launch", "Loop", "Launch"]
     both = jaxpr.replace(outvars=[out, once.outvars[0]])
     assert kinds(check(both, *values(VEC), native=native)) == ["Launch", "Copy", "Loop", "Launch"]
 
 
 @BOTH
-@pytest.mark.parametrize("length, rows, in_parallel", [(12, 48, True), (4, 48, False), (12, 4096, False)])
+@pytest.mark.parametrize(
+    "length, rows, in_parallel", [(12, 48, True), (4, 48, False), (12, 4096, False)]
+)
 def test_iterations_that_carry_nothing_run_in_parallel(native, length, rows, in_parallel):
     """From some iterations on, each with memory of its own for what is between; not where that would be much."""
     big = ShapedArray((rows, rows), F32)
@@ -165,8 +237,13 @@ def test_iterations_that_carry_nothing_run_in_parallel(native, length, rows, in_
         between = E.sin(E.add(w, x))
         product = dot_general(between, between, (((1,), (0,)), ((), ())))
         return [R.reduce_sum(E.mul(product, between), (0,))]
+
     jaxpr = loops.scan(stage(fn, [big, ONE]), [big, ShapedArray((length,), F32)], length, 1, 0)
-    scheduled = schedule(simplify(jaxpr)) if rows > 100 else check(jaxpr, *values(big, ShapedArray((length,), F32)), native=native)
+    scheduled = (
+        schedule(simplify(jaxpr))
+        if rows > 100
+        else check(jaxpr, *values(big, ShapedArray((length,), F32)), native=native)
+    )
     (loop,) = [s for s in scheduled.program.steps if isinstance(s, P.Loop)]
     assert loop.tasks == in_parallel == bool(loop.own_bytes)
     if in_parallel:

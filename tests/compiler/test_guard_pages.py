@@ -23,9 +23,10 @@ from weft.ir import program as P
 RNG = np.random.default_rng(0)
 
 
-
 def conv(x, k, **options):
-    return lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), **options)
+    return lax.conv_general_dilated(
+        x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), **options
+    )
 
 
 def rand(*shape, dtype="f4"):
@@ -35,16 +36,40 @@ def rand(*shape, dtype="f4"):
 #: programs whose steps are not made from Loops: function, arguments, the kinds of steps that there must be
 FENCED = {
     "matmul": (lambda x, y: x @ y, [rand(37, 65), rand(65, 41)], {"Gemm"}),
-    "matmul of halves": (lambda x, y: x @ y, [rand(37, 65, dtype="f2"), rand(65, 41, dtype="f2")], {"Gemm"}),
+    "matmul of halves": (
+        lambda x, y: x @ y,
+        [rand(37, 65, dtype="f2"), rand(65, 41, dtype="f2")],
+        {"Gemm"},
+    ),
     "matmul of doubles": (lambda x, y: x @ y, [rand(5, 300).astype("f4"), rand(300, 7)], {"Gemm"}),
-    "matmul of integers": (lambda x, y: x @ y, [rand(33, 65, dtype="i4"), rand(65, 47, dtype="i4")], {"Gemm"}),
-    "matmul of complex numbers": (lambda x, y: x @ y, [rand(9, 31, dtype="c8"), rand(31, 13, dtype="c8")], {"Gemm"}),
-    "batched matmul": (lambda x, y: wnp.einsum("bij,bkj->bki", x, y), [rand(3, 17, 33), rand(3, 19, 33)], {"Gemm"}),
+    "matmul of integers": (
+        lambda x, y: x @ y,
+        [rand(33, 65, dtype="i4"), rand(65, 47, dtype="i4")],
+        {"Gemm"},
+    ),
+    "matmul of complex numbers": (
+        lambda x, y: x @ y,
+        [rand(9, 31, dtype="c8"), rand(31, 13, dtype="c8")],
+        {"Gemm"},
+    ),
+    "batched matmul": (
+        lambda x, y: wnp.einsum("bij,bkj->bki", x, y),
+        [rand(3, 17, 33), rand(3, 19, 33)],
+        {"Gemm"},
+    ),
     "matvec": (lambda x, y: x @ y, [rand(257, 129), rand(129)], set()),
     "epilogue": (lambda x, y: wnp.tanh(x @ y + 1) * 2, [rand(67, 65), rand(65, 93)], {"Gemm"}),
     "convolution": (conv, [rand(2, 9, 11, 5), rand(3, 3, 5, 17)], {"Gemm"}),
-    "grouped convolution": (lambda x, k: conv(x, k, feature_group_count=2), [rand(2, 9, 11, 8), rand(3, 3, 4, 34)], {"Gemm"}),
-    "ragged product": (lambda x, y, s: lax.ragged_dot(x, y, s), [rand(40, 33), rand(3, 33, 17), np.array([7, 0, 33], "i4")], {"Gemm"}),
+    "grouped convolution": (
+        lambda x, k: conv(x, k, feature_group_count=2),
+        [rand(2, 9, 11, 8), rand(3, 3, 4, 34)],
+        {"Gemm"},
+    ),
+    "ragged product": (
+        lambda x, y, s: lax.ragged_dot(x, y, s),
+        [rand(40, 33), rand(3, 33, 17), np.array([7, 0, 33], "i4")],
+        {"Gemm"},
+    ),
     "sort": (lambda x: wnp.sort(x, 1), [rand(7, 1001)], {"Sort"}),
     "argsort": (lambda x: wnp.argsort(x, 1), [rand(7, 301)], {"Sort"}),
     "top_k": (lambda x: lax.top_k(x, 5), [rand(7, 301)], {"Sort"}),
@@ -56,12 +81,24 @@ FENCED = {
     "long fft": (lambda x: wnp.fft.fft(x), [rand(1 << 15, dtype="c8")], {"Fft"}),
     "pad": (lambda x: wnp.pad(x, ((1, 2), (3, 4))), [rand(50, 401)], {"Pad"}),
     "join": (lambda *xs: wnp.concatenate(xs, 1), [rand(64, 67) for _ in range(40)], {"Join"}),
-    "cholesky": (lambda x: wnp.linalg.cholesky(x @ x.T + 999 * wnp.eye(21)), [rand(21, 21)], {"LibraryCall"}),
-    "solve": (lambda x, y: wnp.linalg.solve(x + 99 * wnp.eye(21), y), [rand(3, 21, 21), rand(3, 21, 5)], {"LibraryCall"}),
+    "cholesky": (
+        lambda x: wnp.linalg.cholesky(x @ x.T + 999 * wnp.eye(21)),
+        [rand(21, 21)],
+        {"LibraryCall"},
+    ),
+    "solve": (
+        lambda x, y: wnp.linalg.solve(x + 99 * wnp.eye(21), y),
+        [rand(3, 21, 21), rand(3, 21, 5)],
+        {"LibraryCall"},
+    ),
     "qr": (lambda x: wnp.linalg.qr(x), [rand(2, 23, 11)], {"LibraryCall"}),
     "svd": (lambda x: wnp.linalg.svd(x), [rand(13, 11)], {"LibraryCall"}),
     "eigh": (lambda x: wnp.linalg.eigh(x + x.T), [rand(17, 17)], {"LibraryCall"}),
-    "carries copied": (lambda x: lax.fori_loop(0, 5, lambda i, c: (c[1], wnp.sort(c[0])), (x, x + 1)), [rand(5001)], {"Copy", "Sort"}),
+    "carries copied": (
+        lambda x: lax.fori_loop(0, 5, lambda i, c: (c[1], wnp.sort(c[0])), (x, x + 1)),
+        [rand(5001)],
+        {"Copy", "Sort"},
+    ),
 }
 
 
@@ -91,7 +128,9 @@ def expose(planned: P.Program) -> P.Program:
 def run_fenced(name: str, at_end: bool) -> None:
     """Run a program between guard pages, and compare its results. A fault ends the process."""
     function, args, kinds = FENCED[name]
-    planned = schedule(stage(lambda *xs: weft.tree.leaves(function(*xs)), [typeof(x) for x in args]))
+    planned = schedule(
+        stage(lambda *xs: weft.tree.leaves(function(*xs)), [typeof(x) for x in args])
+    )
     for maker in planned.const_makers:
         maker.finish()
     exposed = expose(planned.program)
@@ -109,8 +148,10 @@ def run_fenced(name: str, at_end: bool) -> None:
         memories.append(memory)
     compile_program(exposed)([*[memory.ptr for memory in memories], Fenced(64, at_end).ptr])
     results = [memory for memory, slot in zip(memories, exposed.slots) if slot.kind == "out"]
-    for memory, want in zip(results, [np.asarray(x) for x in weft.tree.leaves(function(*map(wnp.asarray, args)))]):
-        got = memory.view(np.uint8)[:want.nbytes].view(want.dtype).reshape(want.shape)
+    for memory, want in zip(
+        results, [np.asarray(x) for x in weft.tree.leaves(function(*map(wnp.asarray, args)))]
+    ):
+        got = memory.view(np.uint8)[: want.nbytes].view(want.dtype).reshape(want.shape)
         np.testing.assert_allclose(got, want, rtol=1e-2, atol=0.1)
 
 
@@ -123,10 +164,17 @@ def walk(steps):
 @pytest.mark.parametrize("at_end", [True, False])
 def test_steps_stay_between_guard_pages(at_end):
     """In a process of its own, which prints the name of each program before it runs it."""
-    done = subprocess.run([sys.executable, "-m", __name__, str(int(at_end))], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "WEFT_CPU_FEATURES": os.environ.get("WEFT_CPU_FEATURES", "")})
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(int(at_end))],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "WEFT_CPU_FEATURES": os.environ.get("WEFT_CPU_FEATURES", "")},
+    )
     names = done.stdout.split("\n")
-    assert not done.returncode, f"{names[-2]!r} ended the process: {done.returncode}\n{done.stderr[-2000:]}"
+    assert not done.returncode, (
+        f"{names[-2]!r} ended the process: {done.returncode}\n{done.stderr[-2000:]}"
+    )
     assert names[:-1] == [*FENCED]
 
 

@@ -70,9 +70,18 @@ OBSERVERS = {
     "floor": (wnp.floor, lambda y, z: (z <= y).all()),
     "round": (wnp.round, lambda y, z: (np.abs(y - z) <= 0.5).all()),
     "sign": (wnp.sign, lambda y, z: ((y > 0) == (z > 0)).all()),
-    "remainder": (lambda y: weft.lax.rem(y, wnp.ones_like(y)), lambda y, z: (np.fmod(y, 1) == z).all()),
-    "clamp": (lambda y: weft.lax.clamp(y[..., :1] + 0 * y, y, y + 99), lambda y, z: (z >= y[..., :1]).all()),
-    "argmax": (lambda y: wnp.argmax(y, -1), lambda y, z: (np.take_along_axis(y, z[..., None], -1)[..., 0] == y.max(-1)).all()),
+    "remainder": (
+        lambda y: weft.lax.rem(y, wnp.ones_like(y)),
+        lambda y, z: (np.fmod(y, 1) == z).all(),
+    ),
+    "clamp": (
+        lambda y: weft.lax.clamp(y[..., :1] + 0 * y, y, y + 99),
+        lambda y, z: (z >= y[..., :1]).all(),
+    ),
+    "argmax": (
+        lambda y: wnp.argmax(y, -1),
+        lambda y, z: (np.take_along_axis(y, z[..., None], -1)[..., 0] == y.max(-1)).all(),
+    ),
     "sort": (lambda y: wnp.sort(y, -1), lambda y, z: (np.sort(y, -1) == z).all()),
     "cast": (lambda y: y.astype("int32"), lambda y, z: (np.trunc(y) == z).all()),
 }
@@ -82,18 +91,34 @@ OBSERVERS = {
 @pytest.mark.parametrize("name", OBSERVERS)
 def test_steps_see_the_value_of_a_result(name, dtype):
     function, holds = OBSERVERS[name]
-    y, z = weft.jit(lambda x: ((y := x / wnp.asarray(0.7, x.dtype)), function(y)))(numbers((9, 65), dtype))
-    assert holds(np.asarray(y).astype("f4"), np.asarray(z).astype("f4" if name not in ("argmax", "cast") else "i4"))
+    y, z = weft.jit(lambda x: ((y := x / wnp.asarray(0.7, x.dtype)), function(y)))(
+        numbers((9, 65), dtype)
+    )
+    assert holds(
+        np.asarray(y).astype("f4"),
+        np.asarray(z).astype("f4" if name not in ("argmax", "cast") else "i4"),
+    )
 
 
 def layer_norm(x):
     centered = x - x.mean(-1, keepdims=True)
-    return centered / wnp.sqrt((centered * centered).mean(-1, keepdims=True) + wnp.asarray(1e-5, x.dtype))
+    return centered / wnp.sqrt(
+        (centered * centered).mean(-1, keepdims=True) + wnp.asarray(1e-5, x.dtype)
+    )
 
 
-@pytest.mark.parametrize(("function", "count"), [
-    (weft.nn.softmax, 0), (weft.nn.gelu, 0), (layer_norm, 0), (weft.grad(lambda x: layer_norm(x).astype("float32").sum()), 0),
-    (lambda x: (x / 3) * (x / 3 + 1), 0), (lambda x: x / 3 - wnp.max(x / 3), 1), (lambda x: weft.nn.softmax(x / 3), 1)])
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (weft.nn.softmax, 0),
+        (weft.nn.gelu, 0),
+        (layer_norm, 0),
+        (weft.grad(lambda x: layer_norm(x).astype("float32").sum()), 0),
+        (lambda x: (x / 3) * (x / 3 + 1), 0),
+        (lambda x: x / 3 - wnp.max(x / 3), 1),
+        (lambda x: weft.nn.softmax(x / 3), 1),
+    ],
+)
 def test_values_are_rounded_where_a_reader_observes_it(function, count):
     x = numbers((64, 64), "bfloat16")
     jaxpr = expand(simplify(stage(lambda x: [function(x)], [typeof(x)])))

@@ -51,7 +51,9 @@ def parts(monkeypatch):
 def test_elements_are_shared_by_threads(parts, shape, expected):
     a, b, x = (RNG.uniform(0.1, 1, shape).astype("float32") for _ in range(3))
     out = np.asarray(weft.jit(lambda *xs: special.betainc(*xs))(a, b, x))
-    np.testing.assert_allclose(out, scipy.special.betainc(*(v.astype("float64") for v in (a, b, x))), rtol=1e-6)
+    np.testing.assert_allclose(
+        out, scipy.special.betainc(*(v.astype("float64") for v in (a, b, x))), rtol=1e-6
+    )
     assert out.shape == shape
     assert parts == ([] if expected is None else [expected])
 
@@ -59,12 +61,16 @@ def test_elements_are_shared_by_threads(parts, shape, expected):
 def test_operands_that_are_broadcast_or_turned(parts):
     x = RNG.uniform(0.1, 0.9, (64, 80)).astype("float32")
     out = np.asarray(weft.jit(lambda x: special.betainc(2.0, wnp.arange(1.0, 65.0), x.T))(x))
-    np.testing.assert_allclose(out, scipy.special.betainc(2.0, np.arange(1.0, 65.0), x.T), rtol=2e-6)
+    np.testing.assert_allclose(
+        out, scipy.special.betainc(2.0, np.arange(1.0, 65.0), x.T), rtol=2e-6
+    )
     assert [sum(sizes) for sizes in parts] == [x.size]
 
 
 @pytest.mark.parametrize("shape", [(3,), (MODEL.host_part * 2,)])
 def test_results_beyond_a_half_type_are_infinite_without_a_warning(shape):
     """In threads as in the calling one; warnings are errors here."""
-    slope = weft.jit(weft.vmap(weft.grad(lambda x: special.betainc(np.float16(0.01), np.float16(0.5), x))))
+    slope = weft.jit(
+        weft.vmap(weft.grad(lambda x: special.betainc(np.float16(0.01), np.float16(0.5), x)))
+    )
     assert np.isinf(slope(np.full(shape, 6e-8, np.float16))).all()

@@ -40,11 +40,17 @@ def definite(*shape: int, kind: str = "float32") -> np.ndarray:
 PROGRAMS = {
     "cholesky": (linalg.cholesky, lambda kind: definite(5, 5, kind=kind)),
     "cholesky of a batch": (linalg.cholesky, lambda kind: definite(70, 3, 3, kind=kind)),
-    "solve": (lambda a: linalg.triangular_solve(a, add(a, a), left_side=True), lambda kind: definite(2, 4, 4, kind=kind)),
+    "solve": (
+        lambda a: linalg.triangular_solve(a, add(a, a), left_side=True),
+        lambda kind: definite(2, 4, 4, kind=kind),
+    ),
     "lu": (lambda a: linalg.lu(a), lambda kind: matrices(3, 5, 4, kind=kind)),
     "qr": (lambda a: linalg.qr(a, full_matrices=False), lambda kind: matrices(3, 5, 4, kind=kind)),
     "eigenvalues": (lambda a: linalg.eigh(a)[1], lambda kind: definite(2, 6, 6, kind=kind)),
-    "singular values": (lambda a: linalg.svd(a, compute_uv=False), lambda kind: matrices(2, 3, 6, kind=kind)),
+    "singular values": (
+        lambda a: linalg.svd(a, compute_uv=False),
+        lambda kind: matrices(2, 3, 6, kind=kind),
+    ),
 }
 
 
@@ -63,7 +69,11 @@ def test_routines_run_inside_the_one_native_call(name, kind):
 def test_tiny_problems_stay_with_one_thread():
     def tasks(fn, *shape):
         x = definite(*shape)
-        return [codegen.tasks(s) for s in walk(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps) if isinstance(s, P.LibraryCall)]
+        return [
+            codegen.tasks(s)
+            for s in walk(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps)
+            if isinstance(s, P.LibraryCall)
+        ]
 
     if lapack.thread_control() is None:
         pytest.skip("the library under NumPy has no threads to rule")
@@ -81,12 +91,19 @@ def test_a_library_with_short_integers(name, monkeypatch):
     fn, make = PROGRAMS[name]
     x = make("float64")
     monkeypatch.setattr(lapack, "_source", lambda: (lapack._from_scipy, 4))
-    check(stage(lambda a: out if isinstance(out := fn(a), tuple) else (out,), [typeof(x)]), x, rtol=1e-9)
+    check(
+        stage(lambda a: out if isinstance(out := fn(a), tuple) else (out,), [typeof(x)]),
+        x,
+        rtol=1e-9,
+    )
 
 
 def test_a_dead_operand_is_overwritten_and_others_are_not():
     x = definite(64, 64)
-    copies = lambda fn: sum(isinstance(s, P.Copy) for s in walk(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps))
+    copies = lambda fn: sum(
+        isinstance(s, P.Copy)
+        for s in walk(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps)
+    )
     assert copies(lambda a: (linalg.cholesky(add(a, a), symmetrize_input=False),)) == 0
     assert copies(lambda a: (linalg.cholesky(a, symmetrize_input=False),)) == 1
     assert copies(lambda a: (b := add(a, a), linalg.cholesky(b, symmetrize_input=False))) == 1

@@ -14,7 +14,10 @@ from weft.core.interpret import run_reference
 from weft.ir.check import check_jaxpr
 
 RNG = np.random.default_rng(0)
-X, W, V, H = (RNG.standard_normal(s).astype(np.float32) * 0.15 for s in ((9, 14, 15), (15, 18), (18, 18), (14, 18)))
+X, W, V, H = (
+    RNG.standard_normal(s).astype(np.float32) * 0.15
+    for s in ((9, 14, 15), (15, 18), (18, 18), (14, 18))
+)
 BIG = np.zeros((3, 512, 512), np.float32)
 
 
@@ -30,7 +33,12 @@ def after(x, w, v, h):
 def carried(x, w, v, h):
     def step(carry, x):
         h, total, bias = carry
-        return (wnp.tanh(h @ v), total + lax.dot_general(x, h, (((0,), (0,)), ((), ()))), bias + h.sum(0)), x.sum()
+        return (
+            wnp.tanh(h @ v),
+            total + lax.dot_general(x, h, (((0,), (0,)), ((), ()))),
+            bias + h.sum(0),
+        ), x.sum()
+
     return lax.scan(step, (h, w, v[0]), x, reverse=True)
 
 
@@ -40,9 +48,11 @@ def gradient(x, w, v, h):
 
 def used_twice(x, w, v, h):
     """A sum that is read in each iteration stays; so does a product that is needed in the loop and stacked, too."""
+
     def step(total, x):
         y = wnp.sin(total[:14]) @ v
         return total + x.T @ wnp.cos(total[:14]), (total, y, y.sum())
+
     return lax.scan(step, w, x)
 
 
@@ -59,8 +69,17 @@ def products(jaxpr) -> int:
     return sum(e.primitive.name == "dot_general" for e in jaxpr.eqns)
 
 
-@pytest.mark.parametrize("f, inside, outside", [(before, [1], 1), (after, [1], 1), (carried, [1], 1), (gradient, [1, 1], 3),
-                                                (used_twice, [2], 0), (transposed, [0], 1)])
+@pytest.mark.parametrize(
+    "f, inside, outside",
+    [
+        (before, [1], 1),
+        (after, [1], 1),
+        (carried, [1], 1),
+        (gradient, [1, 1], 3),
+        (used_twice, [2], 0),
+        (transposed, [0], 1),
+    ],
+)
 def test_products_of_small_turns(f, inside, outside):
     simplified = weft.jit(f).lower(X, W, V, H).compile().stages.simplified
     lifted = lift_products(simplified)
@@ -68,20 +87,30 @@ def test_products_of_small_turns(f, inside, outside):
     assert products(lifted) == outside
     for got, want in zip(run_reference(lifted, X, W, V, H), run_reference(simplified, X, W, V, H)):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
-    for got, want in zip(weft.tree.leaves(weft.jit(f)(X, W, V, H)), run_reference(simplified, X, W, V, H)):
+    for got, want in zip(
+        weft.tree.leaves(weft.jit(f)(X, W, V, H)), run_reference(simplified, X, W, V, H)
+    ):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
 
 
 def test_a_sum_leaves_along_with_a_product():
     simplified = weft.jit(carried).lower(X, W, V, H).compile().stages.simplified
     (body,) = bodies(lift_products(simplified))
-    assert [e.primitive.name for e in body.eqns if e.primitive.name in ("reduce_sum", "add")] == ["reduce_sum"]
-    assert len(bodies(lift_products(simplified))[0].outvars) == 3          # the carried h, its stack, the sums of x
+    assert [e.primitive.name for e in body.eqns if e.primitive.name in ("reduce_sum", "add")] == [
+        "reduce_sum"
+    ]
+    assert (
+        len(bodies(lift_products(simplified))[0].outvars) == 3
+    )  # the carried h, its stack, the sums of x
 
 
-@pytest.mark.parametrize("f", [
-    lambda x, w: lax.scan(lambda t, x: (t, x @ w), 0.0, x),
-    lambda x, w: lax.scan(lambda t, x: (t + x @ x, None), w, x)])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, w: lax.scan(lambda t, x: (t, x @ w), 0.0, x),
+        lambda x, w: lax.scan(lambda t, x: (t + x @ x, None), w, x),
+    ],
+)
 def test_large_products_stay(f):
     simplified = weft.jit(f).lower(BIG, BIG[0]).compile().stages.simplified
     assert lift_products(simplified) is simplified
@@ -94,12 +123,16 @@ def test_one_turn_stays():
 
 def test_scans_of_scans():
     """The inner scan is relieved in the body of the outer one."""
+
     def f(x, w, v, h):
         return lax.scan(lambda h, x: (before(x, w, v, h)[0], None), h, wnp.stack([x, x * 2]))[0]
+
     simplified = weft.jit(f).lower(X, W, V, H).compile().stages.simplified
     (outer,) = bodies(expand(simplified))
     assert [products(b) for b in bodies(outer)] == [1]
-    np.testing.assert_allclose(weft.jit(f)(X, W, V, H), run_reference(simplified, X, W, V, H)[0], rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(
+        weft.jit(f)(X, W, V, H), run_reference(simplified, X, W, V, H)[0], rtol=2e-5, atol=2e-6
+    )
 
 
 def across(x, w):
@@ -114,7 +147,9 @@ def test_a_constant_is_transposed_once_for_all_turns(rows, turned):
     lifted = check_jaxpr(lift_products(simplified))
     assert [e.primitive.name for e in lifted.eqns].count("transpose") == turned
     (body,) = bodies(lifted)
-    assert {e.params["dimension_numbers"][0][1] for e in body.eqns if e.primitive.name == "dot_general"} == {(0,) if turned else (1,)}
+    assert {
+        e.params["dimension_numbers"][0][1] for e in body.eqns if e.primitive.name == "dot_general"
+    } == {(0,) if turned else (1,)}
     for got, want in zip(weft.jit(across)(x, w), run_reference(simplified, x, w)):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
     for got, want in zip(run_reference(lifted, x, w), run_reference(simplified, x, w)):
@@ -125,4 +160,6 @@ def test_a_gradient_through_turned_constants():
     x, w = (RNG.standard_normal(s).astype(np.float32) * 0.1 for s in ((4, 128), (128, 128)))
     loss = lambda w: lax.scan(lambda h, _: (wnp.tanh(h @ w), None), x, None, length=4)[0].sum()
     unrolled = lambda w: wnp.tanh(wnp.tanh(wnp.tanh(wnp.tanh(x @ w) @ w) @ w) @ w).sum()
-    np.testing.assert_allclose(weft.jit(weft.grad(loss))(w), weft.jit(weft.grad(unrolled))(w), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        weft.jit(weft.grad(loss))(w), weft.jit(weft.grad(unrolled))(w), rtol=1e-4, atol=1e-5
+    )

@@ -41,7 +41,9 @@ def kinds(stmts):
 
 
 def newton(x):
-    return lax.while_loop(lambda s: s[1] < 20, lambda s: (0.5 * (s[0] + x / s[0]), s[1] + 1), (x, 0))[0]
+    return lax.while_loop(
+        lambda s: s[1] < 20, lambda s: (0.5 * (s[0] + x / s[0]), s[1] + 1), (x, 0)
+    )[0]
 
 
 def collatz(n):
@@ -56,7 +58,12 @@ def smoothed(x):
 def lorenz(x, n):
     def step(s, _):
         x, y, z = s
-        return (x + 0.1 * (y - x), y + 0.01 * (x * (28 - z) - y), z + 0.01 * (x * y - 2.5 * z)), wnp.stack(s)
+        return (
+            x + 0.1 * (y - x),
+            y + 0.01 * (x * (28 - z) - y),
+            z + 0.01 * (x * y - 2.5 * z),
+        ), wnp.stack(s)
+
     return lax.scan(step, (x, x, x), None, length=n)
 
 
@@ -67,7 +74,7 @@ def test_a_loop_on_scalars_is_one_kernel():
         assert kinds(kernel.body)[-1] == "Store" and "While" in kinds(kernel.body)
         loop = next(s for s in kernel.body if type(s).__name__ == "While")
         assert not any(isinstance(s, Store) for s in loop.body)
-    assert float(weft.jit(newton)(np.float32(2))) == pytest.approx(2 ** 0.5)
+    assert float(weft.jit(newton)(np.float32(2))) == pytest.approx(2**0.5)
     assert int(weft.jit(collatz)(np.int32(27))) == 111
 
 
@@ -92,7 +99,9 @@ def test_short_vectors_are_registers(n):
     for _ in range(n):
         rows.append(s)
         x, y, z = s
-        s = np.array([x + 0.1 * (y - x), y + 0.01 * (x * (28 - z) - y), z + 0.01 * (x * y - 2.5 * z)])
+        s = np.array(
+            [x + 0.1 * (y - x), y + 0.01 * (x * (28 - z) - y), z + 0.01 * (x * y - 2.5 * z)]
+        )
     np.testing.assert_allclose(last, s, rtol=1e-3)
     assert all_.shape == (n, 3)
     np.testing.assert_allclose(np.asarray(all_), np.reshape(rows, (n, 3)), rtol=1e-3)
@@ -102,8 +111,11 @@ def test_short_vectors_are_registers(n):
 
 def test_dear_rows_are_not_taken_apart():
     """A vector of 3 is registers if its iteration computes little; functions of it are computed side by side."""
+
     def vectors(f):
-        (kernel,) = launches(lambda x: lax.scan(lambda c, _: (f(c), None), x, length=9)[0], np.ones(3, "f4"))
+        (kernel,) = launches(
+            lambda x: lax.scan(lambda c, _: (f(c), None), x, length=9)[0], np.ones(3, "f4")
+        )
         (loop,) = [s for s in kernel.body if type(s).__name__ == "For"]
         return [s.extent for s in loop.body if type(s).__name__ == "For"]
 
@@ -111,27 +123,42 @@ def test_dear_rows_are_not_taken_apart():
         for _ in range(10):
             x = wnp.sin(x) + 0.5
         return x
+
     assert vectors(lambda x: x * 0.5 + 1) == []
     assert vectors(dear) == [3]
 
 
 def test_a_loop_in_a_loop_is_in_its_kernel():
     def f(x):
-        return lax.fori_loop(0, 5, lambda i, c: lax.fori_loop(0, 3, lambda j, c: c * 0.5 + x[i] * x[j], c), np.float32(1))
+        return lax.fori_loop(
+            0,
+            5,
+            lambda i, c: lax.fori_loop(0, 3, lambda j, c: c * 0.5 + x[i] * x[j], c),
+            np.float32(1),
+        )
+
     x = np.arange(5, dtype="f4")
     want = np.float32(1)
     for i in range(5):
         for j in range(3):
             want = want * 0.5 + x[i] * x[j]
     assert float(weft.jit(f)(x)) == pytest.approx(float(want))
-    scan = lambda x: lax.scan(lambda c, v: (lax.scan(lambda c, w: (c * 0.5 + v * w, None), c, x)[0],) * 2, np.float32(1), x)
+    scan = lambda x: lax.scan(
+        lambda c, v: (lax.scan(lambda c, w: (c * 0.5 + v * w, None), c, x)[0],) * 2,
+        np.float32(1),
+        x,
+    )
     (kernel,) = launches(scan, x)
     (outer,) = [s for s in kernel.body if type(s).__name__ == "For"]
     assert "For" in kinds(outer.body)
 
 
 def test_branches_are_in_the_kernel():
-    f = lambda x: lax.scan(lambda c, v: (lax.switch(v, [lambda c: c + 1, lambda c: c * 2, lambda c: -c], c), c), np.float32(1), x)
+    f = lambda x: lax.scan(
+        lambda c, v: (lax.switch(v, [lambda c: c + 1, lambda c: c * 2, lambda c: -c], c), c),
+        np.float32(1),
+        x,
+    )
     x = np.array([0, 1, 2, 3, -1, 1], "i4")
     assert len(launches(f, x)) == 1
     last, before = weft.jit(f)(x)
@@ -143,7 +170,12 @@ def test_branches_are_in_the_kernel():
 
 
 def test_rows_go_through_memory_and_their_sums_do_not():
-    f = lambda x: lax.scan(lambda c, _: ((c / wnp.sqrt((c * c).sum())) * wnp.arange(1, 41), c.max()), x, None, length=30)
+    f = lambda x: lax.scan(
+        lambda c, _: ((c / wnp.sqrt((c * c).sum())) * wnp.arange(1, 41), c.max()),
+        x,
+        None,
+        length=30,
+    )
     (kernel,) = launches(f, np.ones(40, "f4"))
     assert not kernel.scratch
     x, tops = np.ones(40), []
@@ -156,13 +188,20 @@ def test_rows_go_through_memory_and_their_sums_do_not():
 
 
 def test_loops_over_more_stay_loops_of_kernels():
-    found = steps(lambda x: lax.fori_loop(0, 9, lambda i, x: wnp.sin(x) * 0.5, x), np.ones((256, 256), "f4"))
-    assert any(isinstance(s, P.Loop | P.WhileLoop) and any(isinstance(t, P.Launch) for t in s.body) for s in found)
+    found = steps(
+        lambda x: lax.fori_loop(0, 9, lambda i, x: wnp.sin(x) * 0.5, x), np.ones((256, 256), "f4")
+    )
+    assert any(
+        isinstance(s, P.Loop | P.WhileLoop) and any(isinstance(t, P.Launch) for t in s.body)
+        for s in found
+    )
 
 
 def test_a_call_of_a_kernel_ends_while_signals_can_wait():
     """A counted loop of many iterations stays a loop; an uncounted one goes on in another call."""
-    found = steps(lambda x: lax.scan(lambda c, _: (c * 1.01 + 1, None), x, length=10**12)[0], np.float32(1))
+    found = steps(
+        lambda x: lax.scan(lambda c, _: (c * 1.01 + 1, None), x, length=10**12)[0], np.float32(1)
+    )
     assert any(isinstance(s, P.Loop) for s in found)
     (loop,) = [s for s in steps(collatz, np.int32(27)) if isinstance(s, P.WhileLoop)]
     (launch,) = loop.cond_body
@@ -175,9 +214,19 @@ def test_a_call_of_a_kernel_ends_while_signals_can_wait():
 def test_what_is_read_after_the_loop_is_in_memory():
     def program(a, b):
         step = stage(lambda a, b: [E.add(a, b), E.mul(b, 0.5), E.sub(a, b)], [ONE, ONE])
-        a, b, all_ = loops.scan_p.bind(a, b, jaxpr=step, length=7, reverse=True, num_consts=0, num_carry=2, linear=(False,) * 2,
-                                       unroll=1)
+        a, b, all_ = loops.scan_p.bind(
+            a,
+            b,
+            jaxpr=step,
+            length=7,
+            reverse=True,
+            num_consts=0,
+            num_carry=2,
+            linear=(False,) * 2,
+            unroll=1,
+        )
         return [E.mul(a, b), b, E.exp(all_)]
+
     scheduled = check(stage(program, [ONE, ONE]), np.float32(1.5), np.float32(2.0), native=False)
     joined = with_loop_kernels(scheduled)
     assert not any(isinstance(s, P.Loop) for s in joined.program.steps)
@@ -205,11 +254,19 @@ def turn_of(seed: int):
         for v in values:
             one = E.tanh(R.reduce_sum(v, axes=tuple(range(v.ndim))) if v.ndim else v)
             total = one if total is None else E.add(total, one)
-        fresh = [E.add(E.mul(c, 0.5), L.broadcast_in_dim(E.mul(total, 0.1), c.shape, ())) for c in carried]
+        fresh = [
+            E.add(E.mul(c, 0.5), L.broadcast_in_dim(E.mul(total, 0.1), c.shape, ()))
+            for c in carried
+        ]
         if len({c.shape for c in carried}) < len(carried):
-            same = [i for i, c in enumerate(carried) if [d.shape for d in carried].count(c.shape) > 1]
+            same = [
+                i for i, c in enumerate(carried) if [d.shape for d in carried].count(c.shape) > 1
+            ]
             i, j = same[0], next(k for k in same[1:] if carried[k].shape == carried[same[0]].shape)
-            fresh[i], fresh[j] = carried[j], fresh[i]       # values that change places, one of them as it came
+            fresh[i], fresh[j] = (
+                carried[j],
+                fresh[i],
+            )  # values that change places, one of them as it came
         return [*fresh, values[0], carried[0]]
 
     return body, avals, rnd
@@ -222,8 +279,10 @@ def test_random_bodies(seed, native):
     rng = np.random.default_rng(seed)
     reverse, length = rnd.random() < 0.3, rnd.choice([1, 2, 5])
     jaxpr = loops.scan(stage(body, avals), avals, length, 0, len(avals), reverse)
-    scheduled = check(jaxpr, *[rng.standard_normal(a.shape).astype("f4") for a in avals], native=native, rtol=2e-4)
+    scheduled = check(
+        jaxpr, *[rng.standard_normal(a.shape).astype("f4") for a in avals], native=native, rtol=2e-4
+    )
     found = walk(with_loop_kernels(scheduled).program.steps)
-    assert any(isinstance(s, P.Gemm) for s in found) or not any(isinstance(s, P.Loop) for s in found)
-
-
+    assert any(isinstance(s, P.Gemm) for s in found) or not any(
+        isinstance(s, P.Loop) for s in found
+    )

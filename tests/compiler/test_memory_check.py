@@ -22,7 +22,12 @@ IN_PLACE = kernel(Buf("x0", "f32", 4), Buf("y0", "f32", 4, "out", "x0"))
 
 
 def program(*steps, temps=((16, 0), (16, 64))):
-    slots = (P.Slot("in", 16), P.Slot("out", 16), P.Slot("const", 16), *[P.Slot("temp", n, at) for n, at in temps])
+    slots = (
+        P.Slot("in", 16),
+        P.Slot("out", 16),
+        P.Slot("const", 16),
+        *[P.Slot("temp", n, at) for n, at in temps],
+    )
     return P.Program(slots, steps, 1024)
 
 
@@ -41,28 +46,60 @@ CORRECT = {
     "memory reused": program(copy(3, 0), copy(4, 3), copy(1, 4), temps=((16, 0), (16, 16))),
     "in place": program(copy(3, 0), launch(IN_PLACE, 3, 4), copy(1, 4), temps=((16, 0), (16, 0))),
     "written in halves": program(copy(3, 0, 8), copy(P.BufRef(3, 8), 0, 8), copy(1, 3)),
-    "written in a loop": program(P.Loop("i", 4, (copy(P.BufRef(3, 0, (("i", 4),)), 0, 4),)), copy(1, 3)),
+    "written in a loop": program(
+        P.Loop("i", 4, (copy(P.BufRef(3, 0, (("i", 4),)), 0, 4),)), copy(1, 3)
+    ),
     "carried by a loop": program(copy(3, 0), P.Loop("i", 3, (copy(4, 3), copy(3, 4))), copy(1, 3)),
-    "written by all branches": program(P.Branch(P.BufRef(0), ((copy(3, 0),), (copy(3, 2),))), copy(1, 3)),
-    "joined": program(P.Join(P.BufRef(3), 2, 8, ((P.BufRef(0), 4, 0), (P.BufRef(2), 4, 4))), copy(1, 3)),
+    "written by all branches": program(
+        P.Branch(P.BufRef(0), ((copy(3, 0),), (copy(3, 2),))), copy(1, 3)
+    ),
+    "joined": program(
+        P.Join(P.BufRef(3), 2, 8, ((P.BufRef(0), 4, 0), (P.BufRef(2), 4, 4))), copy(1, 3)
+    ),
 }
 
 FAULTS = {
     "never written": (program(copy(1, 3)), "nothing has written"),
-    "written in part": (program(copy(3, 0, 8), copy(1, 3)), "nothing has written its bytes 8 to 16"),
-    "overwritten": (program(copy(3, 0), copy(4, 2), copy(1, 3), temps=((16, 0), (16, 8))), "s4 .* has overwritten its bytes 8 to 16"),
+    "written in part": (
+        program(copy(3, 0, 8), copy(1, 3)),
+        "nothing has written its bytes 8 to 16",
+    ),
+    "overwritten": (
+        program(copy(3, 0), copy(4, 2), copy(1, 3), temps=((16, 0), (16, 8))),
+        "s4 .* has overwritten its bytes 8 to 16",
+    ),
     "read past the end": (program(copy(1, P.BufRef(0, 4))), r"reads bytes 4 to 20 of s0 \(in\)"),
-    "written past the end": (program(copy(P.BufRef(1, 8), 0)), r"writes bytes 8 to 24 of s1 \(out\)"),
+    "written past the end": (
+        program(copy(P.BufRef(1, 8), 0)),
+        r"writes bytes 8 to 24 of s1 \(out\)",
+    ),
     "before the start": (program(copy(1, P.BufRef(0, -4))), "bytes -4 to 12"),
-    "stride of a loop": (program(P.Loop("i", 5, (copy(P.BufRef(1, 0, (("i", 4),)), 0, 4),))), "bytes 0 to 20"),
-    "variable of no loop": (program(copy(P.BufRef(1, 0, (("i", 4),)), 0, 4)), "outside of its loop"),
+    "stride of a loop": (
+        program(P.Loop("i", 5, (copy(P.BufRef(1, 0, (("i", 4),)), 0, 4),))),
+        "bytes 0 to 20",
+    ),
+    "variable of no loop": (
+        program(copy(P.BufRef(1, 0, (("i", 4),)), 0, 4)),
+        "outside of its loop",
+    ),
     "input changed": (program(copy(0, 2), copy(1, 2)), r"writes s0 \(in\)"),
     "constant changed": (program(copy(2, 0), copy(1, 2)), r"writes s2 \(const\)"),
-    "operands overlap": (program(copy(3, 0), launch(ADD, 3, 0, 4), copy(1, 4), temps=((16, 0), (16, 8))), "overlaps"),
-    "alias not declared": (program(copy(3, 0), launch(ADD, 3, 0, 4), copy(1, 4), temps=((16, 0), (16, 0))), "overlaps"),
-    "only in one branch": (program(P.Branch(P.BufRef(0), ((copy(3, 0),), ())), copy(1, 3)), "nothing has written"),
+    "operands overlap": (
+        program(copy(3, 0), launch(ADD, 3, 0, 4), copy(1, 4), temps=((16, 0), (16, 8))),
+        "overlaps",
+    ),
+    "alias not declared": (
+        program(copy(3, 0), launch(ADD, 3, 0, 4), copy(1, 4), temps=((16, 0), (16, 0))),
+        "overlaps",
+    ),
+    "only in one branch": (
+        program(P.Branch(P.BufRef(0), ((copy(3, 0),), ())), copy(1, 3)),
+        "nothing has written",
+    ),
     "in a loop's second iteration": (
-        program(copy(3, 0), P.Loop("i", 2, (copy(1, 3), copy(4, 2))), temps=((16, 0), (16, 8))), "has overwritten"),
+        program(copy(3, 0), P.Loop("i", 2, (copy(1, 3), copy(4, 2))), temps=((16, 0), (16, 8))),
+        "has overwritten",
+    ),
 }
 
 
@@ -87,7 +124,9 @@ def test_donated_input_becomes_the_output():
 def test_every_compilation_is_checked(monkeypatch):
     checked = []
     original = memory_check._Memory.follow
-    monkeypatch.setattr(memory_check._Memory, "follow", lambda *args: (checked.append(1), original(*args))[1])
+    monkeypatch.setattr(
+        memory_check._Memory, "follow", lambda *args: (checked.append(1), original(*args))[1]
+    )
     weft.jit(lambda x: x * 3 + 17)(np.ones((3, 5), np.float32))
     assert checked
 
@@ -114,6 +153,7 @@ def test_short_lifetimes_are_found(monkeypatch):
 
 def test_targets_of_live_operands_are_found(monkeypatch):
     """An update in place of an operand that is read later."""
+
     def overwritten(self, eqn):
         self.env[eqn.outvars[0]] = source = self.ref(eqn.invars[0])
         return source

@@ -12,11 +12,33 @@ X = np.arange(8)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("function", [
-    lambda x: x + x, lambda x: wnp.where(x > x[2], x, x[1]), lambda x: x.reshape(2, 4).T, lambda x: wnp.concatenate([x, x[::-1]]),
-    lambda x: x[np.array([3, 1])], lambda x: x.at[0].set(x[3]), lambda x: x.max(), lambda x: wnp.sort(x)[::-1],
-    lambda x: x.astype(np.float32) * 1.5, lambda x: (x.astype(np.float32) * 0.3).astype(x.dtype),
-], ids=["add", "where", "transpose", "concatenate", "take", "set", "max", "sort", "widen", "round"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + x,
+        lambda x: wnp.where(x > x[2], x, x[1]),
+        lambda x: x.reshape(2, 4).T,
+        lambda x: wnp.concatenate([x, x[::-1]]),
+        lambda x: x[np.array([3, 1])],
+        lambda x: x.at[0].set(x[3]),
+        lambda x: x.max(),
+        lambda x: wnp.sort(x)[::-1],
+        lambda x: x.astype(np.float32) * 1.5,
+        lambda x: (x.astype(np.float32) * 0.3).astype(x.dtype),
+    ],
+    ids=[
+        "add",
+        "where",
+        "transpose",
+        "concatenate",
+        "take",
+        "set",
+        "max",
+        "sort",
+        "widen",
+        "round",
+    ],
+)
 def test_as_computed_in_float32_and_rounded(dtype, function):
     kind = getattr(ml_dtypes, dtype)
     narrow = weft.jit(function)(X.astype(kind))

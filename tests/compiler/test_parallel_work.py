@@ -46,9 +46,13 @@ def test_large_kernels_share_their_work(name):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
 def test_parallel_kernels_have_tasks_to_balance(dtype):
     with weft.enable_x64(True):
-        counts = {most_tasks(FUNCTIONS["elementwise"], np.ones(1 << n, dtype)) for n in range(8, 22)}
+        counts = {
+            most_tasks(FUNCTIONS["elementwise"], np.ones(1 << n, dtype)) for n in range(8, 22)
+        }
     least = MODEL.parallel_work // MODEL.task_bytes
-    assert {1, MODEL.most_tasks} & counts and all(count == 1 or count >= least for count in counts), counts
+    assert {1, MODEL.most_tasks} & counts and all(
+        count == 1 or count >= least for count in counts
+    ), counts
 
 
 ROUTINES = {
@@ -60,10 +64,14 @@ ROUTINES = {
 
 def library_tasks(name, size, count):
     a, b = np.ones((count, size, size), np.float32), np.ones((count, size, size), np.float32)
-    return max(lapack.tasks(step) for step in steps(ROUTINES[name], a, b) if isinstance(step, LibraryCall))
+    return max(
+        lapack.tasks(step) for step in steps(ROUTINES[name], a, b) if isinstance(step, LibraryCall)
+    )
 
 
-@pytest.mark.skipif(thread_control() is None, reason="a LAPACK without threads of its own takes no locks")
+@pytest.mark.skipif(
+    thread_control() is None, reason="a LAPACK without threads of its own takes no locks"
+)
 @pytest.mark.parametrize("name", ROUTINES)
 @pytest.mark.parametrize("size", [10, 14, 20])
 def test_small_matrices_stay_on_one_thread(name, size):

@@ -18,13 +18,18 @@ def names(f, *args):
 
 
 @pytest.mark.parametrize("how", COMBINE)
-@pytest.mark.parametrize("size, count", [(1, 1 << 15), (33, 40_001), (400, 50_000), (500, 32_775), (1, 32_769)])
+@pytest.mark.parametrize(
+    "size, count", [(1, 1 << 15), (33, 40_001), (400, 50_000), (500, 32_775), (1, 32_769)]
+)
 def test_values(how, size, count):
     """Numbers whose sums and products are exact in any order; indices beyond both ends are left out."""
     places = RNG.integers(-3, size + 3, count).astype(np.int32)
     x, u = RNG.choice(np.float32([-1, 1]), size), RNG.choice(np.float32([-1, 1]), count)
     f = lambda x, i, u: getattr(x.at[i], how)(u, mode="drop")
-    assert names(f, x, places, u)[-2:] == [f"scatter-{'mul' if how == 'multiply' else how}", "combined_tables"]
+    assert names(f, x, places, u)[-2:] == [
+        f"scatter-{'mul' if how == 'multiply' else how}",
+        "combined_tables",
+    ]
     want, inside = x.copy(), (places >= -size) & (places < size)
     COMBINE[how].at(want, np.where(places < 0, places + size, places)[inside], u[inside])
     np.testing.assert_array_equal(weft.jit(f)(x, places, u), want)
@@ -32,7 +37,11 @@ def test_values(how, size, count):
 
 @pytest.mark.parametrize("how", COMBINE)
 def test_places_that_no_update_meets_keep_their_bits(how):
-    x, i, u = np.float32([-0.0, 0.0, np.nan, -np.inf, 1e-45]), np.full(1 << 15, 5, np.int32), np.ones(1 << 15, np.float32)
+    x, i, u = (
+        np.float32([-0.0, 0.0, np.nan, -np.inf, 1e-45]),
+        np.full(1 << 15, 5, np.int32),
+        np.ones(1 << 15, np.float32),
+    )
     f = lambda x, i, u: getattr(x.at[i], how)(u, mode="drop")
     assert names(f, x, i, u)[-1] == "combined_tables"
     np.testing.assert_array_equal(np.asarray(weft.jit(f)(x, i, u)).view(np.int32), x.view(np.int32))
@@ -40,7 +49,9 @@ def test_places_that_no_update_meets_keep_their_bits(how):
 
 def test_counts():
     i = RNG.integers(0, 500, 100_003).astype(np.int32)
-    np.testing.assert_array_equal(weft.jit(lambda i: wnp.bincount(i, length=512))(i), np.bincount(i, minlength=512))
+    np.testing.assert_array_equal(
+        weft.jit(lambda i: wnp.bincount(i, length=512))(i), np.bincount(i, minlength=512)
+    )
 
 
 @pytest.mark.parametrize("mode", ["drop", "clip", "promise_in_bounds"])
@@ -49,7 +60,10 @@ def test_places_by_several_indices(mode, dtype):
     """Updates of several dims, in an order of their own in memory, onto a table of two dims; what lies beyond one of them is
     outside."""
     out = 0 if mode == "promise_in_bounds" else 2
-    i, j = RNG.integers(0, 5 + out, (130, 257)).astype(np.int32), RNG.integers(0, 7 + out, (130, 257)).astype(np.int32)
+    i, j = (
+        RNG.integers(0, 5 + out, (130, 257)).astype(np.int32),
+        RNG.integers(0, 7 + out, (130, 257)).astype(np.int32),
+    )
     x, u = RNG.integers(0, 3, (5, 7)).astype(dtype), RNG.integers(0, 3, (130, 257)).astype(dtype)
     f = lambda x, i, j, u: x.at[i, j].add(u, mode=mode)
     assert names(f, x, i, j, u)[-1] == "combined_tables"
@@ -73,16 +87,29 @@ def test_the_order_of_sums_is_of_the_shape(equal):
     u, at = RNG.normal(size=1 << 15).astype(np.float32), np.zeros(1 << 15, np.int32)
     places = np.where(np.arange(1 << 15) % 2 == 0, 3, 3 if equal else 5).astype(np.int32)
     sums = weft.jit(lambda i, u: wnp.zeros(8, np.float32).at[i].add(u))
-    want = weft.jit(lambda i, u: wnp.zeros(1, np.float32).at[i].add(u))(at, np.where(places == 3, u, 0).astype(np.float32))
+    want = weft.jit(lambda i, u: wnp.zeros(1, np.float32).at[i].add(u))(
+        at, np.where(places == 3, u, 0).astype(np.float32)
+    )
     np.testing.assert_array_equal(np.asarray(sums(places, u))[3], np.asarray(want)[0])
 
 
-@pytest.mark.parametrize("size, count, dtype", [(1000, 1 << 15, np.float32), (8, 1000, np.float32), (8, 1 << 16, np.float16)])
+@pytest.mark.parametrize(
+    "size, count, dtype",
+    [(1000, 1 << 15, np.float32), (8, 1000, np.float32), (8, 1 << 16, np.float16)],
+)
 def test_few_updates_and_narrow_sums_stay_one_after_another(size, count, dtype):
-    i, x, u = RNG.integers(0, size, count).astype(np.int32), np.zeros(size, dtype), np.ones(count, dtype)
+    i, x, u = (
+        RNG.integers(0, size, count).astype(np.int32),
+        np.zeros(size, dtype),
+        np.ones(count, dtype),
+    )
     assert "combined_tables" not in names(lambda x, i, u: x.at[i].add(u), x, i, u)
 
 
 def test_whole_rows_stay():
-    i, x, u = RNG.integers(0, 4, 1 << 15).astype(np.int32), np.zeros((4, 2), np.float32), np.ones((1 << 15, 2), np.float32)
+    i, x, u = (
+        RNG.integers(0, 4, 1 << 15).astype(np.int32),
+        np.zeros((4, 2), np.float32),
+        np.ones((1 << 15, 2), np.float32),
+    )
     assert "combined_tables" not in names(lambda x, i, u: x.at[i].add(u), x, i, u)

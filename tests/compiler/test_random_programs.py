@@ -39,12 +39,20 @@ def grow(rnd: random.Random, values: list):
     if kind == 7:
         return spread(x, (3, *x.shape), tuple(range(1, n + 1))) if n < 3 else None
     if kind == 8:
-        return L.reshape(x, new_sizes=rnd.choice([(x.size,), (1, x.size) if x.size % 2 else (2, x.size // 2)]))
+        return L.reshape(
+            x, new_sizes=rnd.choice([(x.size,), (1, x.size) if x.size % 2 else (2, x.size // 2)])
+        )
     if kind == 9:
-        return E.mul(dot(x, L.transpose(x, permutation=(1, 0))), 0.1) if n == 2 else S.slice(x, (0,) * n, x.shape)
+        return (
+            E.mul(dot(x, L.transpose(x, permutation=(1, 0))), 0.1)
+            if n == 2
+            else S.slice(x, (0,) * n, x.shape)
+        )
     if rnd.random() < 0.5:
         return S.concatenate([x, E.sin(x)], dimension=rnd.randrange(n))
-    return S.pad(x, np.float32(0.5), tuple((rnd.randint(0, 2), rnd.randint(0, 2), 0) for _ in x.shape))
+    return S.pad(
+        x, np.float32(0.5), tuple((rnd.randint(0, 2), rnd.randint(0, 2), 0) for _ in x.shape)
+    )
 
 
 def program(seed: int):

@@ -37,16 +37,24 @@ def matrices(*shape, kind, seed=0):
 
 def library_calls(f, *args):
     compiled = weft.jit(f).lower(*args).compile()
-    return [step for step in walk(compiled.stages.scheduled.program.steps) if isinstance(step, LibraryCall)]
+    return [
+        step
+        for step in walk(compiled.stages.scheduled.program.steps)
+        if isinstance(step, LibraryCall)
+    ]
 
 
 def assert_small_residual(left, right, bound, kind, n):
     """|left - right| <= bound, elementwise, within some roundings per term."""
-    assert np.all(np.abs(left - right) <= bound * np.finfo(kind).eps * (4 * n + 4) + np.finfo(kind).tiny)
+    assert np.all(
+        np.abs(left - right) <= bound * np.finfo(kind).eps * (4 * n + 4) + np.finfo(kind).tiny
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (3, 3), (4, 4), (5, 3), (2, 6), (6, 6), (7, 7), (8, 8)])
+@pytest.mark.parametrize(
+    "m, n", [(1, 1), (2, 2), (3, 3), (4, 4), (5, 3), (2, 6), (6, 6), (7, 7), (8, 8)]
+)
 def test_lu_has_the_pivots_of_lapack(m, n, kind):
     for count in COUNTS:
         a = matrices(count, m, n, kind=kind)
@@ -71,17 +79,23 @@ def test_cholesky_of_tiny_matrices(n, kind):
         x = matrices(count, n, n, kind=kind)
         a = x @ x.swapaxes(1, 2) + np.eye(n, dtype=kind)
         a[count // 2] -= 2 * a[count // 2].max() * np.eye(n, dtype=kind)
-        got = np.asarray(weft.jit(lambda a: linalg.cholesky(a, symmetrize_input=False))(a)).astype(np.float64)
+        got = np.asarray(weft.jit(lambda a: linalg.cholesky(a, symmetrize_input=False))(a)).astype(
+            np.float64
+        )
         definite = np.arange(count) != count // 2
         assert np.isnan(got[count // 2][np.tril_indices(n)]).all()
         assert not np.triu(got[definite], 1).any()
         factor = got[definite]
         bound = np.abs(factor) @ np.abs(factor).swapaxes(1, 2)
-        assert_small_residual(factor @ factor.swapaxes(1, 2), a[definite].astype(np.float64), bound, kind, n)
+        assert_small_residual(
+            factor @ factor.swapaxes(1, 2), a[definite].astype(np.float64), bound, kind, n
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n, columns", [(1, 1), (2, 3), (3, 1), (4, 4), (6, 6), (8, 1), (8, 3), (3, 9)])
+@pytest.mark.parametrize(
+    "n, columns", [(1, 1), (2, 3), (3, 1), (4, 4), (6, 6), (8, 1), (8, 3), (3, 9)]
+)
 def test_triangular_solves_of_tiny_matrices(n, columns, kind):
     for left_side, lower, transpose_a, unit_diagonal in itertools.product((False, True), repeat=4):
         flags = {
@@ -99,7 +113,9 @@ def test_triangular_solves_of_tiny_matrices(n, columns, kind):
             triangle[:, range(n), range(n)] = 1
         triangle = triangle.swapaxes(1, 2) if transpose_a else triangle
         product = np.matmul if left_side else lambda t, x: x @ t
-        assert_small_residual(product(triangle, x), b, product(np.abs(triangle), np.abs(x)) + np.abs(b), kind, n)
+        assert_small_residual(
+            product(triangle, x), b, product(np.abs(triangle), np.abs(x)) + np.abs(b), kind, n
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +125,12 @@ def test_solutions_inverses_and_determinants(n, kind):
         a = matrices(count, n, n, kind=kind) + 4 * np.eye(n, dtype=kind)
         b = matrices(count, n, 2, kind=kind, seed=3)
         wide = a.astype(np.float64)
-        growth = np.linalg.norm(wide, 2, (1, 2)) * np.linalg.norm(np.linalg.inv(wide), 2, (1, 2)) * np.finfo(kind).eps * 20
+        growth = (
+            np.linalg.norm(wide, 2, (1, 2))
+            * np.linalg.norm(np.linalg.inv(wide), 2, (1, 2))
+            * np.finfo(kind).eps
+            * 20
+        )
         for got, want in [
             (weft.jit(wnp.linalg.solve)(a, b), np.linalg.solve(wide, b.astype(np.float64))),
             (weft.jit(wnp.linalg.inv)(a), np.linalg.inv(wide)),
@@ -152,7 +173,9 @@ def test_singular_matrices_as_with_the_library(n, kind, monkeypatch):
             # the library divides by zero in blocks: whether that is infinite or NaN depends on sizes and processors
             finite = np.isfinite(np.asarray(y)) if f in solves else np.full(y.shape, True)
             np.testing.assert_array_equal(np.isfinite(np.asarray(x)), np.isfinite(np.asarray(y)))
-            np.testing.assert_allclose(np.asarray(x)[finite], np.asarray(y)[finite], rtol=4 * np.finfo(kind).eps)
+            np.testing.assert_allclose(
+                np.asarray(x)[finite], np.asarray(y)[finite], rtol=4 * np.finfo(kind).eps
+            )
     weft.clear_caches()
 
 

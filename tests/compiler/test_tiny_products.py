@@ -99,7 +99,14 @@ def test_many_rows_of_tiny_products(dtype, order):
     left, right = order.split(",")
     spec = f"{left},{right}->mn"
     with weft.enable_x64(dtype == "float64"):
-        for m, k, n in [(1000, 3, 3), (3, 3, 1000), (500, 2, 4), (4, 6, 300), (500, 4, 9), (9, 2, 500)]:
+        for m, k, n in [
+            (1000, 3, 3),
+            (3, 3, 1000),
+            (500, 2, 4),
+            (4, 6, 300),
+            (500, 4, 9),
+            (9, 2, 500),
+        ]:
             lengths = {"m": m, "k": k, "n": n}
             a = normal([lengths[x] for x in left], DTYPES[dtype])
             b = normal([lengths[x] for x in right], DTYPES[dtype], 1)
@@ -133,11 +140,15 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("f, reference, kernels", [case[1:] for case in PROGRAMS], ids=[case[0] for case in PROGRAMS])
+@pytest.mark.parametrize(
+    "f, reference, kernels", [case[1:] for case in PROGRAMS], ids=[case[0] for case in PROGRAMS]
+)
 def test_products_in_larger_programs(f, reference, kernels):
     got, counts = run(f, A, B, C, V)
     assert counts == (kernels, 0)
-    np.testing.assert_allclose(got, reference(wide(A), wide(B), wide(C), wide(V)), rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(
+        got, reference(wide(A), wide(B), wide(C), wide(V)), rtol=2e-5, atol=2e-6
+    )
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8])
@@ -146,8 +157,12 @@ def test_gradients_of_tiny_products(n):
     loss = lambda a, b: ((a @ b) ** 2).sum()
     (grad_a, grad_b), (_, matmuls) = run(weft.grad(loss, (0, 1)), a, b)
     product = wide(a) @ wide(b)
-    np.testing.assert_allclose(grad_a, 2 * product @ wide(b).transpose(0, 2, 1), rtol=2e-5, atol=2e-4)
-    np.testing.assert_allclose(grad_b, 2 * wide(a).transpose(0, 2, 1) @ product, rtol=2e-5, atol=2e-4)
+    np.testing.assert_allclose(
+        grad_a, 2 * product @ wide(b).transpose(0, 2, 1), rtol=2e-5, atol=2e-4
+    )
+    np.testing.assert_allclose(
+        grad_b, 2 * wide(a).transpose(0, 2, 1) @ product, rtol=2e-5, atol=2e-4
+    )
     assert matmuls == 0
 
 
@@ -160,7 +175,10 @@ def test_second_gradients_and_scans():
     got = weft.jit(weft.jvp, static_argnums=0)(weft.grad(total), (a,), (direction,))[1]
     with weft.enable_x64(True):
         step = 1e-5
-        up, down = (np.asarray(weft.grad(total)(wide(a) + sign * step * wide(direction))) for sign in (1, -1))
+        up, down = (
+            np.asarray(weft.grad(total)(wide(a) + sign * step * wide(direction)))
+            for sign in (1, -1)
+        )
     np.testing.assert_allclose(got, (up - down) / (2 * step), rtol=1e-3, atol=1e-4)
 
 

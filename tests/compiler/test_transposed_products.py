@@ -20,13 +20,17 @@ def rand(*shape, dtype="f4"):
 
 def convolve(layout, kernel):
     n, dims = len(layout), (layout, kernel, layout)
-    return lambda x, k: lax.conv_general_dilated(x, k, (1,) * (n - 2), "SAME", dimension_numbers=dims)
+    return lambda x, k: lax.conv_general_dilated(
+        x, k, (1,) * (n - 2), "SAME", dimension_numbers=dims
+    )
 
 
 def operands(layout, kernel, dtype="f4"):
     sizes = dict(zip("NCHWOI", (2, 4, 6, 5, 3, 4)))
     taps = {**sizes, "H": 3, "W": 3}
-    return rand(*(sizes[d] for d in layout), dtype=dtype), rand(*(taps[d] for d in kernel), dtype=dtype)
+    return rand(*(sizes[d] for d in layout), dtype=dtype), rand(
+        *(taps[d] for d in kernel), dtype=dtype
+    )
 
 
 def assert_compiled_equals_eager(f, *args):
@@ -38,6 +42,7 @@ def assert_compiled_equals_eager(f, *args):
 def test_transposed_convolution_is_padded(layout, kernel):
     conv = convolve(layout, kernel)
     for order in itertools.permutations(range(len(layout))):
+
         def padded(x, k, order=order):
             return wnp.pad(wnp.transpose(conv(x, k), order), 1)
 
@@ -61,13 +66,17 @@ CONSUMERS = {
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 0, 1, 2), (2, 3, 0, 1)])
 def test_transposed_convolution_is_consumed(consumer, order):
     conv = convolve("NCHW", "OIHW")
-    assert_compiled_equals_eager(lambda x, k: CONSUMERS[consumer](wnp.transpose(conv(x, k), order)), *operands("NCHW", "OIHW"))
+    assert_compiled_equals_eager(
+        lambda x, k: CONSUMERS[consumer](wnp.transpose(conv(x, k), order)),
+        *operands("NCHW", "OIHW"),
+    )
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2", "c8", "i4"])
 def test_two_transposes_of_a_product_compose(dtype):
     x, y = rand(3, 4, 5, dtype="f4"), rand(3, 5, 6, dtype="f4")
     for first, second in itertools.product(itertools.permutations(range(3)), repeat=2):
+
         def f(x, y, first=first, second=second):
             product = wnp.einsum("bij,bjk->bik", (x * 8).astype(dtype), (y * 8).astype(dtype))
             return wnp.transpose(wnp.transpose(product, first), second)[..., ::-1]

@@ -29,43 +29,69 @@ from weft.util.machine_model import machine_model
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
 MODE = I.GatherScatterMode
-ROWS = I.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
-POINTS = I.ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+ROWS = I.ScatterDimensionNumbers(
+    update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+)
+POINTS = I.ScatterDimensionNumbers(
+    update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+)
 BOTH = pytest.mark.parametrize("native", [False, True], ids=["slow", "native"])
 
 
 def rows(x, at, mode):
-    numbers = I.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    numbers = I.GatherDimensionNumbers(
+        offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)
+    )
     return I.gather(x, at, numbers, (1, x.shape[1]), mode=mode)
 
 
 def run(fn, n, width, count, native, **options):
     rng = np.random.default_rng(0)
-    args = [rng.standard_normal((n, width)), rng.integers(-1, n + 1, (count, 1)), rng.standard_normal((count, width))]
-    avals = [ShapedArray((n, width), F32), ShapedArray((count, 1), I32), ShapedArray((count, width), F32)]
+    args = [
+        rng.standard_normal((n, width)),
+        rng.integers(-1, n + 1, (count, 1)),
+        rng.standard_normal((count, width)),
+    ]
+    avals = [
+        ShapedArray((n, width), F32),
+        ShapedArray((count, 1), I32),
+        ShapedArray((count, width), F32),
+    ]
     return check(stage(lambda *xs: list(fn(*xs)), avals), *args, native=native, **options)
 
 
 @BOTH
 @pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
-@pytest.mark.parametrize("op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min, I.scatter_max],
-                         ids=["set", "add", "mul", "min", "max"])
+@pytest.mark.parametrize(
+    "op",
+    [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min, I.scatter_max],
+    ids=["set", "add", "mul", "min", "max"],
+)
 def test_scatters_with_repeated_and_outside_rows(native, op, mode):
     run(lambda x, at, u: [op(x, at, u, ROWS, mode=mode)], 5, 20, 9, native, rtol=1e-4)
 
 
 @BOTH
 @pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
-@pytest.mark.parametrize("op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min, I.scatter_max],
-                         ids=["set", "add", "mul", "min", "max"])
-@pytest.mark.parametrize("dtype", [F32, np.dtype("f2"), I32, np.dtype("c8"), np.dtype(bool)], ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "op",
+    [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min, I.scatter_max],
+    ids=["set", "add", "mul", "min", "max"],
+)
+@pytest.mark.parametrize(
+    "dtype", [F32, np.dtype("f2"), I32, np.dtype("c8"), np.dtype(bool)], ids=lambda d: d.name
+)
 def test_rows_are_written_once(native, op, mode, dtype, monkeypatch):
     if op in (I.scatter_min, I.scatter_max) and dtype.kind == "c":
         pytest.skip("complex numbers have no order")
     tune(monkeypatch, scatter_rows_bytes=0)
     rng, n, width, count = np.random.default_rng(0), 5, 70, 9
     x, u = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((n, width), (count, width)))
-    avals = [ShapedArray((n, width), dtype), ShapedArray((count, 1), I32), ShapedArray((count, width), dtype)]
+    avals = [
+        ShapedArray((n, width), dtype),
+        ShapedArray((count, 1), I32),
+        ShapedArray((count, width), dtype),
+    ]
     jaxpr = stage(lambda x, at, u: [op(x, at, u, ROWS, mode=mode)], avals)
     scheduled = check(jaxpr, x, rng.integers(-1, n + 1, (count, 1)), u, native=native)
     assert [type(s).__name__ for s in walk(scheduled.program.steps)] == ["Launch", "Launch"]
@@ -73,17 +99,29 @@ def test_rows_are_written_once(native, op, mode, dtype, monkeypatch):
 
 @BOTH
 @pytest.mark.parametrize("along", ["all", "rows", "reversed"])
-def test_rows_are_written_once_from_updates_that_repeat_or_run_backwards(native, along, monkeypatch):
+def test_rows_are_written_once_from_updates_that_repeat_or_run_backwards(
+    native, along, monkeypatch
+):
     tune(monkeypatch, scatter_rows_bytes=0)
     rng, n, width, count = np.random.default_rng(0), 5, 70, 9
-    shape, dims = {"all": ((), ()), "rows": ((count,), (0,)), "reversed": ((count, width), (0, 1))}[along]
+    shape, dims = {"all": ((), ()), "rows": ((count,), (0,)), "reversed": ((count, width), (0, 1))}[
+        along
+    ]
 
     def fn(x, at, u):
         u = L.broadcast_in_dim(u, (count, width), dims)
-        return [I.scatter_mul(x, at, L.rev(u, (1,)) if along == "reversed" else u, ROWS, mode=MODE.FILL_OR_DROP)]
+        return [
+            I.scatter_mul(
+                x, at, L.rev(u, (1,)) if along == "reversed" else u, ROWS, mode=MODE.FILL_OR_DROP
+            )
+        ]
 
     avals = [ShapedArray((n, width), F32), ShapedArray((count, 1), I32), ShapedArray(shape, F32)]
-    args = rng.standard_normal((n, width)), rng.integers(-1, n + 1, (count, 1)), rng.standard_normal(shape)
+    args = (
+        rng.standard_normal((n, width)),
+        rng.integers(-1, n + 1, (count, 1)),
+        rng.standard_normal(shape),
+    )
     check(stage(fn, avals), *args, native=native, rtol=1e-5)
 
 
@@ -97,14 +135,24 @@ def test_rows_of_several_dims_are_written_once(native, pieces, monkeypatch):
     batched = I.ScatterDimensionNumbers((2, 3), (1,), (1,), (0,), (0,))
 
     def fn(x, two, one, u):
-        return [I.scatter_add(x, two, u, deep, mode=MODE.FILL_OR_DROP),
-                I.scatter_add(x, one, E.sin(u), batched, mode=MODE.FILL_OR_DROP),
-                I.scatter_mul(x, two, L.transpose(L.transpose(u, (3, 1, 0, 2)), (2, 1, 3, 0)), deep, mode=MODE.CLIP)]
+        return [
+            I.scatter_add(x, two, u, deep, mode=MODE.FILL_OR_DROP),
+            I.scatter_add(x, one, E.sin(u), batched, mode=MODE.FILL_OR_DROP),
+            I.scatter_mul(
+                x,
+                two,
+                L.transpose(L.transpose(u, (3, 1, 0, 2)), (2, 1, 3, 0)),
+                deep,
+                mode=MODE.CLIP,
+            ),
+        ]
 
     shapes = [((3, 4, 8, 12), F32), ((3, 6, 2), I32), ((3, 6, 1), I32), ((3, 6, 8, 12), F32)]
     rng = np.random.default_rng(0)
     args = [rng.integers(-1, 5, s) if d == I32 else rng.standard_normal(s) for s, d in shapes]
-    scheduled = check(stage(fn, [ShapedArray(s, d) for s, d in shapes]), *args, native=native, rtol=1e-4)
+    scheduled = check(
+        stage(fn, [ShapedArray(s, d) for s, d in shapes]), *args, native=native, rtol=1e-4
+    )
     assert sum(k.name == "sorted_by_row" for k in scheduled.kernels) == 3
 
 
@@ -127,10 +175,15 @@ def test_one_row_has_no_order(native, lead, monkeypatch):
     tune(monkeypatch, scatter_rows_bytes=0)
     numbers = I.ScatterDimensionNumbers((len(lead),), (0,), (0,))
     shapes = [((2, 64), F32), ((*lead, 1), I32), ((*lead, 64), F32)]
-    jaxpr = stage(lambda x, at, u: [I.scatter_add(x, at, u, numbers, mode=MODE.FILL_OR_DROP)], [ShapedArray(s, d) for s, d in shapes])
+    jaxpr = stage(
+        lambda x, at, u: [I.scatter_add(x, at, u, numbers, mode=MODE.FILL_OR_DROP)],
+        [ShapedArray(s, d) for s, d in shapes],
+    )
     rng = np.random.default_rng(0)
     args = [np.ones(s) if d == I32 else rng.standard_normal(s) for s, d in shapes]
-    assert [k.name for k in check(jaxpr, *args, native=native, rtol=1e-5).kernels] == ["scatter-add"]
+    assert [k.name for k in check(jaxpr, *args, native=native, rtol=1e-5).kernels] == [
+        "scatter-add"
+    ]
 
 
 def test_rows_that_are_updates_too_are_not_overwritten(monkeypatch):
@@ -141,12 +194,20 @@ def test_rows_that_are_updates_too_are_not_overwritten(monkeypatch):
     args = rng.standard_normal((30, 20)), rng.integers(0, 30, (30, 1))
     jaxpr = stage(lambda x, at: [I.scatter_add(x, at, x, ROWS, mode=MODE.CLIP)], avals)
     scheduled = check(jaxpr, *args, native=True, donated=(0,), rtol=1e-4)
-    assert [k.name for k in scheduled.kernels] == ["sorted_by_row", "scatter-add"] and not scheduled.aliases
+    assert [k.name for k in scheduled.kernels] == [
+        "sorted_by_row",
+        "scatter-add",
+    ] and not scheduled.aliases
 
 
 @pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
-@pytest.mark.parametrize("op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min], ids=["set", "add", "mul", "min"])
-@pytest.mark.parametrize("shape, dtype", [((20001,), "f4"), ((150, 151), "f4"), ((30000,), "f2"), ((30000,), "i8"), ((20001,), "c8")])
+@pytest.mark.parametrize(
+    "op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_min], ids=["set", "add", "mul", "min"]
+)
+@pytest.mark.parametrize(
+    "shape, dtype",
+    [((20001,), "f4"), ((150, 151), "f4"), ((30000,), "f2"), ((30000,), "i8"), ((20001,), "c8")],
+)
 def test_many_points_have_owners(op, mode, shape, dtype):
     if op is I.scatter_min and dtype == "c8":
         return
@@ -156,13 +217,32 @@ def test_many_points_have_owners(op, mode, shape, dtype):
     at = np.stack([rng.integers(-5, n + 5, count) for n in shape], 1).astype(np.int32)
     avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
     scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
-    assert scheduled.kernels[-1].parallel_extent == machine_model().scatter_owners and "pack" in print_kernel(scheduled.kernels[-1])
+    assert scheduled.kernels[
+        -1
+    ].parallel_extent == machine_model().scatter_owners and "pack" in print_kernel(
+        scheduled.kernels[-1]
+    )
 
 
 @pytest.mark.parametrize("mode", [MODE.CLIP, MODE.FILL_OR_DROP])
-@pytest.mark.parametrize("op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_max], ids=["set", "add", "mul", "max"])
-@pytest.mark.parametrize("window, dtype", [((2,), "f8"), ((33,), "f4"), ((127,), "f4"), ((31,), "f2"), ((70,), "i1"), ((45,), "bool"),
-                                           ((13,), "c8"), ((3, 21), "f4"), ((5, 1, 7), "i8"), ((64, 1), "f4")])
+@pytest.mark.parametrize(
+    "op", [I.scatter, I.scatter_add, I.scatter_mul, I.scatter_max], ids=["set", "add", "mul", "max"]
+)
+@pytest.mark.parametrize(
+    "window, dtype",
+    [
+        ((2,), "f8"),
+        ((33,), "f4"),
+        ((127,), "f4"),
+        ((31,), "f2"),
+        ((70,), "i1"),
+        ((45,), "bool"),
+        ((13,), "c8"),
+        ((3, 21), "f4"),
+        ((5, 1, 7), "i8"),
+        ((64, 1), "f4"),
+    ],
+)
 def test_rows_have_owners(op, mode, window, dtype):
     """Neighbours fall on one row, as in a sum by segments in order."""
     if op is I.scatter_max and dtype == "c8":
@@ -175,14 +255,28 @@ def test_rows_have_owners(op, mode, window, dtype):
     at = np.sort(rng.integers(-3, rows + 3, (count, 1)), 0).astype(np.int32)
     avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
     scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
-    assert scheduled.kernels[-1].parallel_extent == machine_model().scatter_owners and "pack" in print_kernel(scheduled.kernels[-1])
+    assert scheduled.kernels[
+        -1
+    ].parallel_extent == machine_model().scatter_owners and "pack" in print_kernel(
+        scheduled.kernels[-1]
+    )
 
 
 def test_windows_that_may_overlap_have_no_owners():
     numbers, rng = I.ScatterDimensionNumbers((1,), (), (0,)), np.random.default_rng(0)
-    x, at, u = rng.standard_normal(50), rng.integers(0, 35, (3000, 1)), rng.standard_normal((3000, 16))
+    x, at, u = (
+        rng.standard_normal(50),
+        rng.integers(0, 35, (3000, 1)),
+        rng.standard_normal((3000, 16)),
+    )
     avals = [ShapedArray(x.shape, F32), ShapedArray(at.shape, I32), ShapedArray(u.shape, F32)]
-    scheduled = check(stage(lambda x, at, u: [I.scatter_add(x, at, u, numbers, mode=MODE.CLIP)], avals), x, at, u, rtol=1e-3)
+    scheduled = check(
+        stage(lambda x, at, u: [I.scatter_add(x, at, u, numbers, mode=MODE.CLIP)], avals),
+        x,
+        at,
+        u,
+        rtol=1e-3,
+    )
     assert scheduled.kernels[-1].parallel_extent == 1
 
 
@@ -193,7 +287,13 @@ def test_owners_see_their_updates_in_order(native, monkeypatch):
     avals = [ShapedArray((5,), F32), ShapedArray((75, 1), I32), ShapedArray((75,), F32)]
     jaxpr = stage(lambda x, at, u: [I.scatter(x, at, u, POINTS, mode=MODE.FILL_OR_DROP)], avals)
     rng = np.random.default_rng(0)
-    check(jaxpr, rng.standard_normal(5), rng.integers(-1, 6, (75, 1)), rng.standard_normal(75), native=native)
+    check(
+        jaxpr,
+        rng.standard_normal(5),
+        rng.integers(-1, 6, (75, 1)),
+        rng.standard_normal(75),
+        native=native,
+    )
 
 
 @pytest.mark.parametrize("size", [10, 1 << 31, (1 << 31) + 2, 3_000_000_000, 5_000_000_000])
@@ -201,9 +301,26 @@ def test_every_place_has_one_owner(size):
     """Also beyond what 32 bits count; and what lies outside has none."""
     b, share = Builder(), -(-size // machine_model().scatter_owners)
     first = b.imul(b.index("t", machine_model().scatter_owners, 0), share)
-    mine = scatters._between(b, b.cast(b.ref("place", "i32"), "i64"), first, b.imin(b.isub(size, first), share))
-    for place in (-(1 << 31), -(1 << 31) + 7, -1, 0, 5, 9, 10, (1 << 30) - 1, 1 << 30, (1 << 31) - 1):
-        owners = [t for t in range(machine_model().scatter_owners) if _value(mine, {"t": t, "place": place})]
+    mine = scatters._between(
+        b, b.cast(b.ref("place", "i32"), "i64"), first, b.imin(b.isub(size, first), share)
+    )
+    for place in (
+        -(1 << 31),
+        -(1 << 31) + 7,
+        -1,
+        0,
+        5,
+        9,
+        10,
+        (1 << 30) - 1,
+        1 << 30,
+        (1 << 31) - 1,
+    ):
+        owners = [
+            t
+            for t in range(machine_model().scatter_owners)
+            if _value(mine, {"t": t, "place": place})
+        ]
         assert owners == ([place // share] if 0 <= place < size else [])
 
 
@@ -213,22 +330,42 @@ def _value(x, env):
     if not isinstance(x, Op):
         return env[x.name]
     args = [_value(a, env) for a in x.args]
-    of = {"cast": int, "add": operator.add, "sub": operator.sub, "mul": operator.mul, "min": min, "lt": operator.lt, "le": operator.le,
-          "and": operator.and_}
+    of = {
+        "cast": int,
+        "add": operator.add,
+        "sub": operator.sub,
+        "mul": operator.mul,
+        "min": min,
+        "lt": operator.lt,
+        "le": operator.le,
+        "and": operator.and_,
+    }
     return _wrap(int(of[x.op](*args)), x.type)
 
 
 @BOTH
 def test_gathers(native):
-    run(lambda x, at, u: [rows(x, at, MODE.CLIP), E.sin(rows(E.exp(x), at, MODE.FILL_OR_DROP))], 5, 20, 9, native)
+    run(
+        lambda x, at, u: [rows(x, at, MODE.CLIP), E.sin(rows(E.exp(x), at, MODE.FILL_OR_DROP))],
+        5,
+        20,
+        9,
+        native,
+    )
 
 
 @BOTH
 def test_rows_that_are_looked_up_are_joined_with_others_in_one_kernel(native):
     """As borders of rows that go on at the other end are: no row is looked up for two results."""
+
     def fn(x, at, u):
         found = rows(x, at, MODE.CLIP)
-        return [S.concatenate([S.slice_in_dim(found, 18, 20, axis=1), found, S.slice_in_dim(found, 0, 2, axis=1)], 1)]
+        return [
+            S.concatenate(
+                [S.slice_in_dim(found, 18, 20, axis=1), found, S.slice_in_dim(found, 0, 2, axis=1)],
+                1,
+            )
+        ]
 
     assert len(run(fn, 5, 20, 9, native).kernels) == 1
 
@@ -246,12 +383,26 @@ def test_rows_of_large_tables_are_fetched_before_their_turn(n, fetched, reduce):
 
 @pytest.mark.parametrize("n, fetched", [(1 << 15, True), (1 << 14, False)])
 def test_places_of_updates_in_large_tables_are_fetched_before_their_turn(n, fetched):
-    kernel = run(lambda x, at, u: [I.scatter_add(x, at, u, ROWS, mode=MODE.FILL_OR_DROP)], n, 64, 300, True, rtol=1e-4).kernels[-1]
+    kernel = run(
+        lambda x, at, u: [I.scatter_add(x, at, u, ROWS, mode=MODE.FILL_OR_DROP)],
+        n,
+        64,
+        300,
+        True,
+        rtol=1e-4,
+    ).kernels[-1]
     assert ("prefetch y0" in print_kernel(kernel)) is fetched
 
 
 def test_an_update_that_is_outside_as_a_whole_is_skipped_without_masks():
-    scheduled = run(lambda x, at, u: [I.scatter_add(x, at, u, ROWS, mode=MODE.FILL_OR_DROP)], 50, 64, 30, True, rtol=1e-4)
+    scheduled = run(
+        lambda x, at, u: [I.scatter_add(x, at, u, ROWS, mode=MODE.FILL_OR_DROP)],
+        50,
+        64,
+        30,
+        True,
+        rtol=1e-4,
+    )
     text = module_ir([(scheduled.kernels[-1], "k")], target.current())
     assert "fadd" in text and "llvm.masked.store" not in text
 
@@ -270,7 +421,13 @@ def test_scatter_of_points_and_of_integers(native):
     avals = [ShapedArray((5,), I32), ShapedArray((30, 1), I32), ShapedArray((30,), I32)]
     jaxpr = stage(lambda x, at, u: [I.scatter_add(x, at, u, POINTS, mode=MODE.FILL_OR_DROP)], avals)
     rng = np.random.default_rng(0)
-    check(jaxpr, rng.integers(0, 9, 5), rng.integers(-1, 6, (30, 1)), rng.integers(0, 9, 30), native=native)
+    check(
+        jaxpr,
+        rng.integers(0, 9, 5),
+        rng.integers(-1, 6, (30, 1)),
+        rng.integers(0, 9, 30),
+        native=native,
+    )
 
 
 def test_zeros_are_made_where_the_sum_goes():
@@ -301,7 +458,13 @@ def test_window_updates_clamp(native, start):
         return [S.dynamic_update_slice(E.sin(x), window, at), S.dynamic_slice(x, at, (3, 4))]
 
     rng = np.random.default_rng(0)
-    check(stage(fn, avals), rng.standard_normal((14, 50)), rng.standard_normal((3, 4)), np.int32(start), native=native)
+    check(
+        stage(fn, avals),
+        rng.standard_normal((14, 50)),
+        rng.standard_normal((3, 4)),
+        np.int32(start),
+        native=native,
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "complex64", "float32", "int8"])
@@ -314,7 +477,9 @@ def test_many_updates_of_one_place_each_see_the_one_before(dtype, n):
     np.testing.assert_array_equal(np.asarray(got[:, 0].real.astype(int)), updates.sum(1))
     if dtype != "complex64":
         top = weft.jit(weft.vmap(lambda x, i, u: x.at[i].max(u, mode="clip")))
-        got = top(wnp.zeros((8, n), dtype), wnp.zeros((8, 8), int), wnp.asarray(updates).astype(dtype))
+        got = top(
+            wnp.zeros((8, n), dtype), wnp.zeros((8, 8), int), wnp.asarray(updates).astype(dtype)
+        )
         np.testing.assert_array_equal(np.asarray(got[:, 0].astype(int)), updates.max(1))
 
 

@@ -14,8 +14,10 @@ def scheduled(function, *args):
 
 def reads(function, x):
     """How many kernels share out the reading of `x` (what equal parts leave over is read by one task)."""
-    return sum(k.parallel_extent > 1 and any(b.mode == "in" and b.size == x.size for b in k.bufs)
-               for k in scheduled(function, x).kernels)
+    return sum(
+        k.parallel_extent > 1 and any(b.mode == "in" and b.size == x.size for b in k.bufs)
+        for k in scheduled(function, x).kernels
+    )
 
 
 def batch_norm(x):
@@ -48,7 +50,9 @@ def test_variances_read_once(name, shape, axis, passes, offset):
 def test_batch_norm_reads_twice_and_agrees_with_numpy():
     x = (np.random.default_rng(0).standard_normal((1 << 13, 160)) + 3).astype("f4")
     exact = x.astype("f8")
-    np.testing.assert_allclose(weft.jit(batch_norm)(x), (exact - exact.mean(0)) / np.sqrt(exact.var(0) + 1e-5), atol=1e-5)
+    np.testing.assert_allclose(
+        weft.jit(batch_norm)(x), (exact - exact.mean(0)) / np.sqrt(exact.var(0) + 1e-5), atol=1e-5
+    )
     assert reads(batch_norm, x) == 2
 
 
@@ -57,7 +61,9 @@ def test_deviations_from_anything_made_of_the_sum():
     x = (np.random.default_rng(1).standard_normal((1 << 13, 160)) + 5).astype("f4")
     function = lambda x: ((x - wnp.sin(x.sum(0) * 1e-3)) ** 2).sum(0)
     exact = x.astype("f8")
-    np.testing.assert_allclose(weft.jit(function)(x), ((exact - np.sin(exact.sum(0) * 1e-3)) ** 2).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        weft.jit(function)(x), ((exact - np.sin(exact.sum(0) * 1e-3)) ** 2).sum(0), rtol=1e-5
+    )
     assert reads(function, x) == 1
 
 

@@ -12,10 +12,19 @@ import numpy as np
 
 SIZES = {"i": 4, "j": 2}
 AXES = [("i",), ("j",), ("i", "j")]
-INPUTS = 3                       # x cut over both axes, y over i, and w whole
+INPUTS = 3  # x cut over both axes, y over i, and w whole
 UNARY = ("sin", "tanh", "neg", "transpose", "place")
 BINARY = ("add", "mul", "sub", "dot")
-COLLECTIVE = ("psum", "pmean", "ppermute", "all_gather", "all_to_all", "psum_scatter", "scan", "cond")
+COLLECTIVE = (
+    "psum",
+    "pmean",
+    "ppermute",
+    "all_gather",
+    "all_to_all",
+    "psum_scatter",
+    "scan",
+    "cond",
+)
 
 
 def make(seed, length=8):
@@ -44,7 +53,9 @@ def inputs(seed):
 def weights(seed):
     """What the results are weighed with to make one number of them."""
     rng = np.random.default_rng(seed + 2000)
-    return rng.standard_normal((32, 4)).astype(np.float32), rng.standard_normal((4, 4)).astype(np.float32)
+    return rng.standard_normal((32, 4)).astype(np.float32), rng.standard_normal((4, 4)).astype(
+        np.float32
+    )
 
 
 # --- the meaning ------------------------------------------------------------------------------------------------------
@@ -52,7 +63,11 @@ def weights(seed):
 
 def on_devices(steps, x, y, w):
     """Results on NumPy: the last value of all devices, one above the other, and its mean over them."""
-    blocks = [x.reshape(4, 4, 2, 4).transpose(0, 2, 1, 3), np.repeat(y.reshape(4, 1, 4, 4), 2, 1), np.broadcast_to(w, (4, 2, 4, 4))]
+    blocks = [
+        x.reshape(4, 4, 2, 4).transpose(0, 2, 1, 3),
+        np.repeat(y.reshape(4, 1, 4, 4), 2, 1),
+        np.broadcast_to(w, (4, 2, 4, 4)),
+    ]
     for name, operands, detail in steps:
         blocks.append(_step(name, [blocks[i] for i in operands], detail))
     return blocks[-1].reshape(32, 4), blocks[-1].mean((0, 1))
@@ -91,14 +106,20 @@ def _step(name, args, detail):
     flat = a.reshape((8, 4, 4)) if len(dims) == 2 else np.moveaxis(a, dims[0], 0)
     if name == "all_gather":
         gathered = np.broadcast_to(flat[shift % n], (n, *flat.shape[1:]))
-    elif name == "all_to_all":                # rows of all senders, side by side
+    elif name == "all_to_all":  # rows of all senders, side by side
         rows = flat.reshape(n, -1, n, 4 // n, 4)
-        gathered = np.stack([np.concatenate(list(rows[:, :, k]), -1) for k in range(n)]).reshape(flat.shape)
-    else:                                     # psum_scatter: each has its rows of the sum, repeated
+        gathered = np.stack([np.concatenate(list(rows[:, :, k]), -1) for k in range(n)]).reshape(
+            flat.shape
+        )
+    else:  # psum_scatter: each has its rows of the sum, repeated
         total, width = flat.sum(0), max(4 // n, 1)
-        parts = [total[..., (k * width) % 4:(k * width) % 4 + width, :] for k in range(n)]
+        parts = [total[..., (k * width) % 4 : (k * width) % 4 + width, :] for k in range(n)]
         gathered = 0.25 * np.stack([np.concatenate([p] * (4 // width), -2) for p in parts])
-    return gathered.reshape(a.shape) if len(dims) == 2 else np.moveaxis(gathered, 0, dims[0]).reshape(a.shape)
+    return (
+        gathered.reshape(a.shape)
+        if len(dims) == 2
+        else np.moveaxis(gathered, 0, dims[0]).reshape(a.shape)
+    )
 
 
 # --- the program of one device ----------------------------------------------------------------------------------------
@@ -106,11 +127,13 @@ def _step(name, args, detail):
 
 def body(steps, xp, lax):
     """The program as a function of the blocks of one device."""
+
     def run(x, y, w):
         values = [x, y, w]
         for name, operands, detail in steps:
             values.append(_apply(xp, lax, name, [values[i] for i in operands], detail))
         return values[-1], lax.pmean(values[-1], ("i", "j"))
+
     return run
 
 
@@ -118,7 +141,11 @@ def _apply(xp, lax, name, args, detail):
     a = args[0]
     if name in BINARY:
         b = args[1]
-        return 0.3 * a @ b if name == "dot" else {"add": xp.add, "mul": xp.multiply, "sub": xp.subtract}[name](a, b)
+        return (
+            0.3 * a @ b
+            if name == "dot"
+            else {"add": xp.add, "mul": xp.multiply, "sub": xp.subtract}[name](a, b)
+        )
     if name in ("sin", "tanh"):
         return getattr(xp, name)(a)
     if name == "neg":
@@ -160,7 +187,10 @@ def varying(lax, x, like):
 
 def whole(api, xp, lax, mesh, spec, steps, **options):
     """The program on whole values, and the gradient of a weighted sum of its results."""
-    specs = {"in_specs": (spec("i", "j"), spec("i"), spec()), "out_specs": (spec(("i", "j")), spec())}
+    specs = {
+        "in_specs": (spec("i", "j"), spec("i"), spec()),
+        "out_specs": (spec(("i", "j")), spec()),
+    }
     mapped = api.shard_map(body(steps, xp, lax), mesh=mesh, **specs, **options)
     weigh = lambda a, b, args: (lambda r: xp.sum(r[0] * a) + xp.sum(r[1] * b))(mapped(*args))
     return mapped, lambda a, b, *args: api.grad(lambda *xs: weigh(a, b, xs), (0, 1, 2))(*args)
@@ -172,14 +202,22 @@ def on_peer(seeds):
 
     class Lax:
         """The peer's collectives, which do not cast operands that vary over a part of the axes."""
-        scan, cond, axis_index, ppermute = map(staticmethod, (jax.lax.scan, jax.lax.cond, jax.lax.axis_index, jax.lax.ppermute))
+
+        scan, cond, axis_index, ppermute = map(
+            staticmethod, (jax.lax.scan, jax.lax.cond, jax.lax.axis_index, jax.lax.ppermute)
+        )
 
         def __getattr__(self, name):
             def call(x, axes, *args, **options):
-                missing = tuple(a for a in ((axes,) if isinstance(axes, str) else axes) if a not in jax.typeof(x).mat.varying)
+                missing = tuple(
+                    a
+                    for a in ((axes,) if isinstance(axes, str) else axes)
+                    if a not in jax.typeof(x).mat.varying
+                )
                 if missing and checked[0]:
                     x = jax.lax.pcast(x, missing, to="varying")
                 return getattr(jax.lax, name)(x, axes, *args, **options)
+
             return call
 
     checked, lax = [True], Lax()
@@ -188,7 +226,9 @@ def on_peer(seeds):
     for seed in seeds:
         for check in (True, False):
             checked[0] = check
-            mapped, grads = whole(jax, jax.numpy, lax, mesh, jax.sharding.PartitionSpec, make(seed), check_vma=check)
+            mapped, grads = whole(
+                jax, jax.numpy, lax, mesh, jax.sharding.PartitionSpec, make(seed), check_vma=check
+            )
             args = [jax.numpy.asarray(v) for v in inputs(seed)]
             values = [*jax.jit(mapped)(*args), *jax.jit(grads)(*weights(seed), *args)]
             found[f"{seed} {check}"] = [np.asarray(v).tolist() for v in values]

@@ -63,7 +63,10 @@ def reverse_is_the_adjoint(f, *args, tolerance: float = 2e-3) -> None:
 def vmap_is_a_loop(f, in_axes, *args) -> None:
     mapped = weft.vmap(f, in_axes=in_axes)
     size = next(np.shape(a)[d] for a, d in zip(args, in_axes) if d is not None)
-    rows = [f(*[a if d is None else wnp.take(a, i, axis=d) for a, d in zip(args, in_axes)]) for i in range(size)]
+    rows = [
+        f(*[a if d is None else wnp.take(a, i, axis=d) for a, d in zip(args, in_axes)])
+        for i in range(size)
+    ]
     want = tree.tree_map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *rows)
     close(mapped(*args), want)
     close(weft.jit(mapped)(*args), want)
@@ -78,5 +81,9 @@ def all_laws(f, *args) -> None:
     vmap_is_a_loop(f, (0,) + (None,) * (len(args) - 1), batched[0], *args[1:])
     loss = lambda *xs: (f(*xs) ** 2).sum()
     grads = weft.grad(loss)
-    close(weft.vmap(grads)(*batched), np.stack([np.asarray(grads(*[b[i] for b in batched])) for i in range(3)]), 1e-3)
+    close(
+        weft.vmap(grads)(*batched),
+        np.stack([np.asarray(grads(*[b[i] for b in batched])) for i in range(3)]),
+        1e-3,
+    )
     close(weft.grad(weft.checkpoint(loss))(*args), grads(*args), 1e-3)

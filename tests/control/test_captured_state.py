@@ -54,5 +54,8 @@ def test_closed_over_values_are_compared():
 
 
 def test_mapped_results_without_an_axis_are_named():
-    with pytest.raises(ValueError, match=r"at vmap out_axes\['b'\] got axis spec None but output was batched on axis 0"):
+    with pytest.raises(
+        ValueError,
+        match=r"at vmap out_axes\['b'\] got axis spec None but output was batched on axis 0",
+    ):
         weft.vmap(lambda x: {"a": x, "b": x * 2}, out_axes={"a": 0, "b": None})(wnp.asarray(X))

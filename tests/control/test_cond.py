@@ -17,16 +17,36 @@ X, Y = arrays((4,), (4,))
 W = arrays((4, 4), seed=5)[0]
 
 BRANCHING = {
-    "two ways": lambda x, y: lax.cond(x[0] > 0, lambda a, b: wnp.sin(a) * b, lambda a, b: a - b ** 2, x, y),
+    "two ways": lambda x, y: lax.cond(
+        x[0] > 0, lambda a, b: wnp.sin(a) * b, lambda a, b: a - b**2, x, y
+    ),
     "one side constant": lambda x, y: lax.cond(x[0] > 0, lambda a: a * y, lambda a: wnp.ones(4), x),
-    "closures": lambda x, y: lax.cond(y[1] > 0, lambda: wnp.tanh(W @ x) * y, lambda: x * wnp.exp(y)),
-    "different residuals": lambda x, y: lax.switch(1, [lambda a: wnp.sin(a) * wnp.cos(y), lambda a: wnp.exp(a @ W) * a,
-                                                       lambda a: (a[:2] @ y[2:]) * wnp.ones(4)], x),
-    "nested": lambda x, y: lax.cond(x[0] > 0, lambda a: lax.cond(y[0] > 0, wnp.sin, wnp.cos, a) * a,
-                                    lambda a: lax.cond(y[0] > 0, wnp.tanh, lambda b: b * y, a), x),
+    "closures": lambda x, y: lax.cond(
+        y[1] > 0, lambda: wnp.tanh(W @ x) * y, lambda: x * wnp.exp(y)
+    ),
+    "different residuals": lambda x, y: lax.switch(
+        1,
+        [
+            lambda a: wnp.sin(a) * wnp.cos(y),
+            lambda a: wnp.exp(a @ W) * a,
+            lambda a: (a[:2] @ y[2:]) * wnp.ones(4),
+        ],
+        x,
+    ),
+    "nested": lambda x, y: lax.cond(
+        x[0] > 0,
+        lambda a: lax.cond(y[0] > 0, wnp.sin, wnp.cos, a) * a,
+        lambda a: lax.cond(y[0] > 0, wnp.tanh, lambda b: b * y, a),
+        x,
+    ),
     "trees": lambda x, y: (lambda d: d["s"] * d["t"][0])(
-        lax.cond(x[0] < 0, lambda d: {"s": d["t"][0], "t": (d["s"], 1.0)}, lambda d: {"s": d["s"] * 2, "t": (d["t"][0], 2.0)},
-                 {"s": x, "t": (y,)})),
+        lax.cond(
+            x[0] < 0,
+            lambda d: {"s": d["t"][0], "t": (d["s"], 1.0)},
+            lambda d: {"s": d["s"] * 2, "t": (d["t"][0], 2.0)},
+            {"s": x, "t": (y,)},
+        )
+    ),
 }
 
 
@@ -45,7 +65,7 @@ def test_switch_clamps(index):
 
 
 def test_an_unsigned_index_beyond_int32_clamps_to_the_last():
-    assert float(lax.switch(np.uint32(2 ** 32 - 1), [lambda: 1.0, lambda: 2.0, lambda: 3.0])) == 3.0
+    assert float(lax.switch(np.uint32(2**32 - 1), [lambda: 1.0, lambda: 2.0, lambda: 3.0])) == 3.0
 
 
 def test_batched_predicates_select():
@@ -54,21 +74,33 @@ def test_batched_predicates_select():
     xs = arrays((4, 5))[0]
     vmap_is_a_loop(f, (0, 0), p, xs)
     vmap_is_a_loop(f, (0, None), p, X)
-    vmap_is_a_loop(lambda i, x: lax.switch(i, [wnp.sin, wnp.cos, wnp.tanh], x), (0, 1), wnp.array([-1, 0, 1, 2, 7]), xs)
+    vmap_is_a_loop(
+        lambda i, x: lax.switch(i, [wnp.sin, wnp.cos, wnp.tanh], x),
+        (0, 1),
+        wnp.array([-1, 0, 1, 2, 7]),
+        xs,
+    )
 
 
 def test_operands_that_all_branches_hand_on_are_not_batched():
     def f(which, kept, moved):
         return lax.cond(which, lambda k, m: (k, m, m + 1), lambda k, m: (k, m, m), kept, moved)
+
     which, moved = wnp.arange(4) % 2 == 0, wnp.arange(4.0)
     kept, same, out = weft.vmap(f, (0, None, 0), (None, 0, 0))(which, wnp.ones(3), moved)
     np.testing.assert_array_equal(kept, np.ones(3))
     np.testing.assert_array_equal(same, moved)
     np.testing.assert_array_equal(out, [1, 1, 3, 3])
-    jaxpr = str(weft.make_jaxpr(weft.vmap(f, (0, None, 0), (None, 0, 0)))(which, wnp.ones(3), moved))
-    assert jaxpr.count("select_n") == 2             # of `out`, and of what the first branch adds to, whose cotangent it may not reach
+    jaxpr = str(
+        weft.make_jaxpr(weft.vmap(f, (0, None, 0), (None, 0, 0)))(which, wnp.ones(3), moved)
+    )
+    assert (
+        jaxpr.count("select_n") == 2
+    )  # of `out`, and of what the first branch adds to, whose cotangent it may not reach
     swapped = lambda which, a, b: lax.cond(which, lambda a, b: (a, b), lambda a, b: (b, a), a, b)
-    np.testing.assert_array_equal(weft.vmap(swapped, (0, None, None))(which, 1.0, 2.0)[0], [1, 2, 1, 2])
+    np.testing.assert_array_equal(
+        weft.vmap(swapped, (0, None, None))(which, 1.0, 2.0)[0], [1, 2, 1, 2]
+    )
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit], ids=["eager", "jit"])
@@ -79,7 +111,9 @@ def test_branches_not_taken_have_no_part_in_gradients_of_a_batch(wrap):
     gradient = weft.grad(lambda x: wrap(weft.vmap(safe))(x).sum())(wnp.array([4.0, 0.0, -1.0]))
     np.testing.assert_array_equal(gradient, [0.25, 2, 2])
     by_number = lambda i, x: lax.switch(i, [wnp.log, lambda x: 1 / x, lambda x: 3 * x], x)
-    gradient = weft.grad(lambda x: wrap(weft.vmap(by_number))(wnp.array([2, 1, 0]), x).sum())(wnp.array([0.0, 2.0, 4.0]))
+    gradient = weft.grad(lambda x: wrap(weft.vmap(by_number))(wnp.array([2, 1, 0]), x).sum())(
+        wnp.array([0.0, 2.0, 4.0])
+    )
     np.testing.assert_array_equal(gradient, [3, -0.25, 0.25])
 
 
@@ -102,14 +136,27 @@ def test_old_calling_conventions():
 
 
 def test_numbers_are_predicates():
-    assert [int(lax.cond(p, lambda: 1, lambda: 2)) for p in (2, 0, 0.5, np.float32(0), wnp.int32(7), False)] == [1, 2, 1, 2, 1, 2]
+    assert [
+        int(lax.cond(p, lambda: 1, lambda: 2))
+        for p in (2, 0, 0.5, np.float32(0), wnp.int32(7), False)
+    ] == [1, 2, 1, 2, 1, 2]
 
 
 def test_weak_types_of_branches():
     strong, weak = lambda: np.float32(2.0), lambda: 1.0
-    for found in (lax.cond(True, weak, strong), lax.switch(1, [strong, weak]), weft.jit(lambda p: lax.cond(p, weak, strong))(True)):
-        assert not found.weak_type and float(found) == 1.0                   # the first branch of `cond` is the one for False
-    for found in (lax.cond(True, strong, weak), lax.switch(1, [weak, strong]), weft.jit(lambda p: lax.cond(p, strong, weak))(True)):
+    for found in (
+        lax.cond(True, weak, strong),
+        lax.switch(1, [strong, weak]),
+        weft.jit(lambda p: lax.cond(p, weak, strong))(True),
+    ):
+        assert (
+            not found.weak_type and float(found) == 1.0
+        )  # the first branch of `cond` is the one for False
+    for found in (
+        lax.cond(True, strong, weak),
+        lax.switch(1, [weak, strong]),
+        weft.jit(lambda p: lax.cond(p, strong, weak))(True),
+    ):
         assert found.weak_type and float(found) == 2.0
     assert lax.cond(True, weak, weak).weak_type and not lax.cond(True, strong, strong).weak_type
 
@@ -127,7 +174,9 @@ def test_keys_pass_through_branches():
 def test_branches_with_keys_have_gradients():
     random = weft.random
     noisy = lambda x, k: wnp.sin(x) * random.normal(random.split(k)[0], (4,))
-    f = lambda x, k: lax.switch(1, [lambda x, k: x * random.normal(k, (4,)), noisy, lambda x, k: x], x, k).sum()
+    f = lambda x, k: lax.switch(
+        1, [lambda x, k: x * random.normal(k, (4,)), noisy, lambda x, k: x], x, k
+    ).sum()
     key = random.key(7)
     want = weft.grad(lambda x: noisy(x, key).sum())(X)
     close(weft.grad(f)(X, key), want)
@@ -139,10 +188,14 @@ def test_unused_results_and_operands_are_dropped():
         return lax.cond(p, lambda a, b: (wnp.sin(a), wnp.exp(b)), lambda a, b: (a, b), x, y)[0]
 
     from weft.compiler.rewrite.simplify import simplify
+
     program: Jaxpr = simplify(weft.make_jaxpr(f)(True, X, Y))
     (eqn,) = [e for e in program.eqns if e.primitive is cond_p]
     assert len(eqn.invars) == 2 and len(eqn.outvars) == 1
-    close(run_reference(program, np.asarray(True), np.asarray(X), np.asarray(Y)), [np.sin(np.asarray(X))])
+    close(
+        run_reference(program, np.asarray(True), np.asarray(X), np.asarray(Y)),
+        [np.sin(np.asarray(X))],
+    )
 
 
 def test_a_function_is_traced_and_compiled_once():
@@ -159,12 +212,14 @@ def test_a_function_is_traced_and_compiled_once():
 
     def fresh(x):
         return lax.cond(True, lambda a: a * 2, lambda a: a, x)
+
     programs = set()
     from weft.control import body
+
     for _ in range(3):
         fresh(X)
         programs.add(body._first.cache_info().misses)
-    assert len(programs) == 1                 # functions made anew in each call, of equal text, share one program
+    assert len(programs) == 1  # functions made anew in each call, of equal text, share one program
 
 
 def test_what_a_function_captures_is_looked_at_anew():
@@ -172,6 +227,7 @@ def test_what_a_function_captures_is_looked_at_anew():
 
     def f(x):
         return x * scale
+
     first = lax.cond(True, f, f, 1.0)
     scale = 3.0
     assert (float(first), float(lax.cond(True, f, f, 1.0))) == (2.0, 3.0)
@@ -180,24 +236,41 @@ def test_what_a_function_captures_is_looked_at_anew():
 def test_disable_jit_runs_python():
     seen = []
     with weft.disable_jit():
-        out = lax.cond(True, lambda x: (seen.append(float(x)), x * 2)[1], lambda x: x, wnp.float32(3.0))
+        out = lax.cond(
+            True, lambda x: (seen.append(float(x)), x * 2)[1], lambda x: x, wnp.float32(3.0)
+        )
     assert seen == [3.0] and float(out) == 6.0
 
 
 def test_x64():
     with weft.enable_x64(True):
         x = wnp.arange(3, dtype="float64")
-        same_on_all_engines(lambda x: lax.cond(x[0] > 1, lambda a: a, lambda a: a / 3, x), x, tolerance=1e-15)
+        same_on_all_engines(
+            lambda x: lax.cond(x[0] > 1, lambda a: a, lambda a: a / 3, x), x, tolerance=1e-15
+        )
 
 
 ERRORS = {
-    "dtype": (lambda: lax.cond(True, lambda x: {"a": x}, lambda x: {"a": x.astype(int)}, X), TypeError,
-              ["true_fun", "false_fun", "result['a']", "float32[4]", "int32[4]", "test_cond.py"]),
-    "shape": (lambda: lax.switch(0, [lambda x: x, lambda x: x[:2]], X), TypeError,
-              ["branch 0", "branch 1", "float32[4]", "float32[2]", "shapes differ"]),
-    "structure": (lambda: lax.cond(True, lambda x: {"a": x}, lambda x: {"b": x}, X), TypeError,
-                  ["'a'", "'b'", "structure"]),
-    "array predicate": (lambda: lax.cond(X > 0, lambda x: x, lambda x: x, X), TypeError, ["scalar", "bool[4]", "where"]),
+    "dtype": (
+        lambda: lax.cond(True, lambda x: {"a": x}, lambda x: {"a": x.astype(int)}, X),
+        TypeError,
+        ["true_fun", "false_fun", "result['a']", "float32[4]", "int32[4]", "test_cond.py"],
+    ),
+    "shape": (
+        lambda: lax.switch(0, [lambda x: x, lambda x: x[:2]], X),
+        TypeError,
+        ["branch 0", "branch 1", "float32[4]", "float32[2]", "shapes differ"],
+    ),
+    "structure": (
+        lambda: lax.cond(True, lambda x: {"a": x}, lambda x: {"b": x}, X),
+        TypeError,
+        ["'a'", "'b'", "structure"],
+    ),
+    "array predicate": (
+        lambda: lax.cond(X > 0, lambda x: x, lambda x: x, X),
+        TypeError,
+        ["scalar", "bool[4]", "where"],
+    ),
     "no predicate": (lambda: lax.cond("yes", lambda: 1, lambda: 2), TypeError, ["'yes'"]),
     "float index": (lambda: lax.switch(1.0, [wnp.sin, wnp.cos], X), TypeError, ["integer"]),
     "no branches": (lambda: lax.switch(0, [], X), ValueError, ["Empty branch"]),
@@ -213,10 +286,15 @@ def test_errors_say_what_and_where(name):
     assert not [w for w in words if w not in str(caught.value)], str(caught.value)
 
 
-@pytest.mark.parametrize("program", [
-    lambda data: lax.cond(True, weft.jit(lambda: data[0]), lambda: data[1]), lambda data: lax.cond(True, lambda: data[0], lambda: data[1]),
-    lambda data: lax.while_loop(lambda c: c < 3, weft.jit(lambda c: c + data[0]), 0.0),
-    lambda data: lax.scan(weft.jit(lambda c, x: (c + data[0], None)), 0.0, None, length=2)[0]])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda data: lax.cond(True, weft.jit(lambda: data[0]), lambda: data[1]),
+        lambda data: lax.cond(True, lambda: data[0], lambda: data[1]),
+        lambda data: lax.while_loop(lambda c: c < 3, weft.jit(lambda c: c + data[0]), 0.0),
+        lambda data: lax.scan(weft.jit(lambda c, x: (c + data[0], None)), 0.0, None, length=2)[0],
+    ],
+)
 def test_no_program_keeps_arrays_that_functions_closed_over(program):
     def once():
         data = weft.device_put(np.ones(1024, np.float32))

@@ -59,7 +59,7 @@ def test_gradients_are_slopes(mesh, seed, check):
     wide = [x.astype(np.float64) for x in args]
     for k, grad in enumerate(found):
         along = rng.standard_normal(wide[k].shape)
-        at = lambda t, k=k, along=along: total(*wide[:k], wide[k] + t * along, *wide[k + 1:])
+        at = lambda t, k=k, along=along: total(*wide[:k], wide[k] + t * along, *wide[k + 1 :])
         slope = (at(1e-5) - at(-1e-5)) / 2e-5
         got = (np.asarray(grad, np.float64) * along).sum()
         assert got == pytest.approx(slope, rel=2e-3, abs=2e-3 * max(1, float(np.abs(grad).max())))
@@ -69,7 +69,10 @@ def test_gradients_are_slopes(mesh, seed, check):
 def test_forward_and_reverse_agree_eagerly(mesh, seed):
     _, mapped, grads, args = programs(mesh, seed, True)
     a, b = device_programs.weights(seed)
-    tangents = [np.random.default_rng(k).standard_normal(x.shape).astype(np.float32) for k, x in enumerate(args)]
+    tangents = [
+        np.random.default_rng(k).standard_normal(x.shape).astype(np.float32)
+        for k, x in enumerate(args)
+    ]
     _, (t_rows, t_mean) = weft.jvp(mapped, tuple(args), tuple(tangents))
     forward = float((np.asarray(t_rows) * a).sum() + (np.asarray(t_mean) * b).sum())
     reverse = sum(float((np.asarray(g) * t).sum()) for g, t in zip(grads(a, b, *args), tangents))
@@ -93,8 +96,12 @@ def test_recomputed_gradients_are_the_same(mesh, seed):
     steps, mapped, grads, args = programs(mesh, seed, True)
     a, b = device_programs.weights(seed)
     outside = weft.checkpoint(mapped)
-    inside = weft.shard_map(weft.checkpoint(device_programs.body(steps, wnp, lax)), mesh=mesh,
-                            in_specs=(P("i", "j"), P("i"), P()), out_specs=(P(("i", "j")), P()))
+    inside = weft.shard_map(
+        weft.checkpoint(device_programs.body(steps, wnp, lax)),
+        mesh=mesh,
+        in_specs=(P("i", "j"), P("i"), P()),
+        out_specs=(P(("i", "j")), P()),
+    )
     expected = weft.jit(grads)(a, b, *args)
     for again in (outside, inside):
         loss = lambda *xs, again=again: (lambda r: (r[0] * a).sum() + (r[1] * b).sum())(again(*xs))
@@ -107,7 +114,11 @@ def test_the_peer_agrees(mesh, tmp_path):
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")
     target = tmp_path / "found.json"
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+    }
     seeds = [*SEEDS, *MORE]
     command = [python, device_programs.__file__, json.dumps(seeds), str(target)]
     environment["PYTHONPATH"] = str(Path(device_programs.__file__).parents[2])
@@ -117,5 +128,8 @@ def test_the_peer_agrees(mesh, tmp_path):
     for seed in seeds:
         for check in (True, False):
             _, mapped, grads, args = programs(mesh, seed, check)
-            values = [*weft.jit(mapped)(*args), *weft.jit(grads)(*device_programs.weights(seed), *args)]
+            values = [
+                *weft.jit(mapped)(*args),
+                *weft.jit(grads)(*device_programs.weights(seed), *args),
+            ]
             assert_close(values, [np.asarray(v) for v in found[f"{seed} {check}"]])

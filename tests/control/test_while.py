@@ -27,12 +27,14 @@ W = arrays((3, 3), seed=4, scale=0.5)[0]
 
 def grow(x, y):
     """Double x until its norm exceeds 10, adding y each time."""
-    return lax.while_loop(lambda s: (s[1] ** 2).sum() < 100, lambda s: (s[0] + 1, s[1] * 2 + y), (0, x))
+    return lax.while_loop(
+        lambda s: (s[1] ** 2).sum() < 100, lambda s: (s[0] + 1, s[1] * 2 + y), (0, x)
+    )
 
 
 def plain_grow(x, y):
     n = 0
-    while (x ** 2).sum() < 100:
+    while (x**2).sum() < 100:
         n, x = n + 1, x * 2 + y
     return n, x
 
@@ -53,7 +55,9 @@ def test_no_iterations():
 
 
 def test_forward_mode():
-    power = lambda x, y: lax.while_loop(lambda s: s[0] < 4, lambda s: (s[0] + 1, s[1] * wnp.sin(x) + y), (0, x))[1]
+    power = lambda x, y: lax.while_loop(
+        lambda s: s[0] < 4, lambda s: (s[0] + 1, s[1] * wnp.sin(x) + y), (0, x)
+    )[1]
     forward_is_a_finite_difference(power, X, Y)
     close(weft.jit(weft.jacfwd(lambda x: power(x, Y)))(X), weft.jacfwd(lambda x: power(x, Y))(X))
     tangents = tangents_of((X, Y))
@@ -79,8 +83,11 @@ def test_reverse_mode_is_refused_by_name(wrap):
 
 @pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0), (1, 1)])
 def test_each_example_of_a_batch_stops_by_itself(in_axes):
-    args = arrays((4, 3) if in_axes[0] == 0 else (3, 4) if in_axes[0] else (3,),
-                  (4, 3) if in_axes[1] == 0 else (3, 4) if in_axes[1] else (3,), seed=8)
+    args = arrays(
+        (4, 3) if in_axes[0] == 0 else (3, 4) if in_axes[0] else (3,),
+        (4, 3) if in_axes[1] == 0 else (3, 4) if in_axes[1] else (3,),
+        seed=8,
+    )
     vmap_is_a_loop(grow, in_axes, *args)
 
 
@@ -89,14 +96,20 @@ def test_batched_conditions():
     close(weft.vmap(collatz)(ns), np.array([0, 8, 16, 111, 1]))
     close(weft.jit(weft.vmap(collatz))(ns), np.array([0, 8, 16, 111, 1]))
     limits = wnp.array([3, 0, 5])
-    f = lambda limit: lax.while_loop(lambda s: s[0] < limit, lambda s: (s[0] + 1, s[1] * 2), (0, 1))[1]
+    f = lambda limit: lax.while_loop(
+        lambda s: s[0] < limit, lambda s: (s[0] + 1, s[1] * 2), (0, 1)
+    )[1]
     close(weft.vmap(f)(limits), np.array([8, 1, 32]))
-    close(weft.vmap(lambda x: weft.jvp(lambda x: grow(x, Y)[1], (x,), (x,))[1])(wnp.stack([X, Y])),
-          np.stack([np.asarray(weft.jvp(lambda x: grow(x, Y)[1], (v,), (v,))[1]) for v in (X, Y)]))
+    close(
+        weft.vmap(lambda x: weft.jvp(lambda x: grow(x, Y)[1], (x,), (x,))[1])(wnp.stack([X, Y])),
+        np.stack([np.asarray(weft.jvp(lambda x: grow(x, Y)[1], (v,), (v,))[1]) for v in (X, Y)]),
+    )
 
 
 def test_a_condition_that_is_the_same_for_all_stays_a_scalar():
-    f = weft.vmap(lambda x: lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * x), (0, x))[1])
+    f = weft.vmap(
+        lambda x: lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * x), (0, x))[1]
+    )
     (eqn,) = [e for e in weft.make_jaxpr(f)(X).eqns if e.primitive is while_p]
     assert [v.aval.shape for v in eqn.outvars] == [(), (3,)]
 
@@ -109,13 +122,16 @@ def test_weakly_typed_carries_give_way():
 def test_a_condition_and_a_body_that_close_over_traced_values():
     def f(limit, step):
         return lax.while_loop(lambda c: c < limit, lambda c: c + step, 0.0)
+
     assert float(weft.jit(f)(10.0, 3.0)) == 12.0
     close(weft.vmap(f, in_axes=(0, None))(wnp.array([10.0, 2.0]), 3.0), np.array([12.0, 3.0]))
     assert float(weft.jvp(lambda s: f(10.0, s), (3.0,), (1.0,))[1]) == 4.0
 
 
 def test_dce_keeps_what_the_condition_needs():
-    f = lambda x: lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2, wnp.sin(s[2])), (0, x, x))[1]
+    f = lambda x: lax.while_loop(
+        lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2, wnp.sin(s[2])), (0, x, x)
+    )[1]
     (eqn,) = [e for e in simplify(weft.make_jaxpr(f)(X)).eqns if e.primitive is while_p]
     assert len(eqn.outvars) == 2
     close(weft.jit(f)(X), 8 * np.asarray(X))
@@ -123,12 +139,17 @@ def test_dce_keeps_what_the_condition_needs():
 
 def test_nested_loops():
     def f(n, x):
-        inner = lambda i, c: lax.while_loop(lambda s: s[0] < i, lambda s: (s[0] + 1, s[1] + x), (0, c))[1]
+        inner = lambda i, c: lax.while_loop(
+            lambda s: s[0] < i, lambda s: (s[0] + 1, s[1] + x), (0, c)
+        )[1]
         return lax.fori_loop(0, n, inner, x)
+
     want = np.asarray(X) * (1 + 0 + 1 + 2 + 3)
     close(f(4, X), want, 1e-5)
     close(weft.jit(f)(4, X), want, 1e-5)
-    close(weft.vmap(f, in_axes=(0, None))(wnp.array([4, 1]), X), np.stack([want, np.asarray(X)]), 1e-5)
+    close(
+        weft.vmap(f, in_axes=(0, None))(wnp.array([4, 1]), X), np.stack([want, np.asarray(X)]), 1e-5
+    )
 
 
 def test_it_is_one_native_loop():
@@ -159,8 +180,10 @@ def test_fori_with_known_bounds_has_both_modes():
 
 def test_fori_with_traced_bounds_has_forward_mode_alone():
     f = weft.jit(lambda n, x: lax.fori_loop(0, n, lambda i, c: c * wnp.sin(x), x))
-    close(weft.jvp(lambda x: f(3, x), (X,), (Y,))[1],
-          weft.jvp(lambda x: lax.fori_loop(0, 3, lambda i, c: c * wnp.sin(x), x), (X,), (Y,))[1])
+    close(
+        weft.jvp(lambda x: f(3, x), (X,), (Y,))[1],
+        weft.jvp(lambda x: lax.fori_loop(0, 3, lambda i, c: c * wnp.sin(x), x), (X,), (Y,))[1],
+    )
     with pytest.raises(ValueError, match="scan"):
         weft.grad(lambda x: f(3, x).sum())(X)
 
@@ -178,6 +201,7 @@ def test_eager_loops_of_any_length_share_one_program():
     def body(i, c):
         traces.append(1)
         return c + i
+
     assert [int(lax.fori_loop(0, n, body, 0)) for n in range(6)] == [0, 0, 1, 3, 6, 10]
     assert len(traces) == 1
 
@@ -214,8 +238,11 @@ def test_disable_jit_leaves_numpy_arrays_as_they_are():
 
     given = np.zeros(2)
     with weft.disable_jit():
-        results = [lax.while_loop(lambda x: x[0] < 3, add_one, given), lax.fori_loop(0, 3, lambda i, x: add_one(x), given),
-                   lax.scan(lambda x, _: (add_one(x), None), given, None, 3)[0]]
+        results = [
+            lax.while_loop(lambda x: x[0] < 3, add_one, given),
+            lax.fori_loop(0, 3, lambda i, x: add_one(x), given),
+            lax.scan(lambda x, _: (add_one(x), None), given, None, 3)[0],
+        ]
     np.testing.assert_array_equal(results, np.full((3, 2), 3.0))
     np.testing.assert_array_equal(given, [0, 0])
 
@@ -231,7 +258,9 @@ def test_bounds_that_are_floats():
 
 def test_a_carry_that_no_step_changes_is_not_batched():
     def f(w, x, n):
-        _, x, w = lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] @ s[2], s[2]), (0, x, w))
+        _, x, w = lax.while_loop(
+            lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] @ s[2], s[2]), (0, x, w)
+        )
         return w, x
 
     w, xs, ns = 2 * wnp.eye(2), wnp.ones((4, 2)), wnp.arange(4)
@@ -248,19 +277,61 @@ def test_a_carry_that_no_step_changes_is_not_batched():
 
 
 ERRORS = {
-    "condition dtype": (lambda: lax.while_loop(lambda c: c, lambda c: c, 1.0), TypeError, ["boolean scalar", "float32"]),
-    "condition shape": (lambda: lax.while_loop(lambda c: c < 3, lambda c: c, X), TypeError, ["bool[3]", ".any()"]),
-    "condition tree": (lambda: lax.while_loop(lambda c: (c < 3, c), lambda c: c, 1), TypeError, ["structure"]),
-    "dtype": (lambda: lax.while_loop(lambda c: True, lambda c: {"n": c["n"].astype(int)}, {"n": X}), TypeError,
-              ["carry['n']", "float32[3]", "int32[3]", "test_while.py"]),
-    "structure": (lambda: lax.while_loop(lambda c: True, lambda c: (c, c), X), TypeError, ["structure", "tuple of length 2"]),
-    "fori shape": (lambda: lax.fori_loop(0, 3, lambda i, c: {"a": c["a"][:1]}, {"a": X}), TypeError,
-                   ["fori_loop", "carry['a']", "float32[1]"]),
-    "fori bounds": (lambda: lax.fori_loop(0, 3.5, lambda i, c: c, X), TypeError, ["equal types", "float32"]),
-    "fori complex": (lambda: lax.fori_loop(0, 3j, lambda i, c: c, X), TypeError, ["upper", "an integer or a float"]),
-    "fori unroll": (lambda: weft.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c, X, unroll=4))(3), ValueError, ["unroll=4", "known"]),
-    "fori types": (lambda: lax.fori_loop(np.int8(0), np.int16(3), lambda i, c: c, X), TypeError, ["int8", "int16"]),
-    "map batch": (lambda: lax.map(lambda x: x, X, batch_size=-1), ValueError, ["must not be negative"]),
+    "condition dtype": (
+        lambda: lax.while_loop(lambda c: c, lambda c: c, 1.0),
+        TypeError,
+        ["boolean scalar", "float32"],
+    ),
+    "condition shape": (
+        lambda: lax.while_loop(lambda c: c < 3, lambda c: c, X),
+        TypeError,
+        ["bool[3]", ".any()"],
+    ),
+    "condition tree": (
+        lambda: lax.while_loop(lambda c: (c < 3, c), lambda c: c, 1),
+        TypeError,
+        ["structure"],
+    ),
+    "dtype": (
+        lambda: lax.while_loop(lambda c: True, lambda c: {"n": c["n"].astype(int)}, {"n": X}),
+        TypeError,
+        ["carry['n']", "float32[3]", "int32[3]", "test_while.py"],
+    ),
+    "structure": (
+        lambda: lax.while_loop(lambda c: True, lambda c: (c, c), X),
+        TypeError,
+        ["structure", "tuple of length 2"],
+    ),
+    "fori shape": (
+        lambda: lax.fori_loop(0, 3, lambda i, c: {"a": c["a"][:1]}, {"a": X}),
+        TypeError,
+        ["fori_loop", "carry['a']", "float32[1]"],
+    ),
+    "fori bounds": (
+        lambda: lax.fori_loop(0, 3.5, lambda i, c: c, X),
+        TypeError,
+        ["equal types", "float32"],
+    ),
+    "fori complex": (
+        lambda: lax.fori_loop(0, 3j, lambda i, c: c, X),
+        TypeError,
+        ["upper", "an integer or a float"],
+    ),
+    "fori unroll": (
+        lambda: weft.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c, X, unroll=4))(3),
+        ValueError,
+        ["unroll=4", "known"],
+    ),
+    "fori types": (
+        lambda: lax.fori_loop(np.int8(0), np.int16(3), lambda i, c: c, X),
+        TypeError,
+        ["int8", "int16"],
+    ),
+    "map batch": (
+        lambda: lax.map(lambda x: x, X, batch_size=-1),
+        ValueError,
+        ["must not be negative"],
+    ),
     "callable": (lambda: lax.while_loop(True, lambda c: c, X), TypeError, ["callable"]),
 }
 

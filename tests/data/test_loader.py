@@ -52,12 +52,18 @@ def test_orders_look_random():
     freedom = (size - 1) ** 2
     assert abs(chi - freedom) < 6 * np.sqrt(2 * freedom)
     large = 100_000
-    orders = [permuted(np.arange(large), large, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0), (1, 1))]
+    orders = [
+        permuted(np.arange(large), large, seed, epoch)
+        for seed, epoch in ((0, 0), (0, 1), (1, 0), (1, 1))
+    ]
     for i, one in enumerate(orders):
         assert (np.abs(np.diff(one)) == 1).sum() < 20
         assert abs(np.corrcoef(np.arange(large), one)[0, 1]) < 6 / np.sqrt(large)
         for other in orders[:i]:
-            assert abs(np.corrcoef(one, other)[0, 1]) < 6 / np.sqrt(large) and (one == other).sum() < 15
+            assert (
+                abs(np.corrcoef(one, other)[0, 1]) < 6 / np.sqrt(large)
+                and (one == other).sum() < 15
+            )
     assert permuted(np.array([5]), 1 << 61, 3) < 1 << 61
 
 
@@ -73,7 +79,9 @@ def test_every_row_comes_once_in_an_epoch(prefetch):
         assert sorted(y for batch in epoch for y in batch["y"].tolist()) == list(range(20))
         assert all((batch["x"][:, 0] == 2 * batch["y"]).all() for batch in epoch)
     assert any((a["y"] != b["y"]).any() for a, b in zip(batches[:4], batches[4:]))
-    assert [batch["y"].tolist() for batch in Loader(ROWS, 5, seed=4, epochs=2)] == [batch["y"].tolist() for batch in batches]
+    assert [batch["y"].tolist() for batch in Loader(ROWS, 5, seed=4, epochs=2)] == [
+        batch["y"].tolist() for batch in batches
+    ]
     assert Loader(ROWS, 5, seed=5).__next__()["y"].tolist() != batches[0]["y"].tolist()
 
 
@@ -111,23 +119,33 @@ def test_memory_maps_sequences_and_arrays_of_weft_are_sources(tmp_path):
     equal(next(Loader(Records(), 6, seed=2)), expected)
     equal(next(Loader({"x": wnp.asarray(ROWS["x"]), "y": ROWS["y"]}, 6, seed=2)), expected)
     batch = next(Loader({"x": mapped}, 6, shuffle=False))["x"]
-    assert type(batch) is np.ndarray and batch.flags.writeable                 # no view of the file
+    assert type(batch) is np.ndarray and batch.flags.writeable  # no view of the file
 
 
 def test_iterables_are_read_in_order():
     records = [{"i": i, "v": np.full(2, i)} for i in range(10)]
     batches = list(Loader((record for record in records), 4, epochs=1))
-    assert [batch["i"].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]] and batches[0]["v"].shape == (4, 2)
+    assert [batch["i"].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]] and batches[
+        0
+    ]["v"].shape == (4, 2)
     begun = []
     loader = Loader(lambda: begun.append(1) or iter(records), 4, epochs=3, drop_last=False)
     assert [len(batch["i"]) for batch in loader] == [4, 4, 2] * 3 and len(begun) == 3
-    assert list(Loader(iter(()), 4)) == [] and len(list(Loader(iter(records), 4))) == 2        # an iterator ends once
+    assert (
+        list(Loader(iter(()), 4)) == [] and len(list(Loader(iter(records), 4))) == 2
+    )  # an iterator ends once
     sharded = next(Loader(lambda: iter(records), 8, sharding=NamedSharding(mesh(), P("x"))))
     equal(sharded["i"], np.arange(8))
 
 
 def test_rows_are_transformed_before_they_are_placed():
-    loader = Loader(ROWS, 8, sharding=NamedSharding(mesh(), P("x")), shuffle=False, transform=lambda rows: (rows["x"] / 2, rows["y"] + 1))
+    loader = Loader(
+        ROWS,
+        8,
+        sharding=NamedSharding(mesh(), P("x")),
+        shuffle=False,
+        transform=lambda rows: (rows["x"] / 2, rows["y"] + 1),
+    )
     equal(next(loader), (ROWS["x"][:8] / 2, ROWS["y"][:8] + 1))
     with pytest.raises(ValueError, match=r"(?s)number of rows, which is 8.*\['x'\] +\[4, 2\]"):
         next(Loader(ROWS, 8, transform=lambda rows: {"x": rows["x"][::2]}))
@@ -136,7 +154,9 @@ def test_rows_are_transformed_before_they_are_placed():
 # ---- state
 
 
-@pytest.mark.parametrize("source", [ROWS, lambda: iter([{"y": i} for i in range(20)])], ids=["arrays", "stream"])
+@pytest.mark.parametrize(
+    "source", [ROWS, lambda: iter([{"y": i} for i in range(20)])], ids=["arrays", "stream"]
+)
 @pytest.mark.parametrize("step", [0, 1, 4, 7, 9])
 def test_a_loader_goes_on_at_a_step(source, step):
     make = lambda: Loader(source, 6, seed=3)
@@ -146,8 +166,11 @@ def test_a_loader_goes_on_at_a_step(source, step):
         for _ in range(step):
             next(first)
         state = first.state()
-        next(first)                                                            # more was read ahead, and one was handed out
-        assert [next(second.restore(state))["y"].tolist(), *(next(second)["y"].tolist() for _ in range(3))] == batches[step:]
+        next(first)  # more was read ahead, and one was handed out
+        assert [
+            next(second.restore(state))["y"].tolist(),
+            *(next(second)["y"].tolist() for _ in range(3)),
+        ] == batches[step:]
         assert second.step == step + 4 and (source is not ROWS or second.epoch == (step + 4) // 3)
 
 
@@ -162,8 +185,12 @@ def test_the_state_stands_in_a_checkpoint(tmp_path):
 
 def test_a_state_of_other_data_is_refused():
     state = Loader(ROWS, 5, seed=3).state()
-    for other in (Loader(ROWS, 5, seed=4), Loader(ROWS, 4, seed=3), Loader(ROWS["y"][:19], 5, seed=3),
-                  Loader(ROWS, 5, seed=3, shuffle=False)):
+    for other in (
+        Loader(ROWS, 5, seed=4),
+        Loader(ROWS, 4, seed=3),
+        Loader(ROWS["y"][:19], 5, seed=3),
+        Loader(ROWS, 5, seed=3, shuffle=False),
+    ):
         with pytest.raises(ValueError, match=r"(?s)belongs to other batches.*here .*in the state "):
             other.restore(state)
     with pytest.raises(ValueError, match="belongs to other batches"):
@@ -197,17 +224,21 @@ def test_an_error_comes_where_its_batch_would_have(prefetch):
         with pytest.raises(OSError, match="the disk is gone"):
             next(loader)
     source.at = None
-    assert next(loader).tolist() == [8, 9, 10, 11] and loader.step == 3        # it was mended
+    assert next(loader).tolist() == [8, 9, 10, 11] and loader.step == 3  # it was mended
 
 
 def test_threads_end_with_their_loaders():
-    others = set(readers())                                                    # of loaders that reports of failures keep
+    others = set(readers())  # of loaders that reports of failures keep
     readers_here = lambda: [thread for thread in readers() if thread not in others]
     with Loader(ROWS, 5) as loader:
         next(loader)
         assert len(readers_here()) == 1
     assert readers_here() == []
-    for finish in (lambda loader: loader.close(), lambda loader: loader.restore(loader.state()), lambda loader: None):
+    for finish in (
+        lambda loader: loader.close(),
+        lambda loader: loader.restore(loader.state()),
+        lambda loader: None,
+    ):
         loader = Loader(ROWS, 5)
         next(loader)
         finish(loader)
@@ -231,13 +262,18 @@ def test_batches_are_read_ahead_but_not_without_bound():
         while len(read) < 50 and time.monotonic() < until:
             time.sleep(0.001)
         time.sleep(0.02)
-        assert len(read) == 50                                                 # one handed out, three ready, one in the hand
+        assert len(read) == 50  # one handed out, three ready, one in the hand
 
 
 def test_what_is_no_source_is_refused():
     for wrong, text in (
-            ({"x": np.ones(3), "y": np.ones(4)}, r"(?s)same number of rows.*\['x'\] +\[3\].*\['y'\] +\[4\]"),
-            (np.float32(1), "number of rows"), (np.ones(3), "has 3 rows, and a batch has 4")):
+        (
+            {"x": np.ones(3), "y": np.ones(4)},
+            r"(?s)same number of rows.*\['x'\] +\[3\].*\['y'\] +\[4\]",
+        ),
+        (np.float32(1), "number of rows"),
+        (np.ones(3), "has 3 rows, and a batch has 4"),
+    ):
         with pytest.raises(ValueError, match=text):
             Loader(wrong, 4)
     for wrong in (5, "text", {"x": 1}, None):
@@ -248,4 +284,4 @@ def test_what_is_no_source_is_refused():
     with pytest.raises(ValueError, match="come in its order"):
         Loader(iter([1]), 1, shuffle=True)
     with pytest.raises(ValueError, match="number of rows of an iterable"):
-        Loader(iter([1]), 1).epoch                                             # noqa: B018
+        Loader(iter([1]), 1).epoch  # noqa: B018

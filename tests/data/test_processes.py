@@ -38,19 +38,37 @@ def batches():
             return {"x": table[i]}
 
     found = {}
-    for name, source, sharding in (("arrays", {"x": table}, rows), ("map", {"x": mapped}, rows), ("records", Records(), rows),
-                                   ("stream", lambda: ({"x": row} for row in table), rows), ("parts", {"x": table}, None)):
-        loader = weft.data.Loader(source, 8, sharding=sharding, seed=3, prefetch=0 if name == "records" else 2)
+    for name, source, sharding in (
+        ("arrays", {"x": table}, rows),
+        ("map", {"x": mapped}, rows),
+        ("records", Records(), rows),
+        ("stream", lambda: ({"x": row} for row in table), rows),
+        ("parts", {"x": table}, None),
+    ):
+        loader = weft.data.Loader(
+            source, 8, sharding=sharding, seed=3, prefetch=0 if name == "records" else 2
+        )
         loader.restore({**loader.state(), "step": first})
-        found[name] = [np.asarray(process_allgather(next(loader)["x"], tiled=True)).ravel().tolist() for _ in range(first, last)]
+        found[name] = [
+            np.asarray(process_allgather(next(loader)["x"], tiled=True)).ravel().tolist()
+            for _ in range(first, last)
+        ]
         assert loader.state()["step"] == last
         loader.close()
     print(json.dumps({**found, "read": read}))
 
 
 def run(processes, first, last):
-    found = [json.loads(rank.out) for rank in run_ranks(processes, batches, 4 // processes, initialize=processes > 1,
-                                                        arguments=[str(first), str(last)])]
+    found = [
+        json.loads(rank.out)
+        for rank in run_ranks(
+            processes,
+            batches,
+            4 // processes,
+            initialize=processes > 1,
+            arguments=[str(first), str(last)],
+        )
+    ]
     assert all({**one, "read": 0} == {**found[0], "read": 0} for one in found)
     return found[0], [one["read"] for one in found]
 
@@ -63,6 +81,8 @@ def test_batches_are_those_of_one_process(counts):
     for name in ("arrays", "map", "records", "stream", "parts"):
         assert before[name] + after[name] == whole[name], name
     assert whole["arrays"] == whole["records"] == whole["parts"] != whole["stream"]
-    assert all(len(part) == 8 * MIDDLE // counts[0] for part in parts)                   # each reads its own rows and no others
-    assert sorted(row for part in parts for row in part) == sorted(read[:8 * MIDDLE])
-    assert np.unique(whole["arrays"][:5]).size == 80                                     # an epoch has everything
+    assert all(
+        len(part) == 8 * MIDDLE // counts[0] for part in parts
+    )  # each reads its own rows and no others
+    assert sorted(row for part in parts for row in part) == sorted(read[: 8 * MIDDLE])
+    assert np.unique(whole["arrays"][:5]).size == 80  # an epoch has everything

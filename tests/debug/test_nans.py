@@ -23,7 +23,9 @@ def looped(x):
 
 
 def branched(x):
-    return lax.cond(x[0] > 0, lambda: wnp.where(x > 0, x, root(x)).sum() + root(x).sum(), lambda: 0.0)
+    return lax.cond(
+        x[0] > 0, lambda: wnp.where(x > 0, x, root(x)).sum() + root(x).sum(), lambda: 0.0
+    )
 
 
 def masked(x):
@@ -35,11 +37,20 @@ def mesh():
 
 
 PROGRAMS = {
-    "jit": weft.jit(root), "eager": root, "grad": weft.grad(lambda x: root(x).sum()), "scan": weft.jit(looped),
-    "eager scan": looped, "cond": weft.jit(branched), "vmap": weft.vmap(root), "checkpoint": weft.grad(
-        lambda x: weft.checkpoint(root)(x).sum()),
-    "while": weft.jit(lambda x: lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, root(s[1])), (0, x))[1]),
-    "shard_map": weft.jit(weft.shard_map(root, mesh=mesh(), in_specs=P(("i", "j")), out_specs=P(("i", "j")))),
+    "jit": weft.jit(root),
+    "eager": root,
+    "grad": weft.grad(lambda x: root(x).sum()),
+    "scan": weft.jit(looped),
+    "eager scan": looped,
+    "cond": weft.jit(branched),
+    "vmap": weft.vmap(root),
+    "checkpoint": weft.grad(lambda x: weft.checkpoint(root)(x).sum()),
+    "while": weft.jit(
+        lambda x: lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, root(s[1])), (0, x))[1]
+    ),
+    "shard_map": weft.jit(
+        weft.shard_map(root, mesh=mesh(), in_specs=P(("i", "j")), out_specs=P(("i", "j")))
+    ),
     "sharded": lambda x: weft.jit(root)(weft.device_put(x, NamedSharding(mesh(), P("i")))),
 }
 
@@ -47,10 +58,15 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_first_nan_is_found_on_its_line(name):
     program = PROGRAMS[name]
-    assert np.isnan(np.concatenate([np.ravel(y) for y in weft.tree.leaves(program(X))])).any()       # nobody minds
+    assert np.isnan(
+        np.concatenate([np.ravel(y) for y in weft.tree.leaves(program(X))])
+    ).any()  # nobody minds
     with weft.debug_nans():
         for _ in range(3):
-            with pytest.raises(FloatingPointError, match=r"nvalid value \(nan\) encountered in (sharded computation, in )?sqrt") as caught:
+            with pytest.raises(
+                FloatingPointError,
+                match=r"nvalid value \(nan\) encountered in (sharded computation, in )?sqrt",
+            ) as caught:
                 program(X)
             assert "test_nans.py:17 in root:  y = wnp.sqrt(x)  # the line" in str(caught.value)
         for y in weft.tree.leaves(program(np.abs(X))):
@@ -69,7 +85,7 @@ def test_infinities_are_told_apart():
 def test_what_is_masked_inside_a_program_is_no_error():
     with weft.debug_nans():
         np.testing.assert_array_equal(weft.jit(masked)(X), [2, 1, 0, 3] * 2)
-        with pytest.raises(FloatingPointError, match="mul"):                  # but its gradient is one
+        with pytest.raises(FloatingPointError, match="mul"):  # but its gradient is one
             weft.jit(weft.grad(lambda x: masked(x).sum()))(np.zeros(3, np.float32))
 
 
@@ -89,8 +105,15 @@ def test_prints_are_not_repeated_by_the_search(capsys):
 
 def test_a_nan_from_a_callback_with_effects_is_not_searched_for():
     from weft.experimental import io_callback
+
     calls = []
-    f = weft.jit(lambda x: io_callback(lambda v: (calls.append(1), np.float32("nan"))[1], weft.ShapeDtypeStruct((), np.float32), x))
+    f = weft.jit(
+        lambda x: io_callback(
+            lambda v: (calls.append(1), np.float32("nan"))[1],
+            weft.ShapeDtypeStruct((), np.float32),
+            x,
+        )
+    )
     with weft.debug_nans(), pytest.raises(FloatingPointError, match="a callback gave it"):
         f(1.0)
     assert calls == [1]
@@ -118,11 +141,18 @@ def test_donated_arguments_are_searched_and_then_gone():
 
 def test_a_sharded_program_says_so_and_a_literal_too():
     mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
-    mapped = weft.shard_map(lambda x: 0.0 / x, mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"))
+    mapped = weft.shard_map(
+        lambda x: 0.0 / x, mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i")
+    )
     with weft.debug_nans(True):
-        with pytest.raises(FloatingPointError, match=r"Invalid value \(nan\) encountered in sharded computation, in div"):
+        with pytest.raises(
+            FloatingPointError,
+            match=r"Invalid value \(nan\) encountered in sharded computation, in div",
+        ):
             weft.jit(mapped)(np.float32([1, 0]))
-        with pytest.raises(FloatingPointError, match="de-optimized function did not compute it, as it is a literal"):
+        with pytest.raises(
+            FloatingPointError, match="de-optimized function did not compute it, as it is a literal"
+        ):
             weft.jit(lambda x: (np.nan, x + 2))(1.0)
 
 
@@ -133,7 +163,9 @@ def test_what_was_bad_before_is_said_to_be():
             double(bad)
         with pytest.raises(FloatingPointError, match=r"operand 1 .* has nan, and was given to jit"):
             weft.jit(lambda x: wnp.cos(x) * bad)(1.0)
-        with pytest.raises(FloatingPointError, match=r"encountered in log\n(.*\n)*.*operand 0") as found:
+        with pytest.raises(
+            FloatingPointError, match=r"encountered in log\n(.*\n)*.*operand 0"
+        ) as found:
             weft.jit(lambda x: wnp.log(x - 3.0))(1.0)
         assert "was given" not in str(found.value)
 
@@ -169,9 +201,13 @@ WRAPPERS = {
     "vmap": weft.vmap,
     "checkpoint": weft.checkpoint,
     "shard_map": lambda f: weft.shard_map(f, mesh=mesh(), in_specs=P("i"), out_specs=P("i")),
-    "constraint": lambda f: lambda x: f(lax.with_sharding_constraint(x, NamedSharding(mesh(), P("i")))),
+    "constraint": lambda f: (
+        lambda x: f(lax.with_sharding_constraint(x, NamedSharding(mesh(), P("i"))))
+    ),
     "auto mesh": lambda f: lambda x: weft.jit(f)(weft.device_put(x, NamedSharding(mesh(), P("i")))),
-    "explicit mesh": lambda f: lambda x: weft.jit(f)(weft.device_put(x, NamedSharding(EXPLICIT, P("i")))),
+    "explicit mesh": lambda f: (
+        lambda x: weft.jit(f)(weft.device_put(x, NamedSharding(EXPLICIT, P("i"))))
+    ),
 }
 DERIVED = {
     "value": lambda f: f,
@@ -200,7 +236,10 @@ def test_every_combination_names_the_line(outer, inner):
             if not np.isnan(np.asarray(program(x))).any():
                 continue
             looked_at += 1
-            with weft.debug_nans(), pytest.raises(FloatingPointError, match="encountered in ") as caught:
+            with (
+                weft.debug_nans(),
+                pytest.raises(FloatingPointError, match="encountered in ") as caught,
+            ):
                 np.asarray(program(x))
             assert f"# {line}" in str(caught.value), (name, line, str(caught.value))
     assert looked_at >= 5

@@ -32,7 +32,9 @@ class Grid:
         n_parts = int(np.prod(self.parts))
         placed = {}
         for i in range(self.n_devices):
-            place = np.unravel_index(i * n_parts // self.n_devices, self.parts) if self.parts else ()
+            place = (
+                np.unravel_index(i * n_parts // self.n_devices, self.parts) if self.parts else ()
+            )
             placed[Slot(i)] = tuple(
                 slice(None) if part == 1 else slice(k * size // part, (k + 1) * size // part)
                 for k, part, size in zip(place, self.parts, shape)
@@ -73,7 +75,15 @@ def test_replicas_share_a_box(parts, labels):
 
 @pytest.mark.parametrize(
     ("shape", "parts"),
-    [((), ()), ((8,), (8,)), ((8,), (1,)), ((0, 4), (1, 2)), ((8, 8), (8, 1)), ((1, 64), (1, 8)), ((64, 1), (8, 1))],
+    [
+        ((), ()),
+        ((8,), (8,)),
+        ((8,), (1,)),
+        ((0, 4), (1, 2)),
+        ((8, 8), (8, 1)),
+        ((1, 64), (1, 8)),
+        ((64, 1), (8, 1)),
+    ],
 )
 def test_every_line_of_a_picture_is_equally_wide(shape, parts):
     lines = picture(shape, parts).splitlines()
@@ -119,19 +129,36 @@ def test_a_part_that_no_listed_device_holds():
 def test_widths_obey_their_bounds():
     assert len(picture((16, 16), (1, 2), min_width=30).splitlines()[0]) == 2 * 30 - 1
     assert len(picture((1, 999), (1, 2), max_width=40).splitlines()[0]) <= 40
-    assert len(picture((16, 16), (4, 2), scale=3.0).splitlines()) > len(picture((16, 16), (4, 2)).splitlines())
+    assert len(picture((16, 16), (4, 2), scale=3.0).splitlines()) > len(
+        picture((16, 16), (4, 2)).splitlines()
+    )
 
 
-@pytest.mark.parametrize(("shape", "parts", "keywords", "widths", "height"), [
-    ((5,), (1,), {}, [7], 1), ((5,), (1,), {"scale": 8.0}, [38], 1), ((8,), (2,), {"scale": 8.0}, [10, 10], 1),
-    ((2,), (2,), {"scale": 8.0}, [39, 38], 1), ((8, 8), (4, 2), {}, [10, 10], 1), ((8, 8), (4, 2), {"scale": 2.0}, [23, 23], 4),
-    ((8, 8), (1, 1), {}, [23], 9), ((8, 8), (1, 1), {"scale": 0.5}, [10], 4), ((32, 8), (1, 1), {"scale": 2.0}, [10], 19),
-    ((8, 16), (2, 4), {}, [10] * 4, 4), ((128, 10000), (8, 1), {}, [78], 1), ((8, 100), (1, 2), {"max_width": 40}, [19, 18], 9),
-    ((8, 8), (1, 2), {}, [10, 10], 9), ((8, 8), (2, 2), {"min_width": 15}, [13, 13], 4),
-])
+@pytest.mark.parametrize(
+    ("shape", "parts", "keywords", "widths", "height"),
+    [
+        ((5,), (1,), {}, [7], 1),
+        ((5,), (1,), {"scale": 8.0}, [38], 1),
+        ((8,), (2,), {"scale": 8.0}, [10, 10], 1),
+        ((2,), (2,), {"scale": 8.0}, [39, 38], 1),
+        ((8, 8), (4, 2), {}, [10, 10], 1),
+        ((8, 8), (4, 2), {"scale": 2.0}, [23, 23], 4),
+        ((8, 8), (1, 1), {}, [23], 9),
+        ((8, 8), (1, 1), {"scale": 0.5}, [10], 4),
+        ((32, 8), (1, 1), {"scale": 2.0}, [10], 19),
+        ((8, 16), (2, 4), {}, [10] * 4, 4),
+        ((128, 10000), (8, 1), {}, [78], 1),
+        ((8, 100), (1, 2), {"max_width": 40}, [19, 18], 9),
+        ((8, 8), (1, 2), {}, [10, 10], 9),
+        ((8, 8), (2, 2), {"min_width": 15}, [13, 13], 4),
+    ],
+)
 def test_boxes_keep_proportions_within_bounds(shape, parts, keywords, widths, height):
     (drawn,) = draw(tile(shape, Grid(parts, int(np.prod(parts)))), **keywords)
-    assert all([box.width for box in row] == widths and {box.height for box in row} == {height} for row in drawn.rows)
+    assert all(
+        [box.width for box in row] == widths and {box.height for box in row} == {height}
+        for row in drawn.rows
+    )
     assert len({len(line) for line in to_text(drawn)}) == 1
 
 
@@ -160,16 +187,22 @@ def test_colours_in_a_terminal(capsys, monkeypatch):
 
 def test_html_in_a_notebook(monkeypatch, capsys):
     shown = []
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1)))
+    monkeypatch.setitem(
+        sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+    )
     display = SimpleNamespace(HTML=lambda text: text, display=shown.append)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     visualize_sharding((16, 16), Grid((4, 2)))
     assert capsys.readouterr().out == ""
-    assert shown[0].count("<td") == 8 and "CPU 7" in shown[0] and "background-color: rgb" in shown[0]
+    assert (
+        shown[0].count("<td") == 8 and "CPU 7" in shown[0] and "background-color: rgb" in shown[0]
+    )
 
 
 def test_ipython_in_a_terminal_is_a_terminal(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace()))
+    monkeypatch.setitem(
+        sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace())
+    )
     visualize_sharding((4,), Grid((2,)))
     assert "CPU 0,1,2,3" in capsys.readouterr().out
 
@@ -224,7 +257,7 @@ def test_a_dim_that_does_not_divide_is_drawn_as_programs_split_it():
     tiling = tile((10, 6), weft.sharding.NamedSharding(mesh, weft.sharding.P("a", "b")))
     assert tiling.cuts == ((0, 3, 6, 9, 10), (0, 3, 6)) and tiling.label((3, 1)) == "CPU 7"
     few = tile((5,), weft.sharding.NamedSharding(mesh, weft.sharding.P("a")))
-    assert few.cuts == ((0, 2, 4, 5),)                  # the last two devices have nothing
+    assert few.cuts == ((0, 2, 4, 5),)  # the last two devices have nothing
     with pytest.raises(ValueError):
         tile((5,), weft.sharding.NamedSharding(mesh, weft.sharding.P("a", "b")))
 
@@ -236,7 +269,10 @@ def test_what_a_program_has_uneven_inside_can_be_drawn(capsys):
     @weft.jit
     def f(x):
         y = weft.lax.with_sharding_constraint(x * 2, rows)
-        weft.debug.inspect_array_sharding(y, callback=lambda s: weft.debug.visualize_sharding(y.shape, s, max_width=30))
+        weft.debug.inspect_array_sharding(
+            y, callback=lambda s: weft.debug.visualize_sharding(y.shape, s, max_width=30)
+        )
         return y.sum()
+
     f(np.ones(10, np.float32))
     assert "CPU 0" in capsys.readouterr().out

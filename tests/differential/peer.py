@@ -29,7 +29,9 @@ def run(text: str, arrays: list):
     scope = {"api": jax, "xp": jnp, "lax": jax.lax, "nn": jax.nn, "random": jax.random}
     try:
         exec(text, scope)
-        return [describe(leaf) for leaf in jax.tree.leaves(scope["main"](*map(jnp.asarray, arrays)))]
+        return [
+            describe(leaf) for leaf in jax.tree.leaves(scope["main"](*map(jnp.asarray, arrays)))
+        ]
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 

@@ -105,7 +105,9 @@ class _Body:
     def __init__(self, choose: Callable, shapes: Sequence[tuple[int, ...]]):
         self.choose = choose
         self.lines: list[str] = []
-        self.values: list[tuple[str, tuple[int, ...]]] = [(f"a{i}", s) for i, s in enumerate(shapes)]
+        self.values: list[tuple[str, tuple[int, ...]]] = [
+            (f"a{i}", s) for i, s in enumerate(shapes)
+        ]
 
     def add(self, text: str, shape: tuple[int, ...]) -> None:
         name = f"v{len(self.lines)}"
@@ -132,7 +134,12 @@ def _binary(b: _Body) -> None:
     y, t = b.pick(lambda t: _fits(s, t))
     text = b.choose(BINARY).format(x, y)
     b.add(
-        text.replace("m0", f"xp.arange({_joint(s, t)[-1] if _joint(s, t) else 1}) % 2 == 0" if _joint(s, t) else "xp.array(True)"),
+        text.replace(
+            "m0",
+            f"xp.arange({_joint(s, t)[-1] if _joint(s, t) else 1}) % 2 == 0"
+            if _joint(s, t)
+            else "xp.array(True)",
+        ),
         _joint(s, t),
     )
 
@@ -151,8 +158,17 @@ def _reduce(b: _Body) -> None:
         return _unary(b)
     x, s = found
     d, keep = b.choose(range(len(s))), b.choose([False, True])
-    shape = [n for k, n in enumerate(s) if k != d] if not keep else [1 if k == d else n for k, n in enumerate(s)]
-    b.add(b.choose(REDUCE).format(x, d=b.choose([d, d - len(s)]), k=", keepdims=True" if keep else ""), tuple(shape))
+    shape = (
+        [n for k, n in enumerate(s) if k != d]
+        if not keep
+        else [1 if k == d else n for k, n in enumerate(s)]
+    )
+    b.add(
+        b.choose(REDUCE).format(
+            x, d=b.choose([d, d - len(s)]), k=", keepdims=True" if keep else ""
+        ),
+        tuple(shape),
+    )
 
 
 def _along(b: _Body) -> None:
@@ -183,14 +199,29 @@ def _matmul(b: _Body) -> None:
 def _reshape(b: _Body) -> None:
     x, s = b.pick()
     n = int(np.prod(s))
-    shapes = [t for t in [(n,), (n, 1), (2, n // 2), (n // 2, 2), (4, n // 4), (2, 2, n // 4)] if int(np.prod(t)) == n]
+    shapes = [
+        t
+        for t in [(n,), (n, 1), (2, n // 2), (n // 2, 2), (4, n // 4), (2, 2, n // 4)]
+        if int(np.prod(t)) == n
+    ]
     ways = [(f"{x}.reshape({t})", t) for t in shapes]
     if len(s) > 1:
-        ways += [(f"{x}.T", s[::-1]), (f"xp.swapaxes({x}, 0, -1)", (s[-1], *s[1:-1], s[0])), (f"xp.ravel({x})", (n,))]
+        ways += [
+            (f"{x}.T", s[::-1]),
+            (f"xp.swapaxes({x}, 0, -1)", (s[-1], *s[1:-1], s[0])),
+            (f"xp.ravel({x})", (n,)),
+        ]
     if len(s) < 3:
-        ways += [(f"{x}[None]", (1, *s)), (f"xp.broadcast_to({x}, {(2, *s)})", (2, *s)), (f"xp.stack([{x}, -{x}])", (2, *s))]
+        ways += [
+            (f"{x}[None]", (1, *s)),
+            (f"xp.broadcast_to({x}, {(2, *s)})", (2, *s)),
+            (f"xp.stack([{x}, -{x}])", (2, *s)),
+        ]
     if s:
-        ways += [(f"xp.tile({x}, 2)", (*s[:-1], 2 * s[-1])), (f"xp.repeat({x}, 2, axis=0)", (2 * s[0], *s[1:]))]
+        ways += [
+            (f"xp.tile({x}, 2)", (*s[:-1], 2 * s[-1])),
+            (f"xp.repeat({x}, 2, axis=0)", (2 * s[0], *s[1:])),
+        ]
     b.add_one(ways)
 
 
@@ -230,7 +261,8 @@ def make(choose: Callable, steps: int = 8) -> Program:
     rank = lambda: choose((1, 2, 2, 2, 3, 0))
     first = tuple(choose(SIZES) for _ in range(choose((1, 2, 2, 3))))
     shapes = [first] + [
-        choose((first, first[-1:], first[::-1], tuple(choose(SIZES) for _ in range(rank())))) for _ in range(choose((1, 2)))
+        choose((first, first[-1:], first[::-1], tuple(choose(SIZES) for _ in range(rank()))))
+        for _ in range(choose((1, 2)))
     ]
     b = _Body(choose, shapes)
     for _ in range(choose(range(2, steps + 1))):
@@ -238,15 +270,35 @@ def make(choose: Callable, steps: int = 8) -> Program:
     result, _ = b.values[-1]
     names = [f"a{i}" for i in range(len(shapes))]
     scalar = f"xp.sum(xp.sin({result}))"
-    text = f"def f({', '.join(names)}):\n" + "".join(f"    {line}\n" for line in b.lines) + f"    return {result}\n"
-    text += f"def s({', '.join(names)}):\n    {result} = f({', '.join(names)})\n    return {scalar}\n"
+    text = (
+        f"def f({', '.join(names)}):\n"
+        + "".join(f"    {line}\n" for line in b.lines)
+        + f"    return {result}\n"
+    )
+    text += (
+        f"def s({', '.join(names)}):\n    {result} = f({', '.join(names)})\n    return {scalar}\n"
+    )
     return _transformed(choose, text, names, shapes)
 
 
 def _transformed(choose: Callable, text: str, names, shapes) -> Program:
     """The program with `main` appended: `f` under a composition of transformations."""
     n = len(shapes)
-    kind = choose(("plain", "plain", "grad", "value_and_grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "vjp", "jacfwd", "hvp"))
+    kind = choose(
+        (
+            "plain",
+            "plain",
+            "grad",
+            "value_and_grad",
+            "jvp",
+            "vmap",
+            "vmap of grad",
+            "grad of vmap",
+            "vjp",
+            "jacfwd",
+            "hvp",
+        )
+    )
     wrt = choose(range(n))
     batched = [choose((True, False)) for _ in range(n)]
     batched[0] = batched[0] or not any(batched)
@@ -258,11 +310,17 @@ def _transformed(choose: Callable, text: str, names, shapes) -> Program:
         "plain": ("f", shapes),
         "grad": (f"api.grad(s, {wrt})", shapes),
         "value_and_grad": (f"api.value_and_grad(s, argnums=tuple(range({n})))", shapes),
-        "jvp": (f"lambda {args}: api.jvp(f, ({args},), ({''.join(f'xp.cos({a}), ' for a in names)}))", shapes),
+        "jvp": (
+            f"lambda {args}: api.jvp(f, ({args},), ({''.join(f'xp.cos({a}), ' for a in names)}))",
+            shapes,
+        ),
         "vjp": (f"lambda {args}: (lambda y, back: back(xp.cos(y)))(*api.vjp(f, {args}))", shapes),
         "vmap": (f"api.vmap(f, in_axes={tuple(axes)})", wide),
         "vmap of grad": (f"api.vmap(api.grad(s, {wrt}), in_axes={tuple(axes)})", wide),
-        "grad of vmap": (f"api.grad(lambda {args}: xp.sum(api.vmap(s, in_axes={tuple(axes)})({args})), {wrt})", wide),
+        "grad of vmap": (
+            f"api.grad(lambda {args}: xp.sum(api.vmap(s, in_axes={tuple(axes)})({args})), {wrt})",
+            wide,
+        ),
         "jacfwd": (f"api.jacfwd(lambda {args}: xp.ravel(f({args}))[:4], {wrt})", shapes),
         "hvp": (
             f"lambda {args}: api.jvp(lambda z: api.grad(s, 0)(z, {', '.join(names[1:])}), ({names[0]},), (xp.sin({names[0]}),))[1]",

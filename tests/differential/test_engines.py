@@ -33,10 +33,14 @@ def leaves(tree) -> list[np.ndarray]:
 def agree(got, want, program: Program, what: str) -> None:
     """Equal to rounding, relative to the largest value of each result."""
     got, want = leaves(got), leaves(want)
-    assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in want], f"{what}\n{program.text}"
+    assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in want], (
+        f"{what}\n{program.text}"
+    )
     for g, w in zip(got, want):
         scale = max(1.0, float(np.max(np.abs(w), initial=0)))
-        np.testing.assert_allclose(g, w, rtol=2e-4, atol=2e-4 * scale, err_msg=f"{what}\n{program.text}")
+        np.testing.assert_allclose(
+            g, w, rtol=2e-4, atol=2e-4 * scale, err_msg=f"{what}\n{program.text}"
+        )
 
 
 @settings(max_examples=60)
@@ -63,7 +67,9 @@ def test_sharded_and_whole_agree(program, data):
     how = f"sharded as {[str(s.sharding.spec) for s in split]} on {mesh}"
     agree(sharded, main(*args), program, how)
     alone = weft.jit(load(program), backend="reference")(*split)
-    assert all(x.sharding.device_set <= set(weft.devices("reference")) for x in weft.tree.leaves(alone))
+    assert all(
+        x.sharding.device_set <= set(weft.devices("reference")) for x in weft.tree.leaves(alone)
+    )
     agree(sharded, alone, program, f"reference, {how}")
 
 

@@ -40,7 +40,10 @@ def ask(tmp_path_factory):
         (folder / "in").write_bytes(pickle.dumps(tasks))
         env = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH="")
         subprocess.run(
-            [python, pathlib.Path(__file__).with_name("peer.py"), folder / "in", folder / "out"], check=True, env=env, timeout=900
+            [python, pathlib.Path(__file__).with_name("peer.py"), folder / "in", folder / "out"],
+            check=True,
+            env=env,
+            timeout=900,
         )
         return pickle.loads((folder / "out").read_bytes())
 
@@ -120,7 +123,14 @@ def test_types_of_binary_operations(ask):
     for operation in OPERATIONS:
         for x in VALUES:
             for y in VALUES:
-                if (x[0].isalpha() or y[0].isalpha()) and not (operation.startswith("{0} -") and {x, y} <= {"t", "True"}):
+                if (x[0].isalpha() or y[0].isalpha()) and not (
+                    operation.startswith("{0} -") and {x, y} <= {"t", "True"}
+                ):
                     body = operation.format(x, y)
-                    tasks.append((f"def main(a, b, c, h, u, t):\n    h = h.astype(xp.bfloat16)\n    return {body}\n", arrays))
+                    tasks.append(
+                        (
+                            f"def main(a, b, c, h, u, t):\n    h = h.astype(xp.bfloat16)\n    return {body}\n",
+                            arrays,
+                        )
+                    )
     compare(tasks, ask)

@@ -90,11 +90,18 @@ def run(text, size, checks):
         record["checks"] = {e: evaluate(e, scope) for at, e in checks if at == number}
         records.append(record)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"size": size, "cells": records, "peak_GiB": peak, "seconds": sum(r["seconds"] for r in records)}
+    return {
+        "size": size,
+        "cells": records,
+        "peak_GiB": peak,
+        "seconds": sum(r["seconds"] for r in records),
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Run the code cells of a notebook document on weft.")
+    parser = argparse.ArgumentParser(
+        description="Run the code cells of a notebook document on weft."
+    )
     parser.add_argument("document", type=Path)
     parser.add_argument("record", type=Path)
     parser.add_argument("--size", type=int, default=FULL_SIZE)
@@ -104,7 +111,9 @@ def main():
     record = run(options.document.read_text(), options.size, checks)
     options.record.write_text(json.dumps(record, indent=1))
     failed = [number for number, cell in enumerate(record["cells"]) if cell["error"]]
-    print(f"{len(record['cells'])} cells at size {options.size} in {record['seconds']:.1f} s, peak memory")
+    print(
+        f"{len(record['cells'])} cells at size {options.size} in {record['seconds']:.1f} s, peak memory"
+    )
     print(f"{record['peak_GiB']:.2f} GiB; failed: {failed or 'none'}")
 
 

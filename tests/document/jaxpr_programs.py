@@ -321,6 +321,7 @@ def programs() -> list[str]:
 def scope_of(jax, jnp, lax, nn, random, P) -> dict:
     """The names that programs use."""
     import numpy as np
+
     scope = {"jax": jax, "jnp": jnp, "lax": lax, "nn": nn, "random": random, "P": P, "np": np}
     exec(SETUP, scope)
     return scope
@@ -342,5 +343,6 @@ def texts(scope: dict) -> dict[str, str]:
 if __name__ == "__main__":
     import jax
     from jax import lax, nn, numpy as jnp, random
+
     found = texts(scope_of(jax, jnp, lax, nn, random, jax.sharding.PartitionSpec))
     pathlib.Path(sys.argv[1]).write_text(json.dumps(found))

@@ -30,8 +30,13 @@ def cells_of(text):
 
 
 def _divide(lines):
-    code = ["pass" if line.startswith("!") else _TIMEIT.sub(r"for _ in range(3): \1", line) for line in lines]
-    shown = next((k for k, line in enumerate(lines) if line.startswith("Array(")), len(lines))       # a value, not code
+    code = [
+        "pass" if line.startswith("!") else _TIMEIT.sub(r"for _ in range(3): \1", line)
+        for line in lines
+    ]
+    shown = next(
+        (k for k, line in enumerate(lines) if line.startswith("Array(")), len(lines)
+    )  # a value, not code
     ends = [k for k in range(1, shown + 1) if k == len(lines) or not lines[k]]
     end = max((k for k in ends if _is_python(code[:k])), default=0)
     return "\n".join(code[:end]), "\n".join(lines[end:])
@@ -48,7 +53,11 @@ def _is_python(lines):
 def run_cell(code, number, scope):
     """Execute a cell as a notebook would: the value that it ends in is shown."""
     tree = ast.parse(code, f"<cell {number}>")
-    last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = (
+        ast.Expression(tree.body.pop().value)
+        if tree.body and isinstance(tree.body[-1], ast.Expr)
+        else None
+    )
     exec(compile(tree, f"<cell {number}>", "exec"), scope)
     value = None if last is None else eval(compile(last, f"<cell {number}>", "eval"), scope)
     if value is not None:
@@ -69,7 +78,9 @@ def run(text):
                 run_cell(code, number, scope)
         except Exception:
             error = traceback.format_exc()
-        records.append({"code": code, "shown": shown, "printed": printed.getvalue(), "error": error})
+        records.append(
+            {"code": code, "shown": shown, "printed": printed.getvalue(), "error": error}
+        )
     return records
 
 

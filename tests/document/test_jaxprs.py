@@ -150,8 +150,18 @@ def theirs(tmp_path_factory) -> dict[str, str]:
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")
     out = tmp_path_factory.mktemp("peer") / "texts"
-    env = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH="", XLA_FLAGS="--xla_force_host_platform_device_count=8")
-    subprocess.run([python, pathlib.Path(__file__).with_name("jaxpr_programs.py"), out], check=True, env=env, timeout=600)
+    env = dict(
+        os.environ,
+        JAX_PLATFORMS="cpu",
+        PYTHONPATH="",
+        XLA_FLAGS="--xla_force_host_platform_device_count=8",
+    )
+    subprocess.run(
+        [python, pathlib.Path(__file__).with_name("jaxpr_programs.py"), out],
+        check=True,
+        env=env,
+        timeout=600,
+    )
     return json.loads(out.read_text())
 
 
@@ -166,7 +176,9 @@ def plain(text: str) -> str:
 
 
 def test_every_program_has_a_text(ours):
-    failed = {line: text for line, text in ours.items() if not text.startswith(("{ lambda", "let "))}
+    failed = {
+        line: text for line, text in ours.items() if not text.startswith(("{ lambda", "let "))
+    }
     assert not failed, failed
     assert list(ours) == programs()
 
@@ -176,5 +188,6 @@ def test_programs_print_as_there(ours, theirs):
     different = [line for line in programs() if plain(theirs[line]) != ours[line]]
     listed = [line for lines in OTHERS.values() for line in lines.strip().splitlines()]
     assert sorted(different) == sorted(listed), "\n\n".join(
-        f"{line}\n{theirs[line]}\n{ours[line]}" for line in sorted({*different} ^ {*listed}))
+        f"{line}\n{theirs[line]}\n{ours[line]}" for line in sorted({*different} ^ {*listed})
+    )
     assert len(ours) - len(listed) >= 160

@@ -28,22 +28,39 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run(name):
     loose = name in ("partitioning.md", "getting-started.md", "export.md")
-    assert run_examples(name, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE if loose else 0) >= PAGES[name]
+    assert (
+        run_examples(name, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE if loose else 0)
+        >= PAGES[name]
+    )
 
 
 @needs_pages
 def test_every_strategy_has_its_row():
     rows = page("strategies.md").read_text()
-    assert all(f"| `{path.name}` |" in rows for path in (ROOT / "examples" / "strategies").glob("*.py") if path.stem != "strategy")
+    assert all(
+        f"| `{path.name}` |" in rows
+        for path in (ROOT / "examples" / "strategies").glob("*.py")
+        if path.stem != "strategy"
+    )
 
 
 @needs_pages
 def test_the_tour_lists_every_package_and_what_to_read_in_it():
     rows = re.findall(r"^\| (`.*?) \|.*\| (`[^|]*) \|$", page("tour.md").read_text(), re.MULTILINE)
-    listed = {name: files.replace("`", "").split(", ") for names, files in rows for name in re.findall(r"`([^`]+)`", names)}
-    packages = {folder.parent for top in ("", "compiler", "codegen") for folder in (ROOT / "weft" / top).glob("*/__init__.py")}
+    listed = {
+        name: files.replace("`", "").split(", ")
+        for names, files in rows
+        for name in re.findall(r"`([^`]+)`", names)
+    }
+    packages = {
+        folder.parent
+        for top in ("", "compiler", "codegen")
+        for folder in (ROOT / "weft" / top).glob("*/__init__.py")
+    }
     public = {name for name in dir(weft) if name not in ("api", "tools", "compat", "ops")}
-    assert {str(folder.relative_to(ROOT / "weft")) for folder in packages} - public - set(listed) == set()
+    assert {str(folder.relative_to(ROOT / "weft")) for folder in packages} - public - set(
+        listed
+    ) == set()
     for name, files in listed.items():
         folder = ROOT / "weft" / (name if "/" in name else "")
         assert [file for file in files if not (folder / file).exists()] == [], name

@@ -15,8 +15,12 @@ from tests.document.notebook import cells_of, platform, run_apart
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "002_0974c6e356b05095.txt"
 CELLS = cells_of(DOCUMENT.read_text()) if DOCUMENT.exists() else []
 pytestmark = [
-    pytest.mark.skipif(not CELLS, reason="the document is not beside the project (../shared/seeds)"),
-    pytest.mark.skipif(importlib.util.find_spec("jax_smi") is None, reason="jax_smi is not installed"),
+    pytest.mark.skipif(
+        not CELLS, reason="the document is not beside the project (../shared/seeds)"
+    ),
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax_smi") is None, reason="jax_smi is not installed"
+    ),
 ]
 
 TEXT, TIMING = "compile().as_text()", " per loop (mean"
@@ -26,7 +30,7 @@ TEXT, TIMING = "compile().as_text()", " per loop (mean"
 def records(tmp_path_factory):
     """What came of every cell: one process runs them all."""
     records, complaints = run_apart(DOCUMENT, tmp_path_factory.mktemp("document") / "record.json")
-    assert "Traceback" not in complaints                   # the tracker works in a thread of its own
+    assert "Traceback" not in complaints  # the tracker works in a thread of its own
     return records
 
 
@@ -37,7 +41,7 @@ def test_every_cell_runs_and_prints_what_is_shown(records, number):
     shown = record["shown"].strip("\n").partition("\n\n\n")[0]
     if TEXT not in record["code"] and TIMING not in shown:
         pictures = [line for line in record["printed"].splitlines() if line[:1] in "┌│├└"]
-        values = record["printed"].splitlines()[len(pictures):]
+        values = record["printed"].splitlines()[len(pictures) :]
         assert "\n".join(values) == shown
         assert bool(pictures) == ("visualize_array_sharding" in record["code"])
 
@@ -52,18 +56,30 @@ def test_programs_have_the_local_shapes_that_the_document_shows(records):
     texts = [(r["printed"], r["shown"].strip("\n")) for r in records if TEXT in r["code"]]
     assert len(texts) == 4
     for printed, shown in texts:
-        assert printed.startswith("HloModule jit_matmul, is_scheduled=true, entry_computation_layout=")
+        assert printed.startswith(
+            "HloModule jit_matmul, is_scheduled=true, entry_computation_layout="
+        )
         assert local_shapes(printed) == local_shapes(shown)
 
 
 def test_the_collectives_of_each_case(records):
     """Inner axes split alike: one sum. Axes that disagree, or an outer axis: what it takes to make them agree."""
-    counts = [{kind: r["printed"].count(f" {kind}(") for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute")}
-              for r in records if TEXT in r["code"]]
+    counts = [
+        {
+            kind: r["printed"].count(f" {kind}(")
+            for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute")
+        }
+        for r in records
+        if TEXT in r["code"]
+    ]
     assert counts[0] == {"all-reduce": 1, "all-gather": 0, "all-to-all": 0, "collective-permute": 0}
     assert all(sum(found.values()) <= 3 for found in counts)
 
 
 def test_the_picture_of_the_first_layout(records):
-    (record,) = [r for r in records if "P(None, 'a')))" in r["code"] and "P('a', None)" in r["code"]]
-    assert re.findall(rf"{platform()} ([\d,]+)", record["printed"]) == ["0,1", "2,3", "4,5", "6,7"] * 2
+    (record,) = [
+        r for r in records if "P(None, 'a')))" in r["code"] and "P('a', None)" in r["code"]
+    ]
+    assert (
+        re.findall(rf"{platform()} ([\d,]+)", record["printed"]) == ["0,1", "2,3", "4,5", "6,7"] * 2
+    )

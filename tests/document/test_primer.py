@@ -32,7 +32,7 @@ def _nothing_left_behind():
 def snippet(first: str, depths: str, occurrence: int = 0) -> str:
     """The code whose first line starts with `first`, with a depth of indentation per line."""
     starts = [i for i, line in enumerate(LINES) if line.startswith(first)]
-    lines = LINES[starts[occurrence]:][:len(depths)]
+    lines = LINES[starts[occurrence] :][: len(depths)]
     return "\n".join("    " * int(depth) + line for depth, line in zip(depths, lines))
 
 
@@ -43,7 +43,16 @@ def run(code: str, **names) -> tuple[dict, str]:
     import jax.numpy as jnp
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-    scope = {"jax": jax, "jnp": jnp, "np": np, "partial": partial, "Mesh": Mesh, "NamedSharding": NamedSharding, "P": P, **names}
+    scope = {
+        "jax": jax,
+        "jnp": jnp,
+        "np": np,
+        "partial": partial,
+        "Mesh": Mesh,
+        "NamedSharding": NamedSharding,
+        "P": P,
+        **names,
+    }
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "<snippet>", "exec"), scope)
     return scope, printed.getvalue()
@@ -52,7 +61,7 @@ def run(code: str, **names) -> tuple[dict, str]:
 def shown(first: str, count: int) -> str:
     """What the document shows, without blanks."""
     start = next(i for i, line in enumerate(LINES) if line.startswith(first))
-    return "".join("".join(LINES[start:start + count]).split())
+    return "".join("".join(LINES[start : start + count]).split())
 
 
 def data(*shape: int) -> np.ndarray:
@@ -69,7 +78,7 @@ def kinds(function, *args) -> dict[str, int]:
 
 def test_a_worked_jaxpr():
     _, printed = run(snippet("import jax", "00", 2) + "\n" + snippet("def f(x, y):", "01110"))
-    printed = printed.replace(" out_sharding=None", "")          # younger than the document
+    printed = printed.replace(" out_sharding=None", "")  # younger than the document
     assert "".join(printed.split()) == shown("{ lambda ; a:f32[3] b:f32[3]. let", 5)
 
 
@@ -95,16 +104,27 @@ def test_ahead_of_time_lowering():
 
 def test_value_of_gradients_has_the_shape_of_the_parameters():
     params = {"W": data(4, 2)}
-    scope, _ = run(snippet("def loss(params, x, y):", "0100", 1), params=params, x=data(3, 4), y=data(3, 2))
+    scope, _ = run(
+        snippet("def loss(params, x, y):", "0100", 1), params=params, x=data(3, 4), y=data(3, 2)
+    )
     x, y, w = data(3, 4), data(3, 2), params["W"]
     np.testing.assert_allclose(scope["g"]["W"], 2 * x.T @ (x @ w - y) / 6, rtol=1e-5)
 
 
 def test_vmap_and_its_axes():
     scope, _ = run(snippet("def dot(a, b):", "0100"))
-    np.testing.assert_array_equal(scope["batched_dot"](np.ones((32, 5)), np.ones((32, 5))), np.full(32, 5))
-    for first, a, b, want in [("jax.vmap(dot, in_axes=(0, None))", data(6, 5), data(5), (data(6, 5) * data(5)).sum(1)),
-                              ("jax.vmap(dot, in_axes=(-1, 0))", data(5, 6), data(6, 5), (data(5, 6).T * data(6, 5)).sum(1))]:
+    np.testing.assert_array_equal(
+        scope["batched_dot"](np.ones((32, 5)), np.ones((32, 5))), np.full(32, 5)
+    )
+    for first, a, b, want in [
+        ("jax.vmap(dot, in_axes=(0, None))", data(6, 5), data(5), (data(6, 5) * data(5)).sum(1)),
+        (
+            "jax.vmap(dot, in_axes=(-1, 0))",
+            data(5, 6),
+            data(6, 5),
+            (data(5, 6).T * data(6, 5)).sum(1),
+        ),
+    ]:
         mapped = eval(snippet(first, "0").partition("#")[0], scope)
         np.testing.assert_allclose(mapped(a, b), want, rtol=1e-5, atol=1e-6)
 
@@ -116,8 +136,11 @@ def test_per_example_gradients():
 
 
 def test_per_example_gradient_norms():
-    scope, _ = run(snippet("def per_example_loss(params, x, y):", "010101111", 1)
-                   .replace("in_axes", "    in_axes"))
+    scope, _ = run(
+        snippet("def per_example_loss(params, x, y):", "010101111", 1).replace(
+            "in_axes", "    in_axes"
+        )
+    )
     params, xs, ys = {"W": data(3, 2)}, data(5, 3), data(5, 2)
     norms = scope["per_example_norm"](params, xs, ys)
     want = [np.linalg.norm(np.outer(x, x @ params["W"] - y)) for x, y in zip(xs, ys)]
@@ -155,15 +178,21 @@ def test_shard_map_by_hand():
 
 
 def test_scan_as_its_informal_signature_says():
-    code = snippet("def f(carry, x): # carry", "01110").replace("new_carry = ...", "new_carry = carry + x").replace(
-        "y = ...", "y = new_carry * 2")
+    code = (
+        snippet("def f(carry, x): # carry", "01110")
+        .replace("new_carry = ...", "new_carry = carry + x")
+        .replace("y = ...", "y = new_carry * 2")
+    )
     scope, _ = run(code, init_carry=np.float32(0), xs=np.arange(4, dtype=np.float32))
     assert float(scope["final_carry"]) == 6
     np.testing.assert_array_equal(scope["ys"], [0, 2, 6, 12])
 
 
 def test_hlo_as_an_object():
-    _, printed = run(snippet('hlo = jax.jit(f).lower(jnp.ones((3,))', "00"), f=lambda x, y: weft.numpy.sum(weft.numpy.sin(x * y)))
+    _, printed = run(
+        snippet("hlo = jax.jit(f).lower(jnp.ones((3,))", "00"),
+        f=lambda x, y: weft.numpy.sum(weft.numpy.sin(x * y)),
+    )
     for op in ("parameter(0)", "multiply(", "sine(", "reduce("):
         assert op in printed
 
@@ -178,10 +207,15 @@ def test_megatron_mlp_has_one_all_reduce():
 
 
 def test_megatron_specs_of_the_exercise():
-    scope, _ = run(snippet('mesh = Mesh(devices.reshape(2, 4), ("data", "model"))', "00000", 1), **MESH)
+    scope, _ = run(
+        snippet('mesh = Mesh(devices.reshape(2, 4), ("data", "model"))', "00000", 1), **MESH
+    )
     place = lambda x, name: weft.device_put(x, weft.NamedSharding(scope["mesh"], scope[name]))
     args = place(data(8, 4), "x_spec"), place(data(4, 16), "W1_spec"), place(data(16, 4), "W2_spec")
-    mlp = weft.jit(lambda x, w1, w2: weft.nn.gelu(x @ w1) @ w2, out_shardings=weft.NamedSharding(scope["mesh"], scope["y_spec"]))
+    mlp = weft.jit(
+        lambda x, w1, w2: weft.nn.gelu(x @ w1) @ w2,
+        out_shardings=weft.NamedSharding(scope["mesh"], scope["y_spec"]),
+    )
     assert kinds(mlp, *args) == {"psum": 1}
     assert mlp(*args).sharding.spec == scope["y_spec"]
 

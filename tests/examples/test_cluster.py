@@ -18,8 +18,11 @@ def parse_yaml(text):
     """The documents of a YAML text in block style: mappings, lists, numbers, truth values and texts. Anything else is an error."""
     documents = []
     for part in re.split(r"^---$", text, flags=re.MULTILINE):
-        lines = [(len(line) - len(line.lstrip()), line.strip()) for line in part.splitlines()
-                 if line.strip() and not line.lstrip().startswith("#")]
+        lines = [
+            (len(line) - len(line.lstrip()), line.strip())
+            for line in part.splitlines()
+            if line.strip() and not line.lstrip().startswith("#")
+        ]
         value, rest = _block(lines, 0)
         assert not rest, f"cannot read {rest[0]}"
         documents.append(value)
@@ -27,7 +30,9 @@ def parse_yaml(text):
 
 
 def _block(lines, indent):
-    assert lines and lines[0][0] == indent, f"expected something at column {indent}, got {lines[:1]}"
+    assert lines and lines[0][0] == indent, (
+        f"expected something at column {indent}, got {lines[:1]}"
+    )
     return (_list if re.match(r"-( |$)", lines[0][1]) else _mapping)(lines, indent)
 
 
@@ -58,19 +63,27 @@ def _scalar(text):
     if text[0] == '"':
         assert text[-1] == '"' and len(text) > 1
         return text[1:-1]
-    assert text[0] not in "[{&*!|>%@`'" and ": " not in text and " #" not in text, f"cannot read {text!r}"
+    assert text[0] not in "[{&*!|>%@`'" and ": " not in text and " #" not in text, (
+        f"cannot read {text!r}"
+    )
     return {"true": True, "false": False}.get(text, int(text) if text.isdecimal() else text)
 
 
 #: the fields that may be where, by the types of Kubernetes and JobSet
 FIELDS = {
     "Secret": {"": "apiVersion kind metadata stringData"},
-    "NetworkPolicy": {"": "apiVersion kind metadata spec", "spec": "podSelector policyTypes ingress"},
+    "NetworkPolicy": {
+        "": "apiVersion kind metadata spec",
+        "spec": "podSelector policyTypes ingress",
+    },
     "JobSet": {
-        "": "apiVersion kind metadata spec", "spec": "network failurePolicy replicatedJobs",
+        "": "apiVersion kind metadata spec",
+        "spec": "network failurePolicy replicatedJobs",
         "spec.network": "enableDNSHostnames publishNotReadyAddresses subdomain",
-        "spec.failurePolicy": "maxRestarts rules", "spec.failurePolicy.rules.0": "name action onJobFailureReasons targetReplicatedJobs",
-        "spec.replicatedJobs.0": "name replicas template", "spec.replicatedJobs.0.template": "metadata spec",
+        "spec.failurePolicy": "maxRestarts rules",
+        "spec.failurePolicy.rules.0": "name action onJobFailureReasons targetReplicatedJobs",
+        "spec.replicatedJobs.0": "name replicas template",
+        "spec.replicatedJobs.0.template": "metadata spec",
         "spec.replicatedJobs.0.template.spec": "completions parallelism completionMode backoffLimit podFailurePolicy template",
         "spec.replicatedJobs.0.template.spec.podFailurePolicy.rules.0": "action onExitCodes onPodConditions",
         "spec.replicatedJobs.0.template.spec.podFailurePolicy.rules.0.onExitCodes": "containerName operator values",
@@ -82,7 +95,9 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def documents():
-    found = {document["kind"]: document for document in parse_yaml((FOLDER / "jobset.yaml").read_text())}
+    found = {
+        document["kind"]: document for document in parse_yaml((FOLDER / "jobset.yaml").read_text())
+    }
     assert list(found) == ["Secret", "NetworkPolicy", "JobSet"]
     return found
 
@@ -93,14 +108,18 @@ def at(value, path):
     return value
 
 
-@pytest.mark.parametrize(("kind", "path"), [(kind, path) for kind, paths in FIELDS.items() for path in paths])
+@pytest.mark.parametrize(
+    ("kind", "path"), [(kind, path) for kind, paths in FIELDS.items() for path in paths]
+)
 def test_fields_of_kubernetes_exist(kind, path, documents):
     assert set(at(documents[kind], path)) <= set(FIELDS[kind][path].split())
 
 
 def test_the_parser_agrees_with_another(documents):
     yaml = pytest.importorskip("yaml")
-    assert list(yaml.safe_load_all((FOLDER / "jobset.yaml").read_text())) == list(documents.values())
+    assert list(yaml.safe_load_all((FOLDER / "jobset.yaml").read_text())) == list(
+        documents.values()
+    )
 
 
 def test_parts_of_the_jobset_fit_each_other(documents, monkeypatch):
@@ -108,11 +127,21 @@ def test_parts_of_the_jobset_fit_each_other(documents, monkeypatch):
     job = at(spec, "replicatedJobs.0.template.spec")
     container = at(job, "template.spec.containers.0")
     environment = {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
-    assert job["completions"] == job["parallelism"] == int(environment["WEFT_NUM_PROCESSES"]) and job["completionMode"] == "Indexed"
+    assert (
+        job["completions"] == job["parallelism"] == int(environment["WEFT_NUM_PROCESSES"])
+        and job["completionMode"] == "Indexed"
+    )
     reference = environment["WEFT_JOB_SECRET"]["secretKeyRef"]
-    assert reference["name"] == documents["Secret"]["metadata"]["name"] and reference["key"] in documents["Secret"]["stringData"]
+    assert (
+        reference["name"] == documents["Secret"]["metadata"]["name"]
+        and reference["key"] in documents["Secret"]["stringData"]
+    )
     rule = at(job, "podFailurePolicy.rules.0.onExitCodes")
-    assert rule["values"] == [launchers.PREEMPTED] and rule["containerName"] == container["name"] and job["backoffLimit"] == 0
+    assert (
+        rule["values"] == [launchers.PREEMPTED]
+        and rule["containerName"] == container["name"]
+        and job["backoffLimit"] == 0
+    )
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in at(job, "template.spec.volumes")}
     assert spec["network"]["subdomain"] == documents["JobSet"]["metadata"]["name"]
@@ -128,7 +157,11 @@ def test_pods_find_the_coordinator(documents, monkeypatch):
     jobset = documents["JobSet"]
     name = f"{jobset['metadata']['name']}-{at(jobset, 'spec.replicatedJobs.0.name')}-0"
     domain = f"{at(jobset, 'spec.network.subdomain')}.default.svc.cluster.local"
-    for variable, value in {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3", "WEFT_NUM_PROCESSES": "4"}.items():
+    for variable, value in {
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+        "JOB_COMPLETION_INDEX": "3",
+        "WEFT_NUM_PROCESSES": "4",
+    }.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.setattr("socket.gethostname", lambda: f"{name}-3")
     monkeypatch.setattr("socket.getfqdn", lambda: f"{name}-3.{domain}")
@@ -137,7 +170,9 @@ def test_pods_find_the_coordinator(documents, monkeypatch):
 
 
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.slurm"))
-OPTIONS = set("job-name nodes ntasks-per-node cpus-per-task time signal requeue open-mode output no-kill".split())
+OPTIONS = set(
+    "job-name nodes ntasks-per-node cpus-per-task time signal requeue open-mode output no-kill".split()
+)
 
 
 def test_there_are_batch_files():
@@ -151,14 +186,23 @@ def test_batch_files_are_shell_and_their_options_exist(name):
     options = re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?$", text, re.MULTILINE)
     assert len(options) == text.count("#SBATCH") and {option for option, _ in options} <= OPTIONS
     first_command = re.search(r"^[^#\n]", text, re.MULTILINE).start()
-    assert "#SBATCH" not in text[first_command:]                 # sbatch reads none after the first command
+    assert "#SBATCH" not in text[first_command:]  # sbatch reads none after the first command
     assert not re.search(r"(srun|python).*SECRET", text.split("secrets.token_hex")[-1])
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_commands_of_batch_files_are_accepted(name):
-    line = next(line for line in (FOLDER / name).read_text().splitlines() if " -m weft " in line and not line.startswith("#"))
-    words = line.split(" -m weft ", 1)[1].replace('"sh $reach"', "reach").replace('"$SLURM_JOB_NODELIST:4"', "n[1-4]:4").split()
+    line = next(
+        line
+        for line in (FOLDER / name).read_text().splitlines()
+        if " -m weft " in line and not line.startswith("#")
+    )
+    words = (
+        line.split(" -m weft ", 1)[1]
+        .replace('"sh $reach"', "reach")
+        .replace('"$SLURM_JOB_NODELIST:4"', "n[1-4]:4")
+        .split()
+    )
     options = parse(words)
     assert options.program == "train.py" and options.arguments == []
     if name == "elastic.slurm":
@@ -169,7 +213,13 @@ def test_commands_of_batch_files_are_accepted(name):
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_sbatch_reads_the_options(name, tmp_path):
     """Without a cluster sbatch stops after it has read them."""
-    done = subprocess.run(["sbatch", "--test-only", FOLDER / name], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        ["sbatch", "--test-only", FOLDER / name],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert "unrecognized option" not in done.stderr and "Invalid" not in done.stderr, done.stderr
 
 

@@ -52,7 +52,10 @@ def test_results_are_those_of_one_device_and_communication_is_known(name):
         kinds = {}
         for times, kind in re.findall(r"^ +(?:(\d+) x )?(\w+) over ", told, flags=re.MULTILINE):
             kinds[kind] = kinds.get(kind, 0) + int(times or 1)
-        found[case] = kinds, int(re.search(r"([\d,]+) B sent by each device", told)[1].replace(",", ""))
+        found[case] = (
+            kinds,
+            int(re.search(r"([\d,]+) B sent by each device", told)[1].replace(",", "")),
+        )
     assert found == EXPECTED[name]
 
 
@@ -62,5 +65,10 @@ def test_the_same_program_runs_on_the_other_system(name):
     python = os.environ.get("WEFT_ORACLE_PYTHON")
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")
-    text = run([python, str(FOLDER / f"{name}.py")], name, XLA_FLAGS="--xla_force_host_platform_device_count=8", JAX_PLATFORMS="cpu")
+    text = run(
+        [python, str(FOLDER / f"{name}.py")],
+        name,
+        XLA_FLAGS="--xla_force_host_platform_device_count=8",
+        JAX_PLATFORMS="cpu",
+    )
     assert text.count("differs from one device") == len(EXPECTED[name])

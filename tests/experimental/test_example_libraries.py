@@ -34,7 +34,9 @@ def by_hand(name, steps):
                 x = x - 0.1 * (0.9 * first + g)
             case "adagrad":
                 second = second + g * g
-                first = 0.9 * first + 0.1 * np.where(second > 0, g / np.sqrt(np.where(second > 0, second, 1)), 0)
+                first = 0.9 * first + 0.1 * np.where(
+                    second > 0, g / np.sqrt(np.where(second > 0, second, 1)), 0
+                )
                 x = x - 0.1 * first
             case "rmsprop":
                 second = 0.9 * second + 0.1 * g * g
@@ -45,13 +47,17 @@ def by_hand(name, steps):
                 x = x - first
             case "adam":
                 first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g * g
-                x = x - 0.1 * first / (1 - 0.9 ** (i + 1)) / (np.sqrt(second / (1 - 0.999 ** (i + 1))) + 1e-8)
+                x = x - 0.1 * first / (1 - 0.9 ** (i + 1)) / (
+                    np.sqrt(second / (1 - 0.999 ** (i + 1))) + 1e-8
+                )
             case "adamax":
                 first, second = 0.9 * first + 0.1 * g, np.maximum(0.999 * second, abs(g))
                 x = x - 0.1 / (1 - 0.9 ** (i + 1)) * first / (second + 1e-8)
             case "sm3":
                 squares = np.minimum(rows[:, None], columns[None, :]) + g * g
-                first = 0.9 * first + 0.1 * np.where(squares > 0, g / np.sqrt(np.where(squares > 0, squares, 1)), 0)
+                first = 0.9 * first + 0.1 * np.where(
+                    squares > 0, g / np.sqrt(np.where(squares > 0, squares, 1)), 0
+                )
                 x, rows, columns = x - 0.1 * first, squares.max(1), squares.max(0)
     return x
 
@@ -65,7 +71,12 @@ RULES = {"momentum": (0.9,), "nesterov": (0.9,)}
 def test_an_optimizer_follows_its_formula(name):
     init, update, params = getattr(optimizers, name)(0.1, *RULES.get(name, ()))
     state = init({"w": START})
-    stepped = weft.lax.fori_loop(0, 3, lambda i, s: update(i, {"w": 0.3 * wnp.sin(wnp.arange(4.0).reshape(2, 2) + i)}, s), state)
+    stepped = weft.lax.fori_loop(
+        0,
+        3,
+        lambda i, s: update(i, {"w": 0.3 * wnp.sin(wnp.arange(4.0).reshape(2, 2) + i)}, s),
+        state,
+    )
     np.testing.assert_allclose(params(stepped)["w"], by_hand(name, 3), rtol=2e-4, atol=1e-5)
 
 
@@ -85,7 +96,11 @@ def test_an_optimizer_of_scalars_and_its_stored_form():
 def test_schedules_and_clipping():
     assert float(optimizers.exponential_decay(0.5, 2, 0.25)(4)) == 0.5 * 0.25**2
     np.testing.assert_allclose(optimizers.inverse_time_decay(1.0, 2, 0.5)(1), 0.8)
-    np.testing.assert_allclose([optimizers.polynomial_decay(1.0, 4, 0.2, 2)(i) for i in (0, 2, 9)], [1.0, 0.4, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(
+        [optimizers.polynomial_decay(1.0, 4, 0.2, 2)(i) for i in (0, 2, 9)],
+        [1.0, 0.4, 0.2],
+        rtol=1e-6,
+    )
     with pytest.raises(ValueError, match="one more than"):
         optimizers.piecewise_constant([1, 2], [1.0, 2.0])
     with pytest.raises(TypeError, match="step size"):
@@ -122,9 +137,13 @@ def test_layers_compute():
     x = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
     norm_init, norm = stax.BatchNorm()
     out = norm(norm_init(weft.random.key(0), x.shape)[1], x)
-    np.testing.assert_allclose(out, (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-5), atol=2e-5)
+    np.testing.assert_allclose(
+        out, (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-5), atol=2e-5
+    )
     mean = stax.AvgPool((2, 2), (1, 1), "SAME")[1]((), x)
-    np.testing.assert_allclose(mean[:, -1, -1], x[:, -1, -1], rtol=1e-6)      # a window of one element at the corner
+    np.testing.assert_allclose(
+        mean[:, -1, -1], x[:, -1, -1], rtol=1e-6
+    )  # a window of one element at the corner
     np.testing.assert_allclose(mean[:, 0, 0], x[:, :2, :2].mean((1, 2)), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(stax.MaxPool((4, 5))[1]((), x)[:, 0, 0], x.max((1, 2)))
     kept = np.asarray(stax.Dropout(0.8)[1]((), wnp.ones(2000), rng=weft.random.key(0)))
@@ -143,7 +162,9 @@ def test_a_network_learns():
         return wnp.mean((apply(params, x) - x**2) ** 2)
 
     start, update, read = optimizers.adam(0.02)
-    state = weft.jit(lambda s: weft.lax.fori_loop(0, 200, lambda i, s: update(i, weft.grad(loss)(read(s)), s), s))(start(params))
+    state = weft.jit(
+        lambda s: weft.lax.fori_loop(0, 200, lambda i, s: update(i, weft.grad(loss)(read(s)), s), s)
+    )(start(params))
     assert loss(read(state)) < 0.01 < loss(params)
 
 

@@ -23,7 +23,10 @@ FUNCTIONS = {
     "end": (lambda x: x[-3:] * wnp.arange(3), "b, 3"),
     "pad": (lambda x: wnp.pad(x, ((1, x.shape[0]), (0, 2))), "b, 3"),
     "scan": (lambda x: lax.scan(lambda s, r: (s + r, s * r), wnp.zeros(3), x), "b, 3"),
-    "columns": (lambda x: lax.scan(lambda s, r: (s + r, s * r), wnp.zeros(x.shape[0]), x.T), "b, 3"),
+    "columns": (
+        lambda x: lax.scan(lambda s, r: (s + r, s * r), wnp.zeros(x.shape[0]), x.T),
+        "b, 3",
+    ),
     "cumsum": (lambda x: (wnp.cumsum(x, 0), wnp.cumsum(x, 1)), "b, 3"),
     "sort": (lambda x: (wnp.sort(x, 0), wnp.argmax(x, 0)), "b, 3"),
     "cond": (lambda x: lax.cond(x.sum() > 0, lambda x: x, lambda x: -x, x), "b, c"),
@@ -38,7 +41,9 @@ FUNCTIONS = {
 def test_values(name, sizes):
     function, shape = FUNCTIONS[name]
     converted = jax2tf.convert(function, polymorphic_shapes=shape if sizes == "open" else None)
-    signature = tf.TensorSpec([None, 3] if sizes == "open" and shape == "b, 3" else X.shape, tf.float32)
+    signature = tf.TensorSpec(
+        [None, 3] if sizes == "open" and shape == "b, 3" else X.shape, tf.float32
+    )
     results = tf.function(converted, autograph=False, input_signature=[signature])(X)
     for got, want in zip(tf.nest.flatten(results), weft.tree.leaves(function(X)), strict=True):
         np.testing.assert_allclose(got.numpy(), np.asarray(want), rtol=1e-5, atol=1e-5)
@@ -50,7 +55,9 @@ def test_gradients(shape):
     x, n = tf.Variable(X), tf.constant(2)
     with tf.GradientTape() as tape:
         value = jax2tf.convert(loss, polymorphic_shapes=(shape, None))(x, n)
-    np.testing.assert_allclose(tape.gradient(value, x).numpy(), weft.grad(loss)(X, 2), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        tape.gradient(value, x).numpy(), weft.grad(loss)(X, 2), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("shape", ["b", None])
@@ -65,19 +72,32 @@ def test_gradients_of_gradients(shape):
 
 
 def test_trees_and_integers():
-    converted = jax2tf.convert(lambda d, *, scale: {"y": d["x"] * scale, "n": d["x"].shape[0]}, polymorphic_shapes=({"x": "b, ..."},))
+    converted = jax2tf.convert(
+        lambda d, *, scale: {"y": d["x"] * scale, "n": d["x"].shape[0]},
+        polymorphic_shapes=({"x": "b, ..."},),
+    )
     got = converted({"x": np.arange(4)}, scale=3)
-    assert got["y"].numpy().tolist() == [0, 3, 6, 9] and int(got["n"]) == 4 and got["y"].dtype == tf.int32
+    assert (
+        got["y"].numpy().tolist() == [0, 3, 6, 9]
+        and int(got["n"]) == 4
+        and got["y"].dtype == tf.int32
+    )
 
 
 def test_saved_models_keep_open_sizes(tmp_path):
     module = tf.Module()
     signature = [tf.TensorSpec([None, 3], tf.float32)]
-    module.call = tf.function(jax2tf.convert(attention, polymorphic_shapes="b, 3"), autograph=False, input_signature=signature)
+    module.call = tf.function(
+        jax2tf.convert(attention, polymorphic_shapes="b, 3"),
+        autograph=False,
+        input_signature=signature,
+    )
     tf.saved_model.save(module, str(tmp_path))
     restored = tf.saved_model.load(str(tmp_path))
     for rows in (1, 4):
-        np.testing.assert_allclose(restored.call(X[:rows]).numpy(), attention(X[:rows]), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            restored.call(X[:rows]).numpy(), attention(X[:rows]), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_functions_without_gradients_raise():
@@ -89,5 +109,7 @@ def test_functions_without_gradients_raise():
 
 
 def test_calls_of_libraries_are_refused():
-    with pytest.raises(NotImplementedError, match=r"weft_qr at run time, which TensorFlow does not have"):
+    with pytest.raises(
+        NotImplementedError, match=r"weft_qr at run time, which TensorFlow does not have"
+    ):
         jax2tf.convert(lambda x: wnp.linalg.qr(x)[1])(X)

@@ -35,10 +35,15 @@ def test_lstm(bidirectional):
     rng, directions = np.random.default_rng(0), 2 if bidirectional else 1
     sizes = (3, 4, 2, bidirectional)
     weights = rng.standard_normal(rnn.get_num_params_in_lstm(*sizes)).astype(np.float32)
-    x, states = rng.standard_normal((2, 5, 3)).astype(np.float32), rng.standard_normal((2, 2 * directions, 2, 4)).astype(np.float32)
+    x, states = (
+        rng.standard_normal((2, 5, 3)).astype(np.float32),
+        rng.standard_normal((2, 2 * directions, 2, 4)).astype(np.float32),
+    )
     lengths = np.array([5, 3])
     run = weft.jit(lambda x, h, c, w: rnn.lstm(x, h, c, w, lengths, 3, 4, 2, 0.0, bidirectional))
-    expected = reference(x, *states, rnn.unpack_lstm_weights(weights, *sizes), lengths, 2, directions)
+    expected = reference(
+        x, *states, rnn.unpack_lstm_weights(weights, *sizes), lengths, 2, directions
+    )
     for found, wanted in zip(run(x, *states, weights), expected):
         np.testing.assert_allclose(found, wanted, atol=1e-5)
     turned = rnn.swap_lstm_gates(weft.numpy.asarray(weights), *sizes)

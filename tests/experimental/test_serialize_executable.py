@@ -26,7 +26,9 @@ def mesh():
 def compiled_programs(monkeypatch):
     """The names of the programs that are compiled from here on."""
     seen, work = [], programs._compile
-    monkeypatch.setattr(programs, "_compile", lambda request, key: seen.append(request[4]) or work(request, key))
+    monkeypatch.setattr(
+        programs, "_compile", lambda request, key: seen.append(request[4]) or work(request, key)
+    )
     return seen
 
 
@@ -47,24 +49,45 @@ def test_trees_donation_and_constants_come_back(compiled_programs):
     assert compiled_programs == []
     out = again(state, scale=3.0)
     assert out["w"].tolist() == [3, 4, 5] and out["n"] == 5 and state["w"].is_deleted()
-    assert (again.in_tree, again.out_tree, again.in_avals, again.args_info, again.arg_names) == \
-        (first.in_tree, first.out_tree, first.in_avals, first.args_info, first.arg_names)
-    assert again.as_text() == first.as_text() and again.memory_analysis().__dict__ == first.memory_analysis().__dict__
+    assert (again.in_tree, again.out_tree, again.in_avals, again.args_info, again.arg_names) == (
+        first.in_tree,
+        first.out_tree,
+        first.in_avals,
+        first.args_info,
+        first.arg_names,
+    )
+    assert (
+        again.as_text() == first.as_text()
+        and again.memory_analysis().__dict__ == first.memory_analysis().__dict__
+    )
     with pytest.raises(TypeError, match="state"):
         again({"w": wnp.ones(4), "n": wnp.int32(4)}, scale=1.0)
     with pytest.raises(TypeError, match="structure"):
         again(state)
-    np.testing.assert_array_equal(deserialize_and_load(*serialize(again))({"w": wnp.ones(3), "n": wnp.int32(0)}, scale=1.0)["w"], [1, 2, 3])
+    np.testing.assert_array_equal(
+        deserialize_and_load(*serialize(again))({"w": wnp.ones(3), "n": wnp.int32(0)}, scale=1.0)[
+            "w"
+        ],
+        [1, 2, 3],
+    )
 
 
 def test_shardings_come_back_also_on_other_devices(mesh, compiled_programs):
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
-    first = weft.jit(lambda x: (x @ x.T, x.sum(0)), out_shardings=(NamedSharding(mesh, P("i", "j")), None)).lower(
-        sharded(x, mesh, "i", "j")).compile()
+    first = (
+        weft.jit(
+            lambda x: (x @ x.T, x.sum(0)), out_shardings=(NamedSharding(mesh, P("i", "j")), None)
+        )
+        .lower(sharded(x, mesh, "i", "j"))
+        .compile()
+    )
     kept = serialize(first)
     compiled_programs.clear()
     again = deserialize_and_load(*kept)
-    assert again.output_shardings == first.output_shardings and again.input_shardings == first.input_shardings
+    assert (
+        again.output_shardings == first.output_shardings
+        and again.input_shardings == first.input_shardings
+    )
     others = weft.devices()[4:]
     moved = deserialize_and_load(*kept, backend="cpu", execution_devices=others)
     at_others = weft.make_mesh((2, 2), ("i", "j"), devices=others)
@@ -87,9 +110,13 @@ def test_another_process_loads_it_without_compiling(tmp_path):
         "programs._compile = None\n"
         "run = deserialize_and_load(*pickle.load(open(sys.argv[1], 'rb')))\n"
         "np.testing.assert_allclose(run(np.arange(4, dtype=np.float32), 2.0), np.sin(np.arange(4)) + 2, rtol=1e-6)\n"
-        "assert 'llvmlite' not in sys.modules\n")
-    subprocess.run([sys.executable, "-c", program, tmp_path / "kept"], check=True,
-                   env={**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "other")})
+        "assert 'llvmlite' not in sys.modules\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "kept"],
+        check=True,
+        env={**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "other")},
+    )
 
 
 def test_code_of_another_machine_is_compiled_again(monkeypatch, compiled_programs):

@@ -20,7 +20,11 @@ def laid(*spec):
 @pytest.mark.parametrize("first", [True, False])
 def test_the_sharding_of_one_is_that_of_the_other(wrap, first):
     x = laid("a", "b")
-    fun = lambda x: shard_alike(x, wnp.arange(16.0).reshape(8, 2))[1] if first else shard_alike(wnp.ones((8, 2)), x * x)[0]
+    fun = lambda x: (
+        shard_alike(x, wnp.arange(16.0).reshape(8, 2))[1]
+        if first
+        else shard_alike(wnp.ones((8, 2)), x * x)[0]
+    )
     out = wrap(fun)(x)
     assert out.sharding.is_equivalent_to(x.sharding, 2)
     np.testing.assert_array_equal(out, X if first else np.ones((8, 2)))
@@ -29,8 +33,12 @@ def test_the_sharding_of_one_is_that_of_the_other(wrap, first):
 def test_trees_derivatives_and_vmap():
     x = laid("a", None)
     a, b = weft.jit(lambda x: shard_alike({"u": x}, {"u": wnp.zeros((8, 2))}))(x)
-    assert b["u"].sharding.is_equivalent_to(x.sharding, 2) and a["u"].sharding.is_equivalent_to(x.sharding, 2)
-    grad = weft.jit(weft.grad(lambda x: wnp.sum(shard_alike(x, wnp.arange(16.0).reshape(8, 2))[0] ** 2)))(x)
+    assert b["u"].sharding.is_equivalent_to(x.sharding, 2) and a["u"].sharding.is_equivalent_to(
+        x.sharding, 2
+    )
+    grad = weft.jit(
+        weft.grad(lambda x: wnp.sum(shard_alike(x, wnp.arange(16.0).reshape(8, 2))[0] ** 2))
+    )(x)
     np.testing.assert_array_equal(grad, 2 * X)
     rows, same = weft.jit(weft.vmap(lambda row: shard_alike(row, wnp.ones(2))))(x)
     np.testing.assert_array_equal(same, np.ones((8, 2)))

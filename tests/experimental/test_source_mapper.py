@@ -19,15 +19,27 @@ NAMES = ["jaxpr", "hlo:stable-hlo", "hlo:original", "hlo:optimized"]
 # --- the format -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, 1, -1, 15, -15, 16, -16, 31, 123, 1024, 1025, -(2**16), 2**31 - 1, 2**70])
+@pytest.mark.parametrize(
+    "value", [0, 1, -1, 15, -15, 16, -16, 31, 123, 1024, 1025, -(2**16), 2**31 - 1, 2**70]
+)
 def test_numbers_survive(value):
     assert source_maps.decode_vlq(source_maps.encode_vlq(value)) == value
 
 
-@pytest.mark.parametrize(("text", "numbers"), [
-    (b"A", (0,)), (b"AAAA", (0, 0, 0, 0)), (b"ACDE", (0, 1, -1, 2)), (b"AACAA", (0, 0, 1, 0, 0)), (b"gBgBgBgB", (16, 16, 16, 16))])
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        (b"A", (0,)),
+        (b"AAAA", (0, 0, 0, 0)),
+        (b"ACDE", (0, 1, -1, 2)),
+        (b"AACAA", (0, 0, 1, 0, 0)),
+        (b"gBgBgBgB", (16, 16, 16, 16)),
+    ],
+)
 def test_segments_survive(text, numbers):
-    assert source_maps.decode_segment(text) == numbers and source_maps.encode_segment(numbers) == text
+    assert (
+        source_maps.decode_segment(text) == numbers and source_maps.encode_segment(numbers) == text
+    )
 
 
 def test_numbers_may_have_more_digits_than_they_need():
@@ -35,18 +47,29 @@ def test_numbers_may_have_more_digits_than_they_need():
 
 
 def test_maps_survive_as_json():
-    data = {"version": 3, "sources": ["a.py", "b.py"], "sourcesContent": [None, "x = 1"], "names": ["x"], "mappings": "A,AAAC;;AACDA"}
+    data = {
+        "version": 3,
+        "sources": ["a.py", "b.py"],
+        "sourcesContent": [None, "x = 1"],
+        "names": ["x"],
+        "mappings": "A,AAAC;;AACDA",
+    }
     made = SourceMap.from_json(json.dumps(data))
     assert json.loads(made.to_json()) == data and made == SourceMap.from_json(made.to_json())
     assert made.positions() == [(0, 0, "a.py", 0, 1), (2, 0, "a.py", 1, 0)]
 
 
-@pytest.mark.parametrize(("data", "message"), [
-    ({"version": 2, "sources": [], "mappings": ""}, "the version is 2"), ({"version": 3, "mappings": ""}, "there is no sources"),
-    ({"sources": [], "mappings": ""}, "there is no version"), ({"version": 3, "sources": [], "mappings": "AA"}, "1, 4 or 5 numbers, got 2"),
-    ({"version": 3, "sources": [], "mappings": "g"}, "end in the middle"),
-    ({"version": 3, "sources": [], "mappings": "!"}, "'!' is no digit"),
-])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"version": 2, "sources": [], "mappings": ""}, "the version is 2"),
+        ({"version": 3, "mappings": ""}, "there is no sources"),
+        ({"sources": [], "mappings": ""}, "there is no version"),
+        ({"version": 3, "sources": [], "mappings": "AA"}, "1, 4 or 5 numbers, got 2"),
+        ({"version": 3, "sources": [], "mappings": "g"}, "end in the middle"),
+        ({"version": 3, "sources": [], "mappings": "!"}, "'!' is no digit"),
+    ],
+)
 def test_what_is_no_map(data, message):
     with pytest.raises(ValueError, match=message):
         SourceMap.from_json(json.dumps(data))
@@ -78,12 +101,13 @@ def layer(x, w):
         return carry, carry * 2
 
     _, rows = lax.scan(body, wnp.zeros(4), x)
-    return lax.cond(rows.sum() > 0, lambda r: wnp.exp(r),
-                    lambda r: -r, rows)
+    return lax.cond(rows.sum() > 0, lambda r: wnp.exp(r), lambda r: -r, rows)
 
 
 def dump_of(name, f, *args, **options):
-    (dump,) = source_mapper.generate_sourcemaps(f, source_mapper.filter_passes(f"{name}$"), **options)(*args)
+    (dump,) = source_mapper.generate_sourcemaps(
+        f, source_mapper.filter_passes(f"{name}$"), **options
+    )(*args)
     assert dump.pass_name == name
     return dump
 
@@ -100,11 +124,17 @@ def test_operations_come_from_the_lines_that_name_them(name):
         assert not text[line][:column].endswith(" ") or text[line][column] != " "
         for op in ("tanh", "sin", "exp"):
             what = text[line][column:] if name != "jaxpr" else text[line][column:].split(";")[0]
-            if any(f" {form}" in what for form in (op, f"stablehlo.{op}", f"{op}e(", f"{op}onential(")) and " fusion(" not in what:
+            if (
+                any(
+                    f" {form}" in what
+                    for form in (op, f"stablehlo.{op}", f"{op}e(", f"{op}onential(")
+                )
+                and " fusion(" not in what
+            ):
                 found[op] = source.strip(), source[source_column:].strip()
     assert found.keys() == {"tanh", "sin", "exp"}
     assert all(f"wnp.{op}(" in source for op, (source, _) in found.items())
-    if name in NAMES[:2]:                       # HLO has no columns
+    if name in NAMES[:2]:  # HLO has no columns
         assert all(here.startswith(f"wnp.{op}(") for op, (_, here) in found.items())
 
 
@@ -139,12 +169,17 @@ def test_options_reach_the_compiler():
 def test_passes_are_found_by_their_names():
     names = lambda passes: [p.name for p in passes]
     assert names(source_mapper.all_passes())[:4] == NAMES
-    assert names(source_mapper.filter_passes("hlo")) == NAMES[1:] and names(source_mapper.filter_passes("lo:")) == []
+    assert (
+        names(source_mapper.filter_passes("hlo")) == NAMES[1:]
+        and names(source_mapper.filter_passes("lo:")) == []
+    )
     assert [p.value for p in hlo.HloPass] == NAMES[1:]
 
 
 def test_passes_of_programs(monkeypatch):
-    monkeypatch.setattr("weft.experimental.source_mapper.common._passes", dict(source_mapper.common._passes))
+    monkeypatch.setattr(
+        "weft.experimental.source_mapper.common._passes", dict(source_mapper.common._passes)
+    )
     seen = []
 
     def compile_fn(work_dir, f, f_args, f_kwargs, **options):
@@ -211,9 +246,14 @@ ENTRY %c () -> pred[] {
   %d = pred[] not(%b), metadata={op_name="d" stack_frame_id=7}
 }"""
     at = text.split("\n").index("ENTRY %c () -> pred[] {")
-    assert hlo.parse_hlo_dump(text).positions() == [(at + 2, 2, "a/b.py", 34, 4), (at + 3, 2, "<embedded module>", 152, 2)]
+    assert hlo.parse_hlo_dump(text).positions() == [
+        (at + 2, 2, "a/b.py", 34, 4),
+        (at + 3, 2, "<embedded module>", 152, 2),
+    ]
 
 
 def test_metadata_of_instructions():
-    found = hlo.METADATA_REGEX.search('  %a = f32[] sine(%b), metadata={op_name="jit(f)/sin" source_file="f.py" source_line=12}')
+    found = hlo.METADATA_REGEX.search(
+        '  %a = f32[] sine(%b), metadata={op_name="jit(f)/sin" source_file="f.py" source_line=12}'
+    )
     assert (found["scope"], found["src_file"], found["src_line"]) == ("jit(f)/sin", "f.py", "12")

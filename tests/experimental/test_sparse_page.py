@@ -15,4 +15,6 @@ def test_page():
     np.testing.assert_allclose(v, expected / np.linalg.norm(expected), rtol=1e-5)
     assert (scope["m"] @ np.ones(3)).tolist() == [2.0, 7.0]
     assert (scope["m"] * 2).sum(0).todense().tolist() == [6.0, 4.0, 8.0]
-    np.testing.assert_allclose(scope["gradient"].todense(), np.where(m != 0, 2 * np.outer(m @ v, v), 0), rtol=1e-5)
+    np.testing.assert_allclose(
+        scope["gradient"].todense(), np.where(m != 0, 2 * np.outer(m @ v, v), 0), rtol=1e-5
+    )

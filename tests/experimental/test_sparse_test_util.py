@@ -23,11 +23,15 @@ def test_random_arrays(dtype):
     dense = test_util.rand_sparse(rng(), nse=0.25)((4, 5), dtype)
     assert dense.dtype == dtype and np.count_nonzero(dense) <= 5
     for layout in test_util.iter_sparse_layouts((2, 3, 4)):
-        mat = test_util.rand_bcoo(rng(), n_batch=layout.n_batch, n_dense=layout.n_dense)((2, 3, 4), dtype)
+        mat = test_util.rand_bcoo(rng(), n_batch=layout.n_batch, n_dense=layout.n_dense)(
+            (2, 3, 4), dtype
+        )
         assert (mat.n_batch, mat.n_dense, mat.n_sparse) == layout and mat.dtype == dtype
         assert mat.todense().shape == (2, 3, 4)
     for layout in test_util.iter_bcsr_layouts((2, 3, 4)):
-        mat = test_util.rand_bcsr(rng(), n_batch=layout.n_batch, n_dense=layout.n_dense)((2, 3, 4), dtype)
+        mat = test_util.rand_bcsr(rng(), n_batch=layout.n_batch, n_dense=layout.n_dense)(
+            (2, 3, 4), dtype
+        )
         assert isinstance(mat, sparse.BCSR) and mat.n_batch == layout.n_batch
         np.testing.assert_array_equal(mat.todense(), mat.to_bcoo().todense())
 
@@ -41,14 +45,20 @@ def test_numbers_of_dims_that_do_not_fit():
 
 class TestProducts(test_util.SparseTestCase):
     def args(self):
-        return test_util.rand_bcoo(self.rng(), n_batch=1)((2, 3, 4), "float32"), wnp.array(self.rng().randn(2, 4), "float32")
+        return test_util.rand_bcoo(self.rng(), n_batch=1)((2, 3, 4), "float32"), wnp.array(
+            self.rng().randn(2, 4), "float32"
+        )
 
     def test_equal(self):
         dense = lambda m, v: wnp.einsum("bij,bj->bi", m, v)
-        product = lambda m, v: sparse.bcoo_dot_general(m, v, dimension_numbers=(((2,), (1,)), ((0,), (0,))))
+        product = lambda m, v: sparse.bcoo_dot_general(
+            m, v, dimension_numbers=(((2,), (1,)), ((0,), (0,)))
+        )
         self._CheckAgainstDense(dense, product, self.args, tol=1e-5)
         self._CheckGradsSparse(dense, product, self.args, rtol=1e-5, atol=1e-5)
-        self._CheckBatchingSparse(wnp.negative, sparse.sparsify(wnp.negative), lambda: self.args()[:1], bdims=[0])
+        self._CheckBatchingSparse(
+            wnp.negative, sparse.sparsify(wnp.negative), lambda: self.args()[:1], bdims=[0]
+        )
         self._CompileAndCheck(product, self.args, tol=1e-5)
 
     def test_what_differs_is_found(self):

@@ -23,7 +23,14 @@ M = wnp.array([[0.0, 2.0, 0.0], [3.0, 0.0, -4.0]])
 
 @pytest.mark.parametrize("kind", [sparse.BCOO, sparse.BCSR])
 def test_functions_of_one_argument_keep_the_format(sparsify, kind):
-    for fun in (wnp.sin, wnp.negative, lambda x: x**3, lambda x: 2 * x, lambda x: x / 4, weft.jit(wnp.sqrt)):
+    for fun in (
+        wnp.sin,
+        wnp.negative,
+        lambda x: x**3,
+        lambda x: 2 * x,
+        lambda x: x / 4,
+        weft.jit(wnp.sqrt),
+    ):
         found = sparsify(fun)(kind.fromdense(abs(M)))
         assert type(found) is kind
         np.testing.assert_allclose(found.todense(), fun(abs(M)), rtol=1e-6)
@@ -39,10 +46,20 @@ def test_control_flow_calls_and_derivatives(sparsify):
     @weft.custom_jvp
     def cube(x):
         return x**3
+
     cube.defjvp(lambda p, t: (p[0] ** 3, 3 * p[0] ** 2 * t[0]))
 
-    for fun in (loop, branch, weft.jit(loop), cube, weft.grad(lambda m: cube(m).sum()), weft.grad(lambda m: (m**2).sum())):
-        np.testing.assert_allclose(sparsify(fun)(sparse.BCOO.fromdense(M)).todense(), fun(M), rtol=1e-6)
+    for fun in (
+        loop,
+        branch,
+        weft.jit(loop),
+        cube,
+        weft.grad(lambda m: cube(m).sum()),
+        weft.grad(lambda m: (m**2).sum()),
+    ):
+        np.testing.assert_allclose(
+            sparsify(fun)(sparse.BCOO.fromdense(M)).todense(), fun(M), rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize("kind", [sparse.BCOO, sparse.BCSR])
@@ -60,8 +77,10 @@ def test_todense_inside(sparsify, kind):
 def test_tracers_are_seen_only_if_asked_for():
     seen = []
     for use_tracer in (False, True):
-        sparse.sparsify(lambda *xs: seen.append([isinstance(x, sparse.SparseTracer) for x in xs]) or xs[0], use_tracer)(
-            wnp.arange(3), sparse.BCOO.fromdense(wnp.arange(3)))
+        sparse.sparsify(
+            lambda *xs: seen.append([isinstance(x, sparse.SparseTracer) for x in xs]) or xs[0],
+            use_tracer,
+        )(wnp.arange(3), sparse.BCOO.fromdense(wnp.arange(3)))
     assert seen == [[False, False], [True, True]]
 
 
@@ -79,9 +98,18 @@ def test_branches_may_know_different_things_of_their_indices(sparsify):
 def test_values_in_an_environment():
     x = sparse.BCOO.fromdense(wnp.arange(5))
     env = transform.SparsifyEnv()
-    values = transform.arrays_to_spvalues(env, {"a": wnp.arange(5), "b": x, "c": sparse.BCSR.fromdense(M)})
-    assert values["c"].is_bcsr() and values["b"].is_bcoo() and values["a"].is_dense() and values["b"].ndim == 1
-    assert [aval.shape for aval in transform.spvalues_to_avals(env, [values[name] for name in "abc"])] == [(5,), (5,), (2, 3)]
+    values = transform.arrays_to_spvalues(
+        env, {"a": wnp.arange(5), "b": x, "c": sparse.BCSR.fromdense(M)}
+    )
+    assert (
+        values["c"].is_bcsr()
+        and values["b"].is_bcoo()
+        and values["a"].is_dense()
+        and values["b"].ndim == 1
+    )
+    assert [
+        aval.shape for aval in transform.spvalues_to_avals(env, [values[name] for name in "abc"])
+    ] == [(5,), (5,), (2, 3)]
     back = transform.spvalues_to_arrays(env, values)
     assert back["c"].todense().tolist() == M.tolist() and back["b"].indices_sorted
     with pytest.raises(RuntimeError, match="is dense"):
@@ -93,11 +121,17 @@ def test_values_in_an_environment():
 def test_shared_indices_stay_shared(op, unique_indices):
     x = sparse.BCOO.fromdense(wnp.arange(5))
     env = transform.SparsifyEnv([x.indices, x.data, 3 * x.data])
-    a, b = (env.sparse(x.shape, data_ref=ref, indices_ref=0, unique_indices=unique_indices) for ref in (1, 2))
+    a, b = (
+        env.sparse(x.shape, data_ref=ref, indices_ref=0, unique_indices=unique_indices)
+        for ref in (1, 2)
+    )
     (value,), _ = transform.sparsify_raw(op)(env, a, b)
     if op is not operator.mul or unique_indices:
         assert value.indices_ref == 0
-    assert transform.spvalues_to_arrays(env, value).todense().tolist() == op(np.arange(5), 3 * np.arange(5)).tolist()
+    assert (
+        transform.spvalues_to_arrays(env, value).todense().tolist()
+        == op(np.arange(5), 3 * np.arange(5)).tolist()
+    )
 
 
 @pytest.mark.parametrize("which", ["left", "right", "both"])
@@ -108,9 +142,18 @@ def test_shared_indices_stay_shared(op, unique_indices):
 def test_convolutions(which, options):
     rng = np.random.default_rng(0)
     last = "dimension_numbers" in options
-    x, kernel = rng.normal(size=(2, 7, 3) if last else (2, 3, 7)), rng.normal(size=(3, 3, 4) if last else (4, 3, 3))
-    x, kernel = (wnp.array(np.where(rng.random(each.shape) < 0.5, each, 0), np.float32) for each in (x, kernel))
-    args = [sparse.BCOO.fromdense(each, n_batch=1) if which in (side, "both") else each for side, each in (("left", x), ("right", kernel))]
+    x, kernel = (
+        rng.normal(size=(2, 7, 3) if last else (2, 3, 7)),
+        rng.normal(size=(3, 3, 4) if last else (4, 3, 3)),
+    )
+    x, kernel = (
+        wnp.array(np.where(rng.random(each.shape) < 0.5, each, 0), np.float32)
+        for each in (x, kernel)
+    )
+    args = [
+        sparse.BCOO.fromdense(each, n_batch=1) if which in (side, "both") else each
+        for side, each in (("left", x), ("right", kernel))
+    ]
     expected = lax.conv_general_dilated(x, kernel, **options)
     convolve = partial(sparse.bcoo_conv_general_dilated, **options)
     for found in (convolve(*args), weft.jit(convolve)(*args)):
@@ -140,16 +183,27 @@ def test_errors(sparsify, fun, error, message):
 def test_keywords_are_static(sparsify):
     cube = sparse.BCOO.fromdense(wnp.arange(12.0).reshape(3, 2, 2))
     for axis in (0, (0, 1)):
-        np.testing.assert_array_equal(sparsify(wnp.sum)(cube, axis=axis).todense(), cube.todense().sum(axis))
-    assert sparsify(lambda x, n: x.reshape(n, n))(sparse.BCOO.fromdense(wnp.arange(4.0)), n=2).shape == (2, 2)
+        np.testing.assert_array_equal(
+            sparsify(wnp.sum)(cube, axis=axis).todense(), cube.todense().sum(axis)
+        )
+    assert sparsify(lambda x, n: x.reshape(n, n))(
+        sparse.BCOO.fromdense(wnp.arange(4.0)), n=2
+    ).shape == (2, 2)
 
 
 def test_keywords_may_be_arrays_and_sparse(sparsify):
     assert sparsify(lambda x, *, y: x.T @ y)(sparse.eye(2), y=wnp.ones(2)).tolist() == [1, 1]
-    assert sparsify(lambda x, *, y: y * 2)(wnp.ones(2), y=sparse.eye(2)).todense().tolist() == [[2, 0], [0, 2]]
+    assert sparsify(lambda x, *, y: y * 2)(wnp.ones(2), y=sparse.eye(2)).todense().tolist() == [
+        [2, 0],
+        [0, 2],
+    ]
     m = sparse.BCOO.fromdense(M)
     total = sparsify(lambda x, *, scale: (x * scale).sum())
-    assert weft.grad(lambda s: total(m, scale=s))(2.0) == weft.jit(lambda s: total(m, scale=s))(1.0) == 1.0
+    assert (
+        weft.grad(lambda s: total(m, scale=s))(2.0)
+        == weft.jit(lambda s: total(m, scale=s))(1.0)
+        == 1.0
+    )
 
 
 @pytest.mark.parametrize("shape", [(8, 4), (0, 4), (8, 0), (2, 3, 4)])
@@ -158,5 +212,9 @@ def test_keywords_may_be_arrays_and_sparse(sparsify):
 def test_arrays_without_elements_change_their_layout(shape, n_batch, n_dense):
     if n_batch + n_dense > len(shape):
         pytest.skip("more dims than the array has")
-    mat = sparse.BCOO.fromdense(wnp.zeros(shape), n_batch=n_batch, n_dense=n_dense, nse=0).update_layout(n_batch=0, n_dense=0)
-    assert mat.data.shape == (0,) and mat.indices.shape == (0, len(shape)) and not mat.todense().any()
+    mat = sparse.BCOO.fromdense(
+        wnp.zeros(shape), n_batch=n_batch, n_dense=n_dense, nse=0
+    ).update_layout(n_batch=0, n_dense=0)
+    assert (
+        mat.data.shape == (0,) and mat.indices.shape == (0, len(shape)) and not mat.todense().any()
+    )

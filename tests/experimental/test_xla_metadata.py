@@ -20,7 +20,10 @@ from weft.interpreters import mlir
 def tagged(text: str, op: str) -> list[str]:
     """The attributes of each operation `op` of a StableHLO text."""
     lines = [line for line in text.splitlines() if re.search(rf"{op}\b", line)]
-    return [found[1] if (found := re.search(r"mhlo\.frontend_attributes = \{(.*?)\}", line)) else "" for line in lines]
+    return [
+        found[1] if (found := re.search(r"mhlo\.frontend_attributes = \{(.*?)\}", line)) else ""
+        for line in lines
+    ]
 
 
 def lowered(fn, *args) -> str:
@@ -31,14 +34,24 @@ def in_block(fn, **metadata):
     def inside(*args):
         with set_xla_metadata(**metadata):
             return fn(*args)
+
     return inside
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("value", "text"), [
-    ("v", "v"), (3, "3"), (True, "true"), (False, "false"), (0.5, "0.5"), ('a "b"\n', "a \\22b\\22\\0A")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("v", "v"),
+        (3, "3"),
+        (True, "true"),
+        (False, "false"),
+        (0.5, "0.5"),
+        ('a "b"\n', "a \\22b\\22\\0A"),
+    ],
+)
 def test_values_as_texts(value, text):
     fn = in_block(wnp.sin, key=value)
     assert tagged(lowered(fn, 1.0), "stablehlo.sine") == [f'key = "{text}"']
@@ -61,8 +74,9 @@ def test_inner_blocks_add_replace_and_remove():
         return wnp.exp(x)
 
     text = lowered(f, 1.0)
-    assert [tagged(text, f"stablehlo.{op}") for op in ("sine", "cosine", "tanh", "exponential")] == [
-        ['a = "x", b = "1"'], ['b = "3", c = "2"'], ['a = "x", b = "1"'], [""]]
+    assert [
+        tagged(text, f"stablehlo.{op}") for op in ("sine", "cosine", "tanh", "exponential")
+    ] == [['a = "x", b = "1"'], ['b = "3", c = "2"'], ['a = "x", b = "1"'], [""]]
     found = [eqn.ctx.xla_metadata for eqn in weft.make_jaxpr(f)(1.0).eqns]
     assert found == [{"a": "x", "b": 1}, {"b": 3, "c": 2}, {"a": "x", "b": 1}, None]
 
@@ -94,7 +108,10 @@ def test_threads_may_share_a_block():
         t.start()
     for t in threads:
         t.join(120)
-    assert found == {"a": (("thread", "a"),), "b": (("thread", "b"),)} and weft.config.xla_metadata == ()
+    assert (
+        found == {"a": (("thread", "a"),), "b": (("thread", "b"),)}
+        and weft.config.xla_metadata == ()
+    )
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -110,15 +127,23 @@ def test_it_decorates_functions(compiled):
     wanted = ['inner = "2", outer = "1"']
     assert tagged(lowered(f, 1.0), "sine") == wanted
     if compiled:
-        assert tagged(f.lower(1.0).as_text(), "sine") == tagged(f.trace(1.0).lower().as_text(), "sine") == wanted
+        assert (
+            tagged(f.lower(1.0).as_text(), "sine")
+            == tagged(f.trace(1.0).lower().as_text(), "sine")
+            == wanted
+        )
         assert f.trace(1.0).jaxpr.eqns[0].ctx.xla_metadata == {"inner": 2, "outer": 1}
         assert f.eval_shape(1.0).shape == ()
 
 
 def test_constants_and_regions_that_combine_have_none():
-    text = lowered(in_block(lambda x: (wnp.argmax(x) + 1, wnp.sort(x)), key="v"), np.ones(3, np.float32))
+    text = lowered(
+        in_block(lambda x: (wnp.argmax(x) + 1, wnp.sort(x)), key="v"), np.ones(3, np.float32)
+    )
     assert tagged(text, "stablehlo.constant") == [""] * text.count("stablehlo.constant")
-    assert tagged(text, "stablehlo.add") == ['key = "v"'] and set(tagged(text, "stablehlo.compare")) == {""}
+    assert tagged(text, "stablehlo.add") == ['key = "v"'] and set(
+        tagged(text, "stablehlo.compare")
+    ) == {""}
 
 
 # --- what is cached ---------------------------------------------------------------------------------------------------
@@ -140,7 +165,9 @@ def test_a_cached_trace_is_one_for_its_attributes():
     assert tagged(lowered(both, 1.0), "stablehlo.sine") == ['key = "v"', ""]
     for metadata in ({}, {"key": "v"}, {"key": "w"}, {}, {"key": "v"}):
         with set_xla_metadata(**metadata):
-            assert tagged(f.lower(1.0).as_text(), "sine") == ["".join(f'key = "{v}"' for v in metadata.values())]
+            assert tagged(f.lower(1.0).as_text(), "sine") == [
+                "".join(f'key = "{v}"' for v in metadata.values())
+            ]
             assert float(f(0.0)) == 0
     assert len(traces) == 3
 
@@ -161,7 +188,10 @@ def test_functions_that_are_traced_once_have_the_attributes_of_each_block(apply)
     fn = apply(wnp.sin)
     for metadata in ({"key": "v"}, {}, {"key": "w"}):
         wanted = {"".join(f'key = "{v}"' for v in metadata.values())}
-        assert set(tagged(lowered(in_block(fn, **metadata), np.float32(1)), "stablehlo.sine")) == wanted
+        assert (
+            set(tagged(lowered(in_block(fn, **metadata), np.float32(1)), "stablehlo.sine"))
+            == wanted
+        )
 
 
 def test_branches_remove_what_is_set_around_them():
@@ -170,9 +200,16 @@ def test_branches_remove_what_is_set_around_them():
             return lax.cond(x > 0, wnp.sin, in_block(wnp.cos, key=None), x)
 
     text = lowered(f, 1.0)
-    assert (tagged(text, "stablehlo.sine"), tagged(text, "stablehlo.cosine")) == (['key = "v"'], [""])
+    assert (tagged(text, "stablehlo.sine"), tagged(text, "stablehlo.cosine")) == (
+        ['key = "v"'],
+        [""],
+    )
     compiled = weft.jit(f).lower(1.0).compile().as_text()
-    assert all(("frontend" in line) == (" sine(" in line) for line in compiled.splitlines() if re.search(r" (co)?sine\(", line))
+    assert all(
+        ("frontend" in line) == (" sine(" in line)
+        for line in compiled.splitlines()
+        if re.search(r" (co)?sine\(", line)
+    )
 
 
 # --- transformations --------------------------------------------------------------------------------------------------
@@ -181,13 +218,21 @@ def test_branches_remove_what_is_set_around_them():
 def test_derivatives_of_what_is_traced_have_its_attributes():
     f = weft.jit(in_block(lambda x: wnp.sin(x) * 2, key="v"))
     text = lowered(lambda x: weft.grad(f)(x) + 1, 1.0)
-    assert set(tagged(text, "stablehlo.cosine")) == {'key = "v"'} and set(tagged(text, "stablehlo.multiply")) == {'key = "v"'}
+    assert set(tagged(text, "stablehlo.cosine")) == {'key = "v"'} and set(
+        tagged(text, "stablehlo.multiply")
+    ) == {'key = "v"'}
     assert tagged(text, "stablehlo.add") == [""]
 
 
 def test_derivatives_that_are_taken_in_a_block():
-    program = weft.jit(in_block(lambda x: weft.grad(lambda x: x**3 + wnp.sin(x))(x), key="v")).trace(1.0).jaxpr
-    assert [eqn.ctx.xla_metadata for eqn in program.eqns] == [{"key": "v"}] * len(program.eqns) and program.eqns
+    program = (
+        weft.jit(in_block(lambda x: weft.grad(lambda x: x**3 + wnp.sin(x))(x), key="v"))
+        .trace(1.0)
+        .jaxpr
+    )
+    assert [eqn.ctx.xla_metadata for eqn in program.eqns] == [{"key": "v"}] * len(
+        program.eqns
+    ) and program.eqns
 
 
 def test_rules_of_derivatives_may_have_blocks():
@@ -216,9 +261,13 @@ def test_equations_are_bound_again_with_their_attributes():
 def test_operations_of_libraries_give_their_attributes_to_what_they_are_made_of():
     twice_p = Primitive("twice_of_a_test")
     twice_p.def_abstract_eval(lambda x: x)
-    mlir.register_lowering(twice_p, mlir.lower_fun(lambda x: wnp.sin(x) + x, multiple_results=False))
+    mlir.register_lowering(
+        twice_p, mlir.lower_fun(lambda x: wnp.sin(x) + x, multiple_results=False)
+    )
     text = lowered(lambda x: in_block(twice_p.bind, key="v")(x) * 2, np.float32(1))
-    assert tagged(text, "stablehlo.sine") == tagged(text, "stablehlo.add") == ['key = "v"'] and tagged(text, "stablehlo.multiply") == [""]
+    assert tagged(text, "stablehlo.sine") == tagged(text, "stablehlo.add") == [
+        'key = "v"'
+    ] and tagged(text, "stablehlo.multiply") == [""]
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -230,16 +279,21 @@ def test_the_operations_of_values_have_attributes():
         return both, wnp.tanh(both["a"])
 
     text = lowered(f, 1.0, 2.0)
-    assert [tagged(text, f"stablehlo.{op}") for op in ("sine", "add", "cosine", "tanh")] == [['key = "v", n = "3"']] * 2 + [[""]] * 2
+    assert [tagged(text, f"stablehlo.{op}") for op in ("sine", "add", "cosine", "tanh")] == [
+        ['key = "v", n = "3"']
+    ] * 2 + [[""]] * 2
     assert lowered(lambda x: set_xla_metadata(x, key="v"), 1.0).count("frontend_attributes") == 0
     assert str(weft.make_jaxpr(lambda x: set_xla_metadata(wnp.sin(x), key="v"))(1.0)) == (
         "{ lambda ; a:f32[]. let\n    b:f32[] = sin a\n"
-        "    c:f32[] = xla_metadata_value[xla_metadata_kvs=(('key', 'v'),)] b\n  in (c,) }")
+        "    c:f32[] = xla_metadata_value[xla_metadata_kvs=(('key', 'v'),)] b\n  in (c,) }"
+    )
 
 
 def test_values_outside_of_programs_stay():
     x = wnp.ones(3)
-    assert set_xla_metadata(x, key="v") is x and set_xla_metadata([1.0, x], key="v")[0].tolist() == 1
+    assert (
+        set_xla_metadata(x, key="v") is x and set_xla_metadata([1.0, x], key="v")[0].tolist() == 1
+    )
 
 
 @pytest.mark.parametrize("transform", [
@@ -250,7 +304,9 @@ def test_values_are_tagged_once_through_transformations(transform):
     plain, given = transform(wnp.sin), transform(lambda x: set_xla_metadata(wnp.sin(x), key="v"))
     x = wnp.arange(3.0)
     text = lowered(given, x)
-    assert [t for t in tagged(text, "stablehlo.sine") if t] == ['key = "v"'] and text.count("frontend_attributes") == 1
+    assert [t for t in tagged(text, "stablehlo.sine") if t] == ['key = "v"'] and text.count(
+        "frontend_attributes"
+    ) == 1
     for y, z in zip(weft.tree.leaves(weft.jit(plain)(x)), weft.tree.leaves(weft.jit(given)(x))):
         assert y.tolist() == z.tolist()
 
@@ -261,7 +317,9 @@ def test_cotangents_can_be_tagged():
         return wnp.sin(x)
 
     f.defvjp(lambda x: weft.vjp(wnp.sin, x), lambda pull, ct: set_xla_metadata(pull(ct), key="v"))
-    assert tagged(lowered(lambda x, ct: weft.vjp(f, x)[1](ct), 1.0, 2.0), "stablehlo.multiply") == ['key = "v"']
+    assert tagged(lowered(lambda x, ct: weft.vjp(f, x)[1](ct), 1.0, 2.0), "stablehlo.multiply") == [
+        'key = "v"'
+    ]
 
 
 # --- compiled programs ------------------------------------------------------------------------------------------------
@@ -279,12 +337,18 @@ def program(x, w, tag):
 
 def test_compiled_programs_show_attributes_and_are_the_same():
     x, w = np.random.default_rng(0).normal(size=(2, 8, 8)).astype(np.float32)
-    tag, plain = [weft.jit(functools.partial(program, tag=tag)).lower(x, w).compile() for tag in (True, False)]
+    tag, plain = [
+        weft.jit(functools.partial(program, tag=tag)).lower(x, w).compile() for tag in (True, False)
+    ]
     strip = lambda text: re.sub(r", frontend_attributes=\{.*?\}", "", text)
     places = lambda text: re.sub(r", metadata=\{.*?\}", "", text)
     assert places(strip(tag.as_text())) == places(plain.as_text())
     assert np.array_equal(tag(x, w), plain(x, w)) and tag.stages.scheduled is not None
-    for op, shown in {"tanh": 'layer="1"', "exponential": 'part="top"', "divide": 'layer="2"'}.items():
+    for op, shown in {
+        "tanh": 'layer="1"',
+        "exponential": 'part="top"',
+        "divide": 'layer="2"',
+    }.items():
         assert re.search(rf" {op}\(.*frontend_attributes=\{{{shown}\}}", tag.as_text()), op
 
 
@@ -293,7 +357,10 @@ def test_results_do_not_depend_on_attributes(backend):
     x, w = np.random.default_rng(0).normal(size=(2, 8, 8)).astype(np.float32)
     run = lambda tag: weft.jit(functools.partial(program, tag=tag), backend=backend)(x, w)
     assert np.array_equal(run(True), run(False))
-    assert np.array_equal(program(wnp.asarray(x), wnp.asarray(w), True), program(wnp.asarray(x), wnp.asarray(w), False))
+    assert np.array_equal(
+        program(wnp.asarray(x), wnp.asarray(w), True),
+        program(wnp.asarray(x), wnp.asarray(w), False),
+    )
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -306,10 +373,22 @@ def test_calls_have_the_attributes_and_their_operations_once_inlined():
 
     f = lambda x: inner({"a": x}, scale=2.0)["y"] + 1
     text = lowered(f, 1.0)
-    assert tagged(text, "func.call") == ['scheduling_group = "outer:inner"'] and text.count("frontend_attributes") == 1
-    assert "func.func private @xla_metadata_call(" in text and float(weft.jit(f)(0.0)) == float(f(0.0)) == 1
-    hlo, compiled = weft.jit(f).lower(1.0).as_text("hlo"), weft.jit(f).lower(1.0).compile().as_text()
-    assert re.search(r' call\(.*to_apply=%xla_metadata_call\.1, frontend_attributes=\{scheduling_group="outer:inner"\}', hlo)
+    assert (
+        tagged(text, "func.call") == ['scheduling_group = "outer:inner"']
+        and text.count("frontend_attributes") == 1
+    )
+    assert (
+        "func.func private @xla_metadata_call(" in text
+        and float(weft.jit(f)(0.0)) == float(f(0.0)) == 1
+    )
+    hlo, compiled = (
+        weft.jit(f).lower(1.0).as_text("hlo"),
+        weft.jit(f).lower(1.0).compile().as_text(),
+    )
+    assert re.search(
+        r' call\(.*to_apply=%xla_metadata_call\.1, frontend_attributes=\{scheduling_group="outer:inner"\}',
+        hlo,
+    )
     assert re.search(r' sine\(.*frontend_attributes=\{scheduling_group="outer:inner"\}', compiled)
     assert not re.search(r" add\(.*frontend_attributes", compiled)
 
@@ -322,8 +401,13 @@ def test_attributes_of_nested_calls_and_blocks_once_inlined():
 
     compiled = weft.jit(outer).lower(1.0).compile().as_text()
     for op in ("sine", "cosine"):
-        assert re.search(rf' {op}\(.*frontend_attributes=\{{a="1",b="2",c="2",f="f",jaxpr="j"\}}', compiled)
-    assert tagged(lowered(outer, 1.0), "func.call") == ['a = "1", b = "1"', 'b = "2", c = "3", f = "f", jaxpr = "j"']
+        assert re.search(
+            rf' {op}\(.*frontend_attributes=\{{a="1",b="2",c="2",f="f",jaxpr="j"\}}', compiled
+        )
+    assert tagged(lowered(outer, 1.0), "func.call") == [
+        'a = "1", b = "1"',
+        'b = "2", c = "3", f = "f", jaxpr = "j"',
+    ]
 
 
 def test_derivatives_of_calls_are_calls():
@@ -355,10 +439,13 @@ def test_calls_close_over_values_and_references():
         def inner(x):
             count[...] += x.sum()
             return x * y
+
         return inner(x)
 
     assert weft.jit(f)(wnp.arange(3.0)).tolist() == [0, 2, 6] and float(count[...]) == 3
-    assert weft.vmap(lambda x: xla_metadata_call(lambda v: v * x, key="v")(x))(wnp.arange(3.0)).tolist() == [0, 1, 4]
+    assert weft.vmap(lambda x: xla_metadata_call(lambda v: v * x, key="v")(x))(
+        wnp.arange(3.0)
+    ).tolist() == [0, 1, 4]
     with weft.disable_jit():
         assert f(wnp.arange(3.0)).tolist() == [0, 2, 6]
 
@@ -366,7 +453,12 @@ def test_calls_close_over_values_and_references():
 def test_calls_in_programs_of_devices():
     mesh = weft.make_mesh((8,), ("a",))
     spec = weft.P("a")
-    f = weft.shard_map(lambda x: lax.psum(xla_metadata_call(wnp.sin, key="v")(x), "a"), mesh=mesh, in_specs=spec, out_specs=weft.P())
+    f = weft.shard_map(
+        lambda x: lax.psum(xla_metadata_call(wnp.sin, key="v")(x), "a"),
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=weft.P(),
+    )
     text = lowered(f, np.zeros(8, np.float32))
     assert tagged(text, "stablehlo.sine") == ['key = "v"'] and "xla_metadata_call" not in text
     assert weft.jit(f)(np.zeros(8, np.float32)).tolist() == [0]
@@ -379,7 +471,10 @@ def test_exported_programs_keep_attributes():
 
     exported = weft.export.export(weft.jit(f))(np.float32(1))
     again = weft.export.deserialize(exported.serialize())
-    assert tagged(again.mlir_module(), "stablehlo.sine") == ['key = "v", tag = "t"'] and float(again.call(np.float32(0))) == 0
+    assert (
+        tagged(again.mlir_module(), "stablehlo.sine") == ['key = "v", tag = "t"']
+        and float(again.call(np.float32(0))) == 0
+    )
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -34,13 +34,18 @@ SQUARES = (rng.uniform(0.1, 0.5, (4, 4, 4)) + 3 * np.eye(4)).astype(np.float32)
 SQUARES = (SQUARES + SQUARES.swapaxes(1, 2)) / 2
 ROWS = indexing.GatherDimensionNumbers((1,), (0,), (0,))
 ROWS_OF = indexing.ScatterDimensionNumbers((1,), (0,), (0,))
-PLACES = np.array([0, 1, 1, 3], np.int32), np.array([1, 1, 3, 4], np.int32), np.arange(4, dtype=np.int32)
+PLACES = (
+    np.array([0, 1, 1, 3], np.int32),
+    np.array([1, 1, 3, 4], np.int32),
+    np.arange(4, dtype=np.int32),
+)
 PICKS = np.array([[3], [0], [3], [1]], np.int32)
 
 
 @dataclass(frozen=True)
 class Case:
     """`run(*args)` binds the primitive `name`, perhaps among others."""
+
     name: str
     run: Callable
     args: tuple
@@ -51,10 +56,13 @@ class Case:
 
 #: parameters of elementwise operations that have some
 PARAMS = {
-    "bitcast_convert_type": {"new_dtype": np.dtype(np.uint32)}, "integer_pow": {"y": 3}, "name": {"name": "x"},
+    "bitcast_convert_type": {"new_dtype": np.dtype(np.uint32)},
+    "integer_pow": {"y": 3},
+    "name": {"name": "x"},
     "xla_metadata_value": {"xla_metadata_kvs": (("key", "v"),)},
     "layout_constraint": {"order": (1, 0)},
-    "convert_element_type": {"new_dtype": np.dtype(np.int32), "weak_type": False, "sharding": None}, "exp2": {},
+    "convert_element_type": {"new_dtype": np.dtype(np.int32), "weak_type": False, "sharding": None},
+    "exp2": {},
     "reduce_precision": {"exponent_bits": 5, "mantissa_bits": 10},
     "round": {"rounding_method": RoundingMethod.TO_NEAREST_EVEN},
 }
@@ -63,7 +71,17 @@ PARAMS = {
 def elementwise_cases() -> Iterator[Case]:
     """Elementwise operations on operands of the first dtypes and number that they take."""
     z = (X + 1j * Y).astype(np.complex64)
-    choices = [(X,), (X, Y), (INTS,), (INTS, INTS), (FLAGS,), (z,), (FLAGS, X, Y), (X * 0, X, Y), (X, INTS)]
+    choices = [
+        (X,),
+        (X, Y),
+        (INTS,),
+        (INTS, INTS),
+        (FLAGS,),
+        (z,),
+        (FLAGS, X, Y),
+        (X * 0, X, Y),
+        (X, INTS),
+    ]
     words = [(INTS.astype(np.uint32),) * n for n in (3, 4, 6, 8)]
     for p in registry.values():
         if p.kind == "elementwise":
@@ -84,6 +102,7 @@ def takes(p: Primitive, args: tuple, params: dict) -> bool:
 def bind(name: str, **params) -> Callable:
     def run(*xs):
         return registry[name].bind(*xs, **params)
+
     return run
 
 
@@ -103,26 +122,73 @@ CASES = [
     Case("rev", lambda x: layout.rev(x, (1,)), (X,)),
     Case("squeeze", lambda x: layout.squeeze(x, (1,)), (X[:, None],)),
     Case("transpose", lambda x: layout.transpose(x, (2, 0, 1)), (CUBE,)),
-    Case("random_unwrap", lambda x: keys.random_unwrap(keys.random_wrap(x, keys.THREEFRY)), (INTS[:, :2].astype(np.uint32),)),
-    Case("random_wrap", lambda x: keys.random_unwrap(keys.random_wrap(x, keys.THREEFRY)), (INTS[:, :2].astype(np.uint32),)),
-    *[Case(f"reduce_{n}", bind(f"reduce_{n}", axes=(1,)), (X,)) for n in ("sum", "max", "min", "prod")],
+    Case(
+        "random_unwrap",
+        lambda x: keys.random_unwrap(keys.random_wrap(x, keys.THREEFRY)),
+        (INTS[:, :2].astype(np.uint32),),
+    ),
+    Case(
+        "random_wrap",
+        lambda x: keys.random_unwrap(keys.random_wrap(x, keys.THREEFRY)),
+        (INTS[:, :2].astype(np.uint32),),
+    ),
+    *[
+        Case(f"reduce_{n}", bind(f"reduce_{n}", axes=(1,)), (X,))
+        for n in ("sum", "max", "min", "prod")
+    ],
     *[Case(f"reduce_{n}", bind(f"reduce_{n}", axes=(0,)), (INTS,)) for n in ("and", "or", "xor")],
     Case("argmax", lambda x: argmax(x, 1, np.int32), (X,)),
     Case("argmin", bind("argmin", axes=(0,), index_dtype=np.dtype(np.int32)), (X,)),
-    Case("associative_scan", lambda x: lax.associative_scan(lambda a, b: a + b + a * b, x, axis=1), (X,)),
-    *[Case(n, bind(n, axis=1, reverse=False), (X,)) for n in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")],
+    Case(
+        "associative_scan",
+        lambda x: lax.associative_scan(lambda a, b: a + b + a * b, x, axis=1),
+        (X,),
+    ),
+    *[
+        Case(n, bind(n, axis=1, reverse=False), (X,))
+        for n in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+    ],
     Case("concatenate", bind("concatenate", dimension=0), (X, Y)),
-    Case("pad", lambda x: registry["pad"].bind(x, np.float32(2), padding_config=((0, 0, 0), (2, 2, 0))), (X,)),
+    Case(
+        "pad",
+        lambda x: registry["pad"].bind(x, np.float32(2), padding_config=((0, 0, 0), (2, 2, 0))),
+        (X,),
+    ),
     Case("slice", bind("slice", start_indices=(0, 2), limit_indices=(4, 6), strides=None), (X,)),
-    Case("dynamic_slice", lambda x: registry["dynamic_slice"].bind(x, np.int32(0), np.int32(3), slice_sizes=(4, 4)), (X,)),
-    Case("dynamic_update_slice", lambda x, u: registry["dynamic_update_slice"].bind(x, u, np.int32(0), np.int32(3)), (X, Y[:, :4])),
+    Case(
+        "dynamic_slice",
+        lambda x: registry["dynamic_slice"].bind(x, np.int32(0), np.int32(3), slice_sizes=(4, 4)),
+        (X,),
+    ),
+    Case(
+        "dynamic_update_slice",
+        lambda x, u: registry["dynamic_update_slice"].bind(x, u, np.int32(0), np.int32(3)),
+        (X, Y[:, :4]),
+    ),
     Case("gather", gather, (X, PICKS)),
     *map(scatter, ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")),
-    Case("dot_general", bind("dot_general", dimension_numbers=(((2,), (1,)), ((0,), (0,))), precision=None,
-                             preferred_element_type=None), (CUBE, SQUARES)),
-    Case("ragged_dot", lambda x, y: registry["ragged_dot"].bind(x, y, *PLACES, contracted=False, precision=None,
-                                                                preferred_element_type=None), (X, CUBE)),
-    Case("conv_general_dilated", lambda x, k: conv_general_dilated(x, k, (1,), "SAME"), (CUBE, rng.uniform(size=(4, 8, 3)).astype("f"))),
+    Case(
+        "dot_general",
+        bind(
+            "dot_general",
+            dimension_numbers=(((2,), (1,)), ((0,), (0,))),
+            precision=None,
+            preferred_element_type=None,
+        ),
+        (CUBE, SQUARES),
+    ),
+    Case(
+        "ragged_dot",
+        lambda x, y: registry["ragged_dot"].bind(
+            x, y, *PLACES, contracted=False, precision=None, preferred_element_type=None
+        ),
+        (X, CUBE),
+    ),
+    Case(
+        "conv_general_dilated",
+        lambda x, k: conv_general_dilated(x, k, (1,), "SAME"),
+        (CUBE, rng.uniform(size=(4, 8, 3)).astype("f")),
+    ),
     Case("sort", lambda x: sorting.sort(x, 1), (X,)),
     Case("top_k", lambda x: sorting.top_k(x, 4), (X,)),
     Case("cholesky", linalg.cholesky, (SQUARES,)),
@@ -130,23 +196,47 @@ CASES = [
     Case("lu", lambda x: linalg.lu(x)[0], (SQUARES,)),
     Case("qr", lambda x: linalg.qr(x)[1], (SQUARES,)),
     Case("svd", lambda x: linalg.svd(x, compute_uv=False), (SQUARES,)),
-    Case("triangular_solve", lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True), (SQUARES, CUBE[:, :4])),
+    Case(
+        "triangular_solve",
+        lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
+        (SQUARES, CUBE[:, :4]),
+    ),
     Case("geqrf", lambda x: matrix_forms.geqrf(x)[0], (SQUARES,)),
     Case("hessenberg", lambda x: matrix_forms.hessenberg(x)[0], (SQUARES,)),
     Case("tridiagonal", lambda x: matrix_forms.tridiagonal(x)[1], (SQUARES,)),
     Case("schur", lambda x: matrix_forms.schur(x, compute_schur_vectors=False), (SQUARES,)),
     Case("householder_product", matrix_forms.householder_product, (SQUARES, SQUARES[:, 0] / 4)),
     Case("ormqr", matrix_forms.ormqr, (SQUARES, SQUARES[:, 0] / 4, SQUARES)),
-    Case("tridiagonal_solve", lax.linalg.tridiagonal_solve, (SQUARES[:, 0] / 9, SQUARES[:, 1] + 1, SQUARES[:, 2] / 9, SQUARES)),
+    Case(
+        "tridiagonal_solve",
+        lax.linalg.tridiagonal_solve,
+        (SQUARES[:, 0] / 9, SQUARES[:, 1] + 1, SQUARES[:, 2] / 9, SQUARES),
+    ),
     Case("fft", lambda x: fft(x, "FFT", (8,)), ((X + 1j * Y).astype(np.complex64),)),
     Case("polygamma", lambda n, x: registry["polygamma"].bind(n, x), (X * 0 + 1, X)),
-    *[Case(name, lambda a, x, name=name: registry[name].bind(a, x), (X * X + 1, X * X + 2))
-      for name in ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad", "zeta")],
+    *[
+        Case(name, lambda a, x, name=name: registry[name].bind(a, x), (X * X + 1, X * X + 2))
+        for name in (
+            "igamma",
+            "igammac",
+            "igamma_grad_a",
+            "igamma_grad_x",
+            "random_gamma_grad",
+            "zeta",
+        )
+    ],
     Case("regularized_incomplete_beta", functions.betainc, (X * X + 1, X * X + 2, X * 0 + 0.5)),
     Case("beta_density", functions.beta_density, (X * X + 1, X * X + 2, X * 0 + 0.5)),
     Case("betaincc", functions.betaincc, (X * X + 1, X * X + 2, X * 0 + 0.5)),
-    *[Case(name, getattr(functions, name), (X * X + 1, X * X + 2, X * 0 + 0.5, X * 0 + 0.5)) for name in ("log_betainc", "betainc_hazard")],
+    *[
+        Case(name, getattr(functions, name), (X * X + 1, X * X + 2, X * 0 + 0.5, X * 0 + 0.5))
+        for name in ("log_betainc", "betainc_hazard")
+    ],
     Case("eig", lambda x: linalg.eig(x)[0], (SQUARES,)),
-    Case("lu_pivots_to_permutation", lambda x: linalg.lu_pivots_to_permutation(x, 8), (np.sort(INTS, 1),)),
+    Case(
+        "lu_pivots_to_permutation",
+        lambda x: linalg.lu_pivots_to_permutation(x, 8),
+        (np.sort(INTS, 1),),
+    ),
     Case("optimization_barrier", lambda x: registry["optimization_barrier"].bind(x), (X,)),
 ]

@@ -10,24 +10,46 @@ import sys
 
 #: arrays by name: shape and spec, over a mesh of axes a (2) and b (4)
 SETUP = {
-    "x": ((8, 16), ("a", "b")), "rows": ((8, 16), ("a", None)), "columns": ((8, 16), (None, "b")), "turned": ((8, 16), ("b", "a")),
-    "w": ((16, 8), ("b", None)), "v": ((16, 8), (None, "b")), "k": ((8,), ("a",)), "row": ((16,), ("b",)),
-    "image": ((8, 2, 8, 8), ("a", None, None, None)), "heads": ((4, 8, 4, 2), ("a", None, "b", None)),
+    "x": ((8, 16), ("a", "b")),
+    "rows": ((8, 16), ("a", None)),
+    "columns": ((8, 16), (None, "b")),
+    "turned": ((8, 16), ("b", "a")),
+    "w": ((16, 8), ("b", None)),
+    "v": ((16, 8), (None, "b")),
+    "k": ((8,), ("a",)),
+    "row": ((16,), ("b",)),
+    "image": ((8, 2, 8, 8), ("a", None, None, None)),
+    "heads": ((4, 8, 4, 2), ("a", None, "b", None)),
 }
 
 
 def scope_of(api, xp, put) -> dict:
     """Names that programs use; `put(shape, spec)` makes an array."""
     arrays = {name: put(shape, spec) for name, (shape, spec) in SETUP.items()}
-    return {"api": api, "xp": xp, "lax": api.lax, "nn": api.nn, "random": api.random, "P": api.P, "reshard": api.sharding.reshard,
-            "auto_axes": api.sharding.auto_axes, **arrays}
+    return {
+        "api": api,
+        "xp": xp,
+        "lax": api.lax,
+        "nn": api.nn,
+        "random": api.random,
+        "P": api.P,
+        "reshard": api.sharding.reshard,
+        "auto_axes": api.sharding.auto_axes,
+        **arrays,
+    }
 
 
 def types(text: str, scope: dict, api) -> list | str:
     """The types of the results of a program, by dims and axes."""
     try:
-        return [str(api.typeof(leaf)).removeprefix("ShapedArray(").removesuffix(")").replace("~", "").split(", weak")[0]
-                for leaf in api.tree.leaves(eval(text, scope))]
+        return [
+            str(api.typeof(leaf))
+            .removeprefix("ShapedArray(")
+            .removesuffix(")")
+            .replace("~", "")
+            .split(", weak")[0]
+            for leaf in api.tree.leaves(eval(text, scope))
+        ]
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
@@ -38,7 +60,9 @@ def main() -> None:
 
     mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
     jax.set_mesh(mesh)
-    put = lambda shape, spec: jax.device_put(np.ones(shape, np.float32), jax.NamedSharding(mesh, jax.P(*spec)))
+    put = lambda shape, spec: jax.device_put(
+        np.ones(shape, np.float32), jax.NamedSharding(mesh, jax.P(*spec))
+    )
     scope = scope_of(jax, jax.numpy, put)
     with open(sys.argv[1]) as file:
         texts = json.load(file)

@@ -19,7 +19,9 @@ FUNCTIONS = {
     "argument": lambda x: reshard(x, P(None, None)),
     "between": lambda x: wnp.cos(reshard(wnp.sin(x), P())),
     "created": lambda x: x + wnp.zeros((8, 8), out_sharding=P()),
-    "scanned": lambda x: weft.lax.scan(lambda c, _: (reshard(c + 1, P()), None), x, None, length=3)[0],
+    "scanned": lambda x: weft.lax.scan(lambda c, _: (reshard(c + 1, P()), None), x, None, length=3)[
+        0
+    ],
 }
 
 
@@ -55,7 +57,9 @@ def test_explicit_axes_inside_of_automatic_ones():
     types = []
 
     def fun(x):
-        with use_abstract_mesh(mesh.abstract_mesh.update_axis_types({"x": EXPLICIT, "y": EXPLICIT})):
+        with use_abstract_mesh(
+            mesh.abstract_mesh.update_axis_types({"x": EXPLICIT, "y": EXPLICIT})
+        ):
             y = wnp.sin(reshard(x * 2, P(None, "y")))
         z = reshard(y, P(None, None))
         types.extend([weft.typeof(y).explicit.spec, weft.typeof(z).explicit])
@@ -73,14 +77,18 @@ def test_arrays_stay_where_they_are():
     x = weft.device_put(X, NamedSharding(explicit, P("x", "y")))
     y = reshard(x, NamedSharding(auto, P()))
     assert y.sharding == NamedSharding(auto, P("x", "y")) and weft.typeof(y).explicit is None
-    assert reshard(y, NamedSharding(explicit, P(None, "x"))).sharding == NamedSharding(explicit, P(None, "x"))
+    assert reshard(y, NamedSharding(explicit, P(None, "x"))).sharding == NamedSharding(
+        explicit, P(None, "x")
+    )
 
 
 def test_explicit_axes_of_mixed_meshes_are_moved():
     mesh = mesh_of(EXPLICIT, AUTO)
     x = weft.device_put(X, NamedSharding(mesh, P("x", "y")))
-    for result in (weft.jit(lambda x: reshard(x, NamedSharding(mesh, P())))(x),
-                   weft.jit(lambda x: reshard(x, NamedSharding(mesh, P(None, "x"))))(x)):
+    for result in (
+        weft.jit(lambda x: reshard(x, NamedSharding(mesh, P())))(x),
+        weft.jit(lambda x: reshard(x, NamedSharding(mesh, P(None, "x"))))(x),
+    ):
         assert "x" not in (result.sharding.spec[0] or ())
         np.testing.assert_array_equal(result, X)
 

@@ -51,7 +51,9 @@ def test_untyped_arguments_are_placed(name, n):
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
-@pytest.mark.parametrize("sharding", [NamedSharding, lambda mesh, spec: spec], ids=["sharding", "spec"])
+@pytest.mark.parametrize(
+    "sharding", [NamedSharding, lambda mesh, spec: spec], ids=["sharding", "spec"]
+)
 @pytest.mark.parametrize("name", PROPAGATED)
 def test_untyped_arguments_are_placed_in_context(name, n, sharding):
     fun, _ = PROPAGATED[name]
@@ -97,24 +99,39 @@ def test_arguments_of_another_sharding_are_refused():
 
 
 def test_partly_explicit_meshes():
-    mesh = weft.make_mesh((2, 2), ("data", "t"), axis_types=(AxisType.Explicit, AxisType.Auto), devices=weft.devices()[:4])
+    mesh = weft.make_mesh(
+        (2, 2),
+        ("data", "t"),
+        axis_types=(AxisType.Explicit, AxisType.Auto),
+        devices=weft.devices()[:4],
+    )
     both = NamedSharding(mesh, P("data", "t"))
     result, types = call(lambda x: x * 2, X, in_shardings=both)
     assert types == [None] and result.sharding == both
 
 
 def test_results_beside_a_value_on_automatic_axes_have_these():
-    explicit, auto = (NamedSharding(mesh_of(4, kind), P("data")) for kind in (AxisType.Explicit, AxisType.Auto))
-    typed, free = weft.jit(lambda x, y: (x * 2, y * 2))(weft.device_put(X, explicit), weft.device_put(X, auto))
+    explicit, auto = (
+        NamedSharding(mesh_of(4, kind), P("data")) for kind in (AxisType.Explicit, AxisType.Auto)
+    )
+    typed, free = weft.jit(lambda x, y: (x * 2, y * 2))(
+        weft.device_put(X, explicit), weft.device_put(X, auto)
+    )
     assert typed.sharding.is_equivalent_to(explicit, 2) and typed.sharding.mesh == explicit.mesh
     assert free.sharding == auto
 
 
 TRANSFORMED = {
-    "reshard inside": lambda f, rows: weft.jit(lambda x: reshard(x, rows) * 2, in_shardings=rows)(X),
+    "reshard inside": lambda f, rows: weft.jit(lambda x: reshard(x, rows) * 2, in_shardings=rows)(
+        X
+    ),
     "nested": lambda f, rows: weft.jit(lambda x: f(x))(X),
-    "vmap": lambda f, rows: weft.vmap(weft.jit(lambda x: x * 2, in_shardings=NamedSharding(rows.mesh, P())))(X),
-    "grad": lambda f, rows: weft.grad(lambda x: weft.jit(lambda x: (x**2).sum(), in_shardings=rows)(x))(X),
+    "vmap": lambda f, rows: weft.vmap(
+        weft.jit(lambda x: x * 2, in_shardings=NamedSharding(rows.mesh, P()))
+    )(X),
+    "grad": lambda f, rows: weft.grad(
+        lambda x: weft.jit(lambda x: (x**2).sum(), in_shardings=rows)(x)
+    )(X),
     "tree": lambda f, rows: weft.jit(lambda t: t["a"] * 2, in_shardings=(rows,))({"a": X}),
     "compiled": lambda f, rows: f.lower(weft.ShapeDtypeStruct(X.shape, X.dtype)).compile()(X),
 }
@@ -131,7 +148,9 @@ def test_transformations(name):
 @pytest.mark.parametrize("in_context", [False, True])
 def test_stages_tell_where_arguments_are_placed(in_context):
     mesh = mesh_of(4)
-    lower = lambda: weft.jit(lambda x, t: x * 2, in_shardings=(NamedSharding(mesh, P("data")), None)).lower(X, {"a": 1})
+    lower = lambda: weft.jit(
+        lambda x, t: x * 2, in_shardings=(NamedSharding(mesh, P("data")), None)
+    ).lower(X, {"a": 1})
     if in_context:
         with weft.set_mesh(mesh):
             lowered = lower()
@@ -139,7 +158,10 @@ def test_stages_tell_where_arguments_are_placed(in_context):
         lowered = lower()
     for stage in (lowered, lowered.compile()):
         (x, t), _ = stage.in_avals
-        assert x.sharding == NamedSharding(mesh.abstract_mesh, P("data", None)) and t["a"].explicit is None
+        assert (
+            x.sharding == NamedSharding(mesh.abstract_mesh, P("data", None))
+            and t["a"].explicit is None
+        )
     assert lowered._traced.in_avals[0][0].explicit is None
 
 

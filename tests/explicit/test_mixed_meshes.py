@@ -46,7 +46,9 @@ def test_constraints_split_over_automatic_axes(argument, constraint, wanted, is_
         x = weft.device_put(X, NamedSharding(mesh, argument))
         result = weft.jit(fun)(x)
         eager = fun(x)
-    typed = P(*["x" if d < len(argument) and "x" in (argument[d] or ()) else None for d in range(2)])
+    typed = P(
+        *["x" if d < len(argument) and "x" in (argument[d] or ()) else None for d in range(2)]
+    )
     assert types == [typed, typed]
     assert result.sharding.spec == eager.sharding.spec == wanted
     np.testing.assert_array_equal(result, X)
@@ -55,7 +57,9 @@ def test_constraints_split_over_automatic_axes(argument, constraint, wanted, is_
 def test_constraints_do_not_move_explicit_axes(mesh):
     x = weft.device_put(X, NamedSharding(mesh, P("x")))
     for spec in (P(None, "x"), P("y", "x"), P(None, ("x", "z"))):
-        with pytest.raises(ShardingAssertionError, match="explicit axes split the value differently"):
+        with pytest.raises(
+            ShardingAssertionError, match="explicit axes split the value differently"
+        ):
             weft.jit(lambda x, spec=spec: with_sharding_constraint(x, NamedSharding(mesh, spec)))(x)
 
 
@@ -90,7 +94,10 @@ def test_specs_of_results_are_those_of_types(name, in_context, mesh):
 def test_specs_that_are_asked_for_stay(mesh):
     x = weft.device_put(X, NamedSharding(mesh, P("x")))
     for spec in (P("x"), P("x", None), P(("x", "y"))):
-        assert weft.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, spec))(x).sharding.spec == spec
+        assert (
+            weft.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, spec))(x).sharding.spec
+            == spec
+        )
 
 
 #: function of a value without a sharding in its type, placed as P("x", "y"), and the spec of the result
@@ -102,8 +109,14 @@ UNTYPED = {
     "created": (lambda x: wnp.ones((8, 2)), P(None, None)),
     "a number": (lambda x: x.sum(), P()),
     "a literal": (lambda x: 1.0, P()),
-    "scanned": (lambda x: weft.lax.scan(lambda c, _: (c + 1, None), x, None, length=3)[0], P(None, "y")),
-    "keys": (lambda x: weft.random.key_data(weft.random.split(weft.random.key(0), 8)), P(None, None)),
+    "scanned": (
+        lambda x: weft.lax.scan(lambda c, _: (c + 1, None), x, None, length=3)[0],
+        P(None, "y"),
+    ),
+    "keys": (
+        lambda x: weft.random.key_data(weft.random.split(weft.random.key(0), 8)),
+        P(None, None),
+    ),
     "argument": (lambda x: x, P("x", "y")),
 }
 
@@ -114,7 +127,9 @@ def test_untyped_results_are_whole_over_explicit_axes(name, mesh):
     with weft.set_mesh(mesh):
         result = weft.jit(fun, in_shardings=P("x", "y"))(X)
         assert result.sharding == NamedSharding(mesh, wanted)
-        assert weft.typeof(result).sharding.spec == P(*["x" if "x" in (axes or ()) else None for axes in wanted.of_rank(result.ndim)])
+        assert weft.typeof(result).sharding.spec == P(
+            *["x" if "x" in (axes or ()) else None for axes in wanted.of_rank(result.ndim)]
+        )
         asked = weft.jit(fun, in_shardings=P("x", "y"), out_shardings=P())(X)
     assert asked.sharding.is_fully_replicated
     np.testing.assert_allclose(result, fun(X), rtol=1e-6)

@@ -23,10 +23,18 @@ EXCEPT = {"region", "collective", "callback", "constraint", "custom", "terms"}
 def layouts(arg: np.ndarray) -> list[P]:
     """A few layouts of an operand: whole, by each axis along each dim, by both."""
     n = arg.ndim
-    one = [P(*[None] * d, axes) for d in range(n) for axes in ("a", "b", ("a", "b"))
-           if arg.shape[d] % (4 if isinstance(axes, tuple) else 2) == 0]
+    one = [
+        P(*[None] * d, axes)
+        for d in range(n)
+        for axes in ("a", "b", ("a", "b"))
+        if arg.shape[d] % (4 if isinstance(axes, tuple) else 2) == 0
+    ]
     two = [P("a", "b"), P(None, "b", "a")] if n > 1 else []
-    return [P(), *one, *[s for s in two if len(s) <= n and all(arg.shape[d] % 2 == 0 for d in range(len(s)))]]
+    return [
+        P(),
+        *one,
+        *[s for s in two if len(s) <= n and all(arg.shape[d] % 2 == 0 for d in range(len(s)))],
+    ]
 
 
 def combinations(case: Case) -> list[tuple]:
@@ -34,10 +42,17 @@ def combinations(case: Case) -> list[tuple]:
     choices = [layouts(a) for a in case.args]
     alike = [(spec,) * len(choices) for spec in choices[0] if all(spec in c for c in choices)]
     whole = (P(),) * len(choices)
-    single = [(*whole[:k], spec, *whole[k + 1:]) for k in reversed(range(len(choices))) for spec in choices[k] if spec != P()]
-    total = math.prod(map(len, choices))                 # of ten operands there are too many to list
-    sample = [tuple(c[i] for c, i in zip(choices, np.unravel_index(n, [len(c) for c in choices])))
-              for n in range(0, total, max(1, total // 12))]
+    single = [
+        (*whole[:k], spec, *whole[k + 1 :])
+        for k in reversed(range(len(choices)))
+        for spec in choices[k]
+        if spec != P()
+    ]
+    total = math.prod(map(len, choices))  # of ten operands there are too many to list
+    sample = [
+        tuple(c[i] for c, i in zip(choices, np.unravel_index(n, [len(c) for c in choices])))
+        for n in range(0, total, max(1, total // 12))
+    ]
     return list(dict.fromkeys([*alike, *single, *sample]))
 
 
@@ -57,7 +72,9 @@ def program(case: Case, specs: tuple):
 
 def by_factors(eqn) -> list | None:
     """What a plain reading of the factor rule gives, for rules with one factor per dim; None for others."""
-    rule = eqn.primitive.rule("factors")([a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params)
+    rule = eqn.primitive.rule("factors")(
+        [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params
+    )
     axes: dict = {}
     for atom, factors in zip(eqn.invars, rule.ins):
         if atom.aval.explicit is None:
@@ -68,13 +85,19 @@ def by_factors(eqn) -> list | None:
             if dim:
                 axes[fs[0]] = dim
     if eqn.primitive.attrs.get("split_alike"):
-        axes |= {f: axes[e] for dims in rule.ins for (e,), (f,) in zip(dims, rule.outs[0]) if e in axes}
-    return [P(*[axes.get(fs[0]) if len(fs) == 1 else None for fs in factors]) for factors in rule.outs]
+        axes |= {
+            f: axes[e] for dims in rule.ins for (e,), (f,) in zip(dims, rule.outs[0]) if e in axes
+        }
+    return [
+        P(*[axes.get(fs[0]) if len(fs) == 1 else None for fs in factors]) for factors in rule.outs
+    ]
 
 
 def test_the_table_is_complete():
-    without = {"iota", "dim_as_value", "threefry_sequence"}          # no operand that is split
-    wanted = {p.name for p in registry.values() if p.kind not in EXCEPT and p.has("factors")} - without
+    without = {"iota", "dim_as_value", "threefry_sequence"}  # no operand that is split
+    wanted = {
+        p.name for p in registry.values() if p.kind not in EXCEPT and p.has("factors")
+    } - without
     assert wanted <= {c.name for c in CASES}
 
 
@@ -100,7 +123,9 @@ def test_values_equal_the_whole_and_lie_as_typed(case):
     assert good
     for specs, jaxpr in good[:: max(1, (len(good) + 1) // 2)]:
         args = [weft.device_put(a, NamedSharding(MESH, s)) for a, s in zip(case.args, specs)]
-        for got, want, aval in zip(weft.tree.leaves(weft.jit(case.run)(*args)), wanted, jaxpr.out_avals):
+        for got, want, aval in zip(
+            weft.tree.leaves(weft.jit(case.run)(*args)), wanted, jaxpr.out_avals
+        ):
             assert got.aval.explicit is aval.explicit or got.aval.explicit == aval.explicit
             assert got.sharding == NamedSharding(MESH, aval.explicit.spec)
             np.testing.assert_allclose(np.asarray(got), want, rtol=2e-5, atol=2e-5)

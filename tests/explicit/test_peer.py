@@ -60,15 +60,24 @@ lax.cond(True, lambda a: a, lambda a: reshard(a * 2, P(None, 'b')), x); lax.fori
 
 #: what weft types and the peer refuses
 MORE = {
-    "x[:4]": "float32[4@a,16@b]", "x[:3]": "float32[3,16@b]", "x[0]": "float32[16@b]",
-    "lax.dynamic_slice(x, (0, 0), (3, 16))": "float32[3,16@b]", "xp.cumsum(x, 1)": "float32[8@a,16@b]",
-    "x.at[xp.array([0, 2])].set(1.)": "float32[8@a,16@b]", "x.at[0:4].set(1.)": "float32[8@a,16@b]",
+    "x[:4]": "float32[4@a,16@b]",
+    "x[:3]": "float32[3,16@b]",
+    "x[0]": "float32[16@b]",
+    "lax.dynamic_slice(x, (0, 0), (3, 16))": "float32[3,16@b]",
+    "xp.cumsum(x, 1)": "float32[8@a,16@b]",
+    "x.at[xp.array([0, 2])].set(1.)": "float32[8@a,16@b]",
+    "x.at[0:4].set(1.)": "float32[8@a,16@b]",
     "xp.concatenate([x, rows])": "float32[16@a,16@b]",
 }
 
 
 def programs(table: str) -> list[str]:
-    return [text.strip() for line in table.strip().splitlines() for text in line.split(";") if text.strip()]
+    return [
+        text.strip()
+        for line in table.strip().splitlines()
+        for text in line.split(";")
+        if text.strip()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +87,31 @@ def theirs(tmp_path_factory) -> dict:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")
     folder, texts = tmp_path_factory.mktemp("peer"), [*programs(EQUAL), *programs(FAIL), *MORE]
     (folder / "in").write_text(json.dumps(texts))
-    env = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH="", XLA_FLAGS="--xla_force_host_platform_device_count=8")
-    subprocess.run([python, pathlib.Path(__file__).with_name("peer.py"), folder / "in", folder / "out"], check=True, env=env, timeout=600)
+    env = dict(
+        os.environ,
+        JAX_PLATFORMS="cpu",
+        PYTHONPATH="",
+        XLA_FLAGS="--xla_force_host_platform_device_count=8",
+    )
+    subprocess.run(
+        [python, pathlib.Path(__file__).with_name("peer.py"), folder / "in", folder / "out"],
+        check=True,
+        env=env,
+        timeout=600,
+    )
     return dict(zip(texts, json.loads((folder / "out").read_text())))
 
 
 @pytest.fixture(scope="module")
 def ours() -> dict:
-    put = lambda shape, spec: weft.device_put(np.ones(shape, np.float32), NamedSharding(MESH, P(*spec)))
+    put = lambda shape, spec: weft.device_put(
+        np.ones(shape, np.float32), NamedSharding(MESH, P(*spec))
+    )
     with use_mesh(MESH):
         scope = scope_of(weft, wnp, put)
-        return {text: types(text, scope, weft) for text in [*programs(EQUAL), *programs(FAIL), *MORE]}
+        return {
+            text: types(text, scope, weft) for text in [*programs(EQUAL), *programs(FAIL), *MORE]
+        }
 
 
 @pytest.mark.parametrize("text", programs(EQUAL))
@@ -98,7 +121,9 @@ def test_the_table_has_types(text, ours):
 
 @pytest.mark.parametrize("text", programs(FAIL))
 def test_the_table_of_errors(text, ours):
-    assert isinstance(ours[text], str) and ours[text].startswith(("ShardingTypeError", "ShardingAssertionError", "TypeError")), ours[text]
+    assert isinstance(ours[text], str) and ours[text].startswith(
+        ("ShardingTypeError", "ShardingAssertionError", "TypeError")
+    ), ours[text]
 
 
 @pytest.mark.parametrize("text", MORE)

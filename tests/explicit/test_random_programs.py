@@ -14,7 +14,10 @@ from weft.errors import ShardingTypeError
 from weft.sharding import AxisType, NamedSharding, P, reshard
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
-MESHES = [weft.make_mesh((2, 4), ("a", "b"), axis_types=types) for types in ((EXPLICIT, EXPLICIT), (EXPLICIT, AUTO))]
+MESHES = [
+    weft.make_mesh((2, 4), ("a", "b"), axis_types=types)
+    for types in ((EXPLICIT, EXPLICIT), (EXPLICIT, AUTO))
+]
 SPECS = [P("a"), P(None, "a"), P()]
 
 #: each takes a matrix, the second input, a layout (None on whole values) and gives a matrix
@@ -24,7 +27,9 @@ STEPS = {
     "gram": lambda h, y, s: wnp.einsum("ij,kj->ik", h, h, out_sharding=s) * 0.1,
     "add sums": lambda h, y, s: h + h.sum(0) * 0.1,
     "softmax": lambda h, y, s: weft.nn.softmax(h, axis=1),
-    "fold": lambda h, y, s: wnp.reshape(h, (h.shape[0], 2, -1), out_sharding=s).sum(1) if h.shape[1] > 4 else h,
+    "fold": lambda h, y, s: (
+        wnp.reshape(h, (h.shape[0], 2, -1), out_sharding=s).sum(1) if h.shape[1] > 4 else h
+    ),
     "reshard": lambda h, y, s: h if s is None else reshard(h, s),
     "join": lambda h, y, s: wnp.concatenate([h, h * 2], 0)[: h.shape[0]],
     "scan": lambda h, y, s: lax.scan(lambda c, _: (wnp.sin(c) + c, None), h, None, length=2)[0],
@@ -51,6 +56,7 @@ def program(names, specs, mesh):
         for name, spec in zip(names, specs):
             h = STEPS[name](h, y, None if mesh is None else NamedSharding(mesh, spec))
         return h
+
     return run
 
 
@@ -72,9 +78,13 @@ def test_random_programs(seed):
     compiled = weft.jit(fun)(*split)
     assert weft.typeof(eager) is weft.typeof(compiled)
     for got in (eager, compiled):
-        np.testing.assert_allclose(np.asarray(got), np.asarray(plain(*map(wnp.asarray, whole))), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(
+            np.asarray(got), np.asarray(plain(*map(wnp.asarray, whole))), rtol=1e-3, atol=1e-3
+        )
     loss = lambda f: weft.jit(weft.grad(lambda x, y: (f(x, y) ** 2).mean(), (0, 1)))
     for got, want, x in zip(loss(fun)(*split), loss(plain)(*whole), split):
         scale = max(1.0, float(abs(want).max()))
-        np.testing.assert_allclose(np.asarray(got) / scale, np.asarray(want) / scale, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(
+            np.asarray(got) / scale, np.asarray(want) / scale, rtol=1e-3, atol=1e-3
+        )
         assert weft.typeof(got) is weft.typeof(x)

@@ -8,7 +8,16 @@ import weft.numpy as wnp
 from weft import lax
 from weft.compat.older import pjit
 from weft.lax import with_sharding_constraint
-from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding, auto_axes, reshard, use_mesh
+from weft.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec as P,
+    SingleDeviceSharding,
+    auto_axes,
+    reshard,
+    use_mesh,
+)
 from weft.util.config import Override
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
@@ -20,7 +29,11 @@ def mesh_of(*kinds):
     return Mesh(np.array(weft.devices()[2:6]).reshape(2, 2), ("x", "y"), axis_types=kinds)
 
 
-automatic, explicit, mixed = mesh_of(AUTO, AUTO), mesh_of(EXPLICIT, EXPLICIT), mesh_of(EXPLICIT, AUTO)
+automatic, explicit, mixed = (
+    mesh_of(AUTO, AUTO),
+    mesh_of(EXPLICIT, EXPLICIT),
+    mesh_of(EXPLICIT, AUTO),
+)
 
 
 @pytest.fixture
@@ -33,39 +46,69 @@ def today():
 @pytest.mark.parametrize("mesh", [automatic, explicit], ids=["automatic", "explicit"])
 def test_a_spec_has_no_more_entries_than_the_value_has_dims(mesh, spec):
     layout = NamedSharding(mesh, spec)
-    for place in (lambda x: weft.device_put(x, layout), weft.jit(lambda x: weft.device_put(x, layout)),
-                  lambda x: weft.device_put([x, SQUARE], layout), lambda x: wnp.asarray(x, device=layout),
-                  lambda x: with_sharding_constraint(x, layout), weft.jit(lambda x: with_sharding_constraint(x, layout)),
-                  weft.jit(lambda x: x, in_shardings=layout),
-                  weft.jit(lambda x: x, out_shardings=layout),
-                  weft.jit(lambda x: x, in_shardings=layout).lower,
-                  lambda x: weft.vmap(weft.jit(lambda x: x, in_shardings=(layout,)))(SQUARE),
-                  lambda x: weft.make_array_from_process_local_data(layout, x)):
-        with pytest.raises(ValueError, match=r"only valid for values of rank at least 2, but was applied to a value of rank 1"):
+    for place in (
+        lambda x: weft.device_put(x, layout),
+        weft.jit(lambda x: weft.device_put(x, layout)),
+        lambda x: weft.device_put([x, SQUARE], layout),
+        lambda x: wnp.asarray(x, device=layout),
+        lambda x: with_sharding_constraint(x, layout),
+        weft.jit(lambda x: with_sharding_constraint(x, layout)),
+        weft.jit(lambda x: x, in_shardings=layout),
+        weft.jit(lambda x: x, out_shardings=layout),
+        weft.jit(lambda x: x, in_shardings=layout).lower,
+        lambda x: weft.vmap(weft.jit(lambda x: x, in_shardings=(layout,)))(SQUARE),
+        lambda x: weft.make_array_from_process_local_data(layout, x),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=r"only valid for values of rank at least 2, but was applied to a value of rank 1",
+        ):
             place(X)
-    assert layout.shard_shape((8,)) == ((4,) if spec.axes else (8,))       # that asks for no value
+    assert layout.shard_shape((8,)) == ((4,) if spec.axes else (8,))  # that asks for no value
 
 
 def test_reshard_leaves_entries_out_that_split_nothing():
     with weft.set_mesh(explicit):
-        assert reshard(X, P("x", None)).sharding.spec == weft.jit(lambda x: reshard(x, P("x", None)))(X).sharding.spec == P("x")
-        assert reshard(X, NamedSharding(explicit, P("x"), memory_kind="pinned_host")).sharding.memory_kind == "device"
+        assert (
+            reshard(X, P("x", None)).sharding.spec
+            == weft.jit(lambda x: reshard(x, P("x", None)))(X).sharding.spec
+            == P("x")
+        )
+        assert (
+            reshard(
+                X, NamedSharding(explicit, P("x"), memory_kind="pinned_host")
+            ).sharding.memory_kind
+            == "device"
+        )
 
 
 def test_keyword_arguments_are_refused_beside_in_shardings():
     rows = NamedSharding(automatic, P("x"))
     f = weft.jit(lambda x, n=1: x * n, in_shardings=rows, static_argnames="n")
     assert f(X).sharding == rows
-    for call in (lambda: f(x=X), lambda: f(X, n=2), lambda: f.lower(x=X), lambda: f.eval_shape(x=X), lambda: weft.jit(lambda x: f(x=x))(X)):
-        with pytest.raises(ValueError, match=r"in_shardings cannot be given for keyword arguments.*\['[xn]'\]"):
+    for call in (
+        lambda: f(x=X),
+        lambda: f(X, n=2),
+        lambda: f.lower(x=X),
+        lambda: f.eval_shape(x=X),
+        lambda: weft.jit(lambda x: f(x=x))(X),
+    ):
+        with pytest.raises(
+            ValueError, match=r"in_shardings cannot be given for keyword arguments.*\['[xn]'\]"
+        ):
             call()
-    np.testing.assert_array_equal(weft.jit(lambda x: x, in_shardings=None, out_shardings=rows)(x=X), X)
+    np.testing.assert_array_equal(
+        weft.jit(lambda x: x, in_shardings=None, out_shardings=rows)(x=X), X
+    )
 
 
 OUT_SHARDINGS = {
-    "reshard": lambda s: reshard(wnp.asarray(X), s), "einsum": lambda s: wnp.einsum("ij,jk->ik", SQUARE, SQUARE, out_sharding=s),
-    "matmul": lambda s: wnp.matmul(SQUARE, SQUARE, out_sharding=s), "zeros": lambda s: wnp.zeros((8, 2), out_sharding=s),
-    "array": lambda s: wnp.array(X, out_sharding=s), "arange": lambda s: wnp.arange(8, out_sharding=s),
+    "reshard": lambda s: reshard(wnp.asarray(X), s),
+    "einsum": lambda s: wnp.einsum("ij,jk->ik", SQUARE, SQUARE, out_sharding=s),
+    "matmul": lambda s: wnp.matmul(SQUARE, SQUARE, out_sharding=s),
+    "zeros": lambda s: wnp.zeros((8, 2), out_sharding=s),
+    "array": lambda s: wnp.array(X, out_sharding=s),
+    "arange": lambda s: wnp.arange(8, out_sharding=s),
     "reshape": lambda s: wnp.reshape(SQUARE, 64, out_sharding=s),
     "iota": lambda s: weft.lax.broadcasted_iota(np.int32, (8, 8), 0, out_sharding=s),
     "get": lambda s: wnp.asarray(X).at[np.array([0, 1])].get(out_sharding=s),
@@ -81,8 +124,15 @@ def test_out_shardings_name_explicit_axes_of_a_mesh_in_context(name):
             run(P("x"))
         with Override(jax_api="0.10"), explicit, pytest.raises(ValueError, match=r"there is none"):
             run(P("x"))
-        for mesh, spec, axis in ((automatic, P("x"), "x"), (mixed, P("y"), "y"), (mixed, P(("x", "y")), "y")):
-            refused = pytest.raises(ValueError, match=f"cannot contain axis names that are of type Auto or Manual.*'{axis}' is of type A")
+        for mesh, spec, axis in (
+            (automatic, P("x"), "x"),
+            (mixed, P("y"), "y"),
+            (mixed, P(("x", "y")), "y"),
+        ):
+            refused = pytest.raises(
+                ValueError,
+                match=f"cannot contain axis names that are of type Auto or Manual.*'{axis}' is of type A",
+            )
             with weft.set_mesh(mesh), refused:
                 run(spec)
             with refused:
@@ -103,22 +153,32 @@ def test_axes_are_laid_out_that_are_automatic_because_no_one_said_what_they_are(
     assert mesh.axis_types == (AUTO,)
     for context in (weft.set_mesh(mesh), mesh):
         with context:
-            assert make(P("x")).sharding.spec == weft.jit(lambda: make(P("x")))().sharding.spec == P("x")
+            assert (
+                make(P("x")).sharding.spec
+                == weft.jit(lambda: make(P("x")))().sharding.spec
+                == P("x")
+            )
     with Override(jax_api="0.10"):
         assert weft.make_mesh((2,), ("x",), devices=weft.devices()[4:6]).axis_types == (EXPLICIT,)
 
 
 def test_manual_axes_are_refused():
     with weft.set_mesh(explicit):
-        for inside in (lambda x: reshard(x, P("x")), lambda x: wnp.matmul(x, x, out_sharding=P("x"))):
+        for inside in (
+            lambda x: reshard(x, P("x")),
+            lambda x: wnp.matmul(x, x, out_sharding=P("x")),
+        ):
             with pytest.raises(ValueError, match="'x' is of type Manual"):
                 weft.shard_map(inside, in_specs=P(), out_specs=P())(SQUARE)
 
 
 def test_reshard_and_its_kin_take_no_none():
     with weft.set_mesh(explicit):
-        for call in (lambda: reshard(X, None), lambda: reshard((X, X), (P("x"), None)),
-                     lambda: auto_axes(lambda x: (x, x), out_sharding=(P("x"), None))(X)):
+        for call in (
+            lambda: reshard(X, None),
+            lambda: reshard((X, X), (P("x"), None)),
+            lambda: auto_axes(lambda x: (x, x), out_sharding=(P("x"), None))(X),
+        ):
             with pytest.raises(ValueError, match="non-None"):
                 call()
 
@@ -126,7 +186,9 @@ def test_reshard_and_its_kin_take_no_none():
 def test_a_mesh_entered_by_with_alone_gives_specs_no_meaning_today(today):
     f = weft.jit(lambda x: x * 2, in_shardings=P("x"))
     with automatic:
-        with pytest.raises(RuntimeError, match=r"requires a non-empty mesh in context.*which `with mesh:` does not"):
+        with pytest.raises(
+            RuntimeError, match=r"requires a non-empty mesh in context.*which `with mesh:` does not"
+        ):
             f(X)
         with pytest.raises(RuntimeError, match=r"requires a non-empty mesh"):
             weft.jit(lambda x: x * 2, out_shardings=P("x"))(X)
@@ -147,7 +209,9 @@ def test_a_mesh_entered_by_with_alone_gives_specs_no_meaning_today(today):
 
 def test_a_mesh_entered_by_with_gives_specs_a_meaning_by_default():
     with automatic:
-        assert weft.jit(lambda x: x * 2, in_shardings=P("x"), out_shardings=P("x"))(X).sharding.spec == P("x")
+        assert weft.jit(lambda x: x * 2, in_shardings=P("x"), out_shardings=P("x"))(
+            X
+        ).sharding.spec == P("x")
         assert weft.device_put(X, P("x")).sharding.spec == P("x")
 
 
@@ -155,15 +219,24 @@ def test_no_program_runs_on_a_mesh_without_devices():
     with use_mesh(automatic.abstract_mesh):
         f = weft.jit(lambda x: x * 2, in_shardings=P("x"))
         assert "sharding" in f.lower(X).as_text()
-        with pytest.raises(RuntimeError, match=r"argument x.*without devices.*set_mesh|mesh without devices"):
+        with pytest.raises(
+            RuntimeError, match=r"argument x.*without devices.*set_mesh|mesh without devices"
+        ):
             f(X)
 
 
 def test_constraints_name_automatic_axes_unless_all_of_the_context_are_explicit(today):
     rows = weft.device_put(X, NamedSharding(mixed, P("x")))
-    for mesh, spec, x in ((None, NamedSharding(explicit, P("x")), X), (None, NamedSharding(explicit, P("y")), rows), (mixed, P("x"), rows),
-                          (mixed, P(("x", "y")), rows)):
-        for place in (with_sharding_constraint, weft.jit(with_sharding_constraint, static_argnums=1)):
+    for mesh, spec, x in (
+        (None, NamedSharding(explicit, P("x")), X),
+        (None, NamedSharding(explicit, P("y")), rows),
+        (mixed, P("x"), rows),
+        (mixed, P(("x", "y")), rows),
+    ):
+        for place in (
+            with_sharding_constraint,
+            weft.jit(with_sharding_constraint, static_argnums=1),
+        ):
             with use_mesh(mesh), pytest.raises(ValueError, match="can only refer to Auto axes"):
                 place(x, spec)
     with weft.set_mesh(mixed):
@@ -173,26 +246,39 @@ def test_constraints_name_automatic_axes_unless_all_of_the_context_are_explicit(
 
 
 def test_specs_of_results_of_shard_map_are_as_long_as_their_rank_today(today):
-    with weft.set_mesh(automatic), pytest.raises(ValueError, match="out_specs entry for result is too long"):
+    with (
+        weft.set_mesh(automatic),
+        pytest.raises(ValueError, match="out_specs entry for result is too long"),
+    ):
         weft.shard_map(lambda x: x, in_specs=P("x"), out_specs=P("x", None))(X)
     with Override(jax_api=None), weft.set_mesh(automatic):
-        assert weft.shard_map(lambda x: x, in_specs=P("x"), out_specs=P("x", None))(X).sharding.spec == P("x")
+        assert weft.shard_map(lambda x: x, in_specs=P("x"), out_specs=P("x", None))(
+            X
+        ).sharding.spec == P("x")
 
 
 def test_the_sharding_of_a_value_without_explicit_axes_says_nothing():
     """As libraries pass it on: `typeof(x).sharding`, which has a mesh without axes."""
     none = weft.typeof(wnp.ones((2, 4))).sharding
     key = weft.random.key(0)
-    for make in (lambda: weft.random.bernoulli(key, 0.5, (2, 4), out_sharding=none), lambda: wnp.zeros((2, 4), out_sharding=none),
-                 lambda: wnp.array(SQUARE[:2, :4], out_sharding=none), lambda: wnp.arange(8, out_sharding=none).reshape(2, 4),
-                 lambda: wnp.ones(8).reshape(2, 4, out_sharding=none), lambda: lax.full((2, 4), 1.0, sharding=none)):
+    for make in (
+        lambda: weft.random.bernoulli(key, 0.5, (2, 4), out_sharding=none),
+        lambda: wnp.zeros((2, 4), out_sharding=none),
+        lambda: wnp.array(SQUARE[:2, :4], out_sharding=none),
+        lambda: wnp.arange(8, out_sharding=none).reshape(2, 4),
+        lambda: wnp.ones(8).reshape(2, 4, out_sharding=none),
+        lambda: lax.full((2, 4), 1.0, sharding=none),
+    ):
         for out in (make(), weft.jit(make)()):
             assert out.shape == (2, 4) and len(out.devices()) == 1
 
 
 def test_full_is_placed_over_automatic_axes():
     layout = NamedSharding(automatic, P("x"))
-    for make in (lambda: lax.full((8,), 1.0, sharding=layout), lambda: lax.full_like(X, 1, sharding=layout)):
+    for make in (
+        lambda: lax.full((8,), 1.0, sharding=layout),
+        lambda: lax.full_like(X, 1, sharding=layout),
+    ):
         assert make().sharding == layout and weft.jit(make)().sharding.is_equivalent_to(layout, 1)
     alone = SingleDeviceSharding(weft.devices()[3])
     assert lax.full((8,), 1.0, sharding=alone).sharding == alone

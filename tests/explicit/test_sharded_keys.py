@@ -14,7 +14,9 @@ MESHES = {"explicit": (EXPLICIT, EXPLICIT), "mixed": (EXPLICIT, AUTO), "automati
 
 @pytest.fixture(params=MESHES)
 def mesh(request):
-    return weft.make_mesh((2, 2), ("x", "y"), axis_types=MESHES[request.param], devices=weft.devices()[:4])
+    return weft.make_mesh(
+        (2, 2), ("x", "y"), axis_types=MESHES[request.param], devices=weft.devices()[:4]
+    )
 
 
 MADE = {
@@ -68,6 +70,11 @@ def test_keys_keep_their_layout(name, mesh):
         if name != "one of each":
             assert result.sharding.is_equivalent_to(NamedSharding(mesh, wanted), result.ndim)
         if mesh.explicit_axes:
-            explicit = [tuple(a for a in axes if a in mesh.explicit_axes) for axes in wanted.dims(result.ndim)]
-            assert [tuple(axes) for axes in weft.typeof(result).explicit.spec_dims(result.ndim)] == explicit
+            explicit = [
+                tuple(a for a in axes if a in mesh.explicit_axes)
+                for axes in wanted.dims(result.ndim)
+            ]
+            assert [
+                tuple(axes) for axes in weft.typeof(result).explicit.spec_dims(result.ndim)
+            ] == explicit
         np.testing.assert_array_equal(words(result), expected)

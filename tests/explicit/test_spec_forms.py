@@ -30,16 +30,35 @@ RESULTS = {
     "device_put of an array": lambda s, n: weft.device_put(wnp.ones((4,) * n), s).sharding,
     "zeros": lambda s, n: wnp.zeros((4,) * n, device=s).sharding,
     "out_shardings": lambda s, n: weft.jit(lambda: wnp.ones((4,) * n), out_shardings=s)().sharding,
-    "out_shardings of one function": lambda s, n: weft.jit(_doubled, out_shardings=s)(np.ones((4,) * n, np.float32)).sharding,
-    "in_shardings": lambda s, n: weft.jit(_identity, in_shardings=s)(np.ones((4,) * n, np.float32)).sharding,
-    "an argument": lambda s, n: weft.jit(_doubled)(weft.device_put(np.ones((4,) * n, np.float32), s)).sharding,
+    "out_shardings of one function": lambda s, n: (
+        weft.jit(_doubled, out_shardings=s)(np.ones((4,) * n, np.float32)).sharding
+    ),
+    "in_shardings": lambda s, n: (
+        weft.jit(_identity, in_shardings=s)(np.ones((4,) * n, np.float32)).sharding
+    ),
+    "an argument": lambda s, n: (
+        weft.jit(_doubled)(weft.device_put(np.ones((4,) * n, np.float32), s)).sharding
+    ),
     "an operation": lambda s, n: (-weft.device_put(np.ones((4,) * n, np.float32), s)).sharding,
-    "device_put in a program": lambda s, n: weft.jit(lambda x: weft.device_put(x * 2, s))(np.ones((4,) * n, np.float32)).sharding,
-    "abstract mesh": lambda s, n: weft.jit(
-        lambda x: weft.sharding.reshard(x, NamedSharding(s.mesh.abstract_mesh, s.spec)) if s.mesh.explicit_axes else x * 2,
-        out_shardings=s)(np.ones((4,) * n, np.float32)).sharding,
-    "compiled ahead": lambda s, n: weft.jit(_doubled, out_shardings=s).lower(
-        weft.ShapeDtypeStruct((4,) * n, np.float32)).compile()(np.ones((4,) * n, np.float32)).sharding,
+    "device_put in a program": lambda s, n: (
+        weft.jit(lambda x: weft.device_put(x * 2, s))(np.ones((4,) * n, np.float32)).sharding
+    ),
+    "abstract mesh": lambda s, n: (
+        weft.jit(
+            lambda x: (
+                weft.sharding.reshard(x, NamedSharding(s.mesh.abstract_mesh, s.spec))
+                if s.mesh.explicit_axes
+                else x * 2
+            ),
+            out_shardings=s,
+        )(np.ones((4,) * n, np.float32)).sharding
+    ),
+    "compiled ahead": lambda s, n: (
+        weft.jit(_doubled, out_shardings=s)
+        .lower(weft.ShapeDtypeStruct((4,) * n, np.float32))
+        .compile()(np.ones((4,) * n, np.float32))
+        .sharding
+    ),
 }
 
 
@@ -55,9 +74,20 @@ def _identity(x):
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_do_not_depend_on_earlier_calls(kind, name):
     result, mesh = RESULTS[name], mesh_of(kind)
-    typed = kind == "explicit" and name in ("an argument", "an operation", "device_put in a program")
-    placed = kind == "explicit" and name == "in_shardings"          # a result without a type has the shortest spec
-    calls = [(NamedSharding(mesh, spec), ndim) for spec in FORMS for ndim in (1, 2, 3) if len(spec) <= ndim]
+    typed = kind == "explicit" and name in (
+        "an argument",
+        "an operation",
+        "device_put in a program",
+    )
+    placed = (
+        kind == "explicit" and name == "in_shardings"
+    )  # a result without a type has the shortest spec
+    calls = [
+        (NamedSharding(mesh, spec), ndim)
+        for spec in FORMS
+        for ndim in (1, 2, 3)
+        if len(spec) <= ndim
+    ]
     for order in (calls, calls[::-1], calls):
         for sharding, ndim in order:
             got = result(sharding, ndim)
@@ -84,7 +114,13 @@ def test_static_arguments_and_memos_see_the_spec_given(kind):
 def test_replicated_results_have_no_entry_of_longer_arguments(first):
     mesh = mesh_of("auto")
     x = weft.device_put(np.ones((4, 4, 4), np.float32), NamedSharding(mesh, first))
-    for f in (lambda x: x.sum(), lambda x: x.sum((0, 1)), lambda x: x.sum(0), lambda x: wnp.zeros(3), lambda x: x[None]):
+    for f in (
+        lambda x: x.sum(),
+        lambda x: x.sum((0, 1)),
+        lambda x: x.sum(0),
+        lambda x: wnp.zeros(3),
+        lambda x: x[None],
+    ):
         out = weft.jit(f)(x)
         assert len(out.sharding.spec) <= out.ndim
         list(zip(out.sharding.spec.of_rank(out.ndim), out.shape, strict=True))
@@ -110,10 +146,20 @@ UNIT = {
     "reshape apart": (lambda x: x.reshape(1, 4, 8), (1, 32), ("a", "b"), P("a", "b", None)),
     "reshape together": (lambda x: x.reshape(1, 32), (1, 4, 8), ("a", "b"), P("a", "b")),
     "reshape to more ones": (lambda x: x.reshape(1, 1, 32), (1, 32), ("a", "b"), P("a", None, "b")),
-    "reshape to fewer ones": (lambda x: x.reshape(1, 32), (1, 1, 32), (None, "a", "b"), P("a", "b")),
+    "reshape to fewer ones": (
+        lambda x: x.reshape(1, 32),
+        (1, 1, 32),
+        (None, "a", "b"),
+        P("a", "b"),
+    ),
     "reshape of a last one": (lambda x: x.reshape(4, 8, 1), (32, 1), ("b", "a"), P("b", None, "a")),
     "reshape moves a one": (lambda x: x.reshape(4, 1, 8), (32, 1), ("b", "a"), P("b", "a", None)),
-    "reshape and back": (lambda x: x.reshape(1, 4, 8).reshape(1, 32), (1, 32), ("a", "b"), P("a", "b")),
+    "reshape and back": (
+        lambda x: x.reshape(1, 4, 8).reshape(1, 32),
+        (1, 32),
+        ("a", "b"),
+        P("a", "b"),
+    ),
     "tile": (lambda x: wnp.tile(x, (1, 2)), (1, 32), ("a", None), P("a", None)),
     "repeat": (lambda x: wnp.repeat(x, 2, 0), (32, 1), (None, "a"), P(None, "a")),
     "set all": (lambda x: x.at[0].set(1.0), (1, 32), ("a", "b"), P("a", "b")),
@@ -122,9 +168,15 @@ UNIT = {
     "cumsum": (lambda x: wnp.cumsum(x, 1), (4, 8), ("b", "a"), P("b", "a")),
     "softmax": (lambda x: weft.nn.softmax(x, 1), (4, 8), ("b", "a"), P("b", "a")),
     "take": (lambda x: wnp.take(x, np.array([0]), axis=0), (1, 32), ("a", "b"), P(None, "b")),
-    "scan": (lambda x: lax.scan(lambda c, _: (c.reshape(1, 4, 8).reshape(1, 32), None), x, None, length=2)[0],
-             (1, 32), ("a", "b"), P("a", "b")),
-    "keepdims": (lambda x: (x - x.sum(1, keepdims=True)), (1, 32), ("a", None), P("a", None)),
+    "scan": (
+        lambda x: lax.scan(
+            lambda c, _: (c.reshape(1, 4, 8).reshape(1, 32), None), x, None, length=2
+        )[0],
+        (1, 32),
+        ("a", "b"),
+        P("a", "b"),
+    ),
+    "keepdims": (lambda x: x - x.sum(1, keepdims=True), (1, 32), ("a", None), P("a", None)),
 }
 
 

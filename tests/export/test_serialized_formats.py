@@ -45,7 +45,9 @@ def test_programs_for_fixed_sizes_of_format_2_are_read():
 
 
 def test_programs_for_symbolic_sizes_of_format_2_are_refused():
-    with pytest.raises(ValueError, match=f"format 2 and symbolic sizes; this .* format {bytes_format.VERSION}"):
+    with pytest.raises(
+        ValueError, match=f"format 2 and symbolic sizes; this .* format {bytes_format.VERSION}"
+    ):
         export.deserialize(unpacked(SYMBOLIC))
 
 
@@ -53,17 +55,28 @@ def test_programs_for_symbolic_sizes_of_format_2_are_refused():
 def test_other_formats_are_refused(version):
     data = bytes(export.export(weft.jit(wnp.sin))(wnp.ones(3)).serialize())
     place = len(bytes_format.MAGIC)
-    with pytest.raises(ValueError, match=f"have format {version}; this weft reads formats 2 to {bytes_format.VERSION}"):
-        export.deserialize(data[:place] + bytes([version]) + data[place + 1:])
+    with pytest.raises(
+        ValueError,
+        match=f"have format {version}; this weft reads formats 2 to {bytes_format.VERSION}",
+    ):
+        export.deserialize(data[:place] + bytes([version]) + data[place + 1 :])
 
 
 def test_expressions_and_constraints_are_kept():
     n, m = export.symbolic_shape("n, m", constraints=["n >= 2", "mod(m, 3) == 0"])
     function = weft.jit(lambda x: (x[1:, : x.shape[1] // 3], x.reshape(-1), x * x.shape[0]))
-    again = export.deserialize(export.export(function)(weft.ShapeDtypeStruct((n, m), np.float32)).serialize())
-    assert [str(a.shape) for a in again.out_avals] == ["(n - 1, floordiv(m, 3))", "(m*n,)", "(n, m)"]
+    again = export.deserialize(
+        export.export(function)(weft.ShapeDtypeStruct((n, m), np.float32)).serialize()
+    )
+    assert [str(a.shape) for a in again.out_avals] == [
+        "(n - 1, floordiv(m, 3))",
+        "(m*n,)",
+        "(n, m)",
+    ]
     with pytest.raises(ValueError, match="break the constraint n >= 2: 'n' = 1"):
         again.call(np.ones((1, 3), np.float32))
-    with pytest.raises(ValueError, match=r"break the constraint mod\(m, 3\) == 0: 'mod\(m, 3\)' = 1"):
+    with pytest.raises(
+        ValueError, match=r"break the constraint mod\(m, 3\) == 0: 'mod\(m, 3\)' = 1"
+    ):
         again.call(np.ones((2, 4), np.float32))
     assert again.call(np.ones((2, 3), np.float32))[0].shape == (1, 1)

@@ -17,7 +17,9 @@ every_program = pytest.mark.parametrize("program", PROGRAMS, ids=[p.name for p i
 def types_of(program: Program) -> list[weft.ShapeDtypeStruct]:
     scope = SymbolicScope(program.constraints)
     split = [shape.partition(":") for shape in program.shapes]
-    return [struct(*symbolic_shape(text, scope=scope), dtype=DTYPES[kind]) for text, _, kind in split]
+    return [
+        struct(*symbolic_shape(text, scope=scope), dtype=DTYPES[kind]) for text, _, kind in split
+    ]
 
 
 def exported(program: Program) -> Exported:
@@ -33,7 +35,11 @@ def arguments(program: Program, n: int, m: int, k: int = 3) -> list[np.ndarray]:
     for shape in program.shapes:
         text, _, kind = shape.partition(":")
         sizes = [int(eval(part, {"n": n, "m": m, "k": k})) for part in text.split(",")]
-        arrays.append(rng.integers(0, min(n, 3), sizes).astype(DTYPES[kind]) if kind else rng.normal(size=sizes).astype(np.float32))
+        arrays.append(
+            rng.integers(0, min(n, 3), sizes).astype(DTYPES[kind])
+            if kind
+            else rng.normal(size=sizes).astype(np.float32)
+        )
     return arrays
 
 
@@ -53,7 +59,10 @@ def loss(function, args):
     floats = [x for x in args if x.dtype == np.float32]
 
     def of_floats(*xs):
-        return sum(wnp.sum(y.astype(np.float32)) for y in weft.tree.leaves(function(*xs, *args[len(xs):])))
+        return sum(
+            wnp.sum(y.astype(np.float32)) for y in weft.tree.leaves(function(*xs, *args[len(xs) :]))
+        )
+
     return of_floats, floats
 
 
@@ -81,17 +90,24 @@ def test_results_at_all_small_and_at_large_sizes(program):
 def test_results_under_vmap(program):
     exported_function, args = exported(program), arguments(program, 3, 2)
     batch = [np.stack([x, x[::-1]]) for x in args]
-    assert_same(weft.jit(weft.vmap(exported_function.call))(*batch), weft.jit(weft.vmap(program.function))(*batch))
+    assert_same(
+        weft.jit(weft.vmap(exported_function.call))(*batch),
+        weft.jit(weft.vmap(program.function))(*batch),
+    )
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.smooth], ids=[p.name for p in PROGRAMS if p.smooth])
+@pytest.mark.parametrize(
+    "program", [p for p in PROGRAMS if p.smooth], ids=[p.name for p in PROGRAMS if p.smooth]
+)
 def test_gradients(program):
     exported_function, args = exported(program), arguments(program, 4, 3)
     ours, floats = loss(exported_function.call, args)
     theirs, _ = loss(program.function, args)
     of = tuple(range(len(floats)))
-    assert_same(weft.jit(weft.grad(ours, of))(*floats), weft.jit(weft.grad(theirs, of))(*floats), 3e-4)
+    assert_same(
+        weft.jit(weft.grad(ours, of))(*floats), weft.jit(weft.grad(theirs, of))(*floats), 3e-4
+    )
 
 
 #: expressions as they are written, of any order of their terms

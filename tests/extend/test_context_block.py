@@ -46,7 +46,11 @@ def test_a_block_decorates_functions():
 
 def test_traces_are_set_and_taken():
     trace = JVPTrace(current_trace(), tag="own")
-    assert isinstance(set_current_trace, type) and trace.tag == "own" and trace.parent_trace is eval_trace
+    assert (
+        isinstance(set_current_trace, type)
+        and trace.tag == "own"
+        and trace.parent_trace is eval_trace
+    )
     with set_current_trace(trace):
         assert find_top_trace(()) is trace
         with take_current_trace() as taken:

@@ -21,20 +21,29 @@ def calls():
     def impl(x, **params):
         seen.append(x)
         return before(x, **params)
+
     assert sin_p.def_impl(impl) is impl and sin_p.impl is impl
     yield seen
     sin_p.def_impl(before)
 
 
 def test_implementation_computes():
-    assert np.allclose(sin_p.impl(X, accuracy=None), np.sin(X)) and np.allclose(cos_p.impl(wnp.asarray(X), accuracy=None), np.cos(X))
+    assert np.allclose(sin_p.impl(X, accuracy=None), np.sin(X)) and np.allclose(
+        cos_p.impl(wnp.asarray(X), accuracy=None), np.cos(X)
+    )
     body = weft.make_jaxpr(lambda x: lax.scan(lambda c, v: (c + v, c), np.float32(0), x))(X).eqns[0]
-    assert body.primitive is scan_p and float(scan_p.impl(np.float32(0), X, **body.params)[0]) == X.sum()
+    assert (
+        body.primitive is scan_p
+        and float(scan_p.impl(np.float32(0), X, **body.params)[0]) == X.sum()
+    )
 
 
 def test_operations_on_values_ask_a_replaced_implementation(calls):
     assert np.allclose(lax.sin(X), np.sin(X)) and len(calls) == 1
-    assert np.allclose(weft.grad(lambda x: lax.cos(lax.sin(x)))(np.float32(0.5)), -np.sin(np.sin(0.5)) * np.cos(0.5))
+    assert np.allclose(
+        weft.grad(lambda x: lax.cos(lax.sin(x)))(np.float32(0.5)),
+        -np.sin(np.sin(0.5)) * np.cos(0.5),
+    )
     assert len(calls) > 1
 
 
@@ -58,7 +67,10 @@ def counted():
     twice_p = core.Primitive("twice")
     twice_p.def_impl(lambda x: seen.append(1) or x * 2)
     twice_p.def_abstract_eval(lambda x: x)
-    ad.primitive_jvps[twice_p] = lambda primals, tangents: (twice_p.bind(*primals), tangents[0] * twice_p.bind(*primals))
+    ad.primitive_jvps[twice_p] = lambda primals, tangents: (
+        twice_p.bind(*primals),
+        tangents[0] * twice_p.bind(*primals),
+    )
     return twice_p.bind, seen
 
 
@@ -72,7 +84,7 @@ def test_checkpointed_operations_without_a_lowering_are_computed_one_by_one(coun
     assert len(seen) == 2
     seen.clear()
     pullback(1.0)
-    assert len(seen) == 3                    # two for the outer function again, one for the inner
+    assert len(seen) == 3  # two for the outer function again, one for the inner
     with pytest.raises(NotImplementedError, match="MLIR translation rule"):
         weft.jit(f)(3.0)
 

@@ -35,7 +35,14 @@ def test_fields_are_lists_and_sets(name):
     for closed in _programs(weft.make_jaxpr(PROGRAMS[name])(X)):
         lists = [closed.consts, closed.literals, closed.in_avals, closed.out_avals, closed.eqns]
         for program in (closed, closed.jaxpr):
-            lists += [program.constvars, program.invars, program.outvars, program.eqns, program.in_avals, program.out_avals]
+            lists += [
+                program.constvars,
+                program.invars,
+                program.outvars,
+                program.eqns,
+                program.in_avals,
+                program.out_avals,
+            ]
             assert type(program.effects) is set
         for eqn in closed.eqns:
             lists += [eqn.invars, eqn.outvars, eqn.replace(invars=tuple(eqn.invars)).invars]
@@ -63,5 +70,7 @@ def test_equations_do_not_share_their_lists():
 
 def test_equations_are_made_of_any_sequence():
     eqn = weft.make_jaxpr(PROGRAMS["plain"])(X).eqns[0]
-    made = core.new_jaxpr_eqn(tuple(eqn.invars), iter(eqn.outvars), eqn.primitive, eqn.params, frozenset())
+    made = core.new_jaxpr_eqn(
+        tuple(eqn.invars), iter(eqn.outvars), eqn.primitive, eqn.params, frozenset()
+    )
     assert (made.invars, made.outvars, made.effects) == (eqn.invars, eqn.outvars, set())

@@ -59,7 +59,12 @@ def sin_cos(name="sin_cos"):
 
     ad.primitive_jvps[p] = jvp
     batching.primitive_batchers[p] = batch
-    mlir.register_lowering(p, mlir.lower_fun(lambda x, *, scale: (wnp.sin(scale * x), wnp.cos(scale * x)), multiple_results=True))
+    mlir.register_lowering(
+        p,
+        mlir.lower_fun(
+            lambda x, *, scale: (wnp.sin(scale * x), wnp.cos(scale * x)), multiple_results=True
+        ),
+    )
     return p
 
 
@@ -88,13 +93,26 @@ def test_eager_calls_run_the_implementation_alone():
     assert len(p.runs) == 1
 
 
-@pytest.mark.parametrize("under", [
-    lambda f: f, weft.jit, lambda f: weft.jit(f, backend="reference"), weft.vmap, lambda f: weft.jit(weft.vmap(f)),
-    lambda f: lambda x: lax.map(f, x), lambda f: weft.jit(weft.checkpoint(f)),
-    lambda f: lambda x: lax.cond(x[0] < 0, f, lambda x: x, x), lambda f: lambda x: lax.fori_loop(0, 1, lambda i, y: f(y), x),
-    lambda f: weft.jit(weft.shard_map(f, mesh=weft.make_mesh((4,), ("a",)), in_specs=P("a"), out_specs=P("a"))),
-    lambda f: weft.shard_map(f, mesh=weft.make_mesh((4,), ("a",)), in_specs=P("a"), out_specs=P("a")),
-])
+@pytest.mark.parametrize(
+    "under",
+    [
+        lambda f: f,
+        weft.jit,
+        lambda f: weft.jit(f, backend="reference"),
+        weft.vmap,
+        lambda f: weft.jit(weft.vmap(f)),
+        lambda f: lambda x: lax.map(f, x),
+        lambda f: weft.jit(weft.checkpoint(f)),
+        lambda f: lambda x: lax.cond(x[0] < 0, f, lambda x: x, x),
+        lambda f: lambda x: lax.fori_loop(0, 1, lambda i, y: f(y), x),
+        lambda f: weft.jit(
+            weft.shard_map(f, mesh=weft.make_mesh((4,), ("a",)), in_specs=P("a"), out_specs=P("a"))
+        ),
+        lambda f: weft.shard_map(
+            f, mesh=weft.make_mesh((4,), ("a",)), in_specs=P("a"), out_specs=P("a")
+        ),
+    ],
+)
 def test_under_every_transformation(under):
     p = sin_cos()
 
@@ -109,10 +127,19 @@ def test_derivatives():
     p = sin_cos()
     f = lambda x: p.bind(x, scale=2.0)[0].sum()
     want = 2 * np.cos(2 * X)
-    for grad in (weft.grad(f), weft.jit(weft.grad(f)), weft.grad(weft.jit(f)), weft.vmap(weft.grad(f)), weft.jacfwd(f),
-                 lambda x: weft.vjp(f, x)[1](1.0)[0], lambda x: weft.grad(weft.checkpoint(f))(x)):
+    for grad in (
+        weft.grad(f),
+        weft.jit(weft.grad(f)),
+        weft.grad(weft.jit(f)),
+        weft.vmap(weft.grad(f)),
+        weft.jacfwd(f),
+        lambda x: weft.vjp(f, x)[1](1.0)[0],
+        lambda x: weft.grad(weft.checkpoint(f))(x),
+    ):
         np.testing.assert_allclose(grad(X), want, rtol=2e-6, atol=1e-6)
-    np.testing.assert_allclose(weft.jit(weft.vmap(weft.grad(weft.grad(f))))(X), -4 * np.sin(2 * X), rtol=3e-6, atol=2e-6)
+    np.testing.assert_allclose(
+        weft.jit(weft.vmap(weft.grad(weft.grad(f))))(X), -4 * np.sin(2 * X), rtol=3e-6, atol=2e-6
+    )
 
 
 def test_transposes_see_which_operands_are_linear():
@@ -121,7 +148,9 @@ def test_transposes_see_which_operands_are_linear():
     ct = np.float32([1, -2])
     x = np.ones(3, np.float32)
     for run in (lambda f: f, weft.jit):
-        np.testing.assert_array_equal(run(lambda x: weft.vjp(lambda x: p.bind(a, x), x)[1](ct)[0])(x), a.T @ ct)
+        np.testing.assert_array_equal(
+            run(lambda x: weft.vjp(lambda x: p.bind(a, x), x)[1](ct)[0])(x), a.T @ ct
+        )
     assert weft.linear_transpose(lambda x: p.bind(a, x), x)(ct)[0].tolist() == (a.T @ ct).tolist()
     with pytest.raises(NotImplementedError, match="Batching rule for 'matvec' not implemented"):
         weft.vmap(lambda x: p.bind(a, x))(np.ones((2, 3), np.float32))
@@ -131,10 +160,16 @@ def test_helpers_that_state_rules():
     square, times, total = Primitive("square"), Primitive("times"), Primitive("total")
     square.def_abstract_eval(lambda x: x)
     times.def_abstract_eval(lambda x, y: x)
-    total.def_abstract_eval(lambda x, *, axes: ShapedArray(tuple(n for d, n in enumerate(x.shape) if d not in axes), x.dtype))
+    total.def_abstract_eval(
+        lambda x, *, axes: ShapedArray(
+            tuple(n for d, n in enumerate(x.shape) if d not in axes), x.dtype
+        )
+    )
     mlir.register_lowering(square, mlir.lower_fun(lambda x: x * x, multiple_results=False))
     mlir.register_lowering(times, mlir.lower_fun(lambda x, y: x * y, multiple_results=False))
-    mlir.register_lowering(total, mlir.lower_fun(lambda x, *, axes: x.sum(axes), multiple_results=False))
+    mlir.register_lowering(
+        total, mlir.lower_fun(lambda x, *, axes: x.sum(axes), multiple_results=False)
+    )
     ad.defjvp2(square, lambda t, out, x: 2 * t * (out / x))
     ad.defbilinear(times, lambda ct, x, y: times.bind(ct, y), lambda ct, x, y: times.bind(x, ct))
     ad.deflinear(total, lambda ct, *, axes: [wnp.broadcast_to(wnp.expand_dims(ct, axes), (2, 3))])
@@ -144,14 +179,23 @@ def test_helpers_that_state_rules():
     assert weft.grad(square.bind)(3.0) == 6.0
     assert [float(g) for g in weft.grad(times.bind, (0, 1))(3.0, 5.0)] == [5.0, 3.0]
     assert weft.vmap(times.bind, (0, None))(np.ones(3, np.float32), 2.0).tolist() == [2, 2, 2]
-    assert weft.vmap(times.bind, (0, 1), 1)(np.ones((2, 3), np.float32), np.full((3, 2), 2, np.float32)).shape == (3, 2)
+    assert weft.vmap(times.bind, (0, 1), 1)(
+        np.ones((2, 3), np.float32), np.full((3, 2), 2, np.float32)
+    ).shape == (3, 2)
     values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    np.testing.assert_array_equal(weft.vmap(lambda x: total.bind(x, axes=(0,)), 1)(values), values.sum(0))
-    np.testing.assert_array_equal(weft.grad(lambda x: total.bind(x, axes=(0, 1)))(np.ones((2, 3), np.float32)), np.ones((2, 3)))
+    np.testing.assert_array_equal(
+        weft.vmap(lambda x: total.bind(x, axes=(0,)), 1)(values), values.sum(0)
+    )
+    np.testing.assert_array_equal(
+        weft.grad(lambda x: total.bind(x, axes=(0, 1)))(np.ones((2, 3), np.float32)),
+        np.ones((2, 3)),
+    )
     joined = Primitive("joined")
     joined.def_impl(lambda x, y: np.asarray(x) + np.asarray(y))
     batching.defbroadcasting(joined)
-    assert weft.vmap(joined.bind, (0, 0))(np.ones((2, 3), np.float32), np.ones(2, np.float32)).shape == (2, 3)
+    assert weft.vmap(joined.bind, (0, 0))(
+        np.ones((2, 3), np.float32), np.ones(2, np.float32)
+    ).shape == (2, 3)
 
 
 MISSING = {
@@ -159,7 +203,9 @@ MISSING = {
     "Abstract evaluation for 'bare'": lambda p: weft.make_jaxpr(p.bind)(1.0),
 }
 MISSING_OF_IMPL = {
-    "MLIR translation rule for primitive 'bare' not found for platform cpu": lambda p: weft.jit(p.bind)(1.0),
+    "MLIR translation rule for primitive 'bare' not found for platform cpu": lambda p: weft.jit(
+        p.bind
+    )(1.0),
     "MLIR translation rule": lambda p: weft.jit(p.bind).lower(1.0),
     "Differentiation rule for 'bare' not implemented": lambda p: weft.grad(p.bind)(1.0),
     "Batching rule for 'bare' not implemented": lambda p: weft.vmap(p.bind)(X),
@@ -192,7 +238,21 @@ def test_a_linear_primitive_without_a_transpose():
         weft.grad(p.bind)(1.0)
 
 
-@pytest.mark.parametrize("name", ["sin", "pvary", "scan", "cond", "jit", "name", "broadcast_in_dim", "random_wrap", "scatter", "shard_map"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sin",
+        "pvary",
+        "scan",
+        "cond",
+        "jit",
+        "name",
+        "broadcast_in_dim",
+        "random_wrap",
+        "scatter",
+        "shard_map",
+    ],
+)
 def test_names_that_are_taken(name):
     """The object tells what an operation is, in programs, texts and rules."""
     one, other = sin_cos(name), Primitive(name)
@@ -215,6 +275,7 @@ def test_what_is_compiled_has_the_structure_of_plain_operations():
     mine = expand(weft.make_jaxpr(scan(lambda v: p.bind(v, scale=3.0)[0]))(X))
     plain = weft.make_jaxpr(scan(lambda v: wnp.sin(3.0 * v)))(X)
     from weft.compiler.rewrite.simplify import simplify
+
     assert structure(simplify(mine)) == structure(simplify(plain))
 
 
@@ -258,9 +319,14 @@ def test_rules_that_know_the_mapped_axis():
     assert p in batching.fancy_primitive_batchers and p not in batching.axis_primitive_batchers
     out = weft.vmap(lambda x: p.bind(x, name="i"), axis_name="i")(X)
     np.testing.assert_allclose(out, np.full(8, X.mean()), rtol=1e-5)
-    assert weft.vmap(lambda x: x + p.bind(2.0, name="i"), axis_name="i")(X).shape == (8,)       # asked for what is not mapped, too
+    assert weft.vmap(lambda x: x + p.bind(2.0, name="i"), axis_name="i")(X).shape == (
+        8,
+    )  # asked for what is not mapped, too
     assert [s[2] for s in seen] == [[0], [None]]
-    batching.axis_primitive_batchers[p] = lambda size, axis, _, args, dims, *, name: (args[0] * size, dims[0])
+    batching.axis_primitive_batchers[p] = lambda size, axis, _, args, dims, *, name: (
+        args[0] * size,
+        dims[0],
+    )
     np.testing.assert_allclose(weft.vmap(lambda x: p.bind(x, name="i"))(X), 8 * X)
 
 
@@ -271,7 +337,15 @@ def test_lowering_rules_may_apply_others():
     def rule(ctx, x):
         assert ctx.avals_in[0].shape == ctx.avals_out[0].shape == (8,) and ctx.primitive is p
         (twice,) = mlir.lower_fun(lambda x: x * 2, multiple_results=False)(ctx, x)
-        (out,), _, _ = mlir.emit_python_callback(ctx, lambda v: [v + 1], None, [twice], ctx.avals_in, ctx.avals_out, has_side_effect=False)
+        (out,), _, _ = mlir.emit_python_callback(
+            ctx,
+            lambda v: [v + 1],
+            None,
+            [twice],
+            ctx.avals_in,
+            ctx.avals_out,
+            has_side_effect=False,
+        )
         return [out]
 
     mlir.register_lowering(p, lambda ctx, x: x, platform="tpu")
@@ -286,7 +360,10 @@ def test_lowering_rules_may_apply_others():
 def test_a_lowering_that_breaks_its_promise():
     p = bare(True)
     mlir.register_lowering(p, mlir.lower_fun(lambda x: x.sum(), multiple_results=False))
-    with pytest.raises(TypeError, match=r"(?s)bare: the lowering gives .* other types.*promised float32\[8\].*computed float32\[\]"):
+    with pytest.raises(
+        TypeError,
+        match=r"(?s)bare: the lowering gives .* other types.*promised float32\[8\].*computed float32\[\]",
+    ):
         weft.jit(p.bind)(X)
 
 
@@ -298,8 +375,18 @@ def test_effects_keep_equations():
     p.multiple_results = True
     seen = []
     p.def_effectful_abstract_eval(lambda x: ([], {Note()}))
-    mlir.register_lowering(p, lambda ctx, x: mlir.emit_python_callback(
-        ctx, lambda v: seen.append(v.item()) or [], None, [x], ctx.avals_in, [], has_side_effect=True)[0])
+    mlir.register_lowering(
+        p,
+        lambda ctx, x: mlir.emit_python_callback(
+            ctx,
+            lambda v: seen.append(v.item()) or [],
+            None,
+            [x],
+            ctx.avals_in,
+            [],
+            has_side_effect=True,
+        )[0],
+    )
     f = weft.jit(lambda x: (p.bind(x), x + 1)[1])
     program = weft.make_jaxpr(f)(1.0)
     assert [type(e) for e in program.effects] == [Note]
@@ -325,11 +412,18 @@ def test_subclasses():
     p = Shouting("shout")
     p.def_impl(lambda x, loud: [x, loud])
     assert p.multiple_results and p.bind(1) == [1, True]
-    assert isinstance(p, Primitive) and isinstance(lax.sin_p, Primitive) and not isinstance(lax.sin_p, Shouting)
+    assert (
+        isinstance(p, Primitive)
+        and isinstance(lax.sin_p, Primitive)
+        and not isinstance(lax.sin_p, Shouting)
+    )
 
 
 def test_primitives_say_whether_they_call_a_function():
-    assert not any(p.call_primitive or p.map_primitive for p in (lax.add_p, lax.exp_p, Primitive("of a library")))
+    assert not any(
+        p.call_primitive or p.map_primitive
+        for p in (lax.add_p, lax.exp_p, Primitive("of a library"))
+    )
 
 
 def test_call_primitives_hold_their_function():
@@ -379,9 +473,14 @@ def test_programs_as_data():
 
     nested = weft.make_jaxpr(lambda x: lax.fori_loop(0, 2, lambda i, c: weft.jit(f)(c), x))(X)
     np.testing.assert_allclose(again(nested.jaxpr, nested.consts, X)[0], f(f(X)), rtol=1e-5)
-    np.testing.assert_allclose(weft.eval_jaxpr(nested.jaxpr, nested.consts, X)[0], f(f(X)), rtol=1e-5)
+    np.testing.assert_allclose(
+        weft.eval_jaxpr(nested.jaxpr, nested.consts, X)[0], f(f(X)), rtol=1e-5
+    )
 
-    halved = ClosedJaxpr(closed.jaxpr.replace(eqns=closed.jaxpr.eqns[:1], outvars=closed.jaxpr.eqns[0].outvars), closed.consts)
+    halved = ClosedJaxpr(
+        closed.jaxpr.replace(eqns=closed.jaxpr.eqns[:1], outvars=closed.jaxpr.eqns[0].outvars),
+        closed.consts,
+    )
     np.testing.assert_allclose(jaxpr_as_fun(halved)(X)[0], np.tanh(X), rtol=1e-6)
     x, c = Var(weft.typeof(1.0)), Var(weft.typeof(1.0))
     with pytest.raises(TypeError, match="has 1 constants, got 0"):
@@ -410,14 +509,17 @@ def test_rules_are_given_numbers_with_types():
     p.bind(2.0)
     assert seen == [(True, (), "float32", 3.0)]
     f = weft.custom_vjp(lambda x: x * 2)
-    f.defvjp(lambda x: (f(x), wnp.zeros((2, *x.shape), x.dtype)), lambda zeros, ct: (ct * zeros.size,))
+    f.defvjp(
+        lambda x: (f(x), wnp.zeros((2, *x.shape), x.dtype)), lambda zeros, ct: (ct * zeros.size,)
+    )
     assert weft.grad(f)(1.0) == weft.jit(weft.grad(f))(1.0) == 2.0
     program = weft.make_jaxpr(lambda x: f(2.0) + x)(1.0)
-    assert not program.consts                          # it stays a literal
+    assert not program.consts  # it stays a literal
 
 
 def test_a_trace_of_a_library():
     """Values that carry a unit: what a trace does not know it binds under the one around it, which may be any."""
+
     class Unit(Tracer):
         def __init__(self, trace, value, power):
             super().__init__(trace, weft.typeof(value))
@@ -428,7 +530,11 @@ def test_a_trace_of_a_library():
             pairs = [(t.value, t.power) if isinstance(t, Unit) else (t, 0) for t in tracers]
             with set_current_trace(self.parent_trace):
                 out = primitive.bind(*[v for v, _ in pairs], **params)
-            return Unit(self, out, sum(power for _, power in pairs) if primitive is lax.mul_p else pairs[0][1])
+            return Unit(
+                self,
+                out,
+                sum(power for _, power in pairs) if primitive is lax.mul_p else pairs[0][1],
+            )
 
     def cubed(x):
         with take_current_trace() as parent:
@@ -440,14 +546,17 @@ def test_a_trace_of_a_library():
 
     for g in (cubed, weft.jit(cubed)):
         assert g(2.0) == 8.0
-    assert weft.vmap(weft.grad(cubed))(X).tolist() == pytest.approx((3 * X ** 2).tolist())
-    with pytest.raises(NotImplementedError, match="must define process_primitive"), set_current_trace(Trace()):
+    assert weft.vmap(weft.grad(cubed))(X).tolist() == pytest.approx((3 * X**2).tolist())
+    with (
+        pytest.raises(NotImplementedError, match="must define process_primitive"),
+        set_current_trace(Trace()),
+    ):
         lax.sin(1.0)
 
 
 @weft.custom_jvp
 def _cubed(x):
-    return x ** 3
+    return x**3
 
 
 _cubed.defjvp(lambda primals, tangents: (_cubed(*primals), 5 * tangents[0]))
@@ -462,7 +571,9 @@ _clipped.defvjp(lambda x: (_clipped(x), x), lambda x, ct: (7 * ct * x,))
 
 
 @pytest.mark.parametrize("version", [None, "0.9.1", "0.10.2"])
-@pytest.mark.parametrize("fun, slope", [(_cubed, 5.0), (_clipped, 14.0)], ids=["custom_jvp", "custom_vjp"])
+@pytest.mark.parametrize(
+    "fun, slope", [(_cubed, 5.0), (_clipped, 14.0)], ids=["custom_jvp", "custom_vjp"]
+)
 def test_calls_with_rules_are_bound_again_by_their_functions(fun, slope, version):
     (eqn,) = weft.make_jaxpr(fun)(2.0).eqns
     weft.config.update("jax_api", version)
@@ -485,7 +596,11 @@ def test_calls_with_rules_are_bound_again_by_their_functions(fun, slope, version
         *residuals, out = functions[1].call_wrapped(2.0)
         assert [float(functions[2].call_wrapped(*residuals, 1.0)[0]), float(out)] == [14.0, 4.0]
         with pytest.raises(NotImplementedError, match="get_bind_params"):
-            weft.grad(lambda x: eqn.primitive.bind(x, subfuns=(functions[0], functions[0], functions[2]), **params)[0])(2.0)
+            weft.grad(
+                lambda x: eqn.primitive.bind(
+                    x, subfuns=(functions[0], functions[0], functions[2]), **params
+                )[0]
+            )(2.0)
 
 
 class Angle:
@@ -506,7 +621,12 @@ def test_types_of_libraries_stand_for_arrays():
     try:
         assert weft.typeof(x) == weft.typeof(x.degrees)
         converted = xla.canonicalize_dtype_handlers[Angle](x)
-        for found in (wnp.add(x, 1), weft.jit(lambda a: a + 1)(x), weft.jit(lambda: lax.add(x, x))(), converted + 1):
+        for found in (
+            wnp.add(x, 1),
+            weft.jit(lambda a: a + 1)(x),
+            weft.jit(lambda: lax.add(x, x))(),
+            converted + 1,
+        ):
             assert found.tolist() == [2, 2, 2]
     finally:
         del xla.pytype_aval_mappings[Angle], xla.canonicalize_dtype_handlers[Angle]
@@ -523,8 +643,13 @@ def test_arrays_of_a_type_derived_from_numpys_are_taken_as_they_are():
         assert Named in table
         table[Named] = table[np.ndarray]
     try:
-        assert weft.typeof(x) == ShapedArray((2,), np.dtype("float32")) and weft.jit(wnp.add)(x, x).tolist() == [2, 2]
-        assert xla.canonicalize_dtype_handlers[Named](x).tolist() == [1, 1] and xla.canonicalize_dtype_handlers[float](2.0) == 2
+        assert weft.typeof(x) == ShapedArray((2,), np.dtype("float32")) and weft.jit(wnp.add)(
+            x, x
+        ).tolist() == [2, 2]
+        assert (
+            xla.canonicalize_dtype_handlers[Named](x).tolist() == [1, 1]
+            and xla.canonicalize_dtype_handlers[float](2.0) == 2
+        )
     finally:
         for table in (xla.canonicalize_dtype_handlers, xla.pytype_aval_mappings):
             del table[Named]
@@ -555,8 +680,14 @@ def test_calls_that_programs_do_not_show_are_operations_too():
     from weft.extend.core import primitives
 
     for p in (primitives.call_p, primitives.closed_call_p):
-        assert isinstance(p, CallPrimitive) and weft.jit(lambda x, p=p: p.bind(wrap_init(lambda x: [x + 1]), x)[0])(1.0) == 2.0
-        assert weft.grad(lambda x, p=p: p.bind(x, subfuns=(wrap_init(lambda x: [x * 3]),))[0])(1.0) == 3.0
+        assert (
+            isinstance(p, CallPrimitive)
+            and weft.jit(lambda x, p=p: p.bind(wrap_init(lambda x: [x + 1]), x)[0])(1.0) == 2.0
+        )
+        assert (
+            weft.grad(lambda x, p=p: p.bind(x, subfuns=(wrap_init(lambda x: [x * 3]),))[0])(1.0)
+            == 3.0
+        )
 
 
 def test_a_trace_takes_values_as_they_are():
@@ -568,19 +699,32 @@ def test_lowering_rules_may_be_written_with_operations_of_stablehlo():
     hlo = mlir.hlo
     p = Primitive("multiply_add")
     p.def_abstract_eval(lambda x, y, z: x)
-    mlir.register_lowering(p, lambda ctx, x, y, z: [hlo.AddOp(hlo.MulOp(x, y), z).result], platform="cpu")
+    mlir.register_lowering(
+        p, lambda ctx, x, y, z: [hlo.AddOp(hlo.MulOp(x, y), z).result], platform="cpu"
+    )
     np.testing.assert_array_equal(weft.jit(lambda x: p.bind(x, x, x))(X), X * X + X)
     q = Primitive("clipped")
     q.def_abstract_eval(lambda x: x)
     mlir.register_lowering(q, lambda ctx, x: hlo.MaxOp(hlo.sine(x), hlo.negate(x)))
-    np.testing.assert_allclose(weft.jit(lambda x: q.bind(x))(X), np.maximum(np.sin(X), -X), rtol=1e-6)
+    np.testing.assert_allclose(
+        weft.jit(lambda x: q.bind(x))(X), np.maximum(np.sin(X), -X), rtol=1e-6
+    )
     with pytest.raises(AttributeError, match="elementwise operations only: there is no GatherOp"):
         hlo.GatherOp
 
 
 def test_every_operation_of_stablehlo_is_one_of_lax():
-    assert all(callable(getattr(lax, name)) for table in (stablehlo_ops._LAX, stablehlo_ops._BUILDERS) for name in table.values())
-    assert stablehlo_ops.ComplexOp(stablehlo_ops.real(2.0 + 1.0j), stablehlo_ops.LogisticOp(0.0)).results[0].item() == 2 + 0.5j
+    assert all(
+        callable(getattr(lax, name))
+        for table in (stablehlo_ops._LAX, stablehlo_ops._BUILDERS)
+        for name in table.values()
+    )
+    assert (
+        stablehlo_ops.ComplexOp(stablehlo_ops.real(2.0 + 1.0j), stablehlo_ops.LogisticOp(0.0))
+        .results[0]
+        .item()
+        == 2 + 0.5j
+    )
 
 
 def test_a_missing_rule_is_an_error_of_that_very_class():
@@ -602,7 +746,10 @@ def test_an_operation_whose_results_nobody_reads_needs_no_lowering():
     def f(x):
         silent.bind()
         return x + 1
-    mapped = weft.shard_map(f, mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"), check_vma=False)
+
+    mapped = weft.shard_map(
+        f, mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"), check_vma=False
+    )
     for g in (mapped, weft.jit(mapped), weft.jit(lambda x: (unread.bind(x), x + 1)[1])):
         np.testing.assert_array_equal(g(np.arange(4.0)), np.arange(4.0) + 1)
     with pytest.raises(NotImplementedError):
@@ -610,7 +757,10 @@ def test_an_operation_whose_results_nobody_reads_needs_no_lowering():
 
 
 def test_lowerings_for_unknown_platforms_are_refused():
-    with pytest.raises(NotImplementedError, match=r"primitive .* for an unknown platform abacus\. Known platforms are: cpu, "):
+    with pytest.raises(
+        NotImplementedError,
+        match=r"primitive .* for an unknown platform abacus\. Known platforms are: cpu, ",
+    ):
         mlir.register_lowering(Primitive("counted"), mlir.lower_fun(lambda x: x), platform="abacus")
 
 
@@ -619,7 +769,9 @@ def test_type_rules_give_one_type_or_a_sequence_as_the_primitive_says(several):
     p = Primitive("odd")
     p.multiple_results = several
     p.def_abstract_eval((lambda x: x) if several else (lambda x: [x]))
-    with pytest.raises(ValueError, match=r"odd.abstract_eval\(\) method should return a tuple or a list"):
+    with pytest.raises(
+        ValueError, match=r"odd.abstract_eval\(\) method should return a tuple or a list"
+    ):
         weft.jit(lambda x: p.bind(x))(1.0)
 
 
@@ -634,7 +786,9 @@ def test_a_derivative_rule_may_map_a_function_that_gives_a_symbolic_zero():
 
     def jvp(primals, tangents):
         one = lambda x, y, t: ([x * 2.0, y * 3.0], [t * 2.0, ad.Zero(weft.typeof(y))])
-        out, tangents_out = weft.vmap(one, in_axes=(0, 0, 0), out_axes=(0, 1 if primals[1].ndim > 1 else 0))(*primals, tangents[0])
+        out, tangents_out = weft.vmap(
+            one, in_axes=(0, 0, 0), out_axes=(0, 1 if primals[1].ndim > 1 else 0)
+        )(*primals, tangents[0])
         seen.append(tangents_out[1])
         return out, tangents_out
 
@@ -643,7 +797,9 @@ def test_a_derivative_rule_may_map_a_function_that_gives_a_symbolic_zero():
     ad.primitive_jvps[both_p] = jvp
     x, y = wnp.ones((3,)), wnp.ones((3,))
     out, tangents = weft.jvp(lambda x: both_p.bind(x, y), (x,), (x,))
-    assert [t.tolist() for t in tangents] == [[2.0] * 3, [0.0] * 3] and [o.tolist() for o in out] == [[2.0] * 3, [3.0] * 3]
+    assert [t.tolist() for t in tangents] == [[2.0] * 3, [0.0] * 3] and [
+        o.tolist() for o in out
+    ] == [[2.0] * 3, [3.0] * 3]
     assert type(seen[0]) is ad.Zero and seen[0].aval.shape == (3,)
     placed = weft.vmap(lambda x: ad.Zero(weft.typeof(wnp.ones((4, 5)))), out_axes=1)(x)
     assert type(placed) is ad.Zero and placed.aval.shape == (4, 3, 5)

@@ -12,19 +12,21 @@ X = np.linspace(-1.0, 2.0, 12, dtype=np.float32).reshape(3, 4)
 
 class Named:
     """An array whose dims have names; no pytree."""
+
     def __init__(self, names, data):
         self.names, self.data = tuple(names), data
 
 
 class Along:
     """The name of a mapped dim, and where it is put."""
+
     def __init__(self, name, place=0):
         self.name, self.place = name, place
 
 
 def named_element(cont, index, x, spec):
     dim = x.names.index(spec.name)
-    return Named(x.names[:dim] + x.names[dim + 1:], cont(x.data, dim))
+    return Named(x.names[:dim] + x.names[dim + 1 :], cont(x.data, dim))
 
 
 def named_whole(cont, size, elt, spec):
@@ -47,10 +49,14 @@ def total(x):
 
 
 def test_values_are_mapped_by_the_names_of_their_dims(named):
-    out = weft.vmap(lambda x: Named(x.names, x.data ** 2), in_axes=(Along("row"),), out_axes=Along("row", 1), axis_size=3)(
-        Named(("row", "col"), X))
+    out = weft.vmap(
+        lambda x: Named(x.names, x.data**2),
+        in_axes=(Along("row"),),
+        out_axes=Along("row", 1),
+        axis_size=3,
+    )(Named(("row", "col"), X))
     assert out.names == ("col", "row")
-    np.testing.assert_allclose(out.data, (X ** 2).T, rtol=1e-6)
+    np.testing.assert_allclose(out.data, (X**2).T, rtol=1e-6)
 
 
 def test_one_spec_stands_for_all_arguments(named):
@@ -60,7 +66,9 @@ def test_one_spec_stands_for_all_arguments(named):
 
 
 def test_size_of_an_array_that_is_mapped_as_well_is_the_size(named):
-    out = weft.vmap(lambda a, b: total(a).data * b, in_axes=(Along("col"), 0))(Named(("row", "col"), X), np.arange(4, dtype=np.float32))
+    out = weft.vmap(lambda a, b: total(a).data * b, in_axes=(Along("col"), 0))(
+        Named(("row", "col"), X), np.arange(4, dtype=np.float32)
+    )
     np.testing.assert_allclose(out, X.sum(0) * np.arange(4), rtol=1e-5)
 
 
@@ -72,7 +80,12 @@ def test_value_without_spec_is_the_same_for_all(named):
 
 def test_nested_maps_take_one_dim_each(named):
     x = Named(("row", "col"), X)
-    inner = weft.vmap(lambda x: Named(x.names, 3 * x.data), in_axes=Along("col"), out_axes=Along("col"), axis_size=4)
+    inner = weft.vmap(
+        lambda x: Named(x.names, 3 * x.data),
+        in_axes=Along("col"),
+        out_axes=Along("col"),
+        axis_size=4,
+    )
     out = weft.vmap(inner, in_axes=Along("row"), out_axes=Along("row"), axis_size=3)(x)
     assert out.names == ("row", "col")
     np.testing.assert_allclose(out.data, 3 * X, rtol=1e-6)
@@ -80,11 +93,20 @@ def test_nested_maps_take_one_dim_each(named):
 
 def test_within_jit_and_grad(named):
     def loss(data):
-        return weft.vmap(lambda x: (x.data ** 2).sum(), in_axes=Along("row"), axis_size=3)(Named(("row", "col"), data)).sum()
+        return weft.vmap(lambda x: (x.data**2).sum(), in_axes=Along("row"), axis_size=3)(
+            Named(("row", "col"), data)
+        ).sum()
 
     step = 1e-2
-    numeric = np.array([[(((X + step * e) ** 2).sum() - ((X - step * e) ** 2).sum()) / (2 * step)
-                         for e in np.eye(12, dtype=np.float64).reshape(3, 4, 3, 4)[i]] for i in range(3)])
+    numeric = np.array(
+        [
+            [
+                (((X + step * e) ** 2).sum() - ((X - step * e) ** 2).sum()) / (2 * step)
+                for e in np.eye(12, dtype=np.float64).reshape(3, 4, 3, 4)[i]
+            ]
+            for i in range(3)
+        ]
+    )
     np.testing.assert_allclose(weft.jit(weft.grad(loss))(X), numeric, rtol=1e-3, atol=1e-3)
 
 
@@ -117,6 +139,7 @@ def test_a_library_may_have_a_type_for_the_size_of_the_axis():
 
     class Ragged:
         """Rows of several lengths, one after the other; per example one number and its place in its row."""
+
         def __init__(self, flat, place=None):
             self.flat, self.place = flat, place
 
@@ -129,10 +152,19 @@ def test_a_library_may_have_a_type_for_the_size_of_the_axis():
         sizes.append(size)
         return Ragged(cont(size, elt.flat, spec))
 
-    batching.register_vmappable(Ragged, int, Lengths, lambda cont, index, x, spec: Ragged(cont(x.flat, spec), index()), whole, numbers)
+    batching.register_vmappable(
+        Ragged,
+        int,
+        Lengths,
+        lambda cont, index, x, spec: Ragged(cont(x.flat, spec), index()),
+        whole,
+        numbers,
+    )
     try:
         size = Lengths(2, 3)
-        out = weft.vmap(lambda x: Ragged(x.flat * x.place + 1), axis_size=size)(Ragged(np.full(5, 10, np.int32)))
+        out = weft.vmap(lambda x: Ragged(x.flat * x.place + 1), axis_size=size)(
+            Ragged(np.full(5, 10, np.int32))
+        )
     finally:
         batching.unregister_vmappable(Ragged)
     assert sizes == [size]
@@ -143,12 +175,24 @@ def test_a_pytree_that_is_registered_is_one_leaf(named):
     class Pair(Named):
         pass
 
-    weft.tree_util.register_pytree_node(Pair, lambda x: ((x.data,), x.names), lambda names, xs: Pair(names, xs[0]))
-    batching.register_vmappable(Pair, Along, int, lambda *a: Pair(*vars(named_element(*a)).values()),
-                                lambda *a: Pair(*vars(named_whole(*a)).values()), None)
+    weft.tree_util.register_pytree_node(
+        Pair, lambda x: ((x.data,), x.names), lambda names, xs: Pair(names, xs[0])
+    )
+    batching.register_vmappable(
+        Pair,
+        Along,
+        int,
+        lambda *a: Pair(*vars(named_element(*a)).values()),
+        lambda *a: Pair(*vars(named_whole(*a)).values()),
+        None,
+    )
     try:
-        out = weft.vmap(weft.jit(lambda x: Pair(x.names, -x.data)), in_axes=Along("col"), out_axes=Along("col", 1), axis_size=4)(
-            Pair(("row", "col"), X))
+        out = weft.vmap(
+            weft.jit(lambda x: Pair(x.names, -x.data)),
+            in_axes=Along("col"),
+            out_axes=Along("col", 1),
+            axis_size=4,
+        )(Pair(("row", "col"), X))
     finally:
         batching.unregister_vmappable(Pair)
     assert out.names == ("row", "col")
@@ -195,17 +239,27 @@ def test_unregistered_type_is_no_array():
         weft.vmap(lambda x: x.data, axis_size=3)(Named(("row", "col"), X))
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, weft.jit, lambda f: lambda x: weft.vmap(f)(x[None])[0]], ids=["eager", "jit", "vmap"])
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda f: f, weft.jit, lambda f: lambda x: weft.vmap(f)(x[None])[0]],
+    ids=["eager", "jit", "vmap"],
+)
 def test_whole_values_are_put_together_of_computed_parts(named, wrap):
-    def raised(cont, size, elt, spec):               # per example before cont, on all examples after it
+    def raised(cont, size, elt, spec):  # per example before cont, on all examples after it
         doubled = cont(size, elt.data * wnp.arange(4.0), spec.place) * 2
         return Named([spec.name, *elt.names], doubled - doubled.mean())
+
     batching.unregister_vmappable(Named)
     batching.register_vmappable(Named, Along, int, named_element, raised, None)
 
     def f(x):
-        return weft.vmap(lambda e: Named(e.names, e.data + 1), in_axes=Along("row"), out_axes=Along("row"), axis_size=3)(
-            Named(("row", "col"), x)).data
+        return weft.vmap(
+            lambda e: Named(e.names, e.data + 1),
+            in_axes=Along("row"),
+            out_axes=Along("row"),
+            axis_size=3,
+        )(Named(("row", "col"), x)).data
+
     want = 2 * (X + 1) * np.arange(4)
     np.testing.assert_allclose(wrap(f)(wnp.asarray(X)), want - want.mean(), rtol=1e-5)
 
@@ -217,13 +271,21 @@ class Boxed:
         self.data = data
 
 
-weft.tree_util.register_pytree_node(Boxed, lambda x: ((x.data,), None), lambda _, data: Boxed(*data))
+weft.tree_util.register_pytree_node(
+    Boxed, lambda x: ((x.data,), None), lambda _, data: Boxed(*data)
+)
 
 
 @pytest.fixture
 def int_spec():
-    batching.register_vmappable(Boxed, int, int, lambda cont, index, x, dim: Boxed(cont(x.data, dim)),
-                                lambda cont, size, elt, dim: Boxed(cont(size, elt.data, dim)), None)
+    batching.register_vmappable(
+        Boxed,
+        int,
+        int,
+        lambda cont, index, x, dim: Boxed(cont(x.data, dim)),
+        lambda cont, size, elt, dim: Boxed(cont(size, elt.data, dim)),
+        None,
+    )
     yield
     batching.unregister_vmappable(Boxed)
 
@@ -259,6 +321,8 @@ def test_sizes_are_checked_beside_types_of_int_specs(int_spec):
 
 @pytest.mark.parametrize("dim", [0, 1])
 def test_types_of_int_specs_are_mapped_beside_arrays(int_spec, dim):
-    result = weft.vmap(lambda b, x: Boxed(b.data.sum() + x), in_axes=(dim, 0))(Boxed(X), np.arange(X.shape[dim]))
+    result = weft.vmap(lambda b, x: Boxed(b.data.sum() + x), in_axes=(dim, 0))(
+        Boxed(X), np.arange(X.shape[dim])
+    )
     assert type(result) is Boxed
     np.testing.assert_allclose(result.data, X.sum(1 - dim) + np.arange(X.shape[dim]), rtol=1e-6)

@@ -28,33 +28,56 @@ def public_modules() -> Iterator[ModuleType]:
     for name in sorted(weft._SUBMODULES - {"api", "compat", "ops", "tools"}):
         try:
             yield importlib.import_module(f"weft.{name}")
-        except ModuleNotFoundError:          # listed, and not written yet
+        except ModuleNotFoundError:  # listed, and not written yet
             continue
-    nested = ["numpy.fft", "numpy.linalg", "lax.linalg", "nn.initializers", "experimental.mesh_utils"]
+    nested = [
+        "numpy.fft",
+        "numpy.linalg",
+        "lax.linalg",
+        "nn.initializers",
+        "experimental.mesh_utils",
+    ]
     for package in (scipy, stats):
-        nested += [f"{package.__name__}.{path.stem}".removeprefix("weft.") for path in Path(package.__file__).parent.glob("[!_]*.py")]
+        nested += [
+            f"{package.__name__}.{path.stem}".removeprefix("weft.")
+            for path in Path(package.__file__).parent.glob("[!_]*.py")
+        ]
     yield from (importlib.import_module(f"weft.{name}") for name in nested)
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """The classes and functions that a module offers, without unions of types."""
-    own = [name for name, value in vars(module).items() if name[0] != "_" and getattr(value, "__module__", None) == module.__name__]
+    own = [
+        name
+        for name, value in vars(module).items()
+        if name[0] != "_" and getattr(value, "__module__", None) == module.__name__
+    ]
     for name in getattr(module, "__all__", None) or (dir(module) if module is weft else own):
         value = getattr(module, name, None)
-        if callable(value) and not isinstance(value, ModuleType) and typing.get_origin(value) is None:
+        if (
+            callable(value)
+            and not isinstance(value, ModuleType)
+            and typing.get_origin(value) is None
+        ):
             yield f"{module.__name__}.{name}", value
 
 
 @pytest.mark.parametrize("module", [*public_modules()], ids=lambda module: module.__name__)
 def test_every_public_name_has_a_docstring_and_a_signature(module):
     unsaid = {name for name, value in public_names(module) if not _doc(value)}
-    unsigned = {name for name, value in public_names(module) if inspect.isfunction(value) and not str(inspect.signature(value))}
+    unsigned = {
+        name
+        for name, value in public_names(module)
+        if inspect.isfunction(value) and not str(inspect.signature(value))
+    }
     assert (unsaid, unsigned) == (set(), set())
 
 
 def _doc(value: Any) -> str:
     """The docstring of a value itself, not of its type or its bases."""
-    found = vars(value).get("__doc__") if isinstance(value, type) else getattr(value, "__doc__", None)
+    found = (
+        vars(value).get("__doc__") if isinstance(value, type) else getattr(value, "__doc__", None)
+    )
     return found or ""
 
 
@@ -63,14 +86,20 @@ def found(name: str) -> tuple[Any, Any]:
     parts = name.split(".")
     owner: Any = weft
     for part in parts[1:-1]:
-        owner = getattr(owner, part) if hasattr(owner, part) else importlib.import_module(f"{owner.__name__}.{part}")
-    return inspect.getattr_static(owner, parts[-1]) if isinstance(owner, type) else getattr(owner, parts[-1]), owner
+        owner = (
+            getattr(owner, part)
+            if hasattr(owner, part)
+            else importlib.import_module(f"{owner.__name__}.{part}")
+        )
+    return inspect.getattr_static(owner, parts[-1]) if isinstance(owner, type) else getattr(
+        owner, parts[-1]
+    ), owner
 
 
 @pytest.mark.parametrize("name", MOST_USED)
 def test_the_most_used_names_have_examples_and_errors(name):
     value, owner = found(name)
-    if isinstance(owner, type):              # an attribute: its own docstring, or that of the class
+    if isinstance(owner, type):  # an attribute: its own docstring, or that of the class
         value = getattr(owner, name.rpartition(".")[2])
         text = _doc(value) + "\n" + _doc(owner)
         assert re.search(rf">>> .*\b{name.rpartition('.')[2]}\b", text)
@@ -85,10 +114,16 @@ def test_the_most_used_names_have_examples_and_errors(name):
 def _failures(name: str, value: Any, text: str) -> int:
     """How many examples of a docstring fail."""
     function = inspect.unwrap(value)
-    given = getattr(function, "__globals__", None) or vars(importlib.import_module(getattr(function, "__module__", None) or "weft"))
+    given = getattr(function, "__globals__", None) or vars(
+        importlib.import_module(getattr(function, "__module__", None) or "weft")
+    )
     assumed = {"np": np, "weft": weft, "wnp": weft.numpy, "lax": weft.lax}
     example = doctest.DocTestParser().get_doctest(text, {**given, **assumed}, name, None, 0)
-    return doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS).run(example).failed
+    return (
+        doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+        .run(example)
+        .failed
+    )
 
 
 def test_there_are_two_hundred_of_them():

@@ -7,7 +7,10 @@ import weft
 import weft.numpy as wnp
 from weft.flatten_util import ravel_pytree
 
-TREE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": (np.float32(7), np.array([8, 9], np.int32))}
+TREE = {
+    "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "b": (np.float32(7), np.array([8, 9], np.int32)),
+}
 
 
 def test_there_and_back():
@@ -60,4 +63,8 @@ def test_structs_are_raveled_to_a_struct(transform):
         return unravel(wnp.arange(5.0))
 
     result = transform(restored)({"a": wnp.ones((2, 2), int), "b": wnp.ones(1)})
-    assert result["a"].tolist() == [[0, 1], [2, 3]] and result["a"].dtype == np.int32 and result["b"].tolist() == [4.0]
+    assert (
+        result["a"].tolist() == [[0, 1], [2, 3]]
+        and result["a"].dtype == np.int32
+        and result["b"].tolist() == [4.0]
+    )

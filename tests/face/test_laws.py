@@ -18,8 +18,15 @@ def by_name(tree: ast.Module) -> Iterator[int]:
     for function in ast.walk(tree):
         if isinstance(function, (ast.Module, ast.FunctionDef, ast.ClassDef)):
             nodes = list(_inside(function))
-            names = {target for node in nodes if isinstance(node, ast.Assign) for target in _holding_names(node)}
-            is_name = lambda node, names=names: _is_name_of_primitive(node) or (isinstance(node, ast.Name) and node.id in names)
+            names = {
+                target
+                for node in nodes
+                if isinstance(node, ast.Assign)
+                for target in _holding_names(node)
+            }
+            is_name = lambda node, names=names: (
+                _is_name_of_primitive(node) or (isinstance(node, ast.Name) and node.id in names)
+            )
             for node in nodes:
                 if _chooses(node, is_name):
                     yield node.lineno
@@ -28,7 +35,9 @@ def by_name(tree: ast.Module) -> Iterator[int]:
 def _inside(function: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function or module that are not in a function or a text in it."""
     for child in ast.iter_child_nodes(function):
-        if not isinstance(child, (ast.FunctionDef, ast.ClassDef, ast.JoinedStr)):      # a text chooses nothing
+        if not isinstance(
+            child, (ast.FunctionDef, ast.ClassDef, ast.JoinedStr)
+        ):  # a text chooses nothing
             yield child
             yield from _inside(child)
 
@@ -38,7 +47,13 @@ def _is_name_of_primitive(node: ast.AST) -> bool:
     if not isinstance(node, ast.Attribute) or node.attr != "name":
         return False
     owner = node.value
-    return "primitive" in (owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else "")
+    return "primitive" in (
+        owner.attr
+        if isinstance(owner, ast.Attribute)
+        else owner.id
+        if isinstance(owner, ast.Name)
+        else ""
+    )
 
 
 def _holding_names(node: ast.Assign) -> Iterator[str]:
@@ -54,7 +69,13 @@ def _is_primitive(node: ast.AST) -> bool:
     """Whether an expression spells out a primitive, or several: `add_p`, `ops.add_p`, `(add_p, mul_p)`."""
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return any(map(_is_primitive, node.elts))
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    name = (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )
     return name.endswith("_p") and len(name) > 2
 
 
@@ -66,10 +87,18 @@ def _chooses(node: ast.AST, is_name) -> bool:
     if isinstance(node, ast.Match):
         return is_name(node.subject)
     if isinstance(node, ast.Attribute) and node.attr == "__name__":
-        return isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id == "type"
+        return (
+            isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Name)
+            and node.value.func.id == "type"
+        )
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
         return len(node.args) > 1 and isinstance(node.args[1], (ast.BinOp, ast.JoinedStr))
-    lookup = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "startswith", "endswith")
+    lookup = (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("get", "startswith", "endswith")
+    )
     return lookup and (any(map(is_name, node.args)) or is_name(node.func.value))
 
 
@@ -111,12 +140,26 @@ def test_passes_know_no_operation_by_name():
 
 def phi_nodes(tree: ast.Module) -> list[int]:
     """Lines whose texts have a phi node of LLVM."""
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return [node.lineno for node in texts if re.search(r"(^|= )phi |\bphi (i\d|float|double|ptr|<)", node.value)]
+    texts = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    return [
+        node.lineno
+        for node in texts
+        if re.search(r"(^|= )phi |\bphi (i\d|float|double|ptr|<)", node.value)
+    ]
 
 
 def test_phi_nodes_are_written_by_the_builders_of_loops_and_branches():
     """Use `loop`, `counted_loop`, `loop_while`, `branch` and `conditional`, or a fixed helper in a `.ll` file."""
-    assert sorted(phi_nodes(ast.parse('"""Of phi nodes."""\nf"phi {t}"\nx = f"%a = phi {t}"\n"%a=phi i1"'))) == [2, 3, 4]
-    found = {path.name for path in sorted((HOUSE / "weft/codegen").rglob("*.py")) if phi_nodes(ast.parse(path.read_text()))}
+    assert sorted(
+        phi_nodes(ast.parse('"""Of phi nodes."""\nf"phi {t}"\nx = f"%a = phi {t}"\n"%a=phi i1"'))
+    ) == [2, 3, 4]
+    found = {
+        path.name
+        for path in sorted((HOUSE / "weft/codegen").rglob("*.py"))
+        if phi_nodes(ast.parse(path.read_text()))
+    }
     assert found == {"builder.py", "writer.py"}

@@ -104,7 +104,9 @@ def test_a_first_result_loads_only_what_it_needs():
         "             & (set(sys.modules) - before)))"
     )
     import_path = weft.__path__[0].removesuffix("weft")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=import_path)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=import_path
+    )
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -128,6 +130,10 @@ def test_modules_of_the_api_import_each_other_without_all_functions():
         "        importlib.import_module(module.name)\n"
         "print(*[m for m in sys.modules if m.startswith('weft.ops.functions.')])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert {"hurwitz", "incomplete", "incomplete_beta"}.isdisjoint(done.stdout.replace("weft.ops.functions.", "").split()), done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert {"hurwitz", "incomplete", "incomplete_beta"}.isdisjoint(
+        done.stdout.replace("weft.ops.functions.", "").split()
+    ), done.stdout
     assert done.returncode == 0, done.stderr

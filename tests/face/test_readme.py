@@ -17,7 +17,9 @@ def test_the_program_draws_the_picture(tmp_path):
 
 
 @needs_pages
-@pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+@pytest.mark.parametrize(
+    "path", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+)
 def test_links_lead_somewhere(path):
     page = ROOT / path
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):

@@ -14,12 +14,17 @@ from weft.sharding import NamedSharding, PartitionSpec as P, make_mesh
 RNG = np.random.default_rng(0)
 DATA = RNG.normal(size=(16, 3)).astype(np.float32)
 IDS = RNG.integers(-2, 7, 16)
-KINDS = {"sum": (np.add, 0), "prod": (np.multiply, 1), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}
+KINDS = {
+    "sum": (np.add, 0),
+    "prod": (np.multiply, 1),
+    "max": (np.maximum, -np.inf),
+    "min": (np.minimum, np.inf),
+}
 
 
 def by_loop(kind, data, ids, n, identity=None):
     combine, start = KINDS[kind]
-    out = np.full((n, *data.shape[ids.ndim:]), start if identity is None else identity, data.dtype)
+    out = np.full((n, *data.shape[ids.ndim :]), start if identity is None else identity, data.dtype)
     for at in np.ndindex(*ids.shape):
         if 0 <= ids[at] < n:
             out[ids[at]] = combine(out[ids[at]], data[at])
@@ -40,13 +45,24 @@ def test_integers_ranks_and_counts():
     data = np.arange(8, dtype=np.int32).reshape(2, 2, 2)
     np.testing.assert_array_equal(segment_ops.segment_sum(data, ids), by_loop("sum", data, ids, 3))
     low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-    np.testing.assert_array_equal(segment_ops.segment_max(data, ids, 4), by_loop("max", data, ids, 4, low))
-    np.testing.assert_array_equal(segment_ops.segment_min(data, ids, 4), by_loop("min", data, ids, 4, high))
-    for kind in KINDS:                       # sums and products of buckets wrap around like those of elements
-        small = getattr(segment_ops, f"segment_{kind}")(np.array([100, 2, 3, 120], np.int8), np.array([0, 0, 0, 0]), 1, bucket_size=2)
-        whole = getattr(segment_ops, f"segment_{kind}")(np.array([100, 2, 3, 120], np.int8), np.array([0, 0, 0, 0]), 1)
+    np.testing.assert_array_equal(
+        segment_ops.segment_max(data, ids, 4), by_loop("max", data, ids, 4, low)
+    )
+    np.testing.assert_array_equal(
+        segment_ops.segment_min(data, ids, 4), by_loop("min", data, ids, 4, high)
+    )
+    for kind in KINDS:  # sums and products of buckets wrap around like those of elements
+        small = getattr(segment_ops, f"segment_{kind}")(
+            np.array([100, 2, 3, 120], np.int8), np.array([0, 0, 0, 0]), 1, bucket_size=2
+        )
+        whole = getattr(segment_ops, f"segment_{kind}")(
+            np.array([100, 2, 3, 120], np.int8), np.array([0, 0, 0, 0]), 1
+        )
         assert small.dtype == whole.dtype == np.int8 and small.tolist() == whole.tolist()
-    np.testing.assert_array_equal(segment_ops.segment_sum(np.ones(3, np.int32), np.array([-4, 1, 9]), 3, mode="clip"), [1, 1, 1])
+    np.testing.assert_array_equal(
+        segment_ops.segment_sum(np.ones(3, np.int32), np.array([-4, 1, 9]), 3, mode="clip"),
+        [1, 1, 1],
+    )
     with pytest.raises(TypeError, match="must be integers"):
         segment_ops.segment_sum(data, ids * 1.0)
 
@@ -57,16 +73,24 @@ def test_gradient_and_sharding():
     want = np.where((IDS >= 0) & (IDS < 5), IDS, 0)[:, None] * np.ones(3)
     np.testing.assert_allclose(slope, want)
     rows = NamedSharding(make_mesh((8,), ("i",)), P("i"))
-    found = weft.jit(segment_ops.segment_sum, static_argnums=2)(weft.device_put(DATA, rows), weft.device_put(IDS, rows), 5)
+    found = weft.jit(segment_ops.segment_sum, static_argnums=2)(
+        weft.device_put(DATA, rows), weft.device_put(IDS, rows), 5
+    )
     np.testing.assert_allclose(found, by_loop("sum", DATA, IDS, 5), rtol=1e-5)
 
 
 def test_they_are_found_where_jax_has_them():
     from weft.ops import segment_sum
-    assert segment_sum is segment_ops.segment_sum and weft.ops.segment_max is segment_ops.segment_max
+
+    assert (
+        segment_sum is segment_ops.segment_sum and weft.ops.segment_max is segment_ops.segment_max
+    )
     with pytest.raises(AttributeError, match="segment_mean"):
         weft.ops.segment_mean  # noqa: B018
-    assert run_python("-c", "from weft.ops import segment_sum as f; print(f.__module__)").stdout == "weft.segment_ops\n"
+    assert (
+        run_python("-c", "from weft.ops import segment_sum as f; print(f.__module__)").stdout
+        == "weft.segment_ops\n"
+    )
 
 
 def test_operations_are_found_before_anything_else_is_loaded():

@@ -18,7 +18,11 @@ def test_stubs_are_current(path):
 def test_a_stub_has_every_public_name():
     (text,) = [text for path, text in STUBS.items() if path.parent.name == "numpy"]
     assert all(f'"{name}"' in text and hasattr(wnp, name) for name in wnp.__all__)
-    assert "from weft.runtime.array import Array as ndarray\n" in text and "pi: float\n" in text and "newaxis: None\n" in text
+    assert (
+        "from weft.runtime.array import Array as ndarray\n" in text
+        and "pi: float\n" in text
+        and "newaxis: None\n" in text
+    )
 
 
 def test_lazy_names_are_found_and_listed():

@@ -19,7 +19,11 @@ def test_right_derivatives_pass(order, modes):
 def test_values_that_are_large_beside_their_differences_pass():
     check_grads(lambda x: wnp.sum(1e3 * x + 5e4), (X,), 1)
     with pytest.raises(AssertionError, match="tangent output of jvp"):
-        check_jvp(lambda x: wnp.sum(1e3 * x + 5e4), lambda xs, ts: (wnp.sum(1e3 * xs[0] + 5e4), 1.02e3 * ts[0].sum()), (X,))
+        check_jvp(
+            lambda x: wnp.sum(1e3 * x + 5e4),
+            lambda xs, ts: (wnp.sum(1e3 * xs[0] + 5e4), 1.02e3 * ts[0].sum()),
+            (X,),
+        )
 
 
 def test_trees_and_integers_pass():
@@ -59,9 +63,13 @@ def test_unknown_modes_are_refused():
 
 
 def test_steps_are_those_of_the_dtype_that_is_computed_with():
-    check_grads(wnp.sin, (np.pi / 2,), 2)                                      # float64 of the host, float32 here
+    check_grads(wnp.sin, (np.pi / 2,), 2)  # float64 of the host, float32 here
     check_grads(lambda x: x[::-1], (np.array([30.0, 2.0, 1.0]),), 2, atol=1e-6, rtol=1e-6)
-    check_jvp(lambda x: wnp.where(x > 1, np.inf, x), lambda ps, ts: weft.jvp(lambda x: wnp.where(x > 1, np.inf, x), ps, ts), (X,))
+    check_jvp(
+        lambda x: wnp.where(x > 1, np.inf, x),
+        lambda ps, ts: weft.jvp(lambda x: wnp.where(x > 1, np.inf, x), ps, ts),
+        (X,),
+    )
 
 
 @pytest.mark.parametrize("modes", ["fwd", "rev", "fwdrev"])

@@ -10,8 +10,21 @@ import weft.numpy as wnp
 from weft.typing import ArrayLike, DTypeLike
 
 
-@pytest.mark.parametrize("x, is_one", [(np.zeros(2), True), (np.float32(1), True), (True, True), (2, True), (1.5, True), (2j, True),
-                                       ([1, 2], False), ("1", False), (None, False)], ids=str)
+@pytest.mark.parametrize(
+    "x, is_one",
+    [
+        (np.zeros(2), True),
+        (np.float32(1), True),
+        (True, True),
+        (2, True),
+        (1.5, True),
+        (2j, True),
+        ([1, 2], False),
+        ("1", False),
+        (None, False),
+    ],
+    ids=str,
+)
 def test_what_is_like_an_array(x, is_one):
     assert isinstance(x, ArrayLike) is is_one
 
@@ -25,7 +38,11 @@ def test_arrays_and_tracers_are_like_arrays():
 def test_annotations_of_functions():
     def zeros(n: int, dtype: DTypeLike = "float32") -> ArrayLike:
         return wnp.zeros(n, dtype)
-    assert zeros.__annotations__ == {"n": int, "dtype": DTypeLike, "return": ArrayLike} and zeros(2, np.int32).dtype == np.int32
+
+    assert (
+        zeros.__annotations__ == {"n": int, "dtype": DTypeLike, "return": ArrayLike}
+        and zeros(2, np.int32).dtype == np.int32
+    )
 
 
 @pytest.mark.parametrize("union", [ArrayLike, DTypeLike], ids=["ArrayLike", "DTypeLike"])

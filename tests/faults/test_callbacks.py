@@ -24,9 +24,11 @@ def mesh():
 
 def fails_at(limit):
     """A callback that raises once its argument reaches `limit`."""
+
     def check(v):
         if np.max(v) >= limit:
             raise OverflowError(f"{np.max(v)} is too much")
+
     return check
 
 
@@ -34,11 +36,14 @@ def looped(x, limit=3):
     def body(c, v):
         weft.debug.callback(fails_at(limit), v)
         return c + v, wnp.sin(c)
+
     return lax.scan(body, x[0] * 0, x)
 
 
 def in_shard_map(x, limit=3):
-    body = lambda block: lax.fori_loop(0, 2, lambda i, b: (weft.debug.callback(fails_at(limit), b), b + 1)[1], block)
+    body = lambda block: lax.fori_loop(
+        0, 2, lambda i, b: (weft.debug.callback(fails_at(limit), b), b + 1)[1], block
+    )
     return weft.shard_map(body, mesh=mesh(), in_specs=P(("i", "j")), out_specs=P(("i", "j")))(x)
 
 
@@ -47,8 +52,12 @@ PROGRAMS = {
     "pure": lambda x, limit=3: weft.pure_callback(lambda v: (fails_at(limit)(v), v)[1], x, x),
     "io": lambda x, limit=3: io_callback(lambda v: (fails_at(limit)(v), v)[1], x, x, ordered=True),
     "loop": looped,
-    "vmap": lambda x, limit=3: weft.vmap(lambda v: (weft.debug.callback(fails_at(limit), v), v)[1])(x),
-    "while": lambda x, limit=3: lax.while_loop(lambda v: v < 100, lambda v: (weft.debug.callback(fails_at(limit), v), v + 1)[1], x[0]),
+    "vmap": lambda x, limit=3: weft.vmap(lambda v: (weft.debug.callback(fails_at(limit), v), v)[1])(
+        x
+    ),
+    "while": lambda x, limit=3: lax.while_loop(
+        lambda v: v < 100, lambda v: (weft.debug.callback(fails_at(limit), v), v + 1)[1], x[0]
+    ),
     "shard_map": in_shard_map,
 }
 
@@ -59,12 +68,12 @@ def test_the_error_names_the_callback_and_its_cause(name, sharded):
     program = PROGRAMS[name]
     f = weft.jit(program, static_argnums=1)
     x = weft.device_put(X, NamedSharding(mesh(), P("i"))) if sharded else wnp.asarray(X)
-    for _ in range(4):                           # by way of the compiler, of Python, and of native dispatch
+    for _ in range(4):  # by way of the compiler, of Python, and of native dispatch
         with pytest.raises(CallbackError, match=r"OverflowError: .* is too much") as caught:
             weft.block_until_ready(f(x))
         assert isinstance(caught.value.__cause__, OverflowError)
         assert "test_callbacks.py:" in str(caught.value)
-    f(x, 1000)                                   # the same with nothing to complain about
+    f(x, 1000)  # the same with nothing to complain about
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(weft.jit(lambda x: wnp.sort(-x))(x), np.sort(-X))
 
@@ -83,7 +92,10 @@ def test_failing_programs_keep_no_memory(name):
 
 
 def test_donated_memory_is_gone_after_a_failure():
-    f = weft.jit(lambda x, limit: (weft.debug.callback(lambda v, m: fails_at(m)(v), x + 1, limit), x * 2)[1], donate_argnums=0)
+    f = weft.jit(
+        lambda x, limit: (weft.debug.callback(lambda v, m: fails_at(m)(v), x + 1, limit), x * 2)[1],
+        donate_argnums=0,
+    )
     for _ in range(3):
         assert float(f(wnp.zeros(1000), 5.0).sum()) == 0
         x = wnp.zeros(1000)
@@ -101,7 +113,10 @@ def test_an_eager_callback_raises_what_it_raises():
 def test_requests_to_stop_pass_unchanged(kind):
     def stop(v):
         raise kind
-    f = weft.jit(lambda x: lax.fori_loop(0, 3, lambda i, v: (weft.debug.callback(stop, v), v)[1], x))
+
+    f = weft.jit(
+        lambda x: lax.fori_loop(0, 3, lambda i, v: (weft.debug.callback(stop, v), v)[1], x)
+    )
     for _ in range(3):
         with pytest.raises(kind):
             f(X)

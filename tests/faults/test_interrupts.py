@@ -45,16 +45,24 @@ print(float(weft.jit(lambda x: lax.fori_loop(0, 3, lambda i, v: wnp.sort(v) + 1,
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_interrupt_ends_a_long_program(name):
     script = textwrap.dedent(SCRIPT).format(program=PROGRAMS[name])
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, "WEFT_VERIFY": "0"}) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WEFT_VERIFY": "0"},
+    ) as process:
         try:
             for _ in range(2):
                 assert process.stdout.readline() == "ready\n"
-                with pytest.raises(subprocess.TimeoutExpired):       # it runs
+                with pytest.raises(subprocess.TimeoutExpired):  # it runs
                     process.wait(0.2)
                 process.send_signal(signal.SIGINT)
                 assert process.stdout.readline() == "interrupted\n"
-            out, err = process.stdout.read(), process.stderr.read()  # `communicate` forgets what `readline` has read ahead
+            out, err = (
+                process.stdout.read(),
+                process.stderr.read(),
+            )  # `communicate` forgets what `readline` has read ahead
             process.wait(60)
         finally:
             process.kill()
@@ -64,9 +72,18 @@ def test_an_interrupt_ends_a_long_program(name):
 
 def test_no_interrupt_of_a_host_call_is_lost():
     """Wherever it comes: in the callback, where Python is entered and left, where operands are made and freed."""
-    script = textwrap.dedent(SCRIPT).format(program=PROGRAMS["callbacks"]).replace("range(2)", "range(60)")
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, "WEFT_VERIFY": "0"}) as process:
+    script = (
+        textwrap.dedent(SCRIPT)
+        .format(program=PROGRAMS["callbacks"])
+        .replace("range(2)", "range(60)")
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WEFT_VERIFY": "0"},
+    ) as process:
         watch = threading.Timer(120, process.kill)
         watch.start()
         try:

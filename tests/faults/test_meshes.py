@@ -14,7 +14,10 @@ X = np.arange(8, dtype=np.float32)
 
 def mesh(first, last, step=1, names=("i", "j")):
     devices = weft.devices()[:8][first:last:step]
-    return Mesh(np.array(devices, object).reshape(2, -1) if len(names) == 2 else np.array(devices, object), names)
+    return Mesh(
+        np.array(devices, object).reshape(2, -1) if len(names) == 2 else np.array(devices, object),
+        names,
+    )
 
 
 def low():
@@ -39,28 +42,52 @@ def add(a, b):
 
 
 FAULTS = {
-    "more places than devices": (lambda: weft.make_mesh((64,), ("i",)),
-                                 r"Number of devices 8 must be >= .*\(64,\)[\s\S]*WEFT_NUM_DEVICES=64"),
+    "more places than devices": (
+        lambda: weft.make_mesh((64,), ("i",)),
+        r"Number of devices 8 must be >= .*\(64,\)[\s\S]*WEFT_NUM_DEVICES=64",
+    ),
     "more names than dims": (lambda: weft.make_mesh((8,), ("i", "j")), "axis names"),
-    "other devices": (lambda: add(put(low(), "i"), put(high(), "i")), r"argument a .* ids \[0, 1, 2, 3\].* b .* ids \[4, 5, 6, 7\]"),
+    "other devices": (
+        lambda: add(put(low(), "i"), put(high(), "i")),
+        r"argument a .* ids \[0, 1, 2, 3\].* b .* ids \[4, 5, 6, 7\]",
+    ),
     "other devices, eager": (lambda: put(low(), "i") + put(high(), "i"), "incompatible devices"),
     "another order": (lambda: add(put(low(), "i"), put(mesh(3, None, -1), "i")), r"\[3, 2, 1, 0\]"),
     "another number": (lambda: add(put(low(), "i"), put(mesh(0, 8), "i")), "incompatible devices"),
     "a constraint on other devices": (
-        lambda: weft.jit(lambda a: lax.with_sharding_constraint(a, NamedSharding(high(), P("i"))))(put(low(), "i")),
-        r"argument a .*sharding_constraint.*\[4, 5, 6, 7\]"),
+        lambda: weft.jit(lambda a: lax.with_sharding_constraint(a, NamedSharding(high(), P("i"))))(
+            put(low(), "i")
+        ),
+        r"argument a .*sharding_constraint.*\[4, 5, 6, 7\]",
+    ),
     "a result on other devices": (
-        lambda: weft.jit(lambda a: a, out_shardings=NamedSharding(high(), P("i")))(put(low(), "i")), "out_sharding"),
+        lambda: weft.jit(lambda a: a, out_shardings=NamedSharding(high(), P("i")))(put(low(), "i")),
+        "out_sharding",
+    ),
     "an argument on other devices": (
         lambda: weft.jit(lambda a: a, in_shardings=NamedSharding(high(), P("i")))(put(low(), "i")),
-        r"argument a .*ids \[0, 1, 2, 3\].*ids \[4, 5, 6, 7\]"),
+        r"argument a .*ids \[0, 1, 2, 3\].*ids \[4, 5, 6, 7\]",
+    ),
     "an unknown axis": (lambda: put(low(), "rows"), r"'rows'.*not found in mesh: \('i', 'j'\)"),
-    "a dim that does not divide": (lambda: weft.device_put(X[:7], NamedSharding(low(), P("i"))), "not divisible"),
-    "shard_map in jit on other devices": (lambda: weft.jit(sharded(high()))(put(low(), "i")), "incompatible devices"),
-    "shard_maps of two meshes": (lambda: weft.jit(lambda x: sharded(low())(x) + sharded(high())(x))(X), "incompatible devices"),
+    "a dim that does not divide": (
+        lambda: weft.device_put(X[:7], NamedSharding(low(), P("i"))),
+        "not divisible",
+    ),
+    "shard_map in jit on other devices": (
+        lambda: weft.jit(sharded(high()))(put(low(), "i")),
+        "incompatible devices",
+    ),
+    "shard_maps of two meshes": (
+        lambda: weft.jit(lambda x: sharded(low())(x) + sharded(high())(x))(X),
+        "incompatible devices",
+    ),
     "shard_map of an unknown axis": (lambda: sharded(mesh(0, 8, names=("rows",)))(X), "'rows'"),
     "a collective of an unknown axis": (
-        lambda: weft.shard_map(lambda x: lax.psum(x, "rows"), mesh=low(), in_specs=P("i"), out_specs=P())(X), "axis name: rows"),
+        lambda: weft.shard_map(
+            lambda x: lax.psum(x, "rows"), mesh=low(), in_specs=P("i"), out_specs=P()
+        )(X),
+        "axis name: rows",
+    ),
 }
 
 

@@ -37,29 +37,50 @@ from tests.fuzz import chains
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / ".fuzz"
 #: what there is to run: seconds for one, and how many a worker runs
-KINDS = {"calls": (30.0, 250), "programs": (180.0, 50), "peer": (180.0, 50), "chains": (60.0, chains.BLOCK),
-         "pairs": (60.0, 4 * chains.BLOCK)}
+KINDS = {
+    "calls": (30.0, 250),
+    "programs": (180.0, 50),
+    "peer": (180.0, 50),
+    "chains": (60.0, chains.BLOCK),
+    "pairs": (60.0, 4 * chains.BLOCK),
+}
 CHAINS = ("chains", "pairs")
-MEMORY = 8 << 30                # of a worker, as addresses: what would fill them is refused, and is not a hang
-STARTING = 60.0                 # seconds more before the first call
+MEMORY = 8 << 30  # of a worker, as addresses: what would fill them is refused, and is not a hang
+STARTING = 60.0  # seconds more before the first call
 
 
 class Fault(NamedTuple):
     seed: int
-    kind: str                   # "crash", "hang", "error", "explained" (rounding) or "refused" (by each backend)
+    kind: str  # "crash", "hang", "error", "explained" (rounding) or "refused" (by each backend)
     text: str
 
 
-def run(first: int, last: int, seconds: float = KINDS["calls"][0], what: str = "calls",
-        without: str = "") -> list[Fault]:
+def run(
+    first: int,
+    last: int,
+    seconds: float = KINDS["calls"][0],
+    what: str = "calls",
+    without: str = "",
+) -> list[Fault]:
     """Run the calls with seeds `first` to `last` (exclusive) in a process of their own, or in several if some die."""
     faults: list[Fault] = []
     while first < last:
         seen, ended = first, None
-        options = ["--what", what, *(["--without", without] if without else []), "--worker", f"{first}:{last}"]
-        worker = subprocess.Popen([sys.executable, "-m", "tests.fuzz.campaign", *options], cwd=ROOT,
-                                  env={**os.environ, **_variables(what, first)},
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        options = [
+            "--what",
+            what,
+            *(["--without", without] if without else []),
+            "--worker",
+            f"{first}:{last}",
+        ]
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.campaign", *options],
+            cwd=ROOT,
+            env={**os.environ, **_variables(what, first)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         for line in _lines(worker, seconds):
             word, _, rest = line.partition(" ")
             if word == "call":
@@ -71,7 +92,11 @@ def run(first: int, last: int, seconds: float = KINDS["calls"][0], what: str = "
             worker.kill()
             faults.append(Fault(seen, "hang", ended or "before the first call"))
         elif worker.wait() != 0:
-            faults.append(Fault(seen, "crash", f"exit {worker.returncode}: {ended or 'before the first call'}"))
+            faults.append(
+                Fault(
+                    seen, "crash", f"exit {worker.returncode}: {ended or 'before the first call'}"
+                )
+            )
         else:
             seen = last - 1
         worker.wait()
@@ -82,7 +107,11 @@ def run(first: int, last: int, seconds: float = KINDS["calls"][0], what: str = "
 
 def _variables(what: str, first: int) -> dict[str, str]:
     """Return the environment of a worker; chains of one block share the instruction set."""
-    own = chains.environment_of(first - first % KINDS[what][1]) if what in CHAINS else {"WEFT_NUM_DEVICES": "8"}
+    own = (
+        chains.environment_of(first - first % KINDS[what][1])
+        if what in CHAINS
+        else {"WEFT_NUM_DEVICES": "8"}
+    )
     return {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", **own}
 
 
@@ -107,7 +136,7 @@ def _work(what: str, first: int, last: int, without: list[str]) -> None:
     """What a worker does: say which call comes, make it, and say what was wrong."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)                                        # calls may print
+    os.dup2(quiet, 1)  # calls may print
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if what == "calls":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -116,13 +145,17 @@ def _work(what: str, first: int, last: int, without: list[str]) -> None:
         out.write(f"call {seed} {said}\n")
         fault = run_it()
         if fault is not None:
-            out.write(f"{'' if fault.startswith(('explained ', 'refused ')) else 'fault '}{fault}  <- {said}\n")
+            out.write(
+                f"{'' if fault.startswith(('explained ', 'refused ')) else 'fault '}{fault}  <- {said}\n"
+            )
     out.flush()
     if what in CHAINS:
         from tests.fuzz import chain_judge
+
         chain_judge.close()
     elif what != "calls":
         from tests.fuzz import judge
+
         judge.close()
     os._exit(0)
 
@@ -131,13 +164,16 @@ def _case(what: str, seed: int) -> tuple[str, Callable[[], str | None]]:
     """The case number `seed`: how it is called, and what runs it and says what was wrong."""
     if what == "calls":
         from tests.fuzz.calls import call_of, fault_of
+
         call = call_of(seed)
 
         def of_call() -> str | None:
             fault = fault_of(call)
             return fault and f"{call.name}: {fault}"
+
         return re.sub(r"\s+", " ", str(call))[:300], of_call
     from tests.fuzz import judge, programs
+
     program = programs.make(seed)
 
     def of_program() -> str | None:
@@ -145,6 +181,7 @@ def _case(what: str, seed: int) -> tuple[str, Callable[[], str | None]]:
             return judge.fault_of(program) if what == "programs" else judge.fault_beside(program)
         except Exception as error:
             return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
     return f"program {seed}", of_program
 
 
@@ -156,6 +193,7 @@ def make_chain(what: str, seed: int, without: list[str]) -> chains.Chain | None:
 def _chain_case(what: str, seed: int, without: list[str]) -> tuple[str, Callable[[], str | None]]:
     """Return the description of a chain, and the function that runs it."""
     from tests.fuzz import chain_judge
+
     chain = make_chain(what, seed, without)
     if chain is None:
         return f"pair {seed}", lambda: None
@@ -163,17 +201,26 @@ def _chain_case(what: str, seed: int, without: list[str]) -> tuple[str, Callable
     def of_chain() -> str | None:
         verdict = chain_judge.judge_chain(chain)
         chain_judge.forget(seed)
-        return {"ok": None, "fault": verdict.text}.get(verdict.kind, f"{verdict.kind} {verdict.text}")
+        return {"ok": None, "fault": verdict.text}.get(
+            verdict.kind, f"{verdict.kind} {verdict.text}"
+        )
+
     return f"{chain.transformation} {' '.join(chain.ops)}", of_chain
 
 
 def recorded(path: Path) -> list[tuple[int, int]]:
     """The ranges of seeds that were run."""
     lines = path.read_text().splitlines() if path.exists() else []
-    return sorted(tuple(map(int, line.split(" ")[1].split(":"))) for line in lines if line.startswith("seeds "))  # type: ignore[misc]
+    return sorted(
+        tuple(map(int, line.split(" ")[1].split(":")))
+        for line in lines
+        if line.startswith("seeds ")
+    )  # type: ignore[misc]
 
 
-def missing(done: list[tuple[int, int]], calls: int, chunk: int = KINDS["calls"][1]) -> list[tuple[int, int]]:
+def missing(
+    done: list[tuple[int, int]], calls: int, chunk: int = KINDS["calls"][1]
+) -> list[tuple[int, int]]:
     """The first `calls` seeds that are in no range of `done`, in chunks."""
     found, at = [], 0
     for first, last in [*done, (sys.maxsize, sys.maxsize)]:
@@ -190,7 +237,9 @@ def sample_seed(size: int) -> int:
     if "WEFT_FUZZ_SEED" in os.environ:
         return int(os.environ["WEFT_FUZZ_SEED"])
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
+        ).stdout
     except OSError:
         commit = ""
     return size * (int(commit[:6], 16) if commit.strip() else 34)
@@ -198,22 +247,43 @@ def sample_seed(size: int) -> int:
 
 def _commit() -> str:
     """The commit of this checkout, where git says it, with a `+` if files were changed."""
-    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    git = lambda *words: subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + (
+        "+" if git("status", "--porcelain", "--untracked-files=no") else ""
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Random calls of public functions, or random programs, in processes of their own.")
+    parser = argparse.ArgumentParser(
+        description="Random calls of public functions, or random programs, in processes of their own."
+    )
     parser.add_argument("--what", choices=tuple(KINDS), default="calls")
-    parser.add_argument("--calls", type=int, default=2000, help="how many calls or programs, after those that are recorded")
+    parser.add_argument(
+        "--calls",
+        type=int,
+        default=2000,
+        help="how many calls or programs, after those that are recorded",
+    )
     parser.add_argument("--seeds", help="FIRST:LAST, instead of those that are missing")
-    parser.add_argument("--show", type=int, help="one of them: make the call here and raise what it raises; print the program and judge it")
+    parser.add_argument(
+        "--show",
+        type=int,
+        help="one of them: make the call here and raise what it raises; print the program and judge it",
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, help="for one call or program")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no further range begins")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="after which no further range begins"
+    )
     parser.add_argument("--record", type=Path)
-    parser.add_argument("--without", default="", help="families of ops that chains do without: conv,linalg")
-    parser.add_argument("--minimize", type=int, help="a chain that fails: print a smaller one as a script")
+    parser.add_argument(
+        "--without", default="", help="families of ops that chains do without: conv,linalg"
+    )
+    parser.add_argument(
+        "--minimize", type=int, help="a chain that fails: print a smaller one as a script"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     seconds, chunk = KINDS[options.what]
@@ -237,9 +307,20 @@ def main() -> int:
     kinds: collections.Counter[str] = collections.Counter()
     began, calls, commit = time.perf_counter(), 0, _commit()
     enough = lambda: time.perf_counter() - began > 60 * options.minutes
-    with concurrent.futures.ThreadPoolExecutor(options.workers) as pool, open(path, "a", buffering=1) as record:
-        jobs = {pool.submit(lambda a, b: None if enough() else run(a, b, seconds, options.what, options.without), a, b): (a, b)
-                for a, b in ranges}
+    with (
+        concurrent.futures.ThreadPoolExecutor(options.workers) as pool,
+        open(path, "a", buffering=1) as record,
+    ):
+        jobs = {
+            pool.submit(
+                lambda a, b: (
+                    None if enough() else run(a, b, seconds, options.what, options.without)
+                ),
+                a,
+                b,
+            ): (a, b)
+            for a, b in ranges
+        }
         for job in concurrent.futures.as_completed(jobs):
             first, last = jobs[job]
             faults = job.result()
@@ -247,14 +328,20 @@ def main() -> int:
                 continue
             for fault in faults:
                 kinds[fault.kind] += 1
-                word = f"explained {fault.seed}" if fault.kind == "explained" else f"fault {fault.seed} {fault.kind}"
+                word = (
+                    f"explained {fault.seed}"
+                    if fault.kind == "explained"
+                    else f"fault {fault.seed} {fault.kind}"
+                )
                 record.write(f"{word} {fault.text}\n")
                 print(f"{fault.seed} {fault.kind}: {fault.text}", flush=True)
             record.write(f"seeds {first}:{last} {commit}\n")
             calls += last - first
-    print(f"{calls} {'calls' if options.what == 'calls' else 'programs'} in {time.perf_counter() - began:.0f} s: {kinds['crash']} crashes, "
-          f"{kinds['hang']} hangs, {kinds['error']} {'errors from inside' if options.what == 'calls' else 'mismatches and errors'}; "
-          f"{kinds['explained']} explained, {kinds['refused']} refused; recorded in {path}")
+    print(
+        f"{calls} {'calls' if options.what == 'calls' else 'programs'} in {time.perf_counter() - began:.0f} s: {kinds['crash']} crashes, "
+        f"{kinds['hang']} hangs, {kinds['error']} {'errors from inside' if options.what == 'calls' else 'mismatches and errors'}; "
+        f"{kinds['explained']} explained, {kinds['refused']} refused; recorded in {path}"
+    )
     return 1 if set(kinds) - {"explained"} else 0
 
 
@@ -264,14 +351,23 @@ def _show_chain(what: str, seed: int | None, minimize: int | None, without: list
     assert number is not None
     os.environ.update(_variables(what, number))
     from tests.fuzz import chain_judge
+
     chain = make_chain(what, number, without)
     assert chain is not None, "no op of a family fits this rank"
     if minimize is not None:
         from tests.fuzz import chain_shrink
+
         print(chain_shrink.script(chain_shrink.shrink(chain), f"{what} {number}"))
         return 0
     print(chain.text)
-    print(*[f"{name}: {value}" for name, value in vars(chain).items() if name not in ("statements", "results")], sep="\n")
+    print(
+        *[
+            f"{name}: {value}"
+            for name, value in vars(chain).items()
+            if name not in ("statements", "results")
+        ],
+        sep="\n",
+    )
     verdict = chain_judge.judge_chain(chain, thorough=True)
     chain_judge.close()
     print(verdict.kind, verdict.text)
@@ -282,14 +378,23 @@ def _show(what: str, seed: int) -> int:
     os.environ.setdefault("WEFT_NUM_DEVICES", "8")
     if what == "calls":
         from tests.fuzz.calls import call_of
+
         print(call := call_of(seed))
         print(call())
         return 0
     from tests.fuzz import judge, programs
+
     program = programs.make(seed)
     print(program.text)
-    print(*[f"{name}: {value}" for name, value in program._asdict().items() if name != "text"], sep="\n")
-    fault = judge.fault_of(program, thorough=True) if what == "programs" else judge.fault_beside(program)
+    print(
+        *[f"{name}: {value}" for name, value in program._asdict().items() if name != "text"],
+        sep="\n",
+    )
+    fault = (
+        judge.fault_of(program, thorough=True)
+        if what == "programs"
+        else judge.fault_beside(program)
+    )
     judge.close()
     print(fault or "no fault")
     return int(fault is not None)

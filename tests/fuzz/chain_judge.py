@@ -113,7 +113,9 @@ def _with_noisy_operands(text: str) -> str:
     on the arguments alone misses them where exact ops repeat an argument: equal elements stay equal.
     """
     statement = re.compile(r"^( +v\d+ = near\()(.*)$", re.MULTILINE)
-    return statement.sub(lambda match: match[1] + re.sub(r"\b[av]\d+\b", r"near(\g<0>)", match[2]), text)
+    return statement.sub(
+        lambda match: match[1] + re.sub(r"\b[av]\d+\b", r"near(\g<0>)", match[2]), text
+    )
 
 
 def _place(chain: Chain, arrays: list[np.ndarray], way: str, near: Any) -> list:

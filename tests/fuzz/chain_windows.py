@@ -334,7 +334,11 @@ for _row in (
     ("inverse", "xp.linalg.inv({0})", 0),
     ("solve", "xp.linalg.solve({0}, xp.swapaxes({0}, -1, -2))", 0),
     ("triangular_solve", "api.scipy.linalg.solve_triangular({0}, {0}, lower=True)", 0),
-    ("qr", "xp.abs(xp.linalg.qr({0})[1])", 0),  # a row changes its sign where the rest of a column rounds to zero
+    (
+        "qr",
+        "xp.abs(xp.linalg.qr({0})[1])",
+        0,
+    ),  # a row changes its sign where the rest of a column rounds to zero
     ("eigvalsh", "xp.linalg.eigvalsh({0})", 1),
     ("svdvals", "xp.linalg.svd({0}, compute_uv=False)", 1),
     ("det", "xp.linalg.det({0}) * {scale}", 2),

@@ -25,7 +25,15 @@ from tests.fuzz import runner
 from tests.fuzz.programs import Program
 from weft.errors import ShardingTypeError
 from weft.util import cache
-from weft.verification.tolerance import EPSILON, UNITS, Precision, Tolerance, difference as tolerance_difference, epsilon_of, wide
+from weft.verification.tolerance import (
+    EPSILON,
+    UNITS,
+    Precision,
+    Tolerance,
+    difference as tolerance_difference,
+    epsilon_of,
+    wide,
+)
 
 #: environments of other processes of this system
 OTHERS = {"one thread": {"WEFT_NUM_THREADS": "1"}, "plain code": {"WEFT_CPU_FEATURES": "generic"}}
@@ -34,7 +42,11 @@ _servers: dict[str, runner.Server] = {}
 
 def others(name: str) -> runner.Server:
     if name not in _servers:
-        _servers[name] = runner.Server(OTHERS[name]) if name in OTHERS else runner.Server({}, os.environ["WEFT_ORACLE_PYTHON"])
+        _servers[name] = (
+            runner.Server(OTHERS[name])
+            if name in OTHERS
+            else runner.Server({}, os.environ["WEFT_ORACLE_PYTHON"])
+        )
     return _servers[name]
 
 
@@ -90,7 +102,9 @@ def fault_beside(program: Program) -> str | None:
     if any(values == "tiny" for _, _, values in program.arguments):
         return None  # the peer takes subnormal numbers for zero
     task = runner.task_of(program)
-    for way in ("split", "whole")["pure_callback" in program.text :]:  # the peer's loses signs of zeros on a mesh
+    for way in ("split", "whole")[
+        "pure_callback" in program.text :
+    ]:  # the peer's loses signs of zeros on a mesh
         peer = others("the peer").ask(task, way)
         if not isinstance(peer, str):
             break
@@ -102,16 +116,28 @@ def fault_beside(program: Program) -> str | None:
         return f"the peer answers ({way}), here: {_said(error)}"
     peer = _like_ours(program, got, peer)
     wrong = difference(got, peer, program.exact, tolerance_of(program, task, got))
-    if wrong and "xp.float16" in program.text:  # the peer's derivatives of hypot and others overflow halves: float32 has the range
-        wider = others("the peer").ask(task._replace(text=task.text.replace("xp.float16", "xp.float32")), way)
+    if (
+        wrong and "xp.float16" in program.text
+    ):  # the peer's derivatives of hypot and others overflow halves: float32 has the range
+        wider = others("the peer").ask(
+            task._replace(text=task.text.replace("xp.float16", "xp.float32")), way
+        )
         if not isinstance(wider, str) and [x.shape for x in wider] == [x.shape for x in got]:
-            peer = [np.where(~np.isfinite(wide(y)) & np.isfinite(wide(x)) & np.isfinite(wide(w)), x, y).astype(y.dtype)
-                    for x, y, w in zip(got, peer, wider)]
+            peer = [
+                np.where(
+                    ~np.isfinite(wide(y)) & np.isfinite(wide(x)) & np.isfinite(wide(w)), x, y
+                ).astype(y.dtype)
+                for x, y, w in zip(got, peer, wider)
+            ]
             wrong = difference(got, peer, program.exact, tolerance_of(program, task, got))
-    if wrong and way == "split":  # the peer may disagree with itself: the whole is what both are held to
+    if (
+        wrong and way == "split"
+    ):  # the peer may disagree with itself: the whole is what both are held to
         peer = others("the peer").ask(task, "whole")
         if not isinstance(peer, str):
-            wrong = difference(got, _like_ours(program, got, peer), program.exact, tolerance_of(program, task, got))
+            wrong = difference(
+                got, _like_ours(program, got, peer), program.exact, tolerance_of(program, task, got)
+            )
     return wrong and f"beside the peer, {way}: {wrong}"
 
 
@@ -119,12 +145,21 @@ def _like_ours(program: Program, got: list[np.ndarray], peer: list[np.ndarray]) 
     """The peer's results, NaN where ours are if they may be minima or maxima over devices: the peer's pass over NaN there."""
     if [x.shape for x in got] != [x.shape for x in peer]:
         return peer
-    if program.wild and "linalg.norm(" in program.text:  # the norm of one element is its absolute value there, also where squares overflow
-        peer = [np.where(np.isinf(wide(x)) & (np.abs(wide(y)) > 1e19), x, y).astype(y.dtype) for x, y in zip(got, peer)]
+    if (
+        program.wild and "linalg.norm(" in program.text
+    ):  # the norm of one element is its absolute value there, also where squares overflow
+        peer = [
+            np.where(np.isinf(wide(x)) & (np.abs(wide(y)) > 1e19), x, y).astype(y.dtype)
+            for x, y in zip(got, peer)
+        ]
     if not re.search(r"\.p?(min|max)\(", program.text):
         return peer
-    return [np.where(np.isnan(wide(x)), x, y).astype(y.dtype) if x.dtype.kind not in "biu" and "int" not in x.dtype.name else y
-            for x, y in zip(got, peer)]
+    return [
+        np.where(np.isnan(wide(x)), x, y).astype(y.dtype)
+        if x.dtype.kind not in "biu" and "int" not in x.dtype.name
+        else y
+        for x, y in zip(got, peer)
+    ]
 
 
 def _said(error: Exception) -> str:
@@ -159,7 +194,11 @@ def _from_disk(task: runner.Task) -> list[np.ndarray] | str:
 def tolerance_of(program: Program, task: runner.Task, want: list[np.ndarray]) -> Tolerance:
     """Return how far rounded results of a program may be apart; noise moves its arguments and the values that it marks."""
     text = f"{program.text} {program.arguments}".replace("xp.", "")
-    coarse = [epsilon for name, epsilon in EPSILON.items() if epsilon > 2.0**-23 and re.search(rf"(?<!\w){name}", text)]
+    coarse = [
+        epsilon
+        for name, epsilon in EPSILON.items()
+        if epsilon > 2.0**-23 and re.search(rf"(?<!\w){name}", text)
+    ]
     # what docs/accuracy.md leaves open: the sign of a zero that is an extremum, and halves that overflow only between kernels
     overflows = program.wild and re.search(r"(?<!b)float16", text) is not None
     rounded = Precision(max([2.0**-23, *coarse]), 1, overflows)
@@ -169,7 +208,12 @@ def tolerance_of(program: Program, task: runner.Task, want: list[np.ndarray]) ->
         either_zero=re.search(r"max|min|clip|relu", program.text) is not None, wild=program.wild, coarse_units=UNITS)  # fmt: skip
 
 
-def difference(got: list[np.ndarray], want: list[np.ndarray], exact: tuple[bool, ...], tolerance: Tolerance | None) -> str | None:
+def difference(
+    got: list[np.ndarray],
+    want: list[np.ndarray],
+    exact: tuple[bool, ...],
+    tolerance: Tolerance | None,
+) -> str | None:
     """What is not equal, in a line, or None."""
     if [(x.shape, x.dtype.name) for x in got] != [(x.shape, x.dtype.name) for x in want]:
         return f"results are {[(x.dtype.name, x.shape) for x in got]}, not {[(x.dtype.name, x.shape) for x in want]}"

@@ -50,9 +50,18 @@ def _with_closure(b: Body, x: Value) -> Callable[[str], str]:
 
     Under explicit axes that is `x` itself: another value may have another layout, and a carry or a branch keeps one.
     """
-    y = b.pick(lambda y: y.shape == x.shape and y.dtype == x.dtype and (y is x or not b.program.explicit)) or x
+    y = (
+        b.pick(
+            lambda y: (
+                y.shape == x.shape and y.dtype == x.dtype and (y is x or not b.program.explicit)
+            )
+        )
+        or x
+    )
     step = _step_of(b, x)
-    return lambda c: f"({step(c)} ^ {y.name})" if x.kind == "i" else f"near(0.5 * ({step(c)} + {y.name}))"
+    return lambda c: (
+        f"({step(c)} ^ {y.name})" if x.kind == "i" else f"near(0.5 * ({step(c)} + {y.name}))"
+    )
 
 
 def _nest(b: Body, x: Value, depth: int, operand: str) -> str:
@@ -118,7 +127,11 @@ def _policy(b: Body) -> None:
     product = f"near(0.25 * ({first('c')} @ {first('c')}.T)) @ c"
     named = f"checkpoint_name(near(0.25 * ({product})), 'kept')"
     body = f"lambda c: {last(named)}"
-    b.like(f"api.checkpoint({body}, policy=api.checkpoint_policies.{b.r.choice(POLICIES)})({x.name})", x, exact=False)
+    b.like(
+        f"api.checkpoint({body}, policy=api.checkpoint_policies.{b.r.choice(POLICIES)})({x.name})",
+        x,
+        exact=False,
+    )
 
 
 def _dot_general(b: Body) -> None:
@@ -135,7 +148,10 @@ def _dot_general(b: Body) -> None:
         if all(pair[side] not in [p[side] for p in (*contracted, *batch)] for side in (0, 1)):
             b.r.choice((contracted, batch, [])).append(pair)
     sides = [[[p[side] for p in found] for side in (0, 1)] for found in (contracted, batch)]
-    free = [[n for k, n in enumerate(v.shape) if k not in sides[0][side] + sides[1][side]] for side, v in enumerate((x, y))]
+    free = [
+        [n for k, n in enumerate(v.shape) if k not in sides[0][side] + sides[1][side]]
+        for side, v in enumerate((x, y))
+    ]
     shape = (*(x.shape[i] for i in sides[1][0]), *free[0], *free[1])
     if np.prod(shape) > b.limit or len(shape) > 5:
         return
@@ -155,12 +171,22 @@ def _conv_general(b: Body) -> None:
         return _dot_general(b)
     r, rank = b.r, len(x.shape) - 2
     spatial = "HW"[:rank]
-    lhs, rhs, out = _permuted(b, f"NC{spatial}"), _permuted(b, f"OI{spatial}"), _permuted(b, f"NC{spatial}")
+    lhs, rhs, out = (
+        _permuted(b, f"NC{spatial}"),
+        _permuted(b, f"OI{spatial}"),
+        _permuted(b, f"NC{spatial}"),
+    )
     size = dict(zip(lhs, x.shape))
     feature_groups = r.choice([g for g in (1, 2, 3, 4) if size["C"] % g == 0])
-    batch_groups = r.choice([g for g in (1, 1, 2) if size["N"] % g == 0]) if feature_groups == 1 else 1
+    batch_groups = (
+        r.choice([g for g in (1, 1, 2) if size["N"] % g == 0]) if feature_groups == 1 else 1
+    )
     channels = 2 * feature_groups * batch_groups
-    kernel = {"O": channels, "I": size["C"] // feature_groups, **{a: r.choice((1, 2, 3)) for a in spatial}}
+    kernel = {
+        "O": channels,
+        "I": size["C"] // feature_groups,
+        **{a: r.choice((1, 2, 3)) for a in spatial},
+    }
     strides = [r.choice((1, 1, 2)) for _ in spatial]
     dilations = [[r.choice((1, 1, 2)) for _ in spatial] for _ in range(2)]
     padding = [(r.randint(-1, 2), r.randint(-1, 2)) for _ in spatial]
@@ -174,7 +200,9 @@ def _conv_general(b: Body) -> None:
     if np.prod(shape) > b.limit:
         return
     window = tuple(kernel[a] for a in rhs)
-    weights = f"xp.cos(xp.arange({int(np.prod(window))}.)).reshape({window}).astype(xp.{x.dtype}) * 0.25"
+    weights = (
+        f"xp.cos(xp.arange({int(np.prod(window))}.)).reshape({window}).astype(xp.{x.dtype}) * 0.25"
+    )
     b.like(
         f"lax.conv_general_dilated({x.name}, near({weights}), {strides}, {padding}, lhs_dilation={dilations[0]}, "
         f"rhs_dilation={dilations[1]}, dimension_numbers={(lhs, rhs, out)}, feature_group_count={feature_groups}, "
@@ -199,7 +227,11 @@ def _pad(b: Body) -> None:
         config.append((low, high, between))
         shape.append(grown)
     if np.prod(shape) <= b.limit:
-        b.like(f"lax.pad({x.name}, xp.asarray({b.r.choice((0, 1))}, {x.name}.dtype), {config})", x, shape=shape)
+        b.like(
+            f"lax.pad({x.name}, xp.asarray({b.r.choice((0, 1))}, {x.name}.dtype), {config})",
+            x,
+            shape=shape,
+        )
 
 
 def _ties(b: Body) -> None:
@@ -217,16 +249,32 @@ def _ties(b: Body) -> None:
         (f"xp.max({twice}, {d})", less, x.dtype),
         (f"xp.min({twice}, {d})", less, x.dtype),
         (f"xp.maximum({name}, {name})", x.shape, x.dtype),
-        (f"xp.sort({twice}, {d})", tuple(2 * m if k == d else m for k, m in enumerate(x.shape)), x.dtype),
+        (
+            f"xp.sort({twice}, {d})",
+            tuple(2 * m if k == d else m for k, m in enumerate(x.shape)),
+            x.dtype,
+        ),
         (f"xp.argmax({few}, {d}).astype(xp.int32)", less, "int32"),
         (f"xp.argsort({few}, axis={d}, stable=True).astype(xp.int32)", x.shape, "int32"),
-        (f"lax.sort(({few}.astype(xp.int8), {name}), dimension={d}, num_keys=1)[1]", x.shape, x.dtype),
+        (
+            f"lax.sort(({few}.astype(xp.int8), {name}), dimension={d}, num_keys=1)[1]",
+            x.shape,
+            x.dtype,
+        ),
         (f"lax.top_k(xp.concatenate([{name}, {name}], -1), {k})[1]", (*x.shape[:-1], k), "int32"),
         (f"lax.cummax({few}.astype(xp.int32), {d})", x.shape, "int32"),
-        (f"api.ops.segment_max({name}, (xp.arange({x.shape[0]}) // 2), {x.shape[0]})", x.shape, x.dtype),
+        (
+            f"api.ops.segment_max({name}, (xp.arange({x.shape[0]}) // 2), {x.shape[0]})",
+            x.shape,
+            x.dtype,
+        ),
     ]
     if x.kind == "f":
-        ways = [way for way in ways if "segment" not in way[0] and not (b.program.wild and "top_k" in way[0])]
+        ways = [
+            way
+            for way in ways
+            if "segment" not in way[0] and not (b.program.wild and "top_k" in way[0])
+        ]
     text, shape, dtype = r.choice(ways)
     b.like(text, x, shape=shape, dtype=dtype)
 
@@ -250,10 +298,20 @@ def _callback(b: Body) -> None:
     x = b.pick(lambda x: x.kind in "if" and x.size)
     if x is None or b.program.explicit:
         return
-    body = b.r.choice(("np.asarray(c)[()]", "-np.asarray(c)", "np.sort(np.asarray(c) + 0, axis=None).reshape(np.shape(c))"))
+    body = b.r.choice(
+        (
+            "np.asarray(c)[()]",
+            "-np.asarray(c)",
+            "np.sort(np.asarray(c) + 0, axis=None).reshape(np.shape(c))",
+        )
+    )
     if not x.exact and "sort" in body:
         body = "-np.asarray(c)"
-    method = b.r.choice(("sequential", "expand_dims", "broadcast_all")) if "sort" not in body else "sequential"
+    method = (
+        b.r.choice(("sequential", "expand_dims", "broadcast_all"))
+        if "sort" not in body
+        else "sequential"
+    )
     b.like(
         f"api.pure_callback(lambda c: np.asarray({body}, np.asarray(c).dtype), "
         f"api.ShapeDtypeStruct({x.shape}, xp.{x.dtype}), {x.name}, vmap_method={method!r})",
@@ -279,7 +337,9 @@ def _ref(b: Body) -> None:
 
 
 def _sparse(b: Body) -> None:
-    x = b.pick(lambda x: x.dtype in ("float32", "int32", "float64") and len(x.shape) == 2 and x.size)
+    x = b.pick(
+        lambda x: x.dtype in ("float32", "int32", "float64") and len(x.shape) == 2 and x.size
+    )
     if x is None or b.program.explicit or b.program.wild:
         return _dot_general(b)
     (n, m), made = x.shape, f"sparse.BCOO.fromdense({x.name}, nse={x.size})"
@@ -295,12 +355,19 @@ def _sparse(b: Body) -> None:
     ]
     text, shape, moved = b.r.choice(ways)
     if np.prod(shape) <= b.limit:
-        b.like(text if x.kind == "i" or moved else f"0.25 * {text}", x, shape=shape, exact=x.exact and (moved or x.kind == "i"))
+        b.like(
+            text if x.kind == "i" or moved else f"0.25 * {text}",
+            x,
+            shape=shape,
+            exact=x.exact and (moved or x.kind == "i"),
+        )
 
 
 def _pallas(b: Body) -> None:
     """A Pallas kernel over blocks that need not divide their operand."""
-    x = b.pick(lambda x: x.dtype in ("float32", "int32", "bfloat16") and len(x.shape) in (1, 2) and x.size)
+    x = b.pick(
+        lambda x: x.dtype in ("float32", "int32", "bfloat16") and len(x.shape) in (1, 2) and x.size
+    )
     if x is None or b.program.explicit:
         return _nested(b)
     blocks = tuple(b.r.randint(1, n + 1) for n in x.shape)
@@ -328,7 +395,11 @@ def _export(b: Body) -> None:
     if any(name in what for name in names) or f"{x.name}." in what or what.count(x.name):
         what = f"export.export(api.jit(lambda c: {_step_of(b, x)('c')}))(api.ShapeDtypeStruct({x.shape}, xp.{x.dtype}))"
     order = 0 if "while_loop" in what else 1
-    b.like(f"export.deserialize({what}.serialize(vjp_order={order})).call({x.name})", x, exact=x.kind == "i")
+    b.like(
+        f"export.deserialize({what}.serialize(vjp_order={order})).call({x.name})",
+        x,
+        exact=x.kind == "i",
+    )
 
 
 NESTED_STEPS = [

@@ -20,14 +20,24 @@ import numpy as np
 from tests.fuzz.nested_steps import NESTED_STEPS, ONLY_FORWARD, ONLY_PLAIN, ONLY_REVERSE
 from tests.fuzz.steps import FLOATS, FREE, INTS, SIZES, SMALL, STEPS, WIDE, Body, Value
 
-MESHES = [((8,), "x"), ((4, 2), "xy"), ((2, 4), "xy"), ((2, 2, 2), "xyz"), ((2, 3), "xy"), ((5,), "x"), ((1, 4), "xy")]
+MESHES = [
+    ((8,), "x"),
+    ((4, 2), "xy"),
+    ((2, 4), "xy"),
+    ((2, 2, 2), "xyz"),
+    ((2, 3), "xy"),
+    ((5,), "x"),
+    ((1, 4), "xy"),
+]
 
 
 class Program(NamedTuple):
     """What `runner.results` takes, as plain data. `exact` says of each result whether it is."""
 
     text: str
-    arguments: tuple[tuple[tuple[int, ...], str, str], ...]  # shape, dtype, values: "normal", "special" or "tiny"
+    arguments: tuple[
+        tuple[tuple[int, ...], str, str], ...
+    ]  # shape, dtype, values: "normal", "special" or "tiny"
     sizes: tuple[int, ...]  # of the mesh
     names: str
     explicit: bool
@@ -49,7 +59,9 @@ def _dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name) if name in (*SMALL, "bfloat16") else name)
 
 
-def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, values: str) -> np.ndarray:
+def _values(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: str, values: str
+) -> np.ndarray:
     made = _dtype(dtype)
     if dtype == "bool":
         return rng.random(shape) < 0.5
@@ -58,7 +70,9 @@ def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, values
             return rng.integers(0, 8, shape).astype(np.int8).astype(made)
         info = np.iinfo(made)
         small = rng.integers(max(info.min, -9), 10, shape).astype(made)
-        ends = rng.choice(np.array([info.min, info.max, info.max // 2, 0, 1, info.max - 1], made), shape)
+        ends = rng.choice(
+            np.array([info.min, info.max, info.max // 2, 0, 1, info.max - 1], made), shape
+        )
         return np.where(rng.random(shape) < (0.4 if values != "normal" else 0.0), ends, small)
     if "complex" in dtype:
         return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(made)
@@ -74,7 +88,11 @@ def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, values
     if dtype not in SMALL:
         ends += [np.inf, -np.inf, np.nan]
     if values == "tiny":
-        ends += [float(info.smallest_subnormal), -3 * float(info.smallest_subnormal), float(info.smallest_normal) * 0.75]
+        ends += [
+            float(info.smallest_subnormal),
+            -3 * float(info.smallest_subnormal),
+            float(info.smallest_normal) * 0.75,
+        ]
     with np.errstate(all="ignore"):
         return np.where(rng.random(shape) < 0.4, rng.choice(np.array(ends), shape), x).astype(made)
 
@@ -108,7 +126,14 @@ class _Maker:
     def axes(entry) -> tuple[str, ...]:
         return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
 
-    def spec(self, shape: Sequence[int], *, uneven: bool = False, axes: Sequence[str] | None = None, chance: float = 0.6) -> tuple:
+    def spec(
+        self,
+        shape: Sequence[int],
+        *,
+        uneven: bool = False,
+        axes: Sequence[str] | None = None,
+        chance: float = 0.6,
+    ) -> tuple:
         """Entries of a spec for `shape`; only where `uneven` may they fail to divide it."""
         r = self.r
         free = list(self.names if axes is None else axes)
@@ -117,7 +142,11 @@ class _Maker:
         entries: list = []
         for n in shape:
             mine: list[str] = []
-            while free and r.random() < chance and (ragged or n % (self.parts(tuple(mine)) * self.mesh[free[-1]]) == 0):
+            while (
+                free
+                and r.random() < chance
+                and (ragged or n % (self.parts(tuple(mine)) * self.mesh[free[-1]]) == 0)
+            ):
                 mine.append(free.pop())
             if n % self.parts(tuple(mine)):
                 self.uneven = True
@@ -150,7 +179,9 @@ def make(seed: int) -> Program:
     for v in values:
         if v.dtype in SMALL:
             b.like(
-                f"{v.name}.astype(xp.{'float32' if 'float' in v.dtype else 'int32'})", v, dtype="float32" if "float" in v.dtype else "int32"
+                f"{v.name}.astype(xp.{'float32' if 'float' in v.dtype else 'int32'})",
+                v,
+                dtype="float32" if "float" in v.dtype else "int32",
             )
         else:
             b.values.append(v)
@@ -164,20 +195,36 @@ def make(seed: int) -> Program:
                     b.lines.append(f"u{k} = lay({x.name}, {', '.join(['None'] * len(x.shape))})")
                     b.values[b.values.index(x)] = x._replace(name=f"u{k}")
         step(b)
-    unused = [x for x in b.values if sum(x.name in line for line in b.lines) < 2 and x.name[0] == "v"]
+    unused = [
+        x for x in b.values if sum(x.name in line for line in b.lines) < 2 and x.name[0] == "v"
+    ]
     results = (unused or b.values)[-4:]
     return _finish(maker, b, arguments, values, results, specs, seed)
 
 
-def _finish(maker: _Maker, b: Body, arguments: list, values: list[Value], results: list[Value], specs: tuple, seed: int) -> Program:
+def _finish(
+    maker: _Maker,
+    b: Body,
+    arguments: list,
+    values: list[Value],
+    results: list[Value],
+    specs: tuple,
+    seed: int,
+) -> Program:
     """The text: `f`, its loss, and `main`, which is `f` under transformations."""
     r = maker.r
     names = ", ".join(v.name for v in values)
-    text = f"def f({names}):\n" + "".join(f"    {line}\n" for line in b.lines) + f"    return [{''.join(x.name + ', ' for x in results)}]\n"
+    text = (
+        f"def f({names}):\n"
+        + "".join(f"    {line}\n" for line in b.lines)
+        + f"    return [{''.join(x.name + ', ' for x in results)}]\n"
+    )
     exact: Sequence[bool] = [x.exact for x in results]
     floats = [i for i, v in enumerate(values) if v.dtype in ("float32", "float64")]
     ends = [i for i, x in enumerate(results) if x.kind == "f"]
-    kind = r.choice(("plain", "plain", "plain", "grad", "vjp", "jvp", "vmap", "grad of vmap", "checkpoint"))
+    kind = r.choice(
+        ("plain", "plain", "plain", "grad", "vjp", "jvp", "vmap", "grad of vmap", "checkpoint")
+    )
     if (
         not floats
         or not ends
@@ -208,11 +255,23 @@ def _finish(maker: _Maker, b: Body, arguments: list, values: list[Value], result
         specs = (*specs[:wrt], (None, *specs[wrt]), *specs[wrt + 1 :])
         axes = tuple(0 if i == wrt else None for i in range(len(values)))
         mains["vmap"] = f"api.vmap(f, in_axes={axes})"
-        mains["grad of vmap"] = f"api.grad(lambda {names}: xp.sum(api.vmap(loss, in_axes={axes})({names})), {wrt})"
+        mains["grad of vmap"] = (
+            f"api.grad(lambda {names}: xp.sum(api.vmap(loss, in_axes={axes})({names})), {wrt})"
+        )
     if kind not in ("plain", "vmap"):
         text += loss
         exact = [False] * 2
     text += f"main = {mains[kind]}\n"
     return Program(
-        text, tuple(arguments), maker.sizes, maker.names, maker.explicit, specs, maker.x64, tuple(exact), maker.wild, maker.uneven, seed
+        text,
+        tuple(arguments),
+        maker.sizes,
+        maker.names,
+        maker.explicit,
+        specs,
+        maker.x64,
+        tuple(exact),
+        maker.wild,
+        maker.uneven,
+        seed,
     )

@@ -34,7 +34,16 @@ class Task(NamedTuple):
 
 
 def task_of(program: Any) -> Task:
-    return Task(program.text, program.arrays(), program.sizes, program.names, program.explicit, program.specs, program.x64, program.uneven)
+    return Task(
+        program.text,
+        program.arrays(),
+        program.sizes,
+        program.names,
+        program.explicit,
+        program.specs,
+        program.x64,
+        program.uneven,
+    )
 
 
 def near_of(xp: Any, noise: int | None) -> Any:
@@ -54,7 +63,9 @@ def near_of(xp: Any, noise: int | None) -> Any:
     return near
 
 
-def results(api: Any, task: Task, way: str = "whole", *, noise: int | None = None, **options: Any) -> list[np.ndarray]:
+def results(
+    api: Any, task: Task, way: str = "whole", *, noise: int | None = None, **options: Any
+) -> list[np.ndarray]:
     """What a program gives; `options` are those of `jit`."""
     api.config.update("jax_enable_x64", task.x64)
     try:
@@ -67,7 +78,9 @@ def _run(api: Any, task: Task, way: str, noise: int | None, options: dict) -> An
     split, compiled, P = "split" in way, "eager" not in way, api.sharding.PartitionSpec
     kind = api.sharding.AxisType.Explicit if task.explicit and split else api.sharding.AxisType.Auto
     devices = api.devices()[: int(np.prod(task.sizes))]
-    mesh = api.make_mesh(task.sizes, tuple(task.names), axis_types=(kind,) * len(task.sizes), devices=devices)
+    mesh = api.make_mesh(
+        task.sizes, tuple(task.names), axis_types=(kind,) * len(task.sizes), devices=devices
+    )
     layout = lambda *entries: api.sharding.NamedSharding(mesh, P(*entries))
     if not split or (not compiled and task.uneven):
         lay = lambda x, *entries: x
@@ -76,10 +89,23 @@ def _run(api: Any, task: Task, way: str, noise: int | None, options: dict) -> An
     else:
         lay = lambda x, *entries: api.lax.with_sharding_constraint(x, layout(*entries))
     near = near_of(api.numpy, noise)
-    scope = {"api": api, "np": np, "xp": api.numpy, "lax": api.lax, "nn": api.nn, "P": P, "mesh": mesh, "lay": lay, "near": near}
+    scope = {
+        "api": api,
+        "np": np,
+        "xp": api.numpy,
+        "lax": api.lax,
+        "nn": api.nn,
+        "P": P,
+        "mesh": mesh,
+        "lay": lay,
+        "near": near,
+    }
     scope |= _modules(api, task.text)
     exec(task.text, scope)
-    given = [api.device_put(x, layout(*s)) if split else api.numpy.asarray(x) for x, s in zip(task.arrays, task.specs)]
+    given = [
+        api.device_put(x, layout(*s)) if split else api.numpy.asarray(x)
+        for x, s in zip(task.arrays, task.specs)
+    ]
     given = given if noise is None else [near(x) for x in given]
     main = api.jit(scope["main"], **options) if compiled else scope["main"]
     with api.set_mesh(mesh) if task.explicit and split else contextlib.nullcontext():
@@ -88,10 +114,15 @@ def _run(api: Any, task: Task, way: str, noise: int | None, options: dict) -> An
 
 def _modules(api: Any, text: str) -> dict[str, Any]:
     """Import what a program uses that the system does not import by itself."""
-    modules = {name.rpartition(".")[2]: importlib.import_module(f"{api.__name__}.{name}")
-             for name in ("export", "experimental.sparse", "experimental.pallas") if f"{name.rpartition('.')[2]}." in text}
+    modules = {
+        name.rpartition(".")[2]: importlib.import_module(f"{api.__name__}.{name}")
+        for name in ("export", "experimental.sparse", "experimental.pallas")
+        if f"{name.rpartition('.')[2]}." in text
+    }
     if "checkpoint_name(" in text:
-        module = importlib.import_module("jax.ad_checkpoint" if api.__name__ == "jax" else "weft.api.checkpointing")
+        module = importlib.import_module(
+            "jax.ad_checkpoint" if api.__name__ == "jax" else "weft.api.checkpointing"
+        )
         modules["checkpoint_name"] = module.checkpoint_name
     return modules
 
@@ -104,11 +135,19 @@ class Server:
 
     def __init__(self, environment: dict[str, str], python: str | None = None):
         where = (
-            {"PYTHONPATH": "", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+            {
+                "PYTHONPATH": "",
+                "JAX_PLATFORMS": "cpu",
+                "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+            }
             if python
             else {"PYTHONPATH": str(ROOT), "WEFT_NUM_DEVICES": "8"}
         )
-        self.command = [python, str(Path(__file__)), "--peer"] if python else [sys.executable, "-m", "tests.fuzz.runner"]
+        self.command = (
+            [python, str(Path(__file__)), "--peer"]
+            if python
+            else [sys.executable, "-m", "tests.fuzz.runner"]
+        )
         self.environment = {**os.environ, **where, "PYTHONWARNINGS": "ignore", **environment}
         self.process: subprocess.Popen | None = None
 
@@ -116,7 +155,12 @@ class Server:
         """The results, or the error; a process that dies says so, and the next question starts another."""
         if self.process is None:
             self.process = subprocess.Popen(
-                self.command, cwd=ROOT, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                self.command,
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
         assert self.process.stdin is not None and self.process.stdout is not None
         try:

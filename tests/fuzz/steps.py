@@ -56,7 +56,9 @@ class Value(NamedTuple):
 
     @property
     def kind(self) -> str:
-        return {"b": "b", "i": "i", "u": "i", "f": "f", "c": "c"}["f" if self.dtype == "bfloat16" else self.dtype[0]]
+        return {"b": "b", "i": "i", "u": "i", "f": "f", "c": "c"}[
+            "f" if self.dtype == "bfloat16" else self.dtype[0]
+        ]
 
     @property
     def size(self) -> int:
@@ -74,7 +76,14 @@ class Setting(Protocol):
     def parts(self, entry: object) -> int: ...
     @staticmethod
     def axes(entry: object) -> tuple[str, ...]: ...
-    def spec(self, shape: Sequence[int], *, uneven: bool = False, axes: Sequence[str] | None = None, chance: float = 0.6) -> tuple: ...
+    def spec(
+        self,
+        shape: Sequence[int],
+        *,
+        uneven: bool = False,
+        axes: Sequence[str] | None = None,
+        chance: float = 0.6,
+    ) -> tuple: ...
 
 
 def _ways(text: str) -> list[str]:
@@ -84,20 +93,54 @@ def _ways(text: str) -> list[str]:
 class Body:
     """The lines of a function so far, and the values in its scope."""
 
-    def __init__(self, r: random.Random, values: Sequence[Value], program: Setting, limit: int, prefix: str = "v"):
-        self.r, self.values, self.program, self.limit, self.prefix = r, list(values), program, limit, prefix
+    def __init__(
+        self,
+        r: random.Random,
+        values: Sequence[Value],
+        program: Setting,
+        limit: int,
+        prefix: str = "v",
+    ):
+        self.r, self.values, self.program, self.limit, self.prefix = (
+            r,
+            list(values),
+            program,
+            limit,
+            prefix,
+        )
         self.lines: list[str] = []
 
-    def add(self, text: str, shape: Sequence[int], dtype: str, exact: bool, varying: frozenset[str] = frozenset()) -> Value:
-        made = Value(f"{self.prefix}{len(self.lines)}", tuple(int(n) for n in shape), dtype, exact, varying)
+    def add(
+        self,
+        text: str,
+        shape: Sequence[int],
+        dtype: str,
+        exact: bool,
+        varying: frozenset[str] = frozenset(),
+    ) -> Value:
+        made = Value(
+            f"{self.prefix}{len(self.lines)}", tuple(int(n) for n in shape), dtype, exact, varying
+        )
         self.lines.append(f"{made.name} = {text if exact else f'near({text})'}")
         self.values.append(made)
         return made
 
     def like(
-        self, text: str, x: Value, *, exact: bool | None = None, shape: Sequence[int] | None = None, dtype: str | None = None
+        self,
+        text: str,
+        x: Value,
+        *,
+        exact: bool | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
     ) -> Value:
-        return self.add(text, x.shape if shape is None else shape, dtype or x.dtype, x.exact if exact is None else exact, x.varying)
+        return self.add(
+            text,
+            x.shape if shape is None else shape,
+            dtype or x.dtype,
+            x.exact if exact is None else exact,
+            x.varying,
+        )
 
     def pick(self, test: Callable[[Value], object] = lambda x: True) -> Value | None:
         found = [x for x in self.values if test(x)]
@@ -139,7 +182,10 @@ def _partner(b: Body, x: Value, test: Callable[[Value], object] = lambda y: True
     return (
         b.pick(
             lambda y: (
-                y.dtype == x.dtype and _fits(x.shape, y.shape) and test(y) and np.prod(np.broadcast_shapes(x.shape, y.shape)) <= b.limit
+                y.dtype == x.dtype
+                and _fits(x.shape, y.shape)
+                and test(y)
+                and np.prod(np.broadcast_shapes(x.shape, y.shape)) <= b.limit
             )
         )
         or x
@@ -150,7 +196,11 @@ def _binary(b: Body) -> None:
     x = b.pick()
     assert x is not None
     y = _partner(b, x)
-    shape, exact, varying = np.broadcast_shapes(x.shape, y.shape), x.exact and y.exact, x.varying | y.varying
+    shape, exact, varying = (
+        np.broadcast_shapes(x.shape, y.shape),
+        x.exact and y.exact,
+        x.varying | y.varying,
+    )
     if x.kind == "f" and b.r.random() < 0.3:
         b.add(b.one(FLOAT_EXACT_BINARY).format(x.name, y.name), shape, x.dtype, exact, varying)
     elif x.kind == "f" and len(x.shape) >= len(y.shape) and shape == x.shape:
@@ -171,7 +221,9 @@ def _mixed(b: Body) -> None:
     if x is None or y is None:
         return _cast(b)
     whole = x.kind == "i" and y.kind in "bi"
-    text = b.one("{0} + {1}; {0} * {1}; {1} - {0}" if y.kind != "b" else "{0} + {1}; {0} * {1}").format(x.name, y.name)
+    text = b.one(
+        "{0} + {1}; {0} * {1}; {1} - {0}" if y.kind != "b" else "{0} + {1}; {0} * {1}"
+    ).format(x.name, y.name)
     if whole:
         b.add(f"({text}).astype(xp.{x.dtype})", x.shape, x.dtype, True, x.varying | y.varying)
     else:
@@ -187,14 +239,27 @@ def _compare(b: Body) -> None:
         b.like(b.one(TESTS).format(x.name), x, dtype="bool")
         return
     y = _partner(b, x, lambda y: y.exact)
-    b.add(b.one(COMPARE).format(x.name, y.name), np.broadcast_shapes(x.shape, y.shape), "bool", True, x.varying | y.varying)
+    b.add(
+        b.one(COMPARE).format(x.name, y.name),
+        np.broadcast_shapes(x.shape, y.shape),
+        "bool",
+        True,
+        x.varying | y.varying,
+    )
 
 
 def _where(b: Body) -> None:
     x = b.pick()
     assert x is not None
     y = _partner(b, x, lambda y: y.shape == x.shape)
-    c = b.pick(lambda c: c.kind == "b" and c.exact and _fits(c.shape, x.shape) and np.broadcast_shapes(c.shape, x.shape) == x.shape)
+    c = b.pick(
+        lambda c: (
+            c.kind == "b"
+            and c.exact
+            and _fits(c.shape, x.shape)
+            and np.broadcast_shapes(c.shape, x.shape) == x.shape
+        )
+    )
     test = c.name if c else (f"xp.arange({x.shape[-1]}) % 2 == 0" if x.shape else "True")
     b.add(
         f"xp.where({test}, {x.name}, {y.name})",
@@ -210,15 +275,28 @@ def _cast(b: Body) -> None:
     if x is None:
         return
     if x.kind == "c":
-        b.like(b.one(TO_REAL).format(x.name), x, exact=False, dtype="float64" if x.dtype == "complex128" else "float32")
+        b.like(
+            b.one(TO_REAL).format(x.name),
+            x,
+            exact=False,
+            dtype="float64" if x.dtype == "complex128" else "float32",
+        )
         return
-    targets = [t for t in b.program.dtypes if t != x.dtype and (x.exact or t in (*FLOATS, "float64"))]
+    targets = [
+        t for t in b.program.dtypes if t != x.dtype and (x.exact or t in (*FLOATS, "float64"))
+    ]
     if not targets:
         return
     target = b.r.choice(targets)
     small = {"float16": 1, "bfloat16": 1}.get(target, 3)
-    rank = {"bool": 0, "float16": 1, "bfloat16": 1, "float32": 3, "float64": 5}.get(x.dtype, 2 if x.kind == "i" else 0)
-    widening = x.kind == "b" or (x.kind == "f" and target in ("float32", "float64", "complex64", "complex128") and rank <= small)
+    rank = {"bool": 0, "float16": 1, "bfloat16": 1, "float32": 3, "float64": 5}.get(
+        x.dtype, 2 if x.kind == "i" else 0
+    )
+    widening = x.kind == "b" or (
+        x.kind == "f"
+        and target in ("float32", "float64", "complex64", "complex128")
+        and rank <= small
+    )
     to_int = "int" in target or target == "bool"
     b.like(f"{x.name}.astype(xp.{target})", x, exact=x.exact and (widening or to_int), dtype=target)
 
@@ -248,7 +326,10 @@ def _reduce(b: Body) -> None:
     keep = b.r.random() < 0.3
     shape = [n if k != d else 1 for k, n in enumerate(x.shape) if keep or k != d]
     end = ", keepdims=True)" if keep else ")"
-    fill = lambda ways: b.one(ways).format(x.name, d=b.r.choice((d, d - len(x.shape))), t=f"xp.{x.dtype}")[:-1] + end
+    fill = lambda ways: (
+        b.one(ways).format(x.name, d=b.r.choice((d, d - len(x.shape))), t=f"xp.{x.dtype}")[:-1]
+        + end
+    )
     if x.kind == "b":
         b.like(fill(BOOL_REDUCE), x, shape=shape)
     elif x.exact and x.kind in "if" and b.r.random() < 0.2:
@@ -290,7 +371,11 @@ def _order(b: Body) -> None:
         (f"lax.top_k({x.name}, {k})[1]", shape, "int32"),
         (f"xp.take_along_axis({x.name}, xp.argsort({x.name}, axis={d}), {d})", x.shape, x.dtype),
         (f"xp.partition({x.name}, {k - 1}, axis={d})[..., {k - 1}]", x.shape[:-1], x.dtype),
-        (f"xp.searchsorted(xp.sort(xp.ravel({x.name})), xp.ravel({x.name})).astype(xp.int32)", (x.size,), "int32"),
+        (
+            f"xp.searchsorted(xp.sort(xp.ravel({x.name})), xp.ravel({x.name})).astype(xp.int32)",
+            (x.size,),
+            "int32",
+        ),
     ]
     # the peer's top_k takes -0.0 for less than 0.0, and NaN for less than -inf where its sign is negative
     ways = [way for way in ways if not (b.program.wild and x.kind == "f" and "top_k" in way[0])]
@@ -319,7 +404,13 @@ def _matmul(b: Body) -> None:
     if np.prod(shape) > b.limit:
         return
     text = text.format(x.name, y.name)
-    b.add(f"({text}).astype(xp.{x.dtype})" if x.kind == "i" else f"0.25 * ({text})", shape, x.dtype, x.kind == "i", x.varying | y.varying)
+    b.add(
+        f"({text}).astype(xp.{x.dtype})" if x.kind == "i" else f"0.25 * ({text})",
+        shape,
+        x.dtype,
+        x.kind == "i",
+        x.varying | y.varying,
+    )
 
 
 def _reshape(b: Body) -> None:
@@ -327,7 +418,18 @@ def _reshape(b: Body) -> None:
     assert x is not None
     n, s, name = x.size, x.shape, x.name
     shapes = [
-        t for t in [(n,), (n, 1), (2, n // 2), (n // 2, 2), (4, n // 4), (n // 3, 3), (2, 2, n // 4), (n // 8, 2, 4)] if np.prod(t) == n
+        t
+        for t in [
+            (n,),
+            (n, 1),
+            (2, n // 2),
+            (n // 2, 2),
+            (4, n // 4),
+            (n // 3, 3),
+            (2, 2, n // 4),
+            (n // 8, 2, 4),
+        ]
+        if np.prod(t) == n
     ]
     ways = [(f"{name}.reshape({t})", t) for t in shapes if n]
     if len(s) > 1:
@@ -337,7 +439,11 @@ def _reshape(b: Body) -> None:
             (f"xp.moveaxis({name}, 0, -1)", (*s[1:], s[0])),
         ]
     if len(s) < 3:
-        ways += [(f"{name}[None]", (1, *s)), (f"xp.broadcast_to({name}, {(3, *s)})", (3, *s)), (f"xp.stack([{name}, {name}], -1)", (*s, 2))]
+        ways += [
+            (f"{name}[None]", (1, *s)),
+            (f"xp.broadcast_to({name}, {(3, *s)})", (3, *s)),
+            (f"xp.stack([{name}, {name}], -1)", (*s, 2)),
+        ]
     if s:
         ways += [
             (f"xp.tile({name}, 2)", (*s[:-1], 2 * s[-1])),
@@ -446,7 +552,11 @@ def _control(b: Body) -> None:
     if x is None:
         return
     t, name = f"xp.{x.dtype}", x.name
-    step = f"({b.one(INT_UNARY).format('c')}).astype({t})" if x.kind == "i" else b.one(FLOAT_UNARY).format("c")
+    step = (
+        f"({b.one(INT_UNARY).format('c')}).astype({t})"
+        if x.kind == "i"
+        else b.one(FLOAT_UNARY).format("c")
+    )
     exact = x.kind == "i"
     ways = [
         f"lax.fori_loop(0, {b.r.randint(0, 4)}, lambda i, c: {step}, {name})",
@@ -469,7 +579,14 @@ def _control(b: Body) -> None:
 
 
 def _linalg(b: Body) -> None:
-    x = b.pick(lambda x: x.dtype in ("float32", "float64") and len(x.shape) >= 2 and x.size and max(x.shape) <= 16)
+    x = b.pick(
+        lambda x: (
+            x.dtype in ("float32", "float64")
+            and len(x.shape) >= 2
+            and x.size
+            and max(x.shape) <= 16
+        )
+    )
     if x is None or b.program.wild:
         return _along(b)
     n, s = x.shape[-1], x.shape
@@ -503,22 +620,39 @@ def _window(b: Body) -> None:
     if x is None:
         return _index(b)
     ones = (1,) * (len(x.shape) - 1)
-    least = f"-xp.inf if xp.issubdtype({x.name}.dtype, xp.floating) else xp.iinfo({x.name}.dtype).min"
+    least = (
+        f"-xp.inf if xp.issubdtype({x.name}.dtype, xp.floating) else xp.iinfo({x.name}.dtype).min"
+    )
     text, exact = b.r.choice(
         [
-            (f"lax.reduce_window({x.name}, xp.asarray({least}, {x.name}.dtype), lax.max, {(*ones, 3)}, {(*ones, 1)}, 'SAME')", x.exact),
-            (f"lax.reduce_window({x.name}, xp.asarray(0, {x.name}.dtype), lax.add, {(*ones, 2)}, {(*ones, 1)}, 'SAME')", x.kind == "i"),
+            (
+                f"lax.reduce_window({x.name}, xp.asarray({least}, {x.name}.dtype), lax.max, {(*ones, 3)}, {(*ones, 1)}, 'SAME')",
+                x.exact,
+            ),
+            (
+                f"lax.reduce_window({x.name}, xp.asarray(0, {x.name}.dtype), lax.add, {(*ones, 2)}, {(*ones, 1)}, 'SAME')",
+                x.kind == "i",
+            ),
         ]
     )
     b.like(text, x, exact=exact)
 
 
 def _fft(b: Body) -> None:
-    x = b.pick(lambda x: x.dtype in ("float32", "complex64", "float64", "complex128") and x.shape and x.size)
+    x = b.pick(
+        lambda x: (
+            x.dtype in ("float32", "complex64", "float64", "complex128") and x.shape and x.size
+        )
+    )
     if x is None or b.program.wild:
         return _along(b)
     wide = "complex128" if x.dtype in ("float64", "complex128") else "complex64"
-    b.like(f"xp.fft.fft({x.name}, axis={b.r.randrange(len(x.shape))}, norm='ortho')", x, dtype=wide, exact=False)
+    b.like(
+        f"xp.fft.fft({x.name}, axis={b.r.randrange(len(x.shape))}, norm='ortho')",
+        x,
+        dtype=wide,
+        exact=False,
+    )
 
 
 def _lay(b: Body) -> None:
@@ -533,7 +667,15 @@ def _lay(b: Body) -> None:
 def _manual(b: Body) -> None:
     """A shard_map: a function of local blocks with collectives."""
     maker, r = b.program, b.r
-    x = b.pick(lambda x: x.shape and x.size and any(n % maker.mesh[a] == 0 and maker.mesh[a] > 1 for n in x.shape for a in maker.mesh))
+    x = b.pick(
+        lambda x: (
+            x.shape
+            and x.size
+            and any(
+                n % maker.mesh[a] == 0 and maker.mesh[a] > 1 for n in x.shape for a in maker.mesh
+            )
+        )
+    )
     if x is None or any("shard_map" in line for line in b.lines):
         return _lay(b)
     taken = [x]
@@ -556,7 +698,11 @@ def _manual(b: Body) -> None:
     ]
     inner = Body(r, blocks, maker, b.limit, "w")
     for _ in range(r.randint(1, 4)):
-        (_collective if r.random() < 0.6 else r.choice((_unary, _binary, _reduce, _along, _reshape)))(inner)
+        (
+            _collective
+            if r.random() < 0.6
+            else r.choice((_unary, _binary, _reduce, _along, _reshape))
+        )(inner)
     out = inner.values[-1]
     free = list(out.varying)
     r.shuffle(free)
@@ -571,11 +717,22 @@ def _manual(b: Body) -> None:
     if np.prod(shape) > 4 * b.limit:
         return
     name = f"local{len(b.lines)}"
-    show = lambda entries: f"P({', '.join(repr(e[0] if len(e) == 1 else e or None) if isinstance(e, tuple) else repr(e) for e in entries)})"
+    show = lambda entries: (
+        f"P({', '.join(repr(e[0] if len(e) == 1 else e or None) if isinstance(e, tuple) else repr(e) for e in entries)})"
+    )
     body = "".join(f"        {line}\n" for line in inner.lines)
-    b.lines.append(f"def {name}({', '.join(v.name for v in blocks)}):\n{body}        return {out.name}")
-    names = "" if manual == set(maker.mesh) else f", axis_names={sorted(manual)!r}".replace("[", "{").replace("]", "}")
-    given = [f"lay({v.name}, {', '.join(map(repr, s))})" if maker.explicit and v.shape else v.name for v, s in zip(taken, specs)]
+    b.lines.append(
+        f"def {name}({', '.join(v.name for v in blocks)}):\n{body}        return {out.name}"
+    )
+    names = (
+        ""
+        if manual == set(maker.mesh)
+        else f", axis_names={sorted(manual)!r}".replace("[", "{").replace("]", "}")
+    )
+    given = [
+        f"lay({v.name}, {', '.join(map(repr, s))})" if maker.explicit and v.shape else v.name
+        for v, s in zip(taken, specs)
+    ]
     layouts = "".join(f"{show(s)}, " for s in specs)
     b.add(
         f"api.shard_map({name}, mesh=mesh, in_specs=({layouts}), out_specs={show(spec)}{names})({', '.join(given)})",
@@ -606,19 +763,49 @@ def _collective(b: Body) -> None:
     if x.kind == "f":
         ways.append((f"lax.pmean({x.name}, {a!r})", x.shape, False, less))
     if len(x.varying) > 1:
-        ways.append((f"lax.psum({x.name}, {tuple(sorted(x.varying))!r})", x.shape, whole, frozenset()))
+        ways.append(
+            (f"lax.psum({x.name}, {tuple(sorted(x.varying))!r})", x.shape, whole, frozenset())
+        )
     for d, size in enumerate(x.shape):
         grown = lambda d, m: tuple(m if k == d else s for k, s in enumerate(x.shape))
-        ways.append((f"lax.all_gather({x.name}, {a!r}, axis={d}, tiled=True)", grown(d, size * n), x.exact, x.varying))
+        ways.append(
+            (
+                f"lax.all_gather({x.name}, {a!r}, axis={d}, tiled=True)",
+                grown(d, size * n),
+                x.exact,
+                x.varying,
+            )
+        )
         if size % n == 0:
-            ways.append((f"lax.psum_scatter({x.name}, {a!r}, scatter_dimension={d}, tiled=True)", grown(d, size // n), whole, x.varying))
-            ways.append((f"lax.all_to_all({x.name}, {a!r}, {d}, {d}, tiled=True)", x.shape, x.exact, x.varying))
+            ways.append(
+                (
+                    f"lax.psum_scatter({x.name}, {a!r}, scatter_dimension={d}, tiled=True)",
+                    grown(d, size // n),
+                    whole,
+                    x.varying,
+                )
+            )
+            ways.append(
+                (
+                    f"lax.all_to_all({x.name}, {a!r}, {d}, {d}, tiled=True)",
+                    x.shape,
+                    x.exact,
+                    x.varying,
+                )
+            )
             e = b.r.randrange(len(x.shape))
             if e != d:
                 shape = list(x.shape)
                 shape[d] //= n
                 shape[e] *= n
-                ways.append((f"lax.all_to_all({x.name}, {a!r}, {d}, {e}, tiled=True)", tuple(shape), x.exact, x.varying))
+                ways.append(
+                    (
+                        f"lax.all_to_all({x.name}, {a!r}, {d}, {e}, tiled=True)",
+                        tuple(shape),
+                        x.exact,
+                        x.varying,
+                    )
+                )
     text, shape, exact, varying = b.r.choice([w for w in ways if np.prod(w[1]) <= b.limit])
     b.add(text, shape, x.dtype, exact, varying)
 

@@ -159,7 +159,9 @@ def test_rounding_of_a_single_op_is_no_fault():
 def test_noise_reaches_the_sums_of_repeated_elements():
     """The mean of equal elements is rounded; noise on the argument that was repeated would cancel."""
     chain = _chain("xp.broadcast_to({0}[:1], {0}.shape)", exact=True)
-    text = chain.text.replace("    return", "    v9 = near(v0 - xp.mean(v0, 0))\n    return").replace("[v0, ]", "[v9, ]")
+    text = chain.text.replace(
+        "    return", "    v9 = near(v0 - xp.mean(v0, 0))\n    return"
+    ).replace("[v0, ]", "[v9, ]")
     noisy = {"near": runner.near_of(wnp, 0), "xp": wnp}
     exec(chain_judge._with_noisy_operands(text), noisy)
     (result,) = noisy["main"](*map(wnp.asarray, chain.arrays()))

@@ -17,7 +17,9 @@ def test_programs_of_this_commit(part):
     first = campaign.sample_seed(SLICES * 25) + part * 25
     faults = campaign.run(first, first + 25, seconds=300.0, what="programs")
     command = "python -m tests.fuzz.campaign --what programs --show"
-    assert not faults, "\n".join(f"{fault.kind}: {fault.text}\n  {command} {fault.seed}" for fault in faults)
+    assert not faults, "\n".join(
+        f"{fault.kind}: {fault.text}\n  {command} {fault.seed}" for fault in faults
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,17 +69,26 @@ def test_programs_are_of_all_kinds():
     assert {kind for p in programs for _, _, kind in p.arguments} == {"normal", "special", "tiny"}
     for fact in ("explicit", "x64", "wild", "uneven"):
         assert {getattr(p, fact) for p in programs} == {True, False}, fact
-    assert {"float64", "int4", "complex64", "float8_e5m2", "uint16"} <= {dtype for p in programs for _, dtype, _ in p.arguments}
+    assert {"float64", "int4", "complex64", "float8_e5m2", "uint16"} <= {
+        dtype for p in programs for _, dtype, _ in p.arguments
+    }
 
 
 def _said(got, want, exact):
     return judge.difference(
-        [np.asarray(got)], [np.asarray(want)], (exact,), judge.tolerance_of(PLAIN, runner.task_of(PLAIN), [np.asarray(want)])
+        [np.asarray(got)],
+        [np.asarray(want)],
+        (exact,),
+        judge.tolerance_of(PLAIN, runner.task_of(PLAIN), [np.asarray(want)]),
     )
 
 
 PLAIN = make(0)._replace(
-    text="def main():\n    return [near(xp.asarray(1, xp.float32))]\n", arguments=(), specs=(), explicit=False, x64=False
+    text="def main():\n    return [near(xp.asarray(1, xp.float32))]\n",
+    arguments=(),
+    specs=(),
+    explicit=False,
+    x64=False,
 )
 
 
@@ -106,5 +117,15 @@ def test_noise_widens_what_may_differ():
     program = PLAIN._replace(text=text)
     task = runner.task_of(program)
     want = judge.runner.results(judge.weft, task)
-    assert judge.difference([want[0] + np.float32(0.125)], want, (False,), judge.tolerance_of(program, task, want)) is None
-    assert judge.difference([want[0] + np.float32(9)], want, (False,), judge.tolerance_of(program, task, want)) is not None
+    assert (
+        judge.difference(
+            [want[0] + np.float32(0.125)], want, (False,), judge.tolerance_of(program, task, want)
+        )
+        is None
+    )
+    assert (
+        judge.difference(
+            [want[0] + np.float32(9)], want, (False,), judge.tolerance_of(program, task, want)
+        )
+        is not None
+    )

@@ -31,7 +31,9 @@ def tool(*names: str, package: str) -> str:
     for name in names:
         if found := shutil.which(name):
             return found
-    raise MissingToolError(f"{names[0]} is not installed, which Debian's package {package} has: apt-get install {package}")
+    raise MissingToolError(
+        f"{names[0]} is not installed, which Debian's package {package} has: apt-get install {package}"
+    )
 
 
 def make(folder: Path) -> Path:
@@ -42,7 +44,9 @@ def make(folder: Path) -> Path:
         subprocess.run([unpack, "-x", archive, folder], check=True)
     program = (folder / "usr/bin/python3").resolve()
     python = folder / "usr/bin/python"
-    python.write_text(f'#!/bin/sh\nexec {shlex.join([qemu, "-L", str(folder), "-0", str(python), str(program)])} "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\nexec {shlex.join([qemu, "-L", str(folder), "-0", str(python), str(program)])} "$@"\n'
+    )
     python.chmod(0o755)
     install_wheels(program.name.removeprefix("python"), folder / "usr/lib/python3/dist-packages")
     return python
@@ -55,27 +59,56 @@ def download(apt: str, state: Path) -> list[Path]:
         subfolder.mkdir(parents=True, exist_ok=True)
     (state / "status").write_text("")
     options = {
-        "APT::Architecture": "arm64", "APT::Architectures::": "arm64", "APT::Install-Recommends": "0", "APT::Sandbox::User": "",
-        "Dir::State": state, "Dir::State::status": state / "status", "Dir::Cache": state / "cache", "Debug::NoLocking": "1",
+        "APT::Architecture": "arm64",
+        "APT::Architectures::": "arm64",
+        "APT::Install-Recommends": "0",
+        "APT::Sandbox::User": "",
+        "Dir::State": state,
+        "Dir::State::status": state / "status",
+        "Dir::Cache": state / "cache",
+        "Debug::NoLocking": "1",
     }
     command = [apt, "-qq", *[f"-o{name}={value}" for name, value in options.items()]]
     subprocess.run([*command, "update"], check=True)
-    subprocess.run([*command, "--yes", "--download-only", "install", *DEBIAN_PACKAGES], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*command, "--yes", "--download-only", "install", *DEBIAN_PACKAGES],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return sorted(packages.glob("*.deb"))
 
 
 def install_wheels(version: str, target: Path) -> None:
     """Install the wheels that weft and its tests need for this version of Python."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    of_tests = [line for line in project["optional-dependencies"]["test"] if re.match(r"[\w-]+", line)[0] in TEST_PACKAGES]
+    of_tests = [
+        line
+        for line in project["optional-dependencies"]["test"]
+        if re.match(r"[\w-]+", line)[0] in TEST_PACKAGES
+    ]
     oldest, newest = GLIBC_MINOR_VERSIONS
     platforms = [f"manylinux_2_{minor}_aarch64" for minor in range(oldest, newest + 1)]
-    subprocess.run([
-        sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--upgrade", "--target", target,
-        "--only-binary=:all:", "--implementation=cp", f"--python-version={version}",
-        *[f"--platform={platform}" for platform in ["manylinux2014_aarch64", *platforms]],
-        *project["dependencies"], *of_tests,
-    ], check=True)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-compile",
+            "--upgrade",
+            "--target",
+            target,
+            "--only-binary=:all:",
+            "--implementation=cp",
+            f"--python-version={version}",
+            *[f"--platform={platform}" for platform in ["manylinux2014_aarch64", *platforms]],
+            *project["dependencies"],
+            *of_tests,
+        ],
+        check=True,
+    )
 
 
 if __name__ == "__main__":
@@ -83,4 +116,8 @@ if __name__ == "__main__":
         path = make(Path(sys.argv[1]).resolve())
     except MissingToolError as error:
         sys.exit(f"make arm: {error}")
-    sys.exit(subprocess.run([path, "-c", "import llvmlite, numpy, os; print('aarch64 Python:', os.uname().machine)"]).returncode)
+    sys.exit(
+        subprocess.run(
+            [path, "-c", "import llvmlite, numpy, os; print('aarch64 Python:', os.uname().machine)"]
+        ).returncode
+    )

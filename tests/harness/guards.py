@@ -30,7 +30,10 @@ class _Guarded:
         self.ptr = self.whole.ptr + ZONE
 
     def overrun(self) -> str | None:
-        for name, zone in (("before", self.bytes[:ZONE]), ("after", self.bytes[ZONE + self.nbytes :])):
+        for name, zone in (
+            ("before", self.bytes[:ZONE]),
+            ("after", self.bytes[ZONE + self.nbytes :]),
+        ):
             found = np.flatnonzero(zone != MARK)
             if found.size:
                 return f"{found.size} bytes written {name} a buffer of {self.nbytes} bytes"
@@ -50,7 +53,10 @@ def _run(self: CpuLoaded, ins: list[Buffer]) -> list[Buffer]:
     arena = _Guarded(self.temporary_bytes)
     slots = self.slots_type(
         *[b.ptr for b in ins],
-        *[outs[i].ptr if i in outs else ins[self.aliases[i]].ptr for i in range(len(self.plan.result_bytes))],
+        *[
+            outs[i].ptr if i in outs else ins[self.aliases[i]].ptr
+            for i in range(len(self.plan.result_bytes))
+        ],
         *[c.ptr for c in self.consts],
         arena.ptr,
     )
@@ -60,8 +66,13 @@ def _run(self: CpuLoaded, ins: list[Buffer]) -> list[Buffer]:
         problem = memory.overrun()
         assert problem is None, f"{what}: {problem}"
     for i, (buffer, old) in enumerate(zip(ins, before)):
-        assert i in taken or buffer.view("u1", (buffer.nbytes,)).tobytes() == old, f"input {i} was written"
-    return [outs[i].to_buffer() if i in outs else ins[self.aliases[i]] for i in range(len(self.plan.result_bytes))]
+        assert i in taken or buffer.view("u1", (buffer.nbytes,)).tobytes() == old, (
+            f"input {i} was written"
+        )
+    return [
+        outs[i].to_buffer() if i in outs else ins[self.aliases[i]]
+        for i in range(len(self.plan.result_bytes))
+    ]
 
 
 @contextmanager

@@ -27,8 +27,14 @@ from weft.transforms.transpose import backward_pass
 from weft.util import dtypes
 from weft.util.config import config
 
-TOLERANCE = {"float64": 1e-9, "complex128": 1e-9, "float32": 2e-6, "complex64": 2e-6, "float16": 2e-3,
-             "bfloat16": 1.6e-2}
+TOLERANCE = {
+    "float64": 1e-9,
+    "complex128": 1e-9,
+    "float32": 2e-6,
+    "complex64": 2e-6,
+    "float16": 2e-3,
+    "bfloat16": 1.6e-2,
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Case:
     linear  groups of operands in which the op is linear together, for the adjoint identity
     batch   operands that may be batched (None: all)
     """
+
     name: str
     fn: Callable
     args: tuple
@@ -87,7 +94,9 @@ def assert_close(got, want, what: str = "", rtol: float | None = None) -> None:
         return
     tolerance = TOLERANCE.get(got.dtype.name, 0.1) if rtol is None else rtol
     wide = np.complex128 if np.iscomplexobj(got) else np.float64
-    np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance, err_msg=what)
+    np.testing.assert_allclose(
+        got.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance, err_msg=what
+    )
 
 
 def check_all(case: Case) -> None:
@@ -124,7 +133,11 @@ def _wide(args: Sequence) -> tuple:
 
 
 def _diff_operands(case: Case) -> tuple[int, ...]:
-    return tuple(i for i, a in enumerate(case.args) if is_inexact(a)) if case.diff is None else case.diff
+    return (
+        tuple(i for i, a in enumerate(case.args) if is_inexact(a))
+        if case.diff is None
+        else case.diff
+    )
 
 
 def check_jvp(case: Case, step: float = 1e-6) -> None:
@@ -134,17 +147,29 @@ def check_jvp(case: Case, step: float = 1e-6) -> None:
     groups = [(i,) for i in operands] + ([operands] if len(operands) > 1 else [])
     for group in groups:
         directions = {i: random_like(rng, args[i].shape, args[i].dtype) for i in group}
-        tangents = [directions[i] if i in directions else Zero(typeof(a).to_tangent_aval()) for i, a in enumerate(args)]
+        tangents = [
+            directions[i] if i in directions else Zero(typeof(a).to_tangent_aval())
+            for i, a in enumerate(args)
+        ]
         primals, got = jvp_flat(lambda *xs: outputs(case.fn(*xs)), args, tangents)
-        ahead, behind = ([a + s * directions[i] if i in directions else a for i, a in enumerate(args)]
-                         for s in (step, -step))
-        for primal, t, after, before in zip(primals, got, run(case.fn, ahead), run(case.fn, behind)):
+        ahead, behind = (
+            [a + s * directions[i] if i in directions else a for i, a in enumerate(args)]
+            for s in (step, -step)
+        )
+        for primal, t, after, before in zip(
+            primals, got, run(case.fn, ahead), run(case.fn, behind)
+        ):
             if not is_inexact(primal):
                 assert type(t) is Zero and t.aval.dtype == dtypes.float0
                 continue
             want = (np.asarray(after) - np.asarray(before)) / (2 * step)
-            np.testing.assert_allclose(np.asarray(instantiate(t)), want, rtol=2e-5, atol=2e-5,
-                                       err_msg=f"{case.name}: jvp in operands {group}")
+            np.testing.assert_allclose(
+                np.asarray(instantiate(t)),
+                want,
+                rtol=2e-5,
+                atol=2e-5,
+                err_msg=f"{case.name}: jvp in operands {group}",
+            )
 
 
 def pairing(xs: Sequence, ys: Sequence) -> float:
@@ -162,12 +187,20 @@ def check_transpose(case: Case) -> None:
         outs = run_reference(jaxpr, *[us.get(i, a) for i, a in enumerate(args)])
         vs = [random_like(rng, o.shape, o.dtype) for o in outs]
         holes = [UndefPrimal(typeof(a)) if i in us else a for i, a in enumerate(args)]
-        cts = [instantiate(ct) if ct is not None else None for ct in backward_pass(jaxpr, holes, vs)]
+        cts = [
+            instantiate(ct) if ct is not None else None for ct in backward_pass(jaxpr, holes, vs)
+        ]
         for i in group:
-            assert typeof(cts[i]).shape == args[i].shape, f"{case.name}: cotangent of operand {i} has another shape"
-            assert typeof(cts[i]).dtype == args[i].dtype, f"{case.name}: cotangent of operand {i} has another dtype"
+            assert typeof(cts[i]).shape == args[i].shape, (
+                f"{case.name}: cotangent of operand {i} has another shape"
+            )
+            assert typeof(cts[i]).dtype == args[i].dtype, (
+                f"{case.name}: cotangent of operand {i} has another dtype"
+            )
         got, want = pairing(us.values(), [cts[i] for i in group]), pairing(outs, vs)
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9, err_msg=f"{case.name}: transpose in {group}")
+        np.testing.assert_allclose(
+            got, want, rtol=1e-9, atol=1e-9, err_msg=f"{case.name}: transpose in {group}"
+        )
 
 
 # --- batching ---------------------------------------------------------------------------------------------------------
@@ -195,22 +228,33 @@ def check_batch(case: Case) -> None:
 def _dims_to_try(args, subset) -> list[tuple]:
     """Some choices of batch dims: all the same, from either end, and two of them mixed."""
     most = max(np.ndim(args[i]) for i in subset) + 1
-    place = lambda pick: tuple(pick(i) % (np.ndim(a) + 1) if i in subset else None for i, a in enumerate(args))
-    tried = [place(lambda i, d=d: d) for d in range(most)] + [place(lambda i: i), place(lambda i: -1 - i)]
+    place = lambda pick: tuple(
+        pick(i) % (np.ndim(a) + 1) if i in subset else None for i, a in enumerate(args)
+    )
+    tried = [place(lambda i, d=d: d) for d in range(most)] + [
+        place(lambda i: i),
+        place(lambda i: -1 - i),
+    ]
     return list(dict.fromkeys(tried))
 
 
 def _check_batch_at(case: Case, dims: tuple) -> None:
-    examples = [[a if d is None else vary(a, i) for a, d in zip(case.args, dims)] for i in range(BATCH)]
-    stacked = [np.asarray(a) if d is None else np.stack([e[i] for e in examples], d)
-               for i, (a, d) in enumerate(zip(case.args, dims))]
+    examples = [
+        [a if d is None else vary(a, i) for a, d in zip(case.args, dims)] for i in range(BATCH)
+    ]
+    stacked = [
+        np.asarray(a) if d is None else np.stack([e[i] for e in examples], d)
+        for i, (a, d) in enumerate(zip(case.args, dims))
+    ]
     fn = lambda *xs: outputs(case.fn(*xs))
     outs, out_dims = batch_flat(fn, BatchAxis(BATCH), stacked, dims)
     wants = [run(case.fn, e) for e in examples]
     for o, (out, d) in enumerate(zip(outs, out_dims)):
         for i in range(BATCH):
             got = np.asarray(out) if d is None else np.take(np.asarray(out), i, axis=d)
-            assert_close(got, wants[i][o], f"{case.name}: batched over {dims}, result {o}, example {i}")
+            assert_close(
+                got, wants[i][o], f"{case.name}: batched over {dims}, result {o}, example {i}"
+            )
 
 
 # --- factors and lowering ---------------------------------------------------------------------------------------------
@@ -223,7 +267,9 @@ def check_equations(case: Case) -> None:
     env: dict = dict(zip(jaxpr.invars, map(np.asarray, case.args)))
     env.update(zip(jaxpr.constvars, map(np.asarray, jaxpr.consts)))
     for eqn in jaxpr.eqns:
-        ins = [np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars]
+        ins = [
+            np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars
+        ]
         outs = _apply(eqn.primitive, ins, eqn.params)
         env.update(zip(eqn.outvars, outs))
         check_factor_rule(eqn.primitive, ins, outs, eqn.params, case.name)
@@ -240,7 +286,9 @@ def check_factor_rule(primitive, ins, outs, params, name: str) -> None:
     """The factor rule of one application: shape, then split against whole, then partial sums."""
     rule = primitive.rule("factors")([typeof(x) for x in ins], [typeof(x) for x in outs], **params)
     for arrays, factors in ((ins, rule.ins), (outs, rule.outs)):
-        assert len(arrays) == len(factors), f"{name}: {primitive} has factors for {len(factors)} values"
+        assert len(arrays) == len(factors), (
+            f"{name}: {primitive} has factors for {len(factors)} values"
+        )
         for x, dims in zip(arrays, factors):
             sizes = tuple(int(np.prod([rule.sizes[f] for f in d], dtype=int)) for d in dims)
             assert sizes == x.shape, f"{name}: factors of {primitive} make {sizes} of {x.shape}"
@@ -262,7 +310,10 @@ def _cut(x: np.ndarray, dims, rule, f: int, part: int, parts: int) -> np.ndarray
 
 
 def _cut_shape(dims, rule, f: int, parts: int) -> tuple[int, ...]:
-    return tuple(int(np.prod([rule.sizes[g] // (parts if g == f else 1) for g in d], dtype=int)) for d in dims)
+    return tuple(
+        int(np.prod([rule.sizes[g] // (parts if g == f else 1) for g in d], dtype=int))
+        for d in dims
+    )
 
 
 def _join(pieces: list, dims, rule, f: int, parts: int) -> np.ndarray:
@@ -279,7 +330,10 @@ def _check_split(primitive, rule, f, parts, ins, outs, params, name) -> None:
         local_ins = [_cut(x, d, rule, f, part, parts) for x, d in zip(ins, rule.ins)]
         local_params = params
         if localize is not None:
-            out_avals = [typeof(o).update(shape=_cut_shape(d, rule, f, parts)) for o, d in zip(outs, rule.outs)]
+            out_avals = [
+                typeof(o).update(shape=_cut_shape(d, rule, f, parts))
+                for o, d in zip(outs, rule.outs)
+            ]
             local_params = localize(params, [typeof(x) for x in local_ins], out_avals)
         results.append(_apply(primitive, local_ins, local_params))
     for o, (whole, dims) in enumerate(zip(outs, rule.outs)):
@@ -303,7 +357,13 @@ def _check_partial_sums(primitive, rule, ins, outs, params, name) -> None:
             continue
         parts = [{i: random_like(rng, ins[i].shape, ins[i].dtype) for i in group} for _ in range(2)]
         total = {i: parts[0][i] + parts[1][i] for i in group}
-        apply = lambda changed: _apply(primitive, [changed.get(i, x) for i, x in enumerate(ins)], params)[0]
+        apply = lambda changed: _apply(
+            primitive, [changed.get(i, x) for i, x in enumerate(ins)], params
+        )[0]
         one, two, both = map(apply, (*parts, total))
-        assert_close(one + two, both, f"{name}: {primitive} on partial sums of operands {group}", rtol=0.05
-                     if both.dtype.itemsize == 2 else None)
+        assert_close(
+            one + two,
+            both,
+            f"{name}: {primitive} on partial sums of operands {group}",
+            rtol=0.05 if both.dtype.itemsize == 2 else None,
+        )

@@ -10,7 +10,9 @@ import weft
 from tests.harness.processes import ROOT
 
 #: for tests of pages, which an installed package does not have
-needs_pages = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="weft is installed without its documentation")
+needs_pages = pytest.mark.skipif(
+    not (ROOT / "docs").exists(), reason="weft is installed without its documentation"
+)
 
 
 def page(name: str) -> Path:
@@ -21,7 +23,9 @@ def page(name: str) -> Path:
 
 def blocks(name: str, language: str = "python") -> list[str]:
     """The code blocks of a page that are in `language`."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page(name).read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page(name).read_text(), re.DOTALL | re.MULTILINE
+    )
 
 
 class _OutputAfterCallbacks(doctest._SpoofOut):
@@ -42,5 +46,7 @@ def run_examples(name: str, optionflags: int = 0) -> int:
         results = runner.run(test)
     finally:
         weft.set_mesh(None)
-    assert not results.failed, f"{results.failed} examples of {name} failed; what they gave is above"
+    assert not results.failed, (
+        f"{results.failed} examples of {name} failed; what they gave is above"
+    )
     return results.attempted

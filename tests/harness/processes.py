@@ -14,7 +14,12 @@ def run_python(*words, cwd=None, timeout=300, **variables) -> subprocess.Complet
     """Run `python WORDS` with these environment variables besides our own; what it printed is text."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
-        [sys.executable, *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
     )
 
 

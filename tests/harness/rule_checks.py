@@ -40,7 +40,10 @@ def as_list(primitive: Primitive, out: Any) -> list:
 
 def run(primitive: Primitive, args: Sequence, params: dict) -> list[np.ndarray]:
     """Results by the reference rule."""
-    return [np.asarray(o) for o in as_list(primitive, primitive.rule("reference")(*map(np.asarray, args), **params))]
+    return [
+        np.asarray(o)
+        for o in as_list(primitive, primitive.rule("reference")(*map(np.asarray, args), **params))
+    ]
 
 
 def close(got: Any, want: Any, tol: float) -> None:
@@ -74,7 +77,11 @@ def random_like(rng: np.random.Generator, shape, dtype) -> np.ndarray:
 
 
 def check_jvp(
-    primitive: Primitive, args: Sequence, params: dict, wrt: Sequence[int] | None = None, tol: float = 1e-6
+    primitive: Primitive,
+    args: Sequence,
+    params: dict,
+    wrt: Sequence[int] | None = None,
+    tol: float = 1e-6,
 ) -> None:
     """Each operand's derivative alone, and all together."""
     wrt = [i for i, a in enumerate(args) if is_inexact(a)] if wrt is None else list(wrt)
@@ -83,13 +90,21 @@ def check_jvp(
     eps = 1e-6
     for chosen in choices:
         directions = {i: random_like(rng, args[i].shape, args[i].dtype) for i in chosen}
-        tangents = [directions.get(i, Zero(typeof(a).to_tangent_aval())) for i, a in enumerate(args)]
+        tangents = [
+            directions.get(i, Zero(typeof(a).to_tangent_aval())) for i, a in enumerate(args)
+        ]
         outs, t_outs = primitive.rule("jvp")(tuple(args), tuple(tangents), **params)
         moved = lambda sign, directions=directions: run(
-            primitive, [a + sign * eps * directions[i] if i in directions else a for i, a in enumerate(args)], params
+            primitive,
+            [a + sign * eps * directions[i] if i in directions else a for i, a in enumerate(args)],
+            params,
         )
         for out, t, up, down, want in zip(
-            as_list(primitive, outs), as_list(primitive, t_outs), moved(1), moved(-1), run(primitive, args, params)
+            as_list(primitive, outs),
+            as_list(primitive, t_outs),
+            moved(1),
+            moved(-1),
+            run(primitive, args, params),
         ):
             close(out, want, 1e-10)
             if is_inexact(want):
@@ -138,31 +153,48 @@ def check_batch(
     def examples(x: np.ndarray) -> list[np.ndarray]:
         if vary is not None and not is_inexact(x):
             return [vary(x, k) for k in range(size)]
-        return [x + random_like(rng, x.shape, x.dtype) * 0.5 if is_inexact(x) else np.roll(x, k) for k in range(size)]
+        return [
+            x + random_like(rng, x.shape, x.dtype) * 0.5 if is_inexact(x) else np.roll(x, k)
+            for k in range(size)
+        ]
 
     many = [examples(np.asarray(a)) for a in args]
     choices = [
-        c for c in itertools.product(*[(None, *range(np.ndim(a) + 1)) for a in args]) if any(d is not None for d in c)
+        c
+        for c in itertools.product(*[(None, *range(np.ndim(a) + 1)) for a in args])
+        if any(d is not None for d in c)
     ]
     step = max(1, len(choices) // limit)
     for dims in choices[::step]:
-        stacked = [np.stack(m, d) if d is not None else np.asarray(a) for m, d, a in zip(many, dims, args)]
+        stacked = [
+            np.stack(m, d) if d is not None else np.asarray(a) for m, d, a in zip(many, dims, args)
+        ]
         outs, out_dims = primitive.rule("batch")(BatchAxis(size), stacked, list(dims), **params)
         wants = [
-            run(primitive, [m[k] if d is not None else a for m, d, a in zip(many, dims, args)], params)
+            run(
+                primitive,
+                [m[k] if d is not None else a for m, d, a in zip(many, dims, args)],
+                params,
+            )
             for k in range(size)
         ]
         pairs = zip(outs, out_dims) if primitive.multiple_results else [(outs, out_dims)]
         for o, (out, dim) in enumerate(pairs):
             for k in range(size):
-                close(np.asarray(out) if dim is None else np.take(np.asarray(out), k, dim), wants[k][o], tol)
+                close(
+                    np.asarray(out) if dim is None else np.take(np.asarray(out), k, dim),
+                    wants[k][o],
+                    tol,
+                )
 
 
 def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-5) -> int:
     """Split every factor that may be split in two; how many there were."""
     args = [np.asarray(a) for a in args]
     wholes = run(primitive, args, params)
-    rule = primitive.rule("factors")([typeof(a) for a in args], [typeof(o) for o in wholes], **params)
+    rule = primitive.rule("factors")(
+        [typeof(a) for a in args], [typeof(o) for o in wholes], **params
+    )
     for factors, value in [*zip(rule.ins, args), *zip(rule.outs, wholes)]:
         assert len(factors) == value.ndim
         for dim, n in zip(factors, value.shape):
@@ -179,7 +211,11 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
             ins = [part(a, fs) for a, fs in zip(args, rule.ins)]
             outs = [part(o, fs) for o, fs in zip(wholes, rule.outs)]
             hook = primitive.rules.get("localize")
-            local = params if hook is None else hook(params, [typeof(a) for a in ins], [typeof(o) for o in outs])
+            local = (
+                params
+                if hook is None
+                else hook(params, [typeof(a) for a in ins], [typeof(o) for o in outs])
+            )
             parts.append(run(primitive, ins, local))
         for o, (whole, factors) in enumerate(zip(wholes, rule.outs)):
             dims = [d for d, fs in enumerate(factors) if f in fs]
@@ -199,7 +235,12 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
 
 
 def _cut(
-    x: np.ndarray, factors: Sequence[tuple[int, ...]], sizes: Sequence[int], f: int, lo: int, hi: int
+    x: np.ndarray,
+    factors: Sequence[tuple[int, ...]],
+    sizes: Sequence[int],
+    f: int,
+    lo: int,
+    hi: int,
 ) -> np.ndarray:
     for d, dim in enumerate(factors):
         if f in dim:
@@ -210,7 +251,11 @@ def _cut(
 
 
 def _joined(
-    pieces: Sequence[np.ndarray], factors: Sequence[tuple[int, ...]], sizes: Sequence[int], f: int, cut
+    pieces: Sequence[np.ndarray],
+    factors: Sequence[tuple[int, ...]],
+    sizes: Sequence[int],
+    f: int,
+    cut,
 ) -> np.ndarray:
     d = next(d for d, dim in enumerate(factors) if f in dim)
     dim, at = factors[d], d + factors[d].index(f)
@@ -219,7 +264,9 @@ def _joined(
         inner = [hi - lo if g == f else sizes[g] for g in dim]
         apart.append(piece.reshape(*piece.shape[:d], *inner, *piece.shape[d + 1 :]))
     whole = np.concatenate(apart, at)
-    return whole.reshape(*pieces[0].shape[:d], sum(p.shape[d] for p in pieces), *pieces[0].shape[d + 1 :])
+    return whole.reshape(
+        *pieces[0].shape[:d], sum(p.shape[d] for p in pieces), *pieces[0].shape[d + 1 :]
+    )
 
 
 def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-6) -> None:
@@ -236,13 +283,17 @@ def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float =
     bufs += [Buf(f"y{i}", type_name(o.dtype), max(o.size, 1), "out") for i, o in enumerate(wants)]
 
     def reader(i: int, shape: tuple[int, ...]):
-        return lambda position, guard=None: b.load(f"x{i}", _flat(b, position, shape), bufs[i].type, guard)
+        return lambda position, guard=None: b.load(
+            f"x{i}", _flat(b, position, shape), bufs[i].type, guard
+        )
 
     readers = [reader(i, a.shape) for i, a in enumerate(args)]
     body = []
     for o, want in enumerate(wants):
         index = tuple(b.index(f"i{o}_{d}", n) for d, n in enumerate(want.shape))
-        expr = primitive.rule("lower")(b, index, *readers, in_avals=in_avals, out_avals=out_avals, **params)
+        expr = primitive.rule("lower")(
+            b, index, *readers, in_avals=in_avals, out_avals=out_avals, **params
+        )
         expr = (expr if primitive.multiple_results else [expr])[o]
         store = Store(f"y{o}", _flat(b, index, want.shape), b.stored(expr, type_name(want.dtype)))
         statement: Any = store

@@ -22,7 +22,10 @@ def costs(xp, lax, jit, grad) -> dict[str, list[list[float]]]:
     for name, text in PROGRAMS.items():
         lowered = jit(eval(text, {"np": xp, "lax": lax, "lax_grad": grad})).lower(X, X[::-1])
         both = lowered.cost_analysis(), lowered.compile().cost_analysis()
-        found[name] = [[cost.get(k, 0.0) for k in ("flops", "transcendentals", "bytes accessed")] for cost in both]
+        found[name] = [
+            [cost.get(k, 0.0) for k in ("flops", "transcendentals", "bytes accessed")]
+            for cost in both
+        ]
     return found
 
 

@@ -43,7 +43,10 @@ def executed(module, devices, mesh, inputs, specs):
     backend = xla_bridge.get_backend()
     chosen = np.array(jax.devices()[:devices])
     options = compiler.get_compile_options(
-        num_replicas=1, num_partitions=devices, device_assignment=np.arange(devices)[None], backend=backend
+        num_replicas=1,
+        num_partitions=devices,
+        device_assignment=np.arange(devices)[None],
+        backend=backend,
     )
     options.executable_build_options.use_spmd_partitioning = devices > 1
     options.executable_build_options.use_shardy_partitioner = devices > 1
@@ -62,12 +65,20 @@ def main(folder):
             module = parsed(text, folder / name)
             if execute:
                 with np.load(folder / f"{name}.npz") as inputs:
-                    given = [inputs[k].view(ml_dtypes.bfloat16) if inputs[k].dtype.kind == "V" else inputs[k] for k in inputs]
+                    given = [
+                        inputs[k].view(ml_dtypes.bfloat16)
+                        if inputs[k].dtype.kind == "V"
+                        else inputs[k]
+                        for k in inputs
+                    ]
                 jax.config.update("jax_enable_x64", True)
                 made = executed(module, devices, mesh, given, specs)
                 np.savez(
                     folder / f"{name}.out.npz",
-                    **{f"{i:03}": y.astype(np.float32) if y.dtype.kind == "V" else y for i, y in enumerate(made)},
+                    **{
+                        f"{i:03}": y.astype(np.float32) if y.dtype.kind == "V" else y
+                        for i, y in enumerate(made)
+                    },
                 )
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {error}"[:1000]

@@ -41,7 +41,10 @@ class Program:
         """Where arguments and results lie."""
         if self.specs is None:
             return {}
-        return {"in_shardings": tuple(NamedSharding(mesh(), s) for s in self.specs), "out_shardings": NamedSharding(mesh(), P())}
+        return {
+            "in_shardings": tuple(NamedSharding(mesh(), s) for s in self.specs),
+            "out_shardings": NamedSharding(mesh(), P()),
+        }
 
 
 def mesh():
@@ -58,7 +61,9 @@ def program(*args, **facts) -> Callable:
 
 
 def f32(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed + math.prod(shape)).uniform(low, high, shape).astype(np.float32)
+    return (
+        np.random.default_rng(seed + math.prod(shape)).uniform(low, high, shape).astype(np.float32)
+    )
 
 
 X, Y, U = f32(3, 4), f32(3, 4, seed=1), f32(3, 4, low=0.1, high=0.9)
@@ -66,7 +71,9 @@ INTS = np.array([[-7, 0, 3, 2**31 - 1], [5, -(2**31), 1, 2]], np.int32)
 OTHER = np.array([[2, 3, 0, 5], [-1, -1, 31, 40]], np.int32)
 WORDS = INTS.view(np.uint32)
 BOOLS = np.array([[True, False, True], [False, False, True]])
-SPECIALS = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5, 1e-30], np.float32)  # (XLA takes subnormal numbers for zeros)
+SPECIALS = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5, 1e-30], np.float32
+)  # (XLA takes subnormal numbers for zeros)
 Z = (X + 1j * Y).astype(np.complex64)
 BF = X.astype(wnp.bfloat16)
 
@@ -95,17 +102,42 @@ def arithmetic(x, y):
 
 @program(X)
 def integer_powers(x):
-    return lax.integer_pow(x, 3), lax.integer_pow(x, -2), lax.integer_pow(x, 0), lax.integer_pow(x, 12)
+    return (
+        lax.integer_pow(x, 3),
+        lax.integer_pow(x, -2),
+        lax.integer_pow(x, 0),
+        lax.integer_pow(x, 12),
+    )
 
 
 @program(INTS, OTHER)
 def integer_arithmetic(x, y):
-    return x + y, x * y, lax.div(x, y), lax.rem(x, y), lax.sign(x), lax.abs(x), lax.max(x, y), lax.integer_pow(x, 5), lax.square(x)
+    return (
+        x + y,
+        x * y,
+        lax.div(x, y),
+        lax.rem(x, y),
+        lax.sign(x),
+        lax.abs(x),
+        lax.max(x, y),
+        lax.integer_pow(x, 5),
+        lax.square(x),
+    )
 
 
 @program(WORDS, OTHER.view(np.uint32))
 def unsigned_arithmetic(x, y):
-    return x - y, lax.div(x, y), lax.rem(x, y), lax.sign(x), lax.abs(x), lax.min(x, y), x < y, lax.population_count(x), lax.clz(x)
+    return (
+        x - y,
+        lax.div(x, y),
+        lax.rem(x, y),
+        lax.sign(x),
+        lax.abs(x),
+        lax.min(x, y),
+        x < y,
+        lax.population_count(x),
+        lax.clz(x),
+    )
 
 
 @program(INTS, OTHER, BOOLS)
@@ -154,7 +186,12 @@ def specials(x):
 
 @program(BOOLS, X[:2, :3], Y[:2, :3], np.array([[0, 1, 2], [3, -1, 1]], np.int32))
 def selections(b, x, y, which):
-    return lax.select_n(b, x, y), lax.select_n(which, x, y, x + y), wnp.where(x > 0, 1.0, y), lax.select_n(b[0, 0], x, y)
+    return (
+        lax.select_n(b, x, y),
+        lax.select_n(which, x, y, x + y),
+        wnp.where(x > 0, 1.0, y),
+        lax.select_n(b[0, 0], x, y),
+    )
 
 
 @program(Z, X)
@@ -203,22 +240,52 @@ def casts(x, i, b):
 @program(np.arange(6, dtype=np.int32))
 def small_integers(i):
     narrow = i.astype(wnp.int4)
-    return (narrow + narrow).astype(np.int32), i.astype(wnp.uint4).astype(np.int32), narrow.astype(np.float32)
+    return (
+        (narrow + narrow).astype(np.int32),
+        i.astype(wnp.uint4).astype(np.int32),
+        narrow.astype(np.float32),
+    )
 
 
 @program(X)
 def exponentials(x):
-    return lax.exp(x), lax.exp2(x), lax.expm1(x), lax.logistic(x), lax.sinh(x), lax.cosh(x), lax.tanh(x), lax.asinh(x)
+    return (
+        lax.exp(x),
+        lax.exp2(x),
+        lax.expm1(x),
+        lax.logistic(x),
+        lax.sinh(x),
+        lax.cosh(x),
+        lax.tanh(x),
+        lax.asinh(x),
+    )
 
 
 @program(U)
 def logarithms(x):
-    return lax.log(x), lax.log1p(x), lax.acosh(1 + x), lax.atanh(x), wnp.logaddexp(x, 1 - x), wnp.log2(x), lax.pow(x, 1 - x), lax.pow(x, 3)
+    return (
+        lax.log(x),
+        lax.log1p(x),
+        lax.acosh(1 + x),
+        lax.atanh(x),
+        wnp.logaddexp(x, 1 - x),
+        wnp.log2(x),
+        lax.pow(x, 1 - x),
+        lax.pow(x, 3),
+    )
 
 
 @program(X, Y)
 def trigonometry(x, y):
-    return lax.sin(x), lax.cos(x), lax.tan(x), lax.asin(x / 2), lax.acos(y / 2), lax.atan(x), lax.atan2(x, y)
+    return (
+        lax.sin(x),
+        lax.cos(x),
+        lax.tan(x),
+        lax.asin(x / 2),
+        lax.acos(y / 2),
+        lax.atan(x),
+        lax.atan2(x, y),
+    )
 
 
 @program(X)
@@ -255,7 +322,13 @@ def gamma_functions(x, y):
     tolerance=1e-5,
 )
 def incomplete_gammas(a, x):
-    return lax.igamma(a, x), lax.igammac(a, x), lax.igamma_grad_a(a, x), lax.random_gamma_grad(a, x), ops.functions.igamma_grad_x(a, x)
+    return (
+        lax.igamma(a, x),
+        lax.igammac(a, x),
+        lax.igamma_grad_a(a, x),
+        lax.random_gamma_grad(a, x),
+        ops.functions.igamma_grad_x(a, x),
+    )
 
 
 @program(np.linspace(-20, 20, 12, dtype=np.float32), tolerance=4e-6)
@@ -317,7 +390,7 @@ def attributes(x, u, i):
     def body(carry, row):
         return set_xla_metadata(carry + row, part="sum"), set_xla_metadata(called(row), part="call")
 
-    with set_xla_metadata(key="a \"quoted\" value", number=3, ratio=0.5, flag=True):
+    with set_xla_metadata(key='a "quoted" value', number=3, ratio=0.5, flag=True):
         total, rows = lax.scan(body, wnp.zeros(4), x)
         chosen = lax.cond(total.sum() > 0, lambda r: r.T, lambda r: -r.T, rows)
         grown = lax.while_loop(lambda v: v.sum() < 100, lambda v: v * 2 + 1, u)
@@ -334,7 +407,9 @@ def attributes(x, u, i):
 @program(U)
 def attributes_of_calls_of_libraries(u):
     with set_xla_metadata(key="v"):
-        return weft.scipy.linalg.cholesky(u @ u.T + wnp.eye(3)), weft.scipy.linalg.solve_triangular(u[:, :3] + wnp.eye(3), u)
+        return weft.scipy.linalg.cholesky(u @ u.T + wnp.eye(3)), weft.scipy.linalg.solve_triangular(
+            u[:, :3] + wnp.eye(3), u
+        )
 
 
 @program(f32(8, 4), specs=(P("a"),))
@@ -349,7 +424,9 @@ def attributes_on_devices(x):
 def every_function(u):
     """What is stated as a formula, whatever that may be by now."""
     ops_ = [f.op for f in functions.every() if f.op is not None]
-    operands = lambda op: sum(p.kind is not p.KEYWORD_ONLY for p in inspect.signature(op).parameters.values())
+    operands = lambda op: sum(
+        p.kind is not p.KEYWORD_ONLY for p in inspect.signature(op).parameters.values()
+    )
     return [op(*[u, u[::-1]][: operands(op)]) for op in ops_]
 
 
@@ -373,7 +450,13 @@ def layouts(x):
 
 @program(X, Y)
 def slices(x, y):
-    return x[1:, ::2], lax.pad(x, 0.5, ((1, 2, 1), (-1, 0, 0))), wnp.concatenate([x, y], 1), wnp.stack([x, y]), x[:, 3:1:-1]
+    return (
+        x[1:, ::2],
+        lax.pad(x, 0.5, ((1, 2, 1), (-1, 0, 0))),
+        wnp.concatenate([x, y], 1),
+        wnp.stack([x, y]),
+        x[:, 3:1:-1],
+    )
 
 
 @program(X, np.int32(1), np.int32(7))
@@ -420,7 +503,9 @@ def scatters(x, i, u):
 
 @program(X)
 def gradients_of_indexing(x):
-    return weft.grad(lambda v: (v[wnp.array([0, 2, 2])] ** 2).sum() + wnp.sort(v, 1)[0].sum() + v[1:, ::2].prod())(x)
+    return weft.grad(
+        lambda v: (v[wnp.array([0, 2, 2])] ** 2).sum() + wnp.sort(v, 1)[0].sum() + v[1:, ::2].prod()
+    )(x)
 
 
 # --- reductions and sorts ---------------------------------------------------------------------------------------------
@@ -462,9 +547,9 @@ def running_reductions(x, i):
 
 @program(X, Y)
 def associative_scans(x, y):
-    return lax.associative_scan(lambda p, q: (p[0] * q[0], p[1] * q[0] + q[1]), (x, y), axis=1), lax.associative_scan(
-        lax.max, x, reverse=True
-    )
+    return lax.associative_scan(
+        lambda p, q: (p[0] * q[0], p[1] * q[0] + q[1]), (x, y), axis=1
+    ), lax.associative_scan(lax.max, x, reverse=True)
 
 
 @program(X, INTS[0], Z)
@@ -505,9 +590,16 @@ def products(x, y, i, b):
         wnp.dot(x[0, 0], y[0, :, 0]),
         lax.dot_general(b, b, (((1,), (1,)), ((), ()))),
         lax.dot_general(x, y, (((2,), (1,)), ((0,), (0,))), precision="highest"),
-        lax.dot(x[0].astype(wnp.bfloat16), y[0].astype(wnp.bfloat16), preferred_element_type=np.float32),
+        lax.dot(
+            x[0].astype(wnp.bfloat16), y[0].astype(wnp.bfloat16), preferred_element_type=np.float32
+        ),
         lax.ragged_dot(x[0], y, wnp.array([1, 2])),
-        lax.ragged_dot_general(x[0], x[1], wnp.array([0, 2]), lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())),
+        lax.ragged_dot_general(
+            x[0],
+            x[1],
+            wnp.array([0, 2]),
+            lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ()),
+        ),
     )
 
 
@@ -515,9 +607,15 @@ def products(x, y, i, b):
 def convolutions(x, w):
     return (
         lax.conv_general_dilated(x, w, (2, 1), "SAME", feature_group_count=2),
-        lax.conv_general_dilated(x, w, (1, 1), ((1, 0), (-1, 2)), rhs_dilation=(2, 1), feature_group_count=2),
-        lax.conv_transpose(x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0)[:, :, :1].repeat(4, 2), (2, 2), "SAME"),
-        weft.grad(lambda k: lax.conv_general_dilated(x, k, (1, 1), "VALID", feature_group_count=2).sum())(w),
+        lax.conv_general_dilated(
+            x, w, (1, 1), ((1, 0), (-1, 2)), rhs_dilation=(2, 1), feature_group_count=2
+        ),
+        lax.conv_transpose(
+            x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0)[:, :, :1].repeat(4, 2), (2, 2), "SAME"
+        ),
+        weft.grad(
+            lambda k: lax.conv_general_dilated(x, k, (1, 1), "VALID", feature_group_count=2).sum()
+        )(w),
     )
 
 
@@ -615,9 +713,16 @@ def random_numbers(seed):
 @program(np.arange(4, dtype=np.uint32), tolerance=4e-6)
 def other_generators(raw):
     key = weft.random.wrap_key_data(raw, impl="rbg")
-    blocks = [weft.random.wrap_key_data(raw[:n], impl=impl) for impl, n in (("philox2x32", 1), ("threefry4x32", 4))]
-    return (lax.rng_bit_generator(raw, (3, 5)), weft.random.normal(key, (4,)), weft.random.bits(weft.random.split(key)[1], (2,)),
-            *[weft.random.bits(k, (3,)) for k in blocks])
+    blocks = [
+        weft.random.wrap_key_data(raw[:n], impl=impl)
+        for impl, n in (("philox2x32", 1), ("threefry4x32", 4))
+    ]
+    return (
+        lax.rng_bit_generator(raw, (3, 5)),
+        weft.random.normal(key, (4,)),
+        weft.random.bits(weft.random.split(key)[1], (2,)),
+        *[weft.random.bits(k, (3,)) for k in blocks],
+    )
 
 
 # --- programs in programs ---------------------------------------------------------------------------------------------
@@ -630,7 +735,11 @@ def _inner(x):
 
 @program(X)
 def calls(x):
-    return _inner(x) + _inner(x + 1), weft.jit(lambda v: _inner(v.T), inline=False)(x), weft.jit(lambda v: v * 3)(x[0])
+    return (
+        _inner(x) + _inner(x + 1),
+        weft.jit(lambda v: _inner(v.T), inline=False)(x),
+        weft.jit(lambda v: v * 3)(x[0]),
+    )
 
 
 @program(X, np.int32(5), np.int32(-3))
@@ -659,7 +768,11 @@ def scans(xs, c):
 
 @program(f32(3), np.int32(10))
 def while_loops(x, n):
-    collatz = lambda k: lax.while_loop(lambda s: s[0] != 1, lambda s: (wnp.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1), (k, 0))
+    collatz = lambda k: lax.while_loop(
+        lambda s: s[0] != 1,
+        lambda s: (wnp.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1),
+        (k, 0),
+    )
     return (
         lax.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 0.9 + x, s[1] + 3), (x, np.int32(0))),
         collatz(np.int32(7)),
@@ -670,7 +783,11 @@ def while_loops(x, n):
 @program(f32(4, 3), f32(3, 3))
 def gradients_of_loops(xs, w):
     loss = lambda w: lax.scan(lambda c, x: (wnp.tanh(w @ c + x), c.sum()), xs[0], xs)[0].sum()
-    return weft.value_and_grad(loss)(w), weft.jvp(loss, (w,), (w,)), weft.grad(weft.checkpoint(lambda v: wnp.sin(wnp.sin(v)).sum()))(w)
+    return (
+        weft.value_and_grad(loss)(w),
+        weft.jvp(loss, (w,), (w,)),
+        weft.grad(weft.checkpoint(lambda v: wnp.sin(wnp.sin(v)).sum()))(w),
+    )
 
 
 @weft.custom_jvp
@@ -693,7 +810,13 @@ _clipped.defvjp(lambda x: (_clipped(x), x), lambda x, ct: (wnp.clip(ct, -1, 1) *
 
 @program(X)
 def custom_derivatives(x):
-    return _cube(x), _clipped(x), weft.grad(lambda v: (_cube(v) * 3 + _clipped(v)).sum())(x), weft.nn.relu(x), weft.checkpoint(wnp.sin)(x)
+    return (
+        _cube(x),
+        _clipped(x),
+        weft.grad(lambda v: (_cube(v) * 3 + _clipped(v)).sum())(x),
+        weft.nn.relu(x),
+        weft.checkpoint(wnp.sin)(x),
+    )
 
 
 @weft.custom_batching.custom_vmap
@@ -741,7 +864,11 @@ def network(x, w1, w2):
 def attention(x, w):
     q, k, v = wnp.split(x @ w, 3, axis=-1)
     scores = wnp.where(wnp.tril(wnp.ones((6, 6), bool)), q @ k.swapaxes(1, 2) / 8**0.5, -np.inf)
-    return weft.nn.softmax(scores) @ v, weft.nn.logsumexp(scores, axis=-1), weft.nn.one_hot(wnp.argmax(v, -1), 8)
+    return (
+        weft.nn.softmax(scores) @ v,
+        weft.nn.logsumexp(scores, axis=-1),
+        weft.nn.one_hot(wnp.argmax(v, -1), 8),
+    )
 
 
 @program(X, f32(3, 4), donate=(0,))
@@ -770,7 +897,9 @@ def callbacks(x):
     weft.debug.print("{x}", x=x)
     weft.debug.callback(lambda v: None, x)
     weft.debug.inspect_array_sharding(x, callback=lambda s: None)
-    return weft.pure_callback(np.sin, shape, x, vmap_method="sequential"), weft.experimental.io_callback(np.cos, shape, x)
+    return weft.pure_callback(
+        np.sin, shape, x, vmap_method="sequential"
+    ), weft.experimental.io_callback(np.cos, shape, x)
 
 
 # --- several devices --------------------------------------------------------------------------------------------------
@@ -794,7 +923,9 @@ def tiled(x):
 
 
 def _mapped(fn: Callable, ins: Sequence, outs) -> Callable:
-    return lambda *xs: weft.shard_map(fn, mesh=mesh(), in_specs=tuple(ins), out_specs=outs, check_vma=False)(*xs)
+    return lambda *xs: weft.shard_map(
+        fn, mesh=mesh(), in_specs=tuple(ins), out_specs=outs, check_vma=False
+    )(*xs)
 
 
 @program(f32(8, 16), specs=(P("a", "b"),))
@@ -825,7 +956,11 @@ def moving_collectives(x):
             lax.psum(u, "a", axis_index_groups=[[0, 3], [1, 2]]),
         )
 
-    return _mapped(fn, [P("a", "b")], (P("a"), P(), P(("a", "b")), P("a", "b"), P("a", "b"), P("a", "b"), P("a", "b")))(x)
+    return _mapped(
+        fn,
+        [P("a", "b")],
+        (P("a"), P(), P(("a", "b")), P("a", "b"), P("a", "b"), P("a", "b"), P("a", "b")),
+    )(x)
 
 
 @program(f32(8, 16), specs=(P("a", "b"),))
@@ -836,12 +971,25 @@ def broadcast_collective(x):
 @program(f32(8, 16), f32(16, 4), specs=(P("a"), P(None, "b")))
 def gradient_in_shard_map(x, w):
     fn = weft.shard_map(
-        lambda u, v: lax.psum((wnp.tanh(u @ v) ** 2).sum(), ("a", "b")), mesh=mesh(), in_specs=(P("a"), P(None, "b")), out_specs=P()
+        lambda u, v: lax.psum((wnp.tanh(u @ v) ** 2).sum(), ("a", "b")),
+        mesh=mesh(),
+        in_specs=(P("a"), P(None, "b")),
+        out_specs=P(),
     )
     return (
         weft.grad(fn, argnums=(0, 1))(x, w),
-        weft.shard_map(lambda u: lax.all_gather_invariant(u, "a", tiled=True), mesh=mesh(), in_specs=P("a"), out_specs=P())(x),
-        weft.shard_map(lambda u: u + lax.pvary(wnp.float32(1), "a"), mesh=mesh(), in_specs=P("a"), out_specs=P("a"))(x),
+        weft.shard_map(
+            lambda u: lax.all_gather_invariant(u, "a", tiled=True),
+            mesh=mesh(),
+            in_specs=P("a"),
+            out_specs=P(),
+        )(x),
+        weft.shard_map(
+            lambda u: u + lax.pvary(wnp.float32(1), "a"),
+            mesh=mesh(),
+            in_specs=P("a"),
+            out_specs=P("a"),
+        )(x),
     )
 
 
@@ -849,15 +997,21 @@ def gradient_in_shard_map(x, w):
 def ragged_exchange(x):
     def fn(u):
         ones, places = wnp.ones(4, np.int32), wnp.arange(4, dtype=np.int32) % 2
-        return lax.ragged_all_to_all(u, wnp.zeros((4, 4)), places, ones, lax.axis_index("a") * ones, ones, axis_name="a")
+        return lax.ragged_all_to_all(
+            u, wnp.zeros((4, 4)), places, ones, lax.axis_index("a") * ones, ones, axis_name="a"
+        )
 
     return _mapped(fn, [P("a")], P("a"))(x)
 
 
 def _explicit(x):
-    with weft.sharding.use_mesh(weft.make_mesh((4, 2), ("a", "b"), axis_types=(weft.sharding.AxisType.Explicit,) * 2)):
+    with weft.sharding.use_mesh(
+        weft.make_mesh((4, 2), ("a", "b"), axis_types=(weft.sharding.AxisType.Explicit,) * 2)
+    ):
         y = weft.sharding.reshard(x, P("a", "b"))
-        return weft.sharding.auto_axes(wnp.sin, out_sharding=P("a", "b"))(y) + weft.sharding.reshard(y, P("a", "b"))
+        return weft.sharding.auto_axes(wnp.sin, out_sharding=P("a", "b"))(
+            y
+        ) + weft.sharding.reshard(y, P("a", "b"))
 
 
 @program(f32(8, 4), specs=(P("a", "b"),))

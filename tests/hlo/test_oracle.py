@@ -51,15 +51,24 @@ def texts_of(program: Program) -> dict[str, str]:
         found[" spelled out"] = stablehlo_text(lowered._traced.jaxpr, program.name, chlo=False)
         assert "chlo." not in found[" spelled out"]
     compiled = lowered.compile().as_text()
-    calls = re.sub(r" fusion\((.*), kind=\w+, calls=", r" call(\1, to_apply=", compiled)  # the peer executes no HLO with fusions
-    return found | {" as HLO": lowered.as_text("hlo"), " compiled": compiled, " compiled, with calls": calls}
+    calls = re.sub(
+        r" fusion\((.*), kind=\w+, calls=", r" call(\1, to_apply=", compiled
+    )  # the peer executes no HLO with fusions
+    return found | {
+        " as HLO": lowered.as_text("hlo"),
+        " compiled": compiled,
+        " compiled, with calls": calls,
+    }
 
 
 def executes(program: Program, which: str, text: str) -> bool:
     """Whether the peer can execute a text; it reads HLO for several devices, and translates all but some functions to StableHLO."""
     if program.name in NOT_EXECUTED or which in (" with places", " compiled"):
         return False
-    lacks = any(f" {op}(" in text for op in ("sinh", "cosh", "asinh", "acosh", "atanh", "custom-call")) or "num_partitions=" in text
+    lacks = (
+        any(f" {op}(" in text for op in ("sinh", "cosh", "asinh", "acosh", "atanh", "custom-call"))
+        or "num_partitions=" in text
+    )
     return not text.startswith("HloModule") or not (lacks or len(text) > _LONG)
 
 
@@ -70,19 +79,40 @@ def peer(request, tmp_path_factory) -> tuple[dict[str, str], pathlib.Path]:
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")
     folder = tmp_path_factory.mktemp("stablehlo")
-    todo, chosen = [], {item.callspec.id for item in request.session.items if item.module is request.module}
+    todo, chosen = (
+        [],
+        {item.callspec.id for item in request.session.items if item.module is request.module},
+    )
     for p in [p for p in PROGRAMS if p.name in chosen]:
         with weft.enable_x64(p.x64):
             texts = texts_of(p)
-            constants = p.lower().compile()._consts  # which a compiled program takes before its arguments
+            constants = (
+                p.lower().compile()._consts
+            )  # which a compiled program takes before its arguments
         for which, text in texts.items():
             devices = 8 if "num_partitions = 8" in text else 1
             specs = None if p.specs is None else [list(s) for s in p.specs]
-            todo.append([p.name + which, text, devices, AXES if devices == 8 else None, specs, executes(p, which, text)])
+            todo.append(
+                [
+                    p.name + which,
+                    text,
+                    devices,
+                    AXES if devices == 8 else None,
+                    specs,
+                    executes(p, which, text),
+                ]
+            )
             inputs = [*(constants if "compiled" in which else ()), *p.args]
-            np.savez(folder / f"{p.name + which}.npz", **{f"{i:03}": np.asarray(raw(x)) for i, x in enumerate(inputs)})
+            np.savez(
+                folder / f"{p.name + which}.npz",
+                **{f"{i:03}": np.asarray(raw(x)) for i, x in enumerate(inputs)},
+            )
     (folder / "todo.json").write_text(json.dumps(todo))
-    env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    env = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
     script = pathlib.Path(__file__).with_name("peer.py")
     subprocess.run([python, str(script), str(folder)], env=env, check=True, timeout=900)
     return json.loads((folder / "failed.json").read_text()), folder
@@ -91,20 +121,33 @@ def peer(request, tmp_path_factory) -> tuple[dict[str, str], pathlib.Path]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_the_peer_reads_it_and_computes_the_same(program: Program, peer):
     failed, folder = peer
-    assert {name: why for name, why in failed.items() if name.partition(" ")[0] == program.name} == {}
+    assert {
+        name: why for name, why in failed.items() if name.partition(" ")[0] == program.name
+    } == {}
     with weft.enable_x64(program.x64):
-        wanted = [np.asarray(y) for y in weft.tree.leaves(weft.jit(program.fn, **program.placement())(*program.args))]
-        executed = [program.name + which for which, text in texts_of(program).items() if executes(program, which, text)]
+        wanted = [
+            np.asarray(y)
+            for y in weft.tree.leaves(weft.jit(program.fn, **program.placement())(*program.args))
+        ]
+        executed = [
+            program.name + which
+            for which, text in texts_of(program).items()
+            if executes(program, which, text)
+        ]
     for name in executed:
         compare(folder / f"{name}.out.npz", wanted, program.tolerance)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_serialized_hlo_prints_as_the_peer_prints_it(program: Program, peer):
-    lines = lambda text: sorted(text.replace(", has_dynamic_root=false", "").splitlines())   # computations may stand in another order
+    lines = lambda text: sorted(
+        text.replace(", has_dynamic_root=false", "").splitlines()
+    )  # computations may stand in another order
     for which in (" as HLO", " compiled"):
         path = peer[1] / f"{program.name}{which}.pb"
-        printed = re.sub(r", num_partitions=\d+", "", path.with_suffix(".txt").read_text(), count=1)   # the serialized module does not say
+        printed = re.sub(
+            r", num_partitions=\d+", "", path.with_suffix(".txt").read_text(), count=1
+        )  # the serialized module does not say
         assert lines(module_text(path.read_bytes()).rstrip()) == lines(printed.rstrip())
 
 

@@ -14,7 +14,9 @@ EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 
 def mesh_of(*types):
     names = ("a", "b", "c")[: len(types)]
-    return weft.make_mesh((2,) * len(types), names, axis_types=types, devices=weft.devices()[: 2 ** len(types)])
+    return weft.make_mesh(
+        (2,) * len(types), names, axis_types=types, devices=weft.devices()[: 2 ** len(types)]
+    )
 
 
 def text_of(fun, *args, **options):
@@ -26,7 +28,11 @@ def main_of(text):
 
 
 def constraints_of(text):
-    lines = [line.split("sdy.sharding_constraint ")[1] for line in text.splitlines() if "sdy.sharding_constraint" in line]
+    lines = [
+        line.split("sdy.sharding_constraint ")[1]
+        for line in text.splitlines()
+        if "sdy.sharding_constraint" in line
+    ]
     return [line.split(" <@mesh, ")[1].rsplit("> :", 1)[0] for line in lines]
 
 
@@ -42,7 +48,9 @@ PARTLY_OPEN = {
 @pytest.mark.parametrize("name", PARTLY_OPEN)
 def test_types_leave_automatic_axes_open(name):
     spec, layout = PARTLY_OPEN[name]
-    x = weft.device_put(X.repeat(2, 0).repeat(2, 1), NamedSharding(mesh_of(EXPLICIT, AUTO, EXPLICIT), spec))
+    x = weft.device_put(
+        X.repeat(2, 0).repeat(2, 1), NamedSharding(mesh_of(EXPLICIT, AUTO, EXPLICIT), spec)
+    )
     assert constraints_of(text_of(wnp.sin, x)) == [layout]
 
 
@@ -73,7 +81,9 @@ OPERANDS = {
 def test_operands_are_split_like_results(name):
     fun, count = OPERANDS[name]
     mesh = mesh_of(EXPLICIT, EXPLICIT)
-    rows, columns, whole = (weft.device_put(X, NamedSharding(mesh, spec)) for spec in (P("a"), P(None, "b"), P()))
+    rows, columns, whole = (
+        weft.device_put(X, NamedSharding(mesh, spec)) for spec in (P("a"), P(None, "b"), P())
+    )
     text = text_of(fun, rows, columns, whole)
     jaxpr = weft.make_jaxpr(fun)(rows, columns, whole)
     assert text.count("sdy.sharding_constraint") == count + len(jaxpr.eqns)
@@ -84,20 +94,32 @@ def test_main_tells_where_arguments_and_results_are():
     x = weft.device_put(X, NamedSharding(mesh, P("a")))
     line = main_of(text_of(lambda x: {"t": x.T, "n": [x * 2]}, x))
     assert '%arg0: tensor<4x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}' in line
-    assert 'tensor<4x6xf32> {jax.result_info = "result[\'n\'][0]", sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}' in line
-    assert 'tensor<6x4xf32> {jax.result_info = "result[\'t\']", sdy.sharding = #sdy.sharding<@mesh, [{}, {"a"}]>}' in line
+    assert (
+        'tensor<4x6xf32> {jax.result_info = "result[\'n\'][0]", sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}'
+        in line
+    )
+    assert (
+        'tensor<6x4xf32> {jax.result_info = "result[\'t\']", sdy.sharding = #sdy.sharding<@mesh, [{}, {"a"}]>}'
+        in line
+    )
 
 
 def test_places_tell_names_of_arguments():
     lowered = weft.jit(lambda x, scale: x * scale["by"]).lower(X, {"by": X, "unused": X})
-    assert main_of(lowered.as_text(debug_info=True)).count('loc("scale[\'by\']")') == 1
+    assert main_of(lowered.as_text(debug_info=True)).count("loc(\"scale['by']\")") == 1
     assert "loc(" not in lowered.as_text() and "unused" not in lowered.as_text(debug_info=True)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_dims_of_shard_map_are_open_to_other_axes(is_whole):
     mesh = mesh_of(AUTO, AUTO)
-    fun = weft.shard_map(wnp.sin, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a", "b"} if is_whole else {"a"})
+    fun = weft.shard_map(
+        wnp.sin,
+        mesh=mesh,
+        in_specs=P("a"),
+        out_specs=P("a"),
+        axis_names={"a", "b"} if is_whole else {"a"},
+    )
     layout = '[{"a"}, {}]' if is_whole else '[{"a", ?}, {?}]'
     assert f"in_shardings=[<@mesh, {layout}>] out_shardings=[<@mesh, {layout}>]" in text_of(fun, X)
 
@@ -128,13 +150,27 @@ def test_exported_programs_tell_their_shardings(name, again):
     exported = export.export(weft.jit(lambda x: wnp.sin(x.T), **options))(X)
     exported = export.deserialize(exported.serialize(vjp_order=1)) if again else exported
     attribute = lambda layout: f"sdy.sharding = #sdy.sharding<@mesh, {layout}>" if layout else ""
-    of_argument, of_result = (f" {{{attribute(argument)}}}" if argument else ""), (f", {attribute(result)}" if result else "")
+    of_argument, of_result = (
+        (f" {{{attribute(argument)}}}" if argument else ""),
+        (f", {attribute(result)}" if result else ""),
+    )
     text = exported.mlir_module()
-    assert "module @jit__lambda_ attributes {jax.uses_shape_polymorphism = false, " in text and "func.call" not in text
-    assert main_of(text) == (f'  func.func public @main(%arg0: tensor<4x6xf32>{of_argument} loc("args[0]")) -> '
-                             f'(tensor<6x4xf32> {{jax.result_info = "result"{of_result}}}) {{')
+    assert (
+        "module @jit__lambda_ attributes {jax.uses_shape_polymorphism = false, " in text
+        and "func.call" not in text
+    )
+    assert main_of(text) == (
+        f'  func.func public @main(%arg0: tensor<4x6xf32>{of_argument} loc("args[0]")) -> '
+        f'(tensor<6x4xf32> {{jax.result_info = "result"{of_result}}}) {{'
+    )
     # the derivative has the argument and the cotangent of the result, and gives the cotangent of the argument
     derivative = main_of(exported.vjp().mlir_module())
     of_cotangent = f" {{{attribute(result)}}}" if result else ""
-    assert f'%arg0: tensor<4x6xf32>{of_argument} loc("args[0]"), %arg1: tensor<6x4xf32>{of_cotangent} loc("args[1]")' in derivative
-    assert f'-> (tensor<4x6xf32> {{jax.result_info = "result[0]"{f", {attribute(argument)}" if argument else ""}}})' in derivative
+    assert (
+        f'%arg0: tensor<4x6xf32>{of_argument} loc("args[0]"), %arg1: tensor<6x4xf32>{of_cotangent} loc("args[1]")'
+        in derivative
+    )
+    assert (
+        f'-> (tensor<4x6xf32> {{jax.result_info = "result[0]"{f", {attribute(argument)}" if argument else ""}}})'
+        in derivative
+    )

@@ -60,10 +60,15 @@ def test_what_may_wrap_has_no_range():
     """A bool plus the greatest i64 is the least one, not above it."""
     b = Builder()
     x = b.cast(b.ref("x", "bool"), "i64")
-    assert b.range(b.iadd(x, GREATEST)) == (LEAST, GREATEST) and b.range(b.iadd(x, GREATEST - 1)) == (GREATEST - 1, GREATEST)
+    assert b.range(b.iadd(x, GREATEST)) == (LEAST, GREATEST) and b.range(
+        b.iadd(x, GREATEST - 1)
+    ) == (GREATEST - 1, GREATEST)
     assert isinstance(b.icmp("gt", b.iadd(x, GREATEST), 0), Op)
     y = b.imax(b.ref("y", "i64"), 0)
-    assert b.range(b.iadd(y, 1)) == (LEAST, GREATEST) and b.range(b.isub(y, 1)) == (-1, GREATEST - 1)
+    assert b.range(b.iadd(y, 1)) == (LEAST, GREATEST) and b.range(b.isub(y, 1)) == (
+        -1,
+        GREATEST - 1,
+    )
 
 
 def test_remainders_of_data_may_be_negative():
@@ -74,7 +79,9 @@ def test_remainders_of_data_may_be_negative():
     data = b.op("rem", place, b.const(7, "i64"))
     assert isinstance(b.icmp("lt", data, 0), Op) and data.op == "rem"
     other = Builder()
-    again = other.same(data, (other.isub(other.index("k", 40), other.index("j", 6)), other.const(7, "i64")), b)
+    again = other.same(
+        data, (other.isub(other.index("k", 40), other.index("j", 6)), other.const(7, "i64")), b
+    )
     assert isinstance(other.icmp("lt", again, 0), Op)
 
 
@@ -105,7 +112,7 @@ def test_halves_are_computed_in_f32_and_rounded_when_stored():
     total = b.op("add", x, x)
     assert total.type == "f32"
     assert b.stored(total, "bf16").type == "bf16"
-    assert b.stored(b.cast(x, "f32"), "bf16") is x              # nothing was computed: no rounding
+    assert b.stored(b.cast(x, "f32"), "bf16") is x  # nothing was computed: no rounding
     assert b.cast(total, "bf16").type == "f32" and b.cast(total, "bf16") is not total
     assert b.const(1.001, "bf16") == Const(1.0, "f32")
     assert b.bitcast(total, "u16", "bf16").args[0].type == "bf16"
@@ -129,8 +136,17 @@ def test_random_index_expressions_mean_what_they_say():
 def one_more(b, rnd, pool):
     """An expression made from others, and its value."""
     (x, f), (y, g), c = rnd.choice(pool), rnd.choice(pool), rnd.randint(1, 7)
-    return rnd.choice([(b.iadd(x, y), f + g), (b.imul(x, c), f * c), (b.idiv(x, c), f // c), (b.irem(x, c), f % c),
-                       (b.iadd(x, c), f + c), (b.imin(x, y), min(f, g)), (b.imax(x, c), max(f, c))])
+    return rnd.choice(
+        [
+            (b.iadd(x, y), f + g),
+            (b.imul(x, c), f * c),
+            (b.idiv(x, c), f // c),
+            (b.irem(x, c), f % c),
+            (b.iadd(x, c), f + c),
+            (b.imin(x, y), min(f, g)),
+            (b.imax(x, c), max(f, c)),
+        ]
+    )
 
 
 def value(x, env):
@@ -138,8 +154,14 @@ def value(x, env):
         return x.value
     if isinstance(x, Op):
         a, b = (value(y, env) for y in x.args)
-        return {"add": a + b, "mul": a * b, "div": a // b if b else 0, "rem": a % b if b else 0, "min": min(a, b),
-                "max": max(a, b)}[x.op]
+        return {
+            "add": a + b,
+            "mul": a * b,
+            "div": a // b if b else 0,
+            "rem": a % b if b else 0,
+            "min": min(a, b),
+            "max": max(a, b),
+        }[x.op]
     return env[x.name]
 
 

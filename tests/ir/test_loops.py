@@ -5,7 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.ir.loops import Accum, Buf, Const, For, If, Index, Init, Kernel, Let, Load, Op, Pack, Prefetch, Ref, Store, While, check
+from weft.ir.loops import (
+    Accum,
+    Buf,
+    Const,
+    For,
+    If,
+    Index,
+    Init,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Pack,
+    Prefetch,
+    Ref,
+    Store,
+    While,
+    check,
+)
 from weft.ir.loops_eval import evaluate
 from weft.ir.loops_text import canonical, parse_kernel, print_kernel
 
@@ -57,9 +75,18 @@ def test_the_name_is_no_part_of_the_identity():
 
 
 def test_special_constants_round_trip():
-    for value, type_ in ((float("inf"), "f64"), (float("-inf"), "bf16"), (1e300, "f64"), (-7, "i8"), (1 << 63, "u64"),
-                         (True, "bool"), (complex(float("inf"), -0.0), "c128")):
-        kernel = Kernel((Buf("y", type_, 1, "out"),), (Store("y", Const(0, "i64"), Const(value, type_)),))
+    for value, type_ in (
+        (float("inf"), "f64"),
+        (float("-inf"), "bf16"),
+        (1e300, "f64"),
+        (-7, "i8"),
+        (1 << 63, "u64"),
+        (True, "bool"),
+        (complex(float("inf"), -0.0), "c128"),
+    ):
+        kernel = Kernel(
+            (Buf("y", type_, 1, "out"),), (Store("y", Const(0, "i64"), Const(value, type_)),)
+        )
         assert parse_kernel(print_kernel(kernel)) == kernel
 
 
@@ -91,14 +118,23 @@ BROKEN = {
     "not declared": (Accum("s", "add", Const(1.0, "f32")),),
     "updated by": (Init("s", Const(1.0, "f32")), Accum("s", "div", Const(1.0, "f32"))),
     "set inside a vector loop": (
-        Init("s", Const(1.0, "f32")), For("i", 8, (Accum("s", "set", load()),), "vector")),
+        Init("s", Const(1.0, "f32")),
+        For("i", 8, (Accum("s", "set", load()),), "vector"),
+    ),
     "while inside a vector": (For("i", 8, (While(Const(False, "bool"), ()),), "vector"),),
     "varies over": (For("i", 8, (If(Op("lt", (i, Const(3, "i64")), "bool"), ()),), "vector"),),
     "outermost": (For("i", 8, (For("j", 2, (), "parallel"),), "serial"),),
     "gives": (For("i", 8, (Store("y", i, Op("add", (load(), i), "f32")),)),),
     "load of": (For("i", 8, (Store("y", i, Op("cast", (Load("x", i, "f64"),), "f32")),)),),
     "prefetch from unknown": (Prefetch("z", i),),
-    "counted by": (For("i", 8, (Init("n", Const(0, "i64")), Pack("n", "y", load(), Const(True, "bool"))), "vector"),),
+    "counted by": (
+        For(
+            "i",
+            8,
+            (Init("n", Const(0, "i64")), Pack("n", "y", load(), Const(True, "bool"))),
+            "vector",
+        ),
+    ),
     "has type None": (Store("y", Const(0, "i64"), Ref("ghost", "f32")),),
 }
 

@@ -22,7 +22,9 @@ def test_types_of_axes_are_replaced_by_name():
         mesh.update_axis_types({"z": AxisType.Auto})
 
 
-@pytest.mark.parametrize("make", [initializers.he_normal(), initializers.zeros, initializers.constant(2.0)])
+@pytest.mark.parametrize(
+    "make", [initializers.he_normal(), initializers.zeros, initializers.constant(2.0)]
+)
 def test_initializers_take_an_out_sharding(make):
     mesh = Mesh(np.array(weft.devices()[:2]), ("x",), (AxisType.Explicit,))
     with set_mesh(mesh):

@@ -3,25 +3,68 @@
 import numpy as np
 
 from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
-from weft.ir.program import Branch, BufRef, Copy, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Slot, WhileLoop
+from weft.ir.program import (
+    Branch,
+    BufRef,
+    Copy,
+    Gemm,
+    HostCall,
+    Launch,
+    LibraryCall,
+    Loop,
+    Program,
+    Slot,
+    WhileLoop,
+)
 from weft.ir.text.program import program_text
 
 
 def doubling(name):
     i = Index("i")
     body = Store("y", i, Op("mul", (Load("x", i, "f32"), Const(2.0, "f32")), "f32"))
-    return Kernel((Buf("x", "f32", 8, "in"), Buf("y", "f32", 8, "out")), (For("i", 8, (body,), "vector"),), name=name)
+    return Kernel(
+        (Buf("x", "f32", 8, "in"), Buf("y", "f32", 8, "out")),
+        (For("i", 8, (body,), "vector"),),
+        name=name,
+    )
 
 
 def test_every_kind_of_step():
     in_, out, temp = BufRef(0), BufRef(1), BufRef(2, 64, (("i", 32),))
-    product = Gemm(2, 3, 4, in_, in_, out, (4, 1), (3, 1), (3, 1), "bf16", "f32", "f32", ((5, 8, 12, 6),), (), ((2, 4),))
+    product = Gemm(
+        2,
+        3,
+        4,
+        in_,
+        in_,
+        out,
+        (4, 1),
+        (3, 1),
+        (3, 1),
+        "bf16",
+        "f32",
+        "f32",
+        ((5, 8, 12, 6),),
+        (),
+        ((2, 4),),
+    )
     steps = (
         Launch(doubling("a"), (in_, out)),
         Loop("i", 4, (Launch(doubling("b"), (in_, temp)),), reverse=True),
         WhileLoop((Copy(temp, in_, 1),), temp, (product,)),
-        LibraryCall("spotrf", 2, ("U", 2, "y0", 2, 1.0, ("work", "float32", 8)), (("y0", out, 4, "float32"),)),
-        Branch(in_, ((Copy(out, in_, 4),), (HostCall(np.sort, ((in_, (8,), "float32"),), ((out, (8,), "float32"),)),))),
+        LibraryCall(
+            "spotrf",
+            2,
+            ("U", 2, "y0", 2, 1.0, ("work", "float32", 8)),
+            (("y0", out, 4, "float32"),),
+        ),
+        Branch(
+            in_,
+            (
+                (Copy(out, in_, 4),),
+                (HostCall(np.sort, ((in_, (8,), "float32"),), ((out, (8,), "float32"),)),),
+            ),
+        ),
     )
     slots = (Slot("in", 32), Slot("out", 32), Slot("temp", 128, 16))
     text = program_text(Program(slots, steps, 144, "f"))

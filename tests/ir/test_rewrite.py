@@ -33,6 +33,7 @@ def test_dce_keeps_effects():
 
 def test_dce_marks_unread_results():
     from weft.ops.rng import threefry2x32
+
     word = ShapedArray((3,), np.dtype("u4"))
     jaxpr = stage(lambda k: [threefry2x32(k, k, k, k)[1]], [word])
     (eqn,) = dce(jaxpr).eqns
@@ -65,9 +66,20 @@ def test_the_verifier_finds_broken_programs():
     cases = [
         (Jaxpr((), (), jaxpr.invars, [stray], [eqn]), "reads .* before it is bound"),
         (Jaxpr((), (), jaxpr.invars, jaxpr.outvars, [eqn, eqn]), "bound twice"),
-        (Jaxpr((), (), jaxpr.invars, [stray], [eqn.replace(invars=[stray], outvars=[Var(X)])]), "before it is bound"),
-        (Jaxpr((), (), jaxpr.invars, [], [Eqn(eqn.primitive, eqn.invars, [Var(X.update(shape=(4,)))], {})]),
-         "its type rule gives"),
+        (
+            Jaxpr((), (), jaxpr.invars, [stray], [eqn.replace(invars=[stray], outvars=[Var(X)])]),
+            "before it is bound",
+        ),
+        (
+            Jaxpr(
+                (),
+                (),
+                jaxpr.invars,
+                [],
+                [Eqn(eqn.primitive, eqn.invars, [Var(X.update(shape=(4,)))], {})],
+            ),
+            "its type rule gives",
+        ),
     ]
     for broken, message in cases:
         with pytest.raises(JaxprTypeError, match=message):

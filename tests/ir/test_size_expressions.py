@@ -12,12 +12,31 @@ import weft.numpy as wnp
 from weft.errors import InconclusiveDimensionOperation
 from weft.ir.symbolic import Dim, SymbolicScope, evaluate, max_dim, min_dim, slice_bounds
 
-OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "max": max_dim, "min": min_dim}
-CONSTRAINTS = [(), ("a >= 3",), ("b <= 4",), ("a >= b",), ("2*a <= b + 4", "a >= 2"), ("mod(a, 2) == 0",), ("b == 2*a",)]
+OPERATIONS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "max": max_dim,
+    "min": min_dim,
+}
+CONSTRAINTS = [
+    (),
+    ("a >= 3",),
+    ("b <= 4",),
+    ("a >= b",),
+    ("2*a <= b + 4", "a >= 2"),
+    ("mod(a, 2) == 0",),
+    ("b == 2*a",),
+]
 leaves = st.one_of(st.sampled_from(["a", "b"]), st.integers(-4, 6))
-expressions = st.recursive(leaves, lambda inner: st.one_of(
-    st.tuples(st.sampled_from(sorted(OPERATIONS)), inner, inner), st.tuples(st.sampled_from(["//", "%"]), inner, st.integers(1, 4))),
-    max_leaves=6)
+expressions = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(sorted(OPERATIONS)), inner, inner),
+        st.tuples(st.sampled_from(["//", "%"]), inner, st.integers(1, 4)),
+    ),
+    max_leaves=6,
+)
 
 
 def value_of(expression, sizes):
@@ -55,7 +74,9 @@ def test_values_bounds_and_comparisons_are_those_at_all_sizes(left, right, const
     for sizes in admitted(constraints):
         at = lambda n, sizes=sizes: evaluate(n.expression, sizes) if isinstance(n, Dim) else n
         assert at(x) == value_of(left, sizes) and low <= at(x) <= high
-        assert all(getattr(operator, sign)(at(x), at(y)) == result for sign, result in decided.items())
+        assert all(
+            getattr(operator, sign)(at(x), at(y)) == result for sign, result in decided.items()
+        )
         assert not x == y or at(x) == at(y)
 
 
@@ -66,27 +87,51 @@ def test_slices_have_the_positions_of_python(step):
         first, count, by = slice_bounds(start, stop, step, n)
         for size in range(1, 9):
             places = range(size)[start:stop:step]
-            at = [evaluate(v.expression, {"n": size}) if isinstance(v, Dim) else v for v in (first, count)]
+            at = [
+                evaluate(v.expression, {"n": size}) if isinstance(v, Dim) else v
+                for v in (first, count)
+            ]
             assert at[1] == len(places) and by == (step or 1)
             assert at[0] == places[0] if len(places) else -1 <= at[0] <= size
 
 
-@pytest.mark.parametrize(("claim", "constraints"), [
-    (lambda n, m: n - n // 2 >= 0, ()), (lambda n, m: n * m >= n, ()),
-    (lambda n, m: n % 4 == 0 and 4 * (n // 4) == n, ("mod(n, 4) == 0",)), (lambda n, m: n + m >= 5, ("n + m >= 5",)),
-    (lambda n, m: max_dim(n - 5, 0) + min_dim(n, 5) <= n, ()), (lambda n, m: min_dim(n, m) <= max_dim(n, m), ()),
-    (lambda n, m: 3 * (n // 3) + n % 3 >= n, ()), (lambda n, m: m > n, ("n <= 4", "m >= 5")),
-    (lambda n, m: (-1) % n == n - 1 and (n - 1) // n == 0, ()),
-])
+@pytest.mark.parametrize(
+    ("claim", "constraints"),
+    [
+        (lambda n, m: n - n // 2 >= 0, ()),
+        (lambda n, m: n * m >= n, ()),
+        (lambda n, m: n % 4 == 0 and 4 * (n // 4) == n, ("mod(n, 4) == 0",)),
+        (lambda n, m: n + m >= 5, ("n + m >= 5",)),
+        (lambda n, m: max_dim(n - 5, 0) + min_dim(n, 5) <= n, ()),
+        (lambda n, m: min_dim(n, m) <= max_dim(n, m), ()),
+        (lambda n, m: 3 * (n // 3) + n % 3 >= n, ()),
+        (lambda n, m: m > n, ("n <= 4", "m >= 5")),
+        (lambda n, m: (-1) % n == n - 1 and (n - 1) // n == 0, ()),
+    ],
+)
 def test_comparisons_that_hold_are_decided(claim, constraints):
     scope = SymbolicScope(constraints)
     assert claim(scope.dim("n"), scope.dim("m"))
 
 
-@pytest.mark.parametrize("use", [int, float, complex, range, operator.index, [1, 2].__getitem__,
-                                 lambda n: [0] * n, lambda n: np.array([n], np.float32), lambda n: np.arange(3)[:n]])
+@pytest.mark.parametrize(
+    "use",
+    [
+        int,
+        float,
+        complex,
+        range,
+        operator.index,
+        [1, 2].__getitem__,
+        lambda n: [0] * n,
+        lambda n: np.array([n], np.float32),
+        lambda n: np.arange(3)[:n],
+    ],
+)
 def test_a_size_has_no_value(use):
-    with pytest.raises(InconclusiveDimensionOperation, match="'n' used in a context that requires a constant"):
+    with pytest.raises(
+        InconclusiveDimensionOperation, match="'n' used in a context that requires a constant"
+    ):
         use(SymbolicScope().dim("n"))
 
 
@@ -101,11 +146,28 @@ def test_numpy_sums_and_products_of_sizes_are_sizes():
     assert np.prod((n, m, 3)) == 3 * n * m and np.sum([n, 1]) == n + 1 and np.int32(2) * n == 2 * n
 
 
-@pytest.mark.parametrize("compute", [
-    lambda n, x: 5.0 + n, lambda n, x: n / 2, lambda n, x: 1 / n, lambda n, x: 2.0**n, lambda n, x: n**0.5, lambda n, x: n - np.arange(3),
-    lambda n, x: np.arange(3) * n, lambda n, x: np.float32(2) * n, lambda n, x: x * n + n, lambda n, x: n // x[0], lambda n, x: n > x,
-    lambda n, x: wnp.array([n, 3]), lambda n, x: wnp.float32(n), lambda n, x: wnp.maximum(n, 3), lambda n, x: wnp.sin(n),
-    lambda n, x: wnp.stack([n, n + 1]), lambda n, x: wnp.where(x > n, n, 0)])
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda n, x: 5.0 + n,
+        lambda n, x: n / 2,
+        lambda n, x: 1 / n,
+        lambda n, x: 2.0**n,
+        lambda n, x: n**0.5,
+        lambda n, x: n - np.arange(3),
+        lambda n, x: np.arange(3) * n,
+        lambda n, x: np.float32(2) * n,
+        lambda n, x: x * n + n,
+        lambda n, x: n // x[0],
+        lambda n, x: n > x,
+        lambda n, x: wnp.array([n, 3]),
+        lambda n, x: wnp.float32(n),
+        lambda n, x: wnp.maximum(n, 3),
+        lambda n, x: wnp.sin(n),
+        lambda n, x: wnp.stack([n, n + 1]),
+        lambda n, x: wnp.where(x > n, n, 0),
+    ],
+)
 @pytest.mark.parametrize("x64", [False, True])
 def test_sizes_become_numbers_of_the_program(compute, x64):
     with weft.enable_x64(x64):

@@ -28,7 +28,7 @@ def traced(f, *avals) -> Jaxpr:
 
 def mesh(*sizes: int, names="ab", **options) -> Mesh:
     count = int(np.prod(sizes))
-    return Mesh(np.array(devices()[:count]).reshape(sizes), tuple(names[:len(sizes)]), **options)
+    return Mesh(np.array(devices()[:count]).reshape(sizes), tuple(names[: len(sizes)]), **options)
 
 
 def constrained(spec, **options):
@@ -57,24 +57,41 @@ DIFFERENT = {
     "one parameter more": (lambda x: x.sum(0), lambda x: x.sum((0, 1))),
     "literal": (lambda x: x * 2.0, lambda x: x * 3.0),
     "sign of zero": (lambda x: x + 0.0, lambda x: x + -0.0),
-    "type of a literal": (lambda x: x.astype("int32") * 2, lambda x: x.astype("int32") * np.uint8(2)),
-    "bits of a NaN": (lambda x: x + np.array(0x7FC00000, np.uint32).view(np.float32),
-                      lambda x: x + np.array(0x7FC00001, np.uint32).view(np.float32)),
+    "type of a literal": (
+        lambda x: x.astype("int32") * 2,
+        lambda x: x.astype("int32") * np.uint8(2),
+    ),
+    "bits of a NaN": (
+        lambda x: x + np.array(0x7FC00000, np.uint32).view(np.float32),
+        lambda x: x + np.array(0x7FC00001, np.uint32).view(np.float32),
+    ),
     "order of operands": (lambda x: x - x.T.T * 2, lambda x: x.T.T * 2 - x),
-    "order of equations": (lambda x: [wnp.sin(x), wnp.cos(x)], lambda x: [wnp.sin(x), wnp.cos(x)][::-1]),
-    "which variable": (lambda x: wnp.sin(x) + wnp.sin(wnp.sin(x)), lambda x: wnp.sin(x) + wnp.sin(x)),
+    "order of equations": (
+        lambda x: [wnp.sin(x), wnp.cos(x)],
+        lambda x: [wnp.sin(x), wnp.cos(x)][::-1],
+    ),
+    "which variable": (
+        lambda x: wnp.sin(x) + wnp.sin(wnp.sin(x)),
+        lambda x: wnp.sin(x) + wnp.sin(x),
+    ),
     "which result": (lambda x: [x, x + 1], lambda x: [x + 1, x]),
     "number of results": (lambda x: [x + 1], lambda x: [x + 1, x + 1]),
     "what is inside": (scanned(wnp.sin), scanned(wnp.cos)),
     "how often": (scanned(wnp.sin), scanned(wnp.sin, length=4)),
     "direction": (scanned(wnp.sin), scanned(wnp.sin, reverse=True)),
-    "branches": (lambda x: lax.cond(True, wnp.sin, wnp.cos, x), lambda x: lax.cond(True, wnp.cos, wnp.sin, x)),
+    "branches": (
+        lambda x: lax.cond(True, wnp.sin, wnp.cos, x),
+        lambda x: lax.cond(True, wnp.cos, wnp.sin, x),
+    ),
     "constant of a program inside": (with_constant(1, 2), with_constant(1, 3)),
     "axis of a constraint": (constrained(P("a")), constrained(P("b"))),
     "dim of a constraint": (constrained(P("a")), constrained(P(None, "a"))),
     "axes together": (constrained(P(("a", "b"))), constrained(P(("b", "a")))),
     "names of axes": (constrained(P(), names="ab"), constrained(P(), names="ac")),
-    "types of axes": (constrained(P()), constrained(P(), axis_types=(AxisType.Auto, AxisType.Explicit))),
+    "types of axes": (
+        constrained(P()),
+        constrained(P(), axis_types=(AxisType.Auto, AxisType.Explicit)),
+    ),
     "left open": (constrained(P()), constrained(P(P.UNCONSTRAINED))),
     "call": (lambda x: wnp.sin(x), lambda x: weft.jit(wnp.sin)(x)),
     "inner dtype": (lambda x: x.astype("float16") * 2, lambda x: x.astype("bfloat16") * 2),
@@ -91,10 +108,18 @@ def test_what_differs_has_other_bytes(case):
     assert structure(traced(one)) == structure(traced(one))
 
 
-@pytest.mark.parametrize("aval", [
-    weft.ShapeDtypeStruct((4, 6), "float16"), weft.ShapeDtypeStruct((4, 6), "bfloat16"), weft.ShapeDtypeStruct((4, 7), "float32"),
-    weft.ShapeDtypeStruct((24,), "float32"), weft.ShapeDtypeStruct((4, 6), "float32", weak_type=True),
-    weft.ShapeDtypeStruct((4, 6), "int32")], ids=str)
+@pytest.mark.parametrize(
+    "aval",
+    [
+        weft.ShapeDtypeStruct((4, 6), "float16"),
+        weft.ShapeDtypeStruct((4, 6), "bfloat16"),
+        weft.ShapeDtypeStruct((4, 7), "float32"),
+        weft.ShapeDtypeStruct((24,), "float32"),
+        weft.ShapeDtypeStruct((4, 6), "float32", weak_type=True),
+        weft.ShapeDtypeStruct((4, 6), "int32"),
+    ],
+    ids=str,
+)
 def test_types_of_inputs_differ(aval):
     assert structure(traced(lambda x: x * 2, aval)) != structure(traced(lambda x: x * 2, X))
 
@@ -105,15 +130,65 @@ def test_names_and_lines_do_not_matter():
 
 
 VALUES = [
-    0, 1, False, True, 0.0, -0.0, 1.0, 1j, None, "", "0", b"", b"0", (), (0,), ((0,),), (0, 0), [], [0], ("list", 0), frozenset(),
-    frozenset({0}), frozenset({"0"}), {}, {0: 1}, {1: 0}, float("nan"), np.float32(0), np.float64(0), np.int32(0), np.bool_(0),
-    ml_dtypes.bfloat16(0), np.dtype("float32"), np.dtype("float64"), np.dtype(ml_dtypes.bfloat16), np.dtype(">f4"),
-    np.zeros(2, np.float32), np.zeros((2, 1), np.float32), np.zeros(2, np.int32), np.ones(2, np.float32), np.zeros((1, 2), np.float32),
-    lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS, P(), P("a"), P("b"), P(None, "a"), P(("a", "b")),
-    NamedSharding(mesh(2), P("a")), NamedSharding(mesh(2), P()), NamedSharding(mesh(4), P("a")), NamedSharding(mesh(2, 2), P("a")),
-    NamedSharding(mesh(2), P("a"), memory_kind="pinned_host"), NamedSharding(mesh(2).abstract_mesh, P("a")),
+    0,
+    1,
+    False,
+    True,
+    0.0,
+    -0.0,
+    1.0,
+    1j,
+    None,
+    "",
+    "0",
+    b"",
+    b"0",
+    (),
+    (0,),
+    ((0,),),
+    (0, 0),
+    [],
+    [0],
+    ("list", 0),
+    frozenset(),
+    frozenset({0}),
+    frozenset({"0"}),
+    {},
+    {0: 1},
+    {1: 0},
+    float("nan"),
+    np.float32(0),
+    np.float64(0),
+    np.int32(0),
+    np.bool_(0),
+    ml_dtypes.bfloat16(0),
+    np.dtype("float32"),
+    np.dtype("float64"),
+    np.dtype(ml_dtypes.bfloat16),
+    np.dtype(">f4"),
+    np.zeros(2, np.float32),
+    np.zeros((2, 1), np.float32),
+    np.zeros(2, np.int32),
+    np.ones(2, np.float32),
+    np.zeros((1, 2), np.float32),
+    lax.GatherScatterMode.CLIP,
+    lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    P(),
+    P("a"),
+    P("b"),
+    P(None, "a"),
+    P(("a", "b")),
+    NamedSharding(mesh(2), P("a")),
+    NamedSharding(mesh(2), P()),
+    NamedSharding(mesh(4), P("a")),
+    NamedSharding(mesh(2, 2), P("a")),
+    NamedSharding(mesh(2), P("a"), memory_kind="pinned_host"),
+    NamedSharding(mesh(2).abstract_mesh, P("a")),
     NamedSharding(Mesh(np.array(devices()[1::-1]), ("a",)), P("a")),
-    *(weft.sharding.SingleDeviceSharding(d) for d in devices()[:2]), *devices()[:2], mesh(2), mesh(2).abstract_mesh,
+    *(weft.sharding.SingleDeviceSharding(d) for d in devices()[:2]),
+    *devices()[:2],
+    mesh(2),
+    mesh(2).abstract_mesh,
 ]
 
 
@@ -137,9 +212,25 @@ class Sub(int):
     """Not an int that can be told from its value."""
 
 
-@pytest.mark.parametrize("value", [len, lambda x: x, object(), Sub(1), slice(0, 1), np.array([object()]), {1: len}, (1, (len,)),
-                                   P, set(), bytearray(b"a"), iter(()), type("Named", (tuple,), {})((1,))],
-                         ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [
+        len,
+        lambda x: x,
+        object(),
+        Sub(1),
+        slice(0, 1),
+        np.array([object()]),
+        {1: len},
+        (1, (len,)),
+        P,
+        set(),
+        bytearray(b"a"),
+        iter(()),
+        type("Named", (tuple,), {})((1,)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
 def test_what_cannot_be_told_apart_is_refused(value):
     with pytest.raises(Unserializable):
         structure(value)
@@ -203,6 +294,14 @@ print(hashlib.sha256(told).hexdigest())
 
 
 def test_bytes_do_not_depend_on_the_process():
-    said = {subprocess.run([sys.executable, "-c", SCRIPT], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True,
-                           check=True).stdout for seed in ("1", "2", "77")}
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "77")
+    }
     assert len(said) == 1

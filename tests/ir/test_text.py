@@ -46,6 +46,7 @@ def primitives(monkeypatch):
     names = ("t_mul", "t_reduce", "t_cond")
     made = {n: Primitive(n, "elementwise", register=False) for n in names}
     from weft.core import primitive
+
     for name, p in made.items():
         monkeypatch.setitem(primitive.registry, name, p)
     return made
@@ -64,19 +65,29 @@ def test_names_go_on_after_z(primitives):
     eqns = []
     for _ in range(30):
         y = Var(aval)
-        eqns.append(Eqn(primitives["t_mul"], [eqns[-1].outvars[0] if eqns else x, Literal(2.0, aval)], [y], {}))
+        eqns.append(
+            Eqn(
+                primitives["t_mul"],
+                [eqns[-1].outvars[0] if eqns else x, Literal(2.0, aval)],
+                [y],
+                {},
+            )
+        )
     printed = jaxpr_text(Jaxpr([], [], [x], [eqns[-1].outvars[0]], eqns))
     assert "ba:f32[] = t_mul z 2.0:f32[]" in printed
     assert jaxpr_text(parse_jaxpr(printed)) == printed
 
 
-@pytest.mark.parametrize("bad, message", [
-    ("{ lambda ; a:f32[3]. let b:f32[3] = nothing a in (b,) }", "unknown operation 'nothing'"),
-    ("{ lambda ; a:f32[3]. let in (c,) }", "'c' is not bound"),
-    ("{ lambda ; a:q7[3]. let in (a,) }", "unknown type 'q7'"),
-    ("{ lambda k:f32[]; a:f32[3]. let in (a,) }", "1 constants, 0 were given"),
-    ("{ lambda ; a:f32[3]. let in (a,) } x", "text after the program"),
-])
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ("{ lambda ; a:f32[3]. let b:f32[3] = nothing a in (b,) }", "unknown operation 'nothing'"),
+        ("{ lambda ; a:f32[3]. let in (c,) }", "'c' is not bound"),
+        ("{ lambda ; a:q7[3]. let in (a,) }", "unknown type 'q7'"),
+        ("{ lambda k:f32[]; a:f32[3]. let in (a,) }", "1 constants, 0 were given"),
+        ("{ lambda ; a:f32[3]. let in (a,) } x", "text after the program"),
+    ],
+)
 def test_errors_say_where(bad, message):
     with pytest.raises(JaxprSyntaxError, match=message):
         parse_jaxpr(bad)
@@ -98,6 +109,7 @@ SHOWN = """let double = { lambda ; a:f32[3]. let
 
 def test_programs_are_shown_in_the_words_of_others():
     """Programs that occur twice come first, results that nothing reads are `_`, repetition is left to the operation."""
+
     @weft.jit
     def double(x):
         return wnp.sin(x) * 2
@@ -108,8 +120,12 @@ def test_programs_are_shown_in_the_words_of_others():
 
     jaxpr = weft.make_jaxpr(lambda *args: program(*args)[1])(wnp.ones((2, 3)), wnp.ones(3))
     assert str(jaxpr) == SHOWN, str(jaxpr)
-    assert "broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 3)]" in jaxpr.pretty_print(custom_pp_eqn_rules=False)
-    assert "add d h  # " in jaxpr.pretty_print(source_info=True) and "_ = neg i" in jaxpr.pretty_print(print_shapes=False)
+    assert "broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 3)]" in jaxpr.pretty_print(
+        custom_pp_eqn_rules=False
+    )
+    assert "add d h  # " in jaxpr.pretty_print(
+        source_info=True
+    ) and "_ = neg i" in jaxpr.pretty_print(print_shapes=False)
 
 
 def test_tracers_and_specs_say_what_they_are():
@@ -127,11 +143,18 @@ def test_tracers_and_specs_say_what_they_are():
     lax.scan(lambda c, a: (look(c), a), 1.0, x)
     weft.jacfwd(look)(x[:2])
     mesh = weft.make_mesh((2,), ("a",), devices=weft.devices()[:2])
-    weft.jit(weft.shard_map(look, mesh=mesh, in_specs=weft.P("a"), out_specs=weft.P("a")))(wnp.ones(8))
-    assert seen == ["JitTracer(float32[3])", "VmapTracer(aval=float32[], batched=float32[3])",
-                    "GradTracer(primal=JitTracer(float32[3]), typeof(tangent)=f32[3])", "JVPTracer(primal=2.0, tangent=1.0)",
-                    "JitTracer(~float32[])", "JVPTracer(primal=[1. 1.], tangent=VmapTracer(aval=float32[2], batched=float32[2,2]))",
-                    "JitTracer(float32[4]{V:a})"]
+    weft.jit(weft.shard_map(look, mesh=mesh, in_specs=weft.P("a"), out_specs=weft.P("a")))(
+        wnp.ones(8)
+    )
+    assert seen == [
+        "JitTracer(float32[3])",
+        "VmapTracer(aval=float32[], batched=float32[3])",
+        "GradTracer(primal=JitTracer(float32[3]), typeof(tangent)=f32[3])",
+        "JVPTracer(primal=2.0, tangent=1.0)",
+        "JitTracer(~float32[])",
+        "JVPTracer(primal=[1. 1.], tangent=VmapTracer(aval=float32[2], batched=float32[2,2]))",
+        "JitTracer(float32[4]{V:a})",
+    ]
     assert repr(weft.P("a", None)) == "P('a', None)" and str(weft.P("a")) == "P('a',)"
 
 
@@ -153,7 +176,9 @@ operand_batching_dims=(), scatter_indices_batching_dims=())
 def test_updates_at_an_index_are_scatters_and_those_of_a_slice_are_not():
     x = wnp.ones((4, 3))
     assert str(weft.make_jaxpr(lambda x: x.at[:, 1].set(2.0))(x)) == UPDATE
-    assert "dynamic_update_slice a b 0:i32[] 1:i32[]" in str(weft.make_jaxpr(lambda x, y: lax.dynamic_update_slice(x, y, (0, 1)))(x, x[:1]))
+    assert "dynamic_update_slice a b 0:i32[] 1:i32[]" in str(
+        weft.make_jaxpr(lambda x, y: lax.dynamic_update_slice(x, y, (0, 1)))(x, x[:1])
+    )
 
 
 FRESH = """
@@ -166,12 +191,18 @@ assert jaxpr_text(parse_jaxpr(text)) == text, jaxpr_text(parse_jaxpr(text))
 """
 
 
-@pytest.mark.parametrize("program", [
-    lambda x: lax.dot_general(x, x, (((0,), (0,)), ((), ())), precision="highest"),
-    lambda x: x.at[x[0].astype(int)].add(x, mode="clip")[x[1].astype(int)],
-    lambda x: lax.conv_general_dilated(x[None, None], x[None, None], (1, 1), "SAME"),
-    lambda x: lax.scan(lambda c, t: (lax.cond(t[0] > 0, wnp.sin, lambda c: c @ c, c), fft.rfft(c)), x, x),
-], ids=["dot_general", "gather and scatter", "conv", "scan"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: lax.dot_general(x, x, (((0,), (0,)), ((), ())), precision="highest"),
+        lambda x: x.at[x[0].astype(int)].add(x, mode="clip")[x[1].astype(int)],
+        lambda x: lax.conv_general_dilated(x[None, None], x[None, None], (1, 1), "SAME"),
+        lambda x: lax.scan(
+            lambda c, t: (lax.cond(t[0] > 0, wnp.sin, lambda c: c @ c, c), fft.rfft(c)), x, x
+        ),
+    ],
+    ids=["dot_general", "gather and scatter", "conv", "scan"],
+)
 def test_operations_are_found_in_a_process_that_has_used_none(program):
     """Modules of operations are loaded by what they state, and the types of parameters are those the room knows."""
     printed = jaxpr_text(weft.make_jaxpr(program)(wnp.ones((3, 3))))
@@ -180,9 +211,11 @@ def test_operations_are_found_in_a_process_that_has_used_none(program):
 
 def test_passes_find_operations_that_no_room_has_registered_yet():
     """A product that sums nothing becomes a reduction, which the room of products does not load."""
-    text = ("import sys, numpy as np\nfrom weft.ops.contraction import dot_general\nassert 'weft.ops.reduce' not in sys.modules\n"
-            "from weft.core.primitive import registry\nassert 'reduce_sum' not in registry and registry['reduce_sum'].kind == 'reduce'\n"
-            "got = dot_general(np.ones((2, 0)), np.ones((0, 3)), (((1,), (0,)), ((), ())))\nassert got.shape == (2, 3)\n")
+    text = (
+        "import sys, numpy as np\nfrom weft.ops.contraction import dot_general\nassert 'weft.ops.reduce' not in sys.modules\n"
+        "from weft.core.primitive import registry\nassert 'reduce_sum' not in registry and registry['reduce_sum'].kind == 'reduce'\n"
+        "got = dot_general(np.ones((2, 0)), np.ones((0, 3)), (((1,), (0,)), ((), ())))\nassert got.shape == (2, 3)\n"
+    )
     subprocess.run([sys.executable, "-c", text], check=True, cwd=ROOT)
     with pytest.raises(KeyError):
         registry["no such operation"]
@@ -190,9 +223,13 @@ def test_passes_find_operations_that_no_room_has_registered_yet():
 
 def test_manual_axis_types_are_one_object():
     kind = ManualAxisType(varying=frozenset("a"), unreduced={"b"})
-    assert kind is ManualAxisType(frozenset("a"), frozenset("b")) and kind is not ManualAxisType(frozenset("a"))
+    assert kind is ManualAxisType(frozenset("a"), frozenset("b")) and kind is not ManualAxisType(
+        frozenset("a")
+    )
     assert pickle.loads(pickle.dumps(kind)) is kind and copy.deepcopy(kind) is kind
     assert type(kind.unreduced) is frozenset
-    assert kind.update(unreduced=frozenset()) is ManualAxisType(frozenset("a")) and kind.unreduced == {"b"}
+    assert kind.update(unreduced=frozenset()) is ManualAxisType(
+        frozenset("a")
+    ) and kind.unreduced == {"b"}
     with pytest.raises(AttributeError):
         kind.varying = frozenset()

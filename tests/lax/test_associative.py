@@ -38,11 +38,15 @@ def close(got, want):
         np.testing.assert_allclose(g, w, rtol=5e-5)
 
 
-@pytest.mark.parametrize("shape, axis", [((3,), 0), ((70,), 0), ((65, 2), 0), ((33, 40), 0), ((1, 300_000), 1)])
+@pytest.mark.parametrize(
+    "shape, axis", [((3,), 0), ((70,), 0), ((65, 2), 0), ((33, 40), 0), ((1, 300_000), 1)]
+)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_values(shape, axis, reverse):
     a, b = (1 - 0.1 * RNG.random((2, *shape))).astype(np.float32)
-    got = weft.jit(lambda a, b: lax.associative_scan(affine, (a, b), axis=axis, reverse=reverse))(a, b)
+    got = weft.jit(lambda a, b: lax.associative_scan(affine, (a, b), axis=axis, reverse=reverse))(
+        a, b
+    )
     wide = [np.moveaxis(x.astype(np.float64), axis, 0) for x in (a, b)]
     for g, w in zip(got, expected(affine, *wide, reverse=reverse)):
         np.testing.assert_allclose(np.moveaxis(g, axis, 0), w, rtol=5e-5, atol=1e-30)
@@ -59,7 +63,10 @@ def test_one_operation_one_kernel():
 @pytest.mark.parametrize("reverse", [False, True])
 def test_shards_exchange_their_totals(spec, gathers, reverse):
     mesh = weft.make_mesh((8,), ("i",))
-    arrays = [weft.device_put(x, weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec(*spec))) for x in (A, B)]
+    arrays = [
+        weft.device_put(x, weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec(*spec)))
+        for x in (A, B)
+    ]
     f = weft.jit(lambda a, b: lax.associative_scan(affine, (a, b), reverse=reverse))
     close(f(*arrays), expected(affine, A, B, reverse=reverse))
     text = f.lower(*arrays).compile().as_text()
@@ -75,7 +82,9 @@ def test_shards_of_uneven_length():
 
 
 def test_mapped():
-    got = weft.vmap(lambda a, b: lax.associative_scan(affine, (a, b)), in_axes=(2, None))(np.stack([A, B], 2), B)
+    got = weft.vmap(lambda a, b: lax.associative_scan(affine, (a, b)), in_axes=(2, None))(
+        np.stack([A, B], 2), B
+    )
     for k, x in enumerate((A, B)):
         close([y[k] for y in got], expected(affine, x, B))
 
@@ -96,7 +105,12 @@ def test_whole_matrices_and_captured_values_go_by_halves():
     want = [m[0]]
     for x in m[1:]:
         want.append(x @ want[-1])
-    np.testing.assert_allclose(weft.jit(lambda m: lax.associative_scan(lambda x, y: y @ x, m))(m), want, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        weft.jit(lambda m: lax.associative_scan(lambda x, y: y @ x, m))(m),
+        want,
+        rtol=1e-3,
+        atol=1e-3,
+    )
     sums = weft.jit(lambda a, c: lax.associative_scan(lambda x, y: x + y + c * 0, a))(A, 2.0)
     np.testing.assert_allclose(sums, np.cumsum(A, 0), rtol=1e-5)
 
@@ -104,7 +118,12 @@ def test_whole_matrices_and_captured_values_go_by_halves():
 @pytest.mark.parametrize("size", [1, 17, 300_000])
 def test_running_logsumexp(size):
     x = RNG.standard_normal(size).astype(np.float32)
-    np.testing.assert_allclose(weft.jit(lax.cumlogsumexp)(x), np.logaddexp.accumulate(x.astype(np.float64)), rtol=3e-6, atol=3e-6)
+    np.testing.assert_allclose(
+        weft.jit(lax.cumlogsumexp)(x),
+        np.logaddexp.accumulate(x.astype(np.float64)),
+        rtol=3e-6,
+        atol=3e-6,
+    )
     assert np.isneginf(lax.cumlogsumexp(wnp.full(size, -np.inf))).all()
 
 
@@ -112,25 +131,34 @@ def test_running_logsumexp(size):
 def test_the_numpy_engine_scans_rows(axis, reverse):
     """The function is of single elements, what it runs on are rows of any shape."""
     x = RNG.random((4, 3, 5)).astype(np.float32)
-    scale = lambda a, b: wnp.where(b > 2.0, b, a * b * 0.5)          # halves and a choice: literals beside arrays
+    scale = lambda a, b: wnp.where(
+        b > 2.0, b, a * b * 0.5
+    )  # halves and a choice: literals beside arrays
     with Override(backend="reference"):
         sums = lax.associative_scan(wnp.add, x, axis=axis, reverse=reverse)
         scaled = lax.associative_scan(scale, x, axis=axis)
     turn = (lambda v: np.flip(v, axis)) if reverse else (lambda v: v)
     np.testing.assert_allclose(sums, turn(np.cumsum(turn(x), axis)), rtol=1e-5)
-    np.testing.assert_allclose(scaled, np.cumprod(x, axis) * 0.5 ** np.arange(x.shape[axis]).reshape(
-        [-1 if d == axis else 1 for d in range(3)]), rtol=1e-5)
+    np.testing.assert_allclose(
+        scaled,
+        np.cumprod(x, axis)
+        * 0.5 ** np.arange(x.shape[axis]).reshape([-1 if d == axis else 1 for d in range(3)]),
+        rtol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("shape, axis", [((), 0), ((3, 4), 2), ((3, 4), -3)])
 def test_an_axis_that_is_not_there_is_refused(shape, axis):
-    with pytest.raises(ValueError, match=r"associative_scan: axis -?\d is out of bounds for an array of shape"):
+    with pytest.raises(
+        ValueError, match=r"associative_scan: axis -?\d is out of bounds for an array of shape"
+    ):
         lax.associative_scan(wnp.add, wnp.ones(shape), axis=axis)
 
 
 @pytest.mark.parametrize("form", [weft.custom_jvp, weft.custom_vjp], ids=["jvp", "vjp"])
 def test_a_rule_of_the_function_is_its_derivative(form):
     """The rule says that products have slope 10 in both factors."""
+
     @form
     def fn(x, y):
         return x * y
@@ -141,7 +169,9 @@ def test_a_rule_of_the_function_is_its_derivative(form):
         fn.defvjp(lambda x, y: (fn(x, y), None), lambda _, ct: (10.0 * ct, 10.0 * ct))
     last = lambda x: lax.associative_scan(fn, x)[2]
     np.testing.assert_array_equal(weft.grad(last)(wnp.array([2.0, 3.0, 5.0])), [100.0, 100.0, 10.0])
-    np.testing.assert_array_equal(weft.jit(weft.grad(last))(wnp.array([2.0, 3.0, 5.0])), [100.0, 100.0, 10.0])
+    np.testing.assert_array_equal(
+        weft.jit(weft.grad(last))(wnp.array([2.0, 3.0, 5.0])), [100.0, 100.0, 10.0]
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -152,12 +182,20 @@ def test_running_logarithms_of_sums_of_complex_numbers(size, reverse):
     f = lambda z: lax.cumlogsumexp(z, 0, reverse=reverse)
     turned = (lambda a: a[::-1]) if reverse else (lambda a: a)
     sums = turned(np.cumsum(turned(np.exp(z.astype(np.complex128))), axis=0))
-    for out in (f(z), weft.jit(f)(z), weft.vmap(lambda c: lax.cumlogsumexp(c, reverse=reverse), 1, 1)(z)):
+    for out in (
+        f(z),
+        weft.jit(f)(z),
+        weft.vmap(lambda c: lax.cumlogsumexp(c, reverse=reverse), 1, 1)(z),
+    ):
         assert out.dtype == np.complex64 and (np.abs(np.imag(out)) <= 3.1416).all()
-        np.testing.assert_allclose(np.exp(np.asarray(out, np.complex128)), sums, rtol=2e-3, atol=1e-3 * np.abs(sums).max())
+        np.testing.assert_allclose(
+            np.exp(np.asarray(out, np.complex128)), sums, rtol=2e-3, atol=1e-3 * np.abs(sums).max()
+        )
     _, tangent = weft.jvp(f, (z,), (np.ones_like(z),))
     if size < 100:
-        np.testing.assert_allclose(tangent, np.ones_like(z), rtol=1e-3, atol=1e-3)       # it grows as all of its terms do
+        np.testing.assert_allclose(
+            tangent, np.ones_like(z), rtol=1e-3, atol=1e-3
+        )  # it grows as all of its terms do
         slope = weft.jacrev(f, holomorphic=True)(z[:, 0])
         shares = np.exp(z[:, 0].astype(np.complex128)) / sums[:, :1]
         wanted = np.triu(shares) if reverse else np.tril(shares)

@@ -31,7 +31,9 @@ def test_tokens_pass_through_transformations():
     assert type(token) is Token and y.tolist() == [0.0, 2.0, 4.0]
     grads, token = weft.grad(lambda x, t: ((x * x).sum(), t), has_aux=True)(X, lax.create_token())
     assert type(token) is Token and np.allclose(grads, 2 * X)
-    assert type(lax.cond(True, lambda t: t, lambda t: lax.after_all(t), lax.create_token())) is Token
+    assert (
+        type(lax.cond(True, lambda t: t, lambda t: lax.after_all(t), lax.create_token())) is Token
+    )
 
 
 def test_after_all_wants_tokens():

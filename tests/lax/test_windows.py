@@ -15,8 +15,12 @@ from weft.lax.windows import monoid
 RNG = np.random.RandomState(0)
 X = RNG.randn(6, 7).astype(np.float32)
 LINE = RNG.randn(23).astype(np.float32)
-MONOIDS = {"add": (lax.add, np.add, 0.0), "mul": (lax.mul, np.multiply, 1.0), "max": (lax.max, np.maximum, -np.inf),
-           "min": (lax.min, np.minimum, np.inf)}
+MONOIDS = {
+    "add": (lax.add, np.add, 0.0),
+    "mul": (lax.mul, np.multiply, 1.0),
+    "max": (lax.max, np.maximum, -np.inf),
+    "min": (lax.min, np.minimum, np.inf),
+}
 
 
 def windows(x, init, ufunc, window, strides, pads, spread):
@@ -32,32 +36,53 @@ def windows(x, init, ufunc, window, strides, pads, spread):
 
 
 @pytest.mark.parametrize("name", MONOIDS)
-@pytest.mark.parametrize("window, strides, pads, spread", [
-    ((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1)),
-    ((3, 2), (2, 1), ((1, 2), (0, 1)), (1, 1)),
-    ((2, 3), (1, 2), ((0, 0), (1, 0)), (2, 2)),
-    ((6, 7), (1, 1), ((0, 0), (0, 0)), (1, 1)),
-    ((7, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
-])
+@pytest.mark.parametrize(
+    "window, strides, pads, spread",
+    [
+        ((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1)),
+        ((3, 2), (2, 1), ((1, 2), (0, 1)), (1, 1)),
+        ((2, 3), (1, 2), ((0, 0), (1, 0)), (2, 2)),
+        ((6, 7), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+        ((7, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    ],
+)
 def test_reduce_window(name, window, strides, pads, spread):
     combine, ufunc, init = MONOIDS[name]
     found = lax.reduce_window(X, init, combine, window, strides, pads, window_dilation=spread)
-    np.testing.assert_allclose(found, windows(X, init, ufunc, window, strides, pads, spread), rtol=1e-4, atol=1e-5)
-    assert lax.reduce_window_shape_tuple(X.shape, window, strides, pads, None, spread) == found.shape
+    np.testing.assert_allclose(
+        found, windows(X, init, ufunc, window, strides, pads, spread), rtol=1e-4, atol=1e-5
+    )
+    assert (
+        lax.reduce_window_shape_tuple(X.shape, window, strides, pads, None, spread) == found.shape
+    )
 
 
 @pytest.mark.parametrize("name", ["add", "max"])
-@pytest.mark.parametrize("width, stride, spread", [(9, 1, 1), (12, 2, 1), (9, 1, 2), (16, 3, 1), (23, 1, 1), (8, 1, 3)])
+@pytest.mark.parametrize(
+    "width, stride, spread", [(9, 1, 1), (12, 2, 1), (9, 1, 2), (16, 3, 1), (23, 1, 1), (8, 1, 3)]
+)
 def test_wide_windows(name, width, stride, spread):
     combine, ufunc, init = MONOIDS[name]
-    found = lax.reduce_window(LINE, init, combine, (width,), (stride,), "VALID", window_dilation=(spread,))
-    np.testing.assert_allclose(found, windows(LINE, init, ufunc, (width,), (stride,), ((0, 0),), (spread,)), rtol=1e-4, atol=1e-5)
+    found = lax.reduce_window(
+        LINE, init, combine, (width,), (stride,), "VALID", window_dilation=(spread,)
+    )
+    np.testing.assert_allclose(
+        found,
+        windows(LINE, init, ufunc, (width,), (stride,), ((0, 0),), (spread,)),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_windows_count_the_same_under_padding_names():
     assert lax.reduce_window(X, 0.0, lax.add, (3, 3), (2, 2), "SAME").shape == (3, 4)
-    spread = lax.reduce_window(X, 0.0, lax.add, (3, 1), (2, 1), "SAME", base_dilation=(2, 1))       # padded as if it were not spread
-    assert spread.shape[0] == (2 * X.shape[0] - 1 + (-(-X.shape[0] // 2) - 1) * 2 + 3 - X.shape[0] - 3) // 2 + 1
+    spread = lax.reduce_window(
+        X, 0.0, lax.add, (3, 1), (2, 1), "SAME", base_dilation=(2, 1)
+    )  # padded as if it were not spread
+    assert (
+        spread.shape[0]
+        == (2 * X.shape[0] - 1 + (-(-X.shape[0] // 2) - 1) * 2 + 3 - X.shape[0] - 3) // 2 + 1
+    )
     sums = lax.reduce_window(np.ones((4, 4), np.float32), 0.0, lax.add, (3, 3), (1, 1), "SAME")
     assert sums[0, 0] == 4 and sums[1, 1] == 9
 
@@ -91,7 +116,7 @@ def test_reduce_by_any_function(size):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_associative_scan(size, reverse):
     a, b = RNG.rand(2, size, 2).astype(np.float32)
-    combine = lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1])      # affine maps, which do not commute
+    combine = lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1])  # affine maps, which do not commute
     scale, shift = lax.associative_scan(combine, (a, b), reverse=reverse)
     want, order = [], range(size)
     state = None
@@ -106,7 +131,9 @@ def test_associative_scan(size, reverse):
 
 
 def test_stop_gradient_takes_trees():
-    out = weft.grad(lambda p: (p["a"] * lax.stop_gradient(p)["a"]).sum())({"a": wnp.array([2.0, 3.0])})
+    out = weft.grad(lambda p: (p["a"] * lax.stop_gradient(p)["a"]).sum())(
+        {"a": wnp.array([2.0, 3.0])}
+    )
     assert out["a"].tolist() == [2.0, 3.0]
 
 
@@ -125,16 +152,21 @@ def test_errors():
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("window, strides", [((2, 2), (2, 2)), ((3, 2), (1, 1)), ((6, 8), (1, 1)), ((1, 12), (1, 2)), ((6, 1), (1, 3))])
+@pytest.mark.parametrize(
+    "window, strides",
+    [((2, 2), (2, 2)), ((3, 2), (1, 1)), ((6, 8), (1, 1)), ((1, 12), (1, 2)), ((6, 1), (1, 3))],
+)
 def test_the_derivative_of_extremes_goes_to_the_first_of_equals(window, strides, sign):
     x = sign * np.random.RandomState(1).randint(0, 3, (6, 24)).astype(np.float32)
-    pool = lambda v: lax.reduce_window(v, -sign * np.inf, lax.max if sign > 0 else lax.min, window, strides, "VALID")
+    pool = lambda v: lax.reduce_window(
+        v, -sign * np.inf, lax.max if sign > 0 else lax.min, window, strides, "VALID"
+    )
     want = np.zeros_like(x)
     counts = pool(x).shape
     weights = np.arange(1, 1 + counts[0] * counts[1], dtype=np.float32).reshape(counts)
     for i, j in itertools.product(*map(range, counts)):
         top, left = i * strides[0], j * strides[1]
-        box = sign * x[top:top + window[0], left:left + window[1]]
+        box = sign * x[top : top + window[0], left : left + window[1]]
         a, b = np.unravel_index(box.argmax(), box.shape)
         want[top + a, left + b] += weights[i, j]
     got = weft.jit(weft.grad(lambda v: (pool(v) * weights).sum()))(x)
@@ -143,10 +175,17 @@ def test_the_derivative_of_extremes_goes_to_the_first_of_equals(window, strides,
     np.testing.assert_allclose((tangent * weights).sum(), ((x + 1) * want).sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("computation, name", [
-    (lambda x, y: y * x, "mul"), (weft.jit(lambda x, y: weft.jit(wnp.maximum)(y, x)), "max"), (lambda x, y: x * 2.0, None),
-    (lambda x, y: (x * y, x)[1], None), (lambda x, y: x + x, None), (lambda x, y: weft.jit(lambda a: a * 2.0)(x), None),
-])
+@pytest.mark.parametrize(
+    "computation, name",
+    [
+        (lambda x, y: y * x, "mul"),
+        (weft.jit(lambda x, y: weft.jit(wnp.maximum)(y, x)), "max"),
+        (lambda x, y: x * 2.0, None),
+        (lambda x, y: (x * y, x)[1], None),
+        (lambda x, y: x + x, None),
+        (lambda x, y: weft.jit(lambda a: a * 2.0)(x), None),
+    ],
+)
 def test_operations_are_known_by_what_they_do_to_both_operands(computation, name):
     assert monoid(computation, np.dtype(np.float32)) == name
 
@@ -161,11 +200,17 @@ def test_a_rule_of_the_computation_is_its_derivative():
 @pytest.mark.parametrize("wrap", [lambda x: {"a": x}, lambda x: (x,), lambda x: [{"b": [x]}]])
 def test_reductions_of_trees_of_one_array(wrap):
     x = RNG.randn(4, 3).astype(np.float32)
-    for op, want in ((wnp.add, x.sum(0)), (lambda a, b: a + b * 1, x.sum(0)), (wnp.maximum, np.maximum(x.max(0), 0))):
+    for op, want in (
+        (wnp.add, x.sum(0)),
+        (lambda a, b: a + b * 1, x.sum(0)),
+        (wnp.maximum, np.maximum(x.max(0), 0)),
+    ):
         trees = lambda p, q, op=op: wrap(op(weft.tree.leaves(p)[0], weft.tree.leaves(q)[0]))
         (got,) = weft.tree.leaves(lax.reduce(wrap(x), wrap(np.float32(0)), trees, (0,)))
         np.testing.assert_allclose(got, want, rtol=1e-5)
-        (got,) = weft.tree.leaves(lax.reduce_window(wrap(x), wrap(np.float32(0)), trees, (4, 1), (1, 1), "VALID"))
+        (got,) = weft.tree.leaves(
+            lax.reduce_window(wrap(x), wrap(np.float32(0)), trees, (4, 1), (1, 1), "VALID")
+        )
         np.testing.assert_allclose(got[0], want, rtol=1e-5)
 
 
@@ -176,5 +221,8 @@ def test_a_neutral_initial_value_of_another_dtype():
 
 
 def test_the_initial_value_of_windows_is_a_scalar():
-    with pytest.raises(TypeError, match=r"init_value must be one scalar for each of 1 operands, got shapes \[\(1,\)\]"):
+    with pytest.raises(
+        TypeError,
+        match=r"init_value must be one scalar for each of 1 operands, got shapes \[\(1,\)\]",
+    ):
         lax.reduce_window(np.ones((4, 5), np.int32), np.ones((1,), np.int32), lax.max, (2, 2))

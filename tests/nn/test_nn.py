@@ -75,7 +75,9 @@ def test_large_inputs_have_finite_derivatives():
 
 def test_exact_gelu():
     expected = X * special.ndtr(X.astype(np.float64))
-    np.testing.assert_allclose(np.asarray(nn.gelu(X, approximate=False)), expected, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(nn.gelu(X, approximate=False)), expected, rtol=2e-5, atol=1e-6
+    )
 
 
 def test_glu():
@@ -92,7 +94,9 @@ LOGITS = np.random.default_rng(1).standard_normal((4, 5, 6)).astype(np.float32) 
 def test_softmax_and_its_logarithm(axis):
     expected = special.softmax(LOGITS.astype(np.float64), axis)
     np.testing.assert_allclose(np.asarray(nn.softmax(LOGITS, axis)), expected, rtol=1e-5)
-    np.testing.assert_allclose(np.asarray(nn.log_softmax(LOGITS, axis)), np.log(expected), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(nn.log_softmax(LOGITS, axis)), np.log(expected), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_softmax_of_huge_values():
@@ -112,7 +116,10 @@ def test_masked_softmax():
 
 @pytest.mark.parametrize("function", [nn.softmax, nn.log_softmax])
 def test_masked_softmax_where_nothing_is_shown_or_what_is_hidden_is_huge(function):
-    x, where = wnp.array([[1.0, 2.0, 3e4], [4.0, 5.0, 6.0]]), wnp.array([[True, True, False], [False, False, False]])
+    x, where = (
+        wnp.array([[1.0, 2.0, 3e4], [4.0, 5.0, 6.0]]),
+        wnp.array([[True, True, False], [False, False, False]]),
+    )
     low = 0.0 if function is nn.softmax else -np.inf
     want = function(x[0, :2])
     np.testing.assert_allclose(function(x, where=where), [[*want, low], [low] * 3], rtol=1e-6)
@@ -123,7 +130,17 @@ def test_masked_softmax_where_nothing_is_shown_or_what_is_hidden_is_huge(functio
 
 def test_activations_of_integers():
     """Those that compose with Python floats give weakly typed floats."""
-    loose = ["relu6", "leaky_relu", "elu", "selu", "celu", "hard_sigmoid", "hard_silu", "sparse_plus", "sparse_sigmoid"]
+    loose = [
+        "relu6",
+        "leaky_relu",
+        "elu",
+        "selu",
+        "celu",
+        "hard_sigmoid",
+        "hard_silu",
+        "sparse_plus",
+        "sparse_sigmoid",
+    ]
     for name in [*loose, "soft_sign", "mish", "log_sigmoid", "squareplus", "gelu"]:
         out, x = getattr(nn, name)(wnp.arange(-2, 3)), np.arange(-2.0, 3)
         assert (out.dtype, out.weak_type) == (np.float32, name in loose), name
@@ -135,7 +152,9 @@ def test_activations_of_integers():
 def test_derivative_of_log_softmax():
     x, labels = LOGITS[0], np.eye(6, dtype=np.float32)[[0, 3, 5, 1, 2]]
     found = weft.grad(lambda v: -wnp.sum(labels * nn.log_softmax(v)))(x)
-    np.testing.assert_allclose(np.asarray(found), special.softmax(x, -1) - labels, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(found), special.softmax(x, -1) - labels, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("axis", [None, 0, (1, 2)])
@@ -143,7 +162,9 @@ def test_derivative_of_log_softmax():
 def test_logsumexp(axis, keepdims):
     x = LOGITS.astype(np.float64)
     expected = special.logsumexp(x, axis, keepdims=keepdims)
-    np.testing.assert_allclose(np.asarray(nn.logsumexp(LOGITS, axis, keepdims=keepdims)), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(nn.logsumexp(LOGITS, axis, keepdims=keepdims)), expected, rtol=1e-5
+    )
     count = x.size / np.size(expected)
     mean = np.asarray(nn.logmeanexp(LOGITS, axis, keepdims=keepdims))
     np.testing.assert_allclose(mean, expected - np.log(count), rtol=1e-4, atol=1e-5)
@@ -170,7 +191,9 @@ def test_log1mexp():
 
 
 def test_standardize():
-    expected = (LOGITS - LOGITS.mean(-1, keepdims=True)) / np.sqrt(LOGITS.var(-1, keepdims=True) + 1e-5)
+    expected = (LOGITS - LOGITS.mean(-1, keepdims=True)) / np.sqrt(
+        LOGITS.var(-1, keepdims=True) + 1e-5
+    )
     np.testing.assert_allclose(np.asarray(nn.standardize(LOGITS)), expected, rtol=1e-3, atol=1e-4)
 
 
@@ -186,7 +209,9 @@ def test_one_hot(axis):
 
 def test_one_hot_over_a_mapped_axis():
     labels = np.array([[0, 3], [2, -1]])
-    one = lambda n: weft.vmap(lambda x: nn.one_hot(x, n, axis="i"), in_axes=None, axis_name="i", axis_size=3)(labels)
+    one = lambda n: weft.vmap(
+        lambda x: nn.one_hot(x, n, axis="i"), in_axes=None, axis_name="i", axis_size=3
+    )(labels)
     np.testing.assert_array_equal(one(3), nn.one_hot(labels, 3, axis=0))
     with pytest.raises(ValueError, match="match the size of axis i, but 5 != 3"):
         one(5)
@@ -207,7 +232,9 @@ def qkv():
 
 
 def test_attention(qkv):
-    np.testing.assert_allclose(np.asarray(nn.dot_product_attention(*qkv)), attention(*qkv), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(nn.dot_product_attention(*qkv)), attention(*qkv), rtol=1e-4, atol=1e-5
+    )
     single = nn.dot_product_attention(*(x[0] for x in qkv))
     np.testing.assert_allclose(np.asarray(single), attention(*qkv)[0], rtol=1e-4, atol=1e-5)
 
@@ -223,7 +250,9 @@ def test_attention_with_masks(qkv):
     ]
     for keywords, mask in cases:
         found = np.asarray(nn.dot_product_attention(*qkv, **keywords))
-        np.testing.assert_allclose(found, attention(*qkv, mask=mask), rtol=1e-4, atol=1e-5, err_msg=str(keywords))
+        np.testing.assert_allclose(
+            found, attention(*qkv, mask=mask), rtol=1e-4, atol=1e-5, err_msg=str(keywords)
+        )
 
 
 def test_attention_with_shared_heads_and_bias(qkv):
@@ -276,7 +305,9 @@ def test_a_weight_of_one_dim_has_no_fans():
 
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 3, 4), (0, 3), (3, 0), (0, 0)])
 def test_orthogonal(shape):
-    matrix = np.asarray(nn.initializers.orthogonal(2.0)(random.PRNGKey(0), shape)).reshape(math.prod(shape[:-1]), shape[-1])
+    matrix = np.asarray(nn.initializers.orthogonal(2.0)(random.PRNGKey(0), shape)).reshape(
+        math.prod(shape[:-1]), shape[-1]
+    )
     gram = matrix @ matrix.T if len(matrix) < matrix.shape[1] else matrix.T @ matrix
     np.testing.assert_allclose(gram, 4 * np.eye(len(gram)), atol=1e-5)
 
@@ -290,9 +321,15 @@ def test_delta_orthogonal():
 def test_attention_gives_the_logarithm_of_its_sums():
     q, k, v = (random.normal(random.key(i), (2, 5, 3, 4)) for i in range(3))
     lengths = wnp.array([5, 2])
-    out, residual = nn.dot_product_attention(q, k, v, query_seq_lengths=lengths, return_residual=True)
+    out, residual = nn.dot_product_attention(
+        q, k, v, query_seq_lengths=lengths, return_residual=True
+    )
     scores = np.einsum("btnh,bsnh->btns", q, k) / 2
-    want = np.where(np.arange(5)[None, :, None] < np.asarray(lengths)[:, None, None], special.logsumexp(scores, -1), 0)
+    want = np.where(
+        np.arange(5)[None, :, None] < np.asarray(lengths)[:, None, None],
+        special.logsumexp(scores, -1),
+        0,
+    )
     np.testing.assert_allclose(residual, want, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(out, nn.dot_product_attention(q, k, v, query_seq_lengths=lengths))
     one, lse = nn.dot_product_attention(q[0], k[0], v[0], return_residual=True)
@@ -310,7 +347,9 @@ def test_standardize_without_cancellation():
 
 
 def test_vectors_with_fans_of_their_own_and_classes_that_are_floats():
-    made = nn.initializers.variance_scaling(1, "fan_in", "normal", in_axis=0, out_axis=[])(random.key(0), (3,))
+    made = nn.initializers.variance_scaling(1, "fan_in", "normal", in_axis=0, out_axis=[])(
+        random.key(0), (3,)
+    )
     assert made.shape == (3,)
     with pytest.raises(ValueError, match="at least two dims"):
         nn.initializers.variance_scaling(1, "fan_in", "normal")(random.key(0), (3,))
@@ -323,22 +362,38 @@ def test_vectors_with_fans_of_their_own_and_classes_that_are_floats():
 def test_the_lower_bound_of_what_softmax_subtracts_changes_nothing(f, initial):
     x, mask = wnp.array([5.5, 1.3, -4.2, 0.9]), np.array([True, False, True, True])
     np.testing.assert_allclose(f(x, where=mask, initial=initial), f(x, where=mask), rtol=1e-4)
-    slopes = [weft.grad(g)(x) for g in (lambda x: f(x, -1, mask, initial)[0], lambda x: f(x, where=mask)[0])]
+    slopes = [
+        weft.grad(g)(x)
+        for g in (lambda x: f(x, -1, mask, initial)[0], lambda x: f(x, where=mask)[0])
+    ]
     np.testing.assert_allclose(*slopes, rtol=1e-4, atol=1e-5)
     assert f(wnp.zeros((0,)), initial=initial).shape == (0,)
 
 
 def test_a_traced_number_of_classes_is_named():
-    with pytest.raises(weft.errors.ConcretizationTypeError, match="one_hot: the shape of the result depends on the argument `num_classes`"):
+    with pytest.raises(
+        weft.errors.ConcretizationTypeError,
+        match="one_hot: the shape of the result depends on the argument `num_classes`",
+    ):
         weft.jit(nn.one_hot)(np.arange(3), 5)
 
 
 def test_leaky_relu_of_integers_by_an_integer_slope_is_an_integer():
-    assert nn.leaky_relu(wnp.arange(-2, 2), 3).dtype == np.int32 and nn.leaky_relu(wnp.arange(-2, 2)).dtype == np.float32
+    assert (
+        nn.leaky_relu(wnp.arange(-2, 2), 3).dtype == np.int32
+        and nn.leaky_relu(wnp.arange(-2, 2)).dtype == np.float32
+    )
 
 
 def test_initializers_are_instances_of_a_class():
     init = weft.nn.initializers
-    made = [init.zeros, init.ones, init.constant(1.0), init.normal(), init.he_normal(), init.orthogonal()]
+    made = [
+        init.zeros,
+        init.ones,
+        init.constant(1.0),
+        init.normal(),
+        init.he_normal(),
+        init.orthogonal(),
+    ]
     assert all(isinstance(each, init.Initializer) for each in made)
     assert not isinstance(3, init.Initializer)

@@ -31,7 +31,9 @@ MAKERS = {
     "scalar type of a list": lambda: wnp.int32([1, 2]),
     "device_put": lambda: weft.device_put(ROWS),
     "device_put of an array": lambda: weft.device_put(HELD),
-    "device_put with a sharding": lambda: weft.device_put(ROWS, NamedSharding(MESH, PartitionSpec("a"))),
+    "device_put with a sharding": lambda: weft.device_put(
+        ROWS, NamedSharding(MESH, PartitionSpec("a"))
+    ),
 }
 
 TRACED = {
@@ -70,7 +72,11 @@ def test_constants_are_traced(maker, transform):
     for made in _make(maker, transform):
         assert isinstance(made, Tracer)
         expected = maker()
-        assert (made.shape, made.dtype, made.weak_type) == (expected.shape, expected.dtype, expected.weak_type)
+        assert (made.shape, made.dtype, made.weak_type) == (
+            expected.shape,
+            expected.dtype,
+            expected.weak_type,
+        )
 
 
 @pytest.mark.parametrize("transform", EVALUATED.values(), ids=EVALUATED)
@@ -97,7 +103,11 @@ def test_compile_time_evaluation_gives_arrays():
 
 
 @pytest.mark.parametrize("make", [wnp.array, wnp.asarray, weft.device_put])
-@pytest.mark.parametrize("transform", [weft.grad, weft.vmap, lambda f: lambda x: weft.jvp(f, (x,), (x,))[1]], ids=["grad", "vmap", "jvp"])
+@pytest.mark.parametrize(
+    "transform",
+    [weft.grad, weft.vmap, lambda f: lambda x: weft.jvp(f, (x,), (x,))[1]],
+    ids=["grad", "vmap", "jvp"],
+)
 def test_transformations_at_compile_time_give_arrays(transform, make):
     def double(x):
         constant = make(np.float32(2))
@@ -125,7 +135,9 @@ def test_an_array_stays_itself():
 
 
 def test_constants_add_no_equations():
-    program = weft.make_jaxpr(lambda x: x + wnp.asarray([1.0, 2.0]) * weft.device_put(np.float32(2)))(wnp.float32(1))
+    program = weft.make_jaxpr(
+        lambda x: x + wnp.asarray([1.0, 2.0]) * weft.device_put(np.float32(2))
+    )(wnp.float32(1))
     assert [str(eqn.primitive) for eqn in program.eqns] == ["mul", "add"]
 
 

@@ -52,19 +52,22 @@ def test_against_finite_differences(name):
         check_grads(fun, args, order=1, modes=("fwd", "rev"), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("fun, x, want", [
-    (lambda x: wnp.logaddexp(x, 0.0), 0.0, 0.5),
-    (weft.grad(lambda x: wnp.logaddexp(x, 0.0)), 0.0, 0.25),
-    (lambda x: wnp.logaddexp(x, x), 1.0, 1.0),
-    (lambda x: wnp.logaddexp(x, -wnp.inf), 2.0, 1.0),
-    (lambda x: wnp.sinc(x), 0.0, 0.0),
-    (lambda x: wnp.maximum(x, 0.0), 0.0, 0.5),
-    (lambda x: wnp.where(x > 0, wnp.sqrt(wnp.where(x > 0, x, 1.0)), 0.0), -1.0, 0.0),
-    (lambda x: wnp.power(x, 2), 3.0, 6.0),
-    (lambda x: wnp.power(x, 0), 3.0, 0.0),
-    (lambda x: wnp.clip(x, 0.0, 1.0), 2.0, 0.0),
-    (lambda x: wnp.linalg.norm(wnp.stack([x, 4.0])), 3.0, 0.6),
-])
+@pytest.mark.parametrize(
+    "fun, x, want",
+    [
+        (lambda x: wnp.logaddexp(x, 0.0), 0.0, 0.5),
+        (weft.grad(lambda x: wnp.logaddexp(x, 0.0)), 0.0, 0.25),
+        (lambda x: wnp.logaddexp(x, x), 1.0, 1.0),
+        (lambda x: wnp.logaddexp(x, -wnp.inf), 2.0, 1.0),
+        (lambda x: wnp.sinc(x), 0.0, 0.0),
+        (lambda x: wnp.maximum(x, 0.0), 0.0, 0.5),
+        (lambda x: wnp.where(x > 0, wnp.sqrt(wnp.where(x > 0, x, 1.0)), 0.0), -1.0, 0.0),
+        (lambda x: wnp.power(x, 2), 3.0, 6.0),
+        (lambda x: wnp.power(x, 0), 3.0, 0.0),
+        (lambda x: wnp.clip(x, 0.0, 1.0), 2.0, 0.0),
+        (lambda x: wnp.linalg.norm(wnp.stack([x, 4.0])), 3.0, 0.6),
+    ],
+)
 def test_seams(fun, x, want):
     np.testing.assert_allclose(weft.grad(fun)(x), want, rtol=1e-6)
 
@@ -72,19 +75,49 @@ def test_seams(fun, x, want):
 def test_simple_functions_are_single_operations():
     """What is traced holds no conversion or broadcast that NumPy's rules do not need."""
     x = np.ones((3, 4), np.float32)
-    for fun in (lambda x: x + 1, lambda x: 2 * x, lambda x: x - x, lambda x: x / 3, lambda x: -x, lambda x: x**2, lambda x: x @ x.T,
-                lambda x: wnp.exp(x), lambda x: x.sum(), lambda x: x[0:2], lambda x: x.T, lambda x: x.astype("int32"),
-                lambda x: wnp.maximum(x, 0), lambda x: x > 0, lambda x: x.reshape(-1), lambda x: wnp.where(True, x, 0.0)):
+    for fun in (
+        lambda x: x + 1,
+        lambda x: 2 * x,
+        lambda x: x - x,
+        lambda x: x / 3,
+        lambda x: -x,
+        lambda x: x**2,
+        lambda x: x @ x.T,
+        lambda x: wnp.exp(x),
+        lambda x: x.sum(),
+        lambda x: x[0:2],
+        lambda x: x.T,
+        lambda x: x.astype("int32"),
+        lambda x: wnp.maximum(x, 0),
+        lambda x: x > 0,
+        lambda x: x.reshape(-1),
+        lambda x: wnp.where(True, x, 0.0),
+    ):
         eqns = weft.make_jaxpr(fun)(x).eqns
-        assert len(eqns) == 1 or {e.primitive.name for e in eqns} <= {"transpose", "dot_general"}, eqns
-    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: wnp.where(x > 0, x, 0))(x).eqns] == ["gt", "select_n"]
-    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: x.mean(0))(x).eqns] == ["reduce_sum", "div"]
+        assert len(eqns) == 1 or {e.primitive.name for e in eqns} <= {"transpose", "dot_general"}, (
+            eqns
+        )
+    assert [
+        e.primitive.name for e in weft.make_jaxpr(lambda x: wnp.where(x > 0, x, 0))(x).eqns
+    ] == ["gt", "select_n"]
+    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: x.mean(0))(x).eqns] == [
+        "reduce_sum",
+        "div",
+    ]
 
 
-@pytest.mark.parametrize("function, shape", [
-    (lambda x: wnp.sort(x, axis=0), (0, 3)), (lambda x: wnp.sort(x, axis=1), (0, 3)), (lambda x: wnp.sort(x, axis=1), (3, 0)),
-    (wnp.linalg.inv, (0, 0)), (wnp.linalg.inv, (0, 3, 3)), (lambda x: wnp.linalg.solve(x, x), (0, 0)), (wnp.linalg.det, (0, 3, 3)),
-])
+@pytest.mark.parametrize(
+    "function, shape",
+    [
+        (lambda x: wnp.sort(x, axis=0), (0, 3)),
+        (lambda x: wnp.sort(x, axis=1), (0, 3)),
+        (lambda x: wnp.sort(x, axis=1), (3, 0)),
+        (wnp.linalg.inv, (0, 0)),
+        (wnp.linalg.inv, (0, 3, 3)),
+        (lambda x: wnp.linalg.solve(x, x), (0, 0)),
+        (wnp.linalg.det, (0, 3, 3)),
+    ],
+)
 def test_gradients_without_elements(function, shape):
     value, back = weft.vjp(function, wnp.zeros(shape))
     assert back(value)[0].shape == shape
@@ -111,10 +144,14 @@ def test_second_derivatives_of_determinants():
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
 def test_pinv(shape, dtype):
     rng = np.random.default_rng(5)
-    a = (rng.normal(size=shape) + (1j * rng.normal(size=shape) if dtype == np.complex64 else 0)).astype(dtype)
+    a = (
+        rng.normal(size=shape) + (1j * rng.normal(size=shape) if dtype == np.complex64 else 0)
+    ).astype(dtype)
     check_grads(wnp.linalg.pinv, (a,), 2, rtol=0.05, atol=0.05)
     if shape == (3, 3):
-        check_grads(lambda x: wnp.linalg.pinv(x, hermitian=True), (a + a.conj().T,), 1, rtol=0.02, atol=0.02)
+        check_grads(
+            lambda x: wnp.linalg.pinv(x, hermitian=True), (a + a.conj().T,), 1, rtol=0.02, atol=0.02
+        )
 
 
 def test_pinv_of_equal_singular_values_and_of_a_lower_rank():
@@ -122,16 +159,16 @@ def test_pinv_of_equal_singular_values_and_of_a_lower_rank():
     np.testing.assert_allclose(slope, -np.einsum("ik,lj->ijkl", np.eye(2), np.eye(2)), atol=1e-6)
 
     def rank_one(p):
-        return wnp.linalg.pinv(wnp.array([[0.0, 0.0], [-p, 1.0]]) / (1 + p ** 2))
+        return wnp.linalg.pinv(wnp.array([[0.0, 0.0], [-p, 1.0]]) / (1 + p**2))
 
     np.testing.assert_allclose(weft.jacobian(rank_one)(2.0), [[0.0, -1.0], [0.0, 0.0]], atol=1e-6)
 
 
 def test_pinv_of_many_rows_needs_no_square_of_them():
     tall = np.ones((200000, 2), np.float32)
-    tall[::2, 1] = -1                                            # orthogonal columns: the pseudoinverse is the transpose over 200000
+    tall[::2, 1] = -1  # orthogonal columns: the pseudoinverse is the transpose over 200000
     for a, e in ((tall, 0), (tall.T, 1)):
-        slope = weft.grad(lambda x, e=e: wnp.sum(wnp.take(wnp.linalg.pinv(x), 0, e)))(a)      # noqa: B023
+        slope = weft.grad(lambda x, e=e: wnp.sum(wnp.take(wnp.linalg.pinv(x), 0, e)))(a)  # noqa: B023
         np.testing.assert_allclose(slope.sum(), -1.0, atol=1e-3)
 
 
@@ -141,6 +178,14 @@ def test_second_derivatives_of_powers(pow_):
     for x, y in ((4.0, 0.0), (0.5, 0.0), (2.0, 3.0)):
         (xx, xy), (yx, yy) = weft.hessian(pow_, (0, 1))(x, y)
         mixed = x ** (y - 1) * (1 + y * np.log(x))
-        np.testing.assert_allclose([xx, xy, yx, yy], [y * (y - 1) * x ** (y - 2), mixed, mixed, x ** y * np.log(x) ** 2], rtol=1e-5)
-    assert weft.grad(pow_)(0.0, 0.0) == 0 and weft.grad(pow_)(np.inf, 0.0) == 0 and weft.grad(pow_)(0.0, 1.0) == 1
+        np.testing.assert_allclose(
+            [xx, xy, yx, yy],
+            [y * (y - 1) * x ** (y - 2), mixed, mixed, x**y * np.log(x) ** 2],
+            rtol=1e-5,
+        )
+    assert (
+        weft.grad(pow_)(0.0, 0.0) == 0
+        and weft.grad(pow_)(np.inf, 0.0) == 0
+        and weft.grad(pow_)(0.0, 1.0) == 1
+    )
     assert weft.grad(weft.grad(pow_))(0.0, 0) == 0 and weft.grad(weft.grad(pow_))(0.0, 2) == 2

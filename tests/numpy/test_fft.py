@@ -29,8 +29,12 @@ def test_real_values(n, axes):
     x = RNG.normal(size=(3, 4, n)).astype(np.float32)
     got = np.asarray(wnp.fft.fftn(x, axes=axes))
     np.testing.assert_allclose(got, np.fft.fftn(x, axes=axes), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(wnp.fft.fftn((10 * x).astype(np.int32), axes=axes), np.fft.fftn((10 * x).astype(np.int32), axes=axes),
-                               rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        wnp.fft.fftn((10 * x).astype(np.int32), axes=axes),
+        np.fft.fftn((10 * x).astype(np.int32), axes=axes),
+        rtol=1e-3,
+        atol=1e-3,
+    )
 
 
 def steps(fun, *args) -> list:
@@ -47,18 +51,50 @@ def transforms(rows, n, part):
     for name, a in (("fft", z), ("ifft", z), ("rfft", x), ("fft", x), ("irfft", half)):
         options = {"n": n} if name == "irfft" else {}
         wide = a.astype(np.result_type(a.dtype, np.float64))
-        yield name, lambda a, name=name, options=options: getattr(wnp.fft, name)(a, **options), a, getattr(np.fft, name)(wide, **options)
+        yield (
+            name,
+            lambda a, name=name, options=options: getattr(wnp.fft, name)(a, **options),
+            a,
+            getattr(np.fft, name)(wide, **options),
+        )
 
 
 def test_real_values_stay_real():
-    names = [eqn.primitive.name for eqn in stage(lambda x: [wnp.fft.fft2(x)], [typeof(np.ones((4, 8), np.float32))]).eqns]
+    names = [
+        eqn.primitive.name
+        for eqn in stage(lambda x: [wnp.fft.fft2(x)], [typeof(np.ones((4, 8), np.float32))]).eqns
+    ]
     assert names == ["fft"]
-    assert [step.kind for step in steps(wnp.fft.fft2, np.ones((4, 8), np.float32))] == ["all", "forward"]
+    assert [step.kind for step in steps(wnp.fft.fft2, np.ones((4, 8), np.float32))] == [
+        "all",
+        "forward",
+    ]
 
 
 TYPES = [np.float32, np.float64]
 #: every radix, each kind of pass first and last, and rows shorter than a vector
-LENGTHS = [*range(2, 36), 49, 61, 77, 81, 121, 127, 128, 143, 200, 243, 251, 341, 500, 509, 1000, 1023, 1024, 1155, 1331]
+LENGTHS = [
+    *range(2, 36),
+    49,
+    61,
+    77,
+    81,
+    121,
+    127,
+    128,
+    143,
+    200,
+    243,
+    251,
+    341,
+    500,
+    509,
+    1000,
+    1023,
+    1024,
+    1155,
+    1331,
+]
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -68,9 +104,15 @@ def test_lengths(n):
             for name, transform, a, want in transforms(rows, n, part):
                 assert {type(step) for step in steps(transform, a)} == {Fft}
                 got = np.asarray(weft.jit(transform)(a))
-                assert got.dtype == (part if name == "irfft" else np.result_type(part, np.complex64))
-                bound = 2.5 if part is np.float32 else 4                 # double precision meets the errors of the reference
-                assert np.linalg.norm(got - want) <= bound * np.finfo(part).eps * np.linalg.norm(want), (name, part, rows)
+                assert got.dtype == (
+                    part if name == "irfft" else np.result_type(part, np.complex64)
+                )
+                bound = (
+                    2.5 if part is np.float32 else 4
+                )  # double precision meets the errors of the reference
+                assert np.linalg.norm(got - want) <= bound * np.finfo(part).eps * np.linalg.norm(
+                    want
+                ), (name, part, rows)
 
 
 @pytest.mark.parametrize("n", [256, 272, 400, 1536, 4016, 4096, 10000, 65536])
@@ -78,19 +120,31 @@ def test_long_rows_are_matrices(n):
     """Columns first, then rows, which are turned: by both cores, one row or a few."""
     with weft.enable_x64():
         for part, rows in ((np.float32, 1), (np.float64, 1), (np.float32, 3), (np.float32, 15)):
-            z = RNG.normal(size=(rows, n)).astype(part) + 1j * RNG.normal(size=(rows, n)).astype(part)
+            z = RNG.normal(size=(rows, n)).astype(part) + 1j * RNG.normal(size=(rows, n)).astype(
+                part
+            )
             for name in ("fft", "ifft"):
                 transform = getattr(wnp.fft, name)
                 alone, un = ("forward", "") if name == "fft" else ("inverse", "un")
-                pair = [f"{un}down" if n in (256, 4096, 65536) else alone, f"{un}cross"]      # squares of multiples of 16
-                assert [step.kind for step in steps(transform, z)] == (pair if n >= 48 * rows else [alone])
-                got, want = np.asarray(weft.jit(transform)(z)), getattr(np.fft, name)(z.astype(np.complex128))
-                assert got.dtype == z.dtype and np.linalg.norm(got - want) <= 4 * np.finfo(part).eps * np.linalg.norm(want)
+                pair = [
+                    f"{un}down" if n in (256, 4096, 65536) else alone,
+                    f"{un}cross",
+                ]  # squares of multiples of 16
+                assert [step.kind for step in steps(transform, z)] == (
+                    pair if n >= 48 * rows else [alone]
+                )
+                got, want = (
+                    np.asarray(weft.jit(transform)(z)),
+                    getattr(np.fft, name)(z.astype(np.complex128)),
+                )
+                assert got.dtype == z.dtype and np.linalg.norm(got - want) <= 4 * np.finfo(
+                    part
+                ).eps * np.linalg.norm(want)
     assert [step.kind for step in steps(wnp.fft.fft, z[:, :250])] == ["forward"]
 
 
 def test_many_rows_too_long_to_be_convolved_have_passes():
-    z = (RNG.normal(size=(40, 8785)) + 0j).astype(np.complex64)              # 35 * 251
+    z = (RNG.normal(size=(40, 8785)) + 0j).astype(np.complex64)  # 35 * 251
     assert [step.kind for step in steps(wnp.fft.fft, z)] == ["forward"]
     np.testing.assert_allclose(weft.jit(wnp.fft.fft)(z), np.fft.fft(z), atol=3e-5 * 8785**0.5)
 
@@ -109,18 +163,24 @@ def test_numbers_of_rows(rows):
     x = RNG.normal(size=(rows, 24)).astype(np.float32)
     np.testing.assert_allclose(weft.jit(wnp.fft.rfft)(x), np.fft.rfft(x), atol=2e-5)
     z = (x + 1j * RNG.normal(size=x.shape)).astype(np.complex64)
-    np.testing.assert_allclose(weft.jit(lambda z: wnp.fft.fft(z.T, axis=0))(z), np.fft.fft(z.T, axis=0), atol=2e-5)
+    np.testing.assert_allclose(
+        weft.jit(lambda z: wnp.fft.fft(z.T, axis=0))(z), np.fft.fft(z.T, axis=0), atol=2e-5
+    )
     np.testing.assert_allclose(weft.jit(wnp.fft.fft2)(z), np.fft.fft2(z), atol=2e-4)
 
 
 @pytest.mark.parametrize("inner", [1, 2, 7, 8, 15, 16, 17, 40])
 def test_columns(inner):
-    z = (RNG.normal(size=(3, 6, 5, inner)) + 1j * RNG.normal(size=(3, 6, 5, inner))).astype(np.complex64)
+    z = (RNG.normal(size=(3, 6, 5, inner)) + 1j * RNG.normal(size=(3, 6, 5, inner))).astype(
+        np.complex64
+    )
     for name in ("fftn", "ifftn"):
         got, want = (np.asarray(getattr(m.fft, name)(z, axes=(1, 2, 3))) for m in (wnp, np))
         np.testing.assert_allclose(got, want, atol=2e-4)
     x = RNG.normal(size=z.shape).astype(np.float32)
-    np.testing.assert_allclose(wnp.fft.rfftn(x, axes=(1, 2, 3)), np.fft.rfftn(x, axes=(1, 2, 3)), atol=2e-4)
+    np.testing.assert_allclose(
+        wnp.fft.rfftn(x, axes=(1, 2, 3)), np.fft.rfftn(x, axes=(1, 2, 3)), atol=2e-4
+    )
     half = np.fft.rfftn(x, axes=(1, 2, 3)).astype(np.complex64)
     kept = half.copy()
     back = weft.jit(lambda half: wnp.fft.irfftn(half, x.shape[1:], axes=(1, 2, 3)))
@@ -145,7 +205,9 @@ def test_frequencies_of_the_largest_numbers(n):
     for name in ("rfft", "fft"):
         got = np.asarray(getattr(wnp.fft, name)(x))
         assert np.isfinite(got).all()
-        np.testing.assert_allclose(got / x.max(), getattr(np.fft, name)(x / x.max()), atol=3e-7 if can_pass(n) else 1e-6)
+        np.testing.assert_allclose(
+            got / x.max(), getattr(np.fft, name)(x / x.max()), atol=3e-7 if can_pass(n) else 1e-6
+        )
 
 
 def test_imaginary_parts_that_do_not_count():
@@ -169,12 +231,22 @@ def test_large_primes_are_convolutions(n, rows):
     x = rng.normal(size=(rows, n)).astype(np.float32)
     z = (x + 1j * rng.normal(size=(rows, n))).astype(np.complex64)
     for name, given in (("fft", x), ("fft", z), ("ifft", z), ("rfft", x)):
-        native, got, want = steps(getattr(wnp.fft, name), given), getattr(wnp.fft, name)(given), getattr(np.fft, name)(given)
-        assert {type(step) for step in native} == {Fft} or (n, rows, name) == (65537, 1, "rfft"), [step.kind for step in native]
+        native, got, want = (
+            steps(getattr(wnp.fft, name), given),
+            getattr(wnp.fft, name)(given),
+            getattr(np.fft, name)(given),
+        )
+        assert {type(step) for step in native} == {Fft} or (n, rows, name) == (65537, 1, "rfft"), [
+            step.kind for step in native
+        ]
         assert (got.shape, got.dtype) == (want.shape, np.complex64)
         np.testing.assert_allclose(got, want, atol=4e-7 * np.abs(want).max())
-    half = z[:, :n // 2 + 1]
-    np.testing.assert_allclose(wnp.fft.irfft(half, n), np.fft.irfft(half, n), atol=4e-7 * np.abs(np.fft.irfft(half, n)).max())
+    half = z[:, : n // 2 + 1]
+    np.testing.assert_allclose(
+        wnp.fft.irfft(half, n),
+        np.fft.irfft(half, n),
+        atol=4e-7 * np.abs(np.fft.irfft(half, n)).max(),
+    )
 
 
 @pytest.mark.parametrize(("n", "rows"), [(1042, 15), (2003, 3), (4099, 15), (20011, 1)])
@@ -184,8 +256,12 @@ def test_few_long_rows_of_large_primes_are_convolved_as_matrices(n, rows):
             for name, transform, a, want in transforms(rows, n, part):
                 assert [step.rows for step in steps(transform, a)] == [rows] * 4
                 got = np.asarray(weft.jit(transform)(a))
-                assert got.dtype == (part if name == "irfft" else np.result_type(part, np.complex64))
-                assert np.linalg.norm(got - want) <= 5 * np.finfo(part).eps * np.linalg.norm(want), (name, part)
+                assert got.dtype == (
+                    part if name == "irfft" else np.result_type(part, np.complex64)
+                )
+                assert np.linalg.norm(got - want) <= 5 * np.finfo(part).eps * np.linalg.norm(
+                    want
+                ), (name, part)
             x = RNG.normal(size=(rows, n)).astype(part)
             whole = np.asarray(wnp.fft.fft(x))
             assert (whole[:, 0].imag == 0).all() and (whole[:, 1:] == whole[:, :0:-1].conj()).all()
@@ -201,7 +277,9 @@ def test_large_primes_keep_what_holds_of_other_lengths(n):
     whole = np.asarray(wnp.fft.fft(x))
     assert (whole[:, 0].imag == 0).all() and (whole[:, 1:] == whole[:, :0:-1].conj()).all()
     assert (np.asarray(wnp.fft.rfft(x))[:, [0, -1] if n % 2 == 0 else [0]].imag == 0).all()
-    check_grads(lambda x: wnp.abs(wnp.fft.rfft(x))**2 / n, (x[:20],), 1, ["fwd", "rev"], 2e-2, 2e-2)
+    check_grads(
+        lambda x: wnp.abs(wnp.fft.rfft(x)) ** 2 / n, (x[:20],), 1, ["fwd", "rev"], 2e-2, 2e-2
+    )
     np.testing.assert_array_equal(weft.vmap(wnp.fft.fft)(x), whole)
     mesh = weft.make_mesh((8,), ("x",), axis_types=(weft.sharding.AxisType.Auto,))
     split = weft.device_put(x, weft.NamedSharding(mesh, weft.P("x")))
@@ -212,10 +290,18 @@ def test_large_primes_keep_what_holds_of_other_lengths(n):
 
 
 def test_more_threads_change_nothing():
-    text = ("import sys, numpy as np, weft, weft.numpy as wnp\nx = np.random.default_rng(0).normal(size=(300, 360)).astype('f')\n"
-            "sys.stdout.buffer.write(np.asarray(weft.jit(wnp.fft.fft2)(x)).tobytes())\n")
-    run = lambda threads: subprocess.run([sys.executable, "-c", text], check=True, stdout=subprocess.PIPE,
-                                         env=os.environ | {"WEFT_NUM_THREADS": threads}).stdout
+    text = (
+        "import sys, numpy as np, weft, weft.numpy as wnp\nx = np.random.default_rng(0).normal(size=(300, 360)).astype('f')\n"
+        "sys.stdout.buffer.write(np.asarray(weft.jit(wnp.fft.fft2)(x)).tobytes())\n"
+    )
+    run = lambda threads: (
+        subprocess.run(
+            [sys.executable, "-c", text],
+            check=True,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"WEFT_NUM_THREADS": threads},
+        ).stdout
+    )
     found = [run("1"), run("2")]
     assert len(found[0]) == 300 * 360 * 8 and found[0] == found[1]
 
@@ -260,9 +346,11 @@ def test_there_and_back(lengths, engines):
 
 
 def test_the_engine_comes_without_its_package_and_goes_with_it():
-    text = ("import sys, numpy as np\nfrom weft.util import fft_engine\nx, out = np.ones(4, 'c8'), np.empty(4, 'c8')\n"
-            "fft_engine.forward(x, [0], out)\nassert out[0] == 4 and 'scipy.fft' not in sys.modules\n"
-            "import scipy.fft\nassert scipy.fft.fft(x)[0] == 4\nfft_engine.forward(x, [0], out)\nassert out[0] == 4\n")
+    text = (
+        "import sys, numpy as np\nfrom weft.util import fft_engine\nx, out = np.ones(4, 'c8'), np.empty(4, 'c8')\n"
+        "fft_engine.forward(x, [0], out)\nassert out[0] == 4 and 'scipy.fft' not in sys.modules\n"
+        "import scipy.fft\nassert scipy.fft.fft(x)[0] == 4\nfft_engine.forward(x, [0], out)\nassert out[0] == 4\n"
+    )
     subprocess.run([sys.executable, "-c", text], check=True)
 
 
@@ -273,15 +361,26 @@ def test_derivative():
 
 
 def test_transforms_of_nothing_and_misuse():
-    assert wnp.fft.fft(wnp.zeros(0)).shape == (0,) and wnp.fft.ifft(wnp.zeros((2, 0))).dtype == np.complex64
+    assert (
+        wnp.fft.fft(wnp.zeros(0)).shape == (0,)
+        and wnp.fft.ifft(wnp.zeros((2, 0))).dtype == np.complex64
+    )
     x = np.ones((3, 3))
-    for call, message in ((lambda: wnp.fft.fft(x, axis=[1, 1]), f"^{public_name('numpy.fft.fft')} does not support multiple axes"),
-                          (lambda: wnp.fft.ihfft(x, axis=(0, 1)), f"^{public_name('numpy.fft.ihfft')} does not support multiple axes"),
-                          (lambda: wnp.fft.fft2(x, axes=[1]), "only supports 2 axes"),
-                          (lambda: wnp.fft.fftn(x, axes=[1, -1]), "repeated axes"),
-                          (lambda: wnp.fft.fftfreq([1, 2]), "only takes an int"),
-                          (lambda: wnp.fft.rfftfreq(4, [1, 2]), "single value"),
-                          (lambda: weft.lax.fft(x, "fft", (2, 3, 4)), "as many input dimensions"),
-                          (lambda: weft.lax.fft(x, "irfft", (4, 4)), "all except the last")):
+    for call, message in (
+        (
+            lambda: wnp.fft.fft(x, axis=[1, 1]),
+            f"^{public_name('numpy.fft.fft')} does not support multiple axes",
+        ),
+        (
+            lambda: wnp.fft.ihfft(x, axis=(0, 1)),
+            f"^{public_name('numpy.fft.ihfft')} does not support multiple axes",
+        ),
+        (lambda: wnp.fft.fft2(x, axes=[1]), "only supports 2 axes"),
+        (lambda: wnp.fft.fftn(x, axes=[1, -1]), "repeated axes"),
+        (lambda: wnp.fft.fftfreq([1, 2]), "only takes an int"),
+        (lambda: wnp.fft.rfftfreq(4, [1, 2]), "single value"),
+        (lambda: weft.lax.fft(x, "fft", (2, 3, 4)), "as many input dimensions"),
+        (lambda: weft.lax.fft(x, "irfft", (4, 4)), "all except the last"),
+    ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -32,9 +32,19 @@ SPD = SQ @ SQ.T + 4 * np.eye(4, dtype=np.float32)
 SORTED = np.sort(RNG.randn(7)).astype(np.float32)
 
 UNARY = {
-    "abs negative positive sign square conjugate real imag floor ceil rint isfinite isnan isinf logical_not": [F, I, C, N],
+    "abs negative positive sign square conjugate real imag floor ceil rint isfinite isnan isinf logical_not": [
+        F,
+        I,
+        C,
+        N,
+    ],
     "trunc signbit": [F, P, N],
-    "exp exp2 expm1 sqrt sin cos tan sinh cosh tanh arctan arcsinh deg2rad rad2deg cbrt fabs sinc": [F, P, I, np.float32(0)],
+    "exp exp2 expm1 sqrt sin cos tan sinh cosh tanh arctan arcsinh deg2rad rad2deg cbrt fabs sinc": [
+        F,
+        P,
+        I,
+        np.float32(0),
+    ],
     "log log2 log10 log1p reciprocal i0 spacing": [P],
     "arcsin arccos arctanh": [U],
     "arccosh": [P + 1],
@@ -46,9 +56,21 @@ UNARY = {
 _COMPLEX_UNDEFINED = {"floor", "ceil", "sign"}
 BINARY = {
     "add subtract multiply maximum minimum equal not_equal less less_equal greater greater_equal fmax fmin": [
-        (F, V), (F, 2), (2, F), (I, J), (F, I), (U8, U8), (I, 3), (F[:, :1], V), (N, F)],
+        (F, V),
+        (F, 2),
+        (2, F),
+        (I, J),
+        (F, I),
+        (U8, U8),
+        (I, 3),
+        (F[:, :1], V),
+        (N, F),
+    ],
     "true_divide arctan2 hypot copysign logaddexp logaddexp2 nextafter float_power heaviside": [
-        (P, P.T[:, :1].T), (P, 2.5), (I * 0 + 2, J)],
+        (P, P.T[:, :1].T),
+        (P, 2.5),
+        (I * 0 + 2, J),
+    ],
     "floor_divide remainder fmod": [(F, G), (I, J), (F, 0.5), (7, J), (U8, 3), (I, -3)],
     "power": [(P, G), (F, 2), (F, 3), (F, -1), (J, J), (P, 0.5), (2, J), (U8, U8)],
     "bitwise_and bitwise_or bitwise_xor": [(I, J), (B, ~B), (U8, 7)],
@@ -81,12 +103,24 @@ def compare(found, want, exact_dtype: bool = True):
 
 
 def canonical(dtype):
-    return {"int64": np.dtype("int32"), "uint64": np.dtype("uint32"), "float64": np.dtype("float32"),
-            "complex128": np.dtype("complex64")}.get(dtype.name, dtype)
+    return {
+        "int64": np.dtype("int32"),
+        "uint64": np.dtype("uint32"),
+        "float64": np.dtype("float32"),
+        "complex128": np.dtype("complex64"),
+    }.get(dtype.name, dtype)
 
 
-@pytest.mark.parametrize("name, row, i", [(n, names, i) for names, args in UNARY.items() for n in names.split() for i in range(len(args))],
-                         ids=lambda v: v if not isinstance(v, str) or " " not in v else "")
+@pytest.mark.parametrize(
+    "name, row, i",
+    [
+        (n, names, i)
+        for names, args in UNARY.items()
+        for n in names.split()
+        for i in range(len(args))
+    ],
+    ids=lambda v: v if not isinstance(v, str) or " " not in v else "",
+)
 def test_unary(name, row, i):
     x = UNARY[row][i]
     if np.iscomplexobj(x) and name in _COMPLEX_UNDEFINED:
@@ -96,7 +130,10 @@ def test_unary(name, row, i):
     compare(getattr(wnp, name)(x), want, exact_dtype=name not in ("spacing", "sign"))
 
 
-@pytest.mark.parametrize("name, i", [(n, i) for names, args in BINARY.items() for n in names.split() for i in range(len(args))])
+@pytest.mark.parametrize(
+    "name, i",
+    [(n, i) for names, args in BINARY.items() for n in names.split() for i in range(len(args))],
+)
 def test_binary(name, i):
     args = next(a for names, a in BINARY.items() if name in names.split())
     x, y = args[i]
@@ -221,7 +258,9 @@ CALLS = {
     "gradient": lambda m: m.gradient(F, 2.0),
     "gradient by coordinates": lambda m: m.gradient(V, np.array([0, 1, 3, 4], np.float32)),
     "interp": lambda m: m.interp(F, np.array([-1.0, 0.0, 1.0]), np.array([1.0, 2.0, 5.0]), left=-9),
-    "interp periodic": lambda m: m.interp(F, np.array([-1.0, 0.0, 1.0]), np.array([1.0, 2.0, 5.0]), period=3.0),
+    "interp periodic": lambda m: m.interp(
+        F, np.array([-1.0, 0.0, 1.0]), np.array([1.0, 2.0, 5.0]), period=3.0
+    ),
     "trapezoid": lambda m: m.trapezoid(F, axis=0),
     "unwrap": lambda m: m.unwrap(F * 5),
     "sort": lambda m: m.sort(N, axis=1),
@@ -237,7 +276,9 @@ CALLS = {
     "intersect1d": lambda m: m.intersect1d(K, np.arange(2, dtype=np.int32)),
     "isin": lambda m: m.isin(I, np.array([1, 2], np.int32), invert=True),
     "bincount": lambda m: m.bincount(K, minlength=8),
-    "quantile": lambda m: m.quantile(T, np.array([0.1, 0.7], np.float32), axis=(0, 2), keepdims=True),
+    "quantile": lambda m: m.quantile(
+        T, np.array([0.1, 0.7], np.float32), axis=(0, 2), keepdims=True
+    ),
     "quantile nearest": lambda m: m.quantile(F, np.float32(0.3), axis=1, method="nearest"),
     "nanquantile": lambda m: m.nanquantile(N[[0, 2]][:, :2], np.float32(0.3), axis=1),
     "percentile": lambda m: m.percentile(F, np.array([30.0, 50.0], np.float32), axis=0),
@@ -245,10 +286,14 @@ CALLS = {
     "histogram": lambda m: m.histogram(F, bins=5, range=(-2, 2), weights=P),
     "histogram2d": lambda m: m.histogram2d(V, V * 2, bins=3, density=True),
     "cov": lambda m: m.cov(F, rowvar=False),
-    "cov with weights": lambda m: m.cov(F, fweights=np.array([1, 2, 3, 4]), aweights=np.array([1.0, 2.0, 3.0, 4.0], np.float32)),
+    "cov with weights": lambda m: m.cov(
+        F, fweights=np.array([1, 2, 3, 4]), aweights=np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+    ),
     "corrcoef": lambda m: m.corrcoef(F),
     "unravel_index": lambda m: m.unravel_index(np.array([1, 5, 11]), (3, 4)),
-    "ravel_multi_index": lambda m: m.ravel_multi_index((np.array([0, 9]), np.array([2, 3])), (3, 4), mode="clip"),
+    "ravel_multi_index": lambda m: m.ravel_multi_index(
+        (np.array([0, 9]), np.array([2, 3])), (3, 4), mode="clip"
+    ),
     "tril_indices": lambda m: m.tril_indices(4, -1),
     "ix_": lambda m: m.ix_(np.array([0, 2]), np.array([1, 3])),
     "mgrid": lambda m: m.mgrid[0:3, 0:2],
@@ -268,8 +313,19 @@ CALLS = {
     "array_equal": lambda m: m.array_equal(N, N, equal_nan=True),
     "allclose": lambda m: m.allclose(F, F + 1),
 }
-_LOOSE = {"linspace of arrays", "polyfit", "polyint", "roots", "vander", "histogram", "histogram2d", "cov with weights",
-          "searchsorted ties", "interp", "interp periodic"}
+_LOOSE = {
+    "linspace of arrays",
+    "polyfit",
+    "polyint",
+    "roots",
+    "vander",
+    "histogram",
+    "histogram2d",
+    "cov with weights",
+    "searchsorted ties",
+    "interp",
+    "interp periodic",
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -345,7 +401,10 @@ def test_remainders_of_integers_by_zero_are_zero(dtype):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves_step_to_their_own_neighbours(dtype):
-    x, y = wnp.array([0, 1, -2, 5, 3, wnp.nan, wnp.inf, -0.0], dtype), wnp.array([3, -2, 2, 0, 3, 1, 0, -1], dtype)
+    x, y = (
+        wnp.array([0, 1, -2, 5, 3, wnp.nan, wnp.inf, -0.0], dtype),
+        wnp.array([3, -2, 2, 0, 3, 1, 0, -1], dtype),
+    )
     found, want = np.asarray(wnp.nextafter(x, y)), np.nextafter(np.asarray(x), np.asarray(y))
     assert found.dtype == dtype
     np.testing.assert_array_equal(found.astype(np.float32), want.astype(np.float32))
@@ -355,8 +414,13 @@ def test_halves_step_to_their_own_neighbours(dtype):
 @pytest.mark.parametrize("jit", [weft.jit, lambda f: f])
 def test_python_integers_beyond_a_narrow_type_wrap(jit):
     x = wnp.array([1, 44, 255], np.uint8)
-    for f, want in [(lambda x: x == 300, [0, 1, 0]), (lambda x: x + -1, [0, 43, 254]), (lambda x: wnp.where(x > 1, -1, x), [1, 255, 255]),
-                    (lambda x: wnp.clip(x, 0, 300), [1, 44, 44]), (lambda x: 300 - x, [43, 0, 45])]:
+    for f, want in [
+        (lambda x: x == 300, [0, 1, 0]),
+        (lambda x: x + -1, [0, 43, 254]),
+        (lambda x: wnp.where(x > 1, -1, x), [1, 255, 255]),
+        (lambda x: wnp.clip(x, 0, 300), [1, 44, 44]),
+        (lambda x: 300 - x, [43, 0, 45]),
+    ]:
         np.testing.assert_array_equal(jit(f)(x), want)
     with pytest.raises(OverflowError):
         jit(lambda x: x + 2**40)(x)
@@ -367,15 +431,23 @@ def test_numpy_integers_are_constant_exponents():
     x = wnp.array([1, 2, 3], np.uint8)
     for y in (2, np.int64(2), np.int32(2), np.array(2), wnp.array(2), wnp.int32(2), wnp.uint8(2)):
         assert (x**y).dtype == np.uint8 and (x**y).tolist() == [1, 4, 9]
-        assert [e.primitive.name for e in weft.make_jaxpr(lambda x, y=y: x**y)(x).eqns] == ["integer_pow"]
+        assert [e.primitive.name for e in weft.make_jaxpr(lambda x, y=y: x**y)(x).eqns] == [
+            "integer_pow"
+        ]
         assert weft.jit(lambda x, y: x**y)(np.float32(3), y) == 9
     for y in (-2, np.int8(-2), wnp.array(-2)):
-        assert float(2.0**wnp.asarray(y)) == float(wnp.power(2.0, y)) == 0.25
+        assert float(2.0 ** wnp.asarray(y)) == float(wnp.power(2.0, y)) == 0.25
         for base in (x, wnp.array([True])):
             with pytest.raises(TypeError, match="negative powers"):
                 base**y
-    assert (x ** wnp.array([2])).dtype == wnp.result_type(np.uint8, np.int32) and (wnp.array(2j) ** True).item() == 2j
-    assert float(wnp.power(2.5, np.int64(2))) == float(weft.jit(lambda: wnp.power(2.5, True))()) * 2.5 == 6.25
+    assert (x ** wnp.array([2])).dtype == wnp.result_type(np.uint8, np.int32) and (
+        wnp.array(2j) ** True
+    ).item() == 2j
+    assert (
+        float(wnp.power(2.5, np.int64(2)))
+        == float(weft.jit(lambda: wnp.power(2.5, True))()) * 2.5
+        == 6.25
+    )
 
 
 def test_quantiles_have_the_type_of_the_array():
@@ -389,13 +461,19 @@ def test_quantiles_have_the_type_of_the_array():
 
 def test_cumulative_sums_of_narrow_integers_are_wide():
     assert wnp.cumulative_sum(wnp.array([100, 100], np.int8)).tolist() == [100, 200]
-    assert wnp.cumulative_sum(wnp.array([200, 100], np.uint8), include_initial=True).dtype == np.uint32
+    assert (
+        wnp.cumulative_sum(wnp.array([200, 100], np.uint8), include_initial=True).dtype == np.uint32
+    )
 
 
 def test_places_that_are_always_narrow():
     with Override(enable_x64=True):
         x = wnp.arange(5.0)
-        assert {wnp.searchsorted(x, x).dtype, wnp.digitize(x, x).dtype, wnp.argpartition(x, 2).dtype} == {np.dtype("i4")}
+        assert {
+            wnp.searchsorted(x, x).dtype,
+            wnp.digitize(x, x).dtype,
+            wnp.argpartition(x, 2).dtype,
+        } == {np.dtype("i4")}
         assert wnp.argsort(x).dtype == np.int64
 
 
@@ -404,10 +482,20 @@ def test_dtypes_that_do_not_widen():
     for x64 in (False, True):
         with Override(enable_x64=x64):
             assert wnp.tri(3).dtype == np.float32
-            assert [str(wnp.angle(wnp.ones(2, name), deg).dtype) for name in ("bfloat16", "float16") for deg in (False, True)] == [
-                "bfloat16", "bfloat16", "float16", "float16"]
-            found = [*wnp.divmod(bools, bools), wnp.fmod(bools, bools), wnp.square(bools), wnp.left_shift(bools, bools),
-                     wnp.power(bools, bools), wnp.power(bools, 3), wnp.power(True, bools)]
+            assert [
+                str(wnp.angle(wnp.ones(2, name), deg).dtype)
+                for name in ("bfloat16", "float16")
+                for deg in (False, True)
+            ] == ["bfloat16", "bfloat16", "float16", "float16"]
+            found = [
+                *wnp.divmod(bools, bools),
+                wnp.fmod(bools, bools),
+                wnp.square(bools),
+                wnp.left_shift(bools, bools),
+                wnp.power(bools, bools),
+                wnp.power(bools, 3),
+                wnp.power(True, bools),
+            ]
             assert {x.dtype for x in found} == {np.dtype("i4")}
             widest = wnp.power(2.0, bools)
             assert widest.weak_type and widest.dtype == (np.float64 if x64 else np.float32)
@@ -435,16 +523,25 @@ def test_positions_of_a_given_number(shape, size, fill):
     found = weft.jit(lambda x: wnp.nonzero(x, size=size, fill_value=fill))(x)
     for got, where in zip(found, np.nonzero(x)):
         want = np.full(size, 0 if fill is None else fill, np.int32)
-        want[:len(where)] = where[:size]
+        want[: len(where)] = where[:size]
         np.testing.assert_array_equal(got, want)
         assert got.dtype == np.int32
 
 
 def test_an_array_of_no_dims_has_no_positions():
-    for call in (lambda x: wnp.nonzero(x), lambda x: x.nonzero(), lambda x: wnp.where(x), lambda x: wnp.nonzero(x, size=2)):
+    for call in (
+        lambda x: wnp.nonzero(x),
+        lambda x: x.nonzero(),
+        lambda x: wnp.where(x),
+        lambda x: wnp.nonzero(x, size=2),
+    ):
         with pytest.raises(ValueError, match="no dims has no positions"):
             call(wnp.array(3))
-    assert wnp.flatnonzero(3).tolist() == [0] and wnp.argwhere(3).shape == (1, 0) and wnp.argwhere(0).shape == (0, 0)
+    assert (
+        wnp.flatnonzero(3).tolist() == [0]
+        and wnp.argwhere(3).shape == (1, 0)
+        and wnp.argwhere(0).shape == (0, 0)
+    )
 
 
 @pytest.mark.parametrize("full_like", [wnp.full_like, weft.lax.full_like])
@@ -452,15 +549,22 @@ def test_filled_arrays_are_where_their_example_is(full_like):
     x = weft.device_put(wnp.ones((4, 2)), weft.devices()[1])
     for shape in (None, (), (5,)):
         y = full_like(x, 3.0, shape=shape)
-        assert y.shape == (x.shape if shape is None else shape) and y.sharding == x.sharding and float(y.sum()) == 3 * y.size
+        assert (
+            y.shape == (x.shape if shape is None else shape)
+            and y.sharding == x.sharding
+            and float(y.sum()) == 3 * y.size
+        )
 
 
 def test_filled_arrays_are_where_a_holder_or_a_type_says():
-    rows = NamedSharding(weft.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,), devices=weft.devices()[:2]),
-                         PartitionSpec("i"))
+    rows = NamedSharding(
+        weft.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,), devices=weft.devices()[:2]),
+        PartitionSpec("i"),
+    )
 
     class Holder:
         """An array, as the variables of libraries show it."""
+
         shape, dtype, sharding = (4, 2), np.dtype("float32"), rows
 
     for example in (Holder(), weft.ShapeDtypeStruct((4, 2), "float32", sharding=rows)):
@@ -474,11 +578,22 @@ def test_filled_arrays_are_where_a_holder_or_a_type_says():
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_evenly_spaced_values_are_rounded_once(ends, dtype):
     for num in range(2, 40):
-        np.testing.assert_array_equal(wnp.linspace(*ends, num, dtype=dtype), np.linspace(*ends, num).astype(dtype))
-    assert weft.jit(lambda a, b: wnp.linspace(a, b, 6))(0.0, 25.0).tolist() == [0, 5, 10, 15, 20, 25]
+        np.testing.assert_array_equal(
+            wnp.linspace(*ends, num, dtype=dtype), np.linspace(*ends, num).astype(dtype)
+        )
+    assert weft.jit(lambda a, b: wnp.linspace(a, b, 6))(0.0, 25.0).tolist() == [
+        0,
+        5,
+        10,
+        15,
+        20,
+        25,
+    ]
 
 
-@pytest.mark.parametrize("ends", [(-3e38, 3e38), (1e38, 3.4e38), (0, 3e38), (1e-38, 3e-38), (2 + 1j, -4 + 3j)])
+@pytest.mark.parametrize(
+    "ends", [(-3e38, 3e38), (1e38, 3.4e38), (0, 3e38), (1e-38, 3e-38), (2 + 1j, -4 + 3j)]
+)
 def test_evenly_spaced_values_near_the_ends_of_a_type(ends):
     np.testing.assert_allclose(wnp.linspace(*ends, 7), np.linspace(*ends, 7), rtol=3e-7)
 
@@ -498,16 +613,35 @@ def test_functions_of_indices_are_mapped_over_elements():
         return {"sum": i + j, "row": scale * i * wnp.arange(4)}
 
     found = wnp.fromfunction(of_one, (2, 3), dtype=int, scale=3)
-    assert seen == [((), ())] and found["sum"].tolist() == [[0, 1, 2], [1, 2, 3]] and found["row"].shape == (2, 3, 4)
-    assert found["row"][1, 2].tolist() == [0, 3, 6, 9] and wnp.fromfunction(lambda: wnp.ones(2), ()).shape == (2,)
+    assert (
+        seen == [((), ())]
+        and found["sum"].tolist() == [[0, 1, 2], [1, 2, 3]]
+        and found["row"].shape == (2, 3, 4)
+    )
+    assert found["row"][1, 2].tolist() == [0, 3, 6, 9] and wnp.fromfunction(
+        lambda: wnp.ones(2), ()
+    ).shape == (2,)
     assert wnp.fromfunction(lambda i: i, (0,)).shape == (0,)
 
 
-@pytest.mark.parametrize("shapes", [((1, 3), (2, 3)), ((2, 3), (1, 3)), ((2, 3), (1,)), ((1,), (2, 3)), ((2, 3), (2, 1)), ((2, 1), (3, 2))])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1, 3), (2, 3)),
+        ((2, 3), (1, 3)),
+        ((2, 3), (1,)),
+        ((1,), (2, 3)),
+        ((2, 3), (2, 1)),
+        ((2, 1), (3, 2)),
+    ],
+)
 def test_sums_of_stacks_of_polynomials(shapes):
     a, b = (np.arange(1, 1 + math.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes)
     n = max(len(a), len(b))
-    full = [np.concatenate([np.zeros((n - len(x), *x.shape[1:]), x.dtype), x]) if len(x) < n else x for x in (a, b)]
+    full = [
+        np.concatenate([np.zeros((n - len(x), *x.shape[1:]), x.dtype), x]) if len(x) < n else x
+        for x in (a, b)
+    ]
     full = [x if x.ndim == 2 else x[:, None] for x in full]
     np.testing.assert_array_equal(wnp.polyadd(a, b), full[0] + full[1])
     np.testing.assert_array_equal(wnp.polysub(a, b), full[0] - full[1])
@@ -518,29 +652,51 @@ def test_stacks_of_polynomials_that_do_not_fit():
         wnp.polyadd(np.ones(3), np.ones((2, 3)))
 
 
-@pytest.mark.parametrize("coefficients", [[0, 1, 2], [0, 0, 1, 2], [1, 2, 0], [0, 1, -3, 2, 0], [0, 0, 0], [2, -6, 4]])
+@pytest.mark.parametrize(
+    "coefficients", [[0, 1, 2], [0, 0, 1, 2], [1, 2, 0], [0, 1, -3, 2, 0], [0, 0, 0], [2, -6, 4]]
+)
 @pytest.mark.parametrize("jit", [False, True])
 def test_roots_with_leading_zeros_kept(coefficients, jit):
     roots = lambda p: wnp.roots(p, strip_zeros=False)
     got = np.asarray((weft.jit(roots) if jit else roots)(wnp.array(coefficients)))
     want = np.roots(coefficients)
-    assert got.shape == (len(coefficients) - 1,) and np.isnan(got[len(want):].real).all() and np.isnan(got[len(want):].imag).all()
-    np.testing.assert_allclose(np.sort(got[:len(want)]), np.sort(want.astype(complex)), atol=1e-5)
+    assert (
+        got.shape == (len(coefficients) - 1,)
+        and np.isnan(got[len(want) :].real).all()
+        and np.isnan(got[len(want) :].imag).all()
+    )
+    np.testing.assert_allclose(np.sort(got[: len(want)]), np.sort(want.astype(complex)), atol=1e-5)
 
 
-@pytest.mark.parametrize("arguments", [(0, 5, 0.5), (1.5, 5, 1.2), (5, 0, -0.7), (0.5, 3), (2.7,), (3, 3, 0.5)])
+@pytest.mark.parametrize(
+    "arguments", [(0, 5, 0.5), (1.5, 5, 1.2), (5, 0, -0.7), (0.5, 3), (2.7,), (3, 3, 0.5)]
+)
 def test_integer_ranges_of_floats_step_as_numpy_does(arguments):
     compare(wnp.arange(*arguments, dtype="int32"), np.arange(*arguments, dtype="int32"))
 
 
-@pytest.mark.parametrize("values", [[1, 2.5], [[1, 2], [3, 4.5]], [True, 1], [1, 2j], [[True], [False]], [], [[], []], [(1, 2), [3, 4]]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2.5],
+        [[1, 2], [3, 4.5]],
+        [True, 1],
+        [1, 2j],
+        [[True], [False]],
+        [],
+        [[], []],
+        [(1, 2), [3, 4]],
+    ],
+)
 def test_nested_lists_of_numbers(values):
     want = np.asarray(values)
     narrow = {"i": np.int32, "f": np.float32, "c": np.complex64, "b": np.bool_}[want.dtype.kind]
     compare(wnp.array(values), want.astype(narrow))
 
 
-@pytest.mark.parametrize("values", [[1, [2]], [[1, 2], [3]], [1, None], ["a"], [1, "a"], [[1], 2.0]])
+@pytest.mark.parametrize(
+    "values", [[1, [2]], [[1, 2], [3]], [1, None], ["a"], [1, "a"], [[1], 2.0]]
+)
 def test_lists_that_are_no_arrays(values):
     with pytest.raises((TypeError, ValueError), match="array"):
         wnp.array(values)
@@ -548,7 +704,9 @@ def test_lists_that_are_no_arrays(values):
 
 def test_logarithms_of_numbers_have_a_type_of_their_own():
     half = wnp.ones(2, "bfloat16")
-    assert (wnp.log2(8.0) * half).dtype == (wnp.log10(8) * half).dtype == np.float32 and (wnp.log(8.0) * half).dtype == half.dtype
+    assert (wnp.log2(8.0) * half).dtype == (wnp.log10(8) * half).dtype == np.float32 and (
+        wnp.log(8.0) * half
+    ).dtype == half.dtype
 
 
 def test_differences_between_ends_keep_their_dtype():
@@ -556,11 +714,16 @@ def test_differences_between_ends_keep_their_dtype():
     assert got.tolist() == [7, 2, 3, -2, 0] and got.dtype == np.int32
 
 
-@pytest.mark.parametrize("arguments", [(5, None, 2), (-4, None, -1), (5.0, None, 2), (3.5e9, None, 2.0**50), (1, 5, 3)])
+@pytest.mark.parametrize(
+    "arguments", [(5, None, 2), (-4, None, -1), (5.0, None, 2), (3.5e9, None, 2.0**50), (1, 5, 3)]
+)
 def test_ranges_that_end_by_their_first_argument(arguments):
     start, stop, step = arguments
-    compare(wnp.arange(start, stop, step), np.arange(0 if stop is None else start, start if stop is None else stop, step),
-            exact_dtype=False)
+    compare(
+        wnp.arange(start, stop, step),
+        np.arange(0 if stop is None else start, start if stop is None else stop, step),
+        exact_dtype=False,
+    )
 
 
 @pytest.mark.parametrize("name", ["arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh"])
@@ -568,38 +731,84 @@ def test_ranges_that_end_by_their_first_argument(arguments):
 def test_inverse_functions_at_complex_infinities(name, jit):
     """Annex G of the C standard, which NumPy follows, signs of zeros included."""
     parts = [np.inf, -np.inf, np.nan, 0.0, -0.0, 3.0, -3.0]
-    z = np.array([complex(a, b) for a in parts for b in parts if np.isinf(a) or np.isinf(b)], np.complex64)
+    z = np.array(
+        [complex(a, b) for a in parts for b in parts if np.isinf(a) or np.isinf(b)], np.complex64
+    )
     f = getattr(wnp, name)
     with np.errstate(invalid="ignore"):
         got, want = np.asarray(weft.jit(f)(z) if jit else f(z)), getattr(np, name)(z)
     for mine, theirs in ((got.real, want.real), (got.imag, want.imag)):
-        settled = ~(np.isnan(z.real) | np.isnan(z.imag))                          # where a part is NaN signs are anyone's
+        settled = ~(np.isnan(z.real) | np.isnan(z.imag))  # where a part is NaN signs are anyone's
         np.testing.assert_allclose(np.abs(mine), np.abs(theirs), rtol=1e-6)
         np.testing.assert_array_equal(np.signbit(mine[settled]), np.signbit(theirs[settled]))
 
 
-@pytest.mark.parametrize("f, weak", [
-    (lambda: wnp.equal(1, 1), True), (lambda: wnp.less(wnp.asarray(1.0), 2), True), (lambda: wnp.less(np.float32(1), 2), False),
-    (lambda: wnp.isnan(1.0), True), (lambda: wnp.isfinite(1.0), True), (lambda: wnp.logical_not(2), True),
-    (lambda: wnp.iscomplex(2j), True),
-    (lambda: weft.lax.lt(1, 2), True), (lambda: wnp.isinf(1.0), False), (lambda: wnp.isclose(1, 1), False), (lambda: wnp.all(1), False),
-    (lambda: wnp.isin(1, 1), False), (lambda: wnp.array_equal(1, 1), False), (lambda: wnp.sinc(0.5), True)])
+@pytest.mark.parametrize(
+    "f, weak",
+    [
+        (lambda: wnp.equal(1, 1), True),
+        (lambda: wnp.less(wnp.asarray(1.0), 2), True),
+        (lambda: wnp.less(np.float32(1), 2), False),
+        (lambda: wnp.isnan(1.0), True),
+        (lambda: wnp.isfinite(1.0), True),
+        (lambda: wnp.logical_not(2), True),
+        (lambda: wnp.iscomplex(2j), True),
+        (lambda: weft.lax.lt(1, 2), True),
+        (lambda: wnp.isinf(1.0), False),
+        (lambda: wnp.isclose(1, 1), False),
+        (lambda: wnp.all(1), False),
+        (lambda: wnp.isin(1, 1), False),
+        (lambda: wnp.array_equal(1, 1), False),
+        (lambda: wnp.sinc(0.5), True),
+    ],
+)
 def test_comparisons_of_numbers_give_weak_bools(f, weak):
     assert f().weak_type is weft.eval_shape(f).weak_type is weak
 
 
 def test_weak_bools_mean_what_bools_do():
     yes = wnp.equal(1, 1)
-    assert (yes + yes).dtype == bool and (yes * np.int8(3)).dtype == np.int8 and wnp.where(yes, 1, 2) == 1
-    assert weft.lax.while_loop(lambda c: ~c, lambda c: wnp.equal(1, 1), False) and weft.lax.cond(yes, lambda: True, lambda: False)
+    assert (
+        (yes + yes).dtype == bool
+        and (yes * np.int8(3)).dtype == np.int8
+        and wnp.where(yes, 1, 2) == 1
+    )
+    assert weft.lax.while_loop(lambda c: ~c, lambda c: wnp.equal(1, 1), False) and weft.lax.cond(
+        yes, lambda: True, lambda: False
+    )
 
 
 @pytest.mark.parametrize("dtype", [wnp.bfloat16, np.float16, wnp.float8_e4m3fn])
-@pytest.mark.parametrize("name", [
-    "exp", "exp2", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "arctan", "arcsinh", "deg2rad", "rad2deg", "cbrt", "fabs",
-    "sinc", "i0", "nan_to_num"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "sqrt",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "arctan",
+        "arcsinh",
+        "deg2rad",
+        "rad2deg",
+        "cbrt",
+        "fabs",
+        "sinc",
+        "i0",
+        "nan_to_num",
+    ],
+)
 def test_functions_of_narrow_floats(name, dtype):
-    x = wnp.linspace(-1, 1, 9).astype(dtype) if name != "sqrt" else wnp.linspace(0, 1, 9).astype(dtype)
+    x = (
+        wnp.linspace(-1, 1, 9).astype(dtype)
+        if name != "sqrt"
+        else wnp.linspace(0, 1, 9).astype(dtype)
+    )
     got, want = getattr(wnp, name)(x), getattr(wnp, name)(x.astype(np.float32))
     assert got.dtype == dtype
     eps = float(wnp.finfo(dtype).eps)

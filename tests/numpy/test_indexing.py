@@ -42,7 +42,11 @@ def indices(draw):
         elif kind == "array":
             own = tuple(k if draw(st.booleans()) else 1 for k in group)
             size = int(np.prod(own))
-            entries.append(np.array(draw(st.lists(st.integers(-n, n - 1), min_size=size, max_size=size)), np.int32).reshape(own))
+            entries.append(
+                np.array(
+                    draw(st.lists(st.integers(-n, n - 1), min_size=size, max_size=size)), np.int32
+                ).reshape(own)
+            )
         elif any(isinstance(e, np.ndarray) for e in entries):
             continue
         else:
@@ -88,12 +92,14 @@ def test_writing(case, method):
     if method == "set":
         places = np.arange(x.size).reshape(shape)[index]
         if len(np.unique(places)) < places.size:
-            return            # which of several values for one place wins is not said
+            return  # which of several values for one place wins is not said
     found = np.asarray(getattr(wnp.asarray(x).at[index], method)(values))
     if method == "set":
         x[index] = values
     else:
-        {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[method].at(x, index, values)
+        {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[method].at(
+            x, index, values
+        )
     np.testing.assert_array_equal(found, x)
 
 
@@ -115,15 +121,24 @@ def test_reading_is_linear(case):
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-@pytest.mark.parametrize("index, want", [
-    (wnp.array(9), X[2]), (wnp.array(-9), X[0]), (wnp.array([0, 7, -1]), X[[0, 2, 2]]), (7, X[2]), (-7, X[0]),
-    ((slice(None), wnp.array([1, 9])), X[:, [1, 3]]),
-])
+@pytest.mark.parametrize(
+    "index, want",
+    [
+        (wnp.array(9), X[2]),
+        (wnp.array(-9), X[0]),
+        (wnp.array([0, 7, -1]), X[[0, 2, 2]]),
+        (7, X[2]),
+        (-7, X[0]),
+        ((slice(None), wnp.array([1, 9])), X[:, [1, 3]]),
+    ],
+)
 def test_reads_out_of_bounds_are_clamped(index, want):
     np.testing.assert_array_equal(np.asarray(wnp.asarray(X)[index]), want)
 
 
-@pytest.mark.parametrize("index", [7, -7, np.array([5, 9]), (0, 8), (np.array([3]), slice(1, 3))], ids=str)
+@pytest.mark.parametrize(
+    "index", [7, -7, np.array([5, 9]), (0, 8), (np.array([3]), slice(1, 3))], ids=str
+)
 def test_writes_out_of_bounds_are_dropped(index):
     np.testing.assert_array_equal(np.asarray(wnp.asarray(X).at[index].set(-1)), X)
     np.testing.assert_array_equal(np.asarray(wnp.asarray(X).at[index].add(5)), X)
@@ -165,8 +180,12 @@ def test_functions_are_applied_as_often_as_a_position_is_named(jit):
     x, at = np.arange(5), np.array([[0, -1, 0], [4, 0, 9]])
     want = x.copy()
     np.add.at(want, [0, 4, 0, 4, 0], 2)
-    np.testing.assert_array_equal(jit(lambda x, at: x.at[at].apply(lambda v: v + 2))(wnp.array(x), wnp.array(at)), want)
-    np.testing.assert_array_equal(jit(lambda x: x.at[1:3].apply(lambda v: v + 2))(wnp.array(x)), [0, 3, 4, 3, 4])
+    np.testing.assert_array_equal(
+        jit(lambda x, at: x.at[at].apply(lambda v: v + 2))(wnp.array(x), wnp.array(at)), want
+    )
+    np.testing.assert_array_equal(
+        jit(lambda x: x.at[1:3].apply(lambda v: v + 2))(wnp.array(x)), [0, 3, 4, 3, 4]
+    )
 
 
 def test_scalar_bools_make_a_dim():
@@ -177,8 +196,15 @@ def test_scalar_bools_make_a_dim():
 
 
 @pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("index", [(np.array([2]), slice(0, 0)), (slice(None), np.zeros((0,), np.int32)), (None, np.array([[0], [5]]))],
-                         ids=str)
+@pytest.mark.parametrize(
+    "index",
+    [
+        (np.array([2]), slice(0, 0)),
+        (slice(None), np.zeros((0,), np.int32)),
+        (None, np.array([[0], [5]])),
+    ],
+    ids=str,
+)
 def test_nothing_is_read_from_nothing_or_written_there(index, jit):
     x = wnp.zeros((0, 3))
     read, write = lambda x: x[index], lambda x: x.at[index].add(1.0)
@@ -203,10 +229,14 @@ def test_traced_indices():
     x = wnp.asarray(X)
     np.testing.assert_array_equal(weft.jit(lambda i: x[i])(2), X[2])
     np.testing.assert_array_equal(weft.jit(lambda i, j: x[i, j])(1, -1), X[1, -1])
-    np.testing.assert_array_equal(weft.jit(lambda i: x.at[i].add(1.0))(np.array([0, 0, 2])), X + np.array([[2], [0], [1]]))
+    np.testing.assert_array_equal(
+        weft.jit(lambda i: x.at[i].add(1.0))(np.array([0, 0, 2])), X + np.array([[2], [0], [1]])
+    )
     np.testing.assert_array_equal(weft.vmap(lambda i: x[i, 1:3])(np.array([2, 0])), X[[2, 0], 1:3])
-    np.testing.assert_array_equal(weft.vmap(lambda row, i: row.at[i].set(0.0))(x, np.array([0, 1, 2])),
-                                  X * (1 - np.eye(3, 4, dtype=np.float32)))
+    np.testing.assert_array_equal(
+        weft.vmap(lambda row, i: row.at[i].set(0.0))(x, np.array([0, 1, 2])),
+        X * (1 - np.eye(3, 4, dtype=np.float32)),
+    )
 
 
 def test_static_slices_need_no_gather():
@@ -223,11 +253,20 @@ def test_positions_out_of_bounds(i):
     read = lambda x, i: x[i]
     for index in (i, wnp.int32(i)):
         assert x[index] == near and weft.jit(read)(x, index) == near
-    assert weft.jit(lambda x: x[i])(x) == x[at][0] == x.at[at].get(mode="promise_in_bounds")[0] == near
-    slope = lambda mode: np.flatnonzero(weft.grad(lambda x: x.at[at].get(mode=mode).sum())(x)).tolist()
+    assert (
+        weft.jit(lambda x: x[i])(x) == x[at][0] == x.at[at].get(mode="promise_in_bounds")[0] == near
+    )
+    slope = lambda mode: np.flatnonzero(
+        weft.grad(lambda x: x.at[at].get(mode=mode).sum())(x)
+    ).tolist()
     kept = [i % n] if inside else []
-    assert slope(None) == slope("promise_in_bounds") == slope("fill") == kept and slope("clip") == [int(near) - 1]
-    assert np.flatnonzero(weft.jit(weft.grad(lambda x, i: x[i].sum()))(x, wnp.asarray(at))).tolist() == kept
+    assert slope(None) == slope("promise_in_bounds") == slope("fill") == kept and slope("clip") == [
+        int(near) - 1
+    ]
+    assert (
+        np.flatnonzero(weft.jit(weft.grad(lambda x, i: x[i].sum()))(x, wnp.asarray(at))).tolist()
+        == kept
+    )
     for mode in (None, "promise_in_bounds"):
         assert np.flatnonzero(x.at[at].set(-1.0, mode=mode) - x).tolist() == kept
 
@@ -237,18 +276,34 @@ def test_positions_out_of_bounds(i):
 def test_positions_found_by_comparison(dtype, axis):
     """With `mode="one_hot"` values are those of reading, infinite neighbours or not, and 0 out of bounds."""
     x = (np.arange(12).reshape(3, 4) % 7).astype(dtype)
-    at = np.array([[0, -1], [2, 1], [-3, 0]]) if axis == 1 else np.array([[0, -1, 2, 1]]) if axis == 0 else np.array([5, -1, 11])
+    at = (
+        np.array([[0, -1], [2, 1], [-3, 0]])
+        if axis == 1
+        else np.array([[0, -1, 2, 1]])
+        if axis == 0
+        else np.array([5, -1, 11])
+    )
     find = lambda x, i, **options: wnp.take_along_axis(x, i, axis, mode="one_hot", **options)
     found = find(x, at)
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, np.take_along_axis(x, at, axis))
     np.testing.assert_array_equal(weft.jit(find)(x, at), found)
-    assert not np.asarray(find(x, np.full_like(at, 40))).any() and not np.asarray(find(x, np.full_like(at, -1),
-                                                                                          wrap_negative_indices=False)).any()
+    assert (
+        not np.asarray(find(x, np.full_like(at, 40))).any()
+        and not np.asarray(find(x, np.full_like(at, -1), wrap_negative_indices=False)).any()
+    )
     if dtype == np.float32:
-        slope = weft.grad(lambda x: (find(x, at) * np.arange(1, at.size + 1).reshape(at.shape)).sum())
-        np.testing.assert_array_equal(slope(x), weft.grad(lambda x: (wnp.take_along_axis(x, at, axis) *
-                                                                     np.arange(1, at.size + 1).reshape(at.shape)).sum())(x))
+        slope = weft.grad(
+            lambda x: (find(x, at) * np.arange(1, at.size + 1).reshape(at.shape)).sum()
+        )
+        np.testing.assert_array_equal(
+            slope(x),
+            weft.grad(
+                lambda x: (
+                    wnp.take_along_axis(x, at, axis) * np.arange(1, at.size + 1).reshape(at.shape)
+                ).sum()
+            )(x),
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
@@ -256,48 +311,88 @@ def test_positions_found_by_comparison(dtype, axis):
 @pytest.mark.parametrize("wraps", [None, False])
 def test_dims_longer_than_the_dtype_of_positions_counts(dtype, mode, wraps):
     x, at = wnp.arange(300), np.array([1, 100], dtype)
-    assert wnp.take_along_axis(x, at, 0, mode=mode, wrap_negative_indices=wraps).tolist() == at.tolist()
+    assert (
+        wnp.take_along_axis(x, at, 0, mode=mode, wrap_negative_indices=wraps).tolist()
+        == at.tolist()
+    )
 
 
 def test_comparison_is_exact_beside_infinities():
-    found = wnp.take_along_axis(np.array([1, np.inf, np.nan, 4], np.float32), np.array([0, 3, -1, 1]), 0, mode="one_hot")
+    found = wnp.take_along_axis(
+        np.array([1, np.inf, np.nan, 4], np.float32), np.array([0, 3, -1, 1]), 0, mode="one_hot"
+    )
     assert found.tolist() == [1, 4, 4, np.inf]
 
 
-@pytest.mark.parametrize("values, dtype", [
-    (1.5, np.int32), (wnp.int32(1), np.int8), (np.float32(1), wnp.bfloat16), (1, np.bool_), (wnp.complex64(1 + 2j), np.float32),
-    (2j, np.float32)], ids=str)
+@pytest.mark.parametrize(
+    "values, dtype",
+    [
+        (1.5, np.int32),
+        (wnp.int32(1), np.int8),
+        (np.float32(1), wnp.bfloat16),
+        (1, np.bool_),
+        (wnp.complex64(1 + 2j), np.float32),
+        (2j, np.float32),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("method", ["set", "add", "max", "multiply"])
 def test_values_that_the_array_may_not_hold_warn(method, values, dtype):
     x = wnp.zeros(3, dtype)
     if method == "max" and np.iscomplexobj(values):
         return
-    for update in (lambda x: getattr(x.at[0], method)(values), weft.jit(lambda x: getattr(x.at[0], method)(values))):
+    for update in (
+        lambda x: getattr(x.at[0], method)(values),
+        weft.jit(lambda x: getattr(x.at[0], method)(values)),
+    ):
         with pytest.warns(FutureWarning, match="incompatible types") as warned:
             assert update(x).dtype == dtype
         assert [w.filename for w in warned if w.category is FutureWarning] == [__file__]
 
 
 def test_values_that_the_array_holds_do_not_warn():
-    for values, dtype in [(1, np.int8), (1.5, np.float16), (np.int16(1), np.int32), (np.float64(1), np.float32), (True, np.uint8)]:
+    for values, dtype in [
+        (1, np.int8),
+        (1.5, np.float16),
+        (np.int16(1), np.int32),
+        (np.float64(1), np.float32),
+        (True, np.uint8),
+    ]:
         assert wnp.zeros(3, dtype).at[0].set(values).dtype == dtype
 
 
 def test_put_along_axis_broadcasts():
-    for index, values, axis in [([[1]], 9.0, 1), ([[1, 0]], [5.0, 6.0], 1), ([[1, 0], [2, 3], [0, 1]], [[5.0], [6.0], [7.0]], 1),
-                                ([[-1]], 9.0, 0), ([[2, 0, 1, 2]], 3.0, 0)]:
+    for index, values, axis in [
+        ([[1]], 9.0, 1),
+        ([[1, 0]], [5.0, 6.0], 1),
+        ([[1, 0], [2, 3], [0, 1]], [[5.0], [6.0], [7.0]], 1),
+        ([[-1]], 9.0, 0),
+        ([[2, 0, 1, 2]], 3.0, 0),
+    ]:
         want = X.copy()
         np.put_along_axis(want, np.array(index), np.array(values, np.float32), axis)
-        np.testing.assert_array_equal(wnp.put_along_axis(X, np.array(index), np.array(values, np.float32), axis, inplace=False), want)
+        np.testing.assert_array_equal(
+            wnp.put_along_axis(
+                X, np.array(index), np.array(values, np.float32), axis, inplace=False
+            ),
+            want,
+        )
     with pytest.raises(ValueError, match="number of dims"):
         wnp.put_along_axis(X, np.array([1]), 9.0, 1, inplace=False)
 
 
-@pytest.mark.parametrize("index, error, says", [
-    ((0, 1, 2), IndexError, "Too many indices"), ([0, 1], TypeError, "non-tuple sequence"), (1.0, TypeError, "integer or boolean"),
-    ("a", TypeError, "integer or boolean"), (np.array([1.0]), TypeError, "integer"), ((Ellipsis, Ellipsis), IndexError, "ellipsis"),
-    (np.array([True, False]), IndexError, "boolean index"),
-])
+@pytest.mark.parametrize(
+    "index, error, says",
+    [
+        ((0, 1, 2), IndexError, "Too many indices"),
+        ([0, 1], TypeError, "non-tuple sequence"),
+        (1.0, TypeError, "integer or boolean"),
+        ("a", TypeError, "integer or boolean"),
+        (np.array([1.0]), TypeError, "integer"),
+        ((Ellipsis, Ellipsis), IndexError, "ellipsis"),
+        (np.array([True, False]), IndexError, "boolean index"),
+    ],
+)
 def test_errors(index, error, says):
     with pytest.raises(error, match=says):
         wnp.asarray(X)[index]
@@ -319,17 +414,27 @@ def test_a_strided_slice_lists_no_positions():
     shape = weft.eval_shape(lambda x: (x[::2], x[-5::-3, 1]), x)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert [s.shape for s in shape] == [(1 << 23, 3), (5592404, )] and most < 1 << 20
+    assert [s.shape for s in shape] == [(1 << 23, 3), (5592404,)] and most < 1 << 20
 
 
 @pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize(("start", "size", "stride"), [(2, 3, None), (0, 10, None), (9, 2, None), (-2, 2, None), (1, 3, 2), (4, 0, None)])
+@pytest.mark.parametrize(
+    ("start", "size", "stride"),
+    [(2, 3, None), (0, 10, None), (9, 2, None), (-2, 2, None), (1, 3, 2), (4, 0, None)],
+)
 def test_runs_that_begin_at_a_traced_place(start, size, stride, traced):
     """Reading moves a run inside; writing leaves out one that does not lie inside."""
     x = np.arange(20, dtype=np.float32).reshape(10, 2)
     cut = lambda start: (ds(start, size, stride),)
-    read = lambda start: (wnp.asarray(x)[cut(start)], wnp.asarray(x)[..., cut(start)[0], 1:], wnp.asarray(x).at[cut(start)].get())
-    write = lambda start: (wnp.asarray(x).at[cut(start)].set(-1), wnp.asarray(x).at[cut(start)[0], 1].add(5))
+    read = lambda start: (
+        wnp.asarray(x)[cut(start)],
+        wnp.asarray(x)[..., cut(start)[0], 1:],
+        wnp.asarray(x).at[cut(start)].get(),
+    )
+    write = lambda start: (
+        wnp.asarray(x).at[cut(start)].set(-1),
+        wnp.asarray(x).at[cut(start)[0], 1].add(5),
+    )
     run = (lambda f: weft.jit(f)(start)) if traced else (lambda f: f(start))
     step, first = stride or 1, start + 10 * (start < 0)
     reach = max((size - 1) * step + 1, 0)
@@ -349,8 +454,12 @@ def test_runs_beside_other_indices():
     i = wnp.int32(1)
     np.testing.assert_array_equal(x[1, ds(i, 2), None, ds(0, 3)], np.asarray(x)[1, 1:3, None, 0:3])
     np.testing.assert_array_equal(x[wnp.array([1, 0, 1]), ds(i, 2)], np.asarray(x)[[1, 0, 1], 1:3])
-    np.testing.assert_array_equal(weft.grad(lambda x, i: x[0, ds(i, 2)].sum())(x, i)[0].sum(-1), [0, 4, 4])
-    np.testing.assert_array_equal(weft.vmap(lambda x, i: x[ds(i, 2)])(x, wnp.arange(2)), np.stack([x[0, :2], x[1, 1:]]))
+    np.testing.assert_array_equal(
+        weft.grad(lambda x, i: x[0, ds(i, 2)].sum())(x, i)[0].sum(-1), [0, 4, 4]
+    )
+    np.testing.assert_array_equal(
+        weft.vmap(lambda x, i: x[ds(i, 2)])(x, wnp.arange(2)), np.stack([x[0, :2], x[1, 1:]])
+    )
     with pytest.raises(ValueError, match="of a dim of size 3"):
         x[0, ds(i, 4)]
     with pytest.raises(IndexError):
@@ -360,4 +469,6 @@ def test_runs_beside_other_indices():
 def test_python_numbers_are_stored_where_promotion_is_strict():
     with Override(numpy_dtype_promotion="strict"):
         assert wnp.zeros(2, bool).at[0].set(True).tolist() == [True, False]
-        assert wnp.zeros(2, "int32").at[0].set(True).tolist() == [1, 0] and wnp.zeros(2, "bfloat16").at[1].add(2).tolist() == [0, 2]
+        assert wnp.zeros(2, "int32").at[0].set(True).tolist() == [1, 0] and wnp.zeros(
+            2, "bfloat16"
+        ).at[1].add(2).tolist() == [0, 2]

@@ -8,8 +8,15 @@ import weft.numpy as wnp
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 CASES = {
-    "one": ([1], 0), "several": ([0, 2, 1], 0), "equal": ([1, 1, 1], 0), "at the end": ([3, 0], 0), "negative": ([-1, 0, -3], 0),
-    "columns": ([4, 0, 2, 2], 1), "last axis": ([0, -1], -1), "flat": ([0, 12, 5, 5], None), "none": ([], 0),
+    "one": ([1], 0),
+    "several": ([0, 2, 1], 0),
+    "equal": ([1, 1, 1], 0),
+    "at the end": ([3, 0], 0),
+    "negative": ([-1, 0, -3], 0),
+    "columns": ([4, 0, 2, 2], 1),
+    "last axis": ([0, -1], -1),
+    "flat": ([0, 12, 5, 5], None),
+    "none": ([], 0),
 }
 
 

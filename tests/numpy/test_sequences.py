@@ -40,7 +40,9 @@ class BlockArray(Blocks):
     ndim = property(lambda self: tuple(p.ndim for p in self.parts))
 
 
-tree_util.register_pytree_node(BlockArray, lambda x: (x.parts, None), lambda _, parts: BlockArray(parts))
+tree_util.register_pytree_node(
+    BlockArray, lambda x: (x.parts, None), lambda _, parts: BlockArray(parts)
+)
 
 
 class Iterable:
@@ -61,7 +63,14 @@ class Matrix:
         return 2
 
 
-JOINS = {"concatenate": (4,), "stack": (2, 2), "hstack": (4,), "vstack": (2, 2), "dstack": (1, 2, 2), "column_stack": (2, 2)}
+JOINS = {
+    "concatenate": (4,),
+    "stack": (2, 2),
+    "hstack": (4,),
+    "vstack": (2, 2),
+    "dstack": (1, 2, 2),
+    "column_stack": (2, 2),
+}
 
 
 @pytest.mark.parametrize("join", JOINS)
@@ -83,8 +92,11 @@ def test_joins_take_sequences_of_tracers():
     np.testing.assert_allclose(grads[1], 8 * np.arange(3.0))
 
 
-@pytest.mark.parametrize("arrays", [{0: np.ones(2)}, {1.0, 2.0}, iter([np.ones(2)]), "ab", 3],
-                         ids=["dict", "set", "iterator", "str", "int"])
+@pytest.mark.parametrize(
+    "arrays",
+    [{0: np.ones(2)}, {1.0, 2.0}, iter([np.ones(2)]), "ab", 3],
+    ids=["dict", "set", "iterator", "str", "int"],
+)
 def test_joins_refuse_what_is_no_sequence(arrays):
     with pytest.raises(TypeError, match="must be a sequence of arrays"):
         wnp.concatenate(arrays)
@@ -127,7 +139,9 @@ tree_util.register_pytree_node(Wrapped, lambda x: (x.parts, None), lambda _, par
 
 
 def test_vectorize_takes_a_pytree_with_the_shape_of_the_signature():
-    f = wnp.vectorize(lambda n: Wrapped([wnp.zeros((3, 1)).at[n[0]].set(1.0)]), signature="(n)->(m,1)")
+    f = wnp.vectorize(
+        lambda n: Wrapped([wnp.zeros((3, 1)).at[n[0]].set(1.0)]), signature="(n)->(m,1)"
+    )
     result = f(wnp.array([[1], [2]]))
     assert type(result) is Wrapped and result.shape == (2, 3, 1)
     np.testing.assert_array_equal(result.parts[0][:, :, 0], np.eye(3)[[1, 2]])

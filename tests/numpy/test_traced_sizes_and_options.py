@@ -62,13 +62,24 @@ def test_ravel_multi_index_keeps_the_dtype_of_positions():
     assert wnp.ravel_multi_index((positions, positions), (2, 3), dtype=np.int16).dtype == np.int16
 
 
-@pytest.mark.parametrize("call", [
-    lambda: wnp.ravel_multi_index((np.array([3]),), (3,)), lambda: wnp.ravel_multi_index((np.array([0]),), (3,), "nearest"),
-    lambda: wnp.ravel_multi_index((np.array([0]),), (3, 4)), lambda: wnp.ravel_multi_index((np.array([0]),), (3,), order="K"),
-    lambda: wnp.choose(np.array([0, 3]), [V[:2], V[1:3]]), lambda: wnp.diagonal(V), lambda: wnp.trace(A, axis1=1, axis2=-1),
-    lambda: wnp.interp(1.0, V, V, left="nearest"), lambda: wnp.arange(1 + 2j), lambda: wnp.pad(V, 1, "edge", constant_values=1),
-    lambda: wnp.sum(A, where=np.ones((3, 4), int)), lambda: wnp.sum(A, initial=np.zeros(3)), lambda: wnp.sum(A, axis=(0, 0)),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: wnp.ravel_multi_index((np.array([3]),), (3,)),
+        lambda: wnp.ravel_multi_index((np.array([0]),), (3,), "nearest"),
+        lambda: wnp.ravel_multi_index((np.array([0]),), (3, 4)),
+        lambda: wnp.ravel_multi_index((np.array([0]),), (3,), order="K"),
+        lambda: wnp.choose(np.array([0, 3]), [V[:2], V[1:3]]),
+        lambda: wnp.diagonal(V),
+        lambda: wnp.trace(A, axis1=1, axis2=-1),
+        lambda: wnp.interp(1.0, V, V, left="nearest"),
+        lambda: wnp.arange(1 + 2j),
+        lambda: wnp.pad(V, 1, "edge", constant_values=1),
+        lambda: wnp.sum(A, where=np.ones((3, 4), int)),
+        lambda: wnp.sum(A, initial=np.zeros(3)),
+        lambda: wnp.sum(A, axis=(0, 0)),
+    ],
+)
 def test_what_has_no_meaning_is_refused(call):
     with pytest.raises(ValueError, match=r".{20}"):
         call()
@@ -85,31 +96,45 @@ def test_unknown_padding_modes_and_swapped_arguments():
 
 def test_pad_by_a_function():
     def numpy_border(vector, width, dim, kwargs):
-        vector[:width[0]] = kwargs["value"]
+        vector[: width[0]] = kwargs["value"]
         if width[1]:
-            vector[-width[1]:] = dim
+            vector[-width[1] :] = dim
 
     def border(vector, width, dim, kwargs):
-        vector = vector.at[:width[0]].set(kwargs["value"])
-        return vector.at[-width[1]:].set(dim) if width[1] else vector
+        vector = vector.at[: width[0]].set(kwargs["value"])
+        return vector.at[-width[1] :].set(dim) if width[1] else vector
+
     widths = ((1, 2), (0, 1))
-    np.testing.assert_array_equal(wnp.pad(A, widths, border, value=9), np.pad(A, widths, numpy_border, value=9))
+    np.testing.assert_array_equal(
+        wnp.pad(A, widths, border, value=9), np.pad(A, widths, numpy_border, value=9)
+    )
 
 
 def test_interp_beyond_the_ends_along_the_outer_segments():
-    x, xp, fp = np.array([-1.0, 0.5, 5.0], np.float32), np.array([0.0, 1.0, 2.0], np.float32), np.array([1.0, 3.0, 4.0], np.float32)
+    x, xp, fp = (
+        np.array([-1.0, 0.5, 5.0], np.float32),
+        np.array([0.0, 1.0, 2.0], np.float32),
+        np.array([1.0, 3.0, 4.0], np.float32),
+    )
     np.testing.assert_allclose(wnp.interp(x, xp, fp, "extrapolate", "extrapolate"), [-1, 2, 7])
 
 
-@pytest.mark.parametrize("dx, axis", [(np.float32(0.5), 0), (V[:3], -1), (np.array([[1.0], [2.0], [3.0]], np.float32), 1)])
+@pytest.mark.parametrize(
+    "dx, axis",
+    [(np.float32(0.5), 0), (V[:3], -1), (np.array([[1.0], [2.0], [3.0]], np.float32), 1)],
+)
 def test_trapezoid_with_several_steps(dx, axis):
-    np.testing.assert_allclose(wnp.trapezoid(A, dx=dx, axis=axis), np.trapezoid(A, dx=dx, axis=axis), rtol=1e-6)
+    np.testing.assert_allclose(
+        wnp.trapezoid(A, dx=dx, axis=axis), np.trapezoid(A, dx=dx, axis=axis), rtol=1e-6
+    )
 
 
 def test_positions_that_are_not_to_wrap():
     got = wnp.take_along_axis(V, np.array([-1, 1]), wrap_negative_indices=False, mode="clip")
     np.testing.assert_array_equal(got, V[[0, 1]])
-    np.testing.assert_array_equal(wnp.take_along_axis(np.arange(200.0), np.array([-1, 5], np.int8)), [199, 5])
+    np.testing.assert_array_equal(
+        wnp.take_along_axis(np.arange(200.0), np.array([-1, 5], np.int8)), [199, 5]
+    )
 
 
 def test_elements_and_their_bytes():
@@ -118,7 +143,9 @@ def test_elements_and_their_bytes():
         1.0 in wnp.asarray(A)  # noqa: B015
     for dtype in (np.uint16, np.int32, np.float32, np.complex64, np.int8):
         x = np.arange(1, 6).astype(dtype)
-        np.testing.assert_array_equal(np.asarray(wnp.asarray(x).byteswap()).view(np.uint8), x.byteswap().view(np.uint8))
+        np.testing.assert_array_equal(
+            np.asarray(wnp.asarray(x).byteswap()).view(np.uint8), x.byteswap().view(np.uint8)
+        )
 
 
 def test_buffers_are_arrays():
@@ -133,7 +160,7 @@ def test_ldexp_of_zero_and_infinity(n):
 
 
 def test_derivatives_of_sinc_at_zero():
-    f, expected = wnp.sinc, [1, 0, -np.pi**2 / 3, 0, np.pi**4 / 5]
+    f, expected = wnp.sinc, [1, 0, -(np.pi**2) / 3, 0, np.pi**4 / 5]
     for value in expected:
         np.testing.assert_allclose(f(0.0), value, rtol=1e-5, atol=1e-6)
         f = weft.grad(f)
@@ -153,8 +180,11 @@ def test_piecewise_traces_its_functions_once():
     def double(x):
         calls.append(x)
         return 2 * x
+
     for _ in range(3):
-        np.testing.assert_array_equal(wnp.piecewise(x, [x < 2, x > 3], [double, -1.0, 5.0]), [0, 2, 5, 5, -1])
+        np.testing.assert_array_equal(
+            wnp.piecewise(x, [x < 2, x > 3], [double, -1.0, 5.0]), [0, 2, 5, 5, -1]
+        )
     assert len(calls) == 1
 
 
@@ -193,7 +223,9 @@ def test_numbers_that_fit_the_dtype_updated():
 
 @pytest.mark.parametrize("ddof", [2, 3])
 def test_variances_without_degrees_of_freedom_are_nan(ddof):
-    assert np.isnan(wnp.var(V[:2], ddof=ddof)) and np.isnan(weft.jit(lambda x, m: wnp.std(x, ddof=ddof, where=m))(V[:2], np.ones(2, bool)))
+    assert np.isnan(wnp.var(V[:2], ddof=ddof)) and np.isnan(
+        weft.jit(lambda x, m: wnp.std(x, ddof=ddof, where=m))(V[:2], np.ones(2, bool))
+    )
 
 
 def test_sums_of_16_bit_floats_take_32_bits():
@@ -217,33 +249,76 @@ def test_argsort_bincount_and_trim_zeros_take_more():
     assert wnp.trim_zeros(np.float32(0)).shape == ()
 
 
-@pytest.mark.parametrize("excluded, error, says", [
-    ({1.5}, TypeError, "numbers of arguments or their names"), ([0, None], TypeError, "numbers of arguments"),
-    ({-1}, ValueError, r"excluded=\{-1\} contains negative numbers"), (["x", -2], ValueError, "negative")], ids=str)
+@pytest.mark.parametrize(
+    "excluded, error, says",
+    [
+        ({1.5}, TypeError, "numbers of arguments or their names"),
+        ([0, None], TypeError, "numbers of arguments"),
+        ({-1}, ValueError, r"excluded=\{-1\} contains negative numbers"),
+        (["x", -2], ValueError, "negative"),
+    ],
+    ids=str,
+)
 def test_what_vectorize_cannot_exclude(excluded, error, says):
     with pytest.raises(error, match=says):
         wnp.vectorize(lambda x: x, excluded=excluded)
 
 
-@pytest.mark.parametrize("signature", ["(n)", "(n)->", "->()", "(n?)->()", "(n),->()", "()->(),", "(n->()", "n->()", "(n)->(m)->()"])
+@pytest.mark.parametrize(
+    "signature",
+    ["(n)", "(n)->", "->()", "(n?)->()", "(n),->()", "()->(),", "(n->()", "n->()", "(n)->(m)->()"],
+)
 def test_signatures_that_say_nothing(signature):
     with pytest.raises(ValueError, match="not a valid gufunc signature"):
         wnp.vectorize(lambda x: x, signature=signature)
 
 
-@pytest.mark.parametrize("f, signature, error, says", [
-    (wnp.dot, "(n,m),(m,k)->(n,n)", ValueError, "inconsistent size for core dimension 'n'"),
-    (wnp.dot, "(n,m),(m,k)->(n)", ValueError, r"output shape \(2, 2\) does not match core dimensions \('n',\)"),
-    (wnp.dot, "(n,m),(m,k)->(n,k),()", TypeError, "the output must be a tuple of 2"),
-    (lambda x, y: [x, y], "(n,m),(m,k)->(n,m),(m,k)", TypeError, "the output must be a tuple of 2 arrays, got list"),
-    (lambda x, y: (x, y, y), "(n,m),(m,k)->(n,m),(m,k)", TypeError, "wrong number of output arguments: expected 2, got 3"),
-    (lambda x, y: wnp.ones((5, 4)), "(n,m),(m,k)->(p,p)", ValueError, "inconsistent size for core dimension 'p': 4 vs 5"),
-    (wnp.dot, "(n,m),(n,k)->()", ValueError, "inconsistent size for core dimension 'n': 3 vs 2"),
-])
+@pytest.mark.parametrize(
+    "f, signature, error, says",
+    [
+        (wnp.dot, "(n,m),(m,k)->(n,n)", ValueError, "inconsistent size for core dimension 'n'"),
+        (
+            wnp.dot,
+            "(n,m),(m,k)->(n)",
+            ValueError,
+            r"output shape \(2, 2\) does not match core dimensions \('n',\)",
+        ),
+        (wnp.dot, "(n,m),(m,k)->(n,k),()", TypeError, "the output must be a tuple of 2"),
+        (
+            lambda x, y: [x, y],
+            "(n,m),(m,k)->(n,m),(m,k)",
+            TypeError,
+            "the output must be a tuple of 2 arrays, got list",
+        ),
+        (
+            lambda x, y: (x, y, y),
+            "(n,m),(m,k)->(n,m),(m,k)",
+            TypeError,
+            "wrong number of output arguments: expected 2, got 3",
+        ),
+        (
+            lambda x, y: wnp.ones((5, 4)),
+            "(n,m),(m,k)->(p,p)",
+            ValueError,
+            "inconsistent size for core dimension 'p': 4 vs 5",
+        ),
+        (
+            wnp.dot,
+            "(n,m),(n,k)->()",
+            ValueError,
+            "inconsistent size for core dimension 'n': 3 vs 2",
+        ),
+    ],
+)
 @pytest.mark.parametrize("lead", [(), (4,)])
-def test_results_of_vectorized_functions_are_as_their_signature_says(f, signature, error, says, lead):
+def test_results_of_vectorized_functions_are_as_their_signature_says(
+    f, signature, error, says, lead
+):
     k = 2 if "output shape" in says else 4
-    x, y = np.zeros((*lead, 2, 2 if k == 2 else 3), np.float32), np.zeros((2 if k == 2 else 3, k), np.float32)
+    x, y = (
+        np.zeros((*lead, 2, 2 if k == 2 else 3), np.float32),
+        np.zeros((2 if k == 2 else 3, k), np.float32),
+    )
     with pytest.raises(error, match=says) as raised:
         wnp.vectorize(f, signature=signature)(x, y)
     assert f"vectorize({f.__name__}, signature={signature!r}): " in str(raised.value)
@@ -251,5 +326,9 @@ def test_results_of_vectorized_functions_are_as_their_signature_says(f, signatur
 
 def test_vectorized_functions_take_lists_and_may_make_dims():
     assert wnp.vectorize(lambda x: x + 1, signature="()->()")([1, 2]).tolist() == [2, 3]
-    assert wnp.vectorize(lambda x: wnp.ones(5), signature=" ( n ) -> ( k ) ")(np.zeros((2, 3), np.float32)).shape == (2, 5)
-    assert wnp.vectorize(lambda x, y: (3.0, x), signature="(),()->(),()")(np.zeros(2, np.float32), 1)[0].tolist() == [3.0, 3.0]
+    assert wnp.vectorize(lambda x: wnp.ones(5), signature=" ( n ) -> ( k ) ")(
+        np.zeros((2, 3), np.float32)
+    ).shape == (2, 5)
+    assert wnp.vectorize(lambda x, y: (3.0, x), signature="(),()->(),()")(
+        np.zeros(2, np.float32), 1
+    )[0].tolist() == [3.0, 3.0]

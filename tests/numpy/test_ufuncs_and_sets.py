@@ -17,8 +17,14 @@ def minus(x, y):
     return x - y
 
 
-OURS = {"add": wnp.add, "maximum": wnp.maximum, "subtract": wnp.subtract, "logaddexp": wnp.logaddexp, "logical_xor": wnp.logical_xor,
-        "minus": wnp.frompyfunc(minus, 2, 1)}
+OURS = {
+    "add": wnp.add,
+    "maximum": wnp.maximum,
+    "subtract": wnp.subtract,
+    "logaddexp": wnp.logaddexp,
+    "logical_xor": wnp.logical_xor,
+    "minus": wnp.frompyfunc(minus, 2, 1),
+}
 NUMPYS = {**{name: getattr(np, name) for name in OURS if name != "minus"}, "minus": np.subtract}
 
 
@@ -26,22 +32,42 @@ NUMPYS = {**{name: getattr(np, name) for name in OURS if name != "minus"}, "minu
 def test_methods_of_ufuncs(name):
     ours, numpys = OURS[name], NUMPYS[name]
     assert isinstance(ours, wnp.ufunc) and (ours.nin, ours.nout, ours.nargs) == (2, 1, 2)
-    for method, args in (("reduce", (F,)), ("accumulate", (F, 1)), ("outer", (F, F[0])), ("reduceat", (F, AT[:2]))):
+    for method, args in (
+        ("reduce", (F,)),
+        ("accumulate", (F, 1)),
+        ("outer", (F, F[0])),
+        ("reduceat", (F, AT[:2])),
+    ):
         expected = getattr(numpys, method)(*args)
-        found = weft.jit(getattr(ours, method), static_argnums=1 if method == "accumulate" else ())(*args)
-        np.testing.assert_allclose(found, expected.astype(F.dtype) if method == "reduceat" else expected, rtol=1e-6, atol=1e-6)
+        found = weft.jit(getattr(ours, method), static_argnums=1 if method == "accumulate" else ())(
+            *args
+        )
+        np.testing.assert_allclose(
+            found,
+            expected.astype(F.dtype) if method == "reduceat" else expected,
+            rtol=1e-6,
+            atol=1e-6,
+        )
     np.testing.assert_allclose(ours.reduce(F, None), numpys.reduce(F.ravel()), rtol=1e-6)
     expected = F.copy()
     numpys.at(expected, (AT[:3], AT[1:]), F[0, :3])
-    np.testing.assert_allclose(ours.at(F, (AT[:3], AT[1:]), F[0, :3], inplace=False), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        ours.at(F, (AT[:3], AT[1:]), F[0, :3], inplace=False), expected, rtol=1e-6
+    )
 
 
 def test_reductions_with_initial_where_and_none():
     mask = F > -2
     for name in ("add", "maximum", "logaddexp"):
-        np.testing.assert_allclose(OURS[name].reduce(F, where=mask, initial=1), NUMPYS[name].reduce(F, where=mask, initial=1), rtol=1e-6)
-    np.testing.assert_allclose(OURS["minus"].reduce(F, 1, where=mask, initial=1, keepdims=True),
-                               np.subtract.reduce(F, 1, where=mask, initial=1, keepdims=True))
+        np.testing.assert_allclose(
+            OURS[name].reduce(F, where=mask, initial=1),
+            NUMPYS[name].reduce(F, where=mask, initial=1),
+            rtol=1e-6,
+        )
+    np.testing.assert_allclose(
+        OURS["minus"].reduce(F, 1, where=mask, initial=1, keepdims=True),
+        np.subtract.reduce(F, 1, where=mask, initial=1, keepdims=True),
+    )
     assert wnp.logaddexp.reduce(F[:0]).tolist() == [-np.inf] * 4
     with pytest.raises(ValueError, match="no identity"):
         OURS["minus"].reduce(F[:0])
@@ -58,23 +84,38 @@ def test_reductions_with_initial_where_and_none():
 def test_functions_of_scalars_broadcast_and_differentiate():
     both = wnp.frompyfunc(lambda x: (x * x, x + 1), 1, 2)
     np.testing.assert_allclose(both(F)[0], F * F)
-    assert both == wnp.frompyfunc(both._facts[0], 1, 2) and hash(both) == hash(wnp.frompyfunc(both._facts[0], 1, 2)) and both != wnp.add
+    assert (
+        both == wnp.frompyfunc(both._facts[0], 1, 2)
+        and hash(both) == hash(wnp.frompyfunc(both._facts[0], 1, 2))
+        and both != wnp.add
+    )
     np.testing.assert_allclose(OURS["minus"](F, F[:, :1]), F - F[:, :1])
-    np.testing.assert_allclose(weft.grad(lambda x: OURS["minus"].reduce(x).sum())(F), [[1] * 4, [-1] * 4, [-1] * 4])
+    np.testing.assert_allclose(
+        weft.grad(lambda x: OURS["minus"].reduce(x).sum())(F), [[1] * 4, [-1] * 4, [-1] * 4]
+    )
     assert wnp.negative.at(np.arange(3), np.array([0, 1, 1]), inplace=False).tolist() == [0, 1, 2]
 
 
 A, B = np.array([5, 3, 3, 7, 9], np.int32), np.array([3, 9, 9, 4], np.int32)
 
 
-@pytest.mark.parametrize("name, size, filled", [
-    ("intersect1d", 4, [3, 9, 3, 3]), ("setdiff1d", 3, [5, 7, 0]), ("setxor1d", 5, [4, 5, 7, 4, 4]), ("union1d", 6, [3, 4, 5, 7, 9, 3])])
+@pytest.mark.parametrize(
+    "name, size, filled",
+    [
+        ("intersect1d", 4, [3, 9, 3, 3]),
+        ("setdiff1d", 3, [5, 7, 0]),
+        ("setxor1d", 5, [4, 5, 7, 4, 4]),
+        ("union1d", 6, [3, 4, 5, 7, 9, 3]),
+    ],
+)
 def test_sets_of_static_size(name, size, filled):
     function, expected = getattr(wnp, name), getattr(np, name)(A, B).tolist()
     assert function(A, B).tolist() == expected
     sized = weft.jit(function, static_argnames="size")
     assert sized(A, B, size=size).tolist() == filled
-    assert sized(A, B, size=size, fill_value=-1).tolist() == expected + [-1] * (size - len(expected))
+    assert sized(A, B, size=size, fill_value=-1).tolist() == expected + [-1] * (
+        size - len(expected)
+    )
     assert sized(A, B, size=1).tolist() == expected[:1]
     mesh = weft.make_mesh((1,), ("i",))
     spread = weft.device_put(A, weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec("i")))
@@ -91,7 +132,10 @@ def test_unique_rows_with_nan_and_fills():
     np.testing.assert_array_equal(wnp.unique(rows, axis=0), [[0, 2], [1, np.nan]])
     assert wnp.unique(rows, axis=0, equal_nan=False).shape == (3, 2)
     grid = np.array([[1, 2, 1], [3, 4, 3]], np.int32)
-    assert wnp.unique(grid, axis=1, size=3, fill_value=np.array([9, 8], np.int32)).tolist() == [[1, 2, 9], [3, 4, 8]]
+    assert wnp.unique(grid, axis=1, size=3, fill_value=np.array([9, 8], np.int32)).tolist() == [
+        [1, 2, 9],
+        [3, 4, 8],
+    ]
     with pytest.raises(ValueError, match="fill_value"):
         wnp.unique(rows[:0], size=2)
 
@@ -102,21 +146,48 @@ def test_weighted_statistics():
         expected = np.quantile(x, q, weights=w, method="inverted_cdf")
         assert float(wnp.quantile(x, q, weights=w, method="inverted_cdf")) == expected
         assert float(wnp.percentile(x, 100 * q, weights=w, method="inverted_cdf")) == expected
-        assert float(wnp.quantile(x, q, method="inverted_cdf")) == np.quantile(x, q, method="inverted_cdf")
-    rows = wnp.quantile(F, np.float32([0.2, 0.6]), axis=1, weights=w, method="inverted_cdf", keepdims=True)
+        assert float(wnp.quantile(x, q, method="inverted_cdf")) == np.quantile(
+            x, q, method="inverted_cdf"
+        )
+    rows = wnp.quantile(
+        F, np.float32([0.2, 0.6]), axis=1, weights=w, method="inverted_cdf", keepdims=True
+    )
     np.testing.assert_array_equal(
-        rows, np.quantile(F, [0.2, 0.6], axis=1, weights=np.broadcast_to(w, F.shape), method="inverted_cdf", keepdims=True))
+        rows,
+        np.quantile(
+            F,
+            [0.2, 0.6],
+            axis=1,
+            weights=np.broadcast_to(w, F.shape),
+            method="inverted_cdf",
+            keepdims=True,
+        ),
+    )
     with pytest.raises(NotImplementedError, match="inverted_cdf"):
         wnp.quantile(x, 0.5, weights=w)
-    cube, weights = np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.arange(8, dtype=np.float32).reshape(4, 2)
-    np.testing.assert_allclose(wnp.average(cube, (2, 0), weights), np.average(cube, (2, 0), weights), rtol=1e-6)
+    cube, weights = (
+        np.arange(24, dtype=np.float32).reshape(2, 3, 4),
+        np.arange(8, dtype=np.float32).reshape(4, 2),
+    )
+    np.testing.assert_allclose(
+        wnp.average(cube, (2, 0), weights), np.average(cube, (2, 0), weights), rtol=1e-6
+    )
     assert wnp.trim_zeros(np.array([[0, 0, 0], [0, 1, 0]]), axis=1).tolist() == [[0], [1]]
 
 
 def test_ufuncs_of_given_functions_of_arrays():
-    f = wnp.ufunc(minus, 2, 1, name="minus", nargs=2, call=lambda x, y: wnp.subtract(x, y) * 10, at=lambda a, i, b: (a, i, b),
-                  reduce=lambda a, axis, dtype, keepdims, initial, where: (a, axis), accumulate=lambda a, axis, dtype: (a, axis),
-                  reduceat=lambda a, indices, axis, dtype: (a, indices))
+    f = wnp.ufunc(
+        minus,
+        2,
+        1,
+        name="minus",
+        nargs=2,
+        call=lambda x, y: wnp.subtract(x, y) * 10,
+        at=lambda a, i, b: (a, i, b),
+        reduce=lambda a, axis, dtype, keepdims, initial, where: (a, axis),
+        accumulate=lambda a, axis, dtype: (a, axis),
+        reduceat=lambda a, indices, axis, dtype: (a, indices),
+    )
     assert f(wnp.array([3, 4]), 1).tolist() == [20, 30]
     assert f.reduce(F, 1)[1] == 1 and f.accumulate(F, 1)[1] == 1 and f.reduceat(F, AT)[1] is AT
     assert f.at(F, 1, 2, inplace=False)[1:] == (1, 2)

@@ -14,7 +14,14 @@ WINDOWS = {
     "hanning": wnp.hanning,
     "kaiser": lambda n: wnp.kaiser(n, 3.0),
 }
-POINTS = [4.0, np.float32(4.7), wnp.float32(4), wnp.asarray(4.2), wnp.asarray(4, wnp.bfloat16), np.int8(4)]
+POINTS = [
+    4.0,
+    np.float32(4.7),
+    wnp.float32(4),
+    wnp.asarray(4.2),
+    wnp.asarray(4, wnp.bfloat16),
+    np.int8(4),
+]
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -26,7 +33,9 @@ def test_floats_are_truncated(window, points):
 @pytest.mark.parametrize("window", WINDOWS)
 def test_symbolic_numbers_of_points_stay(window):
     (n,) = export.symbolic_shape("n")
-    exported = export.export(weft.jit(lambda x: WINDOWS[window](x.shape[0])))(weft.ShapeDtypeStruct((n,), "float32"))
+    exported = export.export(weft.jit(lambda x: WINDOWS[window](x.shape[0])))(
+        weft.ShapeDtypeStruct((n,), "float32")
+    )
     np.testing.assert_allclose(exported.call(wnp.ones(5)), WINDOWS[window](5), rtol=1e-6, atol=1e-7)
 
 

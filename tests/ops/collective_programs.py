@@ -25,6 +25,7 @@ class Case:
     """`run(lax, x)` on a local `shape`; `meaning(values, i)` is what position i gets of its group's values in order.
 
     `same` tells that all positions along the axes get one value; `linear` that it is linear in x."""
+
     axes: tuple[str, ...]
     shape: tuple[int, ...]
     run: Callable
@@ -56,7 +57,13 @@ def total(values):
 def mean(values):
     exact = np.sum([np.asarray(v, np.complex128) for v in values], 0) / len(values)
     kind = values[0].dtype
-    kind = np.dtype(np.float32) if kind.kind in "biu" and kind.itemsize < 8 else np.dtype(float) if kind.kind in "iu" else kind
+    kind = (
+        np.dtype(np.float32)
+        if kind.kind in "biu" and kind.itemsize < 8
+        else np.dtype(float)
+        if kind.kind in "iu"
+        else kind
+    )
     return (exact if kind.kind == "c" else exact.real).astype(kind)
 
 
@@ -66,56 +73,199 @@ def grouped_cases(axes, groups):
     g = {"axis_index_groups": groups}
     own = (lambda m: within(m, groups)) if groups else (lambda m: m)
     same = groups is None
-    yield "psum", Case(axes, (3,), lambda lax, x: lax.psum(x, axes, **g), own(lambda vs, i: total(vs)), same)
-    yield "pmean", Case(axes, (3,), lambda lax, x: lax.pmean(x, axes, **g), own(lambda vs, i: mean(vs)), same)
-    yield "pmax", Case(axes, (3,), lambda lax, x: lax.pmax(x, axes, **g), own(lambda vs, i: np.max(vs, 0)), same, False)
-    yield "pmin", Case(axes, (3,), lambda lax, x: lax.pmin(x, axes, **g), own(lambda vs, i: np.min(vs, 0)), same, False)
+    yield (
+        "psum",
+        Case(axes, (3,), lambda lax, x: lax.psum(x, axes, **g), own(lambda vs, i: total(vs)), same),
+    )
+    yield (
+        "pmean",
+        Case(axes, (3,), lambda lax, x: lax.pmean(x, axes, **g), own(lambda vs, i: mean(vs)), same),
+    )
+    yield (
+        "pmax",
+        Case(
+            axes,
+            (3,),
+            lambda lax, x: lax.pmax(x, axes, **g),
+            own(lambda vs, i: np.max(vs, 0)),
+            same,
+            False,
+        ),
+    )
+    yield (
+        "pmin",
+        Case(
+            axes,
+            (3,),
+            lambda lax, x: lax.pmin(x, axes, **g),
+            own(lambda vs, i: np.min(vs, 0)),
+            same,
+            False,
+        ),
+    )
     for d in (0, 1, 2):
-        yield f"all_gather {d}", Case(axes, (2, 3), lambda lax, x, d=d: lax.all_gather(x, axes, axis=d, **g),
-                                      own(lambda vs, i, d=d: np.stack(vs, d)))
+        yield (
+            f"all_gather {d}",
+            Case(
+                axes,
+                (2, 3),
+                lambda lax, x, d=d: lax.all_gather(x, axes, axis=d, **g),
+                own(lambda vs, i, d=d: np.stack(vs, d)),
+            ),
+        )
     for d in (0, 1):
         shape = (2 * n, 3) if d == 0 else (3, 2 * n)
-        yield f"all_gather tiled {d}", Case(axes, (2, 3), lambda lax, x, d=d: lax.all_gather(x, axes, axis=d, tiled=True, **g),
-                                            own(lambda vs, i, d=d: np.concatenate(vs, d)))
-        yield f"psum_scatter tiled {d}", Case(
-            axes, shape, lambda lax, x, d=d: lax.psum_scatter(x, axes, scatter_dimension=d, tiled=True, **g),
-            own(lambda vs, i, d=d: block(total(vs), d, n, i)))
-        yield f"psum_scatter {d}", Case(
-            axes, (n, 3) if d == 0 else (3, n), lambda lax, x, d=d: lax.psum_scatter(x, axes, scatter_dimension=d, **g),
-            own(lambda vs, i, d=d: total(vs).take(i, d)))
+        yield (
+            f"all_gather tiled {d}",
+            Case(
+                axes,
+                (2, 3),
+                lambda lax, x, d=d: lax.all_gather(x, axes, axis=d, tiled=True, **g),
+                own(lambda vs, i, d=d: np.concatenate(vs, d)),
+            ),
+        )
+        yield (
+            f"psum_scatter tiled {d}",
+            Case(
+                axes,
+                shape,
+                lambda lax, x, d=d: lax.psum_scatter(x, axes, scatter_dimension=d, tiled=True, **g),
+                own(lambda vs, i, d=d: block(total(vs), d, n, i)),
+            ),
+        )
+        yield (
+            f"psum_scatter {d}",
+            Case(
+                axes,
+                (n, 3) if d == 0 else (3, n),
+                lambda lax, x, d=d: lax.psum_scatter(x, axes, scatter_dimension=d, **g),
+                own(lambda vs, i, d=d: total(vs).take(i, d)),
+            ),
+        )
         for e in (0, 1):
-            yield f"all_to_all tiled {d} {e}", Case(
-                axes, shape, lambda lax, x, d=d, e=e: lax.all_to_all(x, axes, d, e, tiled=True, **g),
-                own(lambda vs, i, d=d, e=e: np.concatenate([block(v, d, n, i) for v in vs], e)))
-            yield f"all_to_all {d} {e}", Case(
-                axes, (n, 3) if d == 0 else (3, n), lambda lax, x, d=d, e=e: lax.all_to_all(x, axes, d, e, **g),
-                own(lambda vs, i, d=d, e=e: np.stack([v.take(i, d) for v in vs], e)))
-    yield "pswapaxes", Case(axes, (2, n), lambda lax, x: lax.pswapaxes(x, axes, 1, **g),
-                            own(lambda vs, i: np.stack([v[:, i] for v in vs], 1)))
+            yield (
+                f"all_to_all tiled {d} {e}",
+                Case(
+                    axes,
+                    shape,
+                    lambda lax, x, d=d, e=e: lax.all_to_all(x, axes, d, e, tiled=True, **g),
+                    own(lambda vs, i, d=d, e=e: np.concatenate([block(v, d, n, i) for v in vs], e)),
+                ),
+            )
+            yield (
+                f"all_to_all {d} {e}",
+                Case(
+                    axes,
+                    (n, 3) if d == 0 else (3, n),
+                    lambda lax, x, d=d, e=e: lax.all_to_all(x, axes, d, e, **g),
+                    own(lambda vs, i, d=d, e=e: np.stack([v.take(i, d) for v in vs], e)),
+                ),
+            )
+    yield (
+        "pswapaxes",
+        Case(
+            axes,
+            (2, n),
+            lambda lax, x: lax.pswapaxes(x, axes, 1, **g),
+            own(lambda vs, i: np.stack([v[:, i] for v in vs], 1)),
+        ),
+    )
 
 
 def other_cases(axes):
     """The collectives that know no groups."""
     n = math.prod(SIZES[a] for a in axes)
-    in_order = axes == tuple(sorted(axes))       # the peer permutes by the order of the mesh, and not by its own axis_index
-    perms = {"ring": [(i, (i + 1) % n) for i in range(n)], "back": [(i, n - 1 - i) for i in range(n)],
-             "some": [(0, n - 1), (n - 1, n - 2)], "none": []}
+    in_order = axes == tuple(
+        sorted(axes)
+    )  # the peer permutes by the order of the mesh, and not by its own axis_index
+    perms = {
+        "ring": [(i, (i + 1) % n) for i in range(n)],
+        "back": [(i, n - 1 - i) for i in range(n)],
+        "some": [(0, n - 1), (n - 1, n - 2)],
+        "none": [],
+    }
     for name, perm in perms.items():
-        yield f"ppermute {name}", Case(
-            axes, (2,), lambda lax, x, perm=perm: lax.ppermute(x, axes, perm),
-            lambda vs, i, perm=perm: next((vs[s] for s, d in perm if d == i), np.zeros_like(vs[0])), peer=in_order)
-    yield "pshuffle", Case(axes, (2,), lambda lax, x: lax.pshuffle(x, axes, [(i + 2) % n for i in range(n)]),
-                           lambda vs, i: vs[(i + 2) % n], peer=in_order)
+        yield (
+            f"ppermute {name}",
+            Case(
+                axes,
+                (2,),
+                lambda lax, x, perm=perm: lax.ppermute(x, axes, perm),
+                lambda vs, i, perm=perm: next(
+                    (vs[s] for s, d in perm if d == i), np.zeros_like(vs[0])
+                ),
+                peer=in_order,
+            ),
+        )
+    yield (
+        "pshuffle",
+        Case(
+            axes,
+            (2,),
+            lambda lax, x: lax.pshuffle(x, axes, [(i + 2) % n for i in range(n)]),
+            lambda vs, i: vs[(i + 2) % n],
+            peer=in_order,
+        ),
+    )
     # the peer has no pbroadcast on CPU, and gives invariant gathers under other names over the years
-    yield "pbroadcast", Case(axes, (2,), lambda lax, x: lax.pbroadcast(x, axes, n - 1), lambda vs, i: vs[n - 1], peer=False)
-    yield "all_gather_invariant", Case(axes, (2, 3), lambda lax, x: lax.all_gather_invariant(x, axes, axis=1, tiled=True),
-                                       lambda vs, i: np.concatenate(vs, 1), True, peer=False)
-    yield "all_gather_invariant new", Case(axes, (2, 3), lambda lax, x: lax.all_gather(x, axes, axis=-1, to="invarying"),
-                                           lambda vs, i: np.stack(vs, -1), True, peer=False)
-    yield "axis_index", Case(axes, (), lambda lax, x: lax.axis_index(axes), lambda vs, i: np.int32(i), linear=False)
-    yield "axis_size", Case(axes, (), lambda lax, x: x + x * 0 if n == lax.axis_size(axes) else None, lambda vs, i: vs[i])
-    yield "psum with a dim", Case(axes, (2, 3), lambda lax, x: lax.psum(x, (*axes, 1)),
-                                  lambda vs, i: total(vs).sum(1, dtype=total(vs).dtype), True, peer=False)
+    yield (
+        "pbroadcast",
+        Case(
+            axes,
+            (2,),
+            lambda lax, x: lax.pbroadcast(x, axes, n - 1),
+            lambda vs, i: vs[n - 1],
+            peer=False,
+        ),
+    )
+    yield (
+        "all_gather_invariant",
+        Case(
+            axes,
+            (2, 3),
+            lambda lax, x: lax.all_gather_invariant(x, axes, axis=1, tiled=True),
+            lambda vs, i: np.concatenate(vs, 1),
+            True,
+            peer=False,
+        ),
+    )
+    yield (
+        "all_gather_invariant new",
+        Case(
+            axes,
+            (2, 3),
+            lambda lax, x: lax.all_gather(x, axes, axis=-1, to="invarying"),
+            lambda vs, i: np.stack(vs, -1),
+            True,
+            peer=False,
+        ),
+    )
+    yield (
+        "axis_index",
+        Case(
+            axes, (), lambda lax, x: lax.axis_index(axes), lambda vs, i: np.int32(i), linear=False
+        ),
+    )
+    yield (
+        "axis_size",
+        Case(
+            axes,
+            (),
+            lambda lax, x: x + x * 0 if n == lax.axis_size(axes) else None,
+            lambda vs, i: vs[i],
+        ),
+    )
+    yield (
+        "psum with a dim",
+        Case(
+            axes,
+            (2, 3),
+            lambda lax, x: lax.psum(x, (*axes, 1)),
+            lambda vs, i: total(vs).sum(1, dtype=total(vs).dtype),
+            True,
+            peer=False,
+        ),
+    )
 
 
 def table():
@@ -124,9 +274,14 @@ def table():
     for axes in (("a",), ("b",), ("a", "b"), ("b", "a")):
         label = "".join(axes)
         n = math.prod(SIZES[a] for a in axes)
-        found |= {f"{label} {name}": case for name, case in (*grouped_cases(axes, None), *other_cases(axes))}
+        found |= {
+            f"{label} {name}": case
+            for name, case in (*grouped_cases(axes, None), *other_cases(axes))
+        }
         if n in GROUPS:
-            found |= {f"{label} {name} in groups": case for name, case in grouped_cases(axes, GROUPS[n])}
+            found |= {
+                f"{label} {name} in groups": case for name, case in grouped_cases(axes, GROUPS[n])
+            }
     return found
 
 
@@ -170,12 +325,16 @@ def on_peer(path):
     import jax
     from jax.sharding import PartitionSpec as P
 
-    mesh = jax.make_mesh(tuple(SIZES.values()), NAMES, axis_types=(jax.sharding.AxisType.Auto,) * len(NAMES))
+    mesh = jax.make_mesh(
+        tuple(SIZES.values()), NAMES, axis_types=(jax.sharding.AxisType.Auto,) * len(NAMES)
+    )
     results = {}
     for name, case in CASES.items():
         if case.peer:
             local = lambda x, case=case: case.run(jax.lax, x[0, 0])[None, None]
-            fun = jax.shard_map(local, mesh=mesh, in_specs=P(*NAMES), out_specs=P(*NAMES), check_vma=False)
+            fun = jax.shard_map(
+                local, mesh=mesh, in_specs=P(*NAMES), out_specs=P(*NAMES), check_vma=False
+            )
             results[name] = np.asarray(jax.jit(fun)(sample(case, np.float32)))
     np.savez(path, **results)
 

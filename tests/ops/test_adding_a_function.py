@@ -71,17 +71,27 @@ assert len(added) == 1 and added.pop().startswith(f"| `{name}` | ")
 
 def test_the_page_can_be_followed(tmp_path):
     for folder in ("weft", "tests/harness", "tests/ops", "tests/codegen"):
-        shutil.copytree(HOUSE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            HOUSE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
     (tmp_path / "docs").mkdir()
     shutil.copy(HOUSE / "docs" / "accuracy.md", tmp_path / "docs")
     with (tmp_path / FILE).open("a") as file:
         file.write("\n\n" + BLOCK)
-    done = subprocess.run([sys.executable, "-c", SCRIPT, NAME], cwd=tmp_path, capture_output=True, text=True, timeout=300,
-                          env=os.environ | {"PYTHONPATH": str(tmp_path), "WEFT_NUM_DEVICES": "8"})
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, NAME],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "WEFT_NUM_DEVICES": "8"},
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_the_record_is_short():
     function = next(node for node in ast.parse(BLOCK).body if isinstance(node, ast.FunctionDef))
-    formula = [line for node in function.body[1:] for line in range(node.lineno, node.end_lineno + 1)]
+    formula = [
+        line for node in function.body[1:] for line in range(node.lineno, node.end_lineno + 1)
+    ]
     assert len(BLOCK.splitlines()) - len(formula) <= 8

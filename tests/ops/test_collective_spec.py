@@ -31,10 +31,14 @@ def run_on_devices(jaxpr, args):
                 given = [[read(other, a) for a in eqn.invars] for other in group]
                 outs = carry_out(eqn.primitive, given, eqn.params)[group.index(place)]
             else:
-                out = eqn.primitive.rule("reference")(*[read(place, a) for a in eqn.invars], **eqn.params)
+                out = eqn.primitive.rule("reference")(
+                    *[read(place, a) for a in eqn.invars], **eqn.params
+                )
                 outs = out if eqn.primitive.multiple_results else [out]
             env[place].update(zip(eqn.outvars, map(np.asarray, outs)))
-            assert [(y.shape, y.dtype) for y in map(np.asarray, outs)] == [(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
+            assert [(y.shape, y.dtype) for y in map(np.asarray, outs)] == [
+                (v.aval.shape, v.aval.dtype) for v in eqn.outvars
+            ]
     return {place: [read(place, a) for a in jaxpr.outvars] for place in PLACES}
 
 
@@ -50,8 +54,12 @@ def test_exchange_is_the_meaning(dtype):
         used |= {eqn.primitive.name for eqn in jaxpr.eqns if eqn.primitive.kind == "collective"}
         got = run_on_devices(jaxpr, {place: [x[place]] for place in PLACES})
         want = expected(case, x)
-        np.testing.assert_array_equal(np.stack([got[p][0] for p in PLACES]).reshape(want.shape), want, err_msg=name)
-    rest = {"pvary", "pcast", "own_slice", "ragged_all_to_all"} | ({"axis_index", "pmax", "pmin"} if np.dtype(dtype).kind == "c" else set())
+        np.testing.assert_array_equal(
+            np.stack([got[p][0] for p in PLACES]).reshape(want.shape), want, err_msg=name
+        )
+    rest = {"pvary", "pcast", "own_slice", "ragged_all_to_all"} | (
+        {"axis_index", "pmax", "pmin"} if np.dtype(dtype).kind == "c" else set()
+    )
     assert set(COLLECTIVES) - used <= rest | {"all_gather_invariant"}
 
 
@@ -59,7 +67,9 @@ def test_exchange_is_the_meaning(dtype):
 def test_ragged_exchange(per_target):
     args = (*data(1, 2), *lists(0, per_target))
     params = {"axis_name": ("i",), "axis_index_groups": None}
-    got = carry_out(lax.ragged_all_to_all_p, [[x[i] for x in args] for i in range(len(args[0]))], params)
+    got = carry_out(
+        lax.ragged_all_to_all_p, [[x[i] for x in args] for i in range(len(args[0]))], params
+    )
     np.testing.assert_array_equal([y for (y,) in got], expected_ragged(*args))
 
 
@@ -67,7 +77,9 @@ def test_values_that_travel_together():
     from weft.partition.combine import combined_reduction
 
     given = [[np.float32(i), np.arange(2) + i] for i in range(3)]
-    got = carry_out(combined_reduction(lax.psum_p), given, {"axes": ("i",), "axis_index_groups": None})
+    got = carry_out(
+        combined_reduction(lax.psum_p), given, {"axes": ("i",), "axis_index_groups": None}
+    )
     assert [(float(x), y.tolist()) for x, y in got] == [(3.0, [3, 6])] * 3
 
 
@@ -75,7 +87,10 @@ def test_local_ones():
     x = np.arange(4.0)
     assert [y.tolist() for (y,) in carry_out(registry["own_slice"], [[x], [-x]], {"axis_name": ("i",), "axis_size": 2, "dim": 0})] == [
         [0.0, 1.0], [-2.0, -3.0]]  # fmt: skip
-    assert [float(y) for (y,) in carry_out(lax.pvary_p, [[np.float32(1)], [np.float32(2)]], {"axes": ("i",)})] == [1.0, 2.0]
+    assert [
+        float(y)
+        for (y,) in carry_out(lax.pvary_p, [[np.float32(1)], [np.float32(2)]], {"axes": ("i",)})
+    ] == [1.0, 2.0]
 
 
 def test_every_collective_has_a_record():
@@ -84,7 +99,12 @@ def test_every_collective_has_a_record():
     assert {p.name for p in primitives} == set(COLLECTIVES)
     for p in primitives:
         spec = spec_of(p)
-        assert spec is COLLECTIVES[p.name] and callable(spec.exchange) and callable(spec.stacked) and spec.hlo
+        assert (
+            spec is COLLECTIVES[p.name]
+            and callable(spec.exchange)
+            and callable(spec.stacked)
+            and spec.hlo
+        )
         assert spec.bytes is None or spec.bytes(64, 4) > 0
     assert {combine: spec.name for combine, spec in COMPLETED_BY.items()} == {
         "add": "psum", "max": "pmax", "or": "pmax", "min": "pmin", "and": "pmin"}  # fmt: skip

@@ -62,7 +62,9 @@ def run_on_mesh(fun, x, order, varying=("a", "b", "c")):
 
         def mapped(value):
             dim = lead.index(name) if name in lead else None
-            outs, dims = batch_flat(lambda v: [inner(v)], BatchAxis(SIZES[name], name), [value], [dim])
+            outs, dims = batch_flat(
+                lambda v: [inner(v)], BatchAxis(SIZES[name], name), [value], [dim]
+            )
             (out,), (d,) = outs, dims
             if d is None:
                 return at_front(out, None, SIZES[name])
@@ -119,7 +121,12 @@ def cases(axes):
             lambda x, d=d: c.psum_scatter(x, axes, scatter_dimension=d, tiled=True),
             lambda vs, i, d=d: block(sum(vs), d, n, i),
         )
-        yield f"own_slice {d}", shape, lambda x, d=d: c.own_slice(x, axes, d), lambda vs, i, d=d: block(vs[i], d, n, i)
+        yield (
+            f"own_slice {d}",
+            shape,
+            lambda x, d=d: c.own_slice(x, axes, d),
+            lambda vs, i, d=d: block(vs[i], d, n, i),
+        )
         for e in (0, 1):
             yield (
                 f"all_to_all tiled {d} {e}",
@@ -127,7 +134,12 @@ def cases(axes):
                 lambda x, d=d, e=e: c.all_to_all(x, axes, split_axis=d, concat_axis=e, tiled=True),
                 lambda vs, i, d=d, e=e: np.concatenate([block(v, d, n, i) for v in vs], e),
             )
-    yield "psum_scatter", (2, n), lambda x: c.psum_scatter(x, axes, scatter_dimension=1), lambda vs, i: sum(vs)[:, i]
+    yield (
+        "psum_scatter",
+        (2, n),
+        lambda x: c.psum_scatter(x, axes, scatter_dimension=1),
+        lambda vs, i: sum(vs)[:, i],
+    )
     for s, e in itertools.product(range(3), range(3)):
         shape = [2, 3, 4]
         shape[s] = n
@@ -137,7 +149,12 @@ def cases(axes):
             lambda x, s=s, e=e: c.all_to_all(x, axes, s, e),
             lambda vs, i, s=s, e=e: np.stack([v.take(i, s) for v in vs], e),
         )
-    yield "pswapaxes", (2, n), lambda x: c.pswapaxes(x, axes, 1), lambda vs, i: np.stack([v[:, i] for v in vs], 1)
+    yield (
+        "pswapaxes",
+        (2, n),
+        lambda x: c.pswapaxes(x, axes, 1),
+        lambda vs, i: np.stack([v[:, i] for v in vs], 1),
+    )
     yield "ppermute ring", (2,), lambda x: c.ppermute(x, axes, ring), pick(ring)
     yield "ppermute back", (2,), lambda x: c.ppermute(x, axes, back), pick(back)
     yield "ppermute some", (2,), lambda x: c.ppermute(x, axes, some), pick(some)
@@ -153,7 +170,8 @@ def test_meaning_on_a_mesh(axes, varying):
         lead = tuple(n for a, n in MESH if a in varying)
         x = rng.standard_normal(lead + shape).astype(np.float32)
         spread = np.broadcast_to(
-            x.reshape(tuple(n if a in varying else 1 for a, n in MESH) + shape), tuple(n for _, n in MESH) + shape
+            x.reshape(tuple(n if a in varying else 1 for a, n in MESH) + shape),
+            tuple(n for _, n in MESH) + shape,
         )
         values = {p: spread[p] for p in positions()}
         want = simulate(meaning, axes, values)
@@ -161,7 +179,9 @@ def test_meaning_on_a_mesh(axes, varying):
         got = run_on_mesh(fun, x, order, varying)
         for p in positions():
             assert got[p].shape == np.shape(want[p]), (name, got[p].shape, np.shape(want[p]))
-            np.testing.assert_allclose(got[p], want[p], rtol=2e-5, atol=2e-5, err_msg=f"{name} order {order} at {p}")
+            np.testing.assert_allclose(
+                got[p], want[p], rtol=2e-5, atol=2e-5, err_msg=f"{name} order {order} at {p}"
+            )
 
 
 @pytest.mark.parametrize("axes", [("a",), ("b", "a")], ids="".join)
@@ -198,7 +218,9 @@ def test_own_slice_typed_as_one_value_has_the_gathered_blocks_as_cotangent():
     aval = ShapedArray((6,), np.dtype(np.float32))
     with extend_axis_env(MESH, tracked=frozenset("abc")):
         jaxpr = stage(
-            lambda ct: rules.own_slice_p.rule("transpose")(ct, UndefPrimal(aval), axis_name=("b",), axis_size=3, dim=0),
+            lambda ct: rules.own_slice_p.rule("transpose")(
+                ct, UndefPrimal(aval), axis_name=("b",), axis_size=3, dim=0
+            ),
             [ShapedArray((2,), np.dtype(np.float32), vma=frozenset("b"))],
         )
     assert [e.primitive.name for e in jaxpr.eqns] == ["all_gather_invariant"]
@@ -210,7 +232,9 @@ def test_own_slice_typed_as_one_value_has_the_gathered_blocks_as_cotangent():
 
 def test_derivative_of_pmax_is_shared_among_those_that_attain_it():
     def fun(x):
-        _out, t = rules.pmax_p.rule("jvp")((x,), (mul(x, np.float32(3)),), axes=("a",), axis_index_groups=None)
+        _out, t = rules.pmax_p.rule("jvp")(
+            (x,), (mul(x, np.float32(3)),), axes=("a",), axis_index_groups=None
+        )
         return t
 
     x = np.ones((2, 1), np.float32).repeat(3, 1).reshape(2, 3, 1).repeat(2, 2)
@@ -221,7 +245,9 @@ def test_derivative_of_pmax_is_shared_among_those_that_attain_it():
 
 def test_constants_are_summed_at_once():
     with extend_axis_env(MESH):
-        assert c.psum(1, "a") == 2 and c.psum(2.5, ("a", "b")) == 15.0 and c.axis_size(("b", "c")) == 6
+        assert (
+            c.psum(1, "a") == 2 and c.psum(2.5, ("a", "b")) == 15.0 and c.axis_size(("b", "c")) == 6
+        )
         assert c.psum({"x": 1, "y": (2,)}, "b") == {"x": 3, "y": (6,)} and c.pmean(4, "a") == 4
 
 
@@ -235,17 +261,24 @@ def test_ppermute_of_bools_whose_moves_depend_on_other_axes():
     axes, perm = ("a", "b"), [(0, 3), (1, 0), (2, 5), (5, 2)]
     got = run_on_mesh(lambda v: c.ppermute(v, axes, perm), x, ("a", "b", "c"))
     want = simulate(
-        lambda vs, i: next((vs[s] for s, d in perm if d == i), False), axes, {p: x[p] for p in positions()}
+        lambda vs, i: next((vs[s] for s, d in perm if d == i), False),
+        axes,
+        {p: x[p] for p in positions()},
     )
     assert all(bool(got[p]) == bool(want[p]) for p in positions())
 
 
 def test_pcast_types_as_varying():
     with extend_axis_env(MESH, tracked=frozenset("abc")):
-        (out,) = stage(lambda x: [c.pcast(x, "a", to="varying")], [ShapedArray((2,), np.dtype(np.float32))]).out_avals
+        (out,) = stage(
+            lambda x: [c.pcast(x, "a", to="varying")], [ShapedArray((2,), np.dtype(np.float32))]
+        ).out_avals
         assert out.vma == {"a"}
         for to in ("reduced", "unreduced"):
-            assert stage(lambda x: [c.pcast(x, "a", to=to)], [ShapedArray((2,), np.dtype(np.float32))]).out_avals[0].vma == {"a"}  # noqa: B023
+            assert stage(
+                lambda x: [c.pcast(x, "a", to=to)],  # noqa: B023
+                [ShapedArray((2,), np.dtype(np.float32))],
+            ).out_avals[0].vma == {"a"}
 
 
 def test_a_replicated_value_is_not_repeated():
@@ -282,7 +315,9 @@ def test_psum_of_a_value_typed_as_varying_transposes_to_pvary():
     aval = ShapedArray((3,), np.dtype(np.float32), False, None, frozenset({"a"}))
     with extend_axis_env(MESH):
         jaxpr = stage(
-            lambda ct: rules.psum_p.rule("transpose")(ct, UndefPrimal(aval), axes=("a",), axis_index_groups=None),
+            lambda ct: rules.psum_p.rule("transpose")(
+                ct, UndefPrimal(aval), axes=("a",), axis_index_groups=None
+            ),
             [ShapedArray((3,), np.dtype(np.float32))],
         )
     assert [e.primitive.name for e in jaxpr.eqns] == ["pvary"]

@@ -15,7 +15,9 @@ def lists(seed, per_target=1):
     """Offsets and sizes for N positions that all send to all; what arrives does not overlap."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, 3, (N, N, per_target))
-    starts = np.array([[[rng.integers(0, ROWS - s + 1) for s in per] for per in row] for row in sizes])
+    starts = np.array(
+        [[[rng.integers(0, ROWS - s + 1) for s in per] for per in row] for row in sizes]
+    )
     targets = np.zeros_like(sizes)
     for j in range(N):
         free = OUT
@@ -32,13 +34,18 @@ def expected(x, out, starts, sizes, targets, received):
     y, k = out.copy(), starts.shape[1] // N
     for i in range(N):
         for t in range(N * k):
-            y[t // k, targets[i, t]:targets[i, t] + sizes[i, t]] = x[i, starts[i, t]:starts[i, t] + sizes[i, t]]
+            y[t // k, targets[i, t] : targets[i, t] + sizes[i, t]] = x[
+                i, starts[i, t] : starts[i, t] + sizes[i, t]
+            ]
     return y
 
 
 def data(seed, *inner):
     rng = np.random.default_rng(seed)
-    return (rng.integers(1, 9, (N, ROWS, *inner)).astype(np.float32), -rng.integers(1, 9, (N, OUT, *inner)).astype(np.float32))
+    return (
+        rng.integers(1, 9, (N, ROWS, *inner)).astype(np.float32),
+        -rng.integers(1, 9, (N, OUT, *inner)).astype(np.float32),
+    )
 
 
 def exchange(*args):
@@ -54,7 +61,14 @@ def by_vmap(fun):
 
 
 def by_shard_map(fun):
-    return weft.jit(weft.shard_map(lambda *args: fun(*[x[0] for x in args])[None], mesh=MESH, in_specs=P("i"), out_specs=P("i")))
+    return weft.jit(
+        weft.shard_map(
+            lambda *args: fun(*[x[0] for x in args])[None],
+            mesh=MESH,
+            in_specs=P("i"),
+            out_specs=P("i"),
+        )
+    )
 
 
 @pytest.mark.parametrize("way", [by_vmap, by_shard_map])
@@ -68,7 +82,9 @@ def test_meaning_and_derivatives(way, inner, per_target):
     np.testing.assert_array_equal(tangent, expected(*more, *args[2:]))
     v = data(3, *inner)[1]
     pulled = weft.vjp(f, *args[:2])[1](v)
-    assert np.vdot(v, expected(*more, *args[2:])) == sum(np.vdot(p, t) for p, t in zip(pulled, more))
+    assert np.vdot(v, expected(*more, *args[2:])) == sum(
+        np.vdot(p, t) for p, t in zip(pulled, more)
+    )
 
 
 def test_over_two_axes_and_over_examples():
@@ -76,9 +92,14 @@ def test_over_two_axes_and_over_examples():
     local = lambda *args: lax.ragged_all_to_all(*[x[0] for x in args], axis_name=("i", "j"))[None]
     both = weft.shard_map(local, mesh=BOTH, in_specs=P(("i", "j")), out_specs=P(("i", "j")))
     np.testing.assert_array_equal(weft.jit(both)(*args), expected(*args))
-    many = [np.stack(xs, 1) for xs in zip((*data(1), *lists(0)), (*data(2), *lists(1)), (*data(3), *lists(2)))]
+    many = [
+        np.stack(xs, 1)
+        for xs in zip((*data(1), *lists(0)), (*data(2), *lists(1)), (*data(3), *lists(2)))
+    ]
     got = by_vmap(weft.vmap(exchange))(*many)
-    np.testing.assert_array_equal(got, np.stack([expected(*[x[:, e] for x in many]) for e in range(3)], 1))
+    np.testing.assert_array_equal(
+        got, np.stack([expected(*[x[:, e] for x in many]) for e in range(3)], 1)
+    )
 
 
 def test_refusals():
@@ -93,7 +114,9 @@ def test_refusals():
         with pytest.raises(error, match=text):
             by_vmap(exchange)(*change)
     with pytest.raises(NotImplementedError, match="axis_index_groups"):
-        by_vmap(lambda *a: lax.ragged_all_to_all(*a, axis_name="i", axis_index_groups=[[0, 1], [2, 3]]))(x, out, *fits)
+        by_vmap(
+            lambda *a: lax.ragged_all_to_all(*a, axis_name="i", axis_index_groups=[[0, 1], [2, 3]])
+        )(x, out, *fits)
 
 
 def along_i(fun, size=4):
@@ -113,29 +136,52 @@ GROUPED = {
 
 @pytest.mark.parametrize("name", GROUPED)
 def test_groups_that_do_not_fit_are_refused(name):
-    for groups, text in [([[0], [1, 2, 3]], r"of one size, got groups of \[1, 3\]"), ([[0, 1], [2]], "exactly once"),
-                         ([[0, 1], [1, 2]], "exactly once"), ([[0, 1], [2, 7]], "exactly once")][name in ("psum", "pmean"):]:
+    for groups, text in [
+        ([[0], [1, 2, 3]], r"of one size, got groups of \[1, 3\]"),
+        ([[0, 1], [2]], "exactly once"),
+        ([[0, 1], [1, 2]], "exactly once"),
+        ([[0, 1], [2, 7]], "exactly once"),
+    ][name in ("psum", "pmean") :]:
         with pytest.raises(ValueError, match=f"{name}: axis_index_groups must .*{text}"):
             along_i(lambda x, groups=groups: GROUPED[name](x, groups))
 
 
-@pytest.mark.parametrize("run, error, text", [
-    (lambda x: lax.psum(x, "z"), NameError, "unbound axis name: z. Axes in scope: 'i'"),
-    (lambda x: lax.psum(x, ("i", "i")), ValueError, "name an axis twice"),
-    (lambda x: lax.psum(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]]), ValueError, "named axes only"),
-    (lambda x: lax.psum(x, ("i", 3)), ShapeError, "out of bounds"),
-    (lambda x: lax.pbroadcast(x, "i", 4), ValueError, r"0\.\.3"),
-    (lambda x: lax.all_gather(x, "i", to="everywhere"), ValueError, "'varying', 'invarying', 'reduced'"),
-    (lambda x: lax.all_gather(x, "i", to="invarying", axis_index_groups=[[0, 1], [2, 3]]), ValueError, "differs between groups"),
-    (lambda x: lax.pcast(x, "z", to="unreduced"), NameError, "unbound axis name: z"),
-    (lambda x: lax.pvary(x, "z"), NameError, "unbound axis name: z"),
-    (lambda x: lax.pcast(x, ("i", "z"), to="varying"), NameError, "unbound axis name: z"),
-    (lambda x: lax.pcast(x, "i", to="elsewhere"), ValueError, "none of 'varying'"),
-    (lambda x: lax.all_to_all(x[:3], "i", 0, 0, tiled=True), ShapeError, "cannot be cut into 4"),
-    (lambda x: lax.all_to_all(x[:3], "i", 0, 0), ShapeError, "one entry per position"),
-    (lambda x: lax.psum_scatter(x[:3], "i", tiled=True), ShapeError, "cannot be cut into 4"),
-    (lambda x: lax.pmax(x + 1j, "i"), TypeError, "pmax: does not accept dtype complex64"),
-])
+@pytest.mark.parametrize(
+    "run, error, text",
+    [
+        (lambda x: lax.psum(x, "z"), NameError, "unbound axis name: z. Axes in scope: 'i'"),
+        (lambda x: lax.psum(x, ("i", "i")), ValueError, "name an axis twice"),
+        (
+            lambda x: lax.psum(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]]),
+            ValueError,
+            "named axes only",
+        ),
+        (lambda x: lax.psum(x, ("i", 3)), ShapeError, "out of bounds"),
+        (lambda x: lax.pbroadcast(x, "i", 4), ValueError, r"0\.\.3"),
+        (
+            lambda x: lax.all_gather(x, "i", to="everywhere"),
+            ValueError,
+            "'varying', 'invarying', 'reduced'",
+        ),
+        (
+            lambda x: lax.all_gather(x, "i", to="invarying", axis_index_groups=[[0, 1], [2, 3]]),
+            ValueError,
+            "differs between groups",
+        ),
+        (lambda x: lax.pcast(x, "z", to="unreduced"), NameError, "unbound axis name: z"),
+        (lambda x: lax.pvary(x, "z"), NameError, "unbound axis name: z"),
+        (lambda x: lax.pcast(x, ("i", "z"), to="varying"), NameError, "unbound axis name: z"),
+        (lambda x: lax.pcast(x, "i", to="elsewhere"), ValueError, "none of 'varying'"),
+        (
+            lambda x: lax.all_to_all(x[:3], "i", 0, 0, tiled=True),
+            ShapeError,
+            "cannot be cut into 4",
+        ),
+        (lambda x: lax.all_to_all(x[:3], "i", 0, 0), ShapeError, "one entry per position"),
+        (lambda x: lax.psum_scatter(x[:3], "i", tiled=True), ShapeError, "cannot be cut into 4"),
+        (lambda x: lax.pmax(x + 1j, "i"), TypeError, "pmax: does not accept dtype complex64"),
+    ],
+)
 def test_errors_name_the_call_and_the_rule(run, error, text):
     with pytest.raises(error, match=text):
         along_i(run)
@@ -143,16 +189,26 @@ def test_errors_name_the_call_and_the_rule(run, error, text):
 
 def test_pvary_of_a_varying_value_is_refused():
     with pytest.raises(ValueError, match=r"float32\[1\]\{i\} already varies over 'i'"):
-        weft.shard_map(lambda x: lax.pvary(x, "i"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))(np.ones(4, np.float32))
+        weft.shard_map(lambda x: lax.pvary(x, "i"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))(
+            np.ones(4, np.float32)
+        )
     with pytest.raises(ValueError, match="pcast: the value"):
-        weft.shard_map(lambda x: lax.pcast(x, "i", to="varying"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))(np.ones(4, np.float32))
-    assert along_i(lambda x: lax.pvary(x, "i")).shape == (4, 4)          # no types tell of an axis of vmap
+        weft.shard_map(
+            lambda x: lax.pcast(x, "i", to="varying"), mesh=MESH, in_specs=P("i"), out_specs=P("i")
+        )(np.ones(4, np.float32))
+    assert along_i(lambda x: lax.pvary(x, "i")).shape == (4, 4)  # no types tell of an axis of vmap
 
 
 def test_without_axes_nothing_happens():
     x = np.ones(3, np.float32)
-    for run in (lax.psum, lax.pmax, lax.pmean, lax.all_gather, lambda x, axes: lax.psum_scatter(x, axes, tiled=True),
-                lambda x, axes: lax.ppermute(x, axes, [])):
+    for run in (
+        lax.psum,
+        lax.pmax,
+        lax.pmean,
+        lax.all_gather,
+        lambda x, axes: lax.psum_scatter(x, axes, tiled=True),
+        lambda x, axes: lax.ppermute(x, axes, []),
+    ):
         np.testing.assert_array_equal(run(x, ()), x)
     np.testing.assert_array_equal(lax.psum(np.ones((3, 2), np.float32), (1,)), [2, 2, 2])
 
@@ -160,7 +216,15 @@ def test_without_axes_nothing_happens():
 def test_bytes_count_the_group():
     """A collective in groups of two sends what two devices send each other."""
     sent = lambda groups: weft.explain(
-        weft.jit(weft.shard_map(lambda x: lax.psum(x, "i", axis_index_groups=groups), mesh=MESH, in_specs=P("i"), out_specs=P("i"))),
-        np.ones((4, 256), np.float32))
+        weft.jit(
+            weft.shard_map(
+                lambda x: lax.psum(x, "i", axis_index_groups=groups),
+                mesh=MESH,
+                in_specs=P("i"),
+                out_specs=P("i"),
+            )
+        ),
+        np.ones((4, 256), np.float32),
+    )
     assert sum(c.bytes for c in sent([[0, 1], [2, 3]]).collectives) == 1024
     assert sum(c.bytes for c in sent(None).collectives) == 1536

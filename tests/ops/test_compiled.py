@@ -16,7 +16,10 @@ from weft.util.tree import tree_leaves
 
 rng = np.random.default_rng(0)
 f32 = np.dtype(np.float32)
-DTYPES = [np.dtype(d) for d in (f32, "int32", "int8", "uint8", "bool", "float16", ml_dtypes.bfloat16, "complex64")]
+DTYPES = [
+    np.dtype(d)
+    for d in (f32, "int32", "int8", "uint8", "bool", "float16", ml_dtypes.bfloat16, "complex64")
+]
 
 
 def array(dtype, *shape):
@@ -25,7 +28,11 @@ def array(dtype, *shape):
         return x > 0
     if dtype.kind == "u":
         return np.abs(x).astype(dtype)
-    return (x + 1j * rng.standard_normal(shape)).astype(dtype) if dtype.kind == "c" else x.astype(dtype)
+    return (
+        (x + 1j * rng.standard_normal(shape)).astype(dtype)
+        if dtype.kind == "c"
+        else x.astype(dtype)
+    )
 
 
 def compare(fun, *args, tol=1e-4):
@@ -35,7 +42,9 @@ def compare(fun, *args, tol=1e-4):
     assert len(gots) == len(wants)
     for got, want in zip(gots, wants):
         assert (got.shape, got.dtype) == (want.shape, want.dtype)
-        np.testing.assert_allclose(got.astype(np.complex128), want.astype(np.complex128), rtol=tol, atol=tol)
+        np.testing.assert_allclose(
+            got.astype(np.complex128), want.astype(np.complex128), rtol=tol, atol=tol
+        )
 
 
 def tolerance(dtype):
@@ -49,7 +58,12 @@ def test_slicing(dtype):
     compare(lambda x: slicing.pad(x, one, [(1, 2, 1), (-1, 3, 2)]), x)
     compare(lambda x, y: slicing.concatenate([x, y, x], 1), x, array(dtype, 5, 1))
     compare(lambda x, k: slicing.dynamic_slice(x, (k, -3), (2, 3)), x, np.int32(4))
-    compare(lambda x, u, k: slicing.dynamic_update_slice(x, u, (k, 1)), x, array(dtype, 2, 3), np.int32(4))
+    compare(
+        lambda x, u, k: slicing.dynamic_update_slice(x, u, (k, 1)),
+        x,
+        array(dtype, 2, 3),
+        np.int32(4),
+    )
 
 
 ROWS = indexing.GatherDimensionNumbers((1,), (0,), (0,))
@@ -89,14 +103,28 @@ def test_indexing(dtype, mode):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_contraction(dtype):
     tol = 10 * tolerance(dtype)
-    small = lambda *shape: array(dtype, *shape) if dtype.kind in "biu" else array(dtype, *shape) / np.asarray(4, dtype)
+    small = lambda *shape: (
+        array(dtype, *shape) if dtype.kind in "biu" else array(dtype, *shape) / np.asarray(4, dtype)
+    )
     compare(contraction.dot, small(5, 17), small(17, 3), tol=tol)
     compare(contraction.dot, small(5, 17), small(17), tol=tol)
     compare(contraction.dot, small(17), small(17), tol=tol)
-    compare(lambda x, y: contraction.dot_general(x, y, (((), ()), ((), ()))), small(3), small(4), tol=tol)
+    compare(
+        lambda x, y: contraction.dot_general(x, y, (((), ()), ((), ()))),
+        small(3),
+        small(4),
+        tol=tol,
+    )
     numbers = (((0, 2), (1, 2)), ((1,), (0,)))
-    compare(lambda x, y: contraction.dot_general(x, y, numbers), small(3, 2, 5), small(2, 3, 5), tol=tol)
-    compare(lambda x, y: contraction.dot_general(x, y, numbers), small(3, 2, 5), small(2, 3, 5, 3), tol=tol)
+    compare(
+        lambda x, y: contraction.dot_general(x, y, numbers), small(3, 2, 5), small(2, 3, 5), tol=tol
+    )
+    compare(
+        lambda x, y: contraction.dot_general(x, y, numbers),
+        small(3, 2, 5),
+        small(2, 3, 5, 3),
+        tol=tol,
+    )
     compare(contraction.batch_matmul, small(2, 3, 5), small(2, 5, 4), tol=tol)
 
 
@@ -113,14 +141,18 @@ def test_convolution(dtype):
     fun = lambda a, b: convolution.conv_general_dilated(a, b, (2, 1), "SAME", rhs_dilation=(1, 2))
     scale = np.asarray(1 if dtype.kind in "iu" else 4, dtype)
     a, b = (
-        array(dtype, 2, 4, 7, 6) // scale if dtype.kind in "iu" else array(dtype, 2, 4, 7, 6) / scale,
+        array(dtype, 2, 4, 7, 6) // scale
+        if dtype.kind in "iu"
+        else array(dtype, 2, 4, 7, 6) / scale,
         array(dtype, 4, 4, 3, 2),
     )
     compare(fun, a, b, tol=20 * tolerance(dtype))
 
 
 def test_convolution_with_groups_differentiated():
-    fun = lambda a, w: (convolution.conv_general_dilated(a, w, (2, 1), "SAME", feature_group_count=2) ** 2).sum()
+    fun = lambda a, w: (
+        convolution.conv_general_dilated(a, w, (2, 1), "SAME", feature_group_count=2) ** 2
+    ).sum()
     compare(weft.grad(fun, (0, 1)), array(f32, 2, 4, 7, 6), array(f32, 4, 2, 3, 2), tol=1e-2)
 
 
@@ -156,14 +188,22 @@ def test_empty_slices():
     nowhere = np.zeros((0, 1), np.int32)
     compare(lambda x, i: indexing.gather(x, i, ROWS, (1, 4)), array(f32, 5, 4), nowhere)
     to = indexing.ScatterDimensionNumbers(*ROWS)
-    compare(lambda x, i, u: indexing.scatter_add(x, i, u, to), array(f32, 5, 4), nowhere, array(f32, 0, 4))
+    compare(
+        lambda x, i, u: indexing.scatter_add(x, i, u, to),
+        array(f32, 5, 4),
+        nowhere,
+        array(f32, 0, 4),
+    )
 
 
 def test_a_window_per_example():
     starts = np.array([0, 2, 9], np.int32)
     compare(weft.vmap(lambda x, k: slicing.dynamic_slice(x, (k,), (2,))), array(f32, 3, 5), starts)
     compare(
-        weft.vmap(lambda x, u, k: slicing.dynamic_update_slice(x, u, (k,))), array(f32, 3, 5), array(f32, 3, 2), starts
+        weft.vmap(lambda x, u, k: slicing.dynamic_update_slice(x, u, (k,))),
+        array(f32, 3, 5),
+        array(f32, 3, 2),
+        starts,
     )
 
 
@@ -208,9 +248,13 @@ def test_collectives_under_vmap(name):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_nextafter_steps_in_the_type_itself(dtype):
-    x = np.array([0, -0.0, 1, 3e38, np.inf, 2**-14, 6e-8, -1, 1e-7], np.float32).astype(weft.numpy.dtype(dtype))
+    x = np.array([0, -0.0, 1, 3e38, np.inf, 2**-14, 6e-8, -1, 1e-7], np.float32).astype(
+        weft.numpy.dtype(dtype)
+    )
     y = np.roll(x, 2)
-    np.testing.assert_array_equal(np.asarray(weft.jit(weft.numpy.nextafter)(x, y)), np.nextafter(x, y))
+    np.testing.assert_array_equal(
+        np.asarray(weft.jit(weft.numpy.nextafter)(x, y)), np.nextafter(x, y)
+    )
 
 
 def test_whole_numbers_of_64_bits_near_their_limits():
@@ -222,7 +266,16 @@ def test_whole_numbers_of_64_bits_near_their_limits():
 
     def fun(np, x, flags):
         wrapped = flags.astype("int64") + greatest
-        return x % 7, x // 7, np.fmod(x, 7) < 0, wrapped > 0, wrapped % 7, x + greatest > x, x * 2 // 2 == x, np.where(x % -7 < 0, x, 7)
+        return (
+            x % 7,
+            x // 7,
+            np.fmod(x, 7) < 0,
+            wrapped > 0,
+            wrapped % 7,
+            x + greatest > x,
+            x * 2 // 2 == x,
+            np.where(x % -7 < 0, x, 7),
+        )
 
     with weft.enable_x64(True), np.errstate(over="ignore"):
         got = weft.jit(lambda x, flags: fun(numpy, x, flags))(x, flags)
@@ -230,11 +283,13 @@ def test_whole_numbers_of_64_bits_near_their_limits():
             np.testing.assert_array_equal(have, want)
 
 
-@pytest.mark.parametrize("limit", [2**63 - 1, 2**63 - 9, 2**62, -2**63, 1 - 2**63])
+@pytest.mark.parametrize("limit", [2**63 - 1, 2**63 - 9, 2**62, -(2**63), 1 - 2**63])
 def test_places_beside_limits_that_are_none(limit):
     """Positions less a number of the data against the widest window: their difference would wrap."""
-    x, at = np.array([-5, 0, 7, 2**60, -2**60], np.int64)[:, None], np.arange(40)
+    x, at = np.array([-5, 0, 7, 2**60, -(2**60)], np.int64)[:, None], np.arange(40)
     with weft.enable_x64(True):
         for name in ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"):
-            got = weft.jit(lambda x, name=name: getattr(weft.numpy, name)(x - weft.numpy.arange(40), limit))(x)
+            got = weft.jit(
+                lambda x, name=name: getattr(weft.numpy, name)(x - weft.numpy.arange(40), limit)
+            )(x)
             np.testing.assert_array_equal(np.asarray(got), getattr(np, name)(x - at, limit))

@@ -34,10 +34,42 @@ for package in (weft.ops, weft.ops.functions, weft.control):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 
-KINDS = {"elementwise", "layout", "slice", "index", "reduce", "contract", "conv", "ragged", "sort", "scan", "scatter", "random",
-         "collective", "region", "library", "constraint", "callback", "barrier", "custom", "terms"}
+KINDS = {
+    "elementwise",
+    "layout",
+    "slice",
+    "index",
+    "reduce",
+    "contract",
+    "conv",
+    "ragged",
+    "sort",
+    "scan",
+    "scatter",
+    "random",
+    "collective",
+    "region",
+    "library",
+    "constraint",
+    "callback",
+    "barrier",
+    "custom",
+    "terms",
+}
 PULL_STYLE = {"elementwise", "layout", "slice", "random"}
-SPECS = (BranchSpec, LoopSpec, ContractSpec, ExpandSpec, FftSpec, GroupedSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec, SortSpec)
+SPECS = (
+    BranchSpec,
+    LoopSpec,
+    ContractSpec,
+    ExpandSpec,
+    FftSpec,
+    GroupedSpec,
+    HostSpec,
+    ReduceSpec,
+    ScanSpec,
+    ScatterSpec,
+    SortSpec,
+)
 PRIMITIVES = sorted(registry.values(), key=lambda p: p.name)
 
 
@@ -47,7 +79,9 @@ def test_slots_are_filled(primitive: Primitive):
     assert not empty, f"{primitive} has no {', '.join(empty)}: give rules, or unsupported('why')"
     for slot in SLOTS:
         rule = primitive.rules[slot]
-        assert callable(rule) or isinstance(rule, (Unsupported, *SPECS)), f"{slot} of {primitive} holds {rule!r}"
+        assert callable(rule) or isinstance(rule, (Unsupported, *SPECS)), (
+            f"{slot} of {primitive} holds {rule!r}"
+        )
         if isinstance(rule, Unsupported):
             assert len(rule.reason.split()) > 1, f"{slot} of {primitive} gives no reason"
 
@@ -55,11 +89,18 @@ def test_slots_are_filled(primitive: Primitive):
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
 def test_other_slots_are_known(primitive: Primitive):
     for slot in set(primitive.rules) - set(SLOTS):
-        assert slot in OPTIONAL_SLOTS, f"{primitive} fills {slot}, of which `core.primitive` does not know"
+        assert slot in OPTIONAL_SLOTS, (
+            f"{primitive} fills {slot}, of which `core.primitive` does not know"
+        )
         rule = primitive.rules[slot]
-        assert isinstance(rule, {"split": SplitRule, "collective": CollectiveSpec}.get(slot, (Callable, Unsupported))), (slot, rule)
+        assert isinstance(
+            rule,
+            {"split": SplitRule, "collective": CollectiveSpec}.get(slot, (Callable, Unsupported)),
+        ), (slot, rule)
     assert ("collective" in primitive.rules) == (primitive.kind == "collective")
-    assert ("links" in primitive.rules) == isinstance(primitive.rules["lower"], (LoopSpec, BranchSpec))
+    assert ("links" in primitive.rules) == isinstance(
+        primitive.rules["lower"], (LoopSpec, BranchSpec)
+    )
 
 
 def test_no_slot_is_known_in_vain():

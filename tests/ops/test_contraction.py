@@ -59,7 +59,9 @@ def test_dot_general(left, right, numbers, dtype):
     close(dot_general(x, y, numbers), einsum(x, y, numbers), 1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.bool_, np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.int32, np.uint8, np.bool_, np.float32, np.float16, ml_dtypes.bfloat16]
+)
 def test_dtypes(dtype):
     x, y = (
         rng.integers(0, 2 if dtype is np.bool_ else 9, (3, 4)).astype(dtype),
@@ -68,9 +70,13 @@ def test_dtypes(dtype):
     out = dot_general(x, y, CASES[0][2])
     assert out.dtype == dtype == typeof(x).dtype
     want = x.astype(np.int64) @ y.astype(np.int64)
-    close(out.astype(np.float64), (want != 0 if dtype is np.bool_ else want).astype(np.float64), 1e-6)
+    close(
+        out.astype(np.float64), (want != 0 if dtype is np.bool_ else want).astype(np.float64), 1e-6
+    )
     check_factors(
-        dot_general_p, [x, y], {"dimension_numbers": CASES[1 - 1][2], "precision": None, "preferred_element_type": None}
+        dot_general_p,
+        [x, y],
+        {"dimension_numbers": CASES[1 - 1][2], "precision": None, "preferred_element_type": None},
     ) if dtype is np.int32 else None
 
 
@@ -90,7 +96,11 @@ def test_preferred_element_type_widens_integers_and_transposes_to_the_operands_d
 
     a = rng.standard_normal((3, 4)).astype(ml_dtypes.bfloat16)
     ct = rng.standard_normal((3, 5)).astype(np.float32)
-    params = {"dimension_numbers": CASES[0][2], "precision": None, "preferred_element_type": np.dtype(np.float32)}
+    params = {
+        "dimension_numbers": CASES[0][2],
+        "precision": None,
+        "preferred_element_type": np.dtype(np.float32),
+    }
     b = UndefPrimal(typeof(np.zeros((4, 5), ml_dtypes.bfloat16)))
     _, ct_b = dot_general_p.rule("transpose")(ct, a, b, **params)
     assert ct_b.dtype == ml_dtypes.bfloat16 and ct_b.shape == (4, 5)
@@ -105,7 +115,10 @@ def test_a_batch_of_one_operand_becomes_a_free_dim():
     out, dim = dot_general_p.rule("batch")(BatchAxis(7), [x, w], [0, None], **params)
     assert out.shape == (7, 3, 5) and dim == 0
     out, dim = dot_general_p.rule("batch")(
-        BatchAxis(7), [w.T, x], [None, 0], **dict(params, dimension_numbers=(((1,), (1,)), ((), ())))
+        BatchAxis(7),
+        [w.T, x],
+        [None, 0],
+        **dict(params, dimension_numbers=(((1,), (1,)), ((), ()))),
     )
     assert out.shape == (5, 7, 3) and dim == 1
 
@@ -120,7 +133,11 @@ def test_contracted_factor_is_reduced_and_both_operands_are_linear():
         preferred_element_type=None,
     )
     (k,) = rule.reduced
-    assert rule.ins[0][1] == rule.ins[1][0] == (k,) and rule.reduced[k] == "add" and rule.linear_ins == (0, 1)
+    assert (
+        rule.ins[0][1] == rule.ins[1][0] == (k,)
+        and rule.reduced[k] == "add"
+        and rule.linear_ins == (0, 1)
+    )
 
 
 def test_functions():
@@ -136,7 +153,10 @@ def test_functions():
 def test_precision_is_read_in_every_form():
     assert canonical_precision(None) is None
     assert canonical_precision("high") == (Precision.HIGH, Precision.HIGH)
-    assert canonical_precision(("default", Precision.HIGHEST)) == (Precision.DEFAULT, Precision.HIGHEST)
+    assert canonical_precision(("default", Precision.HIGHEST)) == (
+        Precision.DEFAULT,
+        Precision.HIGHEST,
+    )
     with pytest.raises(ValueError, match="not understood"):
         canonical_precision("exactly")
 
@@ -144,7 +164,11 @@ def test_precision_is_read_in_every_form():
 @pytest.mark.parametrize(
     ("shapes", "numbers", "message"),
     [
-        (((3, 4), (5, 4)), (((1,), (0,)), ((), ())), r"contracted dims differ in size(.|\n)*rhs\.T"),
+        (
+            ((3, 4), (5, 4)),
+            (((1,), (0,)), ((), ())),
+            r"contracted dims differ in size(.|\n)*rhs\.T",
+        ),
         (((3, 4), (4, 5)), (((0,), (0,)), ((), ())), "contracted dims differ in size"),
         (((3, 4), (2, 4)), (((1,), (1,)), ((0,), (0,))), "batch dims differ in size"),
         (((3, 4), (4, 5)), (((1, 0), (0,)), ((), ())), "as many contracting"),
@@ -168,8 +192,15 @@ def test_mixed_dtypes_need_a_preferred_type():
         )
 
 
-@pytest.mark.parametrize("left, right, common", [("int16", "float16", "float16"), ("uint16", "uint32", "uint32"),
-                                                 ("bool", "float32", "float32"), ("float32", "complex64", "complex64")])
+@pytest.mark.parametrize(
+    "left, right, common",
+    [
+        ("int16", "float16", "float16"),
+        ("uint16", "uint32", "uint32"),
+        ("bool", "float32", "float32"),
+        ("float32", "complex64", "complex64"),
+    ],
+)
 def test_operands_of_two_dtypes_are_promoted(left, right, common):
     x, y = np.arange(6).reshape(2, 3).astype(left), np.arange(3).astype(right)
     out = contraction.dot(x, y)
@@ -184,8 +215,18 @@ def test_derivatives_keep_the_dtypes_of_operands():
     np.testing.assert_array_equal(grads[0], [0.0, 1.0, 2.0])
 
 
-@pytest.mark.parametrize("left, right", [("float32", "bfloat16"), ("float16", "int16"), ("uint16", "uint32"), ("int32", "float32"),
-                                         ("bool", "float32"), ("float32", "complex64"), ("int8", "int32")])
+@pytest.mark.parametrize(
+    "left, right",
+    [
+        ("float32", "bfloat16"),
+        ("float16", "int16"),
+        ("uint16", "uint32"),
+        ("int32", "float32"),
+        ("bool", "float32"),
+        ("float32", "complex64"),
+        ("int8", "int32"),
+    ],
+)
 def test_operands_of_two_dtypes(left, right):
     """The program holds one product of what was given, whatever the setting for promotion; sums are those of the common dtype."""
     a, b = rng.integers(0, 2, (3, 4)).astype(left), rng.integers(0, 2, (4, 5)).astype(right)
@@ -193,7 +234,10 @@ def test_operands_of_two_dtypes(left, right):
     with weft.numpy_dtype_promotion("strict"):
         (eqn,) = weft.make_jaxpr(contraction.dot)(a, b).eqns
         got = weft.jit(contraction.dot)(a, b)
-    assert eqn.primitive is dot_general_p and [v.aval.dtype for v in eqn.invars] == [a.dtype, b.dtype]
+    assert eqn.primitive is dot_general_p and [v.aval.dtype for v in eqn.invars] == [
+        a.dtype,
+        b.dtype,
+    ]
     assert got.dtype == common
     np.testing.assert_array_equal(np.asarray(got), np.asarray(a, common) @ np.asarray(b, common))
     with pytest.raises(weft.errors.TypePromotionError), weft.numpy_dtype_promotion("strict"):
@@ -201,8 +245,13 @@ def test_operands_of_two_dtypes(left, right):
 
 
 def test_derivatives_of_operands_of_two_dtypes():
-    a, b = rng.normal(size=(3, 4)).astype(np.float32), weft.numpy.asarray(rng.normal(size=(4, 5)), "bfloat16")
-    out, (da, db) = weft.value_and_grad(lambda a, b: (weft.numpy.matmul(a, b) ** 2).sum(), (0, 1))(a, b)
+    a, b = (
+        rng.normal(size=(3, 4)).astype(np.float32),
+        weft.numpy.asarray(rng.normal(size=(4, 5)), "bfloat16"),
+    )
+    out, (da, db) = weft.value_and_grad(lambda a, b: (weft.numpy.matmul(a, b) ** 2).sum(), (0, 1))(
+        a, b
+    )
     wide = np.asarray(b, np.float32)
     assert out.dtype == np.float32 and (da.dtype, db.dtype) == (np.float32, ml_dtypes.bfloat16)
     np.testing.assert_allclose(da, 2 * (a @ wide) @ wide.T, rtol=1e-5)
@@ -214,8 +263,12 @@ def test_derivatives_of_operands_of_two_dtypes():
 def test_einsum_sums_in_the_common_dtype():
     """Indices of one operand alone are summed after its conversion: 300 ones overflow 8 bits."""
     ones = np.ones((2, 300), np.int8)
-    np.testing.assert_array_equal(weft.numpy.einsum("ij,i->i", ones, np.array([1, 2], np.int32)), [300, 600])
-    (eqn,) = weft.make_jaxpr(lambda x, y: weft.numpy.einsum("ij,ik->jk", x, y))(ones, np.ones((2, 3), np.float32)).eqns
+    np.testing.assert_array_equal(
+        weft.numpy.einsum("ij,i->i", ones, np.array([1, 2], np.int32)), [300, 600]
+    )
+    (eqn,) = weft.make_jaxpr(lambda x, y: weft.numpy.einsum("ij,ik->jk", x, y))(
+        ones, np.ones((2, 3), np.float32)
+    ).eqns
     assert eqn.primitive is dot_general_p
 
 

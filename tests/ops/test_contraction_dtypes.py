@@ -17,7 +17,15 @@ from weft.sharding import NamedSharding, P
 from weft.util.promotion import sum_dtype
 
 INTEGERS = ["int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "uint32"]
-FLOATS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e3m4", "bfloat16", "float16", "float32"]
+FLOATS = [
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3b11fnuz",
+    "float8_e3m4",
+    "bfloat16",
+    "float16",
+    "float32",
+]
 NAMES = ["bool", *INTEGERS, *FLOATS, "complex64"]
 WIDE = ["int64", "uint64", "float64", "complex128"]
 MIXED_WITH = ["int8", "int32", "bfloat16", "float32", "complex64"]
@@ -64,7 +72,10 @@ def assert_rounded_once(got, sums, of_integers, name, what):
             expected = [min(max(int(v), low), high) for v in real.ravel()]
         np.testing.assert_array_equal([int(v) for v in got.ravel()], expected, err_msg=what)
     elif got.dtype.itemsize <= 2:
-        expected, found = real.astype(np.float32).astype(got.dtype).astype(np.float64), got.astype(np.float64)
+        expected, found = (
+            real.astype(np.float32).astype(got.dtype).astype(np.float64),
+            got.astype(np.float64),
+        )
         finite = np.isfinite(expected)
         np.testing.assert_array_equal(found[~finite], expected[~finite], err_msg=what)
         # as near as the right rounding, up to the error of a sum in float32
@@ -97,11 +108,16 @@ def check_dots(lhs, names):
 
         @weft.jit
         def products(a, others, tried=tried, numbers=numbers):
-            return [lax.dot_general(a, others[rhs], numbers, preferred_element_type=out) for rhs, out in tried]
+            return [
+                lax.dot_general(a, others[rhs], numbers, preferred_element_type=out)
+                for rhs, out in tried
+            ]
 
         for (rhs, out), got in zip(tried, products(a, others), strict=True):
             of_integers = all(is_integer(name) or name == "bool" for name in (lhs, rhs))
-            assert_rounded_once(np.asarray(got), sums[rhs], of_integers, out, f"{kind}: {lhs} x {rhs} -> {out}")
+            assert_rounded_once(
+                np.asarray(got), sums[rhs], of_integers, out, f"{kind}: {lhs} x {rhs} -> {out}"
+            )
 
 
 @pytest.mark.parametrize("lhs", NAMES)
@@ -112,7 +128,9 @@ def test_products_are_rounded_once(lhs):
 @pytest.mark.parametrize("lhs", WIDE)
 def test_products_of_64_bits_are_rounded_once(lhs):
     with weft.enable_x64():
-        check_dots(lhs, [*WIDE, "bool", "int8", "int32", "float8_e5m2", "bfloat16", "float32", "complex64"])
+        check_dots(
+            lhs, [*WIDE, "bool", "int8", "int32", "float8_e5m2", "bfloat16", "float32", "complex64"]
+        )
 
 
 CONVOLUTIONS = {
@@ -126,15 +144,34 @@ CONVOLUTIONS = {
 def exact_convolution(a, b, params):
     def real(x, y):
         with weft.enable_x64():
-            return np.asarray(lax.conv_general_dilated(np.ascontiguousarray(x), np.ascontiguousarray(y), **params))
+            return np.asarray(
+                lax.conv_general_dilated(np.ascontiguousarray(x), np.ascontiguousarray(y), **params)
+            )
 
     if a.dtype.kind != "c" and b.dtype.kind != "c":
         return real(a, b)
-    return real(a.real, b.real) - real(a.imag, b.imag) + 1j * (real(a.real, b.imag) + real(a.imag, b.real))
+    return (
+        real(a.real, b.real)
+        - real(a.imag, b.imag)
+        + 1j * (real(a.real, b.imag) + real(a.imag, b.real))
+    )
 
 
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
-@pytest.mark.parametrize("lhs", ["bool", "int4", "uint8", "int32", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize(
+    "lhs",
+    [
+        "bool",
+        "int4",
+        "uint8",
+        "int32",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "bfloat16",
+        "float32",
+        "complex64",
+    ],
+)
 def test_convolutions_are_rounded_once(lhs, kind):
     params = CONVOLUTIONS[kind]
     names = ["bool", "uint4", "int8", "int32", "float8_e5m2", "float16", "float32", "complex64"]
@@ -142,20 +179,40 @@ def test_convolutions_are_rounded_once(lhs, kind):
     shape = (6, 1, 3, 2) if "feature_group_count" in params else (4, 3, 3, 2)
     others = {rhs: operand(rhs, 2, shape) for rhs in [*names, lhs]}
     sums = {rhs: exact_convolution(exact(a), exact(b), params) for rhs, b in others.items()}
-    tried = [(lhs, out) for out in [*names, lhs]] + [(rhs, out) for rhs in names for out in ("int32", "float32", "bfloat16")]
-    run = weft.jit(lambda a, others: [lax.conv_general_dilated(a, others[r], preferred_element_type=out, **params) for r, out in tried])
+    tried = [(lhs, out) for out in [*names, lhs]] + [
+        (rhs, out) for rhs in names for out in ("int32", "float32", "bfloat16")
+    ]
+    run = weft.jit(
+        lambda a, others: [
+            lax.conv_general_dilated(a, others[r], preferred_element_type=out, **params)
+            for r, out in tried
+        ]
+    )
     for (rhs, out), got in zip(tried, run(a, others), strict=True):
         of_integers = all(is_integer(name) or name == "bool" for name in (lhs, rhs))
         exact_sums = sums[rhs]
         if not of_integers and (is_integer(out) or out == "bool"):
             exact_sums = np.where(abs(exact_sums) < 1e-9, 0, exact_sums)
-        assert_rounded_once(np.asarray(got), exact_sums, of_integers, out, f"{lhs} x {rhs} -> {out}")
+        assert_rounded_once(
+            np.asarray(got), exact_sums, of_integers, out, f"{lhs} x {rhs} -> {out}"
+        )
 
 
-@pytest.mark.parametrize(("lhs", "rhs", "out"), [
-    ("int8", "uint8", "int8"), ("int8", "uint16", "uint16"), ("int32", "float16", "float16"), ("bfloat16", "float16", "bfloat16"),
-    ("float8_e4m3fn", "float8_e5m2", "float8_e5m2"), ("float8_e3m4", "float8_e4m3fn", "float8_e4m3fn"), ("uint4", "float8_e4m3b11fnuz",
-    "float8_e4m3b11fnuz"), ("float32", "complex64", "complex64"), ("bool", "int4", "int4"), ("float16", "float32", "float32")])
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "out"),
+    [
+        ("int8", "uint8", "int8"),
+        ("int8", "uint16", "uint16"),
+        ("int32", "float16", "float16"),
+        ("bfloat16", "float16", "bfloat16"),
+        ("float8_e4m3fn", "float8_e5m2", "float8_e5m2"),
+        ("float8_e3m4", "float8_e4m3fn", "float8_e4m3fn"),
+        ("uint4", "float8_e4m3b11fnuz", "float8_e4m3b11fnuz"),
+        ("float32", "complex64", "complex64"),
+        ("bool", "int4", "int4"),
+        ("float16", "float32", "float32"),
+    ],
+)
 def test_the_result_has_the_dtype_of_larger_range(lhs, rhs, out):
     numbers = DOTS["matrices"][3]
     for a, b in ((lhs, rhs), (rhs, lhs)):
@@ -175,8 +232,18 @@ def test_integers_of_32_bits_are_not_rounded_before_they_are_added():
     assert sum_dtype(*map(np.dtype, ("int32", "float32", "float32"))) == np.float64
 
 
-@pytest.mark.parametrize(("lhs", "rhs"), [("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "float8_e4m3fn"), ("float8_e3m4", "bfloat16"),
-                                          ("bfloat16", "float16"), ("float32", "complex64"), ("float16", "float32"), ("int8", "float32")])
+@pytest.mark.parametrize(
+    ("lhs", "rhs"),
+    [
+        ("float8_e4m3fn", "float8_e5m2"),
+        ("float8_e5m2", "float8_e4m3fn"),
+        ("float8_e3m4", "bfloat16"),
+        ("bfloat16", "float16"),
+        ("float32", "complex64"),
+        ("float16", "float32"),
+        ("int8", "float32"),
+    ],
+)
 @pytest.mark.parametrize("out", [None, "float32"])
 def test_gradients_have_the_dtypes_of_their_operands(lhs, rhs, out):
     x, y = operand(lhs, 1, (3, 4)), operand(rhs, 2, (4, 5))
@@ -191,17 +258,26 @@ def test_gradients_have_the_dtypes_of_their_operands(lhs, rhs, out):
     for run in (weft.grad(loss, kept), weft.jit(weft.grad(loss, kept))):
         for i, got in zip(kept, run(x, y), strict=True):
             operands = [exact(x), exact(y)]
-            expected = np.ones((3, 5)) @ operands[1].T if i == 0 else operands[0].T @ np.ones((3, 5))
+            expected = (
+                np.ones((3, 5)) @ operands[1].T if i == 0 else operands[0].T @ np.ones((3, 5))
+            )
             name = (lhs, rhs)[i]
             assert got.dtype == dtype_of(name)
             expected = expected if got.dtype.kind == "c" else expected.real
             precision = 1e-5 if got.dtype.itemsize > 2 else float(ml_dtypes.finfo(got.dtype).eps)
-            np.testing.assert_allclose(exact(np.asarray(got)), exact(np.asarray(expected).astype(got.dtype)), rtol=precision, atol=1e-5)
+            np.testing.assert_allclose(
+                exact(np.asarray(got)),
+                exact(np.asarray(expected).astype(got.dtype)),
+                rtol=precision,
+                atol=1e-5,
+            )
 
 
 def test_a_product_that_is_truncated_has_no_gradient():
     x = np.array([1.7, 0.6], np.float32)
-    whole = lambda x: lax.dot_general(x, x, (((0,), (0,)), ((), ())), preferred_element_type="int32").astype("float32")
+    whole = lambda x: lax.dot_general(
+        x, x, (((0,), (0,)), ((), ())), preferred_element_type="int32"
+    ).astype("float32")
     assert float(whole(x)) == 3
     np.testing.assert_array_equal(weft.grad(whole)(x), [0, 0])
     out, slope = weft.jvp(whole, (x,), (np.ones(2, np.float32),))
@@ -212,10 +288,14 @@ def test_a_product_that_is_truncated_has_no_gradient():
 def test_sums_split_over_a_mesh_are_rounded_once(out):
     mesh = weft.make_mesh((8,), ("x",))
     a = np.full((2, 16), 0.7, np.float32)
-    product = functools.partial(lax.dot_general, dimension_numbers=(((1,), (1,)), ((), ())), preferred_element_type=out)
+    product = functools.partial(
+        lax.dot_general, dimension_numbers=(((1,), (1,)), ((), ())), preferred_element_type=out
+    )
     split = weft.device_put(a, NamedSharding(mesh, P(None, "x")))
     got = weft.jit(product)(split, split)
-    np.testing.assert_allclose(got.astype("complex64"), product(a, a).astype("complex64"), rtol=1e-6)
+    np.testing.assert_allclose(
+        got.astype("complex64"), product(a, a).astype("complex64"), rtol=1e-6
+    )
     assert_rounded_once(np.asarray(got), exact(a) @ exact(a).T, False, out, out)
 
 
@@ -224,5 +304,11 @@ def test_numpy_functions_promote_before_they_multiply():
     assert wnp.matmul(a, b).dtype == np.float32
     half = operand("float16", 1, (4,))
     assert wnp.dot(half, half, preferred_element_type="float32").dtype == np.float32
-    np.testing.assert_allclose(wnp.dot(half, half, preferred_element_type="float32"), exact(half) @ exact(half), rtol=1e-6)
-    np.testing.assert_allclose(wnp.dot(half[0], half, preferred_element_type="float32"), exact(half[0]) * exact(half), rtol=1e-6)
+    np.testing.assert_allclose(
+        wnp.dot(half, half, preferred_element_type="float32"), exact(half) @ exact(half), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        wnp.dot(half[0], half, preferred_element_type="float32"),
+        exact(half[0]) * exact(half),
+        rtol=1e-6,
+    )

@@ -9,7 +9,12 @@ from tests.harness.rule_checks import check_all, close
 from weft import lax, nn, numpy as wnp
 from weft.core.trace import typeof
 from weft.ops import convolution as conv
-from weft.ops.convolution import ConvDimensionNumbers, conv_general_dilated, conv_general_dilated_p, expand_conv
+from weft.ops.convolution import (
+    ConvDimensionNumbers,
+    conv_general_dilated,
+    conv_general_dilated_p,
+    expand_conv,
+)
 from weft.util.config import Override, enable_x64
 from weft.util.errors import ShapeError
 
@@ -31,7 +36,12 @@ def slow_conv(lhs, rhs, p):
     sizes = [
         max((span(a, ld) + lo + hi - span(k, rd)) // s + 1, 0)
         for a, (lo, hi), ld, k, rd, s in zip(
-            x.shape[2:], p["padding"], p["lhs_dilation"], w.shape[2:], p["rhs_dilation"], p["window_strides"]
+            x.shape[2:],
+            p["padding"],
+            p["lhs_dilation"],
+            w.shape[2:],
+            p["rhs_dilation"],
+            p["window_strides"],
         )
     ]
     batch, features, per_in = x.shape[0] // batch_groups, w.shape[0], w.shape[1]
@@ -42,7 +52,13 @@ def slow_conv(lhs, rhs, p):
         for c, *tap in np.ndindex(per_in, *w.shape[2:]):
             at = []
             for q, s, t, rd, (lo, _), ld, a in zip(
-                place, p["window_strides"], tap, p["rhs_dilation"], p["padding"], p["lhs_dilation"], x.shape[2:]
+                place,
+                p["window_strides"],
+                tap,
+                p["rhs_dilation"],
+                p["padding"],
+                p["lhs_dilation"],
+                x.shape[2:],
             ):
                 i = q * s + t * rd - lo
                 at.append(i // ld if i % ld == 0 and 0 <= i // ld < a else None)
@@ -72,17 +88,35 @@ CASES = {
     "plain": ((2, 3, 5), (4, 3, 3), params(1)),
     "strided": ((2, 2, 7), (2, 2, 3), params(1, window_strides=(2,), padding=((1, 2),))),
     "dilated kernel": ((1, 2, 8), (2, 2, 3), params(1, rhs_dilation=(2,), padding=((2, 1),))),
-    "dilated image": ((1, 2, 4), (2, 2, 3), params(1, lhs_dilation=(3,), padding=((2, 2),), window_strides=(2,))),
+    "dilated image": (
+        (1, 2, 4),
+        (2, 2, 3),
+        params(1, lhs_dilation=(3,), padding=((2, 2),), window_strides=(2,)),
+    ),
     "negative padding": ((1, 1, 7), (2, 1, 2), params(1, padding=((-1, -2),))),
     "mixed padding": ((1, 1, 5), (1, 1, 2), params(1, padding=((-2, 3),), lhs_dilation=(2,))),
-    "two dims": ((2, 2, 4, 5), (3, 2, 2, 3), params(2, window_strides=(1, 2), padding=((1, 0), (1, 1)))),
+    "two dims": (
+        (2, 2, 4, 5),
+        (3, 2, 2, 3),
+        params(2, window_strides=(1, 2), padding=((1, 0), (1, 1))),
+    ),
     "image layout": (
         (2, 4, 5, 2),
         (2, 3, 2, 3),
-        params(2, dimension_numbers=NHWC, window_strides=(2, 1), padding=((0, 1), (1, 1)), rhs_dilation=(1, 2)),
+        params(
+            2,
+            dimension_numbers=NHWC,
+            window_strides=(2, 1),
+            padding=((0, 1), (1, 1)),
+            rhs_dilation=(1, 2),
+        ),
     ),
     "feature groups": ((2, 4, 5), (6, 2, 2), params(1, feature_group_count=2, padding=((1, 0),))),
-    "depthwise": ((1, 3, 4, 4), (6, 1, 2, 2), params(2, feature_group_count=3, window_strides=(2, 2))),
+    "depthwise": (
+        (1, 3, 4, 4),
+        (6, 1, 2, 2),
+        params(2, feature_group_count=3, window_strides=(2, 2)),
+    ),
     "batch groups": ((4, 2, 5), (6, 2, 2), params(1, batch_group_count=2, window_strides=(2,))),
     "pointwise": ((2, 3, 4), (2, 3, 1), params(1)),
     "no spatial dims": ((2, 3), (4, 3), params(0)),
@@ -93,7 +127,11 @@ CASES = {
     ),
     "kernel larger than image": ((1, 1, 2), (1, 1, 4), params(1)),
     "few output features": ((2, 6, 5), (2, 6, 3), params(1, padding=((1, 1),), rhs_dilation=(2,))),
-    "few output features, spread": ((2, 6, 5), (2, 6, 2), params(1, padding=((2, -1),), lhs_dilation=(3,))),
+    "few output features, spread": (
+        (2, 6, 5),
+        (2, 6, 2),
+        params(1, padding=((2, -1),), lhs_dilation=(3,)),
+    ),
     "few output features, nowhere": ((2, 6, 2), (1, 6, 4), params(1)),
     "empty batch": ((0, 2, 4), (3, 2, 2), params(1)),
 }
@@ -126,8 +164,18 @@ COMPILED = {
     "depthwise strided": ((3, 3), 6, 12, {"feature_group_count": 6, "window_strides": (2, 2)}),
     "batch groups": ((3, 3), 12, 8, {"batch_group_count": 2}),
     "few output features": ((3, 3), 20, 3, {"padding": ((1, 1), (1, 1))}),
-    "few output features, apart": ((3, 2), 20, 2, {"rhs_dilation": (2, 3), "padding": ((2, 2), (0, 1))}),
-    "few output features, spread": ((3, 2), 20, 3, {"lhs_dilation": (2, 3), "padding": ((2, 1), (-1, 3))}),
+    "few output features, apart": (
+        (3, 2),
+        20,
+        2,
+        {"rhs_dilation": (2, 3), "padding": ((2, 2), (0, 1))},
+    ),
+    "few output features, spread": (
+        (3, 2),
+        20,
+        3,
+        {"lhs_dilation": (2, 3), "padding": ((2, 1), (-1, 3))},
+    ),
 }
 
 
@@ -155,22 +203,42 @@ def test_compiled_with_gradients(case, layout):
 
 def test_one_matmul_and_no_patches():
     """A layer is one matmul that reads its padded image; nothing of the size of its patches is ever in memory."""
-    x, w, b = np.ones((4, 20, 20, 32), np.float32), np.ones((3, 3, 32, 40), np.float32), np.ones(40, np.float32)
-    layer = lambda x, w, b: nn.relu(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) + b)
+    x, w, b = (
+        np.ones((4, 20, 20, 32), np.float32),
+        np.ones((3, 3, 32, 40), np.float32),
+        np.ones(40, np.float32),
+    )
+    layer = lambda x, w, b: nn.relu(
+        lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        + b
+    )
     scheduled = weft.jit(layer).lower(x, w, b).compile().stages.scheduled
     assert (scheduled.kernel_count, scheduled.gemm_count, len(scheduled.epilogues)) == (1, 1, 1)
     assert scheduled.program.arena_bytes < 1.3 * x.nbytes
-    valid = lambda x, w: lax.conv_general_dilated(x, w, (2, 2), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    valid = lambda x, w: lax.conv_general_dilated(
+        x, w, (2, 2), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
     scheduled = weft.jit(valid).lower(x, w).compile().stages.scheduled
-    assert (scheduled.kernel_count, scheduled.gemm_count, scheduled.program.arena_bytes) == (0, 1, 0)
+    assert (scheduled.kernel_count, scheduled.gemm_count, scheduled.program.arena_bytes) == (
+        0,
+        1,
+        0,
+    )
 
 
-@pytest.mark.parametrize("shape, spec", [((2, 9, 11, 3), "NHWC"), ((2, 3, 9, 11), "NCHW"), ((2, 11, 3), "NWC")], ids=str)
+@pytest.mark.parametrize(
+    "shape, spec", [((2, 9, 11, 3), "NHWC"), ((2, 3, 9, 11), "NCHW"), ((2, 11, 3), "NWC")], ids=str
+)
 def test_an_image_is_padded_by_rows(shape, spec):
     """Features go along with the places before them: no element is moved by itself."""
     kernel, spatial = "".join(x for x in spec if x not in "NC") + "IO", len(shape) - 2
-    run = lambda x, w: lax.conv_general_dilated(x, w, (2,) * spatial, [(2, 3), (1, 0)][:spatial], dimension_numbers=(spec, kernel, spec))
-    x, w = rng.standard_normal(shape).astype(np.float32), rng.standard_normal((*(4, 3)[:spatial], 3, 8)).astype(np.float32)
+    run = lambda x, w: lax.conv_general_dilated(
+        x, w, (2,) * spatial, [(2, 3), (1, 0)][:spatial], dimension_numbers=(spec, kernel, spec)
+    )
+    x, w = (
+        rng.standard_normal(shape).astype(np.float32),
+        rng.standard_normal((*(4, 3)[:spatial], 3, 8)).astype(np.float32),
+    )
     compiled = weft.jit(run).lower(x, w).compile()
     text = compiled.stages.scheduled.text()
     assert "kernel k0" in text and "interleave" not in text
@@ -181,18 +249,30 @@ def test_an_image_is_padded_by_rows(shape, spec):
 
 def test_few_output_features_are_one_matmul():
     """Pixels meet the whole kernel at once; the taps are added by one kernel per phase of the result."""
-    cases = [((2, 12, 12, 32), (3, 3, 32, 3), {}, 2), ((2, 12, 12, 64), (4, 4, 64, 2), {"lhs_dilation": (2, 2)}, 6)]
+    cases = [
+        ((2, 12, 12, 32), (3, 3, 32, 3), {}, 2),
+        ((2, 12, 12, 64), (4, 4, 64, 2), {"lhs_dilation": (2, 2)}, 6),
+    ]
     for image, kernel, changes, most in cases:
-        run = lambda x, w, changes=changes: lax.conv_general_dilated(x, w, (1, 1), [(1, 1), (1, 1)], **changes,
-                                                                     dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        scheduled = weft.jit(run).lower(np.ones(image, np.float32), np.ones(kernel, np.float32)).compile().stages.scheduled
+        run = lambda x, w, changes=changes: lax.conv_general_dilated(
+            x, w, (1, 1), [(1, 1), (1, 1)], **changes, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        scheduled = (
+            weft.jit(run)
+            .lower(np.ones(image, np.float32), np.ones(kernel, np.float32))
+            .compile()
+            .stages.scheduled
+        )
         assert scheduled.gemm_count == 1 and scheduled.kernel_count <= most
 
 
 def test_a_depthwise_layer_is_one_kernel():
     x, w = np.ones((2, 12, 12, 32), np.float32), np.ones((3, 3, 1, 32), np.float32)
     layer = lambda x, w: nn.relu(
-        lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=32))
+        lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=32
+        )
+    )
     scheduled = weft.jit(layer).lower(x, w).compile().stages.scheduled
     assert scheduled.gemm_count == 0 and scheduled.kernel_count <= 2
 
@@ -208,12 +288,18 @@ def test_halves_accumulate_in_float32():
 def test_gradients_of_a_wider_result_have_the_operands_types(dtype):
     p = params(2, preferred_element_type=np.dtype(np.float32))
     x, w = (rng.standard_normal(s).astype(dtype) for s in ((2, 3, 7, 8), (4, 3, 3, 3)))
-    ct = rng.standard_normal(conv_general_dilated_p.bind(x, w, **p).shape).astype(np.float32)  # more digits than the operands have
+    ct = rng.standard_normal(conv_general_dilated_p.bind(x, w, **p).shape).astype(
+        np.float32
+    )  # more digits than the operands have
     out, pullback = weft.vjp(lambda x, w: conv_general_dilated_p.bind(x, w, **p), x, w)
     dx, dw = pullback(ct)
     assert out.dtype == np.float32 and dx.dtype == dw.dtype == dtype
     wide = dict(p, preferred_element_type=None)
-    exact = weft.vjp(lambda x, w: conv_general_dilated_p.bind(x, w, **wide), x.astype(np.float32), w.astype(np.float32))[1](ct)
+    exact = weft.vjp(
+        lambda x, w: conv_general_dilated_p.bind(x, w, **wide),
+        x.astype(np.float32),
+        w.astype(np.float32),
+    )[1](ct)
     for got, want in zip((dx, dw), exact):
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want).astype(dtype))
 
@@ -221,13 +307,17 @@ def test_gradients_of_a_wider_result_have_the_operands_types(dtype):
 def test_gradients_of_a_wider_result_need_no_promotion():
     x, w = np.ones((1, 3, 8), ml_dtypes.bfloat16), np.ones((2, 3, 3), ml_dtypes.bfloat16)
     with weft.numpy_dtype_promotion("strict"):
-        f = lambda x, w: weft.lax.conv_general_dilated(x, w, (1,), "VALID", preferred_element_type=np.float32).sum()
+        f = lambda x, w: weft.lax.conv_general_dilated(
+            x, w, (1,), "VALID", preferred_element_type=np.float32
+        ).sum()
         dx, dw = weft.grad(f, (0, 1))(x, w)
     assert dx.dtype == dw.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(np.asarray(dw, np.float32), 6)
 
 
-@pytest.mark.parametrize("groups", [{}, {"feature_group_count": 2}, {"batch_group_count": 2}], ids=str)
+@pytest.mark.parametrize(
+    "groups", [{}, {"feature_group_count": 2}, {"batch_group_count": 2}], ids=str
+)
 @pytest.mark.parametrize("spatial", [(), (5,)])
 def test_of_booleans(spatial, groups):
     """Whether any product is true; also without spatial dims, and of one feature a group."""
@@ -239,7 +329,9 @@ def test_of_booleans(spatial, groups):
         f = lambda x, w: weft.lax.conv_general_dilated(x, w, (1,) * len(spatial), "VALID", **groups)
         found = weft.jit(f)(x, w)
         assert found.dtype == bool
-        np.testing.assert_array_equal(found, np.asarray(f(x.astype(np.float32), w.astype(np.float32))) > 0)
+        np.testing.assert_array_equal(
+            found, np.asarray(f(x.astype(np.float32), w.astype(np.float32))) > 0
+        )
 
 
 def test_padding_by_name():
@@ -256,9 +348,13 @@ def test_padding_by_name():
 def test_conv_transpose_is_the_gradient_of_conv():
     x, w = rng.standard_normal((2, 7, 3)), rng.standard_normal((3, 3, 4))  # WIO
     numbers = ("NWC", "WIO", "NWC")
-    forward = lambda v: np.asarray(conv_general_dilated(v, w, (2,), "VALID", dimension_numbers=numbers))
+    forward = lambda v: np.asarray(
+        conv_general_dilated(v, w, (2,), "VALID", dimension_numbers=numbers)
+    )
     ct = rng.standard_normal(forward(x).shape)
-    back = np.asarray(conv.conv_transpose(ct, w, (2,), "VALID", dimension_numbers=numbers, transpose_kernel=True))
+    back = np.asarray(
+        conv.conv_transpose(ct, w, (2,), "VALID", dimension_numbers=numbers, transpose_kernel=True)
+    )
     np.testing.assert_allclose(np.vdot(forward(x), ct), np.vdot(x, back), rtol=1e-10)
 
 
@@ -273,7 +369,12 @@ def test_patches_hold_the_windows():
 def test_dimension_numbers_in_every_form():
     assert conv.conv_dimension_numbers((1, 2, 3, 3), (1, 2, 3, 3), ("NHWC", "HWIO", "NHWC")) == NHWC
     assert conv.conv_dimension_numbers((1, 2, 3), (1, 2, 3), None).out_spec == (0, 1, 2)
-    for wrong in [("NHWC", "HWIO"), ("NHWC", "HWIO", "NHC"), ("NHWC", "HWII", "NHWC"), ("NHWC", "XWIO", "NHWC")]:
+    for wrong in [
+        ("NHWC", "HWIO"),
+        ("NHWC", "HWIO", "NHC"),
+        ("NHWC", "HWII", "NHWC"),
+        ("NHWC", "XWIO", "NHWC"),
+    ]:
         with pytest.raises(ValueError, match="conv_general_dilated"):
             conv.conv_dimension_numbers((1, 2, 3, 3), (1, 2, 3, 3), wrong)
 
@@ -299,4 +400,6 @@ def test_what_does_not_fit(left, right, changes, message):
 
 def test_padding_is_pairs():
     with pytest.raises(ValueError, match=r"the padding argument must be .* got \(3, 3\)"):
-        lax.conv_general_dilated_patches(np.ones((1, 10, 10, 5), np.float32), (5, 5), window_strides=(1, 1), padding=(3, 3))
+        lax.conv_general_dilated_patches(
+            np.ones((1, 10, 10, 5), np.float32), (5, 5), window_strides=(1, 1), padding=(3, 3)
+        )

@@ -32,6 +32,7 @@ FLAGS = rng.integers(0, 2, size=(4, 6)).astype(bool)
 
 def special(name):
     import scipy.special
+
     return getattr(scipy.special, name)
 
 
@@ -47,101 +48,291 @@ def order_slope(a, x):
 
 
 UNARY = [
-    ("neg", ANY, np.negative), ("sign", ANY, np.sign), ("abs", ANY, np.abs), ("square", ANY, np.square),
-    ("floor", ANY, np.floor), ("ceil", ANY, np.ceil), ("sqrt", POSITIVE, np.sqrt), ("cbrt", ANY, np.cbrt),
+    ("neg", ANY, np.negative),
+    ("sign", ANY, np.sign),
+    ("abs", ANY, np.abs),
+    ("square", ANY, np.square),
+    ("floor", ANY, np.floor),
+    ("ceil", ANY, np.ceil),
+    ("sqrt", POSITIVE, np.sqrt),
+    ("cbrt", ANY, np.cbrt),
     ("rsqrt", POSITIVE, lambda x: 1 / np.sqrt(x)),
-    ("exp", ANY, np.exp), ("exp2", ANY, np.exp2), ("expm1", ANY, np.expm1),
-    ("log", POSITIVE, np.log), ("log1p", POSITIVE, np.log1p), ("logistic", ANY, lambda x: 1 / (1 + np.exp(-x))),
-    ("sin", ANY, np.sin), ("cos", ANY, np.cos),
-    ("tan", UNIT, np.tan), ("asin", UNIT, np.arcsin), ("acos", UNIT, np.arccos),
-    ("atan", ANY, np.arctan), ("sinh", ANY, np.sinh), ("cosh", ANY, np.cosh), ("tanh", ANY, np.tanh),
+    ("exp", ANY, np.exp),
+    ("exp2", ANY, np.exp2),
+    ("expm1", ANY, np.expm1),
+    ("log", POSITIVE, np.log),
+    ("log1p", POSITIVE, np.log1p),
+    ("logistic", ANY, lambda x: 1 / (1 + np.exp(-x))),
+    ("sin", ANY, np.sin),
+    ("cos", ANY, np.cos),
+    ("tan", UNIT, np.tan),
+    ("asin", UNIT, np.arcsin),
+    ("acos", UNIT, np.arccos),
+    ("atan", ANY, np.arctan),
+    ("sinh", ANY, np.sinh),
+    ("cosh", ANY, np.cosh),
+    ("tanh", ANY, np.tanh),
     ("asinh", ANY, np.arcsinh),
-    ("acosh", ABOVE_ONE, np.arccosh), ("atanh", UNIT, np.arctanh), ("erf", ANY, special("erf")),
-    ("erfc", ANY, special("erfc")), ("erf_inv", UNIT, special("erfinv")), ("lgamma", POSITIVE, special("gammaln")),
-    ("digamma", POSITIVE, special("psi")), ("bessel_i0e", ANY, special("i0e")), ("bessel_i1e", ANY, special("i1e")),
-    ("is_finite", ANY, np.isfinite), ("reciprocal", POSITIVE, lambda x: 1 / x),
+    ("acosh", ABOVE_ONE, np.arccosh),
+    ("atanh", UNIT, np.arctanh),
+    ("erf", ANY, special("erf")),
+    ("erfc", ANY, special("erfc")),
+    ("erf_inv", UNIT, special("erfinv")),
+    ("lgamma", POSITIVE, special("gammaln")),
+    ("digamma", POSITIVE, special("psi")),
+    ("bessel_i0e", ANY, special("i0e")),
+    ("bessel_i1e", ANY, special("i1e")),
+    ("is_finite", ANY, np.isfinite),
+    ("reciprocal", POSITIVE, lambda x: 1 / x),
 ]
 COMPLEX_UNARY = [
-    ("neg", np.negative), ("abs", np.abs), ("sign", lambda x: x / np.abs(x)), ("square", np.square), ("sqrt", np.sqrt),
-    ("exp", np.exp), ("log", np.log), ("sin", np.sin), ("cos", np.cos), ("tanh", np.tanh), ("real", np.real),
-    ("imag", np.imag), ("conj", np.conj), ("logistic", lambda x: 1 / (1 + np.exp(-x))),
+    ("neg", np.negative),
+    ("abs", np.abs),
+    ("sign", lambda x: x / np.abs(x)),
+    ("square", np.square),
+    ("sqrt", np.sqrt),
+    ("exp", np.exp),
+    ("log", np.log),
+    ("sin", np.sin),
+    ("cos", np.cos),
+    ("tanh", np.tanh),
+    ("real", np.real),
+    ("imag", np.imag),
+    ("conj", np.conj),
+    ("logistic", lambda x: 1 / (1 + np.exp(-x))),
 ]
 BINARY = [
-    ("add", ANY, OTHER, np.add), ("sub", ANY, OTHER, np.subtract), ("mul", ANY, OTHER, np.multiply),
-    ("div", ANY, POSITIVE, np.divide), ("rem", ANY, POSITIVE, np.fmod), ("max", ANY, OTHER, np.maximum),
-    ("min", ANY, OTHER, np.minimum), ("pow", POSITIVE, OTHER, np.power), ("atan2", ANY, OTHER, np.arctan2),
+    ("add", ANY, OTHER, np.add),
+    ("sub", ANY, OTHER, np.subtract),
+    ("mul", ANY, OTHER, np.multiply),
+    ("div", ANY, POSITIVE, np.divide),
+    ("rem", ANY, POSITIVE, np.fmod),
+    ("max", ANY, OTHER, np.maximum),
+    ("min", ANY, OTHER, np.minimum),
+    ("pow", POSITIVE, OTHER, np.power),
+    ("atan2", ANY, OTHER, np.arctan2),
     ("logaddexp", ANY, OTHER, np.logaddexp),
-    ("nextafter", ANY, OTHER, np.nextafter), ("eq", ANY, ANY, np.equal), ("ne", ANY, OTHER, np.not_equal),
-    ("lt", ANY, OTHER, np.less), ("le", ANY, ANY, np.less_equal), ("gt", ANY, OTHER, np.greater),
-    ("ge", ANY, ANY, np.greater_equal), ("add_any", ANY, OTHER, np.add),
+    ("nextafter", ANY, OTHER, np.nextafter),
+    ("eq", ANY, ANY, np.equal),
+    ("ne", ANY, OTHER, np.not_equal),
+    ("lt", ANY, OTHER, np.less),
+    ("le", ANY, ANY, np.less_equal),
+    ("gt", ANY, OTHER, np.greater),
+    ("ge", ANY, ANY, np.greater_equal),
+    ("add_any", ANY, OTHER, np.add),
 ]
-LINEAR = {"neg": ((0,),), "add": ((0, 1),), "add_any": ((0, 1),), "sub": ((0, 1),),
-          "mul": ((0,), (1,)), "div": ((0,),), "real": ((0,),), "imag": ((0,),), "conj": ((0,),)}
-FLAT = {"nextafter": ()}       # steps: differences say nothing about the derivative
+LINEAR = {
+    "neg": ((0,),),
+    "add": ((0, 1),),
+    "add_any": ((0, 1),),
+    "sub": ((0, 1),),
+    "mul": ((0,), (1,)),
+    "div": ((0,),),
+    "real": ((0,),),
+    "imag": ((0,),),
+    "conj": ((0,),),
+}
+FLAT = {"nextafter": ()}  # steps: differences say nothing about the derivative
 INTEGER = [
-    ("bitwise_and", (BITS, BITS[::-1]), np.bitwise_and), ("bitwise_or", (INTS, MORE_INTS), np.bitwise_or),
-    ("bitwise_xor", (FLAGS, FLAGS[::-1]), np.logical_xor), ("bitwise_not", (INTS,), np.invert),
-    ("bitwise_not", (FLAGS,), np.logical_not), ("shift_left", (INTS, np.int32(3)), np.left_shift),
+    ("bitwise_and", (BITS, BITS[::-1]), np.bitwise_and),
+    ("bitwise_or", (INTS, MORE_INTS), np.bitwise_or),
+    ("bitwise_xor", (FLAGS, FLAGS[::-1]), np.logical_xor),
+    ("bitwise_not", (INTS,), np.invert),
+    ("bitwise_not", (FLAGS,), np.logical_not),
+    ("shift_left", (INTS, np.int32(3)), np.left_shift),
     ("shift_right_arithmetic", (INTS, np.int32(2)), np.right_shift),
-    ("shift_right_logical", (BITS, np.uint8(3)), np.right_shift), ("add", (BITS, BITS[::-1]), np.add),
-    ("div", (INTS, MORE_INTS), lambda x, y: np.trunc(x / y).astype(np.int32)), ("rem", (INTS, MORE_INTS), np.fmod),
-    ("population_count", (BITS,),
-     lambda x: np.array([bin(v).count("1") for v in x.ravel()], np.uint8).reshape(x.shape)),
-    ("clz", (BITS,), lambda x: np.array([8 - int(v).bit_length() for v in x.ravel()], np.uint8).reshape(x.shape)),
-    ("max", (INTS, MORE_INTS), np.maximum), ("sign", (INTS,), np.sign), ("abs", (INTS,), np.abs),
+    ("shift_right_logical", (BITS, np.uint8(3)), np.right_shift),
+    ("add", (BITS, BITS[::-1]), np.add),
+    ("div", (INTS, MORE_INTS), lambda x, y: np.trunc(x / y).astype(np.int32)),
+    ("rem", (INTS, MORE_INTS), np.fmod),
+    (
+        "population_count",
+        (BITS,),
+        lambda x: np.array([bin(v).count("1") for v in x.ravel()], np.uint8).reshape(x.shape),
+    ),
+    (
+        "clz",
+        (BITS,),
+        lambda x: np.array([8 - int(v).bit_length() for v in x.ravel()], np.uint8).reshape(x.shape),
+    ),
+    ("max", (INTS, MORE_INTS), np.maximum),
+    ("sign", (INTS,), np.sign),
+    ("abs", (INTS,), np.abs),
 ]
 
 CASES = [
     *[Case(n, getattr(e, n), (x,), f, linear=LINEAR.get(n, ())) for n, x, f in UNARY],
-    *[Case(f"{n} complex", getattr(e, n), (COMPLEX,), f, linear=LINEAR.get(n, ())) for n, f in COMPLEX_UNARY],
-    *[Case(n, getattr(e, n), (x, y), f, diff=FLAT.get(n), linear=LINEAR.get(n, ())) for n, x, y, f in BINARY],
-    *[Case(f"{n} rank 0", getattr(e, n), (x, SCALAR), f, diff=FLAT.get(n), linear=LINEAR.get(n, ()))
-      for n, x, _, f in BINARY],
-    *[Case(f"{n} rank 0 first", getattr(e, n), (SCALAR, np.abs(y)), f, diff=FLAT.get(n), linear=LINEAR.get(n, ()))
-      for n, _, y, f in BINARY],
+    *[
+        Case(f"{n} complex", getattr(e, n), (COMPLEX,), f, linear=LINEAR.get(n, ()))
+        for n, f in COMPLEX_UNARY
+    ],
+    *[
+        Case(n, getattr(e, n), (x, y), f, diff=FLAT.get(n), linear=LINEAR.get(n, ()))
+        for n, x, y, f in BINARY
+    ],
+    *[
+        Case(
+            f"{n} rank 0", getattr(e, n), (x, SCALAR), f, diff=FLAT.get(n), linear=LINEAR.get(n, ())
+        )
+        for n, x, _, f in BINARY
+    ],
+    *[
+        Case(
+            f"{n} rank 0 first",
+            getattr(e, n),
+            (SCALAR, np.abs(y)),
+            f,
+            diff=FLAT.get(n),
+            linear=LINEAR.get(n, ()),
+        )
+        for n, _, y, f in BINARY
+    ],
     *[Case(f"{n} integers", getattr(e, n), args, f) for n, args, f in INTEGER],
-    *[Case(f"integer_pow {y}", lambda x, y=y: e.integer_pow(x, y), (POSITIVE,), lambda x, y=y: np.power(x, float(y)))
-      for y in (-3, -1, 0, 1, 2, 5)],
+    *[
+        Case(
+            f"integer_pow {y}",
+            lambda x, y=y: e.integer_pow(x, y),
+            (POSITIVE,),
+            lambda x, y=y: np.power(x, float(y)),
+        )
+        for y in (-3, -1, 0, 1, 2, 5)
+    ],
     Case("round away", e.round, (ANY,), lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5)),
     Case("round even", lambda x: e.round(x, e.RoundingMethod.TO_NEAREST_EVEN), (ANY,), np.round),
-    Case("select", e.select_n, (FLAGS, ANY, OTHER), lambda w, x, y: np.where(w, y, x), linear=((1, 2),)),
-    Case("select of three", e.select_n, (np.arange(24, dtype=np.int32).reshape(4, 6) % 3, ANY, OTHER, POSITIVE),
-         lambda w, *xs: np.choose(w, xs), linear=((1, 2, 3),)),
-    Case("select by rank 0", e.select_n, (np.True_, ANY, OTHER), lambda w, x, y: y, linear=((1, 2),)),
-    Case("select rank 0 case", e.select_n, (FLAGS, ANY, SCALAR), lambda w, x, y: np.where(w, y, x),
-         linear=((1, 2),)),
-    Case("clamp", e.clamp, (np.float64(-1), ANY, np.float64(1)), lambda lo, x, hi: np.clip(x, lo, hi)),
-    Case("clamp by arrays", e.clamp, (-POSITIVE, ANY, POSITIVE), lambda lo, x, hi: np.clip(x, lo, hi)),
+    Case(
+        "select",
+        e.select_n,
+        (FLAGS, ANY, OTHER),
+        lambda w, x, y: np.where(w, y, x),
+        linear=((1, 2),),
+    ),
+    Case(
+        "select of three",
+        e.select_n,
+        (np.arange(24, dtype=np.int32).reshape(4, 6) % 3, ANY, OTHER, POSITIVE),
+        lambda w, *xs: np.choose(w, xs),
+        linear=((1, 2, 3),),
+    ),
+    Case(
+        "select by rank 0", e.select_n, (np.True_, ANY, OTHER), lambda w, x, y: y, linear=((1, 2),)
+    ),
+    Case(
+        "select rank 0 case",
+        e.select_n,
+        (FLAGS, ANY, SCALAR),
+        lambda w, x, y: np.where(w, y, x),
+        linear=((1, 2),),
+    ),
+    Case(
+        "clamp", e.clamp, (np.float64(-1), ANY, np.float64(1)), lambda lo, x, hi: np.clip(x, lo, hi)
+    ),
+    Case(
+        "clamp by arrays", e.clamp, (-POSITIVE, ANY, POSITIVE), lambda lo, x, hi: np.clip(x, lo, hi)
+    ),
     Case("complex", e.complex, (ANY, OTHER), lambda x, y: x + 1j * y, linear=((0, 1),)),
     Case("complex rank 0", e.complex, (ANY, SCALAR), lambda x, y: x + 1j * y, linear=((0, 1),)),
-    Case("convert", lambda x: e.convert_element_type(x, np.float32), (ANY,), lambda x: x.astype(np.float32), diff=()),
-    Case("convert complex", lambda x: e.convert_element_type(x, np.complex128), (ANY,), lambda x: x.astype(complex),
-         linear=((0,),)),
-    Case("convert to int", lambda x: e.convert_element_type(x, np.int8), (ANY,), lambda x: np.trunc(x).astype(np.int8)),
-    Case("convert to bool", lambda x: e.convert_element_type(x, np.bool_), (INTS,), lambda x: x != 0),
-    Case("bitcast", lambda x: e.bitcast_convert_type(x, np.uint64), (ANY,), lambda x: x.view(np.uint64)),
-    Case("polygamma", lambda x: e.polygamma(1.0, x), (POSITIVE,), lambda x: special("polygamma")(1, x)),
+    Case(
+        "convert",
+        lambda x: e.convert_element_type(x, np.float32),
+        (ANY,),
+        lambda x: x.astype(np.float32),
+        diff=(),
+    ),
+    Case(
+        "convert complex",
+        lambda x: e.convert_element_type(x, np.complex128),
+        (ANY,),
+        lambda x: x.astype(complex),
+        linear=((0,),),
+    ),
+    Case(
+        "convert to int",
+        lambda x: e.convert_element_type(x, np.int8),
+        (ANY,),
+        lambda x: np.trunc(x).astype(np.int8),
+    ),
+    Case(
+        "convert to bool", lambda x: e.convert_element_type(x, np.bool_), (INTS,), lambda x: x != 0
+    ),
+    Case(
+        "bitcast",
+        lambda x: e.bitcast_convert_type(x, np.uint64),
+        (ANY,),
+        lambda x: x.view(np.uint64),
+    ),
+    Case(
+        "polygamma",
+        lambda x: e.polygamma(1.0, x),
+        (POSITIVE,),
+        lambda x: special("polygamma")(1, x),
+    ),
     Case("igamma", functions.igamma, (POSITIVE, ABOVE_ONE), special("gammainc")),
     Case("igammac", functions.igammac, (POSITIVE, ABOVE_ONE), special("gammaincc")),
     Case("igamma_grad_a", functions.igamma_grad_a, (POSITIVE, ABOVE_ONE), order_slope, diff=()),
-    Case("igamma_grad_x", functions.igamma_grad_x, (POSITIVE, ABOVE_ONE), lambda a, x: x**(a - 1) * np.exp(-x) / special("gamma")(a)),
-    Case("random_gamma_grad", functions.random_gamma_grad, (POSITIVE, ABOVE_ONE),
-         lambda a, x: -order_slope(a, x) / np.exp((a - 1) * np.log(x) - x - special("gammaln")(a)), diff=()),
-    Case("betaincc", functions.betaincc, (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2), special("betaincc"), diff=(2,)),
-    Case("log_betainc", beside_rest("log_betainc"), (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2),
-         lambda a, b, x: np.log(special("betainc")(a, b, x)), diff=(2,)),
-    Case("betainc_hazard", beside_rest("betainc_hazard"), (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2),
-         lambda a, b, x: x ** (a - 1) * (1 - x) ** (b - 1) / special("beta")(a, b) / special("betainc")(a, b, x), diff=(2,)),
-    Case("betainc", functions.betainc, (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2), special("betainc"), diff=(2,)),
+    Case(
+        "igamma_grad_x",
+        functions.igamma_grad_x,
+        (POSITIVE, ABOVE_ONE),
+        lambda a, x: x ** (a - 1) * np.exp(-x) / special("gamma")(a),
+    ),
+    Case(
+        "random_gamma_grad",
+        functions.random_gamma_grad,
+        (POSITIVE, ABOVE_ONE),
+        lambda a, x: -order_slope(a, x) / np.exp((a - 1) * np.log(x) - x - special("gammaln")(a)),
+        diff=(),
+    ),
+    Case(
+        "betaincc",
+        functions.betaincc,
+        (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2),
+        special("betaincc"),
+        diff=(2,),
+    ),
+    Case(
+        "log_betainc",
+        beside_rest("log_betainc"),
+        (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2),
+        lambda a, b, x: np.log(special("betainc")(a, b, x)),
+        diff=(2,),
+    ),
+    Case(
+        "betainc_hazard",
+        beside_rest("betainc_hazard"),
+        (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2),
+        lambda a, b, x: (
+            x ** (a - 1) * (1 - x) ** (b - 1) / special("beta")(a, b) / special("betainc")(a, b, x)
+        ),
+        diff=(2,),
+    ),
+    Case(
+        "betainc",
+        functions.betainc,
+        (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2),
+        special("betainc"),
+        diff=(2,),
+    ),
     Case("zeta", functions.zeta, (ABOVE_ONE, POSITIVE), special("zeta"), diff=(1,)),
     Case("copy", e.copy, (ANY,), lambda x: x, linear=((0,),)),
-    Case("pow of integer", e.pow, (POSITIVE, np.arange(24, dtype=np.int32).reshape(4, 6) - 9),
-         lambda x, y: np.power(x, y.astype(float))),
+    Case(
+        "pow of integer",
+        e.pow,
+        (POSITIVE, np.arange(24, dtype=np.int32).reshape(4, 6) - 9),
+        lambda x, y: np.power(x, y.astype(float)),
+    ),
 ]
 
 #: functions that are in no table above, by their records
-CASES += [Case(f.name, f.op, tuple(rng.uniform(*f.ranges[0], size=(4, 6)) for _ in range(f.arity)), f.reference)
-          for f in functions.every() if f.op is not None and f.name not in {case.name for case in CASES}]
+CASES += [
+    Case(
+        f.name,
+        f.op,
+        tuple(rng.uniform(*f.ranges[0], size=(4, 6)) for _ in range(f.arity)),
+        f.reference,
+    )
+    for f in functions.every()
+    if f.op is not None and f.name not in {case.name for case in CASES}
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -211,7 +402,12 @@ def test_quotients_and_remainders_are_those_of_numpy(dtype, by):
     low, high = max(np.iinfo(dtype).min + 1, -(1 << 62)), min(np.iinfo(dtype).max, 1 << 62)
     x = np.concatenate([rng.integers(low, high, 500), np.arange(max(low, -50), 50)]).astype(dtype)
     y = rng.permutation(np.where(x == 0, dtype.type(3), x)) if by is None else by
-    for fn in (lambda x, y: x % y, lambda x, y: x // y, lambda x, y: x % y < 0, lambda x, y: x // y * 2 - x % y + 1):
+    for fn in (
+        lambda x, y: x % y,
+        lambda x, y: x // y,
+        lambda x, y: x % y < 0,
+        lambda x, y: x // y * 2 - x % y + 1,
+    ):
         with Override(enable_x64=True):
             got = np.asarray(weft.jit(lambda x, f=fn: f(x, y))(weft.numpy.asarray(x)))
         np.testing.assert_array_equal(got, fn(x, y))
@@ -221,15 +417,23 @@ def test_quotients_and_remainders_are_those_of_numpy(dtype, by):
 def test_divisors_and_powers_of_integers(dtype):
     dtype, rng, np_ = np.dtype(dtype), np.random.default_rng(0), weft.numpy
     info = np.iinfo(dtype)
-    x = np.concatenate([rng.integers(info.min, info.max, 400, dtype, True), rng.integers(0, 30, 200).astype(dtype),
-                        np.array([info.min, info.max, 0, 0], dtype)])
+    x = np.concatenate(
+        [
+            rng.integers(info.min, info.max, 400, dtype, True),
+            rng.integers(0, 30, 200).astype(dtype),
+            np.array([info.min, info.max, 0, 0], dtype),
+        ]
+    )
     y, exponent = rng.permutation(x), np.arange(len(x)).astype(dtype) % 70
     with Override(enable_x64=True), np.errstate(all="ignore"):
         np.testing.assert_array_equal(weft.jit(np_.gcd)(x, y), np.gcd(x, y))
         np.testing.assert_array_equal(weft.jit(np_.lcm)(x, y), np.lcm(x, y))
         np.testing.assert_array_equal(weft.jit(np_.power)(x, exponent), np.power(x, exponent))
         if dtype.kind == "i":
-            base, below = np.array([1, -1, -1, 2, 0, -5], dtype), np.array([-3, -3, -2, -1, -1, -2], dtype)
+            base, below = (
+                np.array([1, -1, -1, 2, 0, -5], dtype),
+                np.array([-3, -3, -2, -1, -1, -2], dtype),
+            )
             np.testing.assert_array_equal(np_.power(base, below), [1, -1, 1, 0, 0, 0])
 
 
@@ -255,12 +459,17 @@ CASTS = [
 ]
 
 
-@pytest.mark.parametrize("x, dtype, want", CASTS, ids=lambda v: str(np.dtype(v)) if isinstance(v, type) else None)
+@pytest.mark.parametrize(
+    "x, dtype, want", CASTS, ids=lambda v: str(np.dtype(v)) if isinstance(v, type) else None
+)
 def test_casts(x, dtype, want):
     with wide_types():
         got = one(lambda v: e.convert_element_type(v, dtype), x)
     assert got.dtype == np.dtype(dtype)
-    assert got.astype(object if got.dtype.kind == "i" else np.float64).tolist() == want or got.tolist() == want
+    assert (
+        got.astype(object if got.dtype.kind == "i" else np.float64).tolist() == want
+        or got.tolist() == want
+    )
 
 
 def test_bitcast_between_widths():
@@ -271,9 +480,24 @@ def test_bitcast_between_widths():
         assert_close(one(lambda v: e.bitcast_convert_type(v, np.float64), parts), x)
 
 
-@pytest.mark.parametrize("source, target", [
-    ("f4", "c8"), ("i2", "c8"), ("u1", "c8"), ("c8", "f4"), ("c8", "i2"), ("c8", "u1"), ("c8", "f8"), ("f8", "c8"), ("c8", "c16"),
-    ("c16", "c8"), ("c16", "f8"), ("f4", "c16"), ("c16", "i2")])
+@pytest.mark.parametrize(
+    "source, target",
+    [
+        ("f4", "c8"),
+        ("i2", "c8"),
+        ("u1", "c8"),
+        ("c8", "f4"),
+        ("c8", "i2"),
+        ("c8", "u1"),
+        ("c8", "f8"),
+        ("f8", "c8"),
+        ("c8", "c16"),
+        ("c16", "c8"),
+        ("c16", "f8"),
+        ("f4", "c16"),
+        ("c16", "i2"),
+    ],
+)
 @pytest.mark.parametrize("wide", [False, True])
 def test_views_of_complex_numbers(source, target, wide):
     if not wide and {source, target} & {"f8", "c16"}:
@@ -281,7 +505,11 @@ def test_views_of_complex_numbers(source, target, wide):
     x = np.random.default_rng(0).standard_normal((3, 16), np.float32).view(source)
     with Override(enable_x64=wide):
         got = np.asarray(weft.numpy.asarray(x).view(target))
-    assert (got.dtype, got.shape, got.tobytes()) == (np.dtype(target), x.view(target).shape, x.tobytes())
+    assert (got.dtype, got.shape, got.tobytes()) == (
+        np.dtype(target),
+        x.view(target).shape,
+        x.tobytes(),
+    )
 
 
 @pytest.mark.parametrize("narrow", ["int4", "uint4", "int2", "float4_e2m1fn"])
@@ -290,45 +518,74 @@ def test_views_of_parts_of_bytes(narrow, wide):
     words = np.random.default_rng(0).integers(0, 2**32, (3, 4), np.uint32).view(wide)
     parts = weft.numpy.asarray(words).view(narrow)
     bits = weft.util.dtypes.itemsize_bits(narrow)
-    want = np.unpackbits(words.view(np.uint8).reshape(3, -1), axis=1, bitorder="little").reshape(3, -1, bits) @ (1 << np.arange(bits))
+    want = np.unpackbits(words.view(np.uint8).reshape(3, -1), axis=1, bitorder="little").reshape(
+        3, -1, bits
+    ) @ (1 << np.arange(bits))
     np.testing.assert_array_equal(np.asarray(parts).view(np.uint8) & ((1 << bits) - 1), want)
     assert np.asarray(parts.view(wide)).tobytes() == words.tobytes()
-    assert np.asarray(weft.jit(lambda x: x.view(narrow).view(wide))(words)).tobytes() == words.tobytes()
+    assert (
+        np.asarray(weft.jit(lambda x: x.view(narrow).view(wide))(words)).tobytes()
+        == words.tobytes()
+    )
 
 
-@pytest.mark.parametrize("target, bits", [("uint4", 4), ("bool", 8), ("int8", 8), ("float16", 16), ("uint32", 32), ("complex64", 64)])
+@pytest.mark.parametrize(
+    "target, bits",
+    [("uint4", 4), ("bool", 8), ("int8", 8), ("float16", 16), ("uint32", 32), ("complex64", 64)],
+)
 @pytest.mark.parametrize("source", ["int4", "bool", "uint8", "bfloat16", "int32", "complex64"])
 def test_scalar_views_keep_the_element_size(source, target, bits):
     scalar = weft.numpy.ones((), source)
     view = lambda x: x.view(target)
-    calls = {"eager": (view, scalar), "jit": (weft.jit(view), scalar), "vmap": (weft.vmap(view), weft.numpy.ones(2, source))}
+    calls = {
+        "eager": (view, scalar),
+        "jit": (weft.jit(view), scalar),
+        "vmap": (weft.vmap(view), weft.numpy.ones(2, source)),
+    }
     for name, (function, operand) in calls.items():
         if bits == weft.util.dtypes.itemsize_bits(source):
             assert function(operand).shape == operand.shape, name
         else:
-            with pytest.raises(ValueError, match=r"view: a 0-d array .* elements have another size"):
+            with pytest.raises(
+                ValueError, match=r"view: a 0-d array .* elements have another size"
+            ):
                 function(operand)
 
 
 @pytest.mark.parametrize("dtype, close", [("f4", 1e-6), ("f8", 3e-15), ("f2", 1e-3)])
 def test_zeta_and_polygamma(dtype, close):
     from scipy.special import polygamma, zeta
+
     rng = np.random.default_rng(0)
-    s = np.concatenate([rng.uniform(1.01, 6, 400), rng.integers(2, 9, 400)]).astype(dtype)      # a whole one with q below zero
-    below_zero = np.concatenate([-rng.integers(0, 29, 150) - rng.integers(1, 4, 150) / 4, -10.0 ** rng.uniform(-7, -1, 50)])
-    q = np.concatenate([rng.uniform(0.3, 9, 500), 10.0 ** rng.uniform(-0.5, 2, 100), below_zero]).astype(dtype)
+    s = np.concatenate([rng.uniform(1.01, 6, 400), rng.integers(2, 9, 400)]).astype(
+        dtype
+    )  # a whole one with q below zero
+    below_zero = np.concatenate(
+        [
+            -rng.integers(0, 29, 150) - rng.integers(1, 4, 150) / 4,
+            -(10.0 ** rng.uniform(-7, -1, 50)),
+        ]
+    )
+    q = np.concatenate(
+        [rng.uniform(0.3, 9, 500), 10.0 ** rng.uniform(-0.5, 2, 100), below_zero]
+    ).astype(dtype)
     with Override(enable_x64=True):
         got = np.asarray(weft.jit(functions.zeta)(s, q))
-        trigamma = [np.asarray(weft.jit(e.polygamma)(np.full_like(q, m), np.abs(q))) for m in (0, 1, 2, 5, 9)]
+        trigamma = [
+            np.asarray(weft.jit(e.polygamma)(np.full_like(q, m), np.abs(q)))
+            for m in (0, 1, 2, 5, 9)
+        ]
     wide, start = q.astype("f8"), np.maximum(np.ceil(-q.astype("f8")), 0)
     terms = wide + np.arange(31)[:, None]
     signs = np.where(s % 2 == 1, np.sign(terms), 1)
     below = np.where(np.arange(31)[:, None] < start, np.abs(terms) ** -s.astype("f8") * signs, 0)
     parts = zeta(s.astype("f8"), wide + start), below
-    size = np.abs(parts[0]) + np.abs(below).sum(0)      # terms of either sign cancel
+    size = np.abs(parts[0]) + np.abs(below).sum(0)  # terms of either sign cancel
     want = parts[0] + below.sum(0)
     ok = size < np.finfo(dtype).max
-    np.testing.assert_array_less(np.abs(got.astype("f8") - want)[ok], close * size[ok] + np.finfo(dtype).tiny)
+    np.testing.assert_array_less(
+        np.abs(got.astype("f8") - want)[ok], close * size[ok] + np.finfo(dtype).tiny
+    )
     for m, have in zip((0, 1, 2, 5, 9), trigamma):
         exact = polygamma(m, np.abs(wide))
         ok = np.abs(exact) < np.finfo(dtype).max
@@ -336,7 +593,10 @@ def test_zeta_and_polygamma(dtype, close):
 
 
 def test_zeta_where_it_has_no_value():
-    s, q = np.float32([1, 0.5, 2.5, 2, 3, 2, np.nan, 2]), np.float32([2, 2, -1.5, -3, 0, np.inf, 2, np.nan])
+    s, q = (
+        np.float32([1, 0.5, 2.5, 2, 3, 2, np.nan, 2]),
+        np.float32([2, 2, -1.5, -3, 0, np.inf, 2, np.nan]),
+    )
     want = np.float32([np.inf, np.nan, np.nan, np.inf, np.inf, 0, np.nan, np.nan])
     np.testing.assert_array_equal(weft.jit(functions.zeta)(s, q), want)
     np.testing.assert_array_equal(one(functions.zeta, s, q), want)
@@ -358,11 +618,15 @@ def test_weak_types_give_way():
 
 def test_errors_name_the_facts():
     a, b = ShapedArray((3,), np.float32), ShapedArray((2,), np.float32)
-    with pytest.raises(ShapeError, match=r"(?s)add: got operands of different.*float32\[3\].*test_elementwise.py"):
+    with pytest.raises(
+        ShapeError, match=r"(?s)add: got operands of different.*float32\[3\].*test_elementwise.py"
+    ):
         type_of(e.add, a, b)
     with pytest.raises(TypeError, match=r"sin: does not accept dtype int32"):
         type_of(e.sin, ShapedArray((3,), np.int32))
-    with pytest.raises(TypeError, match="requires arguments to have the same dtypes, got float32, int32"):
+    with pytest.raises(
+        TypeError, match="requires arguments to have the same dtypes, got float32, int32"
+    ):
         type_of(e.add, a, ShapedArray((3,), np.int32))
     with pytest.raises(TypeError, match="same dtypes"):
         type_of(lambda x: e.add(x, 2.5), ShapedArray((3,), np.int32))
@@ -371,7 +635,7 @@ def test_errors_name_the_facts():
     with pytest.raises(TypeError, match="at most two cases"):
         type_of(e.select_n, ShapedArray((3,), np.bool_), a, a, a)
     with pytest.raises(TypeError, match="same dtypes"):
-        e.add(np.ones(2, np.float32), np.ones(2, np.int32))       # outside of traces too
+        e.add(np.ones(2, np.float32), np.ones(2, np.int32))  # outside of traces too
 
 
 def test_a_family_fills_the_slots_when_one_is_looked_at():

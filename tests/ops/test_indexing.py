@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 import weft
-from tests.harness.rule_checks import check_all, check_batch, check_factors, check_jvp, check_transpose, close
+from tests.harness.rule_checks import (
+    check_all,
+    check_batch,
+    check_factors,
+    check_jvp,
+    check_transpose,
+    close,
+)
 from weft.core.trace import typeof
 from weft.ops import indexing, windows as windows_of
 from weft.ops.indexing import (
@@ -45,8 +52,18 @@ CASES = {
     "windows": ((6, 5), (3, 2), GatherDimensionNumbers((1, 2), (), (0, 1)), (2, 3)),
     "part of a dim": ((4, 5), (3, 1), GatherDimensionNumbers((1,), (0,), (0,)), (1, 2)),
     "one window": ((6,), (1,), GatherDimensionNumbers((0,), (), (0,)), (2,)),
-    "batching": ((3, 5, 2), (3, 4, 1), GatherDimensionNumbers((2,), (1,), (1,), (0,), (0,)), (1, 1, 2)),
-    "batching second": ((5, 3), (4, 3, 1), GatherDimensionNumbers((), (0,), (0,), (1,), (1,)), (1, 1)),
+    "batching": (
+        (3, 5, 2),
+        (3, 4, 1),
+        GatherDimensionNumbers((2,), (1,), (1,), (0,), (0,)),
+        (1, 1, 2),
+    ),
+    "batching second": (
+        (5, 3),
+        (4, 3, 1),
+        GatherDimensionNumbers((), (0,), (0,), (1,), (1,)),
+        (1, 1),
+    ),
     "window first": ((5, 3), (4, 1), GatherDimensionNumbers((0,), (0,), (0,)), (1, 3)),
     "no index": ((2, 3), (4, 0), GatherDimensionNumbers((0, 1), (), ()), (2, 3)),
     "nothing to take": ((5, 3), (0, 1), GatherDimensionNumbers((1,), (0,), (0,)), (1, 3)),
@@ -103,7 +120,11 @@ def slow_gather(x, indices, numbers, slice_sizes, mode, fill):
 
 def slow_scatter(x, indices, updates, numbers, slice_sizes, mode, combine):
     out = x.copy()
-    kept = [d for d in range(x.ndim) if d not in {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}]
+    kept = [
+        d
+        for d in range(x.ndim)
+        if d not in {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    ]
     for at, start in windows(x.shape, indices, numbers, slice_sizes, mode):
         for inner in np.ndindex(*[slice_sizes[d] for d in kept]):
             if start is not None:
@@ -175,7 +196,9 @@ def test_scatter(primitive, case, mode):
     vary = (lambda x, k: x) if mode in INSIDE else moved
     check_batch(primitive, [x, indices, updates], params, vary=vary, limit=12)
     check_factors(primitive, [x, indices, updates], params)
-    check_jvp(primitive, [x, indices, updates], params, wrt=[0] if primitive is scatter_mul_p else None)
+    check_jvp(
+        primitive, [x, indices, updates], params, wrt=[0] if primitive is scatter_mul_p else None
+    )
     if primitive is scatter_add_p:
         check_transpose(primitive, [x, indices, updates], params, (0, 2))
         check_transpose(primitive, [np.zeros_like(x), indices, updates], params, (2,))
@@ -215,7 +238,8 @@ def test_ties_share_the_derivative(primitive):
 
 
 @pytest.mark.parametrize(
-    ("case", "mode"), list(itertools.product(["take rows", "windows", "batching second", "points"], MODES))
+    ("case", "mode"),
+    list(itertools.product(["take rows", "windows", "batching second", "points"], MODES)),
 )
 def test_scatter_position_of_the_lowering(case, mode):
     """The positions that kernels compute are those that the reference writes."""
@@ -232,7 +256,9 @@ def test_scatter_position_of_the_lowering(case, mode):
         return apply(e.op, [value(a) for a in e.args], e.type)
 
     for u in np.ndindex(updates.shape):
-        read = lambda position, guard=None: b.const(int(indices[tuple(value(p) for p in position)]), "i64")
+        read = lambda position, guard=None: b.const(
+            int(indices[tuple(value(p) for p in position)]), "i64"
+        )
         where, inside = windows_of.scatter_position(
             b, tuple(b.const(i, "i64") for i in u), read, x.shape, updates.shape, **params
         )
@@ -250,7 +276,9 @@ def test_scatter_position_of_the_lowering(case, mode):
                     [u[d] for d in numbers.offset_dims],
                 )
             )
-            assert [value(p) for p in where] == [s + offsets.get(d, 0) for d, s in enumerate(starts[at])]
+            assert [value(p) for p in where] == [
+                s + offsets.get(d, 0) for d, s in enumerate(starts[at])
+            ]
 
 
 def test_defaults_of_the_functions():
@@ -259,17 +287,24 @@ def test_defaults_of_the_functions():
     np.testing.assert_array_equal(gather(x, np.array([4]), numbers, (2,)), [3, 4])
     assert np.isnan(gather(x, np.array([4]), numbers, (2,), mode="fill")).all()
     np.testing.assert_array_equal(
-        gather(x.astype(np.int32), np.array([4]), numbers, (2,), mode="fill"), np.iinfo(np.int32).min
+        gather(x.astype(np.int32), np.array([4]), numbers, (2,), mode="fill"),
+        np.iinfo(np.int32).min,
     )
-    np.testing.assert_array_equal(gather(x.astype(np.uint8), np.array([4]), numbers, (2,), mode="fill"), 255)
+    np.testing.assert_array_equal(
+        gather(x.astype(np.uint8), np.array([4]), numbers, (2,), mode="fill"), 255
+    )
     np.testing.assert_array_equal(gather(x > 7, np.array([4]), numbers, (2,), mode="fill"), True)
-    np.testing.assert_array_equal(gather(x, np.array([4]), numbers, (2,), mode="fill", fill_value=7), 7)
+    np.testing.assert_array_equal(
+        gather(x, np.array([4]), numbers, (2,), mode="fill", fill_value=7), 7
+    )
     to = ScatterDimensionNumbers((0,), (), (0,))
     np.testing.assert_array_equal(indexing.scatter(x, np.array([4]), np.ones(2, np.float32), to), x)
     np.testing.assert_array_equal(
         indexing.scatter(x, np.array([4]), np.ones(2, np.float32), to, mode="clip"), [0, 1, 2, 1, 1]
     )
-    np.testing.assert_array_equal(indexing.scatter_sub(x, np.array([0]), np.ones(2, np.float32), to), [-1, 0, 2, 3, 4])
+    np.testing.assert_array_equal(
+        indexing.scatter_sub(x, np.array([0]), np.ones(2, np.float32), to), [-1, 0, 2, 3, 4]
+    )
     with pytest.raises(ValueError, match="not understood"):
         GatherScatterMode.from_any("wrap")
 
@@ -282,14 +317,23 @@ FIRST = GatherDimensionNumbers((), (0,), (0,))
 def test_unsigned_indices_beyond_all_places(mode, want):
     """They are not negative ones."""
     x = np.arange(5)
-    params = {"dimension_numbers": FIRST, "slice_sizes": (1,), "mode": Mode.from_any(mode), "fill_value": 9}
+    params = {
+        "dimension_numbers": FIRST,
+        "slice_sizes": (1,),
+        "mode": Mode.from_any(mode),
+        "fill_value": 9,
+    }
     np.testing.assert_array_equal(gather_p.rule("reference")(x, FAR, **params), want)
-    np.testing.assert_array_equal(weft.jit(lambda x, i: gather(x, i, FIRST, (1,), mode=mode, fill_value=9))(x, FAR), want)
+    np.testing.assert_array_equal(
+        weft.jit(lambda x, i: gather(x, i, FIRST, (1,), mode=mode, fill_value=9))(x, FAR), want
+    )
 
 
 def test_unsigned_places_of_updates_beyond_all():
     to = ScatterDimensionNumbers((), (0,), (0,))
-    add = lambda mode: weft.jit(lambda x, i: indexing.scatter_add(x, i, np.ones(5, int), to, mode=mode))(np.zeros(5, int), FAR)
+    add = lambda mode: weft.jit(
+        lambda x, i: indexing.scatter_add(x, i, np.ones(5, int), to, mode=mode)
+    )(np.zeros(5, int), FAR)
     np.testing.assert_array_equal(add("clip"), [1, 0, 0, 1, 3])
     np.testing.assert_array_equal(add("drop"), [1, 0, 0, 1, 0])
 
@@ -304,7 +348,10 @@ def test_half_sums_of_the_reference_round_once():
 def test_integer_scatters_wrap_and_drop():
     x = np.full(3, 250, np.uint8)
     out = indexing.scatter_add(
-        x, np.array([[0], [0], [-1], [3]]), np.full(4, 5, np.uint8), ScatterDimensionNumbers((), (0,), (0,))
+        x,
+        np.array([[0], [0], [-1], [3]]),
+        np.full(4, 5, np.uint8),
+        ScatterDimensionNumbers((), (0,), (0,)),
     )
     np.testing.assert_array_equal(out, [4, 250, 250])
 
@@ -332,7 +379,9 @@ def test_gather_numbers_that_do_not_fit(shape, i_shape, numbers, sizes):
         "unique_indices": False,
     }
     with pytest.raises(ShapeError, match="gather"):
-        gather_p.abstract([typeof(np.zeros(shape, np.float32)), typeof(np.zeros(i_shape, np.int32))], params)
+        gather_p.abstract(
+            [typeof(np.zeros(shape, np.float32)), typeof(np.zeros(i_shape, np.int32))], params
+        )
 
 
 def test_scatter_updates_that_do_not_fit():
@@ -342,7 +391,10 @@ def test_scatter_updates_that_do_not_fit():
         "indices_are_sorted": False,
         "unique_indices": False,
     }
-    avals = [typeof(np.zeros(s, d)) for s, d in [((5, 3), np.float32), ((4, 1), np.int32), ((3, 3), np.float32)]]
+    avals = [
+        typeof(np.zeros(s, d))
+        for s, d in [((5, 3), np.float32), ((4, 1), np.int32), ((3, 3), np.float32)]
+    ]
     with pytest.raises(ShapeError, match="scatter-add"):
         scatter_add_p.abstract(avals, params)
     avals[2] = typeof(np.zeros((4, 3), np.int32))

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from tests.harness.rule_checks import check_batch, check_factors, check_jvp, check_transpose, check_type, close
+from tests.harness.rule_checks import (
+    check_batch,
+    check_factors,
+    check_jvp,
+    check_transpose,
+    check_type,
+    close,
+)
 from weft.core.trace import Zero, typeof
 from weft.ops import linalg
 from weft.ops.lapack import library_call_p
@@ -83,10 +90,15 @@ def test_cholesky_of_what_has_none_is_nan_and_spares_the_others():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("left_side", [True, False])
 @pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize(("transpose_a", "conjugate_a"), [(False, False), (True, False), (True, True), (False, True)])
+@pytest.mark.parametrize(
+    ("transpose_a", "conjugate_a"), [(False, False), (True, False), (True, True), (False, True)]
+)
 @pytest.mark.parametrize("unit_diagonal", [True, False])
 def test_triangular_solve(kind, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
-    a, b = random(2, 3, 3, kind=kind) + 3 * np.eye(3), random(2, *((3, 2) if left_side else (2, 3)), kind=kind)
+    a, b = (
+        random(2, 3, 3, kind=kind) + 3 * np.eye(3),
+        random(2, *((3, 2) if left_side else (2, 3)), kind=kind),
+    )
     options = {
         "left_side": left_side,
         "lower": lower,
@@ -134,7 +146,8 @@ def test_lu(shape, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("shape", "full"), [((4, 3), False), ((3, 3), True), ((2, 5, 2), False), ((3, 4), False), ((4, 2), True)]
+    ("shape", "full"),
+    [((4, 3), False), ((3, 3), True), ((2, 5, 2), False), ((3, 4), False), ((4, 2), True)],
 )
 @pytest.mark.parametrize("pivoting", [False, True])
 def test_qr(shape, full, kind, pivoting):
@@ -143,7 +156,11 @@ def test_qr(shape, full, kind, pivoting):
     q, r, *order = map(np.asarray, linalg.qr(x, **params))
     permuted = np.take_along_axis(x, order[0][..., None, :], -1) if pivoting else x
     close(q @ r, permuted, 1e-10)
-    close(h(q) @ q, np.broadcast_to(np.eye(q.shape[-1]), (*q.shape[:-2], *[q.shape[-1]] * 2)).astype(kind), 1e-10)
+    close(
+        h(q) @ q,
+        np.broadcast_to(np.eye(q.shape[-1]), (*q.shape[:-2], *[q.shape[-1]] * 2)).astype(kind),
+        1e-10,
+    )
     check_type(linalg.qr_p, [x], params)
     check_factors(linalg.qr_p, [x], params)
     check_batch(linalg.qr_p, [x], params)
@@ -171,7 +188,11 @@ def test_eigh(shape, kind, lower):
     check_factors(linalg.eigh_p, [x], params)
     t = hermitian(*shape, kind=kind)
     _, (t_v, t_w) = derivative(linalg.eigh_p, x, t, params)
-    close(t_v * w[..., None, :] @ h(v) + v * t_w[..., None, :] @ h(v) + v * w[..., None, :] @ h(t_v), t, 1e-9)
+    close(
+        t_v * w[..., None, :] @ h(v) + v * t_w[..., None, :] @ h(v) + v * w[..., None, :] @ h(t_v),
+        t,
+        1e-9,
+    )
     close(h(v) @ t_v + h(t_v) @ v, np.zeros_like(t), 1e-9)
     up, down = (np.linalg.eigvalsh(x + s * 1e-6 * t) for s in (1, -1))
     close(t_w, (up - down) / 2e-6, 1e-6)
@@ -187,7 +208,11 @@ def test_svd(shape, kind):
     full_u, _, full_vh = map(np.asarray, linalg.svd(x))
     assert full_u.shape[-1] == shape[-2] and full_vh.shape[-2] == shape[-1]
     thin = {"full_matrices": False, "compute_uv": True}
-    for params in (thin, {"full_matrices": True, "compute_uv": True}, {"full_matrices": True, "compute_uv": False}):
+    for params in (
+        thin,
+        {"full_matrices": True, "compute_uv": True},
+        {"full_matrices": True, "compute_uv": False},
+    ):
         check_type(linalg.svd_p, [x], params)
         check_factors(linalg.svd_p, [x], params)
     _, (t_s, t_u, t_vh) = derivative(linalg.svd_p, x, t, thin)
@@ -218,9 +243,16 @@ def test_eig(kind):
     # the sum and the sum of squares do not depend on the order
     trace = np.trace(t, axis1=-2, axis2=-1)
     close(t_w.sum(-1), trace.astype(np.complex128), 1e-8)
-    close(2 * (t_w * w).sum(-1), 2 * np.trace(x @ t, axis1=-2, axis2=-1).astype(np.complex128), 1e-8)
+    close(
+        2 * (t_w * w).sum(-1), 2 * np.trace(x @ t, axis1=-2, axis2=-1).astype(np.complex128), 1e-8
+    )
     with pytest.raises(NotImplementedError, match="eigenvalues alone"):
-        derivative(linalg.eig_p, x, t, {"compute_left_eigenvectors": True, "compute_right_eigenvectors": False})
+        derivative(
+            linalg.eig_p,
+            x,
+            t,
+            {"compute_left_eigenvectors": True, "compute_right_eigenvectors": False},
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
@@ -252,21 +284,33 @@ def test_errors():
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_of_eig_have_derivatives(kind):
     x, t = random(4, 4, kind=kind), random(4, 4, kind=kind)
-    params = {"compute_left_eigenvectors": True, "compute_right_eigenvectors": True, "enable_eigvec_derivs": True}
+    params = {
+        "compute_left_eigenvectors": True,
+        "compute_right_eigenvectors": True,
+        "enable_eigvec_derivs": True,
+    }
     (w, left, right), (t_w, t_left, t_right) = derivative(linalg.eig_p, x, t, params)
-    close(t @ right + x @ t_right, t_right * w + right * t_w, 1e-8)                  # of A v = v w
-    close(h(t) @ left + h(x) @ t_left, t_left * w.conj() + left * t_w.conj(), 1e-8)  # of A^H u = u conj(w)
+    close(t @ right + x @ t_right, t_right * w + right * t_w, 1e-8)  # of A v = v w
+    close(
+        h(t) @ left + h(x) @ t_left, t_left * w.conj() + left * t_w.conj(), 1e-8
+    )  # of A^H u = u conj(w)
     for v, t_v in ((left, t_left), (right, t_right)):
-        close((v.conj() * t_v).sum(0).real, np.zeros(4), 1e-9)                       # lengths stay 1
+        close((v.conj() * t_v).sum(0).real, np.zeros(4), 1e-9)  # lengths stay 1
         largest = np.abs(v).argmax(0)
-        close(t_v[largest, range(4)].imag, np.zeros(4), 1e-9)                        # and the largest entries real
+        close(t_v[largest, range(4)].imag, np.zeros(4), 1e-9)  # and the largest entries real
 
 
 def test_library_calls_take_operands_in_any_memory_order():
     """The reference of a routine copies its operand in row-major order, also a transposed view."""
     rng = np.random.default_rng(0)
     a = rng.normal(size=(3, 4, 4)).astype(np.float32)
-    params = {"routine": "sgetrf", "arguments": (4, 4, "y0", 4, "y1", "y2"), "results": (((4,), "int32"), ((), "int32"))}
+    params = {
+        "routine": "sgetrf",
+        "arguments": (4, 4, "y0", 4, "y1", "y2"),
+        "results": (((4,), "int32"), ((), "int32")),
+    }
     reference = library_call_p.rule("reference")
-    for got, want in zip(reference(a.transpose(0, 2, 1), **params), reference(a.transpose(0, 2, 1).copy(), **params)):
+    for got, want in zip(
+        reference(a.transpose(0, 2, 1), **params), reference(a.transpose(0, 2, 1).copy(), **params)
+    ):
         np.testing.assert_array_equal(got, want)

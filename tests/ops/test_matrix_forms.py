@@ -29,7 +29,9 @@ def close(x, y):
 
 @pytest.fixture(params=[np.float32, np.complex64], ids=["real", "complex"])
 def a(request):
-    return matrices(request.param, 2, 5, 5, random=np.random.default_rng(0))    # LAPACK keeps the signs of its eigenvectors nearby
+    return matrices(
+        request.param, 2, 5, 5, random=np.random.default_rng(0)
+    )  # LAPACK keeps the signs of its eigenvectors nearby
 
 
 def everywhere(f, *args):
@@ -38,7 +40,9 @@ def everywhere(f, *args):
     other = [weft.jit(f, backend="reference")(*args), weft.vmap(f)(*args)]
     spread = NamedSharding(weft.make_mesh((2,), ("i",)), PartitionSpec("i"))
     sharded = weft.jit(f)(*[weft.device_put(x, spread) for x in args])
-    assert {x.sharding.is_equivalent_to(spread, x.ndim) for x in weft.tree.leaves(sharded)} == {True}
+    assert {x.sharding.is_equivalent_to(spread, x.ndim) for x in weft.tree.leaves(sharded)} == {
+        True
+    }
     for found in (*other, sharded):
         weft.tree.map(close, found, out)
     return weft.tree.map(np.asarray, out)
@@ -92,7 +96,9 @@ def test_products_of_reflectors(a):
     v, c = np.asarray(packed)[..., 1:, :-1], a[..., 1:, :3]
     q = everywhere(lax.linalg.householder_product, v, np.asarray(taus))
     close(everywhere(lax.linalg.ormqr, v, np.asarray(taus), c), q @ c)
-    close(lax.linalg.ormqr(v, taus, adjoint(c), left=False, transpose=True), adjoint(c) @ adjoint(q))
+    close(
+        lax.linalg.ormqr(v, taus, adjoint(c), left=False, transpose=True), adjoint(c) @ adjoint(q)
+    )
     with pytest.raises(weft.errors.ShapeError, match="taus"):
         lax.linalg.householder_product(v, taus[..., None])
 
@@ -100,7 +106,9 @@ def test_products_of_reflectors(a):
 def test_tridiagonal_systems(a):
     dl, d, du, b = a[..., 0], a[..., 1] + 4, a[..., 2], a[..., :2]
     x = everywhere(lax.linalg.tridiagonal_solve, dl, d, du, b)
-    whole = np.stack([np.diag(d[k]) + np.diag(dl[k, 1:], -1) + np.diag(du[k, :-1], 1) for k in range(2)])
+    whole = np.stack(
+        [np.diag(d[k]) + np.diag(dl[k, 1:], -1) + np.diag(du[k, :-1], 1) for k in range(2)]
+    )
     close(whole @ x, b)
     assert np.isnan(lax.linalg.tridiagonal_solve(0 * dl, 0 * d, 0 * du, b)).all()
     if not np.iscomplexobj(a):
@@ -109,14 +117,26 @@ def test_tridiagonal_systems(a):
 
 def test_tridiagonal_systems_with_perturbed_pivots(a):
     solve = partial(lax.linalg.tridiagonal_solve, perturb_singular=True)
-    dl, d, du, b = a[..., 0], a[..., 1], a[..., 2], a[..., :2]       # not dominated by the diagonal: rows are exchanged
+    dl, d, du, b = (
+        a[..., 0],
+        a[..., 1],
+        a[..., 2],
+        a[..., :2],
+    )  # not dominated by the diagonal: rows are exchanged
     close(everywhere(solve, dl, d, du, b), np.asarray(lax.linalg.tridiagonal_solve(dl, d, du, b)))
     if not np.iscomplexobj(a):
         check_grads(solve, (dl[0], d[0] + 4, du[0], b[0]), 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
-@pytest.mark.parametrize("diagonals", [([0, 0, 0], [0, 0, 0], [0, 0, 0]), ([0, 1], [1, 3], [3, 0]), ([9, 1, 1], [1, 1, 0], [0, 0, 9])])
+@pytest.mark.parametrize(
+    "diagonals",
+    [
+        ([0, 0, 0], [0, 0, 0], [0, 0, 0]),
+        ([0, 1], [1, 3], [3, 0]),
+        ([9, 1, 1], [1, 1, 0], [0, 0, 9]),
+    ],
+)
 def test_solutions_of_singular_tridiagonal_systems(diagonals, dtype):
     """The residual of such a solution is of the size of a rounding error times the solution, though the matrix is singular."""
     with weft.enable_x64(dtype == np.float64):
@@ -126,7 +146,9 @@ def test_solutions_of_singular_tridiagonal_systems(diagonals, dtype):
         x = np.asarray(lax.linalg.tridiagonal_solve(dl, d, du, b, perturb_singular=True))
         assert np.isfinite(x).all() and np.abs(x).max() > 0.05 / np.finfo(dtype).eps
         whole = np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1)
-        assert np.abs(whole @ x - b).max() <= 4 * np.finfo(dtype).eps * np.abs(x).max() * max(1, np.abs(whole).max())
+        assert np.abs(whole @ x - b).max() <= 4 * np.finfo(dtype).eps * np.abs(x).max() * max(
+            1, np.abs(whole).max()
+        )
 
 
 def test_general_eigenvalues(a):
@@ -143,7 +165,9 @@ def test_general_eigenvalues(a):
         found, vectors = map(np.asarray, values(a))
         order = np.abs(found[:, None, :] - np.asarray(w)[:, :, None]).argmin(-1)
         vectors = np.take_along_axis(vectors, order[:, None, :], -1)
-        return np.take_along_axis(found, order, -1), vectors * np.sign((np.conj(right) * vectors).sum(1, keepdims=True).real)
+        return np.take_along_axis(found, order, -1), vectors * np.sign(
+            (np.conj(right) * vectors).sum(1, keepdims=True).real
+        )
 
     for t, above, below in zip(tangents, near(a + 0.1 * step), near(a - 0.1 * step)):
         np.testing.assert_allclose(t, (above - below) / 0.2, atol=2e-3)
@@ -157,12 +181,18 @@ def test_choices_of_algorithms(a):
         u, s, vh = lax.linalg.svd(a[..., :3], algorithm=algorithms.QR, full_matrices=full)
         close(np.asarray(u)[..., :3] * np.asarray(s)[:, None] @ vh, a[..., :3])
     for svd in (lax.linalg.svd, weft.numpy.linalg.svd):
-        np.testing.assert_allclose(svd(a, full_matrices=False, subset_by_index=(1, 3))[1], svd(a, compute_uv=False)[..., 1:3], rtol=1e-5)
+        np.testing.assert_allclose(
+            svd(a, full_matrices=False, subset_by_index=(1, 3))[1],
+            svd(a, compute_uv=False)[..., 1:3],
+            rtol=1e-5,
+        )
         with pytest.raises(ValueError, match="full_matrices and subset_by_index"):
             svd(a, subset_by_index=(1, 3))
     u, s, vh = lax.linalg.svd(a, full_matrices=False, subset_by_index=(1, 3))
     assert (u.shape, s.shape, vh.shape) == ((2, 5, 2), (2, 2), (2, 2, 5))
-    v, w = lax.linalg.eigh(a + adjoint(a), subset_by_index=(0, 2), implementation=lax.linalg.EighImplementation.QR)
+    v, w = lax.linalg.eigh(
+        a + adjoint(a), subset_by_index=(0, 2), implementation=lax.linalg.EighImplementation.QR
+    )
     close((a + adjoint(a)) @ np.asarray(v), np.asarray(v) * np.asarray(w)[:, None])
     with pytest.raises(NotImplementedError, match="JACOBI"):
         lax.linalg.svd(a, algorithm=algorithms.JACOBI)
@@ -180,4 +210,7 @@ def test_updates_products_and_the_polar_decomposition(a):
     new = np.asarray(lax.linalg.cholesky_update(r, x[1, 0]))
     close(new.T @ new, r.T @ r + np.outer(x[1, 0], x[1, 0]))
     assert not np.tril(new, -1).any()
-    close(lax.linalg.symmetric_product(x[..., :2], x, alpha=2.0, beta=-1.0), 2 * x[..., :2] @ adjoint(x[..., :2]) - x)
+    close(
+        lax.linalg.symmetric_product(x[..., :2], x, alpha=2.0, beta=-1.0),
+        2 * x[..., :2] @ adjoint(x[..., :2]) - x,
+    )

@@ -26,9 +26,15 @@ def test_known_answers(words, want):
 
 CASES = [
     Case("arrays", threefry2x32, tuple(WORDS)),
-    Case("one key", threefry2x32, (np.uint32(1), np.uint32(2), WORDS[2], WORDS[3]),
-         lambda a, b, x, y: run(threefry2x32, [np.full_like(x, a), np.full_like(x, b), x, y])),
-    Case("one key and high word", threefry2x32, (np.uint32(1), np.uint32(2), np.uint32(0), WORDS[3])),
+    Case(
+        "one key",
+        threefry2x32,
+        (np.uint32(1), np.uint32(2), WORDS[2], WORDS[3]),
+        lambda a, b, x, y: run(threefry2x32, [np.full_like(x, a), np.full_like(x, b), x, y]),
+    ),
+    Case(
+        "one key and high word", threefry2x32, (np.uint32(1), np.uint32(2), np.uint32(0), WORDS[3])
+    ),
 ]
 
 

@@ -22,7 +22,9 @@ def check(name: str, x: np.ndarray, axis: int, reverse: bool, rtol: float = 0) -
     want = RUNNING[name].accumulate(wide, axis, dtype=wide.dtype)
     want = np.flip(want, axis) if reverse else want
     assert got.dtype == x.dtype
-    np.testing.assert_allclose(got.astype(wide.dtype), want, rtol=rtol, atol=rtol * max(1, float(np.abs(want).max())))
+    np.testing.assert_allclose(
+        got.astype(wide.dtype), want, rtol=rtol, atol=rtol * max(1, float(np.abs(want).max()))
+    )
 
 
 def numbers(dtype, *shape: int) -> np.ndarray:
@@ -38,7 +40,10 @@ def test_tails(size, reverse):
     check("cummin", numbers(np.int32, 5, size), 0, reverse)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16, "int8", "uint16", "int32", "complex64", "bool"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "float16", ml_dtypes.bfloat16, "int8", "uint16", "int32", "complex64", "bool"],
+)
 @pytest.mark.parametrize("shape, axis", [((5, 37), 1), ((2, 9, 33), 1), ((4, 3, 5), 1)])
 def test_types(dtype, shape, axis):
     x = numbers(dtype, *shape)
@@ -54,22 +59,43 @@ def test_types(dtype, shape, axis):
 def test_complex_extrema_are_by_real_parts_first(name, of_two, shape, axis, reverse):
     rng = np.random.default_rng(len(shape))
     x = (rng.integers(-2, 3, shape) + 1j * rng.integers(-2, 3, shape)).astype(np.complex64)
-    got = np.moveaxis(np.asarray(weft.jit(lambda x: getattr(lax, name)(x, axis, reverse=reverse))(x)), axis, 0)
+    got = np.moveaxis(
+        np.asarray(weft.jit(lambda x: getattr(lax, name)(x, axis, reverse=reverse))(x)), axis, 0
+    )
     rows = np.moveaxis(x, axis, 0)
     if reverse:
         got, rows = got[::-1], rows[::-1]
     for at in np.ndindex(rows.shape[1:]):
         best = lambda a, b: of_two(a, b, key=lambda z: (z.real, z.imag))
-        np.testing.assert_array_equal(got[(slice(None), *at)], list(itertools.accumulate(rows[(slice(None), *at)], best)))
+        np.testing.assert_array_equal(
+            got[(slice(None), *at)], list(itertools.accumulate(rows[(slice(None), *at)], best))
+        )
 
 
-@pytest.mark.parametrize("shape, axis", [((300_001,), 0), ((90_000, 3), 0), ((2, 20_000, 17), 1), ((3, 100_000), 1),
-                                         ((2_100_001,), 0), ((1 << 20,), 0), ((40_000, 33), 0), ((400_000, 5), 0), ((2, 700_000), 1)])
+@pytest.mark.parametrize(
+    "shape, axis",
+    [
+        ((300_001,), 0),
+        ((90_000, 3), 0),
+        ((2, 20_000, 17), 1),
+        ((3, 100_000), 1),
+        ((2_100_001,), 0),
+        ((1 << 20,), 0),
+        ((40_000, 33), 0),
+        ((400_000, 5), 0),
+        ((2, 700_000), 1),
+    ],
+)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_blocks_of_long_dims(shape, axis, reverse):
     """Whole numbers, whose sums are exact in any grouping."""
     check("cumsum", numbers(np.int32, *shape), axis, reverse)
-    check("cummax", np.random.default_rng(0).permutation(np.prod(shape)).reshape(shape).astype(np.float32), axis, reverse)
+    check(
+        "cummax",
+        np.random.default_rng(0).permutation(np.prod(shape)).reshape(shape).astype(np.float32),
+        axis,
+        reverse,
+    )
 
 
 def test_long_sums_are_at_least_as_exact_as_numpys():
@@ -88,10 +114,18 @@ def test_nan_wins_from_where_it_stands():
 
 @pytest.mark.parametrize("dtype", ["float16", "uint8", "int32", "complex64", "bool"])
 def test_totals_of_blocks_by_type(dtype):
-    for name in ("cummax", "cummin") if dtype == "bool" else ("cumsum",) if dtype == "complex64" else ("cumsum", "cummax", "cumprod"):
+    for name in (
+        ("cummax", "cummin")
+        if dtype == "bool"
+        else ("cumsum",)
+        if dtype == "complex64"
+        else ("cumsum", "cummax", "cumprod")
+    ):
         x = numbers(dtype, 300_007)
         if dtype == "float16" and name == "cumsum":
-            x = np.where(np.arange(x.size) % 1000 == 0, x, 0).astype(dtype)     # whole numbers that float16 holds
+            x = np.where(np.arange(x.size) % 1000 == 0, x, 0).astype(
+                dtype
+            )  # whole numbers that float16 holds
         check(name, x, 0, False)
 
 
@@ -105,9 +139,11 @@ def test_nan_goes_on_into_later_blocks():
 
 def test_totals_are_summed_out_of_order():
     """Blocks' totals need no prefixes: a plain sum, beside the scans of a block and of the totals before it."""
+
     def scans(function, x):
         kernels = weft.jit(function).lower(x).compile().stages.scheduled.kernels
         return [print_kernel(kernel).count("scan ") for kernel in kernels]
+
     x = np.zeros(1 << 19, np.float32)
     assert scans(lax.cumsum, x) == [2]
     assert scans(lambda x: lax.associative_scan(lambda a, b: a + b * 2, x), x) == [3]

@@ -62,9 +62,14 @@ def test_pad(shape, config):
     for position in np.ndindex(out.shape):
         source = [(p - lo) for p, (lo, _, _) in zip(position, config)]
         inside = all(
-            s % (inner + 1) == 0 and 0 <= s // (inner + 1) < n for s, (_, _, inner), n in zip(source, config, shape)
+            s % (inner + 1) == 0 and 0 <= s // (inner + 1) < n
+            for s, (_, _, inner), n in zip(source, config, shape)
         )
-        want = x[tuple(s // (inner + 1) for s, (_, _, inner) in zip(source, config))] if inside else 2.5
+        want = (
+            x[tuple(s // (inner + 1) for s, (_, _, inner) in zip(source, config))]
+            if inside
+            else 2.5
+        )
         assert out[position] == want
 
 
@@ -101,7 +106,9 @@ def test_dynamic_slice(starts, sizes):
     args = [x, *map(np.int32, starts)]
     check_all(dynamic_slice_p, args, {"slice_sizes": sizes}, linear=[(0,)], vary=moved_starts)
     a, b = (min(max(s, 0), n - size) for s, n, size in zip(starts, x.shape, sizes))
-    np.testing.assert_array_equal(dynamic_slice_p.bind(*args, slice_sizes=sizes), x[a : a + sizes[0], b : b + sizes[1]])
+    np.testing.assert_array_equal(
+        dynamic_slice_p.bind(*args, slice_sizes=sizes), x[a : a + sizes[0], b : b + sizes[1]]
+    )
 
 
 def test_unsigned_starts_beyond_all_places():
@@ -109,9 +116,11 @@ def test_unsigned_starts_beyond_all_places():
     with enable_x64(True):
         for start in np.array([2, 1 << 63, (1 << 64) - 1], np.uint64):
             a = min(int(start), 5)
-            np.testing.assert_array_equal(weft.jit(lambda x, s: slicing.dynamic_slice(x, (s,), (3,)))(x, start), x[a:a + 3])
+            np.testing.assert_array_equal(
+                weft.jit(lambda x, s: slicing.dynamic_slice(x, (s,), (3,)))(x, start), x[a : a + 3]
+            )
             got = weft.jit(lambda x, s: slicing.dynamic_update_slice(x, update, (s,)))(x, start)
-            np.testing.assert_array_equal(got, [*x[:a], *update, *x[a + 3:]])
+            np.testing.assert_array_equal(got, [*x[:a], *update, *x[a + 3 :]])
 
 
 @pytest.mark.parametrize("starts", [(1, 0), (4, 3), (-3, 9)])
@@ -130,20 +139,29 @@ def test_functions_agree_with_numpy():
     x = np.arange(12).reshape(3, 4)
     for lo, hi, step in itertools.product((None, 0, 1, -2), (None, 3, -1, 4), (1, 2)):
         if (lo or 0) % 4 <= (4 if hi in (None, 4) else hi % 4):
-            np.testing.assert_array_equal(slicing.slice_in_dim(x, lo, hi, step, 1), x[:, lo:hi:step])
+            np.testing.assert_array_equal(
+                slicing.slice_in_dim(x, lo, hi, step, 1), x[:, lo:hi:step]
+            )
     np.testing.assert_array_equal(slicing.index_in_dim(x, -1, 1, keepdims=False), x[:, -1])
     np.testing.assert_array_equal(slicing.dynamic_index_in_dim(x, -1, 0), x[-1:])
     np.testing.assert_array_equal(slicing.dynamic_slice_in_dim(x, np.int32(2), 3, 1), x[:, 1:4])
     np.testing.assert_array_equal(slicing.dynamic_slice(x, np.array([1, 1]), (2, 2)), x[1:3, 1:3])
-    np.testing.assert_array_equal(slicing.dynamic_update_index_in_dim(x, np.zeros(3, x.dtype), 1, 1)[:, 1], 0)
-    np.testing.assert_array_equal(slicing.dynamic_update_slice_in_dim(x, np.zeros((1, 4), x.dtype), -1, 0)[2], 0)
+    np.testing.assert_array_equal(
+        slicing.dynamic_update_index_in_dim(x, np.zeros(3, x.dtype), 1, 1)[:, 1], 0
+    )
+    np.testing.assert_array_equal(
+        slicing.dynamic_update_slice_in_dim(x, np.zeros((1, 4), x.dtype), -1, 0)[2], 0
+    )
     for got, want in zip(slicing.split(x, (1, 3), 1), np.split(x, [1], 1)):
         np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(slicing.pad(np.ones(2, np.float32), 7, [(1, 0, 0)]), [7, 1, 1])
 
 
 def test_negative_traced_starts_count_from_the_end():
-    jaxpr = stage(lambda x, i: [slicing.dynamic_slice(x, (i,), (2,))], [typeof(np.arange(5)), typeof(np.int32(0))])
+    jaxpr = stage(
+        lambda x, i: [slicing.dynamic_slice(x, (i,), (2,))],
+        [typeof(np.arange(5)), typeof(np.int32(0))],
+    )
     from weft.core.interpret import run_reference
 
     np.testing.assert_array_equal(run_reference(jaxpr, np.arange(5), np.int32(-4))[0], [1, 2])
@@ -177,12 +195,19 @@ def test_negative_starts_that_do_not_count_from_the_end():
     x, y = np.arange(6.0, dtype=np.float32), np.array([8.0, 9.0], np.float32)
     for start in (-2, np.int8(-2)):
         assert np.asarray(slicing.dynamic_slice(x, (start,), (2,))).tolist() == [4, 5]
-        assert np.asarray(slicing.dynamic_slice(x, (start,), (2,), allow_negative_indices=False)).tolist() == [0, 1]
+        assert np.asarray(
+            slicing.dynamic_slice(x, (start,), (2,), allow_negative_indices=False)
+        ).tolist() == [0, 1]
         at = lambda s: slicing.dynamic_update_slice_in_dim(x, y, s, 0, allow_negative_indices=False)
         assert np.asarray(weft.jit(at)(start)).tolist() == [8, 9, 2, 3, 4, 5]
-    two = slicing.dynamic_slice(x.reshape(2, 3), (-1, -1), (1, 1), allow_negative_indices=[True, False])
+    two = slicing.dynamic_slice(
+        x.reshape(2, 3), (-1, -1), (1, 1), allow_negative_indices=[True, False]
+    )
     assert np.asarray(two).tolist() == [[3]]
-    assert float(slicing.dynamic_index_in_dim(x, -1, keepdims=False, allow_negative_indices=False)) == 0
+    assert (
+        float(slicing.dynamic_index_in_dim(x, -1, keepdims=False, allow_negative_indices=False))
+        == 0
+    )
     with pytest.raises(ValueError, match="one for each of 1 dims"):
         slicing.dynamic_slice(x, (0,), (2,), allow_negative_indices=[True, False])
 
@@ -191,7 +216,9 @@ def test_a_known_start_beside_a_mapped_one_of_another_dtype():
     x, starts = np.arange(12.0).reshape(3, 4), np.array([0, 2])
     with enable_x64(True), Override(numpy_dtype_promotion="strict"):
         part = weft.vmap(lambda i: weft.lax.dynamic_slice(x, (i, 1), (1, 2)))(starts)
-        put = weft.vmap(lambda i: weft.lax.dynamic_update_slice(x, np.full((1, 1), -1.0), (i, 3)))(starts)
+        put = weft.vmap(lambda i: weft.lax.dynamic_update_slice(x, np.full((1, 1), -1.0), (i, 3)))(
+            starts
+        )
     assert part.tolist() == [[[1.0, 2.0]], [[9.0, 10.0]]]
     for found, i in zip(put, starts):
         want = x.copy()

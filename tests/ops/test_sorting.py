@@ -20,17 +20,41 @@ CASES = [
     Case("sort", sort, (X,), lambda x: np.sort(x, -1)),
     Case("sort first dim", lambda x: sort(x, 0), (X,), lambda x: np.sort(x, 0)),
     Case("sort integers", sort, (TIES,), lambda x: np.sort(x, -1)),
-    Case("sort complex", sort, (X[::-1] // 2 + 1j * X,), lambda x: np.sort(x, -1), diff=()),   # differences cross ties
-    Case("sort with payload", lambda k, x: sort((k, x), 1), (TIES, X),
-         lambda k, x: [np.sort(k, 1), np.take_along_axis(x, np.argsort(k, 1, kind="stable"), 1)]),
-    Case("sort by two keys", lambda a, x: sort((a, x), 1, num_keys=2), (TIES, X),
-         lambda a, x: [np.take_along_axis(v, np.lexsort((x, a), axis=1), 1) for v in (a, x)]),
-    Case("top_k", lambda x: top_k(x, 2), (X,),
-         lambda x: [-np.sort(-x, 1)[:, :2], np.argsort(-x, 1)[:, :2].astype(np.int32)]),
-    Case("top_k first dim", lambda x: top_k(x, 3, axis=0), (X,),
-         lambda x: [-np.sort(-x, 0)[:3], np.argsort(-x, 0)[:3].astype(np.int32)]),
-    Case("take_along", lambda x: take_along(x, np.argsort(X, 1).astype(np.int32), 1), (X,), lambda x: np.sort(x, 1),
-         linear=((0,),), batch=(0,)),
+    Case(
+        "sort complex", sort, (X[::-1] // 2 + 1j * X,), lambda x: np.sort(x, -1), diff=()
+    ),  # differences cross ties
+    Case(
+        "sort with payload",
+        lambda k, x: sort((k, x), 1),
+        (TIES, X),
+        lambda k, x: [np.sort(k, 1), np.take_along_axis(x, np.argsort(k, 1, kind="stable"), 1)],
+    ),
+    Case(
+        "sort by two keys",
+        lambda a, x: sort((a, x), 1, num_keys=2),
+        (TIES, X),
+        lambda a, x: [np.take_along_axis(v, np.lexsort((x, a), axis=1), 1) for v in (a, x)],
+    ),
+    Case(
+        "top_k",
+        lambda x: top_k(x, 2),
+        (X,),
+        lambda x: [-np.sort(-x, 1)[:, :2], np.argsort(-x, 1)[:, :2].astype(np.int32)],
+    ),
+    Case(
+        "top_k first dim",
+        lambda x: top_k(x, 3, axis=0),
+        (X,),
+        lambda x: [-np.sort(-x, 0)[:3], np.argsort(-x, 0)[:3].astype(np.int32)],
+    ),
+    Case(
+        "take_along",
+        lambda x: take_along(x, np.argsort(X, 1).astype(np.int32), 1),
+        (X,),
+        lambda x: np.sort(x, 1),
+        linear=((0,),),
+        batch=(0,),
+    ),
 ]
 
 
@@ -44,7 +68,12 @@ def test_nan_is_last_and_zeros_are_equal(dtype):
     x = np.array([np.nan, 0.0, -0.0, 1.0, -np.inf], dtype)
     (got,) = run(sort, [x])
     wide = got.astype(np.float32)
-    assert wide[0] == -np.inf and np.signbit(wide[1:3]).tolist() == [False, True] and wide[3] == 1 and np.isnan(wide[4])
+    assert (
+        wide[0] == -np.inf
+        and np.signbit(wide[1:3]).tolist() == [False, True]
+        and wide[3] == 1
+        and np.isnan(wide[4])
+    )
     values, indices = run(lambda v: top_k(v, 3), [x])
     assert np.isnan(values.astype(np.float32)[0]) and indices.tolist() == [0, 3, 1]
 

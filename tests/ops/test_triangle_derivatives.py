@@ -82,7 +82,9 @@ def test_derivatives_follow_the_triangle_read(name, lower, dtype, batch):
     function, closed, read = FUNCTIONS[name]
     shape = (*batch, SIZE, SIZE)
     x = _normal(shape, dtype)
-    a = x @ _adjoint(x) + np.diag([3.0, 4, 6, 9]) + 0.1 * _normal(shape, dtype)      # not Hermitian: the triangles differ
+    a = (
+        x @ _adjoint(x) + np.diag([3.0, 4, 6, 9]) + 0.1 * _normal(shape, dtype)
+    )  # not Hermitian: the triangles differ
     s, t = _normal(shape, dtype), _normal(shape, dtype)
 
     def exact(u: float, v: float) -> np.ndarray:
@@ -93,10 +95,11 @@ def test_derivatives_follow_the_triangle_read(name, lower, dtype, batch):
 
         def directional(a, t):
             return weft.jvp(compiled, (a,), (t,))[1]
+
         out, slope = weft.jvp(compiled, (a,), (s,))
         bend = weft.jvp(lambda a: directional(a, s), (a,), (t,))[1]
         weights = wnp.cos(wnp.arange(out.size, dtype=float)).astype(out.dtype)
-        ct, = weft.vjp(compiled, a)[1](weights)
+        (ct,) = weft.vjp(compiled, a)[1](weights)
         mapped = weft.vmap(directional)(wnp.stack([a, a]), wnp.stack([s, t])) if not batch else None
         np.testing.assert_allclose(out, exact(0, 0), 1e-9, 1e-10)
         h = 1e-5
@@ -104,7 +107,11 @@ def test_derivatives_follow_the_triangle_read(name, lower, dtype, batch):
         h = 1e-3
         corners = exact(h, h) - exact(h, -h) - exact(-h, h) + exact(-h, -h)
         np.testing.assert_allclose(bend, corners / (4 * h * h), 1e-3, 1e-3)
-        np.testing.assert_allclose(np.real(np.sum(np.asarray(ct) * s)), np.real(np.sum(np.asarray(weights) * np.asarray(slope))), 1e-9)
+        np.testing.assert_allclose(
+            np.real(np.sum(np.asarray(ct) * s)),
+            np.real(np.sum(np.asarray(weights) * np.asarray(slope))),
+            1e-9,
+        )
         if mapped is not None:
             np.testing.assert_allclose(mapped[0], slope, 1e-9, 1e-12)
 

@@ -15,12 +15,23 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KINDS = {".py", ".ll", ".txt", ".pyi", ".typed"}
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="weft is installed without its sources")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (ROOT / "pyproject.toml").exists(), reason="weft is installed without its sources"
+    ),
+]
 
 
 def run(*command, **options) -> str:
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "WEFT_NUM_DEVICES", "WEFT_VERIFY")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, **options)
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("PYTHONPATH", "WEFT_NUM_DEVICES", "WEFT_VERIFY")
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=900, **options
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -47,7 +58,11 @@ def unpacked(built, tmp_path_factory) -> Path:
 
 
 def package(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in (folder / "weft").rglob("*") if path.suffix in KINDS and path.is_file()}
+    return {
+        str(path.relative_to(folder))
+        for path in (folder / "weft").rglob("*")
+        if path.suffix in KINDS and path.is_file()
+    }
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(built):
@@ -55,13 +70,25 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         notes = {Path(name).name for name in archive.namelist() if ".dist-info/" in name}
     assert names == package(ROOT)
-    assert any(name.endswith(".ll") for name in names) and "weft/numpy/__init__.pyi" in names and "weft/py.typed" in names
+    assert (
+        any(name.endswith(".ll") for name in names)
+        and "weft/numpy/__init__.pyi" in names
+        and "weft/py.typed" in names
+    )
     assert {"LICENSE", "METADATA", "entry_points.txt"} <= notes
 
 
 def test_the_source_distribution_holds_the_package_documents_examples_and_tests(unpacked):
     assert package(unpacked) == package(ROOT)
-    for name in ("LICENSE", "README.md", "Makefile", "docs/tour.md", "examples/train_digits.py", "examples/data/digits.npz", "conftest.py"):
+    for name in (
+        "LICENSE",
+        "README.md",
+        "Makefile",
+        "docs/tour.md",
+        "examples/train_digits.py",
+        "examples/data/digits.npz",
+        "conftest.py",
+    ):
         assert (unpacked / name).exists(), name
     assert not list(unpacked.rglob("__pycache__"))
 
@@ -73,5 +100,12 @@ def test_the_demo_runs_where_weft_is_installed(kind, built, unpacked, tmp_path):
     run(str(programs / "python"), "-m", "pip", "install", "--quiet", str(built[kind]))
     place = run(str(programs / "python"), "-c", "import weft; print(weft.__file__)", cwd=tmp_path)
     assert place.startswith(str(tmp_path / "fresh"))
-    said = run(str(programs / "weft"), "run", str(unpacked / "examples" / "train_digits.py"), "--devices", "8", cwd=tmp_path)
+    said = run(
+        str(programs / "weft"),
+        "run",
+        str(unpacked / "examples" / "train_digits.py"),
+        "--devices",
+        "8",
+        cwd=tmp_path,
+    )
     assert "accuracy" in said

@@ -21,7 +21,9 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SOURCES = sorted((ROOT / "weft").rglob("*.py")) + sorted((ROOT / "examples").rglob("*.py"))
 USER_PROGRAM = "import jax, optax, einops\nprint('trained by', jax.jit.__module__)\n"
-pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="weft is installed without its sources")
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "pyproject.toml").exists(), reason="weft is installed without its sources"
+)
 
 
 def project() -> dict:
@@ -45,7 +47,9 @@ def inline_commands(text: str) -> Iterator[str]:
 
 def not_repeated(block: str) -> str:
     """The lines of a block without the slow ones that the block of the README has run in the same environment."""
-    return re.sub(r"^(python -m venv env|(env/bin/)?pip install \.)\n", "", block, flags=re.MULTILINE)
+    return re.sub(
+        r"^(python -m venv env|(env/bin/)?pip install \.)\n", "", block, flags=re.MULTILINE
+    )
 
 
 def test_the_project_has_the_name_in_messages():
@@ -56,7 +60,11 @@ def test_extras_are_of_the_distribution():
     extras = "|".join(project()["optional-dependencies"])
     for path in [*DOCUMENTS, *SOURCES]:
         text = path.read_text().replace("{DISTRIBUTION_NAME}", DISTRIBUTION_NAME)
-        assert {*re.findall(rf"([\w.-]+)\[(?:{extras})\]", text)} <= {".", DISTRIBUTION_NAME, "jax"}, path
+        assert {*re.findall(rf"([\w.-]+)\[(?:{extras})\]", text)} <= {
+            ".",
+            DISTRIBUTION_NAME,
+            "jax",
+        }, path
 
 
 def test_install_lines_run(tmp_path):
@@ -70,10 +78,26 @@ def test_install_lines_run(tmp_path):
     programs = checkout / "env" / "bin"
 
     def run(script: str, folders: list[Path], **variables: str) -> str:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("WEFT_", "PYTHON", "PIP_", "VIRTUAL_ENV"))}
-        environment |= {"PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]), "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-                        "PIP_NO_COMPILE": "1", "WEFT_CACHE_DIR": str(tmp_path / "cache"), **variables}
-        done = subprocess.run(["bash", "-euc", script], cwd=checkout, env=environment, capture_output=True, text=True, timeout=600)
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WEFT_", "PYTHON", "PIP_", "VIRTUAL_ENV"))
+        }
+        environment |= {
+            "PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]),
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_COMPILE": "1",
+            "WEFT_CACHE_DIR": str(tmp_path / "cache"),
+            **variables,
+        }
+        done = subprocess.run(
+            ["bash", "-euc", script],
+            cwd=checkout,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         assert done.returncode == 0, script + done.stdout + done.stderr
         return done.stdout
 
@@ -89,19 +113,29 @@ def test_install_lines_run(tmp_path):
     (of_readme,), (of_libraries,) = blocks.pop("README.md"), blocks.pop("ecosystem.md")
     of_checkout, of_wheel, of_extras = blocks.pop("getting-started.md")
     assert not any(blocks.values()), "run these blocks, too"
-    commands = {command for path in [*DOCUMENTS, *SOURCES] for command in inline_commands(path.read_text())}
-    assert f"pip install '{DISTRIBUTION_NAME}[checkpoint]'" in commands and "pip install ." in commands
+    commands = {
+        command for path in [*DOCUMENTS, *SOURCES] for command in inline_commands(path.read_text())
+    }
+    assert (
+        f"pip install '{DISTRIBUTION_NAME}[checkpoint]'" in commands and "pip install ." in commands
+    )
 
     outside = [Path(sys.executable).parent]
     assert "trained by weft" in run(of_readme, outside)
     check_installed()
-    for line in not_repeated(of_libraries).splitlines():      # large libraries are resolved, not downloaded
+    for line in not_repeated(
+        of_libraries
+    ).splitlines():  # large libraries are resolved, not downloaded
         printed = run(line, outside, **({"PIP_DRY_RUN": "1"} if "flax" in line else {}))
     assert "trained by weft" in printed
-    assert DISTRIBUTION_NAME in run_installed("python -c 'import importlib.metadata as m; print(m.requires(\"jax\"))'")
+    assert DISTRIBUTION_NAME in run_installed(
+        "python -c 'import importlib.metadata as m; print(m.requires(\"jax\"))'"
+    )
     assert "trained by weft" in run_installed(not_repeated(of_checkout))
     run_installed("\n".join(sorted(commands)) + "\npip check")
-    run_installed("python -c 'import tensorstore, mpi4py, weft.checkpoint'; pip uninstall --yes tensorstore mpi4py")
+    run_installed(
+        "python -c 'import tensorstore, mpi4py, weft.checkpoint'; pip uninstall --yes tensorstore mpi4py"
+    )
     run_installed(f"pip uninstall --yes {DISTRIBUTION_NAME}; weft --version && exit 1 || exit 0")
     run_installed(of_wheel)
     check_installed()

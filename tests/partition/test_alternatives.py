@@ -19,6 +19,7 @@ CUBE, GRID, LINE = {"a": 2, "b": 2, "c": 2}, {"a": 4, "b": 2}, {"x": 8}
 def network(x, y, first, second):
     def loss(first, second):
         return ((wnp.maximum(wnp.maximum(x @ first, 0) @ second, 0) - y) ** 2).mean()
+
     return weft.grad(loss, (0, 1))(first, second)
 
 
@@ -30,16 +31,29 @@ def recomputed(x, y, w):
 #: a program, shapes and specs of its arguments, the mesh, the bytes that a device sends
 PROGRAMS = {
     # the outer product is laid out as its larger operand is, and not as the vector that comes first
-    "outer": (lambda a, b, c: [wnp.einsum("i,ji,k->ki", a, b, c)],
-              [(16,), (32, 16), (64,)], [P(("a", "b", "c")), P(("b", "a"), "c"), P(("b", "c"))], CUBE, 112),
+    "outer": (
+        lambda a, b, c: [wnp.einsum("i,ji,k->ki", a, b, c)],
+        [(16,), (32, 16), (64,)],
+        [P(("a", "b", "c")), P(("b", "a"), "c"), P(("b", "c"))],
+        CUBE,
+        112,
+    ),
     # activations which the gradient needs whole are gathered before the next layer
-    "network": (network, [(32, 8), (32, 32), (8, 32), (32, 32)], [P("x"), P(None, "x"), P(), P()], LINE, 5824),
+    "network": (
+        network,
+        [(32, 8), (32, 32), (8, 32), (32, 32)],
+        [P("x"), P(None, "x"), P(), P()],
+        LINE,
+        5824,
+    ),
 }
 
 
 def sent(fun, shapes, specs, axes):
     jaxpr = simplify(stage(flat(fun), [ShapedArray(s, DTYPE) for s in shapes]))
-    return partition(jaxpr, make(**axes), specs_of(specs, jaxpr.invars), [None] * len(jaxpr.outvars)).bytes_sent
+    return partition(
+        jaxpr, make(**axes), specs_of(specs, jaxpr.invars), [None] * len(jaxpr.outvars)
+    ).bytes_sent
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -52,13 +66,23 @@ def test_fewer_bytes(name, monkeypatch):
 
 def test_recomputed_weights_move_instead_of_masks():
     """They move to the layout of the targets, once: a permute of a shard of 8 numbers."""
-    assert sent(recomputed, [(128, 8), (128, 8), (8, 8)], [P(), P(None, ("b", "a")), P(None, "a")], GRID) == 32
+    assert (
+        sent(
+            recomputed, [(128, 8), (128, 8), (8, 8)], [P(), P(None, ("b", "a")), P(None, "a")], GRID
+        )
+        == 32
+    )
 
 
 def test_what_is_computed_again_gathers_its_weights_again():
     """A whole copy of split weights is not kept for it: that would take the memory that checkpoint spares. A gather sends 7 of 8 shards."""
     shapes, specs = [(128, 8), (128, 8), (8, 8)], [P("x"), P("x"), P("x")]
-    once = sent(lambda x, y, w: [weft.grad(lambda w: ((wnp.maximum(x @ w, 0) - y) ** 2).mean())(w)], shapes, specs, LINE)
+    once = sent(
+        lambda x, y, w: [weft.grad(lambda w: ((wnp.maximum(x @ w, 0) - y) ** 2).mean())(w)],
+        shapes,
+        specs,
+        LINE,
+    )
     assert sent(recomputed, shapes, specs, LINE) == once + 8 * 8 * 4 * 7 // 8
 
 

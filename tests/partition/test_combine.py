@@ -24,7 +24,9 @@ def reductions(result):
 
 
 def test_independent_sums_travel_together():
-    result = check(lambda x, y: [functions.tanh(dot(x, y)), dot(functions.sin(x), y)], SQUARES[:2], GRID, SPECS)
+    result = check(
+        lambda x, y: [functions.tanh(dot(x, y)), dot(functions.sin(x), y)], SQUARES[:2], GRID, SPECS
+    )
     (eqn,) = reductions(result)
     assert len(eqn.invars) == 2 and result.counts == {"psum": 1}
     (record,) = result.records
@@ -34,16 +36,35 @@ def test_independent_sums_travel_together():
 
 
 def test_a_sum_that_another_waits_for_goes_alone():
-    result = check(lambda x, y: [dot(functions.tanh(dot(x, y)), y)], SQUARES[:2], GRID, [P(None, "a"), P("a")], [P()])
+    result = check(
+        lambda x, y: [dot(functions.tanh(dot(x, y)), y)],
+        SQUARES[:2],
+        GRID,
+        [P(None, "a"), P("a")],
+        [P()],
+    )
     assert all(len(e.invars) == 1 for e in reductions(result))
 
 
 def test_only_equal_axes_and_operations_are_combined():
     args = [SQUARES[0], SQUARES[1]]
-    both = check(lambda x, y: [reduce.reduce_sum(x, (0,)), reduce.reduce_sum(y, (0,))], args, GRID, [P("a"), P("b")])
+    both = check(
+        lambda x, y: [reduce.reduce_sum(x, (0,)), reduce.reduce_sum(y, (0,))],
+        args,
+        GRID,
+        [P("a"), P("b")],
+    )
     assert both.counts == {"psum": 2}
-    kinds = check(lambda x, y: [reduce.reduce_sum(x, (0,)), reduce.reduce_max(y, (0,)), reduce.reduce_max(x, (0,))], args,
-                  GRID, [P("a"), P("a")])
+    kinds = check(
+        lambda x, y: [
+            reduce.reduce_sum(x, (0,)),
+            reduce.reduce_max(y, (0,)),
+            reduce.reduce_max(x, (0,)),
+        ],
+        args,
+        GRID,
+        [P("a"), P("a")],
+    )
     assert kinds.counts == {"psum": 1, "pmax": 1}
 
 
@@ -54,6 +75,7 @@ def test_sums_over_two_axes_that_wait_for_each_other_crosswise():
         then_b = reduce.reduce_sum(arithmetic.mul(y, spread(over_a)), (0,))
         then_a = reduce.reduce_sum(arithmetic.mul(x, spread(over_b)), (0,))
         return [then_a, then_b]
+
     result = check(f, [random(16, 16), random(16, 16, seed=5)], GRID, [P("a"), P("b")])
     assert result.counts == {"psum": 4}
 
@@ -65,10 +87,16 @@ def test_a_limit_on_what_travels_together(monkeypatch):
     assert sorted(len(e.invars) for e in reductions(result)) == [1, 2]
 
 
-@pytest.mark.parametrize("f", [
-    lambda x, y: [functions.tanh(dot(x, y)), dot(functions.sin(x), y)],
-    lambda x, y: [reduce.reduce_sum(reduce.reduce_max(x, (1,)), (0,)), reduce.reduce_max(y, (0,))],
-])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: [functions.tanh(dot(x, y)), dot(functions.sin(x), y)],
+        lambda x, y: [
+            reduce.reduce_sum(reduce.reduce_max(x, (1,)), (0,)),
+            reduce.reduce_max(y, (0,)),
+        ],
+    ],
+)
 def test_separate_reductions(f):
     local = check(f, SQUARES[:2], GRID, SPECS).jaxpr
     apart = separate_reductions(local)
@@ -78,4 +106,6 @@ def test_separate_reductions(f):
         assert all(a in known for a in eqn.invars if not hasattr(a, "val"))
         known.update(eqn.outvars)
     assert all(a in known for a in apart.outvars)
-    assert np.sum([len(e.outvars) for e in local.eqns]) == np.sum([len(e.outvars) for e in apart.eqns])
+    assert np.sum([len(e.outvars) for e in local.eqns]) == np.sum(
+        [len(e.outvars) for e in apart.eqns]
+    )

@@ -67,7 +67,14 @@ def training_step(mesh: Mesh):
         return weft.tree.map(lambda p, g: p - 0.1 * g, params, weft.grad(loss)(params))
 
     d = 4096
-    shapes = {"emb": (8192, d), "qkv": (d, 3 * d), "proj": (d, d), "up": (d, 4 * d), "down": (4 * d, d), "out": (d, 8192)}
+    shapes = {
+        "emb": (8192, d),
+        "qkv": (d, 3 * d),
+        "proj": (d, d),
+        "up": (d, 4 * d),
+        "down": (4 * d, d),
+        "out": (d, 8192),
+    }
     params = {name: like(mesh, shape, None, last) for name, shape in shapes.items()}
     return step, (params, like(mesh, (4096, 32), first, dtype=np.int32))
 
@@ -87,7 +94,14 @@ def rows_of_neighbors(mesh: Mesh):
     """Operations that need rows of other blocks."""
 
     def fun(x):
-        return x[1:] - x[:-1], x[::3], x[::-1], wnp.roll(x, 5, 0), wnp.pad(x, ((3, 5), (0, 0))), wnp.concatenate([x, 2 * x])
+        return (
+            x[1:] - x[:-1],
+            x[::3],
+            x[::-1],
+            wnp.roll(x, 5, 0),
+            wnp.pad(x, ((3, 5), (0, 0))),
+            wnp.concatenate([x, 2 * x]),
+        )
 
     return fun, (like(mesh, (8192, 4), mesh.axis_names),)
 
@@ -95,7 +109,13 @@ def rows_of_neighbors(mesh: Mesh):
 def changes_of_layout(mesh: Mesh):
     """Constraints that ask for another layout each."""
     names = mesh.axis_names
-    specs = [(names,), (None, names), (names[::-1],), (names[-1], names[0]) if len(names) > 1 else (), (None, None, names)]
+    specs = [
+        (names,),
+        (None, names),
+        (names[::-1],),
+        (names[-1], names[0]) if len(names) > 1 else (),
+        (None, None, names),
+    ]
 
     def fun(x):
         for spec in specs:
@@ -113,7 +133,9 @@ def collectives(mesh: Mesh):
     def fun(x):
         x = x + lax.psum(x, mesh.axis_names)
         gathered = lax.all_gather(x, first, axis=0, tiled=True)
-        return lax.psum_scatter(gathered, first, scatter_dimension=0, tiled=True) + lax.axis_index(mesh.axis_names)
+        return lax.psum_scatter(gathered, first, scatter_dimension=0, tiled=True) + lax.axis_index(
+            mesh.axis_names
+        )
 
     return fun, (like(mesh, (4096 * 64, 4), mesh.axis_names),)
 
@@ -155,7 +177,10 @@ MOVES = [
 
 @pytest.mark.parametrize("source, target", MOVES, ids=str)
 def test_plans_for_many_devices_have_the_same_steps(source, target):
-    kinds = [[step.kind for step, _ in plan(source, target, (4096, 4096), 4, {"a": n, "b": n})] for n in (4, 64)]
+    kinds = [
+        [step.kind for step, _ in plan(source, target, (4096, 4096), 4, {"a": n, "b": n})]
+        for n in (4, 64)
+    ]
     assert kinds[0] == kinds[1]
     key = (("a", 64), ("b", 64))
     assert finer_axes(source, target, (4096, 4096), 4, key, 64) == {}
@@ -164,7 +189,9 @@ def test_plans_for_many_devices_have_the_same_steps(source, target):
 def test_axes_are_cut_where_another_axis_fits():
     cuts = finer_axes(place("b", "a"), place("a", "b"), (4096, 4096), 4, (("a", 512), ("b", 8)), 64)
     assert cuts == {"a": 8}
-    assert finer_axes(place("b", "a"), place("a", "b"), (4096, 4096), 4, (("a", 4), ("b", 2)), 64) == {"a": 2}
+    assert finer_axes(
+        place("b", "a"), place("a", "b"), (4096, 4096), 4, (("a", 4), ("b", 2)), 64
+    ) == {"a": 2}
 
 
 def test_axes_are_cut_where_a_dim_is_full():
@@ -174,7 +201,9 @@ def test_axes_are_cut_where_a_dim_is_full():
     assert parts((64, 4096), {"a": 64}) == [64] and parts((7, 4096), {"a": 64}) == [64]
 
 
-def search_without_bounds(source: Placement, target: Placement, shape: tuple, sizes: dict) -> tuple[list, int]:
+def search_without_bounds(
+    source: Placement, target: Placement, shape: tuple, sizes: dict
+) -> tuple[list, int]:
     """Return the cheapest steps and their cost, by trying placements in the order of their cost."""
     space = reshard._SearchSpace(target, shape, 4, sizes, 64)
     reached = [(0, 0, source, ())]
@@ -193,18 +222,28 @@ def search_without_bounds(source: Placement, target: Placement, shape: tuple, si
 
 def all_placements(axes: str, partial: bool) -> list[Placement]:
     found = []
-    for owners in itertools.product((None, 0, 1, *(["partial"] if partial else [])), repeat=len(axes)):
+    for owners in itertools.product(
+        (None, 0, 1, *(["partial"] if partial else [])), repeat=len(axes)
+    ):
         for order in itertools.permutations(range(len(axes))):
             dims = [tuple(axes[i] for i in order if owners[i] == d) for d in (0, 1)]
-            found.append(Placement(tuple(dims), frozenset(a for a, o in zip(axes, owners) if o == "partial")))
+            found.append(
+                Placement(tuple(dims), frozenset(a for a, o in zip(axes, owners) if o == "partial"))
+            )
     return list(dict.fromkeys(found))
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (16, 6), (7, 16)], ids=str)
 def test_bounds_leave_out_no_cheapest_plan(shape):
     sizes = {"a": 4, "b": 2}
-    for source, target in itertools.product(all_placements("ab", True), all_placements("ab", False)):
-        if source == target or any(n < np.prod([sizes[a] for a in axes]) for p in (source, target) for n, axes in zip(shape, p.dims)):
+    for source, target in itertools.product(
+        all_placements("ab", True), all_placements("ab", False)
+    ):
+        if source == target or any(
+            n < np.prod([sizes[a] for a in axes])
+            for p in (source, target)
+            for n, axes in zip(shape, p.dims)
+        ):
             continue
         steps, cost = reshard._search(source, target, shape, 4, tuple(sizes.items()), 64)
         wanted = search_without_bounds(source, target, shape, sizes)
@@ -218,7 +257,10 @@ def test_equal_moves_share_their_pairs():
     sizes = {"a": 64, "b": 64}
     moves = [plan(place("a", ""), place("b", ""), (4096, n), 4, sizes) for n in (16, 32)]
     (first, _), (second, _) = (steps[0] for steps in moves)
-    assert first.perm is second.perm is permutation((("a",), ()), (("b",), ()), sizes)[1] and len(first.perm) == 4096
+    assert (
+        first.perm is second.perm is permutation((("a",), ()), (("b",), ()), sizes)[1]
+        and len(first.perm) == 4096
+    )
 
 
 # ---- texts
@@ -230,7 +272,9 @@ def test_texts_write_equal_groups_once():
     @partial(weft.shard_map, mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"))
     def fun(x):
         for _ in range(20):
-            x = wnp.sin(lax.psum(x, "a")) + lax.ppermute(x, "a", [(i, (i + 1) % 64) for i in range(64)])
+            x = wnp.sin(lax.psum(x, "a")) + lax.ppermute(
+                x, "a", [(i, (i + 1) % 64) for i in range(64)]
+            )
         return x
 
     weft.jit(fun).lower(like(mesh, (64, 64), "a", "b")).compile()

@@ -61,11 +61,22 @@ def test_what_equal_layers_share_changes_nothing(seed, monkeypatch):
         return outs
 
     jaxpr = stage(layers, args)
-    ins, outs = ([random_spec(rng, mesh, a.aval.shape) for a in atoms] for atoms in (jaxpr.invars, jaxpr.outvars))
-    split = lambda: partition(jaxpr, mesh, specs_of(ins, jaxpr.invars), specs_of(outs, jaxpr.outvars))
+    ins, outs = (
+        [random_spec(rng, mesh, a.aval.shape) for a in atoms]
+        for atoms in (jaxpr.invars, jaxpr.outvars)
+    )
+    split = lambda: partition(
+        jaxpr, mesh, specs_of(ins, jaxpr.invars), specs_of(outs, jaxpr.outvars)
+    )
     shared = split()
     monkeypatch.setattr(propagate, "params_key", lambda params: None)
     apart = split()
-    assert (shared.text(), shared.in_specs, shared.out_specs) == (apart.text(), apart.in_specs, apart.out_specs)
+    assert (shared.text(), shared.in_specs, shared.out_specs) == (
+        apart.text(),
+        apart.in_specs,
+        apart.out_specs,
+    )
     assert [r.eqn for r in shared.records] == [r.eqn for r in apart.records]
-    assert [placed.placements for placed in shared.placed_eqns] == [placed.placements for placed in apart.placed_eqns]
+    assert [placed.placements for placed in shared.placed_eqns] == [
+        placed.placements for placed in apart.placed_eqns
+    ]

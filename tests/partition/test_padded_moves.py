@@ -15,7 +15,10 @@ ROWS, COLUMNS = P("x", None), P(None, "x")
 
 
 def compiled(fun, mesh, out, *arguments):
-    types = [weft.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec)) for x, spec in arguments]
+    types = [
+        weft.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
+        for x, spec in arguments
+    ]
     return weft.jit(fun, out_shardings=NamedSharding(mesh, out)).lower(*types).compile()
 
 
@@ -68,18 +71,25 @@ def test_value_is_moved_before_it_is_padded(shape, widths, dtype, mesh):
 @pytest.mark.parametrize("low, high, inner", [(4, 4, 0), (0, 1, 1), (8, 9, 1)])
 def test_vmapped_and_differentiated_padding(low, high, inner, mesh):
     pad = lambda x: lax.pad(x, np.float32(0), [(low, high, inner)] * x.ndim)
-    x, weights = values((4, 16, 32)), values(weft.eval_shape(weft.vmap(pad), values((4, 16, 32))).shape)
+    x, weights = (
+        values((4, 16, 32)),
+        values(weft.eval_shape(weft.vmap(pad), values((4, 16, 32))).shape),
+    )
     fun = lambda x, w: weft.grad(lambda x: (weft.vmap(pad)(x) * w).sum())(x)
     check(fun, mesh, P(None, None, "x"), (x, P(None, "x", None)), (weights, P(None, None, "x")))
     check(weft.vmap(pad), mesh, P(None, None, "x"), (x, P(None, "x", None)))
 
 
-@pytest.mark.parametrize("fun, length", [
-    (lambda x: wnp.concatenate([x, x * 2], 1), 64),
-    (lambda x: wnp.concatenate([x, wnp.ones((16, 8), x.dtype)], 1), 40),
-    (lambda x: x[:, 8:24], 16),
-    (lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 2), (1, 2), "VALID"), 16),
-], ids=["concatenate", "append", "slice", "window"])
+@pytest.mark.parametrize(
+    "fun, length",
+    [
+        (lambda x: wnp.concatenate([x, x * 2], 1), 64),
+        (lambda x: wnp.concatenate([x, wnp.ones((16, 8), x.dtype)], 1), 40),
+        (lambda x: x[:, 8:24], 16),
+        (lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 2), (1, 2), "VALID"), 16),
+    ],
+    ids=["concatenate", "append", "slice", "window"],
+)
 @pytest.mark.parametrize("spec", [ROWS, COLUMNS], ids=str)
 def test_neighbors_along_another_split(fun, length, spec, mesh):
     x = values((16, 32))

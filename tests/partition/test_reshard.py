@@ -17,29 +17,35 @@ def place(*dims: str, partial: str = "") -> Placement:
     return Placement(tuple(tuple(d) for d in dims), frozenset(partial))
 
 
-@pytest.mark.parametrize("source, target, kinds", [
-    (place("a", ""), place("", "a"), ["all_to_all"]),
-    (place("ab", ""), place("ba", ""), ["ppermute"]),
-    (place("a", ""), place("ba", ""), ["own_slice", "ppermute"]),
-    (place("b", ""), place("c", ""), ["ppermute"]),
-    (place("", ""), place("a", "b"), ["own_slice", "own_slice"]),
-    (place("a", "b"), place("a", ""), ["all_gather"]),
-    (place("ab", ""), place("", ""), ["all_gather"]),
-    (place("ab", ""), place("a", "b"), ["all_to_all"]),
-    (place("", "", partial="a"), place("", ""), ["psum"]),
-    (place("", "", partial="a"), place("a", ""), ["reduce_scatter"]),
-    (place("", "", partial="ab"), place("", ""), ["psum"]),
-    (place("b", "", partial="a"), place("b", "a"), ["reduce_scatter"]),
-    (place("", "", partial="a"), place("b", ""), ["own_slice", "psum"]),
-])
+@pytest.mark.parametrize(
+    "source, target, kinds",
+    [
+        (place("a", ""), place("", "a"), ["all_to_all"]),
+        (place("ab", ""), place("ba", ""), ["ppermute"]),
+        (place("a", ""), place("ba", ""), ["own_slice", "ppermute"]),
+        (place("b", ""), place("c", ""), ["ppermute"]),
+        (place("", ""), place("a", "b"), ["own_slice", "own_slice"]),
+        (place("a", "b"), place("a", ""), ["all_gather"]),
+        (place("ab", ""), place("", ""), ["all_gather"]),
+        (place("ab", ""), place("a", "b"), ["all_to_all"]),
+        (place("", "", partial="a"), place("", ""), ["psum"]),
+        (place("", "", partial="a"), place("a", ""), ["reduce_scatter"]),
+        (place("", "", partial="ab"), place("", ""), ["psum"]),
+        (place("b", "", partial="a"), place("b", "a"), ["reduce_scatter"]),
+        (place("", "", partial="a"), place("b", ""), ["own_slice", "psum"]),
+    ],
+)
 def test_cheapest_steps(source, target, kinds):
     assert [step.kind for step, _ in plan(source, target, (64, 64), 4, SIZES)] == kinds
 
 
 def test_swapping_axes_never_gathers_everything():
     whole = collective_bytes("all_gather", 64 * 64 * 4 // 8, 8)
-    for source, target in [(place("a", "b"), place("b", "a")), (place("ab", "c"), place("c", "ba")),
-                           (place("abc", ""), place("", "cba"))]:
+    for source, target in [
+        (place("a", "b"), place("b", "a")),
+        (place("ab", "c"), place("c", "ba")),
+        (place("abc", ""), place("", "cba")),
+    ]:
         assert plan_cost(source, target, (64, 64), 4, SIZES) < whole
 
 
@@ -58,14 +64,20 @@ def test_every_plan_ends_at_its_target():
 
 
 def test_permutation_brings_every_device_its_block():
-    for source, target in [(place("ab"), place("ba")), (place("b"), place("c")), (place("ab"), place("bca"))]:
+    for source, target in [
+        (place("ab"), place("ba")),
+        (place("b"), place("c")),
+        (place("ab"), place("bca")),
+    ]:
         if len(source.dims[0]) != len(target.dims[0]) and source.dims != target.dims:
             source = place("abc")
         axes, perm = permutation(source.dims, target.dims, SIZES)
         counts = tuple(SIZES[a] for a in axes)
         have = grid_of_dims(source.dims, axes, counts)[1]
         want = grid_of_dims(target.dims, axes, counts)[1]
-        assert sorted(s for s, _ in perm) == sorted(t for _, t in perm) == list(range(np.prod(counts)))
+        assert (
+            sorted(s for s, _ in perm) == sorted(t for _, t in perm) == list(range(np.prod(counts)))
+        )
         assert all(have[s] == want[t] for s, t in perm)
 
 

@@ -43,20 +43,48 @@ def adam(state, gradients):
     params, first, second = state
     first = weft.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
     second = weft.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second, gradients)
-    params = weft.tree.map(lambda p, m, v: p - 1e-3 * m / (wnp.sqrt(v) + 1e-8), params, first, second)
+    params = weft.tree.map(
+        lambda p, m, v: p - 1e-3 * m / (wnp.sqrt(v) + 1e-8), params, first, second
+    )
     return params, first, second
 
 
 class Training:
     """A step of a transformer of two layers, and the types of its arguments."""
 
-    def __init__(self, mesh, *, scan=False, use_adam=False, steps=0, tied=False, half=False, split="largest", constrained=False,
-                 batch, length, width, heads, hidden, words):
+    def __init__(
+        self,
+        mesh,
+        *,
+        scan=False,
+        use_adam=False,
+        steps=0,
+        tied=False,
+        half=False,
+        split="largest",
+        constrained=False,
+        batch,
+        length,
+        width,
+        heads,
+        hidden,
+        words,
+    ):
         self.mesh, self.axes = mesh, tuple(mesh.axis_names)
-        self.scan, self.use_adam, self.steps, self.tied, self.half = scan, use_adam, steps, tied, half
+        self.scan, self.use_adam, self.steps, self.tied, self.half = (
+            scan,
+            use_adam,
+            steps,
+            tied,
+            half,
+        )
         self.split, self.constrained, self.words = split, constrained, words
         per_head = width // heads
-        layer = [(width, heads, per_head)] * 3 + [(heads, per_head, width), (width, hidden), (hidden, width)]
+        layer = [(width, heads, per_head)] * 3 + [
+            (heads, per_head, width),
+            (width, hidden),
+            (hidden, width),
+        ]
         layers = [(2, *shape) for shape in layer] if scan else [layer, layer]
         shapes = [(words, width), layers] if tied else [(words, width), layers, (width, words)]
         params = weft.tree.map(self.parameter, shapes, is_leaf=lambda x: type(x) is tuple)
@@ -72,7 +100,9 @@ class Training:
         count = math.prod(self.mesh.shape[a] for a in self.axes)
         dims = [d for d in range(len(shape)) if shape[d] % count == 0]
         dim = max(dims, key=lambda d: (shape[d], -d)) if self.split == "largest" else dims[-1]
-        return self.typed(shape, np.float32, P(*[self.axes if d == dim else None for d in range(len(shape))]))
+        return self.typed(
+            shape, np.float32, P(*[self.axes if d == dim else None for d in range(len(shape))])
+        )
 
     def loss(self, params, batch):
         if self.half:
@@ -96,7 +126,10 @@ class Training:
         if not self.steps:
             return weft.grad(self.loss)(params, batch)
         zeros = weft.tree.map(wnp.zeros_like, params)
-        add = lambda total, part: (weft.tree.map(wnp.add, total, weft.grad(self.loss)(params, part)), None)
+        add = lambda total, part: (
+            weft.tree.map(wnp.add, total, weft.grad(self.loss)(params, part)),
+            None,
+        )
         return lax.scan(add, zeros, batch)[0]
 
     def step(self, state, batch):
@@ -127,7 +160,7 @@ VARIANTS = {
 
 
 def mesh_of(name):
-    return weft.make_mesh(MESHES[name], tuple("xyz"[:len(MESHES[name])]))
+    return weft.make_mesh(MESHES[name], tuple("xyz"[: len(MESHES[name])]))
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -151,13 +184,19 @@ def test_values_equal_those_of_one_device(variant):
 
 def check_values(training):
     rng = np.random.default_rng(0)
-    draw = lambda leaf: np.asarray(rng.uniform(0.05, 0.2, leaf.shape) * rng.choice([-1, 1], leaf.shape), leaf.dtype)
+    draw = lambda leaf: np.asarray(
+        rng.uniform(0.05, 0.2, leaf.shape) * rng.choice([-1, 1], leaf.shape), leaf.dtype
+    )
     state = weft.tree.map(draw, training.state)
     if training.use_adam:
         state = (*state[:2], weft.tree.map(np.abs, state[2]))
-    batch = [rng.integers(0, training.words, leaf.shape).astype(np.int32) for leaf in training.batch]
+    batch = [
+        rng.integers(0, training.words, leaf.shape).astype(np.int32) for leaf in training.batch
+    ]
     place = lambda value, leaf: weft.device_put(value, leaf.sharding)
-    sharded = training.compiled()(weft.tree.map(place, state, training.state), weft.tree.map(place, batch, training.batch))
+    sharded = training.compiled()(
+        weft.tree.map(place, state, training.state), weft.tree.map(place, batch, training.batch)
+    )
     whole = weft.jit(training.step)(state, batch)
     tolerance = 2e-3 if training.half else 1e-5
     for ours, expected in zip(weft.tree.leaves(sharded), weft.tree.leaves(whole)):
@@ -179,9 +218,11 @@ class Accumulation(Training):
         add = lambda total, part: weft.tree.map(wnp.add, total, weft.grad(self.loss)(params, part))
         take = {
             "loop with index": lambda i: weft.tree.map(lambda t: t[i], stacked),
-            "loop with slice": lambda i: weft.tree.map(lambda t: lax.dynamic_slice_in_dim(t, i * rows, rows), batch),
+            "loop with slice": lambda i: weft.tree.map(
+                lambda t: lax.dynamic_slice_in_dim(t, i * rows, rows), batch
+            ),
             "index": lambda i: weft.tree.map(lambda t: t[i], stacked),
-            "slice": lambda i: weft.tree.map(lambda t: t[i * rows:(i + 1) * rows], batch),
+            "slice": lambda i: weft.tree.map(lambda t: t[i * rows : (i + 1) * rows], batch),
         }
         if self.parts == "scan":
             return lax.scan(lambda total, part: (add(total, part), None), zeros, stacked)[0]
@@ -201,16 +242,25 @@ PARTS = ("scan", "map", "loop with index", "loop with slice", "index", "slice")
 
 @pytest.mark.parametrize("parts", PARTS)
 def test_parts_of_a_split_batch_stay_split(parts):
-    sent = [Accumulation(mesh_of("8"), parts, constrained=constrained, **LARGE).bytes_sent for constrained in (False, True)]
+    sent = [
+        Accumulation(mesh_of("8"), parts, constrained=constrained, **LARGE).bytes_sent
+        for constrained in (False, True)
+    ]
     assert sent[0] <= 1.02 * sent[1]
     assert sent[1] <= 1.01 * VARIANTS["gradient accumulation"][1]
 
 
 @pytest.mark.parametrize("mesh", ["4x2", "2x2x2"])
-@pytest.mark.parametrize("options", [{"scan": True, "tied": True}, {"use_adam": True, "half": True}, {"split": "last"}],
-                         ids=["layers in a scan", "mixed precision", "last dims split"])
+@pytest.mark.parametrize(
+    "options",
+    [{"scan": True, "tied": True}, {"use_adam": True, "half": True}, {"split": "last"}],
+    ids=["layers in a scan", "mixed precision", "last dims split"],
+)
 def test_reshaped_batch_stays_split(options, mesh):
-    sent = [Accumulation(mesh_of(mesh), "scan", constrained=constrained, **options, **LARGE).bytes_sent for constrained in (False, True)]
+    sent = [
+        Accumulation(mesh_of(mesh), "scan", constrained=constrained, **options, **LARGE).bytes_sent
+        for constrained in (False, True)
+    ]
     assert sent[0] <= 1.02 * sent[1] < 65e6
 
 

@@ -58,7 +58,9 @@ def attention(q, k, v):
 def transformer_layer(x, w_qkv, w_out, w_up, b_up, w_down, b_down):
     batch, time, width = x.shape
     one, zero = wnp.ones(width), wnp.zeros(width)
-    qkv = wnp.split((layer_norm(x, one, zero) @ w_qkv).reshape(batch, time, 4, 3 * width // 4), 3, -1)
+    qkv = wnp.split(
+        (layer_norm(x, one, zero) @ w_qkv).reshape(batch, time, 4, 3 * width // 4), 3, -1
+    )
     x = x + attention(*qkv).reshape(batch, time, width) @ w_out
     return x + nn.gelu(layer_norm(x, one, zero) @ w_up + b_up) @ w_down + b_down
 
@@ -75,16 +77,44 @@ def small(*shape):
         (layer_norm, (X, ONES, ONES), 1, 0),
         (lambda x, w, b: nn.relu(x @ w + b), (X, W, ONES[:128]), 0, 1),
         (attention, (small(2, 32, 4, 16),) * 3, 1, 2),
-        (transformer_layer, (small(2, 32, 64), small(64, 192), small(64, 64), small(64, 256), small(256), small(256, 64),
-                             small(64)), 3, 6),
+        (
+            transformer_layer,
+            (
+                small(2, 32, 64),
+                small(64, 192),
+                small(64, 64),
+                small(64, 256),
+                small(256),
+                small(256, 64),
+                small(64),
+            ),
+            3,
+            6,
+        ),
         (adam, (X, X, X, X * X, 3.0), 1, 0),
         (lambda x: (x.sum(), (x * x).sum()), (X,), 1, 0),
         (lambda x: x.T.reshape(-1)[::2] + 1, (X,), 1, 0),
         (lambda x: wnp.cumsum(x, 1), (X,), 1, 0),
-        (wnp.cumsum, (small(1 << 18),), 1, 0),       # writes a block of one stretch, finds the total of one of the next
+        (
+            wnp.cumsum,
+            (small(1 << 18),),
+            1,
+            0,
+        ),  # writes a block of one stretch, finds the total of one of the next
     ],
-    ids=["ten elementwise ops", "softmax", "layer norm", "MLP layer", "attention", "transformer layer", "Adam", "two sums", "views",
-         "running sum", "long running sum"],
+    ids=[
+        "ten elementwise ops",
+        "softmax",
+        "layer norm",
+        "MLP layer",
+        "attention",
+        "transformer layer",
+        "Adam",
+        "two sums",
+        "views",
+        "running sum",
+        "long running sum",
+    ],
 )
 def test_kernels(f, args, kernels, matmuls):
     scheduled = compiled(f, *args).stages.scheduled
@@ -93,7 +123,9 @@ def test_kernels(f, args, kernels, matmuls):
     with Override(backend="reference"):
         want = weft.jit(lambda *xs: f(*xs))(*args)
     for g, w in zip(weft.tree.leaves(got), weft.tree.leaves(want)):
-        summed = 0 if np.ndim(g) else np.finfo(np.float32).eps * np.abs(args[0]).sum()   # another order of terms that may cancel
+        summed = (
+            0 if np.ndim(g) else np.finfo(np.float32).eps * np.abs(args[0]).sum()
+        )  # another order of terms that may cancel
         np.testing.assert_allclose(g, w, rtol=2e-5, atol=max(2e-5, summed))
 
 
@@ -112,7 +144,9 @@ def test_equal_layers_share_their_kernels():
 
 
 def compilations(caplog) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.getMessage().startswith("Finished compilation")]
+    return [
+        r.getMessage() for r in caplog.records if r.getMessage().startswith("Finished compilation")
+    ]
 
 
 def test_equal_types_compile_once_and_other_types_again(caplog):
@@ -131,7 +165,10 @@ def test_equal_types_compile_once_and_other_types_again(caplog):
         f(wnp.ones(6), 2.0)
         f(wnp.ones(6, wnp.int32), 2.0)
         assert len(compilations(caplog)) == len(traces) == 3
-        assert "jit(f)" in compilations(caplog)[0] and "1 kernels, 0 collectives" in compilations(caplog)[0]
+        assert (
+            "jit(f)" in compilations(caplog)[0]
+            and "1 kernels, 0 collectives" in compilations(caplog)[0]
+        )
 
 
 def test_another_layout_compiles_again_without_tracing_again(caplog):
@@ -181,7 +218,9 @@ def run_program(program: str, **variables: str) -> subprocess.CompletedProcess:
 
 
 def test_a_second_process_compiles_nothing(tmp_path):
-    first, second = (run_program(PROGRAM, WEFT_CACHE_DIR=str(tmp_path)).stdout.split() for _ in range(2))
+    first, second = (
+        run_program(PROGRAM, WEFT_CACHE_DIR=str(tmp_path)).stdout.split() for _ in range(2)
+    )
     kernels = int(first[0])
     assert kernels >= 1 and int(first[1]) == kernels
     assert int(second[0]) == kernels and int(second[1]) == 0
@@ -204,7 +243,9 @@ def test_the_environment_turns_the_log_on_and_dumps_stages(tmp_path):
     folder = min({p.parent for p in tmp_path.rglob("*jit_f*/*.txt")})
     names = sorted(p.name for p in folder.iterdir())
     assert [int(n[:2]) for n in names] == list(range(len(names))) and len(names) >= 4
-    assert any("schedule" in n for n in names) and all((folder / n).read_text().strip() for n in names)
+    assert any("schedule" in n for n in names) and all(
+        (folder / n).read_text().strip() for n in names
+    )
     assert "tanh" in (folder / names[0]).read_text()
 
 
@@ -220,13 +261,20 @@ def test_dumps_of_a_partitioned_program_show_its_stages(tmp_path):
 
 
 def test_processes_write_the_same_kernels(tmp_path):
-    for number in range(5):                      # objects that lie elsewhere are in another order in sets
-        run_program(f"""
+    for number in range(5):  # objects that lie elsewhere are in another order in sets
+        run_program(
+            f"""
             other = [object() for _ in range({number * 700})]
             import weft
             weft.jit(lambda k: weft.random.gamma(k, 2.0, (100,))).lower(weft.random.key(0)).compile().runtime_executable()
-        """, WEFT_DUMP=str(tmp_path / str(number)), WEFT_CACHE_DIR="off")
-    texts = [[p.read_text() for p in sorted(folder.rglob("*.txt"))] for folder in sorted(tmp_path.iterdir())]
+        """,
+            WEFT_DUMP=str(tmp_path / str(number)),
+            WEFT_CACHE_DIR="off",
+        )
+    texts = [
+        [p.read_text() for p in sorted(folder.rglob("*.txt"))]
+        for folder in sorted(tmp_path.iterdir())
+    ]
     assert texts[0] and all(text == texts[0] for text in texts)
 
 
@@ -238,7 +286,9 @@ def test_cost_analysis_counts_the_program_of_one_device():
     assert compiled(lambda x, w: x @ w, x, w).cost_analysis()["flops"] == 2 * 64 * 32 * 16
     rows = weft.device_put(x, NamedSharding(mesh(), P("x")))
     cost = compiled(lambda x, w: x @ w, rows, w).cost_analysis()
-    assert cost["flops"] == 2 * 16 * 32 * 16 and cost["bytes accessed"] == 4 * (16 * 32 + 32 * 16 + 16 * 16)
+    assert cost["flops"] == 2 * 16 * 32 * 16 and cost["bytes accessed"] == 4 * (
+        16 * 32 + 32 * 16 + 16 * 16
+    )
     assert compiled(lambda x: wnp.sin(x), x).cost_analysis()["transcendentals"] == 64 * 32
 
 
@@ -254,7 +304,11 @@ def test_reports_of_the_backend_replace_estimates(monkeypatch):
 def test_memory_analysis_is_that_of_one_device():
     x = weft.device_put(wnp.ones((64, 256)), NamedSharding(mesh(), P("x", "y")))
     memory = compiled(lambda x: x + 1, x).memory_analysis()
-    assert (memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes) == (8192, 8192, 0)
+    assert (
+        memory.argument_size_in_bytes,
+        memory.output_size_in_bytes,
+        memory.temp_size_in_bytes,
+    ) == (8192, 8192, 0)
     assert (memory.alias_size_in_bytes, memory.peak_memory_in_bytes) == (0, 16384)
     donated = compiled(lambda x: x + 1, x, donate_argnums=0).memory_analysis()
     assert (donated.alias_size_in_bytes, donated.peak_memory_in_bytes) == (8192, 8192)
@@ -268,7 +322,7 @@ def test_donation_reuses_the_memory():
         p, g = wnp.ones(n), wnp.ones(n)
         f(wnp.ones(n), g).block_until_ready()  # compiled
         address = np.asarray(p).ctypes.data
-        gc.collect()                           # nothing else is freed from here on
+        gc.collect()  # nothing else is freed from here on
         before = buffer.allocated_bytes()
         buffer.reset_peak()
         out = f(p, g)
@@ -293,14 +347,28 @@ def test_donation_reuses_the_memory():
         lambda k: random.truncated_normal(k, -1.0, 2.0, (16, 8, 24)),
         lambda k: random.normal(random.fold_in(random.split(k)[1], 7), (16, 8, 24)),
     ],
-    ids=["bits", "uniform", "normal", "randint", "bernoulli", "gumbel", "exponential", "truncated_normal", "derived key"],
+    ids=[
+        "bits",
+        "uniform",
+        "normal",
+        "randint",
+        "bernoulli",
+        "gumbel",
+        "exponential",
+        "truncated_normal",
+        "derived key",
+    ],
 )
 def test_random_numbers_are_the_same_under_every_layout_without_communication(draw, shape, names):
     key, grid = random.key(42), Mesh(np.array(weft.devices()).reshape(shape), tuple(names))
     want = np.asarray(weft.jit(draw)(key))
     for spec in (P(*names), P(None, *names[:2]), P(tuple(names)), P(*reversed(names))):
         if any(
-            n % np.prod([grid.shape[a] for a in (e if isinstance(e, tuple) else (e,)) if a], dtype=int) for n, e in zip((16, 8, 24), spec)
+            n
+            % np.prod(
+                [grid.shape[a] for a in (e if isinstance(e, tuple) else (e,)) if a], dtype=int
+            )
+            for n, e in zip((16, 8, 24), spec)
         ):
             continue
         sharded = weft.jit(draw, out_shardings=NamedSharding(grid, spec))
@@ -322,7 +390,12 @@ WIDE = np.ones((128, 256), np.float32)
 
 @pytest.mark.parametrize(
     "f, args",
-    [(chain, (WIDE,)), (nn.softmax, (WIDE,)), (adam, (WIDE,) * 4 + (3.0,)), (lambda w, x: wnp.tanh(x @ w), (SQUARE, WIDE))],
+    [
+        (chain, (WIDE,)),
+        (nn.softmax, (WIDE,)),
+        (adam, (WIDE,) * 4 + (3.0,)),
+        (lambda w, x: wnp.tanh(x @ w), (SQUARE, WIDE)),
+    ],
     ids=["ten elementwise ops", "softmax", "Adam", "MLP layer"],
 )
 def test_what_is_one_kernel_needs_no_memory_of_its_own(f, args):
@@ -333,11 +406,15 @@ def test_what_is_one_kernel_needs_no_memory_of_its_own(f, args):
 def test_a_deep_network_keeps_two_activations_and_its_gradient_one_of_each_layer(layers):
     args = [SQUARE] * layers, WIDE
     assert compiled(mlp_loss, *args).memory_analysis().temp_size_in_bytes == 2 * ACTIVATION
-    assert compiled(weft.grad(mlp_loss), *args).memory_analysis().temp_size_in_bytes == layers * ACTIVATION
+    assert (
+        compiled(weft.grad(mlp_loss), *args).memory_analysis().temp_size_in_bytes
+        == layers * ACTIVATION
+    )
 
 
 def test_a_loop_keeps_one_state_whatever_its_length():
     def state(length):
         f = lambda w, x: lax.scan(lambda c, _: (wnp.tanh(c @ w), None), x, length=length)[0]
         return compiled(f, SQUARE, WIDE).memory_analysis().temp_size_in_bytes
+
     assert state(3) == state(50) == ACTIVATION

@@ -26,7 +26,14 @@ from weft.codegen.runtime import pool, symbols
 from weft.codegen.toolchain import loader, target
 from weft.partition import partition
 from weft.runtime.device import devices
-from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, PositionalSharding, SingleDeviceSharding
+from weft.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec as P,
+    PositionalSharding,
+    SingleDeviceSharding,
+)
 from weft.util import cache
 
 pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
@@ -46,7 +53,13 @@ def own_cache(tmp_path, monkeypatch):
 def forget(monkeypatch):
     """Let no code be in memory, as in a process that begins."""
     linked = [(sort.ROUTINES, "_addresses"), (sort.ROUTINES, "_linked")]
-    for place, name in ((program, "_kernels"), (program, "_drafts"), (gemm, "_made"), (gemm, "_drafts"), *linked):
+    for place, name in (
+        (program, "_kernels"),
+        (program, "_drafts"),
+        (gemm, "_made"),
+        (gemm, "_drafts"),
+        *linked,
+    ):
         monkeypatch.setattr(place, name, {})
 
 
@@ -66,7 +79,7 @@ def loaded(monkeypatch):
 
 
 def mesh(rows: int = 4, cols: int = 2) -> Mesh:
-    return Mesh(np.array(devices()[:rows * cols]).reshape(rows, cols), ("a", "b"))
+    return Mesh(np.array(devices()[: rows * cols]).reshape(rows, cols), ("a", "b"))
 
 
 BOTH = P("a", "b")
@@ -97,26 +110,72 @@ PROGRAMS = {
     "no input": lambda: (lambda: wnp.arange(5) * 2.5, ()),
     "empty": lambda: (lambda x: x + 1, (values(0, 4),)),
     "matmul": lambda: (lambda x, y: x @ y, (values(33, 64), values(64, 17))),
-    "types": lambda: (lambda x: [x.astype(t) @ x.T.astype(t) for t in ("bfloat16", "float16", "int32")], (values(40, 40),)),
-    "gradient": lambda: (weft.grad(model), ([values(32, 32, seed=i) for i in range(3)], values(16, 32))),
-    "sort": lambda: (lambda x: [wnp.sort(x), wnp.argsort(x), lax.top_k(x, 3)[1]], (values(6, 300),)),
-    "table": lambda: (lambda x: x * wnp.asarray(np.arange(600, dtype=np.float32).reshape(20, 30) ** 2), (values(20, 30),)),
-    "scan": lambda: (lambda x: lax.scan(lambda c, y: (wnp.tanh(c @ c + y), c.sum()), x, wnp.arange(5.0)), (values(8, 8),)),
-    "while": lambda: (lambda x: lax.while_loop(lambda c: c.sum() < 99, lambda c: c * 2 + 1, x), (abs(values(9)),)),
+    "types": lambda: (
+        lambda x: [x.astype(t) @ x.T.astype(t) for t in ("bfloat16", "float16", "int32")],
+        (values(40, 40),),
+    ),
+    "gradient": lambda: (
+        weft.grad(model),
+        ([values(32, 32, seed=i) for i in range(3)], values(16, 32)),
+    ),
+    "sort": lambda: (
+        lambda x: [wnp.sort(x), wnp.argsort(x), lax.top_k(x, 3)[1]],
+        (values(6, 300),),
+    ),
+    "table": lambda: (
+        lambda x: x * wnp.asarray(np.arange(600, dtype=np.float32).reshape(20, 30) ** 2),
+        (values(20, 30),),
+    ),
+    "scan": lambda: (
+        lambda x: lax.scan(lambda c, y: (wnp.tanh(c @ c + y), c.sum()), x, wnp.arange(5.0)),
+        (values(8, 8),),
+    ),
+    "while": lambda: (
+        lambda x: lax.while_loop(lambda c: c.sum() < 99, lambda c: c * 2 + 1, x),
+        (abs(values(9)),),
+    ),
     "cond": lambda: (lambda x: lax.cond(x.sum() > 0, wnp.sin, lambda x: x @ x, x), (values(5, 5),)),
     "random": lambda: (lambda s: weft.random.normal(weft.random.key(s), (50,)), (3,)),
     "keys": lambda: (lambda k: weft.random.split(k, 3), (weft.random.key(7),)),
     "numbers": lambda: (lambda x, y: (x + y, x * 1j), (2.5, 3)),
-    "convolution": lambda: (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), (values(2, 3, 12, 12), values(4, 3, 3, 3))),
-    "long": lambda: (lambda x: [lax.fori_loop(0, 3, partial(turned, x, k), x)[k, k] for k in range(9)], (values(9, 9),)),
-    "large copy": lambda: (lambda x: [x[::-1], x.sum(), wnp.concatenate([x, x])], (values(1 << 19),)),
+    "convolution": lambda: (
+        lambda x, w: lax.conv(x, w, (1, 1), "SAME"),
+        (values(2, 3, 12, 12), values(4, 3, 3, 3)),
+    ),
+    "long": lambda: (
+        lambda x: [lax.fori_loop(0, 3, partial(turned, x, k), x)[k, k] for k in range(9)],
+        (values(9, 9),),
+    ),
+    "large copy": lambda: (
+        lambda x: [x[::-1], x.sum(), wnp.concatenate([x, x])],
+        (values(1 << 19),),
+    ),
     "sum on 8": lambda: (lambda x: x.sum(0), (laid(16, 8),)),
-    "matmul on 8": lambda: (lambda x, y: x @ y, (laid(16, 8, spec=P("a", None)), laid(8, 16, spec=P(None, "b")))),
-    "gradient on 8": lambda: (weft.grad(model), ([laid(16, 16, seed=i) for i in range(3)], laid(16, 16, spec=P("a")))),
-    "uneven on 8": lambda: (lambda x: lax.with_sharding_constraint(x @ x.T, NamedSharding(mesh(), P("b"))), (laid(16, 8),)),
-    "manual on 8": lambda: (weft.shard_map(lambda x: lax.psum(x, "a") + lax.axis_index("b"), mesh=mesh(), in_specs=P("a", "b"),
-                                           out_specs=P(None, "b")), (laid(16, 8),)),
-    "library": lambda: (lambda x: [wnp.linalg.cholesky(x @ x.T + 9 * wnp.eye(12)), wnp.linalg.inv(x)], (values(12, 12),)),
+    "matmul on 8": lambda: (
+        lambda x, y: x @ y,
+        (laid(16, 8, spec=P("a", None)), laid(8, 16, spec=P(None, "b"))),
+    ),
+    "gradient on 8": lambda: (
+        weft.grad(model),
+        ([laid(16, 16, seed=i) for i in range(3)], laid(16, 16, spec=P("a"))),
+    ),
+    "uneven on 8": lambda: (
+        lambda x: lax.with_sharding_constraint(x @ x.T, NamedSharding(mesh(), P("b"))),
+        (laid(16, 8),),
+    ),
+    "manual on 8": lambda: (
+        weft.shard_map(
+            lambda x: lax.psum(x, "a") + lax.axis_index("b"),
+            mesh=mesh(),
+            in_specs=P("a", "b"),
+            out_specs=P(None, "b"),
+        ),
+        (laid(16, 8),),
+    ),
+    "library": lambda: (
+        lambda x: [wnp.linalg.cholesky(x @ x.T + 9 * wnp.eye(12)), wnp.linalg.inv(x)],
+        (values(12, 12),),
+    ),
     "library, a batch": lambda: (lambda x: wnp.linalg.svd(x), (values(9, 5, 5),)),
 }
 
@@ -131,7 +190,9 @@ def fresh(fun):
 def results(fun, args):
     """Values, types and layouts of what a call gives."""
     leaves = weft.tree.leaves(fresh(fun)(*args))
-    whole = lambda x: np.asarray(weft.random.key_data(x) if wnp.issubdtype(x.dtype, weft.dtypes.prng_key) else x)
+    whole = lambda x: np.asarray(
+        weft.random.key_data(x) if wnp.issubdtype(x.dtype, weft.dtypes.prng_key) else x
+    )
     return [(whole(x).tobytes(), x.aval, x.sharding, x.committed) for x in leaves]
 
 
@@ -148,7 +209,9 @@ def test_programs_from_disk_give_the_same_bits(case, loaded):
 def test_shards_of_programs_from_disk_are_not_checked(loaded, monkeypatch):
     checked = []
     original = partition.check_partitioned
-    monkeypatch.setattr(partition, "check_partitioned", lambda *args: (checked.append(1), original(*args))[1])
+    monkeypatch.setattr(
+        partition, "check_partitioned", lambda *args: (checked.append(1), original(*args))[1]
+    )
     fun, args = PROGRAMS["matmul on 8"]()
     results(fun, args)
     assert checked
@@ -163,12 +226,26 @@ def test_facts_of_a_program_from_disk_are_those_of_the_compiler(loaded):
     for _ in range(2):
         compiled = fresh(fun).lower(*args).compile()
         made = compiled.runtime_executable()
-        facts.append([
-            made.kernel_count, made.collective_count, made.loaded.native.kernel_count, made.arena_bytes, made.peak_bytes, made.aliases,
-            made.in_specs, made.out_specs, made.loaded.is_long, compiled.as_text(), compiled.memory_analysis().__dict__,
-            compiled.cost_analysis(),
-            [r.kind for r in made.stages.collectives], made.stages.scheduled.text(), made.loaded.native.made.loops_text(),
-            str(weft.explain(fun, *args).counts)])
+        facts.append(
+            [
+                made.kernel_count,
+                made.collective_count,
+                made.loaded.native.kernel_count,
+                made.arena_bytes,
+                made.peak_bytes,
+                made.aliases,
+                made.in_specs,
+                made.out_specs,
+                made.loaded.is_long,
+                compiled.as_text(),
+                compiled.memory_analysis().__dict__,
+                compiled.cost_analysis(),
+                [r.kind for r in made.stages.collectives],
+                made.stages.scheduled.text(),
+                made.loaded.native.made.loops_text(),
+                str(weft.explain(fun, *args).counts),
+            ]
+        )
     assert facts[0] == facts[1] and facts[0][1] == len(facts[0][12]) > 0
     assert loaded[True] == ["jit(model)"]
 
@@ -177,7 +254,11 @@ def test_stages_are_computed_when_somebody_looks(loaded):
     fun, args = PROGRAMS["matmul on 8"]()
     results(fun, args)
     made = fresh(fun).lower(*args).compile().runtime_executable()
-    assert callable(made._stages) and made.stages is made.stages and made.stages.name == made.name == "jit(<lambda>)"
+    assert (
+        callable(made._stages)
+        and made.stages is made.stages
+        and made.stages.name == made.name == "jit(<lambda>)"
+    )
 
 
 def test_donated_memory_is_taken():
@@ -196,7 +277,10 @@ SAID = {
     "result": {"out_shardings": (NamedSharding(mesh(), P("a")),)},
     "committed": {"specs": [weft.device_put(values(16, 8), devices()[0])._spec]},
     "layout": {"specs": [laid(16, 8)._spec], "assignment": mesh().flat_devices},
-    "other layout": {"specs": [laid(16, 8, spec=P("b", "a"))._spec], "assignment": mesh().flat_devices},
+    "other layout": {
+        "specs": [laid(16, 8, spec=P("b", "a"))._spec],
+        "assignment": mesh().flat_devices,
+    },
     "mesh in context": {"in_context": True},
     "device": {"assignment": devices()[1:2]},
     "devices": {"assignment": devices()[:2]},
@@ -210,7 +294,15 @@ SAID = {
 }
 
 
-def key_of(donated=(), out_shardings=(None,), specs=None, assignment=None, in_context=False, settings=None, environment=None):
+def key_of(
+    donated=(),
+    out_shardings=(None,),
+    specs=None,
+    assignment=None,
+    in_context=False,
+    settings=None,
+    environment=None,
+):
     jaxpr = weft.jit(lambda x: x * 2).trace(values(16, 8)).jaxpr
     specs = [wnp.asarray(values(16, 8))._spec] if specs is None else specs
     with pytest.MonkeyPatch.context() as patch:
@@ -218,11 +310,29 @@ def key_of(donated=(), out_shardings=(None,), specs=None, assignment=None, in_co
             patch.setenv(*environment)
             patch.setattr(pool, "num_threads", pool.num_threads.__wrapped__)
         with weft.util.config.Override(**(settings or {})):
-            return program_key(jaxpr, specs, out_shardings, donated, devices()[:1] if assignment is None else assignment, in_context)
+            return program_key(
+                jaxpr,
+                specs,
+                out_shardings,
+                donated,
+                devices()[:1] if assignment is None else assignment,
+                in_context,
+            )
 
 
 def program_key(jaxpr, specs, out_shardings, donated, assignment, in_context=False):
-    return programs._key((jaxpr, specs, out_shardings, donated, "", tuple(assignment), in_context, assignment[0].client))
+    return programs._key(
+        (
+            jaxpr,
+            specs,
+            out_shardings,
+            donated,
+            "",
+            tuple(assignment),
+            in_context,
+            assignment[0].client,
+        )
+    )
 
 
 def test_everything_said_about_a_program_is_in_its_key():
@@ -242,17 +352,36 @@ def test_sources_versions_and_machine_are_in_the_key(monkeypatch):
 
 
 def test_the_fingerprint_covers_whatever_the_compiler_loads():
-    script = ("import sys, weft, weft.numpy as wnp, weft.pipeline\n"
-              "import weft.partition.partition, weft.partition.spmd, weft.codegen.gemm.gemm, weft.codegen.library.sort\n"
-              "import weft.codegen.kernel.kernel_emitter\n"
-              "print([m for m in sys.modules if m.startswith('weft.')])")
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    above = ("api", "numpy", "lax", "random", "nn", "scipy", "debug", "profiler", "tools", "compat", "experimental", "image")
+    script = (
+        "import sys, weft, weft.numpy as wnp, weft.pipeline\n"
+        "import weft.partition.partition, weft.partition.spmd, weft.codegen.gemm.gemm, weft.codegen.library.sort\n"
+        "import weft.codegen.kernel.kernel_emitter\n"
+        "print([m for m in sys.modules if m.startswith('weft.')])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
+    above = (
+        "api",
+        "numpy",
+        "lax",
+        "random",
+        "nn",
+        "scipy",
+        "debug",
+        "profiler",
+        "tools",
+        "compat",
+        "experimental",
+        "image",
+    )
     rooms = {name.split(".")[1] for name in eval(said) if name.count(".") > 1} - set(above)
     assert rooms <= set(programs.COMPILER)
 
 
-@pytest.mark.parametrize("setting", [{"backend": "reference"}, {"verify": True}, {"enable_compilation_cache": False}])
+@pytest.mark.parametrize(
+    "setting", [{"backend": "reference"}, {"verify": True}, {"enable_compilation_cache": False}]
+)
 def test_some_settings_go_round_the_cache(setting, monkeypatch, loaded):
     monkeypatch.delenv("WEFT_CACHE_DIR") if "enable_compilation_cache" in setting else None
     with weft.util.config.Override(**setting):
@@ -264,7 +393,9 @@ def test_dumps_show_every_stage_every_time(tmp_path):
     for folder in (tmp_path / "one", tmp_path / "other"):
         with weft.util.config.Override(dump=str(folder)):
             weft.jit(lambda x: wnp.sin(x))(values(8))
-        shown.append(sorted(re.sub(r"^module_\d+", "module", path.name) for path in folder.rglob("*.txt")))
+        shown.append(
+            sorted(re.sub(r"^module_\d+", "module", path.name) for path in folder.rglob("*.txt"))
+        )
     assert shown[0] == shown[1] and any("codegen" in name for name in shown[0])
 
 
@@ -272,7 +403,11 @@ def test_programs_that_call_python_are_compiled_every_time(loaded, own_cache):
     called = []
 
     def f(x, offset):
-        return weft.pure_callback(lambda x: (called.append(offset), np.asarray(x) + offset)[1], weft.ShapeDtypeStruct((3,), "float32"), x)
+        return weft.pure_callback(
+            lambda x: (called.append(offset), np.asarray(x) + offset)[1],
+            weft.ShapeDtypeStruct((3,), "float32"),
+            x,
+        )
 
     for offset in (1, 2):
         got = weft.jit(lambda x: f(x, offset))(np.zeros(3, np.float32))  # noqa: B023
@@ -281,7 +416,7 @@ def test_programs_that_call_python_are_compiled_every_time(loaded, own_cache):
 
 
 DAMAGE = {
-    "cut": lambda data: data[:len(data) // 2],
+    "cut": lambda data: data[: len(data) // 2],
     "nothing": lambda data: b"",
     "one bit": lambda data: data[:-9] + bytes([data[-9] ^ 4]) + data[-8:],
 }
@@ -301,7 +436,10 @@ def test_damaged_files_are_compiled_anew(damage, own_cache, loaded, monkeypatch)
 
 
 def test_a_file_under_the_name_of_another_is_not_run(own_cache, loaded, monkeypatch):
-    programs_of = {name: (fun, (values(8),)) for name, fun in (("sin", lambda x: wnp.sin(x) + 1), ("twice", lambda x: 2 * wnp.sin(x)))}
+    programs_of = {
+        name: (fun, (values(8),))
+        for name, fun in (("sin", lambda x: wnp.sin(x) + 1), ("twice", lambda x: 2 * wnp.sin(x)))
+    }
     first = {name: results(*program) for name, program in programs_of.items()}
     cache.flush()
     files = sorted(own_cache.rglob("*.o"))
@@ -310,7 +448,9 @@ def test_a_file_under_the_name_of_another_is_not_run(own_cache, loaded, monkeypa
         path.write_bytes(other)
     forget(monkeypatch)
     loaded[True].clear()
-    assert {name: results(*program) for name, program in programs_of.items()} == first and not loaded[True]
+    assert {
+        name: results(*program) for name, program in programs_of.items()
+    } == first and not loaded[True]
 
 
 def test_shuffled_files_do_not_keep_a_process_from_starting(tmp_path):
@@ -324,7 +464,10 @@ def test_shuffled_files_do_not_keep_a_process_from_starting(tmp_path):
 
 LAYOUTS = {
     "named": lambda: NamedSharding(mesh(), P(("a", "b"), None)),
-    "explicit": lambda: NamedSharding(weft.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto)), P(None, "y")),
+    "explicit": lambda: NamedSharding(
+        weft.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto)),
+        P(None, "y"),
+    ),
     "unconstrained": lambda: NamedSharding(mesh(), P(P.UNCONSTRAINED, "a")),
     "kind": lambda: NamedSharding(mesh(2, 1), P("a"), memory_kind="pinned_host"),
     "abstract": lambda: NamedSharding(mesh().abstract_mesh, P("b")),
@@ -336,7 +479,11 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts_are_kept_as_plain_data(name):
     layout = LAYOUTS[name]()
-    assert programs._made(marshal.loads(marshal.dumps(programs._plain((layout, True, None))))) == (layout, True, None)
+    assert programs._made(marshal.loads(marshal.dumps(programs._plain((layout, True, None))))) == (
+        layout,
+        True,
+        None,
+    )
 
 
 def test_what_is_read_makes_nothing_but_layouts():
@@ -346,7 +493,9 @@ def test_what_is_read_makes_nothing_but_layouts():
         programs._plain((np.float32, ()))
 
 
-@pytest.mark.parametrize("data", [b"", b"rubbish", marshal.dumps(None), marshal.dumps(((), (), (), b""))], ids=range(4))
+@pytest.mark.parametrize(
+    "data", [b"", b"rubbish", marshal.dumps(None), marshal.dumps(((), (), (), b""))], ids=range(4)
+)
 def test_whole_files_of_something_else_are_compiled_anew(data, loaded):
     fun, args = PROGRAMS["kernel"]()
     first = results(fun, args)
@@ -361,7 +510,13 @@ def test_whole_files_of_something_else_are_compiled_anew(data, loaded):
 def test_a_program_whose_objects_are_gone_is_whole(own_cache, loaded):
     fun, args = PROGRAMS["matmul"]()
     first = results(fun, args)
-    key = program_key(weft.jit(fun).trace(*args).jaxpr, [wnp.asarray(a)._spec for a in args], (None,), (), devices()[:1])
+    key = program_key(
+        weft.jit(fun).trace(*args).jaxpr,
+        [wnp.asarray(a)._spec for a in args],
+        (None,),
+        (),
+        devices()[:1],
+    )
     cache.flush()
     for path in own_cache.rglob("*.o"):
         if path.stem != key:
@@ -391,12 +546,20 @@ def test_many_write_and_read_at_once():
 
 def test_compilations_are_told_whether_from_disk_or_not(caplog, monkeypatch):
     told: list = []
-    monkeypatch.setattr(programs, "listeners", [lambda made: told.append((made.name, made.kernel_count, len(made.stages.collectives)))])
+    monkeypatch.setattr(
+        programs,
+        "listeners",
+        [lambda made: told.append((made.name, made.kernel_count, len(made.stages.collectives)))],
+    )
     fun, args = PROGRAMS["sum on 8"]()
     with weft.log_compiles(True), caplog.at_level(logging.WARNING, "weft"):
         for _ in range(2):
             results(fun, args)
-    texts = [r.getMessage().split("(", 2)[-1] for r in caplog.records if "Finished compilation of jit(<lambda>)" in r.getMessage()]
+    texts = [
+        r.getMessage().split("(", 2)[-1]
+        for r in caplog.records
+        if "Finished compilation of jit(<lambda>)" in r.getMessage()
+    ]
     assert len(texts) == 2 and texts[0] == texts[1] and "1 collectives" in texts[0]
     assert told[0] == told[1] and told[0][2] == 1
 
@@ -420,8 +583,19 @@ PROGRAM = """
 
 
 def run(tmp_path, **env):
-    said = subprocess.run([sys.executable, "-c", textwrap.dedent(PROGRAM)], capture_output=True, text=True, check=True,
-                          env={**os.environ, "WEFT_VERIFY": "0", "WEFT_CACHE_DIR": str(tmp_path), "WEFT_NUM_DEVICES": "8", **env})
+    said = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={
+            **os.environ,
+            "WEFT_VERIFY": "0",
+            "WEFT_CACHE_DIR": str(tmp_path),
+            "WEFT_NUM_DEVICES": "8",
+            **env,
+        },
+    )
     return json.loads(said.stdout)
 
 

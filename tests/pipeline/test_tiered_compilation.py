@@ -31,11 +31,15 @@ def nothing_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "_kernels", {})
     monkeypatch.setattr(program, "_drafts", {})
-    linked = [(routines, name) for routines in (sort.ROUTINES, fft.ROUTINES) for name in ("_addresses", "_linked")]
+    linked = [
+        (routines, name)
+        for routines in (sort.ROUTINES, fft.ROUTINES)
+        for name in ("_addresses", "_linked")
+    ]
     for place, name in (*linked, (gemm, "_made"), (gemm, "_drafts")):
         monkeypatch.setattr(place, name, {})
     before = weft.config.verify
-    weft.config.update("verify", False)      # else programs are not kept on disk
+    weft.config.update("verify", False)  # else programs are not kept on disk
     yield
     weft.config.update("verify", before)
 
@@ -105,7 +109,11 @@ def test_a_draft_gives_the_same_bits(name, made):
 def test_one_call_has_nothing_optimized(made):
     fun, x = weft.jit(lambda x: wnp.sin(x) + 1), wnp.asarray(values(300))
     fun(x)
-    assert not tiered_compilation._waiting and not program._kernels and made[-1].loaded.native.draft is not None
+    assert (
+        not tiered_compilation._waiting
+        and not program._kernels
+        and made[-1].loaded.native.draft is not None
+    )
     fun(x)
     assert optimized(made[-1]) and program._kernels
 
@@ -122,14 +130,32 @@ def test_native_entries_go_to_the_new_code(made):
     np.testing.assert_array_equal(fun(x), expected)
 
 
-@pytest.mark.parametrize("name,fun", [
-    ("many turns of a loop", lambda x: lax.fori_loop(0, 5000, lambda i, y: wnp.tanh(y @ y), x)),
-    ("nobody knows how many", lambda x: lax.while_loop(lambda y: y[0, 0] < 1, lambda y: wnp.tanh(y @ y), x)),
-    ("in a branch", lambda x: lax.cond(x[0, 0] > 0, lambda x: lax.while_loop(lambda y: y[0, 0] < 1, lambda y: wnp.tanh(y @ y), x),
-                                       lambda x: x, x)),
-    ("few turns", lambda x: wnp.sin(x[0, :3])),
-    ("calls Python", lambda x: wnp.sin(weft.pure_callback(lambda x: x, weft.ShapeDtypeStruct((71, 71), "float32"), x))),
-])
+@pytest.mark.parametrize(
+    "name,fun",
+    [
+        ("many turns of a loop", lambda x: lax.fori_loop(0, 5000, lambda i, y: wnp.tanh(y @ y), x)),
+        (
+            "nobody knows how many",
+            lambda x: lax.while_loop(lambda y: y[0, 0] < 1, lambda y: wnp.tanh(y @ y), x),
+        ),
+        (
+            "in a branch",
+            lambda x: lax.cond(
+                x[0, 0] > 0,
+                lambda x: lax.while_loop(lambda y: y[0, 0] < 1, lambda y: wnp.tanh(y @ y), x),
+                lambda x: x,
+                x,
+            ),
+        ),
+        ("few turns", lambda x: wnp.sin(x[0, :3])),
+        (
+            "calls Python",
+            lambda x: wnp.sin(
+                weft.pure_callback(lambda x: x, weft.ShapeDtypeStruct((71, 71), "float32"), x)
+            ),
+        ),
+    ],
+)
 def test_what_runs_long_or_is_small_has_no_draft(name, fun, made):
     weft.jit(fun).lower(wnp.asarray(values(71, 71))).compile()
     assert made[-1].loaded.native.draft is None
@@ -170,7 +196,7 @@ def test_a_draft_is_kept_on_disk_until_a_process_has_it_optimized(made, monkeypa
         kinds.append(made[-1].loaded.native.draft is not None)
         assert calls == 1 or optimized(made[-1])
         np.testing.assert_allclose(results[-1], np.sin(values(300)) + 5, rtol=1e-6)
-        assert tiered_compilation._idle.wait(PATIENCE_S)     # until it has written what it made
+        assert tiered_compilation._idle.wait(PATIENCE_S)  # until it has written what it made
         cache.flush()
         weft.clear_caches()
     assert kinds[0] and kinds[1] and not kinds[3]
@@ -199,12 +225,17 @@ def test_many_threads_have_a_program_optimized_once():
     draft.called()
     barrier = threading.Barrier(8)
     improve = tiered_compilation._improve_soon
-    threads = [threading.Thread(target=lambda: (barrier.wait(), draft.called(), improve(draft, 0.0))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: (barrier.wait(), draft.called(), improve(draft, 0.0)))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert tiered_compilation._idle.wait(PATIENCE_S) and asked == [1] and not told and not draft.then
+    assert (
+        tiered_compilation._idle.wait(PATIENCE_S) and asked == [1] and not told and not draft.then
+    )
 
 
 def test_an_ending_process_does_not_wait_for_what_comes_before_llvm():
@@ -220,7 +251,9 @@ draft = tiered_compilation.Draft(never)
 draft.called(), draft.called()
 begun.wait()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 0 and not done.stderr
 
 

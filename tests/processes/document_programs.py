@@ -25,7 +25,11 @@ def read_through_collectives():
     from weft.experimental.multihost_utils import broadcast_one_to_all, process_allgather
     from weft.runtime.array import Array, from_numpy
 
-    numpy_value, text, reading = Array._numpy, {name: getattr(Array, name) for name in ("__repr__", "__str__")}, []
+    numpy_value, text, reading = (
+        Array._numpy,
+        {name: getattr(Array, name) for name in ("__repr__", "__str__")},
+        [],
+    )
 
     def is_own(x):
         return x.is_deleted() or reading or (x.is_fully_addressable and not x.committed)
@@ -39,12 +43,16 @@ def read_through_collectives():
             if len(owners) > 1:
                 return process_allgather(x, tiled=True)
             mine = weft.process_index() in owners
-            return broadcast_one_to_all(numpy_value(x) if mine else np.zeros(x.shape, x.dtype), is_source=mine)
+            return broadcast_one_to_all(
+                numpy_value(x) if mine else np.zeros(x.shape, x.dtype), is_source=mine
+            )
         finally:
             reading.clear()
 
     def shown(name):
-        return lambda x: text[name](x if is_own(x) else from_numpy(read(x), x.aval.update(sharding=None)))
+        return lambda x: text[name](
+            x if is_own(x) else from_numpy(read(x), x.aval.update(sharding=None))
+        )
 
     Array._numpy, Array._number = read, lambda x: None
     for name in text:
@@ -54,7 +62,11 @@ def read_through_collectives():
 def of_one_process(text):
     """A document's code where it says that all devices are local, or that an array goes to the first."""
     text = text.replace("jax.local_devices()", "jax.devices()")
-    return re.sub(r"jax.device_put\((\w+), jax.devices\(\)\[0\]\)", r"jax.tree.map(lambda _x: jnp.asarray(np.asarray(_x)), \1)", text)
+    return re.sub(
+        r"jax.device_put\((\w+), jax.devices\(\)\[0\]\)",
+        r"jax.tree.map(lambda _x: jnp.asarray(np.asarray(_x)), \1)",
+        text,
+    )
 
 
 def cells_of(text, size):
@@ -67,7 +79,11 @@ def cells_of(text, size):
 
 def run_cell(code, scope):
     tree = ast.parse(code)
-    last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = (
+        ast.Expression(tree.body.pop().value)
+        if tree.body and isinstance(tree.body[-1], ast.Expr)
+        else None
+    )
     exec(compile(tree, "<cell>", "exec"), scope)
     value = None if last is None else eval(compile(last, "<cell>", "eval"), scope)
     if value is not None:
@@ -84,7 +100,10 @@ def arrays_of(code, scope):
         x = scope.get(name)
         if type(x) is weft.Array and not x.is_deleted():
             value = np.asarray(x, np.float64).ravel()
-            found[name] = {"sharding": str(x.sharding), "values": [*value[:: max(1, value.size // 40)].tolist(), float(value.sum())]}
+            found[name] = {
+                "sharding": str(x.sharding),
+                "values": [*value[:: max(1, value.size // 40)].tolist(), float(value.sum())],
+            }
     return found
 
 
@@ -105,7 +124,14 @@ def run(text, size):
                 run_cell(code, scope)
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
-        records.append({"code": code, "printed": printed.getvalue(), "error": error, "arrays": {} if error else arrays_of(code, scope)})
+        records.append(
+            {
+                "code": code,
+                "printed": printed.getvalue(),
+                "error": error,
+                "arrays": {} if error else arrays_of(code, scope),
+            }
+        )
     return records
 
 

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # a process with threads cannot be forked
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads cannot be forked
 import numpy as np
 
 from tests.processes import faults
@@ -41,7 +41,7 @@ from tests.processes.ranks import HOUSE, Running, free_port
 
 RECORD = HOUSE / ".faults" / "elastic.txt"
 STEPS, SAVE_EVERY = 60, 2
-ROWS = 3 << 14                                          # any number of ranks divides them
+ROWS = 3 << 14  # any number of ranks divides them
 MULTIPLIER = np.uint32(3)
 HEARTBEAT_S, COLLECTIVE_S = 4.0, 12.0
 #: the most seconds from a fault to the end of all processes on an idle machine: the limits of heartbeats and collectives, the rest of
@@ -51,7 +51,13 @@ BOUND_S = HEARTBEAT_S + 2 * COLLECTIVE_S + 12.0
 FULL_BYTES = 20_000
 SECRET = "0123456789abcdef" * 4
 PREEMPTED = 75
-NAMED = ("ProcessFailureError", "CheckpointError", "CheckpointSupersededError", "KeyboardInterrupt", "Fault: a fault")
+NAMED = (
+    "ProcessFailureError",
+    "CheckpointError",
+    "CheckpointSupersededError",
+    "KeyboardInterrupt",
+    "Fault: a fault",
+)
 
 
 def value_at(step: int) -> np.ndarray:
@@ -73,7 +79,12 @@ class Trainer:
         from weft import checkpoint, processes
         from weft.experimental import multihost_utils
 
-        self.weft, self.checkpoint, self.multihost, self.processes = weft, checkpoint, multihost_utils, processes
+        self.weft, self.checkpoint, self.multihost, self.processes = (
+            weft,
+            checkpoint,
+            multihost_utils,
+            processes,
+        )
         self.folder, self.shrinks = folder, shrinks
         self.group = [weft.process_index()]
         self._lay_out()
@@ -137,7 +148,9 @@ class Trainer:
 
     def shrink(self, states: dict) -> int:
         """Go on with the survivors: from the newest step that all of them have finished."""
-        with contextlib.suppress(self.weft.errors.ProcessFailureError, self.weft.errors.CheckpointError):
+        with contextlib.suppress(
+            self.weft.errors.ProcessFailureError, self.weft.errors.CheckpointError
+        ):
             self.checkpoint.wait()
         self.weft.distributed.shrink()
         self._lay_out()
@@ -162,21 +175,23 @@ def _fill_disk(number, frame):
 @dataclass
 class Case:
     """What happens in a run."""
+
     seed: int
     size: int
-    serves: bool                                            # rank 0 serves the coordinator
+    serves: bool  # rank 0 serves the coordinator
     shrinks: bool
     fault: str
     victim: int
-    step: int                                               # after which the fault happens
-    delay: float                                            # and so many seconds later
-    seconds: float                                          # how long it lasts
+    step: int  # after which the fault happens
+    delay: float  # and so many seconds later
+    seconds: float  # how long it lasts
     draw: random.Random
 
 
 @dataclass
 class Scene:
     """A run under way."""
+
     case: Case
     running: Running
     network: Network
@@ -233,9 +248,16 @@ def _slow(scene: Scene) -> None:
 def _garbage(scene: Scene) -> None:
     """Strangers at the coordinator's port: random bytes, frames of absurd lengths, deep JSON, half a frame, silent connections."""
     draw, opened = scene.case.draw, []
-    texts = [draw.randbytes(3000), struct.pack("<II", 0xFFFFFFFF, 0xFFFFFFFF), struct.pack("<II", 2000, 0) + b"[" * 2000,
-             struct.pack("<I", 100) + b"{", b"GET / HTTP/1.1\r\n\r\n", b"", struct.pack("<II", 30, 0) + b'{"op": "join", "rank": 1e999}',
-             b"\0" * 5000]
+    texts = [
+        draw.randbytes(3000),
+        struct.pack("<II", 0xFFFFFFFF, 0xFFFFFFFF),
+        struct.pack("<II", 2000, 0) + b"[" * 2000,
+        struct.pack("<I", 100) + b"{",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"",
+        struct.pack("<II", 30, 0) + b'{"op": "join", "rank": 1e999}',
+        b"\0" * 5000,
+    ]
     for _ in range(draw.randint(5, 90)):
         with contextlib.suppress(OSError):
             one = socket.create_connection(("127.0.0.1", scene.network.port), timeout=0.5)
@@ -282,7 +304,10 @@ FAULTS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "partition": (lambda scene: _hold(scene, ["up", "down"], heals=False), "failure"),
     "loss up": (lambda scene: _hold(scene, ["up"], heals=False), "failure"),
     "loss down": (lambda scene: _hold(scene, ["down"], heals=False), "failure"),
-    "damaged bytes": (lambda scene: scene.link("corrupt", directions=[scene.case.draw.choice(["up", "down"])]), "unseen"),
+    "damaged bytes": (
+        lambda scene: scene.link("corrupt", directions=[scene.case.draw.choice(["up", "down"])]),
+        "unseen",
+    ),
     "garbage": (_garbage, "unseen"),
     "successor": (_replace, "replaced"),
     "full disk": (lambda scene: scene.signal(signal.SIGUSR2), "failure"),
@@ -293,8 +318,18 @@ def case(seed: int) -> Case:
     """The case of a seed."""
     draw = random.Random(seed)
     size, fault = draw.choice((2, 3, 4)), draw.choice(tuple(FAULTS))
-    return Case(seed, size, draw.random() < 0.5, draw.random() < 0.5, fault, draw.randrange(size), draw.randrange(2, STEPS // 2, 2),
-                draw.random() * 0.1, 0.2 + draw.random() * 0.25 * HEARTBEAT_S, draw)
+    return Case(
+        seed,
+        size,
+        draw.random() < 0.5,
+        draw.random() < 0.5,
+        fault,
+        draw.randrange(size),
+        draw.randrange(2, STEPS // 2, 2),
+        draw.random() * 0.1,
+        0.2 + draw.random() * 0.25 * HEARTBEAT_S,
+        draw,
+    )
 
 
 def bound() -> float:
@@ -310,17 +345,24 @@ class NotStarted(Exception):
 
 
 @contextlib.contextmanager
-def started(folder: str, size: int, serves: bool, shrinks: bool) -> Iterator[tuple[Running, Network]]:
+def started(
+    folder: str, size: int, serves: bool, shrinks: bool
+) -> Iterator[tuple[Running, Network]]:
     """The program on `size` ranks, which meet through a network."""
     port = free_port()
     network = Network(size, port, not serves, HEARTBEAT_S, SECRET.encode())
     try:
         own = [{"WEFT_COORDINATOR_ADDRESS": address} for address in network.addresses]
         if serves:
-            own[0] = {"WEFT_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "WEFT_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}
+            own[0] = {
+                "WEFT_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+                "WEFT_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}",
+            }
         shared = {"WEFT_JOB_SECRET": SECRET, **({} if serves else {"WEFT_COORDINATOR_SERVED": "1"})}
         settings = {"heartbeat_timeout": HEARTBEAT_S, "collective_timeout": COLLECTIVE_S}
-        with forked_ranks(size, lambda: Trainer(folder, shrinks).run(), shared, settings, own) as running:
+        with forked_ranks(
+            size, lambda: Trainer(folder, shrinks).run(), shared, settings, own
+        ) as running:
             yield running, network
     finally:
         network.close()
@@ -329,7 +371,9 @@ def started(folder: str, size: int, serves: bool, shrinks: bool) -> Iterator[tup
 def await_end(running: Running, ranks: list[int], seconds: float) -> list[int]:
     """Wait for the end of ranks; those that have not ended."""
     until = time.monotonic() + seconds
-    while any(running.processes[rank].poll() is None for rank in ranks) and time.monotonic() < until:
+    while (
+        any(running.processes[rank].poll() is None for rank in ranks) and time.monotonic() < until
+    ):
         time.sleep(0.02)
     return [rank for rank in ranks if running.processes[rank].poll() is None]
 
@@ -340,7 +384,9 @@ def run(seed: int, times: list[float]) -> str:
     with folder_of_this_process() as folder:
         before = set(os.listdir("/dev/shm"))
         with started(folder, this.size, this.serves, this.shrinks) as (running, network):
-            wrong = _disturbed(Scene(this, running, network, folder), times) or _orphans(running.pids())
+            wrong = _disturbed(Scene(this, running, network, folder), times) or _orphans(
+                running.pids()
+            )
             shown = running.shown() if wrong else ""
             saved, pids = _saved(running, this.size), running.pids()
         wrong = wrong or _lost(folder, saved) or _left(pids, before)
@@ -353,7 +399,12 @@ def run(seed: int, times: list[float]) -> str:
 
 
 def _saved(running: Running, size: int) -> list[int]:
-    return [int(line.split()[1]) for rank in range(size) for line in running.output(rank).splitlines() if line.startswith("saved")]
+    return [
+        int(line.split()[1])
+        for rank in range(size)
+        for line in running.output(rank).splitlines()
+        if line.startswith("saved")
+    ]
 
 
 def _disturbed(scene: Scene, times: list[float]) -> str:
@@ -401,7 +452,9 @@ def _misfit(running: Running, this: Case, outcome: str) -> str:
             return f"rank {rank} ended with {code}, and told no reason"
         elif outcome in ("unseen", "preempted"):
             return f"rank {rank} ended with {code}"
-        elif outcome == "replaced" and not any(name in err for name in ("CheckpointSupersededError", "ProcessFailureError")):
+        elif outcome == "replaced" and not any(
+            name in err for name in ("CheckpointSupersededError", "ProcessFailureError")
+        ):
             return f"rank {rank}, which was replaced, did not say so"
     if len(groups) > 1:
         return f"several groups have finished: {groups}"
@@ -420,7 +473,9 @@ def _orphans(pids: list[int]) -> str:
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                state, _, _, session = folder.joinpath("stat").read_text().rpartition(")")[2].split()[:4]
+                state, _, _, session = (
+                    folder.joinpath("stat").read_text().rpartition(")")[2].split()[:4]
+                )
                 if int(session) in pids and state not in "ZX":
                     left.append(int(folder.name))
     return f"processes {left} are left" if left else ""
@@ -429,30 +484,47 @@ def _orphans(pids: list[int]) -> str:
 def _left(pids: list[int], before: set[str]) -> str:
     """Segments of shared memory that ranks have left. Those of MPI are named by processes, as other programs' here."""
     new = set(os.listdir("/dev/shm")) - before
-    left = {name for name in new if "weft" in name or any(f"{pid:x}" in name.split("_") for pid in pids)}
+    left = {
+        name for name in new if "weft" in name or any(f"{pid:x}" in name.split("_") for pid in pids)
+    }
     return f"shared memory is left: {left}" if left else ""
 
 
 def _lost(folder: str, saved: list[int]) -> str:
     """What is wrong with the steps in the folder, read by a process of its own."""
-    program = ("import sys; import numpy as np; from weft import checkpoint; from tests.processes.elastic_faults import value_at\n"
-               "steps = checkpoint.steps(sys.argv[1])\n"
-               "values = [checkpoint.restore(sys.argv[1], step=step)['x'] for step in steps]\n"
-               "print(max(steps, default=0), all(map(np.array_equal, values, map(value_at, steps))))")
-    done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, cwd=HOUSE, timeout=300,
-                          env={**os.environ, "PYTHONPATH": str(HOUSE)}, check=False)
+    program = (
+        "import sys; import numpy as np; from weft import checkpoint; from tests.processes.elastic_faults import value_at\n"
+        "steps = checkpoint.steps(sys.argv[1])\n"
+        "values = [checkpoint.restore(sys.argv[1], step=step)['x'] for step in steps]\n"
+        "print(max(steps, default=0), all(map(np.array_equal, values, map(value_at, steps))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, folder],
+        capture_output=True,
+        text=True,
+        cwd=HOUSE,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        check=False,
+    )
     newest, _, equal = done.stdout.partition(" ")
     if done.returncode or equal != "True\n":
         return f"the steps cannot be read, or are not those of an undisturbed run: {done.stdout}{done.stderr[-2000:]}"
-    return "" if int(newest) >= max(saved, default=0) else f"step {max(saved)} was saved, and {newest} is the last that is there"
+    return (
+        ""
+        if int(newest) >= max(saved, default=0)
+        else f"step {max(saved)} was saved, and {newest} is the last that is there"
+    )
 
 
 def _finishes(folder: str, size: int, this: Case) -> bool:
     """Start the program again, undisturbed; whether it finishes with the right parameters."""
     with started(folder, size, this.serves, False) as (running, _):
         late = await_end(running, list(range(size)), bound())
-        return not late and all("finished True" in running.output(rank) and process.returncode == 0
-                                for rank, process in enumerate(running.processes))
+        return not late and all(
+            "finished True" in running.output(rank) and process.returncode == 0
+            for rank, process in enumerate(running.processes)
+        )
 
 
 def run_until_met(seed: int) -> tuple[str, float]:
@@ -473,18 +545,27 @@ def table() -> str:
     for line in RECORD.read_text().splitlines():
         _, fault, *_, seconds, how = line.split()
         rows[fault.replace("_", " ")].append((float(seconds), how))
-    lines = ["| fault | what has to come of it | runs | as promised | seconds to the end, median and most |", "|---|---|---|---|---|"]
+    lines = [
+        "| fault | what has to come of it | runs | as promised | seconds to the end, median and most |",
+        "|---|---|---|---|---|",
+    ]
     for fault, (_, outcome) in FAULTS.items():
         seconds = sorted(one for one, _ in rows[fault]) or [0.0]
         good = sum(how == "good" for _, how in rows[fault])
-        lines.append(f"| {fault} | {outcome} | {len(rows[fault])} | {good} | {seconds[len(seconds) // 2]:.1f}, {seconds[-1]:.1f} |")
+        lines.append(
+            f"| {fault} | {outcome} | {len(rows[fault])} | {good} | {seconds[len(seconds) // 2]:.1f}, {seconds[-1]:.1f} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=20)
-    parser.add_argument("--seed", type=int, help="the first seed; by default the one after those recorded")
+    parser.add_argument(
+        "--seed", type=int, help="the first seed; by default the one after those recorded"
+    )
     parser.add_argument("--fault", help="only cases of this fault")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -495,7 +576,11 @@ def main() -> int:
     import weft.experimental.multihost_utils
     import weft.processes.preemption  # noqa: F401
 
-    done = [int(line.split()[0]) for line in RECORD.read_text().splitlines()] if RECORD.exists() else []
+    done = (
+        [int(line.split()[0]) for line in RECORD.read_text().splitlines()]
+        if RECORD.exists()
+        else []
+    )
     first = options.seed if options.seed is not None else max(done, default=-1) + 1
     bad = count = 0
     seed = first - 1
@@ -509,12 +594,17 @@ def main() -> int:
         where = f"{this.size} ranks, coordinator {'in rank 0' if this.serves else 'outside'}, {'shrink' if this.shrinks else 'restart'}"
         if wrong:
             bad += 1
-            print(f"seed {seed}: {this.fault} of rank {this.victim} after step {this.step}; {where}: {wrong}", flush=True)
+            print(
+                f"seed {seed}: {this.fault} of rank {this.victim} after step {this.step}; {where}: {wrong}",
+                flush=True,
+            )
         if options.seed is None and options.fault is None:
             RECORD.parent.mkdir(exist_ok=True)
             with RECORD.open("a") as file:
                 how = f"{this.size} {'rank0' if this.serves else 'outside'} {'shrink' if this.shrinks else 'restart'}"
-                file.write(f"{seed} {this.fault.replace(' ', '_')} {how} {seconds:.2f} {'bad' if wrong else 'good'}\n")
+                file.write(
+                    f"{seed} {this.fault.replace(' ', '_')} {how} {seconds:.2f} {'bad' if wrong else 'good'}\n"
+                )
     print(f"{count} fault{'s' * (count != 1)}, {bad} not answered as promised")
     return bool(bad)
 

@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # a process with threads cannot be forked
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads cannot be forked
 import numpy as np
 
 from tests.processes.forks import folder_of_this_process, forked_ranks
@@ -38,7 +38,20 @@ def bound() -> float:
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
-PLACES = (*COLLECTIVES, "large", "mpi", "barrier", "sleep", "compute", "compile", "program", "loop", "save", "train", "restore")
+PLACES = (
+    *COLLECTIVES,
+    "large",
+    "mpi",
+    "barrier",
+    "sleep",
+    "compute",
+    "compile",
+    "program",
+    "loop",
+    "save",
+    "train",
+    "restore",
+)
 FAULTS = ("kill", "stop", "interrupt", "interrupt all", "raise")
 ROWS = 1 << 14
 MULTIPLIER = np.uint32(3)
@@ -65,14 +78,23 @@ class Rank:
         from weft import checkpoint, processes
         from weft.sharding import NamedSharding, PartitionSpec as P
 
-        self.shared, self.folder, self.checkpoint, self.weft = processes.current(), folder, checkpoint, weft
+        self.shared, self.folder, self.checkpoint, self.weft = (
+            processes.current(),
+            folder,
+            checkpoint,
+            weft,
+        )
         self.mesh = weft.make_mesh((weft.device_count(),), ("i",))
         self.rows = NamedSharding(self.mesh, P("i"))
-        self.step = weft.jit(lambda x: x * MULTIPLIER + wnp.sum(x, dtype=wnp.uint32), out_shardings=self.rows)
+        self.step = weft.jit(
+            lambda x: x * MULTIPLIER + wnp.sum(x, dtype=wnp.uint32), out_shardings=self.rows
+        )
 
     def state(self, step: int):
         """The value of a step, sharded over as many ranks as divide it."""
-        return self.weft.make_array_from_callback((ROWS,), self.rows, lambda index: value_at(step)[index])
+        return self.weft.make_array_from_callback(
+            (ROWS,), self.rows, lambda index: value_at(step)[index]
+        )
 
     def saved(self, x, step: int) -> None:
         self.checkpoint.save(self.folder, {"x": x, "step": step}, step, keep=2).wait()
@@ -93,8 +115,11 @@ class Rank:
         wanted = size if op else 1
 
         def turn(number: int) -> None:
-            self.shared.transport.wait(self.shared.transport.start(handle, x.ctypes.data, y.ctypes.data))
+            self.shared.transport.wait(
+                self.shared.transport.start(handle, x.ctypes.data, y.ctypes.data)
+            )
             assert y[-1] == wanted
+
         return turn
 
     def doing(self, place: str):
@@ -121,15 +146,17 @@ class Rank:
             return lambda turn: self.checkpoint.restore(self.folder, like={"x": x, "step": 0})
         if place == "save":
             return lambda turn: self.saved(x, turn)
-        self.now = x                                # train
+        self.now = x  # train
 
         def train(turn: int) -> None:
             self.now = self.step(self.now)
             self.saved(self.now, turn)
+
         return train
 
     def run(self, place: str) -> None:
         """Do so for ever; raise where a signal asks for it."""
+
         def fail(number, frame):
             raise Fault("a fault")
 
@@ -162,7 +189,10 @@ class Rank:
         print("went on", self.is_at(x, step + 3), flush=True)
 
     def is_at(self, x, step: int) -> bool:
-        return all(np.array_equal(np.asarray(shard.data), value_at(step)[shard.index]) for shard in x.addressable_shards)
+        return all(
+            np.array_equal(np.asarray(shard.data), value_at(step)[shard.index])
+            for shard in x.addressable_shards
+        )
 
 
 def case(seed: int) -> tuple[int, str, str, int, float]:
@@ -179,18 +209,31 @@ class NotStarted(Exception):
 def run(seed: int, times: list[float]) -> str:
     """Run a case. "" if all went as promised, else what did not; `times` gets the seconds until the last survivor had ended."""
     size, place, fault, victim, delay = case(seed)
-    settings = {"heartbeat_timeout": HEARTBEAT_S, "process_transport": "mpi" if place == "mpi" else "auto"}
+    settings = {
+        "heartbeat_timeout": HEARTBEAT_S,
+        "process_transport": "mpi" if place == "mpi" else "auto",
+    }
     with folder_of_this_process() as folder:
         with forked_ranks(size, lambda: Rank(folder).run(place), {}, settings) as running:
             said = _faulted(running, size, fault, victim, delay, times)
-            saved = [int(line.split()[1]) for rank in range(size) for line in running.output(rank).splitlines() if line.startswith("saved")]
+            saved = [
+                int(line.split()[1])
+                for rank in range(size)
+                for line in running.output(rank).splitlines()
+                if line.startswith("saved")
+            ]
         if said or place not in ("train", "restore"):
             return said or (_lost(folder, saved) if place == "save" else "")
         left = max(n for n in (1, 2) if n < size)
         with forked_ranks(left, lambda: Rank(folder).resume(), {}, {}) as running:
             found = running.finish()
-            good = all(rank.exit_code == 0 and f"resumed {_latest(folder)} True\nwent on True" in rank.out for rank in found)
-            return _lost(folder, saved) or ("" if good else f"{left} ranks did not resume\n{running.shown()}")
+            good = all(
+                rank.exit_code == 0 and f"resumed {_latest(folder)} True\nwent on True" in rank.out
+                for rank in found
+            )
+            return _lost(folder, saved) or (
+                "" if good else f"{left} ranks did not resume\n{running.shown()}"
+            )
 
 
 def _latest(folder: str) -> int:
@@ -201,23 +244,34 @@ def _latest(folder: str) -> int:
 
 def _lost(folder: str, saved: list[int]) -> str:
     there = _latest(folder)
-    return "" if there >= max(saved, default=0) else f"step {max(saved)} was saved, and {there} is the last that is there"
+    return (
+        ""
+        if there >= max(saved, default=0)
+        else f"step {max(saved)} was saved, and {there} is the last that is there"
+    )
 
 
-def _faulted(running: Running, size: int, fault: str, victim: int, delay: float, times: list[float]) -> str:
+def _faulted(
+    running: Running, size: int, fault: str, victim: int, delay: float, times: list[float]
+) -> str:
     try:
         for rank in range(size):
             running.wait_for("ready", rank)
     except AssertionError as error:
         raise NotStarted(str(error)) from None
     time.sleep(delay)
-    number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": signal.SIGUSR1}.get(fault, signal.SIGINT)
+    number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": signal.SIGUSR1}.get(
+        fault, signal.SIGINT
+    )
     for rank in range(size) if fault == "interrupt all" else [victim]:
         running.kill(rank, number)
     began = time.monotonic()
     until = began + bound() + (HEARTBEAT_S if fault == "stop" else 0.0)
     survivors = [rank for rank in range(size) if rank != victim]
-    while any(running.processes[rank].poll() is None for rank in survivors) and time.monotonic() < until:
+    while (
+        any(running.processes[rank].poll() is None for rank in survivors)
+        and time.monotonic() < until
+    ):
         time.sleep(0.01)
     times.append(time.monotonic() - began)
     late = [rank for rank in survivors if running.processes[rank].poll() is None]
@@ -229,7 +283,9 @@ def _faulted(running: Running, size: int, fault: str, victim: int, delay: float,
         return f"rank {victim}, the victim, did not end\n{running.shown()}"
     for rank in survivors:
         said = running.output(rank, "err")
-        if running.processes[rank].returncode == 0 or not ("ProcessFailureError" in said or "KeyboardInterrupt" in said):
+        if running.processes[rank].returncode == 0 or not (
+            "ProcessFailureError" in said or "KeyboardInterrupt" in said
+        ):
             return f"rank {rank} ended with {running.processes[rank].returncode}, and said no reason\n{running.shown()}"
     return ""
 
@@ -264,12 +320,20 @@ def _run(seed: int) -> tuple[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=20)
-    parser.add_argument("--seed", type=int, help="the first seed; by default the one after those recorded")
+    parser.add_argument(
+        "--seed", type=int, help="the first seed; by default the one after those recorded"
+    )
     options = parser.parse_args()
     import_everything()
-    done = [int(line.split()[0]) for line in RECORD.read_text().splitlines()] if RECORD.exists() else []
+    done = (
+        [int(line.split()[0]) for line in RECORD.read_text().splitlines()]
+        if RECORD.exists()
+        else []
+    )
     first = options.seed if options.seed is not None else max(done, default=-1) + 1
     bad, kinds = 0, Counter()
     for seed in range(first, first + options.count):
@@ -282,8 +346,12 @@ def main() -> int:
         if options.seed is None:
             RECORD.parent.mkdir(exist_ok=True)
             with RECORD.open("a") as file:
-                file.write(f"{seed} {fault.replace(' ', '_')} {place} {took:.2f} {'bad' if said else 'good'}\n")
-    print(f"{options.count} faults, {bad} not answered as promised; {len(done) + (options.seed is None) * options.count} recorded")
+                file.write(
+                    f"{seed} {fault.replace(' ', '_')} {place} {took:.2f} {'bad' if said else 'good'}\n"
+                )
+    print(
+        f"{options.count} faults, {bad} not answered as promised; {len(done) + (options.seed is None) * options.count} recorded"
+    )
     return bool(bad)
 
 

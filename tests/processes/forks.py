@@ -39,15 +39,26 @@ def folder_of_this_process() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def forked_ranks(n: int, work: Callable[[], object], environment: Mapping[str, str], settings: Mapping[str, object],
-                 environments: Sequence[Mapping[str, str]] = ()) -> Iterator[Running]:
+def forked_ranks(
+    n: int,
+    work: Callable[[], object],
+    environment: Mapping[str, str],
+    settings: Mapping[str, object],
+    environments: Sequence[Mapping[str, str]] = (),
+) -> Iterator[Running]:
     """`work()` on `n` ranks of one device each, for a block; none of them lives after it. `settings` are those of `weft.config`;
     `environments` has variables of each rank."""
     await_single_thread()
     with folder_of_this_process() as folder:
         address = f"127.0.0.1:{free_port()}"
-        shared = {**environment, "WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address,
-                  "WEFT_NUM_PROCESSES": str(n), "WEFT_NUM_DEVICES": "1", "WEFT_NUM_THREADS": "1"}
+        shared = {
+            **environment,
+            "WEFT_COORDINATOR_ADDRESS": address,
+            "WEFT_COORDINATOR_BIND_ADDRESS": address,
+            "WEFT_NUM_PROCESSES": str(n),
+            "WEFT_NUM_DEVICES": "1",
+            "WEFT_NUM_THREADS": "1",
+        }
         processes = []
         for rank in range(n):
             for kind in ("out", "err"):
@@ -55,7 +66,9 @@ def forked_ranks(n: int, work: Callable[[], object], environment: Mapping[str, s
             pid = os.fork()
             if pid == 0:
                 own = environments[rank] if environments else {}
-                _child(work, folder, rank, {**shared, "WEFT_PROCESS_ID": str(rank), **own}, settings)
+                _child(
+                    work, folder, rank, {**shared, "WEFT_PROCESS_ID": str(rank), **own}, settings
+                )
             processes.append(Child(pid))
         running = Running(processes, folder, list(range(n)))
         try:
@@ -64,7 +77,13 @@ def forked_ranks(n: int, work: Callable[[], object], environment: Mapping[str, s
             running.stop()
 
 
-def _child(work: Callable[[], object], folder: str, rank: int, environment: Mapping[str, str], settings: Mapping[str, object]) -> None:
+def _child(
+    work: Callable[[], object],
+    folder: str,
+    rank: int,
+    environment: Mapping[str, str],
+    settings: Mapping[str, object],
+) -> None:
     """What the interpreter does with a program, from its first line to the end of the process."""
     code = 1
     try:
@@ -89,7 +108,7 @@ def _child(work: Callable[[], object], folder: str, rank: int, environment: Mapp
         except BaseException:
             try:
                 sys.excepthook(*sys.exc_info())
-            except BaseException:               # a signal raised before the hook's first line, which no line precedes in the interpreter
+            except BaseException:  # a signal raised before the hook's first line, which no line precedes in the interpreter
                 sys.__excepthook__(*sys.exc_info())
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -26,7 +26,12 @@ def reason_to_skip() -> str:
         return f"hosts need {', '.join(missing)}"
     if os.geteuid() != 0:
         return "hosts are network namespaces, which only root can make"
-    allowed = subprocess.run(["unshare", "--net", "--uts", "--ipc", "true"], capture_output=True).returncode == 0
+    allowed = (
+        subprocess.run(
+            ["unshare", "--net", "--uts", "--ipc", "true"], capture_output=True
+        ).returncode
+        == 0
+    )
     return "" if allowed else "this machine does not allow new namespaces"
 
 
@@ -40,17 +45,38 @@ class _Namespace:
     """Namespaces, held by a process that reads until its input ends."""
 
     def __init__(self, name: str) -> None:
-        words = ["unshare", "--net", "--uts", "--ipc", "sh", "-c", f"hostname {name} && ip link set lo up && echo ready && exec cat"]
-        self.holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        words = [
+            "unshare",
+            "--net",
+            "--uts",
+            "--ipc",
+            "sh",
+            "-c",
+            f"hostname {name} && ip link set lo up && echo ready && exec cat",
+        ]
+        self.holder = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert self.holder.stdout is not None
         if self.holder.stdout.readline() != "ready\n":
             raise RuntimeError(f"the namespaces of {name} were not made")
 
     def command(self, words: Sequence[str]) -> list[str]:
-        return ["nsenter", "--target", str(self.holder.pid), "--net", "--uts", "--ipc", "--", *words]
+        return [
+            "nsenter",
+            "--target",
+            str(self.holder.pid),
+            "--net",
+            "--uts",
+            "--ipc",
+            "--",
+            *words,
+        ]
 
     def run(self, line: str) -> str:
-        return subprocess.run(self.command(line.split()), check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            self.command(line.split()), check=True, capture_output=True, text=True
+        ).stdout
 
     def close(self) -> None:
         self.holder.kill()
@@ -64,14 +90,16 @@ class Hosts:
     """Hosts 0 to n - 1, each with one interface, `eth0`, at `addresses`."""
 
     def __init__(self, n: int, stack: contextlib.ExitStack, rate: str, delay: str) -> None:
-        self.delay = ""                         # of what a host sends, where it is in force
+        self.delay = ""  # of what a host sends, where it is in force
         self.addresses = [f"{_NETWORK}.{i + 1}" for i in range(n)]
         self._switch = self._made("switch", stack)
         self._hosts = [self._made(address, stack) for address in self.addresses]
         self._switch.run("ip link add switch type bridge")
         self._switch.run("ip link set switch up")
         for i, (host, address) in enumerate(zip(self._hosts, self.addresses)):
-            self._switch.run(f"ip link add port{i} type veth peer name eth0 netns {host.holder.pid}")
+            self._switch.run(
+                f"ip link add port{i} type veth peer name eth0 netns {host.holder.pid}"
+            )
             self._switch.run(f"ip link set port{i} master switch up")
             host.run(f"ip addr add {address}/24 dev eth0")
             host.run("ip link set eth0 up")
@@ -100,7 +128,10 @@ class Hosts:
         self.delay = delay if self._has_netem() else ""
         bucket = f"tbf rate {rate} burst 256kb limit 4mb"
         for i in range(len(self)):
-            self.run(i, f"tc qdisc replace dev eth0 root {f'netem rate {rate} delay {delay} limit 100000' if self.delay else bucket}")
+            self.run(
+                i,
+                f"tc qdisc replace dev eth0 root {f'netem rate {rate} delay {delay} limit 100000' if self.delay else bucket}",
+            )
             self._switch.run(f"tc qdisc replace dev port{i} root {bucket}")
 
     def _has_netem(self) -> bool:

@@ -25,9 +25,12 @@ _CHUNK = 1 << 16
 @dataclass
 class Link:
     """The state of a rank's link; directions are "up", to the coordinator, and "down"."""
+
     listener: socket.socket
     held: set[str] = field(default_factory=set)
-    corrupted: set[str] = field(default_factory=set)        # the next bytes in these directions are damaged
+    corrupted: set[str] = field(
+        default_factory=set
+    )  # the next bytes in these directions are damaged
     delay: float = 0.0
     refuses: bool = False
     pairs: list[Pair] = field(default_factory=list)
@@ -36,6 +39,7 @@ class Link:
 @dataclass
 class Stream:
     """One direction of a connection."""
+
     source: socket.socket
     target: socket.socket
     direction: str
@@ -46,6 +50,7 @@ class Stream:
 @dataclass
 class Pair:
     """A forwarded connection."""
+
     streams: list[Stream]
 
     def close(self, is_reset: bool = False) -> None:
@@ -53,14 +58,18 @@ class Pair:
             stream.is_open = False
             with contextlib.suppress(OSError):
                 if is_reset:
-                    stream.source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    stream.source.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
                 stream.source.close()
 
 
 class Forwarder:
     """Forwards the connections of all links to `target`, and obeys commands that arrive as lines of JSON."""
 
-    def __init__(self, links: list[Link], target: tuple[str, int], commands: int, replies: int) -> None:
+    def __init__(
+        self, links: list[Link], target: tuple[str, int], commands: int, replies: int
+    ) -> None:
         self._links, self._target, self._commands, self._replies = links, target, commands, replies
         self._arrived = b""
         os.set_blocking(commands, False)
@@ -88,12 +97,21 @@ class Forwarder:
         """Sockets that may be read now: not those of held directions, whose bytes wait where they are."""
         found: dict[socket.socket, Any] = {}
         for link in self._links:
-            link.pairs = [pair for pair in link.pairs if any(stream.is_open or stream.under_way for stream in pair.streams)]
+            link.pairs = [
+                pair
+                for pair in link.pairs
+                if any(stream.is_open or stream.under_way for stream in pair.streams)
+            ]
             if not link.refuses and not link.held >= {"up", "down"}:
                 found[link.listener] = link
             for pair in link.pairs:
-                found.update({stream.source: (link, pair, stream) for stream in pair.streams
-                              if stream.is_open and stream.direction not in link.held})
+                found.update(
+                    {
+                        stream.source: (link, pair, stream)
+                        for stream in pair.streams
+                        if stream.is_open and stream.direction not in link.held
+                    }
+                )
         return found
 
     def _accept(self, link: Link) -> None:
@@ -128,10 +146,16 @@ class Forwarder:
         for link in self._links:
             for pair in link.pairs:
                 for stream in pair.streams:
-                    while stream.under_way and stream.under_way[0][0] <= now and stream.direction not in link.held:
+                    while (
+                        stream.under_way
+                        and stream.under_way[0][0] <= now
+                        and stream.direction not in link.held
+                    ):
                         _, data = stream.under_way.popleft()
                         try:
-                            stream.target.sendall(data) if data else stream.target.shutdown(socket.SHUT_WR)
+                            stream.target.sendall(data) if data else stream.target.shutdown(
+                                socket.SHUT_WR
+                            )
                         except OSError:
                             pair.close()
                             break
@@ -168,7 +192,9 @@ class Forwarder:
 class Network:
     """The links of `size` ranks to the coordinator at the port `port` of this machine; with `serves`, the coordinator is here."""
 
-    def __init__(self, size: int, port: int, serves: bool, heartbeat_timeout: float, secret: bytes = b"") -> None:
+    def __init__(
+        self, size: int, port: int, serves: bool, heartbeat_timeout: float, secret: bytes = b""
+    ) -> None:
         listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(size)]
         self.addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in listeners]
         self.port = port
@@ -186,7 +212,7 @@ class Network:
             one.close()
         os.close(commands)
         os.close(replies)
-        os.read(self._replies, 1)                           # it serves
+        os.read(self._replies, 1)  # it serves
 
     def do(self, rank: int, op: str, **options: Any) -> None:
         """Change the link of a rank, and return once it is so."""
@@ -202,13 +228,24 @@ class Network:
         os.waitpid(self.pid, 0)
 
 
-def _serve(listeners: list[socket.socket], port: int, serves: bool, heartbeat_timeout: float, secret: bytes, commands: int, replies: int
-           ) -> None:
+def _serve(
+    listeners: list[socket.socket],
+    port: int,
+    serves: bool,
+    heartbeat_timeout: float,
+    secret: bytes,
+    commands: int,
+    replies: int,
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if serves:
         from weft.processes.coordinator import Coordinator
         from weft.processes.host_identity import machine
 
-        Coordinator(f"127.0.0.1:{port}", len(listeners), heartbeat_timeout, secret=secret, machine=machine()).start()
+        Coordinator(
+            f"127.0.0.1:{port}", len(listeners), heartbeat_timeout, secret=secret, machine=machine()
+        ).start()
     os.write(replies, b".")
-    Forwarder([Link(listener) for listener in listeners], ("127.0.0.1", port), commands, replies).run()
+    Forwarder(
+        [Link(listener) for listener in listeners], ("127.0.0.1", port), commands, replies
+    ).run()

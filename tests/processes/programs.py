@@ -20,7 +20,9 @@ from tests.fuzz import programs, runner
 
 SPLITS = ((2, 4), (4, 2))
 #: a rank runs the tasks that one file has, and writes the answers into the other
-RUN = "import sys\nfrom tests.processes import programs\nprograms.answer(sys.argv[1], sys.argv[2])\n"
+RUN = (
+    "import sys\nfrom tests.processes import programs\nprograms.answer(sys.argv[1], sys.argv[2])\n"
+)
 
 
 def chosen(count: int, first: int = 0) -> list[programs.Program]:
@@ -76,19 +78,30 @@ def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 
         given.write_bytes(pickle.dumps([tuple(task) for task in tasks]))
         for processes, devices in splits:
             run_ranks(processes, RUN, devices, timeout=timeout, arguments=[str(given), str(got)])
-            for program, task, want, have in zip(some, tasks, wanted, pickle.loads(got.read_bytes()), strict=True):
+            for program, task, want, have in zip(
+                some, tasks, wanted, pickle.loads(got.read_bytes()), strict=True
+            ):
                 if isinstance(have, str) or isinstance(want, str):
-                    said = "" if isinstance(have, str) and isinstance(want, str) else f"{have!s:.300} instead of {want!s:.100}"
+                    said = (
+                        ""
+                        if isinstance(have, str) and isinstance(want, str)
+                        else f"{have!s:.300} instead of {want!s:.100}"
+                    )
                 else:
-                    said = judge.difference(have, want, program.exact, judge.tolerance_of(program, task, want))
+                    said = judge.difference(
+                        have, want, program.exact, judge.tolerance_of(program, task, want)
+                    )
                 if said:
                     wrong.append(f"seed {program.seed} on {processes} x {devices}: {said}")
     return wrong
 
 
 if __name__ == "__main__":
-    os.environ["WEFT_NUM_DEVICES"] = "8"        # of this process; each of several is told its own number
+    os.environ["WEFT_NUM_DEVICES"] = "8"  # of this process; each of several is told its own number
     count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     some = chosen(count, first)
-    found = [line for i in range(0, count, 20) for line in faults(some[i:i + 20], timeout=600.0)]
-    print("\n".join(found) or f"{count} programs give the same on {len(SPLITS)} splits into processes.")
+    found = [line for i in range(0, count, 20) for line in faults(some[i : i + 20], timeout=600.0)]
+    print(
+        "\n".join(found)
+        or f"{count} programs give the same on {len(SPLITS)} splits into processes."
+    )

@@ -21,7 +21,9 @@ from tests.processes.hosts import Hosts
 HOUSE = Path(__file__).parents[2]
 #: what a test waits at most for what should happen at once, on a machine that does much else
 PATIENCE_S = 300.0
-_BEGIN = f"import weft.distributed\nweft.distributed.initialize(initialization_timeout={PATIENCE_S:g})\n"
+_BEGIN = (
+    f"import weft.distributed\nweft.distributed.initialize(initialization_timeout={PATIENCE_S:g})\n"
+)
 
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -31,12 +33,18 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 def mpiexec(n: int) -> list[str]:
     """The words that start `n` ranks by the MPI beside this Python; under Open MPI the survivors of a failure are not killed."""
-    return [str(MPIEXEC), *(["--oversubscribe", "--with-ft", "ulfm"] if IS_OPEN_MPI else []), "-n", str(n)]
+    return [
+        str(MPIEXEC),
+        *(["--oversubscribe", "--with-ft", "ulfm"] if IS_OPEN_MPI else []),
+        "-n",
+        str(n),
+    ]
 
 
 @dataclass
 class Rank:
     """What became of one rank; a negative exit code is the signal that killed it."""
+
     rank: int
     exit_code: int
     out: str
@@ -57,7 +65,9 @@ class Child:
         if self.returncode is None:
             found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is not None:
-                self.returncode = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+                self.returncode = (
+                    found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+                )
         return self.returncode
 
     def wait(self, timeout: float) -> int | None:
@@ -117,16 +127,26 @@ class Running:
             self.stop()
         if late:
             raise AssertionError(f"ranks {late} did not end within {timeout} s\n{self.shown()}")
-        return [Rank(name, process.returncode, self.output(i), self.output(i, "err"), self._ended[i] - self.began)
-                for i, (name, process) in enumerate(zip(self.names, self.processes))]
+        return [
+            Rank(
+                name,
+                process.returncode,
+                self.output(i),
+                self.output(i, "err"),
+                self._ended[i] - self.began,
+            )
+            for i, (name, process) in enumerate(zip(self.names, self.processes))
+        ]
 
     def stop(self) -> None:
         for process in self.processes:
             process.reap()
 
     def shown(self) -> str:
-        return "".join(f"---- rank {name}, exit code {process.poll()}\n{self.output(i)}{self.output(i, 'err')}\n"
-                       for i, (name, process) in enumerate(zip(self.names, self.processes)))
+        return "".join(
+            f"---- rank {name}, exit code {process.poll()}\n{self.output(i)}{self.output(i, 'err')}\n"
+            for i, (name, process) in enumerate(zip(self.names, self.processes))
+        )
 
 
 def free_port() -> int:
@@ -146,16 +166,31 @@ def source_of(program: str | Callable[[], object] | Path) -> str:
 
 
 @contextlib.contextmanager
-def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
-          initialize: bool = True, environment: Mapping[str, str] | None = None, arguments: Sequence[str] = (),
-          environments: Sequence[Mapping[str, str]] = (), hosts: Hosts | None = None, on: Sequence[int] = ()) -> Iterator[Running]:
+def ranks(
+    n: int,
+    program: str | Callable[[], object] | Path,
+    devices_per_process: int = 1,
+    launcher: str = "local",
+    initialize: bool = True,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    environments: Sequence[Mapping[str, str]] = (),
+    hosts: Hosts | None = None,
+    on: Sequence[int] = (),
+) -> Iterator[Running]:
     """Start the program on `n` ranks, for a block; none of them lives after it. With `hosts`, rank `r` runs on host `on[r]`, by default
     on host `r`."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "program.py")
         script.write_text((_BEGIN if initialize else "") + source_of(program))
-        shared = {**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": str(devices_per_process), "PYTHONUNBUFFERED": "1",
-                  "WEFT_NUM_THREADS": "1", **(environment or {})}
+        shared = {
+            **os.environ,
+            "PYTHONPATH": str(HOUSE),
+            "WEFT_NUM_DEVICES": str(devices_per_process),
+            "PYTHONUNBUFFERED": "1",
+            "WEFT_NUM_THREADS": "1",
+            **(environment or {}),
+        }
         command = [sys.executable, str(script), *arguments]
         if launcher == "mpiexec":
             starts = [([*mpiexec(n), *command], {**shared, **AS_ROOT})]
@@ -163,20 +198,47 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
         elif launcher == "local":
             places = on or range(n)
             address = f"{hosts.addresses[places[0]] if hosts else '127.0.0.1'}:{free_port()}"
-            own = {"WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address, "WEFT_NUM_PROCESSES": str(n)}
+            own = {
+                "WEFT_COORDINATOR_ADDRESS": address,
+                "WEFT_COORDINATOR_BIND_ADDRESS": address,
+                "WEFT_NUM_PROCESSES": str(n),
+            }
             if hosts:
                 own["WEFT_JOB_SECRET"] = "a secret of this test"
             each = environments or [{}] * n
-            starts = [(hosts.command(places[rank], command) if hosts else command,
-                       {**shared, **own, "WEFT_PROCESS_ID": str(rank), **(environment or {}), **each[rank]}) for rank in range(n)]
+            starts = [
+                (
+                    hosts.command(places[rank], command) if hosts else command,
+                    {
+                        **shared,
+                        **own,
+                        "WEFT_PROCESS_ID": str(rank),
+                        **(environment or {}),
+                        **each[rank],
+                    },
+                )
+                for rank in range(n)
+            ]
             names = list(range(n))
         else:
             raise ValueError(f"launcher is local or mpiexec, got {launcher!r}")
         processes, started = [], []
         for name, (words, env) in zip(names, starts):
-            with open(Path(folder, f"{name}.out"), "wb") as out, open(Path(folder, f"{name}.err"), "wb") as err:
-                started.append(subprocess.Popen(words, env=env, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
-                                                start_new_session=True, cwd=HOUSE))
+            with (
+                open(Path(folder, f"{name}.out"), "wb") as out,
+                open(Path(folder, f"{name}.err"), "wb") as err,
+            ):
+                started.append(
+                    subprocess.Popen(
+                        words,
+                        env=env,
+                        stdout=out,
+                        stderr=err,
+                        stdin=subprocess.DEVNULL,
+                        start_new_session=True,
+                        cwd=HOUSE,
+                    )
+                )
                 processes.append(Child(started[-1].pid))
         running = Running(processes, folder, names)
         try:
@@ -184,20 +246,43 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
         finally:
             running.stop()
             for process in started:
-                process.returncode = 0              # reaped already
+                process.returncode = 0  # reaped already
 
 
-def run_ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
-              timeout: float = PATIENCE_S, initialize: bool = True, environment: Mapping[str, str] | None = None,
-              arguments: Sequence[str] = (), environments: Sequence[Mapping[str, str]] = (), check: bool = True,
-              hosts: Hosts | None = None, on: Sequence[int] = ()) -> list[Rank]:
+def run_ranks(
+    n: int,
+    program: str | Callable[[], object] | Path,
+    devices_per_process: int = 1,
+    launcher: str = "local",
+    timeout: float = PATIENCE_S,
+    initialize: bool = True,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    environments: Sequence[Mapping[str, str]] = (),
+    check: bool = True,
+    hosts: Hosts | None = None,
+    on: Sequence[int] = (),
+) -> list[Rank]:
     """Run a program on `n` ranks to its end: a source text, a path, or a function without arguments, which imports what it needs.
 
     `environments` has one mapping for each rank. With `check`, an exit code other than 0 is an error that shows what all ranks printed.
     Under `mpiexec` there is one result for all.
     """
-    with ranks(n, program, devices_per_process, launcher, initialize, environment, arguments, environments, hosts, on) as running:
+    with ranks(
+        n,
+        program,
+        devices_per_process,
+        launcher,
+        initialize,
+        environment,
+        arguments,
+        environments,
+        hosts,
+        on,
+    ) as running:
         found = running.finish(timeout)
         if check and any(rank.exit_code for rank in found):
-            raise AssertionError(f"exit codes {[rank.exit_code for rank in found]}\n{running.shown()}")
+            raise AssertionError(
+                f"exit codes {[rank.exit_code for rank in found]}\n{running.shown()}"
+            )
         return found

@@ -83,8 +83,14 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "2",
-                            "WEFT_NUM_THREADS": "1", "WEFT_JOB_SECRET": secrets.token_hex(32)}
+        self.environment = {
+            **os.environ,
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PYTHONPATH": str(HOUSE),
+            "WEFT_NUM_DEVICES": "2",
+            "WEFT_NUM_THREADS": "1",
+            "WEFT_JOB_SECRET": secrets.token_hex(32),
+        }
         folder.joinpath("program.py").write_text(PROGRAM)
 
     def command(self, what: str) -> list[str]:
@@ -93,18 +99,36 @@ class Cluster:
     def run(self, *words: str, timeout: float = 120.0, **variables: str) -> tuple[int, str, float]:
         """The exit status of a command, what it printed, and how long it took."""
         began = time.monotonic()
-        done = subprocess.run(words, env={**self.environment, **variables}, capture_output=True, text=True, timeout=timeout,
-                              cwd=self.folder, check=False)
+        done = subprocess.run(
+            words,
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=self.folder,
+            check=False,
+        )
         return done.returncode, done.stdout + done.stderr, time.monotonic() - began
 
     def srun(self, what: str, *words: str, **variables: str) -> tuple[int, str, float]:
-        return self.run("srun", "-N2", "-n4", "--overcommit", *words, *self.command(what), **variables)
+        return self.run(
+            "srun", "-N2", "-n4", "--overcommit", *words, *self.command(what), **variables
+        )
 
     def batch(self, script: str, *words: str) -> str:
         """Run a batch script to its end; what it printed."""
         path = self.folder / f"batch-{secrets.token_hex(4)}"
         path.write_text(f"#!/bin/bash\n{script}\n")
-        self.run("sbatch", "--wait", "-N2", "-n4", "--overcommit", f"--output={path}.out", *words, str(path))
+        self.run(
+            "sbatch",
+            "--wait",
+            "-N2",
+            "-n4",
+            "--overcommit",
+            f"--output={path}.out",
+            *words,
+            str(path),
+        )
         return Path(f"{path}.out").read_text()
 
 
@@ -133,22 +157,47 @@ def _make_network(stack: contextlib.ExitStack) -> None:
         namespace = f"{PREFIX}-{node}"
         hosts = Path("/etc/netns", namespace)
         stack.callback(shutil.rmtree, hosts, ignore_errors=True)
-        stack.callback(subprocess.run, ["ip", "netns", "del", namespace], capture_output=True, check=False)
+        stack.callback(
+            subprocess.run, ["ip", "netns", "del", namespace], capture_output=True, check=False
+        )
         hosts.mkdir(parents=True)
         lines = ["127.0.0.1 localhost", *[f"{where} {name}" for name, where in NODES.items()]]
         hosts.joinpath("hosts").write_text("\n".join(lines) + "\n")
         say("ip", "netns", "add", namespace)
-        say("ip", "link", "add", f"{PREFIX}v{i}", "type", "veth", "peer", "name", "eth0", "netns", namespace)
+        say(
+            "ip",
+            "link",
+            "add",
+            f"{PREFIX}v{i}",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            namespace,
+        )
         say("ip", "link", "set", f"{PREFIX}v{i}", "master", bridge, "up")
-        for words in (("addr", "add", f"{address}/24", "dev", "eth0"), ("link", "set", "eth0", "up"), ("link", "set", "lo", "up")):
+        for words in (
+            ("addr", "add", f"{address}/24", "dev", "eth0"),
+            ("link", "set", "eth0", "up"),
+            ("link", "set", "lo", "up"),
+        ):
             say("ip", "-n", namespace, *words)
 
 
 def _configure(folder: Path, reserves_ports: bool) -> None:
-    extra = [f"NodeName={node} NodeAddr={address} CPUs=8 RealMemory=1000" for node, address in NODES.items()]
-    extra += ["PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES"]
+    extra = [
+        f"NodeName={node} NodeAddr={address} CPUs=8 RealMemory=1000"
+        for node, address in NODES.items()
+    ]
+    extra += [
+        "PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES"
+    ]
     extra += ["MpiParams=ports=20000-20999"] if reserves_ports else []
-    conf = CONF.format(folder=folder, controller=socket.gethostname(), address=CONTROLLER, extra="\n".join(extra))
+    conf = CONF.format(
+        folder=folder, controller=socket.gethostname(), address=CONTROLLER, extra="\n".join(extra)
+    )
     folder.joinpath("slurm.conf").write_text(conf)
     version = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1"
     folder.joinpath("cgroup.conf").write_text(f"CgroupPlugin=cgroup/{version}\n")
@@ -156,22 +205,53 @@ def _configure(folder: Path, reserves_ports: bool) -> None:
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(1024))
     key.chmod(0o600)
-    for name in ("state", "pmix", *[f"{kind}/{node}" for kind in ("spool", "pmix-of") for node in NODES]):
+    for name in (
+        "state",
+        "pmix",
+        *[f"{kind}/{node}" for kind in ("spool", "pmix-of") for node in NODES],
+    ):
         folder.joinpath(name).mkdir(parents=True)
 
 
 def _start(folder: Path, environment: dict[str, str]) -> None:
-    own = [f"--{name}={folder}/munge.{suffix}" for name, suffix in (("key-file", "key"), ("socket", "socket"), ("log-file", "log"))]
-    say("munged", "--force", *own, f"--pid-file={folder}/munged.pid", f"--seed-file={folder}/munge.seed")
+    own = [
+        f"--{name}={folder}/munge.{suffix}"
+        for name, suffix in (("key-file", "key"), ("socket", "socket"), ("log-file", "log"))
+    ]
+    say(
+        "munged",
+        "--force",
+        *own,
+        f"--pid-file={folder}/munged.pid",
+        f"--seed-file={folder}/munge.seed",
+    )
     say("slurmctld", "-f", str(folder / "slurm.conf"), env=environment)
     for node in NODES:
         # the nodes share this machine's files, so what each keeps for itself is mounted apart
         script = f"hostname {node} && mount --bind {folder}/pmix-of/{node} {folder}/pmix && exec slurmd -f {folder}/slurm.conf"
-        say("ip", "netns", "exec", f"{PREFIX}-{node}", "unshare", "--uts", "--mount", "sh", "-c", script, env=environment)
+        say(
+            "ip",
+            "netns",
+            "exec",
+            f"{PREFIX}-{node}",
+            "unshare",
+            "--uts",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            env=environment,
+        )
     until = time.monotonic() + 60
-    while "idle" not in (states := say("sinfo", "-h", "-o", "%t %D", env=environment).stdout) or "idle 2" not in states:
+    while (
+        "idle" not in (states := say("sinfo", "-h", "-o", "%t %D", env=environment).stdout)
+        or "idle 2" not in states
+    ):
         if time.monotonic() > until:
-            raise RuntimeError(f"the nodes do not start: {states}\n" + folder.joinpath("slurmd-n1.log").read_text()[-2000:])
+            raise RuntimeError(
+                f"the nodes do not start: {states}\n"
+                + folder.joinpath("slurmd-n1.log").read_text()[-2000:]
+            )
         time.sleep(0.2)
 
 
@@ -184,7 +264,9 @@ def _stop(folder: Path) -> None:
     while time.monotonic() < until and any(folder.glob("slurm*.pid")):
         time.sleep(0.1)
     for node in NODES:
-        left = subprocess.run(["ip", "netns", "pids", f"{PREFIX}-{node}"], capture_output=True, text=True, check=False).stdout.split()
+        left = subprocess.run(
+            ["ip", "netns", "pids", f"{PREFIX}-{node}"], capture_output=True, text=True, check=False
+        ).stdout.split()
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(int(pid), signal.SIGKILL)
@@ -192,9 +274,10 @@ def _stop(folder: Path) -> None:
 
 # ---- cases: each returns what is wrong, "" if nothing is
 
+
 def sums(output: str, size: int = 4, devices: int = 2) -> str:
     """What is wrong with the output of a program."""
-    total = float(sum(range(4 * devices * size)))               # each device has four numbers
+    total = float(sum(range(4 * devices * size)))  # each device has four numbers
     found = re.findall(rf"rank (\d+) of {size} on (n\d): sum {total} ", output)
     if sorted(int(rank) for rank, _ in found) == list(range(size)):
         return ""
@@ -211,10 +294,16 @@ def by_srun(mpi: str) -> Callable[[Cluster], str]:
 
 def two_steps_at_once(slurm: Cluster) -> str:
     words = " ".join(slurm.command("slow"))
-    output = slurm.batch(f"srun --overlap --mem=0 -n4 --overcommit {words} &\nsrun --overlap --mem=0 -n4 --overcommit {words} &\nwait")
+    output = slurm.batch(
+        f"srun --overlap --mem=0 -n4 --overcommit {words} &\nsrun --overlap --mem=0 -n4 --overcommit {words} &\nwait"
+    )
     ports = set(re.findall(r"by \S+:(\d+)", output))
     count = len(re.findall(rf"rank \d of 4 on n\d: sum {float(sum(range(8 * 4)))} ", output))
-    return "" if count == 8 and len(ports) == 2 else f"{count} ranks at ports {ports}: {output[-1500:]}"
+    return (
+        ""
+        if count == 8 and len(ports) == 2
+        else f"{count} ranks at ports {ports}: {output[-1500:]}"
+    )
 
 
 def two_steps_with_one_port(slurm: Cluster) -> str:
@@ -223,7 +312,10 @@ def two_steps_with_one_port(slurm: Cluster) -> str:
     step = f"timeout 30 srun --overlap --mem=0 -n4 --overcommit --kill-on-bad-exit=1 {words}"
     output = slurm.batch(f"export WEFT_COORDINATOR_ADDRESS=n1:61500\n{step} &\n{step} &\nwait")
     count = len(re.findall(rf"rank \d of 4 on n\d: sum {float(sum(range(8 * 4)))} ", output))
-    named = "cannot use the address 10.79.0.1:61500" in output or "another job uses this address" in output
+    named = (
+        "cannot use the address 10.79.0.1:61500" in output
+        or "another job uses this address" in output
+    )
     return "" if count == 4 and named else f"{count} ranks: {output[-1500:]}"
 
 
@@ -233,7 +325,15 @@ def two_jobs_at_once(slurm: Cluster) -> str:
     for i in range(2):
         path = slurm.folder / f"job{i}"
         path.write_text(f"#!/bin/bash\n{script}\n")
-        slurm.run("sbatch", "-N2", "-n4", "--overcommit", "--oversubscribe", f"--output={path}.out", str(path))
+        slurm.run(
+            "sbatch",
+            "-N2",
+            "-n4",
+            "--overcommit",
+            "--oversubscribe",
+            f"--output={path}.out",
+            str(path),
+        )
         paths.append(Path(f"{path}.out"))
     until, at_once = time.monotonic() + 120, 0
     while time.monotonic() < until and (states := slurm.run("squeue", "-h", "-o", "%t")[1].split()):
@@ -248,12 +348,20 @@ def two_jobs_at_once(slurm: Cluster) -> str:
 def a_killed_rank(slurm: Cluster) -> str:
     status, output, seconds = slurm.srun("kill", "--mpi=none", "--kill-on-bad-exit=0")
     told = len(re.findall(r"ProcessFailureError: distributed: process 1 has ended", output))
-    return "" if status and told == 3 and seconds < 60 else f"status {status}, {told} were told, {seconds:.0f} s: {output[-1500:]}"
+    return (
+        ""
+        if status and told == 3 and seconds < 60
+        else f"status {status}, {told} were told, {seconds:.0f} s: {output[-1500:]}"
+    )
 
 
 def batch_without_srun(slurm: Cluster) -> str:
     output = slurm.batch(" ".join(slurm.command("sum")))
-    return "" if "without srun: it runs alone, on n1" in output and "rank 0 of 1" in output else output[-1500:]
+    return (
+        ""
+        if "without srun: it runs alone, on n1" in output and "rank 0 of 1" in output
+        else output[-1500:]
+    )
 
 
 def a_taken_port(slurm: Cluster) -> str:
@@ -261,30 +369,43 @@ def a_taken_port(slurm: Cluster) -> str:
     script = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', {port})); s.listen(); print('taken', flush=True); time.sleep(60)"
     output = slurm.batch(
         f"port=$({sys.executable} -c 'from weft.processes.launchers import port_of_step; import os; "
-        f"print(port_of_step(int(os.environ[\"SLURM_JOB_ID\"]), 0))')\n"
-        f"{sys.executable} -c \"{script.format(port='$port')}\" & sleep 2\n"
-        f"timeout 20 srun -n4 --overcommit --kill-on-bad-exit=1 {' '.join(slurm.command('sum'))}\nkill %1")
-    return "" if "the coordinator cannot use the address" in output and "rank" not in output.replace("ranks", "") else output[-1500:]
+        f'print(port_of_step(int(os.environ["SLURM_JOB_ID"]), 0))\')\n'
+        f'{sys.executable} -c "{script.format(port="$port")}" & sleep 2\n'
+        f"timeout 20 srun -n4 --overcommit --kill-on-bad-exit=1 {' '.join(slurm.command('sum'))}\nkill %1"
+    )
+    return (
+        ""
+        if "the coordinator cannot use the address" in output
+        and "rank" not in output.replace("ranks", "")
+        else output[-1500:]
+    )
 
 
 def launch_in_an_allocation(slurm: Cluster) -> str:
     """`weft launch --hosts` with srun in the place of ssh."""
     script = slurm.folder / "ssh.sh"
-    script.write_text("#!/bin/sh\nhost=$1; shift\n"
-                      "exec srun --unbuffered --overlap --mem=0 -N1 -n1 --mpi=none --export=PATH -w $host sh -c \"$*\"\n")
+    script.write_text(
+        "#!/bin/sh\nhost=$1; shift\n"
+        'exec srun --unbuffered --overlap --mem=0 -N1 -n1 --mpi=none --export=PATH -w $host sh -c "$*"\n'
+    )
     script.chmod(0o755)
-    output = slurm.batch(f"{sys.executable} -m weft launch --hosts n1:2,n2:2 --ssh {script} {slurm.folder}/program.py sum")
+    output = slurm.batch(
+        f"{sys.executable} -m weft launch --hosts n1:2,n2:2 --ssh {script} {slurm.folder}/program.py sum"
+    )
     return sums(output)
 
 
 def example(name: str, size: int, devices: int) -> Callable[[Cluster], str]:
     """A file of examples/cluster, on fewer nodes and processors than it names."""
+
     def case(slurm: Cluster) -> str:
         script = slurm.folder / name
         text = HOUSE.joinpath("examples", "cluster", name).read_text()
         script.write_text(re.sub(r"\bpython ", f"{sys.executable} ", text))
         shutil.copy(slurm.folder / "program.py", slurm.folder / "train.py")
-        slurm.run("sbatch", "--wait", "-N2", "--cpus-per-task=1", f"--output={script}.out", str(script))
+        slurm.run(
+            "sbatch", "--wait", "-N2", "--cpus-per-task=1", f"--output={script}.out", str(script)
+        )
         return sums(Path(f"{script}.out").read_text(), size, devices)
 
     return case
@@ -309,12 +430,21 @@ WITH_PORTS = ("srun --mpi=none", "two steps of a job at once")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-k", dest="only", default="", help="only cases whose name contains this")
     only = parser.parse_args().only
-    missing = [name for name in ("slurmctld", "slurmd", "munged", "srun", "ip") if shutil.which(name) is None]
+    missing = [
+        name
+        for name in ("slurmctld", "slurmd", "munged", "srun", "ip")
+        if shutil.which(name) is None
+    ]
     if os.geteuid() or missing:
-        print(f"this needs root and Debian's slurm-wlm, munge, libpmix-dev and iproute2; missing: {missing}", file=sys.stderr)
+        print(
+            f"this needs root and Debian's slurm-wlm, munge, libpmix-dev and iproute2; missing: {missing}",
+            file=sys.stderr,
+        )
         return 2
     failed = 0
     print("| Slurm | result | seconds |\n|---|---|---|")
@@ -328,7 +458,10 @@ def main() -> int:
                 wrong = CASES[name](slurm)
                 failed += bool(wrong)
                 label = name + (", ports reserved by Slurm" if reserves_ports else "")
-                print(f"| {label} | {'fails' if wrong else 'passes'} | {time.monotonic() - began:.0f} |", flush=True)
+                print(
+                    f"| {label} | {'fails' if wrong else 'passes'} | {time.monotonic() - began:.0f} |",
+                    flush=True,
+                )
                 if wrong:
                     print(wrong, file=sys.stderr, flush=True)
     return 1 if failed else 0

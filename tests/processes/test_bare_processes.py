@@ -33,7 +33,9 @@ def has_ipv6():
 
 def run(address, **variables):
     environment = {"WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": ""}
-    return run_ranks(2, meet, initialize=False, environment={**environment, **variables}, check=False)
+    return run_ranks(
+        2, meet, initialize=False, environment={**environment, **variables}, check=False
+    )
 
 
 HOSTS = {
@@ -59,7 +61,9 @@ def test_different_secrets_are_named_by_both():
     address = f"127.0.0.1:{free_port()}"
     shared = {"WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address}
     program = "import weft\nweft.distributed.initialize(initialization_timeout=5)\n"
-    ranks = run_ranks(2, program, initialize=False, environment=shared, environments=environments, check=False)
+    ranks = run_ranks(
+        2, program, initialize=False, environment=shared, environments=environments, check=False
+    )
     assert [rank.exit_code for rank in ranks] == [1, 1]
     assert "not all processes came within 5 seconds" in ranks[0].err
     assert "process 1 and the coordinator have different secrets." in ranks[1].err
@@ -67,8 +71,14 @@ def test_different_secrets_are_named_by_both():
 
 def test_an_open_coordinator_is_warned_of():
     address = f"127.0.0.1:{free_port()}"
-    ranks = run(address, WEFT_COORDINATOR_BIND_ADDRESS=address.replace("127.0.0.1", "0.0.0.0"), WEFT_INSECURE="1")
-    assert [rank.out for rank in ranks] == ["[0, 1] ['WEFT_INSECURE is set']\n", "[0, 1] []\n"], ranks
+    ranks = run(
+        address,
+        WEFT_COORDINATOR_BIND_ADDRESS=address.replace("127.0.0.1", "0.0.0.0"),
+        WEFT_INSECURE="1",
+    )
+    assert [rank.out for rank in ranks] == ["[0, 1] ['WEFT_INSECURE is set']\n", "[0, 1] []\n"], (
+        ranks
+    )
 
 
 @needs_hosts
@@ -80,12 +90,20 @@ def test_processes_of_several_machines_need_a_secret():
 
     program = "import weft; weft.distributed.initialize(initialization_timeout=4)"
     with hosts(2) as made:
-        shared = {**os.environ, "WEFT_COORDINATOR_ADDRESS": f"{made.addresses[0]}:4000", "WEFT_NUM_PROCESSES": "2"}
+        shared = {
+            **os.environ,
+            "WEFT_COORDINATOR_ADDRESS": f"{made.addresses[0]}:4000",
+            "WEFT_NUM_PROCESSES": "2",
+        }
         started = [
             subprocess.Popen(
-                made.command(rank, [sys.executable, "-c", program]), env={**shared, "WEFT_PROCESS_ID": str(rank)},
-                stderr=subprocess.PIPE, text=True)
-            for rank in range(2)]
+                made.command(rank, [sys.executable, "-c", program]),
+                env={**shared, "WEFT_PROCESS_ID": str(rank)},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
         errors = [process.communicate(timeout=60)[1] for process in started]
     assert "accepts processes of this machine alone" in errors[0]
     assert "processes on several machines need the secret of their job" in errors[1]

@@ -31,11 +31,20 @@ def meets():
         shared.barrier("all")
         print("met")
     except weft.errors.ProcessFailureError as error:
-        print("absent" if "absent   processes 1" in str(error) else error, round(time.monotonic() - began))
+        print(
+            "absent" if "absent   processes 1" in str(error) else error,
+            round(time.monotonic() - began),
+        )
 
 
 def said(what, folder):
-    found = run_ranks(2, meets, environment={"WEFT_COLLECTIVE_TIMEOUT": "3"}, arguments=[what, str(folder)], check=False)
+    found = run_ranks(
+        2,
+        meets,
+        environment={"WEFT_COLLECTIVE_TIMEOUT": "3"},
+        arguments=[what, str(folder)],
+        check=False,
+    )
     return [rank.out for rank in found]
 
 

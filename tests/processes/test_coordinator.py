@@ -13,7 +13,15 @@ from weft.processes.coordinator import LAST, Coordinator
 from weft.processes.wire import FrameWriter, host_and_port
 from weft.util.errors import ProcessFailureError
 
-FACTS = {"pid": 1, "host": "h", "devices": 8, "machine": "m", "partition": None, "serves": False, "mpi": False}
+FACTS = {
+    "pid": 1,
+    "host": "h",
+    "devices": 8,
+    "machine": "m",
+    "partition": None,
+    "serves": False,
+    "mpi": False,
+}
 
 
 @pytest.fixture
@@ -32,13 +40,18 @@ def served():
 
 def test_who_does_not_join_is_named(served):
     coordinator = served(4)
-    with pytest.raises(ProcessFailureError, match=r"initialize of 4 processes: not all processes came within 0\.3 s") as caught:
+    with pytest.raises(
+        ProcessFailureError,
+        match=r"initialize of 4 processes: not all processes came within 0\.3 s",
+    ) as caught:
         Client(f"127.0.0.1:{coordinator.port}", 2, 4, FACTS, timeout=0.3)
     assert caught.value.ranks == (0, 1, 3) and "absent   processes 0-1, 3" in str(caught.value)
 
 
 def test_a_coordinator_that_is_not_there_is_named():
-    with pytest.raises(ProcessFailureError, match=r"cannot reach the coordinator(.|\n)*127.0.0.1:9\n"):
+    with pytest.raises(
+        ProcessFailureError, match=r"cannot reach the coordinator(.|\n)*127.0.0.1:9\n"
+    ):
         Client("127.0.0.1:9", 0, 1, FACTS, timeout=0.2)
 
 
@@ -47,7 +60,9 @@ def test_ranks_that_do_not_fit_are_refused(served):
     first = Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
     with pytest.raises(ValueError, match="there is a process 0 already"):
         Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
-    with pytest.raises(ProcessFailureError, match=r"no process put the key .x. within 0\.2 seconds"):
+    with pytest.raises(
+        ProcessFailureError, match=r"no process put the key .x. within 0\.2 seconds"
+    ):
         first.get("x", 0.2)
     first.leave()
     first.close()
@@ -57,7 +72,10 @@ def test_a_wrong_number_of_processes_fails_everywhere(served):
     address, said = f"127.0.0.1:{served(3).port}", {}
 
     def join(rank, size):
-        with pytest.raises(ValueError, match=r"process 2 of 4 \(h, process 1\) does not fit: the coordinator serves 3 processes") as caught:
+        with pytest.raises(
+            ValueError,
+            match=r"process 2 of 4 \(h, process 1\) does not fit: the coordinator serves 3 processes",
+        ) as caught:
             Client(address, rank, size, FACTS, timeout=30)
         said[rank, size] = caught.value
 
@@ -65,7 +83,7 @@ def test_a_wrong_number_of_processes_fails_everywhere(served):
     for thread in threads:
         thread.start()
     join(2, 4)
-    join(2, 3)                                          # one that comes later
+    join(2, 3)  # one that comes later
     for thread in threads:
         thread.join(20)
     assert len(said) == 4
@@ -74,7 +92,9 @@ def test_a_wrong_number_of_processes_fails_everywhere(served):
 def test_who_comes_to_a_barrier_of_others_is_refused_and_lives(served):
     coordinator = served(1)
     client = Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
-    with pytest.raises(ValueError, match=r"barrier 'b': the processes \[1, 2\] meet there, and this is process 0"):
+    with pytest.raises(
+        ValueError, match=r"barrier 'b': the processes \[1, 2\] meet there, and this is process 0"
+    ):
         client.barrier("b", 5.0, [1, 2])
     assert client.barrier("b", 5.0, [0], "x") == ["x"]
     client.leave()
@@ -83,14 +103,18 @@ def test_who_comes_to_a_barrier_of_others_is_refused_and_lives(served):
 
 def test_data_of_strangers_does_no_harm(served):
     coordinator = served(1)
-    texts = [{"no": "op"}, {"op": "put", "key": "x"}, {"op": "prove", "bytes": "00", "proof": "00"},
-             {"op": "prove", "bytes": 3, "proof": []}]
+    texts = [
+        {"no": "op"},
+        {"op": "put", "key": "x"},
+        {"op": "prove", "bytes": "00", "proof": "00"},
+        {"op": "prove", "bytes": 3, "proof": []},
+    ]
     frames = [FrameWriter().pack(table) for table in texts]
     for data in (b"GET / HTTP/1.1\r\n\r\n", *frames, b"\x04\x00\x00\x00\x00\x00\x00\x00null"):
         with socket.create_connection(("127.0.0.1", coordinator.port), timeout=5) as stranger:
             stranger.sendall(data)
             stranger.settimeout(5)
-            while stranger.recv(100):                   # until the connection is closed
+            while stranger.recv(100):  # until the connection is closed
                 pass
     client = Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
     client.put("a", b"b")
@@ -116,7 +140,9 @@ class Simulated:
         """Return the answer of each, and the number of bytes that came."""
         self.number += 1
         for rank, link in enumerate(self.links):
-            link.send({"number": self.number, "lowest": self.number, "timeout": 30.0, **table_of(rank)})
+            link.send(
+                {"number": self.number, "lowest": self.number, "timeout": 30.0, **table_of(rank)}
+            )
         answers, came = {}, 0
         selector = selectors.DefaultSelector()
         for rank, link in enumerate(self.links):
@@ -134,7 +160,15 @@ class Simulated:
 
     def join(self, facts):
         size = len(self.links)
-        return self.all(lambda rank: {"op": "join", "rank": rank, "size": size, "token": str(rank), "facts": {**facts, "pid": rank}})
+        return self.all(
+            lambda rank: {
+                "op": "join",
+                "rank": rank,
+                "size": size,
+                "token": str(rank),
+                "facts": {**facts, "pid": rank},
+            }
+        )
 
     def close(self):
         for link in self.links:
@@ -152,7 +186,14 @@ def test_a_thousand_ranks_start_and_meet(served):
         assert all(table["ok"] for table in joined.values()) and came / size < 8_000
         met, came = simulated.all(lambda rank: {"op": "barrier", "name": "all", "ranks": []})
         assert all(table["ok"] for table in met.values()) and came / size < 200
-        agreed, came = simulated.all(lambda rank: {"op": "barrier", "name": "program 0", "ranks": [], "brings": ["0" * 32, [rank, True]]})
+        agreed, came = simulated.all(
+            lambda rank: {
+                "op": "barrier",
+                "name": "program 0",
+                "ranks": [],
+                "brings": ["0" * 32, [rank, True]],
+            }
+        )
         assert all(table["ok"] for table in agreed.values()) and came / size < 8_000
         said, _ = simulated.all(lambda rank: {"op": "put", "key": f"address/{rank}"})
         assert all(table["ok"] for table in said.values())
@@ -169,13 +210,17 @@ def test_of_many_failures_the_others_are_told_the_first(served):
     simulated = Simulated(served(size).port, size)
     try:
         simulated.join(FACTS)
-        for link in simulated.links[size // 2:]:
+        for link in simulated.links[size // 2 :]:
             link.socket.close()
         survivor, told = simulated.links[0], []
-        survivor.send({"op": "barrier", "name": "all", "ranks": [], "number": 2, "lowest": 2, "timeout": 30.0})
+        survivor.send(
+            {"op": "barrier", "name": "all", "ranks": [], "number": 2, "lowest": 2, "timeout": 30.0}
+        )
         while not told or told[-1]["op"] != "answer":
             told += [table for table, _ in survivor.receive(1.0) or ()]
         time.sleep(0.1)
-        assert [table["op"] for table in told] == ["failed", "answer"] and told[1]["why"] == "failed"
+        assert [table["op"] for table in told] == ["failed", "answer"] and told[1][
+            "why"
+        ] == "failed"
     finally:
         simulated.close()

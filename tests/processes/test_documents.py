@@ -28,14 +28,18 @@ def near(text: str, other: str) -> bool:
     return same_words and np.allclose(*numbers, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["000_2cdfe1bffc1a2e32", "001_ecc1779ecf986ba7", "002_0974c6e356b05095"])
+@pytest.mark.parametrize(
+    "name", ["000_2cdfe1bffc1a2e32", "001_ecc1779ecf986ba7", "002_0974c6e356b05095"]
+)
 def test_documents_give_on_processes_what_they_give_on_one(name, tmp_path):
     document = DOCUMENTS / f"{name}.txt"
     if not document.exists():
         pytest.skip("the document is not beside the project (../shared/seeds)")
     if "jax_smi" in document.read_text():
         pytest.importorskip("jax_smi")
-    done = run_python(PROGRAM, document, tmp_path / "one", SIZE, timeout=PATIENCE_S, WEFT_NUM_DEVICES="8")
+    done = run_python(
+        PROGRAM, document, tmp_path / "one", SIZE, timeout=PATIENCE_S, WEFT_NUM_DEVICES="8"
+    )
     assert done.returncode == 0, done.stderr
     run_ranks(4, PROGRAM, 2, arguments=[str(document), str(tmp_path / "many"), str(SIZE)])
     one, many = (json.loads((tmp_path / which).read_text()) for which in ("one", "many"))
@@ -46,5 +50,9 @@ def test_documents_give_on_processes_what_they_give_on_one(name, tmp_path):
         assert near(*(_TIMING.sub("", cell["printed"]) for cell in (together, alone))), code
         for x in alone["arrays"].keys() & together["arrays"].keys():
             assert together["arrays"][x]["sharding"] == alone["arrays"][x]["sharding"], (x, code)
-            np.testing.assert_allclose(together["arrays"][x]["values"], alone["arrays"][x]["values"], rtol=1e-4, atol=1e-5)
-        assert {*alone["arrays"], "x"} == {*together["arrays"], "x"}, code       # `x` may be what a comprehension left
+            np.testing.assert_allclose(
+                together["arrays"][x]["values"], alone["arrays"][x]["values"], rtol=1e-4, atol=1e-5
+            )
+        assert {*alone["arrays"], "x"} == {*together["arrays"], "x"}, (
+            code
+        )  # `x` may be what a comprehension left

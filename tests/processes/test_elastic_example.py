@@ -69,11 +69,16 @@ def test_survivors_continue_in_place(tmp_path, victim):
         running.wait_for("step 100 ")
         running.kill(victim)
         found = running.finish()
-        assert [rank.exit_code for rank in found] == [-9 if rank == victim else 0 for rank in range(3)], running.shown()
+        assert [rank.exit_code for rank in found] == [
+            -9 if rank == victim else 0 for rank in range(3)
+        ], running.shown()
         assert "2 processes continue at step" in found[1 if victim == 0 else 0].out
     other = tmp_path / "one"
     finished(other, 1)
-    ours, theirs = (checkpoint.restore(folder, step=390)["state"]["params"] for folder in (tmp_path / "shrunk", other))
+    ours, theirs = (
+        checkpoint.restore(folder, step=390)["state"]["params"]
+        for folder in (tmp_path / "shrunk", other)
+    )
     for name, value in ours.items():
         np.testing.assert_allclose(value, theirs[name], rtol=1e-3, atol=1e-4)
 
@@ -92,12 +97,28 @@ def children(pid):
 
 
 def test_a_launcher_starts_it_again_with_the_same_bits(tmp_path, undisturbed):
-    launched = Launched(tmp_path, "-n", "2", "--restarts", "2", "program.py", *words(tmp_path / "steps"), program=PROGRAM)
+    launched = Launched(
+        tmp_path,
+        "-n",
+        "2",
+        "--restarts",
+        "2",
+        "program.py",
+        *words(tmp_path / "steps"),
+        program=PROGRAM,
+    )
     for number, victim in enumerate((1, 0), 1):
         until = time.monotonic() + PATIENCE_S
-        while launched.out.count("continues at step") < number - 1 or f"step {100 * number} " not in launched.out:
-            assert time.monotonic() < until and launched.process.poll() is None, launched.out + launched.err
+        while (
+            launched.out.count("continues at step") < number - 1
+            or f"step {100 * number} " not in launched.out
+        ):
+            assert time.monotonic() < until and launched.process.poll() is None, (
+                launched.out + launched.err
+            )
             time.sleep(0.01)
         os.kill(children(launched.process.pid)[victim], signal.SIGKILL)
     assert launched.wait() == 0, launched.err
-    assert launched.out.count("continues at step") == 2 and launched.out.splitlines()[-1].endswith(undisturbed[2])
+    assert launched.out.count("continues at step") == 2 and launched.out.splitlines()[-1].endswith(
+        undisturbed[2]
+    )

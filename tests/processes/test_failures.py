@@ -27,7 +27,9 @@ def victims():
     count = {"large": 3_000_000}.get(what, 100)
     x, y = np.ones(count, np.float32), np.zeros(count, np.float32)
     everybody = (tuple(range(shared.size)),)
-    handle = shared.transport.plan(CollectivePlan("all_reduce", "float32", count, "sum", everybody, what="train.py:7 in step"))
+    handle = shared.transport.plan(
+        CollectivePlan("all_reduce", "float32", count, "sum", everybody, what="train.py:7 in step")
+    )
 
     def step():
         shared.transport.wait(shared.transport.start(handle, x.ctypes.data, y.ctypes.data))
@@ -46,7 +48,7 @@ def victims():
                 shared.barrier(f"number {i}")
                 time.sleep(0.001)
         if what == "raise" and shared.rank == 1:
-            time.sleep(1)                        # by then the others are in the next step, where they await this rank
+            time.sleep(1)  # by then the others are in the next step, where they await this rank
             raise LookupError("a bad batch")
         if what == "absent" and shared.rank == 1:
             time.sleep(40)
@@ -72,11 +74,22 @@ def raised_at(rank):
     return float(rank.out.partition("raised (1,) ")[2].split()[0])
 
 
-@pytest.mark.parametrize(("what", "transport"), [
-    ("steps", "auto"), ("steps", "mpi"), ("sleep", "auto"),
-    *[pytest.param(what, "auto", marks=pytest.mark.slow) for what in ("large", "barrier", "compute")]])
+@pytest.mark.parametrize(
+    ("what", "transport"),
+    [
+        ("steps", "auto"),
+        ("steps", "mpi"),
+        ("sleep", "auto"),
+        *[
+            pytest.param(what, "auto", marks=pytest.mark.slow)
+            for what in ("large", "barrier", "compute")
+        ],
+    ],
+)
 def test_survivors_of_a_killed_rank_raise(what, transport):
-    with ranks(3, victims, arguments=[what], environment={"WEFT_PROCESS_TRANSPORT": transport}) as running:
+    with ranks(
+        3, victims, arguments=[what], environment={"WEFT_PROCESS_TRANSPORT": transport}
+    ) as running:
         for rank in range(3):
             running.wait_for("ready", rank)
         time.sleep(0.2)
@@ -96,11 +109,16 @@ def test_the_end_of_the_rank_that_serves_the_coordinator_is_known():
         running.kill(0)
         found = running.finish()
     assert [rank.exit_code for rank in found] == [-signal.SIGKILL, 1, 1]
-    assert all("raised (0,)" in rank.out and "process 0 has ended, or was killed." in rank.err for rank in found[1:])
+    assert all(
+        "raised (0,)" in rank.out and "process 0 has ended, or was killed." in rank.err
+        for rank in found[1:]
+    )
 
 
 def test_a_stopped_rank_is_silent_and_learns_of_it_when_it_goes_on():
-    with ranks(3, victims, arguments=["stay"], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"}) as running:
+    with ranks(
+        3, victims, arguments=["stay"], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"}
+    ) as running:
         for rank in range(3):
             running.wait_for("ready", rank)
         running.kill(1, signal.SIGSTOP)
@@ -126,19 +144,23 @@ def holds_the_interpreter():
 
     if weft.process_index() == int(sys.argv[1]):
         began = time.monotonic()
-        ctypes.PyDLL(None).usleep(ctypes.c_uint(8_000_000))         # a PyDLL keeps the lock of Python
+        ctypes.PyDLL(None).usleep(ctypes.c_uint(8_000_000))  # a PyDLL keeps the lock of Python
         assert time.monotonic() - began > 7.9
     print(np.asarray(process_allgather(np.int32(weft.process_index()))).tolist(), flush=True)
 
 
 @pytest.mark.parametrize("busy", [0, 1])
 def test_a_rank_in_a_long_host_function_is_waited_for(busy):
-    found = run_ranks(2, holds_the_interpreter, arguments=[str(busy)], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"})
+    found = run_ranks(
+        2, holds_the_interpreter, arguments=[str(busy)], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"}
+    )
     assert [rank.out for rank in found] == ["[0, 1]\n"] * 2
 
 
 def test_a_rank_that_is_stopped_for_a_moment_is_waited_for():
-    with ranks(2, victims, arguments=["barrier"], environment={"WEFT_HEARTBEAT_TIMEOUT": "6"}) as running:
+    with ranks(
+        2, victims, arguments=["barrier"], environment={"WEFT_HEARTBEAT_TIMEOUT": "6"}
+    ) as running:
         for rank in range(2):
             running.wait_for("ready", rank)
         running.kill(1, signal.SIGSTOP)
@@ -150,12 +172,16 @@ def test_a_rank_that_is_stopped_for_a_moment_is_waited_for():
 
 @pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_stopped_rank_does_not_outlive_the_others(victim):
-    with ranks(2, victims, arguments=["steps"], environment={"WEFT_HEARTBEAT_TIMEOUT": "2"}) as running:
+    with ranks(
+        2, victims, arguments=["steps"], environment={"WEFT_HEARTBEAT_TIMEOUT": "2"}
+    ) as running:
         for rank in range(2):
             running.wait_for("ready", rank)
         running.kill(victim, signal.SIGSTOP)
         found = running.finish(60)
-    assert [rank.exit_code for rank in found] == ([-signal.SIGKILL, 1] if victim == 0 else [1, -signal.SIGKILL])
+    assert [rank.exit_code for rank in found] == (
+        [-signal.SIGKILL, 1] if victim == 0 else [1, -signal.SIGKILL]
+    )
 
 
 @pytest.mark.parametrize("everybody", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -168,7 +194,10 @@ def test_an_interrupt_ends_all(everybody):
         found = running.finish()
     assert all(rank.exit_code for rank in found) and "KeyboardInterrupt" in found[1].err
     if not everybody:
-        assert all("what it raised:" in rank.err and "KeyboardInterrupt" in rank.err for rank in (found[0], found[2]))
+        assert all(
+            "what it raised:" in rank.err and "KeyboardInterrupt" in rank.err
+            for rank in (found[0], found[2])
+        )
 
 
 def interrupted_as_it_reports():
@@ -200,8 +229,12 @@ def interrupted_as_it_reports():
 
 def test_news_does_not_interrupt_the_report_of_an_exception():
     found = run_ranks(2, interrupted_as_it_reports, check=False)
-    assert [rank.exit_code for rank in found] == [1, -signal.SIGKILL] and found[0].out == "news False\n", found
-    assert "LookupError: a bad batch" in found[0].err and "excepthook" not in found[0].err, found[0].err
+    assert [rank.exit_code for rank in found] == [1, -signal.SIGKILL] and found[
+        0
+    ].out == "news False\n", found
+    assert "LookupError: a bad batch" in found[0].err and "excepthook" not in found[0].err, found[
+        0
+    ].err
 
 
 def interrupted_in_a_finalizer():
@@ -222,32 +255,56 @@ def interrupted_in_a_finalizer():
 
 def test_an_interrupt_that_python_ignores_comes_again():
     found = run_ranks(2, interrupted_in_a_finalizer, check=False)
-    assert [(rank.exit_code, rank.out) for rank in found] == [(-signal.SIGINT, "ignored\n"), (1, "")], found
-    assert "process 0 raised an exception." in found[1].err and "KeyboardInterrupt" in found[1].err, found[1].err
+    assert [(rank.exit_code, rank.out) for rank in found] == [
+        (-signal.SIGINT, "ignored\n"),
+        (1, ""),
+    ], found
+    assert (
+        "process 0 raised an exception." in found[1].err and "KeyboardInterrupt" in found[1].err
+    ), found[1].err
 
 
 def test_the_exception_of_one_rank_reaches_all():
     found = run_ranks(3, victims, arguments=["raise"], check=False)
     assert [rank.exit_code for rank in found] == [1, 1, 1]
     for rank in (found[0], found[2]):
-        assert "process 1 raised an exception." in rank.out and "LookupError: a bad batch" in rank.out
+        assert (
+            "process 1 raised an exception." in rank.out and "LookupError: a bad batch" in rank.out
+        )
         assert "awaited here" in rank.out and "at train.py:7 in step" in rank.out
 
 
 @pytest.mark.parametrize("transport", ["auto", pytest.param("mpi", marks=pytest.mark.slow)])
 def test_who_does_not_come_is_named_with_its_stack(transport):
-    found = run_ranks(3, victims, arguments=["absent"], check=False, environment={**SHORT, "WEFT_PROCESS_TRANSPORT": transport})
+    found = run_ranks(
+        3,
+        victims,
+        arguments=["absent"],
+        check=False,
+        environment={**SHORT, "WEFT_PROCESS_TRANSPORT": transport},
+    )
     assert [rank.exit_code for rank in found] == [1, 1, 1]
-    first = next(rank for rank in (found[0], found[2]) if "all_reduce sum of float32[100]: not all processes came within 2 s" in rank.out)
-    for text in ("arrived  processes 0, 2", "absent   processes 1", "time.sleep(40)", "at train.py:7 in step"):
+    first = next(
+        rank
+        for rank in (found[0], found[2])
+        if "all_reduce sum of float32[100]: not all processes came within 2 s" in rank.out
+    )
+    for text in (
+        "arrived  processes 0, 2",
+        "absent   processes 1",
+        "time.sleep(40)",
+        "at train.py:7 in step",
+    ):
         assert text in first.out
-    assert "ProcessFailureError" in found[1].err            # though it only slept
+    assert "ProcessFailureError" in found[1].err  # though it only slept
 
 
 def test_who_leaves_is_not_waited_for():
     found = run_ranks(3, victims, arguments=["leave"], check=False)
     assert found[0].exit_code == found[2].exit_code == 1
-    assert any("process 1 has left the program, and others wait for it." in rank.out for rank in found)
+    assert any(
+        "process 1 has left the program, and others wait for it." in rank.out for rank in found
+    )
 
 
 @pytest.mark.slow
@@ -258,7 +315,11 @@ def test_who_is_busy_is_waited_for():
 
 def test_who_does_not_start_is_named():
     begin = "import weft.distributed\nweft.distributed.initialize(initialization_timeout=8)\n"
-    with ranks(3, begin, environments=[{}, {}, {"WEFT_PROCESS_ID": "0"}], initialize=False) as running:
+    with ranks(
+        3, begin, environments=[{}, {}, {"WEFT_PROCESS_ID": "0"}], initialize=False
+    ) as running:
         found = running.finish()
     assert all(rank.exit_code == 1 for rank in found)
-    assert any("there is a process 0 already" in rank.err for rank in found) or any("cannot use the address" in rank.err for rank in found)
+    assert any("there is a process 0 already" in rank.err for rank in found) or any(
+        "cannot use the address" in rank.err for rank in found
+    )

@@ -13,19 +13,35 @@ from tests.processes.ranks import HOUSE, ranks, run_ranks
 
 
 def said_by(made, host, program):
-    return subprocess.run(made.command(host, [sys.executable, "-c", program]), check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        made.command(host, [sys.executable, "-c", program]),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
 
 
 @needs_hosts
 def test_hosts_differ_and_reach_each_other():
     with hosts(2, "100mbit", "0ms") as made:
-        machines = [said_by(made, host, "from weft.processes.state import machine; print(machine())") for host in (0, 0, 1)]
-        assert machines[0] == machines[1] != machines[2] and machines[0].startswith(f"{made.addresses[0]} ")
+        machines = [
+            said_by(made, host, "from weft.processes.state import machine; print(machine())")
+            for host in (0, 0, 1)
+        ]
+        assert machines[0] == machines[1] != machines[2] and machines[0].startswith(
+            f"{made.addresses[0]} "
+        )
         listen = "import socket; s = socket.create_server(('', 4000)); print('up', flush=True); c, _ = s.accept(); print(len(c.recv(9)))"
-        listening = subprocess.Popen(made.command(0, [sys.executable, "-c", listen]), stdout=subprocess.PIPE, text=True)
+        listening = subprocess.Popen(
+            made.command(0, [sys.executable, "-c", listen]), stdout=subprocess.PIPE, text=True
+        )
         assert listening.stdout.readline() == "up\n"
         before = made.sent(1)
-        said_by(made, 1, f"import socket; socket.create_connection(({made.addresses[0]!r}, 4000)).send(bytes(9))")
+        said_by(
+            made,
+            1,
+            f"import socket; socket.create_connection(({made.addresses[0]!r}, 4000)).send(bytes(9))",
+        )
         assert listening.communicate(timeout=60)[0] == "9\n" and made.sent(1) > before
 
 
@@ -51,7 +67,14 @@ def test_collectives_give_what_numpy_gives(on):
 @pytest.mark.parametrize("processes, devices", [(2, 4), pytest.param(4, 2, marks=pytest.mark.slow)])
 def test_some_programs(processes, devices, tmp_path):
     with hosts(2) as made:
-        test_programs.check(test_programs.SOME, processes, devices, tmp_path, hosts=made, on=[rank % 2 for rank in range(processes)])
+        test_programs.check(
+            test_programs.SOME,
+            processes,
+            devices,
+            tmp_path,
+            hosts=made,
+            on=[rank % 2 for rank in range(processes)],
+        )
 
 
 def chooses():
@@ -59,13 +82,19 @@ def chooses():
     from weft.processes.plans import CollectivePlan
 
     shared = processes.current()
-    chosen = [shared.transport.transport_of(CollectivePlan("all_gather", "int8", 1, None, groups)).name
-              for groups in (((0, 1, 2, 3),), ((0, 1), (2, 3)), ((0, 2), (1, 3)))]
+    chosen = [
+        shared.transport.transport_of(CollectivePlan("all_gather", "int8", 1, None, groups)).name
+        for groups in (((0, 1, 2, 3),), ((0, 1), (2, 3)), ((0, 2), (1, 3)))
+    ]
     with open("/proc/self/maps") as file:
         segments = [line.strip() for line in file if "/dev/shm/mpich" in line]
-    assert segments and all(line.endswith("(deleted)") for line in segments), segments        # nothing remains of a killed process
-    chosen += [shared.transport.transport_of(CollectivePlan("permute", "int8", 1, None, (), pairs)).name
-               for pairs in (((0, 1), (1, 0)), ((1, 2),))]
+    assert segments and all(line.endswith("(deleted)") for line in segments), (
+        segments
+    )  # nothing remains of a killed process
+    chosen += [
+        shared.transport.transport_of(CollectivePlan("permute", "int8", 1, None, (), pairs)).name
+        for pairs in (((0, 1), (1, 0)), ((1, 2),))
+    ]
     print(chosen)
 
 
@@ -73,7 +102,9 @@ def chooses():
 def test_plans_within_a_host_use_shared_memory():
     wanted = ["mpi", "shared_memory", "mpi", "shared_memory", "mpi"]
     with hosts(2) as made:
-        assert [rank.out for rank in run_ranks(4, chooses, hosts=made, on=(0, 0, 1, 1))] == [f"{wanted}\n"] * 4
+        assert [rank.out for rank in run_ranks(4, chooses, hosts=made, on=(0, 0, 1, 1))] == [
+            f"{wanted}\n"
+        ] * 4
 
 
 @needs_hosts
@@ -96,7 +127,11 @@ def test_several_hosts_need_a_library(tmp_path):
     with hosts(2) as made:
         found = run_ranks(2, "", environment=path, hosts=made, check=False)
     for rank in found:
-        assert rank.exit_code == 1 and "processes on 2 hosts exchange data by MPI, and a process has no library of it." in rank.err
+        assert (
+            rank.exit_code == 1
+            and "processes on 2 hosts exchange data by MPI, and a process has no library of it."
+            in rank.err
+        )
         assert "process 0  none" in rank.err and "pip install 'weft-arrays[mpich]'" in rank.err
 
 
@@ -112,15 +147,31 @@ def test_survivors_of_a_killed_rank_raise(what):
         found = running.finish()
     assert found[1].exit_code == -signal.SIGKILL
     for rank in (found[0], found[2]):
-        assert rank.exit_code == 1 and test_failures.raised_at(rank) - killed < test_failures.KILLED_S, rank
+        assert (
+            rank.exit_code == 1 and test_failures.raised_at(rank) - killed < test_failures.KILLED_S
+        ), rank
         assert "process 1 has ended, or was killed." in rank.err
 
 
 @needs_hosts
 def test_who_does_not_come_is_named_with_its_stack():
     with hosts(3) as made:
-        found = run_ranks(3, test_failures.victims, arguments=["absent"], check=False, environment=test_failures.SHORT, hosts=made)
+        found = run_ranks(
+            3,
+            test_failures.victims,
+            arguments=["absent"],
+            check=False,
+            environment=test_failures.SHORT,
+            hosts=made,
+        )
     assert [rank.exit_code for rank in found] == [1, 1, 1]
-    first = next(rank for rank in (found[0], found[2]) if "not all processes came within 2 s" in rank.out)
-    for text in ("arrived  processes 0, 2", "absent   processes 1", "time.sleep(40)", "at train.py:7 in step"):
+    first = next(
+        rank for rank in (found[0], found[2]) if "not all processes came within 2 s" in rank.out
+    )
+    for text in (
+        "arrived  processes 0, 2",
+        "absent   processes 1",
+        "time.sleep(40)",
+        "at train.py:7 in step",
+    ):
         assert text in first.out

@@ -55,8 +55,13 @@ class Launched:
         Path(folder, "program.py").write_text(program)
         self._out, self._err = Path(folder, name + "out"), Path(folder, name + "err")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
-            self.process = subprocess.Popen([sys.executable, *command, *words], cwd=folder, stdout=out, stderr=err,
-                                            env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1", **AS_ROOT})
+            self.process = subprocess.Popen(
+                [sys.executable, *command, *words],
+                cwd=folder,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1", **AS_ROOT},
+            )
 
     @property
     def out(self):
@@ -94,7 +99,9 @@ def gone(launched, within=20.0):
 
 def is_there(pid, folder):
     try:
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text() or os.readlink(f"/proc/{pid}/cwd") == str(folder)
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text() or os.readlink(
+            f"/proc/{pid}/cwd"
+        ) == str(folder)
     except OSError:
         return False
 
@@ -102,14 +109,19 @@ def is_there(pid, folder):
 def test_all_end_well(tmp_path):
     launched = Launched(tmp_path, "-n", "2", "--devices-per-process", "3", "program.py", "well")
     assert launched.wait() == 0, launched.err
-    assert sorted(re.findall(r"^\[\d\] (?:done \d|rank \d of 2, 6 devices)", launched.out, re.MULTILINE)) == [
-        "[0] done 0", "[0] rank 0 of 2, 6 devices", "[1] done 1", "[1] rank 1 of 2, 6 devices"]
+    assert sorted(
+        re.findall(r"^\[\d\] (?:done \d|rank \d of 2, 6 devices)", launched.out, re.MULTILINE)
+    ) == ["[0] done 0", "[0] rank 0 of 2, 6 devices", "[1] done 1", "[1] rank 1 of 2, 6 devices"]
 
 
-@pytest.mark.parametrize(("what", "status", "said"), [
-    ("raise", 1, "ended with exit status 1"),
-    pytest.param("exit", 7, "ended with exit status 7", marks=pytest.mark.slow),
-    ("child", 137, "was killed by signal 9 (SIGKILL)")])
+@pytest.mark.parametrize(
+    ("what", "status", "said"),
+    [
+        ("raise", 1, "ended with exit status 1"),
+        pytest.param("exit", 7, "ended with exit status 7", marks=pytest.mark.slow),
+        ("child", 137, "was killed by signal 9 (SIGKILL)"),
+    ],
+)
 def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
     launched = Launched(tmp_path, "-n", "2", "program.py", what)
     assert launched.wait() == status, launched.err
@@ -118,21 +130,29 @@ def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
     if what != "exit":
         assert "process 0 ended because of it" in launched.err and "done" not in launched.out
     if what == "raise":
-        assert "[1]     raise ValueError" in launched.err and launched.err.count("ValueError: a bad value") == 1
-    if what == "child":                         # it has no error of its own: that of another shows where the program was
+        assert (
+            "[1]     raise ValueError" in launched.err
+            and launched.err.count("ValueError: a bad value") == 1
+        )
+    if what == "child":  # it has no error of its own: that of another shows where the program was
         assert launched.err.count("ProcessFailureError: distributed: process 1") == 1
 
 
-@pytest.mark.parametrize(("what", "number"), [
-    ("deaf", signal.SIGINT), pytest.param("wait", signal.SIGINT, marks=pytest.mark.slow),
-    pytest.param("wait", signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("what", "number"),
+    [
+        ("deaf", signal.SIGINT),
+        pytest.param("wait", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("wait", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_signals_are_passed_on_and_nobody_outlives_them(what, number, tmp_path):
     launched = Launched(tmp_path, "-n", "2", "program.py", what)
     launched.wait_for(2)
     launched.process.send_signal(number)
     if what == "deaf":
         time.sleep(0.3)
-        launched.process.send_signal(number)    # a second one waits for nobody
+        launched.process.send_signal(number)  # a second one waits for nobody
     assert launched.wait() == 128 + number
     assert gone(launched)
 
@@ -161,10 +181,14 @@ while time.monotonic() < end_at:
 """
 
 
-@pytest.mark.parametrize(("what", "grace", "status", "saved"), [
-    ("save", 60, 128 + 15, 2), ("preempt", 60, 75, 2), ("deaf", 1, 128 + 15, 0)])
+@pytest.mark.parametrize(
+    ("what", "grace", "status", "saved"),
+    [("save", 60, 128 + 15, 2), ("preempt", 60, 75, 2), ("deaf", 1, 128 + 15, 0)],
+)
 def test_ranks_have_the_grace_period_to_save(what, grace, status, saved, tmp_path):
-    launched = Launched(tmp_path, "-n", "2", "--grace", str(grace), "program.py", what, program=SLOW_TO_END)
+    launched = Launched(
+        tmp_path, "-n", "2", "--grace", str(grace), "program.py", what, program=SLOW_TO_END
+    )
     launched.wait_for(2)
     began = time.monotonic()
     launched.process.send_signal(signal.SIGTERM)
@@ -177,7 +201,9 @@ def test_ranks_have_the_grace_period_to_save(what, grace, status, saved, tmp_pat
 
 
 def test_survivors_that_go_on_have_the_grace_period(tmp_path):
-    launched = Launched(tmp_path, "-n", "3", "--grace", "4", "program.py", "fail", program=SLOW_TO_END)
+    launched = Launched(
+        tmp_path, "-n", "3", "--grace", "4", "program.py", "fail", program=SLOW_TO_END
+    )
     assert launched.wait() == 137, launched.err
     assert launched.out.count("told") == 2 and gone(launched)
     assert "process 1 failed; up to 1 s for processes 0, 2 to end" in launched.err
@@ -186,12 +212,20 @@ def test_survivors_that_go_on_have_the_grace_period(tmp_path):
 def test_the_same_error_of_all_is_printed_once(tmp_path):
     launched = Launched(tmp_path, "-n", "3", "program.py", program="object() + 1\n")
     assert launched.wait() == 1
-    assert launched.err.count("TypeError: unsupported") == 1 and launched.err.count("Traceback") == 1
+    assert (
+        launched.err.count("TypeError: unsupported") == 1 and launched.err.count("Traceback") == 1
+    )
     assert re.search(r"the same error in processes (0-1|1-2|0, 2)\n", launched.err)
 
 
 def test_different_errors_are_printed_each(tmp_path):
-    launched = Launched(tmp_path, "-n", "3", "program.py", program="[1, 2][__import__('weft').process_index() // 2 * 2 or 9 // 0]\n")
+    launched = Launched(
+        tmp_path,
+        "-n",
+        "3",
+        "program.py",
+        program="[1, 2][__import__('weft').process_index() // 2 * 2 or 9 // 0]\n",
+    )
     assert launched.wait() == 1
     assert launched.err.count("IndexError") == 1 and launched.err.count("ZeroDivisionError") == 1
     assert len(re.findall(r"process \d on .* raised:", launched.err)) == 1
@@ -202,12 +236,23 @@ def test_an_error_is_not_repeated_by_ranks_that_were_done(tmp_path):
     program = "import time, weft\nif weft.process_index():\n    time.sleep(1)\n    1 / 0\n"
     launched = Launched(tmp_path, "-n", "2", "program.py", program=program)
     assert launched.wait() == 1
-    assert launched.err.count("ZeroDivisionError") == 1 and launched.err.count("ProcessFailureError") == 0
+    assert (
+        launched.err.count("ZeroDivisionError") == 1
+        and launched.err.count("ProcessFailureError") == 0
+    )
     assert "weft launch: process 0 ended because of it" in launched.err
 
 
 def test_variables_of_other_launchers_do_not_reach_ranks(tmp_path, monkeypatch):
-    for name in ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"):
+    for name in (
+        "PMI_RANK",
+        "PMI_SIZE",
+        "PMIX_RANK",
+        "OMPI_COMM_WORLD_RANK",
+        "SLURM_PROCID",
+        "SLURM_STEP_NODELIST",
+        "SLURM_JOB_ID",
+    ):
         monkeypatch.setenv(name, "0")
     program = "import os\nprint(sorted(name for name in os.environ if name.startswith(('PMI', 'OMPI', 'SLURM'))))\n"
     launched = Launched(tmp_path, "-n", "1", "program.py", program=program)
@@ -229,15 +274,24 @@ os.write(2, b"last of " + me)
 @pytest.mark.parametrize("prefix", [True, False])
 def test_lines_of_ranks_stay_whole(prefix, tmp_path):
     words = [] if prefix else ["--no-prefix"]
-    launched = Launched(tmp_path, "-n", "3", "--log-dir", "logs/here", *words, "program.py", program=PRINTS)
+    launched = Launched(
+        tmp_path, "-n", "3", "--log-dir", "logs/here", *words, "program.py", program=PRINTS
+    )
     assert launched.wait() == 0
     lines = Path(tmp_path, "out").read_bytes().splitlines()
     whole = [b"<" + me * 5020 + b"\xff\x00" + me + b">" for me in (b"0", b"1", b"2")]
     before = [b"[%d] " % rank if prefix else b"" for rank in range(3)]
-    assert sorted(lines) == sorted(start + line for start, line in zip(before, whole) for _ in range(300))
-    assert sorted(Path(tmp_path, "err").read_bytes().splitlines()) == [start + b"last of %d" % rank for rank, start in enumerate(before)]
+    assert sorted(lines) == sorted(
+        start + line for start, line in zip(before, whole) for _ in range(300)
+    )
+    assert sorted(Path(tmp_path, "err").read_bytes().splitlines()) == [
+        start + b"last of %d" % rank for rank, start in enumerate(before)
+    ]
     for rank in range(3):
-        assert Path(tmp_path, f"logs/here/rank-{rank}.log").read_bytes() == (whole[rank] + b"\n") * 300 + b"last of %d" % rank
+        assert (
+            Path(tmp_path, f"logs/here/rank-{rank}.log").read_bytes()
+            == (whole[rank] + b"\n") * 300 + b"last of %d" % rank
+        )
 
 
 def test_errors_are_in_the_log_of_their_rank(tmp_path):
@@ -256,27 +310,52 @@ def test_who_loses_the_launcher_ends(tmp_path):
 
 
 def test_after_a_failure_the_rest_is_started_anew(tmp_path):
-    launched = Launched(tmp_path, "--min", "2", "--max", "3", "--restarts", "3", "program.py", "kill")
+    launched = Launched(
+        tmp_path, "--min", "2", "--max", "3", "--restarts", "3", "program.py", "kill"
+    )
     assert launched.wait() == 0, launched.err
     assert "starting again with 2 processes; 2 more restarts" in launched.err
-    assert launched.out.count("of 3,") == 3 and launched.out.count("of 2,") == 2 and launched.out.count("done") == 2
+    assert (
+        launched.out.count("of 3,") == 3
+        and launched.out.count("of 2,") == 2
+        and launched.out.count("done") == 2
+    )
     assert gone(launched)
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["program.py"], "give the number of processes"), (["-n", "0", "program.py"], "expected a number from 1"),
-    (["--min", "3", "--max", "2", "program.py"], "--min 3 is more than the 2 processes"),
-    (["-n", "1", "--grace", "soon", "program.py"], "expected a number of seconds, got 'soon'")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["program.py"], "give the number of processes"),
+        (["-n", "0", "program.py"], "expected a number from 1"),
+        (["--min", "3", "--max", "2", "program.py"], "--min 3 is more than the 2 processes"),
+        (["-n", "1", "--grace", "soon", "program.py"], "expected a number of seconds, got 'soon'"),
+    ],
+)
 def test_wrong_numbers_are_named(words, said, tmp_path):
     launched = Launched(tmp_path, *words)
     assert launched.wait() == 2 and said in launched.err
 
 
-@pytest.mark.parametrize(("variables", "words", "said"), [
-    ({}, ["--log-dir", "/proc/logs"], "weft launch: --log-dir /proc/logs: this folder cannot be made: No such file"),
-    ({"WEFT_JOB_SECRET": "short"}, [], "weft launch: initialize: the secret in WEFT_JOB_SECRET has 5 characters"),
-    ({"WEFT_JOB_SECRET_FILE": "program.py"}, [], "can be read by other users")])
-def test_what_cannot_be_used_is_named_before_ranks_start(variables, words, said, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("variables", "words", "said"),
+    [
+        (
+            {},
+            ["--log-dir", "/proc/logs"],
+            "weft launch: --log-dir /proc/logs: this folder cannot be made: No such file",
+        ),
+        (
+            {"WEFT_JOB_SECRET": "short"},
+            [],
+            "weft launch: initialize: the secret in WEFT_JOB_SECRET has 5 characters",
+        ),
+        ({"WEFT_JOB_SECRET_FILE": "program.py"}, [], "can be read by other users"),
+    ],
+)
+def test_what_cannot_be_used_is_named_before_ranks_start(
+    variables, words, said, tmp_path, monkeypatch
+):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     launched = Launched(tmp_path, "-n", "2", *words, "program.py", "well")
@@ -284,14 +363,35 @@ def test_what_cannot_be_used_is_named_before_ranks_start(variables, words, said,
     assert not launched.out and "Traceback" not in launched.err
 
 
-@pytest.mark.skipif(not MPIEXEC.exists() or shutil.which(str(MPIEXEC)) is None, reason="there is no mpiexec beside this Python")
-@pytest.mark.parametrize(("what", "well"), [
-    ("well", True), *[pytest.param(what, False, marks=pytest.mark.slow) for what in ("lone", "stopped", "raise")]])
+@pytest.mark.skipif(
+    not MPIEXEC.exists() or shutil.which(str(MPIEXEC)) is None,
+    reason="there is no mpiexec beside this Python",
+)
+@pytest.mark.parametrize(
+    ("what", "well"),
+    [
+        ("well", True),
+        *[
+            pytest.param(what, False, marks=pytest.mark.slow)
+            for what in ("lone", "stopped", "raise")
+        ],
+    ],
+)
 def test_the_same_program_under_mpiexec(what, well, tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "3")
     Path(tmp_path, "program.py").write_text(PROGRAM)
-    launched = Launched(tmp_path, "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", *mpiexec(2), sys.executable, "-m", "weft",
-                        "run", "program.py", what, command=("-c",))
+    launched = Launched(
+        tmp_path,
+        "import os, sys; os.execv(sys.argv[1], sys.argv[1:])",
+        *mpiexec(2),
+        sys.executable,
+        "-m",
+        "weft",
+        "run",
+        "program.py",
+        what,
+        command=("-c",),
+    )
     status = launched.wait()
     assert (status == 0) == well, launched.err
     assert launched.out.count("done") == 2 * well
@@ -310,11 +410,24 @@ print("no names", flush=True)
 """
 
 
-@pytest.mark.skipif(IS_OPEN_MPI or shutil.which(str(MPIEXEC)) is None, reason="there is no mpiexec of MPICH beside this Python")
+@pytest.mark.skipif(
+    IS_OPEN_MPI or shutil.which(str(MPIEXEC)) is None,
+    reason="there is no mpiexec of MPICH beside this Python",
+)
 def test_no_shared_memory_of_mpich_keeps_a_name(tmp_path, monkeypatch):
     """Under `mpiexec`, too, which removes nothing of a rank that is killed."""
     monkeypatch.setenv("WEFT_PROCESS_TRANSPORT", "mpi")
-    launched = Launched(tmp_path, "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", *mpiexec(2), sys.executable, "-m", "weft",
-                        "run", "program.py", command=("-c",), program=SEGMENTS)
+    launched = Launched(
+        tmp_path,
+        "import os, sys; os.execv(sys.argv[1], sys.argv[1:])",
+        *mpiexec(2),
+        sys.executable,
+        "-m",
+        "weft",
+        "run",
+        "program.py",
+        command=("-c",),
+        program=SEGMENTS,
+    )
     assert launched.wait() == 0, launched.err
     assert launched.out.count("no names") == 2

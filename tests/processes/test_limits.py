@@ -29,23 +29,47 @@ def waits():
     weft.distributed.shutdown()
 
 
-@pytest.mark.parametrize("limit, setting", [("collective", "WEFT_COLLECTIVE_TIMEOUT sets"), ("shutdown", "shutdown_timeout_seconds sets")])
+@pytest.mark.parametrize(
+    "limit, setting",
+    [("collective", "WEFT_COLLECTIVE_TIMEOUT sets"), ("shutdown", "shutdown_timeout_seconds sets")],
+)
 def test_an_absent_process_is_told_with_the_limit(limit, setting):
-    found = run_ranks(2, waits, initialize=False, arguments=[limit], environment={"WEFT_COLLECTIVE_TIMEOUT": "2"}, check=False)
+    found = run_ranks(
+        2,
+        waits,
+        initialize=False,
+        arguments=[limit],
+        environment={"WEFT_COLLECTIVE_TIMEOUT": "2"},
+        check=False,
+    )
     assert "absent   processes 1" in found[0].err and setting in found[0].err, found[0].err
 
 
 def test_a_silent_process_is_told_with_the_limit():
-    with ranks(2, waits, initialize=False, arguments=["heartbeat"], environment={"WEFT_HEARTBEAT_TIMEOUT": "3"}) as running:
+    with ranks(
+        2,
+        waits,
+        initialize=False,
+        arguments=["heartbeat"],
+        environment={"WEFT_HEARTBEAT_TIMEOUT": "3"},
+    ) as running:
         for rank in range(2):
             running.wait_for("begun", rank)
         running.kill(1, signal.SIGSTOP)
         assert running.processes[0].wait(60) is not None
-        assert "process 1 was silent" in running.output(0, "err") and "WEFT_HEARTBEAT_TIMEOUT sets" in running.output(0, "err")
+        assert "process 1 was silent" in running.output(
+            0, "err"
+        ) and "WEFT_HEARTBEAT_TIMEOUT sets" in running.output(0, "err")
 
 
-@pytest.mark.parametrize("rank, told", [(0, "absent   processes 1"), (1, "cannot reach the coordinator")])
+@pytest.mark.parametrize(
+    "rank, told", [(0, "absent   processes 1"), (1, "cannot reach the coordinator")]
+)
 def test_a_late_start_is_told_with_the_limit(rank, told):
     program = f"import weft.distributed as d; d.initialize('127.0.0.1:{free_port()}', 2, {rank}, initialization_timeout=1)"
     done = run_python("-c", program)
-    assert done.returncode != 0 and told in done.stderr and "initialization_timeout sets" in done.stderr, done.stderr
+    assert (
+        done.returncode != 0
+        and told in done.stderr
+        and "initialization_timeout sets" in done.stderr
+    ), done.stderr

@@ -15,9 +15,15 @@ SIZE = 1024
 def run(script, soft=1024, hard=None, words=("-c",)):
     """Run Python with these limits of open files."""
     limits = soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1] if hard is None else hard
-    return subprocess.run([sys.executable, *words, script], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-                          env={**os.environ, "PYTHONPATH": str(HOUSE)},
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
+    return subprocess.run(
+        [sys.executable, *words, script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits),
+    )
 
 
 CLIENTS = f"""
@@ -98,9 +104,18 @@ def test_a_limit_that_cannot_be_raised_is_named(hard):
     words = ("-m", "weft", "launch", "-n", str(SIZE))
     done = run("program.py", hard=hard, words=words)
     assert done.returncode == 2
-    assert f"weft launch: 1024 processes need 4160 open files, and this process may have {hard} (its hard limit)" in done.stderr
+    assert (
+        f"weft launch: 1024 processes need 4160 open files, and this process may have {hard} (its hard limit)"
+        in done.stderr
+    )
 
 
 def test_a_coordinator_without_enough_files_says_so():
-    done = run("from weft.processes.coordinator import Coordinator; Coordinator('127.0.0.1:0', 500)", hard=1024)
-    assert "OSError: the connections of 500 processes need 1064 open files, and this process may have 1024" in done.stderr
+    done = run(
+        "from weft.processes.coordinator import Coordinator; Coordinator('127.0.0.1:0', 500)",
+        hard=1024,
+    )
+    assert (
+        "OSError: the connections of 500 processes need 1064 open files, and this process may have 1024"
+        in done.stderr
+    )

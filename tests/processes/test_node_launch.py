@@ -22,9 +22,20 @@ def nodes(tmp_path, monkeypatch):
     address, started = f"127.0.0.1:{free_port()}", []
 
     def start(number, *words, what="well", program=PROGRAM, count=2, each=2):
-        own = ["-n", str(each), "--nodes", str(count), "--rendezvous", address, "--node-rank", str(number)]
+        own = [
+            "-n",
+            str(each),
+            "--nodes",
+            str(count),
+            "--rendezvous",
+            address,
+            "--node-rank",
+            str(number),
+        ]
         name = f"{number}-{len(started)}-"
-        started.append(Launched(tmp_path, *own, *words, "program.py", what, program=program, name=name))
+        started.append(
+            Launched(tmp_path, *own, *words, "program.py", what, program=program, name=name)
+        )
         return started[-1]
 
     yield start
@@ -46,7 +57,10 @@ def test_an_error_on_one_node_ends_all_with_its_status(nodes):
     first, second = nodes(0, what="raise"), nodes(1, what="raise")
     assert (first.wait(), second.wait()) == (1, 1), first.err + second.err
     assert "process 2 on" in first.err and first.err.count("ValueError: a bad value") == 1
-    assert "ValueError" not in second.err and "the program has failed with exit status 1; node 0 shows the error" in second.err
+    assert (
+        "ValueError" not in second.err
+        and "the program has failed with exit status 1; node 0 shows the error" in second.err
+    )
 
 
 def test_a_wrong_secret_is_refused(nodes, monkeypatch):
@@ -62,7 +76,9 @@ def test_nodes_of_one_number_are_refused(nodes):
     first, second = nodes(0, what="wait", count=3), nodes(1, what="wait", count=3)
     time.sleep(2.0)
     third = nodes(1, what="wait", count=3)
-    assert third.wait() == 2 and "node 0 refuses this node: there is a node 1 already" in third.err, third.err
+    assert (
+        third.wait() == 2 and "node 0 refuses this node: there is a node 1 already" in third.err
+    ), third.err
     first.process.send_signal(signal.SIGTERM)
     assert first.wait() == 2 and second.wait() == 2
 
@@ -71,8 +87,21 @@ def test_without_a_secret_only_one_machine_is_possible(nodes, monkeypatch):
     monkeypatch.delenv("WEFT_JOB_SECRET")
     second, first = nodes(1), nodes(0)
     assert (first.wait(), second.wait()) == (0, 0), first.err + second.err
-    elsewhere = Launched(first.folder, "--nodes", "2", "--rendezvous", "192.0.2.1:99", "--node-rank", "0", "program.py", name="elsewhere")
-    assert elsewhere.wait() == 2 and "processes on several machines need the secret of their job" in elsewhere.err
+    elsewhere = Launched(
+        first.folder,
+        "--nodes",
+        "2",
+        "--rendezvous",
+        "192.0.2.1:99",
+        "--node-rank",
+        "0",
+        "program.py",
+        name="elsewhere",
+    )
+    assert (
+        elsewhere.wait() == 2
+        and "processes on several machines need the secret of their job" in elsewhere.err
+    )
 
 
 def test_when_the_first_launcher_is_killed_no_orphan_is_left(nodes):
@@ -83,7 +112,7 @@ def test_when_the_first_launcher_is_killed_no_orphan_is_left(nodes):
     first.process.wait()
     assert gone(first)
     assert is_soon(lambda: "the launcher of node 0 is lost" in second.err)
-    again = nodes(0)                            # what the scheduler of the cluster does
+    again = nodes(0)  # what the scheduler of the cluster does
     second.wait_for(4)
     second.process.send_signal(signal.SIGTERM)
     assert second.wait() != 0 and again.wait() != 0
@@ -103,7 +132,10 @@ def test_a_lost_node_is_left_out_and_taken_back(number, nodes):
     first.wait_for(4)
     again = nodes(1, *words, program=ELASTIC)
     assert (first.wait(), again.wait()) == (0, 0), first.err + again.err
-    assert re.findall(r"of (\d) starts", first.out) == ["4", "4", "2", "2", "4", "4"] and again.out.count("of 4 starts") == 2
+    assert (
+        re.findall(r"of (\d) starts", first.out) == ["4", "4", "2", "2", "4", "4"]
+        and again.out.count("of 4 starts") == 2
+    )
     assert ("the program was preempted" in first.err) == (number == signal.SIGTERM)
 
 
@@ -147,12 +179,22 @@ def is_soon(condition):
     return condition()
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--nodes", "2"], "--nodes needs --rendezvous HOST:PORT"),
-    (["--nodes", "2", "--rendezvous", "here"], "an address is a host and a port"),
-    (["--nodes", "2", "--rendezvous", "h:1"], "give the number of this node, as --node-rank I, from 0 to 1"),
-    (["--nodes", "2", "--rendezvous", "h:1", "--node-rank", "2"], "from 0 to 1"),
-    (["--nodes", "2", "--rendezvous", "h:1", "--hosts", "a"], "--nodes excludes --hosts and --max")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", "2"], "--nodes needs --rendezvous HOST:PORT"),
+        (["--nodes", "2", "--rendezvous", "here"], "an address is a host and a port"),
+        (
+            ["--nodes", "2", "--rendezvous", "h:1"],
+            "give the number of this node, as --node-rank I, from 0 to 1",
+        ),
+        (["--nodes", "2", "--rendezvous", "h:1", "--node-rank", "2"], "from 0 to 1"),
+        (
+            ["--nodes", "2", "--rendezvous", "h:1", "--hosts", "a"],
+            "--nodes excludes --hosts and --max",
+        ),
+    ],
+)
 def test_wrong_options_are_named(words, said, tmp_path):
     launched = Launched(tmp_path, *words, "program.py")
     assert launched.wait() == 2 and said in launched.err

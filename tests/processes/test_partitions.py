@@ -48,15 +48,29 @@ class Job:
         self.made, self.folder = made, folder
         (folder / "program.py").write_text(PROGRAM)
         environment = {
-            **os.environ, "PYTHONPATH": str(HOUSE), "WEFT_JOB_SECRET": "a secret of this test", "PYTHONUNBUFFERED": "1",
-            "WEFT_COORDINATOR_ADDRESS": f"{made.addresses[0]}:4000", "WEFT_NUM_PROCESSES": str(len(made)),
-            "WEFT_HEARTBEAT_TIMEOUT": str(HEARTBEAT_S), "WEFT_NUM_DEVICES": "1", "WEFT_COLLECTIVE_TIMEOUT": "30"}
+            **os.environ,
+            "PYTHONPATH": str(HOUSE),
+            "WEFT_JOB_SECRET": "a secret of this test",
+            "PYTHONUNBUFFERED": "1",
+            "WEFT_COORDINATOR_ADDRESS": f"{made.addresses[0]}:4000",
+            "WEFT_NUM_PROCESSES": str(len(made)),
+            "WEFT_HEARTBEAT_TIMEOUT": str(HEARTBEAT_S),
+            "WEFT_NUM_DEVICES": "1",
+            "WEFT_COLLECTIVE_TIMEOUT": "30",
+        }
         self.processes = []
         for rank in range(len(made)):
             with open(folder / f"{rank}.txt", "wb") as out:
                 words = made.command(rank, [sys.executable, str(folder / "program.py")])
-                self.processes.append(subprocess.Popen(
-                    words, env={**environment, "WEFT_PROCESS_ID": str(rank)}, stdout=out, stderr=out, start_new_session=True))
+                self.processes.append(
+                    subprocess.Popen(
+                        words,
+                        env={**environment, "WEFT_PROCESS_ID": str(rank)},
+                        stdout=out,
+                        stderr=out,
+                        start_new_session=True,
+                    )
+                )
 
     def output(self, rank):
         return (self.folder / f"{rank}.txt").read_text()
@@ -65,7 +79,9 @@ class Job:
         until = time.monotonic() + seconds
         for rank in ranks:
             while text not in self.output(rank):
-                assert time.monotonic() < until and self.processes[rank].poll() is None, self.shown()
+                assert time.monotonic() < until and self.processes[rank].poll() is None, (
+                    self.shown()
+                )
                 time.sleep(0.02)
 
     def wait(self, seconds=90.0):
@@ -77,7 +93,9 @@ class Job:
         return [process.poll() for process in self.processes]
 
     def shown(self):
-        return "".join(f"---- rank {rank}\n{self.output(rank)}" for rank in range(len(self.processes)))
+        return "".join(
+            f"---- rank {rank}\n{self.output(rank)}" for rank in range(len(self.processes))
+        )
 
     def end(self):
         for process in self.processes:
@@ -106,7 +124,9 @@ def others_of(made, host):
 BREAKS = {
     "link down": lambda made, host: made.link(host, "down"),
     "packets dropped": lambda made, host: block(made, host, others_of(made, host)),
-    "packets rejected": lambda made, host: block(made, host, others_of(made, host), "ip protocol tcp reject with tcp reset"),
+    "packets rejected": lambda made, host: block(
+        made, host, others_of(made, host), "ip protocol tcp reject with tcp reset"
+    ),
     "cannot receive": lambda made, host: block(made, host, others_of(made, host), ways=("input",)),
     "cannot send": lambda made, host: block(made, host, others_of(made, host), ways=("output",)),
 }
@@ -126,7 +146,11 @@ def assert_one_group(job, codes, goes_on, stops):
     for rank in goes_on:
         assert codes[rank] == 0 and f"goes on with {goes_on}\ndone" in job.output(rank), job.shown()
     for rank in stops:
-        assert codes[rank] in (1, 3) and "goes on with [" not in job.output(rank) and "stops: " in job.output(rank), job.shown()
+        assert (
+            codes[rank] in (1, 3)
+            and "goes on with [" not in job.output(rank)
+            and "stops: " in job.output(rank)
+        ), job.shown()
 
 
 @needs_hosts
@@ -165,7 +189,12 @@ def test_a_network_that_heals_makes_no_second_group(host, tmp_path):
         time.sleep(1.0)
         heal(made, host)
         codes = job.wait()
-        groups = {line for rank in range(3) for line in job.output(rank).splitlines() if line.startswith("goes on with [")}
+        groups = {
+            line
+            for rank in range(3)
+            for line in job.output(rank).splitlines()
+            if line.startswith("goes on with [")
+        }
         assert len(groups) <= 1 and set(codes) <= {0, 1, 3}, job.shown()
 
 
@@ -177,4 +206,6 @@ def test_a_short_break_is_not_noticed(tmp_path):
         time.sleep(HEARTBEAT_S / 3)
         made.link(2, "up")
         time.sleep(2 * HEARTBEAT_S)
-        assert all(process.poll() is None for process in job.processes) and "failed" not in job.shown(), job.shown()
+        assert (
+            all(process.poll() is None for process in job.processes) and "failed" not in job.shown()
+        ), job.shown()

@@ -29,7 +29,10 @@ def until_told():
         time.sleep(0.004 * (rank + 1))
 
 
-@pytest.mark.parametrize("n, stride, victims", [(1, 1, [0]), (1, 5, [0, 0]), (3, 1, [2]), (2, 10, [0, 1]), (2, 1, [1] * 5)])
+@pytest.mark.parametrize(
+    "n, stride, victims",
+    [(1, 1, [0]), (1, 5, [0, 0]), (3, 1, [2]), (2, 10, [0, 1]), (2, 1, [1] * 5)],
+)
 def test_all_save_at_one_step_and_end_as_preempted(n, stride, victims):
     with ranks(n, until_told, initialize=n > 1, arguments=[str(stride)]) as running:
         running.wait_for("is under way", n - 1)
@@ -38,7 +41,11 @@ def test_all_save_at_one_step_and_end_as_preempted(n, stride, victims):
         found = running.finish()
         steps = {int(rank.out.split("saves at")[-1]) for rank in found}
         assert len(steps) == 1 and steps.pop() >= 20, running.shown()
-        assert {rank.exit_code for rank in found} == {75} == {weft.distributed.PREEMPTED, os.EX_TEMPFAIL}
+        assert (
+            {rank.exit_code for rank in found}
+            == {75}
+            == {weft.distributed.PREEMPTED, os.EX_TEMPFAIL}
+        )
 
 
 def late():
@@ -55,7 +62,7 @@ def late():
                 sys.exit(weft.distributed.PREEMPTED)
             print("begun", flush=True)
         else:
-            time.sleep(seconds)                             # it compiles, say
+            time.sleep(seconds)  # it compiles, say
         time.sleep(0.01)
 
 
@@ -72,7 +79,9 @@ def test_a_process_that_never_asks_is_named():
         running.kill(0, signal.SIGTERM)
         found = running.finish()
         assert all(rank.exit_code not in (0, 75) for rank in found), running.shown()
-        assert "weft/preemption/steps" in found[0].err and "absent   processes 1" in found[0].err, running.shown()
+        assert "weft/preemption/steps" in found[0].err and "absent   processes 1" in found[0].err, (
+            running.shown()
+        )
 
 
 def computes():
@@ -82,7 +91,7 @@ def computes():
     sync_global_devices("all have begun")
     print("computes", flush=True)
     while True:
-        pass                                                # waits for nobody
+        pass  # waits for nobody
 
 
 def test_a_failure_elsewhere_still_interrupts_a_process_that_computes():
@@ -92,7 +101,9 @@ def test_a_failure_elsewhere_still_interrupts_a_process_that_computes():
         running.kill(1)
         began = time.monotonic()
         found = running.finish(60)
-        assert "ProcessFailureError" in found[0].err and time.monotonic() - began < 30, running.shown()
+        assert "ProcessFailureError" in found[0].err and time.monotonic() - began < 30, (
+            running.shown()
+        )
 
 
 def shrinks():

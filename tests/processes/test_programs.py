@@ -7,7 +7,14 @@ from tests.processes import programs, table
 from tests.processes.ranks import MPIEXEC, run_ranks
 
 RUN = "import sys\nfrom tests.processes import table\ntable.write(sys.argv[1], sys.argv[2:])\n"
-SOME = ["elementwise", "gradients", "loops_in_shard_map", "random_numbers", "whole_values", "donated"]
+SOME = [
+    "elementwise",
+    "gradients",
+    "loops_in_shard_map",
+    "random_numbers",
+    "whole_values",
+    "donated",
+]
 #: results that are rounded more coarsely, by the dtypes of the program
 COARSE = ("dtypes",)
 #: whose results are the same to the bit: nothing is added up between devices
@@ -43,4 +50,11 @@ def test_all_programs(processes, devices, tmp_path):
 @pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec beside this Python")
 @pytest.mark.parametrize("processes, devices", [(2, 4), (4, 2)])
 def test_all_programs_by_mpi(processes, devices, tmp_path):
-    check(list(table.PROGRAMS), processes, devices, tmp_path, launcher="mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"})
+    check(
+        list(table.PROGRAMS),
+        processes,
+        devices,
+        tmp_path,
+        launcher="mpiexec",
+        environment={"WEFT_PROCESS_TRANSPORT": "mpi"},
+    )

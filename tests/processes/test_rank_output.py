@@ -15,8 +15,10 @@ CASES = {
     "a bar that ends its updates": ([b"1\r", b"2\r", b"3\r"], [b"1\n", b"3\n"]),
     "a bar, then a line end": ([b"1\r2\r3\r\nx\n"], [b"1\n", b"3\r\n", b"x\n"]),
     "a bar whose end is shown": ([b"1\r", b"\n", b"x\n"], [b"1\r\n", b"x\n"]),
-    "bytes that are no text": ([bytes(range(256)).replace(b"\n", b"").replace(b"\r", b"") + b"\n"],
-                               [bytes(range(256)).replace(b"\n", b"").replace(b"\r", b"") + b"\n"]),
+    "bytes that are no text": (
+        [bytes(range(256)).replace(b"\n", b"").replace(b"\r", b"") + b"\n"],
+        [bytes(range(256)).replace(b"\n", b"").replace(b"\r", b"") + b"\n"],
+    ),
     "only a carriage return": ([b"\r"], []),
 }
 
@@ -34,7 +36,7 @@ def test_bytes_become_lines(name):
 def test_lines_do_not_depend_on_the_parts(name):
     data, buffer, shown = b"".join(CASES[name][0]), LineBuffer(), []
     for i in range(len(data)):
-        shown += buffer.feed(data[i:i + 1], 0.0)
+        shown += buffer.feed(data[i : i + 1], 0.0)
     assert [*shown, *buffer.end()] == CASES[name][1]
 
 
@@ -55,7 +57,9 @@ def test_lines_without_an_end_are_written_in_parts():
 def streams(monkeypatch):
     """Pipes in place of both standard streams, and what was written to each of them."""
     pipes, write = {OUT: os.pipe(), ERR: os.pipe()}, os.write
-    monkeypatch.setattr(os, "write", lambda stream, data: write(pipes.get(stream, (0, stream))[1], data))
+    monkeypatch.setattr(
+        os, "write", lambda stream, data: write(pipes.get(stream, (0, stream))[1], data)
+    )
     yield pipes
     for pipe in pipes.values():
         for end in pipe:

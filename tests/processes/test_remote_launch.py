@@ -73,7 +73,9 @@ def relays(folder, host):
 def test_ranks_run_on_each_host_in_order(ssh):
     launched = Launched(ssh, "--hosts", "a:2,b:1", "program.py", "well", program=PROGRAM)
     assert launched.wait() == 0, launched.err
-    found = re.findall(r"^\[(\d)\] rank (\d) of 3 on (.), pid \d+ pid \d+ in (.*)$", launched.out, re.MULTILINE)
+    found = re.findall(
+        r"^\[(\d)\] rank (\d) of 3 on (.), pid \d+ pid \d+ in (.*)$", launched.out, re.MULTILINE
+    )
     assert sorted(found) == [(rank, rank, host, str(ssh)) for rank, host in zip("012", "aab")]
     assert launched.out.count("done") == 3 and gone(launched)
     assert "Welcome" not in launched.out + launched.err
@@ -82,9 +84,23 @@ def test_ranks_run_on_each_host_in_order(ssh):
 def test_named_variables_are_forwarded_and_the_secret_is_hidden(ssh, monkeypatch):
     for name in ("WEFT_MINE", "JAX_MINE", "GIVEN"):
         monkeypatch.setenv(name, f"the 'value' of ${name}")
-    launched = Launched(ssh, "--hosts", "a,b", "--env", "GIVEN", "--env", "SET=x y", "program.py", "variables", program=PROGRAM)
+    launched = Launched(
+        ssh,
+        "--hosts",
+        "a,b",
+        "--env",
+        "GIVEN",
+        "--env",
+        "SET=x y",
+        "program.py",
+        "variables",
+        program=PROGRAM,
+    )
     assert launched.wait() == 0, launched.err
-    variables = {name: f"the 'value' of ${name}" for name in ("WEFT_MINE", "JAX_MINE", "GIVEN")} | {"SET": "x y", "OTHER": None}
+    variables = {name: f"the 'value' of ${name}" for name in ("WEFT_MINE", "JAX_MINE", "GIVEN")} | {
+        "SET": "x y",
+        "OTHER": None,
+    }
     assert launched.out.count(f"variables {variables}") == 2, launched.out
     secrets = set(re.findall(r"secret (\w+)", launched.out))
     assert len(secrets) == 1 and re.fullmatch("[0-9a-f]{64}", next(iter(secrets)))
@@ -96,7 +112,10 @@ def test_an_error_names_its_host(ssh):
     launched = Launched(ssh, "--hosts", "a:2,b:2", "program.py", "raise", program=PROGRAM)
     assert launched.wait() == 1, launched.err
     assert "weft launch: process 2 on b ended with exit status 1" in launched.err
-    assert launched.err.count("ValueError: a bad value") == 1 and "processes 0-1, 3 ended because of it" in launched.err
+    assert (
+        launched.err.count("ValueError: a bad value") == 1
+        and "processes 0-1, 3 ended because of it" in launched.err
+    )
     assert gone(launched)
 
 
@@ -104,17 +123,28 @@ def test_a_host_that_does_not_answer_is_named(ssh):
     Path(ssh, "down.b").touch()
     launched = Launched(ssh, "--hosts", "a:2,b:2", "program.py", "well", program=PROGRAM)
     assert launched.wait() == 2 and launched.out == ""
-    assert "run 2 of 4 processes: host b: the connection is closed (ssh: connect to host b port 22: No route to host)" in launched.err
+    assert (
+        "run 2 of 4 processes: host b: the connection is closed (ssh: connect to host b port 22: No route to host)"
+        in launched.err
+    )
 
 
-@pytest.mark.parametrize(("answer", "said"), [
-    ("echo nothing; exit 0", "host b: the connection is closed"),
-    ("echo 'no such command' >&2; exit 127", "no such command"),
-    ("cat answer", "weft is 9.9 there, and 0.1.0 here")])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("echo nothing; exit 0", "host b: the connection is closed"),
+        ("echo 'no such command' >&2; exit 127", "no such command"),
+        ("cat answer", "weft is 9.9 there, and 0.1.0 here"),
+    ],
+)
 def test_foreign_answers_are_named(answer, said, ssh):
     Path(ssh, "answer").write_bytes(b"profile text\nweft agent 9.9 3.0\n")
     script = Path(ssh, "ssh.sh")
-    script.write_text(script.read_text().replace("cd /\n", f"if [ $host = b ]; then cd {ssh}; {answer}; exit; fi\ncd /\n"))
+    script.write_text(
+        script.read_text().replace(
+            "cd /\n", f"if [ $host = b ]; then cd {ssh}; {answer}; exit; fi\ncd /\n"
+        )
+    )
     launched = Launched(ssh, "--hosts", "a,b", "program.py", "well", program=PROGRAM)
     assert launched.wait() == 2 and said in launched.err, launched.err
 
@@ -128,10 +158,17 @@ def test_ranks_save_when_the_launcher_is_told_to_end(ssh):
 
 
 def test_a_closed_reader_ends_ranks_quietly(ssh):
-    Path(ssh, "program.py").write_text("import weft\nfor i in range(100000):\n    print('line', i)\n")
+    Path(ssh, "program.py").write_text(
+        "import weft\nfor i in range(100000):\n    print('line', i)\n"
+    )
     command = [sys.executable, "-m", "weft", "launch", "--hosts", "a:2,b:2", "program.py"]
-    with subprocess.Popen(command, cwd=ssh, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          env={**os.environ, "PYTHONPATH": str(HOUSE)}) as process:
+    with subprocess.Popen(
+        command,
+        cwd=ssh,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+    ) as process:
         assert process.stdout.readline().endswith(b"line 0\n")
         process.stdout.close()
         errors = process.stderr.read().decode()
@@ -149,7 +186,10 @@ def test_no_orphan_is_left(what, ssh):
         for pid in relays(ssh, "b"):
             os.kill(pid, signal.SIGKILL)
         assert launched.wait() != 0
-        assert re.search(r"process [23] on b was lost with its host: host b: the connection is closed", launched.err), launched.err
+        assert re.search(
+            r"process [23] on b was lost with its host: host b: the connection is closed",
+            launched.err,
+        ), launched.err
     assert gone(launched)
 
 
@@ -164,14 +204,18 @@ def test_survivors_on_several_hosts_continue_in_place(ssh):
 @pytest.mark.slow
 def test_a_frozen_connection_ends_the_ranks_on_both_sides(ssh, monkeypatch):
     monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
-    launched = Launched(ssh, "--hosts", "a:2,b:2", "--grace", "30", "program.py", "wait", program=PROGRAM)
+    launched = Launched(
+        ssh, "--hosts", "a:2,b:2", "--grace", "30", "program.py", "wait", program=PROGRAM
+    )
     launched.wait_for(4)
     frozen = relays(ssh, "b")
     try:
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
         assert launched.wait() != 0
-        assert re.search("on b was lost with its host: host b: no answer for", launched.err), launched.err
+        assert re.search("on b was lost with its host: host b: no answer for", launched.err), (
+            launched.err
+        )
         assert gone(launched)
     finally:
         for pid in frozen:
@@ -182,7 +226,18 @@ def test_a_frozen_connection_ends_the_ranks_on_both_sides(ssh, monkeypatch):
 
 
 def test_after_the_failure_of_a_rank_all_hosts_start_again(ssh):
-    launched = Launched(ssh, "--hosts", "a:2,b:2", "--min", "2", "--restarts", "1", "program.py", "crash", program=PROGRAM)
+    launched = Launched(
+        ssh,
+        "--hosts",
+        "a:2,b:2",
+        "--min",
+        "2",
+        "--restarts",
+        "1",
+        "program.py",
+        "crash",
+        program=PROGRAM,
+    )
     assert launched.wait() == 0, launched.err
     assert "process 3 on b was killed by signal 9 (SIGKILL)" in launched.err
     assert launched.out.count("of 4 on") == 8 and launched.out.count("done") == 4 and gone(launched)
@@ -226,7 +281,18 @@ print(f"done {me} of {shared.size} at {step}", flush=True)
 
 def test_a_lost_host_is_left_out_and_taken_back(ssh, monkeypatch):
     monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
-    launched = Launched(ssh, "--hosts", "a:2,b:2", "--min", "2", "--restarts", "1", "program.py", str(ssh), program=ELASTIC)
+    launched = Launched(
+        ssh,
+        "--hosts",
+        "a:2,b:2",
+        "--min",
+        "2",
+        "--restarts",
+        "1",
+        "program.py",
+        str(ssh),
+        program=ELASTIC,
+    )
     assert launched.wait() == 0, launched.err
     assert "starting again with 2 processes; 0 more restarts" in launched.err
     assert "hosts are back" in launched.err
@@ -296,7 +362,18 @@ def test_a_host_is_taken_back_after_the_others_went_on_without_it(ssh, monkeypat
 
 
 def test_too_few_hosts_after_a_failure_are_awaited(ssh):
-    launched = Launched(ssh, "--hosts", "a:2,b:2", "--min", "3", "--restarts", "9", "program.py", "wait", program=PROGRAM)
+    launched = Launched(
+        ssh,
+        "--hosts",
+        "a:2,b:2",
+        "--min",
+        "3",
+        "--restarts",
+        "9",
+        "program.py",
+        "wait",
+        program=PROGRAM,
+    )
     launched.wait_for(4)
     Path(ssh, "down.b").touch()
     for pid in relays(ssh, "b"):
@@ -305,18 +382,34 @@ def test_too_few_hosts_after_a_failure_are_awaited(ssh):
     while "was lost with its host" not in launched.err:
         assert time.monotonic() < until, launched.err
         time.sleep(0.05)
-    time.sleep(2)                               # it waits for the host to return
+    time.sleep(2)  # it waits for the host to return
     assert launched.process.poll() is None
     launched.process.send_signal(signal.SIGTERM)
     assert launched.wait() == 2 and "interrupted while hosts were awaited" in launched.err
     assert gone(launched)
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--hosts", "a:0", "program.py"], "hosts are named as in a:4,b:4, with a number from 1, got 'a:0'"),
-    (["--hosts", "a:2", "-n", "3", "program.py"], "3 processes do not fit on the hosts, which take 2"),
-    (["--hosts", "a:2", "--env", "NO_SUCH_NAME", "program.py"], "--env NO_SUCH_NAME: there is no variable of this name"),
-    (["--hosts", "a:2", "--ssh", "/no/such/ssh", "program.py"], "cannot run /no/such/ssh: No such file")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--hosts", "a:0", "program.py"],
+            "hosts are named as in a:4,b:4, with a number from 1, got 'a:0'",
+        ),
+        (
+            ["--hosts", "a:2", "-n", "3", "program.py"],
+            "3 processes do not fit on the hosts, which take 2",
+        ),
+        (
+            ["--hosts", "a:2", "--env", "NO_SUCH_NAME", "program.py"],
+            "--env NO_SUCH_NAME: there is no variable of this name",
+        ),
+        (
+            ["--hosts", "a:2", "--ssh", "/no/such/ssh", "program.py"],
+            "cannot run /no/such/ssh: No such file",
+        ),
+    ],
+)
 def test_wrong_options_are_named(words, said, ssh):
     launched = Launched(ssh, *words)
     assert launched.wait() == 2 and said in launched.err

@@ -21,7 +21,10 @@ def goes_on():
     me, value = weft.process_index(), np.arange(48, dtype=np.float32).reshape(24, 2)
     own, step = weft.local_devices(), weft.jit(lambda x: wnp.sum(x, axis=0))
     mesh = Mesh(np.array(weft.devices()).reshape(2, -1), ("replica", "rows"))
-    twice, once, whole = (weft.device_put(value, NamedSharding(mesh, spec)) for spec in (P("rows"), P(("replica", "rows")), P()))
+    twice, once, whole = (
+        weft.device_put(value, NamedSharding(mesh, spec))
+        for spec in (P("rows"), P(("replica", "rows")), P())
+    )
     here = weft.device_put(np.ones(3, np.float32), own[0])
     np.testing.assert_array_equal(np.asarray(step(twice)), value.sum(0))
 
@@ -38,7 +41,11 @@ def goes_on():
         return weft.distributed.shrink()
 
     assert lose(3, twice) == (0, 1, 2) and (weft.process_index(), weft.process_count()) == (me, 3)
-    assert [d.id for d in weft.devices()] == list(range(6)) and weft.local_devices() == own and all(d.is_addressable for d in own)
+    assert (
+        [d.id for d in weft.devices()] == list(range(6))
+        and weft.local_devices() == own
+        and all(d.is_addressable for d in own)
+    )
     rows = NamedSharding(weft.make_mesh((6,), ("rows",)), P("rows"))
     for x in (twice, whole):
         moved = weft.device_put(x, rows)
@@ -47,10 +54,16 @@ def goes_on():
     np.testing.assert_array_equal(process_allgather(twice, tiled=True), value)
     np.testing.assert_array_equal(np.asarray(whole), value)
     assert float(wnp.sum(here + 1)) == 6
-    for kind, said, call in ((weft.errors.ProcessFailureError, "lost 2 of its 8 blocks", lambda: weft.device_put(once, rows)),
-                             (weft.errors.ProcessFailureError, "some were lost", lambda: step(twice)),
-                             (ValueError, "from before", lambda: weft.jit(lambda x: x * 2)(twice)),
-                             (ValueError, "from before", lambda: weft.device_put(value, once.sharding))):
+    for kind, said, call in (
+        (
+            weft.errors.ProcessFailureError,
+            "lost 2 of its 8 blocks",
+            lambda: weft.device_put(once, rows),
+        ),
+        (weft.errors.ProcessFailureError, "some were lost", lambda: step(twice)),
+        (ValueError, "from before", lambda: weft.jit(lambda x: x * 2)(twice)),
+        (ValueError, "from before", lambda: weft.device_put(value, once.sharding)),
+    ):
         try:
             call()
         except kind as error:
@@ -58,8 +71,12 @@ def goes_on():
         else:
             raise AssertionError(said)
 
-    assert lose(0, moved) == (1, 2) and weft.process_index() == me - 1       # beside which the coordinator was
-    assert [d.id for d in weft.devices()] == [2, 3, 4, 5] and [d.process_index for d in weft.devices()] == [0, 0, 1, 1]
+    assert (
+        lose(0, moved) == (1, 2) and weft.process_index() == me - 1
+    )  # beside which the coordinator was
+    assert [d.id for d in weft.devices()] == [2, 3, 4, 5] and [
+        d.process_index for d in weft.devices()
+    ] == [0, 0, 1, 1]
     rows = NamedSharding(weft.make_mesh((4,), ("rows",)), P("rows"))
     moved = weft.device_put(weft.device_put(whole, NamedSharding(rows.mesh, P())), rows)
     np.testing.assert_array_equal(process_allgather(moved, tiled=True), value)
@@ -72,7 +89,9 @@ def goes_on():
 def test_those_who_are_left_go_on_until_one_is_alone():
     with ranks(4, goes_on, 2) as running:
         found = running.finish()
-        assert [rank.exit_code for rank in found] == [-9, 0, -9, -9] and "went on alone" in found[1].out, running.shown()
+        assert [rank.exit_code for rank in found] == [-9, 0, -9, -9] and "went on alone" in found[
+            1
+        ].out, running.shown()
 
 
 @pytest.mark.mpi
@@ -132,10 +151,17 @@ def loses_one():
 @pytest.mark.parametrize("on", [(0, 1, 2), (0, 1, 1)], ids=["three hosts", "two hosts"])
 def test_those_who_are_left_go_on_between_hosts(victim, on):
     """Without a launcher: MPI makes communicators of those who are left, or shared memory suffices if they are on one host."""
-    with hosts(max(on) + 1) as made, ranks(3, loses_one, 2, arguments=[str(victim)], hosts=made, on=on) as running:
+    with (
+        hosts(max(on) + 1) as made,
+        ranks(3, loses_one, 2, arguments=[str(victim)], hosts=made, on=on) as running,
+    ):
         found = running.finish()
-        assert [rank.exit_code for rank in found] == [-9 if rank == victim else 0 for rank in range(3)], running.shown()
-        assert [rank.out for rank in found] == ["" if rank == victim else "went on\n" for rank in range(3)]
+        assert [rank.exit_code for rank in found] == [
+            -9 if rank == victim else 0 for rank in range(3)
+        ], running.shown()
+        assert [rank.out for rank in found] == [
+            "" if rank == victim else "went on\n" for rank in range(3)
+        ]
 
 
 TRAINS = """

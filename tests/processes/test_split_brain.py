@@ -84,9 +84,18 @@ def join_all(coordinator, clients):
 ELSEWHERE = {"machine": "another machine"}
 
 
-@pytest.mark.parametrize(("size", "lost", "goes_on"), [
-    (3, (2,), True), (3, (1, 2), False), (4, (3,), True), (4, (2, 3), False), (4, (1, 2, 3), False), (5, (3, 4), True),
-    (2, (1,), False)])
+@pytest.mark.parametrize(
+    ("size", "lost", "goes_on"),
+    [
+        (3, (2,), True),
+        (3, (1, 2), False),
+        (4, (3,), True),
+        (4, (2, 3), False),
+        (4, (1, 2, 3), False),
+        (5, (3, 4), True),
+        (2, (1,), False),
+    ],
+)
 def test_only_a_majority_goes_on_without_others(start, size, lost, goes_on):
     """The connections of ranks on other machines are refused: that proves no death."""
     coordinator, clients = start([ELSEWHERE] * size)
@@ -95,7 +104,9 @@ def test_only_a_majority_goes_on_without_others(start, size, lost, goes_on):
     left = [rank for rank in range(size) if rank not in lost]
     results = shrink_all([clients[rank] for rank in left])
     if goes_on:
-        assert results == [(i, tuple(left)) for i in range(len(left))] and coordinator.size == len(left)
+        assert results == [(i, tuple(left)) for i in range(len(left))] and coordinator.size == len(
+            left
+        )
         return
     for error in results:
         assert "too few processes are left" in str(error) and error.ranks == lost
@@ -199,13 +210,18 @@ def test_a_launcher_kills_a_rank_once(monkeypatch):
     """The connection to a host that is cut off is read no more: many signals would fill it, and stop the coordinator."""
     monkeypatch.setattr(coordinator_module, "PROOF_S", 1.5)
     host = CutOffHost()
-    job = Job(LaunchOptions("program.py", size=2), CutOffPool(host), 2, RankOutput(False, None), Signals())
+    job = Job(
+        LaunchOptions("program.py", size=2), CutOffPool(host), 2, RankOutput(False, None), Signals()
+    )
     job._coordinator.start()
     try:
         clients = [None] * 2
 
         def join(rank):
-            address, facts = f"127.0.0.1:{job._coordinator.port}", {"host": "h", "pid": 1, **ELSEWHERE}
+            address, facts = (
+                f"127.0.0.1:{job._coordinator.port}",
+                {"host": "h", "pid": 1, **ELSEWHERE},
+            )
             clients[rank] = Client(address, rank, 2, facts, 20, 4.0, job.secret.encode())
 
         run_all(join, 2)

@@ -27,28 +27,39 @@ UsePAM no
 PidFile none
 """
 SSH = "ssh -F none -i {folder}/key -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-needs_sshd = pytest.mark.skipif(not Path(SSHD).exists(), reason="hosts need Debian's openssh-server")
+needs_sshd = pytest.mark.skipif(
+    not Path(SSHD).exists(), reason="hosts need Debian's openssh-server"
+)
 
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
     """Two hosts that run sshd, and a third one, where the launcher runs."""
     Path("/run/sshd").mkdir(exist_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True
+    )
     Path(tmp_path, "conf").write_text(CONF.format(folder=tmp_path))
     with hosts(3) as made:
-        servers = [subprocess.Popen(made.command(i, [SSHD, "-D", "-e", "-f", str(tmp_path / "conf")]), stderr=subprocess.DEVNULL)
-                   for i in range(2)]
+        servers = [
+            subprocess.Popen(
+                made.command(i, [SSHD, "-D", "-e", "-f", str(tmp_path / "conf")]),
+                stderr=subprocess.DEVNULL,
+            )
+            for i in range(2)
+        ]
         monkeypatch.setenv("WEFT_SSH", SSH.format(folder=tmp_path))
         monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
         try:
             yield made
         finally:
             for server in servers:
-                sessions = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+                sessions = (
+                    Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+                )
                 server.terminate()
                 server.wait()
-                for pid in sessions:            # of a link that is down: they would wait for long
+                for pid in sessions:  # of a link that is down: they would wait for long
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
 
@@ -56,7 +67,12 @@ def cluster(tmp_path, monkeypatch):
 def launch(made, folder, *words, program):
     names = ",".join(f"{address}:2" for address in made.addresses[:2])
     command = made.command(2, [sys.executable, "-m", "weft", "launch", "--hosts", names, *words])
-    return Launched(folder, *command, command=("-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"), program=program)
+    return Launched(
+        folder,
+        *command,
+        command=("-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"),
+        program=program,
+    )
 
 
 SUM = """
@@ -80,7 +96,9 @@ def test_ranks_of_two_hosts_compute_together(cluster, tmp_path):
     launched = launch(cluster, tmp_path, "program.py", program=SUM)
     assert launched.wait() == 0, launched.err
     found = sorted(re.findall(r"rank (\d) on ([\d.]+): sum 120.0 by ([\d.]+):\d+", launched.out))
-    assert found == [(str(rank), cluster.addresses[rank // 2], cluster.addresses[2]) for rank in range(4)]
+    assert found == [
+        (str(rank), cluster.addresses[rank // 2], cluster.addresses[2]) for rank in range(4)
+    ]
 
 
 #: runs until four processes have met after two were left
@@ -108,13 +126,26 @@ print(f"done {me}", flush=True)
 @needs_hosts
 @needs_sshd
 def test_a_host_whose_link_goes_down_is_left_out_until_it_is_up(cluster, tmp_path):
-    launched = launch(cluster, tmp_path, "--min", "2", "--restarts", "1", "--grace", "5", "program.py", program=ELASTIC)
+    launched = launch(
+        cluster,
+        tmp_path,
+        "--min",
+        "2",
+        "--restarts",
+        "1",
+        "--grace",
+        "5",
+        "program.py",
+        program=ELASTIC,
+    )
     launched.wait_for(4)
     lost = [int(pid) for pid in re.findall(r"rank [23] of 4 starts, pid (\d+)", launched.out)]
     cluster.link(1, "down")
     launched.wait_for(6)
     assert "starting again with 2 processes" in launched.err
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in lost)       # nobody told them: their agent did
+    assert not any(
+        os.path.exists(f"/proc/{pid}") for pid in lost
+    )  # nobody told them: their agent did
     cluster.link(1, "up")
     assert launched.wait() == 0, launched.err
     assert re.findall(r"of (\d) starts", launched.out) == ["4"] * 4 + ["2"] * 2 + ["4"] * 4
@@ -132,4 +163,3 @@ def test_ranks_end_when_the_launcher_is_cut_off(cluster, tmp_path):
     while not gone(launched, within=1.0):
         assert time.monotonic() < until, launched.out
     assert len(re.findall(r"host [\d.]+: no answer|was silent|was lost", launched.err)) > 0
-

@@ -36,8 +36,10 @@ for name in {list(EXPECTED)!r}:
 def test_results_are_those_of_one_device_and_messages_are_known(processes):
     text = run_ranks(processes, PROGRAM, 8 // processes)[0].out
     programs = re.split(r"^program (\w+)\n", text, flags=re.MULTILINE)[1:]
-    sent = {name: int(re.search(r"([\d,]+) B sent by each process", told)[1].replace(",", ""))
-            for name, told in zip(programs[::2], programs[1::2])}
+    sent = {
+        name: int(re.search(r"([\d,]+) B sent by each process", told)[1].replace(",", ""))
+        for name, told in zip(programs[::2], programs[1::2])
+    }
     assert sent == {name: found[processes == 4] for name, found in EXPECTED.items()}
     assert text.count("differs from one device by") == 12
 
@@ -83,8 +85,13 @@ print("counted")
 """
 
 
-@pytest.mark.parametrize("names", [["data_parallel"],
-                                   pytest.param(sorted({*EXPECTED} - {"pipeline_parallel"}), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["data_parallel"],
+        pytest.param(sorted({*EXPECTED} - {"pipeline_parallel"}), marks=pytest.mark.slow),
+    ],
+)
 def test_as_many_bytes_travel_as_were_planned(names):
     """Counted where programs start collectives. (A pipeline sends one way at a time, and the plan has the bytes of the sender.)"""
     found = run_ranks(2, COUNTED, 4, arguments=names)

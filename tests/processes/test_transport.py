@@ -28,7 +28,9 @@ def collectives():
         rng = np.random.default_rng([member, plan.count])
         if plan.dtype == "bool":
             return rng.random(plan.input_count) < 0.5
-        return rng.integers(0, 2 if plan.dtype == "uint2" else 5, plan.input_count).astype(plan.numpy_dtype)
+        return rng.integers(0, 2 if plan.dtype == "uint2" else 5, plan.input_count).astype(
+            plan.numpy_dtype
+        )
 
     def cases():
         for group, dtype, count in itertools.product(groups, ("float32", "bool"), (0, 1, 12, 4000)):
@@ -36,22 +38,51 @@ def collectives():
                 yield CollectivePlan(kind, dtype, count, None, group)
             if count % len(group[0]) == 0:
                 yield CollectivePlan("all_to_all", dtype, count, None, group)
-        for dtype, op in itertools.product(("float64", "float32", "bfloat16", "float16", "int8", "uint16", "int32", "uint32", "int64",
-                                            "complex64"), ("sum", "prod", "max", "min")):
+        for dtype, op in itertools.product(
+            (
+                "float64",
+                "float32",
+                "bfloat16",
+                "float16",
+                "int8",
+                "uint16",
+                "int32",
+                "uint32",
+                "int64",
+                "complex64",
+            ),
+            ("sum", "prod", "max", "min"),
+        ):
             if dtype != "complex64" or op in ("sum", "prod"):
                 yield CollectivePlan("all_reduce", dtype, 37, op, groups[0])
-        for dtype, op in itertools.product(("int4", "uint2", "float8_e4m3fn", "float8_e5m2"), ("sum", "max")):
+        for dtype, op in itertools.product(
+            ("int4", "uint2", "float8_e4m3fn", "float8_e5m2"), ("sum", "max")
+        ):
             yield CollectivePlan("all_reduce", dtype, 37, op, groups[0])
             yield CollectivePlan("reduce_scatter", dtype, 5, op, groups[-1])
-        for dtype, op in itertools.product(("bool", "int32", "uint8"), ("and", "or", "xor", "max", "min", "sum")):
+        for dtype, op in itertools.product(
+            ("bool", "int32", "uint8"), ("and", "or", "xor", "max", "min", "sum")
+        ):
             yield CollectivePlan("all_reduce", dtype, 5, op, groups[-1])
-        for group, kind, count in itertools.product(groups, ("all_reduce", "reduce_scatter"), (1, 3, 70_000, 2_100_001)):
+        for group, kind, count in itertools.product(
+            groups, ("all_reduce", "reduce_scatter"), (1, 3, 70_000, 2_100_001)
+        ):
             yield CollectivePlan(kind, "float32", count, "sum", group)
-        large = (("bfloat16", "max", 200_003), ("complex64", "sum", 300_001), ("int8", "prod", 262_147), ("bool", "or", 400_000),
-                 ("float8_e5m2", "min", 300_000), ("float64", "sum", 65_536 * size + 1))
+        large = (
+            ("bfloat16", "max", 200_003),
+            ("complex64", "sum", 300_001),
+            ("int8", "prod", 262_147),
+            ("bool", "or", 400_000),
+            ("float8_e5m2", "min", 300_000),
+            ("float64", "sum", 65_536 * size + 1),
+        )
         for dtype, op, count in large:
-            yield CollectivePlan("all_reduce", dtype, count, op, groups[-1] if size != 4 else groups[1])
-        yield CollectivePlan("permute", "float32", 9, None, (), tuple((r, (r + 1) % size) for r in range(size)))
+            yield CollectivePlan(
+                "all_reduce", dtype, count, op, groups[-1] if size != 4 else groups[1]
+            )
+        yield CollectivePlan(
+            "permute", "float32", 9, None, (), tuple((r, (r + 1) % size) for r in range(size))
+        )
         yield CollectivePlan("permute", "int32", 9, None, (), ((0, 1),))
         yield CollectivePlan("permute", "int32", 100_000, None, (), ((0, 1), (1, 0)))
 
@@ -62,9 +93,13 @@ def collectives():
         out = np.full(plan.output_count, 3).astype(plan.numpy_dtype)
         request = native_start(transport.plan(plan), given[rank].ctypes.data, out.ctypes.data)
         assert request >= 0, plan
-        wanted = carry_out(plan, group, given, rank) if group else np.zeros(plan.output_count, plan.numpy_dtype)
+        wanted = (
+            carry_out(plan, group, given, rank)
+            if group
+            else np.zeros(plan.output_count, plan.numpy_dtype)
+        )
         started.append((plan, request, given[rank], out, wanted))
-        if number % 3:                          # several under way at once
+        if number % 3:  # several under way at once
             continue
         for plan, request, _, out, wanted in started:
             assert native_wait(request) == DONE, plan
@@ -99,7 +134,9 @@ def test_mpi_without_a_launcher(size):
 @pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec beside this Python")
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_mpi_gives_what_numpy_gives(size):
-    found, = run_ranks(size, collectives, launcher="mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"})
+    (found,) = run_ranks(
+        size, collectives, launcher="mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"}
+    )
     assert found.out.count("collectives") == size
 
 
@@ -108,13 +145,20 @@ def meet():
     from weft import processes
 
     shared = processes.current()
-    assert (weft.process_count(), weft.process_index(), weft.process_indices()) == (3, shared.rank, [0, 1, 2])
+    assert (weft.process_count(), weft.process_index(), weft.process_indices()) == (
+        3,
+        shared.rank,
+        [0, 1, 2],
+    )
     assert weft.device_count() == 6 and weft.local_device_count() == 2
     assert [d.id for d in weft.local_devices()] == [2 * shared.rank, 2 * shared.rank + 1]
     assert [d.process_index for d in weft.devices()] == [0, 0, 1, 1, 2, 2]
     assert [d.local_hardware_id for d in weft.devices()] == [0, 1] * 3
-    assert weft.local_devices(1) == weft.devices()[2:4] and not weft.devices()[2 * shared.rank - 1].is_addressable
-    assert float(weft.numpy.arange(4.0).sum()) == 6.0          # what is not placed is here
+    assert (
+        weft.local_devices(1) == weft.devices()[2:4]
+        and not weft.devices()[2 * shared.rank - 1].is_addressable
+    )
+    assert float(weft.numpy.arange(4.0).sum()) == 6.0  # what is not placed is here
     client = shared.client
     client.put(f"name/{shared.rank}", bytes([shared.rank]))
     assert client.get(f"name/{(shared.rank + 1) % 3}", 10) == bytes([(shared.rank + 1) % 3])
@@ -126,6 +170,7 @@ def meet():
     if shared.rank == 0:
         assert client.delete("name") == 3 and client.keys("name/") == []
     import weft.distributed
+
     try:
         weft.distributed.initialize()
     except RuntimeError as error:
@@ -141,23 +186,44 @@ def test_processes_meet_and_share_their_devices():
 
 @pytest.mark.parametrize("op", sorted(OPS))
 def test_reductions_keep_the_order_and_the_dtype(op):
-    parts = [np.array([1, 2, 3], np.int32), np.array([4, 1, 3], np.int32), np.array([2, 2, 2], np.int32)]
-    wanted = {"sum": [7, 5, 8], "prod": [8, 4, 18], "max": [4, 2, 3], "min": [1, 1, 2], "and": [0, 0, 2], "or": [7, 3, 3],
-              "xor": [7, 1, 2]}[op]
+    parts = [
+        np.array([1, 2, 3], np.int32),
+        np.array([4, 1, 3], np.int32),
+        np.array([2, 2, 2], np.int32),
+    ]
+    wanted = {
+        "sum": [7, 5, 8],
+        "prod": [8, 4, 18],
+        "max": [4, 2, 3],
+        "min": [1, 1, 2],
+        "and": [0, 0, 2],
+        "or": [7, 3, 3],
+        "xor": [7, 1, 2],
+    }[op]
     found = reduce(op, parts)
     assert found.tolist() == wanted and found.dtype == np.int32
 
 
 def test_small_floats_are_added_in_32_bits():
     parts = [np.array([x], np.float16) for x in (2048.0, 1.0, 1.0)]
-    assert reduce("sum", parts).tolist() == [2050.0]            # in 16 bits 2048 + 1 is 2048
+    assert reduce("sum", parts).tolist() == [2050.0]  # in 16 bits 2048 + 1 is 2048
 
 
-@pytest.mark.parametrize("fields", [
-    ("gather", "float32", 1), ("all_reduce", "float32", 1), ("all_gather", "float32", 1, "sum"), ("all_reduce", "float32", 1, "mean"),
-    ("all_reduce", "float32", 1, "xor"), ("all_reduce", "complex64", 1, "max"), ("all_gather", "float32", 1, None, ((0, 1), (2,))),
-    ("all_gather", "float32", 1, None, ((0, 1), (1, 2))),
-    ("all_to_all", "float32", 3, None, ((0, 1),)), ("permute", "float32", 3, None, (), ((0, 1), (0, 2)))])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("gather", "float32", 1),
+        ("all_reduce", "float32", 1),
+        ("all_gather", "float32", 1, "sum"),
+        ("all_reduce", "float32", 1, "mean"),
+        ("all_reduce", "float32", 1, "xor"),
+        ("all_reduce", "complex64", 1, "max"),
+        ("all_gather", "float32", 1, None, ((0, 1), (2,))),
+        ("all_gather", "float32", 1, None, ((0, 1), (1, 2))),
+        ("all_to_all", "float32", 3, None, ((0, 1),)),
+        ("permute", "float32", 3, None, (), ((0, 1), (0, 2))),
+    ],
+)
 def test_plans_that_mean_nothing_are_refused(fields):
     with pytest.raises(ValueError, match="CollectivePlan"):
         CollectivePlan(*fields)

@@ -45,23 +45,39 @@ def joins():
 
 def said_by_all(what, *words):
     began = time.monotonic()
-    platforms = dict.fromkeys(("WEFT_PLATFORMS", "JAX_PLATFORMS", "WEFT_BACKEND"), "")      # programs of other tests may set them
-    found = run_ranks(4, joins, initialize=False, arguments=[what, *map(str, words)], environment=platforms)
+    platforms = dict.fromkeys(
+        ("WEFT_PLATFORMS", "JAX_PLATFORMS", "WEFT_BACKEND"), ""
+    )  # programs of other tests may set them
+    found = run_ranks(
+        4, joins, initialize=False, arguments=[what, *map(str, words)], environment=platforms
+    )
     assert time.monotonic() - began < 60
     texts = {re.sub(r"initialize of \d processes", "initialize", rank.out) for rank in found}
     assert len(texts) == 1, texts
     return texts.pop()
 
 
-@pytest.mark.parametrize("what, other", [
-    ("weft", "0.0.9"), ("Python", "cpython 3.99.1"), ("numpy", "1.0.0"), ("ml_dtypes", "0.0.1"), ("plugin fake", "11.so"),
-])
+@pytest.mark.parametrize(
+    "what, other",
+    [
+        ("weft", "0.0.9"),
+        ("Python", "cpython 3.99.1"),
+        ("numpy", "1.0.0"),
+        ("ml_dtypes", "0.0.1"),
+        ("plugin fake", "11.so"),
+    ],
+)
 def test_different_versions_are_named_everywhere(tmp_path, what, other):
     head, *rows = said_by_all(what, tmp_path).splitlines()
     assert head == "(2,) distributed.initialize: the processes run different versions."
     ours, theirs = rows[:2]
     assert ours.split()[0] == theirs.split()[0] == what.split()[0]
-    assert "processes 0-1, 3 on " in ours and other not in ours and other in theirs and " process 2 on " in theirs
+    assert (
+        "processes 0-1, 3 on " in ours
+        and other not in ours
+        and other in theirs
+        and " process 2 on " in theirs
+    )
     assert "Install the same versions on all hosts" in rows[-1]
 
 
@@ -78,6 +94,8 @@ def test_another_number_of_processes_is_named_everywhere(what, count):
 def test_a_version_that_a_process_does_not_tell_is_none():
     hosts = ["a", "b", "b"]
     agreement.check_versions([{"weft": "1"}] * 3, hosts)
-    with pytest.raises(ProcessFailureError, match=r"(?s)weft +none +process 0 on a.*weft +1 +processes 1-2 on b") as caught:
+    with pytest.raises(
+        ProcessFailureError, match=r"(?s)weft +none +process 0 on a.*weft +1 +processes 1-2 on b"
+    ) as caught:
         agreement.check_versions([None, {"weft": "1"}, {"weft": "1"}], hosts)
     assert caught.value.ranks == (0,)

@@ -38,7 +38,7 @@ def fields(data: bytes) -> list:
         assert key & 7 in (0, 2)
         value, at = varint(data, at)
         if key & 7 == 2:
-            value, at = data[at:at + value], at + value
+            value, at = data[at : at + value], at + value
         found.append((key >> 3, value))
     return found
 
@@ -57,7 +57,9 @@ def read(profile: bytes) -> tuple[list, list]:
     texts = [v.decode() for n, v in message if n == 6]
     assert texts[0] == ""
     named = {dict(fields(v))[1]: texts[dict(fields(v))[2]] for n, v in message if n == 5}
-    places = {dict(fields(v))[1]: named[dict(fields(dict(fields(v))[4]))[1]] for n, v in message if n == 4}
+    places = {
+        dict(fields(v))[1]: named[dict(fields(dict(fields(v))[4]))[1]] for n, v in message if n == 4
+    }
     types = [tuple(texts[t] for _, t in fields(v)) for n, v in message if n == 1]
     samples = []
     for data in (v for n, v in message if n == 2):
@@ -78,7 +80,10 @@ def held(profile: bytes, what: str) -> dict[str, tuple[int, int]]:
 
 
 def test_the_writer_and_large_numbers():
-    profile = pprof.encode([("a", "b")], [pprof.Sample(("f", "g"), (0, ), {}), pprof.Sample(("g",), (1 << 40,), {"k": "ü"})])
+    profile = pprof.encode(
+        [("a", "b")],
+        [pprof.Sample(("f", "g"), (0,), {}), pprof.Sample(("g",), (1 << 40,), {"k": "ü"})],
+    )
     assert read(profile) == ([("a", "b")], [(["f", "g"], [0], {}), (["g"], [1 << 40], {"k": "ü"})])
 
 
@@ -87,16 +92,22 @@ def test_the_writer_and_large_numbers():
 
 def test_each_device_is_charged_for_its_shards():
     mesh = weft.make_mesh((4, 2), ("i", "j"))
-    put = lambda *spec: weft.device_put(np.zeros((8, 1237), np.float32), NamedSharding(mesh, P(*spec)))
+    put = lambda *spec: weft.device_put(
+        np.zeros((8, 1237), np.float32), NamedSharding(mesh, P(*spec))
+    )
     x, y = put("i"), put()
     whole = 8 * 1237 * 4
     profile = weft.profiler.device_memory_profile()
-    assert held(profile, "float32[8,1237]") == {f"cpu:{i}": (2, whole // 4 + whole) for i in range(8)}
+    assert held(profile, "float32[8,1237]") == {
+        f"cpu:{i}": (2, whole // 4 + whole) for i in range(8)
+    }
     z = weft.device_put(np.zeros(1239, np.int8), weft.devices()[3])
     del x, y
     gc.collect()
     profile = weft.profiler.device_memory_profile()
-    assert held(profile, "float32[8,1237]") == {} and held(profile, "int8[1239]") == {"cpu:3": (1, 1239)}
+    assert held(profile, "float32[8,1237]") == {} and held(profile, "int8[1239]") == {
+        "cpu:3": (1, 1239)
+    }
     z.delete()
     assert held(weft.profiler.device_memory_profile(), "int8[1239]") == {}
 
@@ -106,7 +117,9 @@ def test_results_of_native_dispatch_and_shared_memory_are_seen():
     x = wnp.zeros(1241)
     kept = [f(x) for _ in range(5)]
     shared = weft.device_put(x, x.sharding)
-    assert held(weft.profiler.device_memory_profile(), "float32[1241]") == {"cpu:0": (6, 6 * 1241 * 4)}
+    assert held(weft.profiler.device_memory_profile(), "float32[1241]") == {
+        "cpu:0": (6, 6 * 1241 * 4)
+    }
     alive = weft.live_arrays()
     assert all(any(a is b for b in alive) for a in [x, shared, *kept])
     kept[0].delete()
@@ -158,13 +171,14 @@ def events_of(folder) -> list[dict]:
 def test_a_trace_has_compilations_runs_and_names(tmp_path):
     def step(x):
         return wnp.sin(x)
+
     f = weft.jit(step)
     named = weft.profiler.annotate_function(f, name="call")
     with weft.profiler.trace(tmp_path):
         for i in range(3):
             with weft.profiler.StepTraceAnnotation("train", step_num=i):
                 named(wnp.ones(3))
-    f(wnp.ones(3))                                    # not watched any more
+    f(wnp.ones(3))  # not watched any more
     spans = [e for e in events_of(tmp_path) if e["ph"] == "X"]
     counts = Counter((e["cat"], e["name"]) for e in spans)
     assert counts["compile", "jit(step)"] == 1 and counts["run", "jit(step)"] == 3
@@ -172,7 +186,9 @@ def test_a_trace_has_compilations_runs_and_names(tmp_path):
     steps = [e for e in spans if e["name"] == "train"]
     assert [e["args"]["step_num"] for e in steps] == [0, 1, 2]
     runs = [e for e in spans if e["cat"] == "run" and e["name"] == "jit(step)"]
-    assert all(s["ts"] <= r["ts"] and r["ts"] + r["dur"] <= s["ts"] + s["dur"] for s, r in zip(steps, runs))
+    assert all(
+        s["ts"] <= r["ts"] and r["ts"] + r["dur"] <= s["ts"] + s["dur"] for s, r in zip(steps, runs)
+    )
 
 
 def test_one_trace_at_a_time(tmp_path):
@@ -190,10 +206,13 @@ def test_no_server_is_active():
         weft.profiler.stop_server()
 
 
-@pytest.mark.parametrize("call", [
-    lambda: weft.profiler.start_server(9999),
-    lambda: weft.profiler.start_trace("x", create_perfetto_link=True),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: weft.profiler.start_server(9999),
+        lambda: weft.profiler.start_trace("x", create_perfetto_link=True),
+    ],
+)
 def test_what_is_not_there_says_so(call):
     with pytest.raises(NotImplementedError, match="profiler"):
         call()
@@ -207,12 +226,20 @@ def test_the_profile_plugin_gets_the_same_events(tmp_path):
         space = fields(opened.read())
     (plane,) = [fields(v) for n, v in space if n == 1]
     assert dict(plane)[2] == b"/host:CPU" and [n for n, _ in space] == [1, 4]
-    names, stats = ({dict(fields(dict(fields(v))[2]))[1]: dict(fields(dict(fields(v))[2]))[2].decode() for n, v in plane if n == field}
-                    for field in (4, 5))
+    names, stats = (
+        {
+            dict(fields(dict(fields(v))[2]))[1]: dict(fields(dict(fields(v))[2]))[2].decode()
+            for n, v in plane
+            if n == field
+        }
+        for field in (4, 5)
+    )
     events = [fields(e) for n, v in plane if n == 3 for k, e in fields(v) if k == 4]
     (loading,) = [e for e in events if names[dict(e)[1]] == "loading"]
     others = [e for e in events if e is not loading]
-    assert others and all(dict(e).get(2, 0) + dict(e)[3] <= dict(loading).get(2, 0) + dict(loading)[3] for e in others)
+    assert others and all(
+        dict(e).get(2, 0) + dict(e)[3] <= dict(loading).get(2, 0) + dict(loading)[3] for e in others
+    )
     (fact,) = [fields(v) for n, v in loading if n == 4]
     assert (stats[dict(fact)[1]], dict(fact)[5]) == ("batch", b"3")
 

@@ -23,26 +23,38 @@ CASES = {
     "randint": lambda r, m, k: r.randint(k, (7,), -5, 1000000),
     "randint uint8": lambda r, m, k: r.randint(k, (7,), 0, 256, "uint8"),
     "randint int16": lambda r, m, k: r.randint(k, (7,), -100, 100, "int16"),
-    "randint of arrays": lambda r, m, k: r.randint(k, (3,), m.array([0, 10, 20]), m.array([5, 15, 100])),
+    "randint of arrays": lambda r, m, k: r.randint(
+        k, (3,), m.array([0, 10, 20]), m.array([5, 15, 100])
+    ),
     "randint of an empty interval": lambda r, m, k: r.randint(k, (3,), 5, 3),
     "bernoulli": lambda r, m, k: r.bernoulli(k, 0.3, (7,)),
     "bernoulli of arrays": lambda r, m, k: r.bernoulli(k, m.array([0.1, 0.9, 0.5]), (2, 3)),
     "bernoulli, high": lambda r, m, k: r.bernoulli(k, m.array([1e-9, 0.9, 0.5]), (2, 3), "high"),
-    "bernoulli bfloat16, high": lambda r, m, k: r.bernoulli(k, m.array([1e-3, 0.9, 0.5], "bfloat16"), (2, 3), mode="high"),
+    "bernoulli bfloat16, high": lambda r, m, k: r.bernoulli(
+        k, m.array([1e-3, 0.9, 0.5], "bfloat16"), (2, 3), mode="high"
+    ),
     "permutation": lambda r, m, k: r.permutation(k, 10),
     "permutation of rows": lambda r, m, k: r.permutation(k, m.arange(12).reshape(4, 3)),
-    "permutation, independent": lambda r, m, k: r.permutation(k, m.arange(12).reshape(4, 3), independent=True),
+    "permutation, independent": lambda r, m, k: r.permutation(
+        k, m.arange(12).reshape(4, 3), independent=True
+    ),
     "permutation of many": lambda r, m, k: r.permutation(k, 3000)[:20],
     "choice": lambda r, m, k: r.choice(k, 10, (3,)),
     "choice without replacement": lambda r, m, k: r.choice(k, 10, (3,), replace=False),
     "choice by probability": lambda r, m, k: r.choice(k, 4, (6,), p=m.array([0.1, 0.2, 0.3, 0.4])),
-    "choice by probability, without replacement":
-        lambda r, m, k: r.choice(k, 4, (3,), replace=False, p=m.array([0.1, 0.2, 0.3, 0.4])),
-    "categorical": lambda r, m, k: r.categorical(k, m.array([[0.1, 1.0, -1.0], [2.0, 0.0, 0.0]]), shape=(4, 2)),
+    "choice by probability, without replacement": lambda r, m, k: r.choice(
+        k, 4, (3,), replace=False, p=m.array([0.1, 0.2, 0.3, 0.4])
+    ),
+    "categorical": lambda r, m, k: r.categorical(
+        k, m.array([[0.1, 1.0, -1.0], [2.0, 0.0, 0.0]]), shape=(4, 2)
+    ),
     "truncated_normal": lambda r, m, k: r.truncated_normal(k, -2.0, 2.0, (5,)),
-    "choice by probability, without replacement, high":
-        lambda r, m, k: r.choice(k, 4, (3,), replace=False, p=m.array([0.1, 0.2, 0.3, 0.4]), mode="high"),
-    "categorical, highest": lambda r, m, k: r.categorical(k, m.array([[0.1, 1.0, -1.0], [2.0, 0.0, 0.0]]), shape=(4, 2), mode="highest"),
+    "choice by probability, without replacement, high": lambda r, m, k: r.choice(
+        k, 4, (3,), replace=False, p=m.array([0.1, 0.2, 0.3, 0.4]), mode="high"
+    ),
+    "categorical, highest": lambda r, m, k: r.categorical(
+        k, m.array([[0.1, 1.0, -1.0], [2.0, 0.0, 0.0]]), shape=(4, 2), mode="highest"
+    ),
     "gumbel": lambda r, m, k: r.gumbel(k, (5,)),
     "gumbel, high": lambda r, m, k: r.gumbel(k, (20,), mode="high"),
     "gumbel float16, high": lambda r, m, k: r.gumbel(k, (20,), "float16", mode="high"),
@@ -61,7 +73,9 @@ CASES = {
     "lognormal": lambda r, m, k: r.lognormal(k, 0.5, (5,)),
     "triangular": lambda r, m, k: r.triangular(k, 0.0, 0.5, 2.0, (5,)),
     "wald": lambda r, m, k: r.wald(k, 1.5, (5,)),
-    "multivariate_normal": lambda r, m, k: r.multivariate_normal(k, m.zeros(2), m.array([[2.0, 0.5], [0.5, 1.0]]), (3,)),
+    "multivariate_normal": lambda r, m, k: r.multivariate_normal(
+        k, m.zeros(2), m.array([[2.0, 0.5], [0.5, 1.0]]), (3,)
+    ),
     "orthogonal": lambda r, m, k: r.orthogonal(k, 3),
     "gamma": lambda r, m, k: r.gamma(k, m.array([0.01, 0.5, 1.0, 3.0, 100.0])),
     "gamma of one parameter": lambda r, m, k: r.gamma(k, 0.5, (2, 2)),
@@ -75,9 +89,12 @@ CASES = {
     "ball": lambda r, m, k: r.ball(k, 3, 1.5, (2,)),
     "geometric": lambda r, m, k: r.geometric(k, 0.1, (5,)),
     "poisson": lambda r, m, k: r.poisson(k, m.array([0.0, 0.5, 5.0, 20.0, 1000.0, 1e5, -1.0])),
-    "binomial": lambda r, m, k: r.binomial(k, m.array([3.0, 100.0, 100.0, 1e4, 50.0]), m.array([0.3, 0.7, 0.05, 0.5, 0.0])),
-    "binomial at the edges":
-        lambda r, m, k: r.binomial(k, m.array([3.0, m.inf, -1.0, 1e4, 50.0]), m.array([1.3, 0.7, 0.05, m.nan, 1.0])),
+    "binomial": lambda r, m, k: r.binomial(
+        k, m.array([3.0, 100.0, 100.0, 1e4, 50.0]), m.array([0.3, 0.7, 0.05, 0.5, 0.0])
+    ),
+    "binomial at the edges": lambda r, m, k: r.binomial(
+        k, m.array([3.0, m.inf, -1.0, 1e4, 50.0]), m.array([1.3, 0.7, 0.05, m.nan, 1.0])
+    ),
     "multinomial": lambda r, m, k: r.multinomial(k, 100.0, m.array([0.5, 0.3, 0.2]), shape=(2, 3)),
 }
 WIDE = {

@@ -50,8 +50,12 @@ def test_transformations_do_not_change_draws():
     keys = random.split(key, 3)
     want = np.stack([np.asarray(random.uniform(k, (5,))) for k in keys])
     np.testing.assert_array_equal(weft.vmap(lambda k: random.uniform(k, (5,)))(keys), want)
-    np.testing.assert_array_equal(weft.jit(weft.vmap(lambda k: random.uniform(k, (5,))))(keys), want)
-    np.testing.assert_array_equal(weft.vmap(lambda i: random.fold_in(key, i))(wnp.arange(3))[2], random.fold_in(key, 2))
+    np.testing.assert_array_equal(
+        weft.jit(weft.vmap(lambda k: random.uniform(k, (5,))))(keys), want
+    )
+    np.testing.assert_array_equal(
+        weft.vmap(lambda i: random.fold_in(key, i))(wnp.arange(3))[2], random.fold_in(key, 2)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -68,8 +72,11 @@ def test_large_gumbel_samples_are_as_rare_as_they_should_be(mode, dtype):
 
 def test_rare_events_happen_as_often_as_they_should():
     p, count = 1e-9, 1 << 24
-    low, high = (int(random.bernoulli(random.key(0), wnp.float32(p), (count,), mode).sum()) for mode in ("low", "high"))
-    assert low >= 1 and high == 0                                # one draw of 24 bits meets 0, however small `p` is
+    low, high = (
+        int(random.bernoulli(random.key(0), wnp.float32(p), (count,), mode).sum())
+        for mode in ("low", "high")
+    )
+    assert low >= 1 and high == 0  # one draw of 24 bits meets 0, however small `p` is
 
 
 def test_the_setting_chooses_the_mode_of_gumbel_samples():
@@ -79,12 +86,16 @@ def test_the_setting_chooses_the_mode_of_gumbel_samples():
         np.testing.assert_array_equal(random.gumbel(key, (3,)), high)
 
 
-@pytest.mark.parametrize("call, error, words", [
-    (lambda k: random.gumbel(k, (2,), mode="best"), ValueError, "'highest'"),
-    (lambda k: random.categorical(k, np.zeros(3), mode="best"), ValueError, "'highest'"),
-    (lambda k: random.bernoulli(k, 0.5, mode="highest"), ValueError, "'high'"),
-    (lambda k: random.choice(k, 5, 2), TypeError, r"\(2,\)"),
-    (lambda k: random.choice(k, 5, np.int32(2), replace=False), TypeError, "sequence")])
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda k: random.gumbel(k, (2,), mode="best"), ValueError, "'highest'"),
+        (lambda k: random.categorical(k, np.zeros(3), mode="best"), ValueError, "'highest'"),
+        (lambda k: random.bernoulli(k, 0.5, mode="highest"), ValueError, "'high'"),
+        (lambda k: random.choice(k, 5, 2), TypeError, r"\(2,\)"),
+        (lambda k: random.choice(k, 5, np.int32(2), replace=False), TypeError, "sequence"),
+    ],
+)
 def test_modes_and_shapes_that_do_not_exist(call, error, words):
     with pytest.raises(error, match=words):
         call(random.key(0))
@@ -115,7 +126,9 @@ def test_samples_have_the_moments_they_should():
     p = np.asarray(random.permutation(key, 1000))
     assert sorted(p) == list(range(1000)) and not np.array_equal(p, np.arange(1000))
     q = np.asarray(random.orthogonal(key, 4, (3,)))
-    np.testing.assert_allclose(q @ q.swapaxes(-1, -2), np.broadcast_to(np.eye(4), (3, 4, 4)), atol=1e-5)
+    np.testing.assert_allclose(
+        q @ q.swapaxes(-1, -2), np.broadcast_to(np.eye(4), (3, 4, 4)), atol=1e-5
+    )
 
 
 def test_gradients_pass_through_parameters():
@@ -140,31 +153,46 @@ def test_rejection_under_jit_and_vmap():
     rates = wnp.array([1.0, 30.0])
     for draw in (random.gamma, random.poisson):
         want = np.stack([np.asarray(draw(k, rates)) for k in keys])
-        np.testing.assert_allclose(weft.jit(weft.vmap(lambda k, draw=draw: draw(k, rates)))(keys), want, rtol=1e-6)
+        np.testing.assert_allclose(
+            weft.jit(weft.vmap(lambda k, draw=draw: draw(k, rates)))(keys), want, rtol=1e-6
+        )
 
 
-@pytest.mark.parametrize("call, error, says", [
-    (lambda k: random.poisson(k, 1.0, dtype="float32"), ValueError, "int dtype"),
-    (lambda k: random.dirichlet(k, 1.0), ValueError, "at least one dim"),
-    (lambda k: random.PRNGKey(1.5), TypeError, "integer"),
-    (lambda k: random.uniform(k, (2,), "int32"), ValueError, "float dtype"),
-    (lambda k: random.normal(wnp.stack([k, k]), (2,)), ValueError, "single key"),
-    (lambda k: random.uniform(wnp.zeros(2), (2,)), TypeError, "key"),
-    (lambda k: random.choice(k, 3, (5,), replace=False), ValueError, "larger sample"),
-    (lambda k: random.choice(k, 0, (5,)), ValueError, "greater than 0"),
-    (lambda k: random.randint(k, (2,), 0, 3, "float32"), TypeError, "integer dtypes"),
-    (lambda k: random.bits(k, (2,), "int32"), ValueError, "unsigned"),
-    (lambda k: random.key(0, impl="philox"), ValueError, "unrecognized PRNG implementation .philox."),
-])
+@pytest.mark.parametrize(
+    "call, error, says",
+    [
+        (lambda k: random.poisson(k, 1.0, dtype="float32"), ValueError, "int dtype"),
+        (lambda k: random.dirichlet(k, 1.0), ValueError, "at least one dim"),
+        (lambda k: random.PRNGKey(1.5), TypeError, "integer"),
+        (lambda k: random.uniform(k, (2,), "int32"), ValueError, "float dtype"),
+        (lambda k: random.normal(wnp.stack([k, k]), (2,)), ValueError, "single key"),
+        (lambda k: random.uniform(wnp.zeros(2), (2,)), TypeError, "key"),
+        (lambda k: random.choice(k, 3, (5,), replace=False), ValueError, "larger sample"),
+        (lambda k: random.choice(k, 0, (5,)), ValueError, "greater than 0"),
+        (lambda k: random.randint(k, (2,), 0, 3, "float32"), TypeError, "integer dtypes"),
+        (lambda k: random.bits(k, (2,), "int32"), ValueError, "unsigned"),
+        (
+            lambda k: random.key(0, impl="philox"),
+            ValueError,
+            "unrecognized PRNG implementation .philox.",
+        ),
+    ],
+)
 def test_errors(call, error, says):
     with pytest.raises(error, match=says):
         call(random.PRNGKey(0))
 
 
-@pytest.mark.parametrize("draw", [          # of sizes that no other test asks for
-    lambda k: random.normal(k, (37,)), lambda k: random.uniform(k, (37,), minval=-2.0, maxval=3.0), lambda k: random.split(k, 37),
-    lambda k: random.categorical(k, np.zeros((37, 5), np.float32)),
-], ids=["normal", "uniform", "split", "categorical"])
+@pytest.mark.parametrize(
+    "draw",
+    [  # of sizes that no other test asks for
+        lambda k: random.normal(k, (37,)),
+        lambda k: random.uniform(k, (37,), minval=-2.0, maxval=3.0),
+        lambda k: random.split(k, 37),
+        lambda k: random.categorical(k, np.zeros((37, 5), np.float32)),
+    ],
+    ids=["normal", "uniform", "split", "categorical"],
+)
 def test_a_draw_is_one_program(draw, monkeypatch):
     made = []
     key = random.PRNGKey(11)
@@ -177,23 +205,33 @@ def test_a_draw_is_one_program(draw, monkeypatch):
 def test_multivariate_normal_has_the_dtype_of_what_it_is_given():
     with Override(enable_x64=True):
         key, root = weft.random.key(0), np.eye(2)
-        made = [weft.random.multivariate_normal(key, np.zeros(2, a), root.astype(b)).dtype.name
-                for a, b in (("f4", "f4"), ("f4", "f8"), ("i4", "f4"), ("i4", "i4"))]
+        made = [
+            weft.random.multivariate_normal(key, np.zeros(2, a), root.astype(b)).dtype.name
+            for a, b in (("f4", "f4"), ("f4", "f8"), ("i4", "f4"), ("i4", "i4"))
+        ]
         assert made == ["float32", "float64", "float32", "float64"]
 
 
 def test_multivariate_normal_of_half_floats_has_a_root_of_the_dtype_of_cov():
-    made = weft.random.multivariate_normal(weft.random.key(0), np.ones(2, "f4"), 4 * np.eye(2, dtype="f4"), (3,), dtype=np.float16)
+    made = weft.random.multivariate_normal(
+        weft.random.key(0), np.ones(2, "f4"), 4 * np.eye(2, dtype="f4"), (3,), dtype=np.float16
+    )
     halves = weft.random.normal(weft.random.key(0), (3, 2), np.float16)
     assert made.dtype == np.float32
     np.testing.assert_allclose(made, 1 + 2 * np.asarray(halves, "f4"), atol=4e-3)
-    with pytest.raises(ValueError, match=r"multivariate_normal: mean must be a vector.*shapes \(\)"):
+    with pytest.raises(
+        ValueError, match=r"multivariate_normal: mean must be a vector.*shapes \(\)"
+    ):
         weft.random.multivariate_normal(weft.random.key(0), np.float32(1), np.eye(2))
 
 
 def test_keys_by_their_dtype():
     old = random.key(3, impl="rbg")
-    for made in (random.key(3, dtype=old.dtype), random.key(3, dtype="rbg"), random.wrap_key_data(random.key_data(old), dtype=old.dtype)):
+    for made in (
+        random.key(3, dtype=old.dtype),
+        random.key(3, dtype="rbg"),
+        random.wrap_key_data(random.key_data(old), dtype=old.dtype),
+    ):
         assert made.dtype == old.dtype and bool(made == old)
     with pytest.raises(ValueError, match="Cannot specify both"):
         random.key(0, impl="rbg", dtype="rbg")
@@ -206,17 +244,33 @@ def test_keys_by_their_dtype():
 
 def test_keys_of_several_shapes_are_compared():
     one, many = random.key(1), random.split(random.key(0), 4).at[1:3].set(random.key(1))
-    assert (one == many).tolist() == [False, True, True, False] and (many != one).tolist() == [True, False, False, True]
+    assert (one == many).tolist() == [False, True, True, False] and (many != one).tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
     for by in (lambda f: f, weft.jit, lambda f: weft.vmap(f, (0, None))):
-        assert by(lax.eq)(many, one).tolist() == [False, True, True, False] and by(lax.ne)(many, one).tolist() == [True, False, False, True]
-    with pytest.raises(ValueError, match=r"eq: got operands of different shapes[\s\S]*key<fry>\[4\]"):
+        assert by(lax.eq)(many, one).tolist() == [False, True, True, False] and by(lax.ne)(
+            many, one
+        ).tolist() == [True, False, False, True]
+    with pytest.raises(
+        ValueError, match=r"eq: got operands of different shapes[\s\S]*key<fry>\[4\]"
+    ):
         lax.eq(many, many[:2])
 
 
 def test_keys_do_not_become_numbers_once_they_were_printed():
     keys = random.split(random.key(0), 3)
-    assert "overlaying" in repr(keys)                    # reads their data
-    for read in (np.asarray, lambda k: k.tolist(), lambda k: k.item(0), lambda k: k.tobytes(), lambda k: k.view(np.uint32), wnp.unique):
+    assert "overlaying" in repr(keys)  # reads their data
+    for read in (
+        np.asarray,
+        lambda k: k.tolist(),
+        lambda k: k.item(0),
+        lambda k: k.tobytes(),
+        lambda k: k.view(np.uint32),
+        wnp.unique,
+    ):
         with pytest.raises(TypeError, match="key_data"):
             read(keys)
     for number in (bool, int, float, complex):
@@ -246,7 +300,11 @@ def test_seeds_on_a_device_make_keys_there():
 def test_seeds_and_bounds_that_fit_nowhere():
     with pytest.raises(OverflowError, match="int64"):
         random.key(1 << 63)
-    for low, high, dtype in ((0, 2**31 + 1, "int32"), (-(2**31) - 1, 5, "int32"), (0, 2**40, "int8")):
+    for low, high, dtype in (
+        (0, 2**31 + 1, "int32"),
+        (-(2**31) - 1, 5, "int32"),
+        (0, 2**40, "int8"),
+    ):
         with pytest.raises(OverflowError, match="does not fit"):
             random.randint(random.key(0), (2,), low, high, dtype)
     assert random.randint(random.key(0), (2,), -1000, 1000, "uint8").dtype == np.uint8
@@ -279,7 +337,10 @@ def test_permutations_that_are_refused():
 def test_choice_refuses_a_traced_number_of_values():
     number = wnp.array(5)
     assert random.choice(random.key(0), number, (2,)).shape == (2,)
-    for draw in (lambda: random.choice(random.key(0), wnp.array(5), (2,)), lambda n=number: random.choice(random.key(0), n + 1)):
+    for draw in (
+        lambda: random.choice(random.key(0), wnp.array(5), (2,)),
+        lambda n=number: random.choice(random.key(0), n + 1),
+    ):
         with pytest.raises(weft.errors.ConcretizationTypeError):
             weft.jit(draw)()
 
@@ -287,10 +348,13 @@ def test_choice_refuses_a_traced_number_of_values():
 def test_large_arrays_count_their_elements_in_two_words(monkeypatch):
     """Positions of arrays of more than 2**32 elements, on small ones that are taken for such."""
     from weft.ops import bit_generator
+
     monkeypatch.setattr(bit_generator, "_ROW", 4)
     for shape in ((3, 5, 7), (9,)):
         want = np.arange(np.prod(shape)).reshape(shape)
-        monkeypatch.setattr(bit_generator, "math", type("Math", (), {"prod": staticmethod(lambda shape: 1 << 40)}))
+        monkeypatch.setattr(
+            bit_generator, "math", type("Math", (), {"prod": staticmethod(lambda shape: 1 << 40)})
+        )
         low, high = bit_generator.positions(shape)
         np.testing.assert_array_equal(low, want)
         assert not np.asarray(high).any()
@@ -302,11 +366,19 @@ def test_large_arrays_count_their_elements_in_two_words(monkeypatch):
     assert weft.eval_shape(lambda: random.normal(random.key(0), (10**12,))).shape == (10**12,)
 
 
-@pytest.mark.parametrize("draw", [
-    lambda k, a, s: random.rayleigh(k, a, s), lambda k, a, s: random.pareto(k, a, s), lambda k, a, s: random.lognormal(k, a, s),
-    lambda k, a, s: random.triangular(k, 0.0, a / 2, a, s), lambda k, a, s: random.wald(k, a, s), lambda k, a, s: random.t(k, a, s),
-    lambda k, a, s: random.randint(k, s or (), 0, (5 * a).astype(int)),
-    lambda k, a, s: random.multivariate_normal(k, wnp.zeros((*a.shape, 3)), wnp.eye(3), s)])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda k, a, s: random.rayleigh(k, a, s),
+        lambda k, a, s: random.pareto(k, a, s),
+        lambda k, a, s: random.lognormal(k, a, s),
+        lambda k, a, s: random.triangular(k, 0.0, a / 2, a, s),
+        lambda k, a, s: random.wald(k, a, s),
+        lambda k, a, s: random.t(k, a, s),
+        lambda k, a, s: random.randint(k, s or (), 0, (5 * a).astype(int)),
+        lambda k, a, s: random.multivariate_normal(k, wnp.zeros((*a.shape, 3)), wnp.eye(3), s),
+    ],
+)
 def test_the_shape_of_samples_has_room_for_the_parameters(draw):
     key, a = random.key(0), wnp.array([1.0, 3.0])
     assert draw(key, a, (4, 2)).shape[:2] == (4, 2)
@@ -322,12 +394,29 @@ def test_samples_for_each_pair_of_parameters():
         random.multivariate_normal(random.key(0), wnp.zeros(2), wnp.eye(3))
 
 
-@pytest.mark.parametrize("name, args", [
-    ("maxwell", ()), ("rayleigh", (1.0,)), ("pareto", (1.0,)), ("weibull_min", (1.0, 2.0)), ("lognormal", ()), ("orthogonal", (2,)),
-    ("triangular", (0.0, 0.5, 1.0)), ("multivariate_normal", (np.zeros(2), np.eye(2))), ("chisquare", (2.0,)), ("dirichlet", (np.ones(2),)),
-    ("categorical", (np.zeros(2),)), ("rademacher", ()), ("gumbel", ())])
+@pytest.mark.parametrize(
+    "name, args",
+    [
+        ("maxwell", ()),
+        ("rayleigh", (1.0,)),
+        ("pareto", (1.0,)),
+        ("weibull_min", (1.0, 2.0)),
+        ("lognormal", ()),
+        ("orthogonal", (2,)),
+        ("triangular", (0.0, 0.5, 1.0)),
+        ("multivariate_normal", (np.zeros(2), np.eye(2))),
+        ("chisquare", (2.0,)),
+        ("dirichlet", (np.ones(2),)),
+        ("categorical", (np.zeros(2),)),
+        ("rademacher", ()),
+        ("gumbel", ()),
+    ],
+)
 def test_errors_name_the_function_that_was_called(name, args):
-    with pytest.raises(ValueError, match=f"{name} accepts a single key, but was given a key array of shape \\(2,\\)"):
+    with pytest.raises(
+        ValueError,
+        match=f"{name} accepts a single key, but was given a key array of shape \\(2,\\)",
+    ):
         getattr(random, name)(random.split(random.key(0)), *args)
 
 
@@ -338,12 +427,29 @@ def test_seeds_are_single_numbers(name):
             getattr(random, name)(wnp.asarray(seed) if isinstance(seed, np.ndarray) else seed)
 
 
-@pytest.mark.parametrize("f", [
-    lambda k: k + 1, lambda k: 2.0 * k, lambda k: k == 1, lambda k: wnp.maximum(k, 1), lambda k: wnp.where(True, k, 1), lambda k: k + k,
-    lambda k: k < k, lambda k: -k, wnp.sum, wnp.sin,
-    lambda k: lax.dot(k[None], k[None]), lambda k: k[None] @ k[None], lambda k: k[None].at[0].add(k), lambda k: k[None].at[0].max(k),
-    lambda k: lax.conv(k[None, None, None], k[None, None, None], (1,), "SAME"), lambda k: weft.ops.segment_sum(k[None], np.array([0]), 1),
-    lambda k: lax.eq(k, 3), wnp.any])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda k: k + 1,
+        lambda k: 2.0 * k,
+        lambda k: k == 1,
+        lambda k: wnp.maximum(k, 1),
+        lambda k: wnp.where(True, k, 1),
+        lambda k: k + k,
+        lambda k: k < k,
+        lambda k: -k,
+        wnp.sum,
+        wnp.sin,
+        lambda k: lax.dot(k[None], k[None]),
+        lambda k: k[None] @ k[None],
+        lambda k: k[None].at[0].add(k),
+        lambda k: k[None].at[0].max(k),
+        lambda k: lax.conv(k[None, None, None], k[None, None, None], (1,), "SAME"),
+        lambda k: weft.ops.segment_sum(k[None], np.array([0]), 1),
+        lambda k: lax.eq(k, 3),
+        wnp.any,
+    ],
+)
 def test_keys_are_not_numbers(f):
     with pytest.raises(TypeError):
         f(random.key(0))
@@ -352,15 +458,34 @@ def test_keys_are_not_numbers(f):
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
-@pytest.mark.parametrize("around", [
-    weft.jit, weft.checkpoint, lambda f: weft.grad(weft.checkpoint(f)), lambda f: lambda w: lax.cond(w > 0, weft.jit(f), lambda w: w, w),
-    lambda f: lambda w: lax.scan(lambda c, _: (c + weft.jit(f)(w), None), 0.0, None, length=2)[0]],
-    ids=["jit", "checkpoint", "grad", "cond", "scan"])
+@pytest.mark.parametrize(
+    "around",
+    [
+        weft.jit,
+        weft.checkpoint,
+        lambda f: weft.grad(weft.checkpoint(f)),
+        lambda f: lambda w: lax.cond(w > 0, weft.jit(f), lambda w: w, w),
+        lambda f: (
+            lambda w: lax.scan(lambda c, _: (c + weft.jit(f)(w), None), 0.0, None, length=2)[0]
+        ),
+    ],
+    ids=["jit", "checkpoint", "grad", "cond", "scan"],
+)
 def test_programs_in_programs_close_over_keys(around, impl):
     key, keys = random.key(0, impl=impl), random.split(random.key(1, impl=impl), 3)
 
     def f(w):
-        return w * w * (random.uniform(key) + weft.vmap(random.uniform)(keys).sum() + random.key_data(keys).ravel()[0])
+        return (
+            w
+            * w
+            * (
+                random.uniform(key)
+                + weft.vmap(random.uniform)(keys).sum()
+                + random.key_data(keys).ravel()[0]
+            )
+        )
 
     np.testing.assert_allclose(weft.jit(around(f))(2.0), around(f)(2.0), rtol=1e-6)
-    np.testing.assert_allclose(weft.jit(lambda w: around(f)(w) + 1.0)(2.0), around(f)(2.0) + 1.0, rtol=1e-6)
+    np.testing.assert_allclose(
+        weft.jit(lambda w: around(f)(w) + 1.0)(2.0), around(f)(2.0) + 1.0, rtol=1e-6
+    )

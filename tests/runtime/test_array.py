@@ -68,7 +68,8 @@ def test_binary_operators_with_arrays_numbers_and_numpy_on_either_side(op):
 
 
 @pytest.mark.parametrize(
-    "op", [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod]
+    "op",
+    [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod],
 )
 def test_float_operators(op):
     same(op(wnp.array(F), 1.5), op(F, np.float32(1.5)))
@@ -108,7 +109,9 @@ def test_augmented_assignment_makes_a_new_array():
     same(b, np.arange(3, dtype=np.int32))
 
 
-@pytest.mark.parametrize("other", [None, "a", [1, 2, 3], (1, 2, 3), object()], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize(
+    "other", [None, "a", [1, 2, 3], (1, 2, 3), object()], ids=lambda o: type(o).__name__
+)
 def test_arithmetic_with_what_is_no_array_is_an_error(other):
     with pytest.raises(TypeError):
         wnp.arange(3) + other
@@ -184,7 +187,9 @@ def test_methods(name):
     np.testing.assert_allclose(np.asarray(got), want, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name, want", [("argmax", [0, 2]), ("argmin", [1, 1]), ("argsort", [[1, 2, 0], [1, 0, 2]])])
+@pytest.mark.parametrize(
+    "name, want", [("argmax", [0, 2]), ("argmin", [1, 1]), ("argsort", [[1, 2, 0], [1, 0, 2]])]
+)
 def test_methods_that_give_positions(name, want):
     same(getattr(wnp.array(M), name)(axis=1), np.array(want, np.int32))
 
@@ -289,7 +294,11 @@ def test_an_array_is_an_index():
     ],
 )
 def test_wrong_indexes(index, kind, words):
-    x = wnp.arange(4) if not (isinstance(index, tuple) and index and index[0] == slice(None)) else wnp.ones((2, 2))
+    x = (
+        wnp.arange(4)
+        if not (isinstance(index, tuple) and index and index[0] == slice(None))
+        else wnp.ones((2, 2))
+    )
     with pytest.raises(kind, match=words):
         x[index]
 
@@ -388,7 +397,9 @@ def test_arrays_have_no_hash():
 def test_isinstance_and_unknown_attributes():
     assert isinstance(wnp.arange(3), weft.Array) and isinstance(wnp.arange(3), wnp.ndarray)
     assert not isinstance(np.arange(3), weft.Array)
-    weft.jit(lambda x: None if isinstance(x, weft.Array) else pytest.fail("tracers are arrays too"))(wnp.arange(3))
+    weft.jit(
+        lambda x: None if isinstance(x, weft.Array) else pytest.fail("tracers are arrays too")
+    )(wnp.arange(3))
     with pytest.raises(AttributeError, match="'Array' object has no attribute 'flavour'"):
         wnp.arange(3).flavour
 
@@ -417,8 +428,16 @@ TEXTS = [
     (lambda: wnp.array(1 + 2j), "Array(1.+2.j, dtype=complex64, weak_type=True)", "(1+2j)"),
     (lambda: wnp.bfloat16(1.5), "Array(1.5, dtype=bfloat16)", "1.5"),
     (lambda: wnp.zeros((0, 3)), "Array([], shape=(0, 3), dtype=float32)", "[]"),
-    (lambda: wnp.array([1.5, np.nan, -np.inf]), "Array([ 1.5,  nan, -inf], dtype=float32)", "[ 1.5  nan -inf]"),
-    (lambda: wnp.array([1e-10, 1.0, 1e10]), "Array([1.e-10, 1.e+00, 1.e+10], dtype=float32)", "[1.e-10 1.e+00 1.e+10]"),
+    (
+        lambda: wnp.array([1.5, np.nan, -np.inf]),
+        "Array([ 1.5,  nan, -inf], dtype=float32)",
+        "[ 1.5  nan -inf]",
+    ),
+    (
+        lambda: wnp.array([1e-10, 1.0, 1e10]),
+        "Array([1.e-10, 1.e+00, 1.e+10], dtype=float32)",
+        "[1.e-10 1.e+00 1.e+10]",
+    ),
     (
         lambda: wnp.arange(6.0).reshape(2, 3),
         "Array([[0., 1., 2.],\n       [3., 4., 5.]], dtype=float32)",
@@ -448,7 +467,10 @@ def test_printing(make, text, short):
 
 
 def test_formatting():
-    assert f"{wnp.float32(1.5):.3f}|{wnp.array(7):d}|{wnp.arange(3)}|{wnp.array(1.5)}" == "1.500|7|[0 1 2]|1.5"
+    assert (
+        f"{wnp.float32(1.5):.3f}|{wnp.array(7):d}|{wnp.arange(3)}|{wnp.array(1.5)}"
+        == "1.500|7|[0 1 2]|1.5"
+    )
     with pytest.raises(TypeError, match="format string"):
         format(wnp.arange(3), ".2f")
 
@@ -468,7 +490,9 @@ def test_numpy_views_share_memory_and_are_read_only(mesh):
     assert np.array(x).flags.writeable and not np.shares_memory(np.array(x), view)
     assert np.asarray(x, np.float64).dtype == np.float64
     rows = weft.device_put(wnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("x")))
-    assert np.shares_memory(np.asarray(rows), np.asarray(rows))  # shards of rows lie one after another
+    assert np.shares_memory(
+        np.asarray(rows), np.asarray(rows)
+    )  # shards of rows lie one after another
     assert np.shares_memory(np.asarray(rows), np.asarray(rows.addressable_shards[3].data))
 
 
@@ -476,12 +500,16 @@ def test_a_copy_can_be_forbidden(split):
     x = wnp.arange(4.0)
     assert np.shares_memory(np.asarray(x, copy=False), np.asarray(x))
     for array, dtype in ((x, np.float64), (split[0], None)):
-        with pytest.raises(ValueError, match=r"no NumPy view|avoid copy"):     # NumPy says it where it reads the buffer itself
+        with pytest.raises(
+            ValueError, match=r"no NumPy view|avoid copy"
+        ):  # NumPy says it where it reads the buffer itself
             np.asarray(array, dtype=dtype, copy=False)
 
 
 def test_numpy_functions_accept_arrays():
-    np.testing.assert_allclose(np.sin(wnp.arange(3.0)), np.sin(np.arange(3, dtype=np.float32)), rtol=1e-6)
+    np.testing.assert_allclose(
+        np.sin(wnp.arange(3.0)), np.sin(np.arange(3, dtype=np.float32)), rtol=1e-6
+    )
     assert np.concatenate([wnp.arange(2), np.arange(2)]).tolist() == [0, 1, 0, 1]
 
 
@@ -493,17 +521,25 @@ def test_torch_and_weft_share_memory():
     for dtype in (torch.float32, torch.bfloat16, torch.int8, torch.bool):
         y = torch.ones((2, 3), dtype=dtype)
         ours = wnp.from_dlpack(y)
-        assert ours.unsafe_buffer_pointer() == y.data_ptr() and ours.tolist() == y.tolist() and str(ours.dtype) in str(y.dtype)
+        assert (
+            ours.unsafe_buffer_pointer() == y.data_ptr()
+            and ours.tolist() == y.tolist()
+            and str(ours.dtype) in str(y.dtype)
+        )
         assert torch.from_dlpack(ours).dtype == dtype
-    assert wnp.from_dlpack(torch.arange(6).reshape(2, 3).T).shape == (3, 2)       # of another order
+    assert wnp.from_dlpack(torch.arange(6).reshape(2, 3).T).shape == (3, 2)  # of another order
 
 
 def test_dlpack_shares_memory():
     x = wnp.arange(1024.0)
     assert x.__dlpack_device__() == (1, 0)
-    assert np.shares_memory(np.from_dlpack(x), np.asarray(x)) and not np.from_dlpack(x).flags.writeable
+    assert (
+        np.shares_memory(np.from_dlpack(x), np.asarray(x)) and not np.from_dlpack(x).flags.writeable
+    )
     same(wnp.from_dlpack(np.arange(3, dtype=np.float32)), np.arange(3, dtype=np.float32))
-    same(wnp.from_dlpack(wnp.ones(2, "bfloat16")), np.ones(2, wnp.bfloat16))       # which NumPy cannot pass on
+    same(
+        wnp.from_dlpack(wnp.ones(2, "bfloat16")), np.ones(2, wnp.bfloat16)
+    )  # which NumPy cannot pass on
     with pytest.raises(TypeError, match="key_data"):
         np.from_dlpack(random.key(0))
 
@@ -531,7 +567,12 @@ def test_keys_are_no_numbers():
 def test_copies_keep_value_and_type(make, clone):
     x = make()
     y = clone(x)
-    assert type(y) is weft.Array and repr(x) == repr(y) and x.aval == y.aval and x.sharding == y.sharding
+    assert (
+        type(y) is weft.Array
+        and repr(x) == repr(y)
+        and x.aval == y.aval
+        and x.sharding == y.sharding
+    )
 
 
 def blocks(a):
@@ -558,8 +599,15 @@ def test_values_are_ready():
     assert weft.block_until_ready(tree) == tree
 
 
-@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [1, (x,)], lambda x: {"b": None, "a": [x]},
-                                  lambda x: weft.tree_util.Partial(max, x)])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda x: x,
+        lambda x: [1, (x,)],
+        lambda x: {"b": None, "a": [x]},
+        lambda x: weft.tree_util.Partial(max, x),
+    ],
+)
 def test_waiting_for_a_tree_finds_deleted_arrays(wrap):
     x = wnp.arange(3)
     tree = wrap(x)
@@ -569,7 +617,21 @@ def test_waiting_for_a_tree_finds_deleted_arrays(wrap):
         weft.block_until_ready(tree)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "bool",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "float16",
+        "bfloat16",
+        "float32",
+    ],
+)
 @pytest.mark.parametrize("value", [0, 1, 100])
 def test_scalars_as_python_numbers(dtype, value):
     by_python = wnp.asarray(np.asarray(value, wnp.dtype(dtype)))
@@ -655,7 +717,10 @@ def test_views_that_were_asked_for_do_not_outlive_their_array(split):
     x = wnp.zeros(1 << 16)
     for turn in range(3):
         seen = np.asarray(x)
-        assert np.shares_memory(seen, np.asarray(x)) and x.addressable_shards[0].data is x.addressable_shards[0].data
+        assert (
+            np.shares_memory(seen, np.asarray(x))
+            and x.addressable_shards[0].data is x.addressable_shards[0].data
+        )
         later = step(x)
         assert (seen == turn).all() and x.is_deleted()
         for ask in (np.asarray, weft.Array.addressable_shards.fget):
@@ -669,7 +734,11 @@ def test_views_that_were_asked_for_do_not_outlive_their_array(split):
 
 def test_where_a_new_array_lies():
     x, device = wnp.arange(3), weft.devices()[0]
-    assert x.devices() == {device} and x.device == device and x.sharding == SingleDeviceSharding(device)
+    assert (
+        x.devices() == {device}
+        and x.device == device
+        and x.sharding == SingleDeviceSharding(device)
+    )
     assert x.is_fully_replicated and x.is_fully_addressable and not x.committed
     [shard] = x.addressable_shards
     assert (shard.device, shard.index, shard.replica_id) == (device, (slice(None),), 0)
@@ -679,7 +748,11 @@ def test_where_a_new_array_lies():
 def test_the_value_is_known_by_a_second_name(split):
     a, value = split
     np.testing.assert_array_equal(a._value, value)
-    assert type(a._value) is np.ndarray and not a._value.flags.writeable and type(wnp.float32(2)._value) is np.ndarray
+    assert (
+        type(a._value) is np.ndarray
+        and not a._value.flags.writeable
+        and type(wnp.float32(2)._value) is np.ndarray
+    )
     a = a + 1
     a.delete()
     with pytest.raises(RuntimeError, match="deleted"):
@@ -687,36 +760,65 @@ def test_the_value_is_known_by_a_second_name(split):
 
 
 def test_shards_are_placed_as_their_array(mesh):
-    for x, committed, kind in ((wnp.arange(4), False, "device"), (weft.device_put(wnp.arange(4), weft.devices()[1]), True, "device"),
-                               (weft.device_put(wnp.arange(4), NamedSharding(mesh, P())), True, "device"),
-                               (weft.device_put(wnp.arange(4), NamedSharding(mesh, P(), memory_kind="pinned_host")), True, "pinned_host")):
+    for x, committed, kind in (
+        (wnp.arange(4), False, "device"),
+        (weft.device_put(wnp.arange(4), weft.devices()[1]), True, "device"),
+        (weft.device_put(wnp.arange(4), NamedSharding(mesh, P())), True, "device"),
+        (
+            weft.device_put(wnp.arange(4), NamedSharding(mesh, P(), memory_kind="pinned_host")),
+            True,
+            "pinned_host",
+        ),
+    ):
         assert x.committed is committed
         for shard in x.addressable_shards:
             assert shard.data.committed is committed
             assert shard.data.sharding == SingleDeviceSharding(shard.device, memory_kind=kind)
-    assert (wnp.arange(4).addressable_data(0) + weft.device_put(wnp.ones(4), weft.devices()[1])).devices() == {weft.devices()[1]}
+    assert (
+        wnp.arange(4).addressable_data(0) + weft.device_put(wnp.ones(4), weft.devices()[1])
+    ).devices() == {weft.devices()[1]}
 
 
-@pytest.mark.parametrize("make", [
-    lambda: wnp.arange(8 * 31, dtype=wnp.float32).reshape(8, 31), lambda: wnp.ones((8, 31), wnp.bfloat16),
-    lambda: random.split(random.key(0), (8, 31))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: wnp.arange(8 * 31, dtype=wnp.float32).reshape(8, 31),
+        lambda: wnp.ones((8, 31), wnp.bfloat16),
+        lambda: random.split(random.key(0), (8, 31)),
+    ],
+)
 @pytest.mark.parametrize("kind", ["device", "pinned_host"])
-def test_the_data_of_a_shard_has_the_type_and_place_of_an_array_put_there(make, kind, mesh, monkeypatch):
+def test_the_data_of_a_shard_has_the_type_and_place_of_an_array_put_there(
+    make, kind, mesh, monkeypatch
+):
     value = make()
-    for shard in weft.device_put(value, NamedSharding(mesh, P("x"), memory_kind=kind)).addressable_shards:
-        put = weft.device_put(value[shard.index], SingleDeviceSharding(shard.device, memory_kind=kind))
+    for shard in weft.device_put(
+        value, NamedSharding(mesh, P("x"), memory_kind=kind)
+    ).addressable_shards:
+        put = weft.device_put(
+            value[shard.index], SingleDeviceSharding(shard.device, memory_kind=kind)
+        )
         assert shard.data._spec is put._spec
         made = shard.data._spec
         monkeypatch.delitem(array_spec._specs, (made.aval, made.sharding, True))
         fresh = array_spec.ArraySpec(made.aval, made.sharding, True)
-        fields = [name for name in array_spec.ArraySpec.__slots__ if name not in ("__weakref__", "stored")]
-        assert fresh is not made and [getattr(made, name) for name in fields] == [getattr(fresh, name) for name in fields]
+        fields = [
+            name for name in array_spec.ArraySpec.__slots__ if name not in ("__weakref__", "stored")
+        ]
+        assert fresh is not made and [getattr(made, name) for name in fields] == [
+            getattr(fresh, name) for name in fields
+        ]
         assert made.stored is made and fresh.stored is fresh
 
 
 def test_shards_of_a_split_array(split, mesh):
     a, value = split
-    assert a.devices() == set(weft.devices()) and a.device == a.sharding and not a.is_fully_replicated and a.committed
+    assert (
+        a.devices() == set(weft.devices())
+        and a.device == a.sharding
+        and not a.is_fully_replicated
+        and a.committed
+    )
     shards = a.addressable_shards
     assert [s.device.id for s in shards] == list(range(8)) and {s.replica_id for s in shards} == {0}
     for i, shard in enumerate(shards):
@@ -811,11 +913,15 @@ def test_device_get_of_trees(split):
 
 def test_make_array_from_callback_asks_once_per_distinct_shard(mesh):
     value, asked = np.arange(8, dtype=np.float32), []
-    x = weft.make_array_from_callback((8,), NamedSharding(mesh, P("y")), lambda i: asked.append(i) or value[i])
+    x = weft.make_array_from_callback(
+        (8,), NamedSharding(mesh, P("y")), lambda i: asked.append(i) or value[i]
+    )
     same(x, value)
     assert sorted(i[0].start for i in asked) == [0, 4]
     with pytest.raises(ValueError, match=r"shard shape \(4,\).*shape \(1,\)"):
-        weft.make_array_from_callback((8,), NamedSharding(mesh, P("y")), lambda i: np.zeros(1, np.float32))
+        weft.make_array_from_callback(
+            (8,), NamedSharding(mesh, P("y")), lambda i: np.zeros(1, np.float32)
+        )
 
 
 def test_make_array_from_single_device_arrays(split):
@@ -837,14 +943,19 @@ def test_make_array_from_process_local_data(split):
 
 def test_parameters_that_are_equal_but_not_the_same():
     x = wnp.arange(2.0)
-    signs = [np.signbit(np.asarray(x.at[wnp.array([5])].get(mode="fill", fill_value=fill)))[0] for fill in (0.0, -0.0)]
+    signs = [
+        np.signbit(np.asarray(x.at[wnp.array([5])].get(mode="fill", fill_value=fill)))[0]
+        for fill in (0.0, -0.0)
+    ]
     assert signs == [False, True]
 
 
 def test_the_pointer_of_an_array_is_that_of_its_numpy_view():
     x = wnp.arange(5.0)
     assert x.unsafe_buffer_pointer() == np.asarray(x).ctypes.data
-    over = weft.device_put(wnp.zeros(2), weft.sharding.NamedSharding(weft.make_mesh((2,), ("a",)), weft.P("a")))
+    over = weft.device_put(
+        wnp.zeros(2), weft.sharding.NamedSharding(weft.make_mesh((2,), ("a",)), weft.P("a"))
+    )
     with pytest.raises(ValueError, match="several devices"):
         over.unsafe_buffer_pointer()
 
@@ -867,7 +978,10 @@ def test_values_as_buffers(split):
     for y, flags in ((x, 1), (x.astype(wnp.bfloat16), 0), (random.key(0), 0)):
         with pytest.raises(BufferError, match=r"not supported|cannot be changed"):
             y.__buffer__(flags)
-    with pytest.raises(BufferError, match=r"memoryview: float32.* is not in one memory\. Copy it with numpy\.asarray\."):
+    with pytest.raises(
+        BufferError,
+        match=r"memoryview: float32.* is not in one memory\. Copy it with numpy\.asarray\.",
+    ):
         split[0].__buffer__(0)
     if sys.version_info >= (3, 12):
         assert memoryview(x).tolist() == np.asarray(x).tolist()
@@ -876,16 +990,23 @@ def test_values_as_buffers(split):
 def test_a_layout_that_is_left_open_is_no_place():
     from weft.experimental.layout import Format, Layout
 
-    for given in (Format(Layout.AUTO), Format(Layout.AUTO, SingleDeviceSharding(weft.devices()[1]))):
+    for given in (
+        Format(Layout.AUTO),
+        Format(Layout.AUTO, SingleDeviceSharding(weft.devices()[1])),
+    ):
         with pytest.raises(ValueError, match=r"sharding and layout.*should be concrete"):
             weft.device_put(np.ones(3), given)
-    assert weft.device_put(np.ones(3), Format(None, SingleDeviceSharding(weft.devices()[1]))).committed
+    assert weft.device_put(
+        np.ones(3), Format(None, SingleDeviceSharding(weft.devices()[1]))
+    ).committed
 
 
 def test_rows_of_an_array_that_a_mesh_of_one_device_splits():
     mesh = weft.make_mesh((1,), ("i",), devices=weft.devices()[:1])
     for shape in [(3,), (3, 2)]:
-        x = weft.device_put(np.arange(np.prod(shape), dtype=np.float32).reshape(shape), NamedSharding(mesh, P("i")))
+        x = weft.device_put(
+            np.arange(np.prod(shape), dtype=np.float32).reshape(shape), NamedSharding(mesh, P("i"))
+        )
         rows = list(x)
         np.testing.assert_array_equal(rows, np.asarray(x))
         assert rows[0].shape == shape[1:] and rows[0].sharding.spec == P()
@@ -899,7 +1020,10 @@ def test_pickled_arrays_have_64_bits_where_those_are_on():
     assert x.dtype == x.aval.dtype == np.float32 and x.tolist() == [1.5, 2.5]
 
 
-@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.4.0", reason="NumPy asks for the dtype of a value by name since 2.4")
+@pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.4.0",
+    reason="NumPy asks for the dtype of a value by name since 2.4",
+)
 def test_an_array_in_place_of_a_dtype_is_deprecated():
     with pytest.warns(DeprecationWarning, match="array to a dtype is deprecated"):
         assert np.dtype(wnp.arange(3)) == np.int32
@@ -910,7 +1034,11 @@ def test_shards_from_a_sharding_and_a_shape(mesh, spec):
     x = weft.device_put(wnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, spec))
     for shard in x.addressable_shards:
         same = Shard(shard.device, x.sharding, x.shape, shard.data)
-        assert (same.device, same.index, same.replica_id) == (shard.device, shard.index, shard.replica_id)
+        assert (same.device, same.index, same.replica_id) == (
+            shard.device,
+            shard.index,
+            shard.replica_id,
+        )
         assert same.data is shard.data and Shard(shard.device, x.sharding, x.shape).data is None
     with pytest.raises(weft.errors.ShardingError, match="has no block on"):
         Shard(weft.devices()[1], SingleDeviceSharding(weft.devices()[0]), (2,))

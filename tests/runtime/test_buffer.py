@@ -128,7 +128,9 @@ def test_copy_on_request():
 
 
 def test_errors(fresh_heap):
-    with pytest.raises(MemoryError, match=r"cannot allocate 1048576.0 TiB for an array: .* WEFT_BUFFER_CACHE_BYTES"):
+    with pytest.raises(
+        MemoryError, match=r"cannot allocate 1048576.0 TiB for an array: .* WEFT_BUFFER_CACHE_BYTES"
+    ):
         Buffer(1 << 60)
     with pytest.raises(ValueError, match="must not be negative, got -1"):
         Buffer(-1)
@@ -172,7 +174,9 @@ def test_native_heap_is_taken_once(fresh_heap, monkeypatch):
     buffer.use_native(heap.symbols())
     before = buffer.allocated_bytes()
     buffer.use_native(heap.symbols())
-    assert len(heaps) == 2 and isinstance(heaps[-1], NativeHeap) and buffer.allocated_bytes() == before
+    assert (
+        len(heaps) == 2 and isinstance(heaps[-1], NativeHeap) and buffer.allocated_bytes() == before
+    )
     second = Buffer(20)
     assert buffer.allocated_bytes() == before + 20
     del first  # goes back to where it came from, and is not kept: nothing would take it again
@@ -222,15 +226,15 @@ def test_memory_of_numpy_that_nobody_else_knows_is_held_by_its_buffer_alone():
         """A view, aligned as buffers are, whose base nobody else has."""
         room = np.zeros(buffer.ALIGNMENT + 16, np.uint8)
         start = -room.ctypes.data % buffer.ALIGNMENT
-        return room[start:start + 16]
+        return room[start : start + 16]
 
     lent = buffer.Buffer.from_numpy(aligned())
-    alone = lent.is_held_only_by(1)              # before `assert`, which refers to what it compares
+    alone = lent.is_held_only_by(1)  # before `assert`, which refers to what it compares
     known = aligned()
     lent = buffer.Buffer.from_numpy(known)
     beside_its_array = lent.is_held_only_by(1)
     base = known.base
     del known
-    lent = buffer.Buffer.from_numpy(base[-base.ctypes.data % buffer.ALIGNMENT:])
+    lent = buffer.Buffer.from_numpy(base[-base.ctypes.data % buffer.ALIGNMENT :])
     beside_its_base = lent.is_held_only_by(1)
     assert (alone, beside_its_array, beside_its_base) == (True, False, False)

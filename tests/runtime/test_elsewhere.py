@@ -13,7 +13,13 @@ import weft
 import weft.numpy as wnp
 from weft.backends.base import Device
 from weft.runtime.parts import part_of, part_shape, whole_shape
-from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, PositionalSharding, SingleDeviceSharding
+from weft.sharding import (
+    Mesh,
+    NamedSharding,
+    PartitionSpec as P,
+    PositionalSharding,
+    SingleDeviceSharding,
+)
 from weft.util.errors import ShardingError
 
 MINE = weft.devices()[:4]
@@ -26,7 +32,9 @@ def mesh(order: str = "process first") -> Mesh:
     if order == "process last":
         grid = np.array([MINE, THEIRS], object).T
     if order == "process inside":
-        grid = np.array([[MINE[0], MINE[1]], [THEIRS[0], THEIRS[1]], [MINE[2], MINE[3]], [THEIRS[2], THEIRS[3]]])
+        grid = np.array(
+            [[MINE[0], MINE[1]], [THEIRS[0], THEIRS[1]], [MINE[2], MINE[3]], [THEIRS[2], THEIRS[3]]]
+        )
     return Mesh(grid, ("x", "y"))
 
 
@@ -54,28 +62,45 @@ def made(spec: P, order: str = "process first") -> weft.Array:
     return weft.make_array_from_callback(VALUE.shape, over(spec, order), lambda index: VALUE[index])
 
 
-@pytest.mark.parametrize("spec, order, rows, columns", CASES, ids=lambda x: str(x) if isinstance(x, (P, str)) else "")
+@pytest.mark.parametrize(
+    "spec, order, rows, columns", CASES, ids=lambda x: str(x) if isinstance(x, (P, str)) else ""
+)
 def test_a_process_has_the_shards_of_its_devices(spec, order, rows, columns):
     here = VALUE[np.ix_(list(rows), list(columns))]
     by_callback = made(spec, order)
     sharding = by_callback.sharding
-    singles = [weft.device_put(VALUE[index], d) for d, index in sharding.addressable_devices_indices_map(VALUE.shape).items()]
-    for x in (by_callback, weft.device_put(VALUE, sharding), weft.device_put(wnp.asarray(VALUE), sharding),
-              weft.make_array_from_process_local_data(sharding, here, VALUE.shape),
-              weft.make_array_from_process_local_data(sharding, here),
-              weft.make_array_from_process_local_data(sharding, VALUE, VALUE.shape),
-              weft.make_array_from_single_device_arrays(VALUE.shape, sharding, singles), copy.deepcopy(by_callback)):
-        assert x.shape == (8, 4) and x.dtype == np.float32 and x.sharding == sharding and x.committed
+    singles = [
+        weft.device_put(VALUE[index], d)
+        for d, index in sharding.addressable_devices_indices_map(VALUE.shape).items()
+    ]
+    for x in (
+        by_callback,
+        weft.device_put(VALUE, sharding),
+        weft.device_put(wnp.asarray(VALUE), sharding),
+        weft.make_array_from_process_local_data(sharding, here, VALUE.shape),
+        weft.make_array_from_process_local_data(sharding, here),
+        weft.make_array_from_process_local_data(sharding, VALUE, VALUE.shape),
+        weft.make_array_from_single_device_arrays(VALUE.shape, sharding, singles),
+        copy.deepcopy(by_callback),
+    ):
+        assert (
+            x.shape == (8, 4) and x.dtype == np.float32 and x.sharding == sharding and x.committed
+        )
         assert not x.is_fully_addressable and x.is_fully_replicated == (spec == P())
         assert [s.device for s in x.global_shards] == list(sharding.device_assignment)
-        assert [s.device for s in x.addressable_shards] == [d for d in sharding.device_assignment if d in MINE]
+        assert [s.device for s in x.addressable_shards] == [
+            d for d in sharding.device_assignment if d in MINE
+        ]
         for shard in x.global_shards:
             assert (shard.data is None) == (shard.device in THEIRS)
             assert shard.index == sharding.devices_indices_map(VALUE.shape)[shard.device]
             if shard.data is not None:
                 np.testing.assert_array_equal(np.asarray(shard.data), VALUE[shard.index])
         np.testing.assert_array_equal(part_of(x), here)
-    assert whole_shape(sharding, here.shape) == VALUE.shape and part_shape(sharding, VALUE.shape) == here.shape
+    assert (
+        whole_shape(sharding, here.shape) == VALUE.shape
+        and part_shape(sharding, VALUE.shape) == here.shape
+    )
 
 
 def test_replicas_are_numbered_over_all_processes():
@@ -87,13 +112,22 @@ def test_replicas_are_numbered_over_all_processes():
 def test_what_is_not_here_cannot_be_read():
     x = made(P("x", "y"))
     assert repr(x) == str(x) == "Array(shape=(8, 4), dtype=float32)"
-    for read in (np.asarray, lambda x: x.tolist(), lambda x: pickle.dumps(x), lambda x: weft.device_get(x), lambda x: x.__dlpack__(),
-                 lambda x: bool(x), lambda x: x.item(3)):
+    for read in (
+        np.asarray,
+        lambda x: x.tolist(),
+        lambda x: pickle.dumps(x),
+        lambda x: weft.device_get(x),
+        lambda x: x.__dlpack__(),
+        lambda x: bool(x),
+        lambda x: x.item(3),
+    ):
         with pytest.raises((RuntimeError, ValueError), match=r"non-addressable|ambiguous"):
             read(x)
     with pytest.raises(RuntimeError, match=r"(?s)4 of 8.*process_allgather.*addressable_shards"):
         np.asarray(x)
-    assert x.addressable_data(0).shape == (2, 2) and len(x.addressable_shards) == 4 and x.nbytes == 128
+    assert (
+        x.addressable_data(0).shape == (2, 2) and len(x.addressable_shards) == 4 and x.nbytes == 128
+    )
 
 
 def test_what_all_processes_have_can_be_read():
@@ -125,15 +159,29 @@ def test_memory_is_that_of_the_part():
 
 def test_arrays_of_which_nothing_is_here():
     there = NamedSharding(Mesh(np.array(THEIRS), ("x",)), P("x"))
-    for sharding, shape in ((there, (8, 4)), (SingleDeviceSharding(THEIRS[0]), ()), (SingleDeviceSharding(THEIRS[0]), (3,))):
+    for sharding, shape in (
+        (there, (8, 4)),
+        (SingleDeviceSharding(THEIRS[0]), ()),
+        (SingleDeviceSharding(THEIRS[0]), (3,)),
+    ):
         x = weft.make_array_from_single_device_arrays(shape, sharding, [], dtype=np.float32)
-        assert x.shape == shape and x.dtype == np.float32 and x.addressable_shards == [] and x._live().nbytes == 0
-        assert f"Array(shape={shape}" in repr(x) and len(x.global_shards) == len(sharding.device_set)
+        assert (
+            x.shape == shape
+            and x.dtype == np.float32
+            and x.addressable_shards == []
+            and x._live().nbytes == 0
+        )
+        assert f"Array(shape={shape}" in repr(x) and len(x.global_shards) == len(
+            sharding.device_set
+        )
         with pytest.raises(RuntimeError, match="0 of"):
             np.asarray(x)
         y = weft.make_array_from_callback(shape, sharding, lambda index: 1 / 0, dtype=np.int32)
         assert y.dtype == np.int32 and y.sharding.addressable_devices == set()
-        assert copy.deepcopy(y).shape == shape and weft.device_put(np.ones(shape), sharding).addressable_shards == []
+        assert (
+            copy.deepcopy(y).shape == shape
+            and weft.device_put(np.ones(shape), sharding).addressable_shards == []
+        )
     with pytest.raises(ValueError, match="`dtype` must be provided"):
         weft.make_array_from_single_device_arrays((8,), there, [])
     with pytest.raises(ValueError, match="`dtype` must be provided"):
@@ -142,9 +190,20 @@ def test_arrays_of_which_nothing_is_here():
 
 def test_shardings_know_their_processes():
     s = over(P("x"))
-    assert s.addressable_devices == set(MINE) and not s.is_fully_addressable and s._addressable_device_assignment == tuple(MINE)
-    assert set(s.addressable_devices_indices_map((8, 4))) == set(MINE) and len(s.devices_indices_map((8, 4))) == 8
-    assert s.mesh.is_multi_process and s.mesh.local_devices == MINE and s.mesh.local_mesh.shape_tuple == (("x", 2), ("y", 2))
+    assert (
+        s.addressable_devices == set(MINE)
+        and not s.is_fully_addressable
+        and s._addressable_device_assignment == tuple(MINE)
+    )
+    assert (
+        set(s.addressable_devices_indices_map((8, 4))) == set(MINE)
+        and len(s.devices_indices_map((8, 4))) == 8
+    )
+    assert (
+        s.mesh.is_multi_process
+        and s.mesh.local_devices == MINE
+        and s.mesh.local_mesh.shape_tuple == (("x", 2), ("y", 2))
+    )
 
 
 def test_random_keys_have_parts_too():
@@ -152,16 +211,21 @@ def test_random_keys_have_parts_too():
     data = np.asarray(weft.random.key_data(keys))
     x = weft.make_array_from_callback((8,), over(P("x")), lambda index: keys[index])
     assert x.dtype == keys.dtype and x.addressable_data(0).shape == (2,)
-    np.testing.assert_array_equal(np.asarray(weft.random.key_data(x.addressable_data(2))), data[2:4])
+    np.testing.assert_array_equal(
+        np.asarray(weft.random.key_data(x.addressable_data(2))), data[2:4]
+    )
 
 
 def test_processes_that_hold_irregular_parts_are_refused():
     diagonal = Mesh(np.array([[MINE[0], THEIRS[0]], [THEIRS[1], MINE[1]]]), ("x", "y"))
     uneven = Mesh(np.array([*MINE[:3], THEIRS[0]]), ("x",))
     for sharding in (NamedSharding(diagonal, P("x", "y")), NamedSharding(uneven, P("x"))):
-        with pytest.raises(ShardingError, match=r"(?s)irregularly.*process 0 .*process 1 .*create_hybrid_device_mesh"):
+        with pytest.raises(
+            ShardingError,
+            match=r"(?s)irregularly.*process 0 .*process 1 .*create_hybrid_device_mesh",
+        ):
             weft.device_put(VALUE, sharding)
-    weft.device_put(VALUE, NamedSharding(diagonal, P("x")))           # each row has a device of each process
+    weft.device_put(VALUE, NamedSharding(diagonal, P("x")))  # each row has a device of each process
     positional = PositionalSharding([*MINE, *THEIRS]).reshape(4, 2)
     np.testing.assert_array_equal(part_of(weft.device_put(VALUE, positional)), VALUE[:4])
 
@@ -176,7 +240,9 @@ def test_local_data_that_does_not_fit():
         weft.make_array_from_process_local_data(s, np.ones((4, 4)), (8,))
     with pytest.raises(TypeError, match="should be an instance of"):
         weft.make_array_from_process_local_data(None, np.ones(8))
-    tree = weft.make_array_from_process_local_data({"a": s, "b": over(P())}, {"a": np.ones((4, 2)), "b": [np.ones(3), np.zeros(2)]})
+    tree = weft.make_array_from_process_local_data(
+        {"a": s, "b": over(P())}, {"a": np.ones((4, 2)), "b": [np.ones(3), np.zeros(2)]}
+    )
     assert tree["a"].shape == (8, 2) and [x.shape for x in tree["b"]] == [(3,), (2,)]
 
 

@@ -33,7 +33,10 @@ class Other(threading.Thread):
 def test_short_calls_without_a_pause_leave_others_their_turns(native, leaves, monkeypatch):
     if not native:
         monkeypatch.setattr(calls, "add_entry", lambda *a: None)
-    f, x = weft.jit(lambda t: weft.tree.leaves(t)[0] + 1), {f"p{i}": wnp.ones(4) for i in range(leaves)}
+    f, x = (
+        weft.jit(lambda t: weft.tree.leaves(t)[0] + 1),
+        {f"p{i}": wnp.ones(4) for i in range(leaves)},
+    )
     for _ in range(3):
         f(x)
     begin = threading.Event()

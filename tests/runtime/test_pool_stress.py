@@ -55,9 +55,19 @@ def child(work):
 
 
 def start(body: str, threads: int = 3) -> subprocess.Popen:
-    env = {**os.environ, "WEFT_NUM_THREADS": str(threads), "WEFT_VERIFY": "0", "PYTHONWARNINGS": "ignore"}
-    return subprocess.Popen([sys.executable, "-c", PRELUDE + textwrap.dedent(body)], env=env, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    env = {
+        **os.environ,
+        "WEFT_NUM_THREADS": str(threads),
+        "WEFT_VERIFY": "0",
+        "PYTHONWARNINGS": "ignore",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(body)],
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def output(process: subprocess.Popen, deadline: float = 60) -> str:
@@ -282,7 +292,10 @@ for name, program in programs.items():
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
-    told = {n: dict(line.split(": ") for line in output(start(DIGESTS, n)).splitlines()) for n in (1, 2, 3, 7)}
+    told = {
+        n: dict(line.split(": ") for line in output(start(DIGESTS, n)).splitlines())
+        for n in (1, 2, 3, 7)
+    }
     assert len(told[1]) == 31
     different = {name for made in told.values() for name in told[1] if made[name] != told[1][name]}
     assert different == set()

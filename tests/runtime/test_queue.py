@@ -89,7 +89,7 @@ def test_a_short_program_is_queued_behind_what_computes_its_arguments(gate):
     x = gate(wnp.asarray(X))
     weft.config.update("async_dispatch_bytes", -1)
     for add in (g, weft.jit(lambda x, n: x + n)):
-        y = add(f(x), 3)                       # numbers, too, are kept until it runs
+        y = add(f(x), 3)  # numbers, too, are kept until it runs
         assert not y.is_ready()
     eager = (x + 1)[2:] * 2
     assert not eager.is_ready()
@@ -107,14 +107,27 @@ def saved(x):
 
 
 READERS = {
-    "asarray": np.asarray, "array": np.array, "tolist": wnp.ndarray.tolist,
-    "iteration": lambda x: [float(v) for v in x], "dlpack": np.from_dlpack, "pickle": lambda x: pickle.loads(pickle.dumps(x)),
-    "copy": copy.copy, "deepcopy": copy.deepcopy, "device_get": weft.device_get, "block": weft.block_until_ready, "save": saved,
-    "repr": lambda x: eval(repr(x), {"Array": lambda v, dtype: v, "float32": None}), "item": lambda x: [x.item(i) for i in range(6)],
-    "bytes": lambda x: np.frombuffer(x.tobytes(), np.float32), "shards": lambda x: x.addressable_shards[0].data,
-    "device_put": lambda x: weft.device_put(x, weft.devices()[1]), "format": lambda x: eval(f"{x}".replace(".", ".,")),
-    "reference": lambda x: weft.jit(lambda x: x + 0, backend="reference")(x), "scalar": lambda x: [float(x[i]) for i in range(6)],
-    "a NumPy function": lambda x: np.add(np.zeros(6), x), "another thread": lambda x: in_thread(lambda: np.asarray(x)),
+    "asarray": np.asarray,
+    "array": np.array,
+    "tolist": wnp.ndarray.tolist,
+    "iteration": lambda x: [float(v) for v in x],
+    "dlpack": np.from_dlpack,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "device_get": weft.device_get,
+    "block": weft.block_until_ready,
+    "save": saved,
+    "repr": lambda x: eval(repr(x), {"Array": lambda v, dtype: v, "float32": None}),
+    "item": lambda x: [x.item(i) for i in range(6)],
+    "bytes": lambda x: np.frombuffer(x.tobytes(), np.float32),
+    "shards": lambda x: x.addressable_shards[0].data,
+    "device_put": lambda x: weft.device_put(x, weft.devices()[1]),
+    "format": lambda x: eval(f"{x}".replace(".", ".,")),
+    "reference": lambda x: weft.jit(lambda x: x + 0, backend="reference")(x),
+    "scalar": lambda x: [float(x[i]) for i in range(6)],
+    "a NumPy function": lambda x: np.add(np.zeros(6), x),
+    "another thread": lambda x: in_thread(lambda: np.asarray(x)),
 }
 
 
@@ -148,12 +161,16 @@ def refuse(v):
 
 @pytest.mark.parametrize("sharded", [False, True])
 def test_errors_are_raised_where_results_are_asked_for(gate, sharded):
-    f = weft.jit(lambda x, late: weft.pure_callback(refuse, weft.ShapeDtypeStruct((), "float32"), x.sum() + late) + x)
+    f = weft.jit(
+        lambda x, late: (
+            weft.pure_callback(refuse, weft.ShapeDtypeStruct((), "float32"), x.sum() + late) + x
+        )
+    )
     g = taught(lambda x: (x + 1, x.sum()), X)
     base = wnp.asarray(X[:4])
     if sharded:
         base = weft.device_put(base, NamedSharding(weft.make_mesh((4,), ("i",)), P("i")))
-    for _ in range(3):                       # by way of Python, and of native dispatch
+    for _ in range(3):  # by way of Python, and of native dispatch
         gate.event.clear()
         bad = f(base, gate(wnp.float32(0)))
         y, total = g(bad)
@@ -170,11 +187,13 @@ def test_errors_are_raised_where_results_are_asked_for(gate, sharded):
         np.testing.assert_array_equal(good, np.asarray(base) + 1)
     del bad, y, z, total, good, x, caught, _
     gc.collect()
-    weft.effects_barrier()                    # somebody saw them all
+    weft.effects_barrier()  # somebody saw them all
 
 
 def test_failed_programs_keep_no_memory():
-    f = weft.jit(lambda x: weft.pure_callback(refuse, weft.ShapeDtypeStruct((), "float32"), x.sum()) + x)
+    f = weft.jit(
+        lambda x: weft.pure_callback(refuse, weft.ShapeDtypeStruct((), "float32"), x.sum()) + x
+    )
     x, live = wnp.asarray(X), []
     for _ in range(8):
         with pytest.raises(CallbackError):
@@ -226,9 +245,13 @@ def test_nans_are_raised_where_results_are_asked_for(gate, name, options):
         assert not y.is_ready() and not after.is_ready()
         gate.open()
         for bad in (after, y, after):
-            with pytest.raises(FloatingPointError, match=r"invalid value \(nan\) encountered in log\n") as caught:
+            with pytest.raises(
+                FloatingPointError, match=r"invalid value \(nan\) encountered in log\n"
+            ) as caught:
                 READERS[name](bad)
-            assert "test_queue.py" in str(caught.value) and "in root:  return wnp.log(x - 3) + 1  # the line" in str(caught.value)
+            assert "test_queue.py" in str(
+                caught.value
+            ) and "in root:  return wnp.log(x - 3) + 1  # the line" in str(caught.value)
         np.testing.assert_allclose(z, np.log(X + 1) + 1, rtol=1e-6)
 
 
@@ -236,7 +259,7 @@ def test_nans_of_operations_are_found_on_the_line_of_the_call(gate):
     x = gate(wnp.asarray(X)) - 3
     with weft.debug_nans(True):
         y = wnp.sqrt(x)  # here
-    with weft.enable_x64(True):                                # settings after the call do not matter
+    with weft.enable_x64(True):  # settings after the call do not matter
         gate.open()
         with pytest.raises(FloatingPointError, match="sqrt") as caught:
             y.block_until_ready()
@@ -282,14 +305,16 @@ def test_effects_stay_in_order(gate):
 
     def noting(tag):
         note = lambda v: seen.append((tag, float(v)))
-        return weft.jit(lambda x: (weft.experimental.io_callback(note, None, x[0], ordered=True), x + 1)[1])
+        return weft.jit(
+            lambda x: (weft.experimental.io_callback(note, None, x[0], ordered=True), x + 1)[1]
+        )
 
     f, g = noting("f"), noting("g")
     for round_ in range(4):
         gate.event.clear()
         weft.config.update("async_dispatch_bytes", 0)
         x = f(gate(wnp.zeros(3)))
-        weft.config.update("async_dispatch_bytes", -1)         # short ones come behind
+        weft.config.update("async_dispatch_bytes", -1)  # short ones come behind
         g(wnp.full(3, 7.0))
         x = g(x)
         if round_ < 3:
@@ -314,7 +339,9 @@ def test_donated_arrays_that_are_not_computed_yet_give_their_memory(gate):
         y = step(x)
         assert x.is_deleted()
         x = y
-    assert before + 4000 <= buffer.allocated_bytes() < before + 8000     # all of them use the memory of the first
+    assert (
+        before + 4000 <= buffer.allocated_bytes() < before + 8000
+    )  # all of them use the memory of the first
     gate.open()
     np.testing.assert_array_equal(x, np.full(1000, 2047))
     assert buffer.allocated_bytes() == before + 4000
@@ -370,7 +397,7 @@ def test_arguments_may_be_deleted_and_die_meanwhile(gate):
     deleted.delete()
     with pytest.raises(RuntimeError, match="deleted"):
         np.asarray(deleted)
-    others = [wnp.full(6, 9.0) for _ in range(50)]           # which would take the memory
+    others = [wnp.full(6, 9.0) for _ in range(50)]  # which would take the memory
     gate.open()
     np.testing.assert_array_equal(out, [X + 2, X + 3])
     np.testing.assert_array_equal(others[0], np.full(6, 9))
@@ -391,7 +418,9 @@ def test_results_may_die_unseen():
 def test_the_queue_is_bounded(gate, native):
     f = taught(lambda x: x + 1, X) if native else weft.jit(lambda x: x + 1)
     outs = [gate(wnp.asarray(X))]
-    worker = threading.Thread(target=lambda: [outs.append(f(outs[-1])) for _ in range(3 * CAPACITY)])
+    worker = threading.Thread(
+        target=lambda: [outs.append(f(outs[-1])) for _ in range(3 * CAPACITY)]
+    )
     worker.start()
     deadline = time.monotonic() + 30
     while len(outs) < CAPACITY and time.monotonic() < deadline:
@@ -509,10 +538,16 @@ def test_a_setting_lets_every_call_wait(gate):
 
 def test_what_takes_long_is_queued():
     weft.config.update("async_dispatch_bytes", -1)
-    is_queued = lambda f, *xs: weft.jit(f).lower(*xs).compile().runtime_executable().loaded.is_queued
+    is_queued = lambda f, *xs: (
+        weft.jit(f).lower(*xs).compile().runtime_executable().loaded.is_queued
+    )
     spec = weft.ShapeDtypeStruct((1500, 1500), "float32")
-    assert is_queued(lambda x: x @ x, spec) and is_queued(lambda x: lax.fori_loop(0, 1000, lambda i, x: x + 1, x), spec)
-    assert not is_queued(lambda x: x + 1, wnp.ones(4)) and not is_queued(lambda x: x @ x, wnp.ones((64, 64)))
+    assert is_queued(lambda x: x @ x, spec) and is_queued(
+        lambda x: lax.fori_loop(0, 1000, lambda i, x: x + 1, x), spec
+    )
+    assert not is_queued(lambda x: x + 1, wnp.ones(4)) and not is_queued(
+        lambda x: x @ x, wnp.ones((64, 64))
+    )
     assert not is_queued(lambda x: lax.while_loop(lambda v: v < 2, lambda v: v + 1, x), 1.0)
 
 

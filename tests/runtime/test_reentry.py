@@ -235,14 +235,27 @@ CASES = {
 
 
 def start(body: str, cache: str) -> subprocess.Popen:
-    env = {**os.environ, "WEFT_NUM_THREADS": "2", "WEFT_NUM_DEVICES": "2", "WEFT_CACHE_DIR": cache, "PYTHONWARNINGS": "ignore",
-           "WEFT_VERIFY": "0"}
-    return subprocess.Popen([sys.executable, "-c", PRELUDE + textwrap.dedent(body)], env=env, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    env = {
+        **os.environ,
+        "WEFT_NUM_THREADS": "2",
+        "WEFT_NUM_DEVICES": "2",
+        "WEFT_CACHE_DIR": cache,
+        "PYTHONWARNINGS": "ignore",
+        "WEFT_VERIFY": "0",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(body)],
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 #: what Python prints of an interrupt within a finalizer, where it cannot raise it
-_UNRAISABLE = re.compile(r"Exception ignored in: [^\n]*\nTraceback [^\n]*\n(?:[ \n][^\n]*\n|\n)*KeyboardInterrupt: ?\n")
+_UNRAISABLE = re.compile(
+    r"Exception ignored in: [^\n]*\nTraceback [^\n]*\n(?:[ \n][^\n]*\n|\n)*KeyboardInterrupt: ?\n"
+)
 
 
 def finish(process: subprocess.Popen, allows_unraisable_interrupts: bool = False) -> None:
@@ -256,13 +269,17 @@ def finish(process: subprocess.Popen, allows_unraisable_interrupts: bool = False
     assert (out, error) == ("", "")
 
 
-@pytest.mark.skipif(not hasattr(__import__("signal"), "setitimer"), reason="needs timers that send signals")
+@pytest.mark.skipif(
+    not hasattr(__import__("signal"), "setitimer"), reason="needs timers that send signals"
+)
 @pytest.mark.parametrize("name", CASES)
 def test_programs_called_within_first_calls(name):
     finish(start(CASES[name], "off"), name == "interrupts")
 
 
-@pytest.mark.parametrize("name", ["a trace function at calls", "a function in the place of __import__"])
+@pytest.mark.parametrize(
+    "name", ["a trace function at calls", "a function in the place of __import__"]
+)
 def test_programs_called_while_programs_load(name, tmp_path):
     finish(start("run(0)", str(tmp_path)))
     finish(start(CASES[name], str(tmp_path)))

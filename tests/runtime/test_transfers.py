@@ -35,11 +35,17 @@ def far():
 
 
 IMPLICIT = {
-    "NumPy argument": lambda x, split: plus(HOST), "Python argument": lambda x, split: plus(x, 2.0),
+    "NumPy argument": lambda x, split: plus(HOST),
+    "Python argument": lambda x, split: plus(x, 2.0),
     "NumPy scalar": lambda x, split: plus(x, HOST[0]),
-    "operator": lambda x, split: x + HOST, "function": lambda x, split: wnp.sin(HOST), "array": lambda x, split: wnp.array([1, 2]),
-    "shards from a callback": lambda x, split: weft.make_array_from_callback((8,), spread(), lambda index: HOST[index]),
-    "vmap": lambda x, split: weft.vmap(plus)(HOST), "gradient": lambda x, split: weft.grad(lambda v: v * 3)(2.0),
+    "operator": lambda x, split: x + HOST,
+    "function": lambda x, split: wnp.sin(HOST),
+    "array": lambda x, split: wnp.array([1, 2]),
+    "shards from a callback": lambda x, split: weft.make_array_from_callback(
+        (8,), spread(), lambda index: HOST[index]
+    ),
+    "vmap": lambda x, split: weft.vmap(plus)(HOST),
+    "gradient": lambda x, split: weft.grad(lambda v: v * 3)(2.0),
 }
 BETWEEN = {
     "beside a committed argument": lambda x, split: plus(split, x),
@@ -47,14 +53,18 @@ BETWEEN = {
     "in_shardings": lambda x, split: weft.jit(lambda v: v, in_shardings=spread())(x),
 }
 EXPLICIT = {
-    "of the host": lambda x, split: weft.device_put(HOST), "to a device": lambda x, split: weft.device_put(HOST, on(1)),
-    "to a mesh": lambda x, split: weft.device_put(HOST, spread()), "between": lambda x, split: weft.device_put(x, on(1)),
+    "of the host": lambda x, split: weft.device_put(HOST),
+    "to a device": lambda x, split: weft.device_put(HOST, on(1)),
+    "to a mesh": lambda x, split: weft.device_put(HOST, spread()),
+    "between": lambda x, split: weft.device_put(x, on(1)),
 }
 NONE = {
-    "arrays alone": lambda x, split: plus(x, x), "closed over": lambda x, split: weft.jit(lambda v: v + HOST)(x),
+    "arrays alone": lambda x, split: plus(x, x),
+    "closed over": lambda x, split: weft.jit(lambda v: v + HOST)(x),
     "no move": lambda x, split: weft.device_put(x, on(0)),
     "reading": lambda x, split: (np.asarray(x), float(x[1:2].sum()), repr(x), x.tolist()),
-    "copies": lambda x, split: (x.copy(), weft.device_get(split)), "range": lambda x, split: wnp.arange(5),
+    "copies": lambda x, split: (x.copy(), weft.device_get(split)),
+    "range": lambda x, split: wnp.arange(5),
 }
 KINDS = {"implicit": IMPLICIT, "between": BETWEEN, "explicit": EXPLICIT, "none": NONE}
 CASES = [(kind, name) for kind, cases in KINDS.items() for name in cases]
@@ -71,14 +81,27 @@ def outcome(level: str, kind: str, name: str, caplog) -> str:
         except DeviceRuntimeError as error:
             assert "Disallowed" in str(error) and "dst_sharding=" in str(error)
             return "refused"
-    return "logged" if [r for r in caplog.records if r.name == "weft.transfers" and "dst_sharding=" in r.getMessage()] else "passed"
+    return (
+        "logged"
+        if [
+            r
+            for r in caplog.records
+            if r.name == "weft.transfers" and "dst_sharding=" in r.getMessage()
+        ]
+        else "passed"
+    )
 
 
 @pytest.mark.parametrize("kind, name", CASES)
 def test_every_level(caplog, kind, name):
     implicit, explicit = kind in ("implicit", "between"), kind != "none"
-    expected = {"allow": "passed", "log": "logged" if implicit else "passed", "disallow": "refused" if implicit else "passed",
-                "log_explicit": "logged" if explicit else "passed", "disallow_explicit": "refused" if explicit else "passed"}
+    expected = {
+        "allow": "passed",
+        "log": "logged" if implicit else "passed",
+        "disallow": "refused" if implicit else "passed",
+        "log_explicit": "logged" if explicit else "passed",
+        "disallow_explicit": "refused" if explicit else "passed",
+    }
     assert {level: outcome(level, kind, name, caplog) for level in expected} == expected
 
 
@@ -128,7 +151,9 @@ def test_every_logged_transfer_is_logged_again(caplog):
 def test_another_layout_on_the_same_devices_is_no_transfer():
     value = np.arange(16.0, dtype=np.float32).reshape(8, 2)
     devices = np.array(weft.devices()[:4])
-    here = weft.device_put(value, NamedSharding(Mesh(devices.reshape(2, 2), ("x", "y")), P("x", "y")))
+    here = weft.device_put(
+        value, NamedSharding(Mesh(devices.reshape(2, 2), ("x", "y")), P("x", "y"))
+    )
     wanted = NamedSharding(Mesh(devices[::-1].reshape(2, 2), ("x", "y")), P("x"))
     with weft.transfer_guard("disallow_explicit"):
         moved = weft.device_put(here, wanted)

@@ -11,10 +11,26 @@ import weft
 from weft.scipy import special
 
 #: a pole of one gamma is canceled where the other argument is a positive integer
-CANCELED = [(-3.0, 2.0), (-3.0, 3.0), (2.0, -7.0), (-100.0, 3.0), (-30.0, 30.0), (1.0, -1.0), (-1e6, 2.0)]
+CANCELED = [
+    (-3.0, 2.0),
+    (-3.0, 3.0),
+    (2.0, -7.0),
+    (-100.0, 3.0),
+    (-30.0, 30.0),
+    (1.0, -1.0),
+    (-1e6, 2.0),
+]
 POLES = [(-3.0, 4.0), (-3.0, 2.5), (-3.0, -2.0), (-1.5, -2.0), (0.0, 2.0), (0.0, 0.0), (-4.0, 0.0)]
 ROOTS = [(-2.5, 1.5), (-2.5, -1.5), (-2.5, 2.5), (-2.5, 0.5), (0.25, -3.25), (-7.125, -2.875)]
-ORDINARY = [(-2.5, 3.0), (-0.3, 0.2), (-0.3, -0.4), (-7.75, 2.3), (-20.3, 30.9), (-1.01, -1.01), (-200.5, 3.25)]
+ORDINARY = [
+    (-2.5, 3.0),
+    (-0.3, 0.2),
+    (-0.3, -0.4),
+    (-7.75, 2.3),
+    (-20.3, 30.9),
+    (-1.01, -1.01),
+    (-200.5, 3.25),
+]
 
 
 def _product(a: float, b: float) -> mpf:
@@ -32,11 +48,15 @@ def test_canceled_poles_are_finite(a, b, dtype):
         slope = weft.grad(special.beta, moving)(dtype(a), dtype(b))
     eps = np.finfo(dtype).eps
     exact = _product(a, b)
-    np.testing.assert_allclose(float(value), float(exact), 64 * eps * (1 + abs(np.log(abs(float(exact))))))
+    np.testing.assert_allclose(
+        float(value), float(exact), 64 * eps * (1 + abs(np.log(abs(float(exact)))))
+    )
     np.testing.assert_allclose(float(log), float(mp.log(abs(exact))), 64 * eps, 64 * eps)
     x, n = (a, b) if b > 0 else (b, a)
     exact_slope = -exact * mp.fsum(1 / (mpf(x) + k) for k in range(int(n)))
-    np.testing.assert_allclose(float(slope), float(exact_slope), 256 * eps * (1 + abs(np.log(abs(float(exact))))))
+    np.testing.assert_allclose(
+        float(slope), float(exact_slope), 256 * eps * (1 + abs(np.log(abs(float(exact)))))
+    )
 
 
 @pytest.mark.parametrize("a, b", POLES)
@@ -51,23 +71,39 @@ def test_zeros_have_finite_slopes(a, b):
         slopes = weft.grad(special.beta, (0, 1))(a, b)
         bend = weft.grad(weft.grad(special.beta))(a, b)
     with mp.workdps(60):
-        exact = [mpmath.diff(lambda x, y: mp.gamma(x) * mp.gamma(y) * mp.rgamma(x + y), (a, b), n) for n in ((1, 0), (0, 1), (2, 0))]
-    np.testing.assert_allclose([float(x) for x in (*slopes, bend)], [float(x) for x in exact], 1e-12)
+        exact = [
+            mpmath.diff(lambda x, y: mp.gamma(x) * mp.gamma(y) * mp.rgamma(x + y), (a, b), n)
+            for n in ((1, 0), (0, 1), (2, 0))
+        ]
+    np.testing.assert_allclose(
+        [float(x) for x in (*slopes, bend)], [float(x) for x in exact], 1e-12
+    )
 
 
 @pytest.mark.parametrize("a, b", ORDINARY)
 def test_negative_arguments(a, b):
     def exact(a, b):
         return mp.gamma(a) * mp.gamma(b) / mp.gamma(a + b)
+
     with mp.workdps(60):
         value = exact(mpf(a), mpf(b))
         slopes = [mpmath.diff(exact, (a, b), n) for n in ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2))]
     with weft.enable_x64(True):
         hessian = weft.hessian(special.beta, (0, 1))(a, b)
-        got = [special.beta(a, b), *weft.grad(special.beta, (0, 1))(a, b), hessian[0][0], hessian[0][1], hessian[1][1]]
+        got = [
+            special.beta(a, b),
+            *weft.grad(special.beta, (0, 1))(a, b),
+            hessian[0][0],
+            hessian[0][1],
+            hessian[1][1],
+        ]
         logs = [special.betaln(a, b), *weft.grad(special.betaln, (0, 1))(a, b)]
     np.testing.assert_allclose([float(x) for x in got], [float(x) for x in (value, *slopes)], 1e-11)
-    np.testing.assert_allclose([float(x) for x in logs], [float(mp.log(abs(value))), *(float(x / value) for x in slopes[:2])], 1e-11)
+    np.testing.assert_allclose(
+        [float(x) for x in logs],
+        [float(mp.log(abs(value))), *(float(x / value) for x in slopes[:2])],
+        1e-11,
+    )
 
 
 def test_edges():

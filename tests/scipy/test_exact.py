@@ -6,17 +6,30 @@ import pytest
 
 from tests.scipy.exact import CASES, HEAD, PAGE, TYPES, shares
 
-SLOW = ("special.betainc", "stats.betabinom.logpmf", "stats.betabinom.pmf")         # of which mpmath takes long
-QUICK = [pytest.param(name, ("f32", "f64")[k % 2], 4, id=f"{name}-{('f32', 'f64')[k % 2]}")
-         for k, name in enumerate(CASES) if name not in SLOW]
-DENSE = [pytest.param(name, type_, 40, id=f"{name}-{type_}-dense", marks=pytest.mark.exhaustive) for name in CASES for type_ in TYPES]
+SLOW = (
+    "special.betainc",
+    "stats.betabinom.logpmf",
+    "stats.betabinom.pmf",
+)  # of which mpmath takes long
+QUICK = [
+    pytest.param(name, ("f32", "f64")[k % 2], 4, id=f"{name}-{('f32', 'f64')[k % 2]}")
+    for k, name in enumerate(CASES)
+    if name not in SLOW
+]
+DENSE = [
+    pytest.param(name, type_, 40, id=f"{name}-{type_}-dense", marks=pytest.mark.exhaustive)
+    for name in CASES
+    for type_ in TYPES
+]
 
 
 @pytest.mark.parametrize("name, type_, count", [*QUICK, *DENSE])
 def test_errors_are_those_of_the_condition(name, type_, count):
     parts = ("value", *[f"slope by argument {i}" for i in CASES[name].by])
     for part, found in zip(parts, shares(name, type_, count)):
-        assert found.share <= 1, f"{part}: {found.share:.3g} of what is allowed at {found.args}: {found.got}, exact {found.exact}"
+        assert found.share <= 1, (
+            f"{part}: {found.share:.3g} of what is allowed at {found.args}: {found.got}, exact {found.exact}"
+        )
 
 
 def test_the_page_names_no_other_functions():

@@ -23,17 +23,31 @@ SLOW = ("special.beta", "special.betaln", "special.xlogy", "special.xlog1py", "s
         "special.gammaincc", "special.betainc", "special.owens_t", "special.hyp1f1", "special.hyp2f1", "special.expn", "special.poch",
         "numpy.logaddexp", "special.polygamma", "special.wofz[real]", "special.wofz[imag]", "special.sph_harm_y[3, 0]",
         "special.sph_harm_y[3, 1]", "special.sph_harm_y[4, -3]")  # fmt: skip
-CASES = [pytest.param(name, type_, id=f"{name}-{type_}", marks=() if name not in SLOW and k % 2 == j else pytest.mark.exhaustive)
-         for k, name in enumerate(REGIONS) for j, type_ in enumerate(MEASURED)]
+CASES = [
+    pytest.param(
+        name,
+        type_,
+        id=f"{name}-{type_}",
+        marks=() if name not in SLOW and k % 2 == j else pytest.mark.exhaustive,
+    )
+    for k, name in enumerate(REGIONS)
+    for j, type_ in enumerate(MEASURED)
+]
 
 
 @pytest.mark.parametrize("name, type_", CASES)
 def test_errors_in_regions(name, type_):
     for region, error in every_share(name, type_):
         allowed = ABOVE.get((name, len(error.by)), 1.0)
-        assert error.share <= allowed, f"{region}, derivative by {error.by} at {error.args}: {error.got}, exact {error.exact}"
+        assert error.share <= allowed, (
+            f"{region}, derivative by {error.by} at {error.args}: {error.got}, exact {error.exact}"
+        )
 
 
 def test_the_page_names_no_other_functions():
-    told = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `") and line.count("|") == 5}
+    told = {
+        line.split("`")[1]
+        for line in PAGE.read_text().splitlines()
+        if line.startswith("| `") and line.count("|") == 5
+    }
     assert told and told <= set(REGIONS)

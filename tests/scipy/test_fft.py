@@ -12,7 +12,11 @@ X = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", ["dct", "idct"])
-@pytest.mark.parametrize("kwargs", [{}, {"norm": "ortho"}, {"axis": 0}, {"n": 9}, {"n": 3, "axis": 0, "norm": "ortho"}], ids=str)
+@pytest.mark.parametrize(
+    "kwargs",
+    [{}, {"norm": "ortho"}, {"axis": 0}, {"n": 9}, {"n": 3, "axis": 0, "norm": "ortho"}],
+    ids=str,
+)
 def test_one_axis(name, kwargs):
     ours = weft.jit(lambda x: getattr(fft, name)(x, **kwargs))(X)
     np.testing.assert_allclose(ours, getattr(scipy.fft, name)(X, **kwargs), atol=2e-5)
@@ -32,14 +36,22 @@ def test_misuse_and_slopes():
         fft.dct(X, norm="forward")
     for name in ("dct", "idct", "dctn"):
         z = X + 1j * X[::-1]
-        np.testing.assert_allclose(getattr(fft, name)(z, norm="backward"), getattr(scipy.fft, name)(z, norm="backward"), atol=2e-5)
+        np.testing.assert_allclose(
+            getattr(fft, name)(z, norm="backward"),
+            getattr(scipy.fft, name)(z, norm="backward"),
+            atol=2e-5,
+        )
     with weft.numpy_dtype_promotion("strict"):
         np.testing.assert_allclose(fft.idct(X), scipy.fft.idct(X), atol=2e-5)
-    slope = weft.grad(lambda x: (fft.dct(x, norm="ortho") ** 2).sum())(X)     # orthogonal: the norm is kept
+    slope = weft.grad(lambda x: (fft.dct(x, norm="ortho") ** 2).sum())(
+        X
+    )  # orthogonal: the norm is kept
     np.testing.assert_allclose(slope, 2 * X, atol=1e-5)
 
 
-@pytest.mark.parametrize("transform", [fft.dctn, fft.idctn, wnp.fft.fftn, wnp.fft.ifftn, wnp.fft.rfftn])
+@pytest.mark.parametrize(
+    "transform", [fft.dctn, fft.idctn, wnp.fft.fftn, wnp.fft.ifftn, wnp.fft.rfftn]
+)
 def test_more_lengths_than_dims(transform):
     with pytest.raises(ValueError, match=r"at most a length for each of the 2 dims.*got 3 lengths"):
         transform(np.ones((2, 3), np.float32), s=(2, 3, 4))

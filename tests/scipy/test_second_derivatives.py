@@ -43,12 +43,32 @@ def test_derivatives_do_not_cancel(name, dtype):
         for order in range(orders + 1):
             got = np.asarray(weft.vmap(function)(x), np.float64)
             with mp.workdps(150):
-                step = mpf(10)**-30
-                want = [mpmath.diff(exact, mpf(float(v)), order, h=step * max(abs(mpf(float(v))), mpf(10)**-20)) for v in x]
-                bend = [mpmath.diff(exact, mpf(float(v)), order + 1, h=step * max(abs(mpf(float(v))), mpf(10)**-20)) for v in x]
-            allowed = [128 * eps * (abs(w) + abs(mpf(float(v)) * b)) for v, w, b in zip(x, want, bend)]
+                step = mpf(10) ** -30
+                want = [
+                    mpmath.diff(
+                        exact,
+                        mpf(float(v)),
+                        order,
+                        h=step * max(abs(mpf(float(v))), mpf(10) ** -20),
+                    )
+                    for v in x
+                ]
+                bend = [
+                    mpmath.diff(
+                        exact,
+                        mpf(float(v)),
+                        order + 1,
+                        h=step * max(abs(mpf(float(v))), mpf(10) ** -20),
+                    )
+                    for v in x
+                ]
+            allowed = [
+                128 * eps * (abs(w) + abs(mpf(float(v)) * b)) for v, w, b in zip(x, want, bend)
+            ]
             for v, g, w, limit in zip(x, got, want, allowed):
-                assert abs(g - w) <= limit + 1e-44, f"derivative {order} at {v}: {g}, exact {mpmath.nstr(w, 17)}"
+                assert abs(g - w) <= limit + 1e-44, (
+                    f"derivative {order} at {v}: {g}, exact {mpmath.nstr(w, 17)}"
+                )
             function = weft.grad(function)
 
 
@@ -65,15 +85,27 @@ def test_entropies_of_nearly_equal_and_of_distant_numbers():
     p = np.float32(3.2) + np.float32(2.0) ** np.arange(-22, -10).astype(np.float32)
     q = np.full_like(p, 3.2)
     gap = (p.astype(np.float64) - q) / q
-    np.testing.assert_allclose(special.kl_div(p, q), q.astype(np.float64) * ((1 + gap) * np.log1p(gap) - gap), 1e-4)
-    np.testing.assert_allclose(weft.vmap(weft.grad(special.rel_entr))(np.float32([1e-40, 1e38]), np.float32([3.0, 1e-3])),
-                               [math.log(np.float32(1e-40) / 3.0) + 1, math.log(1e41) + 1], 1e-6)
-    np.testing.assert_allclose(weft.vmap(weft.grad(special.kl_div, 1))(np.float32([0.0, 1.0]), np.float32([2.0, 2.0])), [1.0, 0.5])
+    np.testing.assert_allclose(
+        special.kl_div(p, q), q.astype(np.float64) * ((1 + gap) * np.log1p(gap) - gap), 1e-4
+    )
+    np.testing.assert_allclose(
+        weft.vmap(weft.grad(special.rel_entr))(np.float32([1e-40, 1e38]), np.float32([3.0, 1e-3])),
+        [math.log(np.float32(1e-40) / 3.0) + 1, math.log(1e41) + 1],
+        1e-6,
+    )
+    np.testing.assert_allclose(
+        weft.vmap(weft.grad(special.kl_div, 1))(np.float32([0.0, 1.0]), np.float32([2.0, 2.0])),
+        [1.0, 0.5],
+    )
 
 
 def test_rules_of_constant_arguments_are_not_called():
     """0 times an infinite slope by a constant is no part of the derivative by the other argument."""
     x = np.float32(1e-45)
     assert weft.grad(special.xlogy)(np.float32(2.0), x) == np.log(np.float64(x)).astype(np.float32)
-    assert weft.jit(weft.grad(special.xlogy))(np.float32(2.0), x) == np.log(np.float64(x)).astype(np.float32)
-    np.testing.assert_allclose(weft.grad(special.beta, 1)(x, np.float32(3.2)), -float(mp.psi(1, 3.2)), 1e-6)
+    assert weft.jit(weft.grad(special.xlogy))(np.float32(2.0), x) == np.log(np.float64(x)).astype(
+        np.float32
+    )
+    np.testing.assert_allclose(
+        weft.grad(special.beta, 1)(x, np.float32(3.2)), -float(mp.psi(1, 3.2)), 1e-6
+    )

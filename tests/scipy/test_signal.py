@@ -20,24 +20,37 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
-@pytest.mark.parametrize("x, y", [(LONG, SHORT), (LONG, EVEN), (SHORT, LONG), (EVEN, LONG), (PLANE, PATCH), (PATCH, PLANE)],
-                         ids=["odd", "even", "short first", "even first", "plane", "plane second"])
+@pytest.mark.parametrize(
+    "x, y",
+    [(LONG, SHORT), (LONG, EVEN), (SHORT, LONG), (EVEN, LONG), (PLANE, PATCH), (PATCH, PLANE)],
+    ids=["odd", "even", "short first", "even first", "plane", "plane second"],
+)
 def test_convolutions(x, y, mode):
     for name in ("convolve", "correlate"):
         for method in ("direct", "fft"):
             want = getattr(scipy.signal, name)(x.astype(float), y.astype(float), mode, method)
             np.testing.assert_allclose(getattr(signal, name)(x, y, mode, method), want, **CLOSE)
-    np.testing.assert_allclose(signal.fftconvolve(x, y, mode), scipy.signal.fftconvolve(x, y, mode), **CLOSE)
+    np.testing.assert_allclose(
+        signal.fftconvolve(x, y, mode), scipy.signal.fftconvolve(x, y, mode), **CLOSE
+    )
     if x.ndim == 2:
         for name in ("convolve2d", "correlate2d"):
-            np.testing.assert_allclose(getattr(signal, name)(x, y, mode), getattr(scipy.signal, name)(x, y, mode), **CLOSE)
+            np.testing.assert_allclose(
+                getattr(signal, name)(x, y, mode), getattr(scipy.signal, name)(x, y, mode), **CLOSE
+            )
 
 
 def test_complex_axes_gradients_and_errors():
     z = LONG + 1j * LONG[::-1]
-    np.testing.assert_allclose(signal.correlate(z, SHORT + 1j * SHORT), scipy.signal.correlate(z, SHORT + 1j * SHORT), **CLOSE)
+    np.testing.assert_allclose(
+        signal.correlate(z, SHORT + 1j * SHORT),
+        scipy.signal.correlate(z, SHORT + 1j * SHORT),
+        **CLOSE,
+    )
     wide = (PLANE, PLANE[:, :3])
-    np.testing.assert_allclose(signal.fftconvolve(*wide, axes=1), scipy.signal.fftconvolve(*wide, axes=1), **CLOSE)
+    np.testing.assert_allclose(
+        signal.fftconvolve(*wide, axes=1), scipy.signal.fftconvolve(*wide, axes=1), **CLOSE
+    )
     slope = weft.grad(lambda y: wnp.sum(signal.convolve(LONG, y) ** 2))(SHORT)
     want = 2 * scipy.signal.correlate(scipy.signal.convolve(LONG, SHORT), LONG, "valid")
     np.testing.assert_allclose(slope, want, **CLOSE)
@@ -49,7 +62,9 @@ def test_complex_axes_gradients_and_errors():
 
 def test_detrend():
     for kind, bp in (("constant", 0), ("linear", 0), ("linear", [3])):
-        np.testing.assert_allclose(signal.detrend(PLANE, 1, kind, bp), scipy.signal.detrend(PLANE, 1, kind, bp), **CLOSE)
+        np.testing.assert_allclose(
+            signal.detrend(PLANE, 1, kind, bp), scipy.signal.detrend(PLANE, 1, kind, bp), **CLOSE
+        )
 
 
 @pytest.mark.parametrize("mode", ["constant", "nearest", "wrap", "mirror", "reflect"])
@@ -59,7 +74,9 @@ def test_map_coordinates(mode, order):
     # SciPy's "wrap" blends across the border by a period less one; "grid-wrap" is the periodic one
     theirs = {"wrap": "grid-wrap", "constant": "grid-constant"}.get(mode, mode)
     want = scipy.ndimage.map_coordinates(PLANE, at, order=order, mode=theirs, cval=2.0)
-    np.testing.assert_allclose(ndimage.map_coordinates(PLANE, at, order, mode, cval=2.0), want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        ndimage.map_coordinates(PLANE, at, order, mode, cval=2.0), want, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_map_coordinates_has_gradients():
@@ -68,7 +85,9 @@ def test_map_coordinates_has_gradients():
 
 
 def test_integrate_and_quantize():
-    np.testing.assert_allclose(integrate.trapezoid(PLANE, dx=0.5), np.trapezoid(PLANE, dx=0.5), rtol=1e-5)
+    np.testing.assert_allclose(
+        integrate.trapezoid(PLANE, dx=0.5), np.trapezoid(PLANE, dx=0.5), rtol=1e-5
+    )
     codes, distances = cluster.vq.vq(PLANE, PLANE[::3] + 0.1)
     want = scipy.cluster.vq.vq(PLANE, PLANE[::3] + 0.1)
     np.testing.assert_array_equal(codes, want[0])

@@ -34,12 +34,18 @@ def test_linear_systems(name, steps, kind):
         options = {"restart": 2} if name == "gmres" else {}
         for m in (None, np.linalg.inv(a) + 0.01 * np.eye(6)):
             found, info = solve(a, b, M=m, maxiter=steps, atol=0.0, **options)
-            np.testing.assert_allclose(found, peer(a, b, M=m, maxiter=steps, rtol=1e-5, **options)[0], rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                found, peer(a, b, M=m, maxiter=steps, rtol=1e-5, **options)[0], rtol=1e-9, atol=1e-9
+            )
             assert info is None
-            np.testing.assert_allclose(solve(a, b, M=m, tol=1e-12)[0], np.linalg.solve(a, b), rtol=1e-8)
+            np.testing.assert_allclose(
+                solve(a, b, M=m, tol=1e-12)[0], np.linalg.solve(a, b), rtol=1e-8
+            )
         tangent = RNG.randn(6, 6).astype(kind)
         moved = weft.jvp(lambda a: solve(lambda x: a @ x, b, tol=1e-12)[0], (a,), (tangent,))[1]
-        np.testing.assert_allclose(moved, -np.linalg.solve(a, tangent @ np.linalg.solve(a, b)), rtol=1e-6)
+        np.testing.assert_allclose(
+            moved, -np.linalg.solve(a, tangent @ np.linalg.solve(a, b)), rtol=1e-6
+        )
         if kind is float:
             slope = weft.grad(lambda b: solve(a, b, tol=1e-12)[0][2])(b)
             np.testing.assert_allclose(slope, np.linalg.solve(a.T, np.eye(6)[2]), rtol=1e-6)
@@ -62,47 +68,86 @@ def test_operators_on_trees(name):
     np.testing.assert_allclose(whole(placed), 1 / diagonal, rtol=1e-4)
 
 
-@pytest.mark.parametrize("call, error, says", [
-    (lambda: linalg.cg(lambda x: x, {"x": np.ones(2)}, {"y": np.ones(2)}), ValueError, "matching tree structure"),
-    (lambda: linalg.cg(lambda x: x, np.ones(2), np.ones((2, 1))), ValueError, "matching shape"),
-    (lambda: linalg.gmres(np.ones((3, 2)), np.ones(2)), ValueError, "must be a square matrix"),
-    (lambda: linalg.cg([[1]], np.ones(1)), TypeError, "either a function or ndarray"),
-    (lambda: linalg.gmres(np.eye(2), np.ones(2), solve_method="quick"), ValueError, "quick"),
-    (lambda: minimize(lambda x: x.sum(), np.ones(2), args=3, method="BFGS"), TypeError, "args .* must be a tuple"),
-    (lambda: minimize(lambda x: x.sum(), np.ones(2), method="Powell"), ValueError, "Powell"),
-    (lambda: minimize(lambda x: x.sum(), np.ones((2, 2)), method="BFGS"), ValueError, "vector"),
-    (lambda: minimize(lambda x: x.sum(), np.ones(2), method="BFGS", options={"gtool": 1}), ValueError, "gtool"),
-    (lambda: RegularGridInterpolator((np.arange(3.0),), np.ones(3), "cubic"), ValueError, "cubic"),
-    (lambda: RegularGridInterpolator((np.zeros(3),), np.ones(3)), ValueError, "increase"),
-    (lambda: RegularGridInterpolator((np.arange(3.0),), np.ones(4)), ValueError, "vector of 4"),
-    (lambda: RegularGridInterpolator((np.arange(3.0),), np.ones(3), bounds_error=True), NotImplementedError, "bounds_error"),
-    (lambda: RegularGridInterpolator((np.arange(3.0),), np.ones(3))(np.ones((4, 2))), ValueError, "2 numbers"),
-])
+@pytest.mark.parametrize(
+    "call, error, says",
+    [
+        (
+            lambda: linalg.cg(lambda x: x, {"x": np.ones(2)}, {"y": np.ones(2)}),
+            ValueError,
+            "matching tree structure",
+        ),
+        (lambda: linalg.cg(lambda x: x, np.ones(2), np.ones((2, 1))), ValueError, "matching shape"),
+        (lambda: linalg.gmres(np.ones((3, 2)), np.ones(2)), ValueError, "must be a square matrix"),
+        (lambda: linalg.cg([[1]], np.ones(1)), TypeError, "either a function or ndarray"),
+        (lambda: linalg.gmres(np.eye(2), np.ones(2), solve_method="quick"), ValueError, "quick"),
+        (
+            lambda: minimize(lambda x: x.sum(), np.ones(2), args=3, method="BFGS"),
+            TypeError,
+            "args .* must be a tuple",
+        ),
+        (lambda: minimize(lambda x: x.sum(), np.ones(2), method="Powell"), ValueError, "Powell"),
+        (lambda: minimize(lambda x: x.sum(), np.ones((2, 2)), method="BFGS"), ValueError, "vector"),
+        (
+            lambda: minimize(lambda x: x.sum(), np.ones(2), method="BFGS", options={"gtool": 1}),
+            ValueError,
+            "gtool",
+        ),
+        (
+            lambda: RegularGridInterpolator((np.arange(3.0),), np.ones(3), "cubic"),
+            ValueError,
+            "cubic",
+        ),
+        (lambda: RegularGridInterpolator((np.zeros(3),), np.ones(3)), ValueError, "increase"),
+        (lambda: RegularGridInterpolator((np.arange(3.0),), np.ones(4)), ValueError, "vector of 4"),
+        (
+            lambda: RegularGridInterpolator((np.arange(3.0),), np.ones(3), bounds_error=True),
+            NotImplementedError,
+            "bounds_error",
+        ),
+        (
+            lambda: RegularGridInterpolator((np.arange(3.0),), np.ones(3))(np.ones((4, 2))),
+            ValueError,
+            "2 numbers",
+        ),
+    ],
+)
 def test_errors(call, error, says):
     with pytest.raises(error, match=says):
         call()
 
 
 def _rosenbrock(np_):
-    return lambda x: np_.sum(100 * np_.diff(x)**2 + (1 - x[:-1])**2)
+    return lambda x: np_.sum(100 * np_.diff(x) ** 2 + (1 - x[:-1]) ** 2)
 
 
 def _himmelblau(np_):
-    return lambda x: (x[0]**2 + x[1] - 11)**2 + (x[0] + x[1]**2 - 7)**2
+    return lambda x: (x[0] ** 2 + x[1] - 11) ** 2 + (x[0] + x[1] ** 2 - 7) ** 2
 
 
 def _eggholder(np_):
-    return lambda x: -(x[1] + 47) * np_.sin(np_.sqrt(np_.abs(x[0] / 2 + x[1] + 47))) - x[0] * np_.sin(np_.sqrt(np_.abs(x[0] - x[1] - 47)))
+    return lambda x: (
+        -(x[1] + 47) * np_.sin(np_.sqrt(np_.abs(x[0] / 2 + x[1] + 47)))
+        - x[0] * np_.sin(np_.sqrt(np_.abs(x[0] - x[1] - 47)))
+    )
 
 
 @pytest.mark.parametrize("method", ["BFGS", LBFGS])
-@pytest.mark.parametrize("make, start", [(_rosenbrock, [0.0, 0]), (_himmelblau, [92, 0.001]), (_himmelblau, [1, 1.0]),
-                                         (_eggholder, [100.0, 100])])
+@pytest.mark.parametrize(
+    "make, start",
+    [
+        (_rosenbrock, [0.0, 0]),
+        (_himmelblau, [92, 0.001]),
+        (_himmelblau, [1, 1.0]),
+        (_eggholder, [100.0, 100]),
+    ],
+)
 def test_minima_are_those_of_scipy(method, make, start):
     with Override(enable_x64=True):
-        found = weft.jit(lambda x: minimize(make(wnp), x, method=method, options={"gtol": 1e-7}))(np.array(start))
+        found = weft.jit(lambda x: minimize(make(wnp), x, method=method, options={"gtol": 1e-7}))(
+            np.array(start)
+        )
         want = scipy.optimize.minimize(make(np), start, method="BFGS", options={"gtol": 1e-8}).x
-        if not (method == LBFGS and start[0] == 92):                # another of its four minima
+        if not (method == LBFGS and start[0] == 92):  # another of its four minima
             np.testing.assert_allclose(found.x, want, atol=2e-4)
         assert found.fun == make(wnp)(found.x) and int(found.nfev) >= int(found.nit)
         assert bool(found.success) == (int(found.status) == 0)
@@ -111,11 +156,21 @@ def test_minima_are_those_of_scipy(method, make, start):
 def test_minima_of_trees_of_options():
     few = minimize(_rosenbrock(wnp), wnp.full(5, 3.0), method="BFGS", options={"maxiter": 2})
     assert not few.success and int(few.status) == 1 and int(few.nit) == 2
-    shifted = weft.vmap(lambda a: minimize(lambda x, a: wnp.sum((x - a)**4), wnp.zeros(2), (a,), method="bfgs", tol=1e-6).x)
-    np.testing.assert_allclose(shifted(np.array([0.5, 2.0], np.float32)), [[0.5, 0.5], [2, 2]], atol=2e-2)
+    shifted = weft.vmap(
+        lambda a: (
+            minimize(
+                lambda x, a: wnp.sum((x - a) ** 4), wnp.zeros(2), (a,), method="bfgs", tol=1e-6
+            ).x
+        )
+    )
+    np.testing.assert_allclose(
+        shifted(np.array([0.5, 2.0], np.float32)), [[0.5, 0.5], [2, 2]], atol=2e-2
+    )
     center = np.array([1, 2 - 3j, -5j], np.complex64)
     sphere = lambda z: wnp.real(wnp.vdot(z - center, z - center))
-    np.testing.assert_allclose(minimize(sphere, wnp.zeros(3, np.complex64), method=LBFGS).x, center, atol=1e-4)
+    np.testing.assert_allclose(
+        minimize(sphere, wnp.zeros(3, np.complex64), method=LBFGS).x, center, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("method", ["linear", "nearest"])
@@ -128,11 +183,19 @@ def test_grids(method):
         mine = RegularGridInterpolator(points, values, method, False, fill)
         peer = scipy.interpolate.RegularGridInterpolator(points, values, method, False, fill)
         np.testing.assert_allclose(mine(at), peer(at), rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(mine(inside.reshape(8, 5, 2)), peer(inside.reshape(8, 5, 2)), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            mine(inside.reshape(8, 5, 2)), peer(inside.reshape(8, 5, 2)), rtol=1e-4, atol=1e-4
+        )
     if method == "linear":
-        slope = weft.grad(lambda x: RegularGridInterpolator(points, values)(x[None])[0, 0])(np.array([0.5, 1.0], np.float32))
+        slope = weft.grad(lambda x: RegularGridInterpolator(points, values)(x[None])[0, 0])(
+            np.array([0.5, 1.0], np.float32)
+        )
         f = lambda x, y: scipy.interpolate.RegularGridInterpolator(points, values)([[x, y]])[0, 0]
-        np.testing.assert_allclose(slope, [f(0.75, 1) - f(-0.0 + 0.25, 1), f(0.5, 1.5) - f(0.5, 0.5)] / np.array([0.5, 1.0]), rtol=1e-3)
+        np.testing.assert_allclose(
+            slope,
+            [f(0.75, 1) - f(-0.0 + 0.25, 1), f(0.5, 1.5) - f(0.5, 0.5)] / np.array([0.5, 1.0]),
+            rtol=1e-3,
+        )
 
 
 @pytest.mark.parametrize("solver", [linalg.cg, linalg.bicgstab, linalg.gmres])
@@ -145,7 +208,9 @@ def test_solutions_are_as_weakly_typed_as_the_right_side(solver):
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4, 1e8])
 def test_the_unit_of_a_function_does_not_matter(scale):
     """The inverse Hessian of a steep one would be lost beside a unit matrix."""
-    f = lambda x: scale * wnp.sum(wnp.array([1.0, 2.0, 0.5]) * (x - wnp.array([0.0, 1.0, -1.0])) ** 2)
+    f = lambda x: (
+        scale * wnp.sum(wnp.array([1.0, 2.0, 0.5]) * (x - wnp.array([0.0, 1.0, -1.0])) ** 2)
+    )
     found = minimize(f, wnp.ones(3), method="BFGS", options={"gtol": 1e-4 * scale})
     assert bool(found.success) and int(found.nit) < 20
     np.testing.assert_allclose(found.x, [0.0, 1.0, -1.0], atol=2e-4)

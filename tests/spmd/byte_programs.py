@@ -36,10 +36,14 @@ def programs(xp, grad, lax, checkpoint):
         return lambda x, k: lax.conv_general_dilated(x, k, strides, padding, **more)
 
     def conv_gradient(x, k):
-        return list(grad(lambda x, k: xp.sum(conv((1, 1), "SAME")(x, k) ** 2), argnums=(0, 1))(x, k))
+        return list(
+            grad(lambda x, k: xp.sum(conv((1, 1), "SAME")(x, k) ** 2), argnums=(0, 1))(x, k)
+        )
 
     def pool(strides, width, padding):
-        return lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 1, width, width), (1, 1, *strides), padding)
+        return lambda x: lax.reduce_window(
+            x, -np.inf, lax.max, (1, 1, width, width), (1, 1, *strides), padding
+        )
 
     def steps(x):
         for _ in range(3):
@@ -60,6 +64,7 @@ def programs(xp, grad, lax, checkpoint):
             for w, v in zip(weights[::2], weights[1::2]):
                 x = checkpoint(layer)(x, w, v)
             return xp.mean(x**2)
+
         return lambda x, *weights: list(grad(total)(weights, x))
 
     model = [(32, 64), (64,), (64, 16), (16,), (64, 32), (64, 16)]
@@ -67,7 +72,11 @@ def programs(xp, grad, lax, checkpoint):
     add, dot = lambda x, y: x + y, lambda x, y: x @ y
     heads = [(8, 16, 4, 8)] * 3
     image, kernel = (2, 4, 64, 16), (4, 4, 3, 3)
-    pixels, over_rows, over_both = [image, kernel], [(None, None, ("a", "b")), ()], [(None, None, "a", "b"), ()]
+    pixels, over_rows, over_both = (
+        [image, kernel],
+        [(None, None, ("a", "b")), ()],
+        [(None, None, "a", "b"), ()],
+    )
     found = {
         "add": (add, [square] * 2, [("a",), (None, "a")]),
         "add_swapped": (add, [square] * 2, [("a", "b"), ("b", "a")]),
@@ -84,7 +93,11 @@ def programs(xp, grad, lax, checkpoint):
         "two_terms": (lambda x, y, z: x @ y + x @ z, [square] * 3, [(None, "a"), ("a",), ("a",)]),
         "chain": (lambda x, y, z: (x @ y) @ z, [square] * 3, [("a",), (None, "b"), ("b",)]),
         "outer": (lambda x, y: x[:, None] * y[None, :], [(64,)] * 2, [("a",), ("a",)]),
-        "batched": (lambda x, y: xp.einsum("bij,bjk->bik", x, y), [(8, 16, 16)] * 2, [("a",), ("b",)]),
+        "batched": (
+            lambda x, y: xp.einsum("bij,bjk->bik", x, y),
+            [(8, 16, 16)] * 2,
+            [("a",), ("b",)],
+        ),
         "cumsum": (lambda x: xp.cumsum(x, 0), [square], [ROWS]),
         "argmax": (lambda x: xp.argmax(x, 0), [square], [ROWS]),
         "max": (lambda x: xp.max(x, 0), [square], [ROWS]),
@@ -95,7 +108,11 @@ def programs(xp, grad, lax, checkpoint):
         "half": (lambda x: x[:32], [square], [ROWS]),
         "stride": (lambda x: x[::2], [square], [ROWS]),
         "set_rows": (lambda x: x.at[0:3].set(1.0), [square], [ROWS]),
-        "add_rows": (lambda x, y: x.at[xp.array([1, 3, 9])].add(y), [square, (3, 64)], [("a", "b"), (None, "b")]),
+        "add_rows": (
+            lambda x, y: x.at[xp.array([1, 3, 9])].add(y),
+            [square, (3, 64)],
+            [("a", "b"), (None, "b")],
+        ),
         "concatenate": (lambda x: xp.concatenate([x, x]), [square], [ROWS]),
         "difference": (lambda x: x[1:] - x[:-1], [square], [ROWS]),
         "roll": (lambda x: xp.roll(x, 1, 0), [square], [ROWS]),
@@ -105,7 +122,11 @@ def programs(xp, grad, lax, checkpoint):
         "reshape_rows": (lambda x: x.reshape(4, 16, 64), [square], [ROWS]),
         "reshape_flat": (lambda x: x.reshape(64 * 64), [square], [("a", "b")]),
         "transpose": (lambda x: x.T + x, [square], [("a", "b")]),
-        "normalize": (lambda x: (x - xp.mean(x, 0)) / xp.sqrt(xp.mean(x * x, 0)), [square], [("a", "b")]),
+        "normalize": (
+            lambda x: (x - xp.mean(x, 0)) / xp.sqrt(xp.mean(x * x, 0)),
+            [square],
+            [("a", "b")],
+        ),
         "variance": (lambda x: xp.var(x, 1), [square], [("a", "b")]),
         "softmax": (softmax, [square], [("a", "b")]),
         "trace": (lambda x: xp.trace(x), [square], [("a", "b")]),
@@ -115,18 +136,36 @@ def programs(xp, grad, lax, checkpoint):
         "embedding_gradient": (embedding_gradient, [(64, 32), (16, 8)], [("b",), ("a",)]),
         "cross_entropy": (cross_entropy, [(64, 32), (64,)], [("a", "b"), ("a",)]),
         "residual": (residual, [(64, 32), (32, 64), (64, 32)], [("a",), (None, "b"), ("b",)]),
-        "residual_split": (residual, [(64, 32), (32, 64), (64, 32)], [("a", "b"), (None, "b"), ("b",)]),
+        "residual_split": (
+            residual,
+            [(64, 32), (32, 64), (64, 32)],
+            [("a", "b"), (None, "b"), ("b",)],
+        ),
         "data_parallel": (step, model, [(), (), (), (), ROWS, ROWS]),
-        "data_parallel_small": (step, [(64, 64), (64,), (64, 64), (64,), (8, 64), (8, 64)], [(), (), (), (), ROWS, ROWS]),
+        "data_parallel_small": (
+            step,
+            [(64, 64), (64,), (64, 64), (64,), (8, 64), (8, 64)],
+            [(), (), (), (), ROWS, ROWS],
+        ),
         "tensor_parallel": (step, model, [(None, "b"), ("b",), ("b",), (), ("a",), ("a",)]),
         "fully_sharded": (step, large, [("a",)] * 6),
         "mixed": (step, model, [("a", "b"), ("b",), ("b", "a"), ("a",), ("a",), ("a",)]),
-        "recomputed_pairs": (recomputed(lambda x, w, v: xp.tanh(x @ w) @ v), [(128, 64), *[(64, 128), (128, 64)] * 2],
-                             [("a",), *[(None, "b"), ("b",)] * 2]),
-        "recomputed_columns": (recomputed(lambda x, w, v: xp.tanh(x @ w) @ v), [(128, 64), *[(64, 128), (128, 64)] * 2],
-                               [("a",), *[(None, "b")] * 4]),
+        "recomputed_pairs": (
+            recomputed(lambda x, w, v: xp.tanh(x @ w) @ v),
+            [(128, 64), *[(64, 128), (128, 64)] * 2],
+            [("a",), *[(None, "b"), ("b",)] * 2],
+        ),
+        "recomputed_columns": (
+            recomputed(lambda x, w, v: xp.tanh(x @ w) @ v),
+            [(128, 64), *[(64, 128), (128, 64)] * 2],
+            [("a",), *[(None, "b")] * 4],
+        ),
         "difference_summed": (lambda x: xp.sum((x[1:] - x[:-1]) ** 2), [square], [ROWS]),
-        "second_difference_summed": (lambda x: xp.sum((x[2:] - 2 * x[1:-1] + x[:-2]) ** 2), [square], [ROWS]),
+        "second_difference_summed": (
+            lambda x: xp.sum((x[2:] - 2 * x[1:-1] + x[:-2]) ** 2),
+            [square],
+            [ROWS],
+        ),
         "difference_gradient": (grad(lambda x: xp.sum((x[1:] - x[:-1]) ** 2)), [square], [ROWS]),
         "diff_of_diff": (lambda x: xp.sum(xp.diff(x, 2, 0) ** 2), [square], [ROWS]),
         "pad_even": (lambda x: xp.pad(x, ((4, 4), (0, 0))), [square], [ROWS]),
@@ -139,7 +178,11 @@ def programs(xp, grad, lax, checkpoint):
         "conv": (conv((1, 1), "SAME"), pixels, over_rows),
         "conv_both": (conv((1, 1), "SAME"), pixels, over_both),
         "conv_valid": (conv((1, 1), "VALID"), pixels, over_rows),
-        "conv_valid_summed": (lambda x, k: xp.sum(conv((1, 1), "VALID")(x, k) ** 2), pixels, over_rows),
+        "conv_valid_summed": (
+            lambda x, k: xp.sum(conv((1, 1), "VALID")(x, k) ** 2),
+            pixels,
+            over_rows,
+        ),
         "conv_strides": (conv((2, 2), "SAME"), pixels, over_rows),
         "conv_atrous": (conv((1, 1), "SAME", rhs_dilation=(2, 2)), pixels, over_rows),
         "conv_transposed": (conv((1, 1), ((1, 2), (1, 2)), lhs_dilation=(2, 2)), pixels, over_rows),
@@ -149,16 +192,24 @@ def programs(xp, grad, lax, checkpoint):
         "pool": (pool((2, 2), 2, "VALID"), [image], over_rows[:1]),
         "pool_overlapping": (pool((1, 1), 3, "SAME"), [image], over_rows[:1]),
         "pool_strides": (pool((2, 2), 3, "SAME"), [image], over_rows[:1]),
-        "average_pool": (lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 1, 4, 4), (1, 1, 1, 1), "SAME"), [image], over_rows[:1]),
+        "average_pool": (
+            lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 1, 4, 4), (1, 1, 1, 1), "SAME"),
+            [image],
+            over_rows[:1],
+        ),
     }
-    return {name: (f, shapes, [tuple(s) for s in specs]) for name, (f, shapes, specs) in found.items()}
+    return {
+        name: (f, shapes, [tuple(s) for s in specs]) for name, (f, shapes, specs) in found.items()
+    }
 
 
 def flat(fun):
     """`fun` with its results in a list."""
+
     def run(*args):
         out = fun(*args)
         return list(out) if isinstance(out, (list, tuple)) else [out]
+
     return run
 
 

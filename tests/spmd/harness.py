@@ -26,22 +26,30 @@ def specs_of(specs, atoms):
     return [None if s is None else s.dims(a.aval.ndim) for s, a in zip(specs, atoms)]
 
 
-def check(fun, args, mesh: Mesh, in_specs, out_specs=None, tolerance: float = 1e-5) -> PartitionResult:
+def check(
+    fun, args, mesh: Mesh, in_specs, out_specs=None, tolerance: float = 1e-5
+) -> PartitionResult:
     """Partition flat `fun(*args) -> list` with PartitionSpecs (None: free) and compare with the global program."""
     args = [np.asarray(a) for a in args]
     jaxpr = stage(fun, [typeof(a) for a in args])
     out_specs = out_specs or [None] * len(jaxpr.outvars)
-    result = partition(jaxpr, mesh, specs_of(in_specs, jaxpr.invars), specs_of(out_specs, jaxpr.outvars))
+    result = partition(
+        jaxpr, mesh, specs_of(in_specs, jaxpr.invars), specs_of(out_specs, jaxpr.outvars)
+    )
     wanted = run_reference(jaxpr, *args)
     with extend_axis_env(list(result.axes)):
         check_jaxpr(result.jaxpr)
     lockstep = Lockstep(result.axes)
-    outs = lockstep.run(result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)])
+    outs = lockstep.run(
+        result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)]
+    )
     for got, want, spec in zip(outs, wanted, result.out_specs):
         same(lockstep.gather(got, spec), want, tolerance)
     if not any(eqn.primitive.kind == "region" for eqn in jaxpr.eqns):
         stacked = stack(result.jaxpr, result.axes, result.in_specs, result.out_specs)
-        outs = run_reference(stacked, *(lockstep.block(a, s) for a, s in zip(args, result.in_specs)))
+        outs = run_reference(
+            stacked, *(lockstep.block(a, s) for a, s in zip(args, result.in_specs))
+        )
         for got, want in zip(outs, wanted):
             same(lockstep.whole(got), want, tolerance)
     return result

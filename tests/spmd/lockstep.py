@@ -35,7 +35,9 @@ class Lockstep(lockstep.Lockstep):
         seen = {}
         for shard, block in zip(ids, shards):
             if shard in seen:
-                np.testing.assert_array_equal(np.asarray(block), np.asarray(seen[shard]), err_msg="replicas differ")
+                np.testing.assert_array_equal(
+                    np.asarray(block), np.asarray(seen[shard]), err_msg="replicas differ"
+                )
             seen[shard] = block
             at = np.unravel_index(shard, splits) if splits else ()
             out[tuple(slice(p * n, (p + 1) * n) for p, n in zip(at, local))] = block
@@ -52,4 +54,6 @@ class Lockstep(lockstep.Lockstep):
         """The global array of a storage block."""
         rank = block.ndim // 2
         order = [d for k in range(rank) for d in (k, rank + k)]
-        return block.transpose(order).reshape([block.shape[k] * block.shape[rank + k] for k in range(rank)])
+        return block.transpose(order).reshape(
+            [block.shape[k] * block.shape[rank + k] for k in range(rank)]
+        )

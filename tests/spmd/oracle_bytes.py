@@ -14,7 +14,10 @@ def main():
     import jax
     from communication import partitioned, read
 
-    sent = {name: read(step.lower(*arguments).compile().as_text())[1] for name, step, arguments in partitioned(jax)}
+    sent = {
+        name: read(step.lower(*arguments).compile().as_text())[1]
+        for name, step, arguments in partitioned(jax)
+    }
     json.dump({name.replace(" ", "_"): nbytes for name, nbytes in sent.items()}, sys.stdout)
 
 

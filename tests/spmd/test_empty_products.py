@@ -27,7 +27,10 @@ def conv(**params):
 
 
 def fits(shape, spec, sizes):
-    return all(n % np.prod([sizes[a] for a in axes], dtype=int) == 0 for n, axes in zip(shape, spec.dims(len(shape))))
+    return all(
+        n % np.prod([sizes[a] for a in axes], dtype=int) == 0
+        for n, axes in zip(shape, spec.dims(len(shape)))
+    )
 
 
 def check_layouts(fun, shapes, images=IMAGES, kernels=KERNELS, mesh=None):
@@ -52,7 +55,11 @@ WINDOWS = {
     "kernel without taps": (conv(padding=[(0, 3)]), 4, 0),
     "one place": (conv(), 4, 4),
     "places": (conv(), 8, 4),
-    "places, stride, spread": (conv(window_strides=(2,), padding=[(1, 3)], lhs_dilation=(2,), rhs_dilation=(3,)), 8, 4),
+    "places, stride, spread": (
+        conv(window_strides=(2,), padding=[(1, 3)], lhs_dilation=(2,), rhs_dilation=(3,)),
+        8,
+        4,
+    ),
 }
 
 
@@ -66,7 +73,11 @@ def test_kernel_split_along_a_spatial_dim(name):
 def test_gradients_of_split_kernels(name):
     fun, rows, taps = WINDOWS[name]
     gradient = lambda x, w: weft.grad(lambda x, w: (fun(x, w)[0] ** 2).sum(), (0, 1))(x, w)
-    check_layouts(lambda x, w: list(gradient(x, w)), [(4, rows, 4), (taps, 4, 4)], kernels=[P("x"), P("y", "x"), P(None, "x")])
+    check_layouts(
+        lambda x, w: list(gradient(x, w)),
+        [(4, rows, 4), (taps, 4, 4)],
+        kernels=[P("x"), P("y", "x"), P(None, "x")],
+    )
 
 
 MAPPED = {"both": (0, 0), "image": (0, None), "kernel": (None, 0)}
@@ -97,7 +108,9 @@ def test_any_dim_of_a_convolution_may_be_empty(dim):
     check_layouts(conv(padding=[(2, 3)]), [(batch, rows, features), (taps, features, outs)])
 
 
-@pytest.mark.parametrize("shapes", [((0, 4), (4, 4)), ((4, 0), (0, 4)), ((4, 4), (4, 0))], ids=["rows", "sum", "columns"])
+@pytest.mark.parametrize(
+    "shapes", [((0, 4), (4, 4)), ((4, 0), (0, 4)), ((4, 4), (4, 0))], ids=["rows", "sum", "columns"]
+)
 def test_products_with_an_empty_dim(shapes):
     specs = [P(), P("x"), P(None, "x"), P("x", "y")]
     check_layouts(lambda x, y: [dot_general(x, y, (((1,), (0,)), ((), ())))], shapes, specs, specs)

@@ -21,10 +21,12 @@ def test_random_program(seed):
     mesh = MESHES[int(rng.integers(len(MESHES)))]
     args = [rng.standard_normal(s).astype(np.float32) for s in program.shapes]
     specs = [random_spec(rng, mesh, s) for s in program.shapes]
-    specs[0] = specs[0] or P()                       # at least one argument is committed to the mesh
+    specs[0] = specs[0] or P()  # at least one argument is committed to the mesh
     wanted = run_reference(stage(program.run, [typeof(a) for a in args]), *args)
     outs = [random_spec(rng, mesh, w.shape) for w in wanted]
-    placed = [a if s is None else weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, specs)]
+    placed = [
+        a if s is None else weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, specs)
+    ]
     asked = [None if s is None else NamedSharding(mesh, s) for s in outs]
     got = weft.jit(program.run, out_shardings=asked)(*placed)
     on_reference = weft.jit(program.run, out_shardings=asked, backend="reference")(*placed)
@@ -32,7 +34,9 @@ def test_random_program(seed):
         same(np.asarray(x), want, 1e-3)
         same(np.asarray(y), want, 1e-4)
         assert sharding is None or x.sharding.is_equivalent_to(sharding, want.ndim)
-        assert x._spec.splits == y._spec.splits and [s.index for s in x.global_shards] == [s.index for s in y.global_shards]
+        assert x._spec.splits == y._spec.splits and [s.index for s in x.global_shards] == [
+            s.index for s in y.global_shards
+        ]
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -33,21 +33,31 @@ def check_for(fun, args, shardings, out_shardings=None):
     """Partition for arguments with the given shardings (None: uncommitted) and compare with the whole."""
     jaxpr = stage(fun, [typeof(a) for a in args])
     home = SingleDeviceSharding(devices()[0])
-    specs = [SimpleNamespace(aval=typeof(a), sharding=s or home, committed=s is not None)
-             for a, s in zip(args, shardings)]
+    specs = [
+        SimpleNamespace(aval=typeof(a), sharding=s or home, committed=s is not None)
+        for a, s in zip(args, shardings)
+    ]
     assignment = next((s for s in shardings if s), (out_shardings or [None])[0]).device_assignment
     result = partition_for(jaxpr, specs, out_shardings or [None] * len(jaxpr.outvars), assignment)
     lockstep = Lockstep(result.axes)
-    outs = lockstep.run(result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)])
-    for got, want, spec, sharding in zip(outs, run_reference(jaxpr, *args), result.out_specs, result.out_shardings):
+    outs = lockstep.run(
+        result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)]
+    )
+    for got, want, spec, sharding in zip(
+        outs, run_reference(jaxpr, *args), result.out_specs, result.out_shardings
+    ):
         np.testing.assert_allclose(lockstep.gather(got, spec), want, rtol=1e-5, atol=1e-5)
-        assert sharding.splits(want.shape) == tuple(w // g for w, g in zip(want.shape, got[0].shape))
+        assert sharding.splits(want.shape) == tuple(
+            w // g for w, g in zip(want.shape, got[0].shape)
+        )
     return result
 
 
 def test_positional_shardings_of_the_arguments():
     four = PositionalSharding(devices()).reshape(4, 2)
-    result = check_for(lambda x, y: [dot(x, y)], [SQUARE, SQUARE], [four.replicate(1), four.replicate(0)])
+    result = check_for(
+        lambda x, y: [dot(x, y)], [SQUARE, SQUARE], [four.replicate(1), four.replicate(0)]
+    )
     assert not result.records
     assert isinstance(result.out_shardings[0], PositionalSharding)
     assert result.out_shardings[0].is_equivalent_to(four, 2)
@@ -73,7 +83,11 @@ def test_reshape_between_the_devices_of_one_axis():
     result = check_for(lambda x: [layout.reshape(x, (4, 16))], [random(64)], [split])
     assert not result.records and result.mesh.axis_sizes == (4, 2)
     assert result.in_shardings[0] == split
-    back = check_for(lambda x: [functions.sin(layout.reshape(layout.reshape(x, (4, 16)), (64,)))], [random(64)], [split])
+    back = check_for(
+        lambda x: [functions.sin(layout.reshape(layout.reshape(x, (4, 16)), (64,)))],
+        [random(64)],
+        [split],
+    )
     assert not back.records and back.out_shardings[0] == split
 
 
@@ -97,27 +111,43 @@ def test_constraints():
 
 def test_constraint_with_an_open_dim():
     open_dim = NamedSharding(GRID, P("b", P.UNCONSTRAINED))
-    result = check(lambda x: [sharding_constraint(functions.sin(x), open_dim)], [SQUARE], GRID, [P(None, "a")])
+    result = check(
+        lambda x: [sharding_constraint(functions.sin(x), open_dim)], [SQUARE], GRID, [P(None, "a")]
+    )
     assert result.out_specs == ((("b",), ("a",)),) and not result.records
 
 
 def test_an_open_dim_does_not_take_the_axes_that_are_asked_for():
-    constrained = lambda x: weft.numpy.sin(weft.lax.with_sharding_constraint(weft.numpy.stack([x, x], -1), NamedSharding(GRID, P("a"))))
+    constrained = lambda x: weft.numpy.sin(
+        weft.lax.with_sharding_constraint(weft.numpy.stack([x, x], -1), NamedSharding(GRID, P("a")))
+    )
     gradient = weft.grad(lambda x: weft.vmap(constrained)(x).sum())
     x = np.arange(4, dtype=np.float32)
-    np.testing.assert_allclose(weft.jit(gradient)(weft.device_put(x, NamedSharding(GRID, P(None)))), 2 * np.cos(x), rtol=1e-5)
+    np.testing.assert_allclose(
+        weft.jit(gradient)(weft.device_put(x, NamedSharding(GRID, P(None)))),
+        2 * np.cos(x),
+        rtol=1e-5,
+    )
 
 
 def test_constraints_reach_backwards():
     inside = NamedSharding(GRID, P("a"))
-    result = check(lambda x: [sharding_constraint(functions.sin(layout.full((16, 16), 1.0, np.float32)), inside)], [SQUARE],
-                   GRID, [None])
+    result = check(
+        lambda x: [
+            sharding_constraint(functions.sin(layout.full((16, 16), 1.0, np.float32)), inside)
+        ],
+        [SQUARE],
+        GRID,
+        [None],
+    )
     assert not result.records and result.out_specs == (P("a").dims(2),)
 
 
 def test_requested_outputs():
     want = NamedSharding(GRID, P("b", "a"))
-    result = check_for(lambda x: [functions.sin(x)], [SQUARE], [NamedSharding(GRID, P("a", "b"))], [want])
+    result = check_for(
+        lambda x: [functions.sin(x)], [SQUARE], [NamedSharding(GRID, P("a", "b"))], [want]
+    )
     assert result.out_shardings == (want,) and result.records
 
 
@@ -131,7 +161,9 @@ def test_parts_stay_split():
     result = check(thirds, [random(16, 48)], make(x=8), [P(None, "x")])
     assert result.out_specs == (P(None, "x").dims(2),) * 3
     join = check(lambda x: [slicing.concatenate([x, x], 0)], [SQUARE], make(x=8), [P("x")])
-    assert join.out_specs == (P(None, "x").dims(2),) and join.counts == {"all_to_all": 1}        # one from and to rows: two
+    assert join.out_specs == (P(None, "x").dims(2),) and join.counts == {
+        "all_to_all": 1
+    }  # one from and to rows: two
 
 
 def test_a_given_spec_must_divide():
@@ -142,10 +174,15 @@ def test_a_given_spec_must_divide():
 def test_an_output_whose_sharding_has_no_axes_in_common_with_others():
     six = np.array(devices()[:6], object)
     rows = NamedSharding(Mesh(six.reshape(2, 3), ("x", "y")), P("x", "y"))
-    for other in (NamedSharding(Mesh(six.reshape(3, 2), ("p", "q")), P("p", "q")),
-                  NamedSharding(Mesh(six.reshape(3, 2), ("p", "q")), P(("q", "p"))), PositionalSharding(six).reshape(3, 2)):
+    for other in (
+        NamedSharding(Mesh(six.reshape(3, 2), ("p", "q")), P("p", "q")),
+        NamedSharding(Mesh(six.reshape(3, 2), ("p", "q")), P(("q", "p"))),
+        PositionalSharding(six).reshape(3, 2),
+    ):
         x = random(6, 12)
-        outs = weft.jit(lambda v: (v * 2, v + 1), out_shardings=(other, rows))(weft.device_put(x, rows))
+        outs = weft.jit(lambda v: (v * 2, v + 1), out_shardings=(other, rows))(
+            weft.device_put(x, rows)
+        )
         for out, want, sharding in zip(outs, (x * 2, x + 1), (other, rows)):
             assert out.sharding == sharding
             for shard in out.addressable_shards:
@@ -169,10 +206,12 @@ def test_an_uneven_constraint_inside_of_a_program():
 def test_callbacks_read_uneven_values_whole():
     line = make(x=8)
     seen = []
+
     def f(v):
         v = weft.lax.with_sharding_constraint(v, NamedSharding(line, P("x")))
         weft.debug.callback(lambda a: seen.append(np.array(a)), v)
         return v.sum()
+
     x = random(13, 2)
     weft.jit(f)(weft.device_put(x, NamedSharding(line, P()))).block_until_ready()
     weft.effects_barrier()

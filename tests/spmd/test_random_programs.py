@@ -20,7 +20,9 @@ class Program:
     def __init__(self, rng: np.random.Generator):
         self.seed = int(rng.integers(1 << 30))
         self.length = int(rng.integers(3, 10))
-        self.shapes = [tuple(int(s) for s in rng.choice(SIZES, int(rng.integers(1, 4)))) for _ in range(3)]
+        self.shapes = [
+            tuple(int(s) for s in rng.choice(SIZES, int(rng.integers(1, 4)))) for _ in range(3)
+        ]
 
     def run(self, *args):
         rng = np.random.default_rng(self.seed)
@@ -52,7 +54,7 @@ class Program:
             return layout.reshape(x, (shape[0] * shape[1], *shape[2:]))
         if choice == 7 and len(shape) < 4:
             outer = 2 if shape[dim] % 2 == 0 else 1
-            return layout.reshape(x, (*shape[:dim], outer, shape[dim] // outer, *shape[dim + 1:]))
+            return layout.reshape(x, (*shape[:dim], outer, shape[dim] // outer, *shape[dim + 1 :]))
         if choice == 8:
             half = max(1, shape[dim] // 2)
             limits = tuple(half if d == dim else s for d, s in enumerate(shape))
@@ -69,14 +71,18 @@ class Program:
         if choice == 10:
             return slicing.concatenate([x, other], dim) if n <= 16 else layout.rev(x, (dim,))
         if choice == 11:
-            return slicing.pad(x, np.float32(1), [(1, 3, 0) if d == dim else (0, 0, 0) for d in range(len(shape))])
+            return slicing.pad(
+                x, np.float32(1), [(1, 3, 0) if d == dim else (0, 0, 0) for d in range(len(shape))]
+            )
         if choice == 12:
             return layout.rev(x, (dim,))
         if choice == 13:
             return reduce.cumsum(arithmetic.mul(x, np.float32(0.25)), dim, bool(rng.integers(2)))
         if choice == 14:
             at = [start if d == dim else np.int32(0) for d in range(len(shape))]
-            return slicing.dynamic_slice(x, at, [max(1, n // 2) if d == dim else s for d, s in enumerate(shape)])
+            return slicing.dynamic_slice(
+                x, at, [max(1, n // 2) if d == dim else s for d, s in enumerate(shape)]
+            )
         if choice == 15:
             at = [start if d == dim else np.int32(0) for d in range(len(shape))]
             sizes = [max(1, n // 3) if d == dim else s for d, s in enumerate(shape)]
@@ -88,11 +94,17 @@ class Program:
         rows = rng.integers(-1, n + 1, (4, 1)).astype(np.int32)
         numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (dim,), (dim,))
         sizes = tuple(1 if d == dim else s for d, s in enumerate(shape))
-        return gather(x, rows, numbers, sizes, mode="clip" if rng.integers(2) else "fill", fill_value=0.5)
+        return gather(
+            x, rows, numbers, sizes, mode="clip" if rng.integers(2) else "fill", fill_value=0.5
+        )
 
     def contract(self, rng, x, pool, shape, dim):
-        fits = [(y, d) for y in pool for d, s in enumerate(typeof(y).shape)
-                if s == shape[dim] and len(shape) + typeof(y).ndim <= 5]
+        fits = [
+            (y, d)
+            for y in pool
+            for d, s in enumerate(typeof(y).shape)
+            if s == shape[dim] and len(shape) + typeof(y).ndim <= 5
+        ]
         if not fits:
             return reduce.cumsum(arithmetic.mul(x, np.float32(0.25)), dim)
         y, d = fits[int(rng.integers(len(fits)))]

@@ -11,7 +11,12 @@ from weft import lax
 from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 rng = np.random.default_rng(0)
-LAYOUTS = [(P(None, "x"), P("x")), (P(None, ("x", "y")), P(("x", "y"))), (P("y", "x"), P("x", "y")), (P(None, "x"), P())]
+LAYOUTS = [
+    (P(None, "x"), P("x")),
+    (P(None, ("x", "y")), P(("x", "y"))),
+    (P("y", "x"), P("x", "y")),
+    (P(None, "x"), P()),
+]
 VALUES = {
     "bool": lambda shape: rng.random(shape) < 0.3,
     "int8": lambda shape: rng.integers(-100, 100, shape),
@@ -30,11 +35,15 @@ def product(preferred=None):
 
 
 def convolution(preferred=None):
-    return lambda x, y: lax.conv_general_dilated(x[:, :, None], y.T[:, :, None], (1,), "VALID", preferred_element_type=preferred)
+    return lambda x, y: lax.conv_general_dilated(
+        x[:, :, None], y.T[:, :, None], (1,), "VALID", preferred_element_type=preferred
+    )
 
 
 def window(preferred=None):
-    return lambda x, y: lax.conv_general_dilated(x[None, None], y[None, None], (1, 1), "SAME", preferred_element_type=preferred)
+    return lambda x, y: lax.conv_general_dilated(
+        x[None, None], y[None, None], (1, 1), "SAME", preferred_element_type=preferred
+    )
 
 
 def grouped(x, y):
@@ -47,7 +56,14 @@ def scanned(x, y):
 
 def by_device(x, y):
     mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
-    inner = weft.shard_map(product(), mesh=mesh, in_specs=(P("y"), P()), out_specs=P("y"), axis_names={"y"}, check_vma=False)
+    inner = weft.shard_map(
+        product(),
+        mesh=mesh,
+        in_specs=(P("y"), P()),
+        out_specs=P("y"),
+        axis_names={"y"},
+        check_vma=False,
+    )
     return inner(x, y)
 
 
@@ -67,19 +83,27 @@ OPS = {
     "slice": lambda x, y: x[:, 2:5],
     "row": lambda x, y: x[:, 3],
     "gather": lambda x, y: x[:, wnp.array([3, 1, 7])],
-    "gather with a fill value": lambda x, y: x.at[:, wnp.array([3, 1, 9])].get(mode="fill", fill_value=1),
+    "gather with a fill value": lambda x, y: x.at[:, wnp.array([3, 1, 9])].get(
+        mode="fill", fill_value=1
+    ),
     "dynamic_slice": lambda x, y: lax.dynamic_slice(x, (y[0, 0].astype("int32") % 8, 1), (3, 4)),
 }
 
 
 def check(fun, dtype, layouts):
-    x, y = [np.asarray(VALUES[dtype](shape)).astype(wnp.dtype(dtype)) for shape in ((16, 8), (8, 16))]
+    x, y = [
+        np.asarray(VALUES[dtype](shape)).astype(wnp.dtype(dtype)) for shape in ((16, 8), (8, 16))
+    ]
     want = np.asarray(weft.jit(fun)(x, y))
     mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
     for specs in layouts:
-        got = weft.jit(fun)(*[weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip((x, y), specs)])
+        got = weft.jit(fun)(
+            *[weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip((x, y), specs)]
+        )
         assert got.dtype == want.dtype
-        np.testing.assert_array_equal(np.asarray(got).astype(np.complex128), want.astype(np.complex128), err_msg=str(specs))
+        np.testing.assert_array_equal(
+            np.asarray(got).astype(np.complex128), want.astype(np.complex128), err_msg=str(specs)
+        )
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -121,9 +145,13 @@ def test_scattered_extrema_of_complex_numbers(name):
 @pytest.mark.parametrize("spec", [P(), P("y"), P("x")], ids=str)
 def test_unreduced_types_of_small_dtypes(dtype, spec):
     """Terms over devices, as types ask for them: added up in a program, or by the next one."""
-    mesh = Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    mesh = Mesh(
+        np.array(weft.devices()).reshape(4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2
+    )
     x, y = (np.asarray(rng.integers(0, 2, (8, 8))).astype(dtype) for _ in "xy")
-    args = [weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip((x, y), (P(None, "x"), P("x")))]
+    args = [
+        weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip((x, y), (P(None, "x"), P("x")))
+    ]
     unreduced = P(None, None, unreduced={"x"})
     terms = lambda x, y: wnp.einsum("ij,jk->ik", x, y, out_sharding=unreduced)
     with weft.sharding.set_mesh(mesh):

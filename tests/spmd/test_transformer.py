@@ -15,10 +15,26 @@ from weft.partition.partition import partition
 
 GRID = make(data=4, model=2)
 HEADS, WIDTH, HIDDEN, WORDS, TIME, BATCH, LAYERS = 4, 16, 64, 32, 8, 8, 2
-SHAPES = {"g1": (WIDTH,), "q": (WIDTH, HEADS, 4), "k": (WIDTH, HEADS, 4), "v": (WIDTH, HEADS, 4),
-          "o": (HEADS, 4, WIDTH), "g2": (WIDTH,), "w1": (WIDTH, HIDDEN), "w2": (HIDDEN, WIDTH)}
-SPECS = {"g1": P(), "q": P(None, "model"), "k": P(None, "model"), "v": P(None, "model"), "o": P("model"),
-         "g2": P(), "w1": P(None, "model"), "w2": P("model")}
+SHAPES = {
+    "g1": (WIDTH,),
+    "q": (WIDTH, HEADS, 4),
+    "k": (WIDTH, HEADS, 4),
+    "v": (WIDTH, HEADS, 4),
+    "o": (HEADS, 4, WIDTH),
+    "g2": (WIDTH,),
+    "w1": (WIDTH, HIDDEN),
+    "w2": (HIDDEN, WIDTH),
+}
+SPECS = {
+    "g1": P(),
+    "q": P(None, "model"),
+    "k": P(None, "model"),
+    "v": P(None, "model"),
+    "o": P("model"),
+    "g2": P(),
+    "w1": P(None, "model"),
+    "w2": P("model"),
+}
 
 
 def normed(x, gain):
@@ -39,7 +55,7 @@ def block(p, x):
 def loss(*args):
     *weights, words, x, target = args
     for i in range(LAYERS):
-        x = block(dict(zip(SHAPES, weights[i * len(SHAPES):])), x)
+        x = block(dict(zip(SHAPES, weights[i * len(SHAPES) :])), x)
     logits = x @ words
     logits = logits - wnp.log(wnp.sum(wnp.exp(logits), -1, keepdims=True))
     return -wnp.mean(wnp.sum(logits * target, -1))
@@ -49,7 +65,12 @@ def arguments():
     scale = np.float32(0.2)
     weights = [random(*shape, seed=i) * scale for i in range(LAYERS) for shape in SHAPES.values()]
     labels = np.random.default_rng(0).integers(0, WORDS, (BATCH, TIME))
-    return [*weights, random(WIDTH, WORDS) * scale, random(BATCH, TIME, WIDTH), np.eye(WORDS, dtype=np.float32)[labels]]
+    return [
+        *weights,
+        random(WIDTH, WORDS) * scale,
+        random(BATCH, TIME, WIDTH),
+        np.eye(WORDS, dtype=np.float32)[labels],
+    ]
 
 
 def partitioned(fun):
@@ -58,7 +79,9 @@ def partitioned(fun):
     jaxpr = simplify(stage(fun, [typeof(a) for a in args]))
     result = partition(jaxpr, GRID, specs_of(specs, jaxpr.invars), [None] * len(jaxpr.outvars))
     lockstep = Lockstep(result.axes)
-    outs = lockstep.run(result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)])
+    outs = lockstep.run(
+        result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)]
+    )
     for got, want, spec in zip(outs, run_reference(jaxpr, *args), result.out_specs):
         same(lockstep.gather(got, spec), want, 1e-4)
     return result
@@ -66,7 +89,9 @@ def partitioned(fun):
 
 def activations(result):
     """Reductions of whole activations over the model axis."""
-    return [r for r in result.records if r.axes == ("model",) and r.shape == (BATCH // 4, TIME, WIDTH)]
+    return [
+        r for r in result.records if r.axes == ("model",) and r.shape == (BATCH // 4, TIME, WIDTH)
+    ]
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -41,7 +41,9 @@ def run(tmp_path, body, *arguments, **environment):
 
 
 def test_a_right_program_is_reported_right(tmp_path):
-    (tmp_path / "script.py").write_text("import weft, sys\nprint(weft.jit(lambda x: x + 1)(2.0), sys.argv[1:])\n")
+    (tmp_path / "script.py").write_text(
+        "import weft, sys\nprint(weft.jit(lambda x: x + 1)(2.0), sys.argv[1:])\n"
+    )
     done = run_weft("check", "script.py", "a", "--b", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout == "3.0 ['a', '--b']\n"
     assert re.search(r"weft check: \d+ calls? (was|were) compared, none was wrong\.", done.stderr)
@@ -57,8 +59,13 @@ def test_a_wrong_program_has_a_small_reproducer(tmp_path):
     (file,) = tmp_path.glob("weft_check_*.py")
     text = file.read_text()
     assert text.count(" = sin ") == 1 and "tanh" not in text and "differs after simplify" in text
-    again = subprocess.run([sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True)
-    assert again.stdout == "The compiled program gives the results of its operations.\n" and again.returncode == 0, again.stderr
+    again = subprocess.run(
+        [sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (
+        again.stdout == "The compiled program gives the results of its operations.\n"
+        and again.returncode == 0
+    ), again.stderr
 
 
 def test_an_error_that_the_program_catches_is_reported(tmp_path):
@@ -74,8 +81,15 @@ def test_an_error_that_the_program_catches_is_reported(tmp_path):
 
 def test_the_share_of_the_environment_is_kept(tmp_path):
     (tmp_path / "script.py").write_text("import weft\nprint(weft.config.check)\n")
-    assert run_weft("check", "script.py", cwd=tmp_path, WEFT_CHECK="memory,values:5%", WEFT_VERIFY="0").stdout == "memory,values:5%\n"
-    assert run_weft("check", "script.py", cwd=tmp_path, WEFT_CHECK="types").stdout == "types,values\n"
+    assert (
+        run_weft(
+            "check", "script.py", cwd=tmp_path, WEFT_CHECK="memory,values:5%", WEFT_VERIFY="0"
+        ).stdout
+        == "memory,values:5%\n"
+    )
+    assert (
+        run_weft("check", "script.py", cwd=tmp_path, WEFT_CHECK="types").stdout == "types,values\n"
+    )
 
 
 # ---- reproducers
@@ -90,12 +104,16 @@ def test_minimizing_leaves_the_equation_at_fault(monkeypatch):
     program = program_of(lambda x: wnp.exp(wnp.cumsum(wnp.sin(wnp.sqrt(x) + 1) * 2)) - x, x)
     faults.in_lowering(monkeypatch, "sin", "cos")
     sizes = []
-    made, args = Minimizer(mismatch_of, found=lambda program, args: sizes.append(len(program.eqns))).minimize(program, [x], 0)
+    made, args = Minimizer(
+        mismatch_of, found=lambda program, args: sizes.append(len(program.eqns))
+    ).minimize(program, [x], 0)
     assert [e.primitive.name for e in made.eqns] == ["sin"] and sizes[0] >= 6 and sizes[-1] == 1
     np.testing.assert_allclose(args[0], np.sqrt(x) + 1, rtol=1e-6)
     assert mismatch_of(made, args) is not None
     monkeypatch.undo()
-    assert mismatch_of(made, args) is None and Minimizer(mismatch_of).minimize(program, [x], 0) is None
+    assert (
+        mismatch_of(made, args) is None and Minimizer(mismatch_of).minimize(program, [x], 0) is None
+    )
 
 
 def test_minimizing_keeps_operations_that_fail_together(monkeypatch):
@@ -110,7 +128,11 @@ def test_minimizing_ends_in_time(monkeypatch):
     x = np.ones(3, np.float32)
     program = program_of(lambda x: wnp.sin(x) * 2, x)
     calls = []
-    assert Minimizer(lambda *case: calls.append(case) or True, seconds=0).minimize(program, [x], 0) is None and not calls
+    assert (
+        Minimizer(lambda *case: calls.append(case) or True, seconds=0).minimize(program, [x], 0)
+        is None
+        and not calls
+    )
 
 
 @pytest.mark.parametrize("size", [5, 500], ids=["inline", "npz"])
@@ -133,6 +155,9 @@ def test_a_reproducer_has_the_program_and_its_arguments(size, dtype, tmp_path, c
 
 
 def test_a_program_with_a_callback_has_no_text():
-    program = program_of(lambda x: weft.pure_callback(np.sin, weft.ShapeDtypeStruct((), np.float32), x), np.float32(1))
+    program = program_of(
+        lambda x: weft.pure_callback(np.sin, weft.ShapeDtypeStruct((), np.float32), x),
+        np.float32(1),
+    )
     with pytest.raises(JaxprSyntaxError):
         readable_text(program)

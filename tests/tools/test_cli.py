@@ -58,13 +58,21 @@ def test_words_go_where_they_belong(line, devices, program, arguments):
 )
 def test_explain_writes_its_page_wherever_the_option_stands(line, html, devices, arguments):
     options = parse(line.split())
-    assert (options.program, options.html, options.devices, options.arguments) == ("s.py", html, devices, arguments)
+    assert (options.program, options.html, options.devices, options.arguments) == (
+        "s.py",
+        html,
+        devices,
+        arguments,
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("run s.py --html page.html", "weft run: error: --html is an option of 'weft explain'; if the program has one of this name"),
+        (
+            "run s.py --html page.html",
+            "weft run: error: --html is an option of 'weft explain'; if the program has one of this name",
+        ),
         ("run s.py --html", "--html is an option of 'weft explain'"),
         ("run --html page.html s.py", "--html is an option of 'weft explain'"),
         ("run s.py --devices", "argument --devices: expected one argument"),
@@ -89,7 +97,11 @@ def test_help_says_which_options_may_follow_the_program(command, capsys):
     with pytest.raises(SystemExit):
         parse([command, "--help"])
     told = capsys.readouterr().out
-    assert "may also follow PROGRAM" in told and "--devices N" in told and ("--html FILE" in told) == (command == "explain")
+    assert (
+        "may also follow PROGRAM" in told
+        and "--devices N" in told
+        and ("--html FILE" in told) == (command == "explain")
+    )
 
 
 @pytest.mark.parametrize("count", ["0", "513", "eight", "-1"])
@@ -159,7 +171,9 @@ def test_a_traceback_begins_in_the_script(tmp_path, script):
 def test_a_module_runs_as_python_dash_m_would(tmp_path, script):
     (tmp_path / "pack").mkdir()
     script("", "pack/__init__.py")
-    script("from . import part; import sys; print(part.x, sys.argv[1:], __name__)", "pack/__main__.py")
+    script(
+        "from . import part; import sys; print(part.x, sys.argv[1:], __name__)", "pack/__main__.py"
+    )
     script("x = 5", "pack/part.py")
     assert run_weft("run", "-m", "pack", "a", cwd=tmp_path).stdout == "5 ['a'] __main__\n"
     missing = run_weft("run", "-m", "nowhere.at.all", cwd=tmp_path)
@@ -176,8 +190,16 @@ def test_version_and_info(tmp_path):
     assert run_weft("--version", cwd=tmp_path).stdout == f"weft {weft.__version__}\n"
     info = run_weft("info", cwd=tmp_path, JAX_ENABLE_X64="1", JAX_OTHER="1")
     assert info.returncode == 0, info.stderr
-    assert "processor" in info.stdout and "llvmlite" in info.stdout and "WEFT_NUM_DEVICES" in info.stdout
-    assert re.search(r"^mpi +(\w+ \d.*, /.*libmpi.*|none \(pip install 'weft-arrays\[mpich\]'\))$", info.stdout, re.MULTILINE)
+    assert (
+        "processor" in info.stdout
+        and "llvmlite" in info.stdout
+        and "WEFT_NUM_DEVICES" in info.stdout
+    )
+    assert re.search(
+        r"^mpi +(\w+ \d.*, /.*libmpi.*|none \(pip install 'weft-arrays\[mpich\]'\))$",
+        info.stdout,
+        re.MULTILINE,
+    )
     assert "JAX_ENABLE_X64" in info.stdout and "JAX_OTHER" not in info.stdout
 
 
@@ -186,14 +208,20 @@ def test_info_hides_the_secret_of_a_job(monkeypatch):
     monkeypatch.setenv("WEFT_JOB_SECRET_FILE", "/a/file")
     text = weft.print_environment_info(return_string=True)
     assert "a long enough secret" not in text
-    assert re.search("^WEFT_JOB_SECRET +\\(set; not shown\\)$", text, re.MULTILINE) and "/a/file" in text
+    assert (
+        re.search("^WEFT_JOB_SECRET +\\(set; not shown\\)$", text, re.MULTILINE)
+        and "/a/file" in text
+    )
 
 
 def test_settings_are_listed_with_their_meaning(tmp_path):
     lines = run_weft("info", "--settings", cwd=tmp_path, WEFT_LOG_COMPILES="1").stdout.splitlines()
     (line,) = [line for line in lines if line.startswith("WEFT_LOG_COMPILES")]
-    assert line.split(maxsplit=2) == ["WEFT_LOG_COMPILES", "True",
-                                      "Log as warnings what is traced, lowered and compiled, and how long it takes."]
+    assert line.split(maxsplit=2) == [
+        "WEFT_LOG_COMPILES",
+        "True",
+        "Log as warnings what is traced, lowered and compiled, and how long it takes.",
+    ]
     assert lines == sorted(lines) and not any("MOCK_GPU" in line for line in lines)
 
 

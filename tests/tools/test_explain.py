@@ -31,22 +31,77 @@ def constrained(mesh, *spec):
 
 #: what is asked -> function of the mesh that gives a function and its arguments; kind, cause, and words of the remedy
 CASES = {
-    "an operand that lies otherwise": (lambda m: (lambda x, y: x + y, [placed(m, (8, 8), "data"), placed(m, (8, 8), None, "data")]),
-                                       "all_to_all", "operand", r"Give [xy] the sharding P\("),
-    "a sum over a split dim": (lambda m: (lambda x, w: x @ w, [placed(m, (8, 16), None, "model"), placed(m, (16, 4), "model")]),
-                               "psum", "sum", "a reduce_scatter sends half the bytes"),
-    "a maximum": (lambda m: (lambda x: x.max(0), [placed(m, (8, 16), "data")]), "pmax", "reduction", "Split another dim"),
-    "a prefix sum": (lambda m: (lambda x: wnp.cumsum(x, 0), [placed(m, (8, 16), "data")]), "all_gather", "along", "cumsum"),
-    "neighbours": (lambda m: (lambda x: wnp.roll(x, 1, 0), [placed(m, (8, 16), "data")]), "ppermute", "edges", "Split another dim"),
-    "a constraint": (lambda m: (constrained(m, None, "data"), [placed(m, (8, 8), "data")]),
-                     "all_to_all", "constraint", r"Ask for P\('data'\)"),
-    "a result": (lambda m: (weft.jit(lambda x: x, out_shardings=NamedSharding(m, P(None, "data"))), [placed(m, (8, 8), "data")]),
-                 "all_to_all", "output", r"P\('data'\), .* in out_shardings"),
-    "what shard_map takes": (lambda m: (weft.shard_map(lambda x: x, mesh=m, in_specs=P("model"), out_specs=P("model")),
-                                        [placed(m, (8, 8), None, "model")]),
-                             "all_to_all", "enters", r"Give (x|args\[0\]) the sharding P\('model'\)"),
-    "what shard_map asks for": (lambda m: (weft.shard_map(lambda x: lax.psum(x, "data"), mesh=m, in_specs=P("data"), out_specs=P()),
-                                           [placed(m, (8, 8), "data")]), "psum", "asked", "^$"),
+    "an operand that lies otherwise": (
+        lambda m: (
+            lambda x, y: x + y,
+            [placed(m, (8, 8), "data"), placed(m, (8, 8), None, "data")],
+        ),
+        "all_to_all",
+        "operand",
+        r"Give [xy] the sharding P\(",
+    ),
+    "a sum over a split dim": (
+        lambda m: (
+            lambda x, w: x @ w,
+            [placed(m, (8, 16), None, "model"), placed(m, (16, 4), "model")],
+        ),
+        "psum",
+        "sum",
+        "a reduce_scatter sends half the bytes",
+    ),
+    "a maximum": (
+        lambda m: (lambda x: x.max(0), [placed(m, (8, 16), "data")]),
+        "pmax",
+        "reduction",
+        "Split another dim",
+    ),
+    "a prefix sum": (
+        lambda m: (lambda x: wnp.cumsum(x, 0), [placed(m, (8, 16), "data")]),
+        "all_gather",
+        "along",
+        "cumsum",
+    ),
+    "neighbours": (
+        lambda m: (lambda x: wnp.roll(x, 1, 0), [placed(m, (8, 16), "data")]),
+        "ppermute",
+        "edges",
+        "Split another dim",
+    ),
+    "a constraint": (
+        lambda m: (constrained(m, None, "data"), [placed(m, (8, 8), "data")]),
+        "all_to_all",
+        "constraint",
+        r"Ask for P\('data'\)",
+    ),
+    "a result": (
+        lambda m: (
+            weft.jit(lambda x: x, out_shardings=NamedSharding(m, P(None, "data"))),
+            [placed(m, (8, 8), "data")],
+        ),
+        "all_to_all",
+        "output",
+        r"P\('data'\), .* in out_shardings",
+    ),
+    "what shard_map takes": (
+        lambda m: (
+            weft.shard_map(lambda x: x, mesh=m, in_specs=P("model"), out_specs=P("model")),
+            [placed(m, (8, 8), None, "model")],
+        ),
+        "all_to_all",
+        "enters",
+        r"Give (x|args\[0\]) the sharding P\('model'\)",
+    ),
+    "what shard_map asks for": (
+        lambda m: (
+            weft.shard_map(
+                lambda x: lax.psum(x, "data"), mesh=m, in_specs=P("data"), out_specs=P()
+            ),
+            [placed(m, (8, 8), "data")],
+        ),
+        "psum",
+        "asked",
+        "^$",
+    ),
 }
 
 
@@ -70,7 +125,9 @@ def test_every_cause_that_is_not_the_users_own_has_a_remedy():
         primitive = "op"
 
     place = Placement(((), ("data",)))
-    record = CollectiveRecord("psum", ("data",), 4, (1,), np.float32, None, "", eqn=Equation, before=place, after=place)
+    record = CollectiveRecord(
+        "psum", ("data",), 4, (1,), np.float32, None, "", eqn=Equation, before=place, after=place
+    )
     assert [cause for cause in CAUSES if not advise(replace(record, cause=cause))] == ["asked"]
 
 
@@ -78,24 +135,33 @@ def test_a_suggestion_that_is_followed_removes_the_collective(mesh):
     x, y = placed(mesh, (8, 8), "data"), placed(mesh, (8, 8), None, "data")
     (r,) = weft.explain(wnp.add, x, y).collectives
     spec = eval(re.search(r"P\(.*?\)(?=\.)", r.suggestion)[0])
-    moved = {"x": x, "y": y} | {r.argument: weft.device_put({"x": x, "y": y}[r.argument], NamedSharding(mesh, spec))}
+    moved = {"x": x, "y": y} | {
+        r.argument: weft.device_put({"x": x, "y": y}[r.argument], NamedSharding(mesh, spec))
+    }
     weft.explain(lambda x, y: x + y, moved["x"], moved["y"]).assert_no()
 
 
 def test_loops_count_their_trips_and_while_loops_say_that_they_do_not_know(mesh):
     x = placed(mesh, (8, 8), "data")
-    scanned = weft.explain(lambda x: lax.scan(lambda c, _: (wnp.cumsum(c, 0), None), x, None, length=5)[0], x)
+    scanned = weft.explain(
+        lambda x: lax.scan(lambda c, _: (wnp.cumsum(c, 0), None), x, None, length=5)[0], x
+    )
     assert scanned.counts == {"all_gather": 5} and "5 x all_gather over data" in str(scanned)
     (r,) = scanned.collectives
     assert r.bytes == 5 * 3 * 32 and not r.open_ended
-    (r,) = weft.explain(lambda x: lax.while_loop(lambda c: c[0, 0] < 9, lambda c: wnp.cumsum(c, 0), x), x).collectives[-1:]
+    (r,) = weft.explain(
+        lambda x: lax.while_loop(lambda c: c[0, 0] < 9, lambda c: wnp.cumsum(c, 0), x), x
+    ).collectives[-1:]
     assert r.open_ended and r.title.endswith("B per iteration")
 
 
 def test_recomputed_collectives_keep_the_users_line(mesh):
     def loss(w):
-        layer = weft.checkpoint(lambda w: wnp.sin(lax.all_gather(w, "data", tiled=True)).sum())     # here
+        layer = weft.checkpoint(
+            lambda w: wnp.sin(lax.all_gather(w, "data", tiled=True)).sum()
+        )  # here
         return lax.psum(layer(w), "data")
+
     mapped = weft.shard_map(loss, mesh=mesh, in_specs=P("data"), out_specs=P())
     told = weft.explain(weft.grad(mapped), placed(mesh, (8, 8), "data"))
     lines = [r.source for r in told.collectives if r.kind in ("all_gather", "reduce_scatter")]
@@ -106,7 +172,12 @@ def test_assertions(mesh):
     x, w = placed(mesh, (8, 16), "data", "model"), placed(mesh, (16, 4), "model")
     told = weft.explain(lambda x, w: x @ w, x, w)
     sent = told.bytes
-    assert told.assert_no("all_gather", "all-to-all").assert_no(axes="data").assert_count(1, psum=1, ppermute=0) is told
+    assert (
+        told.assert_no("all_gather", "all-to-all")
+        .assert_no(axes="data")
+        .assert_count(1, psum=1, ppermute=0)
+        is told
+    )
     assert told.assert_bytes(max=sent) is told
     for failing, words in [
         (lambda: told.assert_no("all_reduce"), "should have no psum; it has 1 collective"),
@@ -144,17 +215,33 @@ class Tags(HTMLParser):
 
 def test_the_page_is_whole_and_needs_nothing(mesh, tmp_path):
     def f(x, w):
-        y = weft.shard_map(lambda u: lax.psum(u, "model"), mesh=mesh, in_specs=P("data", "model"), out_specs=P("data"))(x)
+        y = weft.shard_map(
+            lambda u: lax.psum(u, "model"),
+            mesh=mesh,
+            in_specs=P("data", "model"),
+            out_specs=P("data"),
+        )(x)
         return lax.scan(lambda c, _: (c @ w, c.sum()), x, None, length=3), y, w.reshape(2, 2, 4, 16)
+
     told = weft.explain(f, placed(mesh, (8, 16), "data", "model"), placed(mesh, (16, 16), "model"))
     told.save(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     tags = Tags()
     tags.feed(text)
-    assert tags.open == [] and tags.loads == [] and "script" not in tags.count and "http" not in text and "url(" not in text
+    assert (
+        tags.open == []
+        and tags.loads == []
+        and "script" not in tags.count
+        and "http" not in text
+        and "url(" not in text
+    )
     assert tags.count["details"] >= 2 and "prefers-color-scheme: dark" in text
     assert tags.count["svg"] >= 2 + len(told.partition.placed_eqns) / 2
-    assert text.count("<title>device 0</title>") >= 1 and "psum over model" in text and "differs by device" in text
+    assert (
+        text.count("<title>device 0</title>") >= 1
+        and "psum over model" in text
+        and "differs by device" in text
+    )
     assert "test_explain.py" in text and told._repr_html_() in text
 
 
@@ -166,14 +253,28 @@ def test_one_device_has_a_page_too():
 def test_arguments_and_results_go_by_their_key_paths(mesh):
     def f(params, *xs, scale):
         return {"out": (xs[0] + xs[1]) * params["layers"][0]["up"] * scale, "kept": [scale]}
+
     params = {"layers": [{"down": np.ones(3), "up": placed(mesh, (8, 8), None, "data")}]}
-    told = weft.explain(f, params, placed(mesh, (8, 8), "data"), placed(mesh, (8, 8), None, "data"), scale=placed(mesh, (8, 8)))
+    told = weft.explain(
+        f,
+        params,
+        placed(mesh, (8, 8), "data"),
+        placed(mesh, (8, 8), None, "data"),
+        scale=placed(mesh, (8, 8)),
+    )
     moved = [r for r in told.collectives if r.argument]
     assert moved and {r.argument for r in moved} <= {"params['layers'][0]['up']", "xs[0]", "xs[1]"}
     assert all(r.suggestion.startswith(f"Give {r.argument} the sharding P(") for r in moved)
     page = html.unescape(told.to_html())
-    for name in ("params['layers'][0]['down']", "params['layers'][0]['up']", "xs[0]", "xs[1]", "scale", "result['out']",
-                 "result['kept'][0]"):
+    for name in (
+        "params['layers'][0]['down']",
+        "params['layers'][0]['up']",
+        "xs[0]",
+        "xs[1]",
+        "scale",
+        "result['out']",
+        "result['kept'][0]",
+    ):
         assert f">{name}</td>" in page
     assert f"{moved[0].argument}: P(" in page and f"layout   {moved[0].argument}: P(" in str(told)
     assert "argument 0" not in page + str(told)
@@ -182,7 +283,9 @@ def test_arguments_and_results_go_by_their_key_paths(mesh):
 def test_closed_over_arrays_are_named_as_such(mesh):
     y = placed(mesh, (8, 8), None, "data")
     (r,) = weft.explain(lambda x: x + y, placed(mesh, (8, 8), "data")).collectives
-    assert r.argument in ("x", "a closed-over array") and r.suggestion.startswith(f"Give {r.argument} the sharding")
+    assert r.argument in ("x", "a closed-over array") and r.suggestion.startswith(
+        f"Give {r.argument} the sharding"
+    )
 
 
 PROGRAM = """
@@ -196,12 +299,19 @@ sys.exit(3)
 """
 
 
-@pytest.mark.parametrize("line", ["--html page.html --devices 8 program.py -a", "program.py -a --devices 8 --html page.html"])
+@pytest.mark.parametrize(
+    "line",
+    ["--html page.html --devices 8 program.py -a", "program.py -a --devices 8 --html page.html"],
+)
 def test_the_command_runs_a_program_and_explains_it(tmp_path, line):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = run_weft("explain", *line.split(), cwd=tmp_path)
     assert done.returncode == 3, done.stderr
-    assert done.stdout.startswith("sum 8.0 ['-a']") and "psum over i  28 B" in done.stdout and "program.py:6" in done.stdout
+    assert (
+        done.stdout.startswith("sum 8.0 ['-a']")
+        and "psum over i  28 B" in done.stdout
+        and "program.py:6" in done.stdout
+    )
     assert re.search(r"\d+ programs were compiled, 2 of them communicate", done.stdout)
     page = html.unescape((tmp_path / "page.html").read_text())
     assert "psum over i" in page and ">params['down']<" in page and ">params['up']<" in page
@@ -209,12 +319,19 @@ def test_the_command_runs_a_program_and_explains_it(tmp_path, line):
 
 
 def test_sums_that_a_program_of_one_device_asks_for_travel_together(mesh):
-    def step(params, x):                                # the sum of each gradient comes with the transpose of a cast
+    def step(params, x):  # the sum of each gradient comes with the transpose of a cast
         return weft.grad(lambda params: sum(wnp.sin(x * w).sum() for w in params))(params)
+
     mapped = weft.shard_map(step, mesh=mesh, in_specs=(P(), P("data")), out_specs=P())
     params = [np.float32(i) for i in range(4)]
-    (r,) = weft.explain(mapped, params, placed(mesh, (8, 4), "data")).assert_count(psum=1).collectives
+    (r,) = (
+        weft.explain(mapped, params, placed(mesh, (8, 4), "data")).assert_count(psum=1).collectives
+    )
     assert len(r.operands) == 4 and r.cause == "asked"
-    grouped = lambda x: lax.psum(x, "data", axis_index_groups=[[0, 1], [2, 3]]) + lax.psum(x * 2, "data")
-    mapped = weft.shard_map(grouped, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False)
+    grouped = lambda x: (
+        lax.psum(x, "data", axis_index_groups=[[0, 1], [2, 3]]) + lax.psum(x * 2, "data")
+    )
+    mapped = weft.shard_map(
+        grouped, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False
+    )
     weft.explain(mapped, placed(mesh, (8, 4), "data")).assert_count(psum=2)

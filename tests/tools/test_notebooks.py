@@ -8,7 +8,7 @@ import pytest
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
-pytestmark = pytest.mark.filterwarnings("ignore")              # of the libraries that run notebooks
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that run notebooks
 
 CELLS = {
     "begin": """
@@ -31,11 +31,17 @@ big = wnp.ones((500, 500))
 @pytest.fixture(scope="module")
 def outputs():
     """What each cell shows: texts, or the name of an error."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in CELLS.values()])
-    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True)
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(code) for code in CELLS.values()]
+    )
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", allow_errors=True
+    )
 
     async def run():
-        async with client.async_setup_kernel(env={**os.environ, "WEFT_NUM_DEVICES": "8", "PYTHONPATH": os.pathsep.join(["."])}):
+        async with client.async_setup_kernel(
+            env={**os.environ, "WEFT_NUM_DEVICES": "8", "PYTHONPATH": os.pathsep.join(["."])}
+        ):
             for number, (name, cell) in enumerate(zip(CELLS, notebook.cells)):
                 stop = asyncio.create_task(interrupt()) if name == "endless" else None
                 await client.async_execute_cell(cell, number)
@@ -48,17 +54,27 @@ def outputs():
             await client.km.interrupt_kernel()
 
     asyncio.run(run())
-    shown = lambda out: out.get("ename") or out.get("text") or out["data"].get("text/html") or out["data"]["text/plain"]
+    shown = lambda out: (
+        out.get("ename")
+        or out.get("text")
+        or out["data"].get("text/html")
+        or out["data"]["text/plain"]
+    )
     return {name: "".join(map(shown, cell.outputs)) for name, cell in zip(CELLS, notebook.cells)}
 
 
 def test_values_are_shown(outputs):
     assert outputs["begin"] == "" and outputs["show"].startswith("Array([[0., 1.],")
-    assert outputs["sharding"].startswith("NamedSharding(mesh=Mesh(") and "CPU 7" in outputs["picture"]
+    assert (
+        outputs["sharding"].startswith("NamedSharding(mesh=Mesh(") and "CPU 7" in outputs["picture"]
+    )
 
 
 def test_a_computation_is_interrupted_and_cells_run_on(outputs):
-    assert outputs["endless"] == "KeyboardInterrupt" and outputs["again"] == "(Array(120., dtype=float32), '<lambda>')"
+    assert (
+        outputs["endless"] == "KeyboardInterrupt"
+        and outputs["again"] == "(Array(120., dtype=float32), '<lambda>')"
+    )
 
 
 def test_an_error_ends_its_cell_alone(outputs):

@@ -45,6 +45,9 @@ def test_explain_tells_it_all(mesh):
     x, w = placed(mesh, (8, 16), P("data", "model")), placed(mesh, (16, 32), P("model", None))
     told = weft.explain(lambda x, w: wnp.tanh(row_times_column(x, w)), x, w)
     assert [r.axes for r in told.collectives] == [("model",)]
-    assert (told.kernel_count, told.matmul_count) == (0, 1) and told.peak_bytes >= x.nbytes + w.nbytes
+    assert (told.kernel_count, told.matmul_count) == (
+        0,
+        1,
+    ) and told.peak_bytes >= x.nbytes + w.nbytes
     assert "1 collective" in str(told) and "test_report.py" in str(told)
     assert "test_report.py" in told._repr_html_()

@@ -19,7 +19,10 @@ class Layer:
         return self.scale * x
 
 
-@pytest.mark.parametrize("transform", [weft.vmap, weft.grad, weft.value_and_grad, weft.jacfwd, weft.checkpoint, weft.make_jaxpr])
+@pytest.mark.parametrize(
+    "transform",
+    [weft.vmap, weft.grad, weft.value_and_grad, weft.jacfwd, weft.checkpoint, weft.make_jaxpr],
+)
 def test_the_fields_of_an_object_are_attributes_of_the_transformed_function(transform):
     assert transform(Layer()).scale == 3.0
 
@@ -56,10 +59,20 @@ def test_docstrings_say_what_was_done_to_a_function():
 
     def bare(r):
         return r
-    for transform, begin in ((weft.vmap, "Vectorized version of area"), (weft.grad, "Gradient of area"), (weft.jacfwd, "Jacobian of area"),
-                             (weft.value_and_grad, "Value and gradient of area"), (weft.jacrev, "Jacobian of area")):
+
+    for transform, begin in (
+        (weft.vmap, "Vectorized version of area"),
+        (weft.grad, "Gradient of area"),
+        (weft.jacfwd, "Jacobian of area"),
+        (weft.value_and_grad, "Value and gradient of area"),
+        (weft.jacrev, "Jacobian of area"),
+    ):
         first, _, middle, _, original = transform(area).__doc__.split("\n")
-        assert first.startswith(begin) and middle == "Original documentation:" and original == "Of a circle."
+        assert (
+            first.startswith(begin)
+            and middle == "Original documentation:"
+            and original == "Of a circle."
+        )
         assert transform(bare).__doc__ is None and transform(area).__name__ == "area"
     assert weft.jit(area).__doc__ == "Of a circle."
 
@@ -67,5 +80,10 @@ def test_docstrings_say_what_was_done_to_a_function():
 def test_asarray_gives_arrays_of_differentiated_numbers():
     for make in (wnp.asarray, wnp.array):
         out, tangent = weft.jvp(make, (1.0,), (2.0,))
-        assert isinstance(out, weft.Array) and isinstance(tangent, weft.Array) and out.weak_type and (out, tangent) == (1.0, 2.0)
+        assert (
+            isinstance(out, weft.Array)
+            and isinstance(tangent, weft.Array)
+            and out.weak_type
+            and (out, tangent) == (1.0, 2.0)
+        )
         assert isinstance(weft.grad(make)(1.0), weft.Array)

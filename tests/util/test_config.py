@@ -48,7 +48,9 @@ def test_defaults():
     }  # fmt: skip
     code = f"from weft.util.config import config; print({{n: config.read(n) for n in {list(expected)}}})"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "JAX_"))}
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+    )
     assert eval(run.stdout) == expected
 
 
@@ -65,20 +67,45 @@ def _with_arguments(code, *arguments):
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("arguments", "settings"), [
-    ([], (False, None, 0)),
-    (["--jax_enable_x64", "--other=1", "--jax_default_matmul_precision=float32", "--jax_debug_nans=false"], (True, "float32", 0)),
-    (["--jax_enable_x64=true", "--nojax_enable_x64", "--", "--jax_default_matmul_precision=float32"], (False, None, 0)),
-])
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        ([], (False, None, 0)),
+        (
+            [
+                "--jax_enable_x64",
+                "--other=1",
+                "--jax_default_matmul_precision=float32",
+                "--jax_debug_nans=false",
+            ],
+            (True, "float32", 0),
+        ),
+        (
+            [
+                "--jax_enable_x64=true",
+                "--nojax_enable_x64",
+                "--",
+                "--jax_default_matmul_precision=float32",
+            ],
+            (False, None, 0),
+        ),
+    ],
+)
 def test_settings_from_the_command_line(arguments, settings):
-    run = _with_arguments("config.parse_flags_with_absl(); from absl import flags; flags.FLAGS.jax_enable_x64\n"
-                          "print((config.enable_x64, config.default_matmul_precision, int(config.debug_nans)))", *arguments)
+    run = _with_arguments(
+        "config.parse_flags_with_absl(); from absl import flags; flags.FLAGS.jax_enable_x64\n"
+        "print((config.enable_x64, config.default_matmul_precision, int(config.debug_nans)))",
+        *arguments,
+    )
     assert run.returncode == 0 and eval(run.stdout) == settings, run.stderr
 
 
 def test_settings_of_a_program_that_absl_runs():
-    run = _with_arguments("from absl import app; config.config_with_absl(); app.run(lambda argv: print(config.enable_x64, argv[1:]))",
-                          "--jax_enable_x64=1", "file")
+    run = _with_arguments(
+        "from absl import app; config.config_with_absl(); app.run(lambda argv: print(config.enable_x64, argv[1:]))",
+        "--jax_enable_x64=1",
+        "file",
+    )
     assert run.stdout.strip() == "True ['file']", run.stderr
 
 
@@ -94,7 +121,9 @@ def test_unknown_flags():
         lambda: config.read("weft_log_compile"),
         lambda: C.Override(log_compile=True),
     ):
-        with pytest.raises(AttributeError, match=r"has no setting .*log_compile.*Did you mean log_compiles"):
+        with pytest.raises(
+            AttributeError, match=r"has no setting .*log_compile.*Did you mean log_compiles"
+        ):
             call()
     with pytest.raises(AttributeError, match="log_compile"):
         _ = config.jax_log_compile
@@ -147,7 +176,11 @@ ENVIRONMENT = [
     ({"JAX_LOG_COMPILES": "on"}, "log_compiles", True),
     ({"WEFT_COMPILATION_CACHE_DIR": "/tmp/x"}, "compilation_cache_dir", "/tmp/x"),
     ({"WEFT_NUM_CPU_DEVICES": "4"}, "num_cpu_devices", 4),
-    ({"WEFT_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5"}, "persistent_cache_min_compile_time_secs", 0.5),
+    (
+        {"WEFT_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5"},
+        "persistent_cache_min_compile_time_secs",
+        0.5,
+    ),
     ({"WEFT_DEFAULT_MATMUL_PRECISION": "none"}, "default_matmul_precision", None),
     ({"WEFT_JAX_API": "0.10"}, "jax_api", "0.10"),
     ({"WEFT_TRACEBACK": "full"}, "traceback", "full"),
@@ -164,7 +197,8 @@ def test_environment(monkeypatch, variables, name, expected):
 
 
 @pytest.mark.parametrize(
-    "variable, text", [("WEFT_ENABLE_X64", "perhaps"), ("JAX_NUM_CPU_DEVICES", "x"), ("WEFT_TRACEBACK", "no")]
+    "variable, text",
+    [("WEFT_ENABLE_X64", "perhaps"), ("JAX_NUM_CPU_DEVICES", "x"), ("WEFT_TRACEBACK", "no")],
 )
 def test_environment_errors_name_the_variable(monkeypatch, variable, text):
     monkeypatch.setenv(variable, text)
@@ -176,8 +210,12 @@ def test_environment_errors_name_the_variable(monkeypatch, variable, text):
 # ---- the setting `check`
 
 CHECK_TEXTS = [
-    ("", "", {}), (None, "", {}), ("types", "types", {"types": True}), (" Maps,memory ", "maps,memory", {"maps": True, "memory": True}),
-    ("values,stages", "stages,values", {"stages": True, "values": 1.0}), ("values:100%", "values", {"values": 1.0}),
+    ("", "", {}),
+    (None, "", {}),
+    ("types", "types", {"types": True}),
+    (" Maps,memory ", "maps,memory", {"maps": True, "memory": True}),
+    ("values,stages", "stages,values", {"stages": True, "values": 1.0}),
+    ("values:100%", "values", {"values": 1.0}),
     ("values:12.5%,types", "types,values:12.5%", {"types": True, "values": 0.125}),
 ]
 
@@ -189,16 +227,24 @@ def test_check_parses_a_list_of_names(value, text, fields):
     assert config.checks == C.Checks(**fields) and config.checks is config.checks
 
 
-@pytest.mark.parametrize("bad", ["type", "values:0%", "values:101%", "values:10", "values:x%", "maps:3%", "all", 3, ["types"]])
+@pytest.mark.parametrize(
+    "bad",
+    ["type", "values:0%", "values:101%", "values:10", "values:x%", "maps:3%", "all", 3, ["types"]],
+)
 def test_check_refuses_other_values(bad):
-    with pytest.raises(ValueError, match=r"config.check is .*\n  It is a list, .*types, maps, memory, stages, values and values:N%"):
+    with pytest.raises(
+        ValueError,
+        match=r"config.check is .*\n  It is a list, .*types, maps, memory, stages, values and values:N%",
+    ):
         config.update("check", bad)
 
 
 def test_verify_is_the_check_of_types():
     config.update("check", "values")
     config.update("verify", True)
-    assert config.verify is True and config.check == "types,values" and config.values["verify"] is True
+    assert (
+        config.verify is True and config.check == "types,values" and config.values["verify"] is True
+    )
     with C.Override(verify=False):
         assert config.check == "values" and not config.verify
     config.update("jax_verify", "off")
@@ -208,9 +254,19 @@ def test_verify_is_the_check_of_types():
 def test_check_and_verify_in_the_environment():
     code = "from weft.util.config import config; print(config.check, config.verify)"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "JAX_"))}
-    for given, expected in [({"WEFT_VERIFY": "1"}, "types True"), ({"WEFT_CHECK": "values:5%", "WEFT_VERIFY": "yes"},
-                            "types,values:5% True"), ({"JAX_CHECK": "maps"}, "maps False"), ({}, " False")]:
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**env, **given}, check=True)
+    for given, expected in [
+        ({"WEFT_VERIFY": "1"}, "types True"),
+        ({"WEFT_CHECK": "values:5%", "WEFT_VERIFY": "yes"}, "types,values:5% True"),
+        ({"JAX_CHECK": "maps"}, "maps False"),
+        ({}, " False"),
+    ]:
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env={**env, **given},
+            check=True,
+        )
         assert run.stdout == f"{expected}\n"
 
 
@@ -357,7 +413,13 @@ DEVICES = [
     ({"WEFT_NUM_DEVICES": "8"}, 6, 8),
     ({"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}, 6, 4),
     ({"XLA_FLAGS": "--xla_a=1 --xla_force_host_platform_device_count=4 --xla_b"}, -1, 4),
-    ({"XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_force_host_platform_device_count=2"}, -1, 2),
+    (
+        {
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_force_host_platform_device_count=2"
+        },
+        -1,
+        2,
+    ),
     ({"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "WEFT_NUM_DEVICES": "3"}, -1, 3),
     ({"XLA_FLAGS": "--xla_dump_to=/tmp"}, -1, 1),
     ({"WEFT_NUM_DEVICES": "512"}, -1, 512),
@@ -394,10 +456,12 @@ def test_a_wrong_number_of_devices(monkeypatch, text):
 
 def test_a_setting_is_known_when_it_has_a_value(monkeypatch):
     """Other threads may ask for all values, and for the key of traces, while one makes a setting."""
+
     def read(setting):
         assert setting.name not in C.config.values
         assert in_thread(C.config._new_key)
         return setting.default
+
     monkeypatch.setattr(C, "_from_environment", read)
     context = C.make_user_context(7)
     assert C.config.values[context.__name__] == 7
@@ -405,6 +469,7 @@ def test_a_setting_is_known_when_it_has_a_value(monkeypatch):
 
 def test_settings_of_a_program_are_read_while_it_is_traced():
     import weft
+
     context = weft.make_user_context()
     seen = []
 
@@ -416,7 +481,11 @@ def test_settings_of_a_program_are_read_while_it_is_traced():
     assert f(2.0) == 2.0 and f(2.0) == 2.0
     for value in (3.0, 4.0, 3.0):
         with context(value):
-            assert f(2.0) == 2 * value and context.value == value and in_thread(lambda: context.value) is None
+            assert (
+                f(2.0) == 2 * value
+                and context.value == value
+                and in_thread(lambda: context.value) is None
+            )
     assert seen == [None, 3.0, 4.0] and context.value is None
     before = context.get_global()
     context.set_global(5.0)
@@ -436,6 +505,9 @@ def test_settings_of_a_program_are_read_while_it_is_traced():
 
 def test_a_context_tells_what_other_threads_see():
     with C.numpy_rank_promotion("raise"):
-        assert C.numpy_rank_promotion.get_global() == "allow" and C.numpy_rank_promotion.value == "raise"
+        assert (
+            C.numpy_rank_promotion.get_global() == "allow"
+            and C.numpy_rank_promotion.value == "raise"
+        )
     C.numpy_rank_promotion.set_global("warn")
     assert C.numpy_rank_promotion.get_global() == config.numpy_rank_promotion == "warn"

@@ -72,8 +72,15 @@ def test_promotion_without_64_bit_types(a):
 
 def test_what_is_compared_of_numbers_that_adapt_is_promoted_as_a_boolean():
     def dtypes_of(t):
-        small = t < 1                     # its type is weak, as that of t is
-        found.append([D.result_type(small), D.result_type(small, t < 2), D.result_type(small, t), D.result_type(small, np.int8(1))])
+        small = t < 1  # its type is weak, as that of t is
+        found.append(
+            [
+                D.result_type(small),
+                D.result_type(small, t < 2),
+                D.result_type(small, t),
+                D.result_type(small, np.int8(1)),
+            ]
+        )
         assert D.result_type(small, small, return_weak_type_flag=True) == (np.bool_, False)
         return small
 
@@ -112,7 +119,13 @@ def test_small_types_meet_only_weak_numbers_and_what_is_below(name):
     if is_float:
         assert D.result_type(D.as_dtype(name), 1.5) == name
         assert D.promote_types(name, "int32") == name
-    for other in {"float16", "bfloat16", "float32", *SMALL, *([] if is_float else ["int8", "uint8"])} - {name}:
+    for other in {
+        "float16",
+        "bfloat16",
+        "float32",
+        *SMALL,
+        *([] if is_float else ["int8", "uint8"]),
+    } - {name}:
         with pytest.raises(TypePromotionError, match=r"not promoted together.*astype"):
             D.promote_types(name, other)
 
@@ -123,7 +136,12 @@ def test_strict_promotion():
         assert D.result_type(np.int8(1), 1) == np.int8
         assert D.result_type(1, 2.0) == np.float32
         assert D.result_type(np.float32(1), np.float32(1)) == np.float32
-        for a, b in [(np.int32(1), np.float32(1)), (np.int32(1), 1.0), (np.int8(1), np.int32(1)), (True, 1)]:
+        for a, b in [
+            (np.int32(1), np.float32(1)),
+            (np.int32(1), 1.0),
+            (np.int8(1), np.int32(1)),
+            (True, 1),
+        ]:
             with pytest.raises(TypePromotionError, match="strict"):
                 D.result_type(a, b)
     assert D.result_type(np.int32(1), 1.0) == np.float32
@@ -148,9 +166,15 @@ def test_weak_arrays_among_themselves_take_the_widest_dtype(a, b, expected, x64)
 
 
 def test_weak_arrays_give_way_like_python_numbers():
-    assert D.result_type(weak_array("float32"), np.float16(1), return_weak_type_flag=True) == (np.float16, False)
+    assert D.result_type(weak_array("float32"), np.float16(1), return_weak_type_flag=True) == (
+        np.float16,
+        False,
+    )
     assert D.result_type(weak_array("int32"), np.int8(1)) == np.int8
-    assert D.result_type(weak_array("float32"), np.int8(1), return_weak_type_flag=True) == (np.float32, True)
+    assert D.result_type(weak_array("float32"), np.int8(1), return_weak_type_flag=True) == (
+        np.float32,
+        True,
+    )
 
 
 def test_what_result_type_takes():
@@ -196,7 +220,10 @@ def test_the_warning_of_a_cut_dtype_is_at_the_users_line():
 
 
 def test_a_64_bit_dtype_asked_for_by_name_is_cut_with_a_warning():
-    with pytest.warns(UserWarning, match="zeros: Explicitly requested dtype float64 is not available and float32 is used"):
+    with pytest.warns(
+        UserWarning,
+        match="zeros: Explicitly requested dtype float64 is not available and float32 is used",
+    ):
         assert D.check_dtype(np.float64, "zeros") == np.float32
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -287,7 +314,12 @@ def test_isdtype():
 def test_key_dtypes():
     fry = D.KeyDType(SimpleNamespace(tag="fry", key_shape=(2,)))
     other = D.KeyDType(SimpleNamespace(tag="rbg", key_shape=(4,)))
-    assert (repr(fry), fry.name, fry.itemsize, D.short_name(fry)) == ("key<fry>", "key<fry>", 8, "key<fry>")
+    assert (repr(fry), fry.name, fry.itemsize, D.short_name(fry)) == (
+        "key<fry>",
+        "key<fry>",
+        8,
+        "key<fry>",
+    )
     assert fry == D.KeyDType(fry.impl)
     assert hash(fry) == hash(D.KeyDType(fry.impl))
     assert fry != other
@@ -323,11 +355,19 @@ def test_limits():
         D.finfo("int32")
     with pytest.raises(ValueError, match="bfloat16 is not an integer"):
         D.iinfo("bfloat16")
-    assert [D.itemsize_bits(name) for name in ("bool", "int4", "bfloat16", "complex128")] == [8, 4, 16, 128]
+    assert [D.itemsize_bits(name) for name in ("bool", "int4", "bfloat16", "complex128")] == [
+        8,
+        4,
+        16,
+        128,
+    ]
 
 
 def test_limits_are_classes_of_their_objects():
-    assert all(isinstance(D.finfo(name), D.finfo) for name in ("float32", "bfloat16", "float8_e5m2", "complex64"))
+    assert all(
+        isinstance(D.finfo(name), D.finfo)
+        for name in ("float32", "bfloat16", "float8_e5m2", "complex64")
+    )
     assert all(isinstance(D.iinfo(name), D.iinfo) for name in ("int8", "int4", "uint64"))
     assert not isinstance(D.iinfo("int8"), D.finfo) and not isinstance(1.0, D.finfo)
     assert D.finfo | None
@@ -335,7 +375,11 @@ def test_limits_are_classes_of_their_objects():
 
 def test_no_dtype_is_float64_as_in_numpy():
     assert D.promote_types("int8", None) == D.promote_types(None, None) == np.float64
-    assert D.finfo(None).bits == 64 and D.issubdtype(None, np.floating) and D.isdtype(None, "real floating")
+    assert (
+        D.finfo(None).bits == 64
+        and D.issubdtype(None, np.floating)
+        and D.isdtype(None, "real floating")
+    )
     with pytest.raises(ValueError, match="float64 is not an integer"):
         D.iinfo(None)
 
@@ -379,7 +423,12 @@ def test_short_names_are_unique():
 
 
 def test_scalar_type_of():
-    assert [D.scalar_type_of(x) for x in (True, np.int8(1), D.bfloat16.type(1), 1j)] == [bool, int, float, complex]
+    assert [D.scalar_type_of(x) for x in (True, np.int8(1), D.bfloat16.type(1), 1j)] == [
+        bool,
+        int,
+        float,
+        complex,
+    ]
     assert D.scalar_type_of(np.zeros(2, "uint8")) is int
 
 
@@ -456,8 +505,12 @@ def test_the_whole_table_against_the_peer():
     python = os.environ.get("WEFT_ORACLE_PYTHON")
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON names no Python that has the peer")
-    names = [dtype.name for dtype in D.all_dtypes if not dtype.name.startswith("float6")] + list(WEAK)
-    run = subprocess.run([python, "-c", _PEER, json.dumps(names)], capture_output=True, text=True, check=True)
+    names = [dtype.name for dtype in D.all_dtypes if not dtype.name.startswith("float6")] + list(
+        WEAK
+    )
+    run = subprocess.run(
+        [python, "-c", _PEER, json.dumps(names)], capture_output=True, text=True, check=True
+    )
     expected = json.loads(run.stdout)
     assert len(expected) == 4 * len(names) ** 2
     for case, peer in expected.items():

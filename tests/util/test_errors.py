@@ -58,7 +58,11 @@ def test_full_message():
 
 
 def test_tables_are_aligned_and_empty_parts_left_out():
-    message = E.describe("dot", "sizes differ.", [("lhs", "f32[8]", 1), ("rhs_long", "f32[16,2]", ""), "as it stands"])
+    message = E.describe(
+        "dot",
+        "sizes differ.",
+        [("lhs", "f32[8]", 1), ("rhs_long", "f32[16,2]", ""), "as it stands"],
+    )
     assert message.split("\n") == [
         "dot: sizes differ.", "    lhs       f32[8]     1", "    rhs_long  f32[16,2]", "    as it stands",
     ]  # fmt: skip

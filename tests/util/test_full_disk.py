@@ -29,7 +29,11 @@ def is_temporary(name):
 @pytest.fixture
 def full_disk(tmp_path):
     folder = str(tmp_path)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", folder], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", folder],
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip("a small file system can only be mounted by root")
     yield folder
@@ -38,8 +42,14 @@ def full_disk(tmp_path):
 
 def test_processes_leave_nothing_and_warn_once(full_disk):
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, "WEFT_CACHE_DIR": f"{full_disk}/cache"},
-                              capture_output=True, text=True, check=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "WEFT_CACHE_DIR": f"{full_disk}/cache"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
         assert done.stderr.count("RuntimeWarning") == 1 and "No space left on device" in done.stderr
         assert not list(filter(is_temporary, files_under(full_disk)))
 
@@ -71,7 +81,9 @@ def test_a_write_that_fails_removes_its_file(tmp_path, monkeypatch, code):
     is_full = code in (errno.ENOSPC, errno.EDQUOT)
     assert [str(w.message).count(os.strerror(code)) for w in caught] == [1] * is_full
     if is_full:
-        assert "WEFT_CACHE_DIR" in str(caught[0].message) and issubclass(caught[0].category, RuntimeWarning)
+        assert "WEFT_CACHE_DIR" in str(caught[0].message) and issubclass(
+            caught[0].category, RuntimeWarning
+        )
 
 
 def test_a_disk_with_room_keeps_objects(tmp_path):

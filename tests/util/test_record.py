@@ -11,6 +11,7 @@ from weft.util.record import field, record, replace
 @record
 class Point:
     """A point."""
+
     x: int
     y: int = 0
     label: str = field(default="", compare=False)
@@ -38,12 +39,22 @@ class Nothing:
 
 
 def test_fields_are_given_by_place_by_name_or_by_default():
-    assert (Point(1, 2).x, Point(1, y=2).y, Point(x=3).y, Point(3, label="a").label) == (1, 2, 0, "a")
-    assert Point.__slots__ == Point.__match_args__ == ("x", "y", "label", "cache") and not hasattr(Point(1), "__dict__")
+    assert (Point(1, 2).x, Point(1, y=2).y, Point(x=3).y, Point(3, label="a").label) == (
+        1,
+        2,
+        0,
+        "a",
+    )
+    assert Point.__slots__ == Point.__match_args__ == ("x", "y", "label", "cache") and not hasattr(
+        Point(1), "__dict__"
+    )
     assert Point.__doc__ == "A point." and Point(3, -4).norm == 7
 
 
-@pytest.mark.parametrize("call", [lambda: Point(), lambda: Point(1, 2, "", None, 5), lambda: Point(1, z=2), lambda: Nothing(1)])
+@pytest.mark.parametrize(
+    "call",
+    [lambda: Point(), lambda: Point(1, 2, "", None, 5), lambda: Point(1, z=2), lambda: Nothing(1)],
+)
 def test_wrong_arguments_are_refused(call):
     with pytest.raises(TypeError, match=r"__init__\(\)"):
         call()
@@ -51,7 +62,12 @@ def test_wrong_arguments_are_refused(call):
 
 def test_compared_fields_make_equality_and_hash():
     assert Point(1, 2, "a") == Point(1, 2, "b") and hash(Point(1, 2, "a")) == hash(Point(1, 2, "b"))
-    assert Point(1) != Point(2) and Point(1) != (1, 0, "", None) and Nothing() == Nothing() and Nothing() != Point(1)
+    assert (
+        Point(1) != Point(2)
+        and Point(1) != (1, 0, "", None)
+        and Nothing() == Nothing()
+        and Nothing() != Point(1)
+    )
     assert Bag([1]) == Bag([1]) and Bag([1]) != Bag([2])
     with pytest.raises(TypeError, match="unhashable"):
         hash(Bag())
@@ -61,7 +77,11 @@ def test_compared_fields_make_equality_and_hash():
 
 def test_frozen_records_do_not_change():
     point = Point(1)
-    for change in (lambda: setattr(point, "x", 2), lambda: delattr(point, "x"), lambda: setattr(point, "z", 2)):
+    for change in (
+        lambda: setattr(point, "x", 2),
+        lambda: delattr(point, "x"),
+        lambda: setattr(point, "z", 2),
+    ):
         with pytest.raises(AttributeError, match="Point is frozen"):
             change()
     assert replace(point, y=5) == Point(1, 5) and point == Point(1)
@@ -77,7 +97,10 @@ def test_other_records_change_but_have_no_attributes_beside_their_fields():
 
 
 def test_records_are_shown_copied_and_pickled():
-    assert repr(Point(1, 2, "a", cache=object())) == "Point(x=1, y=2, label='a')" and repr(Nothing()) == "Nothing()"
+    assert (
+        repr(Point(1, 2, "a", cache=object())) == "Point(x=1, y=2, label='a')"
+        and repr(Nothing()) == "Nothing()"
+    )
     for twin in (copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))):
         assert twin(Point(1, 2)) == Point(1, 2) and twin(Bag([1])) == Bag([1])
 
@@ -98,6 +121,7 @@ def test_fields_may_be_checked():
         def __post_init__(self):
             if self.x <= 0:
                 raise ValueError("not positive")
+
     assert Positive(1).x == 1
     with pytest.raises(ValueError, match="not positive"):
         Positive(0)
@@ -107,6 +131,7 @@ def test_init_is_written_once_when_it_pays():
     @record
     class Late:
         x: int
+
     first = Late.__init__
     assert [Late(i).x for i in range(10)] == list(range(10)) and Late.__init__ is first
     for i in range(10):
@@ -128,7 +153,9 @@ def test_the_first_and_the_many_are_alike():
             assert self.start <= self.end
 
     made = [Line(i, 30, marks=[i]) if i % 2 else Line(end=20, start=i) for i in range(20)]
-    assert [(x.start, x.end, x.marks, x.checked) for x in made] == [(i, 30, [i], 0) if i % 2 else (i, 20, [], 0) for i in range(20)]
+    assert [(x.start, x.end, x.marks, x.checked) for x in made] == [
+        (i, 30, [i], 0) if i % 2 else (i, 20, [], 0) for i in range(20)
+    ]
     assert made[0] == Line(0, 20) and made[0].marks is not made[18].marks
     with pytest.raises(AssertionError):
         Line(10)

@@ -12,11 +12,19 @@ from weft.util.config import Override
 
 
 def reports(caplog) -> list[tuple[str, str, str]]:
-    return [(r.name, r.levelname, " ".join(r.getMessage().split()[:2])) for r in caplog.records if r.name.startswith("weft")]
+    return [
+        (r.name, r.levelname, " ".join(r.getMessage().split()[:2]))
+        for r in caplog.records
+        if r.name.startswith("weft")
+    ]
 
 
-EXPECTED = [("weft.tracing", "Finished tracing"), ("weft.compilation", "Compiling jit(f)"), ("weft.compilation", "Finished lowering"),
-            ("weft.compilation", "Finished compilation")]
+EXPECTED = [
+    ("weft.tracing", "Finished tracing"),
+    ("weft.compilation", "Compiling jit(f)"),
+    ("weft.compilation", "Finished lowering"),
+    ("weft.compilation", "Finished compilation"),
+]
 
 
 @pytest.mark.parametrize("asked, level", [(True, "WARNING"), (False, "DEBUG")])
@@ -30,11 +38,17 @@ def test_one_compilation_is_reported_in_four_lines(caplog, monkeypatch, asked, l
         jitted = weft.jit(f)
         jitted(wnp.ones(3), 2.0)
         jitted(wnp.ones(3), 4.0)
-    found = [(name, kind, text) for name, kind, text in reports(caplog) if not text.startswith("Compiled program")]
+    found = [
+        (name, kind, text)
+        for name, kind, text in reports(caplog)
+        if not text.startswith("Compiled program")
+    ]
     assert found == [(name, level, text) for name, text in EXPECTED]
     (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Compiling")]
-    assert line == ("Compiling jit(f) with global shapes and types (ShapedArray(float32[3]), ShapedArray(float32[], weak_type=True)). "
-                    "Argument mapping: (UnspecifiedValue, UnspecifiedValue).")
+    assert line == (
+        "Compiling jit(f) with global shapes and types (ShapedArray(float32[3]), ShapedArray(float32[], weak_type=True)). "
+        "Argument mapping: (UnspecifiedValue, UnspecifiedValue)."
+    )
 
 
 def test_the_mapping_of_arguments_names_their_layouts(caplog):
@@ -63,11 +77,17 @@ def test_handlers_of_jax_see_the_reports_of_an_installed_weft(monkeypatch):
     assert seen == ["with it"]
 
 
-@pytest.mark.parametrize("settings, shown", [
-    ({}, False), ({"logging_level": "DEBUG"}, True), ({"logging_level": "INFO"}, False),
-    ({"debug_log_modules": "weft.other, weft.some"}, True), ({"debug_log_modules": "jax._src.dispatch"}, True),
-    ({"debug_log_modules": "weft.other"}, False),
-])
+@pytest.mark.parametrize(
+    "settings, shown",
+    [
+        ({}, False),
+        ({"logging_level": "DEBUG"}, True),
+        ({"logging_level": "INFO"}, False),
+        ({"debug_log_modules": "weft.other, weft.some"}, True),
+        ({"debug_log_modules": "jax._src.dispatch"}, True),
+        ({"debug_log_modules": "weft.other"}, False),
+    ],
+)
 def test_settings_show_reports_for_debugging(capfd, settings, shown):
     with Override(**settings):
         events.report("some", False, "a fact")

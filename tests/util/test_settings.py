@@ -52,7 +52,7 @@ def test_every_option_is_accepted_and_documented(name):
     config.update(f"jax_{name}", config.read(name))
     assert f"`{name}`" in PAGE
     doc = next(s.doc for s in C.known_settings() if s.name == name)
-    assert (len(doc) > 20 and "nothing depends on it" not in doc)
+    assert len(doc) > 20 and "nothing depends on it" not in doc
 
 
 def test_the_page_names_no_setting_that_is_not():
@@ -62,8 +62,13 @@ def test_the_page_names_no_setting_that_is_not():
 @pytest.mark.oracle
 def test_the_peer_has_these_options():
     code = "import jax; print(*(name.removeprefix('jax_') for name in jax.config.values))"
-    done = subprocess.run([os.environ["WEFT_ORACLE_PYTHON"], "-c", code], capture_output=True, text=True, check=True,
-                          env={**os.environ, "PYTHONPATH": "", "JAX_PLATFORMS": "cpu"})
+    done = subprocess.run(
+        [os.environ["WEFT_ORACLE_PYTHON"], "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": "", "JAX_PLATFORMS": "cpu"},
+    )
     assert set(done.stdout.split()) == set(OPTIONS)
 
 
@@ -92,19 +97,33 @@ def test_no_execution():
 
 
 def test_seeds_have_an_offset():
-    expected = [weft.random.key_data(weft.random.key(8)).tolist()] * 2 + [weft.random.PRNGKey(-1).tolist()]
+    expected = [weft.random.key_data(weft.random.key(8)).tolist()] * 2 + [
+        weft.random.PRNGKey(-1).tolist()
+    ]
     with Override(random_seed_offset=5):
-        made = [weft.random.key_data(weft.random.key(3)), weft.random.PRNGKey(np.int32(3)), weft.random.PRNGKey(-6)]
+        made = [
+            weft.random.key_data(weft.random.key(3)),
+            weft.random.PRNGKey(np.int32(3)),
+            weft.random.PRNGKey(-6),
+        ]
     assert [x.tolist() for x in made] == expected
 
 
 def test_large_constants_are_warned_of():
     large = np.ones(1000, np.float32)
-    with Override(captured_constants_warn_bytes=100), pytest.warns(UserWarning, match=r"jit\(add_large\) closes over arrays of 4000 bytes"):
+    with (
+        Override(captured_constants_warn_bytes=100),
+        pytest.warns(UserWarning, match=r"jit\(add_large\) closes over arrays of 4000 bytes"),
+    ):
+
         def add_large(x):
             return x + large
+
         weft.jit(add_large)(1.0)
-    with Override(captured_constants_warn_bytes=4000), pytest.warns(UserWarning, match="closes over arrays of 4000 bytes"):
+    with (
+        Override(captured_constants_warn_bytes=4000),
+        pytest.warns(UserWarning, match="closes over arrays of 4000 bytes"),
+    ):
         weft.jit(lambda x: x + large)(1.0)
     for silent in (4001, -1):
         with Override(captured_constants_warn_bytes=silent):

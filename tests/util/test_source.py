@@ -36,7 +36,9 @@ def test_the_innermost_line_outside_weft():
     assert line.line == attend.__code__.co_firstlineno + 1
     assert line.text == "return op()  # the line in question"
     assert line.short == f"test_source.py:{line.line}"
-    assert str(line) == f"test_source.py:{line.line} in attend:  return op()  # the line in question"
+    assert (
+        str(line) == f"test_source.py:{line.line} in attend:  return op()  # the line in question"
+    )
 
 
 def test_calls_through_weft_and_back_find_the_inner_user():
@@ -51,9 +53,7 @@ def test_lines_of_a_multi_line_call_and_of_a_module():
     assert str(namespace["where"]) == "train.py:3"
     assert namespace["where"].text == ""
 
-    line = (
-        op()
-    )
+    line = op()
     assert line.text == "op()"
 
 
@@ -165,6 +165,7 @@ def test_boundaries_keep_names_and_results():
 
 # ---- public functions
 
+
 def _public(fun, name="trial"):
     return S.guarded(fun, "weft.trials", name)
 
@@ -176,12 +177,24 @@ def _inside(text, **names):
     return scope["f"]
 
 
-@pytest.mark.parametrize("body, kind", [
-    ("int.nothing", TypeError), ("{}[x]", ValueError), ("x + 'a'", TypeError), ("[][x]", IndexError), ("1 // (x - 3)", ValueError),
-    ("int('a')", ValueError), ("f(x, *rest)", ValueError), ("2.0 ** (1000 * x)", OverflowError),
-])
+@pytest.mark.parametrize(
+    "body, kind",
+    [
+        ("int.nothing", TypeError),
+        ("{}[x]", ValueError),
+        ("x + 'a'", TypeError),
+        ("[][x]", IndexError),
+        ("1 // (x - 3)", ValueError),
+        ("int('a')", ValueError),
+        ("f(x, *rest)", ValueError),
+        ("2.0 ** (1000 * x)", OverflowError),
+    ],
+)
 def test_errors_of_python_within_weft_name_the_arguments(body, kind):
-    with pytest.raises(kind, match=r"trial: failed on these arguments.\n +x +3\n +rest\[0\] +int32\[2\](.|\n)*Error: ") as caught:
+    with pytest.raises(
+        kind,
+        match=r"trial: failed on these arguments.\n +x +3\n +rest\[0\] +int32\[2\](.|\n)*Error: ",
+    ) as caught:
         _public(_inside(f"def f(x, *rest): return {body}"))(3, np.zeros(2, np.int32))
     assert type(caught.value) is kind and caught.value.__cause__ is not None
 
@@ -192,10 +205,13 @@ def test_of_many_arguments_the_first_are_shown():
     assert "rest[12]" not in str(caught.value)
 
 
-@pytest.mark.parametrize("body, said", [
-    ("x.nothing", r"trial: argument `x` takes int, got 3 of type int\.\n +x +3\n"),
-    ("rest[0].nothing", r"trial: argument `rest` cannot hold \(4,\) of type tuple\."),
-])
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ("x.nothing", r"trial: argument `x` takes int, got 3 of type int\.\n +x +3\n"),
+        ("rest[0].nothing", r"trial: argument `rest` cannot hold \(4,\) of type tuple\."),
+    ],
+)
 def test_an_argument_without_an_attribute_is_named(body, said):
     with pytest.raises(TypeError, match=said):
         _public(_inside(f"def f(x: int, *rest): return {body}"))(3, (4,))
@@ -214,6 +230,7 @@ def test_messages_of_weft_get_the_name_that_they_lack():
 def test_errors_of_the_users_functions_are_left_alone():
     def user(x):
         return {}[x]
+
     with pytest.raises(KeyError):
         _public(_inside("def f(g, x): return g(x)"))(user, 1)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
@@ -227,10 +244,14 @@ def _sorts(x):
 
 
 def test_out_of_memory_has_both_classes():
-    for make in (lambda: wnp.zeros(1 << 50), lambda: wnp.full(1 << 50, 1), lambda: weft.jit(lambda: wnp.ones((1 << 42,)))(),
-                 lambda: wnp.tile(0, (1 << 63) - 1),
-                 lambda: weft.jit(_sorts).lower(weft.ShapeDtypeStruct((1 << 60,), np.float32)).compile(),
-                 lambda: weft.device_put(np.broadcast_to(np.float32(1), (1 << 45,)))):
+    for make in (
+        lambda: wnp.zeros(1 << 50),
+        lambda: wnp.full(1 << 50, 1),
+        lambda: weft.jit(lambda: wnp.ones((1 << 42,)))(),
+        lambda: wnp.tile(0, (1 << 63) - 1),
+        lambda: weft.jit(_sorts).lower(weft.ShapeDtypeStruct((1 << 60,), np.float32)).compile(),
+        lambda: weft.device_put(np.broadcast_to(np.float32(1), (1 << 45,))),
+    ):
         with pytest.raises(MemoryError) as caught:
             make()
         assert isinstance(caught.value, weft.errors.JaxRuntimeError)
@@ -238,7 +259,12 @@ def test_out_of_memory_has_both_classes():
 
 def test_guarded_functions_are_like_the_ones_they_guard():
     from weft import lax
-    assert pickle.loads(pickle.dumps(lax.add)) is lax.add and str(inspect.signature(lax.add)) == "(x, y)" and "x + y" in lax.add.__doc__
+
+    assert (
+        pickle.loads(pickle.dumps(lax.add)) is lax.add
+        and str(inspect.signature(lax.add)) == "(x, y)"
+        and "x + y" in lax.add.__doc__
+    )
 
 
 def _failing():
@@ -249,21 +275,36 @@ def _failing():
     @weft.jit
     def outer(x):
         return weft.vmap(inner)(x) + 1
+
     return outer(np.ones(3))
 
 
 @pytest.mark.parametrize("mode", ["tracebackhide", "remove_frames", "quiet_remove_frames"])
 def test_every_way_of_filtering_shows_the_users_frames(mode):
-    with Override(traceback="", traceback_filtering=mode), pytest.raises(AssertionError, match="here") as caught:
+    with (
+        Override(traceback="", traceback_filtering=mode),
+        pytest.raises(AssertionError, match="here") as caught,
+    ):
         _failing()
-    error, is_whole = caught.value, lambda names: any(name in names for name in ("_trace", "_execute"))
+    error, is_whole = (
+        caught.value,
+        lambda names: any(name in names for name in ("_trace", "_execute")),
+    )
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    shown = [f.f_code.co_name for f in frames if not (mode == "tracebackhide" and "__tracebackhide__" in f.f_locals)]
+    shown = [
+        f.f_code.co_name
+        for f in frames
+        if not (mode == "tracebackhide" and "__tracebackhide__" in f.f_locals)
+    ]
     assert shown[-3:] == ["_failing", "outer", "inner"] and not is_whole(shown)
     assert (type(error.__cause__).__name__ == "UnfilteredStackTrace") == (mode == "remove_frames")
     if mode == "remove_frames":
-        assert is_whole([f.f_code.co_name for f, _ in traceback.walk_tb(error.__cause__.__traceback__)])
-    assert any("For simplicity" in note for note in getattr(error, "__notes__", ())) == (mode == "quiet_remove_frames")
+        assert is_whole(
+            [f.f_code.co_name for f, _ in traceback.walk_tb(error.__cause__.__traceback__)]
+        )
+    assert any("For simplicity" in note for note in getattr(error, "__notes__", ())) == (
+        mode == "quiet_remove_frames"
+    )
 
 
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])
@@ -279,11 +320,22 @@ def test_custom_derivatives_show_the_users_frames(kind, mode):
         f = weft.custom_vjp(lambda x: fail(x))
         f.defvjp(lambda x: fail(x), lambda res, ct: fail(ct))
     for call in (lambda: f(1.0), lambda: weft.grad(f)(1.0)):
-        with Override(traceback="", traceback_filtering=mode), pytest.raises(AssertionError, match="here") as caught:
+        with (
+            Override(traceback="", traceback_filtering=mode),
+            pytest.raises(AssertionError, match="here") as caught,
+        ):
             call()
         error = caught.value
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        shown = [g.f_code.co_name for g in frames if not (mode == "tracebackhide" and "__tracebackhide__" in g.f_locals)]
+        shown = [
+            g.f_code.co_name
+            for g in frames
+            if not (mode == "tracebackhide" and "__tracebackhide__" in g.f_locals)
+        ]
         assert shown[-2:] == ["<lambda>", "fail"] and "__call__" not in shown
-        assert (type(error.__cause__).__name__ == "UnfilteredStackTrace") == (mode == "remove_frames")
-        assert any("For simplicity" in note for note in getattr(error, "__notes__", ())) == (mode == "quiet_remove_frames")
+        assert (type(error.__cause__).__name__ == "UnfilteredStackTrace") == (
+            mode == "remove_frames"
+        )
+        assert any("For simplicity" in note for note in getattr(error, "__notes__", ())) == (
+            mode == "quiet_remove_frames"
+        )

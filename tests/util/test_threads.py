@@ -25,7 +25,9 @@ done = []
 
 def run(script: str) -> str:
     script = SCRIPT + textwrap.dedent(script)
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
 
 def test_what_it_did_is_there_after_its_end():
@@ -38,36 +40,46 @@ def test_what_it_did_is_there_after_its_end():
 
 
 def test_an_interrupt_of_waiting_comes_after_its_end():
-    assert run("""
+    assert (
+        run("""
         other = DaemonThread(lambda: (time.sleep(0.5), done.append(1)))
         DaemonThread(lambda: (time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT), time.sleep(0.1), os.kill(os.getpid(), signal.SIGINT)))
         try:
             other.join()
         except KeyboardInterrupt:
             print(done, other.is_alive())
-    """) == "[1] False\n"
+    """)
+        == "[1] False\n"
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_has_none():
-    assert run("""
+    assert (
+        run("""
         other = DaemonThread(time.sleep, 0.5)
         child = os.fork()
         if child == 0:
             other.join()
             os._exit(other.is_alive())
         print(os.waitpid(child, 0)[1], other.is_alive())
-    """) == "0 True\n"
+    """)
+        == "0 True\n"
+    )
 
 
 def test_a_process_ends_without_it():
-    assert run("""
+    assert (
+        run("""
         DaemonThread(time.sleep, 600)
         print("over")
-    """) == "over\n"
+    """)
+        == "over\n"
+    )
 
 
 # ---- forks
+
 
 def child(work) -> bool:
     """Whether `work` holds in a forked process, which ends by itself if it hangs."""
@@ -82,7 +94,9 @@ def child(work) -> bool:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_child_has_whole_modules(tmp_path, monkeypatch):
-    (tmp_path / "slow_to_import.py").write_text("import time; began = True; time.sleep(0.3); answer = 42")
+    (tmp_path / "slow_to_import.py").write_text(
+        "import time; began = True; time.sleep(0.3); answer = 42"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     thread = threading.Thread(target=__import__, args=("slow_to_import",))
     thread.start()
@@ -95,7 +109,9 @@ def test_a_child_has_whole_modules(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_module_may_fork_while_it_is_imported(tmp_path, monkeypatch):
-    (tmp_path / "forks.py").write_text("import os\npid = os.fork()\nif not pid: os._exit(7)\nstatus = os.waitpid(pid, 0)[1]")
+    (tmp_path / "forks.py").write_text(
+        "import os\npid = os.fork()\nif not pid: os._exit(7)\nstatus = os.waitpid(pid, 0)[1]"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     start = time.monotonic()
     assert os.waitstatus_to_exitcode(__import__("forks").status) == 7
@@ -118,7 +134,7 @@ def test_a_child_finds_locks_free():
     over.set()
     thread.join()
     assert lock.acquire(timeout=5)
-    lock.release()                                      # for which other forks would wait
+    lock.release()  # for which other forks would wait
 
 
 def test_shared_work_raises_after_all_of_it_has_ended():
@@ -182,6 +198,7 @@ def test_a_child_does_what_a_thread_of_its_parent_had_begun():
     def in_child():
         begun.finish()
         return done == [1]
+
     assert child(in_child)
     go.set()
     begun.finish()

@@ -24,7 +24,9 @@ class Pair:
         return type(other) is Pair and (self.x, self.y, self.tag) == (other.x, other.y, other.tag)
 
 
-T.register_pytree_node(Pair, lambda p: ((p.x, p.y), p.tag), lambda tag, children: Pair(*children, tag))
+T.register_pytree_node(
+    Pair, lambda p: ((p.x, p.y), p.tag), lambda tag, children: Pair(*children, tag)
+)
 
 
 @T.register_pytree_with_keys_class
@@ -114,7 +116,9 @@ def test_structures_differ_by_type_static_data_keys_and_shape():
                  defaultdict(list, a=0, b=0), Layer(0, 0, "x"), Layer(0, 0, "y"), 0]  # fmt: skip
     structures = [T.tree_structure(tree) for tree in different]
     assert len(set(structures)) == len(different)
-    assert all((a == b) == (i == j) for i, a in enumerate(structures) for j, b in enumerate(structures))
+    assert all(
+        (a == b) == (i == j) for i, a in enumerate(structures) for j, b in enumerate(structures)
+    )
     assert structures[0] != 3
 
 
@@ -160,19 +164,31 @@ def test_a_type_seen_as_a_leaf_can_still_be_registered():
 def test_a_namedtuple_can_be_registered_with_rules_of_its_own():
     Special = namedtuple("Special", "data meta")
     assert T.tree_leaves(Special(1, 2)) == [1, 2]
-    T.register_pytree_node(Special, lambda s: ((s.data,), s.meta), lambda meta, children: Special(children[0], meta))
+    T.register_pytree_node(
+        Special, lambda s: ((s.data,), s.meta), lambda meta, children: Special(children[0], meta)
+    )
     assert T.tree_leaves(Special(1, 2)) == [1]
 
 
 def test_none_is_a_node_unless_is_leaf_says_otherwise():
     assert T.tree_leaves([1, None]) == [1]
     assert T.tree_leaves([1, None], is_leaf=lambda x: x is None) == [1, None]
-    assert T.tree_map(lambda x, y: (x, y), [1, None], [2, 3], is_leaf=lambda x: x is None) == [(1, 2), (None, 3)]
+    assert T.tree_map(lambda x, y: (x, y), [1, None], [2, 3], is_leaf=lambda x: x is None) == [
+        (1, 2),
+        (None, 3),
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 300])
-@pytest.mark.parametrize("make", [list, tuple, lambda xs: dict(zip(map(str, range(300)), xs)),
-                                  namedtuple("Wide", [f"f{i}" for i in range(300)])])
+@pytest.mark.parametrize(
+    "make",
+    [
+        list,
+        tuple,
+        lambda xs: dict(zip(map(str, range(300)), xs)),
+        namedtuple("Wide", [f"f{i}" for i in range(300)]),
+    ],
+)
 @pytest.mark.parametrize("other", [None, (1, {"a": 2}), "leaf"])
 def test_wide_nodes_are_flattened_as_narrow_ones(make, other, count):
     """Where all children are leaves they are not looked at one by one."""
@@ -223,7 +239,9 @@ def test_structures_that_are_used_often_take_trees_apart_the_same(tree, text, le
     treedef = T.tree_structure(tree)
     for _ in range(20 + len(leaves)):
         assert treedef.flatten_up_to(tree) == leaves
-    assert treedef.match(tree) == leaves == T.tree_structure(tree).match(tree)      # structures that are equal share it
+    assert (
+        treedef.match(tree) == leaves == T.tree_structure(tree).match(tree)
+    )  # structures that are equal share it
     wider = treedef.unflatten([[leaf, leaf] for leaf in leaves])
     assert treedef.flatten_up_to(wider) == treedef.match(wider) == [[leaf, leaf] for leaf in leaves]
     for other in others if text != "*" else ():
@@ -262,13 +280,22 @@ def test_trees_that_are_mapped_often_are_mapped_the_same(tree, text, leaves):
     wide = [tree] * 9
     pairs, treedef = T.tree_flatten_with_path(wide)
     assert often(T.tree_map, lambda x: x, wide) == wide
-    assert often(T.tree_map, lambda x, y: (x, y), wide, wide) == treedef.unflatten([(leaf, leaf) for _, leaf in pairs])
+    assert often(T.tree_map, lambda x, y: (x, y), wide, wide) == treedef.unflatten(
+        [(leaf, leaf) for _, leaf in pairs]
+    )
     assert often(T.tree_flatten_with_path, wide) == (pairs, treedef)
-    assert [T.tree_map(lambda x: x, [other] * 9) for other, _, _ in TREES] == [[other] * 9 for other, _, _ in TREES]
-    assert T.tree_map(lambda x: [x], [*wide, 1]) == [*treedef.unflatten([[leaf] for _, leaf in pairs]), [1]]
+    assert [T.tree_map(lambda x: x, [other] * 9) for other, _, _ in TREES] == [
+        [other] * 9 for other, _, _ in TREES
+    ]
+    assert T.tree_map(lambda x: [x], [*wide, 1]) == [
+        *treedef.unflatten([[leaf] for _, leaf in pairs]),
+        [1],
+    ]
 
 
-@pytest.mark.parametrize("first, then", [(1, True), (True, 1), (0.0, -0.0), ((1,), (True,)), (1, 2)])
+@pytest.mark.parametrize(
+    "first, then", [(1, True), (True, 1), (0.0, -0.0), ((1,), (True,)), (1, 2)]
+)
 def test_trees_keep_their_own_static_data(first, then):
     """Equal data that are not the same: the structures are equal, and what is rebuilt has what was given."""
     for make in (lambda data: [Pair(1, 2, data)] * 9, lambda data: [Layer(1, 2, data)] * 9):
@@ -281,9 +308,14 @@ def test_trees_keep_their_own_static_data(first, then):
 
 def test_leaves_that_became_trees_are_taken_apart():
     often(T.tree_map, lambda x: x, {"a": list(range(9))})
-    assert T.tree_map(lambda x: -x, {"a": [*range(8), {"b": 8}]}) == {"a": [*range(0, -8, -1), {"b": -8}]}
+    assert T.tree_map(lambda x: -x, {"a": [*range(8), {"b": 8}]}) == {
+        "a": [*range(0, -8, -1), {"b": -8}]
+    }
     assert T.tree_map(lambda x: -x, {"a": [*range(8), None]}) == {"a": [*range(0, -8, -1), None]}
-    assert T.tree_flatten_with_path({"a": [*range(8), (8,)]})[0][-1] == ((T.DictKey("a"), T.SequenceKey(8), T.SequenceKey(0)), 8)
+    assert T.tree_flatten_with_path({"a": [*range(8), (8,)]})[0][-1] == (
+        (T.DictKey("a"), T.SequenceKey(8), T.SequenceKey(0)),
+        8,
+    )
 
 
 def test_the_users_functions_run_once_for_each_tree():
@@ -293,11 +325,16 @@ def test_the_users_functions_run_once_for_each_tree():
     Probe.taken = 0
     assert treedef.flatten_up_to([Probe(3), Probe([4])]) == [3, [4]]
     assert Probe.taken == 2
-    with pytest.raises(ValueError, match=r"Probe nodes differ in their static data: expected \(1, 'a'\), got 3"):
+    with pytest.raises(
+        ValueError, match=r"Probe nodes differ in their static data: expected \(1, 'a'\), got 3"
+    ):
         treedef.flatten_up_to([Probe(3), Probe(4, 3)])
     with pytest.raises(RuntimeError, match="told to"):
         treedef.flatten_up_to([Probe(3), Probe(4, fails=True)])
-    assert T.tree_map(lambda x, y: (x, y), [Probe(1), Probe(2)], [Probe(3), Probe([4])])[1].x == (2, [4])
+    assert T.tree_map(lambda x, y: (x, y), [Probe(1), Probe(2)], [Probe(3), Probe([4])])[1].x == (
+        2,
+        [4],
+    )
 
 
 def test_static_data_that_cannot_be_compared_or_hashed():
@@ -307,15 +344,21 @@ def test_static_data_that_cannot_be_compared_or_hashed():
             assert T.tree_structure(Probe(1, aux)).match(Probe(1, aux)) is None
             assert treedef.unflatten([2]).aux is aux
         assert treedef.match(Probe(2, aux)) == [2]
-        assert treedef.match(Probe(2, other)) == ([2] if aux is not other and type(aux) is list else None)
+        assert treedef.match(Probe(2, other)) == (
+            [2] if aux is not other and type(aux) is list else None
+        )
 
 
 def test_a_static_value_that_equals_another_stays_what_it_is():
     for value in (1, True):
         for _ in range(40):
             assert T.tree_map(lambda x, y: x + y, Layer(1, 2, value), Layer(1, 2, 1)).name is value
-            assert next(iter(T.tree_map(lambda x: [x], {value: (Probe(1, value), Typed(2))}))) is value
-            assert T.tree_map(lambda x: [x], {value: (Probe(1, value), Typed(2))})[1][0].aux is value
+            assert (
+                next(iter(T.tree_map(lambda x: [x], {value: (Probe(1, value), Typed(2))}))) is value
+            )
+            assert (
+                T.tree_map(lambda x: [x], {value: (Probe(1, value), Typed(2))})[1][0].aux is value
+            )
 
 
 def test_structures_too_deep_or_too_wide_for_a_builder():
@@ -336,7 +379,9 @@ def test_unflatten_gives_custom_nodes_a_tuple_of_children():
     class Probe:
         pass
 
-    T.register_pytree_node(Probe, lambda p: ([1, 2], None), lambda aux, children: seen.append(children))
+    T.register_pytree_node(
+        Probe, lambda p: ([1, 2], None), lambda aux, children: seen.append(children)
+    )
     T.tree_map(lambda x: x, Probe())
     assert seen == [(1, 2)]
 
@@ -345,7 +390,9 @@ def test_unflatten_gives_custom_nodes_a_tuple_of_children():
 
 
 def test_map_over_several_trees():
-    assert T.tree_map(lambda x, y, z: x + y * z, {"a": 1, "b": [2]}, {"a": 3, "b": [4]}, {"b": [5], "a": 6}) == {
+    assert T.tree_map(
+        lambda x, y, z: x + y * z, {"a": 1, "b": [2]}, {"a": 3, "b": [4]}, {"b": [5], "a": 6}
+    ) == {
         "a": 19,
         "b": [22],
     }
@@ -353,7 +400,10 @@ def test_map_over_several_trees():
 
 def test_rest_trees_may_go_deeper():
     assert T.tree_map(lambda x, y: y, (0, {"a": 0}), ([1, 2], {"a": None})) == ([1, 2], {"a": None})
-    assert T.tree_map(lambda x, y: y, 0, {1: 1, "a": 2}) == {1: 1, "a": 2}  # not flattened, so keys need no order
+    assert T.tree_map(lambda x, y: y, 0, {1: 1, "a": 2}) == {
+        1: 1,
+        "a": 2,
+    }  # not flattened, so keys need no order
 
 
 MISMATCHES = [
@@ -366,7 +416,11 @@ MISMATCHES = [
     (Point(1, 2), (1, 2), ["Point of length 2", "tuple of length 2"]),
     (Point((1,), 2), Point([1], 2), ["at first.x:"]),
     ({"a": 1}, OrderedDict(a=1), ["dict of length 1", "OrderedDict of length 1"]),
-    (OrderedDict(a=1, b=2), OrderedDict(b=1, a=2), ["static data ('a', 'b')", "static data ('b', 'a')"]),
+    (
+        OrderedDict(a=1, b=2),
+        OrderedDict(b=1, a=2),
+        ["static data ('a', 'b')", "static data ('b', 'a')"],
+    ),
     (Pair(1, 2, "s"), Pair(1, 2, "t"), ["static data 's'", "static data 't'"]),
     (Keyed(1, [2]), Keyed(1, [2, 3]), ["at first.b:"]),
     (Pair(1, [2]), Pair(1, 2), ["at first[<flat index 1>]:"]),
@@ -378,11 +432,16 @@ def test_trees_that_do_not_fit(first, other, words):
     message = T.prefix_errors(first, other, prefix_name="first", full_name="other")
     for word in words:
         assert word in message
-    with pytest.raises(ValueError, match="tree_map: pytree structure error: the other tree does not fit the first"):
+    with pytest.raises(
+        ValueError, match="tree_map: pytree structure error: the other tree does not fit the first"
+    ):
         T.tree_map(lambda x, y: x, first, other)
     with pytest.raises(ValueError):
         T.tree_structure(first).flatten_up_to(other)
-    with pytest.raises(ValueError, match=r"pytree structure error: .*does not fit its prefix\. Mismatch details \(1 found\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"pytree structure error: .*does not fit its prefix\. Mismatch details \(1 found\)",
+    ):
         T.broadcast_prefix(first, other)
 
 
@@ -486,7 +545,10 @@ def test_one_level_of_each_container():
     assert T.flatten_one_level(Pair(1, (2,))) == ([1, (2,)], Pair)
     assert T.flatten_one_level(OrderedDict(b=1, a=2)) == ([1, 2], ("b", "a"))
     assert T.flatten_one_level(defaultdict(int, a=2)) == ([2], (int, ("a",)))
-    assert T.flatten_one_level((1, [2])) == ((1, [2]), None) and T.flatten_one_level([1]) == ([1], None)
+    assert T.flatten_one_level((1, [2])) == ((1, [2]), None) and T.flatten_one_level([1]) == (
+        [1],
+        None,
+    )
 
 
 class Cached:
@@ -499,19 +561,37 @@ class Cached:
         return (self.leaves, self.structure) == (other.leaves, other.structure)
 
 
-T.register_pytree_node(Cached, lambda c: (c.leaves, c.structure), lambda structure, leaves: Cached(T.tree_unflatten(structure, leaves)))
+T.register_pytree_node(
+    Cached,
+    lambda c: (c.leaves, c.structure),
+    lambda structure, leaves: Cached(T.tree_unflatten(structure, leaves)),
+)
 
 
-@pytest.mark.parametrize("outer, tree, transposed", [
-    (Cached({"a": 0, "b": 0}), Cached({"a": [1, 2], "b": [3, 4]}), [Cached({"a": 1, "b": 3}), Cached({"a": 2, "b": 4})]),
-    ((0, Cached((0,))), ([1, 2], Cached(([3, 4],))), [(1, Cached((3,))), (2, Cached((4,)))]),
-])
+@pytest.mark.parametrize(
+    "outer, tree, transposed",
+    [
+        (
+            Cached({"a": 0, "b": 0}),
+            Cached({"a": [1, 2], "b": [3, 4]}),
+            [Cached({"a": 1, "b": 3}), Cached({"a": 2, "b": 4})],
+        ),
+        ((0, Cached((0,))), ([1, 2], Cached(([3, 4],))), [(1, Cached((3,))), (2, Cached((4,)))]),
+    ],
+)
 def test_transpose_of_nodes_that_take_their_children_apart(outer, tree, transposed):
     assert T.tree_transpose(T.tree_structure(outer), T.tree_structure([0, 0]), tree) == transposed
 
 
-@pytest.mark.parametrize("tree", [
-    Cached({"a": [1, 2], "b": 3}), {"a": [1, 2], "b": [3, 4]}, (Cached([1, 2]), Cached([3, 4])), Cached([1, 2, 3, 4, 5])])
+@pytest.mark.parametrize(
+    "tree",
+    [
+        Cached({"a": [1, 2], "b": 3}),
+        {"a": [1, 2], "b": [3, 4]},
+        (Cached([1, 2]), Cached([3, 4])),
+        Cached([1, 2, 3, 4, 5]),
+    ],
+)
 def test_what_does_not_transpose(tree):
     with pytest.raises(TypeError, match="Mismatch"):
         T.tree_transpose(T.tree_structure(Cached({"a": 0, "b": 0})), T.tree_structure([0, 0]), tree)
@@ -534,7 +614,11 @@ def test_one_level():
 def test_broadcast_prefix():
     assert T.broadcast_prefix(1, {"a": [0, 0], "b": None}) == [1, 1]
     assert T.broadcast_prefix((1, None), ((0, 0), None)) == [1, 1]
-    assert T.broadcast_prefix((1, None), (0, [0, 0]), is_leaf=lambda x: x is None) == [1, None, None]
+    assert T.broadcast_prefix((1, None), (0, [0, 0]), is_leaf=lambda x: x is None) == [
+        1,
+        None,
+        None,
+    ]
     assert T.broadcast_prefix((1, None), ((None, 0), None), is_leaf=lambda x: x is None) == [1]
     assert T.tree_broadcast((1, {"a": 2}), ([0, 0], {"a": (0, None)})) == ([1, 1], {"a": (2, None)})
 
@@ -547,7 +631,14 @@ def paths(tree, **kwargs):
 
 
 def test_key_paths():
-    tree = [1, {"b": Point(2, 3), "a": OrderedDict(z=4)}, Pair(5, 6), Keyed(7, 8), Layer(9, 10), defaultdict(int, q=11)]
+    tree = [
+        1,
+        {"b": Point(2, 3), "a": OrderedDict(z=4)},
+        Pair(5, 6),
+        Keyed(7, 8),
+        Layer(9, 10),
+        defaultdict(int, q=11),
+    ]
     assert paths(tree) == {
         "[0]": 1, "[1]['a']['z']": 4, "[1]['b'].x": 2, "[1]['b'].y": 3, "[2][<flat index 0>]": 5,
         "[2][<flat index 1>]": 6, "[3].a": 7, "[3].b": 8, "[4].w": 9, "[4].b": 10, "[5]['q']": 11,
@@ -567,7 +658,11 @@ def test_keys_as_values():
     assert str(T.GetAttrKey("a")) == ".a"
     assert {T.SequenceKey(1): 2}[T.SequenceKey(1)] == 2
     assert T.SequenceKey(1) != T.FlattenedIndexKey(1)
-    assert (T.SequenceKey(idx=1).idx, T.GetAttrKey(name="w").name, T.FlattenedIndexKey(key=2).key) == (1, "w", 2)
+    assert (
+        T.SequenceKey(idx=1).idx,
+        T.GetAttrKey(name="w").name,
+        T.FlattenedIndexKey(key=2).key,
+    ) == (1, "w", 2)
     assert pickle.loads(pickle.dumps(T.GetAttrKey("w"))) == T.GetAttrKey("w")
     with pytest.raises(AttributeError):
         T.DictKey("a").key = "b"
@@ -582,9 +677,9 @@ def test_keys_as_values():
 
 
 def test_map_with_path_and_is_leaf_by_path():
-    assert T.tree_map_with_path(lambda p, x, y: (T.keystr(p), x, y), {"a": [1]}, {"a": [(2, 3)]}) == {
-        "a": [("['a'][0]", 1, (2, 3))]
-    }
+    assert T.tree_map_with_path(
+        lambda p, x, y: (T.keystr(p), x, y), {"a": [1]}, {"a": [(2, 3)]}
+    ) == {"a": [("['a'][0]", 1, (2, 3))]}
     found = paths([1, (2, (3,))], is_leaf=lambda path, x: len(path) == 1, is_leaf_takes_path=True)
     assert found == {"[0]": 1, "[1]": (2, (3,))}
 
@@ -598,13 +693,17 @@ def test_a_type_is_registered_once():
             T.register_pytree_node(type_, lambda x: ((), None), lambda aux, children: None)
 
 
-@pytest.mark.parametrize("result, word", [(3, "got 3"), ((3, 4), "iterable, got 3"), ([1, 2], "got"), ((1, 2, 3), "got")])
+@pytest.mark.parametrize(
+    "result, word", [(3, "got 3"), ((3, 4), "iterable, got 3"), ([1, 2], "got"), ((1, 2, 3), "got")]
+)
 def test_flatten_functions_that_return_something_else(result, word):
     class Wrong:
         pass
 
     T.register_pytree_node(Wrong, lambda x: result, lambda aux, children: None)
-    with pytest.raises(ValueError, match=rf"flatten function of Wrong .*\(children, aux_data\) tuple.*{word}"):
+    with pytest.raises(
+        ValueError, match=rf"flatten function of Wrong .*\(children, aux_data\) tuple.*{word}"
+    ):
         T.tree_leaves(Wrong())
 
 
@@ -647,7 +746,9 @@ def test_dataclass_fields_named_or_inferred():
     with pytest.raises(ValueError, match="'cached'"):
         T.register_dataclass(Record, data_fields=["data"], meta_fields=["mode"])
     with pytest.raises(ValueError, match="'nothing'"):
-        T.register_dataclass(Record, data_fields=["data", "cached"], meta_fields=["mode", "nothing"])
+        T.register_dataclass(
+            Record, data_fields=["data", "cached"], meta_fields=["mode", "nothing"]
+        )
     with pytest.raises(ValueError, match=r"must not overlap.*{.data.}"):
         T.register_dataclass(Record, data_fields=["data", "cached"], meta_fields=["mode", "data"])
     with pytest.raises(TypeError, match="both"):
@@ -708,11 +809,13 @@ def test_arguments_of_a_wrapped_partial_stay_static(inner):
 
 trees = st.recursive(
     st.integers(0, 9) | st.none(),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3)
-    | st.tuples(inner, inner).map(lambda xy: Point(*xy))
-    | st.tuples(inner, inner).map(lambda xy: Pair(*xy)),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3)
+        | st.tuples(inner, inner).map(lambda xy: Point(*xy))
+        | st.tuples(inner, inner).map(lambda xy: Pair(*xy))
+    ),
     max_leaves=12,
 )
 
@@ -762,13 +865,18 @@ def test_trees_below_the_leaves_of_the_first_may_be_endless():
     T.register_pytree_node(Node, lambda n: ((n.next,), None), lambda _, children: Node())
     ring = Node()
     ring.next = ring
-    assert T.tree_map(lambda a, b: b, (ring, 1), (ring, 2), is_leaf=lambda x: isinstance(x, Node)) == (ring, 2)
+    assert T.tree_map(
+        lambda a, b: b, (ring, 1), (ring, 2), is_leaf=lambda x: isinstance(x, Node)
+    ) == (ring, 2)
 
 
 def test_structures_as_bytes():
     for value in (1, None, [1, [2], (3,), {"a": 4, "b": None}], {1: [(), {}]}, ()):
         structure = T.tree_structure(value)
-        assert PyTreeDef.deserialize_using_proto(T.default_registry, structure.serialize_using_proto()) == structure
+        assert (
+            PyTreeDef.deserialize_using_proto(T.default_registry, structure.serialize_using_proto())
+            == structure
+        )
     with pytest.raises(ValueError, match=r"OrderedDict.*cannot be written as bytes"):
         T.tree_structure(OrderedDict(a=1)).serialize_using_proto()
     with pytest.raises(ValueError):
@@ -783,7 +891,9 @@ class Custom:
         self.parts = parts
 
 
-T.register_pytree_node(Custom, lambda custom: (list(custom.parts), None), lambda aux, children: Custom(*children))
+T.register_pytree_node(
+    Custom, lambda custom: (list(custom.parts), None), lambda aux, children: Custom(*children)
+)
 
 
 @pytest.mark.parametrize("first, other, words", [
@@ -813,7 +923,11 @@ def test_registry_gives_none_for_a_leaf(leaf):
 
 
 def test_registry_flattens_nodes():
-    assert T.default_registry.flatten_one_level({"a": 1}) == T.flatten_one_level({"a": 1}) == ((1,), ("a",))
+    assert (
+        T.default_registry.flatten_one_level({"a": 1})
+        == T.flatten_one_level({"a": 1})
+        == ((1,), ("a",))
+    )
     assert T.default_registry.flatten_one_level(None) == ((), None)
     point = namedtuple("point", "a b")
     keyed, aux = T.default_registry.flatten_one_level_with_keys(point(1, 2))
@@ -822,7 +936,9 @@ def test_registry_flattens_nodes():
 
 def test_walk_gives_the_keys_of_dicts_as_a_list():
     seen = []
-    T.tree_structure({"b": 1, "a": (2,)}).walk(lambda children, data: seen.append(data), None, [1, 2])
+    T.tree_structure({"b": 1, "a": (2,)}).walk(
+        lambda children, data: seen.append(data), None, [1, 2]
+    )
     assert seen == [None, ["a", "b"]]
 
 
@@ -839,7 +955,10 @@ def test_a_wrapped_partial_equals_what_it_wraps():
 
 
 def test_metadata_of_a_field_may_say_that_it_is_not_static():
-    assert T.static(metadata={"static": False, "unit": "m"}).metadata == {"static": False, "unit": "m"}
+    assert T.static(metadata={"static": False, "unit": "m"}).metadata == {
+        "static": False,
+        "unit": "m",
+    }
     assert T.static(default=3, metadata={"unit": "m"}).metadata == {"static": True, "unit": "m"}
 
 

@@ -10,7 +10,9 @@ from weft.util.record import replace
 
 def swap(jaxpr, old, new):
     """The program with one elementwise operation in the place of another."""
-    eqns = [e.replace(primitive=registry[new]) if e.primitive.name == old else e for e in jaxpr.eqns]
+    eqns = [
+        e.replace(primitive=registry[new]) if e.primitive.name == old else e for e in jaxpr.eqns
+    ]
     return jaxpr.replace(eqns=eqns)
 
 
@@ -29,7 +31,9 @@ def in_stack(monkeypatch, old="sin", new="cos"):
 def in_lowering(monkeypatch, old="add", new="sub"):
     """Kernels are made from Loops with another operation."""
     inner = cpu_compile.schedule
-    monkeypatch.setattr(cpu_compile, "schedule", lambda jaxpr, *options: inner(swap(jaxpr, old, new), *options))
+    monkeypatch.setattr(
+        cpu_compile, "schedule", lambda jaxpr, *options: inner(swap(jaxpr, old, new), *options)
+    )
 
 
 def in_codegen(monkeypatch, old=" fadd ", new=" fsub "):
@@ -44,7 +48,10 @@ def in_bounds(monkeypatch, by=1):
 
     def shifted(jaxpr, *options):
         made = inner(jaxpr, *options)
-        steps = tuple(replace(s, kernel=_shifted(s.kernel, by)) if isinstance(s, P.Launch) else s for s in made.program.steps)
+        steps = tuple(
+            replace(s, kernel=_shifted(s.kernel, by)) if isinstance(s, P.Launch) else s
+            for s in made.program.steps
+        )
         made.program = replace(made.program, steps=steps)
         return made
 
@@ -55,6 +62,10 @@ def _shifted(kernel, by):
     def statement(stmt):
         if isinstance(stmt, L.Store):
             return replace(stmt, index=L.Op("add", (stmt.index, L.Const(by, "i64")), "i64"))
-        return replace(stmt, body=tuple(map(statement, stmt.body))) if isinstance(stmt, L.For) else stmt
+        return (
+            replace(stmt, body=tuple(map(statement, stmt.body)))
+            if isinstance(stmt, L.For)
+            else stmt
+        )
 
     return replace(kernel, body=tuple(map(statement, kernel.body)))

@@ -19,11 +19,15 @@ def elementwise():
 
 
 def gradient():
-    return weft.jit(weft.grad(lambda w, x: (wnp.tanh(x @ w) ** 2).mean()))(normal(7, 3), normal(5, 7))
+    return weft.jit(weft.grad(lambda w, x: (wnp.tanh(x @ w) ** 2).mean()))(
+        normal(7, 3), normal(5, 7)
+    )
 
 
 def mapped():
-    return weft.jit(weft.vmap(lambda x, y: wnp.dot(x, y) + x.sum()))(normal(5, 7), normal(5, 7, seed=1))
+    return weft.jit(weft.vmap(lambda x, y: wnp.dot(x, y) + x.sum()))(
+        normal(5, 7), normal(5, 7, seed=1)
+    )
 
 
 def scanned():
@@ -37,12 +41,20 @@ def scan_gradient():
 
 
 def branches():
-    f = weft.jit(lambda i, x: lax.switch(i, [wnp.sin, wnp.cos, lambda x: x * lax.cond(i > 1, lambda: 2.0, lambda: 3.0)], x))
+    f = weft.jit(
+        lambda i, x: lax.switch(
+            i, [wnp.sin, wnp.cos, lambda x: x * lax.cond(i > 1, lambda: 2.0, lambda: 3.0)], x
+        )
+    )
     return [f(i, normal(6)) for i in range(3)]
 
 
 def loop():
-    return weft.jit(lambda x: lax.while_loop(lambda c: c[0] < 10, lambda c: (c[0] + 1, wnp.sin(c[1]) + 1), (0, x)))(normal(6))
+    return weft.jit(
+        lambda x: lax.while_loop(
+            lambda c: c[0] < 10, lambda c: (c[0] + 1, wnp.sin(c[1]) + 1), (0, x)
+        )
+    )(normal(6))
 
 
 def sharded():
@@ -55,7 +67,9 @@ def sharded():
 def shard_mapped():
     mesh = weft.make_mesh((8,), ("a",))
     body = lambda x: lax.psum(x * 2, "a") + lax.axis_index("a")
-    return weft.jit(weft.shard_map(body, mesh=mesh, in_specs=P("a"), out_specs=P("a")))(normal(16, 3))
+    return weft.jit(weft.shard_map(body, mesh=mesh, in_specs=P("a"), out_specs=P("a")))(
+        normal(16, 3)
+    )
 
 
 def donated():
@@ -65,7 +79,13 @@ def donated():
 
 def random_numbers():
     key = weft.random.key(3)
-    f = weft.jit(lambda k: (weft.random.normal(k, (50,)), weft.random.permutation(k, 20), weft.random.split(k)))
+    f = weft.jit(
+        lambda k: (
+            weft.random.normal(k, (50,)),
+            weft.random.permutation(k, 20),
+            weft.random.split(k),
+        )
+    )
     return f(key)[:2]
 
 
@@ -78,7 +98,9 @@ def half_precision():
 
 
 def integers():
-    return weft.jit(lambda x: (x // 3, x % 5, wnp.sort(x), wnp.argmax(x), wnp.cumsum(x)))(wnp.arange(20) * 7 % 13)
+    return weft.jit(lambda x: (x // 3, x % 5, wnp.sort(x), wnp.argmax(x), wnp.cumsum(x)))(
+        wnp.arange(20) * 7 % 13
+    )
 
 
 def complex_numbers():
@@ -87,15 +109,21 @@ def complex_numbers():
 
 def linear_algebra():
     a = normal(5, 5)
-    return weft.jit(lambda a: (wnp.linalg.cholesky(a @ a.T + wnp.eye(5)), wnp.linalg.solve(a, a.sum(0))))(a)
+    return weft.jit(
+        lambda a: (wnp.linalg.cholesky(a @ a.T + wnp.eye(5)), wnp.linalg.solve(a, a.sum(0)))
+    )(a)
 
 
 def convolution():
-    return weft.jit(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME"))(normal(2, 3, 8, 8), normal(4, 3, 3, 3, seed=1))
+    return weft.jit(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME"))(
+        normal(2, 3, 8, 8), normal(4, 3, 3, 3, seed=1)
+    )
 
 
 def gather_and_scatter():
-    return weft.jit(lambda x, i: (x[i], x.at[i].add(1.0), x.at[i, 0].set(2.0)))(normal(9, 4), wnp.asarray([3, 1, 3]))
+    return weft.jit(lambda x, i: (x[i], x.at[i].add(1.0), x.at[i, 0].set(2.0)))(
+        normal(9, 4), wnp.asarray([3, 1, 3])
+    )
 
 
 def softmax():
@@ -104,7 +132,9 @@ def softmax():
 
 def closed_over():
     table = normal(30, 4)
-    return weft.jit(lambda i: table[i] + wnp.asarray(np.arange(4.0, dtype=np.float32)))(wnp.asarray([1, 5]))
+    return weft.jit(lambda i: table[i] + wnp.asarray(np.arange(4.0, dtype=np.float32)))(
+        wnp.asarray([1, 5])
+    )
 
 
 def nothing():

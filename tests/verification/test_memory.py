@@ -25,16 +25,26 @@ def checked():
 def test_correct_programs_pass(program, monkeypatch):
     runs = []
     inner = stages.StepwiseRun.first_overrun
-    monkeypatch.setattr(stages.StepwiseRun, "first_overrun", lambda self: (runs.append(self), inner(self))[1])
+    monkeypatch.setattr(
+        stages.StepwiseRun, "first_overrun", lambda self: (runs.append(self), inner(self))[1]
+    )
     program()
     assert runs
 
 
 def test_buffers_have_guards_and_memory_of_their_own():
-    buffers = [Buffer(100, first=0, last=1), Buffer(5000, first=1, last=2), Buffer(64, first=3, last=4)]
+    buffers = [
+        Buffer(100, first=0, last=1),
+        Buffer(5000, first=1, last=2),
+        Buffer(64, first=3, last=4),
+    ]
     arena = place(buffers)
     spans = sorted((b.offset, b.offset + b.nbytes) for b in buffers)
-    assert spans[0][0] >= GUARD and all(b[0] - a[1] >= GUARD for a, b in itertools.pairwise(spans)) and arena - spans[-1][1] >= GUARD
+    assert (
+        spans[0][0] >= GUARD
+        and all(b[0] - a[1] >= GUARD for a, b in itertools.pairwise(spans))
+        and arena - spans[-1][1] >= GUARD
+    )
     with Override(check=""):
         assert place(buffers) < GUARD + 5000
 
@@ -45,27 +55,42 @@ def test_a_kernel_that_writes_after_a_result_is_named(monkeypatch):
     with pytest.raises(VerificationError) as info:
         weft.jit(lambda x: wnp.exp(x) - 3)(x)
     text = str(info.value)
-    assert "kernel fused_sub wrote outside of its buffers: 4 bytes after result 0 of 68 bytes, the first 0 bytes from it" in text
+    assert (
+        "kernel fused_sub wrote outside of its buffers: 4 bytes after result 0 of 68 bytes, the first 0 bytes from it"
+        in text
+    )
     assert "sub at test_memory.py" in text and info.value.stage == "memory: kernel fused_sub"
 
 
 def test_a_kernel_that_writes_between_buffers_of_the_arena_is_named(monkeypatch):
     x = normal(16)
     faults.in_bounds(monkeypatch)
-    with pytest.raises(VerificationError, match=r"wrote outside of its buffers: 4 bytes after buffer s\d+ of 64 bytes in the arena"):
+    with pytest.raises(
+        VerificationError,
+        match=r"wrote outside of its buffers: 4 bytes after buffer s\d+ of 64 bytes in the arena",
+    ):
         weft.jit(lambda x: wnp.sort(wnp.exp(x) - 3) * 2)(x)
 
 
 def test_writes_before_a_buffer_are_found(monkeypatch):
     x = normal(16)
     faults.in_bounds(monkeypatch, -1)
-    with pytest.raises(VerificationError, match=r"4 bytes before result 0 of 64 bytes, the first 4 bytes from it"):
+    with pytest.raises(
+        VerificationError, match=r"4 bytes before result 0 of 64 bytes, the first 4 bytes from it"
+    ):
         weft.jit(lambda x: wnp.exp(x) - 3)(x)
 
 
 def test_callbacks_run_once_and_every_call_is_checked(monkeypatch):
     called = []
-    f = weft.jit(lambda x: weft.pure_callback(lambda x: (called.append(1), x * 2)[1], weft.ShapeDtypeStruct((3,), np.float32), x) + 1)
+    f = weft.jit(
+        lambda x: (
+            weft.pure_callback(
+                lambda x: (called.append(1), x * 2)[1], weft.ShapeDtypeStruct((3,), np.float32), x
+            )
+            + 1
+        )
+    )
     for i in range(3):
         assert f(wnp.ones(3)).tolist() == [3, 3, 3] and len(called) == i + 1
 

@@ -27,7 +27,11 @@ def compared(monkeypatch):
     """The stages that ran, by their titles."""
     found = []
     inner = stages._jaxpr_stages
-    monkeypatch.setattr(stages, "_jaxpr_stages", lambda call: (found.append([t for t, *_ in inner(call)]), inner(call))[1])
+    monkeypatch.setattr(
+        stages,
+        "_jaxpr_stages",
+        lambda call: (found.append([t for t, *_ in inner(call)]), inner(call))[1],
+    )
     return found
 
 

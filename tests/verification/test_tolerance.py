@@ -6,7 +6,14 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.verification.tolerance import COARSE_UNITS, Precision, Tolerance, difference, epsilon_of, precisions
+from weft.verification.tolerance import (
+    COARSE_UNITS,
+    Precision,
+    Tolerance,
+    difference,
+    epsilon_of,
+    precisions,
+)
 
 F32 = Precision(2.0**-23)
 
@@ -17,7 +24,13 @@ def precision_of(fun, *args):
 
 def test_precision_is_that_of_the_coarsest_dtype_on_the_way():
     def fun(x, n):
-        return x.astype(wnp.bfloat16).astype(wnp.float32), x + 1, n * 2, wnp.argmax(x), wnp.sum(x.astype(wnp.float16))
+        return (
+            x.astype(wnp.bfloat16).astype(wnp.float32),
+            x + 1,
+            n * 2,
+            wnp.argmax(x),
+            wnp.sum(x.astype(wnp.float16)),
+        )
 
     found = precision_of(fun, wnp.ones(5), wnp.arange(3))
     assert [p.epsilon for p in found] == [2.0**-7, 2.0**-23, 0.0, 2.0**-23, 2.0**-10]
@@ -45,14 +58,26 @@ def test_long_reductions_may_differ_by_more():
 def test_units_are_relative_to_the_result():
     want, got = np.float32([1e-9, 2e-9]), np.float32([1e-9, 2.2e-9])
     found = difference([got], [want], Tolerance([want], [F32]))
-    assert (found.result, found.index, found.got, found.want, found.count) == (0, (1,), got[1], want[1], 1)
+    assert (found.result, found.index, found.got, found.want, found.count) == (
+        0,
+        (1,),
+        got[1],
+        want[1],
+        1,
+    )
     assert difference([got], [want], Tolerance([want], [F32], least=1.0)) is None
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize(
+    "dtype",
+    [np.float16, np.float32, np.float64, np.complex64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2],
+)
 def test_subnormal_numbers_have_the_unit_of_the_least_normal_one(dtype):
     least = ml_dtypes.finfo(dtype).smallest_subnormal
-    want, far = np.asarray([least]).astype(dtype), np.asarray([ml_dtypes.finfo(dtype).smallest_normal * 16]).astype(dtype)
+    want, far = (
+        np.asarray([least]).astype(dtype),
+        np.asarray([ml_dtypes.finfo(dtype).smallest_normal * 16]).astype(dtype),
+    )
     tolerance = Tolerance([want], [Precision(epsilon_of(dtype))])
     assert difference([(2 * want).astype(dtype)], [want], tolerance) is None
     assert difference([far], [want], tolerance) is not None
@@ -66,10 +91,24 @@ def test_noise_widens_what_may_differ():
         runs.append(k)
         return [want + np.float32(0.002 * (-1) ** k)]
 
-    assert difference([got], [want], Tolerance([want], [F32], repeat)) is None and runs == [0, 1, 2, 3]
-    assert difference([got], [want], Tolerance([want], [F32], lambda k: repeat(k) if k > 9 else [want])) is None and runs[-1] == 15
+    assert difference([got], [want], Tolerance([want], [F32], repeat)) is None and runs == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert (
+        difference(
+            [got], [want], Tolerance([want], [F32], lambda k: repeat(k) if k > 9 else [want])
+        )
+        is None
+        and runs[-1] == 15
+    )
     assert difference([got + 1], [want], Tolerance([want], [F32], repeat)) is not None
-    assert difference([want], [want], Tolerance([want], [F32], lambda k: pytest.fail("not needed"))) is None
+    assert (
+        difference([want], [want], Tolerance([want], [F32], lambda k: pytest.fail("not needed")))
+        is None
+    )
 
 
 def test_nan_and_infinities_are_errors_unless_noise_makes_them():
@@ -84,7 +123,9 @@ def test_integers_differ_only_where_noise_changes_them():
     want, got = np.int32([3, 7]), np.int32([3, 8])
     sometimes = lambda k: [np.int32([3, 9]) if k == 11 else want]
     assert difference([got], [want], Tolerance([want], [F32], sometimes)) is None
-    assert difference([got], [want], Tolerance([want], [F32], lambda k: [np.int32([4, 7])])).index == (1,)
+    assert difference(
+        [got], [want], Tolerance([want], [F32], lambda k: [np.int32([4, 7])])
+    ).index == (1,)
     assert difference([got], [want], Tolerance([want], [Precision()], sometimes)).is_exact
 
 
@@ -100,5 +141,11 @@ def test_coarse_dtypes_have_fewer_units():
     want = np.array([1.0, 2.0], ml_dtypes.bfloat16)
     rounded = Precision(epsilon_of(want.dtype))
     assert rounded.epsilon == 2.0**-7 and COARSE_UNITS * rounded.epsilon < 0.2
-    assert difference([want + np.array(0.125, want.dtype)], [want], Tolerance([want], [rounded])) is None
-    assert difference([want + np.array(1, want.dtype)], [want], Tolerance([want], [rounded])) is not None
+    assert (
+        difference([want + np.array(0.125, want.dtype)], [want], Tolerance([want], [rounded]))
+        is None
+    )
+    assert (
+        difference([want + np.array(1, want.dtype)], [want], Tolerance([want], [rounded]))
+        is not None
+    )

@@ -59,7 +59,10 @@ FAULTS = [
 def test_a_fault_of_the_compiler_is_found(plant, fun, monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     plant(monkeypatch)
-    with pytest.raises(VerificationError, match=r"^jit\(wrong\): result 0 \(float32\[3, 11\]\) differs from op-by-op execution") as info:
+    with pytest.raises(
+        VerificationError,
+        match=r"^jit\(wrong\): result 0 \(float32\[3, 11\]\) differs from op-by-op execution",
+    ) as info:
         weft.jit(named(fun, "wrong"))(wnp.abs(normal(3, 11)) + 1)
     text, error = str(info.value), info.value
     assert "first at     [0, 0]" in text and "33 of 33 elements" in text and "compiled     " in text
@@ -78,7 +81,11 @@ def test_the_error_names_the_element_and_the_line(monkeypatch):
     inner = pipeline.simplify
 
     def add_at_one_place(jaxpr):
-        return inner(weft.make_jaxpr(lambda x: (x * 3).at[1, 2].add(0.5))(*jaxpr.in_avals) if jaxpr.name == "right" else jaxpr)
+        return inner(
+            weft.make_jaxpr(lambda x: (x * 3).at[1, 2].add(0.5))(*jaxpr.in_avals)
+            if jaxpr.name == "right"
+            else jaxpr
+        )
 
     def right(x):
         return x * 3
@@ -102,7 +109,9 @@ def test_a_fault_in_a_gradient_and_in_a_scan_is_found(monkeypatch):
 def test_a_fault_on_a_mesh_is_found(monkeypatch):
     faults.in_stack(monkeypatch)
     mesh = weft.make_mesh((8,), ("a",))
-    x = weft.device_put(normal(16), weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec("a")))
+    x = weft.device_put(
+        normal(16), weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec("a"))
+    )
     with pytest.raises(VerificationError):
         weft.jit(wnp.sin)(x)
 
@@ -157,23 +166,39 @@ def test_callbacks_and_prints_run_once(capfd, compared):
     got = f(wnp.ones(3))
     weft.effects_barrier()
     np.testing.assert_allclose(got, np.sin(np.full(3, 4.0)), rtol=1e-6)
-    assert called == [3.0, 6.0] and capfd.readouterr().out.count("sum 12") == 1 and len(compared) >= 1
+    assert (
+        called == [3.0, 6.0] and capfd.readouterr().out.count("sum 12") == 1 and len(compared) >= 1
+    )
 
 
 def test_callbacks_in_loops_are_replayed(compared):
     numbers = iter(range(100))
 
     def body(c, x):
-        n = io_callback(lambda: np.float32(next(numbers)), weft.ShapeDtypeStruct((), np.float32), ordered=True)
+        n = io_callback(
+            lambda: np.float32(next(numbers)), weft.ShapeDtypeStruct((), np.float32), ordered=True
+        )
         return c + n * x, n
 
     total, drawn = weft.jit(lambda x: weft.lax.scan(body, 0.0, x))(wnp.ones(6))
-    assert float(total) == 15 and drawn.tolist() == [0, 1, 2, 3, 4, 5] and next(numbers) == 6 and compared
+    assert (
+        float(total) == 15
+        and drawn.tolist() == [0, 1, 2, 3, 4, 5]
+        and next(numbers) == 6
+        and compared
+    )
 
 
 def test_programs_that_a_callback_calls_are_checked_too(compared):
     inner = weft.jit(wnp.cos)
-    f = weft.jit(lambda x: weft.pure_callback(lambda x: np.asarray(inner(x)), weft.ShapeDtypeStruct((3,), np.float32), x) + 1)
+    f = weft.jit(
+        lambda x: (
+            weft.pure_callback(
+                lambda x: np.asarray(inner(x)), weft.ShapeDtypeStruct((3,), np.float32), x
+            )
+            + 1
+        )
+    )
     assert float(f(wnp.zeros(3))[0]) == 2 and len(compared) >= 2
 
 
@@ -203,7 +228,14 @@ def test_a_fault_in_the_use_of_donated_memory_is_found(monkeypatch):
     assert info.value.index == (5, 6)
 
 
-SHARES = [("values", 20), ("values:50%", 10), ("values:10%", 2), ("values:1%", 1), ("values:100%", 20), ("types", 0)]
+SHARES = [
+    ("values", 20),
+    ("values:50%", 10),
+    ("values:10%", 2),
+    ("values:1%", 1),
+    ("values:100%", 20),
+    ("types", 0),
+]
 
 
 @pytest.mark.parametrize("check, count", SHARES)
@@ -252,22 +284,40 @@ def test_compiled_and_lowered_functions_are_checked(compared):
 
 def test_rounding_is_no_fault():
     x = normal(2000, dtype=np.float32) * 1e3
-    weft.jit(lambda x: (wnp.sum(x), wnp.var(x), wnp.cumsum(x), x - x.mean(), wnp.argsort(wnp.round(wnp.sin(x), 2))))(x)
+    weft.jit(
+        lambda x: (
+            wnp.sum(x),
+            wnp.var(x),
+            wnp.cumsum(x),
+            x - x.mean(),
+            wnp.argsort(wnp.round(wnp.sin(x), 2)),
+        )
+    )(x)
     weft.jit(lambda x: wnp.exp(x) / (1 + wnp.exp(x)))(x.astype(wnp.float16))
 
 
 def test_an_unchecked_process_imports_nothing_of_it():
-    code = ("import sys, weft, weft.numpy as wnp\nf = weft.jit(lambda x: x + 1)\nf(wnp.ones(3)), f(wnp.ones(3))\n"
-            "print([m for m in sys.modules if m.startswith('weft.verification')])")
+    code = (
+        "import sys, weft, weft.numpy as wnp\nf = weft.jit(lambda x: x + 1)\nf(wnp.ones(3)), f(wnp.ones(3))\n"
+        "print([m for m in sys.modules if m.startswith('weft.verification')])"
+    )
     env = {k: v for k, v in os.environ.items() if k not in ("WEFT_CHECK", "WEFT_VERIFY")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    )
     assert done.stdout == "[]\n"
 
 
 def test_terms_of_sums_are_compared_by_their_sums(compared, monkeypatch):
     mesh = weft.make_mesh((4,), ("a",), axis_types=(weft.sharding.AxisType.Explicit,))
-    P, layout = weft.sharding.PartitionSpec, lambda *spec: weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec(*spec))
-    x, w = weft.device_put(normal(6, 8), layout(None, "a")), weft.device_put(normal(8, 5, seed=1), layout("a", None))
+    P, layout = (
+        weft.sharding.PartitionSpec,
+        lambda *spec: weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec(*spec)),
+    )
+    x, w = (
+        weft.device_put(normal(6, 8), layout(None, "a")),
+        weft.device_put(normal(8, 5, seed=1), layout("a", None)),
+    )
     product = lambda x, w: wnp.einsum("ij,jk->ik", x * 2, w, out_sharding=P(unreduced={"a"}))
     with weft.set_mesh(mesh):
         weft.jit(product)(x, w)
@@ -288,7 +338,9 @@ def test_programs_that_numpy_cannot_run_are_listed(monkeypatch):
         return wnp.sin(x) * 17
 
     assert float(weft.jit(unseen)(0.0)) == 0
-    assert values.calls_unverified == {"jit(unseen)": "an operation has no reference: ValueError: not on NumPy"}
+    assert values.calls_unverified == {
+        "jit(unseen)": "an operation has no reference: ValueError: not on NumPy"
+    }
 
 
 def test_the_library_keeps_its_threads():
@@ -305,4 +357,8 @@ def test_the_library_keeps_its_threads():
 
 def test_scatters_into_a_scalar_are_compared(compared):
     f = weft.jit(lambda x: (x.at[()].add(2.0), x.at[()].set(5.0)))
-    assert [float(y) for y in f(wnp.float32(1.0))] == [3, 5] and compared and not values.calls_unverified.get("jit(<lambda>)")
+    assert (
+        [float(y) for y in f(wnp.float32(1.0))] == [3, 5]
+        and compared
+        and not values.calls_unverified.get("jit(<lambda>)")
+    )

@@ -21,12 +21,30 @@ from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec, _specs
 from weft.backends.base import UNREADY
 from weft.backends.formats import Format, Layout, order_of
-from weft.control.hitypes import flatten, flatten_linear, is_mutable, is_value, on_copies, taken_apart
+from weft.control.hitypes import (
+    flatten,
+    flatten_linear,
+    is_mutable,
+    is_value,
+    on_copies,
+    taken_apart,
+)
 from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.extension import ExtensionPrimitive
 from weft.core.interpret import evaluate
 from weft.core.stage import StageTrace, hoist_tracers, is_staged, record_constant, stage
-from weft.core.trace import Trace, Tracer, Zero, any_tracers, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
+from weft.core.trace import (
+    Trace,
+    Tracer,
+    Zero,
+    any_tracers,
+    current_trace,
+    eval_trace,
+    extend_axis_env,
+    hi_types,
+    set_trace,
+    typeof,
+)
 from weft.ir.explicit import on_devices, type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh, concrete_mesh, unplaced
@@ -40,17 +58,33 @@ from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingError, UnexpectedTracerError, describe
-from weft.util.source import api_boundary, check_callable, function_name, joined, scope, user_frame, wraps
+from weft.util.source import (
+    api_boundary,
+    check_callable,
+    function_name,
+    joined,
+    scope,
+    user_frame,
+    wraps,
+)
 from weft.util.state import clearers
 
 # ---- placement
+
 
 def _is_placement(x) -> bool:
     return x is None or isinstance(x, (Sharding, Device, PartitionSpec, Format, MemorySpace))
 
 
 @api_boundary
-def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None) -> Any:
+def device_put(
+    x: Any,
+    device: Any = None,
+    *,
+    src: Any = None,
+    donate: Any = False,
+    may_alias: bool | None = None,
+) -> Any:
     """`x` (a tree of arrays) on a device, or laid out as a sharding; the result is committed if a placement is given.
 
     A `Format` says in which order dims are stored, too; otherwise arrays keep theirs.
@@ -65,32 +99,47 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     """
     flat, structure = tree.tree_flatten(x)
     if hi_types and any(map(is_value, flat)):
-        raise NotImplementedError("device_put does not yet support values of hi types: put the arrays that they consist of.")
+        raise NotImplementedError(
+            "device_put does not yet support values of hi types: put the arrays that they consist of."
+        )
     if may_alias and any(tree.tree_leaves(donate)):
-        raise ValueError("device_put: may_alias and donate cannot be True at the same time. Memory that is given away is not shared.")
+        raise ValueError(
+            "device_put: may_alias and donate cannot be True at the same time. Memory that is given away is not shared."
+        )
     if _is_placement(device):
         targets = [device] * len(flat)
     else:
         try:
             targets = tree.broadcast_prefix(device, x, is_leaf=_is_placement)
         except ValueError as error:
-            raise ValueError(f"device_put device specification must be a tree prefix of the corresponding value; {error}") from None
+            raise ValueError(
+                f"device_put device specification must be a tree prefix of the corresponding value; {error}"
+            ) from None
     if src is not None and not _is_placement(src):
         try:
             tree.broadcast_prefix(src, x, is_leaf=_is_placement)
         except ValueError as error:
-            raise ValueError(f"device_put source specification must be a tree prefix of the corresponding value; {error}") from None
+            raise ValueError(
+                f"device_put source specification must be a tree prefix of the corresponding value; {error}"
+            ) from None
     if processes.current() is not None:
         _check_equal(flat, targets)
     with transfers.Passing(transfers.EXPLICIT), unplaced():
         put = [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))]
     if may_alias is False:
         put = [copy.deepcopy(y) if type(y) is Array else y for y in put]
-    for leaf, y, given in zip(flat, put, [donate] * len(flat) if isinstance(donate, bool) else tree.broadcast_prefix(donate, x)):
+    for leaf, y, given in zip(
+        flat,
+        put,
+        [donate] * len(flat) if isinstance(donate, bool) else tree.broadcast_prefix(donate, x),
+    ):
         if given and type(leaf) is Array and leaf is not y:
             leaf.delete()
     if is_staged(current_trace()):
-        put = [record_constant(y) if type(y) is Array and not dtypes.is_strings(y.dtype) else y for y in put]
+        put = [
+            record_constant(y) if type(y) is Array and not dtypes.is_strings(y.dtype) else y
+            for y in put
+        ]
     return tree.tree_unflatten(structure, put)
 
 
@@ -101,8 +150,11 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
     n_all, given = exchange.shared().size, []
     for x, target in zip(flat, targets):
         target = target.sharding if isinstance(target, Format) else target
-        if isinstance(target, (Sharding, PartitionSpec)) and not isinstance(x, Tracer) and not (
-                type(x) is Array and x._spec.by_process is not None):
+        if (
+            isinstance(target, (Sharding, PartitionSpec))
+            and not isinstance(x, Tracer)
+            and not (type(x) is Array and x._spec.by_process is not None)
+        ):
             sharding = as_sharding(target, "device_put")
             there = {d.process_index for d in sharding.device_assignment}
             exchange.check_present("device_put", sharding, there)
@@ -114,21 +166,35 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
     digests = exchange.agree("device_put", types, exchange.digest(given))
     different = [rank for rank, theirs in enumerate(digests) if theirs != digests[0]]
     if different:
-        raise AssertionError(describe(
-            "device_put", "the value is not the same on each process.", [("values", types), ("differ from process 0", str(different))],
-            user_frame(), "Every process gives the same value when it lays one out over all processes.",
-            "Use weft.make_array_from_process_local_data where each has a part."))
+        raise AssertionError(
+            describe(
+                "device_put",
+                "the value is not the same on each process.",
+                [("values", types), ("differ from process 0", str(different))],
+                user_frame(),
+                "Every process gives the same value when it lays one out over all processes.",
+                "Use weft.make_array_from_process_local_data where each has a part.",
+            )
+        )
 
 
 def _put(x, target, whole, i: int):
     """Leaf `x`, number `i` of the tree `whole`, at its target."""
-    if isinstance(target, Format) and (target.layout is Layout.AUTO or (target.sharding is None and target.layout is not None)):
-        raise ValueError(f"device_put: the sharding and layout of {target} should be concrete.\n"
-                         "  AUTO stands for a layout that a compiler chooses; give Format(layout, sharding), or the sharding alone.")
+    if isinstance(target, Format) and (
+        target.layout is Layout.AUTO or (target.sharding is None and target.layout is not None)
+    ):
+        raise ValueError(
+            f"device_put: the sharding and layout of {target} should be concrete.\n"
+            "  AUTO stands for a layout that a compiler chooses; give Format(layout, sharding), or the sharding alone."
+        )
     if isinstance(target, MemorySpace):
         if target is MemorySpace.Any:
-            raise ValueError("device_put: MemorySpace.Any is no place for an array. Give MemorySpace.Device or MemorySpace.Host.")
-        if isinstance(x, Tracer):             # a program is computed in one memory; shardings of its results name others
+            raise ValueError(
+                "device_put: MemorySpace.Any is no place for an array. Give MemorySpace.Device or MemorySpace.Host."
+            )
+        if isinstance(
+            x, Tracer
+        ):  # a program is computed in one memory; shardings of its results name others
             return x
         target = to_array(x).sharding.with_memory_kind(target.value)
     given = target if isinstance(target, Format) else None
@@ -138,11 +204,22 @@ def _put(x, target, whole, i: int):
         raise ValueError(f"device_put: Received invalid value. {error}") from None
     if given is not None:
         order = order_of(given.layout, typeof(x).ndim, "device_put")
-        if isinstance(given.layout, Layout) and (isinstance(x, Tracer) or isinstance(current_trace(), StageTrace)):
+        if isinstance(given.layout, Layout) and (
+            isinstance(x, Tracer) or isinstance(current_trace(), StageTrace)
+        ):
             return layout_constraint(_put(x, sharding, whole, i), given.layout.major_to_minor)
-    else:                                    # an array keeps its order; of unreduced ones there is one
-        order = x._spec.order if type(x) is Array and sharding is not None and not sharding.unreduced else None
-    if sharding is not None and is_abstract(sharding) and not isinstance(x, Tracer) and current_trace() is eval_trace:
+    else:  # an array keeps its order; of unreduced ones there is one
+        order = (
+            x._spec.order
+            if type(x) is Array and sharding is not None and not sharding.unreduced
+            else None
+        )
+    if (
+        sharding is not None
+        and is_abstract(sharding)
+        and not isinstance(x, Tracer)
+        and current_trace() is eval_trace
+    ):
         sharding = _where_it_lies(x, sharding)
     if isinstance(x, Tracer) or (sharding is not None and is_abstract(sharding)):
         if sharding is not None:
@@ -152,10 +229,16 @@ def _put(x, target, whole, i: int):
             return _moved_p.bind(x, sharding=sharding, source=source)
         if sharding is None or (not is_abstract(sharding) and len(sharding.device_assignment) == 1):
             return x
-        typed = typeof(x).explicit is not None or type_sharding(sharding, typeof(x).ndim) is not None
+        typed = (
+            typeof(x).explicit is not None or type_sharding(sharding, typeof(x).ndim) is not None
+        )
         return reshard(x, sharding) if typed else sharding_constraint(x, sharding)
-    staged = isinstance(current_trace(), StageTrace)      # a program runs on the devices of its arguments: one device is no placement in it
-    if sharding is None or (staged and len(sharding.device_assignment) == 1 and not isinstance(x, Array)):
+    staged = isinstance(
+        current_trace(), StageTrace
+    )  # a program runs on the devices of its arguments: one device is no placement in it
+    if sharding is None or (
+        staged and len(sharding.device_assignment) == 1 and not isinstance(x, Array)
+    ):
         return to_array(x)
     array = x if type(x) is np.ndarray and x.ndim else to_array(x)
     _check_fits(sharding, array.shape, whole, i)
@@ -181,10 +264,14 @@ def _where_it_lies(x: Any, sharding: NamedSharding) -> NamedSharding:
     none, or another number."""
     made = concrete_mesh(sharding.mesh)
     devices = x.sharding.device_assignment if type(x) is Array else ()
-    devices = made.flat_devices if made is not None and len(devices) != sharding.mesh.size else devices
+    devices = (
+        made.flat_devices if made is not None and len(devices) != sharding.mesh.size else devices
+    )
     if len(devices) != sharding.mesh.size:
-        raise ValueError(f"device_put: {sharding!r} has no devices, and the value, of type {typeof(x).str_short()}, lies on "
-                         f"{len(devices) or 'none'}.\n  Give a Mesh of devices, or enter one with these axes (weft.set_mesh).")
+        raise ValueError(
+            f"device_put: {sharding!r} has no devices, and the value, of type {typeof(x).str_short()}, lies on "
+            f"{len(devices) or 'none'}.\n  Give a Mesh of devices, or enter one with these axes (weft.set_mesh)."
+        )
     return on_devices(sharding, devices)
 
 
@@ -201,14 +288,27 @@ def _elsewhere(x: Any, sharding: Sharding | None) -> Sharding | None:
 #: program, which runs on the devices of its arguments, it is nothing.
 _moved_p = ExtensionPrimitive("device_put")
 _moved_p.def_impl(lambda x, *, sharding, source: relayout(to_array(x), sharding))
-_moved_p.def_abstract_eval(lambda aval, *, sharding, source: aval.update(sharding=type_sharding(sharding, aval.ndim)))
+_moved_p.def_abstract_eval(
+    lambda aval, *, sharding, source: aval.update(sharding=type_sharding(sharding, aval.ndim))
+)
 _moved_p.define(
-    expand=lambda xs, avals, promised, params: [xs[0] if promised[0].explicit is None else reshard(xs[0], promised[0].explicit)],
-    jvp=lambda primals, tangents, **params: (_moved_p.bind(*primals, **params), tangents[0] if type(tangents[0]) is Zero else
-                                             _moved_p.bind(*tangents, **params)),
-    transpose=lambda ct, x, *, sharding, source: (_moved_p.bind(ct, sharding=source, source=sharding),),
+    expand=lambda xs, avals, promised, params: [
+        xs[0] if promised[0].explicit is None else reshard(xs[0], promised[0].explicit)
+    ],
+    jvp=lambda primals, tangents, **params: (
+        _moved_p.bind(*primals, **params),
+        tangents[0] if type(tangents[0]) is Zero else _moved_p.bind(*tangents, **params),
+    ),
+    transpose=lambda ct, x, *, sharding, source: (
+        _moved_p.bind(ct, sharding=source, source=sharding),
+    ),
     batch=lambda axis, args, dims, *, sharding, source: (
-        _moved_p.bind(*args, sharding=sharding.with_free_dim(dims[0]), source=source.with_free_dim(dims[0])), dims[0]))
+        _moved_p.bind(
+            *args, sharding=sharding.with_free_dim(dims[0]), source=source.with_free_dim(dims[0])
+        ),
+        dims[0],
+    ),
+)
 
 
 def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
@@ -218,11 +318,15 @@ def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
     (2,)
     """
     if len(shards) != len(devices):
-        raise ValueError(f"device_put_sharded: {len(shards)} shards for {len(devices)} devices; there must be one each.")
+        raise ValueError(
+            f"device_put_sharded: {len(shards)} shards for {len(devices)} devices; there must be one each."
+        )
     _check_devices("device_put_sharded", devices)
     mesh = Mesh(np.array(devices), ("devices",))
     stacked = tree.tree_map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *shards)
-    return tree.tree_map(lambda x: device_put(x, NamedSharding(mesh, PartitionSpec("devices"))), stacked)
+    return tree.tree_map(
+        lambda x: device_put(x, NamedSharding(mesh, PartitionSpec("devices"))), stacked
+    )
 
 
 def device_put_replicated(x: Any, devices: Sequence) -> Any:
@@ -247,7 +351,12 @@ def device_get(x: Any) -> Any:
     >>> device_get({"x": wnp.arange(3), "n": 2})
     {'n': 2, 'x': array([0, 1, 2], dtype=int32)}
     """
-    return tree.tree_map(lambda leaf: leaf._numpy() if type(leaf) is Array and not dtypes.is_extended(leaf.dtype) else leaf, x)
+    return tree.tree_map(
+        lambda leaf: (
+            leaf._numpy() if type(leaf) is Array and not dtypes.is_extended(leaf.dtype) else leaf
+        ),
+        x,
+    )
 
 
 def block_until_ready(x: Any) -> Any:
@@ -289,12 +398,14 @@ def copy_to_host_async(x: Any) -> Any:
             try:
                 start()
             except Exception as error:
-                error._inside = False     # type: ignore[attr-defined]  # the method's own, which reaches the caller as it is
+                error._inside = False  # type: ignore[attr-defined]  # the method's own, which reaches the caller as it is
                 raise
     return x
 
 
-def make_array_from_callback(shape, sharding: Sharding | Format, data_callback: Callable, dtype=None) -> Array:
+def make_array_from_callback(
+    shape, sharding: Sharding | Format, data_callback: Callable, dtype=None
+) -> Array:
     """An array of global `shape` laid out as `sharding`, which may be a Format; `data_callback(index)` gives each distinct shard that is on
     this process.
 
@@ -308,11 +419,17 @@ def make_array_from_callback(shape, sharding: Sharding | Format, data_callback: 
     api, shape = "make_array_from_callback", tuple(int(n) for n in shape)
     sharding, order = _placement_to_make(api, sharding, len(shape))
     whole = (slice(None),) * len(shape)
-    given = parts.each_block(sharding, shape, lambda index: data_callback(whole if sharding.is_fully_replicated else index))
+    given = parts.each_block(
+        sharding,
+        shape,
+        lambda index: data_callback(whole if sharding.is_fully_replicated else index),
+    )
     for part in given.values():
         if isinstance(part, Tracer):
-            raise UnexpectedTracerError(f"{api}: the callback gave a traced value, {part!r:.80}.\n"
-                                        f"  jax.{api} cannot be called within a traced context.")
+            raise UnexpectedTracerError(
+                f"{api}: the callback gave a traced value, {part!r:.80}.\n"
+                f"  jax.{api} cannot be called within a traced context."
+            )
     if given and dtypes.is_extended(typeof(next(iter(given.values()))).dtype):
         keys = {position: to_array(part) for position, part in given.items()}
         kept = parts.only_dtype(api, [x.dtype for x in keys.values()], dtype)
@@ -331,16 +448,24 @@ def make_array_from_callback(shape, sharding: Sharding | Format, data_callback: 
 
 def _placement_to_make(api: str, given: Any, ndim: int) -> tuple[Sharding, tuple[int, ...] | None]:
     """The sharding of an array of `ndim` dims that is made of parts, and the order of its dims."""
-    sharding, layout = (given.sharding, given.layout) if isinstance(given, Format) else (given, None)
+    sharding, layout = (
+        (given.sharding, given.layout) if isinstance(given, Format) else (given, None)
+    )
     if layout is Layout.AUTO:
-        raise TypeError(f"{api}: `Layout.AUTO` cannot be used in place of a device-local layout, got {given}. No compiler is asked where "
-                        "an array is made of its parts; give the layout, or the sharding alone.")
+        raise TypeError(
+            f"{api}: `Layout.AUTO` cannot be used in place of a device-local layout, got {given}. No compiler is asked where "
+            "an array is made of its parts; give the layout, or the sharding alone."
+        )
     if not isinstance(sharding, Sharding):
-        raise TypeError(f"{api}: sharding should be an instance of `jax.sharding`. Got {given!r:.80} of type {type(given)}.")
+        raise TypeError(
+            f"{api}: sharding should be an instance of `jax.sharding`. Got {given!r:.80} of type {type(given)}."
+        )
     return sharding, order_of(layout, ndim, api)
 
 
-def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequence, *, dtype=None) -> Array:
+def make_array_from_single_device_arrays(
+    shape, sharding: Sharding, arrays: Sequence, *, dtype=None
+) -> Array:
     """An array of global `shape` from one array per device of `sharding` that this process drives, in any order.
 
     `dtype` is needed where it drives none. ValueError if one is missing or misshapen, of another dtype or on several devices.
@@ -350,45 +475,82 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
     Array([1., 1.], dtype=float32)
     """
     api, shape = "make_array_from_single_device_arrays", tuple(int(n) for n in shape)
-    if isinstance(arrays, Tracer) or not isinstance(arrays, Sequence) or not all(isinstance(a, Array) for a in arrays):
-        raise TypeError(f"{api}: jax.{api} `arrays` argument must be a list or tuple of arrays, but got {type(arrays)}: {arrays!r:.80}.")
+    if (
+        isinstance(arrays, Tracer)
+        or not isinstance(arrays, Sequence)
+        or not all(isinstance(a, Array) for a in arrays)
+    ):
+        raise TypeError(
+            f"{api}: jax.{api} `arrays` argument must be a list or tuple of arrays, but got {type(arrays)}: {arrays!r:.80}."
+        )
     sharding, order = _placement_to_make(api, sharding, len(shape))
     for a in arrays:
         if isinstance(a, Tracer):
-            raise ValueError(f"{api}: one of the arrays is traced, {a!r:.80}.\n  jax.{api} requires a list of concrete arrays as input.")
+            raise ValueError(
+                f"{api}: one of the arrays is traced, {a!r:.80}.\n  jax.{api} requires a list of concrete arrays as input."
+            )
         if len(a.sharding.device_assignment) != 1:
-            raise ValueError(f"{api}: {a.aval.str_short()} lies on several devices.\n"
-                             "  When making an array from single-device arrays the input arrays must have one shard each. "
-                             f"An argument array had {len(a.sharding.device_assignment)} shard(s).")
+            raise ValueError(
+                f"{api}: {a.aval.str_short()} lies on several devices.\n"
+                "  When making an array from single-device arrays the input arrays must have one shard each. "
+                f"An argument array had {len(a.sharding.device_assignment)} shard(s)."
+            )
     mine = [d for d in sharding.device_assignment if d.is_addressable]
-    wanted = dtype if dtype is None or dtypes.is_extended(dtype) else dtypes.canonicalize_dtype(dtype)
+    wanted = (
+        dtype if dtype is None or dtypes.is_extended(dtype) else dtypes.canonicalize_dtype(dtype)
+    )
     kept = parts.only_dtype(api, [a.dtype for a in arrays], wanted)
     by_device = {a.device: a for a in arrays}
     missing = [d for d in mine if d not in by_device]
     if missing or len(arrays) != len(mine):
-        raise ValueError(describe(
-            api, f"no array lies on {missing}." if missing else f"{len(arrays)} arrays were given for {len(mine)} devices.",
-            [("devices of this process", str([d.id for d in mine])), ("arrays lie on devices", str([a.device.id for a in arrays]))], None,
-            "There must be one array per addressable device of the sharding."))
+        raise ValueError(
+            describe(
+                api,
+                f"no array lies on {missing}."
+                if missing
+                else f"{len(arrays)} arrays were given for {len(mine)} devices.",
+                [
+                    ("devices of this process", str([d.id for d in mine])),
+                    ("arrays lie on devices", str([a.device.id for a in arrays])),
+                ],
+                None,
+                "There must be one array per addressable device of the sharding.",
+            )
+        )
     if any(not device.client.has_values for device in mine):
         spec = ArraySpec(ShapedArray(shape, kept), sharding, True, order)
         return Array(spec, spec.backend.allocate(spec.stored))
-    aval, held = ShapedArray(shape, kept), {device: np.asarray(array._numpy()) for device, array in by_device.items()}
+    aval, held = (
+        ShapedArray(shape, kept),
+        {device: np.asarray(array._numpy()) for device, array in by_device.items()},
+    )
     if sharding.unreduced:
         return _of_terms(api, aval, sharding, held)
-    values = {position: held[device] for position, device in parts.blocks_here(sharding, len(shape)).items()}
+    values = {
+        position: held[device]
+        for position, device in parts.blocks_here(sharding, len(shape)).items()
+    }
     return parts.assembled(api, aval, sharding, values, order)
 
 
-def _of_terms(api: str, aval: ShapedArray, sharding: NamedSharding, held: dict[Any, np.ndarray]) -> Array:
+def _of_terms(
+    api: str, aval: ShapedArray, sharding: NamedSharding, held: dict[Any, np.ndarray]
+) -> Array:
     """The array with unreduced axes whose term on each device is `held[device]`."""
     memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
     placed = parts.blocks_here(sharding.stored, memory.ndim)
-    stored = parts.assembled(api, memory, sharding.stored, {position: held[device][None] for position, device in placed.items()})
+    stored = parts.assembled(
+        api,
+        memory,
+        sharding.stored,
+        {position: held[device][None] for position, device in placed.items()},
+    )
     return Array(ArraySpec(aval, sharding, True), stored._live())
 
 
-def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
+def make_array_from_process_local_data(
+    sharding: Any, local_data: Any, global_shape: Any = None
+) -> Any:
     """Arrays from what this process has of them: a tree of them, and shardings or Formats and shapes (or None) that are prefixes of it.
 
     Along each dim the data has the blocks that are on devices of this process, in the order of the whole array, or all of it.
@@ -402,8 +564,12 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     api = "make_array_from_process_local_data"
     flat, structure = tree.tree_flatten(local_data)
     shardings = tree.broadcast_prefix(sharding, local_data, is_leaf=_is_placement)
-    shapes = tree.broadcast_prefix(global_shape, local_data, is_leaf=lambda x: x is None or _is_shape(x))
-    return tree.tree_unflatten(structure, [_from_local(api, *each) for each in zip(flat, shardings, shapes)])
+    shapes = tree.broadcast_prefix(
+        global_shape, local_data, is_leaf=lambda x: x is None or _is_shape(x)
+    )
+    return tree.tree_unflatten(
+        structure, [_from_local(api, *each) for each in zip(flat, shardings, shapes)]
+    )
 
 
 def _is_shape(x: Any) -> bool:
@@ -415,22 +581,34 @@ def _from_local(api: str, data: Any, placement: Any, global_shape: Any) -> Array
     sharding, order = _placement_to_make(api, given, np.ndim(data))
     if sharding.is_fully_addressable:
         if global_shape is not None and tuple(global_shape) != np.shape(data):
-            raise ValueError(f"{api}: this process drives all devices, so that the local data is the global array: shape "
-                             f"{np.shape(data)}, global_shape {tuple(global_shape)}.\n"
-                             "  global_shape should be None or equal to local_data.shape.")
+            raise ValueError(
+                f"{api}: this process drives all devices, so that the local data is the global array: shape "
+                f"{np.shape(data)}, global_shape {tuple(global_shape)}.\n"
+                "  global_shape should be None or equal to local_data.shape."
+            )
         return device_put(data, given)
     array = to_array(data)
-    shape = parts.whole_shape(sharding, array.shape) if global_shape is None else tuple(global_shape)
+    shape = (
+        parts.whole_shape(sharding, array.shape) if global_shape is None else tuple(global_shape)
+    )
     if len(shape) != array.ndim:
-        raise ValueError(f"{api}: local data of shape {array.shape} and global_shape {shape} differ in rank.")
+        raise ValueError(
+            f"{api}: local data of shape {array.shape} and global_shape {shape} differ in rank."
+        )
     return parts.from_part(api, array._numpy(), ShapedArray(shape, array.dtype), sharding, order)
 
 
 # ---- looking at programs
 
+
 @api_boundary
-def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env=None, return_shape: bool = False,
-               abstracted_axes=None) -> Callable:
+def make_jaxpr(
+    fun: Callable,
+    static_argnums: int | Sequence[int] = (),
+    axis_env=None,
+    return_shape: bool = False,
+    abstracted_axes=None,
+) -> Callable:
     """The function that gives the program of `fun` for arguments of the types it is called with.
 
     With `return_shape` it gives the program and the results' ShapeDtypeStructs. `axis_env` lists (name, size) pairs of the
@@ -447,12 +625,15 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     @wraps(fun)
     @functools.partial(api_boundary, name="make_jaxpr")
     def jaxpr_maker(*args, **kwargs):
-        flat = FlatFunction(fun, args, kwargs, static_argnums, flatten=lambda x: flatten(x, "make_jaxpr"))
+        flat = FlatFunction(
+            fun, args, kwargs, static_argnums, flatten=lambda x: flatten(x, "make_jaxpr")
+        )
         with extend_axis_env(list(axis_env or ())):
             jaxpr = retried(lambda refs: _program(flat, refs))
         if return_shape:
             return jaxpr, flat.unflatten([_struct(a) for a in jaxpr.out_avals])
         return jaxpr
+
     jaxpr_maker.__name__ = f"make_jaxpr({function_name(fun)})"
     jaxpr_maker.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', function_name(fun))})"
     return jaxpr_maker
@@ -467,14 +648,17 @@ def _program(flat: FlatFunction, refs: list) -> Jaxpr:
     threaded = Threaded(lambda *xs: flat.unflatten(flat(*xs)), "make_jaxpr", refs, at, flat.names())
 
     def on_values(*xs):
-        out, state, lent = threaded.call(xs[:len(refs)], xs[len(refs):])
+        out, state, lent = threaded.call(xs[: len(refs)], xs[len(refs) :])
         return [*tree.tree_leaves(out), *state, *lent]
+
     avals = [x.type.inner_aval if is_ref(x) else aval_of(x) for x in (*refs, *flat.leaves)]
     return stage(on_values, avals, function_name(flat.fun))
 
 
 def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
-    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.explicit, weak_type=aval.weak_type, vma=aval.vma)
+    return ShapeDtypeStruct(
+        aval.shape, aval.dtype, sharding=aval.explicit, weak_type=aval.weak_type, vma=aval.vma
+    )
 
 
 @api_boundary
@@ -502,11 +686,14 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
         for i, out in enumerate(outs):
             check_output(out, "eval_shape", fun, flat.out_tree, i)
         return outs
+
     jaxpr = stage(checked, [aval_of(x) for x in flat.leaves], function_name(fun))
     return flat.unflatten([_struct(a) for a in jaxpr.out_avals])
 
 
-def eval_jaxpr(jaxpr: Jaxpr | OpenJaxpr, consts: Sequence, *args, propagate_source_info: bool = True) -> list:
+def eval_jaxpr(
+    jaxpr: Jaxpr | OpenJaxpr, consts: Sequence, *args, propagate_source_info: bool = True
+) -> list:
     """The flat results of a program on flat arguments, one operation after another; `consts` are the values of its constants.
 
     >>> jaxpr = weft.make_jaxpr(lambda x: x + 1.0)(2.0)
@@ -536,6 +723,7 @@ def ensure_compile_time_eval():
 
 class _KnownTrace(Trace):
     """Computes what known values determine; what involves traced ones is left to the trace around it."""
+
     __slots__ = ()
     evaluates_constants = True
 
@@ -554,11 +742,13 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
     >>> named_call(lambda x: x, name="same").__name__
     'same'
     """
+
     @wraps(fun)
     @api_boundary
     def called(*args, **kwargs):
         with named_scope(called.__name__):
             return fun(*args, **kwargs)
+
     called.__name__ = function_name(fun)
     if name is not None:
         called.__name__ = name
@@ -600,9 +790,12 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
         n = len(args) - len(consts)
         leaves, structure = flatten_linear((tuple(args[:n]), {}))
         if structure != flat.in_tree:
-            raise TypeError("The inputs to the closure produced by closure_convert must have the structure of its example arguments, "
-                            f"{flat.in_tree.children()[0]}, followed by {len(consts)} values, got {structure.children()[0]}.")
+            raise TypeError(
+                "The inputs to the closure produced by closure_convert must have the structure of its example arguments, "
+                f"{flat.in_tree.children()[0]}, followed by {len(consts)} values, got {structure.children()[0]}."
+            )
         return flat.unflatten(evaluate(jaxpr, *args[n:], *leaves))
+
     return converted, consts
 
 
@@ -613,13 +806,14 @@ def clear_caches() -> None:
     """
     for clear in clearers:
         clear()
-    gc.collect()                # programs and their parts refer to each other
+    gc.collect()  # programs and their parts refer to each other
     for pruned in (_specs, _interned):
         for key in list(pruned):
             known = pruned.get(key)
-            if known is not None and sys.getrefcount(known) == 3:       # by the table, here, and by the call: nobody would miss it
+            if (
+                known is not None and sys.getrefcount(known) == 3
+            ):  # by the table, here, and by the call: nobody would miss it
                 pruned.pop(key, None)
-                if sys.getrefcount(known) > 2:                          # but another thread has just asked for it
+                if sys.getrefcount(known) > 2:  # but another thread has just asked for it
                     pruned.setdefault(key, known)
-    gc.collect()                # also empties the interpreter's lists of free objects, which would hold its memory
-
+    gc.collect()  # also empties the interpreter's lists of free objects, which would hold its memory

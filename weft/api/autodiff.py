@@ -43,12 +43,16 @@ def checked_argnums(argnums, n: int, api: str) -> tuple[int, ...]:
         if not all(isinstance(k, (int, np.integer)) for k in nums):
             raise TypeError
     except TypeError:
-        raise TypeError(f"{api}: argnums must be an integer or several, got {argnums!r:.60}.") from None
+        raise TypeError(
+            f"{api}: argnums must be an integer or several, got {argnums!r:.60}."
+        ) from None
     for k in nums:
         if not -n <= k < n:
             needed = max(i + 1 if i >= 0 else -i for i in nums)
-            raise TypeError(f"{api}: differentiating with respect to argnums={argnums} requires at least {needed} positional arguments, "
-                            f"got only {n} positional arguments.")
+            raise TypeError(
+                f"{api}: differentiating with respect to argnums={argnums} requires at least {needed} positional arguments, "
+                f"got only {n} positional arguments."
+            )
     found = tuple(int(k) % n for k in nums)
     if len(set(found)) < len(found):
         raise ValueError(f"{api}: argnums={argnums} names an argument twice.")
@@ -61,6 +65,7 @@ def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int])
         for k, x in zip(nums, chosen):
             full[k] = x
         return fun(*full, **kwargs)
+
     return partial
 
 
@@ -69,33 +74,45 @@ def _check_input(x, api: str, name: Callable[[], str], holomorphic: bool, allow_
     dtype = aval.to_tangent_aval().dtype if aval.is_high else aval.dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
-            raise TypeError(f"{api} with holomorphic=True requires inputs with complex dtype, but got {dtype.name} at argument {name()}.")
+            raise TypeError(
+                f"{api} with holomorphic=True requires inputs with complex dtype, but got {dtype.name} at argument {name()}."
+            )
         return
     if dtypes.is_extended(dtype) or dtypes.issubdtype(dtype, np.integer) or dtype == np.bool_:
         if not allow_int:
-            raise TypeError(f"{api} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), but got "
-                            f"{dtype.name} at argument {name()}. "
-                            "If you want to differentiate with respect to integers (with zero derivative), use allow_int=True; "
-                            "else choose the arguments with argnums or make the value a float.")
+            raise TypeError(
+                f"{api} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), but got "
+                f"{dtype.name} at argument {name()}. "
+                "If you want to differentiate with respect to integers (with zero derivative), use allow_int=True; "
+                "else choose the arguments with argnums or make the value a float."
+            )
     elif dtypes.issubdtype(dtype, np.complexfloating) and api == "jacfwd":
-        raise TypeError(f"{api} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name} at "
-                        f"argument {name()}; use holomorphic=True for holomorphic "
-                        "functions.")
+        raise TypeError(
+            f"{api} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name} at "
+            f"argument {name()}; use holomorphic=True for holomorphic "
+            "functions."
+        )
 
 
 def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
     for k in nums:
         for i, leaf in enumerate(flatten_linear(args[k])[0]):
-            name = lambda k=k, i=i: argument_names(signature_of(fun), args, {})[tree.tree_structure(args[:k]).num_leaves + i]
+            name = lambda k=k, i=i: argument_names(signature_of(fun), args, {})[
+                tree.tree_structure(args[:k]).num_leaves + i
+            ]
             if is_ref(leaf):
-                raise TypeError(f"{api}: argument {name()} is a reference of type {leaf.type}; its gradient must be accumulated into a "
-                                "ref. Use weft.vjp and its with_refs. (References in other arguments than argnums go along.)")
+                raise TypeError(
+                    f"{api}: argument {name()} is a reference of type {leaf.type}; its gradient must be accumulated into a "
+                    "ref. Use weft.vjp and its with_refs. (References in other arguments than argnums go along.)"
+                )
             try:
                 is_number = typeof(leaf).is_high or not dtypes.is_strings(typeof(leaf).dtype)
             except TypeError:
                 is_number = False
             if not is_number:
-                raise TypeError(f"{api}: Argument {name()}: {leaf!r} of type {type(leaf)} is not a valid JAX type.")
+                raise TypeError(
+                    f"{api}: Argument {name()}: {leaf!r} of type {type(leaf)} is not a valid JAX type."
+                )
             _check_input(leaf, api, name, holomorphic, allow_int)
 
 
@@ -118,7 +135,9 @@ def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=(), saveable
 def _check_reduce_axes(api: str, axes) -> None:
     """NotImplementedError for axes over which cotangents should be added up."""
     if axes:
-        raise NotImplementedError(f"{api}: reduce_axes={axes!r} is not supported. Add the cotangents up with lax.psum(ct, {axes!r}).")
+        raise NotImplementedError(
+            f"{api}: reduce_axes={axes!r} is not supported. Add the cotangents up with lax.psum(ct, {axes!r})."
+        )
 
 
 def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
@@ -148,67 +167,100 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
         index = {i: k for k, i in enumerate(i for i, nz in enumerate(out_nonzero) if nz)}
         program = program.replace(outvars=[program.outvars[index[i]] for i in keep])
 
-    given = [k for k, d in enumerate(differentiable) if d]       # the arguments that the program's inputs stand for
+    given = [
+        k for k, d in enumerate(differentiable) if d
+    ]  # the arguments that the program's inputs stand for
 
     origins = dict(zip(map(id, flat), range(len(flat))))
-    origins = [origins.get(id(c)) for c in program.consts]      # the residuals that are arguments as they were given
+    origins = [
+        origins.get(id(c)) for c in program.consts
+    ]  # the residuals that are arguments as they were given
 
     def pullback(residuals, ct, accumulators=None):
         wanted = _accumulators(fun, accumulators, in_tree, in_avals, refs)
         cts, ct_tree = flatten_linear(ct)
         if ct_tree != trees[0] and ct_tree != of_tangents(trees[0]):
-            raise ValueError(f"vjp: unexpected tree structure of the cotangent: {ct_tree}. It must be that of the output of "
-                             f"{function_name(fun)}, {trees[0]}.")
+            raise ValueError(
+                f"vjp: unexpected tree structure of the cotangent: {ct_tree}. It must be that of the output of "
+                f"{function_name(fun)}, {trees[0]}."
+            )
         for c, aval in zip(cts, out_avals):
             _check_cotangent(c, aval)
         linear = [UndefPrimal(v.aval) for v in program.invars]
         unwanted = [n for n, k in enumerate(given) if isinstance(wanted[k], DontWant)]
         at_point = program.replace(constvars=variables, consts=residuals)
-        found = iter(backward_pass(at_point, linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep], unwanted))
+        found = iter(
+            backward_pass(
+                at_point, linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep], unwanted
+            )
+        )
         result = [next(found) if d else None for d in differentiable]
-        return tree.tree_unflatten(of_tangents(in_tree), list(map(_given_to, wanted, result, in_avals)))
+        return tree.tree_unflatten(
+            of_tangents(in_tree), list(map(_given_to, wanted, result, in_avals))
+        )
 
     out = tree.tree_unflatten(trees[0], outs)
     residuals, variables = program.consts, program.constvars
-    program = program.replace(constvars=[], consts=[])           # the pullback's function keeps no values
+    program = program.replace(constvars=[], consts=[])  # the pullback's function keeps no values
     if saveable_args is not True:
         keeps = saved(saveable_args, in_tree)
-        residuals = [x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)]
-    pullback.__name__, pullback.cotangents = function_name(fun), tree.tree_unflatten(trees[0], out_avals)  # type: ignore[attr-defined]
+        residuals = [
+            x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)
+        ]
+    pullback.__name__, pullback.cotangents = (
+        function_name(fun),
+        tree.tree_unflatten(trees[0], out_avals),
+    )  # type: ignore[attr-defined]
     pullback = Pullback(pullback, in_tree, origins, residuals)
     return (out, pullback, _aux(trees, aux_leaves)) if has_aux else (out, pullback)
 
 
 def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
     """Flat `flat_fun` on the values of the references among its arguments; their last values follow its results."""
+
     def on_values(*xs):
         lent = {i: Ref.make(xs[i], lent_by=f"number {i}") for i in refs}
         outs = flat_fun(*[lent.get(i, x) for i, x in enumerate(xs)])
         check_returned(fun, "vjp", outs)
         return [*outs, *(r[...] for r in lent.values())]
+
     return on_values
 
 
-def _accumulators(fun: Callable, given: tuple | None, in_tree, in_avals: Sequence, refs: dict[int, Ref]) -> list:
+def _accumulators(
+    fun: Callable, given: tuple | None, in_tree, in_avals: Sequence, refs: dict[int, Ref]
+) -> list:
     """What is to become of the cotangent of each argument."""
-    names = lambda: [f"args{tree.keystr(path)} of {function_name(fun)}" for path, _ in
-                     tree.tree_flatten_with_path(tree.tree_unflatten(in_tree, range(in_tree.num_leaves)))[0]]
+    names = lambda: [
+        f"args{tree.keystr(path)} of {function_name(fun)}"
+        for path, _ in tree.tree_flatten_with_path(
+            tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
+        )[0]
+    ]
     if given is None:
         if refs:
-            raise ValueError(f"vjp: {names()[next(iter(refs))]} is a reference, so that its gradient must be accumulated into a ref. Bind "
-                             "one by with_refs, as in f_vjp.with_refs(grad_ref)(ct), or ad.DontWant().")
+            raise ValueError(
+                f"vjp: {names()[next(iter(refs))]} is a reference, so that its gradient must be accumulated into a ref. Bind "
+                "one by with_refs, as in f_vjp.with_refs(grad_ref)(ct), or ad.DontWant()."
+            )
         return [GradValue()] * in_tree.num_leaves
     leaves, structure = tree.tree_flatten(given)
     if structure != in_tree:
-        raise ValueError(f"with_refs: there must be one entry for each leaf of the arguments of {function_name(fun)}, {in_tree}: a "
-                         f"reference, ad.GradValue() or ad.DontWant(). Got {structure}.")
+        raise ValueError(
+            f"with_refs: there must be one entry for each leaf of the arguments of {function_name(fun)}, {in_tree}: a "
+            f"reference, ad.GradValue() or ad.DontWant(). Got {structure}."
+        )
     for i, (x, aval) in enumerate(zip(leaves, in_avals)):
         want = aval.to_tangent_aval()
         if is_ref(x) and (x.shape, x.dtype) != (want.shape, want.dtype):
-            raise ValueError(f"with_refs: the gradient of {names()[i]} needs a reference of type Ref{{{want.str_short()}}}, got {x.type}.")
+            raise ValueError(
+                f"with_refs: the gradient of {names()[i]} needs a reference of type Ref{{{want.str_short()}}}, got {x.type}."
+            )
         if i in refs and not is_ref(x) and not isinstance(x, DontWant):
-            raise ValueError(f"with_refs: {names()[i]} is a reference, so that its gradient must be accumulated into a ref. Pass one, or "
-                             "ad.DontWant().")
+            raise ValueError(
+                f"with_refs: {names()[i]} is a reference, so that its gradient must be accumulated into a ref. Pass one, or "
+                "ad.DontWant()."
+            )
     return leaves
 
 
@@ -220,7 +272,9 @@ def _given_to(accumulator: Any, ct: Any, aval) -> Any:
         if ct is not None and type(ct) is not Zero:
             accumulator.addupdate(_derivative(ct, aval))
         return GradRef()
-    if ct is None and any(isinstance(n, Dim) for n in aval.shape):         # NumPy has no array of that shape
+    if ct is None and any(
+        isinstance(n, Dim) for n in aval.shape
+    ):  # NumPy has no array of that shape
         return SymbolicZero(aval.to_tangent_aval())
     return np.zeros(aval.shape, dtypes.float0) if ct is None else _derivative(ct, aval)
 
@@ -255,14 +309,17 @@ def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Cal
         out, aux = fun(*tree.tree_unflatten(in_tree, xs)), ()
         if has_aux:
             if not isinstance(out, (tuple, list)) or len(out) != 2:
-                raise TypeError(f"{api} with has_aux=True: {function_name(fun)} must return a two-element tuple (output, aux), got "
-                                f"{out!r}.")
+                raise TypeError(
+                    f"{api} with has_aux=True: {function_name(fun)} must return a two-element tuple (output, aux), got "
+                    f"{out!r}."
+                )
             out, aux = out
         leaves, structure = flatten_linear(out)
         aux_leaves, aux_tree = flatten_linear(aux)
         others = {i: x for i, x in enumerate(aux_leaves) if not _is_value(x)}
         trees[:] = [structure, aux_tree, others]
         return [*leaves, *(0 if i in others else x for i, x in enumerate(aux_leaves))]
+
     return flat_fun, trees
 
 
@@ -294,27 +351,47 @@ def _derivative(t, aval):
 
 def _same_kind(got, want) -> bool:
     """Whether a tangent of type `got` serves as one of type `want`: the dtypes agree, or a Python number of its kind gives way."""
-    return got.dtype == want.dtype or (got.weak_type and np.dtype(got.dtype).kind == np.dtype(want.dtype).kind)
+    return got.dtype == want.dtype or (
+        got.weak_type and np.dtype(got.dtype).kind == np.dtype(want.dtype).kind
+    )
 
 
 def _as_cotangent(ct, aval):
     want = aval.to_tangent_aval()
     got = typeof(ct)
-    if got.dtype != want.dtype or (got.weak_type and not isinstance(ct, Tracer)):      # what is traced has the right dtype, strong or weak
+    if got.dtype != want.dtype or (
+        got.weak_type and not isinstance(ct, Tracer)
+    ):  # what is traced has the right dtype, strong or weak
         return in_dtype(ct, want.dtype)
     return ct
 
 
 def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
     got, want = typeof(ct), aval if api == "linear_transpose" else aval.to_tangent_aval()
-    fits = _same_kind(got, want) if api == "linear_transpose" else want.dtype in (got.dtype, dtypes.float0) or got.weak_type
+    fits = (
+        _same_kind(got, want)
+        if api == "linear_transpose"
+        else want.dtype in (got.dtype, dtypes.float0) or got.weak_type
+    )
     if got.shape != want.shape or not fits:
-        said = "unexpected JAX type of the cotangent" if api == "vjp" else "the cotangent type does not match the output"
-        raise error(f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}.")
+        said = (
+            "unexpected JAX type of the cotangent"
+            if api == "vjp"
+            else "the cotangent type does not match the output"
+        )
+        raise error(
+            f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}."
+        )
 
 
-def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-                   allow_int: bool = False, reduce_axes=()) -> Callable:
+def value_and_grad(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes=(),
+) -> Callable:
     """`fun` and its gradient: `(value, gradient)`, or `((value, aux), gradient)` with `has_aux`.
 
     Shapes, dtypes and errors are those of `grad`: it raises TypeError if the output is not a real scalar.
@@ -326,10 +403,14 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
     check_callable("value_and_grad", fun)
     _check_reduce_axes("grad", reduce_axes)
 
-    @wraps(fun, "Value and gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
+    @wraps(
+        fun,
+        "Value and gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.",
+    )
     @functools.partial(api_boundary, name="grad")
     def value_and_grad_f(*args, **kwargs):
         return _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
+
     return value_and_grad_f
 
 
@@ -342,7 +423,7 @@ def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
     _check_scalar(fun, value, holomorphic)
     aval = typeof(value)
     one = np.ones((), aval.dtype)[()]
-    if typeof(one).dtype != aval.dtype:                  # the function has 64 bits on, for itself
+    if typeof(one).dtype != aval.dtype:  # the function has 64 bits on, for itself
         one = from_numpy(one, ShapedArray((), aval.dtype))
     grads = pullback(one)
     grads = grads[0] if isinstance(argnums, (int, np.integer)) else tuple(grads)
@@ -353,25 +434,39 @@ def _check_scalar(fun, value, holomorphic: bool) -> None:
     try:
         aval = typeof(value)
     except TypeError:
-        raise TypeError(f"Gradient only defined for scalar-output functions. Output was {value!r} (grad of {function_name(fun)}). "
-                        "Use has_aux=True to return more than the scalar.") from None
+        raise TypeError(
+            f"Gradient only defined for scalar-output functions. Output was {value!r} (grad of {function_name(fun)}). "
+            "Use has_aux=True to return more than the scalar."
+        ) from None
     if aval.shape != ():
-        raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape} (grad of "
-                        f"{function_name(fun)}). "
-                        "Sum it, or use weft.jacrev / weft.vjp.")
+        raise TypeError(
+            f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape} (grad of "
+            f"{function_name(fun)}). "
+            "Sum it, or use weft.jacrev / weft.vjp."
+        )
     if holomorphic:
         if not dtypes.issubdtype(aval.dtype, np.complexfloating):
-            raise TypeError(f"grad with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
-                            f"{aval.dtype.name}.")
+            raise TypeError(
+                f"grad with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
+                f"{aval.dtype.name}."
+            )
     elif not dtypes.issubdtype(aval.dtype, np.floating):
-        raise TypeError("grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
-                        f"{aval.dtype.name} from "
-                        f"{function_name(fun)}. "
-                        "For complex outputs use weft.vjp, or holomorphic=True.")
+        raise TypeError(
+            "grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+            f"{aval.dtype.name} from "
+            f"{function_name(fun)}. "
+            "For complex outputs use weft.vjp, or holomorphic=True."
+        )
 
 
-def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-         allow_int: bool = False, reduce_axes=()) -> Callable:
+def grad(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes=(),
+) -> Callable:
     """The gradient of a scalar-valued `fun` with respect to its arguments `argnums`, of their structure, shapes and dtypes.
 
     With `has_aux` the result is `(gradient, aux)`. Raises TypeError if the output is not a real scalar or an input is not inexact
@@ -383,11 +478,15 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     check_callable("grad", fun)
     _check_reduce_axes("grad", reduce_axes)
 
-    @wraps(fun, "Gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
+    @wraps(
+        fun,
+        "Gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.",
+    )
     @functools.partial(api_boundary, name="grad")
     def grad_f(*args, **kwargs):
         value, grads = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
         return (grads, value[1]) if has_aux else grads
+
     return grad_f
 
 
@@ -404,31 +503,59 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     """
     for x in (primals, tangents):
         if not isinstance(x, (tuple, list)):
-            raise TypeError(f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
-                            f"{type(tangents).__name__}.")
+            raise TypeError(
+                f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
+                f"{type(tangents).__name__}."
+            )
     flat, in_tree = flatten_linear(tuple(primals))
     flat_tangents, tangent_tree = flatten_linear(tuple(tangents))
-    if in_tree != tangent_tree != of_tangents(in_tree) or isinstance(primals, tuple) != isinstance(tangents, tuple):
-        raise TypeError("primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
-                        f"{tree.tree_structure(primals)}, tangents {tree.tree_structure(tangents)}.")
+    if in_tree != tangent_tree != of_tangents(in_tree) or isinstance(primals, tuple) != isinstance(
+        tangents, tuple
+    ):
+        raise TypeError(
+            "primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
+            f"{tree.tree_structure(primals)}, tangents {tree.tree_structure(tangents)}."
+        )
     checked = []
     for p, t in zip(flat, flat_tangents):
         want, got = typeof(p).to_tangent_aval(), typeof(t)
         if want.shape != got.shape or (
-                want.dtype != got.dtype and not (got.weak_type and all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype)))):
+            want.dtype != got.dtype
+            and not (
+                got.weak_type
+                and all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype))
+            )
+        ):
             facts = f"the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got {got.str_short()}."
             if want.shape != got.shape:
                 raise ShapeError(f"jvp called with different primal and tangent shapes: {facts}")
             raise TypeError(f"primal and tangent arguments to jax.jvp do not match: {facts}")
-        scalars = type(p) in (float, complex) and type(t) is type(p)      # stay Python's, as `fun` finds them
-        checked.append(Zero(want) if want.dtype == dtypes.float0 else t if scalars else _as_cotangent(t, typeof(p)))
+        scalars = type(p) in (float, complex) and type(t) is type(
+            p
+        )  # stay Python's, as `fun` finds them
+        checked.append(
+            Zero(want)
+            if want.dtype == dtypes.float0
+            else t
+            if scalars
+            else _as_cotangent(t, typeof(p))
+        )
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
     with transformed_scope("jvp"):
         outs, out_tangents = jvp_flat(flat_fun, flat, checked)
     n = trees[0].num_leaves
-    tangents_out = [to_array(d) if type(d) in (float, complex) and type(o) not in (float, complex) and _state.trace is eval_trace else d
-                    for o, d in ((o, _derivative(t, typeof(o))) for o, t in zip(outs, out_tangents[:n]))]
-    result = tree.tree_unflatten(trees[0], outs[:n]), tree.tree_unflatten(of_tangents(trees[0]), tangents_out)
+    tangents_out = [
+        to_array(d)
+        if type(d) in (float, complex)
+        and type(o) not in (float, complex)
+        and _state.trace is eval_trace
+        else d
+        for o, d in ((o, _derivative(t, typeof(o))) for o, t in zip(outs, out_tangents[:n]))
+    ]
+    result = (
+        tree.tree_unflatten(trees[0], outs[:n]),
+        tree.tree_unflatten(of_tangents(trees[0]), tangents_out),
+    )
     return (*result, _aux(trees, outs[n:])) if has_aux else result
 
 
@@ -454,22 +581,31 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     def f_jvp(linear, residuals, *tangents):
         given, structure = flatten_linear(tuple(tangents))
         if structure != in_tree and structure != of_tangents(in_tree):
-            raise TypeError(f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}.")
+            raise TypeError(
+                f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}."
+            )
         for t, a in zip(given, in_avals):
             if typeof(t).shape != a.shape or not _same_kind(typeof(t), a.to_tangent_aval()):
-                raise ValueError("linearize: linearized function called on tangent values inconsistent with the original primal values: "
-                                 f"a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
+                raise ValueError(
+                    "linearize: linearized function called on tangent values inconsistent with the original primal values: "
+                    f"a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}."
+                )
             if typeof(t).vma - a.vma:
                 axes = tuple(sorted(typeof(t).vma - a.vma, key=str))
                 raise ValueError(
                     f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}: it varies over {axes} and "
                     "the primal does not.\n  A tangent varies as its primal does. This might be fixed by applying "
-                    f"`jax.lax.pcast(..., {axes}, to='varying')` to the primal value passed to linearize.")
+                    f"`jax.lax.pcast(..., {axes}, to='varying')` to the primal value passed to linearize."
+                )
         given = [_as_cotangent(t, a) for t, a, d in zip(given, in_avals, differentiable) if d]
         found = iter(evaluate(linear, *residuals, *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]
-        tangents_out = [Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)]
-        return tree.tree_unflatten(of_tangents(trees[0]), [_derivative(t, a) for t, a in zip(tangents_out, avals)])
+        tangents_out = [
+            Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)
+        ]
+        return tree.tree_unflatten(
+            of_tangents(trees[0]), [_derivative(t, a) for t, a in zip(tangents_out, avals)]
+        )
 
     out = tree.tree_unflatten(trees[0], outs[:n])
     linear = program.replace(constvars=[], consts=[], invars=[*program.constvars, *program.invars])
@@ -491,27 +627,42 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
     avals = [aval_of(x) for x in flat.leaves]
     program, values = hoist_tracers(stage(flat, avals, function_name(fun)))
     kinds = [[a.dtype for a in types] for types in (avals, program.out_avals)]
-    if not any(all(dtypes.issubdtype(d, kind) for of in kinds for d in of) for kind in (np.inexact, np.integer)):
+    if not any(
+        all(dtypes.issubdtype(d, kind) for of in kinds for d in of)
+        for kind in (np.inexact, np.integer)
+    ):
         told = " -> ".join(str([d.name for d in of]) for of in kinds)
-        raise TypeError("linear_transpose only supports functions from inexact to inexact values and from integers to integers, got "
-                        f"{told} for {function_name(fun)}.")
+        raise TypeError(
+            "linear_transpose only supports functions from inexact to inexact values and from integers to integers, got "
+            f"{told} for {function_name(fun)}."
+        )
 
     @api_boundary
     def transposed(*values_and_ct):
         *values, ct = values_and_ct
         cts, structure = flatten_linear(ct)
         if structure != flat.out_tree:
-            raise TypeError(f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got "
-                            f"{structure}.")
+            raise TypeError(
+                f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got "
+                f"{structure}."
+            )
         for c, aval in zip(cts, program.out_avals):
             _check_cotangent(c, aval, "linear_transpose", TypeError)
-        found = backward_pass(program, [*values, *(UndefPrimal(a) for a in avals)], cts)[len(values):]
+        found = backward_pass(program, [*values, *(UndefPrimal(a) for a in avals)], cts)[
+            len(values) :
+        ]
         args, _ = tree.tree_unflatten(flat.in_tree, [instantiate(x) for x in found])
         return args
+
     return tree.Partial(transposed, *values)
 
 
-def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
+def jacfwd(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable:
     """The Jacobian of `fun` by forward mode: one column per input element. Each leaf has shape `output.shape + input.shape`.
 
     The dtype is the output's. Raises TypeError if an input is not a real float (see `holomorphic`).
@@ -521,7 +672,10 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     """
     check_callable("jacfwd", fun)
 
-    @wraps(fun, "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
+    @wraps(
+        fun,
+        "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.",
+    )
     @functools.partial(api_boundary, name="jacfwd")
     def jacobian(*args, **kwargs):
         nums = checked_argnums(argnums, len(args), "jacfwd")
@@ -530,21 +684,31 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         partial = _with_args(fun, args, kwargs, nums)
         flat, in_tree = tree.tree_flatten(chosen)
         if not flat:
-            raise ValueError(f"jacfwd: the arguments that argnums={argnums} names hold no arrays, and a Jacobian has a column for each "
-                             "element.")
+            raise ValueError(
+                f"jacfwd: the arguments that argnums={argnums} names hold no arrays, and a Jacobian has a column for each "
+                "element."
+            )
 
         def push(basis):
             return jvp(partial, chosen, tree.tree_unflatten(in_tree, basis), has_aux=has_aux)
 
         out = vmap(push, out_axes=(None, -1, None) if has_aux else (None, -1))(_basis(flat))
         value, columns = out[0], out[1]
-        result = tree.tree_map(lambda y, c: _split_columns(c, flat, in_tree, y, argnums), value, columns)
+        result = tree.tree_map(
+            lambda y, c: _split_columns(c, flat, in_tree, y, argnums), value, columns
+        )
         return (result, out[2]) if has_aux else result
+
     return jacobian
 
 
-def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-           allow_int: bool = False) -> Callable:
+def jacrev(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable:
     """The Jacobian of `fun` by reverse mode: one row per output element. Each leaf has shape `output.shape + input.shape`.
 
     The dtype is the input's. Raises TypeError if an input or output is not inexact (see `holomorphic` and `allow_int`).
@@ -554,7 +718,10 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     """
     check_callable("jacrev", fun)
 
-    @wraps(fun, "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
+    @wraps(
+        fun,
+        "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.",
+    )
     @functools.partial(api_boundary, name="jacrev")
     def jacobian(*args, **kwargs):
         nums = checked_argnums(argnums, len(args), "jacrev")
@@ -564,7 +731,9 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         value, pullback = result[0], result[1]
         flat_out, out_tree = tree.tree_flatten(value)
         if not flat_out:
-            raise ValueError("jacrev: the result of `fun` holds no arrays, and a Jacobian has a row for each element.")
+            raise ValueError(
+                "jacrev: the result of `fun` holds no arrays, and a Jacobian has a row for each element."
+            )
         for y in flat_out:
             _check_real_output(typeof(y).dtype, holomorphic)
         rows = vmap(lambda basis: pullback(tree.tree_unflatten(out_tree, basis)))(_basis(flat_out))
@@ -574,6 +743,7 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         outs = [tree.tree_unflatten(rows_tree, [p[i] for p in parts]) for i in range(len(flat_out))]
         jac = tree.tree_unflatten(out_tree, outs)
         return (jac, result[2]) if has_aux else jac
+
     return jacobian
 
 
@@ -582,22 +752,35 @@ jacobian = jacrev
 
 def _check_real_output(dtype, holomorphic: bool) -> None:
     if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
-        raise TypeError("jacrev with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
-                        f"{dtype.name}.")
+        raise TypeError(
+            "jacrev with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
+            f"{dtype.name}."
+        )
     if not holomorphic and not dtypes.issubdtype(dtype, np.floating):
-        raise TypeError("jacrev requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
-                        f"{dtype.name}. For complex outputs use weft.vjp, or holomorphic=True.")
+        raise TypeError(
+            "jacrev requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+            f"{dtype.name}. For complex outputs use weft.vjp, or holomorphic=True."
+        )
 
 
-def hessian(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:
+def hessian(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable:
     """The Hessian of `fun`, forward over reverse.
 
     >>> weft.hessian(lambda x: (x ** 3).sum())(wnp.ones(2)).shape
     (2, 2)
     """
     check_callable("hessian", fun)
-    return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums, has_aux=has_aux,
-                  holomorphic=holomorphic)
+    return jacfwd(
+        jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic),
+        argnums,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+    )
 
 
 def _basis(flat) -> list:
@@ -609,12 +792,15 @@ def _basis(flat) -> list:
         dtype = a.to_tangent_aval().dtype
         if isinstance(total, Dim):
             rows, columns = (broadcasted_iota(np.int32, (total, a.size), d) for d in (0, 1))
-            block = convert_element_type(eq(rows, add(columns, size_as(start, np.int32))), np.bool_ if dtype == dtypes.float0 else dtype)
+            block = convert_element_type(
+                eq(rows, add(columns, size_as(start, np.int32))),
+                np.bool_ if dtype == dtypes.float0 else dtype,
+            )
             eye.append(reshape(block, (total, *a.shape)))
             start += a.size
             continue
         block = np.zeros((total, a.size), np.bool_ if dtype == dtypes.float0 else dtype)
-        block[start:start + a.size] = np.eye(a.size, dtype=block.dtype)
+        block[start : start + a.size] = np.eye(a.size, dtype=block.dtype)
         eye.append(block.reshape((total, *a.shape)))
         start += a.size
     return eye
@@ -636,13 +822,18 @@ def _split_rows(rows, flat_out) -> list:
     shape, parts, start = typeof(rows).shape[1:], [], 0
     for y in flat_out:
         aval = typeof(y)
-        parts.append(np.zeros(aval.shape + shape, dtypes.float0) if typeof(rows).dtype == dtypes.float0 else
-                     reshape(slice_in_dim(rows, start, start + aval.size, axis=0), aval.shape + shape))
+        parts.append(
+            np.zeros(aval.shape + shape, dtypes.float0)
+            if typeof(rows).dtype == dtypes.float0
+            else reshape(slice_in_dim(rows, start, start + aval.size, axis=0), aval.shape + shape)
+        )
         start += aval.size
     return parts
 
 
-def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True) -> tuple[Callable, Callable]:
+def fwd_and_bwd(
+    fun: Callable, argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
+) -> tuple[Callable, Callable]:
     """The two halves of reverse mode as functions of their own, each compiled once (unless `jitted` is False).
 
     `fwd(*args)` gives `(out, residuals)`, or `(out, residuals, aux)` with `has_aux`; `bwd(residuals, ct)` gives the cotangent
@@ -653,13 +844,17 @@ def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int], has_aux: bool = Fal
     >>> [float(ct) for ct in bwd(residuals, 1.0)]
     [0.0, 2.0]
     """
+
     def fwd(*args, **kwargs):
         nums = checked_argnums(argnums, len(args), "fwd_and_bwd")
-        return _vjp(_with_args(fun, args, kwargs, nums), [args[k] for k in nums], has_aux, "fwd_and_bwd")
+        return _vjp(
+            _with_args(fun, args, kwargs, nums), [args[k] for k in nums], has_aux, "fwd_and_bwd"
+        )
 
     def bwd(residuals, ct):
         cts = residuals(ct)
         return cts[0] if isinstance(argnums, (int, np.integer)) else cts
+
     return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)
 
 
@@ -671,10 +866,13 @@ def custom_gradient(fun: Callable) -> Callable:
     >>> float(square(3.0)), float(weft.grad(square)(3.0))
     (9.0, 30.0)
     """
+
     def both(*args):
         result = fun(*args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
-            raise TypeError(f"custom_gradient: {function_name(fun)} must return a pair (output, vjp), got {type(result)}.")
+            raise TypeError(
+                f"custom_gradient: {function_name(fun)} must return a pair (output, vjp), got {type(result)}."
+            )
         return result
 
     @custom_vjp
@@ -691,11 +889,15 @@ def custom_gradient(fun: Callable) -> Callable:
             leaves, structure = flatten_linear(given if isinstance(given, tuple) else (given,))
             results[:] = [structure]
             return leaves
+
         program = stage(flat_rule, [typeof(x).to_tangent_aval() for x in flat], function_name(fun))
-        call = lambda consts, cts: tree.tree_unflatten(results[0], evaluate(program.replace(consts=consts), *cts))
+        call = lambda consts, cts: tree.tree_unflatten(
+            results[0], evaluate(program.replace(consts=consts), *cts)
+        )
         return out, tree.Partial(call, program.consts)
 
     def bwd(pullback, ct):
         return pullback(flatten_linear(ct)[0])
+
     wrapped.defvjp(fwd, bwd)
     return functools.update_wrapper(wrapped, fun, updated=())

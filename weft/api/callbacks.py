@@ -31,18 +31,25 @@ class HostFunction:
 
     Two are equal if they call the same function with the same structure and static values, so equal programs stay equal.
     """
+
     __slots__ = ("_key", "api", "fun", "in_tree", "keys", "results", "slots", "statics")
 
-    def __init__(self, api: str, fun: Callable, leaves: Sequence, in_tree: Any, results: Any = None):
+    def __init__(
+        self, api: str, fun: Callable, leaves: Sequence, in_tree: Any, results: Any = None
+    ):
         self.api, self.fun, self.in_tree, self.results = api, fun, in_tree, results
         dynamic = [_is_array(x) for x in leaves]
         self.slots = [i for i, d in enumerate(dynamic) if d]
         self.statics = tuple((i, x) for i, (x, d) in enumerate(zip(leaves, dynamic)) if not d)
-        self.keys = {i: typeof(leaves[i]).dtype.impl for i in self.slots if dtypes.is_extended(typeof(leaves[i]).dtype)}
+        self.keys = {
+            i: typeof(leaves[i]).dtype.impl
+            for i in self.slots
+            if dtypes.is_extended(typeof(leaves[i]).dtype)
+        }
         self._key: tuple = (api, fun, in_tree, self.statics, results, tuple(self.keys.items()))
         try:
             hash(self._key)
-        except TypeError:                # a static value or the function has no hash: equal to itself alone
+        except TypeError:  # a static value or the function has no hash: equal to itself alone
             self._key = (id(self),)
 
     def operands(self, leaves: Sequence) -> list:
@@ -69,7 +76,9 @@ class HostFunction:
         """The results as NumPy arrays, as many as promised; in which containers they come does not matter."""
         leaves, structure = tree.tree_flatten(out)
         if structure.num_leaves != self.results.num_leaves:
-            raise TypeError(f"{self.api}: {self!r} returned a result of structure {structure}, promised was {self.results}.")
+            raise TypeError(
+                f"{self.api}: {self!r} returned a result of structure {structure}, promised was {self.results}."
+            )
         values = [np.asarray(x) for x in leaves]
         return [v.astype(dtypes.canonicalize_dtype(v.dtype), copy=False) for v in values]
 
@@ -84,7 +93,9 @@ class HostFunction:
 
 
 def _name(fun: Callable) -> str:
-    return getattr(fun, "__qualname__", None) or getattr(fun, "__name__", None) or type(fun).__name__
+    return (
+        getattr(fun, "__qualname__", None) or getattr(fun, "__name__", None) or type(fun).__name__
+    )
 
 
 def _is_array(x: Any) -> bool:
@@ -95,12 +106,21 @@ def _is_array(x: Any) -> bool:
     return True
 
 
-def bind_observer(primitive: Any, function: HostFunction, leaves: Sequence, ordered: bool, partitioned: bool, **params) -> None:
+def bind_observer(
+    primitive: Any,
+    function: HostFunction,
+    leaves: Sequence,
+    ordered: bool,
+    partitioned: bool,
+    **params,
+) -> None:
     """Bind a callback that only reads values; inside a manual program each device calls it, with its own position."""
     operands, axes = function.operands(leaves), manual_axes()
     if axes:
         operands, params = [*map(axis_index, axes), *operands], {**params, "axes": axes}
-    primitive.bind(*operands, callback=function, ordered=bool(ordered), partitioned=bool(partitioned), **params)
+    primitive.bind(
+        *operands, callback=function, ordered=bool(ordered), partitioned=bool(partitioned), **params
+    )
 
 
 def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArray, ...]]:
@@ -108,23 +128,51 @@ def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArra
     leaves, structure = tree.tree_flatten(result_shape_dtypes)
     for x in leaves:
         if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-            raise TypeError(describe(api, f"result_shape_dtypes has a leaf {x!r} without shape and dtype.", (), user_frame(),
-                                     "What a callback returns is known to the program only by this promise.",
-                                     "Use weft.ShapeDtypeStruct(shape, dtype)."))
+            raise TypeError(
+                describe(
+                    api,
+                    f"result_shape_dtypes has a leaf {x!r} without shape and dtype.",
+                    (),
+                    user_frame(),
+                    "What a callback returns is known to the program only by this promise.",
+                    "Use weft.ShapeDtypeStruct(shape, dtype).",
+                )
+            )
         if dtypes.is_extended(x.dtype):
-            raise TypeError(describe(api, f"result_shape_dtypes has a leaf of random keys, {x!r}.", (), user_frame(),
-                                     "Callbacks return arrays of numbers.",
-                                     "Promise the type of random.key_data(keys), and use random.wrap_key_data on the result."))
+            raise TypeError(
+                describe(
+                    api,
+                    f"result_shape_dtypes has a leaf of random keys, {x!r}.",
+                    (),
+                    user_frame(),
+                    "Callbacks return arrays of numbers.",
+                    "Promise the type of random.key_data(keys), and use random.wrap_key_data on the result.",
+                )
+            )
         if dtypes.canonicalize_dtype(x.dtype) != x.dtype:
-            raise ValueError(describe(api, f"result_shape_dtypes cannot specify 64-bit types, such as {x.dtype}.", (), user_frame(),
-                                      "64-bit types are switched off, so no result of a program has one.",
-                                      "Promise a type of 32 bits, or set weft.config.update('enable_x64', True)."))
+            raise ValueError(
+                describe(
+                    api,
+                    f"result_shape_dtypes cannot specify 64-bit types, such as {x.dtype}.",
+                    (),
+                    user_frame(),
+                    "64-bit types are switched off, so no result of a program has one.",
+                    "Promise a type of 32 bits, or set weft.config.update('enable_x64', True).",
+                )
+            )
     return structure, tuple(ShapedArray(tuple(x.shape), x.dtype) for x in leaves)
 
 
 @api_boundary
-def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Sharding | None = None,
-                  vmap_method: str | None = None, vectorized: bool | None = None, **kwargs: Any) -> Any:
+def pure_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Sharding | None = None,
+    vmap_method: str | None = None,
+    vectorized: bool | None = None,
+    **kwargs: Any,
+) -> Any:
     """The results of the Python function `callback(*args, **kwargs)`, computed on the host while the program runs.
 
     `result_shape_dtypes` promises their shapes and dtypes. The function must be pure: it may be called once, several times
@@ -143,20 +191,33 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
             raise ValueError("pure_callback: give vmap_method or the older vectorized, not both.")
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
     if vmap_method is not None and vmap_method not in ops.VMAP_METHODS:
-        raise ValueError(f"pure_callback: vmap_method is one of {', '.join(map(repr, ops.VMAP_METHODS))} or None, got "
-                         f"{vmap_method!r}.")
+        raise ValueError(
+            f"pure_callback: vmap_method is one of {', '.join(map(repr, ops.VMAP_METHODS))} or None, got "
+            f"{vmap_method!r}."
+        )
     _check_callable("pure_callback", callback)
     promised = _promised("pure_callback", result_shape_dtypes)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     function = HostFunction("pure_callback", callback, leaves, in_tree, promised[0])
-    outs = ops.pure_callback_p.bind(*function.operands(leaves), callback=function, result_avals=promised[1],
-                                    vmap_method=vmap_method, sharding=sharding)
+    outs = ops.pure_callback_p.bind(
+        *function.operands(leaves),
+        callback=function,
+        result_avals=promised[1],
+        vmap_method=vmap_method,
+        sharding=sharding,
+    )
     return tree.tree_unflatten(promised[0], outs)
 
 
 @api_boundary
-def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Sharding | None = None,
-                ordered: bool = False, **kwargs: Any) -> Any:
+def io_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Sharding | None = None,
+    ordered: bool = False,
+    **kwargs: Any,
+) -> Any:
     """The results of the Python function `callback(*args, **kwargs)`, which may have effects: it is called exactly once.
 
     Unlike `pure_callback` the call stays when nobody uses its results, and calls keep the order of the program, `ordered`
@@ -174,13 +235,23 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
     promised = _promised("io_callback", result_shape_dtypes)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     function = HostFunction("io_callback", callback, leaves, in_tree, promised[0])
-    outs = ops.io_callback_p.bind(*function.operands(leaves), callback=function, result_avals=promised[1],
-                                  ordered=bool(ordered), sharding=sharding)
+    outs = ops.io_callback_p.bind(
+        *function.operands(leaves),
+        callback=function,
+        result_avals=promised[1],
+        ordered=bool(ordered),
+        sharding=sharding,
+    )
     return tree.tree_unflatten(promised[0], outs)
 
 
-def debug_callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False,
-                   **kwargs: Any) -> None:
+def debug_callback(
+    callback: Callable[..., Any],
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: Any,
+) -> None:
     """Call `callback(*args, **kwargs)` with the values that the arguments have while the program runs."""
     _check_callable("debug.callback", callback)
     leaves, in_tree = tree.tree_flatten((args, kwargs))

@@ -27,11 +27,18 @@ from weft.util import tree
 from weft.util.config import config
 from weft.util.source import api_boundary, function_name, wraps
 
-Policy = Callable[..., Any]             # a bool, Saveable, Recompute or an Offloadable
+Policy = Callable[..., Any]  # a bool, Saveable, Recompute or an Offloadable
 
 
-def checkpoint(fun: Callable | None = None, *, prevent_cse: Any = True, policy: Callable | None = None,
-               static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (), concrete: bool = False) -> Any:
+def checkpoint(
+    fun: Callable | None = None,
+    *,
+    prevent_cse: Any = True,
+    policy: Callable | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    concrete: bool = False,
+) -> Any:
     """`fun` whose intermediate values are not kept for reverse mode but computed again.
 
     `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
@@ -44,8 +51,13 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: Any = True, policy: 
     1.0
     """
     if fun is None:
-        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
-                                 static_argnames=static_argnames)
+        return functools.partial(
+            checkpoint,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+        )
     if concrete:
         raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
 
@@ -64,22 +76,52 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: Any = True, policy: 
 
         def on_dynamic(given, kwargs):
             rest = iter(given)
-            return fun(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **kwargs)
-        on_values = checkpoint(lambda f, values, args: f.call(values, args), prevent_cse=prevent_cse, policy=policy, static_argnums=0)
-        return threaded(first, "checkpoint", (given, kwargs), [functools.update_wrapper(on_dynamic, fun)],
-                        lambda funs, values, args: on_values(funs[0], values, args))
+            return fun(
+                *[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **kwargs
+            )
+
+        on_values = checkpoint(
+            lambda f, values, args: f.call(values, args),
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=0,
+        )
+        return threaded(
+            first,
+            "checkpoint",
+            (given, kwargs),
+            [functools.update_wrapper(on_dynamic, fun)],
+            lambda funs, values, args: on_values(funs[0], values, args),
+        )
 
     @threads_refs(with_refs)
     def call(args, kwargs):
         fixed = {k: kwargs[k] for k in names if k in kwargs}
         on_rest = functools.partial(fun, **fixed) if fixed else fun
-        flat = FlatFunction(on_rest, args, {k: x for k, x in kwargs.items() if k not in fixed}, static_argnums,
-                            flatten=lambda x: flatten(x, "checkpoint"))
+        flat = FlatFunction(
+            on_rest,
+            args,
+            {k: x for k, x in kwargs.items() if k not in fixed},
+            static_argnums,
+            flatten=lambda x: flatten(x, "checkpoint"),
+        )
         jaxpr, consts = _traced_once(flat, fun, fixed)
-        barred = prevent_cse if isinstance(prevent_cse, bool) else (True,) * len(consts) + _of_leaves(prevent_cse, flat)
-        outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=barred, policy=policy, name=function_name(fun),
-                            differentiated=False)
+        barred = (
+            prevent_cse
+            if isinstance(prevent_cse, bool)
+            else (True,) * len(consts) + _of_leaves(prevent_cse, flat)
+        )
+        outs = remat_p.bind(
+            *consts,
+            *flat.leaves,
+            jaxpr=jaxpr,
+            prevent_cse=barred,
+            policy=policy,
+            name=function_name(fun),
+            differentiated=False,
+        )
         return flat.unflatten(outs)
+
     return checkpointed
 
 
@@ -92,7 +134,9 @@ def _of_leaves(prevent_cse: Any, flat: FlatFunction) -> tuple[bool, ...]:
     try:
         given = tree.broadcast_prefix(prevent_cse, args)
     except ValueError as error:
-        raise ValueError(f"checkpoint: prevent_cse must be a bool, or a tree that is a prefix of the tuple of arguments: {error}") from None
+        raise ValueError(
+            f"checkpoint: prevent_cse must be a bool, or a tree that is a prefix of the tuple of arguments: {error}"
+        ) from None
     return (*map(bool, given), *(True for _ in tree.tree_leaves(kwargs)))
 
 
@@ -108,7 +152,7 @@ def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
     known = of_function(fun, "checkpoint", dict)
     try:
         found = known.get(key)
-    except TypeError:            # a static value that is not hashable
+    except TypeError:  # a static value that is not hashable
         return trace()
     if found is not None:
         jaxpr, flat.out_tree = found
@@ -138,6 +182,7 @@ def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
     def forward(*xs):
         program = linearize_flat(flat, xs)[1]
         return [c for c in program.consts if isinstance(c, Tracer)]
+
     jaxpr = inline_calls(stage(forward, [typeof(x) for x in flat.leaves], function_name(fun)))
     makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     arguments = dict(zip(jaxpr.invars, flat.names()))
@@ -145,7 +190,9 @@ def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
     for atom in sorted(dict.fromkeys(jaxpr.outvars), key=lambda atom: place.get(atom, 0)):
         made = makers.get(atom)
         if made is None:
-            told = f"from the argument {arguments[atom]}" if atom in arguments else "from a constant"
+            told = (
+                f"from the argument {arguments[atom]}" if atom in arguments else "from a constant"
+            )
         else:
             told = origin(made)
         print(atom.aval.str_short(True), told)
@@ -182,64 +229,100 @@ def _names(primitive, params) -> str | None:
 
 def save_only_these_names(*names: str) -> Policy:
     """Keep the values that `checkpoint_name` gave one of these names, and nothing else."""
+
     def policy(primitive, *_, **params) -> bool:
         return _names(primitive, params) in names
+
     return policy
 
 
 def save_any_names_but_these(*names: str) -> Policy:
     """Keep the values that `checkpoint_name` gave other names than these, and nothing else."""
+
     def policy(primitive, *_, **params) -> bool:
         name = _names(primitive, params)
         return name is not None and name not in names
+
     return policy
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
     """Keep everything but what `checkpoint_name` gave one of these names."""
+
     def policy(primitive, *_, **params) -> bool:
         return _names(primitive, params) not in names
+
     return policy
 
 
-def save_and_offload_only_these_names(*, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str,
-                                      offload_dst: str) -> Policy:
+def save_and_offload_only_these_names(
+    *, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str, offload_dst: str
+) -> Policy:
     """Keep the values of these names, those of the second kind in memory of the kind `offload_dst`. CPUs have one memory, in which what is
     offloaded stays where it is. ValueError if a name is among both."""
     saved, offloaded = frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded)
     if saved & offloaded:
-        raise ValueError(f"save_and_offload_only_these_names: the names should be exclusive, and {sorted(saved & offloaded)} are both "
-                         "to be saved and to be offloaded.")
+        raise ValueError(
+            f"save_and_offload_only_these_names: the names should be exclusive, and {sorted(saved & offloaded)} are both "
+            "to be saved and to be offloaded."
+        )
 
     def policy(primitive, *_, **params) -> Any:
         name = _names(primitive, params)
-        return Saveable if name in saved else Offloadable(offload_src, offload_dst) if name in offloaded else Recompute
+        return (
+            Saveable
+            if name in saved
+            else Offloadable(offload_src, offload_dst)
+            if name in offloaded
+            else Recompute
+        )
+
     return policy
 
 
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
     """As `dots_with_no_batch_dims_saveable`, in memory of the kind `offload_dst`: see `save_and_offload_only_these_names`."""
+
     def policy(primitive, *avals, **params) -> Any:
-        return Offloadable(offload_src, offload_dst) if dots_with_no_batch_dims_saveable(primitive, *avals, **params) else Recompute
+        return (
+            Offloadable(offload_src, offload_dst)
+            if dots_with_no_batch_dims_saveable(primitive, *avals, **params)
+            else Recompute
+        )
+
     return policy
 
 
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
     """Keep what either policy keeps. Both must answer with bools: ValueError for other answers."""
+
     def policy(primitive, *avals, **params) -> bool:
-        answers = [bool(a) if isinstance(a, np.bool_) else a for a in (one(primitive, *avals, **params) for one in (policy_1, policy_2))]
+        answers = [
+            bool(a) if isinstance(a, np.bool_) else a
+            for a in (one(primitive, *avals, **params) for one in (policy_1, policy_2))
+        ]
         if not all(isinstance(a, bool) for a in answers):
-            raise ValueError(f"save_from_both_policies: The return value of the policies should be a boolean. Got: {answers[0]} and "
-                             f"{answers[1]}. Write a policy of your own.")
+            raise ValueError(
+                f"save_from_both_policies: The return value of the policies should be a boolean. Got: {answers[0]} and "
+                f"{answers[1]}. Write a policy of your own."
+            )
         return any(answers)
+
     return policy
 
 
 #: the policies under the names that programs know
 checkpoint_policies = SimpleNamespace(
-    everything_saveable=everything_saveable, nothing_saveable=nothing_saveable, dots_saveable=dots_saveable,
-    checkpoint_dots=dots_saveable, dots_with_no_batch_dims_saveable=dots_with_no_batch_dims_saveable,
+    everything_saveable=everything_saveable,
+    nothing_saveable=nothing_saveable,
+    dots_saveable=dots_saveable,
+    checkpoint_dots=dots_saveable,
+    dots_with_no_batch_dims_saveable=dots_with_no_batch_dims_saveable,
     checkpoint_dots_with_no_batch_dims=dots_with_no_batch_dims_saveable,
-    offload_dot_with_no_batch_dims=offload_dot_with_no_batch_dims, save_only_these_names=save_only_these_names,
-    save_any_names_but_these=save_any_names_but_these, save_anything_except_these_names=save_anything_except_these_names,
-    save_and_offload_only_these_names=save_and_offload_only_these_names, save_from_both_policies=save_from_both_policies)
+    offload_dot_with_no_batch_dims=offload_dot_with_no_batch_dims,
+    save_only_these_names=save_only_these_names,
+    save_any_names_but_these=save_any_names_but_these,
+    save_anything_except_these_names=save_anything_except_these_names,
+    save_and_offload_only_these_names=save_and_offload_only_these_names,
+    save_from_both_policies=save_from_both_policies,
+)

@@ -48,36 +48,54 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     leaves, structure = tree.tree_flatten(xs)
     wanted = _layouts(out_shardings, xs, "reshard: out_shardings")
     if any(s is None for s in wanted):
-        raise ValueError(f"reshard: out_shardings must be non-None for every value, got {out_shardings!r:.80}.\n"
-                         "  Give P() for what is the same on all devices, or leave the value out.")
-    return tree.tree_unflatten(structure, [_resharded(x, named_sharding(s, "reshard")) for x, s in zip(leaves, wanted)])
+        raise ValueError(
+            f"reshard: out_shardings must be non-None for every value, got {out_shardings!r:.80}.\n"
+            "  Give P() for what is the same on all devices, or leave the value out."
+        )
+    return tree.tree_unflatten(
+        structure, [_resharded(x, named_sharding(s, "reshard")) for x, s in zip(leaves, wanted)]
+    )
 
 
 def _resharded(x: Any, sharding: NamedSharding) -> Any:
     """One array; values known now may come from other devices."""
-    if isinstance(x, Tracer) or current_trace() is not eval_trace or isinstance(sharding.mesh, AbstractMesh):
+    if (
+        isinstance(x, Tracer)
+        or current_trace() is not eval_trace
+        or isinstance(sharding.mesh, AbstractMesh)
+    ):
         return reshard_one(x, sharding)
     if not sharding.mesh.explicit_axes and sharding.mesh not in typed_by_default:
         typed = typeof(x).explicit
         if typed is None:
             return reshard_one(x, sharding)
-        if typed.mesh.shape == sharding.mesh.shape:                        # the value stays where it is
+        if typed.mesh.shape == sharding.mesh.shape:  # the value stays where it is
             sharding = NamedSharding(sharding.mesh, x.sharding.spec)
     ndim = typeof(x).ndim
     sharding.check_shape(typeof(x).shape, "the value given to reshard")
-    return device_put(x, NamedSharding(sharding.mesh, sharding.spec.of_rank(ndim)))     # types name no memory
+    return device_put(
+        x, NamedSharding(sharding.mesh, sharding.spec.of_rank(ndim))
+    )  # types name no memory
 
 
 def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:
     """The mesh that a function works on: of the context, of the given layouts, or of its arguments; the first with axes of `kind`."""
-    named = [s for s in tree.tree_leaves(layouts, is_leaf=_is_layout) if isinstance(s, NamedSharding)]
+    named = [
+        s for s in tree.tree_leaves(layouts, is_leaf=_is_layout) if isinstance(s, NamedSharding)
+    ]
     placed = [getattr(x, "sharding", None) for x in values]
-    named += [s for s in (*placed, *(getattr(typeof(x), "explicit", None) for x in values)) if isinstance(s, NamedSharding)]
+    named += [
+        s
+        for s in (*placed, *(getattr(typeof(x), "explicit", None) for x in values))
+        if isinstance(s, NamedSharding)
+    ]
     meshes = [m for m in (current_mesh(), *(s.mesh for s in named)) if m is not None]
     if not meshes and what == "auto_axes":
         return None
     if not meshes:
-        raise ValueError(f"{what}: no mesh is known.\n  Make one current with weft.set_mesh(mesh), or give arrays that lie on one.")
+        raise ValueError(
+            f"{what}: no mesh is known.\n  Make one current with weft.set_mesh(mesh), or give arrays that lie on one."
+        )
     return next((m for m in meshes if m.axes_of_type(kind)), meshes[0])
 
 
@@ -96,8 +114,13 @@ def _cast(x: Any, mesh: Any) -> Any:
     if sharding is None:
         return x
     explicit = mesh.explicit_axes
-    entries = [tuple(a for a in axes if a in explicit) or None for axes in sharding.spec_dims(typeof(x).ndim)]
-    return mesh_cast(x, NamedSharding(mesh.abstract_mesh, PartitionSpec(*entries)) if explicit else None)
+    entries = [
+        tuple(a for a in axes if a in explicit) or None
+        for axes in sharding.spec_dims(typeof(x).ndim)
+    ]
+    return mesh_cast(
+        x, NamedSharding(mesh.abstract_mesh, PartitionSpec(*entries)) if explicit else None
+    )
 
 
 class _UnderMesh:
@@ -105,7 +128,9 @@ class _UnderMesh:
 
     def __init__(self, fun: Callable, kind: AxisType, axes: Any, enter: Callable, leave: Callable):
         if not callable(fun):
-            raise TypeError(f"{'auto' if kind is AxisType.Auto else 'explicit'}_axes: `f` must be a function, got {fun!r:.80}.")
+            raise TypeError(
+                f"{'auto' if kind is AxisType.Auto else 'explicit'}_axes: `f` must be a function, got {fun!r:.80}."
+            )
         self.fun, self.kind, self.axes, self.enter, self.leave = fun, kind, axes, enter, leave
 
     def __call__(self, args: tuple, kwargs: dict, mesh: Any, layouts: Any) -> Any:
@@ -113,9 +138,11 @@ class _UnderMesh:
         names = _axis_names(self.axes, mesh.axes_of_type(other))
         manual = [a for a in names if a in mesh.manual_axes]
         if manual:
-            raise NotImplementedError(f"{'auto' if self.kind is AxisType.Auto else 'explicit'}_axes: Going from `Manual` axes, "
-                                      f"{manual}, to "
-                                      "`Auto` or `Explicit` ones is not supported: inside shard_map a value is one device's block.")
+            raise NotImplementedError(
+                f"{'auto' if self.kind is AxisType.Auto else 'explicit'}_axes: Going from `Manual` axes, "
+                f"{manual}, to "
+                "`Auto` or `Explicit` ones is not supported: inside shard_map a value is one device's block."
+            )
         inner = retyped(mesh, names, self.kind)
         with use_mesh(inner):
             args, kwargs = self.enter((args, kwargs), inner, layouts)
@@ -127,7 +154,14 @@ def _given(*choices: Any) -> Any:
     return next((c for c in choices if c is not None), None)
 
 
-def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: Any = None, out_shardings: Any = None) -> Any:
+def auto_axes(
+    f: Callable | None = None,
+    /,
+    *,
+    axes: Any = None,
+    out_sharding: Any = None,
+    out_shardings: Any = None,
+) -> Any:
     """`f` with the mesh axes `axes` (all explicit ones by default) automatic inside: the compiler lays values out over them.
 
     Results are laid out as `out_sharding` says, a prefix tree of PartitionSpecs or NamedShardings, given here or at the call.
@@ -139,7 +173,9 @@ def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: A
     ShapedArray(float32[2,2@x])
     """
     if f is None:
-        return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding, out_shardings=out_shardings)
+        return functools.partial(
+            auto_axes, axes=axes, out_sharding=out_sharding, out_shardings=out_shardings
+        )
     default = _given(out_sharding, out_shardings)
     enter = lambda values, inner, layouts: tree.tree_map(lambda x: _cast(x, inner), values)
 
@@ -154,16 +190,26 @@ def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: A
     def automatic(*args, out_sharding: Any = None, out_shardings: Any = None, **kwargs):
         layouts = _given(out_sharding, out_shardings, default)
         if layouts is None:
-            raise TypeError(f"auto_axes({function_name(f)}): the keyword out_sharding is missing.\n"
-                            "  The types of automatic results say nothing. Give out_sharding=P(...) here or to auto_axes.")
+            raise TypeError(
+                f"auto_axes({function_name(f)}): the keyword out_sharding is missing.\n"
+                "  The types of automatic results say nothing. Give out_sharding=P(...) here or to auto_axes."
+            )
         mesh = _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "auto_axes", AxisType.Explicit)
         if mesh is None or not _not_yet(mesh, axes, AxisType.Auto):
-            return f(*args, **kwargs)                  # all axes are automatic as it is
+            return f(*args, **kwargs)  # all axes are automatic as it is
         return call(args, kwargs, mesh, layouts)
+
     return automatic
 
 
-def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding: Any = None, in_shardings: Any = None) -> Any:
+def explicit_axes(
+    f: Callable | None = None,
+    /,
+    *,
+    axes: Any = None,
+    in_sharding: Any = None,
+    in_shardings: Any = None,
+) -> Any:
     """`f` with the mesh axes `axes` (all automatic ones by default) explicit inside: types say how values are split over them.
 
     Arguments are laid out as `in_sharding` says, a prefix tree (for the tuple of arguments) of PartitionSpecs or NamedShardings,
@@ -179,7 +225,9 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
     Array([2., 2.], dtype=float32)
     """
     if f is None:
-        return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding, in_shardings=in_shardings)
+        return functools.partial(
+            explicit_axes, axes=axes, in_sharding=in_sharding, in_shardings=in_shardings
+        )
     default = _given(in_sharding, in_shardings)
 
     def enter(values: Any, inner: Any, layouts: Any) -> Any:
@@ -188,14 +236,28 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
         wanted = tree.tree_map(on_inner, layouts, is_leaf=_is_layout)
         return reshard(args, wanted), kwargs
 
-    call = _UnderMesh(f, AxisType.Explicit, axes, enter, lambda out, mesh, layouts: tree.tree_map(lambda x: _cast(x, mesh), out))
+    call = _UnderMesh(
+        f,
+        AxisType.Explicit,
+        axes,
+        enter,
+        lambda out, mesh, layouts: tree.tree_map(lambda x: _cast(x, mesh), out),
+    )
 
     @functools.wraps(f)
     @functools.partial(api_boundary, name="explicit_axes")
     def explicit(*args, in_sharding: Any = None, in_shardings: Any = None, **kwargs):
         layouts = _given(in_sharding, in_shardings, default)
         if layouts is None:
-            raise TypeError(f"explicit_axes({function_name(f)}): the keyword in_sharding is missing.\n"
-                            "  The types of automatic arguments say nothing. Give in_sharding=P(...) here or to explicit_axes.")
-        return call(args, kwargs, _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "explicit_axes", AxisType.Auto), layouts)
+            raise TypeError(
+                f"explicit_axes({function_name(f)}): the keyword in_sharding is missing.\n"
+                "  The types of automatic arguments say nothing. Give in_sharding=P(...) here or to explicit_axes."
+            )
+        return call(
+            args,
+            kwargs,
+            _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "explicit_axes", AxisType.Auto),
+            layouts,
+        )
+
     return explicit

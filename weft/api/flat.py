@@ -21,7 +21,9 @@ from weft.util.state import Dispatching, guard
 def check_static_argnums(static: Iterable[int], n_args: int) -> None:
     """ValueError unless a call with `n_args` positional arguments has those at `static`."""
     if not all(-n_args <= k < n_args for k in static):
-        raise ValueError(f"static_argnums={tuple(static)} names an argument that a call with {n_args} positional arguments lacks.")
+        raise ValueError(
+            f"static_argnums={tuple(static)} names an argument that a call with {n_args} positional arguments lacks."
+        )
 
 
 def checked_argnames(given: str | Iterable[str], api: str, parameter: str) -> tuple[str, ...]:
@@ -40,10 +42,18 @@ class FlatFunction:
     >>> flat.leaves, flat.unflatten(flat(3, 4))
     ([1, 2], {'sum': 43})
     """
+
     __slots__ = ("fun", "leaves", "in_tree", "out_tree", "_n_args", "_static", "_flatten")
 
-    def __init__(self, fun: Callable, args: Sequence, kwargs: dict | None = None, static: int | Sequence[int] = (),
-                 is_leaf: Callable | None = None, flatten: Callable | None = None):
+    def __init__(
+        self,
+        fun: Callable,
+        args: Sequence,
+        kwargs: dict | None = None,
+        static: int | Sequence[int] = (),
+        is_leaf: Callable | None = None,
+        flatten: Callable | None = None,
+    ):
         static = (static,) if isinstance(static, int) else static
         check_static_argnums(static, len(args))
         self.fun = fun
@@ -72,7 +82,9 @@ class FlatFunction:
 
     def names(self) -> list[str]:
         """The names of the leaves."""
-        return argument_names(signature_of(self.fun), *tree.tree_unflatten(self.in_tree, self.leaves), self._static)
+        return argument_names(
+            signature_of(self.fun), *tree.tree_unflatten(self.in_tree, self.leaves), self._static
+        )
 
 
 def signature_of(fun: Callable) -> inspect.Signature | None:
@@ -83,7 +95,12 @@ def signature_of(fun: Callable) -> inspect.Signature | None:
         return None
 
 
-def argument_names(signature: inspect.Signature | None, args: Sequence, kwargs: dict, left_out: Collection[int] = ()) -> list[str]:
+def argument_names(
+    signature: inspect.Signature | None,
+    args: Sequence,
+    kwargs: dict,
+    left_out: Collection[int] = (),
+) -> list[str]:
     """The names of the leaves of arguments by their key paths; `args` are without those at the positions `left_out`.
 
     >>> argument_names(signature_of(lambda params, *xs: 0), ({"up": [1, 2]}, 3), {"scale": 4})
@@ -95,15 +112,24 @@ def argument_names(signature: inspect.Signature | None, args: Sequence, kwargs: 
     n = len(args) + len(left_out)
     absent = {k % n for k in left_out}
     positions = [i for i in range(n) if i not in absent]
-    roots = [(named[i] if i < len(named) else f"{rest}[{i - len(named)}]", x) for i, x in zip(positions, args)]
+    roots = [
+        (named[i] if i < len(named) else f"{rest}[{i - len(named)}]", x)
+        for i, x in zip(positions, args)
+    ]
     roots += [(k, kwargs[k]) for k in sorted(kwargs)]
-    return [root + tree.keystr(path) for root, x in roots for path, _ in tree.tree_flatten_with_path(x)[0]]
+    return [
+        root + tree.keystr(path)
+        for root, x in roots
+        for path, _ in tree.tree_flatten_with_path(x)[0]
+    ]
 
 
 def aval_of(x) -> ShapedArray:
     """The type of a value, or of anything that has a shape and a dtype."""
     if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(type(x), "aval"):
-        return ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False))
+        return ShapedArray(
+            tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False)
+        )
     return typeof(x)
 
 
@@ -146,7 +172,7 @@ def _dynamic(args: tuple, kwargs: dict, statics: tuple) -> tuple[tuple, dict] | 
     if len(args) != n:
         return None
     given, named = list(args), kwargs
-    for key, static in reversed(found):              # names first, then positions from the last
+    for key, static in reversed(found):  # names first, then positions from the last
         if type(key) is int:
             x = given.pop(key)
         else:
@@ -155,7 +181,7 @@ def _dynamic(args: tuple, kwargs: dict, statics: tuple) -> tuple[tuple, dict] | 
         try:
             if x is not static.value and not (type(x) is type(static.value) and x == static.value):
                 return None
-        except Exception:                            # it cannot be compared: its key says so
+        except Exception:  # it cannot be compared: its key says so
             return None
     return tuple(given), named
 

@@ -36,6 +36,7 @@ class Signature:
     """What a program does with keys: for each input a mask of those it uses up (None for no keys), and for each output the input keys
     that it holds as (input, position), with whether they are used up afterwards. `consts` are the arrays among its constants, those of
     programs in it too, of which it uses up keys, with their masks."""
+
     uses: tuple
     results: tuple
     consts: tuple
@@ -50,17 +51,31 @@ def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> No
     called = "jit-compiled function" if name.startswith("jit(") else name
     for i, (array, mask) in enumerate(zip(arrays, signature.uses)):
         if mask is not None and mask.any():
-            _use(_numbers(array)[mask], _used, user_frame(), name, f"Previously-consumed key passed to {called} at index {i}")
+            _use(
+                _numbers(array)[mask],
+                _used,
+                user_frame(),
+                name,
+                f"Previously-consumed key passed to {called} at index {i}",
+            )
     for i, (array, mask) in enumerate(signature.consts):
-        _use(_numbers(array)[mask], _used, user_frame(), name, f"Previously-consumed key passed to {called} at index {i} of what it closes "
-                                                               "over")
+        _use(
+            _numbers(array)[mask],
+            _used,
+            user_frame(),
+            name,
+            f"Previously-consumed key passed to {called} at index {i} of what it closes over",
+        )
 
 
 def give_results(signature: Signature, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
     """Give the keys among the results of a program their numbers."""
     for out, held in zip(outs, signature.results):
         if held is not None:
-            known = [None if source is None else _numbers(arrays[source[0]]).flat[source[1]] for source, _ in held]
+            known = [
+                None if source is None else _numbers(arrays[source[0]]).flat[source[1]]
+                for source, _ in held
+            ]
             numbers = np.array([next(_count) if n is None else n for n in known], np.int64)
             _used.update(int(n) for n, (_, used) in zip(numbers, held) if used)
             _keep(out, numbers.reshape(out.shape))
@@ -85,12 +100,21 @@ def _new(shape: Iterable[int]) -> np.ndarray:
 def _use(numbers: np.ndarray, used: set[int], where: Any, who: str, fact: str) -> None:
     flat = numbers.ravel().tolist()
     if len(set(flat)) < len(flat) or not used.isdisjoint(flat):
-        raise KeyReuseError(describe(who, f"a random key is used for a second time. {fact}.", (), where,
-                                     _RULE, "Use the results of weft.random.split, each once."))
+        raise KeyReuseError(
+            describe(
+                who,
+                f"a random key is used for a second time. {fact}.",
+                (),
+                where,
+                _RULE,
+                "Use the results of weft.random.split, each once.",
+            )
+        )
     used.update(flat)
 
 
 # ---- programs
+
 
 def signature_of(jaxpr: Jaxpr) -> Signature:
     """What `jaxpr` does with keys; KeyReuseError if it uses one twice."""
@@ -103,10 +127,16 @@ class _Reader:
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
         self.used: set[int] = set()
-        self.before: set[int] = set()               # keys of constants that were used up when the program was made
-        self.constants: list[Array] = []            # of programs in it, too
-        self.moved: dict[Any, np.ndarray] = {}      # masks of the keys of a value that slices and concatenations passed on
-        self.numbers: dict[Var, np.ndarray] = {v: _new(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars) if is_key(v.aval)}
+        self.before: set[int] = (
+            set()
+        )  # keys of constants that were used up when the program was made
+        self.constants: list[Array] = []  # of programs in it, too
+        self.moved: dict[
+            Any, np.ndarray
+        ] = {}  # masks of the keys of a value that slices and concatenations passed on
+        self.numbers: dict[Var, np.ndarray] = {
+            v: _new(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars) if is_key(v.aval)
+        }
         for v, value in zip(jaxpr.constvars, jaxpr.consts):
             if type(value) is Array and v in self.numbers:
                 self.numbers[v] = self.constant(value)
@@ -115,12 +145,26 @@ class _Reader:
 
     def signature(self) -> Signature:
         ins = [self.numbers.get(v) for v in self.jaxpr.invars]
-        place = {int(n): (i, k) for i, numbers in enumerate(ins) if numbers is not None for k, n in enumerate(numbers.ravel())}
+        place = {
+            int(n): (i, k)
+            for i, numbers in enumerate(ins)
+            if numbers is not None
+            for k, n in enumerate(numbers.ravel())
+        }
         masks = [None if n is None else np.isin(n, list(self.used)) for n in ins]
-        outs = [None if type(v) is Literal or v not in self.numbers else
-                [(place.get(int(n)), int(n) in self.used) for n in self.numbers[v].ravel()] for v in self.jaxpr.outvars]
-        spent = [(array, np.isin(_numbers(array), list(self.used - self.before))) for array in self.constants]
-        return Signature(tuple(masks), tuple(outs), tuple((array, mask) for array, mask in spent if mask.any()))
+        outs = [
+            None
+            if type(v) is Literal or v not in self.numbers
+            else [(place.get(int(n)), int(n) in self.used) for n in self.numbers[v].ravel()]
+            for v in self.jaxpr.outvars
+        ]
+        spent = [
+            (array, np.isin(_numbers(array), list(self.used - self.before)))
+            for array in self.constants
+        ]
+        return Signature(
+            tuple(masks), tuple(outs), tuple((array, mask) for array, mask in spent if mask.any())
+        )
 
     def constant(self, array: Array) -> np.ndarray:
         """The numbers of an array that the program closes over."""
@@ -161,7 +205,9 @@ class _Reader:
         shape, said = eqn.params["expects"]
         found = np.isin(numbers, list(self.used)) | self.moved.get(keys, False)
         if not np.array_equal(found, np.broadcast_to(np.reshape(said, shape), found.shape)):
-            raise AssertionError(f"at {eqn.source}: keys are expected to be used up: {np.reshape(said, shape)}; they are: {found}.")
+            raise AssertionError(
+                f"at {eqn.source}: keys are expected to be used up: {np.reshape(said, shape)}; they are: {found}."
+            )
 
     def follow_programs(self, eqn: Eqn, ins: list, inner: list[Jaxpr]) -> None:
         """Use up what the programs of an operation use up, at most one of which runs if they are branches."""
@@ -172,14 +218,27 @@ class _Reader:
             given, steady = _operands(eqn, jaxpr, len(ins))
             signature = signature_of(jaxpr)
             for array, mask in signature.consts:
-                _use(self.constant(array)[mask], self.used, eqn.source, "random", "A key that a program closes over is already consumed")
+                _use(
+                    self.constant(array)[mask],
+                    self.used,
+                    eqn.source,
+                    "random",
+                    "A key that a program closes over is already consumed",
+                )
             for i, mask in zip(given, signature.uses):
                 if mask is None or not mask.any() or ins[i] is None:
                     continue
                 if i in steady and eqn.params.get("length") != 1:
-                    raise KeyReuseError(describe(
-                        eqn.primitive.name, f"{_loop(eqn, jaxpr)} leads to key reuse: every step uses the same random key.", (), eqn.source,
-                        _RULE, "Split the key into one for each step, or fold_in the step."))
+                    raise KeyReuseError(
+                        describe(
+                            eqn.primitive.name,
+                            f"{_loop(eqn, jaxpr)} leads to key reuse: every step uses the same random key.",
+                            (),
+                            eqn.source,
+                            _RULE,
+                            "Split the key into one for each step, or fold_in the step.",
+                        )
+                    )
                 numbers = ins[i][mask] if mask.shape == ins[i].shape else ins[i]
                 if "branches" in eqn.params or jaxpr is eqn.params.get("cond_jaxpr"):
                     together[i] = np.union1d(together.get(i, numbers), numbers)
@@ -189,20 +248,36 @@ class _Reader:
                 if len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
                     self.take_results(eqn, [ins[i] for i in given], signature)
                 continue
-            carried = signature.results[:eqn.params.get("num_carry")]
-            if eqn.params.get("length") != 1 and any(held and any(used for _, used in held) for held in carried):
-                raise KeyReuseError(describe(
-                    eqn.primitive.name, f"{_loop(eqn, jaxpr)} leads to key reuse: a step gives a random key that it has used to the "
-                                        "next.", (),
-                    eqn.source, _RULE, "Split the key and pass on an unused part."))
+            carried = signature.results[: eqn.params.get("num_carry")]
+            if eqn.params.get("length") != 1 and any(
+                held and any(used for _, used in held) for held in carried
+            ):
+                raise KeyReuseError(
+                    describe(
+                        eqn.primitive.name,
+                        f"{_loop(eqn, jaxpr)} leads to key reuse: a step gives a random key that it has used to the "
+                        "next.",
+                        (),
+                        eqn.source,
+                        _RULE,
+                        "Split the key and pass on an unused part.",
+                    )
+                )
         for i, numbers in together.items():
             _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
 
     def take_results(self, eqn: Eqn, ins: list, signature: Signature) -> None:
         for v, held in zip(eqn.outvars, signature.results):
             if held is not None and len(held) == int(np.prod(v.aval.shape)):
-                known = [None if source is None or ins[source[0]] is None else ins[source[0]].flat[source[1]] for source, _ in held]
-                numbers = np.array([next(_count) if n is None else n for n in known], np.int64).reshape(v.aval.shape)
+                known = [
+                    None
+                    if source is None or ins[source[0]] is None
+                    else ins[source[0]].flat[source[1]]
+                    for source, _ in held
+                ]
+                numbers = np.array(
+                    [next(_count) if n is None else n for n in known], np.int64
+                ).reshape(v.aval.shape)
                 self.used.update(int(n) for n, (_, used) in zip(numbers.ravel(), held) if used)
                 self.numbers[v] = numbers
 
@@ -215,12 +290,24 @@ def _check_condition(eqn: Eqn) -> None:
     for carried, (mask, again) in enumerate(zip(cond.uses[first:], body.uses[second:])):
         if mask is None or not mask.any():
             continue
-        kept = any(source is not None and source[0] == second + carried and mask.flat[source[1]]
-                   for held in body.results if held is not None for source, _ in held)
+        kept = any(
+            source is not None and source[0] == second + carried and mask.flat[source[1]]
+            for held in body.results
+            if held is not None
+            for source, _ in held
+        )
         if kept or (again is not None and (mask & again).any()):
             fact = f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses too, or gives on."
-            raise KeyReuseError(describe(eqn.primitive.name, fact, (), eqn.source, _RULE,
-                                         "Carry a key of its own for the condition, new in every step."))
+            raise KeyReuseError(
+                describe(
+                    eqn.primitive.name,
+                    fact,
+                    (),
+                    eqn.source,
+                    _RULE,
+                    "Carry a key of its own for the condition, new in every step.",
+                )
+            )
 
 
 def _consumed(eqn: Eqn, i: int) -> str:
@@ -252,14 +339,16 @@ def _operands(eqn: Eqn, jaxpr: Jaxpr, n: int) -> tuple[Sequence[int], Sequence[i
 
 def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
     """The numbers of the keys that an operation moves; new ones if it makes keys, or moves them by values that are not known."""
-    if all(n is not None or type(a) is Literal for n, a in zip(ins, eqn.invars)) and any(n is not None for n in ins):
+    if all(n is not None or type(a) is Literal for n, a in zip(ins, eqn.invars)) and any(
+        n is not None for n in ins
+    ):
         try:
             given = [a.val if n is None else n for n, a in zip(ins, eqn.invars)]
             found = np.asarray(eqn.primitive.rule("reference")(*given, **eqn.params))
             if found.shape == shape:
                 return found.astype(np.int64)
-        except Exception:        # an operation on numbers alone; its keys count as new
+        except Exception:  # an operation on numbers alone; its keys count as new
             pass
     if eqn.primitive.name == "dynamic_slice" and ins[0] is not None and ins[0].shape == shape:
-        return ins[0]            # all of it, wherever it is said to begin
+        return ins[0]  # all of it, wherever it is said to begin
     return _new(shape)

@@ -21,6 +21,7 @@ from weft.util.errors import MissingMeshError
 
 class _Replicated:
     """Stands for: the same on all devices of the mesh in context at the call; without one, as propagation finds."""
+
     def __repr__(self) -> str:
         return "None"
 
@@ -39,16 +40,25 @@ def check_constrained(given, what: str) -> None:
         s = s.sharding if isinstance(s, Format) else s
         spec = s.spec if isinstance(s, NamedSharding) else s
         if isinstance(spec, PartitionSpec) and spec.unconstrained_dims():
-            raise ValueError(f"{what}: Unconstrained dims are not allowed here, got {spec}: arguments and results have one layout.\n"
-                             "  Give None for the whole sharding to leave it open, or use lax.with_sharding_constraint inside.")
+            raise ValueError(
+                f"{what}: Unconstrained dims are not allowed here, got {spec}: arguments and results have one layout.\n"
+                "  Give None for the whole sharding to leave it open, or use lax.with_sharding_constraint inside."
+            )
 
 
 def _is_sharding_leaf(x) -> bool:
     return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device, Format))
 
 
-def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] | None = None,
-                   padded: Sequence[bool] = (), mesh_of: Callable = spec_mesh) -> tuple[Sharding | None, ...]:
+def flat_shardings(
+    given,
+    structure,
+    avals: Sequence,
+    what: str,
+    arg_names: Sequence[str] | None = None,
+    padded: Sequence[bool] = (),
+    mesh_of: Callable = spec_mesh,
+) -> tuple[Sharding | None, ...]:
     """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide,
     but for values that are `padded` where they do not. `arg_names` names the values if they are arguments; else they are
     results. Specs are over the mesh that `mesh_of` gives."""
@@ -71,9 +81,17 @@ def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequ
 def flat_layouts(given, structure, what: str, arg_names: Sequence[str] | None = None) -> tuple:
     """What the formats among `given` say of the order in memory of each flat value: a Layout, Layout.AUTO or None; empty where they say
     nothing."""
-    if given is None or not any(isinstance(s, Format) and s.layout is not None for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)):
+    if given is None or not any(
+        isinstance(s, Format) and s.layout is not None
+        for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)
+    ):
         return ()
-    return tuple([s.layout if isinstance(s, Format) else None for s in _per_value(given, structure, what, arg_names)])
+    return tuple(
+        [
+            s.layout if isinstance(s, Format) else None
+            for s in _per_value(given, structure, what, arg_names)
+        ]
+    )
 
 
 def _per_value(given, structure, what: str, arg_names: Sequence[str] | None) -> list:
@@ -91,18 +109,24 @@ def _per_value(given, structure, what: str, arg_names: Sequence[str] | None) -> 
         raise ValueError(f"{what} must be a prefix of the tree of values: {error}") from None
 
 
-def argument_order(name: str, label: str, spec: ArraySpec, layout, is_given: bool) -> tuple[int, ...] | None:
+def argument_order(
+    name: str, label: str, spec: ArraySpec, layout, is_given: bool
+) -> tuple[int, ...] | None:
     """The order in which an argument is taken for which jit says `layout`; ValueError if that of the argument `is_given` and another."""
     wanted = order_of(layout, spec.aval.ndim, name)
     if is_given and (layout is Layout.AUTO or wanted != spec.order):
         have = spec.order or tuple(range(spec.aval.ndim))
         if layout is Layout.AUTO:
-            rule = ("AUTO leaves the layout of an argument to the compiler, before there is one. Lower the function for a "
-                    "ShapeDtypeStruct, ask compile().input_formats and put arrays there, or leave AUTO out.")
+            rule = (
+                "AUTO leaves the layout of an argument to the compiler, before there is one. Lower the function for a "
+                "ShapeDtypeStruct, ask compile().input_formats and put arrays there, or leave AUTO out."
+            )
         else:
             rule = "A committed argument is not copied silently. Use weft.device_put(x, format) first, or leave its layout out."
-        raise ValueError(f"{name}: Layout passed to jit does not match the layout on the respective arg. Argument {label} of type "
-                         f"{spec.aval.str_short()} is stored with major_to_minor={have}, in_shardings says {layout}.\n  {rule}")
+        raise ValueError(
+            f"{name}: Layout passed to jit does not match the layout on the respective arg. Argument {label} of type "
+            f"{spec.aval.str_short()} is stored with major_to_minor={have}, in_shardings says {layout}.\n  {rule}"
+        )
     return wanted
 
 
@@ -112,25 +136,46 @@ def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
     ins, outs = traced.in_layouts, traced.out_layouts
     if Layout.AUTO not in ins and Layout.AUTO not in outs:
         return
-    results = [(a.shape, a.dtype, layout) for a, layout in zip(traced.jaxpr.out_avals, outs or [None] * len(traced.jaxpr.outvars))]
-    for aval, is_given, is_donated, layout in zip(traced.in_avals, are_given, traced.donated, ins or [None] * len(are_given)):
-        found = next((r for r in results if r[:2] == (aval.shape, aval.dtype)), None) if is_donated else None
+    results = [
+        (a.shape, a.dtype, layout)
+        for a, layout in zip(traced.jaxpr.out_avals, outs or [None] * len(traced.jaxpr.outvars))
+    ]
+    for aval, is_given, is_donated, layout in zip(
+        traced.in_avals, are_given, traced.donated, ins or [None] * len(are_given)
+    ):
+        found = (
+            next((r for r in results if r[:2] == (aval.shape, aval.dtype)), None)
+            if is_donated
+            else None
+        )
         if found is None:
             continue
         results.remove(found)
-        if (layout is Layout.AUTO) != (found[2] is Layout.AUTO) and not (layout is None and is_given):
-            side, other = ("output layout", found[2]) if layout is Layout.AUTO else ("input layout", layout)
-            raise ValueError(f"jit({traced.name}): a donated argument of type {aval.str_short()} and the result that takes its memory "
-                             f"have one layout, and AUTO is said of one of them only. Did you mean to set the {side}, which is {other}, "
-                             "to Layout.AUTO?")
+        if (layout is Layout.AUTO) != (found[2] is Layout.AUTO) and not (
+            layout is None and is_given
+        ):
+            side, other = (
+                ("output layout", found[2]) if layout is Layout.AUTO else ("input layout", layout)
+            )
+            raise ValueError(
+                f"jit({traced.name}): a donated argument of type {aval.str_short()} and the result that takes its memory "
+                f"have one layout, and AUTO is said of one of them only. Did you mean to set the {side}, which is {other}, "
+                "to Layout.AUTO?"
+            )
 
 
 def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None) -> str:
     """Value number `i` in words: an argument by its name, a result by its place in the tree."""
     function = what.partition(":")[0]
     if arg_names is not None:
-        return f"argument {arg_names[i]} of {function}" if i < len(arg_names) else f"an argument of {function}"
-    path = tree.tree_flatten_with_path(tree.tree_unflatten(structure, list(range(structure.num_leaves))))[0][i][0]
+        return (
+            f"argument {arg_names[i]} of {function}"
+            if i < len(arg_names)
+            else f"an argument of {function}"
+        )
+    path = tree.tree_flatten_with_path(
+        tree.tree_unflatten(structure, list(range(structure.num_leaves)))
+    )[0][i][0]
     return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
 
 
@@ -138,7 +183,11 @@ def as_sharding(s, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None:
     """A sharding from a Sharding, a Device, or a PartitionSpec over the mesh of the context, which `mesh_of` gives."""
     if s is None or isinstance(s, Sharding):
         mesh = current_mesh() if s is not None and is_abstract(s) else None
-        return NamedSharding(mesh, s.spec, memory_kind=s.memory_kind) if isinstance(mesh, Mesh) and mesh.abstract_mesh == s.mesh else s
+        return (
+            NamedSharding(mesh, s.spec, memory_kind=s.memory_kind)
+            if isinstance(mesh, Mesh) and mesh.abstract_mesh == s.mesh
+            else s
+        )
     if s is REPLICATED:
         mesh = current_mesh()
         return None if mesh is None else NamedSharding(mesh, PartitionSpec())
@@ -147,11 +196,21 @@ def as_sharding(s, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None:
     if isinstance(s, PartitionSpec):
         mesh = mesh_of()
         if mesh is None:
-            entered = ", or use it inside `with mesh:`," if current_mesh() is None else ", which `with mesh:` does not,"
-            raise MissingMeshError(f"{what} requires a non-empty mesh in context: a PartitionSpec needs a mesh: {s}. Please set a mesh via "
-                                   f"`jax.set_mesh` if a PartitionSpec is passed to {what}{entered} or pass NamedSharding(mesh, spec).")
+            entered = (
+                ", or use it inside `with mesh:`,"
+                if current_mesh() is None
+                else ", which `with mesh:` does not,"
+            )
+            raise MissingMeshError(
+                f"{what} requires a non-empty mesh in context: a PartitionSpec needs a mesh: {s}. Please set a mesh via "
+                f"`jax.set_mesh` if a PartitionSpec is passed to {what}{entered} or pass NamedSharding(mesh, spec)."
+            )
         return NamedSharding(mesh, s)
     if is_layout(s) and what.startswith("jit("):
-        raise ValueError(f"{what}: `jax.jit` does not accept device-local layouts directly, got {s}. Write Format(layout, sharding); "
-                         "Format(Layout.AUTO) needs no sharding.")
-    raise TypeError(f"{what}: {s!r} is not a sharding. Give a Sharding, a PartitionSpec (with a mesh in context) or a device.")
+        raise ValueError(
+            f"{what}: `jax.jit` does not accept device-local layouts directly, got {s}. Write Format(layout, sharding); "
+            "Format(Layout.AUTO) needs no sharding."
+        )
+    raise TypeError(
+        f"{what}: {s!r} is not a sharding. Give a Sharding, a PartitionSpec (with a mesh in context) or a device."
+    )

@@ -45,9 +45,19 @@ from weft.util.source import api_boundary, check_callable, function_name
 UNNAMED = "pmap_axis"
 
 
-def pmap(fun: Callable, axis_name: Any = None, *, in_axes: Any = 0, out_axes: Any = 0,
-         static_broadcasted_argnums: int | Iterable[int] = (), devices: Sequence | None = None, backend: str | None = None,
-         axis_size: int | None = None, donate_argnums: int | Iterable[int] = (), global_arg_shapes: Any = None) -> Callable:
+def pmap(
+    fun: Callable,
+    axis_name: Any = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: int | Iterable[int] = (),
+    devices: Sequence | None = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
+    donate_argnums: int | Iterable[int] = (),
+    global_arg_shapes: Any = None,
+) -> Callable:
     """`fun` mapped over the dims `in_axes` of its arguments, each index on a device of its own; results are stacked along
     `out_axes`.
 
@@ -63,15 +73,26 @@ def pmap(fun: Callable, axis_name: Any = None, *, in_axes: Any = 0, out_axes: An
     """
     check_callable("pmap", fun)
     if global_arg_shapes is not None:
-        raise NotImplementedError("pmap: global_arg_shapes is not supported. Arguments are global arrays; their shapes are known.")
+        raise NotImplementedError(
+            "pmap: global_arg_shapes is not supported. Arguments are global arrays; their shapes are known."
+        )
     if devices is not None and backend is not None:
         raise ValueError("pmap: give devices or backend, not both.")
     if devices is not None and not len(devices):
         raise ValueError("pmap: `devices` is empty. Give at least one device, or None for all.")
     if devices is not None and not all(hasattr(d, "is_addressable") for d in devices):
         raise TypeError(f"pmap: `devices` must be a sequence of devices, got {devices!r:.60}.")
-    return PmapFunction(fun, axis_name, in_axes, out_axes, _numbers(static_broadcasted_argnums), devices, backend, axis_size,
-                        _numbers(donate_argnums))
+    return PmapFunction(
+        fun,
+        axis_name,
+        in_axes,
+        out_axes,
+        _numbers(static_broadcasted_argnums),
+        devices,
+        backend,
+        axis_size,
+        _numbers(donate_argnums),
+    )
 
 
 def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
@@ -79,7 +100,7 @@ def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
 
 
 class _Inside(threading.local):
-    depth = 0                            # how many bodies of pmap are being traced in this thread
+    depth = 0  # how many bodies of pmap are being traced in this thread
 
 
 _inside = _Inside()
@@ -88,8 +109,18 @@ _inside = _Inside()
 class PmapFunction:
     """What `pmap` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
 
-    def __init__(self, fun: Callable, axis_name: Any, in_axes: Any, out_axes: Any, static: tuple[int, ...],
-                 devices: Sequence | None, backend: str | None, axis_size: int | None, donated: tuple[int, ...]):
+    def __init__(
+        self,
+        fun: Callable,
+        axis_name: Any,
+        in_axes: Any,
+        out_axes: Any,
+        static: tuple[int, ...],
+        devices: Sequence | None,
+        backend: str | None,
+        axis_size: int | None,
+        donated: tuple[int, ...],
+    ):
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.name = f"pmap({function_name(fun)})"
@@ -100,11 +131,20 @@ class PmapFunction:
         self.devices, self.backend, self.axis_size = devices, backend, axis_size
         both = sorted(set(static) & set(donated))
         if both:
-            raise ValueError(f"{self.name}: arguments {both} are both static and donated; a static argument has no buffer to give.")
-        if not all(isinstance(d, int) and not isinstance(d, bool) for d in tree.tree_leaves((self.in_axes, self.out_axes))):
-            raise TypeError(f"{self.name}: in_axes and out_axes must be an int, None, or a container of them, got {in_axes!r} and "
-                            f"{out_axes!r}.")
-        key = parameters_key("pmap", axis_name, in_axes, out_axes, static, devices, backend, axis_size, donated)
+            raise ValueError(
+                f"{self.name}: arguments {both} are both static and donated; a static argument has no buffer to give."
+            )
+        if not all(
+            isinstance(d, int) and not isinstance(d, bool)
+            for d in tree.tree_leaves((self.in_axes, self.out_axes))
+        ):
+            raise TypeError(
+                f"{self.name}: in_axes and out_axes must be an int, None, or a container of them, got {in_axes!r} and "
+                f"{out_axes!r}."
+            )
+        key = parameters_key(
+            "pmap", axis_name, in_axes, out_axes, static, devices, backend, axis_size, donated
+        )
         # compiled functions by their meshes; and for arguments that need no move, by their tree, types and layouts
         self._compiled, self._ready = of_function(fun, key, lambda: ({}, {}))
 
@@ -126,7 +166,9 @@ class PmapFunction:
         if run is None:
             given = leaves
             run, args, kwargs = self._placed(args, kwargs)
-            if None not in key[1] and all(x is y for x, y in zip(tree.tree_leaves((args, kwargs)), given)):
+            if None not in key[1] and all(
+                x is y for x, y in zip(tree.tree_leaves((args, kwargs)), given)
+            ):
                 self._ready[key] = run
         return run(*args, **kwargs)
 
@@ -134,16 +176,23 @@ class PmapFunction:
         """Call where the devices of all processes take part, each with the slices that are given there."""
         flat, dims = self._flat(args, kwargs)
         if any_tracers(flat.leaves):
-            raise NotImplementedError(f"{self.name}: a call while another function is traced, in a program of several processes.\n"
-                                      "  Call it outside, or use shard_map.")
+            raise NotImplementedError(
+                f"{self.name}: a call while another function is traced, in a program of several processes.\n"
+                "  Call it outside, or use shard_map."
+            )
         static = {i % len(args) for i in self.static}
         here = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
         everywhere = self._mesh_of_all(here)
-        leaves = [_spread(self._put(to_array(x), d, here), NamedSharding(everywhere, self._spec(d))) for x, d in zip(flat.leaves, dims)]
+        leaves = [
+            _spread(self._put(to_array(x), d, here), NamedSharding(everywhere, self._spec(d)))
+            for x, d in zip(flat.leaves, dims)
+        ]
         dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
         run = self._compiled.get(everywhere)
         if run is None:
-            run = self._compiled[everywhere] = JitFunction(self._on(everywhere), static_argnums=self.static, donate_argnums=self.donated)
+            run = self._compiled[everywhere] = JitFunction(
+                self._on(everywhere), static_argnums=self.static, donate_argnums=self.donated
+            )
         given = iter(dynamic)
         outs = run(*[x if i in static else next(given) for i, x in enumerate(args)], **kwargs)
         return tree.tree_map(lambda y: _spread(y, NamedSharding(here, y.sharding.spec)), outs)
@@ -152,13 +201,19 @@ class PmapFunction:
         """The devices that all processes take, each as many as this one, in order."""
         if self.devices is not None:
             return Mesh(np.array(self.devices), (self.axis_name,))
-        found = [device for i in process_indices(self.backend) for device in local_devices(i, self.backend)[:here.size]]
+        found = [
+            device
+            for i in process_indices(self.backend)
+            for device in local_devices(i, self.backend)[: here.size]
+        ]
         return Mesh(np.array(found), (self.axis_name,))
 
     # ---- earlier stages
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """Trace for these arguments (arrays, ShapeDtypeStructs or types); see `stages.Traced`."""
-        args, kwargs = tree.tree_map(lambda x: ShapeDtypeStruct.like(x) if isinstance(x, ShapedArray) else x, (args, kwargs))
+        args, kwargs = tree.tree_map(
+            lambda x: ShapeDtypeStruct.like(x) if isinstance(x, ShapedArray) else x, (args, kwargs)
+        )
         run, args, kwargs = self._placed(args, kwargs)
         return run.trace(*args, **kwargs)
 
@@ -180,13 +235,17 @@ class PmapFunction:
         """The function of the leaves of the arguments that are not static, and their mapped dims."""
         static = tuple(i % len(args) for i in self.static if -len(args) <= i < len(args))
         if len(static) != len(self.static):
-            raise ValueError(f"{self.name}: static_broadcasted_argnums {self.static} name arguments that a call with {len(args)} "
-                             "positional arguments does not have. Pass them by position.")
+            raise ValueError(
+                f"{self.name}: static_broadcasted_argnums {self.static} name arguments that a call with {len(args)} "
+                "positional arguments does not have. Pass them by position."
+            )
         in_axes = self.in_axes
         if isinstance(in_axes, tuple):
             if len(in_axes) != len(args):
-                raise ValueError(f"{self.name}: in_axes must be an int, None, or a tuple with one entry per positional argument: "
-                                 f"got {len(in_axes)} entries for {len(args)} arguments.")
+                raise ValueError(
+                    f"{self.name}: in_axes must be an int, None, or a tuple with one entry per positional argument: "
+                    f"got {len(in_axes)} entries for {len(args)} arguments."
+                )
             in_axes = tuple(d for i, d in enumerate(in_axes) if i not in static)
         flat = FlatFunction(self.fun, args, kwargs, static)
         dynamic = tuple(x for i, x in enumerate(args) if i not in static)
@@ -202,7 +261,9 @@ class PmapFunction:
         given = iter(dynamic)
         run = self._compiled.get(mesh)
         if run is None:
-            run = self._compiled[mesh] = JitFunction(self._on(mesh), static_argnums=self.static, donate_argnums=self.donated)
+            run = self._compiled[mesh] = JitFunction(
+                self._on(mesh), static_argnums=self.static, donate_argnums=self.donated
+            )
         return run, tuple(x if i in static else next(given) for i, x in enumerate(args)), kwargs
 
     def _mesh(self, size: int) -> Mesh:
@@ -210,12 +271,16 @@ class PmapFunction:
         given = self.devices if self.devices is not None else all_devices(self.backend)
         found = [d for d in given if d.is_addressable]
         if not size:
-            raise ValueError(f"{self.name}: the mapped axis has size 0, and there is no device to map over.\n"
-                             "  Each index of the mapped axis runs on a device of its own. Give at least one.")
+            raise ValueError(
+                f"{self.name}: the mapped axis has size 0, and there is no device to map over.\n"
+                "  Each index of the mapped axis runs on a device of its own. Give at least one."
+            )
         if size > len(found):
-            raise ValueError(f"{self.name}: the mapped axis has size {size}, but there are {len(found)} devices: {list(found)}.\n"
-                             "  One device takes one index of the mapped axis. Reshape the dim to (devices, rest) and vmap over "
-                             "the rest, use more virtual devices (WEFT_NUM_DEVICES), or jit with a sharded argument.")
+            raise ValueError(
+                f"{self.name}: the mapped axis has size {size}, but there are {len(found)} devices: {list(found)}.\n"
+                "  One device takes one index of the mapped axis. Reshape the dim to (devices, rest) and vmap over "
+                "the rest, use more virtual devices (WEFT_NUM_DEVICES), or jit with a sharded argument."
+            )
         return Mesh(np.array(found[:size]), (self.axis_name,))
 
     def _spec(self, dim: int | None) -> PartitionSpec:
@@ -231,7 +296,10 @@ class PmapFunction:
     # ---- the program
     def _on(self, mesh: Mesh) -> Callable:
         """What is compiled for `mesh`."""
-        me, fun = copy.copy(self), weakref.ref(self.fun)        # which keeps the result, and would never be let go
+        me, fun = (
+            copy.copy(self),
+            weakref.ref(self.fun),
+        )  # which keeps the result, and would never be let go
         me.fun = lambda *args, **kwargs: fun()(*args, **kwargs)
 
         def run(*args, **kwargs):
@@ -252,30 +320,59 @@ class PmapFunction:
 
         def on_device(*slices):
             given = iter(slices)
-            whole = [next(given) if kept else np.zeros(a.shape, float0) for kept, a in zip(held, avals)]
+            whole = [
+                next(given) if kept else np.zeros(a.shape, float0) for kept, a in zip(held, avals)
+            ]
             _inside.depth += 1
             try:
-                outs = flat(*[x if d is None else squeeze(x, (d,)) if kept else x[(*[slice(None)] * d, 0)]
-                              for x, d, kept in zip(whole, dims, held)])
+                outs = flat(
+                    *[
+                        x if d is None else squeeze(x, (d,)) if kept else x[(*[slice(None)] * d, 0)]
+                        for x, d, kept in zip(whole, dims, held)
+                    ]
+                )
             finally:
                 _inside.depth -= 1
             wanted[:] = result_dims(self.out_axes, flat, len(outs), self.name)
-            empty[:] = [None if typeof(y).dtype != float0 else y if d is None else np.stack([y] * mesh.size, d)
-                        for y, d in zip(outs, wanted)]
+            empty[:] = [
+                None
+                if typeof(y).dtype != float0
+                else y
+                if d is None
+                else np.stack([y] * mesh.size, d)
+                for y, d in zip(outs, wanted)
+            ]
             kept_outs = [(y, d) for y, d, none in zip(outs, wanted, empty) if none is None]
-            return [expand_dims(y, (0,)) for y, d in kept_outs if d is not None], [y for y, d in kept_outs if d is None]
+            return [expand_dims(y, (0,)) for y, d in kept_outs if d is not None], [
+                y for y, d in kept_outs if d is None
+            ]
 
-        one = shard_map(on_device, mesh=mesh, in_specs=tuple(self._spec(d) for d, kept in zip(dims, held) if kept),
-                        out_specs=(self._spec(0), PartitionSpec()), check_vma=False)
+        one = shard_map(
+            on_device,
+            mesh=mesh,
+            in_specs=tuple(self._spec(d) for d, kept in zip(dims, held) if kept),
+            out_specs=(self._spec(0), PartitionSpec()),
+            check_vma=False,
+        )
         mapped, same = map(iter, one(*[x for x, kept in zip(flat.leaves, held) if kept]))
-        return flat.unflatten([none if none is not None else next(same) if d is None else self._stacked(next(mapped), d)
-                               for d, none in zip(wanted, empty)])
+        return flat.unflatten(
+            [
+                none
+                if none is not None
+                else next(same)
+                if d is None
+                else self._stacked(next(mapped), d)
+                for d, none in zip(wanted, empty)
+            ]
+        )
 
     def _stacked(self, y: Any, dim: int) -> Any:
         """A result whose mapped dim is the first, with it at `dim`."""
         ndim = typeof(y).ndim
         if not -ndim <= dim < ndim:
-            raise ValueError(f"{self.name}: out_axes={dim} is out of range for a result of rank {ndim} with the mapped axis.")
+            raise ValueError(
+                f"{self.name}: out_axes={dim} is out of range for a result of rank {ndim} with the mapped axis."
+            )
         return move_dim(y, 0, dim % ndim)
 
     def _on_one_device(self, args: tuple, kwargs: dict) -> Any:
@@ -284,30 +381,44 @@ class PmapFunction:
 
         def call(*dynamic, **kw):
             given = iter(dynamic)
-            return self.fun(*[static[i] if i in static else next(given) for i in range(len(args))], **kw)
+            return self.fun(
+                *[static[i] if i in static else next(given) for i in range(len(args))], **kw
+            )
 
         pick = lambda xs: tuple(x for i, x in enumerate(xs) if i not in static)
         in_axes = pick(self.in_axes) if isinstance(self.in_axes, tuple) else self.in_axes
-        return vmap(call, in_axes, self.out_axes, self.axis_name, self.axis_size)(*pick(args), **kwargs)
+        return vmap(call, in_axes, self.out_axes, self.axis_name, self.axis_size)(
+            *pick(args), **kwargs
+        )
 
 
 def _spread(x: Array, sharding: NamedSharding) -> Array:
     """The memory of this process as an array of another layout, over more devices or fewer, with the same shards here."""
     have = x._spec
     factor = sharding.mesh.size / have.sharding.mesh.size
-    shape = tuple(int(n * factor) if entry is not None else n for n, entry in zip(x.shape, (*sharding.spec, *[None] * x.ndim)))
-    return Array(ArraySpec(have.aval.update(shape=shape, sharding=None), sharding, True, have.order), x._live())
+    shape = tuple(
+        int(n * factor) if entry is not None else n
+        for n, entry in zip(x.shape, (*sharding.spec, *[None] * x.ndim))
+    )
+    return Array(
+        ArraySpec(have.aval.update(shape=shape, sharding=None), sharding, True, have.order),
+        x._live(),
+    )
 
 
 class PmapSharding:
     """The layouts of pmap: one slice of a dim per device. `PmapSharding.default(...)` gives such a NamedSharding."""
 
     def __new__(cls, devices: Any, sharding_spec: Any) -> NamedSharding:
-        raise NotImplementedError("PmapSharding: made from a sharding spec it is not supported. Use PmapSharding.default(shape), or "
-                                  "NamedSharding over a mesh of one axis.")
+        raise NotImplementedError(
+            "PmapSharding: made from a sharding spec it is not supported. Use PmapSharding.default(shape), or "
+            "NamedSharding over a mesh of one axis."
+        )
 
     @staticmethod
-    def default(shape: Sequence[int], sharded_dim: int | None = 0, devices: Sequence | None = None) -> NamedSharding:
+    def default(
+        shape: Sequence[int], sharded_dim: int | None = 0, devices: Sequence | None = None
+    ) -> NamedSharding:
         """One slice of dim `sharded_dim` of an array of `shape` per device; whole on all `devices` if it is None.
 
         >>> PmapSharding.default((1, 3)).spec
@@ -318,7 +429,11 @@ class PmapSharding:
             return NamedSharding(Mesh(np.array(found), (UNNAMED,)), PartitionSpec())
         size = shape[sharded_dim]
         if size > len(found):
-            raise ValueError(f"PmapSharding.default: dim {sharded_dim} of shape {tuple(shape)} has size {size}, but there are "
-                             f"{len(found)} devices.")
-        return NamedSharding(Mesh(np.array(found[:size]), (UNNAMED,)),
-                             PartitionSpec(*[None] * (sharded_dim % len(shape)), UNNAMED))
+            raise ValueError(
+                f"PmapSharding.default: dim {sharded_dim} of shape {tuple(shape)} has size {size}, but there are "
+                f"{len(found)} devices."
+            )
+        return NamedSharding(
+            Mesh(np.array(found[:size]), (UNNAMED,)),
+            PartitionSpec(*[None] * (sharded_dim % len(shape)), UNNAMED),
+        )

@@ -16,7 +16,9 @@ KINDS = (None, "no_grad_no_remat")
 _WRITABLE = (Ref, TransformedRef)
 
 
-def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False) -> Ref | ValueRef:
+def new_ref(
+    init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False
+) -> Ref | ValueRef:
     """A reference to a mutable array that holds `init_val` at first, of its shape and dtype; or to a value of a `HiType`, of its type.
 
     With `kind="no_grad_no_remat"`, values that are being differentiated may be written; their derivatives are not. `memory_space` says
@@ -32,12 +34,19 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None,
     if not isinstance(kind, str | None) or kind not in KINDS:
         raise ValueError(f"new_ref: kind must be one of {KINDS}, got {kind!r}.")
     if isinstance(init_val, (Ref, ValueRef)):
-        raise ValueError(f"new_ref: references to references are not possible, got {init_val.type}. Read it first: ref[...].")
+        raise ValueError(
+            f"new_ref: references to references are not possible, got {init_val.type}. Read it first: ref[...]."
+        )
     if is_value(init_val):
-        return ValueRef(typeof_array(init_val), [new_ref(x, kind=kind) for x in lowered(init_val, "new_ref")])
+        return ValueRef(
+            typeof_array(init_val), [new_ref(x, kind=kind) for x in lowered(init_val, "new_ref")]
+        )
     value = init_val if isinstance(init_val, Tracer) else to_array(init_val)
     aval = typeof_array(value)
-    return Ref.make(convert_element_type(value, aval.dtype) if aval.weak_type else value, no_grad=kind is not None)
+    return Ref.make(
+        convert_element_type(value, aval.dtype) if aval.weak_type else value,
+        no_grad=kind is not None,
+    )
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
@@ -51,15 +60,25 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
     if getattr(ty, "is_high", False):
         return ValueRef(ty, list(map(empty_ref, ty.lo_ty())))
     if isinstance(ty, type) or not hasattr(ty, "shape") or not hasattr(ty, "dtype"):
-        raise TypeError(f"empty_ref: `ty` must have a shape and a dtype, got {ty!r:.60}. Use weft.ShapeDtypeStruct(shape, dtype).")
-    value = zeros(ShapedArray(tuple(ty.shape), ty.dtype, sharding=getattr(ty, "sharding", None) if isinstance(ty, ShapedArray) else None))
+        raise TypeError(
+            f"empty_ref: `ty` must have a shape and a dtype, got {ty!r:.60}. Use weft.ShapeDtypeStruct(shape, dtype)."
+        )
+    value = zeros(
+        ShapedArray(
+            tuple(ty.shape),
+            ty.dtype,
+            sharding=getattr(ty, "sharding", None) if isinstance(ty, ShapedArray) else None,
+        )
+    )
     return Ref.make(value if isinstance(value, Tracer) else to_array(value))
 
 
 def _check_memory_space(api: str, memory_space: Any) -> None:
     if memory_space is not None and current_trace() is eval_trace:
-        raise NotImplementedError(f"{api}: a reference with a memory space, {memory_space!r}, is for programs: it works inside of a jitted "
-                                  "function only. Leave memory_space out.")
+        raise NotImplementedError(
+            f"{api}: a reference with a memory space, {memory_space!r}, is for programs: it works inside of a jitted "
+            "function only. Leave memory_space out."
+        )
 
 
 def freeze(ref: Ref | ValueRef) -> Any:
@@ -132,5 +151,7 @@ def typeof(x: Any) -> ShapedArray | AbstractRef:
 
 def _checked(ref: Any, api: str, kinds: type | tuple[type, ...] = Ref) -> Any:
     if not isinstance(ref, kinds):
-        raise TypeError(f"{api}: `ref` must be a reference to a mutable array, got {type(ref)}. Make one with weft.new_ref.")
+        raise TypeError(
+            f"{api}: `ref` must be a reference to a mutable array, got {type(ref)}. Make one with weft.new_ref."
+        )
     return ref

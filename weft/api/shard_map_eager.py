@@ -21,7 +21,16 @@ from weft.core.extension import expansion
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
 from weft.core.sharded_types import sharded_types
-from weft.core.trace import Trace, Tracer, _state, current_trace, derived_trace, eval_trace, set_trace, typeof
+from weft.core.trace import (
+    Trace,
+    Tracer,
+    _state,
+    current_trace,
+    derived_trace,
+    eval_trace,
+    set_trace,
+    typeof,
+)
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
@@ -40,6 +49,7 @@ from weft.util.state import guard
 
 class ManualTracer(Tracer):
     """A value inside a shard_map that runs at once: its type, and what stands for the blocks of all devices."""
+
     __slots__ = ("aval", "value")
     why_no_value = "it may differ from device to device"
 
@@ -53,7 +63,11 @@ class ManualTracer(Tracer):
 
     def concrete(self):
         """The value, where it is the same on all devices."""
-        return self._trace.blocks(self.value)[(0,) * len(self._trace.axes)] if self._trace.is_same_everywhere(self) else None
+        return (
+            self._trace.blocks(self.value)[(0,) * len(self._trace.axes)]
+            if self._trace.is_same_everywhere(self)
+            else None
+        )
 
     def __str__(self) -> str:
         return self._trace.show(self)
@@ -66,12 +80,13 @@ class ManualTracer(Tracer):
 
 class ManualTrace(Trace):
     """Types values as the body of a shard_map sees them, and computes on what stands for all blocks."""
+
     __slots__ = ("axes", "below", "mesh", "tracked")
 
     def __init__(self, parent: Trace, mesh: Mesh, axes: Sequence[tuple[Any, int]], tracked: bool):
         super().__init__(parent)
         self.mesh, self.axes, self.tracked = mesh, tuple(axes), tracked
-        self.below = _state.axis_env         # the names in scope, none of them tracked
+        self.below = _state.axis_env  # the names in scope, none of them tracked
 
     def process(self, primitive, args, params):
         avals = [typeof(x) for x in args]
@@ -84,8 +99,12 @@ class ManualTrace(Trace):
         if any(a.explicit is not None for a in avals):
             out_avals = sharded_types(primitive, avals, out_avals, params)
         values = [self.value(x) for x in args]
-        if primitive.kind == "extension" and not out_avals and not primitive.effects_of(params, avals):
-            return []                            # it has neither results nor effects, and needs no lowering
+        if (
+            primitive.kind == "extension"
+            and not out_avals
+            and not primitive.effects_of(params, avals)
+        ):
+            return []  # it has neither results nor effects, and needs no lowering
         outs = values if primitive.attrs.get("casts") else self.compute(primitive, values, params)
         made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
         return made if primitive.multiple_results else made[0]
@@ -96,9 +115,13 @@ class ManualTrace(Trace):
             params = erase_params(params)
         saved, _state.axis_env = _state.axis_env, self.below
         try:
-            with derived_trace(self.parent):                # types of blocks were checked, stacked values have others
-                if primitive.kind == "extension":           # what it computes, on each device
-                    return evaluate(expansion(primitive, [typeof(x) for x in values], params), *values)
+            with derived_trace(
+                self.parent
+            ):  # types of blocks were checked, stacked values have others
+                if primitive.kind == "extension":  # what it computes, on each device
+                    return evaluate(
+                        expansion(primitive, [typeof(x) for x in values], params), *values
+                    )
                 out = self.parent.process(primitive, values, params)
         finally:
             _state.axis_env = saved
@@ -119,25 +142,38 @@ class ManualTrace(Trace):
         if x.sharding.device_set == set(self.mesh.flat_devices):
             return
         ids = lambda devices: sorted(d.id for d in devices)
-        raise ValueError(describe(
-            "shard_map", f"an array inside lies on other devices than those of the mesh: got device ids {ids(x.sharding.device_set)}.",
-            [("array", x.aval.str_short()), ("mesh devices", f"ids {ids(self.mesh.flat_devices)}")], user_frame(),
-            "Inside, every device has its own values; committed arrays are not moved silently.",
-            "Leave the device out of device_put, or pass the array as an argument."))
+        raise ValueError(
+            describe(
+                "shard_map",
+                f"an array inside lies on other devices than those of the mesh: got device ids {ids(x.sharding.device_set)}.",
+                [
+                    ("array", x.aval.str_short()),
+                    ("mesh devices", f"ids {ids(self.mesh.flat_devices)}"),
+                ],
+                user_frame(),
+                "Inside, every device has its own values; committed arrays are not moved silently.",
+                "Leave the device out of device_put, or pass the array as an argument.",
+            )
+        )
 
     def blocks(self, value: Any) -> np.ndarray:
         """The blocks of all devices: [manual axes..., block dims...]."""
         trace = self.parent
         for name, size in reversed(self.axes):
             value, dim = trace.split(value)
-            with derived_trace(trace.parent):          # stacked values are of no mesh
+            with derived_trace(trace.parent):  # stacked values are of no mesh
                 value = to_dim(value, dim, BatchAxis(size, name), 0)
             trace = trace.parent
         return np.asarray(value)
 
     def is_same_everywhere(self, tracer: ManualTracer) -> bool:
         """Whether types say that all devices have this value, and its blocks can be read."""
-        return self.tracked and not tracer.aval.vma and not self.finished and not dtypes.is_extended(tracer.aval.dtype)
+        return (
+            self.tracked
+            and not tracer.aval.vma
+            and not self.finished
+            and not dtypes.is_extended(tracer.aval.dtype)
+        )
 
     def show(self, tracer: ManualTracer) -> str:
         """The value as each device sees it, with the device's place in the mesh."""
@@ -154,7 +190,9 @@ class ManualTrace(Trace):
             for i, k in zip(manual, place):
                 at[i] = k
             device = self.mesh.devices[tuple(at)]
-            texts.append(f"On {device.older_name} at mesh coordinates {label} = {place}:\n{blocks[place]}\n")
+            texts.append(
+                f"On {device.older_name} at mesh coordinates {label} = {place}:\n{blocks[place]}\n"
+            )
         return "\n".join(texts)
 
 
@@ -162,18 +200,28 @@ def can_run_eagerly(flat: Sequence, mesh: Mesh) -> bool:
     """Return whether a call on these values runs at once: nothing is traced, all have values, and no random key is among them."""
     if isinstance(mesh, Mesh) and not mesh.flat_devices[0].client.has_values:
         return False
-    return current_trace() is eval_trace and not any(isinstance(x, Tracer) or dtypes.is_extended(typeof(x).dtype) for x in flat)
+    return current_trace() is eval_trace and not any(
+        isinstance(x, Tracer) or dtypes.is_extended(typeof(x).dtype) for x in flat
+    )
 
 
-def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[PartitionSpec], specs_of_results: Callable,
-                params: dict) -> tuple[list[Array], Any]:
+def run_eagerly(
+    f: Callable,
+    flat: Sequence,
+    in_tree: Any,
+    specs: Sequence[PartitionSpec],
+    specs_of_results: Callable,
+    params: dict,
+) -> tuple[list[Array], Any]:
     """Results of `f` on the blocks of `flat`, put together as `specs_of_results(outs, tree)` says, and their tree."""
     mesh, tracked = params["mesh"], params["check_vma"]
     axes = [(name, size) for name, size in mesh.shape_tuple if name in params["manual_axes"]]
     names, sizes = [n for n, _ in axes], dict(axes)
     arrays = [to_array(x) for x in flat]
     blocks = [_block(x, spec, mesh) for x, spec in zip(arrays, specs)]
-    values = [from_storage(b, s.dims(x.ndim), names, sizes) for b, s, x in zip(blocks, specs, arrays)]
+    values = [
+        from_storage(b, s.dims(x.ndim), names, sizes) for b, s, x in zip(blocks, specs, arrays)
+    ]
     wanted: list[frozenset] = []
     found: list = []
 
@@ -181,7 +229,10 @@ def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[Parti
         trace = ManualTrace(current_trace(), mesh, axes, tracked)
         guard[0] += 1
         try:
-            args = [ManualTracer(trace, block_aval(x.aval, s, params), v) for x, s, v in zip(arrays, specs, stacked)]
+            args = [
+                ManualTracer(trace, block_aval(x.aval, s, params), v)
+                for x, s, v in zip(arrays, specs, stacked)
+            ]
             with set_trace(trace), manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
                 outs, out_tree = tree.tree_flatten(f(*tree.tree_unflatten(in_tree, args)))
                 out_specs = specs_of_results(outs, out_tree)
@@ -194,13 +245,19 @@ def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[Parti
 
     outs = mapped_over(run, axes, [frozenset(s.axes) for s in specs], wanted)(*values)
     out_tree, out_specs, avals = found
-    return [_array(o, a, s, mesh, names, sizes) for o, a, s in zip(outs, avals, out_specs)], out_tree
+    return [
+        _array(o, a, s, mesh, names, sizes) for o, a, s in zip(outs, avals, out_specs)
+    ], out_tree
 
 
 def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
     """The blocks of `x`, cut as `spec` says, as an array of its own: [splits..., block dims...]."""
     x, sharding = _whole_here(x), NamedSharding(mesh, spec)
-    return as_blocks(relayout(x, sharding)) if sharding.is_fully_addressable else all_blocks(x, sharding)
+    return (
+        as_blocks(relayout(x, sharding))
+        if sharding.is_fully_addressable
+        else all_blocks(x, sharding)
+    )
 
 
 def _whole_here(x: Array) -> Array:
@@ -212,9 +269,11 @@ def _whole_here(x: Array) -> Array:
     return to_array(whole_value(x, "shard_map"))
 
 
-def _array(out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict) -> Array:
+def _array(
+    out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict
+) -> Array:
     """Stacked blocks of type `aval` as the array that they are, laid out by `spec`."""
-    with derived_trace(eval_trace):                          # stacked values are of no mesh
+    with derived_trace(eval_trace):  # stacked values are of no mesh
         block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
     blocks = aval.update(sharding=None)
     whole = ArraySpec(whole_aval(blocks, spec, mesh, names), NamedSharding(mesh, spec), True)

@@ -38,6 +38,7 @@ from weft.util.source import function_module
 @record
 class ArgInfo:
     """What is known of one argument of a lowered function."""
+
     aval: ShapedArray
     donated: bool
 
@@ -86,7 +87,9 @@ def _planned(count: int) -> tuple:
 
 def result_paths(structure: Any) -> list[str]:
     """Places of the leaves in a tree of results: `result`, `result[0]`, `result['loss']`."""
-    paths, _ = tree.tree_flatten_with_path(tree.tree_unflatten(structure, range(structure.num_leaves)))
+    paths, _ = tree.tree_flatten_with_path(
+        tree.tree_unflatten(structure, range(structure.num_leaves))
+    )
     return [f"result{tree.keystr(path)}" for path, _ in paths]
 
 
@@ -154,15 +157,24 @@ class Traced(metaclass=Sealed):
         """Shapes and dtypes of the results, as a tree."""
         program = self._program
         layouts = program.out_layouts or [None] * len(program.out_shardings)
-        placed = [Format(layout, s) if isinstance(layout, Layout) else s for layout, s in zip(layouts, program.out_shardings)]
-        structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s or a.explicit, weak_type=a.weak_type, vma=a.vma)
-                   for a, s in zip(program.jaxpr.out_avals, placed)]
+        placed = [
+            Format(layout, s) if isinstance(layout, Layout) else s
+            for layout, s in zip(layouts, program.out_shardings)
+        ]
+        structs = [
+            ShapeDtypeStruct(
+                a.shape, a.dtype, sharding=s or a.explicit, weak_type=a.weak_type, vma=a.vma
+            )
+            for a, s in zip(program.jaxpr.out_avals, placed)
+        ]
         return tree.tree_unflatten(program.out_tree, structs)
 
     def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
         """`jaxpr` without what nothing reads, and which arguments were kept; all of them with `keep_unused`."""
         jaxpr = dce(jaxpr)
-        read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(jaxpr.outvars)
+        read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(
+            jaxpr.outvars
+        )
         kept = [self._jitted.keep_unused or v in read for v in jaxpr.invars]
         return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, kept) if keep]), kept
 
@@ -192,27 +204,45 @@ class Lowered(metaclass=Sealed):
         specs = [_spec(x, aval, devices) for x, aval in zip(traced._leaves, program.in_avals)]
         orders = [s.order for s in specs]
         if program.in_layouts or program.out_layouts:
-            given = [x.committed if type(x) is Array else getattr(x, "layout", None) is not None for x in traced._leaves]
+            given = [
+                x.committed if type(x) is Array else getattr(x, "layout", None) is not None
+                for x in traced._leaves
+            ]
             check_donated_layouts(program, given)
             asked = zip(specs, program.in_layouts, program.arg_names, given)
-            orders = [s.order if layout is None else argument_order(f"jit({program.name})", label, s, layout, is_given)
-                      for s, layout, label, is_given in asked] or orders
-        self.in_specs = [s if given is None and order == s.order else
-                         ArraySpec(s.aval, s.sharding, s.committed, order) if given is None else
-                         ArraySpec(aval, on_devices(given, devices) if is_abstract(given) else given, True, order)
-                         for s, aval, given, order in zip(specs, program.in_avals, program.in_shardings, orders)]
+            orders = [
+                s.order
+                if layout is None
+                else argument_order(f"jit({program.name})", label, s, layout, is_given)
+                for s, layout, label, is_given in asked
+            ] or orders
+        self.in_specs = [
+            s
+            if given is None and order == s.order
+            else ArraySpec(s.aval, s.sharding, s.committed, order)
+            if given is None
+            else ArraySpec(
+                aval, on_devices(given, devices) if is_abstract(given) else given, True, order
+            )
+            for s, aval, given, order in zip(specs, program.in_avals, program.in_shardings, orders)
+        ]
 
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)
     args_info = property(lambda self: self._traced.args_info)
     out_info = property(lambda self: self._traced.out_info)
-    donate_argnums = property(lambda self: tuple(i for i, d in enumerate(self._traced._program.donated) if d))
+    donate_argnums = property(
+        lambda self: tuple(i for i, d in enumerate(self._traced._program.donated) if d)
+    )
 
     @property
     def in_avals(self):
         """Types of the arguments, with the explicit axes of `in_shardings`: `(positional, keyword)` trees."""
         program = self._traced._program
-        avals = [a if s is None else a.update(sharding=type_sharding(s, a.ndim)) for a, s in zip(program.in_avals, program.in_shardings)]
+        avals = [
+            a if s is None else a.update(sharding=type_sharding(s, a.ndim))
+            for a, s in zip(program.in_avals, program.in_shardings)
+        ]
         return tree.tree_unflatten(program.in_tree, avals)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
@@ -222,28 +252,49 @@ class Lowered(metaclass=Sealed):
         if dialect == "jaxpr":
             return str(program.jaxpr)
         jaxpr, kept = self._traced._kept(without_partitions(self._jaxpr))
-        shardings = [s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep]
+        shardings = [
+            s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep
+        ]
         donated = [d for d, keep in zip(program.donated, kept) if keep]
         if dialect in (None, "stablehlo"):
             from weft.hlo.stablehlo import stablehlo_text
+
             names = [name for name, keep in zip(program.arg_names, kept) if keep]
-            return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info,
-                                  arg_names=names, result_paths=result_paths(program.out_tree))
+            return stablehlo_text(
+                jaxpr,
+                program.name,
+                shardings,
+                program.out_shardings,
+                donated,
+                debug_info,
+                arg_names=names,
+                result_paths=result_paths(program.out_tree),
+            )
         if dialect == "hlo":
             from weft.hlo.hlo_text import lowered_text
-            return lowered_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)
-        raise ValueError(f"lower().as_text: unknown dialect {dialect!r}; use 'stablehlo', 'hlo' or 'jaxpr'.")
+
+            return lowered_text(
+                jaxpr, program.name, shardings, program.out_shardings, donated, debug_info
+            )
+        raise ValueError(
+            f"lower().as_text: unknown dialect {dialect!r}; use 'stablehlo', 'hlo' or 'jaxpr'."
+        )
 
     def compiler_ir(self, dialect: str | None = None):
         """The program's text in a dialect, as an object that prints as it."""
         from weft.hlo.program_text import ProgramText
+
         placed = self.as_text(dialect, debug_info=True) if dialect == "hlo" else None
         return ProgramText(self.as_text(dialect), f"jit_{self._traced.fun_name}", placed)
 
-    def compile(self, compiler_options=None, *, device_assignment: Sequence[Device] | None = None, **_kwargs) -> "Compiled":
+    def compile(
+        self, compiler_options=None, *, device_assignment: Sequence[Device] | None = None, **_kwargs
+    ) -> "Compiled":
         """Compile for these layouts. `compiler_options` are XLA's: PJRT plugins take them; on the CPU they are checked and have no
         effect. `device_assignment`, the devices in order, has to be that of the shardings; ValueError if it is not."""
-        backends.get(self._traced._jitted.backend).check_compiler_options("compile", compiler_options)
+        backends.get(self._traced._jitted.backend).check_compiler_options(
+            "compile", compiler_options
+        )
         if device_assignment is not None:
             self._check_devices(tuple(device_assignment))
         program = self._traced._program
@@ -252,21 +303,35 @@ class Lowered(metaclass=Sealed):
         specs = (*[c._spec for c in consts], *self.in_specs)
         options = {**(self._traced._jitted.compiler_options or {}), **(compiler_options or {})}
         with Override(compiler_options=tuple(sorted(options.items()))):
-            executable = executable_for(self._jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
-                                        self._traced._jitted.backend, program.out_layouts)
-        executable.out_tree, executable.loaded.module = program.out_tree, function_module(self._traced._jitted.fun)
+            executable = executable_for(
+                self._jaxpr,
+                specs,
+                program.out_shardings,
+                donated,
+                f"jit({program.name})",
+                program.arg_names,
+                self._traced._jitted.backend,
+                program.out_layouts,
+            )
+        executable.out_tree, executable.loaded.module = (
+            program.out_tree,
+            function_module(self._traced._jitted.fun),
+        )
         return Compiled.make(self, executable, consts)
 
     def _check_devices(self, given: tuple[Device, ...]) -> None:
         own = next((s.sharding.device_assignment for s in self.in_specs if s.committed), given)
         if tuple(own) != given:
-            raise ValueError("device_assignment passed to compile must match that of the shardings of arguments: they are on "
-                             f"devices {[d.id for d in own]}, got {[d.id for d in given]}. Leave device_assignment out.")
+            raise ValueError(
+                "device_assignment passed to compile must match that of the shardings of arguments: they are on "
+                f"devices {[d.id for d in own]}, got {[d.id for d in given]}. Leave device_assignment out."
+            )
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
         from weft.hlo.cost import module_cost
         from weft.hlo.hlo_text import lowered
+
         return module_cost(lowered(without_partitions(self._jaxpr), self._traced.fun_name))
 
 
@@ -277,7 +342,9 @@ class MemoryStats:
         self.__dict__.update(facts)
 
     def __repr__(self) -> str:
-        return "CompiledMemoryStats(" + ", ".join(f"{k}={v}" for k, v in self.__dict__.items()) + ")"
+        return (
+            "CompiledMemoryStats(" + ", ".join(f"{k}={v}" for k, v in self.__dict__.items()) + ")"
+        )
 
 
 #: options of the compiler by their names, as `compile(compiler_options=...)` takes them
@@ -309,8 +376,12 @@ class Compiled(metaclass=Sealed):
     def out_info(self):
         """Shapes, dtypes and shardings of the results, as a tree."""
         leaves, structure = tree.tree_flatten(self._lowered.out_info)
-        return structure.unflatten([s.update(sharding=spec.sharding if spec.order is None else format_of(spec))
-                                    for s, spec in zip(leaves, self._executable.out_specs)])
+        return structure.unflatten(
+            [
+                s.update(sharding=spec.sharding if spec.order is None else format_of(spec))
+                for s, spec in zip(leaves, self._executable.out_specs)
+            ]
+        )
 
     @property
     def stages(self):
@@ -325,7 +396,7 @@ class Compiled(metaclass=Sealed):
     @property
     def input_shardings(self):
         """Layouts of the arguments: `(positional, keyword)` trees."""
-        specs = self._executable.in_specs[len(self._consts):]
+        specs = self._executable.in_specs[len(self._consts) :]
         return tree.tree_unflatten(self.in_tree, [s.sharding for s in specs])
 
     @property
@@ -336,17 +407,20 @@ class Compiled(metaclass=Sealed):
     @property
     def input_formats(self):
         """Layouts in memory and shardings of the arguments: `(positional, keyword)` trees of `Format`."""
-        specs = self._executable.in_specs[len(self._consts):]
+        specs = self._executable.in_specs[len(self._consts) :]
         return tree.tree_unflatten(self.in_tree, [format_of(s) for s in specs])
 
     @property
     def output_formats(self):
         """Layouts in memory and shardings of the results, as a tree of `Format`."""
-        return tree.tree_unflatten(self.out_tree, [format_of(s) for s in self._executable.out_specs])
+        return tree.tree_unflatten(
+            self.out_tree, [format_of(s) for s in self._executable.out_specs]
+        )
 
     def as_text(self) -> str:
         """The program of one device, with its kernels and collectives, as HLO."""
         from weft.hlo.fused import compiled_text
+
         return compiled_text(self._executable, self._lowered._traced._jitted.keep_unused)
 
     def cost_analysis(self) -> dict[str, float]:
@@ -373,12 +447,21 @@ class Compiled(metaclass=Sealed):
             return MemoryStats(**reported)
         local = lambda specs: sum(s.nbytes // max(1, _count(s)) for s in specs)
         n = max(1, len(e.in_specs[0].sharding.device_assignment)) if e.in_specs else 1
-        arguments, results, shared = local(e.in_specs), local(e.out_specs), local([e.out_specs[i] for i in e.aliases])
+        arguments, results, shared = (
+            local(e.in_specs),
+            local(e.out_specs),
+            local([e.out_specs[i] for i in e.aliases]),
+        )
         temporary = -(-e.arena_bytes // n)
-        return MemoryStats(argument_size_in_bytes=arguments, output_size_in_bytes=results, alias_size_in_bytes=shared,
-                           temp_size_in_bytes=temporary, generated_code_size_in_bytes=0,
-                           host_temp_size_in_bytes=e.arena_bytes,
-                           peak_memory_in_bytes=arguments + results - shared + temporary)
+        return MemoryStats(
+            argument_size_in_bytes=arguments,
+            output_size_in_bytes=results,
+            alias_size_in_bytes=shared,
+            temp_size_in_bytes=temporary,
+            generated_code_size_in_bytes=0,
+            host_temp_size_in_bytes=e.arena_bytes,
+            peak_memory_in_bytes=arguments + results - shared + temporary,
+        )
 
     def runtime_executable(self):
         """The executable that calls run."""
@@ -402,47 +485,79 @@ class Compiled(metaclass=Sealed):
     def _run(self, args: tuple, kwargs: dict) -> Any:
         leaves, in_tree = flatten((args, kwargs), f"jit({self._lowered._traced._program.name})")
         if in_tree != self.in_tree:
-            raise TypeError("Function compiled with input pytree does not match the input pytree it was called with: compiled for "
-                            "arguments of "
-                            f"structure {self.in_tree}, called with {in_tree}.")
+            raise TypeError(
+                "Function compiled with input pytree does not match the input pytree it was called with: compiled for "
+                "arguments of "
+                f"structure {self.in_tree}, called with {in_tree}."
+            )
         found = [x for x in leaves if isinstance(x, Tracer)]
         if found:
-            raise TypeError(f"jit({self._lowered._traced._program.name}): Cannot apply JAX transformations to a function lowered and "
-                            f"compiled for a particular signature. Detected a {type(found[0]).__name__}: {found[0]!r}.\n  Apply "
-                            "transformations to the jitted function, "
-                            "before lower() and compile().")
+            raise TypeError(
+                f"jit({self._lowered._traced._program.name}): Cannot apply JAX transformations to a function lowered and "
+                f"compiled for a particular signature. Detected a {type(found[0]).__name__}: {found[0]!r}.\n  Apply "
+                "transformations to the jitted function, "
+                "before lower() and compile()."
+            )
         arrays = [to_array(x) for x in leaves]
-        wrong = [(name, spec.aval.str_short(), x.aval.str_short()) for name, x, spec in zip(
-            self._lowered._traced._program.arg_names, arrays, self._executable.in_specs[len(self._consts):])
-            if x.aval.shape != spec.aval.shape or x.aval.dtype != spec.aval.dtype]
+        wrong = [
+            (name, spec.aval.str_short(), x.aval.str_short())
+            for name, x, spec in zip(
+                self._lowered._traced._program.arg_names,
+                arrays,
+                self._executable.in_specs[len(self._consts) :],
+            )
+            if x.aval.shape != spec.aval.shape or x.aval.dtype != spec.aval.dtype
+        ]
         if wrong:
-            raise TypeError("Argument types differ from the types for which this computation was compiled. The mismatches "
-                            "are:\n" + "\n".join(
-                f"Argument '{name}' compiled with {spec} and called with {given}" for name, spec, given in wrong))
-        specs = self._executable.in_specs[len(self._consts):]
+            raise TypeError(
+                "Argument types differ from the types for which this computation was compiled. The mismatches "
+                "are:\n"
+                + "\n".join(
+                    f"Argument '{name}' compiled with {spec} and called with {given}"
+                    for name, spec, given in wrong
+                )
+            )
+        specs = self._executable.in_specs[len(self._consts) :]
         moves = self._lowered._traced._jitted.moves
         for leaf, x, spec in zip(leaves, arrays, specs):
             if leaf is x and x._spec is not spec and x.committed:
                 if x._spec.order != spec.order:
                     self._refuse_layouts(arrays, specs)
-                if not (moves or x.sharding is spec.sharding or x.sharding.is_equivalent_to(spec.sharding, x.ndim)):
+                if not (
+                    moves
+                    or x.sharding is spec.sharding
+                    or x.sharding.is_equivalent_to(spec.sharding, x.ndim)
+                ):
                     self._refuse_shardings(arrays, specs)
         return tree.tree_unflatten(self.out_tree, self._executable([*self._consts, *arrays]))
 
     def _refuse_layouts(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> None:
         names = self._lowered._traced._program.arg_names
-        wrong = [f"argument {name} of type {x.aval.str_short()}: stored with major_to_minor={x.format.layout.major_to_minor}, compiled for "
-                 f"{format_of(spec).layout.major_to_minor}" for name, x, spec in zip(names, arrays, specs) if x._spec.order != spec.order]
-        raise ValueError("Computation was compiled for input layouts that disagree with the layouts of arguments passed to it.\n  "
-                         + "\n  ".join(wrong) + "\n  Put the arrays as compiled.input_formats says, with weft.device_put(x, format).")
+        wrong = [
+            f"argument {name} of type {x.aval.str_short()}: stored with major_to_minor={x.format.layout.major_to_minor}, compiled for "
+            f"{format_of(spec).layout.major_to_minor}"
+            for name, x, spec in zip(names, arrays, specs)
+            if x._spec.order != spec.order
+        ]
+        raise ValueError(
+            "Computation was compiled for input layouts that disagree with the layouts of arguments passed to it.\n  "
+            + "\n  ".join(wrong)
+            + "\n  Put the arrays as compiled.input_formats says, with weft.device_put(x, format)."
+        )
 
     def _refuse_shardings(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> None:
         names = self._lowered._traced._program.arg_names
-        wrong = [f"argument {name} of type {x.aval.str_short()}: laid out by {x.sharding}, compiled for {spec.sharding}"
-                 for name, x, spec in zip(names, arrays, specs) if x.committed and not x.sharding.is_equivalent_to(spec.sharding, x.ndim)]
-        raise ValueError("Computation was compiled for input shardings that disagree with the shardings of arguments passed to it.\n  "
-                         + "\n  ".join(wrong) + "\n  Put the arrays as compiled.input_shardings says, with weft.device_put(x, sharding), "
-                         "or call the jitted function, which compiles for other shardings.")
+        wrong = [
+            f"argument {name} of type {x.aval.str_short()}: laid out by {x.sharding}, compiled for {spec.sharding}"
+            for name, x, spec in zip(names, arrays, specs)
+            if x.committed and not x.sharding.is_equivalent_to(spec.sharding, x.ndim)
+        ]
+        raise ValueError(
+            "Computation was compiled for input shardings that disagree with the shardings of arguments passed to it.\n  "
+            + "\n  ".join(wrong)
+            + "\n  Put the arrays as compiled.input_shardings says, with weft.device_put(x, sharding), "
+            "or call the jitted function, which compiles for other shardings."
+        )
 
     call = __call__
 
@@ -450,5 +565,3 @@ class Compiled(metaclass=Sealed):
 def _count(spec: ArraySpec) -> int:
     """Number of distinct shards of an array."""
     return math.prod(spec.splits)
-
-

@@ -20,7 +20,9 @@ from weft.util.errors import ShardingError, ShardingTypeError
 
 def _size(size: Any) -> Any:
     """A size as an int; symbolic sizes, and anything else that a library puts into a shape, are kept."""
-    return operator.index(size) if hasattr(size, "__index__") and not isinstance(size, Dim) else size
+    return (
+        operator.index(size) if hasattr(size, "__index__") and not isinstance(size, Dim) else size
+    )
 
 
 class ShapeDtypeStruct:
@@ -35,10 +37,20 @@ class ShapeDtypeStruct:
     >>> struct.shape, struct.dtype.name, struct.sharding, struct.ndim, struct.size, struct.weak_type, struct.update(shape=(4,)).shape
     ((2, 3), 'float32', None, 2, 6, False, (4,))
     """
+
     __slots__ = ("shape", "dtype", "_sharding", "layout", "weak_type", "vma", "is_ref")
 
-    def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False,
-                 manual_axis_type: ManualAxisType | None = None):
+    def __init__(
+        self,
+        shape,
+        dtype,
+        *,
+        sharding=None,
+        weak_type: bool = False,
+        vma=None,
+        is_ref: bool = False,
+        manual_axis_type: ManualAxisType | None = None,
+    ):
         if manual_axis_type is not None:
             vma = manual_axis_type.varying
         if dtype is None:
@@ -46,13 +58,17 @@ class ShapeDtypeStruct:
         self.shape = tuple(map(_size, shape))
         self.dtype = dtypes.as_dtype(dtype)
         if isinstance(sharding, PartitionSpec) and len(sharding) > len(self.shape):
-            raise ShardingError(f"ShapeDtypeStruct: Sharding {sharding} is only valid for values of rank at least {len(sharding)}, but was "
-                                f"applied to a value of rank {len(self.shape)}.")
-        self.layout = None                   # the order in memory, if a Format says it
+            raise ShardingError(
+                f"ShapeDtypeStruct: Sharding {sharding} is only valid for values of rank at least {len(sharding)}, but was "
+                f"applied to a value of rank {len(self.shape)}."
+            )
+        self.layout = None  # the order in memory, if a Format says it
         if isinstance(sharding, Format):
             if sharding.layout is Layout.AUTO:
-                raise TypeError("ShapeDtypeStruct: `Layout.AUTO` cannot be used in place of a device-local layout in a `ShapeDtypeStruct`: "
-                                "a compiler chooses it. Ask jit(f).lower(...).compile().input_formats, and give one of these.")
+                raise TypeError(
+                    "ShapeDtypeStruct: `Layout.AUTO` cannot be used in place of a device-local layout in a `ShapeDtypeStruct`: "
+                    "a compiler chooses it. Ask jit(f).lower(...).compile().input_formats, and give one of these."
+                )
             order_of(sharding.layout, len(self.shape), "ShapeDtypeStruct")
             self.layout, sharding = sharding.layout, sharding.sharding
         if isinstance(sharding, NamedSharding):
@@ -60,7 +76,9 @@ class ShapeDtypeStruct:
         self._sharding = sharding
         self.weak_type = weak_type
         self.vma = frozenset(vma or ())
-        self.is_ref = bool(is_ref)           # whether it stands for a reference to a mutable array of this type
+        self.is_ref = bool(
+            is_ref
+        )  # whether it stands for a reference to a mutable array of this type
 
     @classmethod
     def like(cls, x) -> "ShapeDtypeStruct":
@@ -75,7 +93,9 @@ class ShapeDtypeStruct:
         placed = getattr(x, "committed", False) or isinstance(x, cls)
         ordered = placed and order_of(x.format.layout, aval.ndim, "ShapeDtypeStruct") is not None
         sharding = x.format if ordered else x.sharding if placed else aval.explicit
-        return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
+        return cls(
+            aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma
+        )
 
     @property
     def sharding(self) -> Any:
@@ -83,8 +103,10 @@ class ShapeDtypeStruct:
         if not isinstance(self._sharding, PartitionSpec):
             return self._sharding
         if current_mesh() is None:
-            raise ShardingTypeError(f"ShapeDtypeStruct: sharding is the PartitionSpec {self._sharding}, and the context mesh cannot be "
-                                    "empty where it is read.\n  Set a mesh with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")
+            raise ShardingTypeError(
+                f"ShapeDtypeStruct: sharding is the PartitionSpec {self._sharding}, and the context mesh cannot be "
+                "empty where it is read.\n  Set a mesh with weft.set_mesh(mesh), or give NamedSharding(mesh, spec)."
+            )
         return as_sharding(self._sharding, "ShapeDtypeStruct")
 
     manual_axis_type = property(lambda self: ManualAxisType(self.vma) if self.vma else None)
@@ -97,17 +119,31 @@ class ShapeDtypeStruct:
         """The type, with the dtype that the 64-bit setting allows."""
         sharding = self.sharding
         explicit = None if sharding is None else type_sharding(sharding, len(self.shape))
-        return ShapedArray(self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, explicit, self.vma)
+        return ShapedArray(
+            self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, explicit, self.vma
+        )
 
     def update(self, **changes) -> "ShapeDtypeStruct":
         """A copy with some fields replaced; ValueError for a sharding in place of a format, which would drop the layout."""
-        if self.layout is not None and changes.get("sharding") is not None and not isinstance(changes["sharding"], Format):
-            raise ValueError(f"updating ShapeDtypeStruct: it has the layout {self.layout}, and the sharding given says none. Give "
-                             "Format(layout, sharding).")
-        return ShapeDtypeStruct(changes.get("shape", self.shape), changes.get("dtype", self.dtype),
-                                sharding=changes.get("sharding", self._sharding if self.layout is None else self.format),
-                                weak_type=changes.get("weak_type", self.weak_type), vma=changes.get("vma", self.vma),
-                                is_ref=changes.get("is_ref", self.is_ref))
+        if (
+            self.layout is not None
+            and changes.get("sharding") is not None
+            and not isinstance(changes["sharding"], Format)
+        ):
+            raise ValueError(
+                f"updating ShapeDtypeStruct: it has the layout {self.layout}, and the sharding given says none. Give "
+                "Format(layout, sharding)."
+            )
+        return ShapeDtypeStruct(
+            changes.get("shape", self.shape),
+            changes.get("dtype", self.dtype),
+            sharding=changes.get(
+                "sharding", self._sharding if self.layout is None else self.format
+            ),
+            weak_type=changes.get("weak_type", self.weak_type),
+            vma=changes.get("vma", self.vma),
+            is_ref=changes.get("is_ref", self.is_ref),
+        )
 
     def __len__(self) -> int:
         if not self.shape:
@@ -121,7 +157,15 @@ class ShapeDtypeStruct:
         return hash(self._key())
 
     def _key(self):
-        return self.shape, self.dtype, self._sharding, self.layout, self.weak_type, self.vma, self.is_ref
+        return (
+            self.shape,
+            self.dtype,
+            self._sharding,
+            self.layout,
+            self.weak_type,
+            self.vma,
+            self.is_ref,
+        )
 
     def __repr__(self) -> str:
         sharding = f", sharding={self._sharding}" if self._sharding is not None else ""

@@ -16,7 +16,15 @@ from __future__ import annotations
 from typing import Any
 
 from weft.backends import base
-from weft.backends.base import Backend, device_of_dlpack, get, names, prepare, register, wait_for_effects
+from weft.backends.base import (
+    Backend,
+    device_of_dlpack,
+    get,
+    names,
+    prepare,
+    register,
+    wait_for_effects,
+)
 
 __all__ = ["Backend", "device_of_dlpack", "get", "names", "prepare", "register", "wait_for_effects"]
 

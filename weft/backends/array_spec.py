@@ -26,7 +26,7 @@ from weft.util import dtypes
 from weft.util.config import config
 
 _specs: dict[tuple, ArraySpec] = {}
-_MAX_NDIM = 32          # NumPy holds 64, and every dim of an array is two of its memory: the shard, and the place in it
+_MAX_NDIM = 32  # NumPy holds 64, and every dim of an array is two of its memory: the shard, and the place in it
 
 
 class ArraySpec:
@@ -39,19 +39,47 @@ class ArraySpec:
     `held` has the numbers of their blocks along each dim, and is None where they are all shards; `by_process` has those of every process,
     and is None where this one drives all devices.
     """
-    __slots__ = ("aval", "sharding", "committed", "order", "backend", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
-                 "global_shape", "stored", "has_terms", "is_row_major", "read_scalar", "held", "by_process", "storage_bytes", "__weakref__")
+
+    __slots__ = (
+        "aval",
+        "sharding",
+        "committed",
+        "order",
+        "backend",
+        "splits",
+        "storage_shape",
+        "storage_dtype",
+        "nbytes",
+        "local_shape",
+        "global_shape",
+        "stored",
+        "has_terms",
+        "is_row_major",
+        "read_scalar",
+        "held",
+        "by_process",
+        "storage_bytes",
+        "__weakref__",
+    )
 
     order: tuple[int, ...] | None
     backend: Any
     stored: ArraySpec
-    read_scalar: Callable[[Any], bool | int | float] | None      # from the buffer of a scalar, where the backend can
+    read_scalar: (
+        Callable[[Any], bool | int | float] | None
+    )  # from the buffer of a scalar, where the backend can
     held: Numbers | None
     by_process: tuple[tuple[int, Numbers], ...] | None
 
-    def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool, order: tuple[int, ...] | None = None):
+    def __new__(
+        cls,
+        aval: ShapedArray,
+        sharding: Sharding,
+        committed: bool,
+        order: tuple[int, ...] | None = None,
+    ):
         key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
-        if config.remove_size_one_mesh_axis_from_type:           # then types say less of a sharding
+        if config.remove_size_one_mesh_axis_from_type:  # then types say less of a sharding
             key += (None,)
         found = _specs.get(key)
         if found is not None:
@@ -61,17 +89,23 @@ class ArraySpec:
         explicit = type_sharding(sharding, aval.ndim)
         if explicit is not None or aval.explicit is not None:
             typed = aval.update(sharding=explicit)
-            if typed is not aval:                # an explicit sharding is part of the type
+            if typed is not aval:  # an explicit sharding is part of the type
                 return _specs.setdefault(key, ArraySpec(typed, sharding, committed, order))
         if aval.ndim > _MAX_NDIM:
-            raise NotImplementedError(f"arrays have at most {_MAX_NDIM} dims, got {aval.ndim} in the shape of {aval.str_short()}")
+            raise NotImplementedError(
+                f"arrays have at most {_MAX_NDIM} dims, got {aval.ndim} in the shape of {aval.str_short()}"
+            )
         self = object.__new__(cls)
         self.aval = aval
         self.sharding = sharding
         self.committed = committed
         self.order = order
         self.has_terms = bool(sharding.unreduced)
-        self.backend = None if is_abstract(sharding) else getattr(sharding.device_assignment[0], "client", None)
+        self.backend = (
+            None
+            if is_abstract(sharding)
+            else getattr(sharding.device_assignment[0], "client", None)
+        )
         if dtypes.is_strings(aval.dtype) and self.backend is not None:
             self.backend = self.backend.of_strings()
         if sharding.unreduced or order is not None:
@@ -87,15 +121,33 @@ class ArraySpec:
         self.splits = splits
         self.local_shape = tuple(n // s for n, s in zip(shape, splits))
         self.storage_dtype = dtype
-        self.global_shape = shape                # of the memory of the whole array
+        self.global_shape = shape  # of the memory of the whole array
         self.nbytes = math.prod(shape) * dtype.itemsize
-        self.by_process = None if self.backend is None or sharding.is_fully_addressable else held_by_process(sharding, aval.ndim)
-        self.held = None if self.by_process is None else _held_here(self.by_process, self.backend.process_index(), splits)
-        self.storage_shape = (splits if self.held is None else tuple(map(len, self.held))) + self.local_shape
-        self.storage_bytes = math.prod(self.storage_shape) * dtype.itemsize if self.held != () else 0
+        self.by_process = (
+            None
+            if self.backend is None or sharding.is_fully_addressable
+            else held_by_process(sharding, aval.ndim)
+        )
+        self.held = (
+            None
+            if self.by_process is None
+            else _held_here(self.by_process, self.backend.process_index(), splits)
+        )
+        self.storage_shape = (
+            splits if self.held is None else tuple(map(len, self.held))
+        ) + self.local_shape
+        self.storage_bytes = (
+            math.prod(self.storage_shape) * dtype.itemsize if self.held != () else 0
+        )
         # whether the shards, one after another, are the row-major array: all dims before a split one have one row in a shard
-        self.is_row_major = self.held is None and all(n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d])
-        self.read_scalar = None if shape or self.backend is None or self.held is not None else self.backend.scalar_reader(dtype)
+        self.is_row_major = self.held is None and all(
+            n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d]
+        )
+        self.read_scalar = (
+            None
+            if shape or self.backend is None or self.held is not None
+            else self.backend.scalar_reader(dtype)
+        )
         return _specs.setdefault(key, self)
 
     def on_device(self, device: Any) -> ArraySpec:
@@ -126,10 +178,23 @@ class ArraySpec:
     def _in_memory_of(self, stored: ArraySpec) -> ArraySpec:
         """Let the memory be that of `stored`, which has the terms of the array, or its dims in another order."""
         self.stored = stored
-        for name in ("splits", "local_shape", "storage_dtype", "global_shape", "by_process", "held", "storage_shape", "storage_bytes",
-                     "is_row_major"):
+        for name in (
+            "splits",
+            "local_shape",
+            "storage_dtype",
+            "global_shape",
+            "by_process",
+            "held",
+            "storage_shape",
+            "storage_bytes",
+            "is_row_major",
+        ):
             setattr(self, name, getattr(stored, name))
-        self.nbytes = math.prod(self.aval.shape) * self.storage_dtype.itemsize if self.has_terms else stored.nbytes
+        self.nbytes = (
+            math.prod(self.aval.shape) * self.storage_dtype.itemsize
+            if self.has_terms
+            else stored.nbytes
+        )
         self.read_scalar = None
         return self
 
@@ -144,8 +209,13 @@ _COPIED = tuple([name for name in ArraySpec.__slots__ if name != "__weakref__"])
 def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
     """The type of the memory of values that are terms over the unreduced axes of `sharding`: a first dim has the terms."""
     if dtypes.is_extended(aval.dtype):
-        raise TypeError(f"random keys of type {aval.str_short()} are no sums; they cannot be laid out as {sharding.spec}.")
-    return aval.update(shape=(sharding.num_terms, *aval.shape), sharding=type_sharding(sharding.stored, aval.ndim + 1))
+        raise TypeError(
+            f"random keys of type {aval.str_short()} are no sums; they cannot be laid out as {sharding.spec}."
+        )
+    return aval.update(
+        shape=(sharding.num_terms, *aval.shape),
+        sharding=type_sharding(sharding.stored, aval.ndim + 1),
+    )
 
 
 def _transposed_type(aval: ShapedArray, order: tuple[int, ...]) -> ShapedArray:
@@ -177,16 +247,22 @@ def _stored(spec: ArraySpec) -> ArraySpec:
     aval, sharding, committed, order = spec.aval, spec.sharding, spec.committed, spec.order
     if order is not None:
         if spec.has_terms:
-            raise NotImplementedError(f"arrays of type {aval.str_short()} with unreduced axes are stored row-major; major_to_minor={order} "
-                                      f"is not supported for {sharding.spec}.")
+            raise NotImplementedError(
+                f"arrays of type {aval.str_short()} with unreduced axes are stored row-major; major_to_minor={order} "
+                f"is not supported for {sharding.spec}."
+            )
         return ArraySpec(_transposed_type(aval, order), sharding.transposed(order), committed)
     if sharding.spec.unreduced_kind is not UnreducedKind.sum:
-        raise NotImplementedError(f"arrays of type {aval.str_short()} cannot be laid out as {sharding.spec}: only sums can be unreduced, "
-                                  f"not a {sharding.spec.unreduced_kind.name}.")
+        raise NotImplementedError(
+            f"arrays of type {aval.str_short()} cannot be laid out as {sharding.spec}: only sums can be unreduced, "
+            f"not a {sharding.spec.unreduced_kind.name}."
+        )
     return ArraySpec(stored_aval(aval, sharding), sharding.stored, committed)
 
 
-def _held_here(by_process: tuple[tuple[int, Numbers], ...], process: int, splits: tuple[int, ...]) -> Numbers | None:
+def _held_here(
+    by_process: tuple[tuple[int, Numbers], ...], process: int, splits: tuple[int, ...]
+) -> Numbers | None:
     """The numbers of the blocks that `process` holds along each dim of the memory; None if it holds all."""
     numbers = dict(by_process).get(process)
     if numbers is None:
@@ -199,7 +275,7 @@ def follow_processes() -> None:
     """Find again which process holds what, after devices have changed hands."""
     mesh.follow_processes()
     held_by_process.cache_clear()
-    for spec in list(_specs.values()):            # a copy: other threads add to it
+    for spec in list(_specs.values()):  # a copy: other threads add to it
         if spec.by_process is not None:
             spec.by_process = held_by_process(spec.stored.sharding, spec.stored.aval.ndim)
 
@@ -207,7 +283,10 @@ def follow_processes() -> None:
 def held_numbers(spec: ArraySpec) -> dict[int, Numbers]:
     """The blocks of each process along all dims of the memory."""
     extra = ((0,),) * (len(spec.splits) - spec.stored.aval.ndim)
-    return {rank: held + extra for rank, held in held_by_process(spec.stored.sharding, spec.stored.aval.ndim)}
+    return {
+        rank: held + extra
+        for rank, held in held_by_process(spec.stored.sharding, spec.stored.aval.ndim)
+    }
 
 
 def is_whole_everywhere(spec: ArraySpec, numbers: dict[int, Numbers]) -> bool:
@@ -231,7 +310,9 @@ def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
     return those_here(blocks_of(value, spec.splits, spec.local_shape), spec)
 
 
-def blocks_of(value: np.ndarray, splits: tuple[int, ...], local_shape: tuple[int, ...]) -> np.ndarray:
+def blocks_of(
+    value: np.ndarray, splits: tuple[int, ...], local_shape: tuple[int, ...]
+) -> np.ndarray:
     """A value as the grid of blocks of one shape that it is cut into, [splits..., block dims...]."""
     n = len(splits)
     split = value.reshape([k for pair in zip(splits, local_shape) for k in pair])
@@ -242,7 +323,11 @@ def those_here(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
     """Of the grid of all shards those that this process has."""
     if spec.held is None:
         return blocks
-    return blocks[np.ix_(*spec.held)] if spec.storage_bytes else np.empty(spec.storage_shape if spec.held else 0, spec.storage_dtype)
+    return (
+        blocks[np.ix_(*spec.held)]
+        if spec.storage_bytes
+        else np.empty(spec.storage_shape if spec.held else 0, spec.storage_dtype)
+    )
 
 
 def from_blocks(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:

@@ -48,6 +48,7 @@ class BlockLayout:
 
     A result whose sharding no mesh axes express is whole on every device; it is stored in `blocks` per dim.
     """
+
     spec: ArraySpec
     dims: Spec
     blocks: tuple[int, ...] | None = None
@@ -60,12 +61,13 @@ class LocalProgram:
     `device_ids` has the devices in the order of the mesh. `owners` has the process of each device of a mesh over several processes, and is
     None for others.
     """
+
     name: str
     jaxpr: Jaxpr
     mesh: tuple[tuple[Any, int], ...]
     ins: tuple[BlockLayout, ...]
     outs: tuple[BlockLayout, ...]
-    donated: tuple[int, ...]                    # numbers of the arguments whose memory may be used for results
+    donated: tuple[int, ...]  # numbers of the arguments whose memory may be used for results
     device_ids: tuple[int, ...] = (0,)
     owners: np.ndarray | None = None
 
@@ -73,6 +75,7 @@ class LocalProgram:
 @record
 class Call:
     """A call of a jitted function that took the Python path, for `Loaded.speed_up`."""
+
     executable: Any
     array_type: type
     args: tuple
@@ -80,12 +83,13 @@ class Call:
     static_nums: tuple[int, ...]
     static_names: tuple[str, ...]
     out_tree: Any
-    is_first: bool                              # of this function with arguments of these types
+    is_first: bool  # of this function with arguments of these types
 
 
 @record
 class DeviceMemory:
     """Row-major memory on a device, by DLPack's numbers; `owner` keeps it."""
+
     address: int
     device_type: int
     device_id: int
@@ -94,14 +98,19 @@ class DeviceMemory:
 
 class Loaded:
     """A program that is ready to run."""
-    kernel_count = 0                            # kernels that a call runs
-    temporary_bytes = 0                         # memory that a call needs besides arguments and results
-    constant_bytes = 0
-    buffer_type: type | None = None             # of what arrays hold that is a buffer as it is, and need not be adopted
-    module = ""                                 # the Python module of the function that was jitted, if one was; for reports
-    aliases: Mapping[int, int] = {}             # result number -> number of the argument whose memory it takes
 
-    def start(self, held: list[Any], array_type: type, check: Callable | None = None) -> list[Any] | None:
+    kernel_count = 0  # kernels that a call runs
+    temporary_bytes = 0  # memory that a call needs besides arguments and results
+    constant_bytes = 0
+    buffer_type: type | None = (
+        None  # of what arrays hold that is a buffer as it is, and need not be adopted
+    )
+    module = ""  # the Python module of the function that was jitted, if one was; for reports
+    aliases: Mapping[int, int] = {}  # result number -> number of the argument whose memory it takes
+
+    def start(
+        self, held: list[Any], array_type: type, check: Callable | None = None
+    ) -> list[Any] | None:
         """Have the program run later, on what arrays hold; what its results hold, or None if it is better run now. It fails with what
         `check(buffers of arguments, buffers of results)` raises, which is called when it has run."""
         return None
@@ -148,6 +157,7 @@ def is_elsewhere(devices: Iterable[Device]) -> bool:
 
 class Memory:
     """A memory space of a device."""
+
     __slots__ = ("device", "kind")
 
     def __init__(self, device: Device, kind: str):
@@ -170,11 +180,14 @@ class Device:
     >>> first, str(first), first.platform, first.device_kind
     (CpuDevice(id=0), 'cpu:0', 'cpu', 'cpu')
     """
+
     __slots__ = ("__weakref__", "client", "id", "local_hardware_id", "process_index")
 
-    def __init__(self, id: int, client: Backend, process_index: int = 0, local_hardware_id: int | None = None):
+    def __init__(
+        self, id: int, client: Backend, process_index: int = 0, local_hardware_id: int | None = None
+    ):
         self.id = id
-        self.client = client                    # the backend that drives the device
+        self.client = client  # the backend that drives the device
         self.process_index = process_index
         self.local_hardware_id = id if local_hardware_id is None else local_hardware_id
 
@@ -233,15 +246,22 @@ class Device:
 
 def _device_of_id(id: int, platform: str) -> Device:
     found = get(platform).devices()
-    device = found[id] if id < len(found) and found[id].id == id else next((d for d in found if d.id == id), None)
+    device = (
+        found[id]
+        if id < len(found) and found[id].id == id
+        else next((d for d in found if d.id == id), None)
+    )
     if device is None:
-        raise ValueError(f"device {id} does not exist: this process has {len(found)} devices.\n"
-                         "  Set WEFT_NUM_DEVICES before the first use of weft.")
+        raise ValueError(
+            f"device {id} does not exist: this process has {len(found)} devices.\n"
+            "  Set WEFT_NUM_DEVICES before the first use of weft."
+        )
     return device
 
 
 class Backend:
     """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
+
     platform = ""
     #: the platform of programs in StableHLO, for exports and `platform_dependent`: cpu, cuda, rocm, tpu
     lowering_platform = "cpu"
@@ -301,10 +321,16 @@ class Backend:
         the process -1 - its first number.
         """
         have = self._devices
-        made = [Device(d.id, self, left.index(d.process_index), d.local_hardware_id) for d in have if d.process_index in left]
+        made = [
+            Device(d.id, self, left.index(d.process_index), d.local_hardware_id)
+            for d in have
+            if d.process_index in left
+        ]
         own = {d.id: d for d in have if d.process_index == mine}
         for device in have:
-            device.process_index = left.index(mine) if device.id in own else -1 - first_numbers[device.process_index]
+            device.process_index = (
+                left.index(mine) if device.id in own else -1 - first_numbers[device.process_index]
+            )
         self._devices = tuple([own.get(d.id, d) for d in made])
 
     def local_devices(self) -> list[Device]:
@@ -336,8 +362,10 @@ class Backend:
 
     def serialize_topology(self) -> bytes:
         """The description of the devices in the form of their plugin."""
-        raise NotImplementedError(f"TopologyDescription.serialize: {self.platform} devices have no PJRT plugin, whose form the bytes "
-                                  "have. Devices of plugins and of get_topology_desc have one.")
+        raise NotImplementedError(
+            f"TopologyDescription.serialize: {self.platform} devices have no PJRT plugin, whose form the bytes "
+            "have. Devices of plugins and of get_topology_desc have one."
+        )
 
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
@@ -350,8 +378,10 @@ class Backend:
 
     def of_strings(self) -> "Backend":
         """What holds arrays of strings on these devices; TypeError where nothing does."""
-        raise TypeError(f"String arrays can only be on CPU devices, not on those of {self}. Put them there: "
-                        "device_put(x, weft.devices('cpu')[0]).")
+        raise TypeError(
+            f"String arrays can only be on CPU devices, not on those of {self}. Put them there: "
+            "device_put(x, weft.devices('cpu')[0])."
+        )
 
     def allocate(self, spec: ArraySpec) -> Buffer:
         """A buffer whose values are not set."""
@@ -373,7 +403,9 @@ class Backend:
         """The grid of shards, [splits..., local dims...]."""
         return to_blocks(self.get(buffer, spec), spec)
 
-    def shard(self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec) -> Buffer:
+    def shard(
+        self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
+    ) -> Buffer:
         """The buffer of the shard at `position` of the grid, an array of its own; it may share memory."""
         return self.put(self.get_blocks(buffer, spec)[position], local)
 
@@ -430,7 +462,12 @@ class Backend:
         """Make a local program ready to run; `lowered` is what `lower` made of it."""
         raise NotImplementedError(f"{type(self).__name__}.compile")
 
-    def load(self, code: bytes, lowered: Callable[[], Any], write: Callable[[Callable[[], bytes | None]], None]) -> Loaded:
+    def load(
+        self,
+        code: bytes,
+        lowered: Callable[[], Any],
+        write: Callable[[Callable[[], bytes | None]], None],
+    ) -> Loaded:
         """What `Loaded.keep` stored, in another process; any error counts as not found. `lowered()` computes the stages again."""
         raise NotImplementedError(f"{type(self).__name__}.load")
 
@@ -445,9 +482,15 @@ class Backend:
 
 # ---- all backends
 
+
 def device_of_dlpack(kind: int, number: int) -> Device | None:
     """Return the device with these numbers of DLPack, of the backends that exist."""
-    devices = [device for backend in {*_made.values()} if backend.dlpack_kind == kind for device in backend.devices()]
+    devices = [
+        device
+        for backend in {*_made.values()}
+        if backend.dlpack_kind == kind
+        for device in backend.devices()
+    ]
     return next((device for device in devices if device.local_hardware_id == number), None)
 
 
@@ -469,7 +512,9 @@ _made: dict[str, Backend] = {}
 def register(name: str, make: Callable[[], Backend]) -> None:
     """Let `name` mean the backend that `make()` returns on first use; ValueError if the name is taken."""
     if name in _makers:
-        raise ValueError(f"backends.register: there is a backend called {name!r} already; choose another name.")
+        raise ValueError(
+            f"backends.register: there is a backend called {name!r} already; choose another name."
+        )
     _makers[name] = functools.cache(make)
 
 
@@ -540,7 +585,11 @@ def describe_versions() -> dict[str, str]:
     if not has_plugins():
         return {}
     versions = load_plugins().find_versions()
-    return {name: version for name, version in versions.items() if config.backend in (None, name) and _is_chosen(name)}
+    return {
+        name: version
+        for name, version in versions.items()
+        if config.backend in (None, name) and _is_chosen(name)
+    }
 
 
 def names_of(platform: str) -> tuple[str, ...]:
@@ -584,7 +633,11 @@ def _find(name: str) -> str | None:
 
 def _is_chosen(name: str) -> bool:
     """Return whether the setting `platforms` allows a backend: it lists platforms of devices; the reference is for tests."""
-    return not config.platforms or name == "reference" or name in map(_find, config.platforms.split(","))
+    return (
+        not config.platforms
+        or name == "reference"
+        or name in map(_find, config.platforms.split(","))
+    )
 
 
 def check_platforms() -> None:
@@ -592,9 +645,11 @@ def check_platforms() -> None:
     wanted = config.platforms.split(",") if config.platforms else []
     for name in wanted:
         if _find(name) is None and (name != "cuda" or wanted == ["cuda"]):
-            raise RuntimeError(f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
-                               "(set JAX_PLATFORMS='' to automatically choose an available backend)\n"
-                               f"  The platform has no PJRT plugin. {load_plugins().install_advice(name)}")
+            raise RuntimeError(
+                f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
+                "(set JAX_PLATFORMS='' to automatically choose an available backend)\n"
+                f"  The platform has no PJRT plugin. {load_plugins().install_advice(name)}"
+            )
 
 
 def default_platform() -> str:
@@ -613,8 +668,10 @@ def default_platform() -> str:
 
 def _choose_default(backend: str | None, platforms: str | None) -> str:
     if backend and platforms:
-        raise RuntimeError(f"config.backend is {backend!r} and config.platforms is {platforms!r}: both choose the default backend.\n"
-                           "  Set one of WEFT_BACKEND and WEFT_PLATFORMS (or JAX_PLATFORMS); platforms chooses devices.")
+        raise RuntimeError(
+            f"config.backend is {backend!r} and config.platforms is {platforms!r}: both choose the default backend.\n"
+            "  Set one of WEFT_BACKEND and WEFT_PLATFORMS (or JAX_PLATFORMS); platforms chooses devices."
+        )
     if backend:
         return backend
     if platforms:
@@ -631,14 +688,18 @@ def get(backend: str | Backend | None = None) -> Backend:
     name = default_platform() if backend is None else backend
     if not isinstance(name, str):
         if not isinstance(name, Backend):
-            raise TypeError(f"`backend` must be the name of a backend or a backend, got {name!r:.80}.")
+            raise TypeError(
+                f"`backend` must be the name of a backend or a backend, got {name!r:.80}."
+            )
         return name
     found = _made.get(name)
     if found is None:
         platform, name = name, _find(name) or name
         if name not in _makers or not _is_chosen(name):
-            raise UnknownBackendError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
-                                      f"Platforms present are: {', '.join(filter(_is_chosen, _makers))}")
+            raise UnknownBackendError(
+                f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
+                f"Platforms present are: {', '.join(filter(_is_chosen, _makers))}"
+            )
         with _making:
             found = _made.get(name) or _made.setdefault(name, _makers[name]())
             _made[platform] = found

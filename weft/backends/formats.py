@@ -15,6 +15,7 @@ from weft.util.record import record
 
 class _Auto(enum.Enum):
     """The layout that the compiler chooses: row-major for arguments; for results the one that needs no transpose."""
+
     AUTO = "AUTO"
 
     def __repr__(self) -> str:
@@ -30,6 +31,7 @@ class Layout:
     >>> Layout(major_to_minor=(0, 1))
     Layout(major_to_minor=(0, 1), tiling=None, sub_byte_element_size_in_bits=0)
     """
+
     major_to_minor: tuple[int, ...]
     tiling: tuple[tuple[int, ...], ...] | None = None
     sub_byte_element_size_in_bits: int = 0
@@ -55,20 +57,28 @@ class Format:
     >>> wnp.zeros((2, 3)).format.layout.major_to_minor
     (0, 1)
     """
+
     layout: Any = None
     sharding: Any = None
 
     def __post_init__(self):
         if self.layout is not None and not is_layout(self.layout):
-            raise TypeError(f"Format: layout must be a Layout, Layout.AUTO or None, got {self.layout!r}.")
+            raise TypeError(
+                f"Format: layout must be a Layout, Layout.AUTO or None, got {self.layout!r}."
+            )
         if isinstance(self.layout, Layout) and self.sharding is None:
-            raise ValueError(f"Format: a concrete layout needs a concrete sharding, got {self.layout} alone. Give a NamedSharding or a "
-                             "SingleDeviceSharding with it, or Layout.AUTO.")
+            raise ValueError(
+                f"Format: a concrete layout needs a concrete sharding, got {self.layout} alone. Give a NamedSharding or a "
+                "SingleDeviceSharding with it, or Layout.AUTO."
+            )
 
 
 def format_of(spec: Any) -> Format:
     """The format of arrays of an `ArraySpec`."""
-    return Format(Layout(tuple(range(spec.aval.ndim)) if spec.order is None else spec.order, ()), spec.sharding)
+    return Format(
+        Layout(tuple(range(spec.aval.ndim)) if spec.order is None else spec.order, ()),
+        spec.sharding,
+    )
 
 
 def order_of(layout: Any, ndim: int, what: str) -> tuple[int, ...] | None:
@@ -80,10 +90,19 @@ def order_of(layout: Any, ndim: int, what: str) -> tuple[int, ...] | None:
         return None
     order, plain = layout.major_to_minor, tuple(range(ndim))
     if tuple(sorted(order)) != plain:
-        raise ValueError(describe(what, f"the layout {layout} does not fit an array of {ndim} dims.", (), None,
-                                  "Length of major_to_minor and the rank of the value should match: it names every dim once.",
-                                  f"Use major_to_minor={plain}."))
+        raise ValueError(
+            describe(
+                what,
+                f"the layout {layout} does not fit an array of {ndim} dims.",
+                (),
+                None,
+                "Length of major_to_minor and the rank of the value should match: it names every dim once.",
+                f"Use major_to_minor={plain}.",
+            )
+        )
     if layout.tiling or layout.sub_byte_element_size_in_bits:
-        raise NotImplementedError(f"{what}: elements are stored whole and without tiles; {layout} is not supported. Leave tiling and "
-                                  "sub_byte_element_size_in_bits out.")
+        raise NotImplementedError(
+            f"{what}: elements are stored whole and without tiles; {layout} is not supported. Leave tiling and "
+            "sub_byte_element_size_in_bits out."
+        )
     return None if order == plain else order

@@ -46,8 +46,17 @@ def _positions(layout: Layout) -> dict[int, set[tuple[int, ...]]]:
 
 def _irregular(sharding: Sharding, layout: Layout) -> ShardingError:
     facts = [("sharding", repr(sharding))]
-    facts += [(f"process {p}", f"blocks {', '.join(map(str, sorted(found)))}") for p, found in sorted(_positions(layout).items())]
-    return ShardingError(describe(
-        "a sharding over processes", "the blocks of the array lie irregularly on the processes.", facts, None,
-        "Every process must hold equally many blocks, and they must form a grid: some numbers along each dim, in all combinations.",
-        "Make the mesh with weft.make_mesh or mesh_utils.create_hybrid_device_mesh, which keep the devices of a process together."))
+    facts += [
+        (f"process {p}", f"blocks {', '.join(map(str, sorted(found)))}")
+        for p, found in sorted(_positions(layout).items())
+    ]
+    return ShardingError(
+        describe(
+            "a sharding over processes",
+            "the blocks of the array lie irregularly on the processes.",
+            facts,
+            None,
+            "Every process must hold equally many blocks, and they must form a grid: some numbers along each dim, in all combinations.",
+            "Make the mesh with weft.make_mesh or mesh_utils.create_hybrid_device_mesh, which keep the devices of a process together.",
+        )
+    )

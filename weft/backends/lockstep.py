@@ -52,13 +52,15 @@ class Lockstep:
         """The shards of a result by their position, from what the devices computed."""
         if x.blocks is None:
             return dict(zip(self._positions(x), values))
-        whole = to_blocks(values[0], x.spec)            # every device has all of it
+        whole = to_blocks(values[0], x.spec)  # every device has all of it
         return {at: whole[at] for at in np.ndindex(*x.spec.splits)}
 
     def _positions(self, x: BlockLayout) -> list[tuple[int, ...]]:
         """Which shard each device holds."""
         rest = (0,) * (len(x.spec.splits) - len(x.dims))
-        return [tuple(self.position(member, axes) for axes in x.dims) + rest for member in self.members]
+        return [
+            tuple(self.position(member, axes) for axes in x.dims) + rest for member in self.members
+        ]
 
     def run(self, jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
         """The results of `jaxpr` on all members."""
@@ -71,11 +73,15 @@ class Lockstep:
         env.update(zip(jaxpr.invars, operands, strict=True))
         read = lambda a: [np.asarray(a.val, a.aval.dtype)] * n if type(a) is Literal else env[a]
         for eqn in jaxpr.eqns:
-            for var, values in zip(eqn.outvars, self.step(eqn, [read(a) for a in eqn.invars]), strict=True):
+            for var, values in zip(
+                eqn.outvars, self.step(eqn, [read(a) for a in eqn.invars]), strict=True
+            ):
                 for value in values:
                     if value.shape != var.aval.shape or value.dtype != var.aval.dtype:
-                        raise AssertionError(f"{eqn.primitive} gave {value.dtype}{list(value.shape)}, its type rule says "
-                                             f"{var.aval.str_short()}")
+                        raise AssertionError(
+                            f"{eqn.primitive} gave {value.dtype}{list(value.shape)}, its type rule says "
+                            f"{var.aval.str_short()}"
+                        )
                 env[var] = values
         return [read(a) for a in jaxpr.outvars]
 
@@ -124,7 +130,10 @@ class Lockstep:
         rest = [i for i, name in enumerate(self.names) if name not in axes]
         for member in range(len(self.places)):
             found.setdefault(tuple(self.places[member][i] for i in rest), []).append(member)
-        return [sorted(group, key=lambda member: self.position(member, axes)) for group in found.values()]
+        return [
+            sorted(group, key=lambda member: self.position(member, axes))
+            for group in found.values()
+        ]
 
     def _collective(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
         at = {member: i for i, member in enumerate(self.members)}
@@ -135,9 +144,16 @@ class Lockstep:
             if not present:
                 continue
             if len(present) < len(group) and not spec_of(eqn.primitive).is_local:
-                raise RuntimeError(describe(
-                    "reference", f"{eqn.primitive.name} is reached by the devices {present} only; {sorted(set(group) - set(present))} "
-                    "do not take part.", (), eqn.source, "All devices of an axis must take part in its collectives."))
+                raise RuntimeError(
+                    describe(
+                        "reference",
+                        f"{eqn.primitive.name} is reached by the devices {present} only; {sorted(set(group) - set(present))} "
+                        "do not take part.",
+                        (),
+                        eqn.source,
+                        "All devices of an axis must take part in its collectives.",
+                    )
+                )
             operands = [[x[at.get(member, at[present[0]])] for x in ins] for member in group]
             key = tuple(id(x) for mine in operands for x in mine) if ins else tuple(group)
             if key not in known:
@@ -157,25 +173,43 @@ class Lockstep:
         if len(self) < len(self.places) or not self.axes:
             return self.each(lambda *xs: reference_results(eqn, xs), ins)
         grids = [np.array([id(v) for v in x]).reshape(self.shape) for x in ins]
-        varies = [[bool((grid != grid.take([0], i)).any()) for i in range(len(self.shape))] for grid in grids]
+        varies = [
+            [bool((grid != grid.take([0], i)).any()) for i in range(len(self.shape))]
+            for grid in grids
+        ]
         for i, name in enumerate(self.names):
             if layout is not None and name in layout.axes:
                 for k, mine in enumerate(varies):
                     if not layout.splits(name):
-                        mine[i] = False                  # values that the compiler knows to be equal: any of them will do
-                    elif not layout.apart:               # blocks are put together, also equal ones, and the one block of an axis of size 1
+                        mine[i] = (
+                            False  # values that the compiler knows to be equal: any of them will do
+                        )
+                    elif not layout.apart:  # blocks are put together, also equal ones, and the one block of an axis of size 1
                         mine[i] = any(name in dim for dim in layout.specs[k])
         over = [i for i in range(len(self.shape)) if any(mine[i] for mine in varies)]
-        mapped = tuple(Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over)
+        mapped = tuple(
+            Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over
+        )
         operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]
-        params = {**eqn.params, "mapped": (*mapped, *eqn.params.get("mapped", ()))} if mapped else eqn.params
+        params = (
+            {**eqn.params, "mapped": (*mapped, *eqn.params.get("mapped", ()))}
+            if mapped
+            else eqn.params
+        )
         outs = [np.asarray(y) for y in reference_results(eqn.replace(params=params), operands)]
-        left = over if layout is None or layout.apart else [
-            i for i, whole in zip(over, layout.of_mesh(params.get("mapped", ()))) if not whole]
+        left = (
+            over
+            if layout is None or layout.apart
+            else [
+                i for i, whole in zip(over, layout.of_mesh(params.get("mapped", ()))) if not whole
+            ]
+        )
         rows = [{at: y[at] for at in np.ndindex(*[self.shape[i] for i in left])} for y in outs]
         return [[mine[tuple(place[i] for i in left)] for place in self.places] for mine in rows]
 
-    def _callback_of_some(self, eqn: Eqn, ins: list[Values], automatic: Sequence[bool]) -> list[Values]:
+    def _callback_of_some(
+        self, eqn: Eqn, ins: list[Values], automatic: Sequence[bool]
+    ) -> list[Values]:
         """A callback that some devices reach: one call for each group of devices that differ along the axes of the compiler alone."""
         groups: dict[tuple, list[int]] = {}
         for i, member in enumerate(self.members):
@@ -185,7 +219,9 @@ class Lockstep:
         results: list = [None] * len(self)
         for chosen in groups.values():
             if len(chosen) < len(part):
-                raise NotImplementedError(f"{eqn.primitive.name} looks at a whole value where only some of its devices take part.")
+                raise NotImplementedError(
+                    f"{eqn.primitive.name} looks at a whole value where only some of its devices take part."
+                )
             outs = part._callback(eqn, [[x[i] for i in chosen] for x in ins])
             for i, mine in zip(chosen, zip(*outs) if outs else [()] * len(chosen)):
                 results[i] = mine
@@ -193,6 +229,10 @@ class Lockstep:
 
     def _stacked(self, values: Values, varies: Sequence[bool]) -> np.ndarray:
         """The values of all devices with a leading dim for each axis over which they vary."""
-        chosen = [v for v, place in zip(values, self.places) if all(p == 0 for p, mine in zip(place, varies) if not mine)]
+        chosen = [
+            v
+            for v, place in zip(values, self.places)
+            if all(p == 0 for p, mine in zip(place, varies) if not mine)
+        ]
         lead = [n for n, mine in zip(self.shape, varies) if mine]
         return np.stack(chosen).reshape(*lead, *chosen[0].shape) if lead else chosen[0]

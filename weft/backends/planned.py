@@ -18,14 +18,20 @@ from weft.backends.base import Backend, Device, Loaded, LocalProgram, Stage
 
 class PlannedBackend(Backend):
     """The devices of `processes` processes, of which `processes_per_host` share a host."""
+
     platform = "cpu"
     has_values = False
 
     def __init__(self, processes: int, devices_per_process: int, processes_per_host: int) -> None:
         super().__init__()
         self.processes_per_host = processes_per_host
-        self._devices = tuple([Device(rank * devices_per_process + i, self, rank, i)
-                               for rank in range(processes) for i in range(devices_per_process)])
+        self._devices = tuple(
+            [
+                Device(rank * devices_per_process + i, self, rank, i)
+                for rank in range(processes)
+                for i in range(devices_per_process)
+            ]
+        )
 
     def process_index(self) -> int:
         return 0
@@ -74,11 +80,15 @@ _NOTHING = _Nothing()
 
 
 def _no_machine() -> RuntimeError:
-    return RuntimeError("planned devices are not there: programs for them can be compiled and explained, not run, and arrays on them have "
-                        "no values. Use weft.devices() to run.")
+    return RuntimeError(
+        "planned devices are not there: programs for them can be compiled and explained, not run, and arrays on them have "
+        "no values. Use weft.devices() to run."
+    )
 
 
-def planned_devices(processes: int, devices_per_process: int = 1, processes_per_host: int = 1) -> list[Device]:
+def planned_devices(
+    processes: int, devices_per_process: int = 1, processes_per_host: int = 1
+) -> list[Device]:
     """Devices of a machine that is not there, in order of their processes: `weft.explain` shows what a program would send on it.
 
     ValueError for less than one process, device or process on a host.
@@ -90,7 +100,11 @@ def planned_devices(processes: int, devices_per_process: int = 1, processes_per_
     >>> explained.process_bytes, [(r.kind, r.processes, r.messages) for r in explained.exchanges]
     (511, [('all_reduce sum', 1024, 2046)])
     """
-    for what, count in (("processes", processes), ("devices_per_process", devices_per_process), ("processes_per_host", processes_per_host)):
+    for what, count in (
+        ("processes", processes),
+        ("devices_per_process", devices_per_process),
+        ("processes_per_host", processes_per_host),
+    ):
         if count < 1:
             raise ValueError(f"planned_devices: {what} must be at least 1, got {count}.")
     return PlannedBackend(processes, devices_per_process, processes_per_host).devices()

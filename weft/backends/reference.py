@@ -25,10 +25,12 @@ Shards = dict[tuple[int, ...], np.ndarray]
 
 class ReferenceBackend(Backend):
     """Virtual devices, each with a memory of its own, that compute with NumPy."""
+
     platform = "reference"
 
     def of_strings(self) -> Backend:
         from weft.backends.strings import held_on_host
+
         return held_on_host(self)
 
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Shards:
@@ -36,7 +38,9 @@ class ReferenceBackend(Backend):
         return {at: np.array(blocks[at]) for at in np.ndindex(*spec.splits)}
 
     def get(self, buffer: Shards, spec: ArraySpec) -> np.ndarray:
-        blocks = np.stack([buffer[at] for at in np.ndindex(*spec.splits)]).reshape(spec.storage_shape)
+        blocks = np.stack([buffer[at] for at in np.ndindex(*spec.splits)]).reshape(
+            spec.storage_shape
+        )
         return from_blocks(blocks, spec).reshape(spec.global_shape)
 
     def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
@@ -65,5 +69,7 @@ def run_on_devices(program: LocalProgram, args: Sequence[np.ndarray]) -> list[np
     """Return the values that a local program gives for values, run on all devices in step."""
     backend = ReferenceBackend()
     specs = [[x.spec.stored for x in some] for some in (program.ins, program.outs)]
-    shards = ReferenceProgram(program).run([backend.put(x, spec) for x, spec in zip(args, specs[0])])
+    shards = ReferenceProgram(program).run(
+        [backend.put(x, spec) for x, spec in zip(args, specs[0])]
+    )
     return [np.array(backend.get(x, spec)) for x, spec in zip(shards, specs[1])]

@@ -16,12 +16,23 @@ from weft.util.config import config
 from weft.util.errors import DeviceRuntimeError
 from weft.util.source import warn_user
 
-IMPLEMENTED = frozenset({"xla_force_host_platform_device_count", "xla_dump_to", "xla_dump_hlo_as_text"})
+IMPLEMENTED = frozenset(
+    {"xla_force_host_platform_device_count", "xla_dump_to", "xla_dump_hlo_as_text"}
+)
 #: what a build takes besides flags
-_BUILD_OPTIONS = {"exec_time_optimization_effort": "float", "memory_fitting_effort": "float", "optimization_level": "int32",
-                  "memory_fitting_level": "int32"}
-_PARSERS = {"int32": int, "int64": int, "float": float, "bool": lambda text: {"true": True, "false": False, "1": True, "0": False}[text]}
-_named: set[str] = set()            # the flags that were named in a warning
+_BUILD_OPTIONS = {
+    "exec_time_optimization_effort": "float",
+    "memory_fitting_effort": "float",
+    "optimization_level": "int32",
+    "memory_fitting_level": "int32",
+}
+_PARSERS = {
+    "int32": int,
+    "int64": int,
+    "float": float,
+    "bool": lambda text: {"true": True, "false": False, "1": True, "0": False}[text],
+}
+_named: set[str] = set()  # the flags that were named in a warning
 
 
 @functools.cache
@@ -46,7 +57,9 @@ def given_flags(text: str) -> dict[str, str]:
         elif name:
             found[name] = word
         else:
-            raise ValueError(f"XLA_FLAGS is {text!r}; flags begin with two hyphens, as in --xla_dump_to=folder.")
+            raise ValueError(
+                f"XLA_FLAGS is {text!r}; flags begin with two hyphens, as in --xla_dump_to=folder."
+            )
     return found
 
 
@@ -54,15 +67,23 @@ def check_environment() -> None:
     """Check `XLA_FLAGS`: ValueError for a malformed value of what weft implements, a warning for the rest, which is ignored."""
     flags = given_flags(os.environ.get("XLA_FLAGS", ""))
     for name in IMPLEMENTED & set(flags):
-        if not _is_valid(known_flags()[name], flags[name]) or (name == "xla_dump_to" and flags[name] in ("", "true")):
-            raise ValueError(f"XLA_FLAGS: --{name} has the value {flags[name]!r}; it takes a value of type {known_flags()[name]}.")
+        if not _is_valid(known_flags()[name], flags[name]) or (
+            name == "xla_dump_to" and flags[name] in ("", "true")
+        ):
+            raise ValueError(
+                f"XLA_FLAGS: --{name} has the value {flags[name]!r}; it takes a value of type {known_flags()[name]}."
+            )
     _warn("XLA_FLAGS", [name for name in flags if name not in IMPLEMENTED])
 
 
 def check_are_options(api: str, options: Any) -> None:
     """TypeError for `compiler_options` that are not a dict by names."""
-    if options is not None and (not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options)):
-        raise TypeError(f"{api}: compiler_options is a dict from names of options to values, got {options!r}.")
+    if options is not None and (
+        not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options)
+    ):
+        raise TypeError(
+            f"{api}: compiler_options is a dict from names of options to values, got {options!r}."
+        )
 
 
 def check_options(api: str, options: Mapping[str, Any] | None) -> None:
@@ -73,9 +94,13 @@ def check_options(api: str, options: Mapping[str, Any] | None) -> None:
     for name, value in options.items():
         kind = _BUILD_OPTIONS.get(name) or known_flags().get(name)
         if kind is None:
-            raise DeviceRuntimeError(f"INVALID_ARGUMENT: No such compile option: {name!r}{_hint(name)}")
+            raise DeviceRuntimeError(
+                f"INVALID_ARGUMENT: No such compile option: {name!r}{_hint(name)}"
+            )
         if not _is_valid(kind, str(value).lower() if isinstance(value, bool) else str(value)):
-            raise DeviceRuntimeError(f"INVALID_ARGUMENT: While setting option {name}, {str(value)!r} is not a valid {kind} value.")
+            raise DeviceRuntimeError(
+                f"INVALID_ARGUMENT: While setting option {name}, {str(value)!r} is not a valid {kind} value."
+            )
     _warn(f"{api}: compiler_options", [name for name in options if name not in config.values])
 
 
@@ -101,4 +126,7 @@ def _warn(where: str, names: list[str]) -> None:
     fresh = [name for name in names if name not in _named]
     _named.update(fresh)
     if fresh:
-        warn_user(f"{where}: weft does not implement {', '.join(name + _hint(name) for name in fresh)}, and ignores it.", UserWarning)
+        warn_user(
+            f"{where}: weft does not implement {', '.join(name + _hint(name) for name in fresh)}, and ignores it.",
+            UserWarning,
+        )

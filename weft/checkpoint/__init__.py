@@ -23,12 +23,15 @@ from typing import Any
 
 from weft.util.lazy import LazyModule, attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "weft.checkpoint.saving": "Save save wait",
-    "weft.checkpoint.restoring": "metadata restore verify",
-    "weft.checkpoint.listing": "delete latest_step steps",
-    "weft.checkpoint.tensor_files": "export_safetensors import_safetensors",
-})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "weft.checkpoint.saving": "Save save wait",
+        "weft.checkpoint.restoring": "metadata restore verify",
+        "weft.checkpoint.listing": "delete latest_step steps",
+        "weft.checkpoint.tensor_files": "export_safetensors import_safetensors",
+    },
+)
 
 
 class _Package(LazyModule):
@@ -36,6 +39,7 @@ class _Package(LazyModule):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from weft.api.checkpointing import checkpoint
+
         return checkpoint(*args, **kwargs)
 
 

@@ -33,6 +33,7 @@ _FILE = re.compile(re.escape(layout.CLAIM) + r"(\d+)")
 @record
 class Claim:
     """Token `token` of the folder `root`; `identity` describes its owner."""
+
     root: Path
     token: int
     identity: str
@@ -45,7 +46,9 @@ class Claim:
     def is_held(self) -> bool:
         """Return whether no other group has claimed the folder since."""
         try:
-            self.file.open("rb").close()                   # unlike `exists`, this asks the server of a network file system
+            self.file.open(
+                "rb"
+            ).close()  # unlike `exists`, this asks the server of a network file system
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ESTALE):
                 return False
@@ -64,10 +67,16 @@ class Claim:
         else:
             fact = "the claim of this group on its folder of checkpoints was removed."
             owner = f"no group; {self.file.name} is gone"
-        raise CheckpointSupersededError(describe(
-            "checkpoint", fact, [("folder", str(self.root)), ("claimed by", owner), ("this group", ours)], where,
-            "The group that claimed a folder last is the only one that saves there. This call left its steps unchanged.",
-            "End this program if the other one replaced it; if both are to run, give each a folder of its own."))
+        raise CheckpointSupersededError(
+            describe(
+                "checkpoint",
+                fact,
+                [("folder", str(self.root)), ("claimed by", owner), ("this group", ours)],
+                where,
+                "The group that claimed a folder last is the only one that saves there. This call left its steps unchanged.",
+                "End this program if the other one replaced it; if both are to run, give each a folder of its own.",
+            )
+        )
 
 
 class Claims:
@@ -97,7 +106,6 @@ class Claims:
             self._held[root] = _renewed(held, where)
         return self._held[root]
 
-
     def check(self, root: Path) -> None:
         """Raise CheckpointSupersededError if this process has claimed a folder and another group has done so since."""
         held = self._held.get(root)
@@ -118,7 +126,9 @@ def _take(root: Path, identity: str) -> Claim:
             continue
         if (newest := _newest(root)) == token:
             break
-        claim.file.unlink(missing_ok=True)                 # a smaller token than another group's, whose predecessors are removed
+        claim.file.unlink(
+            missing_ok=True
+        )  # a smaller token than another group's, whose predecessors are removed
         token = newest
     _end_older(claim)
     return claim
@@ -171,9 +181,15 @@ def _newest(root: Path) -> int:
 
 def _identity(shared: Any, group: int) -> str:
     """The identity of this process's group, as JSON."""
-    about: dict[str, Any] = {"host": socket.gethostname(), "process": os.getpid(), "program": sys.argv[0] if sys.argv else "",
-                             "job": _job(shared), "group": group, "processes": 1 if shared is None else shared.size,
-                             "time": time.strftime("%Y-%m-%d %H:%M:%S %z")}
+    about: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "program": sys.argv[0] if sys.argv else "",
+        "job": _job(shared),
+        "group": group,
+        "processes": 1 if shared is None else shared.size,
+        "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+    }
     return json.dumps(about)
 
 
@@ -194,7 +210,11 @@ def _shown(root: Path, token: int) -> str:
 
 def _words(about: Mapping[str, Any]) -> str:
     size = about.get("processes", 1)
-    parts = [f"{about.get('program') or 'a program'} on {about.get('host')}, process {about.get('process')}",
-             f"the first of {size}" if size != 1 else "", about.get("job"), f"group {about['group']}" if about.get("group") else "",
-             f"since {about.get('time')}"]
+    parts = [
+        f"{about.get('program') or 'a program'} on {about.get('host')}, process {about.get('process')}",
+        f"the first of {size}" if size != 1 else "",
+        about.get("job"),
+        f"group {about['group']}" if about.get("group") else "",
+        f"since {about.get('time')}",
+    ]
     return ", ".join(part for part in parts if part)

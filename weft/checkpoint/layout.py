@@ -46,10 +46,10 @@ ARRAYS = "array_metadatas"
 SUMS = "weft_sums.json"
 MANIFEST = "manifest.ocdbt"
 ITEM = "default"
-_OLD_FORM = "checkpoint"                    # one msgpack file for all values
+_OLD_FORM = "checkpoint"  # one msgpack file for all values
 _NAME = re.compile(r"(?:[A-Za-z]\w*_)?(\d+)")
 
-SEQUENCE, DICT = 1, 2                       # kinds of keys
+SEQUENCE, DICT = 1, 2  # kinds of keys
 EMPTY: dict[str, Any] = {"None": None, "Dict": {}, "List": [], "Tuple": (), "NamedTuple": None}
 
 
@@ -57,6 +57,7 @@ EMPTY: dict[str, Any] = {"None": None, "Dict": {}, "List": [], "Tuple": (), "Nam
 class Entry:
     """A leaf of a stored tree: its path, the kinds of the keys, and what it is (`jax.Array`, `np.ndarray`, `scalar`, `string`, or an
     empty container)."""
+
     names: tuple[str, ...]
     kinds: tuple[int, ...]
     value: str
@@ -73,7 +74,13 @@ class Entry:
         return self.value in EMPTY
 
     def __str__(self) -> str:
-        return "".join(f"[{name}]" if kind == SEQUENCE else f"[{name!r}]" for name, kind in zip(self.names, self.kinds)) or "the tree"
+        return (
+            "".join(
+                f"[{name}]" if kind == SEQUENCE else f"[{name!r}]"
+                for name, kind in zip(self.names, self.kinds)
+            )
+            or "the tree"
+        )
 
 
 # ---- paths of leaves
@@ -119,9 +126,15 @@ def named_leaves(api: str, values: Any) -> list[tuple[tuple[str, ...], tuple[int
         names, kinds = key_of(path)
         clash = seen.setdefault(".".join(names), path)
         if clash is not path:
-            raise ValueError(describe(api, "two leaves of the tree have the same name in a checkpoint.",
-                                      [(tree.keystr(clash), ".".join(names)), (tree.keystr(path), ".".join(names))],
-                                      rule="The name of a leaf is its path, joined by dots.", remedy="Rename one of the keys."))
+            raise ValueError(
+                describe(
+                    api,
+                    "two leaves of the tree have the same name in a checkpoint.",
+                    [(tree.keystr(clash), ".".join(names)), (tree.keystr(path), ".".join(names))],
+                    rule="The name of a leaf is its path, joined by dots.",
+                    remedy="Rename one of the keys.",
+                )
+            )
         found.append((names, kinds, value))
     return found
 
@@ -145,6 +158,7 @@ def nested(entries: Iterable[Entry], values: Iterable[Any]) -> Any:
 
 class _Leaf:
     """A value, distinguished from the dicts around it."""
+
     __slots__ = ("value",)
 
     def __init__(self, value: Any):
@@ -171,54 +185,98 @@ def tree_text(entries: Iterable[Entry], ocdbt: bool = True, zarr3: bool = True) 
             value["write_shape"] = list(entry.write_shape)
         keys = [{"key": name, "key_type": kind} for name, kind in zip(entry.names, entry.kinds)]
         leaves[str(entry.names)] = {"key_metadata": keys, "value_metadata": value}
-    return json.dumps({"tree_metadata": leaves, "use_ocdbt": ocdbt, "use_zarr3": zarr3, "store_array_data_equal_to_fill_value": True,
-                       "custom_metadata": None})
+    return json.dumps(
+        {
+            "tree_metadata": leaves,
+            "use_ocdbt": ocdbt,
+            "use_zarr3": zarr3,
+            "store_array_data_equal_to_fill_value": True,
+            "custom_metadata": None,
+        }
+    )
 
 
 @record
 class StoredTree:
     """What `_METADATA` says: the leaves, and how arrays are stored."""
+
     entries: tuple[Entry, ...]
     ocdbt: bool
     zarr3: bool
-    complete: bool                          # a block that equals the fill value is stored too: one that is not there is missing
+    complete: (
+        bool  # a block that equals the fill value is stored too: one that is not there is missing
+    )
 
 
 def read_tree(item: Path) -> StoredTree:
     """The leaves of the item in a folder. CheckpointError for a file that cannot be read, NotImplementedError for orbax's old form."""
     file = item / TREE
     if not file.exists() and (item / _OLD_FORM).is_file():
-        raise NotImplementedError(f"checkpoint.restore: {item} was written by an old orbax, which kept all values in one msgpack file.\n"
-                                  "  Save it again with an orbax of 2023 or later.")
+        raise NotImplementedError(
+            f"checkpoint.restore: {item} was written by an old orbax, which kept all values in one msgpack file.\n"
+            "  Save it again with an orbax of 2023 or later."
+        )
     found = read_json(file)
     try:
         leaves = found["tree_metadata"]
-        entries = tuple(_entry(leaf["key_metadata"], leaf["value_metadata"]) for leaf in leaves.values())
+        entries = tuple(
+            _entry(leaf["key_metadata"], leaf["value_metadata"]) for leaf in leaves.values()
+        )
         ocdbt = found.get("use_ocdbt")
-        return StoredTree(entries, (item / MANIFEST).exists() if ocdbt is None else bool(ocdbt), bool(found.get("use_zarr3", False)),
-                          bool(found.get("store_array_data_equal_to_fill_value", False)))
+        return StoredTree(
+            entries,
+            (item / MANIFEST).exists() if ocdbt is None else bool(ocdbt),
+            bool(found.get("use_zarr3", False)),
+            bool(found.get("store_array_data_equal_to_fill_value", False)),
+        )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise damaged(file, f"it is not the description of a tree: {error!r}") from error
 
 
 def _entry(keys: Sequence[Mapping], value: Mapping) -> Entry:
     shape = value.get("write_shape")
-    return Entry(tuple(str(key["key"]) for key in keys), tuple(int(key["key_type"]) for key in keys), value["value_type"],
-                 None if shape is None else tuple(shape))
+    return Entry(
+        tuple(str(key["key"]) for key in keys),
+        tuple(int(key["key_type"]) for key in keys),
+        value["value_type"],
+        None if shape is None else tuple(shape),
+    )
 
 
 def step_text(items: Sequence[str], started: int, committed: int) -> str:
     """The file `_CHECKPOINT_METADATA` of a step; times in nanoseconds since 1970."""
     handler = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
-    return json.dumps({"item_handlers": dict.fromkeys(items, handler), "metrics": {}, "performance_metrics": {},
-                       "init_timestamp_nsecs": started, "commit_timestamp_nsecs": committed, "custom_metadata": {}})
+    return json.dumps(
+        {
+            "item_handlers": dict.fromkeys(items, handler),
+            "metrics": {},
+            "performance_metrics": {},
+            "init_timestamp_nsecs": started,
+            "commit_timestamp_nsecs": committed,
+            "custom_metadata": {},
+        }
+    )
 
 
 def arrays_text(blocks: Iterable[tuple[str, Sequence[int], Sequence[int], str | None]]) -> str:
     """The file `array_metadatas/process_0`: name, shape of a shard, shape of a stored block, and generator of random keys of each array."""
-    return json.dumps({"array_metadatas": [{"array_metadata": {
-        "param_name": name, "write_shape": list(shard), "chunk_shape": list(chunk),
-        "ext_metadata": None if generator is None else {"random_key_impl": generator}}} for name, shard, chunk, generator in blocks]})
+    return json.dumps(
+        {
+            "array_metadatas": [
+                {
+                    "array_metadata": {
+                        "param_name": name,
+                        "write_shape": list(shard),
+                        "chunk_shape": list(chunk),
+                        "ext_metadata": None
+                        if generator is None
+                        else {"random_key_impl": generator},
+                    }
+                }
+                for name, shard, chunk, generator in blocks
+            ]
+        }
+    )
 
 
 def read_generators(item: Path) -> dict[str, str]:
@@ -228,7 +286,9 @@ def read_generators(item: Path) -> dict[str, str]:
         try:
             for entry in read_json(file).get("array_metadatas", ()):
                 about = entry["array_metadata"]
-                if (generator := (about.get("ext_metadata") or {}).get("random_key_impl")) is not None:
+                if (
+                    generator := (about.get("ext_metadata") or {}).get("random_key_impl")
+                ) is not None:
                     found[about["param_name"]] = generator
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(file, f"it is not a list of arrays: {error!r}") from error
@@ -241,7 +301,10 @@ def read_strings(item: Path) -> dict[str, str]:
         return {}
     strings = read_json(item / STRINGS)
     if not isinstance(strings, dict):
-        raise damaged(item / STRINGS, f"it is not a table of names and strings, but a {type(strings).__name__}")
+        raise damaged(
+            item / STRINGS,
+            f"it is not a table of names and strings, but a {type(strings).__name__}",
+        )
     return strings
 
 
@@ -253,19 +316,34 @@ def strings_text(strings: Mapping[str, str]) -> str:
 def shardings_text(shardings: Mapping[str, Sharding]) -> str:
     """The file `_sharding`; shardings of other classes than these two are left out."""
     texts = {name: _sharding_json(sharding) for name, sharding in shardings.items()}
-    return json.dumps({base64.b64encode(name.encode()).decode(): json.dumps(text) for name, text in texts.items() if text is not None})
+    return json.dumps(
+        {
+            base64.b64encode(name.encode()).decode(): json.dumps(text)
+            for name, text in texts.items()
+            if text is not None
+        }
+    )
 
 
 def _sharding_json(sharding: Sharding) -> dict | None:
     if isinstance(sharding, SingleDeviceSharding):
-        return {"sharding_type": "SingleDeviceSharding", "device_str": f"cpu:{sharding.device_assignment[0].id}"}
+        return {
+            "sharding_type": "SingleDeviceSharding",
+            "device_str": f"cpu:{sharding.device_assignment[0].id}",
+        }
     if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
         return None
     mesh = sharding.mesh
-    return {"sharding_type": "NamedSharding", "shape": list(mesh.axis_sizes), "axis_names": list(mesh.axis_names),
-            "axis_types": [f"AxisType.{kind.name}" for kind in mesh.axis_types],
-            "partition_spec": [list(entry) if isinstance(entry, tuple) else entry for entry in sharding.spec],
-            "device_mesh": {"mesh": _ids(mesh.devices.tolist())}}
+    return {
+        "sharding_type": "NamedSharding",
+        "shape": list(mesh.axis_sizes),
+        "axis_names": list(mesh.axis_names),
+        "axis_types": [f"AxisType.{kind.name}" for kind in mesh.axis_types],
+        "partition_spec": [
+            list(entry) if isinstance(entry, tuple) else entry for entry in sharding.spec
+        ],
+        "device_mesh": {"mesh": _ids(mesh.devices.tolist())},
+    }
 
 
 def _ids(devices: Any) -> Any:
@@ -297,21 +375,36 @@ def read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_bytes())
     except FileNotFoundError:
-        raise CheckpointError(describe("checkpoint", f"{file.parent} is not a checkpoint, or one that lost files.",
-                                       [("missing", str(file))])) from None
+        raise CheckpointError(
+            describe(
+                "checkpoint",
+                f"{file.parent} is not a checkpoint, or one that lost files.",
+                [("missing", str(file))],
+            )
+        ) from None
     except ValueError as error:
         raise damaged(file, f"it is not JSON: {error}") from error
 
 
 def damaged(file: Path | str, why: str, rule: str = "") -> CheckpointError:
     """The error for a file that is not as it was written."""
-    return CheckpointError(describe("checkpoint", "a file is damaged.", [("file", str(file)), ("found", why)], rule=rule,
-                                    remedy="Restore another step (weft.checkpoint.steps lists them)."))
+    return CheckpointError(
+        describe(
+            "checkpoint",
+            "a file is damaged.",
+            [("file", str(file)), ("found", why)],
+            rule=rule,
+            remedy="Restore another step (weft.checkpoint.steps lists them).",
+        )
+    )
 
 
 def sums_text(item: Path, files: Iterable[str]) -> str:
     """The file `weft_sums.json`: size and CRC-32 of files of an item, and the CRC-32 of that table itself."""
-    sums = {name: [(item / name).stat().st_size, zlib.crc32((item / name).read_bytes())] for name in files}
+    sums = {
+        name: [(item / name).stat().st_size, zlib.crc32((item / name).read_bytes())]
+        for name in files
+    }
     return json.dumps({"files": sums, "crc32": _sum_of(sums)})
 
 
@@ -327,7 +420,10 @@ def check_sums(item: Path) -> None:
     try:
         sums = {name: (size, sum_) for name, (size, sum_) in table["files"].items()}
         is_whole = "crc32" not in table or table["crc32"] == _sum_of(table["files"])
-        if not is_whole or not set(table) <= {"files", "crc32"}:            # the table of an older weft has no sum of its own
+        if not is_whole or not set(table) <= {
+            "files",
+            "crc32",
+        }:  # the table of an older weft has no sum of its own
             raise ValueError("its checksum is another than when it was written")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise damaged(item / SUMS, f"it is not a table of checksums: {error}") from error
@@ -359,7 +455,11 @@ def is_item(folder: Path) -> bool:
 
 def items_of(folder: Path) -> list[Path]:
     """The items of a step."""
-    return [folder] if is_item(folder) else sorted(part for part in folder.iterdir() if part.is_dir() and is_item(part))
+    return (
+        [folder]
+        if is_item(folder)
+        else sorted(part for part in folder.iterdir() if part.is_dir() and is_item(part))
+    )
 
 
 def lost_tree(folder: Path) -> Path | None:

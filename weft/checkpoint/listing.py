@@ -33,7 +33,11 @@ def folders(path: str | os.PathLike) -> dict[int, Path]:
     found = {}
     for folder in root.iterdir():
         step = layout.step_of(folder)
-        if step is not None and folder.is_dir() and ((folder / layout.STEP).exists() or layout.items_of(folder)):
+        if (
+            step is not None
+            and folder.is_dir()
+            and ((folder / layout.STEP).exists() or layout.items_of(folder))
+        ):
             found[step] = folder
     return dict(sorted(found.items()))
 
@@ -62,7 +66,9 @@ def delete(path: str | os.PathLike, step: int) -> None:
     own_claims.check(Path(os.path.abspath(path)))
     folder = folders(path).get(step)
     if folder is None:
-        raise FileNotFoundError(f"checkpoint.delete: {os.fspath(path)} has no step {step}; there are {steps(path)}.")
+        raise FileNotFoundError(
+            f"checkpoint.delete: {os.fspath(path)} has no step {step}; there are {steps(path)}."
+        )
     _remove(folder)
 
 
@@ -74,7 +80,10 @@ def temporary(claim: Claim, step: int) -> Path:
 def _remove(folder: Path, claim: Claim | None = None) -> None:
     """Remove a folder: by one renaming, so that it is never seen in part, then on the disk. With `claim`, undo the renaming if the claim
     was lost: the new owner may have replaced the folder."""
-    going = folder.with_name(folder.name + (_REMOVED if layout.TEMPORARY in folder.name else f"{layout.TEMPORARY}{_REMOVED}"))
+    going = folder.with_name(
+        folder.name
+        + (_REMOVED if layout.TEMPORARY in folder.name else f"{layout.TEMPORARY}{_REMOVED}")
+    )
     shutil.rmtree(going, ignore_errors=True)
     folder.rename(going)
     if claim is not None and not claim.is_held():
@@ -82,7 +91,7 @@ def _remove(folder: Path, claim: Claim | None = None) -> None:
             going.rename(folder)
         return
     layout.sync_folder(folder.parent)
-    shutil.rmtree(going, ignore_errors=True)                # the next sweep removes what remains
+    shutil.rmtree(going, ignore_errors=True)  # the next sweep removes what remains
 
 
 def prune(claim: Claim, keep: int | None, keep_every: int | None) -> None:
@@ -119,6 +128,11 @@ def take_name(temporary: Path, final: Path, overwrite: bool) -> None:
 def _exchange(one: Path, other: Path) -> None:
     """Let two folders change names at once."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None or rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+    if (
+        rename is None
+        or rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0
+    ):
         why = os.strerror(ctypes.get_errno() or errno.ENOSYS)
-        raise CheckpointError(f"a step cannot be replaced at once on this file system ({why}); delete it first (weft.checkpoint.delete)")
+        raise CheckpointError(
+            f"a step cannot be replaced at once on this file system ({why}); delete it first (weft.checkpoint.delete)"
+        )

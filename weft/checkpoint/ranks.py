@@ -39,8 +39,14 @@ class Ranks:
         except BaseException as error:
             failure = error
         self._all.client.progress("")
-        brings = [said, None if failure is None else _words(failure), isinstance(failure, CheckpointSupersededError)]
-        answers = self._all.client.barrier(f"{self._name} {stage}", self._all.collective_timeout, brings=brings)
+        brings = [
+            said,
+            None if failure is None else _words(failure),
+            isinstance(failure, CheckpointSupersededError),
+        ]
+        answers = self._all.client.barrier(
+            f"{self._name} {stage}", self._all.collective_timeout, brings=brings
+        )
         if failure is not None:
             raise failure
         for _, text, is_superseded in answers:

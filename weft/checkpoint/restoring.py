@@ -37,6 +37,7 @@ Box = tuple[slice, ...]
 @record(eq=False)
 class _Wanted:
     """How a leaf is asked for: where it is, of which dtype, with which layout in memory; `plain` is a type of Python that it becomes."""
+
     sharding: Sharding | None = None
     dtype: Any = None
     plain: type | None = None
@@ -44,7 +45,14 @@ class _Wanted:
 
 
 @api_boundary
-def restore(path: str | os.PathLike, like: Any = None, *, step: int | None = None, shardings: Any = None, item: str | None = None) -> Any:
+def restore(
+    path: str | os.PathLike,
+    like: Any = None,
+    *,
+    step: int | None = None,
+    shardings: Any = None,
+    item: str | None = None,
+) -> Any:
     """The tree that was saved in the folder `path`: its newest step, or `step`.
 
     `like` is a tree of the wanted structure: each array is laid out and typed as the array, or the `ShapeDtypeStruct` with a sharding,
@@ -69,14 +77,18 @@ def restore(path: str | os.PathLike, like: Any = None, *, step: int | None = Non
         values = _read(folder, stored, list(zip(stored.entries, wanted)), texts)
         return layout.nested(stored.entries, values)
     leaves = layout.named_leaves("checkpoint.restore", like)
-    missing = [names for names, _, value in leaves if names not in by_names and not layout.is_leaf(value)]
+    missing = [
+        names for names, _, value in leaves if names not in by_names and not layout.is_leaf(value)
+    ]
     if missing:
         _tell_missing(missing, stored, folder)
     here = [(names, value) for names, _, value in leaves if not layout.is_leaf(value)]
     wanted = [wanted_like(value) for _, value in here]
     if shardings is not None:
-        wanted = [want if want.plain is not None or sharding is None else _Wanted(sharding, want.dtype)
-                  for want, sharding in zip(wanted, _prefix(shardings, like))]
+        wanted = [
+            want if want.plain is not None or sharding is None else _Wanted(sharding, want.dtype)
+            for want, sharding in zip(wanted, _prefix(shardings, like))
+        ]
     entries = [by_names[names] for names, _ in here]
     values = _read(folder, stored, list(zip(entries, wanted)), texts, [value for _, value in here])
     return tree.tree_unflatten(tree.tree_structure(like), values)
@@ -96,7 +108,10 @@ def metadata(path: str | os.PathLike, *, step: int | None = None, item: str | No
     reader = store.Reader(folder, stored.ocdbt, stored.zarr3, stored.complete)
     generators = layout.read_generators(folder)
     values = []
-    for entry, future in [(e, None if e.is_empty or e.value == "string" else reader.open(e.name)) for e in stored.entries]:
+    for entry, future in [
+        (e, None if e.is_empty or e.value == "string" else reader.open(e.name))
+        for e in stored.entries
+    ]:
         if future is None:
             values.append(str if entry.value == "string" else layout.EMPTY[entry.value])
             continue
@@ -125,14 +140,20 @@ def verify(path: str | os.PathLike, *, step: int | None = None, item: str | None
 # ---- finding
 
 
-def _open(path: str | os.PathLike, step: int | None, item: str | None, api: str) -> tuple[StoredTree, dict[str, str], Path]:
+def _open(
+    path: str | os.PathLike, step: int | None, item: str | None, api: str
+) -> tuple[StoredTree, dict[str, str], Path]:
     """What is stored, the strings, and the folder of the item."""
     store.tensorstore()
     folder = _find(Path(os.path.abspath(path)), step, item, api)
     layout.check_sums(folder)
     stored = layout.read_tree(folder)
     texts = layout.read_strings(folder)
-    if stored.ocdbt and any(_is_array(entry) for entry in stored.entries) and not (folder / layout.MANIFEST).exists():
+    if (
+        stored.ocdbt
+        and any(_is_array(entry) for entry in stored.entries)
+        and not (folder / layout.MANIFEST).exists()
+    ):
         raise layout.damaged(folder / layout.MANIFEST, "it is not there")
     return stored, texts, folder
 
@@ -159,24 +180,39 @@ def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Pa
     named = {part.name: part for part in items}
     if item is not None:
         if item not in named:
-            raise FileNotFoundError(f"{api}: {folder} has no item {item!r}; there are {sorted(named)}.")
+            raise FileNotFoundError(
+                f"{api}: {folder} has no item {item!r}; there are {sorted(named)}."
+            )
         return named[item]
     if layout.ITEM in named or len(items) == 1:
         return named.get(layout.ITEM, items[0] if items else folder)
     if not items:
         if (lost := layout.lost_tree(folder)) is not None:
             raise layout.damaged(lost, "it is not there")
-        raise CheckpointError(describe(api, "a step has no tree.", [("folder", str(folder))],
-                                       remedy="Restore another step (weft.checkpoint.steps lists them)."))
+        raise CheckpointError(
+            describe(
+                api,
+                "a step has no tree.",
+                [("folder", str(folder))],
+                remedy="Restore another step (weft.checkpoint.steps lists them).",
+            )
+        )
     raise ValueError(f"{api}: {folder} has the items {sorted(named)}; choose one by item=.")
 
 
 def _tell_missing(missing: Sequence[tuple[str, ...]], stored: StoredTree, folder: Path) -> None:
     shown = ["".join(f"[{name!r}]" for name in names) for names in missing[:6]]
-    there = ", ".join(str(entry) for entry in stored.entries[:6]) + (", …" if len(stored.entries) > 6 else "")
-    raise ValueError(describe("checkpoint.restore", f"{len(missing)} leaves of `like` are not in the checkpoint.",
-                              [("missing", ", ".join(shown)), ("stored", there), ("folder", str(folder))],
-                              remedy="weft.checkpoint.metadata(path) gives the stored tree."))
+    there = ", ".join(str(entry) for entry in stored.entries[:6]) + (
+        ", …" if len(stored.entries) > 6 else ""
+    )
+    raise ValueError(
+        describe(
+            "checkpoint.restore",
+            f"{len(missing)} leaves of `like` are not in the checkpoint.",
+            [("missing", ", ".join(shown)), ("stored", there), ("folder", str(folder))],
+            remedy="weft.checkpoint.metadata(path) gives the stored tree.",
+        )
+    )
 
 
 # ---- what is wanted
@@ -185,15 +221,22 @@ def _tell_missing(missing: Sequence[tuple[str, ...]], stored: StoredTree, folder
 def wanted_like(value: Any) -> _Wanted:
     if type(value) is Array or isinstance(value, ShapeDtypeStruct):
         sharding = value.sharding
-        return _Wanted(default_sharding() if sharding is None else sharding, value.dtype, None, value.format.layout)
+        return _Wanted(
+            default_sharding() if sharding is None else sharding,
+            value.dtype,
+            None,
+            value.format.layout,
+        )
     if isinstance(value, np.ndarray):
         return _Wanted(None, value.dtype)
     if isinstance(value, (bool, int, float, complex, str, np.generic)):
         return _Wanted(None, None, type(value))
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return _Wanted(default_sharding(), np.dtype(value.dtype))
-    raise TypeError(f"checkpoint.restore: a leaf of `like` is a {type(value).__name__}; arrays, ShapeDtypeStructs, NumPy arrays, numbers "
-                    "and strings can be restored.")
+    raise TypeError(
+        f"checkpoint.restore: a leaf of `like` is a {type(value).__name__}; arrays, ShapeDtypeStructs, NumPy arrays, numbers "
+        "and strings can be restored."
+    )
 
 
 def _wanted_by_shardings(stored: StoredTree, shardings: Any) -> list[_Wanted]:
@@ -208,10 +251,14 @@ def _wanted_by_shardings(stored: StoredTree, shardings: Any) -> list[_Wanted]:
 def _prefix(shardings: Any, full: Any) -> list[Any]:
     if shardings is None or isinstance(shardings, Sharding):
         return [shardings] * len(tree.tree_leaves(full))
-    found = tree.broadcast_prefix(shardings, full, is_leaf=lambda x: x is None or isinstance(x, Sharding))
+    found = tree.broadcast_prefix(
+        shardings, full, is_leaf=lambda x: x is None or isinstance(x, Sharding)
+    )
     bad = next((x for x in found if x is not None and not isinstance(x, Sharding)), None)
     if bad is not None:
-        raise TypeError(f"checkpoint.restore: shardings is a tree of shardings and None, got {bad!r:.80}.")
+        raise TypeError(
+            f"checkpoint.restore: shardings is a tree of shardings and None, got {bad!r:.80}."
+        )
     return found
 
 
@@ -222,13 +269,23 @@ def _is_array(entry: Entry) -> bool:
     return not entry.is_empty and entry.value != "string"
 
 
-def _read(folder: Path, stored: StoredTree, wanted: Sequence[tuple[Entry, _Wanted]], texts: dict[str, str],
-          like: Sequence[Any] | None = None) -> list[Any]:
+def _read(
+    folder: Path,
+    stored: StoredTree,
+    wanted: Sequence[tuple[Entry, _Wanted]],
+    texts: dict[str, str],
+    like: Sequence[Any] | None = None,
+) -> list[Any]:
     return list(_values(folder, stored, wanted, texts, like))
 
 
-def _values(folder: Path, stored: StoredTree, wanted: Sequence[tuple[Entry, _Wanted]], texts: dict[str, str],
-            like: Sequence[Any] | None = None) -> Iterator[Any]:
+def _values(
+    folder: Path,
+    stored: StoredTree,
+    wanted: Sequence[tuple[Entry, _Wanted]],
+    texts: dict[str, str],
+    like: Sequence[Any] | None = None,
+) -> Iterator[Any]:
     """The values of entries, in order; reads run ahead of what is placed."""
     reader = store.Reader(folder, stored.ocdbt, stored.zarr3, stored.complete)
     generators = layout.read_generators(folder)
@@ -249,8 +306,12 @@ def _values(folder: Path, stored: StoredTree, wanted: Sequence[tuple[Entry, _Wan
         yield reading.value(reader)
 
 
-def _check(wanted: Sequence[tuple[Entry, _Wanted]], ready: dict[tuple[str, ...], Any], generators: dict[str, str],
-           like: Sequence[Any] | None) -> None:
+def _check(
+    wanted: Sequence[tuple[Entry, _Wanted]],
+    ready: dict[tuple[str, ...], Any],
+    generators: dict[str, str],
+    like: Sequence[Any] | None,
+) -> None:
     """Raise ValueError for all leaves whose shape or dtype is not what is asked for."""
     bad = []
     for i, (entry, want) in enumerate(wanted):
@@ -258,21 +319,40 @@ def _check(wanted: Sequence[tuple[Entry, _Wanted]], ready: dict[tuple[str, ...],
         if entry.is_empty or entry.value == "string" or want.plain is str:
             kind = str if entry.value == "string" else type(layout.EMPTY.get(entry.value, 0.0))
             if asked is not None and not isinstance(asked, kind):
-                bad.append((str(entry), f"stored: {entry.value}", f"asked for: {type(asked).__name__}"))
+                bad.append(
+                    (str(entry), f"stored: {entry.value}", f"asked for: {type(asked).__name__}")
+                )
             continue
         opened = ready[entry.names]
         shape, have = tuple(opened.shape), store.numpy_dtype(opened)
         dtype: Any = have
         if entry.name in generators:
             shape, dtype = shape[:-1], random.key_dtype(generators[entry.name])
-        wished = () if want.plain is not None else getattr(asked, "shape", shape) if asked is not None else shape
+        wished = (
+            ()
+            if want.plain is not None
+            else getattr(asked, "shape", shape)
+            if asked is not None
+            else shape
+        )
         as_ = np.dtype(want.plain) if want.plain is not None else want.dtype
         if tuple(wished) != shape or not _castable(dtype, as_):
-            bad.append((str(entry), f"stored: {getattr(dtype, 'name', dtype)}{list(shape)}",
-                        f"asked for: {getattr(as_, 'name', as_) or 'any dtype'}{list(wished)}"))
+            bad.append(
+                (
+                    str(entry),
+                    f"stored: {getattr(dtype, 'name', dtype)}{list(shape)}",
+                    f"asked for: {getattr(as_, 'name', as_) or 'any dtype'}{list(wished)}",
+                )
+            )
     if bad:
-        raise ValueError(describe("checkpoint.restore", f"{len(bad)} of the leaves do not fit what is stored.", bad[:8],
-                                  rule="Shapes are equal; a dtype may be another of the same kind, as float32 for bfloat16."))
+        raise ValueError(
+            describe(
+                "checkpoint.restore",
+                f"{len(bad)} of the leaves do not fit what is stored.",
+                bad[:8],
+                rule="Shapes are equal; a dtype may be another of the same kind, as float32 for bfloat16.",
+            )
+        )
 
 
 def _castable(have: Any, want: Any) -> bool:
@@ -282,7 +362,9 @@ def _castable(have: Any, want: Any) -> bool:
     if dtypes.is_extended(have) or dtypes.is_extended(want):
         return False
     kinds = [np.bool_, np.integer, np.floating, np.complexfloating]
-    rank = lambda dtype: next((i for i, kind in enumerate(kinds) if dtypes.issubdtype(dtype, kind)), None)
+    rank = lambda dtype: next(
+        (i for i, kind in enumerate(kinds) if dtypes.issubdtype(dtype, kind)), None
+    )
     mine, other = rank(have), rank(want)
     return mine is not None and other is not None and mine <= other
 
@@ -290,19 +372,33 @@ def _castable(have: Any, want: Any) -> bool:
 class _Reading:
     """A leaf whose reads have been started."""
 
-    def __init__(self, entry: Entry, want: _Wanted, opened: Any, generator: str | None, texts: dict[str, str]):
-        self.entry, self.want, self._opened, self._generator, self._texts = entry, want, opened, generator, texts
+    def __init__(
+        self, entry: Entry, want: _Wanted, opened: Any, generator: str | None, texts: dict[str, str]
+    ):
+        self.entry, self.want, self._opened, self._generator, self._texts = (
+            entry,
+            want,
+            opened,
+            generator,
+            texts,
+        )
         self._futures: dict[tuple[tuple[int, int], ...], Any] = {}
         self._whole: tuple[Box, Any] | None = None
         self.bytes = 0
         if opened is None:
             return
         shape, size = tuple(opened.shape), store.numpy_dtype(opened).itemsize
-        sharding = want.sharding                       # of random keys, too: their bits have one more dim, of which it says nothing
-        boxes = _boxes(sharding, shape) if sharding is not None else [tuple(slice(0, n) for n in shape)]
+        sharding = (
+            want.sharding
+        )  # of random keys, too: their bits have one more dim, of which it says nothing
+        boxes = (
+            _boxes(sharding, shape) if sharding is not None else [tuple(slice(0, n) for n in shape)]
+        )
         covered = [_volume(_aligned(box, store.chunk_shape(opened), shape)) for box in boxes]
         around = _around(boxes)
-        if len(boxes) > 1 and sum(covered) > 2 * max(_volume(around), 1):      # blocks larger than shards: each is decoded once
+        if len(boxes) > 1 and sum(covered) > 2 * max(
+            _volume(around), 1
+        ):  # blocks larger than shards: each is decoded once
             self._whole = (around, opened[around].read())
             self.bytes = 2 * _volume(around) * size
         else:
@@ -312,17 +408,31 @@ class _Reading:
     def value(self, reader: store.Reader) -> Any:
         """The value, once it has been read."""
         if self._opened is None:
-            return self._texts.get(self.entry.name, "") if self.entry.value == "string" else layout.EMPTY[self.entry.value]
+            return (
+                self._texts.get(self.entry.name, "")
+                if self.entry.value == "string"
+                else layout.EMPTY[self.entry.value]
+            )
         what = f"the array {self.entry}"
-        dtype = store.numpy_dtype(self._opened) if self._generator is not None or self.want.dtype is None else np.dtype(self.want.dtype)
+        dtype = (
+            store.numpy_dtype(self._opened)
+            if self._generator is not None or self.want.dtype is None
+            else np.dtype(self.want.dtype)
+        )
         if self.want.sharding is not None:
             dtype = dtypes.canonicalize_dtype(dtype)
-        whole = None if self._whole is None else (self._whole[0], np.asarray(reader.result(what, self._whole[1])))
+        whole = (
+            None
+            if self._whole is None
+            else (self._whole[0], np.asarray(reader.result(what, self._whole[1])))
+        )
 
         def part(box: Box) -> np.ndarray:
             if whole is not None:
                 around, values = whole
-                found = values[tuple(slice(b.start - a.start, b.stop - a.start) for a, b in zip(around, box))]
+                found = values[
+                    tuple(slice(b.start - a.start, b.stop - a.start) for a, b in zip(around, box))
+                ]
             else:
                 found = np.asarray(reader.result(what, self._futures[_corner(box)]))
             return _cast(found, dtype, self.entry)
@@ -330,9 +440,17 @@ class _Reading:
         shape = tuple(self._opened.shape)
         sharding = self.want.sharding
         if sharding is not None:
-            placed = sharding if self.want.layout is None or self._generator is not None else Format(self.want.layout, sharding)
+            placed = (
+                sharding
+                if self.want.layout is None or self._generator is not None
+                else Format(self.want.layout, sharding)
+            )
             made = make_array_from_callback(shape, placed, lambda index: part(_box(index, shape)))
-            return made if self._generator is None else random.wrap_key_data(made, impl=self._generator)
+            return (
+                made
+                if self._generator is None
+                else random.wrap_key_data(made, impl=self._generator)
+            )
         found = part(tuple(slice(0, n) for n in shape))
         if self._generator is not None:
             return random.wrap_key_data(found, impl=self._generator)
@@ -346,9 +464,15 @@ def _cast(values: np.ndarray, dtype: Any, entry: Entry) -> np.ndarray:
     if values.dtype == dtype:
         return values
     made = values.astype(dtype)
-    if np.issubdtype(values.dtype, np.integer) and np.issubdtype(dtype, np.integer) and not np.array_equal(made, values):
-        raise ValueError(f"checkpoint.restore: {entry} has integers that do not fit into {np.dtype(dtype).name}: it is stored as "
-                         f"{values.dtype.name}. Ask for that, with weft.enable_x64 if it has 64 bits.")
+    if (
+        np.issubdtype(values.dtype, np.integer)
+        and np.issubdtype(dtype, np.integer)
+        and not np.array_equal(made, values)
+    ):
+        raise ValueError(
+            f"checkpoint.restore: {entry} has integers that do not fit into {np.dtype(dtype).name}: it is stored as "
+            f"{values.dtype.name}. Ask for that, with weft.enable_x64 if it has 64 bits."
+        )
     return made
 
 
@@ -375,8 +499,13 @@ def _volume(box: Iterable[slice]) -> int:
 
 def _aligned(box: Box, block: Sequence[int], shape: Sequence[int]) -> Box:
     """The blocks that a box overlaps."""
-    return tuple(slice(s.start // n * n, min(-(-s.stop // n) * n, size)) for s, n, size in zip(box, block, shape))
+    return tuple(
+        slice(s.start // n * n, min(-(-s.stop // n) * n, size))
+        for s, n, size in zip(box, block, shape)
+    )
 
 
 def _around(boxes: Sequence[Box]) -> Box:
-    return tuple(slice(min(s.start for s in dims), max(s.stop for s in dims)) for dims in zip(*boxes))
+    return tuple(
+        slice(min(s.start for s in dims), max(s.stop for s in dims)) for dims in zip(*boxes)
+    )

@@ -43,6 +43,7 @@ _SCALARS = (bool, int, float, complex)
 @record(eq=False)
 class _Stored:
     """An array to be stored: its entry, its whole shape, and the blocks that this process writes, by where they start."""
+
     entry: Entry
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -79,23 +80,39 @@ class Save:
         if self._thread is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():
-                raise TimeoutError(f"checkpoint.save: step {self.step} is not written after {timeout:g} s: {self!r}")
+                raise TimeoutError(
+                    f"checkpoint.save: step {self.step} is not written after {timeout:g} s: {self!r}"
+                )
         error, self._error = self._error, None
         if error is not None:
             raise error
         return self
 
     def __repr__(self) -> str:
-        state = "failed" if self._error is not None else "done" if self.done else f"{self.written >> 20} of {self.total >> 20} MiB"
+        state = (
+            "failed"
+            if self._error is not None
+            else "done"
+            if self.done
+            else f"{self.written >> 20} of {self.total >> 20} MiB"
+        )
         return f"Save(step={self.step}, path={str(self.path)!r}, {state})"
 
 
-_last: list[Save] = []                      # the save that was started last, whose failure somebody must hear of
+_last: list[Save] = []  # the save that was started last, whose failure somebody must hear of
 
 
 @api_boundary
-def save(path: str | os.PathLike, tree: Any, step: int, *, keep: int | None = None, keep_every: int | None = None,
-         overwrite: bool = False, compress: bool = False) -> Save:
+def save(
+    path: str | os.PathLike,
+    tree: Any,
+    step: int,
+    *,
+    keep: int | None = None,
+    keep_every: int | None = None,
+    overwrite: bool = False,
+    compress: bool = False,
+) -> Save:
     """Begin to save `tree` as `step` in the folder `path`, and go on; `.wait()` on the result for the end.
 
     Leaves are arrays of any sharding, random keys, NumPy arrays, numbers, strings and None. They are saved as they are now, also if the
@@ -112,18 +129,22 @@ def save(path: str | os.PathLike, tree: Any, step: int, *, keep: int | None = No
     ...     weft.checkpoint.latest_step(folder), weft.checkpoint.restore(folder)
     (100, {'epoch': 4, 'w': array([0., 1., 2.], dtype=float32)})
     """
-    wait()                                  # one step at a time; a failure of the last one is heard here
+    wait()  # one step at a time; a failure of the last one is heard here
     store.tensorstore()
     group = ranks.Ranks("checkpoint.save", f"saving step {step}")
     root = _checked(path, step, keep, keep_every)
     started = time.time_ns()
     arrays, others, strings = _snapshot(tree, group)
-    found = Save(root / str(step), step, sum(part.nbytes for array in arrays for _, part in array.parts))
+    found = Save(
+        root / str(step), step, sum(part.nbytes for array in arrays for _, part in array.parts)
+    )
     where = user_frame()
 
     def run() -> None:
         try:
-            claim = _write(found, group, root, (arrays, others, strings), started, overwrite, compress, where)
+            claim = _write(
+                found, group, root, (arrays, others, strings), started, overwrite, compress, where
+            )
             if group.rank == 0:
                 listing.prune(claim, keep, keep_every)
         except BaseException as error:
@@ -158,7 +179,9 @@ def _checked(path: str | os.PathLike, step: int, keep: int | None, keep_every: i
         raise ValueError(f"checkpoint.save: step is a number of a step, 0 or more, got {step!r}.")
     for name, value in (("keep", keep), ("keep_every", keep_every)):
         if value is not None and value < 1:
-            raise ValueError(f"checkpoint.save: {name} is at least 1, or None for all, got {value!r}.")
+            raise ValueError(
+                f"checkpoint.save: {name} is at least 1, or None for all, got {value!r}."
+            )
     return Path(os.path.abspath(path))
 
 
@@ -170,10 +193,22 @@ def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseE
         there = listing.steps(root)
     except OSError:
         there = []
-    table = [("step", save.step), ("folder", str(root)), ("reason", str(error)), ("written", f"{save.written} of {save.total} bytes"),
-             ("steps that are there", ", ".join(map(str, there[-4:])) or "none")]
-    reported = (FileExistsError if isinstance(error, FileExistsError) else CheckpointError)(describe(
-        "checkpoint.save", "a step was not saved.", table, where, "A step that is not whole gets no name; the others are as they were."))
+    table = [
+        ("step", save.step),
+        ("folder", str(root)),
+        ("reason", str(error)),
+        ("written", f"{save.written} of {save.total} bytes"),
+        ("steps that are there", ", ".join(map(str, there[-4:])) or "none"),
+    ]
+    reported = (FileExistsError if isinstance(error, FileExistsError) else CheckpointError)(
+        describe(
+            "checkpoint.save",
+            "a step was not saved.",
+            table,
+            where,
+            "A step that is not whole gets no name; the others are as they were.",
+        )
+    )
     reported.__cause__ = error
     return reported
 
@@ -203,19 +238,38 @@ def _snapshot(tree: Any, group: ranks.Ranks) -> tuple[list[_Stored], list[Entry]
 def _check_leaves(leaves: Iterable[tuple[tuple[str, ...], tuple[int, ...], Any]]) -> None:
     bad = []
     for names, kinds, value in leaves:
-        if layout.is_leaf(value) or type(value) is Array or isinstance(value, (str, *_SCALARS, np.generic)):
+        if (
+            layout.is_leaf(value)
+            or type(value) is Array
+            or isinstance(value, (str, *_SCALARS, np.generic))
+        ):
             continue
         if getattr(type(value), "_is_tracer", False):
-            raise TracerError(f"checkpoint.save: {Entry(names, kinds, '')} is traced: values are saved outside of jit and grad.")
+            raise TracerError(
+                f"checkpoint.save: {Entry(names, kinds, '')} is traced: values are saved outside of jit and grad."
+            )
         if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSMm":
             dtype = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
-            bad.append((str(Entry(names, kinds, "")), f"{type(value).__module__}.{type(value).__name__}{dtype}"))
+            bad.append(
+                (
+                    str(Entry(names, kinds, "")),
+                    f"{type(value).__module__}.{type(value).__name__}{dtype}",
+                )
+            )
     if bad:
-        raise TypeError(describe("checkpoint.save", "leaves of the tree are nothing that can be saved.", bad[:8],
-                                 rule="Leaves are arrays, random keys, NumPy arrays of numbers, numbers, strings and None."))
+        raise TypeError(
+            describe(
+                "checkpoint.save",
+                "leaves of the tree are nothing that can be saved.",
+                bad[:8],
+                rule="Leaves are arrays, random keys, NumPy arrays of numbers, numbers, strings and None.",
+            )
+        )
 
 
-def _array(names: Sequence[str], kinds: Sequence[int], value: Array, loads: list[int], rank: int) -> _Stored:
+def _array(
+    names: Sequence[str], kinds: Sequence[int], value: Array, loads: list[int], rank: int
+) -> _Stored:
     generator = None
     if dtypes.is_extended(value.dtype):
         generator = value.dtype.impl.name
@@ -239,35 +293,63 @@ def _array(names: Sequence[str], kinds: Sequence[int], value: Array, loads: list
         if start in mine and start not in parts:
             parts[start] = shard.data._numpy()
     entry = Entry(tuple(names), tuple(kinds), "jax.Array", local)
-    return _Stored(entry, value.shape, value.dtype, store.block_shape(local, splits, value.dtype.itemsize), generator, sharding,
-                   list(parts.items()))
+    return _Stored(
+        entry,
+        value.shape,
+        value.dtype,
+        store.block_shape(local, splits, value.dtype.itemsize),
+        generator,
+        sharding,
+        list(parts.items()),
+    )
 
 
-def _host_value(names: Sequence[str], kinds: Sequence[int], value: Any, loads: list[int], rank: int) -> _Stored:
+def _host_value(
+    names: Sequence[str], kinds: Sequence[int], value: Any, loads: list[int], rank: int
+) -> _Stored:
     """A NumPy array or a number, which the first process writes."""
-    held = np.array(value, order="C")                      # its owner may change it
+    held = np.array(value, order="C")  # its owner may change it
     if held.dtype.kind == "O":
-        raise TypeError(f"checkpoint.save: {Entry(tuple(names), tuple(kinds), '')} is an integer of more than 64 bits: {value}.")
+        raise TypeError(
+            f"checkpoint.save: {Entry(tuple(names), tuple(kinds), '')} is an integer of more than 64 bits: {value}."
+        )
     if not held.dtype.isnative:
         held = held.astype(held.dtype.newbyteorder("="))
     loads[0] += held.nbytes
     block = store.block_shape(held.shape, (1,) * held.ndim, held.dtype.itemsize)
     plain = isinstance(value, _SCALARS) and not isinstance(value, np.generic)
     entry = Entry(tuple(names), tuple(kinds), "scalar" if plain else "np.ndarray")
-    return _Stored(entry, held.shape, held.dtype, block, None, None, [((0,) * held.ndim, held)] if rank == 0 else [])
+    return _Stored(
+        entry,
+        held.shape,
+        held.dtype,
+        block,
+        None,
+        None,
+        [((0,) * held.ndim, held)] if rank == 0 else [],
+    )
 
 
 # ---- writing
 
 
-def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored], list[Entry], dict[str, str]], started: int,
-           overwrite: bool, compress: bool, where: Any) -> Claim:
+def _write(
+    save: Save,
+    group: ranks.Ranks,
+    root: Path,
+    what: tuple[list[_Stored], list[Entry], dict[str, str]],
+    started: int,
+    overwrite: bool,
+    compress: bool,
+    where: Any,
+) -> Claim:
     """Write the step, together with all other processes; every stage ends on all of them, or fails on all. Return the group's claim."""
     arrays, others, strings = what
     held: list[Claim] = []
 
     def fenced(work: Callable[[], str]) -> Callable[[], str]:
         """Do work whose files another group removes once it has claimed the folder."""
+
         def run() -> str:
             try:
                 return work()
@@ -277,6 +359,7 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
                 for claim in held:
                     claim.check(where)
                 raise
+
         return run
 
     def begin() -> str:
@@ -294,7 +377,9 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
 
     def write() -> str:
         if not item.is_dir():
-            raise CheckpointError(f"process {group.rank} does not see {item}, which process 0 made: the folder is not shared")
+            raise CheckpointError(
+                f"process {group.rank} does not see {item}, which process 0 made: the folder is not shared"
+            )
         mine.mkdir(exist_ok=True)
         writer = save._writer = store.Writer(mine, compress)
         for array in arrays:
@@ -307,7 +392,14 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
     def commit() -> str:
         if group.rank == 0:
             if group.size > 1:
-                store.merge(item, [part for part in sorted(item.glob("ocdbt.process_*")) if (part / layout.MANIFEST).exists()])
+                store.merge(
+                    item,
+                    [
+                        part
+                        for part in sorted(item.glob("ocdbt.process_*"))
+                        if (part / layout.MANIFEST).exists()
+                    ],
+                )
             _write_texts(temporary, arrays, others, strings, started)
             claim.check(where)
             listing.take_name(temporary, save.path, overwrite)
@@ -323,7 +415,9 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
         digests = [digest for digest, *_ in beginnings]
         if len(set(digests)) > 1:
             other = next(r for r, digest in enumerate(digests) if digest != digests[0])
-            raise CheckpointError(f"processes 0 and {other} save different trees: paths, shapes, dtypes or shardings are not equal")
+            raise CheckpointError(
+                f"processes 0 and {other} save different trees: paths, shapes, dtypes or shardings are not equal"
+            )
         group.together("has written", fenced(write))
         group.together("is named", fenced(commit))
     except BaseException:
@@ -335,20 +429,33 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
 
 def _digest(arrays: Iterable[_Stored], others: Iterable[Entry]) -> str:
     """What all processes must agree on, in short."""
-    lines = [f"{a.entry.names} {a.entry.kinds} {a.entry.value} {a.shape} {a.dtype.name} {a.block} {a.generator}" for a in arrays]
+    lines = [
+        f"{a.entry.names} {a.entry.kinds} {a.entry.value} {a.shape} {a.dtype.name} {a.block} {a.generator}"
+        for a in arrays
+    ]
     return hashlib.sha256("\n".join([*lines, *map(repr, others)]).encode()).hexdigest()
 
 
-def _write_texts(temporary: Path, arrays: Sequence[_Stored], others: Sequence[Entry], strings: dict[str, str], started: int) -> None:
+def _write_texts(
+    temporary: Path,
+    arrays: Sequence[_Stored],
+    others: Sequence[Entry],
+    strings: dict[str, str],
+    started: int,
+) -> None:
     item = temporary / layout.ITEM
     (item / layout.ARRAYS).mkdir()
     entries = sorted([*(array.entry for array in arrays), *others], key=lambda entry: entry.names)
     shared = [array for array in arrays if array.sharding is not None]
     texts = {
         layout.TREE: layout.tree_text(entries),
-        layout.SHARDINGS: layout.shardings_text({array.entry.name: array.sharding for array in shared if array.sharding is not None}),
+        layout.SHARDINGS: layout.shardings_text(
+            {array.entry.name: array.sharding for array in shared if array.sharding is not None}
+        ),
         f"{layout.ARRAYS}/process_0": layout.arrays_text(
-            (array.entry.name, array.entry.write_shape or (), array.block, array.generator) for array in shared),
+            (array.entry.name, array.entry.write_shape or (), array.block, array.generator)
+            for array in shared
+        ),
     }
     if strings:
         texts[layout.STRINGS] = layout.strings_text(strings)
@@ -356,7 +463,9 @@ def _write_texts(temporary: Path, arrays: Sequence[_Stored], others: Sequence[En
         layout.write_text(item / name, text)
     layout.write_text(item / layout.SUMS, layout.sums_text(item, texts))
     layout.write_text(item / layout.COMMITTED, "whole\n")
-    layout.write_text(temporary / layout.STEP, layout.step_text([layout.ITEM], started, time.time_ns()))
+    layout.write_text(
+        temporary / layout.STEP, layout.step_text([layout.ITEM], started, time.time_ns())
+    )
     layout.write_text(temporary / layout.COMMITTED, "whole\n")
     for folder, _, _ in os.walk(temporary, topdown=False):
         layout.sync_folder(Path(folder))

@@ -23,9 +23,11 @@ from weft._version import DISTRIBUTION_NAME
 from weft.checkpoint.layout import damaged
 from weft.util.errors import CheckpointError
 
-BLOCK_BYTES = 8 << 20                       # a stored block has at most so many, where the sizes of dims permit
-BATCH_BYTES = 128 << 20                     # what is written in one transaction, of which each needs its flush to the disk
-FLIGHT_BYTES = 256 << 20                    # what is read ahead of what has been placed
+BLOCK_BYTES = 8 << 20  # a stored block has at most so many, where the sizes of dims permit
+BATCH_BYTES = (
+    128 << 20
+)  # what is written in one transaction, of which each needs its flush to the disk
+FLIGHT_BYTES = 256 << 20  # what is read ahead of what has been placed
 
 
 @functools.cache
@@ -34,12 +36,16 @@ def tensorstore() -> ModuleType:
     try:
         import tensorstore as found
     except ImportError as error:
-        raise ImportError("weft.checkpoint needs tensorstore, which is not installed: "
-                          f"pip install '{DISTRIBUTION_NAME}[checkpoint]'.") from error
+        raise ImportError(
+            "weft.checkpoint needs tensorstore, which is not installed: "
+            f"pip install '{DISTRIBUTION_NAME}[checkpoint]'."
+        ) from error
     return found
 
 
-def block_shape(shard: Sequence[int], splits: Sequence[int], itemsize: int, limit: int | None = None) -> tuple[int, ...]:
+def block_shape(
+    shard: Sequence[int], splits: Sequence[int], itemsize: int, limit: int | None = None
+) -> tuple[int, ...]:
     """The shape of the blocks in which shards are stored: at most `limit` bytes (`BLOCK_BYTES`), cut along leading dims first. Along a
     dim that is split blocks divide shards.
 
@@ -59,8 +65,13 @@ def block_shape(shard: Sequence[int], splits: Sequence[int], itemsize: int, limi
     return tuple(shape)
 
 
-def pieces(start: Sequence[int], shape: Sequence[int], block: Sequence[int], itemsize: int, limit: int = BATCH_BYTES
-           ) -> Iterator[tuple[slice, ...]]:
+def pieces(
+    start: Sequence[int],
+    shape: Sequence[int],
+    block: Sequence[int],
+    itemsize: int,
+    limit: int = BATCH_BYTES,
+) -> Iterator[tuple[slice, ...]]:
     """A box cut along its leading dims into boxes of at most `limit` bytes, at borders of blocks; as slices relative to `start`.
 
     >>> [*pieces((0, 0), (4, 2), (1, 2), 4, limit=16)]
@@ -74,9 +85,12 @@ def pieces(start: Sequence[int], shape: Sequence[int], block: Sequence[int], ite
     rows = max(int(limit * shape[dim] // size) // block[dim], 1) * block[dim]
     for first in range(0, shape[dim], rows):
         count = min(rows, shape[dim] - first)
-        inner = [*shape[:dim], count, *shape[dim + 1:]]
+        inner = [*shape[:dim], count, *shape[dim + 1 :]]
         for piece in pieces(start, inner, block, itemsize, limit):
-            yield tuple(slice(p.start + first, p.stop + first) if d == dim else p for d, p in enumerate(piece))
+            yield tuple(
+                slice(p.start + first, p.stop + first) if d == dim else p
+                for d, p in enumerate(piece)
+            )
 
 
 def _kvstore(folder: Path, name: str | None, ocdbt: bool) -> dict[str, Any]:
@@ -84,15 +98,24 @@ def _kvstore(folder: Path, name: str | None, ocdbt: bool) -> dict[str, Any]:
         return {"driver": "file", "path": f"{folder}/" if name is None else f"{folder / name}/"}
     base = {"driver": "file", "path": f"{folder}/"}
     # files of data have names of their own and are read only once a manifest names them: only that one is replaced at once
-    found: dict[str, Any] = {"driver": "ocdbt", "base": {**base, "file_io_locking": {"mode": "non_atomic"}}, "manifest": base,
-                             "cache_pool": "cache_pool#tables"}
+    found: dict[str, Any] = {
+        "driver": "ocdbt",
+        "base": {**base, "file_io_locking": {"mode": "non_atomic"}},
+        "manifest": base,
+        "cache_pool": "cache_pool#tables",
+    }
     if name is not None:
         found["path"] = f"{name}/"
     return found
 
 
 def _context() -> Any:
-    return tensorstore().Context({"cache_pool#tables": {"total_bytes_limit": 100_000_000}, "file_io_concurrency": {"limit": 32}})
+    return tensorstore().Context(
+        {
+            "cache_pool#tables": {"total_bytes_limit": 100_000_000},
+            "file_io_concurrency": {"limit": 32},
+        }
+    )
 
 
 _FILE = re.compile(r'local file "((?:[^"\\]|\\.)+)"')
@@ -101,12 +124,23 @@ _KEY = re.compile(r'Error reading "((?:[^"\\]|\\.)*)" in OCDBT database')
 
 def _reason(error: BaseException) -> str:
     """The first line of a message of tensorstore, without the specification of what was opened."""
-    return str(error).split(" [tensorstore_spec=")[0].split(" [source locations=")[0].split("\n")[0].strip()
+    return (
+        str(error)
+        .split(" [tensorstore_spec=")[0]
+        .split(" [source locations=")[0]
+        .split("\n")[0]
+        .strip()
+    )
 
 
 def _unquoted(text: str) -> str:
     """A name as it was before tensorstore escaped its bytes."""
-    return text.encode("latin-1", "replace").decode("unicode_escape").encode("latin-1").decode("utf-8", "replace")
+    return (
+        text.encode("latin-1", "replace")
+        .decode("unicode_escape")
+        .encode("latin-1")
+        .decode("utf-8", "replace")
+    )
 
 
 def _damaged_file(folder: Path, message: str) -> Path:
@@ -127,7 +161,11 @@ def _file_of_key(folder: Path, key: str) -> Path | None:
         root = ts.ocdbt.dump(base).result()["versions"][-1]
         node = root["root"]["location"]
         for _ in range(root["root_height"]):
-            child = [entry for entry in ts.ocdbt.dump(base, node).result()["entries"] if entry["key"] <= rest][-1]
+            child = [
+                entry
+                for entry in ts.ocdbt.dump(base, node).result()["entries"]
+                if entry["key"] <= rest
+            ][-1]
             node, rest = child["location"], rest.removeprefix(child["subtree_common_prefix"])
         values = {entry["key"]: entry for entry in ts.ocdbt.dump(base, node).result()["entries"]}
         _, part, file = values[rest]["indirect_value"].rsplit(":", 2)[0].split(":", 2)
@@ -146,19 +184,40 @@ class Writer:
         self._bytes = 0
         self.written = 0
 
-    def add(self, name: str, shape: Sequence[int], dtype: np.dtype, block: Sequence[int], start: Sequence[int], value: np.ndarray) -> None:
+    def add(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        block: Sequence[int],
+        start: Sequence[int],
+        value: np.ndarray,
+    ) -> None:
         """Write `value` at `start` of the array `name`; the array stays unchanged in memory until `finish` returns."""
         spec = self._spec(name, shape, dtype, block)
         for piece in pieces(start, value.shape, block, value.itemsize):
             part = value[piece]
-            self._batch.append((spec, tuple(slice(s + p.start, s + p.stop) for s, p in zip(start, piece)), part))
+            self._batch.append(
+                (spec, tuple(slice(s + p.start, s + p.stop) for s, p in zip(start, piece)), part)
+            )
             self._bytes += part.nbytes
             if self._bytes >= BATCH_BYTES:
                 self.flush()
 
-    def _spec(self, name: str, shape: Sequence[int], dtype: np.dtype, block: Sequence[int]) -> dict[str, Any]:
-        config = {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000, "manifest_kind": "single"}
-        kvstore = {**_kvstore(self._folder, name, ocdbt=True), "config": config, "assume_config": True, "target_data_file_size": 1 << 31}
+    def _spec(
+        self, name: str, shape: Sequence[int], dtype: np.dtype, block: Sequence[int]
+    ) -> dict[str, Any]:
+        config = {
+            "max_inline_value_bytes": 1024,
+            "max_decoded_node_bytes": 100_000_000,
+            "manifest_kind": "single",
+        }
+        kvstore = {
+            **_kvstore(self._folder, name, ocdbt=True),
+            "config": config,
+            "assume_config": True,
+            "target_data_file_size": 1 << 31,
+        }
         codecs: list[dict[str, Any]] = [{"name": "bytes", "configuration": {"endian": "little"}}]
         if self._compress:
             codecs.append({"name": "zstd", "configuration": {"level": 1}})
@@ -166,11 +225,18 @@ class Writer:
         try:
             kind = tensorstore().dtype(dtype).name
         except (TypeError, ValueError):
-            raise NotImplementedError(f"checkpoint.save: arrays of {dtype.name} cannot be stored: tensorstore has no such type. "
-                                      "Save it as another dtype, or its bits (x.view).") from None
+            raise NotImplementedError(
+                f"checkpoint.save: arrays of {dtype.name} cannot be stored: tensorstore has no such type. "
+                "Save it as another dtype, or its bits (x.view)."
+            ) from None
         grid = {"name": "regular", "configuration": {"chunk_shape": list(block)}}
         metadata = {"shape": list(shape), "data_type": kind, "chunk_grid": grid, "codecs": codecs}
-        return {"driver": "zarr3", "kvstore": kvstore, "metadata": metadata, "store_data_equal_to_fill_value": True}
+        return {
+            "driver": "zarr3",
+            "kvstore": kvstore,
+            "metadata": metadata,
+            "store_data_equal_to_fill_value": True,
+        }
 
     def flush(self) -> None:
         """Write the batch, in one transaction."""
@@ -184,9 +250,15 @@ class Writer:
             for spec, _, _ in batch:
                 name = spec["kvstore"]["path"]
                 if name not in opened:
-                    opened[name] = ts.open(spec, open=True, create=True, context=self._context, transaction=transaction)
-            staged = [opened[spec["kvstore"]["path"]].result()[where].write(part, can_reference_source_data_indefinitely=True)
-                      for spec, where, part in batch]
+                    opened[name] = ts.open(
+                        spec, open=True, create=True, context=self._context, transaction=transaction
+                    )
+            staged = [
+                opened[spec["kvstore"]["path"]]
+                .result()[where]
+                .write(part, can_reference_source_data_indefinitely=True)
+                for spec, where, part in batch
+            ]
             for write in staged:
                 write.copy.result()
             transaction.commit_sync()
@@ -203,9 +275,19 @@ class Writer:
 def open_database(folder: Path, context: Any = None) -> Any:
     """The database of a folder, as a store of bytes. Databases refer to the files of others of one `context`."""
     ts = tensorstore()
-    return ts.KvStore.open({**_kvstore(folder, None, ocdbt=True),
-                            "config": {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000, "manifest_kind": "single"},
-                            "assume_config": True, "target_data_file_size": 1 << 31}, context=context or _context()).result()
+    return ts.KvStore.open(
+        {
+            **_kvstore(folder, None, ocdbt=True),
+            "config": {
+                "max_inline_value_bytes": 1024,
+                "max_decoded_node_bytes": 100_000_000,
+                "manifest_kind": "single",
+            },
+            "assume_config": True,
+            "target_data_file_size": 1 << 31,
+        },
+        context=context or _context(),
+    ).result()
 
 
 def merge(folder: Path, parts: Sequence[Path]) -> None:
@@ -215,7 +297,9 @@ def merge(folder: Path, parts: Sequence[Path]) -> None:
         transaction = ts.Transaction(atomic=True)
         context = _context()
         whole = open_database(folder, context).with_transaction(transaction)
-        for copy in [open_database(part, context).experimental_copy_range_to(whole) for part in parts]:
+        for copy in [
+            open_database(part, context).experimental_copy_range_to(whole) for part in parts
+        ]:
             copy.result()
         transaction.commit_sync()
     except (ValueError, OSError) as error:
@@ -231,7 +315,10 @@ class Reader:
 
     def open(self, name: str) -> Any:
         """Start to open an array; the result has `shape`, `dtype`, and `chunk_shape`."""
-        spec: dict[str, Any] = {"driver": "zarr3" if self._zarr3 else "zarr", "kvstore": _kvstore(self._folder, name, self._ocdbt)}
+        spec: dict[str, Any] = {
+            "driver": "zarr3" if self._zarr3 else "zarr",
+            "kvstore": _kvstore(self._folder, name, self._ocdbt),
+        }
         if self._complete:
             spec["fill_missing_data_reads"] = False
         return tensorstore().open(spec, open=True, read=True, context=self._context)
@@ -241,7 +328,9 @@ class Reader:
         try:
             return future.result()
         except (ValueError, OSError, KeyError) as error:
-            raise damaged(_damaged_file(self._folder, str(error)), f"{what} cannot be read: {_reason(error)}") from error
+            raise damaged(
+                _damaged_file(self._folder, str(error)), f"{what} cannot be read: {_reason(error)}"
+            ) from error
 
 
 def chunk_shape(opened: Any) -> tuple[int, ...]:

@@ -25,15 +25,30 @@ from weft.util.source import api_boundary
 
 #: dtype -> what the format calls it
 _NAMES = {
-    "bool": "BOOL", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16", "uint32": "U32",
-    "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2", "complex64": "C64",
+    "bool": "BOOL",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "complex64": "C64",
 }
 _DTYPES = {there: here for here, there in _NAMES.items()}
 
 
 @api_boundary
-def export_safetensors(file: str | os.PathLike, tree: Any, *, metadata: Mapping[str, str] | None = None) -> None:
+def export_safetensors(
+    file: str | os.PathLike, tree: Any, *, metadata: Mapping[str, str] | None = None
+) -> None:
     """Write the arrays of a tree into one safetensors file, under their paths joined by dots; `metadata` are texts that the file keeps.
 
     The file is there when it is whole. Leaves are arrays and numbers. Raises TypeError for other leaves, NotImplementedError for dtypes
@@ -54,10 +69,14 @@ def export_safetensors(file: str | os.PathLike, tree: Any, *, metadata: Mapping[
         entry = layout.Entry(names, kinds, "")
         plain = isinstance(value, (Array, np.ndarray, np.generic, bool, int, float))
         if not plain or dtypes.is_extended(getattr(value, "dtype", np.float32)):
-            raise TypeError(f"checkpoint.export_safetensors: {entry} is a {type(value).__name__}; the format has arrays only.")
+            raise TypeError(
+                f"checkpoint.export_safetensors: {entry} is a {type(value).__name__}; the format has arrays only."
+            )
         held = np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
         if held.dtype.name not in _NAMES:
-            raise NotImplementedError(f"checkpoint.export_safetensors: {entry} is {held.dtype.name}, which the format lacks.")
+            raise NotImplementedError(
+                f"checkpoint.export_safetensors: {entry} is {held.dtype.name}, which the format lacks."
+            )
         tensors[entry.name] = held
     path = Path(os.path.abspath(file))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -70,12 +89,19 @@ def export_safetensors(file: str | os.PathLike, tree: Any, *, metadata: Mapping[
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, Exception):
-            raise CheckpointError(f"checkpoint.export_safetensors: {path} was not written: {error}") from error
+            raise CheckpointError(
+                f"checkpoint.export_safetensors: {path} was not written: {error}"
+            ) from error
         raise
 
 
 @api_boundary
-def import_safetensors(file: str | os.PathLike, like: Any = None, *, shardings: Sharding | Mapping[str, Sharding] | None = None) -> Any:
+def import_safetensors(
+    file: str | os.PathLike,
+    like: Any = None,
+    *,
+    shardings: Sharding | Mapping[str, Sharding] | None = None,
+) -> Any:
     """The arrays of a safetensors file by name, as NumPy arrays, or as arrays laid out by `shardings`, one or one for each name.
 
     With `like`, a tree of arrays or `ShapeDtypeStruct`s, the tree of that structure, laid out as they are: a process reads what its
@@ -101,11 +127,15 @@ def import_safetensors(file: str | os.PathLike, like: Any = None, *, shardings: 
                     continue
                 name = ".".join(names)
                 if name not in there:
-                    raise ValueError(f"checkpoint.import_safetensors: {path} has no {name!r}; it has {there[:8]}.")
+                    raise ValueError(
+                        f"checkpoint.import_safetensors: {path} has no {name!r}; it has {there[:8]}."
+                    )
                 shape = tuple(opened.get_slice(name).get_shape())
                 if shape != np.shape(value):
-                    raise ValueError(f"checkpoint.import_safetensors: {name!r} has shape {list(shape)}, asked for is "
-                                     f"{list(np.shape(value))}.")
+                    raise ValueError(
+                        f"checkpoint.import_safetensors: {name!r} has shape {list(shape)}, asked for is "
+                        f"{list(np.shape(value))}."
+                    )
                 want = wanted_like(value)
                 found.append(_read(opened, name, want.sharding, want.dtype))
             return trees.tree_unflatten(trees.tree_structure(like), found)
@@ -117,7 +147,9 @@ def _read(opened: Any, name: str, sharding: Sharding | None, dtype: Any) -> Any:
     part = opened.get_slice(name)
     shape, stored = tuple(part.get_shape()), part.get_dtype()
     if stored not in _DTYPES:
-        raise NotImplementedError(f"checkpoint.import_safetensors: {name!r} is of {stored}, which weft lacks.")
+        raise NotImplementedError(
+            f"checkpoint.import_safetensors: {name!r} is of {stored}, which weft lacks."
+        )
 
     def read(index: tuple[slice, ...]) -> np.ndarray:
         box = tuple(slice(*s.indices(n)[:2]) for s, n in zip(index, shape))
@@ -127,4 +159,6 @@ def _read(opened: Any, name: str, sharding: Sharding | None, dtype: Any) -> Any:
     if sharding is None:
         return read(tuple(slice(0, n) for n in shape))
     kept: dict[str, np.ndarray] = {}
-    return make_array_from_callback(shape, sharding, lambda index: kept.setdefault(str(index), read(index)))
+    return make_array_from_callback(
+        shape, sharding, lambda index: kept.setdefault(str(index), read(index))
+    )

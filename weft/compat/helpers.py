@@ -27,7 +27,9 @@ def safe_zip(*sequences: Iterable[Any]) -> list[tuple[Any, ...]]:
     """Return `zip` of sequences of one length as a list. Raises ValueError if the lengths differ."""
     lists = [list(sequence) for sequence in sequences]
     if len({len(one) for one in lists}) > 1:
-        raise ValueError(f"safe_zip: the sequences have lengths {[len(one) for one in lists]}, which must be equal.")
+        raise ValueError(
+            f"safe_zip: the sequences have lengths {[len(one) for one in lists]}, which must be equal."
+        )
     return list(zip(*lists))
 
 
@@ -54,7 +56,9 @@ def split_list(args: Sequence[Any], ns: Sequence[int]) -> list[list[Any]]:
     """
     rest = list(args)
     if min(ns, default=0) < 0 or sum(ns) > len(rest):
-        raise ValueError(f"split_list: a sequence of {len(rest)} elements has no parts of sizes {list(ns)}.")
+        raise ValueError(
+            f"split_list: a sequence of {len(rest)} elements has no parts of sizes {list(ns)}."
+        )
     parts = []
     for size in ns:
         parts.append(rest[:size])

@@ -65,7 +65,11 @@ NAMES: dict[str, dict[str, str]] = {
     "config": {"config": "weft.util.config:config"},
     "core": {"physical_aval": "weft.transforms.physical:physical_aval"},
     "dispatch": {"wait_for_tokens": "weft.api.callbacks:effects_barrier"},
-    "distributed": {"global_state": f"{_OBJECTS}:global_state", "GlobalState": f"{_OBJECTS}:State", "State": f"{_OBJECTS}:State"},
+    "distributed": {
+        "global_state": f"{_OBJECTS}:global_state",
+        "GlobalState": f"{_OBJECTS}:State",
+        "State": f"{_OBJECTS}:State",
+    },
     "dtypes": {
         "DType": "numpy:dtype",
         "ExtendedDType": "weft.util.dtype_table:ExtendedDType",
@@ -84,7 +88,9 @@ NAMES: dict[str, dict[str, str]] = {
         "TypedInt": "weft.core.scalars:TypedInt",
         "TypedNdArray": f"{_OBJECTS}:TypedNdArray",
     },
-    "lib.mlir.dialects.hlo": {name: f"weft.interpreters.stablehlo_ops:{name}" for name in stablehlo_ops.NAMES},
+    "lib.mlir.dialects.hlo": {
+        name: f"weft.interpreters.stablehlo_ops:{name}" for name in stablehlo_ops.NAMES
+    },
     "numpy.einsum": {"_einsum": f"{_OBJECTS}:einsum_by_path"},
     "numpy.util": {
         "promote_dtypes_complex": "weft.numpy.promote:promote_dtypes_complex",
@@ -92,8 +98,10 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "pjit": {"jit_p": "weft.control.call:jit_p"},
     "public_test_util": {"check_close": f"{_OBJECTS}:check_close"},
-    "random.threefry2x32": {name: f"{_OBJECTS}:{name}" for name in (
-        "threefry_fold_in", "threefry_random_bits", "threefry_seed", "threefry_split")},
+    "random.threefry2x32": {
+        name: f"{_OBJECTS}:{name}"
+        for name in ("threefry_fold_in", "threefry_random_bits", "threefry_seed", "threefry_split")
+    },
     "source_info_util": {"Frame": f"{_OBJECTS}:Frame", "user_frame": f"{_OBJECTS}:frame_of"},
     "state.indexing": {"Slice": "weft.control.ref_index:Slice"},
     "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
@@ -112,14 +120,23 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "util": {
         "HashablePartial": f"{_OBJECTS}:HashablePartial",
-        **{name: f"weft.compat.helpers:{name}" for name in ("safe_map", "safe_zip", "split_list", "unzip2")},
+        **{
+            name: f"weft.compat.helpers:{name}"
+            for name in ("safe_map", "safe_zip", "split_list", "unzip2")
+        },
     },
-    "xla_bridge": {"_backends": f"{_OBJECTS}:backends", "get_backend": f"{_OBJECTS}:get_backend",
-                   "register_plugin": "weft.backends.pjrt.plugins:register_plugin"},
+    "xla_bridge": {
+        "_backends": f"{_OBJECTS}:backends",
+        "get_backend": f"{_OBJECTS}:get_backend",
+        "register_plugin": "weft.backends.pjrt.plugins:register_plugin",
+    },
 }
 
 #: module below jaxlib -> {name: "weft module:name"}
 JAXLIB: dict[str, dict[str, str]] = {
     "_jax": {"PjitFunction": "weft.api.jit:JitFunction"},
-    "xla_client": {"Device": "weft.backends.base:Device", "XlaRuntimeError": "weft.errors:JaxRuntimeError"},
+    "xla_client": {
+        "Device": "weft.backends.base:Device",
+        "XlaRuntimeError": "weft.errors:JaxRuntimeError",
+    },
 }

@@ -66,16 +66,25 @@ def api_boundary(fun: F, *, repro_api_name: str | None = None, repro_user_func: 
 # ---- api_util
 
 
-def infer_argnums_and_argnames(sig: inspect.Signature, argnums: int | Iterable[int] | None, argnames: str | Iterable[str] | None
-                               ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def infer_argnums_and_argnames(
+    sig: inspect.Signature,
+    argnums: int | Iterable[int] | None,
+    argnames: str | Iterable[str] | None,
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Positions and names of the same arguments of a function, where one of them may be None.
 
     >>> infer_argnums_and_argnames(inspect.signature(lambda x, y: x), None, "y")
     ((1,), ('y',))
     """
     nums = None if argnums is None else (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    names = None if argnames is None else (argnames,) if isinstance(argnames, str) else tuple(argnames)
-    both = [(i, p.name) for i, p in enumerate(sig.parameters.values()) if p.kind == p.POSITIONAL_OR_KEYWORD]
+    names = (
+        None if argnames is None else (argnames,) if isinstance(argnames, str) else tuple(argnames)
+    )
+    both = [
+        (i, p.name)
+        for i, p in enumerate(sig.parameters.values())
+        if p.kind == p.POSITIONAL_OR_KEYWORD
+    ]
     if nums is None:
         nums = tuple(i for i, name in both if name in (names or ()))
     if names is None:
@@ -107,7 +116,9 @@ class State:
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("client", "coordinator_address", "partition_index"):
-            raise AttributeError(f"weft does not have {name!r} of jax._src.distributed.global_state.")
+            raise AttributeError(
+                f"weft does not have {name!r} of jax._src.distributed.global_state."
+            )
         here = processes.current()
         if here is None:
             return None
@@ -129,6 +140,7 @@ global_state = State()
 
 class RegistryEntry(NamedTuple):
     """How values of a pytree type are taken apart, `to_iter(value) -> (children, aux)`, and made again, `from_iter(aux, children)`."""
+
     to_iter: Callable[[Any], tuple[Iterable[Any], Any]]
     from_iter: Callable[[Any, Iterable[Any]], Any]
 
@@ -137,7 +149,9 @@ class _Registry:
     """The types that are pytree nodes, as far as they have been registered or are built in."""
 
     def __contains__(self, type_: object) -> bool:
-        return treedef._node_types.get(type_) is not None  # an unseen type is not remembered as a leaf: it may be registered later
+        return (
+            treedef._node_types.get(type_) is not None
+        )  # an unseen type is not remembered as a leaf: it may be registered later
 
     def __getitem__(self, type_: type) -> RegistryEntry:
         node = treedef.node_type(type_) if type_ in self else None
@@ -158,10 +172,15 @@ pytree_registry = _Registry()
 BuiltInKeyEntry = SequenceKey | DictKey | GetAttrKey | FlattenedIndexKey
 
 
-def prefix_errors(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Callable[[str], ValueError]]:
+def prefix_errors(
+    prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Callable[[str], ValueError]]:
     """For each place where a tree is no prefix of another, what makes the error from the name of the prefix."""
+
     def error_of(path: KeyPath, have: str, other: str) -> Callable[[str], ValueError]:
-        return lambda name: ValueError(f"pytree structure error at {name}{keystr(path)}: the prefix has {have}, the full tree {other}")
+        return lambda name: ValueError(
+            f"pytree structure error at {name}{keystr(path)}: the prefix has {have}, the full tree {other}"
+        )
 
     return [error_of(*place) for place in disagreements(prefix_tree, full_tree, is_leaf)]
 
@@ -182,9 +201,14 @@ def supports_inf(dtype: DTypeLike) -> bool:
 # ---- numpy.einsum
 
 
-def einsum_by_path(operands: Sequence[Any], contractions: Iterable[tuple[Sequence[int], Any, str]], precision: Any = None,
-                   preferred_element_type: DTypeLike | None = None, _dot_general: Callable[..., Any] | None = None,
-                   out_sharding: Any = None) -> Any:
+def einsum_by_path(
+    operands: Sequence[Any],
+    contractions: Iterable[tuple[Sequence[int], Any, str]],
+    precision: Any = None,
+    preferred_element_type: DTypeLike | None = None,
+    _dot_general: Callable[..., Any] | None = None,
+    out_sharding: Any = None,
+) -> Any:
     """The contractions of a path that opt_einsum chose, one after the other.
 
     Each names the places of its operands, which it removes in that order, then what is summed, and its subscripts; the result comes last.
@@ -193,15 +217,29 @@ def einsum_by_path(operands: Sequence[Any], contractions: Iterable[tuple[Sequenc
     for places, _, subscripts in contractions:
         chosen = [left.pop(place) for place in places]
         placed = {} if left or out_sharding is None else {"out_sharding": out_sharding}
-        left.append(einsum(subscripts, *chosen, precision=precision, preferred_element_type=preferred_element_type,
-                           _dot_general=_dot_general, **placed))
+        left.append(
+            einsum(
+                subscripts,
+                *chosen,
+                precision=precision,
+                preferred_element_type=preferred_element_type,
+                _dot_general=_dot_general,
+                **placed,
+            )
+        )
     return left[0]
 
 
 # ---- public_test_util
 
 
-def check_close(xs: Any, ys: Any, atol: test_util.Tolerance = None, rtol: test_util.Tolerance = None, err_msg: str = "") -> None:
+def check_close(
+    xs: Any,
+    ys: Any,
+    atol: test_util.Tolerance = None,
+    rtol: test_util.Tolerance = None,
+    err_msg: str = "",
+) -> None:
     """AssertionError unless two pytrees have one structure, leaves of equal shapes, and values that agree to a tolerance: a number, or one
     per dtype; by default that of `check_grads`. Values of other than floating dtypes must be equal.
 
@@ -209,9 +247,13 @@ def check_close(xs: Any, ys: Any, atol: test_util.Tolerance = None, rtol: test_u
     """
     leaves, structure = tree_util.tree_flatten(xs)
     others, other_structure = tree_util.tree_flatten(ys)
-    assert structure == other_structure, f"check_close: {structure} is not {other_structure}. {err_msg}"
+    assert structure == other_structure, (
+        f"check_close: {structure} is not {other_structure}. {err_msg}"
+    )
     for x, y in zip(leaves, others):
-        assert np.shape(x) == np.shape(y), f"check_close: shape {np.shape(x)} is not {np.shape(y)}. {err_msg}"
+        assert np.shape(x) == np.shape(y), (
+            f"check_close: shape {np.shape(x)} is not {np.shape(y)}. {err_msg}"
+        )
         if test_util._is_inexact(np.asarray(x)):
             test_util._compare(x, y, atol, rtol, err_msg, like=[x, y])
         else:
@@ -250,6 +292,7 @@ def threefry_random_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> An
 
 class Frame(NamedTuple):
     """A place in a program: lines count from 1, columns from 0."""
+
     file_name: str
     function_name: str
     start_line: int
@@ -315,6 +358,7 @@ programs.before.append(_ask_before_compiling)
 
 
 # ---- xla_bridge
+
 
 class _Backends(Mapping[str, Backend]):
     """The backends that have devices by now: until then, how many there are can be set."""

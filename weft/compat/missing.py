@@ -25,17 +25,26 @@ _NCCL = "separate send and receive serve GPUs that communicate by NCCL. Use `lax
 #: reason -> module -> names, or "*" for all that weft does not have
 _MISSING: dict[str, dict[str, str]] = {
     _PRIMITIVE: {
-        "jax.lax": "mulhi_p rng_bit_generator_p reduce_p", "jax.lax.linalg": "*", "jax.extend.core.primitives": "*", "jax.random": "*",
+        "jax.lax": "mulhi_p rng_bit_generator_p reduce_p",
+        "jax.lax.linalg": "*",
+        "jax.extend.core.primitives": "*",
+        "jax.random": "*",
         "jax.experimental.sparse.linalg": "*",
     },
     _HELPER: {
-        "jax.experimental.jet": "*", "jax.experimental.multihost_utils": "*", "jax.experimental.ode": "*", "jax.experimental.rnn": "*",
+        "jax.experimental.jet": "*",
+        "jax.experimental.multihost_utils": "*",
+        "jax.experimental.ode": "*",
+        "jax.experimental.rnn": "*",
         "jax.example_libraries.optimizers": "*",
-        "jax.experimental.roofline.roofline": "*", "jax.experimental.roofline.rooflines": "*",
-        "jax.experimental.scheduling_groups": "*", "jax.experimental.source_mapper.mlir": "*",
+        "jax.experimental.roofline.roofline": "*",
+        "jax.experimental.roofline.rooflines": "*",
+        "jax.experimental.scheduling_groups": "*",
+        "jax.experimental.source_mapper.mlir": "*",
     },
     _TPU: {
-        "jax.experimental.pallas.tpu": "*", "jax.experimental.pallas": "Indirect core_map kernel semaphore",
+        "jax.experimental.pallas.tpu": "*",
+        "jax.experimental.pallas": "Indirect core_map kernel semaphore",
     },
     "pipelines of copies between memories overlap nothing on a CPU; `pallas_call` with a grid does the same": {
         "jax.experimental.pallas.tpu": "BufferedRef BufferedRefBase emit_pipeline emit_pipeline_with_allocations",
@@ -56,33 +65,52 @@ _MISSING: dict[str, dict[str, str]] = {
     " machine": {
         "jax.experimental.pallas.mosaic_gpu": "*",
     },
-    "it rewrites kernels for the TPU compiler; weft fuses the operations around a kernel itself": {"jax.experimental.pallas.fuser": "*"},
+    "it rewrites kernels for the TPU compiler; weft fuses the operations around a kernel itself": {
+        "jax.experimental.pallas.fuser": "*"
+    },
     _XLA: {
-        "jax.extend.backend": "ifrt_proxy", "jax.extend.lowering": "*", "jax.extend.mlir": "*", "jax.extend.pallas": "*",
-        "jax.extend.sharding": "*", "jax.extend.xla": "*", "jax.experimental.pallas": "lower_as_mlir pallas_export_experimental",
+        "jax.extend.backend": "ifrt_proxy",
+        "jax.extend.lowering": "*",
+        "jax.extend.mlir": "*",
+        "jax.extend.pallas": "*",
+        "jax.extend.sharding": "*",
+        "jax.extend.xla": "*",
+        "jax.experimental.pallas": "lower_as_mlir pallas_export_experimental",
         "jax.ffi": "build_ffi_lowering_function ffi_lowering",
     },
     _MLIR: {"jax.interpreters.mlir": "*"},
     _NCCL: {"jax.lax": "precv psend"},
-    "it draws from a hidden state, so equal calls differ. Use `random.uniform` with a key": {"jax.lax": "rng_uniform"},
+    "it draws from a hidden state, so equal calls differ. Use `random.uniform` with a key": {
+        "jax.lax": "rng_uniform"
+    },
     "weft calls functions of other languages as Python functions or by their address; there are no headers and types of XLA's interface": {
         "jax.ffi": "include_dir register_ffi_target_as_batch_partitionable register_ffi_type register_ffi_type_id",
     },
     "it compiles a function of values in two memories to one kernel, which JAX does for GPUs only; weft has one memory": {
         "jax.experimental.fused": "*",
     },
-    "it carries notes to passes of XLA, which weft does not have": {"jax.experimental.control_deps": "*"},
-    "arrays move between processes by `device_put` to a mesh of all devices": {"jax.experimental.transfer": "*"},
+    "it carries notes to passes of XLA, which weft does not have": {
+        "jax.experimental.control_deps": "*"
+    },
+    "arrays move between processes by `device_put` to a mesh of all devices": {
+        "jax.experimental.transfer": "*"
+    },
     "profiles are written as traces of Perfetto, not as protocol buffers of XLA": {
-        "jax.profiler": "ProfileData ProfileEvent ProfilePlane", "jax.experimental.profiler": "*",
+        "jax.profiler": "ProfileData ProfileEvent ProfilePlane",
+        "jax.experimental.profiler": "*",
     },
     "programs are compiled in this process; options of the compiler are `generate_sourcemaps(..., xla_compiler_flags=...)`": {
-        "jax.experimental.source_mapper": "compile_with_env", "jax.experimental.source_mapper.common": "*",
+        "jax.experimental.source_mapper": "compile_with_env",
+        "jax.experimental.source_mapper.common": "*",
     },
     "each process writes its own profile": {"jax.profiler": "register_subprocess"},
     "weft's programs do not call TensorFlow": {"jax.experimental.jax2tf": "call_tf"},
-    "a converted function runs on one device of TensorFlow": {"jax.experimental.jax2tf": "split_to_logical_devices"},
-    "running reductions have one form in programs for TensorFlow": {"jax": "jax2tf_associative_scan_reductions"},
+    "a converted function runs on one device of TensorFlow": {
+        "jax.experimental.jax2tf": "split_to_logical_devices"
+    },
+    "running reductions have one form in programs for TensorFlow": {
+        "jax": "jax2tf_associative_scan_reductions"
+    },
     "weft keeps the order of prints without effect objects": {"jax.debug": "*"},
     "weft has no dtypes with a tangent dtype of their own; a `HiType` has its own tangents": {
         "jax.experimental": "EArray primal_tangent_dtype",
@@ -119,7 +147,11 @@ def why(module: str, name: str) -> str | None:
             return reason
         if names == ["*"]:
             whole = reason
-    if whole is None and name.endswith("_p") and module.startswith(("jax.lax", "jax.experimental.sparse", "jax.extend.core")):
+    if (
+        whole is None
+        and name.endswith("_p")
+        and module.startswith(("jax.lax", "jax.experimental.sparse", "jax.extend.core"))
+    ):
         return _PRIMITIVE
     return whole
 
@@ -130,7 +162,9 @@ def why_module(module: str) -> str | None:
     >>> why_module("jax.experimental.transfer")
     'arrays move between processes by `device_put` to a mesh of all devices'
     """
-    return next((reason for reason, modules in _MISSING.items() if modules.get(module) == "*"), None)
+    return next(
+        (reason for reason, modules in _MISSING.items() if modules.get(module) == "*"), None
+    )
 
 
 def kind(module: str, name: str) -> str:

@@ -28,8 +28,16 @@ _EXPOSED = {
     "tanh": "weft.numpy:tanh",
     "unzip2": f"{_HELPERS}:unzip2",
     "zip": f"{_HELPERS}:safe_zip",
-    **{name: f"weft.tree_util:{name}" for name in (
-        "register_pytree_node", "tree_flatten", "tree_structure", "tree_unflatten", "treedef_is_leaf")},
+    **{
+        name: f"weft.tree_util:{name}"
+        for name in (
+            "register_pytree_node",
+            "tree_flatten",
+            "tree_structure",
+            "tree_unflatten",
+            "treedef_is_leaf",
+        )
+    },
 }
 
 
@@ -41,7 +49,10 @@ def _exposed(names: str) -> dict[str, str]:
 # JAX that weft does not have yet.
 ELSEWHERE: dict[str, dict[str, str]] = {
     "jax": {
-        **{name: f"weft.util.config:{name}" for name in ("array_garbage_collection_guard", "auto_pcast", "thread_guard")},
+        **{
+            name: f"weft.util.config:{name}"
+            for name in ("array_garbage_collection_guard", "auto_pcast", "thread_guard")
+        },
         "P": "weft.sharding:PartitionSpec",
         "ad": f"{_HELPERS}:ad",
         "memory": f"{_HELPERS}:memory",
@@ -81,17 +92,23 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "checkpoint_policies": "weft.api.checkpointing:checkpoint_policies",
         "checkpoint_name": "weft.api.checkpointing:checkpoint_name",
         "print_saved_residuals": "weft.api.checkpointing:print_saved_residuals",
-        **{name: f"weft.api.checkpointing:{name}" for name in ("Offloadable", "Recompute", "Saveable")},
+        **{
+            name: f"weft.api.checkpointing:{name}"
+            for name in ("Offloadable", "Recompute", "Saveable")
+        },
     },
     "jax.core": {
-        **{name: f"weft.extend.core:{name}" for name in """
+        **{
+            name: f"weft.extend.core:{name}"
+            for name in """
             AbstractToken AbstractValue Atom CallPrimitive ClosedJaxpr DebugInfo DropVar Effect Effects InconclusiveDimensionOperation
             Jaxpr JaxprEqn JaxprTypeError Literal ParamDict Primitive ShapedArray Token Trace TraceTag Tracer Value Var array_types
             call_impl check_jaxpr concrete_or_error eval_context find_top_trace gensym get_opaque_trace_state is_concrete jaxpr_as_fun
             jaxprs_in_params mapped_aval max_dim min_dim new_jaxpr_eqn no_effects nonempty_axis_env_DO_NOT_USE
             primal_dtype_to_tangent_dtype set_current_trace subjaxprs take_current_trace trace_state_clean unmapped_aval
             unsafe_am_i_under_a_jit_DO_NOT_USE unsafe_am_i_under_a_vmap_DO_NOT_USE unsafe_get_axis_names_DO_NOT_USE valid_jaxtype
-        """.split()},
+        """.split()
+        },
         "axis_frame": "weft.core.trace:axis_env_size",
         "ensure_compile_time_eval": "weft.api.arrays:ensure_compile_time_eval",
         "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
@@ -102,7 +119,10 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "pytype_aval_mappings": "weft.interpreters.xla:pytype_aval_mappings",
         "raise_to_shaped": "weft.compat.older:raise_to_shaped",
     },
-    "jax.dlpack": {"from_dlpack": f"{_HELPERS}:from_dlpack", "is_supported_dtype": "weft.runtime.array:is_supported_dtype"},
+    "jax.dlpack": {
+        "from_dlpack": f"{_HELPERS}:from_dlpack",
+        "is_supported_dtype": "weft.runtime.array:is_supported_dtype",
+    },
     "jax.errors": {
         "ConcretizationTypeError": "weft.util.errors:ConcretizationTypeError",
         "NonConcreteBooleanIndexError": "weft.util.errors:NonConcreteBooleanIndexError",
@@ -112,8 +132,11 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "UnexpectedTracerError": "weft.util.errors:UnexpectedTracerError",
         "KeyReuseError": "weft.util.errors:KeyReuseError",
     },
-    "jax.example_libraries.stax": {name: f"weft.nn:{name}" for name in """
-        elu gelu leaky_relu log_softmax relu selu sigmoid softmax softplus standardize""".split()},
+    "jax.example_libraries.stax": {
+        name: f"weft.nn:{name}"
+        for name in """
+        elu gelu leaky_relu log_softmax relu selu sigmoid softmax softplus standardize""".split()
+    },
     "jax.experimental": {
         "PartitionSpec": "weft.sharding:PartitionSpec",
         "io_callback": "weft.api.callbacks:io_callback",
@@ -121,9 +144,18 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "disable_x64": "weft.compat.older:disable_x64",
     },
     "jax.experimental.array_serialization.serialization": {
-        name: f"weft.experimental.array_serialization.serialization:{name}" for name in (
-            "AsyncManager", "GlobalAsyncCheckpointManager", "GlobalAsyncCheckpointManagerBase", "async_deserialize", "async_serialize",
-            "get_tensorstore_spec", "is_remote_storage", "run_deserialization", "run_serialization")
+        name: f"weft.experimental.array_serialization.serialization:{name}"
+        for name in (
+            "AsyncManager",
+            "GlobalAsyncCheckpointManager",
+            "GlobalAsyncCheckpointManagerBase",
+            "async_deserialize",
+            "async_serialize",
+            "get_tensorstore_spec",
+            "is_remote_storage",
+            "run_deserialization",
+            "run_serialization",
+        )
     },
     "jax.experimental.compilation_cache.compilation_cache": {
         "reset_cache": "weft.compat.older:reset_cache",
@@ -134,7 +166,9 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.experimental.jet": _exposed("""
         register_pytree_node safe_zip tree_flatten tree_structure tree_unflatten treedef_is_leaf unzip2"""),
     "jax.experimental.multihost_utils": _exposed("safe_zip tree_flatten tree_unflatten"),
-    "jax.experimental.ode": _exposed("map promote_dtypes_inexact ravel_pytree safe_map safe_zip zip"),
+    "jax.experimental.ode": _exposed(
+        "map promote_dtypes_inexact ravel_pytree safe_map safe_zip zip"
+    ),
     "jax.experimental.rnn": {
         **_exposed("Array sigmoid tanh"),
         "Shape": f"{_HELPERS}:Shape",
@@ -143,14 +177,19 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.experimental.scheduling_groups": _exposed("""
         debug_info map safe_map safe_zip split_list tree_flatten tree_unflatten unzip2 zip"""),
     "jax.experimental.transfer": {"TYPE_CHECKING": "typing:TYPE_CHECKING"},
-    "jax.interpreters.mlir": dict.fromkeys(("AxisContext", "ConstantHandler", "custom_call", "func", "ir"), ""),
+    "jax.interpreters.mlir": dict.fromkeys(
+        ("AxisContext", "ConstantHandler", "custom_call", "func", "ir"), ""
+    ),
     "jax.extend.ifrt_programs": {"ifrt_programs": "weft.extend.ifrt_programs:ifrt_programs"},
     "jax.experimental.mosaic.gpu.core": {
         "artificial_shared_memory_limit": "weft.experimental.mosaic.gpu.core:artificial_shared_memory_limit",
     },
-    "jax.experimental.key_reuse._core": {name: f"weft.experimental.key_reuse:{name}" for name in """
+    "jax.experimental.key_reuse._core": {
+        name: f"weft.experimental.key_reuse:{name}"
+        for name in """
         Forward KeyReuseError KeyReuseSignature Sink Source assert_consumed assert_unconsumed check_key_reuse consume consume_p
-        function_type_signature jaxpr_type_signature key_reuse_signatures""".split()},
+        function_type_signature jaxpr_type_signature key_reuse_signatures""".split()
+    },
     "jax.experimental.maps": {"Mesh": "weft.sharding:Mesh", "xmap": ""},
     "jax.experimental.pjit": {
         "pjit": "weft.compat.older:pjit weft.api.jit:jit",
@@ -163,26 +202,39 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "explicit_axes": "weft.sharding:explicit_axes",
     },
     "jax.experimental.shard_map": {"shard_map": "weft.api.shard_map:shard_map"},
-    **{f"jax.experimental.pallas.ops.{module}": {name: f"weft.experimental.pallas.ops.{module}:{name}" for name in kernels.split()}
-       for module, kernels in {"gpu.attention": "BlockSizes mha", "tpu.megablox": "gmm tgmm",
-                               "tpu.flash_attention": "BlockSizes DEFAULT_MASK_VALUE SegmentIds flash_attention mha_reference",
-                               "tpu.splash_attention": """
+    **{
+        f"jax.experimental.pallas.ops.{module}": {
+            name: f"weft.experimental.pallas.ops.{module}:{name}" for name in kernels.split()
+        }
+        for module, kernels in {
+            "gpu.attention": "BlockSizes mha",
+            "tpu.megablox": "gmm tgmm",
+            "tpu.flash_attention": "BlockSizes DEFAULT_MASK_VALUE SegmentIds flash_attention mha_reference",
+            "tpu.splash_attention": """
                                    BlockSizes CausalMask FullMask LocalMask Mask MultiHeadMask NumpyMask QKVLayout SegmentIds
                                    make_causal_mask make_local_attention_mask make_masked_mha_reference make_masked_mqa_reference
                                    make_random_mask make_splash_mha make_splash_mha_single_device make_splash_mqa
                                    make_splash_mqa_single_device""",
-                               "tpu.splash_attention.splash_attention_kernel": """
+            "tpu.splash_attention.splash_attention_kernel": """
                                    BlockSizes DEFAULT_MASK_VALUE QKVLayout SegmentIds SplashAttentionKernel attention_reference
                                    make_attention_reference make_masked_mha_reference make_masked_mqa_reference make_splash_mha
                                    make_splash_mha_single_device make_splash_mqa make_splash_mqa_single_device""",
-                               "tpu.splash_attention.splash_attention_mask": """
+            "tpu.splash_attention.splash_attention_mask": """
                                    CausalMask ChunkedCausalMask FullMask LocalMask LogicalAnd LogicalOr Mask MultiHeadMask NumpyMask
-                                   make_causal_mask make_chunk_attention_mask make_local_attention_mask make_random_mask"""}.items()},
-    **{f"jax.experimental.sparse.{module}": {} for module in "ad api bcsr coo csr test_util transform util".split()},
-    "jax.experimental.sparse.bcoo": {name: f"weft.experimental.sparse:{name}" for name in """
+                                   make_causal_mask make_chunk_attention_mask make_local_attention_mask make_random_mask""",
+        }.items()
+    },
+    **{
+        f"jax.experimental.sparse.{module}": {}
+        for module in "ad api bcsr coo csr test_util transform util".split()
+    },
+    "jax.experimental.sparse.bcoo": {
+        name: f"weft.experimental.sparse:{name}"
+        for name in """
         bcoo_broadcast_in_dim bcoo_concatenate bcoo_conv_general_dilated bcoo_dot_general bcoo_dot_general_sampled bcoo_dynamic_slice
         bcoo_gather bcoo_multiply_dense bcoo_multiply_sparse bcoo_reduce_sum bcoo_reshape bcoo_rev bcoo_slice bcoo_squeeze bcoo_transpose
-        """.split()},
+        """.split()
+    },
     "jax.experimental.sparse.random": {"random_bcoo": "weft.experimental.sparse:random_bcoo"},
     "jax.lib.xla_bridge": {"get_backend": "weft.compat.inside_objects:get_backend"},
     "jax.nn": {"normalize": "weft.nn:standardize"},
@@ -197,7 +249,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 }
 
 
-ELSEWHERE.update({f"{_INSIDE}.{module}": inside.NAMES.get(module, {}) for module in {*inside.SAME_AS, *inside.NAMES}})
+ELSEWHERE.update(
+    {
+        f"{_INSIDE}.{module}": inside.NAMES.get(module, {})
+        for module in {*inside.SAME_AS, *inside.NAMES}
+    }
+)
 ELSEWHERE.update({f"jaxlib.{module}": names for module, names in inside.JAXLIB.items()})
 
 
@@ -245,4 +302,8 @@ def known_modules() -> frozenset[str]:
 
 def is_known(module: str, name: str) -> bool:
     """Whether JAX, of today or before, has `name` in `module`."""
-    return name in public_names().get(module, ()) or name in ELSEWHERE.get(module, ()) or f"{module}.{name}" in known_modules()
+    return (
+        name in public_names().get(module, ())
+        or name in ELSEWHERE.get(module, ())
+        or f"{module}.{name}" in known_modules()
+    )

@@ -57,12 +57,22 @@ def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) 
 
 
 def pjit(
-    fun: Callable[..., Any], in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED,
-    static_argnums: int | Sequence[int] | None = None, static_argnames: str | Iterable[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None, donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
-    device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = None,
-    compiler_options: dict[str, Any] | None = None, *,
-    in_axis_resources: Any = UNSPECIFIED, out_axis_resources: Any = UNSPECIFIED,
+    fun: Callable[..., Any],
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    abstracted_axes: Any = None,
+    compiler_options: dict[str, Any] | None = None,
+    *,
+    in_axis_resources: Any = UNSPECIFIED,
+    out_axis_resources: Any = UNSPECIFIED,
 ) -> Callable[..., Any]:
     """`weft.jit` under its older name; `*_axis_resources` are today's `*_shardings`.
 
@@ -74,10 +84,22 @@ def pjit(
     }
     if abstracted_axes is not None or not callable(fun):
         return weft.jit(fun, abstracted_axes=abstracted_axes)
-    shardings = {name: replicated_where_none(tree) for name, tree in given.items() if tree is not UNSPECIFIED}
-    return _OverMesh(fun, static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
-                     donate_argnames=donate_argnames, keep_unused=keep_unused, device=device, backend=backend, inline=inline,
-                     compiler_options=compiler_options, **shardings)
+    shardings = {
+        name: replicated_where_none(tree) for name, tree in given.items() if tree is not UNSPECIFIED
+    }
+    return _OverMesh(
+        fun,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        compiler_options=compiler_options,
+        **shardings,
+    )
 
 
 class _OverMesh(JitFunction):
@@ -86,7 +108,9 @@ class _OverMesh(JitFunction):
 
     _mesh_of = staticmethod(current_mesh)
 
-    def _execute(self, args: tuple, kwargs: dict[str, Any], statics: tuple, leaves: list, in_tree: Any) -> Any:
+    def _execute(
+        self, args: tuple, kwargs: dict[str, Any], statics: tuple, leaves: list, in_tree: Any
+    ) -> Any:
         mesh = current_mesh()
         if not isinstance(mesh, Mesh) or mesh.empty or mesh.manual_axes:
             return super()._execute(args, kwargs, statics, leaves, in_tree)
@@ -94,5 +118,5 @@ class _OverMesh(JitFunction):
             return super()._execute(args, kwargs, statics, leaves, in_tree)
 
     def _speed_up(self, *args: Any) -> None:
-        if current_mesh() is None:           # a call outside of the context gives other results
+        if current_mesh() is None:  # a call outside of the context gives other results
             super()._speed_up(*args)

@@ -47,17 +47,23 @@ class RefusedModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if _is_special(name):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(
+                f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self
+            )
         _refuse(self.refusal)
 
 
 class RefusedPrimitive(Primitive):
     """A primitive that weft does not bind. It takes rules, which no program asks for; `bind` raises NotImplementedError."""
+
     __slots__ = ("_origin", "refusal")
 
     def __init__(self, module: str, name: str, reason: str):
         super().__init__(name.removesuffix("_p"), "refused", register=False)
-        self._origin, self.refusal = (module, name, "primitive", reason), f"{module}.{name}: {reason}."
+        self._origin, self.refusal = (
+            (module, name, "primitive", reason),
+            f"{module}.{name}: {reason}.",
+        )
 
     def bind(self, *args: Any, **params: Any) -> NoReturn:
         _refuse(self.refusal)
@@ -90,7 +96,9 @@ class RefusedValue:
     def _use(self, *args: Any) -> NoReturn:
         _refuse(self._refusal)
 
-    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __len__ = __bool__ = __index__ = __int__ = _use
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __len__ = __bool__ = (
+        __index__
+    ) = __int__ = _use
 
     def __repr__(self) -> str:
         return f"<{self._fullname}, which weft refuses>"
@@ -137,4 +145,3 @@ def refused_object(module: str, name: str, kind: str, reason: str) -> Any:
         return placeholder
     bases = (Exception,) if kind == "exception" else ()
     return RefusedType(name, bases, {"__module__": module, "__doc__": message, "refusal": message})
-

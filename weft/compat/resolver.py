@@ -110,8 +110,12 @@ class JaxModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return self._offered()
-        if name.startswith("__") and not name.startswith("__array_"):  # those of the array API are looked up as others are
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+        if name.startswith("__") and not name.startswith(
+            "__array_"
+        ):  # those of the array API are looked up as others are
+            raise AttributeError(
+                f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self
+            )
         value = _look_up(self.__name__, name)
         if value is _MISSING:
             value = _refused(self.__name__, name)
@@ -134,7 +138,11 @@ class JaxModule(ModuleType):
         """The public names of this module, without the refused ones; modules below it included."""
         module = self.__name__
         listed = {*names.public_names().get(module, ()), *names.ELSEWHERE.get(module, ())}
-        below = {known.removeprefix(f"{module}.") for known in names.known_modules() if known.startswith(f"{module}.")}
+        below = {
+            known.removeprefix(f"{module}.")
+            for known in names.known_modules()
+            if known.startswith(f"{module}.")
+        }
         listed |= {name for name in below if "." not in name and is_offered(f"{module}.{name}")}
         return sorted(filter(self._load, listed))
 
@@ -167,7 +175,9 @@ class ConfigModule(JaxModule):
 class JaxFinder:
     """Finds and makes the stand-in modules. (The base classes of `importlib.abc` add nothing but 20 ms to the start.)"""
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname.partition(".")[0] not in names.PACKAGES:
             return None
         if is_offered(fullname):
@@ -206,8 +216,12 @@ def is_offered(module: str) -> bool:
         return True
     if module not in names.known_modules():
         return False
-    if _weft_module(module) is not None or (names.is_internal(module) and module in names.ELSEWHERE):
-        return True  # libraries import internal modules whose names they then use in rare cases only
+    if _weft_module(module) is not None or (
+        names.is_internal(module) and module in names.ELSEWHERE
+    ):
+        return (
+            True  # libraries import internal modules whose names they then use in rare cases only
+        )
     if any(names.ELSEWHERE.get(module, {}).values()) or any(map(is_offered, names.same_as(module))):
         return True
     if missing.why_module(module) is not None:
@@ -248,7 +262,11 @@ def _refused(module: str, name: str) -> Any:
 
 def _own(module: str, name: str) -> Any:
     """The object that the module `module` has under the name of a module below it, if it has one."""
-    module_of_weft = _weft_module(module) if module != "jax" and name in names.public_names().get(module, ()) else None
+    module_of_weft = (
+        _weft_module(module)
+        if module != "jax" and name in names.public_names().get(module, ())
+        else None
+    )
     return _MISSING if module_of_weft is None else _load(f"{module_of_weft}:{name}")
 
 
@@ -257,7 +275,11 @@ def _load(candidate: str) -> Any:
     values = []
     for place in candidate.split():
         module_of_weft, _, name = place.partition(":")
-        value = getattr(importlib.import_module(module_of_weft), name, _MISSING) if _spec(module_of_weft) else _MISSING
+        value = (
+            getattr(importlib.import_module(module_of_weft), name, _MISSING)
+            if _spec(module_of_weft)
+            else _MISSING
+        )
         if value is _MISSING or isinstance(value, ModuleType):
             return _MISSING
         values.append(value)
@@ -294,5 +316,7 @@ def _why_missing(module: str, name: str) -> str:
 
 
 def _why_internal(fullname: str) -> str:
-    return (f"weft does not have {fullname}: it is internal to JAX, not a public name."
-            " (weft.compat.inside lists the internal names that libraries use and weft answers.)")
+    return (
+        f"weft does not have {fullname}: it is internal to JAX, not a public name."
+        " (weft.compat.inside lists the internal names that libraries use and weft answers.)"
+    )

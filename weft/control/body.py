@@ -25,7 +25,16 @@ from weft.core.annotations import cast
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.stage import StageTrace, UsesRefs, stage
-from weft.core.trace import EvalTrace, Tracer, any_tracers, axis_env, current_trace, lenient, set_trace, typeof
+from weft.core.trace import (
+    EvalTrace,
+    Tracer,
+    any_tracers,
+    axis_env,
+    current_trace,
+    lenient,
+    set_trace,
+    typeof,
+)
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.mesh import current_mesh
 from weft.ir.rewrite import atom_key, inline_calls, is_transparent
@@ -65,19 +74,24 @@ def runs_in_python() -> bool:
 def unchanging(values: Any) -> Any:
     """A tree whose NumPy arrays are arrays that nobody changes: `x += 1` in a function then makes another one, as where it is staged."""
     from weft.ops.layout import broadcast_in_dim
+
     same = lambda x: broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
-    return tree.tree_map(lambda x: same(x) if isinstance(x, np.ndarray) and x.dtype != dtypes.float0 else x, values)
+    return tree.tree_map(
+        lambda x: same(x) if isinstance(x, np.ndarray) and x.dtype != dtypes.float0 else x, values
+    )
 
 
 def handed_on(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
     """For each of `count` carries, operands of `jaxpr` from number `first`, whether it gives them back as they are."""
-    return [a is b for a, b in zip(jaxpr.invars[first:first + count], jaxpr.outvars)]
+    return [a is b for a, b in zip(jaxpr.invars[first : first + count], jaxpr.outvars)]
 
 
 def untouched(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
     """The results of a loop, with what was given in place of those traced carries that no step changes."""
     kept = handed_on(jaxpr, first, len(given))
-    return [x if keep and isinstance(x, Tracer) else out for keep, x, out in zip(kept, given, results)]
+    return [
+        x if keep and isinstance(x, Tracer) else out for keep, x, out in zip(kept, given, results)
+    ]
 
 
 # --- staging ----------------------------------------------------------------------------------------------------------
@@ -86,6 +100,7 @@ def untouched(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> l
 @record
 class Body:
     """A staged function. `jaxpr` takes the values `consts` first, then the arguments."""
+
     jaxpr: Jaxpr
     consts: list
     out_tree: Any
@@ -98,22 +113,30 @@ class Body:
 _staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
 
 
-def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str, api: str) -> Body:
+def stage_body(
+    fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str, api: str
+) -> Body:
     """The program of `fun(*args)`, whose arguments have the tree `in_tree` (that of the tuple of them) and types `avals`; `api` is the
     function that errors name."""
     key = (in_tree, tuple(avals), name, config.trace_key(), current_mesh(), axis_env())
     captured = _captured(fun)
     try:
         known = {} if captured is None else _staged.setdefault(fun, {})
-    except TypeError:                    # no hash or no weak reference
+    except TypeError:  # no hash or no weak reference
         known = {}
     found = known.get(key)
-    if found is not None and len(found[0]) == len(captured) and all(a is b for a, b in zip(found[0], captured)):
+    if (
+        found is not None
+        and len(found[0]) == len(captured)
+        and all(a is b for a, b in zip(found[0], captured))
+    ):
         return found[1]
     out_tree: list = []
 
     def flat_fun(*xs):
-        outs, structure = flatten(fun(*tree.tree_unflatten(in_tree, xs)), f"the result of {api}'s {name}")
+        outs, structure = flatten(
+            fun(*tree.tree_unflatten(in_tree, xs)), f"the result of {api}'s {name}"
+        )
         out_tree[:] = [structure]
         check_returned(fun, api, outs)
         for out in outs:
@@ -135,6 +158,7 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
 
 class Operation(str):
     """The name of a call that texts show as one operation, with the parameters `shown`."""
+
     __slots__ = ("shown",)
 
     def __new__(cls, name: str, shown: tuple):
@@ -147,9 +171,13 @@ class Operation(str):
 
 
 @functools.lru_cache(maxsize=512)
-def _operation(fun: Callable, name: str, static: tuple, avals: tuple, *_context: Any) -> tuple[Jaxpr, str]:
+def _operation(
+    fun: Callable, name: str, static: tuple, avals: tuple, *_context: Any
+) -> tuple[Jaxpr, str]:
     jaxpr = stage(lambda *xs: [fun(*xs, **dict(static))], avals, name or function_name(fun))
-    jaxpr = jaxpr.replace(eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns])       # lines of the caller
+    jaxpr = jaxpr.replace(
+        eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns]
+    )  # lines of the caller
     return jaxpr, Operation(name, static) if name else function_name(fun)
 
 
@@ -159,14 +187,25 @@ def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
     if runs_in_python():
         return fun(*args, **static)
     avals = tuple([typeof(x) for x in args])
-    jaxpr, called = _operation(fun, name, tuple(static.items()), avals, config.trace_key(), current_mesh())
+    jaxpr, called = _operation(
+        fun, name, tuple(static.items()), avals, config.trace_key(), current_mesh()
+    )
     none = (None,) * len(args)
-    return jit_p.bind(*args, jaxpr=jaxpr, name=called, in_shardings=none, out_shardings=(None,), donated=(False,) * len(args),
-                      inline=False, keep_unused=False)[0]
+    return jit_p.bind(
+        *args,
+        jaxpr=jaxpr,
+        name=called,
+        in_shardings=none,
+        out_shardings=(None,),
+        donated=(False,) * len(args),
+        inline=False,
+        keep_unused=False,
+    )[0]
 
 
 class Adapted:
     """`how(fun, *args)` as a function of `args`: one object per pair, so that it is staged once as `fun` itself would be."""
+
     __slots__ = ("__weakref__", "fun", "how")
 
     def __init__(self, fun: Callable, how: Callable):
@@ -188,7 +227,7 @@ def adapted(fun: Callable, how: Callable) -> Adapted:
         if how not in known:
             known[how] = Adapted(weakref.ref(fun), how)
         return known[how]
-    except TypeError:                    # no hash or no weak reference
+    except TypeError:  # no hash or no weak reference
         return Adapted(lambda: fun, how)
 
 
@@ -210,7 +249,7 @@ def _captured(fun: Callable) -> tuple | None:
             continue
         try:
             found.append(cell.cell_contents)
-        except ValueError:               # not bound yet
+        except ValueError:  # not bound yet
             found.append(None)
     return tuple(found)
 
@@ -219,7 +258,9 @@ def _captured(fun: Callable) -> tuple | None:
 def _written(code: CodeType) -> frozenset:
     """The variables of other functions that a function itself assigns (`nonlocal`). They change because it was traced: it does not see
     another value next time, unless one that only tracing it again would change."""
-    return frozenset([i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF"]).intersection(code.co_freevars)
+    return frozenset(
+        [i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF"]
+    ).intersection(code.co_freevars)
 
 
 def _state_of(fun: Any) -> tuple | None:
@@ -236,11 +277,20 @@ def without_consts(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` with its constants as leading inputs."""
     if not jaxpr.constvars:
         return jaxpr
-    return Jaxpr((), (), [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.name)
+    return Jaxpr(
+        (),
+        (),
+        [*jaxpr.constvars, *jaxpr.invars],
+        jaxpr.outvars,
+        jaxpr.eqns,
+        jaxpr.effects,
+        jaxpr.name,
+    )
 
 
 class _Structure:
     """A program compared by what it says: two traces of one function have equal structures."""
+
     __slots__ = ("jaxpr", "key", "hash")
 
     def __init__(self, jaxpr: Jaxpr, key: tuple):
@@ -260,8 +310,13 @@ def _first(structure: _Structure) -> Jaxpr:
 
 def _holds_arrays(jaxpr: Jaxpr) -> bool:
     """Whether the program, or one in it, has constants."""
-    return jaxpr.memo("holds arrays", lambda: bool(jaxpr.consts) or any(
-        _holds_arrays(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params)))
+    return jaxpr.memo(
+        "holds arrays",
+        lambda: (
+            bool(jaxpr.consts)
+            or any(_holds_arrays(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))
+        ),
+    )
 
 
 def shared(jaxpr: Jaxpr) -> Jaxpr:
@@ -326,21 +381,33 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
                 effects = p.effects_of(changed, avals)
                 side.append(Eqn(p, operands, outs, changed, eqn.source, effects))
                 return outs
+
             return apply
 
-        outs, out_unknown = split(list(eqn.invars), list(mask), eqn.params, applier(sides[0]), applier(sides[1]), *policy)
+        outs, out_unknown = split(
+            list(eqn.invars), list(mask), eqn.params, applier(sides[0]), applier(sides[1]), *policy
+        )
         names = {made: v for made, v in zip(outs, eqn.outvars) if type(v) is not DropVar}
         rename = lambda atoms: [a if type(a) is Literal else names.get(a, a) for a in atoms]
-        renamed = [[e.replace(invars=rename(e.invars), outvars=rename(e.outvars)) for e in side] for side in sides]
+        renamed = [
+            [e.replace(invars=rename(e.invars), outvars=rename(e.outvars)) for e in side]
+            for side in sides
+        ]
         return renamed[0], renamed[1], pick(eqn.outvars, out_unknown)
 
     primitive.def_partial_eval(in_trace)
     primitive.rules["partial_eval_eqn"] = in_program
     if sees_policy:
+
         def under_policy(eqn, mask, saveable):
             known, unknown, out_unknown = in_program(eqn, mask, saveable)
-            allowed = [v for e in known for v in e.outvars if v not in eqn.outvars]          # the residuals
-            return known, unknown, out_unknown, allowed + [v for e in known for v in _saved_inside(e, saveable)]
+            allowed = [v for e in known for v in e.outvars if v not in eqn.outvars]  # the residuals
+            return (
+                known,
+                unknown,
+                out_unknown,
+                allowed + [v for e in known for v in _saved_inside(e, saveable)],
+            )
 
         primitive.rules["partial_eval_saveable"] = under_policy
         primitive.rules["saved_inside"] = _saved_inside
@@ -349,7 +416,10 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
 def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
     """The results of an operation on programs which equations inside give whose results may be saved; a branch may hand on an operand
     instead."""
-    programs = [inline_calls(jaxpr, is_transparent) for jaxpr in eqn.params.get("branches") or [eqn.params["jaxpr"]]]
+    programs = [
+        inline_calls(jaxpr, is_transparent)
+        for jaxpr in eqn.params.get("branches") or [eqn.params["jaxpr"]]
+    ]
     saved: set[Var] = set()
     for inner in [inner for jaxpr in programs for inner in jaxpr.eqns]:
         rule = inner.primitive.rules.get("saved_inside")
@@ -359,8 +429,11 @@ def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
             saved.update(rule(inner, saveable))
     given = saved.union(*[(*jaxpr.invars, *jaxpr.constvars) for jaxpr in programs])
     is_saved = lambda a: type(a) is Var and a in saved
-    return [v for v, *made in zip(eqn.outvars, *[jaxpr.outvars for jaxpr in programs])
-            if any(map(is_saved, made)) and all(type(a) is Literal or a in given for a in made)]
+    return [
+        v
+        for v, *made in zip(eqn.outvars, *[jaxpr.outvars for jaxpr in programs])
+        if any(map(is_saved, made)) and all(type(a) is Literal or a in given for a in made)
+    ]
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
@@ -369,19 +442,25 @@ def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
 def bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
     """All arguments as positional ones, defaults filled in."""
     if not kwargs:
-        if type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount:       # as below, sooner
+        if (
+            type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount
+        ):  # as below, sooner
             return tuple(args)
         try:
             parameters = inspect.signature(fun).parameters.values()
         except (ValueError, TypeError):
             return tuple(args)
-        if len(args) >= sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
+        if len(args) >= sum(
+            p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters
+        ):
             return tuple(args)
     bound = inspect.signature(fun).bind(*args, **kwargs)
     bound.apply_defaults()
     if bound.kwargs:
-        raise TypeError(f"The following keyword arguments could not be resolved to positions: {', '.join(bound.kwargs)}. Rules get all "
-                        "arguments by position.")
+        raise TypeError(
+            f"The following keyword arguments could not be resolved to positions: {', '.join(bound.kwargs)}. Rules get all "
+            "arguments by position."
+        )
     return bound.args
 
 
@@ -390,8 +469,10 @@ def bind_positions(api: str, fun: Callable, args: Sequence, kwargs: dict) -> tup
     try:
         return bind_arguments(fun, args, kwargs)
     except TypeError as error:
-        raise TypeError(f"The input arguments to the {api}-decorated function {function_name(fun)} do not fit its parameters:\n"
-                        f"{error}") from None
+        raise TypeError(
+            f"The input arguments to the {api}-decorated function {function_name(fun)} do not fit its parameters:\n"
+            f"{error}"
+        ) from None
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -417,10 +498,16 @@ def mismatch(one: ShapedArray, other: ShapedArray) -> str:
 
 def layout_mismatch(one: ShapedArray, other: ShapedArray) -> str:
     """Why the explicit shardings of two types differ, or '' if they agree or one says nothing."""
-    return "" if one.explicit is None or other.explicit is None or one.explicit == other.explicit else "layouts differ"
+    return (
+        ""
+        if one.explicit is None or other.explicit is None or one.explicit == other.explicit
+        else "layouts differ"
+    )
 
 
-def check_same_tree(api: str, fact: str, left: tuple[str, Any], right: tuple[str, Any], rule: str) -> None:
+def check_same_tree(
+    api: str, fact: str, left: tuple[str, Any], right: tuple[str, Any], rule: str
+) -> None:
     """TypeError unless two (name, structure) agree."""
     (left_name, left_tree), (right_name, right_tree) = left, right
     if left_tree == right_tree:
@@ -428,38 +515,69 @@ def check_same_tree(api: str, fact: str, left: tuple[str, Any], right: tuple[str
     full = [tree.tree_unflatten(t, [Leaf()] * t.num_leaves) for t in (left_tree, right_tree)]
     where = tree.prefix_errors(*full, prefix_name=left_name, full_name=right_name)
     where = where or tree.prefix_errors(*full[::-1], prefix_name=right_name, full_name=left_name)
-    table = where.replace("a leaf of type Leaf", "an array").splitlines() or [f"{left_name} {left_tree}",
-                                                                              f"{right_name} {right_tree}"]
-    raise TypeError(describe(api, fact, ["  " + line.strip() for line in table], user_frame(), rule))
+    table = where.replace("a leaf of type Leaf", "an array").splitlines() or [
+        f"{left_name} {left_tree}",
+        f"{right_name} {right_tree}",
+    ]
+    raise TypeError(
+        describe(api, fact, ["  " + line.strip() for line in table], user_frame(), rule)
+    )
 
 
 class Leaf:
     """Stands for an array where only the shape of a tree matters."""
+
     __slots__ = ()
 
 
-def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_tree: Any, out_avals: Sequence) -> None:
+def check_carry(
+    api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_tree: Any, out_avals: Sequence
+) -> None:
     """TypeError unless a loop body gives its carry back with the tree and types it took it with."""
     name = function_name(fun)
-    if api == "fori_loop":               # the counter is not the user's
+    if api == "fori_loop":  # the counter is not the user's
         in_tree, out_tree = in_tree.children()[-1], out_tree.children()[-1]
-        in_avals, out_avals = in_avals[len(in_avals) - in_tree.num_leaves:], out_avals[len(out_avals) - out_tree.num_leaves:]
-    check_same_tree(api, f"the carry that {name} returns has another structure than the carry it takes.",
-                    ("carry taken", in_tree), ("carry returned", out_tree),
-                    f"A carry keeps its structure in every iteration: make {name} return it as it came.")
+        in_avals, out_avals = (
+            in_avals[len(in_avals) - in_tree.num_leaves :],
+            out_avals[len(out_avals) - out_tree.num_leaves :],
+        )
+    check_same_tree(
+        api,
+        f"the carry that {name} returns has another structure than the carry it takes.",
+        ("carry taken", in_tree),
+        ("carry returned", out_tree),
+        f"A carry keeps its structure in every iteration: make {name} return it as it came.",
+    )
     rows, fixes = [], []
     for path, given, made in zip(leaf_names("carry", in_tree), in_avals, out_avals):
         why = mismatch(given, made) or layout_mismatch(given, made)
         if why:
-            rows.append((path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why))
+            rows.append(
+                (path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why)
+            )
             fixes.append(_carry_fix(name, path, given, made, why))
     if rows:
         said = [fix for fix in fixes if fix]
         casts = [fix for fix in said if fix.startswith("applying")]
-        fix = "This might be fixed by:" + "".join(f"\n  * {cast}" for cast in casts) if len(casts) > 1 else \
-            f"This might be fixed by {casts[0]}" if casts else said[0] if said else ""
-        raise TypeError(describe(api, f"carry input and carry output must have equal types; {name} returns another than it takes.", rows,
-                                 user_frame(), "A carry keeps one type in every iteration.", fix))
+        fix = (
+            "This might be fixed by:" + "".join(f"\n  * {cast}" for cast in casts)
+            if len(casts) > 1
+            else f"This might be fixed by {casts[0]}"
+            if casts
+            else said[0]
+            if said
+            else ""
+        )
+        raise TypeError(
+            describe(
+                api,
+                f"carry input and carry output must have equal types; {name} returns another than it takes.",
+                rows,
+                user_frame(),
+                "A carry keeps one type in every iteration.",
+                fix,
+            )
+        )
 
 
 def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
@@ -467,8 +585,14 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
     if why == VARYING:
         more = sorted(made.vma - given.vma, key=str)
         axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"
-        return (f"applying `jax.lax.pcast(..., {axes}, to='varying')` to the initial value of {path}, or lax.pvary({path}, {axes}), "
-                f"so that it varies over {', '.join(map(repr, more))} from the first iteration on.") if more else ""
+        return (
+            (
+                f"applying `jax.lax.pcast(..., {axes}, to='varying')` to the initial value of {path}, or lax.pvary({path}, {axes}), "
+                f"so that it varies over {', '.join(map(repr, more))} from the first iteration on."
+            )
+            if more
+            else ""
+        )
     if why.startswith("layout"):
         return f"In {name}, return weft.sharding.reshard({path}, {given.explicit.spec!r})."
     if why.startswith("dtype"):
@@ -478,8 +602,10 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
 
 def keep_axes(body: Body, in_avals: Sequence[ShapedArray]) -> Body:
     """A loop body whose carried results vary over the axes over which they came; as it is if one varies over more."""
-    made = body.out_avals[:len(in_avals)]
-    if all(a.vma == b.vma for a, b in zip(in_avals, made)) or any(b.vma - a.vma for a, b in zip(in_avals, made)):
+    made = body.out_avals[: len(in_avals)]
+    if all(a.vma == b.vma for a, b in zip(in_avals, made)) or any(
+        b.vma - a.vma for a, b in zip(in_avals, made)
+    ):
         return body
     return replace(body, jaxpr=with_axes(body.jaxpr, tuple(a.vma for a in in_avals)))
 
@@ -491,11 +617,16 @@ def with_axes(jaxpr: Jaxpr, axes: Sequence[frozenset]) -> Jaxpr:
 
     def run(*args):
         outs = evaluate(jaxpr, *args)
-        return [*map(cast, outs, axes), *outs[len(axes):]]
-    return jaxpr.memo(("with axes", tuple(axes), axis_env()), lambda: stage(run, jaxpr.in_avals, jaxpr.name))
+        return [*map(cast, outs, axes), *outs[len(axes) :]]
+
+    return jaxpr.memo(
+        ("with axes", tuple(axes), axis_env()), lambda: stage(run, jaxpr.in_avals, jaxpr.name)
+    )
 
 
-def promote_weak(values: Sequence, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]) -> list | None:
+def promote_weak(
+    values: Sequence, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]
+) -> list | None:
     """First carried values where weakly typed ones (Python numbers) take the dtype that the body gives them, and those of which
     no explicit sharding is known the layout that the body gives them; None if all stay."""
     result, changed = list(values), False
@@ -514,4 +645,5 @@ def strong(x: Any, dtype: Any) -> Any:
     if isinstance(x, (bool, int, float, complex)):
         return np.asarray(x).astype(dtype)[()]
     from weft.ops.casting import convert_element_type
+
     return convert_element_type(x, dtype)

@@ -14,13 +14,16 @@ def call_effects(params) -> frozenset:
 
 
 def _rules(primitive: Primitive, to: Primitive) -> None:
-    from weft.control.call_rules import fill_call_rules  # they import all transformations, which a first result does not need
+    from weft.control.call_rules import (
+        fill_call_rules,
+    )  # they import all transformations, which a first result does not need
 
     fill_call_rules(primitive, to, jit_p)
 
 
 class _Jit(Primitive):
     """Tracing asks for types only, which need no rule."""
+
     __slots__ = ()
 
     def abstract(self, avals, params):

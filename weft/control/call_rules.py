@@ -22,11 +22,25 @@ from weft.transforms.transpose import transpose_with_refs
 def plain_params(jaxpr: Jaxpr, name: str) -> dict:
     """Parameters of a `jit` call without shardings or donation of its own."""
     n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
-    return {"jaxpr": jaxpr, "name": name, "in_shardings": (None,) * n_in, "out_shardings": (None,) * n_out,
-            "donated": (False,) * n_in, "inline": False, "keep_unused": False}
+    return {
+        "jaxpr": jaxpr,
+        "name": name,
+        "in_shardings": (None,) * n_in,
+        "out_shardings": (None,) * n_out,
+        "donated": (False,) * n_in,
+        "inline": False,
+        "keep_unused": False,
+    }
 
 
-def bind_call(primitive: Primitive, jaxpr: Jaxpr, args: Sequence, params: dict, in_shardings=None, out_shardings=None) -> list:
+def bind_call(
+    primitive: Primitive,
+    jaxpr: Jaxpr,
+    args: Sequence,
+    params: dict,
+    in_shardings=None,
+    out_shardings=None,
+) -> list:
     """Bind a call-like primitive on a transformed program; shardings default to unspecified."""
     return primitive.bind(*args, **call_params(jaxpr, params, in_shardings, out_shardings))
 
@@ -36,9 +50,11 @@ def call_params(jaxpr: Jaxpr, params: dict, in_shardings=None, out_shardings=Non
     changes = dict(params, jaxpr=jaxpr)
     if "in_shardings" in params:
         n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
-        changes.update(in_shardings=tuple(in_shardings) if in_shardings is not None else (None,) * n_in,
-                       out_shardings=tuple(out_shardings) if out_shardings is not None else (None,) * n_out,
-                       donated=(False,) * n_in)
+        changes.update(
+            in_shardings=tuple(in_shardings) if in_shardings is not None else (None,) * n_in,
+            out_shardings=tuple(out_shardings) if out_shardings is not None else (None,) * n_out,
+            donated=(False,) * n_in,
+        )
     return changes
 
 
@@ -59,8 +75,12 @@ def split_call(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     return partial_eval_jaxpr(jaxpr, unknown)
 
 
-def make_call_rules(primitive: Primitive, plain: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call,
-                    rest: Callable[[Partial, Sequence[bool], dict], dict] | None = None) -> None:
+def make_call_rules(
+    primitive: Primitive,
+    plain: Primitive,
+    split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call,
+    rest: Callable[[Partial, Sequence[bool], dict], dict] | None = None,
+) -> None:
     """Give an operation that merely calls `params['jaxpr']` its rules. `split` says how partial evaluation divides the program;
     `plain`, the operation of plain calls, computes the part that is known. The rest is a plain call, too, or one of `primitive` with the
     parameters that `rest` gives."""
@@ -68,9 +88,13 @@ def make_call_rules(primitive: Primitive, plain: Primitive, split: Callable[[Jax
     fill_call_rules(primitive, primitive, plain, split, rest)
 
 
-def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
-                    split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call,
-                    rest: Callable[[Partial, Sequence[bool], dict], dict] | None = None) -> None:
+def fill_call_rules(
+    primitive: Primitive,
+    to: Primitive,
+    plain: Primitive,
+    split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call,
+    rest: Callable[[Partial, Sequence[bool], dict], dict] | None = None,
+) -> None:
     """Fill the slots of `to` with the rules of `primitive`. A derivative rule that it has is one of the whole program: parts of that, and
     its transpose, become plain calls."""
     ruled = bool(primitive.attrs.get("only_derivatives"))
@@ -84,14 +108,18 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         if ins is not None:
             ins = [*ins, *_pick(ins, nonzero)]
             outs = [*outs, *_pick(outs, out_nonzero)]
-        barred = params.get("prevent_cse")           # of a checkpoint, for each input
+        barred = params.get("prevent_cse")  # of a checkpoint, for each input
         if isinstance(barred, tuple):
             params["prevent_cse"] = (*barred, *_pick(barred, nonzero))
-        results = bind_call(primitive, both, [*primals, *_pick(tangents, nonzero)], params, ins, outs)
+        results = bind_call(
+            primitive, both, [*primals, *_pick(tangents, nonzero)], params, ins, outs
+        )
         n = len(jaxpr.outvars)
         given = iter(results[n:])
-        return results[:n], [next(given) if nz else Zero(a.to_tangent_aval())
-                             for a, nz in zip(jaxpr.out_avals, out_nonzero)]
+        return results[:n], [
+            next(given) if nz else Zero(a.to_tangent_aval())
+            for a, nz in zip(jaxpr.out_avals, out_nonzero)
+        ]
 
     @to.def_batch
     def batch(axis, args, dims, *, jaxpr, **params):
@@ -109,10 +137,12 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         shardings = params.get("in_shardings")
 
         def bind_known(program, operands):
-            nothing = not program.eqns and not program.constvars       # but forwarding
+            nothing = not program.eqns and not program.constvars  # but forwarding
             if nothing or (rest is not None and type(trace.parent) is not EvalTrace):
                 return evaluate(program, *operands)
-            if ruled:                      # the other parameters describe the whole program, not a part of it: a plain call
+            if (
+                ruled
+            ):  # the other parameters describe the whole program, not a part of it: a plain call
                 return plain.bind(*operands, **plain_params(program, params.get("name", "")))
             if shardings is None:
                 return bind_call(primitive, program, operands, params)
@@ -123,25 +153,39 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
 
         def bind_unknown(program, operands):
             if rest is not None and not all(unknown):
-                return StageTrace.process(trace, primitive, operands, call_params(program, rest(partial, unknown, params)))
+                return StageTrace.process(
+                    trace, primitive, operands, call_params(program, rest(partial, unknown, params))
+                )
             if ruled and not all(unknown):
-                return StageTrace.process(trace, plain, operands, plain_params(program, params.get("name", "")))
+                return StageTrace.process(
+                    trace, plain, operands, plain_params(program, params.get("name", ""))
+                )
             return StageTrace.process(trace, primitive, operands, call_params(program, params))
 
-        return run_partial(trace, partial, [x for x, u in zip(args, unknown) if not u], _pick(args, unknown),
-                           bind_known, bind_unknown)
+        return run_partial(
+            trace,
+            partial,
+            [x for x, u in zip(args, unknown) if not u],
+            _pick(args, unknown),
+            bind_known,
+            bind_unknown,
+        )
 
     def partial_eval_eqn(eqn, mask):
         """Split a call equation inside a program; gives (known eqn, unknown eqn, unknown variables)."""
         partial = split(eqn.params["jaxpr"], mask, eqn.params)
         known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
-        computed = [Var(a.aval) for a in partial.known.outvars[sum(not u for u in partial.out_unknown):]]
+        computed = [
+            Var(a.aval) for a in partial.known.outvars[sum(not u for u in partial.out_unknown) :]
+        ]
         fresh = iter(computed)
         residuals = [known_ins[i] if i is not None else next(fresh) for i in partial.forwarded]
         known_outs = [v for v, u in zip(eqn.outvars, partial.out_unknown) if not u]
         unknown_outs = _pick(eqn.outvars, partial.out_unknown)
         known = unknown = None
-        called = _plain_eqn if ruled and not all(mask) else lambda eqn, _, *parts: _call_eqn(eqn, *parts)
+        called = (
+            _plain_eqn if ruled and not all(mask) else lambda eqn, _, *parts: _call_eqn(eqn, *parts)
+        )
         if known_outs or computed or partial.known.effects:
             known = called(eqn, plain, partial.known, known_ins, [*known_outs, *computed])
             if rest is not None:
@@ -163,9 +207,16 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
         backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
         params["jaxpr"] = jaxpr
-        called = ((lambda *xs: plain.bind(*xs, **plain_params(backward, params.get("name", "")))) if ruled else
-                  lambda *xs: bind_call(primitive, backward, xs, params))
-        outs = iter(call_on_values(refs, called, [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)]))
+        called = (
+            (lambda *xs: plain.bind(*xs, **plain_params(backward, params.get("name", ""))))
+            if ruled
+            else lambda *xs: bind_call(primitive, backward, xs, params)
+        )
+        outs = iter(
+            call_on_values(
+                refs, called, [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)]
+            )
+        )
         flags = iter(nonzero)
         return [(next(outs) if next(flags) else None) if lin else None for lin in linear]
 
@@ -180,16 +231,23 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         if isinstance(barred := eqn.params.get("prevent_cse"), tuple):
             made.params["prevent_cse"] = tuple(_pick(barred, keep))
         if "in_shardings" in made.params:
-            made.params.update(in_shardings=tuple(_pick(eqn.params["in_shardings"], keep)),
-                               out_shardings=tuple(_pick(eqn.params["out_shardings"], used)))
+            made.params.update(
+                in_shardings=tuple(_pick(eqn.params["in_shardings"], keep)),
+                out_shardings=tuple(_pick(eqn.params["out_shardings"], used)),
+            )
         return made
 
-    to.define(type=call_type, reference=call_reference,
-              factors=unsupported("calls are inlined before partitioning"),
-              lower=unsupported("calls are inlined before fusion"))
+    to.define(
+        type=call_type,
+        reference=call_reference,
+        factors=unsupported("calls are inlined before partitioning"),
+        lower=unsupported("calls are inlined before fusion"),
+    )
 
     def guard(on, operands, params):
-        counts: dict[str, Any] = {"num_consts": params["num_consts"] + 1} if "num_consts" in params else {}
+        counts: dict[str, Any] = (
+            {"num_consts": params["num_consts"] + 1} if "num_consts" in params else {}
+        )
         if isinstance(barred := params.get("prevent_cse"), tuple):
             counts["prevent_cse"] = (False, *barred)
         return bind_call(primitive, guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
@@ -207,7 +265,11 @@ def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[boo
 
 def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
     """The `dce` rule of operations whose other rules need all operands and results."""
-    return eqn.replace(outvars=[v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
+    return eqn.replace(
+        outvars=[
+            v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)
+        ]
+    )
 
 
 def _written_out(call: Eqn) -> list[Eqn]:
@@ -222,21 +284,38 @@ def _written_out(call: Eqn) -> list[Eqn]:
             names[atom] = var
     eqns = []
     for eqn in program.eqns:
-        names.update((v, DropVar(v.aval) if type(v) is DropVar else Var(v.aval)) for v in eqn.outvars if v not in names)
-        source = call.source if eqn.source is None else eqn.source.within(call.source.scope) if call.source is not None else eqn.source
+        names.update(
+            (v, DropVar(v.aval) if type(v) is DropVar else Var(v.aval))
+            for v in eqn.outvars
+            if v not in names
+        )
+        source = (
+            call.source
+            if eqn.source is None
+            else eqn.source.within(call.source.scope)
+            if call.source is not None
+            else eqn.source
+        )
         invars = [a if type(a) is Literal else names[a] for a in eqn.invars]
-        eqns.append(eqn.replace(invars=invars, outvars=[names[v] for v in eqn.outvars], source=source))
+        eqns.append(
+            eqn.replace(invars=invars, outvars=[names[v] for v in eqn.outvars], source=source)
+        )
     return eqns
 
 
 def _plain_eqn(eqn: Eqn, plain: Primitive, jaxpr: Jaxpr, invars, outvars) -> Eqn:
     params = plain_params(jaxpr, eqn.params.get("name", ""))
-    return eqn.replace(primitive=plain, invars=invars, outvars=outvars, params=params, effects=jaxpr.effects)
+    return eqn.replace(
+        primitive=plain, invars=invars, outvars=outvars, params=params, effects=jaxpr.effects
+    )
 
 
 def _call_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
     params = dict(eqn.params, jaxpr=jaxpr)
     if "in_shardings" in params:
-        params.update(in_shardings=(None,) * len(invars), out_shardings=(None,) * len(outvars),
-                      donated=(False,) * len(invars))
+        params.update(
+            in_shardings=(None,) * len(invars),
+            out_shardings=(None,) * len(outvars),
+            donated=(False,) * len(invars),
+        )
     return eqn.replace(invars=invars, outvars=outvars, params=params, effects=jaxpr.effects)

@@ -83,6 +83,7 @@ class BatchedError(JaxException):
 class Site:
     """One place that can fail: its category, the message (a format, if `structure` says what the values of slot `slot` are: positional
     and keyword arguments), and the user's line."""
+
     category: type
     message: str
     slot: int
@@ -93,10 +94,14 @@ class Site:
         """The message about these values."""
         if self.category is OOBError:
             index, axis, size = (int(x) for x in values[0])
-            return f"{self.message}: index {index} is out of bounds for axis {axis} with size {size}. "
+            return (
+                f"{self.message}: index {index} is out of bounds for axis {axis} with size {size}. "
+            )
         if self.structure is None:
             return self.message
-        args, kwargs = tree.tree_unflatten(self.structure, [np.asarray(x)[()] if isinstance(x, np.ndarray) else x for x in values])
+        args, kwargs = tree.tree_unflatten(
+            self.structure, [np.asarray(x)[()] if isinstance(x, np.ndarray) else x for x in values]
+        )
         return f"{self.message.format(*args, **kwargs)} (`check` failed)"
 
 
@@ -113,6 +118,7 @@ def slot_of(values: Sequence[Any]) -> Slot:
 
 class _Check(Primitive):
     """An operation that raises where its operands have values, and is recorded where they do not."""
+
     __slots__ = ()
 
     def bind(self, *args: Any, **params: Any) -> Any:
@@ -134,7 +140,9 @@ def _run(code, *values, sites, slots, debug):
     raise failure(sites, slots, int(codes[where]), [np.asarray(x)[where] for x in values])
 
 
-def failure(sites: Sequence[Site], slots: Sequence[Slot], code: int, values: Sequence[Any]) -> JaxRuntimeError:
+def failure(
+    sites: Sequence[Site], slots: Sequence[Slot], code: int, values: Sequence[Any]
+) -> JaxRuntimeError:
     """The exception for an error with this code."""
     site = sites[code - 1]
     error = JaxRuntimeError(site.text(values_of(site, slots, values)))
@@ -145,8 +153,8 @@ def failure(sites: Sequence[Site], slots: Sequence[Slot], code: int, values: Seq
 
 def values_of(site: Site, slots: Sequence[Slot], values: Sequence[Any]) -> list:
     """Those of the values of all slots that belong to the slot of a site."""
-    start = sum(len(slot) for slot in slots[:site.slot])
-    return list(values[start:start + len(slots[site.slot])])
+    start = sum(len(slot) for slot in slots[: site.slot])
+    return list(values[start : start + len(slots[site.slot])])
 
 
 @check_p.def_type
@@ -157,8 +165,12 @@ def _type(*_avals, **_params):
 @check_p.def_batch
 def _batch(axis, args, dims, **params):
     """The new dim comes first in the code and in every value, so that each example has its own."""
-    args = [broadcast_in_dim(x, (axis.size, *typeof(x).shape), range(1, typeof(x).ndim + 1)) if d is None else move_dim(x, d, 0)
-            for x, d in zip(args, dims)]
+    args = [
+        broadcast_in_dim(x, (axis.size, *typeof(x).shape), range(1, typeof(x).ndim + 1))
+        if d is None
+        else move_dim(x, d, 0)
+        for x, d in zip(args, dims)
+    ]
     check_p.bind(*args, **params)
     return [], []
 
@@ -173,8 +185,10 @@ check_p.define(
     reference=lambda *args, **params: _run(*args, **params),
     jvp=lambda primals, tangents, **params: (check_p.bind(*primals, **params), []),
     transpose=unsupported("a check has no results to have cotangents"),
-    factors=unsupported(_NOT_COMPILED), lower=unsupported(_NOT_COMPILED),
-    guard=_guard)
+    factors=unsupported(_NOT_COMPILED),
+    lower=unsupported(_NOT_COMPILED),
+    guard=_guard,
+)
 
 
 def without_checks(jaxpr: Jaxpr, effects: frozenset = frozenset(["check", "debug_check"])) -> Jaxpr:
@@ -186,7 +200,10 @@ def without_checks(jaxpr: Jaxpr, effects: frozenset = frozenset(["check", "debug
         if effects & eqn.effects:
             if eqn.primitive is check_p:
                 continue
-            eqn = eqn.replace(params=map_jaxprs(eqn.params, lambda inner: without_checks(inner, effects)), effects=eqn.effects - effects)
+            eqn = eqn.replace(
+                params=map_jaxprs(eqn.params, lambda inner: without_checks(inner, effects)),
+                effects=eqn.effects - effects,
+            )
         eqns.append(eqn)
     return jaxpr.replace(eqns=eqns)
 
@@ -194,10 +211,14 @@ def without_checks(jaxpr: Jaxpr, effects: frozenset = frozenset(["check", "debug
 # --- sites ------------------------------------------------------------------------------------------------------------
 
 #: operations that pass NaNs on or choose among values, but make none
-_NO_NANS = frozenset("""
+_NO_NANS = frozenset(
+    """
     max min clamp neg abs sign conj real imag complex copy stop_gradient name nextafter is_finite reduce_max reduce_min cummax cummin
-""".split())
-_KINDS_WITH_NANS = frozenset(["elementwise", "reduce", "contract", "conv", "ragged", "scan", "library"])
+""".split()
+)
+_KINDS_WITH_NANS = frozenset(
+    ["elementwise", "reduce", "contract", "conv", "ragged", "scan", "library"]
+)
 _MOVES = frozenset(["select", "cast", "bitcast", "copy"])
 
 
@@ -209,15 +230,21 @@ def _can_make_nans(eqn: Eqn) -> bool:
         return primitive.name in ("scatter-add", "scatter-mul")
     if primitive.kind == "collective":
         return primitive.name == "psum"
-    return primitive.kind in _KINDS_WITH_NANS and primitive.name not in _NO_NANS and primitive.attrs.get("computes") not in _MOVES
+    return (
+        primitive.kind in _KINDS_WITH_NANS
+        and primitive.name not in _NO_NANS
+        and primitive.attrs.get("computes") not in _MOVES
+    )
 
 
 def _inexact(aval: ShapedArray) -> bool:
     return not dtypes.is_extended(aval.dtype) and dtypes.issubdtype(aval.dtype, np.inexact)
 
 
-_INDEXED = frozenset("dynamic_slice dynamic_update_slice gather scatter scatter-add scatter-mul scatter-min scatter-max".split())
-_OOB_SLOT: Slot = (((3,), np.dtype(np.int32)),)                  # index, axis, size
+_INDEXED = frozenset(
+    "dynamic_slice dynamic_update_slice gather scatter scatter-add scatter-mul scatter-min scatter-max".split()
+)
+_OOB_SLOT: Slot = (((3,), np.dtype(np.int32)),)  # index, axis, size
 
 
 class Sites:
@@ -227,17 +254,19 @@ class Sites:
         self.errors = errors
         self.sites: list[Site] = []
         self.slots: list[Slot] = []
-        self._codes: dict[tuple[int, type], int] = {}             # (id of an equation, category) -> the code of its (first) site
-        self._seen: dict[int, bool] = {}                         # id of a program -> whether it has sites
+        self._codes: dict[
+            tuple[int, type], int
+        ] = {}  # (id of an equation, category) -> the code of its (first) site
+        self._seen: dict[int, bool] = {}  # id of a program -> whether it has sites
         self._made: dict[Any, Jaxpr] = {}
-        self._keep = jaxpr                                       # ids stay taken
+        self._keep = jaxpr  # ids stay taken
         self.visit(jaxpr)
 
     def visit(self, jaxpr: Jaxpr) -> bool:
         """Number the sites of a program and those within; whether it has any."""
         found = self._seen.get(id(jaxpr))
         if found is None:
-            marks = [self._visit_eqn(eqn) for eqn in jaxpr.eqns]         # all of them, not up to the first
+            marks = [self._visit_eqn(eqn) for eqn in jaxpr.eqns]  # all of them, not up to the first
             self._seen[id(jaxpr)] = found = any(marks)
         return found
 
@@ -248,11 +277,15 @@ class Sites:
         found = any(inside)
         if OOBError in self.errors and eqn.primitive.name in _INDEXED:
             shape = eqn.invars[0].aval.shape
-            found = self._add(eqn, OOBError, f"out-of-bounds indexing for array of shape {shape}", _OOB_SLOT)
+            found = self._add(
+                eqn, OOBError, f"out-of-bounds indexing for array of shape {shape}", _OOB_SLOT
+            )
         if DivisionByZeroError in self.errors and eqn.primitive.name == "div":
             found = self._add(eqn, DivisionByZeroError, "division by zero", ())
         if NaNError in self.errors and _can_make_nans(eqn):
-            found = self._add(eqn, NaNError, f"nan generated by primitive: {eqn.primitive.name}.", ())
+            found = self._add(
+                eqn, NaNError, f"nan generated by primitive: {eqn.primitive.name}.", ()
+            )
         return found
 
     def _add(self, eqn: Eqn, category: type, message: str, slot: Slot) -> bool:
@@ -268,7 +301,9 @@ class Sites:
         self._codes[id(eqn), JaxException] = len(self.sites) + 1
         slots = [self._slot(slot) for slot in eqn.params["slots"]]
         for site in eqn.params["sites"]:
-            self.sites.append(Site(site.category, site.message, slots[site.slot], site.structure, site.line))
+            self.sites.append(
+                Site(site.category, site.message, slots[site.slot], site.structure, site.line)
+            )
         return True
 
     def _slot(self, slot: Slot) -> int:
@@ -288,7 +323,10 @@ class Sites:
     @property
     def avals(self) -> list[ShapedArray]:
         """The types of the state."""
-        return [ShapedArray((), np.dtype(np.int32)), *[ShapedArray(shape, dtype) for slot in self.slots for shape, dtype in slot]]
+        return [
+            ShapedArray((), np.dtype(np.int32)),
+            *[ShapedArray(shape, dtype) for slot in self.slots for shape, dtype in slot],
+        ]
 
     def initial(self) -> list:
         """The state without an error; inside a shard_map every device has its own."""
@@ -353,7 +391,14 @@ def _any(flags: Any) -> Any:
     return reduce_or(flags, tuple(range(n))) if n else flags
 
 
-def _record(sites: Sites, state: list, code: Any, failed: Any, slot: int | None = None, values: Sequence = ()) -> list:
+def _record(
+    sites: Sites,
+    state: list,
+    code: Any,
+    failed: Any,
+    slot: int | None = None,
+    values: Sequence = (),
+) -> list:
     """The state after a place that has `failed`: its code and values, if there was no error before."""
     varying = typeof(state[0]).vma
     spread = lambda x: cast(x, varying) if varying else x
@@ -363,7 +408,9 @@ def _record(sites: Sites, state: list, code: Any, failed: Any, slot: int | None 
     start = -1 if slot is None else 1 + sum(len(s) for s in sites.slots[:slot])
     for i, old in enumerate(state[1:], 1):
         mine = 0 < start <= i < start + len(values)
-        after.append(choose(old, convert_element_type(values[i - start], typeof(old).dtype)) if mine else old)
+        after.append(
+            choose(old, convert_element_type(values[i - start], typeof(old).dtype)) if mine else old
+        )
     return after
 
 
@@ -374,7 +421,10 @@ def _after_check(sites: Sites, eqn: Eqn, state: list, operands: list) -> list:
     own, slots = eqn.params["sites"], eqn.params["slots"]
     code, *values = operands
     code, values = _first_of_batch(code, values, typeof(code).ndim)
-    wanted = np.array([0, *[first + i if site.category in sites.errors else 0 for i, site in enumerate(own)]], np.int32)
+    wanted = np.array(
+        [0, *[first + i if site.category in sites.errors else 0 for i, site in enumerate(own)]],
+        np.int32,
+    )
     if len(own) == 1:
         code = select_n(ne(code, np.int32(0)), np.int32(0), wanted[1])
     else:
@@ -382,7 +432,7 @@ def _after_check(sites: Sites, eqn: Eqn, state: list, operands: list) -> list:
     failed = ne(code, np.int32(0))
     before, start = state, 0
     for slot in slots:
-        mine = values[start:start + len(slot)]
+        mine = values[start : start + len(slot)]
         start += len(slot)
         after = _record(sites, before, code, failed, sites.slots.index(slot), mine)
         state = [new if new is not old else now for new, old, now in zip(after, before, state)]
@@ -433,7 +483,11 @@ def _indices(eqn: Eqn, operands: list) -> tuple[Any, list[int], list[int], list[
         window = eqn.params["slice_sizes"] if name == "dynamic_slice" else typeof(operands[1]).shape
         axes = list(range(len(shape)))
         kind = np.result_type(*[typeof(s).dtype for s in starts]) if starts else np.dtype(np.int32)
-        indices = concatenate([reshape(convert_element_type(s, kind), (1,)) for s in starts], 0) if starts else np.zeros((0,), np.int32)
+        indices = (
+            concatenate([reshape(convert_element_type(s, kind), (1,)) for s in starts], 0)
+            if starts
+            else np.zeros((0,), np.int32)
+        )
     elif name == "gather":
         numbers, window = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
         indices, axes = operands[1], list(numbers.start_index_map)
@@ -451,15 +505,23 @@ def _indices(eqn: Eqn, operands: list) -> tuple[Any, list[int], list[int], list[
 
 def _with_state(sites: Sites, jaxpr: Jaxpr, position: int = 0) -> Jaxpr:
     """A program that takes the state in front of its input number `position`, and gives it in front of its results."""
+
     def make() -> Jaxpr:
         avals = [a.update(vma=a.vma | tracked_axes()) for a in sites.avals]
         n = len(avals)
 
         def run(*args: Any) -> list:
-            state, outs = _evaluate(sites, jaxpr, list(args[position:position + n]), [*args[:position], *args[position + n:]])
+            state, outs = _evaluate(
+                sites,
+                jaxpr,
+                list(args[position : position + n]),
+                [*args[:position], *args[position + n :]],
+            )
             return [*state, *outs]
 
-        return stage(run, [*jaxpr.in_avals[:position], *avals, *jaxpr.in_avals[position:]], jaxpr.name)
+        return stage(
+            run, [*jaxpr.in_avals[:position], *avals, *jaxpr.in_avals[position:]], jaxpr.name
+        )
 
     return sites.made((jaxpr, position, tracked_axes()), make)
 
@@ -473,8 +535,13 @@ def _call(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, li
     params = eqn.params
     program = _with_state(sites, params["jaxpr"])
     free = (None,) * len(state)
-    shardings = [None if params.get(key) is None else (*free, *params[key]) for key in ("in_shardings", "out_shardings")]
-    return _split_state(sites, eqn.primitive.bind(*state, *operands, **call_params(program, params, *shardings)))
+    shardings = [
+        None if params.get(key) is None else (*free, *params[key])
+        for key in ("in_shardings", "out_shardings")
+    ]
+    return _split_state(
+        sites, eqn.primitive.bind(*state, *operands, **call_params(program, params, *shardings))
+    )
 
 
 def _custom_jvp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
@@ -488,7 +555,9 @@ def _custom_jvp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[li
         state = after(primals)
         return [*state, *outs], [*[Zero(typeof(x).to_tangent_aval()) for x in state], *tangent_outs]
 
-    outs = custom_jvp_call_p.bind(*consts, *state, *args, **{**params, "jaxpr": program, "jvp": jvp})
+    outs = custom_jvp_call_p.bind(
+        *consts, *state, *args, **{**params, "jaxpr": program, "jvp": jvp}
+    )
     return _split_state(sites, outs)
 
 
@@ -504,13 +573,15 @@ def _custom_vjp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[li
     def bwd(residuals: Sequence, cts: Sequence) -> list:
         return [*[None] * n, *rules.bwd(residuals, cts[n:])]
 
-    outs = custom_vjp_call_p.bind(*consts, *state, *args, **{**params, "jaxpr": program, "rules": VjpRules(fwd, bwd)})
+    outs = custom_vjp_call_p.bind(
+        *consts, *state, *args, **{**params, "jaxpr": program, "rules": VjpRules(fwd, bwd)}
+    )
     return _split_state(sites, outs)
 
 
 def _quietly(rule: Callable[[], tuple[Sequence, Sequence]]) -> tuple[list, list]:
     """What a rule gives, without the checks that it makes."""
-    zeros_of: list[list] = []                                    # for each half, the zeros among its values; None for the others
+    zeros_of: list[list] = []  # for each half, the zeros among its values; None for the others
 
     def flat() -> list:
         halves = rule()
@@ -547,16 +618,29 @@ def _scan(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, li
 def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
     """Errors of the condition are looked for before the loop and at the end of each step; the loop itself asks the plain condition."""
     params = eqn.params
-    cond, body, n_cond, n_body = params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"]
-    of_cond, of_body, carry = operands[:n_cond], operands[n_cond:n_cond + n_body], operands[n_cond + n_body:]
+    cond, body, n_cond, n_body = (
+        params["cond_jaxpr"],
+        params["body_jaxpr"],
+        params["cond_nconsts"],
+        params["body_nconsts"],
+    )
+    of_cond, of_body, carry = (
+        operands[:n_cond],
+        operands[n_cond : n_cond + n_body],
+        operands[n_cond + n_body :],
+    )
     n, checks_cond = len(state), sites.visit(cond)
 
     def ask(*args: Any) -> list:
-        return evaluate_by(_unchecked, cond, [*args[:n_cond], *args[n_cond + n:]])
+        return evaluate_by(_unchecked, cond, [*args[:n_cond], *args[n_cond + n :]])
 
     def step(*args: Any) -> list:
-        for_cond, for_body, now, xs = (args[:n_cond], args[n_cond:n_cond + n_body], list(args[n_cond + n_body:n_cond + n_body + n]),
-                                       args[n_cond + n_body + n:])
+        for_cond, for_body, now, xs = (
+            args[:n_cond],
+            args[n_cond : n_cond + n_body],
+            list(args[n_cond + n_body : n_cond + n_body + n]),
+            args[n_cond + n_body + n :],
+        )
         now, outs = _evaluate(sites, body, now, [*for_body, *xs])
         if checks_cond:
             now, _ = _evaluate(sites, cond, now, [*for_cond, *outs])
@@ -565,12 +649,27 @@ def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, l
     axes = tracked_axes()
     avals = [a.update(vma=a.vma | axes) for a in sites.avals]
     c_in, b_in = cond.in_avals, body.in_avals
-    test = sites.made((cond, "while", n_body, axes), lambda: stage(ask, [*c_in[:n_cond], *avals, *c_in[n_cond:]], cond.name))
-    run = sites.made((body, cond, "while", axes), lambda: stage(step, [*c_in[:n_cond], *b_in[:n_body], *avals, *b_in[n_body:]], body.name))
+    test = sites.made(
+        (cond, "while", n_body, axes),
+        lambda: stage(ask, [*c_in[:n_cond], *avals, *c_in[n_cond:]], cond.name),
+    )
+    run = sites.made(
+        (body, cond, "while", axes),
+        lambda: stage(step, [*c_in[:n_cond], *b_in[:n_body], *avals, *b_in[n_body:]], body.name),
+    )
     if checks_cond:
         state, _ = _evaluate(sites, cond, state, [*of_cond, *carry])
-    outs = while_p.bind(*of_cond, *of_cond, *of_body, *state, *carry, cond_jaxpr=test, body_jaxpr=run, cond_nconsts=n_cond,
-                        body_nconsts=n_cond + n_body)
+    outs = while_p.bind(
+        *of_cond,
+        *of_cond,
+        *of_body,
+        *state,
+        *carry,
+        cond_jaxpr=test,
+        body_jaxpr=run,
+        cond_nconsts=n_cond,
+        body_nconsts=n_cond + n_body,
+    )
     return _split_state(sites, outs)
 
 
@@ -602,8 +701,14 @@ def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[lis
             return stage(run, body.in_avals, body.name)
 
     program = sites.made((body, "shard_map", tuple(axes)), make)
-    outs = shard_map_p.bind(*operands, **{
-        **params, "jaxpr": program, "out_specs": (*[PartitionSpec()] * len(state), *params["out_specs"])})
+    outs = shard_map_p.bind(
+        *operands,
+        **{
+            **params,
+            "jaxpr": program,
+            "out_specs": (*[PartitionSpec()] * len(state), *params["out_specs"]),
+        },
+    )
     inside, outs = _split_state(sites, outs)
     first = eq(state[0], np.int32(0))
     return [select_n(first, old, new) for old, new in zip(state, inside)], outs
@@ -616,5 +721,11 @@ def _shared(x: Any, axes: Sequence) -> Any:
     return psum(x, axes)
 
 
-_RULES = {cond_p: _cond, scan_p: _scan, while_p: _while, shard_map_p: _shard_map, custom_jvp_call_p: _custom_jvp,
-          custom_vjp_call_p: _custom_vjp}
+_RULES = {
+    cond_p: _cond,
+    scan_p: _scan,
+    while_p: _while,
+    shard_map_p: _shard_map,
+    custom_jvp_call_p: _custom_jvp,
+    custom_vjp_call_p: _custom_vjp,
+}

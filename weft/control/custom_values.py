@@ -31,6 +31,7 @@ class SymbolicZero:
     >>> zero.shape, zero.dtype.name
     ((2, 3), 'float32')
     """
+
     aval: ShapedArray
 
     shape = property(lambda self: self.aval.shape)
@@ -46,6 +47,7 @@ class SymbolicZero:
 @record
 class CustomVJPPrimal:
     """An argument as `fwd` gets it with `symbolic_zeros=True`: its value, and whether derivatives with respect to it are asked for."""
+
     value: Any
     perturbed: bool
 
@@ -59,8 +61,10 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
     leaves, structure = tree_flatten(tree)
     for x in leaves:
         if type(x) is not CustomVJPPrimal:
-            raise TypeError(f"custom_vjp_primal_tree_values: every leaf must be a CustomVJPPrimal, got {type(x)}. Give it the arguments "
-                            "that `fwd` of a rule with symbolic_zeros=True was called with.")
+            raise TypeError(
+                f"custom_vjp_primal_tree_values: every leaf must be a CustomVJPPrimal, got {type(x)}. Give it the arguments "
+                "that `fwd` of a rule with symbolic_zeros=True was called with."
+            )
     return tree_unflatten(structure, [x.value for x in leaves])
 
 
@@ -70,9 +74,11 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     >>> float(zero_from_primal(2.0)), zero_from_primal(2.0, symbolic_zeros=True)
     (0.0, SymbolicZero(float32[]))
     """
+
     def zero(x: Any) -> Any:
         aval = typeof(x).to_tangent_aval()
         return SymbolicZero(aval) if symbolic_zeros else instantiate(Zero(aval))
+
     return tree.tree_map(zero, val)
 
 
@@ -104,9 +110,11 @@ class Split:
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
         flat, self.tree = flatten_linear(tuple(args[i] for i in self.positions), symbolic_zeros)
-        self.flat = [typed(x) for x in flat]     # rules ask numbers for their shapes and dtypes
+        self.flat = [typed(x) for x in flat]  # rules ask numbers for their shapes and dtypes
         #: references to mutable arrays among the flat arguments: they go along, and are not differentiated
-        self.refs = {i: x for i, x in enumerate(self.flat) if is_ref(x)} if any_refs(self.flat) else {}
+        self.refs = (
+            {i: x for i, x in enumerate(self.flat) if is_ref(x)} if any_refs(self.flat) else {}
+        )
         if self.refs:
             self.flat = [x for x in self.flat if not is_ref(x)]
 
@@ -137,21 +145,31 @@ class Split:
 def check_outputs(rule: str, name: str, known: list, given: list) -> None:
     """TypeError if a rule gives another structure, shapes or dtypes (the rest of the lists) than its function, where these are `known`."""
     if known and known[0] != given[0]:
-        raise TypeError(f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
-                        f"structure of the output of {name}, {known[0]}, got {given[0]}.")
+        raise TypeError(
+            f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
+            f"structure of the output of {name}, {known[0]}, got {given[0]}."
+        )
     for want, got in zip(known[1:], given[1:]):
-        if not (want.is_high or got.is_high) and (want.shape != got.shape or (want.dtype != got.dtype and not got.weak_type)):
-            raise TypeError(f"{rule} for function {name} must produce a pair whose first element has leaves of the shapes and dtypes of "
-                            f"the output of {name}: got rule output type {got.str_short()} which doesn't match {want.str_short()}.")
+        if not (want.is_high or got.is_high) and (
+            want.shape != got.shape or (want.dtype != got.dtype and not got.weak_type)
+        ):
+            raise TypeError(
+                f"{rule} for function {name} must produce a pair whose first element has leaves of the shapes and dtypes of "
+                f"the output of {name}: got rule output type {got.str_short()} which doesn't match {want.str_short()}."
+            )
     known[:] = given
 
 
 def check_tangents(name, outs, tangents) -> None:
     for o, t in zip(outs, tangents):
         want, got = typeof(o).to_tangent_aval(), t.aval if type(t) is Zero else typeof(t)
-        if want.shape != got.shape or (want.dtype != got.dtype and want.dtype != dtypes.float0 and not got.weak_type):
-            raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
-                            f"{want.str_short()} (tangent type of {typeof(o).str_short()}) but got {got.str_short()}, of {name}.")
+        if want.shape != got.shape or (
+            want.dtype != got.dtype and want.dtype != dtypes.float0 and not got.weak_type
+        ):
+            raise TypeError(
+                f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
+                f"{want.str_short()} (tangent type of {typeof(o).str_short()}) but got {got.str_short()}, of {name}."
+            )
 
 
 def flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray]) -> list:
@@ -160,34 +178,53 @@ def flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray
         whole = tree.tree_unflatten(of_tangents(structure), avals)
         flat = tree.broadcast_prefix(linear_parts(result), whole, is_leaf=lambda x: x is None)
     except ValueError as error:
-        raise TypeError(f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}") from None
+        raise TypeError(
+            f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}"
+        ) from None
     for ct, aval in zip(flat, avals):
         want = aval.to_tangent_aval()
-        if ct is not None and want.dtype != dtypes.float0 and typeof(ct).shape != want.shape and not config.disable_bwd_checks:
-            raise ValueError(f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
-                             f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}. Consider just returning a None here.")
+        if (
+            ct is not None
+            and want.dtype != dtypes.float0
+            and typeof(ct).shape != want.shape
+            and not config.disable_bwd_checks
+        ):
+            raise ValueError(
+                f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
+                f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}. Consider just returning a None here."
+            )
         extra = tuple(sorted(typeof(ct).vma - want.vma, key=str)) if ct is not None else ()
         if extra:
-            raise ValueError(f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "
-                             f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.\n  The argument is one value "
-                             f"for all devices along {extra}, so their cotangents add up: return lax.psum(ct, {extra}).")
-    dropped = lambda ct, aval: type(ct) is SymbolicZero or aval.to_tangent_aval().dtype == dtypes.float0
+            raise ValueError(
+                f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "
+                f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.\n  The argument is one value "
+                f"for all devices along {extra}, so their cotangents add up: return lax.psum(ct, {extra})."
+            )
+    dropped = lambda ct, aval: (
+        type(ct) is SymbolicZero or aval.to_tangent_aval().dtype == dtypes.float0
+    )
     return [None if dropped(ct, aval) else ct for ct, aval in zip(flat, avals)]
 
 
 def to_front(args, dims):
     """Batched operands with their dim at 0, and which they are."""
-    return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [d is not None for d in dims]
+    return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [
+        d is not None for d in dims
+    ]
 
 
 def leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable[[Sequence], list]]:
     """The (co)tangents that are not zeros, and the function that puts per-example ones back among the zeros per example. Those flagged
     are batched at dim 0."""
-    zeros = [None if type(t) is not Zero else Zero(t.aval.without_dim(0)) if f else t for t, f in zip(values, flags)]
+    zeros = [
+        None if type(t) is not Zero else Zero(t.aval.without_dim(0)) if f else t
+        for t, f in zip(values, flags)
+    ]
 
     def fill(given):
         rest = iter(given)
         return [next(rest) if z is None else z for z in zeros]
+
     return [t for t, z in zip(values, zeros) if z is None], fill
 
 
@@ -197,18 +234,29 @@ def settle(once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchA
     unmapped = all(d is None for d in dims)
     once[:] = once or [unmapped and not any(flags)]
     if once[0] and not unmapped:
-        raise ValueError(f"vmap: a rule of a custom derivative gives values that depend on the mapped axis {axis.name}, where "
-                         "those of its function are the same for all. Make the function's results depend on the same mapped values.")
+        raise ValueError(
+            f"vmap: a rule of a custom derivative gives values that depend on the mapped axis {axis.name}, where "
+            "those of its function are the same for all. Make the function's results depend on the same mapped values."
+        )
     return once[0]
 
 
-def over_axis(fun: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool] | None = None) -> Callable:
+def over_axis(
+    fun: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool] | None = None
+) -> Callable:
     """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0, or none is (see `settle`)."""
+
     def mapped(*args):
-        outs, dims = batch_flat(lambda *xs: [instantiate(o) for o in fun(*xs)], axis, args, [0 if f else None for f in flags])
+        outs, dims = batch_flat(
+            lambda *xs: [instantiate(o) for o in fun(*xs)],
+            axis,
+            args,
+            [0 if f else None for f in flags],
+        )
         if once is not None and settle(once, dims, flags, axis):
             return outs
         return [to_dim(o, d, axis, 0) for o, d in zip(outs, dims)]
+
     return mapped
 
 

@@ -37,7 +37,13 @@ def _retyped(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
                 env[eqn.outvars[0]] = operands[0]
                 continue
             eqn = eqn.replace(params={"axes": rest})
-        eqns.append(eqn.replace(invars=operands, outvars=[varying(v) for v in eqn.outvars], params=_params(eqn, axes)))
+        eqns.append(
+            eqn.replace(
+                invars=operands,
+                outvars=[varying(v) for v in eqn.outvars],
+                params=_params(eqn, axes),
+            )
+        )
     outs = [a if type(a) is Literal else env[a] for a in jaxpr.outvars]
     return jaxpr.replace(invars=invars, eqns=eqns, outvars=outs)
 
@@ -45,8 +51,13 @@ def _retyped(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
 def _params(eqn: Eqn, axes: frozenset) -> dict:
     if eqn.primitive.kind != "region" or eqn.primitive.name == "shard_map":
         return eqn.params
-    inside = lambda v: (diverging(v, axes) if isinstance(v, Jaxpr)
-                        else tuple(map(inside, v)) if type(v) is tuple and any(isinstance(x, Jaxpr) for x in v) else v)
+    inside = lambda v: (
+        diverging(v, axes)
+        if isinstance(v, Jaxpr)
+        else tuple(map(inside, v))
+        if type(v) is tuple and any(isinstance(x, Jaxpr) for x in v)
+        else v
+    )
     return {name: inside(value) for name, value in eqn.params.items()}
 
 
@@ -55,12 +66,19 @@ def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) ->
     for eqn in (eqn for program in programs for eqn in _collectives(program)):
         shared = [a for a in collective_axes(eqn.params) if a in axes]
         if shared:
-            raise ShardingError(describe(
-                api, f"{eqn.primitive.name} over {shared[0]!r} occurs where only some devices along {shared[0]!r} run.",
-                [("condition", f"varies over {', '.join(sorted(map(repr, axes)))}"),
-                 (eqn.primitive.name, f"takes {eqn.invars[0].aval.str_short()}")], eqn.source,
-                "All devices of an axis must take part in its collectives; the others would wait forever for those that do not.",
-                "Move the collective out of it, or make the condition the same for all (lax.pmax of it)."))
+            raise ShardingError(
+                describe(
+                    api,
+                    f"{eqn.primitive.name} over {shared[0]!r} occurs where only some devices along {shared[0]!r} run.",
+                    [
+                        ("condition", f"varies over {', '.join(sorted(map(repr, axes)))}"),
+                        (eqn.primitive.name, f"takes {eqn.invars[0].aval.str_short()}"),
+                    ],
+                    eqn.source,
+                    "All devices of an axis must take part in its collectives; the others would wait forever for those that do not.",
+                    "Move the collective out of it, or make the condition the same for all (lax.pmax of it).",
+                )
+            )
 
 
 def _collectives(program: Jaxpr) -> Iterable[Eqn]:

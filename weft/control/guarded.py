@@ -18,11 +18,13 @@ from weft.ops.callback import guard_calls
 
 def guarded(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` with one more input before the others, a boolean scalar; where it is false no effect of the program happens."""
+
     def make() -> Jaxpr:
         def run(on, *args):
             return evaluate_by(lambda eqn, operands: _bind(eqn, on, operands), jaxpr, args)
 
         return stage(run, [ShapedArray((), np.dtype(np.bool_)), *jaxpr.in_avals], jaxpr.name)
+
     return jaxpr.memo("guarded", make)
 
 
@@ -36,6 +38,8 @@ def _bind(eqn: Eqn, on, operands: list) -> list:
         return guard_calls(primitive, on, operands, params)
     rule = primitive.rules.get("guard")
     if rule is None:
-        raise NotImplementedError(f"vmap: {primitive.name} has effects ({', '.join(sorted(eqn.effects))}) inside a branch or loop "
-                                  "that not all examples take, and cannot keep them apart. Move the effects out of it.")
+        raise NotImplementedError(
+            f"vmap: {primitive.name} has effects ({', '.join(sorted(eqn.effects))}) inside a branch or loop "
+            "that not all examples take, and cannot keep them apart. Move the effects out of it."
+        )
     return rule(on, operands, params)

@@ -30,10 +30,14 @@ class _AnyType(type):
     """`isinstance(x, AbstractValue)` holds for the types of arrays and of references, which have no base class."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return type.__instancecheck__(cls, instance) or (cls is AbstractValue and isinstance(instance, (ShapedArray, AbstractRef)))
+        return type.__instancecheck__(cls, instance) or (
+            cls is AbstractValue and isinstance(instance, (ShapedArray, AbstractRef))
+        )
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return type.__subclasscheck__(cls, subclass) or (cls is AbstractValue and issubclass(subclass, (ShapedArray, AbstractRef)))
+        return type.__subclasscheck__(cls, subclass) or (
+            cls is AbstractValue and issubclass(subclass, (ShapedArray, AbstractRef))
+        )
 
 
 class AbstractValue(metaclass=_AnyType):
@@ -78,23 +82,29 @@ control_flow_allowed_effects = EffectTypeSet()
 @record
 class aval_property:
     """An attribute of a type that is a property of its values: `fget(value)`."""
+
     fget: Callable
 
 
 @record
 class aval_method:
     """An attribute of a type that is a method of its values: `fun(value, *args)`."""
+
     fun: Callable
 
 
 # ---- types
 
+
 class _UserType(AbstractValue):
     """What immutable and mutable types share."""
+
     is_high = True
     has_qdd = False
     weak_type = False
-    vma: frozenset = frozenset()            # the axes over which arrays of this type would vary inside of shard_map
+    vma: frozenset = (
+        frozenset()
+    )  # the axes over which arrays of this type would vary inside of shard_map
 
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} must implement `{method}`.")
@@ -106,11 +116,13 @@ class _UserType(AbstractValue):
         raise self._missing("__eq__")
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("shape", "dtype", "ndim", "size"):               # which a subclass may have as fields
+        if name not in ("shape", "dtype", "ndim", "size"):  # which a subclass may have as fields
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise NotImplementedError(f"a value of type {self.str_short()} was passed where an array is needed: its type has no {name}. Values "
-                                  "of hi types can be passed to jit, to control flow and to operations on hi types; apply one that gives "
-                                  "arrays.")
+        raise NotImplementedError(
+            f"a value of type {self.str_short()} was passed where an array is needed: its type has no {name}. Values "
+            "of hi types can be passed to jit, to control flow and to operations on hi types; apply one that gives "
+            "arrays."
+        )
 
     def str_short(self, short_dtypes: bool = False, **_: Any) -> str:
         """The type in messages."""
@@ -171,7 +183,9 @@ class HiType(_UserType):
 
     def dec_rank(self, size: int | None, spec: Any) -> HiType:
         """The type of one element of a value that is mapped as `spec`, a `MappingSpec`, says."""
-        raise NotImplementedError(f"vmap requires {type(self).__name__} to implement the `dec_rank` method, and so does scan.")
+        raise NotImplementedError(
+            f"vmap requires {type(self).__name__} to implement the `dec_rank` method, and so does scan."
+        )
 
     def inc_rank(self, size: int | None, spec: Any) -> HiType:
         """The type of `size` values, stacked."""
@@ -215,12 +229,15 @@ class MutableHiType(_UserType):
     a value holds, `value.cur_qdd()`, and arrays are one. Values are made, read and written by operations (`HiPrimitive`). They can be
     passed to `jit` and `grad`, and closed over by what these and control flow trace; a program that closes over one keeps the shapes and
     dtypes of what it holds."""
+
     has_qdd = True
     is_writer = False
 
     def lo_ty(self) -> list:
         """What a mutable value consists of depends on its state: see `lo_ty_qdd`."""
-        raise NotImplementedError(f"{type(self).__name__}.lo_ty: what a mutable value consists of depends on its state; use lo_ty_qdd.")
+        raise NotImplementedError(
+            f"{type(self).__name__}.lo_ty: what a mutable value consists of depends on its state; use lo_ty_qdd."
+        )
 
     def lo_ty_qdd(self, state: Any, /) -> list:
         """The types of the arrays that a value in that state consists of."""
@@ -252,6 +269,7 @@ def cur_qdd(x: Any) -> Any:
 @record
 class AvalQDD:
     """A mutable type, and what a value of it holds."""
+
     aval: Any
     qdd: Any
     is_high = True
@@ -261,6 +279,7 @@ class AvalQDD:
 @record
 class AvalMutableQDD:
     """A mutable type, and what a value of it holds, for operations that change it."""
+
     aval: Any
     mutable_qdd: Any
 
@@ -271,6 +290,7 @@ def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
 
 
 # ---- values among the leaves of trees
+
 
 class _Lowered:
     """A value of a hi type as a tree of arrays."""
@@ -295,16 +315,22 @@ tree.register_pytree_node(_Lowered, lambda x: (x.arrays, x.aval), _raised)
 def lowered(x: Any, where: str) -> list:
     """The arrays that a value of a hi type consists of."""
     if type(x) not in hi_types:
-        raise NotImplementedError(f"{where}: a traced value of the type {typeof(x)}, which vmap maps or grad differentiates as a whole, "
-                                  "cannot be taken apart. Apply operations on it that have a rule for this (VJPHiPrimitive).")
+        raise NotImplementedError(
+            f"{where}: a traced value of the type {typeof(x)}, which vmap maps or grad differentiates as a whole, "
+            "cannot be taken apart. Apply operations on it that have a rule for this (VJPHiPrimitive)."
+        )
     aval = hi_types[type(x)](x)
     if aval.has_qdd:
-        raise NotImplementedError(f"{where}: a value of the mutable type {aval} cannot be taken apart here. Pass it to a jitted "
-                                  "function, or pass what it holds.")
+        raise NotImplementedError(
+            f"{where}: a value of the mutable type {aval} cannot be taken apart here. Pass it to a jitted "
+            "function, or pass what it holds."
+        )
     arrays = list(aval.lower_val(x))
     got, want = list(map(typeof, arrays)), list(aval.lo_ty())
     if [(a.shape, a.dtype) for a in got] != [(a.shape, a.dtype) for a in want]:
-        raise TypeError(f"{type(aval).__name__}.lower_val gave arrays of types {got}, where lo_ty says {want}.")
+        raise TypeError(
+            f"{type(aval).__name__}.lower_val gave arrays of types {got}, where lo_ty says {want}."
+        )
     return arrays
 
 
@@ -323,7 +349,9 @@ def in_parts(x: Any, where: str) -> Any:
     """The tree `x` with nodes, whose children are arrays, in the place of values of hi types; a tree that is rebuilt has values again."""
     if not hi_types:
         return x
-    return tree.tree_map(lambda leaf: _Lowered(typeof(leaf), lowered(leaf, where)) if is_value(leaf) else leaf, x)
+    return tree.tree_map(
+        lambda leaf: _Lowered(typeof(leaf), lowered(leaf, where)) if is_value(leaf) else leaf, x
+    )
 
 
 def is_linear(aval: Any) -> bool:
@@ -350,14 +378,19 @@ def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
             return leaf
         aval = typeof(leaf)
         if symbolic_zeros:
-            raise NotImplementedError(f"symbolic_zeros=True: the rule cannot be told which parts of a value of type {aval} have no "
-                                      "tangents. Set the rule without it.")
+            raise NotImplementedError(
+                f"symbolic_zeros=True: the rule cannot be told which parts of a value of type {aval} have no "
+                "tangents. Set the rule without it."
+            )
         if is_linear(aval):
             return _Lowered(aval, lowered(leaf, "differentiation"))
         if any(type(a).__name__ == "JVPTracer" for a in arrays_of(leaf)):
-            raise NotImplementedError(f"a value of type {aval} was made of arrays that are differentiated; its tangents, of type "
-                                      f"{aval.to_tangent_aval()}, do not consist of theirs. Make it by an operation that has a rule.")
+            raise NotImplementedError(
+                f"a value of type {aval} was made of arrays that are differentiated; its tangents, of type "
+                f"{aval.to_tangent_aval()}, do not consist of theirs. Make it by an operation that has a rule."
+            )
         return leaf
+
     return tree.tree_map(part, x)
 
 
@@ -366,7 +399,14 @@ def holds_values(structure: Any) -> bool:
     if not hi_types:
         return False
     is_node = lambda x: type(x) is _Lowered
-    return any(map(is_node, tree.tree_leaves(tree.tree_unflatten(structure, range(structure.num_leaves)), is_leaf=is_node)))
+    return any(
+        map(
+            is_node,
+            tree.tree_leaves(
+                tree.tree_unflatten(structure, range(structure.num_leaves)), is_leaf=is_node
+            ),
+        )
+    )
 
 
 def of_tangents(structure: Any) -> Any:
@@ -375,8 +415,13 @@ def of_tangents(structure: Any) -> Any:
         return structure
     is_node = lambda x: type(x) is _Lowered
     marks = tree.tree_unflatten(structure, range(structure.num_leaves))
-    return tree.tree_structure(tree.tree_map(lambda x: _Lowered(x.aval.to_tangent_aval(), x.arrays) if is_node(x) else x, marks,
-                                             is_leaf=is_node))
+    return tree.tree_structure(
+        tree.tree_map(
+            lambda x: _Lowered(x.aval.to_tangent_aval(), x.arrays) if is_node(x) else x,
+            marks,
+            is_leaf=is_node,
+        )
+    )
 
 
 def is_value(x: Any) -> bool:
@@ -391,16 +436,22 @@ def check_slices(x: Any, size: int) -> None:
         if type(leaf) in hi_types:
             aval = typeof(leaf)
             element = aval.dec_rank(size, aval.leading_axis_spec())
-            if [(a.shape, a.dtype) for a in element.lo_ty()] != [(a.shape[1:], a.dtype) for a in aval.lo_ty()]:
-                raise NotImplementedError(f"scan: an element of a value of type {aval}, of type {element}, does not consist of slices "
-                                          "along dim 0 of the arrays that the value consists of.")
+            if [(a.shape, a.dtype) for a in element.lo_ty()] != [
+                (a.shape[1:], a.dtype) for a in aval.lo_ty()
+            ]:
+                raise NotImplementedError(
+                    f"scan: an element of a value of type {aval}, of type {element}, does not consist of slices "
+                    "along dim 0 of the arrays that the value consists of."
+                )
 
 
 # ---- references to values
 
+
 class ValueRef(_Writable):
     """A reference to a value of the hi type `type.inner_aval`, which is read and written as a whole: a reference for each of its arrays,
     `parts`. In trees it is a node of these."""
+
     __slots__ = ("parts", "type")
 
     def __init__(self, aval: HiType, parts: Sequence[Ref]):
@@ -412,12 +463,26 @@ class ValueRef(_Writable):
 
     def _check(self, index: Any) -> None:
         """NotImplementedError unless an index selects the whole value."""
-        shape = getattr(type(self.type.inner_aval), "shape", None) or vars(self.type.inner_aval).get("shape", ())
+        shape = getattr(type(self.type.inner_aval), "shape", None) or vars(
+            self.type.inner_aval
+        ).get("shape", ())
         given = index if isinstance(index, tuple) else (index,)
-        ends = zip(given, shape) if isinstance(shape, tuple) and len(given) == len(shape) else [(i, None) for i in given]
-        if not all(i is Ellipsis or (type(i) is slice and (i == slice(None) or (n is not None and i.indices(n) == (0, n, 1))))
-                   for i, n in ends):
-            raise NotImplementedError(f"{self.type} is read and written as a whole, ref[...], not by the index {index!r}.")
+        ends = (
+            zip(given, shape)
+            if isinstance(shape, tuple) and len(given) == len(shape)
+            else [(i, None) for i in given]
+        )
+        if not all(
+            i is Ellipsis
+            or (
+                type(i) is slice
+                and (i == slice(None) or (n is not None and i.indices(n) == (0, n, 1)))
+            )
+            for i, n in ends
+        ):
+            raise NotImplementedError(
+                f"{self.type} is read and written as a whole, ref[...], not by the index {index!r}."
+            )
 
     def __getitem__(self, index: Any) -> Any:
         self._check(index)
@@ -429,7 +494,9 @@ class ValueRef(_Writable):
     def _store(self, index: Any, value: Any, how: str) -> None:
         self._check(index)
         if how != "set":
-            raise NotImplementedError(f"{self.type}: nothing says how a value of a hi type is added. Read it, and write the sum.")
+            raise NotImplementedError(
+                f"{self.type}: nothing says how a value of a hi type is added. Read it, and write the sum."
+            )
         if typeof(value) != self.type.inner_aval:
             raise ValueError(f"a value of type {typeof(value)} cannot be stored in {self.type}.")
         for r, x in zip(self.parts, lowered(value, "a write to a reference")):
@@ -452,8 +519,10 @@ tree.register_pytree_node(ValueRef, lambda ref: (ref.parts, ref.type.inner_aval)
 
 # ---- mutable values inside of traced programs
 
+
 class _Part(Ref):
     """One array of a mutable value, as a reference: what is written reaches the value."""
+
     __slots__ = ("owner",)
 
     def __init__(self, value: Any, owner: _Tracked):
@@ -469,11 +538,14 @@ class _Part(Ref):
 class _Tracked:
     """A mutable value, and the trace in which it was made. Programs that are traced further inside see its arrays as references, so they
     are threaded through as those are."""
+
     __slots__ = ("value", "trace", "state", "parts", "is_busy", "__weakref__")
 
     def __init__(self, value: Any, trace: Any):
         self.value, self.trace, self.state = value, trace, None
-        self.is_busy = False             # the methods of the type, which may apply operations to the value, are running
+        self.is_busy = (
+            False  # the methods of the type, which may apply operations to the value, are running
+        )
         self.parts: list[_Part] = []
 
     def references(self) -> list[_Part]:
@@ -481,8 +553,12 @@ class _Tracked:
         state = self.value.cur_qdd()
         if self.state is None:
             with set_trace(self.trace):
-                arrays = [x if hasattr(x, "aval") else broadcast_in_dim(x, np.shape(x), tuple(range(np.ndim(x))))
-                          for x in typeof(self.value).read_loval(state, self.value)]
+                arrays = [
+                    x
+                    if hasattr(x, "aval")
+                    else broadcast_in_dim(x, np.shape(x), tuple(range(np.ndim(x))))
+                    for x in typeof(self.value).read_loval(state, self.value)
+                ]
                 self.parts = [_Part.make(x, self) for x in arrays]
             self.state = state
         return self.parts
@@ -492,7 +568,9 @@ class _Tracked:
         self.is_busy = True
         try:
             with set_trace(self.trace):
-                typeof(self.value).update_from_loval(self.state, self.value, *[r._value for r in self.parts])
+                typeof(self.value).update_from_loval(
+                    self.state, self.value, *[r._value for r in self.parts]
+                )
         finally:
             self.is_busy = False
 
@@ -506,7 +584,9 @@ class _Tracked:
             arrays = typeof(self.value).read_loval(state, self.value)
         finally:
             self.is_busy = False
-        if [(a.shape, a.dtype) for a in map(typeof, arrays)] != [(r.shape, r.dtype) for r in self.parts]:
+        if [(a.shape, a.dtype) for a in map(typeof, arrays)] != [
+            (r.shape, r.dtype) for r in self.parts
+        ]:
             for r in self.parts:
                 r._value = _FREED
             self.state, self.parts = None, []
@@ -533,7 +613,9 @@ def made_here(value: Any) -> Any:
     """A mutable value that the program which is being traced has made."""
     if type(_state.trace) is not EvalTrace:
         if len(_inner_tracked) >= 256:
-            _inner_tracked[:] = [tracked for tracked in _inner_tracked if not tracked.trace.finished]
+            _inner_tracked[:] = [
+                tracked for tracked in _inner_tracked if not tracked.trace.finished
+            ]
         tracked = _all_tracked[id(value)] = _Tracked(value, _state.trace)
         _inner_tracked.append(tracked)
     return value
@@ -563,8 +645,10 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
         return
     parts = tracked.references()
     if len(parts) != len(arrays):
-        raise ValueError(f"a value of the mutable type {typeof(value)} consists of {len(parts)} arrays, and cannot be changed to one of "
-                         f"{len(arrays)} in a program that closes over it. Pass it as an argument.")
+        raise ValueError(
+            f"a value of the mutable type {typeof(value)} consists of {len(parts)} arrays, and cannot be changed to one of "
+            f"{len(arrays)} in a program that closes over it. Pass it as an argument."
+        )
     for r, x in zip(parts, arrays):
         r[...] = x
 
@@ -592,18 +676,23 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
 class Contents:
     """A mutable value in a tree of arguments or results, as its arrays; `number` says which of the values it is, as one may be passed
     more than once: the later ones are given without their arrays."""
+
     __slots__ = ("arrays", "aval", "number", "state")
 
     def __init__(self, number: int, aval: Any, state: Any, arrays: Sequence):
         self.number, self.aval, self.state, self.arrays = number, aval, state, tuple(arrays)
 
 
-tree.register_pytree_node(Contents, lambda x: (x.arrays, (x.number, _Said(x.aval), x.state)),
-                          lambda aux, arrays: Contents(aux[0], aux[1].aval, aux[2], arrays))
+tree.register_pytree_node(
+    Contents,
+    lambda x: (x.arrays, (x.number, _Said(x.aval), x.state)),
+    lambda aux, arrays: Contents(aux[0], aux[1].aval, aux[2], arrays),
+)
 
 
 class _Said:
     """A type as a part of a key, whether or not its class says which types are equal."""
+
     __slots__ = ("aval",)
 
     def __init__(self, aval: Any):
@@ -613,7 +702,11 @@ class _Said:
         return hash(type(self.aval))
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is _Said and type(self.aval) is type(other.aval) and repr(self.aval) == repr(other.aval)
+        return (
+            type(other) is _Said
+            and type(self.aval) is type(other.aval)
+            and repr(self.aval) == repr(other.aval)
+        )
 
 
 def taken_apart(args: Any) -> tuple[Any, list]:
@@ -644,12 +737,16 @@ def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
             values[x.number] = made_here(x.aval.new_from_loval(x.state, *x.arrays))
         return values[x.number]
 
-    args, kwargs = tree.tree_map(raised, (tuple(args), kwargs), is_leaf=lambda x: type(x) is Contents)
+    args, kwargs = tree.tree_map(
+        raised, (tuple(args), kwargs), is_leaf=lambda x: type(x) is Contents
+    )
     out = fun(*args, **kwargs)
     for x in tree.tree_leaves(out):
         if is_mutable(x):
-            raise NotImplementedError(f"{function_name(fun)} returns a value of the mutable type {typeof(x)}. Return what it holds, or "
-                                      "change one that is passed.")
+            raise NotImplementedError(
+                f"{function_name(fun)} returns a value of the mutable type {typeof(x)}. Return what it holds, or "
+                "change one that is passed."
+            )
     return out, [Contents(i, typeof(x), *contents(x)) for i, x in sorted(values.items())]
 
 

@@ -23,18 +23,36 @@ from weft.util.errors import describe
 from weft.util.source import api_boundary, user_frame
 
 
-def _fori_with_refs(plain: Callable, first: UsesRefs | None, lower: Any, upper: Any, body_fun: Callable, init_val: Any, *,
-                    unroll: int | bool | None = None) -> Any:
+def _fori_with_refs(
+    plain: Callable,
+    first: UsesRefs | None,
+    lower: Any,
+    upper: Any,
+    body_fun: Callable,
+    init_val: Any,
+    *,
+    unroll: int | bool | None = None,
+) -> Any:
     """`fori_loop` with references in its function: they are carried."""
+
     def run(funs, values, args):
-        last, state = plain(lower, upper, lambda i, s: funs[0].call(s[1], (i, s[0]))[:2], (args[1], values), unroll=unroll)
+        last, state = plain(
+            lower,
+            upper,
+            lambda i, s: funs[0].call(s[1], (i, s[0]))[:2],
+            (args[1], values),
+            unroll=unroll,
+        )
         return last, state, []
+
     return threaded(first, "fori_loop", (lower, init_val), [body_fun], run)
 
 
 @api_boundary
 @threads_refs(_fori_with_refs)
-def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None) -> Any:
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None
+) -> Any:
     """`val = body_fun(i, val)` for i from `lower` to `upper - 1`; gives the last value.
 
     The bounds are integers, or floats of one dtype: `i` is then `lower`, `lower + 1` and so on below `upper`. With bounds that are known
@@ -56,14 +74,31 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
             init_val = body_fun(known[0] + i, init_val)
         return init_val
     if None in known and unroll not in (None, True, False):
-        raise ValueError(describe("fori_loop", f"Can only use `unroll` where the bounds are known while tracing, got unroll={unroll}.", (),
-                                  user_frame(), "A loop of a number of steps that is not known is a while_loop.",
-                                  "Leave `unroll` out, or make the bounds static."))
+        raise ValueError(
+            describe(
+                "fori_loop",
+                f"Can only use `unroll` where the bounds are known while tracing, got unroll={unroll}.",
+                (),
+                user_frame(),
+                "A loop of a number of steps that is not known is a while_loop.",
+                "Leave `unroll` out, or make the bounds static.",
+            )
+        )
     if type(current_trace()) is EvalTrace or None in known:
         # nothing is differentiated here: one program works for every number of steps
-        return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, upper, init_val))[2]
-    (_, last), _ = bind_scan("fori_loop", adapted(body_fun, _scan_step), (lower, init_val), [], tree.tree_structure(None),
-                             _steps(*known), False, 1 if unroll is None else unroll)
+        return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, upper, init_val))[
+            2
+        ]
+    (_, last), _ = bind_scan(
+        "fori_loop",
+        adapted(body_fun, _scan_step),
+        (lower, init_val),
+        [],
+        tree.tree_structure(None),
+        _steps(*known),
+        False,
+        1 if unroll is None else unroll,
+    )
     return last
 
 
@@ -71,15 +106,31 @@ def _bounds(lower: Any, upper: Any) -> tuple:
     """Both bounds, of one type of integers or floats."""
     avals = [typeof(lower), typeof(upper)]
     for name, aval in zip(("lower", "upper"), avals):
-        if aval.shape or not (dtypes.issubdtype(aval.dtype, np.integer) or dtypes.issubdtype(aval.dtype, np.floating)):
-            raise TypeError(describe("fori_loop", f"{name} must be a scalar, an integer or a float, got {aval.str_short()}.", (),
-                                     user_frame()))
+        if aval.shape or not (
+            dtypes.issubdtype(aval.dtype, np.integer) or dtypes.issubdtype(aval.dtype, np.floating)
+        ):
+            raise TypeError(
+                describe(
+                    "fori_loop",
+                    f"{name} must be a scalar, an integer or a float, got {aval.str_short()}.",
+                    (),
+                    user_frame(),
+                )
+            )
     if avals[0].dtype != avals[1].dtype:
         if avals[0].weak_type == avals[1].weak_type:
-            raise TypeError(describe("fori_loop", "lower and upper arguments to fori_loop must have equal types.",
-                                     [("lower", avals[0].str_short()), ("upper", avals[1].str_short())], user_frame(),
-                                     "The counter has one type.", "Cast one of them with .astype."))
+            raise TypeError(
+                describe(
+                    "fori_loop",
+                    "lower and upper arguments to fori_loop must have equal types.",
+                    [("lower", avals[0].str_short()), ("upper", avals[1].str_short())],
+                    user_frame(),
+                    "The counter has one type.",
+                    "Cast one of them with .astype.",
+                )
+            )
         from weft.control.body import strong
+
         if avals[0].weak_type and avals[0].dtype.kind == avals[1].dtype.kind:
             return strong(lower, avals[1].dtype), upper
         return lower, strong(upper, avals[0].dtype)
@@ -102,11 +153,13 @@ def _steps(lower: int | float, upper: int | float) -> int:
 
 def _increment(i):
     from weft.ops.arithmetic import add
+
     return add(i, np.ones((), typeof(i).dtype)[()])
 
 
 def _below(state):
     from weft.ops.comparison import lt
+
     return lt(state[0], state[1])
 
 
@@ -138,7 +191,9 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     leaves, structure = tree.tree_flatten(xs)
     sizes = {typeof(x).shape[0] for x in leaves if typeof(x).ndim}
     if len(sizes) != 1 or not all(typeof(x).ndim for x in leaves):
-        raise ValueError(f"map: xs need one common leading axis, got {', '.join(typeof(x).str_short() for x in leaves)}.")
+        raise ValueError(
+            f"map: xs need one common leading axis, got {', '.join(typeof(x).str_short() for x in leaves)}."
+        )
     (size,) = sizes
     return _map_batches(f, leaves, structure, size, batch_size)
 
@@ -147,14 +202,24 @@ def _map_batches(f: Callable, leaves: list, structure: Any, size: int, batch_siz
     """Whole batches by a scan, what is left over by one more batch."""
     from weft.ops.layout import reshape
     from weft.ops.slicing import concatenate, slice_in_dim
+
     whole = size - size % batch_size
     parts = []
     if whole:
-        rows = [reshape(slice_in_dim(x, 0, whole), (whole // batch_size, batch_size, *typeof(x).shape[1:])) for x in leaves]
+        rows = [
+            reshape(
+                slice_in_dim(x, 0, whole), (whole // batch_size, batch_size, *typeof(x).shape[1:])
+            )
+            for x in leaves
+        ]
         ys = scan(adapted(f, _apply_batch), None, tree.tree_unflatten(structure, rows))[1]
         parts.append(tree.tree_map(lambda y: reshape(y, (whole, *typeof(y).shape[2:])), ys))
     if whole < size or not size:
-        parts.append(_batched(f, tree.tree_unflatten(structure, [slice_in_dim(x, whole, size) for x in leaves])))
+        parts.append(
+            _batched(
+                f, tree.tree_unflatten(structure, [slice_in_dim(x, whole, size) for x in leaves])
+            )
+        )
     return parts[0] if len(parts) == 1 else tree.tree_map(lambda *ys: concatenate(ys, 0), *parts)
 
 

@@ -41,9 +41,10 @@ class AbstractRef:
     >>> weft.typeof(weft.new_ref(wnp.zeros(3)))
     Ref{float32[3]}
     """
+
     inner_aval: ShapedArray
     memory_space: Any = None
-    kind: Any = None             # part of the type, for libraries with kinds of their own; references made here have none
+    kind: Any = None  # part of the type, for libraries with kinds of their own; references made here have none
 
     shape = property(lambda self: self.inner_aval.shape)
     dtype = property(lambda self: self.inner_aval.dtype)
@@ -63,6 +64,7 @@ class AbstractRef:
 
 class _Cell:
     """The value of a reference inside of a program that is traced."""
+
     __slots__ = ("ref", "value", "written", "var")
 
     def __init__(self, ref: Ref, value: Any, var: Var | None = None):
@@ -71,6 +73,7 @@ class _Cell:
 
 class _Writable:
     """The writing methods of references and of parts of them, which differ in `_store`."""
+
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> Any:
@@ -109,20 +112,34 @@ class Ref(_Writable, metaclass=Sealed):
     >>> total
     Ref([0., 3., 3.], dtype=float32)
     """
+
     _made_by = "weft.new_ref"
-    __slots__ = ("type", "made_under", "source", "lent_by", "lender", "no_grad", "_value", "__weakref__")
+    __slots__ = (
+        "type",
+        "made_under",
+        "source",
+        "lent_by",
+        "lender",
+        "no_grad",
+        "_value",
+        "__weakref__",
+    )
     __array_priority__ = 1000
     __hash__ = object.__hash__
     _is_ref = True
 
-    def __init__(self, value: Any, lent_by: str = "", no_grad: bool = False, lender: Ref | None = None):
+    def __init__(
+        self, value: Any, lent_by: str = "", no_grad: bool = False, lender: Ref | None = None
+    ):
         aval = typeof(value).strip_weak_type()
         self.type = AbstractRef(aval)
         self.made_under: Trace = _state.trace
         self.source = user_frame()
-        self.no_grad = no_grad           # whether what is differentiated is written without its derivative
-        self.lent_by = lent_by           # the argument that it stands for, where it was passed to a traced function
-        self.lender = lender             # what was passed: a derivative rule that runs after the function has ended uses that
+        self.no_grad = no_grad  # whether what is differentiated is written without its derivative
+        self.lent_by = (
+            lent_by  # the argument that it stands for, where it was passed to a traced function
+        )
+        self.lender = lender  # what was passed: a derivative rule that runs after the function has ended uses that
         self._value = value
 
     shape = property(lambda self: self.type.shape)
@@ -137,7 +154,9 @@ class Ref(_Writable, metaclass=Sealed):
     def _cell(self) -> _Cell | Ref:
         """What holds the value here: the reference itself, or the innermost program that is traced."""
         if self._value is _FREED:
-            raise ValueError(f"{self.type} was freed or frozen and can no longer be used.{self._origin()}")
+            raise ValueError(
+                f"{self.type} was freed or frozen and can no longer be used.{self._origin()}"
+            )
         trace, program = _state.trace, None
         while trace is not self.made_under:
             if type(trace) is StageTrace and program is None:
@@ -145,15 +164,19 @@ class Ref(_Writable, metaclass=Sealed):
             if trace.parent is None:
                 if self.lender is not None:
                     return self.lender._cell()
-                raise UnexpectedTracerError(f"{self.type} was used where the transformed function in which it was made does not reach."
-                                            f"{self._origin()}\n  References cannot leave the function that made them.")
+                raise UnexpectedTracerError(
+                    f"{self.type} was used where the transformed function in which it was made does not reach."
+                    f"{self._origin()}\n  References cannot leave the function that made them."
+                )
             trace = trace.parent
         if program is None:
             return self
         found = program.refs.get(id(self))
         if found is None:
             var = Var(self.type.inner_aval)
-            found = program.refs[id(self)] = _Cell(self, StageTracer.make(program, var.aval, var, None), var)
+            found = program.refs[id(self)] = _Cell(
+                self, StageTracer.make(program, var.aval, var, None), var
+            )
         return found
 
     def _origin(self) -> str:
@@ -174,7 +197,11 @@ class Ref(_Writable, metaclass=Sealed):
             owner = _state.trace
             while type(owner) is not StageTrace:
                 owner = owner.parent
-        while self.no_grad and getattr(value, "carries_derivative", False) and not owner.within(value._trace):
+        while (
+            self.no_grad
+            and getattr(value, "carries_derivative", False)
+            and not owner.within(value._trace)
+        ):
             value = value.primal
         if isinstance(value, Tracer) and not owner.within(value._trace):
             raise ValueError(_why_not_writable(value, self))
@@ -203,24 +230,30 @@ class Ref(_Writable, metaclass=Sealed):
     def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
         """`value` with the dtype of the array and the given shape, if it may become so."""
         if getattr(value, "_is_ref", False):
-            raise ValueError(f"Cannot store a Ref into another Ref: {value.type} into {self.type}. References hold arrays. Read it first: "
-                             "ref[...].")
+            raise ValueError(
+                f"Cannot store a Ref into another Ref: {value.type} into {self.type}. References hold arrays. Read it first: "
+                "ref[...]."
+            )
         aval = typeof(value)
         if aval.dtype != self.dtype:
             joined = None
             if aval.weak_type and not dtypes.is_extended(self.dtype):
                 joined, _ = dtypes.join_dtypes(((self.dtype, False), (aval.dtype, True)))
             if joined != self.dtype:
-                raise ValueError(f"invalid dtype: a value of type {aval.str_short()} cannot be stored in {self.type}, whose dtype stays "
-                                 f"{self.dtype}. Cast it with .astype first.")
+                raise ValueError(
+                    f"invalid dtype: a value of type {aval.str_short()} cannot be stored in {self.type}, whose dtype stays "
+                    f"{self.dtype}. Cast it with .astype first."
+                )
         if aval.dtype != self.dtype or aval.weak_type:
             value = convert_element_type(value, self.dtype)
         if aval.shape == shape:
             return value
         n = len(shape) - aval.ndim
         if n < 0 or any(have not in (1, want) for have, want in zip(aval.shape, shape[n:])):
-            raise ValueError(f"invalid shape: a value of type {aval.str_short()} cannot be stored in a part of {self.type} of shape "
-                             f"{shape}.")
+            raise ValueError(
+                f"invalid shape: a value of type {aval.str_short()} cannot be stored in a part of {self.type} of shape "
+                f"{shape}."
+            )
         kept = [d for d in range(aval.ndim) if aval.shape[d] == shape[n + d]]
         value = value.reshape([aval.shape[d] for d in kept])
         return broadcast_in_dim(value, shape, tuple([n + d for d in kept]))
@@ -251,18 +284,33 @@ class Ref(_Writable, metaclass=Sealed):
     __str__ = __repr__
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("unsafe_buffer_pointer", "committed", "format", "devices", "addressable_shards", "is_fully_addressable", "nbytes",
-                    "itemsize", "block_until_ready", "device"):
+        if name in (
+            "unsafe_buffer_pointer",
+            "committed",
+            "format",
+            "devices",
+            "addressable_shards",
+            "is_fully_addressable",
+            "nbytes",
+            "itemsize",
+            "block_until_ready",
+            "device",
+        ):
             return getattr(self._read(), name)
-        raise AttributeError(f"{self.type} has no attribute {name!r}: a reference is read as ref[...], and what is read is an array.")
+        raise AttributeError(
+            f"{self.type} has no attribute {name!r}: a reference is read as ref[...], and what is read is an array."
+        )
 
 
 _FREED: Any = object()
-_NOT_AN_ARRAY = "{} is a reference to a mutable array, not an array. Read its value first: ref[...]."
+_NOT_AN_ARRAY = (
+    "{} is a reference to a mutable array, not an array. Read its value first: ref[...]."
+)
 
 
 class _At:
     """`ref.at[index]`: a part of a reference, which is read and written like one."""
+
     __slots__ = ("ref", "outer")
 
     def __init__(self, ref: Ref, outer: tuple = ()):
@@ -274,6 +322,7 @@ class _At:
 
 class TransformedRef(_Writable):
     """The part of a reference that the indices `transforms` select, one after the other."""
+
     __slots__ = ("ref", "transforms")
 
     def __init__(self, ref: Ref, transforms: tuple):
@@ -322,9 +371,14 @@ class TransformedRef(_Writable):
         for i in indices[:-1]:
             parts.append(parts[-1] if _is_whole(i) else read(parts[-1], i))
         last = indices[-1]
-        value = self.ref._fitting(value, typeof(parts[-1] if _is_whole(last) else read(parts[-1], last)).shape)
+        value = self.ref._fitting(
+            value, typeof(parts[-1] if _is_whole(last) else read(parts[-1], last)).shape
+        )
         for part, i in zip(reversed(parts), reversed(indices)):
-            value, how = (value if _is_whole(i) and how == "set" else written(part, i, value, how)), "set"
+            value, how = (
+                (value if _is_whole(i) and how == "set" else written(part, i, value, how)),
+                "set",
+            )
         self.ref._write(value)
 
     def get(self) -> Any:
@@ -347,16 +401,25 @@ def _flatten_view(view: TransformedRef) -> tuple[tuple, tuple]:
             return ("array",)
         return ("as it is", i)
 
-    rest = tuple((type(index), tuple(map(entry, index if type(index) is tuple else (index,)))) for index in view.transforms)
+    rest = tuple(
+        (type(index), tuple(map(entry, index if type(index) is tuple else (index,))))
+        for index in view.transforms
+    )
     return (view.ref, *arrays), rest
 
 
 def _unflatten_view(rest: tuple, children: Sequence) -> TransformedRef:
     ref, *arrays = children
     given = iter(arrays)
-    made = {"slice": lambda *ends: slice(*ends), "array": lambda: next(given), "as it is": lambda i: i}
+    made = {
+        "slice": lambda *ends: slice(*ends),
+        "array": lambda: next(given),
+        "as it is": lambda i: i,
+    }
     parts = [(kind, [made[what](*facts) for what, *facts in entries]) for kind, entries in rest]
-    return TransformedRef(ref, tuple(tuple(found) if kind is tuple else found[0] for kind, found in parts))
+    return TransformedRef(
+        ref, tuple(tuple(found) if kind is tuple else found[0] for kind, found in parts)
+    )
 
 
 tree.register_pytree_node(TransformedRef, _flatten_view, _unflatten_view)
@@ -381,26 +444,35 @@ def _is_whole(index: Any) -> bool:
 def _why_not_writable(value: Tracer, ref: Ref) -> str:
     kind = type(value).__name__
     if kind == "BatchTracer":
-        return (f"vmap: a mapped value of type {value.aval.str_short()} (per example) is written to an unbatched array reference of type "
-                f"{ref.type}: it is not said which example's value it should have.{ref._origin()}\n"
-                "  Pass the reference to the mapped function, with a mapped dim (in_axes), or write a value that is not mapped.")
+        return (
+            f"vmap: a mapped value of type {value.aval.str_short()} (per example) is written to an unbatched array reference of type "
+            f"{ref.type}: it is not said which example's value it should have.{ref._origin()}\n"
+            "  Pass the reference to the mapped function, with a mapped dim (in_axes), or write a value that is not mapped."
+        )
     if kind == "JVPTracer":
-        return (f"grad, jvp: a value that is being differentiated, of type {value.aval.str_short()}, is written to {ref.type}, which is "
-                f"not.{ref._origin()}\n  Move the array reference to be an argument of the differentiated function, make it inside, or "
-                "write lax.stop_gradient(value).")
-    return (f"a traced value of type {value.aval.str_short()} is written to {ref.type}, which lives longer than the program that is traced."
-            f"{ref._origin()}")
+        return (
+            f"grad, jvp: a value that is being differentiated, of type {value.aval.str_short()}, is written to {ref.type}, which is "
+            f"not.{ref._origin()}\n  Move the array reference to be an argument of the differentiated function, make it inside, or "
+            "write lax.stop_gradient(value)."
+        )
+    return (
+        f"a traced value of type {value.aval.str_short()} is written to {ref.type}, which lives longer than the program that is traced."
+        f"{ref._origin()}"
+    )
 
 
 def free(ref: Ref) -> Any:
     """The value of a reference, which cannot be used any more; ValueError if it was not made here."""
     if ref.lent_by or ref._cell() is not ref:
-        raise ValueError(f"freeze: {ref.type} can only be frozen or freed in the function that created it.{ref._origin()}")
+        raise ValueError(
+            f"freeze: {ref.type} can only be frozen or freed in the function that created it.{ref._origin()}"
+        )
     value, ref._value = ref._value, _FREED
     return value
 
 
 # ---- programs with references as programs of values
+
 
 def is_ref(x: Any) -> bool:
     """Whether `x` is a reference."""
@@ -414,6 +486,7 @@ def any_refs(leaves: Iterable) -> bool:
 
 class bound:
     """Context manager: in the program that is being traced, `refs` have these values; afterwards `values` has what was written last."""
+
     __slots__ = ("refs", "values", "cells", "written")
 
     def __init__(self, refs: Sequence[Ref], values: Sequence):
@@ -445,8 +518,14 @@ def call_on_values(refs: Sequence[Ref], call: Callable, operands: Sequence) -> l
     return outs[:n]
 
 
-def retried(run: Callable[[list[Ref]], Any], refs: Sequence[Ref] = (), passed: Sequence[Ref] = (), fun: Callable | None = None,
-            api: str = "", names: Sequence[str] = ()) -> Any:
+def retried(
+    run: Callable[[list[Ref]], Any],
+    refs: Sequence[Ref] = (),
+    passed: Sequence[Ref] = (),
+    fun: Callable | None = None,
+    api: str = "",
+    names: Sequence[str] = (),
+) -> Any:
     """`run(refs)`, where `refs` are the references that the programs traced by it close over: those given, and others as they are met.
     ValueError if one of them is among those `passed` as arguments called `names`."""
     known: list[Ref] = []
@@ -455,8 +534,10 @@ def retried(run: Callable[[list[Ref]], Any], refs: Sequence[Ref] = (), passed: S
         for r in new:
             for other, name in zip(passed, names):
                 if r is other:
-                    raise ValueError(f"{_traced(fun, api)}: the reference {r.type} is closed over and passed as the argument {name}."
-                                     f"{r._origin()}\n{_ONE_NAME}")
+                    raise ValueError(
+                        f"{_traced(fun, api)}: the reference {r.type} is closed over and passed as the argument {name}."
+                        f"{r._origin()}\n{_ONE_NAME}"
+                    )
         known += new
         try:
             return run(known)
@@ -478,8 +559,10 @@ def check_aliases(fun: Callable, api: str, passed: Sequence[Ref], names: Sequenc
     seen: dict[int, str] = {}
     for r, name in zip(passed, names):
         if id(r) in seen:
-            raise ValueError(f"{_traced(fun, api)}: only one reference to a mutable array may be passed as an argument, but {r.type} "
-                             f"appeared at both {seen[id(r)]} and {name}.\n{_ONE_NAME}")
+            raise ValueError(
+                f"{_traced(fun, api)}: only one reference to a mutable array may be passed as an argument, but {r.type} "
+                f"appeared at both {seen[id(r)]} and {name}.\n{_ONE_NAME}"
+            )
         seen[id(r)] = name
 
 
@@ -487,17 +570,28 @@ def check_returned(fun: Callable, api: str, outs: Sequence) -> None:
     """ValueError if a reference is among the results."""
     for r in outs:
         if type(r) is Ref:
-            where = (f"It was passed in as the argument {r.lent_by}." if r.lent_by else
-                     f"It was created on line {r.source}." if r.source is not None else "")
-            raise ValueError(f"{_traced(fun, api)} returned a mutable array reference of type {r.type}, which no program can give.\n\n"
-                             f"  {where} Return its value, ref[...].")
+            where = (
+                f"It was passed in as the argument {r.lent_by}."
+                if r.lent_by
+                else f"It was created on line {r.source}."
+                if r.source is not None
+                else ""
+            )
+            raise ValueError(
+                f"{_traced(fun, api)} returned a mutable array reference of type {r.type}, which no program can give.\n\n"
+                f"  {where} Return its value, ref[...]."
+            )
 
 
 def call_with_refs(fun: Callable, api: str, args: Sequence) -> Any:
     """`fun(*args)` as it is; ValueError if a reference is passed twice, or is the result."""
     leaves = tree.tree_leaves(args)
     if any_refs(leaves):
-        check_aliases(fun, api, *zip(*[(x, name) for x, name in zip(leaves, names_of(fun, args)) if is_ref(x)]))
+        check_aliases(
+            fun,
+            api,
+            *zip(*[(x, name) for x, name in zip(leaves, names_of(fun, args)) if is_ref(x)]),
+        )
     out = fun(*args)
     check_returned(fun, api, (out,))
     return out
@@ -506,11 +600,19 @@ def call_with_refs(fun: Callable, api: str, args: Sequence) -> Any:
 def names_of(fun: Callable, args: Sequence) -> list[str]:
     """The names of the flat arguments of a call by position."""
     try:
-        named = [p.name for p in inspect.signature(fun).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        named = [
+            p.name
+            for p in inspect.signature(fun).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
     except (ValueError, TypeError):
         named = []
     roots = [(named[i] if i < len(named) else f"args[{i}]", x) for i, x in enumerate(args)]
-    return [root + tree.keystr(path) for root, x in roots for path, _ in tree.tree_flatten_with_path(x)[0]]
+    return [
+        root + tree.keystr(path)
+        for root, x in roots
+        for path, _ in tree.tree_flatten_with_path(x)[0]
+    ]
 
 
 class Threaded:
@@ -519,10 +621,19 @@ class Threaded:
     `call(values, args)`, with arrays in `args` where references were, gives its results, the last values of the closed-over `refs`, and
     those of the references that were passed.
     """
+
     __slots__ = ("fun", "api", "refs", "names", "first", "passed")
 
-    def __init__(self, fun: Callable, api: str, refs: Sequence[Ref], positions: Sequence[int], names: Sequence[str],
-                 first: UsesRefs | None = None, passed: Sequence[Ref] = ()):
+    def __init__(
+        self,
+        fun: Callable,
+        api: str,
+        refs: Sequence[Ref],
+        positions: Sequence[int],
+        names: Sequence[str],
+        first: UsesRefs | None = None,
+        passed: Sequence[Ref] = (),
+    ):
         """`first`: what was traced of the function already; it is used once. `passed`: the references, where derivative rules may outlive
         the call."""
         self.fun, self.api, self.refs, self.names = fun, api, list(refs), names
@@ -532,11 +643,16 @@ class Threaded:
     def call(self, values: Sequence, args: Sequence) -> tuple[Any, list, list]:
         leaves, structure = tree.tree_flatten(tuple(args))
         first, self.first = self.first, None
-        if first is not None and [typeof(x) for x in leaves] == list(first.program.in_avals[len(self.refs):]):
+        if first is not None and [typeof(x) for x in leaves] == list(
+            first.program.in_avals[len(self.refs) :]
+        ):
             outs = evaluate(first.program, *values, *leaves)
             n = len(outs) - len(self.refs)
             return tree.tree_unflatten(first.out_tree, outs[:n]), outs[n:], []
-        lent = {i: Ref.make(leaves[i], self.names[i], r is not None and r.no_grad, r) for i, r in self.passed.items()}
+        lent = {
+            i: Ref.make(leaves[i], self.names[i], r is not None and r.no_grad, r)
+            for i, r in self.passed.items()
+        }
         leaves = [lent.get(i, x) for i, x in enumerate(leaves)]
         with bound(self.refs, values) as state:
             out = self.fun(*tree.tree_unflatten(structure, leaves))
@@ -544,7 +660,9 @@ class Threaded:
         return out, state.values, [lent[i]._read() for i in sorted(lent)]
 
 
-def threaded(first: UsesRefs | None, api: str, args: Sequence, funs: Sequence[Callable], run: Callable) -> Any:
+def threaded(
+    first: UsesRefs | None, api: str, args: Sequence, funs: Sequence[Callable], run: Callable
+) -> Any:
     """What `run(functions, values, args)` gives, with references taken out of the functions `funs` and of the arguments that each is
     called with, and written back: `run` gives (result, last values of closed-over references, last values of those passed). `first` is
     what a first try met."""
@@ -557,19 +675,37 @@ def threaded(first: UsesRefs | None, api: str, args: Sequence, funs: Sequence[Ca
     def attempt(refs: list[Ref]) -> Any:
         values = [r._read() for r in refs]
         given = tree.tree_unflatten(structure, [x._read() if type(x) is Ref else x for x in leaves])
-        same = first is not None and first.out_tree is not None and not positions and [*map(id, refs)] == [*map(id, first.refs)]
-        made = [Threaded(f, api, refs, positions, names, first if same and f is first.fun else None, passed) for f in funs]
+        same = (
+            first is not None
+            and first.out_tree is not None
+            and not positions
+            and [*map(id, refs)] == [*map(id, first.refs)]
+        )
+        made = [
+            Threaded(
+                f, api, refs, positions, names, first if same and f is first.fun else None, passed
+            )
+            for f in funs
+        ]
         result, closed, lent = run(made, values, given)
         for r, value in zip([*refs, *passed], [*closed, *lent]):
             r._write(value)
         return result
 
-    return retried(attempt, () if first is None else first.refs, passed, funs[0], api, [names[i] for i in positions])
+    return retried(
+        attempt,
+        () if first is None else first.refs,
+        passed,
+        funs[0],
+        api,
+        [names[i] for i in positions],
+    )
 
 
 def threads_refs(how: Callable) -> Callable:
     """Decorator of a function that traces functions of the user: where they, or the arguments, hold references, `how(fun, first,
     *args, **kwargs)` is called instead, which threads them through; `first` is what a first try met."""
+
     def decorate(fun: Callable) -> Callable:
         @functools.wraps(fun)
         def call(*args, **kwargs):
@@ -581,5 +717,7 @@ def threads_refs(how: Callable) -> Callable:
                 except UsesRefs as used:
                     first = used
             return how(fun, first, *args, **kwargs)
+
         return call
+
     return decorate

@@ -31,6 +31,7 @@ class Slice:
     >>> weft.new_ref(wnp.arange(6))[pl.ds(1, 3)].tolist()
     [1, 2, 3]
     """
+
     start: Any
     size: int
     stride: int = 1
@@ -61,20 +62,29 @@ def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice 
     try:
         size = operator.index(size)
     except TypeError:
-        raise TypeError(f"ds: the size of a slice must be an integer that is known while tracing, got {size!r}.") from None
+        raise TypeError(
+            f"ds: the size of a slice must be an integer that is known while tracing, got {size!r}."
+        ) from None
     return Slice(start, size, 1 if stride is None else operator.index(stride))
 
 
 def has_slices(index: Any) -> bool:
     """Whether an index must be read by this module."""
-    return isinstance(index, Slice) or (isinstance(index, tuple) and any(isinstance(i, Slice) for i in index))
+    return isinstance(index, Slice) or (
+        isinstance(index, tuple) and any(isinstance(i, Slice) for i in index)
+    )
 
 
 def is_basic(index: Any) -> bool:
     """Whether an index selects no element twice: integers, slices and new dims."""
     parts = index if isinstance(index, tuple) else (index,)
-    return all(i is None or i is Ellipsis or isinstance(i, (slice, Slice, int, np.integer)) or
-               (hasattr(i, "dtype") and np.shape(i) == () and i.dtype != np.bool_) for i in parts)
+    return all(
+        i is None
+        or i is Ellipsis
+        or isinstance(i, (slice, Slice, int, np.integer))
+        or (hasattr(i, "dtype") and np.shape(i) == () and i.dtype != np.bool_)
+        for i in parts
+    )
 
 
 def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
@@ -83,15 +93,28 @@ def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
     Where beginnings are traced, that is a function without arguments: reading does not ask.
     """
     parts = index if isinstance(index, tuple) else (index,)
-    taken = [0 if i is None or i is Ellipsis else np.ndim(i) if getattr(i, "dtype", None) == np.bool_ else 1 for i in parts]
+    taken = [
+        0
+        if i is None or i is Ellipsis
+        else np.ndim(i)
+        if getattr(i, "dtype", None) == np.bool_
+        else 1
+        for i in parts
+    ]
     out: list = []
     traced: list[tuple] = []
     dim, inside = 0, True
     for part, width in zip(parts, taken):
         if isinstance(part, Slice) and dim < len(shape):
-            n, reach, start = shape[dim], max((part.size - 1) * part.stride + 1, 0), _static(part.start)
+            n, reach, start = (
+                shape[dim],
+                max((part.size - 1) * part.stride + 1, 0),
+                _static(part.start),
+            )
             if reach > n:
-                raise ValueError(f"ds: {part.size} elements with stride {part.stride} of a dim of size {n}.")
+                raise ValueError(
+                    f"ds: {part.size} elements with stride {part.stride} of a dim of size {n}."
+                )
             if start is None:
                 traced.append((part.start, n, n - reach))
             else:
@@ -102,8 +125,12 @@ def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
         dim += len(shape) - sum(taken) if part is Ellipsis else width
     if not inside or not traced:
         return tuple(out), inside
-    lies_inside = lambda start, n, last: ((start >= 0) & (start <= last)) | ((start >= -n) & (start <= last - n))
-    return tuple(out), lambda: functools.reduce(operator.and_, [lies_inside(*each) for each in traced])
+    lies_inside = lambda start, n, last: (
+        ((start >= 0) & (start <= last)) | ((start >= -n) & (start <= last - n))
+    )
+    return tuple(out), lambda: functools.reduce(
+        operator.and_, [lies_inside(*each) for each in traced]
+    )
 
 
 def read(value: Any, index: Any) -> Any:
@@ -111,6 +138,7 @@ def read(value: Any, index: Any) -> Any:
     if not has_slices(index):
         return value[index]
     from weft.ops.slicing import dynamic_slice  # what a first result does without
+
     starts, sizes, rest = _window(typeof(value).shape, index)
     if starts is not None:
         value = dynamic_slice(value, starts, sizes)
@@ -123,6 +151,7 @@ def written(value: Any, index: Any, new: Any, how: str) -> Any:
         return getattr(value.at[index], how)(new)
     if how == "set":
         from weft.ops.slicing import dynamic_update_slice
+
         starts, sizes, rest = _window(typeof(value).shape, index)
         if starts is not None and _selects_all(rest):
             return dynamic_update_slice(value, reshape(new, sizes), starts)
@@ -132,6 +161,7 @@ def written(value: Any, index: Any, new: Any, how: str) -> Any:
 def replaced(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:
     """`value` with the window that the traced slices select replaced by `new(window, rest of the index)`."""
     from weft.ops.slicing import dynamic_slice, dynamic_update_slice
+
     starts, sizes, rest = _window(typeof(value).shape, index)
     if starts is None:
         return new(value, rest)
@@ -155,9 +185,15 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
     taken = sum(1 for i in parts if i is not None and i is not Ellipsis)
     if Ellipsis in [i for i in parts if i is Ellipsis]:
         at = next(n for n, i in enumerate(parts) if i is Ellipsis)
-        parts[at:at + 1] = [slice(None)] * (len(shape) - taken)
-    if any(i is not None and np.ndim(i) and getattr(i, "dtype", None) == np.bool_ for i in parts if not isinstance(i, (slice, Slice))):
-        raise NotImplementedError("ref[...]: an index of booleans beside a slice made by ds. Select with weft.numpy.where.")
+        parts[at : at + 1] = [slice(None)] * (len(shape) - taken)
+    if any(
+        i is not None and np.ndim(i) and getattr(i, "dtype", None) == np.bool_
+        for i in parts
+        if not isinstance(i, (slice, Slice))
+    ):
+        raise NotImplementedError(
+            "ref[...]: an index of booleans beside a slice made by ds. Select with weft.numpy.where."
+        )
     starts: list = [0] * len(shape)
     sizes, rest, moves, dim = list(shape), [], False, 0
     for part in parts:
@@ -170,13 +206,17 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
             start, reach = _static(part.start), max((part.size - 1) * part.stride + 1, 0)
             if start is None:
                 if reach > shape[dim]:
-                    raise ValueError(f"Out of bound slice: {part.size} elements with stride {part.stride} of a dim of size {shape[dim]}.")
+                    raise ValueError(
+                        f"Out of bound slice: {part.size} elements with stride {part.stride} of a dim of size {shape[dim]}."
+                    )
                 starts[dim], sizes[dim], moves = part.start, reach, True
                 part = slice(None) if part.stride == 1 else slice(None, None, part.stride)
             else:
                 if start < 0 or start + reach > shape[dim]:
-                    raise ValueError(f"Out of bound slice: from {start}, {part.size} elements with stride {part.stride}, of a dim of size "
-                                     f"{shape[dim]}.")
+                    raise ValueError(
+                        f"Out of bound slice: from {start}, {part.size} elements with stride {part.stride}, of a dim of size "
+                        f"{shape[dim]}."
+                    )
                 part = slice(start, start + reach, part.stride)
         rest.append(part)
         dim += 1
@@ -187,4 +227,7 @@ def _of_one_dtype(starts: list) -> list:
     """Starts of a window in the dtype of those that are traced; in the default integer if these differ."""
     found = {typeof(start).dtype for start in starts if not isinstance(start, int)}
     dtype = found.pop() if len(found) == 1 else dtypes.default_int_dtype()
-    return [dtype.type(start) if isinstance(start, int) else convert_element_type(start, dtype) for start in starts]
+    return [
+        dtype.type(start) if isinstance(start, int) else convert_element_type(start, dtype)
+        for start in starts
+    ]

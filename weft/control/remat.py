@@ -28,11 +28,14 @@ from weft.util.record import record
 
 #: params: jaxpr, prevent_cse (a bool, or one for each input), policy (None, or a predicate on (primitive, *avals, **params)), name,
 #: differentiated (whether it is what a derivative computes again)
-remat_p = Primitive("checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",))
+remat_p = Primitive(
+    "checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",)
+)
 
 
 class _Answer:
     """What a policy may answer in place of a bool."""
+
     __slots__ = ("_name",)
 
     def __init__(self, name: str):
@@ -52,6 +55,7 @@ class Offloadable:
     >>> Offloadable("device", "pinned_host").dst
     'pinned_host'
     """
+
     src: str
     dst: str
 
@@ -62,8 +66,10 @@ def is_saved(answer: Any) -> bool:
         return bool(answer)
     if answer is Saveable or answer is Recompute or isinstance(answer, Offloadable):
         return answer is not Recompute
-    raise TypeError(f"checkpoint: a policy answered {answer!r:.80} of type {type(answer).__name__}. Value returned by a remat policy "
-                    "should be a bool, or Recompute, Saveable or Offloadable(...) of ad_checkpoint.")
+    raise TypeError(
+        f"checkpoint: a policy answered {answer!r:.80} of type {type(answer).__name__}. Value returned by a remat policy "
+        "should be a bool, or Recompute, Saveable or Offloadable(...) of ad_checkpoint."
+    )
 
 
 def saveable_by(policy: Callable | None) -> Callable:
@@ -75,7 +81,11 @@ def saveable_by(policy: Callable | None) -> Callable:
 
 def origin(eqn: Eqn) -> str:
     """Where a residual comes from: its name or the operation that made it, and the place."""
-    what = f"named {eqn.params['name']!r}" if eqn.primitive is name_p else f"output of {eqn.primitive.name}"
+    what = (
+        f"named {eqn.params['name']!r}"
+        if eqn.primitive is name_p
+        else f"output of {eqn.primitive.name}"
+    )
     return what if eqn.source is None else f"{what} from {eqn.source.place}"
 
 
@@ -83,11 +93,16 @@ def _log_residuals(partial: Partial, n_results: int) -> None:
     """Log what is kept between the passes: inputs by their types, and values with their origins."""
     makers = {v: eqn for eqn in partial.known.eqns for v in eqn.outvars}
     inputs = [partial.known.invars[i].aval for i in partial.forwarded if i is not None]
-    lines = ["saving inputs with shapes:", *[f"  {a.str_short()}" for a in inputs]] if inputs else []
+    lines = (
+        ["saving inputs with shapes:", *[f"  {a.str_short()}" for a in inputs]] if inputs else []
+    )
     computed = partial.known.outvars[n_results:]
     if computed:
         lines += [f"{'and ' * bool(inputs)}saving these intermediates:"]
-        lines += [f"  {v.aval.str_short()} from {origin(makers[v]) if v in makers else 'an input'}" for v in computed]
+        lines += [
+            f"  {v.aval.str_short()} from {origin(makers[v]) if v in makers else 'an input'}"
+            for v in computed
+        ]
     report("checkpoint", True, "%s", "remat-decorated function " + "\n".join(lines))
 
 
@@ -96,8 +111,8 @@ def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     policy = params["policy"]
     program = jaxpr if policy is None else inline_calls(jaxpr, _seen_through)
     partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
-    partial.known = dce(partial.known)         # a rule gives way to its function where no residual is read
-    partial.unknown = dce(partial.unknown)     # what an operation computes again is what is not saved
+    partial.known = dce(partial.known)  # a rule gives way to its function where no residual is read
+    partial.unknown = dce(partial.unknown)  # what an operation computes again is what is not saved
     if config.log_checkpoint_residuals:
         _log_residuals(partial, sum(not u for u in partial.out_unknown))
     if config.debug_key_reuse:
@@ -126,13 +141,28 @@ def _in_place(eqn: Eqn) -> Jaxpr:
     jaxpr = eqn.params["jaxpr"]
     if not eqn.params["differentiated"]:
         return jaxpr
-    held = [v for v, wanted in zip(jaxpr.invars, _each(eqn.params["prevent_cse"], len(jaxpr.invars))) if wanted]
+    held = [
+        v
+        for v, wanted in zip(jaxpr.invars, _each(eqn.params["prevent_cse"], len(jaxpr.invars)))
+        if wanted
+    ]
     known = {*held, *jaxpr.constvars}
-    if not held or not any(eqn.invars and all(type(a) is Literal or a in known for a in eqn.invars) for eqn in jaxpr.eqns):
+    if not held or not any(
+        eqn.invars and all(type(a) is Literal or a in known for a in eqn.invars)
+        for eqn in jaxpr.eqns
+    ):
         return jaxpr
     given, source = {v: Var(v.aval) for v in held}, jaxpr.eqns[0].source
-    barrier = Eqn(optimization_barrier_p, given.values(), held, {}, None if source is None else source.unnamed())
-    return jaxpr.replace(invars=[given.get(v, v) for v in jaxpr.invars], eqns=[barrier, *jaxpr.eqns])
+    barrier = Eqn(
+        optimization_barrier_p,
+        given.values(),
+        held,
+        {},
+        None if source is None else source.unnamed(),
+    )
+    return jaxpr.replace(
+        invars=[given.get(v, v) for v in jaxpr.invars], eqns=[barrier, *jaxpr.eqns]
+    )
 
 
 def _reading_keys(jaxpr: Jaxpr) -> Jaxpr:
@@ -163,6 +193,12 @@ def _transpose(cts, *args, jaxpr, prevent_cse, **params):
     given = [ct for ct, nz in zip(cts, ct_nonzero) if nz]
     held = [flag for flag, lin in zip(_each(prevent_cse, len(args)), linear) if not lin]
     params.update(jaxpr=backward, prevent_cse=(*held, *[False] * len(given)), differentiated=True)
-    outs = iter(call_on_values(refs, lambda *xs: remat_p.bind(*xs, **params), [*(x for x in args if not is_undef(x)), *given]))
+    outs = iter(
+        call_on_values(
+            refs,
+            lambda *xs: remat_p.bind(*xs, **params),
+            [*(x for x in args if not is_undef(x)), *given],
+        )
+    )
     flags = iter(nonzero)
     return [(next(outs) if next(flags) else None) if lin else None for lin in linear]

@@ -41,11 +41,21 @@ while_p = Primitive("while", "region", multiple_results=True)
 
 
 def _unpack(params: dict) -> tuple[Jaxpr, Jaxpr, int, int]:
-    return params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"]
+    return (
+        params["cond_jaxpr"],
+        params["body_jaxpr"],
+        params["cond_nconsts"],
+        params["body_nconsts"],
+    )
 
 
 def _params(cond: Jaxpr, body: Jaxpr, cond_nconsts: int, body_nconsts: int) -> dict:
-    return {"cond_jaxpr": cond, "body_jaxpr": body, "cond_nconsts": cond_nconsts, "body_nconsts": body_nconsts}
+    return {
+        "cond_jaxpr": cond,
+        "body_jaxpr": body,
+        "cond_nconsts": cond_nconsts,
+        "body_nconsts": body_nconsts,
+    }
 
 
 @while_p.def_type
@@ -57,7 +67,9 @@ def _type(*avals, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
 
 
 while_p.rules["in_avals"] = lambda params: (
-    *params["cond_jaxpr"].in_avals[:params["cond_nconsts"]], *params["body_jaxpr"].in_avals)
+    *params["cond_jaxpr"].in_avals[: params["cond_nconsts"]],
+    *params["body_jaxpr"].in_avals,
+)
 
 
 @lockstep_rule(while_p)
@@ -67,7 +79,9 @@ def _lockstep(devices, operands, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_n
     while going:
         (more,) = devices.on(going, cond_jaxpr, [*of_cond, *carry])
         going = [i for i, go in zip(going, more) if go]
-        for x, new in zip(carry, devices.on(going, body_jaxpr, [*of_body, *carry]) if going else ()):
+        for x, new in zip(
+            carry, devices.on(going, body_jaxpr, [*of_body, *carry]) if going else ()
+        ):
             for i, value in zip(going, new):
                 x[i] = value
     return carry
@@ -82,14 +96,26 @@ def _jvp(primals, tangents, **params):
     of_cond, of_body, carry = bodies.split_list(primals, n_cond, n_body)
     _, t_body, t_carry = bodies.split_list(tangents, n_cond, n_body)
     nonzero = tuple(type(t) is not Zero for t in (*t_body, *t_carry))
-    both, carry_nz = body.memo(("while jvp", nonzero, n_body), lambda: _jvp_body(body, nonzero, n_body))
-    extended = cond.memo(("while jvp", carry_nz), lambda: _ignoring(cond, bodies.pick(body.out_avals, carry_nz)))
+    both, carry_nz = body.memo(
+        ("while jvp", nonzero, n_body), lambda: _jvp_body(body, nonzero, n_body)
+    )
+    extended = cond.memo(
+        ("while jvp", carry_nz), lambda: _ignoring(cond, bodies.pick(body.out_avals, carry_nz))
+    )
     t_body = [t for t in t_body if type(t) is not Zero]
     t_carry = [instantiate(t) for t in bodies.pick(t_carry, carry_nz)]
-    outs = while_p.bind(*of_cond, *of_body, *t_body, *carry, *t_carry,
-                        **_params(extended, both, n_cond, n_body + len(t_body)))
-    given = iter(outs[len(carry):])
-    return outs[:len(carry)], [next(given) if nz else Zero(a.to_tangent_aval()) for nz, a in zip(carry_nz, body.out_avals)]
+    outs = while_p.bind(
+        *of_cond,
+        *of_body,
+        *t_body,
+        *carry,
+        *t_carry,
+        **_params(extended, both, n_cond, n_body + len(t_body)),
+    )
+    given = iter(outs[len(carry) :])
+    return outs[: len(carry)], [
+        next(given) if nz else Zero(a.to_tangent_aval()) for nz, a in zip(carry_nz, body.out_avals)
+    ]
 
 
 def _jvp_body(body: Jaxpr, nonzero: tuple, n_body: int) -> tuple:
@@ -102,7 +128,9 @@ def _jvp_body(body: Jaxpr, nonzero: tuple, n_body: int) -> tuple:
             break
         carry_nz = wider
     t_consts, t_carry = bodies.split_list(both.invars[n:], sum(const_nz))
-    return both.replace(invars=[*both.invars[:n_body], *t_consts, *both.invars[n_body:n], *t_carry]), carry_nz
+    return both.replace(
+        invars=[*both.invars[:n_body], *t_consts, *both.invars[n_body:n], *t_carry]
+    ), carry_nz
 
 
 def _ignoring(cond: Jaxpr, avals: Sequence) -> Jaxpr:
@@ -117,23 +145,42 @@ def _ignoring(cond: Jaxpr, avals: Sequence) -> Jaxpr:
 def _batch(axis, args, dims, **params):
     cond, body, n_cond, n_body = _unpack(params)
     batched = tuple(d is not None for d in dims)
-    mapped, carry_batched = body.memo(("while batch", axis, cond, batched, n_cond, n_body),
-                                      lambda: _batch_programs(axis, cond, body, batched, n_cond, n_body))
+    mapped, carry_batched = body.memo(
+        ("while batch", axis, cond, batched, n_cond, n_body),
+        lambda: _batch_programs(axis, cond, body, batched, n_cond, n_body),
+    )
     args = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
     of_cond, of_body, carry = bodies.split_list(args, n_cond, n_body)
-    given = dims[n_cond + n_body:]
+    given = dims[n_cond + n_body :]
     if mapped is None:
-        of_consts, of_carry = bodies.split_list([0 if b else None for b in batched], n_cond + n_body)
-        (going,), (dim,) = batch_flat(lambda *xs: evaluate(cond, *xs), axis, [*of_cond, *carry], [*of_consts[:n_cond], *of_carry])
-        outs, dims = _batch(axis, [*of_cond, *of_body, going, *carry], [*of_consts, dim, *of_carry], **_flagged(cond, body, n_cond, n_body))
+        of_consts, of_carry = bodies.split_list(
+            [0 if b else None for b in batched], n_cond + n_body
+        )
+        (going,), (dim,) = batch_flat(
+            lambda *xs: evaluate(cond, *xs),
+            axis,
+            [*of_cond, *carry],
+            [*of_consts[:n_cond], *of_carry],
+        )
+        outs, dims = _batch(
+            axis,
+            [*of_cond, *of_body, going, *carry],
+            [*of_consts, dim, *of_carry],
+            **_flagged(cond, body, n_cond, n_body),
+        )
         return outs[1:], dims[1:]
-    carry = [add_batch_dim(x, axis.size, 0) if b and d is None else x for x, b, d in zip(carry, carry_batched, given)]
+    carry = [
+        add_batch_dim(x, axis.size, 0) if b and d is None else x
+        for x, b, d in zip(carry, carry_batched, given)
+    ]
     of_body = [*of_cond, *of_body] if mapped["body_nconsts"] > n_body else of_body
     outs = while_p.bind(*of_cond, *of_body, *carry, **mapped)
     return outs, [0 if b else None for b in carry_batched]
 
 
-def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int, n_body: int) -> tuple[dict | None, tuple]:
+def _batch_programs(
+    axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int, n_body: int
+) -> tuple[dict | None, tuple]:
     """Parameters of the mapped loop, and which carries are batched.
 
     If the condition is batched, the loop goes on while any example does, and those that are done keep their values. A carry that no step
@@ -153,7 +200,9 @@ def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int,
     apart = drawing_apart(cond), drawing_apart(body)
     if apart[0] is not cond or apart[1] is not body:
         return _batch_programs(axis, *apart, batched, n_cond, n_body)
-    if cond.effects - {"debug"}:         # a print may be repeated, and is: for the whole batch, at both places where flags are asked
+    if cond.effects - {
+        "debug"
+    }:  # a print may be repeated, and is: for the whole batch, at both places where flags are asked
         return None, carry_b
     if body.effects:
         step, _ = batch_jaxpr(guarded(body), axis, (True, *body_b, *carry_b), carry_b)
@@ -163,21 +212,34 @@ def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int,
 def drawing_apart(jaxpr: Jaxpr) -> Jaxpr:
     """The program without the rules by which a batch of keys draws from its first: one that is done would keep its key, and the others
     would draw the same numbers in every step."""
+
     def make():
         eqns = []
         for eqn in jaxpr.eqns:
             params = map_jaxprs(eqn.params, drawing_apart)
             if getattr(params.get("rule"), "draws_together", False):
-                eqns.append(Eqn(jit_p, eqn.invars, eqn.outvars, plain_params(params["jaxpr"], params["name"]), eqn.source))
+                eqns.append(
+                    Eqn(
+                        jit_p,
+                        eqn.invars,
+                        eqn.outvars,
+                        plain_params(params["jaxpr"], params["name"]),
+                        eqn.source,
+                    )
+                )
             else:
                 eqns.append(eqn if params is eqn.params else eqn.replace(params=params))
-        return jaxpr.replace(eqns=eqns) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
+        return (
+            jaxpr.replace(eqns=eqns) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
+        )
+
     return jaxpr.memo("drawing apart", make)
 
 
 def _flagged(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
     """Parameters of the same loop with its flag as the first carry: each step asks the condition at its end, so that the effects of both
     happen under the guard of the step."""
+
     def make():
         def step(*args):
             of_cond, of_body, (_, *carry) = bodies.split_list(args, n_cond, n_body)
@@ -185,17 +247,28 @@ def _flagged(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
             return [*evaluate(cond, *of_cond, *carry), *carry]
 
         flag = cond.out_avals[0]
-        return _params(stage(lambda going, *_: [going], [flag, *cond.in_avals[n_cond:]], cond.name),
-                       stage(step, [*cond.in_avals[:n_cond], *body.in_avals[:n_body], flag, *cond.in_avals[n_cond:]], body.name),
-                       0, n_cond + n_body)
+        return _params(
+            stage(lambda going, *_: [going], [flag, *cond.in_avals[n_cond:]], cond.name),
+            stage(
+                step,
+                [*cond.in_avals[:n_cond], *body.in_avals[:n_body], flag, *cond.in_avals[n_cond:]],
+                body.name,
+            ),
+            0,
+            n_cond + n_body,
+        )
+
     return body.memo(("flagged", cond, n_cond, n_body), make)
 
 
-def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple) -> tuple[Jaxpr, Jaxpr]:
+def _masked(
+    flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple
+) -> tuple[Jaxpr, Jaxpr]:
     """Condition and body of a loop over a batch, of which each example stops by itself. A step with effects is guarded."""
     from weft.ops.comparison import select_n
     from weft.ops.layout import broadcast_in_dim
     from weft.ops.reduce import reduce_or
+
     carry_avals = flag.in_avals[n_cond:]
 
     def go_on(*args):
@@ -206,11 +279,13 @@ def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple) 
         (active,) = evaluate(flag, *of_cond, *carry)
         guard = [active] if step.effects else []
         fresh = evaluate(step, *guard, *of_body, *carry)
-        return [select_n(broadcast_in_dim(active, typeof(old).shape, (0,)), old, new) if b else old
-                for old, new, b in zip(carry, fresh, batched)]
+        return [
+            select_n(broadcast_in_dim(active, typeof(old).shape, (0,)), old, new) if b else old
+            for old, new, b in zip(carry, fresh, batched)
+        ]
 
     first = int(bool(step.effects))
-    consts = [*flag.in_avals[:n_cond], *step.in_avals[first:first + n_body]]
+    consts = [*flag.in_avals[:n_cond], *step.in_avals[first : first + n_body]]
     return stage(go_on, flag.in_avals, flag.name), stage(masked, [*consts, *carry_avals], step.name)
 
 
@@ -220,17 +295,24 @@ def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple) 
 def _split(args, unknown, params, known, staged):
     cond, body, n_cond, n_body = _unpack(params)
     cond_u, body_u, carry_u = bodies.split_list(unknown, n_cond, n_body)
-    carry_u = body.memo(("while partial", cond, tuple(unknown), n_cond, n_body),
-                        lambda: _unknown_carries(cond, body, cond_u, body_u, carry_u))
+    carry_u = body.memo(
+        ("while partial", cond, tuple(unknown), n_cond, n_body),
+        lambda: _unknown_carries(cond, body, cond_u, body_u, carry_u),
+    )
     wanted = [not u for u in carry_u]
-    known_params, keep = body.memo(("while known", cond, tuple(wanted), n_cond, n_body),
-                                   lambda: _without(params, wanted))
+    known_params, keep = body.memo(
+        ("while known", cond, tuple(wanted), n_cond, n_body), lambda: _without(params, wanted)
+    )
     if all(carry_u) or any(k and u for k, u in zip(keep, (*cond_u, *body_u, *carry_u))):
         outs = staged(while_p, args, params)
         return outs, [True] * len(outs)
     # the loop runs once for what is known, and again, whole, for the rest
     early = known(while_p, bodies.pick(args, keep), known_params)
-    again = {**params, "cond_jaxpr": _without_effects(cond), "body_jaxpr": _without_effects(body)} if any(carry_u) else params
+    again = (
+        {**params, "cond_jaxpr": _without_effects(cond), "body_jaxpr": _without_effects(body)}
+        if any(carry_u)
+        else params
+    )
     late = staged(while_p, args, again) if any(carry_u) else [None] * len(carry_u)
     early = iter(early)
     return [y if u else next(early) for y, u in zip(late, carry_u)], list(carry_u)
@@ -241,7 +323,9 @@ def _without_effects(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(eqns=[e for e in jaxpr.eqns if e.outvars or not e.effects])
 
 
-def _unknown_carries(cond: Jaxpr, body: Jaxpr, cond_u: list, body_u: list, carry_u: list) -> list[bool]:
+def _unknown_carries(
+    cond: Jaxpr, body: Jaxpr, cond_u: list, body_u: list, carry_u: list
+) -> list[bool]:
     """Which carries depend on unknown values; all do if the condition does."""
     while True:
         if partial_eval_jaxpr(cond, (*cond_u, *carry_u)).out_unknown[0]:
@@ -258,11 +342,17 @@ bodies.define_partial_eval(while_p, _split)
 
 @while_p.def_transpose
 def _transpose(cts, *args, **params):
-    raise ValueError(describe(
-        "grad", "Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop with a traced number "
-        "of steps.", (), _state.source or user_frame(),
-        "A backward pass needs the values of every iteration, and how many there are is not known while tracing.",
-        "Use weft.lax.scan, or fori_loop with Python integers as bounds; forward mode (weft.jvp, weft.jacfwd) works as it is."))
+    raise ValueError(
+        describe(
+            "grad",
+            "Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop with a traced number "
+            "of steps.",
+            (),
+            _state.source or user_frame(),
+            "A backward pass needs the values of every iteration, and how many there are is not known while tracing.",
+            "Use weft.lax.scan, or fori_loop with Python integers as bounds; forward mode (weft.jvp, weft.jacfwd) works as it is.",
+        )
+    )
 
 
 def _without(params: dict, used: Sequence[bool]) -> tuple[dict, list[bool]]:
@@ -280,8 +370,12 @@ def _without(params: dict, used: Sequence[bool]) -> tuple[dict, list[bool]]:
         carry = wider
     cond_keep = [v in in_cond for v in cond.invars[:n_cond]]
     body_keep = [v in needed for v in inner.invars[:n_body]]
-    changed = _params(cond.replace(invars=bodies.pick(cond.invars, [*cond_keep, *carry])),
-                      inner.replace(invars=bodies.pick(inner.invars, [*body_keep, *carry])), sum(cond_keep), sum(body_keep))
+    changed = _params(
+        cond.replace(invars=bodies.pick(cond.invars, [*cond_keep, *carry])),
+        inner.replace(invars=bodies.pick(inner.invars, [*body_keep, *carry])),
+        sum(cond_keep),
+        sum(body_keep),
+    )
     return changed, [*cond_keep, *body_keep, *carry]
 
 
@@ -291,28 +385,43 @@ def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
     params, keep = _without(eqn.params, used)
     if all(keep) and params["body_jaxpr"].eqns == eqn.params["body_jaxpr"].eqns:
         return eqn
-    carry = keep[eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]:]
-    return eqn.replace(params=params, invars=bodies.pick(eqn.invars, keep), outvars=bodies.pick(eqn.outvars, carry))
+    carry = keep[eqn.params["cond_nconsts"] + eqn.params["body_nconsts"] :]
+    return eqn.replace(
+        params=params, invars=bodies.pick(eqn.invars, keep), outvars=bodies.pick(eqn.outvars, carry)
+    )
 
 
 def _links(eqn: Eqn) -> list:
     p = eqn.params
-    cond, body, n_cond, n_body = p["cond_jaxpr"], p["body_jaxpr"], p["cond_nconsts"], p["body_nconsts"]
-    groups = [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, (*cond.invars[:n_cond], *body.invars[:n_body]))]
-    for i, outer in enumerate(eqn.invars[n_cond + n_body:]):
+    cond, body, n_cond, n_body = (
+        p["cond_jaxpr"],
+        p["body_jaxpr"],
+        p["cond_nconsts"],
+        p["body_nconsts"],
+    )
+    groups = [
+        [(a, 0), (v, 0)] for a, v in zip(eqn.invars, (*cond.invars[:n_cond], *body.invars[:n_body]))
+    ]
+    for i, outer in enumerate(eqn.invars[n_cond + n_body :]):
         inside = (cond.invars[n_cond + i], body.invars[n_body + i], body.outvars[i], eqn.outvars[i])
         groups.append([(outer, 0), *((v, 0) for v in inside)])
     return groups
 
 
 _REGION = "its programs are partitioned and lowered by the passes themselves"
-while_p.define(factors=unsupported(_REGION), lower=LoopSpec("body_jaxpr", "body_nconsts", "cond_nconsts"), links=_links)
+while_p.define(
+    factors=unsupported(_REGION),
+    lower=LoopSpec("body_jaxpr", "body_nconsts", "cond_nconsts"),
+    links=_links,
+)
 
 
 def _guard(on, operands, params):
     cond, body, n_cond, n_body = _unpack(params)
     of_cond, rest = operands[:n_cond], operands[n_cond:]
-    return while_p.bind(on, *of_cond, on, *rest, **_params(guarded(cond), guarded(body), n_cond + 1, n_body + 1))
+    return while_p.bind(
+        on, *of_cond, on, *rest, **_params(guarded(cond), guarded(body), n_cond + 1, n_body + 1)
+    )
 
 
 while_p.rules["guard"] = _guard
@@ -322,20 +431,27 @@ while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body
 # --- user function ----------------------------------------------------------------------------------------------------
 
 
-def _while_with_refs(plain: Callable, first: UsesRefs | None, cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
+def _while_with_refs(
+    plain: Callable, first: UsesRefs | None, cond_fun: Callable, body_fun: Callable, init_val: Any
+) -> Any:
     """`while_loop` with references in its functions: they are carried."""
+
     def run(funs, values, args):
         def condition(state):
             going, after, _ = funs[0].call(state[1], (state[0],))
             if any(x is not y for x, y in zip(after, state[1])):
-                raise NotImplementedError(f"while_loop: {function_name(cond_fun)}, the condition, writes to a reference. Write in "
-                                          "the body.")
+                raise NotImplementedError(
+                    f"while_loop: {function_name(cond_fun)}, the condition, writes to a reference. Write in "
+                    "the body."
+                )
             return going
 
         def step(state):
             return funs[1].call(state[1], (state[0],))[:2]
+
         last, state = plain(condition, step, (args[0], values))
         return last, state, []
+
     return threaded(first, "while_loop", (init_val,), [cond_fun, body_fun], run)
 
 
@@ -352,7 +468,9 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     192
     """
     if not callable(cond_fun) or not callable(body_fun):
-        raise TypeError(f"while_loop: cond_fun and body_fun must be callable, got {cond_fun!r} and {body_fun!r}.")
+        raise TypeError(
+            f"while_loop: cond_fun and body_fun must be callable, got {cond_fun!r} and {body_fun!r}."
+        )
     if bodies.runs_in_python():
         init_val = bodies.unchanging(init_val)
         while cond_fun(init_val):
@@ -368,7 +486,9 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     for _ in range(len(flat) + 1):
         avals = [typeof(x) for x in flat]
         body = bodies.stage_body(body_fun, in_tree, avals, function_name(body_fun), api)
-        promoted = bodies.promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
+        promoted = (
+            bodies.promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
+        )
         if promoted is None:
             break
         flat = promoted
@@ -377,20 +497,40 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     cond = bodies.stage_body(cond_fun, in_tree, avals, function_name(cond_fun), api)
     _check_condition(api, cond_fun, cond)
     axes = cond.out_avals[0].vma
-    if any(axes - a.vma for a in avals):        # how often the loop runs differs, so all that it carries does
-        return bind_while(api, cond_fun, body_fun, tree.tree_unflatten(structure, [cast(x, axes) for x in flat]))
+    if any(
+        axes - a.vma for a in avals
+    ):  # how often the loop runs differs, so all that it carries does
+        return bind_while(
+            api, cond_fun, body_fun, tree.tree_unflatten(structure, [cast(x, axes) for x in flat])
+        )
     if axes:
         check_no_collective(api, (cond.jaxpr, body.jaxpr), axes)
-    outs = while_p.bind(*cond.consts, *body.consts, *flat,
-                        **_params(cond.jaxpr, body.jaxpr, len(cond.consts), len(body.consts)))
-    return tree.tree_unflatten(structure, bodies.untouched(body.jaxpr, len(body.consts), flat, outs))
+    outs = while_p.bind(
+        *cond.consts,
+        *body.consts,
+        *flat,
+        **_params(cond.jaxpr, body.jaxpr, len(cond.consts), len(body.consts)),
+    )
+    return tree.tree_unflatten(
+        structure, bodies.untouched(body.jaxpr, len(body.consts), flat, outs)
+    )
 
 
 def _check_condition(api: str, cond_fun: Callable, cond) -> None:
     avals = cond.out_avals
     if not cond.out_tree.is_leaf or avals[0].shape or avals[0].dtype != np.bool_:
-        got = f"output type {avals[0].str_short()}" if cond.out_tree.is_leaf else f"pytree {cond.out_tree}"
-        raise TypeError(describe(api, f"cond_fun must return a boolean scalar, but got {got}. It is {function_name(cond_fun)}.", (),
-                                 user_frame(),
-                                 "The condition decides for the whole carried value.",
-                                 "Compare (x > 0) or reduce with .any() or .all()."))
+        got = (
+            f"output type {avals[0].str_short()}"
+            if cond.out_tree.is_leaf
+            else f"pytree {cond.out_tree}"
+        )
+        raise TypeError(
+            describe(
+                api,
+                f"cond_fun must return a boolean scalar, but got {got}. It is {function_name(cond_fun)}.",
+                (),
+                user_frame(),
+                "The condition decides for the whole carried value.",
+                "Compare (x > 0) or reduce with .any() or .all().",
+            )
+        )

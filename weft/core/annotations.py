@@ -27,33 +27,57 @@ OWN_RULES = frozenset({"collective", "barrier", "region"})
 NO_AXES: frozenset = frozenset()
 
 
-def annotated_types(primitive: Any, avals: Sequence[ShapedArray], params: dict
-                    ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
+def annotated_types(
+    primitive: Any, avals: Sequence[ShapedArray], params: dict
+) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
     """Types of the results, and per operand the axes over which it must vary."""
     if primitive.kind in OWN_RULES:
-        wanted = _inner_axes(primitive, avals, params) if primitive.kind == "region" else [a.vma for a in avals]
+        wanted = (
+            _inner_axes(primitive, avals, params)
+            if primitive.kind == "region"
+            else [a.vma for a in avals]
+        )
         given = [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)]
         outs = primitive.abstract(given, params)
-        if primitive.kind == "collective" and not primitive.attrs.get("casts") and any(a.vma_unreduced or a.vma_reduced for a in outs):
-            own = frozenset(collective_axes(params))             # over them devices have exchanged what they had
-            outs = tuple([a.update(vma_unreduced=a.vma_unreduced - own, vma_reduced=a.vma_reduced - own) for a in outs])
+        if (
+            primitive.kind == "collective"
+            and not primitive.attrs.get("casts")
+            and any(a.vma_unreduced or a.vma_reduced for a in outs)
+        ):
+            own = frozenset(
+                collective_axes(params)
+            )  # over them devices have exchanged what they had
+            outs = tuple(
+                [
+                    a.update(vma_unreduced=a.vma_unreduced - own, vma_reduced=a.vma_reduced - own)
+                    for a in outs
+                ]
+            )
         return outs, wanted
     axes = NO_AXES.union(*(a.vma for a in avals))
     outs = primitive.abstract([a.update(vma=NO_AXES) if a.vma else a for a in avals], params)
     unreduced, reduced = NO_AXES, NO_AXES
     if any(a.vma_unreduced or a.vma_reduced for a in avals):
         unreduced, reduced = manual_terms(primitive, avals, outs, params)
-    return tuple([a.update(vma=axes, vma_unreduced=unreduced, vma_reduced=reduced) for a in outs]), [axes] * len(avals)
+    return tuple(
+        [a.update(vma=axes, vma_unreduced=unreduced, vma_reduced=reduced) for a in outs]
+    ), [axes] * len(avals)
 
 
 def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
     """ValueError unless operands of these types, constants apart, vary over the same axes: what `config.auto_pcast` off asks for."""
     if primitive.kind in OWN_RULES or _state.lenient or len({a.vma for a in avals}) < 2:
         return
-    raise ValueError(describe(
-        primitive.name, "the operands vary over different manual axes, and config.auto_pcast is off.",
-        [(f"operand {i}", a.str_short(kinds=True)) for i, a in enumerate(avals)], user_frame(),
-        "Without automatic casts, an operation requires varying manual axes to match.", "Cast one with lax.pcast(x, axes, to='varying')."))
+    raise ValueError(
+        describe(
+            primitive.name,
+            "the operands vary over different manual axes, and config.auto_pcast is off.",
+            [(f"operand {i}", a.str_short(kinds=True)) for i, a in enumerate(avals)],
+            user_frame(),
+            "Without automatic casts, an operation requires varying manual axes to match.",
+            "Cast one with lax.pcast(x, axes, to='varying').",
+        )
+    )
 
 
 def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> list[frozenset]:

@@ -27,21 +27,38 @@ NO_EFFECTS: frozenset = frozenset()
 
 #: slot -> what JAX's users know a missing rule by, and what defines it
 _MISSING = {
-    "type": ("Abstract evaluation for {} not implemented", "Give it a type rule with {}.def_abstract_eval."),
-    "impl": ("Evaluation rule for {} not implemented", "Give it an implementation with {}.def_impl."),
-    "expand": ("MLIR translation rule for primitive {} not found for platform cpu",
-               "Say what it computes with weft.interpreters.mlir.register_lowering({}, weft.interpreters.mlir.lower_fun(fun)); an "
-               "implementation (def_impl) serves only where nothing is compiled."),
-    "jvp": ("Differentiation rule for {} not implemented", "Set weft.interpreters.ad.primitive_jvps[{}]."),
-    "transpose": ("Transpose rule (for reverse-mode differentiation) for {} not implemented",
-                  "Set weft.interpreters.ad.primitive_transposes[{}]."),
-    "batch": ("Batching rule for {} not implemented", "Set weft.interpreters.batching.primitive_batchers[{}]."),
+    "type": (
+        "Abstract evaluation for {} not implemented",
+        "Give it a type rule with {}.def_abstract_eval.",
+    ),
+    "impl": (
+        "Evaluation rule for {} not implemented",
+        "Give it an implementation with {}.def_impl.",
+    ),
+    "expand": (
+        "MLIR translation rule for primitive {} not found for platform cpu",
+        "Say what it computes with weft.interpreters.mlir.register_lowering({}, weft.interpreters.mlir.lower_fun(fun)); an "
+        "implementation (def_impl) serves only where nothing is compiled.",
+    ),
+    "jvp": (
+        "Differentiation rule for {} not implemented",
+        "Set weft.interpreters.ad.primitive_jvps[{}].",
+    ),
+    "transpose": (
+        "Transpose rule (for reverse-mode differentiation) for {} not implemented",
+        "Set weft.interpreters.ad.primitive_transposes[{}].",
+    ),
+    "batch": (
+        "Batching rule for {} not implemented",
+        "Set weft.interpreters.batching.primitive_batchers[{}].",
+    ),
 }
 
 
 class ExtensionPrimitive(Primitive):
     """An operation that a library defines: see `weft.extend.core.Primitive`."""
-    kind = "extension"                       # these are slots of the base class; subclasses of libraries may set some
+
+    kind = "extension"  # these are slots of the base class; subclasses of libraries may set some
     multiple_results = False
     ref_effects = None
 
@@ -49,7 +66,9 @@ class ExtensionPrimitive(Primitive):
         self.name = name
         self.rules = {"reference": self._reference}
         self.attrs = {}
-        if type(self).abstract_eval is not ExtensionPrimitive.abstract_eval:      # a library's class states rules as methods
+        if (
+            type(self).abstract_eval is not ExtensionPrimitive.abstract_eval
+        ):  # a library's class states rules as methods
             self.def_effectful_abstract_eval(self.abstract_eval)
         if type(self).impl is not ExtensionPrimitive.impl:
             self.def_impl(self.impl)
@@ -75,7 +94,12 @@ class ExtensionPrimitive(Primitive):
 
     def def_effectful_abstract_eval2(self, abstract_eval: Callable) -> Callable:
         """Decorator: the type rule, for an operation whose one effect is that it must not be dropped or repeated."""
-        self.def_effectful_abstract_eval(lambda *avals, **params: (abstract_eval(*avals, **params), frozenset({f"{self.name} ran"})))
+        self.def_effectful_abstract_eval(
+            lambda *avals, **params: (
+                abstract_eval(*avals, **params),
+                frozenset({f"{self.name} ran"}),
+            )
+        )
         return abstract_eval
 
     def def_bind_with_trace(self, bind_with_trace: Callable) -> Callable:
@@ -96,8 +120,10 @@ class ExtensionPrimitive(Primitive):
     def abstract(self, avals: Sequence[ShapedArray], params: dict) -> tuple:
         out = self.rule("type")(*avals, **params)
         if isinstance(out, (tuple, list)) != self.multiple_results:
-            raise ValueError(f"{self.name}.abstract_eval() method should return a tuple or a list of types if the primitive has "
-                             f"multiple_results, else one type: got {out!r} where multiple_results is {self.multiple_results}.")
+            raise ValueError(
+                f"{self.name}.abstract_eval() method should return a tuple or a list of types if the primitive has "
+                f"multiple_results, else one type: got {out!r} where multiple_results is {self.multiple_results}."
+            )
         return tuple(out) if self.multiple_results else (out,)
 
     def effects_of(self, params: dict, avals: Sequence[ShapedArray]) -> frozenset:
@@ -108,7 +134,15 @@ class ExtensionPrimitive(Primitive):
         if callable(found):
             return found
         fact, remedy = _MISSING.get(slot, (f"{slot} rule for {{}} not implemented", ""))
-        raise NotImplementedError(describe("", fact.format(repr(self.name)) + ".", (), user_frame(), remedy.format(f"{self.name}_p")))
+        raise NotImplementedError(
+            describe(
+                "",
+                fact.format(repr(self.name)) + ".",
+                (),
+                user_frame(),
+                remedy.format(f"{self.name}_p"),
+            )
+        )
 
     def bind(self, *args: Any, **params: Any) -> Any:
         return self.bind_with_trace(_state.trace, [typed(x) for x in args], params)
@@ -120,7 +154,9 @@ class ExtensionPrimitive(Primitive):
         return out if self.multiple_results else out[0]
 
     def __reduce__(self):
-        raise TypeError(f"primitive {self.name!r} was defined by a program, and its name does not tell which it is: it cannot be pickled.")
+        raise TypeError(
+            f"primitive {self.name!r} was defined by a program, and its name does not tell which it is: it cannot be pickled."
+        )
 
     def __deepcopy__(self, memo: dict) -> "ExtensionPrimitive":
         return self
@@ -135,12 +171,24 @@ def expansion(primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], param
     promised = primitive.abstract(avals, params)
     with derived_trace(eval_trace):
         made = stage(lambda *xs: lower(xs, avals, promised, params), avals, primitive.name)
-    wrong = [(f"result {i}", f"promised {a.str_short()}", f"computed {b.str_short()}")
-             for i, (a, b) in enumerate(zip(promised, made.out_avals)) if a.shape != b.shape or a.dtype != b.dtype]
+    wrong = [
+        (f"result {i}", f"promised {a.str_short()}", f"computed {b.str_short()}")
+        for i, (a, b) in enumerate(zip(promised, made.out_avals))
+        if a.shape != b.shape or a.dtype != b.dtype
+    ]
     if wrong or len(promised) != len(made.out_avals):
-        rows = wrong or [("results", f"promised {len(promised)}", f"computed {len(made.out_avals)}")]
-        raise TypeError(describe(primitive.name, "the lowering gives results of other types than the abstract evaluation rule.", rows,
-                                 user_frame(), "Both describe one operation: make them agree."))
+        rows = wrong or [
+            ("results", f"promised {len(promised)}", f"computed {len(made.out_avals)}")
+        ]
+        raise TypeError(
+            describe(
+                primitive.name,
+                "the lowering gives results of other types than the abstract evaluation rule.",
+                rows,
+                user_frame(),
+                "Both describe one operation: make them agree.",
+            )
+        )
     return made
 
 

@@ -25,11 +25,13 @@ def evaluate(jaxpr: Jaxpr, *args) -> list:
     env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
     outer_source, outer_lenient = _state.source, _state.lenient
-    _state.lenient = True                # a program was checked when it was traced
+    _state.lenient = True  # a program was checked when it was traced
     try:
         for eqn in jaxpr.eqns:
             _state.source = eqn.source or outer_source
-            outs = eqn.primitive.bind(*[_literal(a) if type(a) is Literal else env[a] for a in eqn.invars], **eqn.params)
+            outs = eqn.primitive.bind(
+                *[_literal(a) if type(a) is Literal else env[a] for a in eqn.invars], **eqn.params
+            )
             if eqn.primitive.multiple_results:
                 env.update(zip(eqn.outvars, outs))
             else:
@@ -53,9 +55,16 @@ def evaluate_by(bind: Callable[[Eqn, list], Sequence], jaxpr: Jaxpr, args: Seque
 
 def implemented_apart(jaxpr: Jaxpr) -> bool:
     """Whether an operation of `jaxpr` is computed by a function of its own, which no compiled program calls."""
-    return any(e.primitive in implementations or (e.primitive.kind == "extension" and e.primitive.has("impl")
-                                                  and not e.primitive.has("expand"))
-               or any(implemented_apart(inner) for _, inner in subjaxprs(e.params)) for e in jaxpr.eqns)
+    return any(
+        e.primitive in implementations
+        or (
+            e.primitive.kind == "extension"
+            and e.primitive.has("impl")
+            and not e.primitive.has("expand")
+        )
+        or any(implemented_apart(inner) for _, inner in subjaxprs(e.params))
+        for e in jaxpr.eqns
+    )
 
 
 def _literal(atom: Literal):
@@ -72,7 +81,9 @@ def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
     for var, arg in zip(jaxpr.invars, args):
         env[var] = np.asarray(arg)
     for eqn in jaxpr.eqns:
-        ins = [np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars]
+        ins = [
+            np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars
+        ]
         watch = _watch.current
         if watch is not None and eqn.primitive.kind == "callback" and eqn.effects:
             if eqn.outvars:
@@ -84,10 +95,14 @@ def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
         for var, value in zip(eqn.outvars, outs):
             value = np.asarray(value)
             if value.dtype != var.aval.dtype or value.shape != var.aval.shape:
-                raise AssertionError(f"reference of {eqn.primitive} gave {value.dtype}{list(value.shape)}, "
-                                     f"its type rule says {var.aval.str_short()}")
+                raise AssertionError(
+                    f"reference of {eqn.primitive} gave {value.dtype}{list(value.shape)}, "
+                    f"its type rule says {var.aval.str_short()}"
+                )
             env[var] = value
-    return [np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in jaxpr.outvars]
+    return [
+        np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in jaxpr.outvars
+    ]
 
 
 def reference_results(eqn: Eqn, ins: Sequence) -> Sequence:
@@ -138,9 +153,16 @@ class _OneDevice:
 def lockstep_rule(primitive: Any) -> Callable:
     """Decorator: what an operation that holds programs means when several devices run it in step, `fn(devices, operands, **params)`,
     with lists of a value for each device. Its reference is the same on one."""
+
     def define(fn: Callable) -> Callable:
-        primitive.define(lockstep=fn, reference=lambda *args, **params: [y for (y,) in fn(_one, [[x] for x in args], **params)])
+        primitive.define(
+            lockstep=fn,
+            reference=lambda *args, **params: [
+                y for (y,) in fn(_one, [[x] for x in args], **params)
+            ],
+        )
         return fn
+
     return define
 
 
@@ -149,6 +171,7 @@ _one = _OneDevice()
 
 class _Watch(threading.local):
     """The observer of every operation of `run_reference` in this thread."""
+
     current: Callable | None = None
     compute: Callable | None = None
 

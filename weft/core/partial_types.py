@@ -26,41 +26,68 @@ _TERM_BY_TERM = frozenset({"copy", "cast"})
 _ADD_UP = "Add the terms up first with weft.sharding.reshard(x, P(...)), whose spec has no unreduced axes."
 
 
-def result_specs(primitive: Primitive, rule: FactorRule, avals: Sequence[ShapedArray], outs: Sequence[PartitionSpec]
-                 ) -> list[PartitionSpec]:
+def result_specs(
+    primitive: Primitive,
+    rule: FactorRule,
+    avals: Sequence[ShapedArray],
+    outs: Sequence[PartitionSpec],
+) -> list[PartitionSpec]:
     """The specs `outs` of the results with their unreduced and reduced axes."""
     specs = [None if a.explicit is None else a.explicit.spec for a in avals]
-    operands = _Operands(primitive, rule, avals, [NO_AXES if s is None else s.unreduced for s in specs],
-                         [NO_AXES if s is None else s.reduced for s in specs],
-                         [None if s is None else frozenset(s.axes) for s in specs])
+    operands = _Operands(
+        primitive,
+        rule,
+        avals,
+        [NO_AXES if s is None else s.unreduced for s in specs],
+        [NO_AXES if s is None else s.reduced for s in specs],
+        [None if s is None else frozenset(s.axes) for s in specs],
+    )
     terms, reduced = operands.terms(), operands.reduced()
     made = []
     for spec in outs:
         both = terms & set(spec.axes)
         if both:
-            terms = operands.refuse(ShardingTypeError, f"the result would be split by {_text(both)}, over which an operand is unreduced.",
-                                    "An axis splits a dim, or it tells terms of a sum apart.")
+            terms = operands.refuse(
+                ShardingTypeError,
+                f"the result would be split by {_text(both)}, over which an operand is unreduced.",
+                "An axis splits a dim, or it tells terms of a sum apart.",
+            )
         made.append(spec.update(unreduced=terms, reduced=reduced - terms - set(spec.axes)))
     return made
 
 
-def manual_terms(primitive: Primitive, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], params: dict
-                 ) -> tuple[frozenset, frozenset]:
+def manual_terms(
+    primitive: Primitive, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], params: dict
+) -> tuple[frozenset, frozenset]:
     """The manual axes over which the results, of types `outs`, are unreduced and reduced, by the same rules: varying over a manual axis is
     being split by it. What is one for all along them may meet terms and reduced values: its cotangents are added up by its cast."""
     varying = [a.vma - a.vma_unreduced - a.vma_reduced if a.vma else None for a in avals]
     unreduced = [a.vma_unreduced for a in avals]
     if not primitive.has("factors"):
         operands = _Operands(primitive, None, avals, unreduced, [], varying, True)
-        return operands.refuse(NotImplementedError, f"there is no rule for the terms of sums in {primitive.name}.", "") if any(
-            unreduced) else NO_AXES, NO_AXES
-    operands = _Operands(primitive, primitive.rule("factors")(avals, outs, **params), avals, unreduced, [a.vma_reduced for a in avals],
-                         varying, True)
+        return operands.refuse(
+            NotImplementedError, f"there is no rule for the terms of sums in {primitive.name}.", ""
+        ) if any(unreduced) else NO_AXES, NO_AXES
+    operands = _Operands(
+        primitive,
+        primitive.rule("factors")(avals, outs, **params),
+        avals,
+        unreduced,
+        [a.vma_reduced for a in avals],
+        varying,
+        True,
+    )
     terms, reduced = operands.terms(), operands.reduced()
-    both = terms & NO_AXES.union(*[v for v, a in zip(varying, avals) if v is not None and a.dtype.kind != "b"])
+    both = terms & NO_AXES.union(
+        *[v for v, a in zip(varying, avals) if v is not None and a.dtype.kind != "b"]
+    )
     if both:
-        terms = operands.refuse(ShardingTypeError, f"an operand varies over {_text(both)}, and another is unreduced there.",
-                                "What terms meet is the same on the devices that have them.", "Add the terms up first with lax.psum.")
+        terms = operands.refuse(
+            ShardingTypeError,
+            f"an operand varies over {_text(both)}, and another is unreduced there.",
+            "What terms meet is the same on the devices that have them.",
+            "Add the terms up first with lax.psum.",
+        )
     return terms, reduced - terms - NO_AXES.union(*[v for v in varying if v is not None])
 
 
@@ -68,8 +95,16 @@ class _Operands:
     """What is asked of the operands of one operation: the axes over which each is unreduced, those over which it is reduced (equal copies),
     and those that split it, None if its type says nothing."""
 
-    def __init__(self, primitive: Primitive, rule: Any, avals: Sequence[ShapedArray], unreduced: Sequence[frozenset],
-                 equal: Sequence[frozenset], split: Sequence[frozenset | None], manual: bool = False):
+    def __init__(
+        self,
+        primitive: Primitive,
+        rule: Any,
+        avals: Sequence[ShapedArray],
+        unreduced: Sequence[frozenset],
+        equal: Sequence[frozenset],
+        split: Sequence[frozenset | None],
+        manual: bool = False,
+    ):
         self.manual = manual
         self.primitive, self.rule, self.avals = primitive, rule, avals
         self.unreduced, self.equal, self.split = unreduced, equal, split
@@ -88,28 +123,55 @@ class _Operands:
             return NO_AXES
         (first, axes), rule = next(iter(found.items())), self.rule
         if self.primitive.kind in _CONTRACTIONS and not _state.lenient:
-            return self.refuse(ShardingTypeError, f"operand {first} is unreduced over {_text(axes)}, and operands of a contraction "
-                               "cannot be unreduced.", "A contraction may give terms of a sum, but it takes whole values.")
+            return self.refuse(
+                ShardingTypeError,
+                f"operand {first} is unreduced over {_text(axes)}, and operands of a contraction "
+                "cannot be unreduced.",
+                "A contraction may give terms of a sum, but it takes whole values.",
+            )
         if self.primitive.attrs.get("computes") in _TERM_BY_TERM:
             return axes
         if any(i not in rule.linear_ins for i in found):
-            return self.refuse(NotImplementedError, f"unreduced rule for {self.primitive.name} is not implemented: operand {first} is "
-                               f"unreduced over {_text(axes)}.", "What is computed of the terms alone is not a term of the result.")
+            return self.refuse(
+                NotImplementedError,
+                f"unreduced rule for {self.primitive.name} is not implemented: operand {first} is "
+                f"unreduced over {_text(axes)}.",
+                "What is computed of the terms alone is not a term of the result.",
+            )
         if rule.additive:
             plain = [i for i in rule.linear_ins if self.unreduced[i] != axes]
-            filled = self.primitive.kind != "elementwise" and all(not self.avals[i].ndim and not self.unreduced[i] for i in plain)
+            filled = self.primitive.kind != "elementwise" and all(
+                not self.avals[i].ndim and not self.unreduced[i] for i in plain
+            )
             if plain and not filled:
-                return self.refuse(ShardingTypeError, f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
-                                   f"{_said(self.unreduced[plain[0]])}.", "The terms of a sum of values are told apart by the same axes.")
+                return self.refuse(
+                    ShardingTypeError,
+                    f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
+                    f"{_said(self.unreduced[plain[0]])}.",
+                    "The terms of a sum of values are told apart by the same axes.",
+                )
             return axes
         if len(found) > 1:
-            return self.refuse(ShardingTypeError, "more than one operand is unreduced.", "A product of sums is not the sum of products.")
+            return self.refuse(
+                ShardingTypeError,
+                "more than one operand is unreduced.",
+                "A product of sums is not the sum of products.",
+            )
         for i, aval in enumerate(self.avals):
-            if i != first and self.primitive.kind == "elementwise" and aval.dtype.kind != "b" and not axes <= self.equal[i] \
-                    and not (self.manual or _state.lenient):
-                return self.refuse(ShardingTypeError, f"operand {first} is unreduced over {_text(axes)}, and operand {i} is not reduced "
-                                   "there.", "What terms are multiplied by is reduced over their axes: its cotangent is a sum over them.",
-                                   f"Reshard operand {i} with P(..., reduced={{{_text(axes)}}}).")
+            if (
+                i != first
+                and self.primitive.kind == "elementwise"
+                and aval.dtype.kind != "b"
+                and not axes <= self.equal[i]
+                and not (self.manual or _state.lenient)
+            ):
+                return self.refuse(
+                    ShardingTypeError,
+                    f"operand {first} is unreduced over {_text(axes)}, and operand {i} is not reduced "
+                    "there.",
+                    "What terms are multiplied by is reduced over their axes: its cotangent is a sum over them.",
+                    f"Reshard operand {i} with P(..., reduced={{{_text(axes)}}}).",
+                )
         return axes
 
     def reduced(self) -> frozenset:
@@ -120,15 +182,27 @@ class _Operands:
         if self.primitive.kind == "elementwise" and not _state.lenient:
             for i, aval in enumerate(self.avals):
                 split = self.split[i]
-                if split is None or not aval.ndim or aval.dtype.kind == "b" or axes <= self.equal[i] | self.unreduced[i]:
+                if (
+                    split is None
+                    or not aval.ndim
+                    or aval.dtype.kind == "b"
+                    or axes <= self.equal[i] | self.unreduced[i]
+                ):
                     continue
                 split = axes & split
                 if self.manual and not split:
                     continue
-                how = f"is split by {_text(split)}" if split else f"is replicated over {_text(axes - self.equal[i])}"
-                self.refuse(ShardingTypeError, f"operand {i} {how}, over which another operand is reduced.",
-                            "Cotangents of a reduced value are terms of a sum, which those of the others are not.",
-                            f"Reshard all operands alike, with P(..., reduced={{{_text(axes)}}}) or without it.")
+                how = (
+                    f"is split by {_text(split)}"
+                    if split
+                    else f"is replicated over {_text(axes - self.equal[i])}"
+                )
+                self.refuse(
+                    ShardingTypeError,
+                    f"operand {i} {how}, over which another operand is reduced.",
+                    "Cotangents of a reduced value are terms of a sum, which those of the others are not.",
+                    f"Reshard all operands alike, with P(..., reduced={{{_text(axes)}}}) or without it.",
+                )
         return axes
 
 
@@ -140,8 +214,12 @@ def summed_axes(rule: FactorRule, ins: Sequence[Spec], sizes: Mapping[Any, int])
         axes = axes_of_factors(factors, dims, rule, sizes)[0]
         for f in {f for dim in factors for f in dim}:
             found.setdefault(f, set()).add(axes.get(f, ()))
-    return frozenset(a for f, ways in found.items() if rule.reduced.get(f) == "add" and f not in in_results and len(ways) == 1
-                     for a in next(iter(ways)))
+    return frozenset(
+        a
+        for f, ways in found.items()
+        if rule.reduced.get(f) == "add" and f not in in_results and len(ways) == 1
+        for a in next(iter(ways))
+    )
 
 
 def _said(axes: frozenset) -> str:

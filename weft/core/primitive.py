@@ -59,13 +59,28 @@ from weft.util.errors import MissingRuleError
 from weft.util.record import record
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
-OPTIONAL_SLOTS = ("partial_eval", "partial_eval_eqn", "partial_eval_saveable", "saved_inside", "dce", "guard", "in_avals", "in_place",
-                  "links", "localize", "split", "collective", "several", "lockstep")
+OPTIONAL_SLOTS = (
+    "partial_eval",
+    "partial_eval_eqn",
+    "partial_eval_saveable",
+    "saved_inside",
+    "dce",
+    "guard",
+    "in_avals",
+    "in_place",
+    "links",
+    "localize",
+    "split",
+    "collective",
+    "several",
+    "lockstep",
+)
 
 
 @record
 class Unsupported:
     """Fills a slot on purpose: the rule does not exist, and `reason` says why."""
+
     reason: str
 
 
@@ -77,6 +92,7 @@ def unsupported(reason: str) -> Unsupported:
 class BatchAxis:
     """The axis that `vmap` (or the stacking of mesh axes: then it is `of_mesh`) adds: its size, its name or None, the
     explicit mesh axes that split it, and those over which the user asks to spread it."""
+
     size: int
     name: Any = None
     splits: tuple = ()
@@ -96,9 +112,11 @@ class BatchAxis:
 
 def _definer(slot: str) -> Callable:
     """The decorator method that fills `slot`."""
+
     def def_slot(self, fn):
         self.rules[slot] = fn
         return fn
+
     def_slot.__name__ = f"def_{slot}"
     def_slot.__doc__ = f"Decorator: fill the `{slot}` slot."
     return def_slot
@@ -106,12 +124,29 @@ def _definer(slot: str) -> Callable:
 
 class Primitive:
     """An operation. `bind` applies it under the current trace."""
-    __slots__ = ("name", "kind", "multiple_results", "rules", "attrs", "ref_effects", "_family", "__weakref__")
+
+    __slots__ = (
+        "name",
+        "kind",
+        "multiple_results",
+        "rules",
+        "attrs",
+        "ref_effects",
+        "_family",
+        "__weakref__",
+    )
     #: what libraries ask of a primitive before they bind it: whether its first argument is a function
     call_primitive = map_primitive = False
 
-    def __init__(self, name: str, kind: str, multiple_results: bool = False, register: bool = True,
-                 family: tuple | None = None, **attrs):
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        multiple_results: bool = False,
+        register: bool = True,
+        family: tuple | None = None,
+        **attrs,
+    ):
         """`family` is (fn, *facts): `fn(self, to, *facts)` fills the slots, those of `to`, when one is first asked for: most never are."""
         self.name = name
         self.kind = kind
@@ -120,7 +155,7 @@ class Primitive:
         if family is None:
             self.rules: dict[str, Any] = {}
         self.attrs = attrs
-        self.ref_effects: Callable | None = None      # params -> frozenset of effect names
+        self.ref_effects: Callable | None = None  # params -> frozenset of effect names
         if register:
             if name in registry:
                 raise ValueError(f"primitive {name!r} is already defined")

@@ -18,6 +18,7 @@ from weft.util.config import enable_x64
 
 class Typed:
     """The attributes of an array of rank 0, for numbers. `plain` is the number itself."""
+
     __slots__ = ()
     plain: Any
     shape = ()
@@ -70,4 +71,6 @@ def exact(value: Any, dtype: np.dtype, weak_type: bool = False) -> Any:
     if dtype.itemsize < 4 or typeof(scalar).dtype == dtype:
         return scalar
     with enable_x64(True):
-        return registry["convert_element_type"].bind(np.asarray(scalar)[()], new_dtype=dtype, weak_type=weak_type, sharding=None)
+        return registry["convert_element_type"].bind(
+            np.asarray(scalar)[()], new_dtype=dtype, weak_type=weak_type, sharding=None
+        )

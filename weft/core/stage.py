@@ -50,14 +50,17 @@ class UsesRefs(NotImplementedError):
 
     def __init__(self, refs: list, name: str, program: Jaxpr):
         types = ", ".join([str(r.type) for r in refs])
-        super().__init__(f"{name or 'a traced function'} uses a reference to a mutable array, {types}, from outside of the program that is "
-                         "traced, where references cannot be threaded through. Pass its value, ref[...], and return the new one.")
+        super().__init__(
+            f"{name or 'a traced function'} uses a reference to a mutable array, {types}, from outside of the program that is "
+            "traced, where references cannot be threaded through. Pass its value, ref[...], and return the new one."
+        )
         self.refs, self.program = refs, program
         self.fun = self.out_tree = None
 
 
 class StageTracer(Tracer, metaclass=Sealed):
     """A value of the program being staged."""
+
     _made_by = "transformations that trace a function"
     __slots__ = ("aval", "variable", "source")
 
@@ -78,8 +81,10 @@ _new_tracer = functools.partial(type.__call__, StageTracer)
 def _check_numbers(aval: ShapedArray) -> None:
     """TypeError for the type of an array of strings."""
     if type(aval) is ShapedArray and dtypes.is_strings(aval.dtype):
-        raise TypeError(f"Argument of type {aval.str_short()} is not a valid JAX type. Programs compute with numbers; arrays of strings "
-                        "are held and moved, and device_get reads them.")
+        raise TypeError(
+            f"Argument of type {aval.str_short()} is not a valid JAX type. Programs compute with numbers; arrays of strings "
+            "are held and moved, and device_get reads them."
+        )
 
 
 def staging(trace: Trace | None) -> StageTrace | None:
@@ -115,8 +120,19 @@ def _same_bytes(x: np.ndarray, y: np.ndarray) -> bool:
 
 class StageTrace(Trace):
     """Records bound primitives as equations. Equations with no outputs in use are kept; `ir.rewrite.dce` drops them."""
-    __slots__ = ("eqns", "constvars", "consts", "_const_ids", "_casts", "_arrays", "name", "refs", "bound")
-    records_constants = True             # also operations on values that do not depend on the program's inputs
+
+    __slots__ = (
+        "eqns",
+        "constvars",
+        "consts",
+        "_const_ids",
+        "_casts",
+        "_arrays",
+        "name",
+        "refs",
+        "bound",
+    )
+    records_constants = True  # also operations on values that do not depend on the program's inputs
 
     def __init__(self, parent: Trace, name: str = ""):
         super().__init__(parent)
@@ -127,8 +143,10 @@ class StageTrace(Trace):
         self._casts: dict[tuple, Var] = {}
         self._arrays: dict[int, tuple] = {}
         self.name = name
-        self.refs: dict[int, Any] = {}       # the values of references from outside (`control.ref`), by their identity
-        self.bound: dict[int, Any] = {}      # those of them that are threaded through this program
+        self.refs: dict[
+            int, Any
+        ] = {}  # the values of references from outside (`control.ref`), by their identity
+        self.bound: dict[int, Any] = {}  # those of them that are threaded through this program
 
     def process(self, primitive: Primitive, args: Sequence, params: dict):
         atoms = [self.atom(x) for x in args]
@@ -139,18 +157,28 @@ class StageTrace(Trace):
             out_avals = primitive.abstract(avals, params)
         source = _state.source or user_frame()
         outs = [_new_tracer(self, aval, Var(aval), source) for aval in out_avals]
-        effects = NO_EFFECTS if primitive.ref_effects is None else primitive.effects_of(params, avals)
+        effects = (
+            NO_EFFECTS if primitive.ref_effects is None else primitive.effects_of(params, avals)
+        )
         self.eqns.append(Eqn(primitive, atoms, [t.variable for t in outs], params, source, effects))
         return outs if primitive.multiple_results else outs[0]
 
-    def annotated(self, primitive: Primitive, atoms: list, params: dict) -> tuple[Sequence[ShapedArray], list]:
+    def annotated(
+        self, primitive: Primitive, atoms: list, params: dict
+    ) -> tuple[Sequence[ShapedArray], list]:
         """Types of the results where operands' types have varying axes or shardings, and the operands, cast as needed."""
         avals = [a.aval for a in atoms]
         if any(a.vma for a in avals):
             out_avals, wanted = annotated_types(primitive, avals, params)
             if not config.auto_pcast:
-                check_same_axes(primitive, [a.aval for a in atoms if type(a) is not Literal and a not in self.constvars])
-            atoms = [self.cast_atom(a, axes) if axes != a.aval.vma else a for a, axes in zip(atoms, wanted)]
+                check_same_axes(
+                    primitive,
+                    [a.aval for a in atoms if type(a) is not Literal and a not in self.constvars],
+                )
+            atoms = [
+                self.cast_atom(a, axes) if axes != a.aval.vma else a
+                for a, axes in zip(atoms, wanted)
+            ]
         else:
             out_avals = primitive.abstract(avals, params)
         if any(a.explicit is not None for a in avals):
@@ -176,7 +204,11 @@ class StageTrace(Trace):
             return Literal(x.plain, aval)
         if isinstance(x, np.generic) and x.dtype == aval.dtype:
             return Literal(x, aval)
-        if aval.ndim == 0 and isinstance(x, (np.generic, np.ndarray)) and not dtypes.is_extended(aval.dtype):
+        if (
+            aval.ndim == 0
+            and isinstance(x, (np.generic, np.ndarray))
+            and not dtypes.is_extended(aval.dtype)
+        ):
             return Literal(np.asarray(x, aval.dtype)[()], aval)
         return self.const(x, aval)
 
@@ -188,7 +220,15 @@ class StageTrace(Trace):
         if out is None:
             missing = tuple(sorted(axes - atom.aval.vma, key=str))
             out = self._casts[atom, axes] = Var(atom.aval.update(vma=axes))
-            self.eqns.append(Eqn(registry["pvary"], [atom], [out], {"axes": missing}, _state.source or user_frame()))
+            self.eqns.append(
+                Eqn(
+                    registry["pvary"],
+                    [atom],
+                    [out],
+                    {"axes": missing},
+                    _state.source or user_frame(),
+                )
+            )
         return out
 
     def cast(self, x, axes):
@@ -213,7 +253,11 @@ class StageTrace(Trace):
     def array_of(self, x: np.ndarray, convert: Callable) -> Any:
         """The array that `convert` makes of `x`: one constant of the program for all uses between which `x` keeps its values."""
         found = self._arrays.get(id(x))
-        if found is None or typeof(x) != found[1].aval or not _same_bytes(np.asarray(found[1]), np.asarray(x, found[1].dtype)):
+        if (
+            found is None
+            or typeof(x) != found[1].aval
+            or not _same_bytes(np.asarray(found[1]), np.asarray(x, found[1].dtype))
+        ):
             found = self._arrays[id(x)] = (x, convert(x))
         return found[1]
 
@@ -226,12 +270,25 @@ class StageTrace(Trace):
         if len(self.refs) > len(self.bound):
             cells = [cell for key, cell in self.refs.items() if key not in self.bound]
             out_atoms = [self.atom(x) for x in (*outs, *(cell.value for cell in cells))]
-            program = Jaxpr(self.constvars, self.consts, [*(cell.var for cell in cells), *(t.variable for t in in_tracers)], out_atoms,
-                            self.eqns, name=self.name)
+            program = Jaxpr(
+                self.constvars,
+                self.consts,
+                [*(cell.var for cell in cells), *(t.variable for t in in_tracers)],
+                out_atoms,
+                self.eqns,
+                name=self.name,
+            )
             raise UsesRefs([cell.ref for cell in cells], self.name, program)
         out_atoms = [self.atom(x) for x in outs]
         self.finished = True
-        return Jaxpr(self.constvars, self.consts, [t.variable for t in in_tracers], out_atoms, self.eqns, name=self.name)
+        return Jaxpr(
+            self.constvars,
+            self.consts,
+            [t.variable for t in in_tracers],
+            out_atoms,
+            self.eqns,
+            name=self.name,
+        )
 
 
 mesh.in_program = lambda: is_staged(_state.trace)
@@ -246,7 +303,7 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
     """
     trace = StageTrace(_state.trace, name)
     guard[0] += 1
-    outer, scope.name = scope.name, ""          # names are those within the program: others may call it
+    outer, scope.name = scope.name, ""  # names are those within the program: others may call it
     try:
         with set_trace(trace):
             args = [trace.new_arg(a) for a in in_avals]
@@ -269,8 +326,15 @@ def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list]:
     pairs = list(zip(jaxpr.constvars, jaxpr.consts))
     outer = [(v, c) for v, c in pairs if isinstance(c, Tracer)]
     kept = [(v, c) for v, c in pairs if not isinstance(c, Tracer)]
-    hoisted = Jaxpr([v for v, _ in kept], [c for _, c in kept], [*(v for v, _ in outer), *jaxpr.invars], jaxpr.outvars,
-                    jaxpr.eqns, jaxpr.effects, jaxpr.name)
+    hoisted = Jaxpr(
+        [v for v, _ in kept],
+        [c for _, c in kept],
+        [*(v for v, _ in outer), *jaxpr.invars],
+        jaxpr.outvars,
+        jaxpr.eqns,
+        jaxpr.effects,
+        jaxpr.name,
+    )
     return hoisted, [c for _, c in outer]
 
 
@@ -281,5 +345,12 @@ def hoist_together(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list]:
     made = []
     for jaxpr, consts in pairs:
         mine = {id(c): v for c, v in zip(consts, jaxpr.invars)}
-        made.append(jaxpr.replace(invars=[*[mine.get(i) or Var(c.aval) for i, c in values.items()], *jaxpr.invars[len(consts):]]))
+        made.append(
+            jaxpr.replace(
+                invars=[
+                    *[mine.get(i) or Var(c.aval) for i, c in values.items()],
+                    *jaxpr.invars[len(consts) :],
+                ]
+            )
+        )
     return made, list(values.values())

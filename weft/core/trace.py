@@ -33,8 +33,9 @@ from weft.util.user_code import enclose_handlers, handler_context, release_handl
 
 class Trace:
     """An interpretation of primitives. Subclasses implement `process`."""
+
     __slots__ = ("parent", "finished", "__weakref__")
-    evaluates_constants = False          # also within a trace that records operations
+    evaluates_constants = False  # also within a trace that records operations
 
     def __init__(self, parent: "Trace | None" = None):
         self.parent = parent
@@ -42,7 +43,9 @@ class Trace:
 
     def process(self, primitive, args: Sequence, params: dict):
         if type(self).process_primitive is Trace.process_primitive:
-            raise NotImplementedError(f"{type(self).__name__}: a trace must define process_primitive(primitive, tracers, params).")
+            raise NotImplementedError(
+                f"{type(self).__name__}: a trace must define process_primitive(primitive, tracers, params)."
+            )
         return self.process_primitive(primitive, args, params)
 
     def process_primitive(self, primitive, tracers: Sequence, params: dict):
@@ -93,6 +96,7 @@ class Trace:
 
 class EvalTrace(Trace):
     """The bottom: computes at once, through the evaluator set by `set_evaluator` (the compiler, or the NumPy reference)."""
+
     __slots__ = ()
 
     def process(self, primitive, args, params):
@@ -110,6 +114,7 @@ def any_tracers(leaves: Iterable[Any]) -> bool:
 @reports_as("jax.core")
 class Tracer:
     """Stands for a value inside a transformation. Array methods and operators are attached by `weft.numpy`."""
+
     __slots__ = ("_trace", "__weakref__")
     __array_priority__ = 1000
     _is_tracer = True
@@ -134,7 +139,10 @@ class Tracer:
 
     @property
     def sharding(self):
-        raise AttributeError(f"{self.describe()} has no `sharding`, which a value has; that of its type is typeof(x).sharding.")
+        raise AttributeError(
+            f"{self.describe()} has no `sharding`, which a value has; that of its type is typeof(x).sharding."
+        )
+
     weak_type = property(lambda self: self.aval.weak_type)
     mat = property(lambda self: self.aval.manual_axis_type)
 
@@ -143,7 +151,7 @@ class Tracer:
         return f"{type(self).__name__}<{self.aval.str_short()}>"
 
     why_no_value = "it has no value while the program is being traced"
-    carries_derivative = False       # whether a plain number or NumPy array of it would lose its derivative, without a word
+    carries_derivative = False  # whether a plain number or NumPy array of it would lose its derivative, without a word
 
     def concrete(self):
         """The value, when the trace knows it, else None."""
@@ -154,26 +162,67 @@ class Tracer:
 
     def __bool__(self):
         check_number(self.aval, "bool")
-        return bool(_need_value(self, errors.TracerBoolConversionError, "as a boolean (if, while, and, or, not)", loses_derivative=False))
+        return bool(
+            _need_value(
+                self,
+                errors.TracerBoolConversionError,
+                "as a boolean (if, while, and, or, not)",
+                loses_derivative=False,
+            )
+        )
 
     def __int__(self):
         check_number(self.aval, "int")
-        return int(_need_value(self, errors.ConcretizationTypeError, "with int(...)", "", _CAST.format("int"), False))
+        return int(
+            _need_value(
+                self,
+                errors.ConcretizationTypeError,
+                "with int(...)",
+                "",
+                _CAST.format("int"),
+                False,
+            )
+        )
 
     def __float__(self):
         check_number(self.aval, "float")
-        return float(_need_value(self, errors.ConcretizationTypeError, "with float(...)", remedy=_CAST.format("float")))
+        return float(
+            _need_value(
+                self,
+                errors.ConcretizationTypeError,
+                "with float(...)",
+                remedy=_CAST.format("float"),
+            )
+        )
 
     def __complex__(self):
         check_number(self.aval, "complex")
-        return complex(_need_value(self, errors.ConcretizationTypeError, "with complex(...)", remedy=_CAST.format("complex")))
+        return complex(
+            _need_value(
+                self,
+                errors.ConcretizationTypeError,
+                "with complex(...)",
+                remedy=_CAST.format("complex"),
+            )
+        )
 
     def __index__(self):
         check_number(self.aval, "index")
-        return int(_need_value(self, errors.TracerIntegerConversionError, "as a Python integer index or size", loses_derivative=False))
+        return int(
+            _need_value(
+                self,
+                errors.TracerIntegerConversionError,
+                "as a Python integer index or size",
+                loses_derivative=False,
+            )
+        )
 
     def item(self, *args):
-        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the item() method", loses_derivative=False)).item(*args)
+        return np.asarray(
+            _need_value(
+                self, errors.ConcretizationTypeError, "by the item() method", loses_derivative=False
+            )
+        ).item(*args)
 
     def tolist(self):
         return np.asarray(_value_for(self, "tolist")).tolist()
@@ -182,14 +231,22 @@ class Tracer:
         return np.asarray(_value_for(self, "tobytes")).tobytes(order)
 
     def __reduce_ex__(self, protocol):
-        value = _need_value(self, errors.ConcretizationTypeError, "by pickling, or another function that takes objects apart")
+        value = _need_value(
+            self,
+            errors.ConcretizationTypeError,
+            "by pickling, or another function that takes objects apart",
+        )
         return value.__reduce_ex__(protocol)
 
     def __array__(self, *args, **kwargs):
-        value = _need_value(self, errors.TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")
+        value = _need_value(
+            self,
+            errors.TracerArrayConversionError,
+            "as a NumPy array (numpy.asarray or a numpy function)",
+        )
         return np.asarray(value, *args, **kwargs)
 
-    __hash__ = None           # type: ignore[assignment]  # it stands for an array
+    __hash__ = None  # type: ignore[assignment]  # it stands for an array
 
     def __copy__(self):
         return self
@@ -201,17 +258,21 @@ class Tracer:
         return self
 
 
-_CONTROL = ("Python control flow cannot depend on traced values. Use weft.lax.cond, weft.lax.while_loop or weft.numpy.where, or "
-            "make the argument static (static_argnums / static_argnames of jit).")
-_STATIC = ("A shape, index or size must be known while tracing. Make the argument static (static_argnums / static_argnames of "
-           "jit), or use weft.numpy functions that take traced indices.")
+_CONTROL = (
+    "Python control flow cannot depend on traced values. Use weft.lax.cond, weft.lax.while_loop or weft.numpy.where, or "
+    "make the argument static (static_argnums / static_argnames of jit)."
+)
+_STATIC = (
+    "A shape, index or size must be known while tracing. Make the argument static (static_argnums / static_argnames of "
+    "jit), or use weft.numpy functions that take traced indices."
+)
 _CAST = "For an array of another dtype, try using `x.astype({})`. " + _STATIC
 _REMEDIES = {
     errors.TracerBoolConversionError: _CONTROL,
     errors.ConcretizationTypeError: _STATIC,
     errors.TracerIntegerConversionError: _STATIC,
     errors.TracerArrayConversionError: "Use weft.numpy functions on traced values, or move the NumPy work out of the traced function "
-                                "(weft.pure_callback runs it at run time).",
+    "(weft.pure_callback runs it at run time).",
 }
 
 _HEADS = {
@@ -222,7 +283,14 @@ _HEADS = {
 }
 
 
-def _need_value(tracer: Tracer, error: type, use: str, head: str = "", remedy: str = "", loses_derivative: bool = True):
+def _need_value(
+    tracer: Tracer,
+    error: type,
+    use: str,
+    head: str = "",
+    remedy: str = "",
+    loses_derivative: bool = True,
+):
     value = tracer.concrete()
     if value is not None and not (loses_derivative and tracer.carries_derivative):
         return value
@@ -230,31 +298,41 @@ def _need_value(tracer: Tracer, error: type, use: str, head: str = "", remedy: s
     made = f"\n  The value was made at {origin}" if origin is not None else ""
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
-    raise error(f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
-                f"{here}{made}\n"
-                f"  {remedy or _REMEDIES[error]}")
+    raise error(
+        f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
+        f"{here}{made}\n"
+        f"  {remedy or _REMEDIES[error]}"
+    )
 
 
 def _value_for(tracer: Tracer, method: str):
     """The value that a method of arrays gives to Python."""
-    return _need_value(tracer, errors.ConcretizationTypeError, f"by the {method}() method",
-                       f"The {method}() method was called on traced array with shape {{}}")
+    return _need_value(
+        tracer,
+        errors.ConcretizationTypeError,
+        f"by the {method}() method",
+        f"The {method}() method was called on traced array with shape {{}}",
+    )
 
 
 class _State(threading.local):
     def __init__(self):
         self.trace: Trace = eval_trace
-        self.axis_env: tuple = ()        # (name, size, tracked) of the named axes in scope, innermost last
-        self.source = None               # while a program is walked: the line of the equation at hand
-        self.lenient = False             # derived operations are bound: undetermined shardings are left open
-        self.terms: frozenset = frozenset()      # axes over which sums that are bound shall be left unreduced
+        self.axis_env: tuple = ()  # (name, size, tracked) of the named axes in scope, innermost last
+        self.source = None  # while a program is walked: the line of the equation at hand
+        self.lenient = False  # derived operations are bound: undetermined shardings are left open
+        self.terms: frozenset = (
+            frozenset()
+        )  # axes over which sums that are bound shall be left unreduced
 
 
 def _no_evaluator(primitive, args, params):
     """Before the compiler is attached: the NumPy reference, which is also the oracle."""
     avals = [typeof(a) for a in args]
-    primitive.abstract(avals, params)        # the type rule reports what does not fit
-    out = primitive.rule("reference")(*[np.asarray(a, t.dtype) for a, t in zip(args, avals)], **params)
+    primitive.abstract(avals, params)  # the type rule reports what does not fit
+    out = primitive.rule("reference")(
+        *[np.asarray(a, t.dtype) for a, t in zip(args, avals)], **params
+    )
     return list(out) if primitive.multiple_results else out
 
 
@@ -263,7 +341,9 @@ eval_trace = EvalTrace()
 _state = _State()
 
 
-implementations: dict[Any, Callable] = {}      # of the primitives whose implementation a program has replaced
+implementations: dict[
+    Any, Callable
+] = {}  # of the primitives whose implementation a program has replaced
 
 
 def set_evaluator(fn: Callable) -> None:
@@ -277,6 +357,7 @@ _computed: Callable = _no_evaluator
 
 class _Computed:
     """The implementation of a primitive that nobody has replaced."""
+
     __slots__ = ("primitive",)
 
     def __init__(self, primitive: Any):
@@ -302,6 +383,7 @@ def implement(primitive: Any, impl: Callable) -> None:
     def by_implementation(primitive, args, params):
         impl = implementations.get(primitive)
         return _computed(primitive, args, params) if impl is None else impl(*args, **params)
+
     _evaluator = by_implementation if implementations else _computed
 
 
@@ -311,6 +393,7 @@ def current_trace() -> Trace:
 
 class set_trace:
     """Context manager: make `trace` current in this thread."""
+
     __slots__ = ("trace", "saved", "enclosed")
 
     def __init__(self, trace: Trace):
@@ -334,6 +417,7 @@ class set_trace:
 
 class _OwnContext:
     """Context manager for code that interrupts a trace of this thread: the code is not traced."""
+
     __slots__ = ("saved",)
 
     def __enter__(self) -> None:
@@ -345,10 +429,12 @@ class _OwnContext:
 
 
 handler_context[0] = _OwnContext
-_collections = threading.local()        # the context of the collection of garbage that this thread is in
+_collections = threading.local()  # the context of the collection of garbage that this thread is in
 
 
-def _enclose_finalizers(phase: str, info: dict, context: Any = _collections, make: type = _OwnContext) -> None:
+def _enclose_finalizers(
+    phase: str, info: dict, context: Any = _collections, make: type = _OwnContext
+) -> None:
     """Let finalizers that the collector calls run in a context of their own; it may begin at any statement of a trace."""
     if phase == "start":
         context.current = make()
@@ -357,7 +443,9 @@ def _enclose_finalizers(phase: str, info: dict, context: Any = _collections, mak
         current.__exit__()
 
 
-_outermost: list[None] = []             # one entry for each outermost trace of a thread; a lock would be held where finalizers run
+_outermost: list[
+    None
+] = []  # one entry for each outermost trace of a thread; a lock would be held where finalizers run
 
 
 def _enclose_collections() -> None:
@@ -372,12 +460,15 @@ def _release_collections() -> None:
     if not _outermost:
         with suppress(ValueError):
             gc.callbacks.remove(_enclose_finalizers)
-        if _outermost and _enclose_finalizers not in gc.callbacks:      # another thread began a trace meanwhile
+        if (
+            _outermost and _enclose_finalizers not in gc.callbacks
+        ):  # another thread began a trace meanwhile
             gc.callbacks.append(_enclose_finalizers)
 
 
 class leaving_terms:
     """Context manager: sums over dims that the axes `axes` split are typed as unreduced over these."""
+
     __slots__ = ("axes", "saved")
 
     def __init__(self, axes: frozenset):
@@ -394,6 +485,7 @@ class leaving_terms:
 class lenient:
     """Context manager: what is bound inside was checked before, or is derived by a rule; shardings of results that the
     operands' types do not determine are left open. With False, they are errors again: a user's function is traced."""
+
     __slots__ = ("flag", "saved")
 
     def __init__(self, flag: bool = True):
@@ -409,6 +501,7 @@ class lenient:
 
 class derived_trace(set_trace):
     """Context manager: make `trace` current for what a rule derives; see `lenient`."""
+
     __slots__ = ("was_lenient",)
 
     def __enter__(self) -> Trace:
@@ -423,6 +516,7 @@ class derived_trace(set_trace):
 
 class with_source:
     """Context manager: what is recorded inside belongs to the user's line `source` (None leaves it to the stack)."""
+
     __slots__ = ("source", "saved")
 
     def __init__(self, source):
@@ -440,6 +534,7 @@ class with_source:
 class own_lines:
     """Context manager for a user's function that a transformation calls: what it records has its own lines, not that of the equation at
     hand."""
+
     __slots__ = ("saved",)
 
     def __enter__(self) -> None:
@@ -454,7 +549,9 @@ def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: frozenset | None =
     """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then those of them over which
     types say what varies."""
     saved = _state.axis_env
-    _state.axis_env = saved + tuple([(name, size, None if tracked is None else name in tracked) for name, size in axes])
+    _state.axis_env = saved + tuple(
+        [(name, size, None if tracked is None else name in tracked) for name, size in axes]
+    )
     try:
         yield
     finally:
@@ -468,12 +565,20 @@ def axis_env() -> tuple:
 
 def tracked_axes() -> frozenset:
     """The axes in scope over which types say what varies: the manual axes of a shard_map that checks them."""
-    return frozenset([name for name, _, tracked in _state.axis_env if tracked]) if _state.axis_env else frozenset()
+    return (
+        frozenset([name for name, _, tracked in _state.axis_env if tracked])
+        if _state.axis_env
+        else frozenset()
+    )
 
 
 def manual_axes() -> tuple:
     """The manual axes of the shard_maps in scope, outermost first: a program there speaks for one device."""
-    return tuple(dict.fromkeys(name for name, _, tracked in _state.axis_env if tracked is not None)) if _state.axis_env else ()
+    return (
+        tuple(dict.fromkeys(name for name, _, tracked in _state.axis_env if tracked is not None))
+        if _state.axis_env
+        else ()
+    )
 
 
 def axis_env_size(name) -> int:
@@ -482,11 +587,15 @@ def axis_env_size(name) -> int:
         if found == name:
             return size
     known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in _state.axis_env))) or "none"
-    raise errors.UnboundAxisError(f"Found an unbound axis name: {name}. Axes in scope: {known}. "
-                                  "Name the axis with vmap(..., axis_name=...), or call the function under `jax.shard_map`.")
+    raise errors.UnboundAxisError(
+        f"Found an unbound axis name: {name}. Axes in scope: {known}. "
+        "Name the axis with vmap(..., axis_name=...), or call the function under `jax.shard_map`."
+    )
 
 
-def run_pairs(trace: Trace, fun: Callable, firsts: Sequence, seconds: Sequence, axes: Sequence = ()) -> tuple[list, list]:
+def run_pairs(
+    trace: Trace, fun: Callable, firsts: Sequence, seconds: Sequence, axes: Sequence = ()
+) -> tuple[list, list]:
     """Flat `fun` on the pairs that `trace` joins, with named `axes` in scope: the two halves of its results. `trace` ends here."""
     guard[0] += 1
     try:
@@ -509,15 +618,25 @@ def check_leaks(trace: Trace) -> None:
     if leaked:
         rows = [(tracer.describe(), _holder(tracer, leaked)) for tracer in leaked[:4]]
         origin = getattr(leaked[0], "source", None)
-        raise errors.UnexpectedTracerError(errors.describe(
-            "checking_leaks", f"Leaked trace: {len(leaked)} values of a transformed function live on after it has ended.",
-            rows, origin, "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",
-            "Return it, or delete what holds it before the function ends."))
+        raise errors.UnexpectedTracerError(
+            errors.describe(
+                "checking_leaks",
+                f"Leaked trace: {len(leaked)} values of a transformed function live on after it has ended.",
+                rows,
+                origin,
+                "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",
+                "Return it, or delete what holds it before the function ends.",
+            )
+        )
 
 
 def _holder(tracer: Tracer, leaked: list) -> str:
     """What refers to `tracer`, in words."""
-    kinds = {type(x).__name__ for x in gc.get_referrers(tracer) if x is not leaked and not inspect.isframe(x)}
+    kinds = {
+        type(x).__name__
+        for x in gc.get_referrers(tracer)
+        if x is not leaked and not inspect.isframe(x)
+    }
     return f"held by: {', '.join(sorted(kinds)) or 'a running function'}"
 
 
@@ -528,7 +647,8 @@ def escaped_tracer(tracer: Tracer) -> errors.UnexpectedTracerError:
     return errors.UnexpectedTracerError(
         f"Encountered an unexpected tracer: {tracer.describe()} was used after the transformation that made it had ended.{here}{made}\n"
         "  A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value, "
-        "not through global state, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks.")
+        "not through global state, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks."
+    )
 
 
 def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
@@ -537,7 +657,8 @@ def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
     return tracer.out_of_place(
         f"Encountered an unexpected tracer: {tracer.describe()} was used where the transformation that made it does not reach.{here}\n"
         "  This happens where a function with a derivative rule of its own (custom_vjp, custom_jvp), or its rule, closes over a value "
-        "that is being differentiated or mapped. Pass the value as an argument.")
+        "that is being differentiated or mapped. Pass the value as an argument."
+    )
 
 
 _SCALARS = (bool, int, float, complex)
@@ -574,20 +695,28 @@ def typeof(x) -> ShapedArray:
     if convert is not None:
         return typeof(convert())
     if getattr(x, "_is_ref", False):
-        raise TypeError(f"{x.type} is a reference to a mutable array, not an array. Read its value first: ref[...].")
-    raise TypeError(f"Value {x!r} of type {type(x)} is not a valid JAX type: it is neither an array nor a number.")
+        raise TypeError(
+            f"{x.type} is a reference to a mutable array, not an array. Read its value first: ref[...]."
+        )
+    raise TypeError(
+        f"Value {x!r} of type {type(x)} is not a valid JAX type: it is neither an array nor a number."
+    )
 
 
 def check_unmasked(x: np.ndarray | np.generic) -> None:
     """ValueError for a masked array of NumPy."""
     if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
-        raise ValueError("numpy masked arrays are not supported: arrays have no masks, and the masked elements would count. Use "
-                         "x.filled(value), or pass x.data and x.mask.")
+        raise ValueError(
+            "numpy masked arrays are not supported: arrays have no masks, and the masked elements would count. Use "
+            "x.filled(value), or pass x.data and x.mask."
+        )
 
 
 #: types of libraries -> what makes an array of a value, and what tells the array's type (`interpreters.xla`)
 converters: dict[type, Callable[[Any], Any]] = {}
-types_of_values: dict[type, Callable[[Any], Any]] = {Dim: lambda size: _scalar_aval(int, config.enable_x64)}
+types_of_values: dict[type, Callable[[Any], Any]] = {
+    Dim: lambda size: _scalar_aval(int, config.enable_x64)
+}
 
 
 def conversion(x: Any) -> Callable[[], Any] | None:
@@ -613,8 +742,9 @@ def _numpy_scalar_aval(dtype: np.dtype, wide: bool) -> ShapedArray:
 
 class Zero:
     """A symbolic zero tangent or cotangent of type `aval`: known to be zero, not materialised; `instantiate()` gives an array."""
+
     __slots__ = ("aval",)
-    instantiate: Callable[[Zero], Any]       # set where zeros are made (`ops.families`)
+    instantiate: Callable[[Zero], Any]  # set where zeros are made (`ops.families`)
 
     def __init__(self, aval: ShapedArray):
         self.aval = aval
@@ -625,6 +755,7 @@ class Zero:
 
 class UndefPrimal:
     """Stands, in a transpose rule, for an input in which the op is linear; only its type is known."""
+
     __slots__ = ("aval",)
 
     def __init__(self, aval: ShapedArray):

@@ -7,7 +7,10 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "weft.data.loader": "Loader",
-    "weft.data.order": "permuted",
-})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "weft.data.loader": "Loader",
+        "weft.data.order": "permuted",
+    },
+)

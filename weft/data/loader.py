@@ -34,6 +34,7 @@ _END = object()
 @record(eq=False)
 class _Plan:
     """What the batches are: all that the thread needs, without the loader."""
+
     source: Source
     batch_size: int
     shardings: Any
@@ -70,16 +71,33 @@ class Loader:
     """
 
     @api_boundary
-    def __init__(self, source: Any, batch_size: int, *, sharding: Any = None, seed: int = 0, shuffle: bool | None = None,
-                 epochs: int | None = None, drop_last: bool = True, transform: Callable[[Any], Any] | None = None, prefetch: int = 2):
+    def __init__(
+        self,
+        source: Any,
+        batch_size: int,
+        *,
+        sharding: Any = None,
+        seed: int = 0,
+        shuffle: bool | None = None,
+        epochs: int | None = None,
+        drop_last: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+        prefetch: int = 2,
+    ):
         found = source_of(source)
         if batch_size < 1 or prefetch < 0 or (epochs is not None and epochs < 1):
-            raise ValueError(f"data.Loader: batch_size and epochs are at least 1, prefetch at least 0; got {batch_size}, {epochs}, "
-                             f"{prefetch}.")
+            raise ValueError(
+                f"data.Loader: batch_size and epochs are at least 1, prefetch at least 0; got {batch_size}, {epochs}, "
+                f"{prefetch}."
+            )
         if isinstance(found, Stream) and shuffle:
-            raise ValueError("data.Loader: records of an iterable come in its order; shuffle them there, or give a sequence.")
+            raise ValueError(
+                "data.Loader: records of an iterable come in its order; shuffle them there, or give a sequence."
+            )
         if found.size is not None and found.size < (batch_size if drop_last else 1):
-            raise ValueError(f"data.Loader: the source has {found.size} rows, and a batch has {batch_size}.")
+            raise ValueError(
+                f"data.Loader: the source has {found.size} rows, and a batch has {batch_size}."
+            )
         shuffle = not isinstance(found, Stream) if shuffle is None else shuffle
         self._plan = _Plan(found, batch_size, sharding, seed, shuffle, epochs, drop_last, transform)
         self._prefetch = prefetch
@@ -94,11 +112,11 @@ class Loader:
         if self._batches is None:
             self._start()
         try:
-            batch = next(self._batches)                    # type: ignore[arg-type]
+            batch = next(self._batches)  # type: ignore[arg-type]
         except StopIteration:
             raise
         except BaseException:
-            self.close()                                   # the next call tries again
+            self.close()  # the next call tries again
             raise
         self.step += 1
         return batch
@@ -108,24 +126,40 @@ class Loader:
         """The pass over the source that the next batch belongs to; of an iterable only it knows."""
         rows = self._plan.source.size
         if rows is None:
-            raise ValueError("data.Loader: the number of rows of an iterable is not known, nor therefore its epoch.")
+            raise ValueError(
+                "data.Loader: the number of rows of an iterable is not known, nor therefore its epoch."
+            )
         return self.step // self._plan.steps_of(rows)
 
     def state(self) -> dict[str, int]:
         """Where it is, as numbers: the next batch, and what the order depends on. They can stand in a checkpoint."""
         plan = self._plan
-        return {"step": self.step, "seed": plan.seed, "batch_size": plan.batch_size,
-                "rows": -1 if plan.source.size is None else plan.source.size, "shuffle": int(plan.shuffle)}
+        return {
+            "step": self.step,
+            "seed": plan.seed,
+            "batch_size": plan.batch_size,
+            "rows": -1 if plan.source.size is None else plan.source.size,
+            "shuffle": int(plan.shuffle),
+        }
 
     @api_boundary
     def restore(self, state: dict[str, int]) -> Loader:
         """Go on where a loader of the same data was, with any number of processes. ValueError for a state of other data."""
         mine = self.state()
-        other = [(name, f"here {mine[name]}", f"in the state {state.get(name)}") for name in mine if name != "step"
-                 and mine[name] != int(state.get(name, -2))]
+        other = [
+            (name, f"here {mine[name]}", f"in the state {state.get(name)}")
+            for name in mine
+            if name != "step" and mine[name] != int(state.get(name, -2))
+        ]
         if other or "step" not in state:
-            raise ValueError(describe("data.Loader.restore", "the state belongs to other batches.", other,
-                                      rule="A step is the same data only for the same rows, batch size and seed."))
+            raise ValueError(
+                describe(
+                    "data.Loader.restore",
+                    "the state belongs to other batches.",
+                    other,
+                    rule="A step is the same data only for the same rows, batch size and seed.",
+                )
+            )
         self.close()
         self.step = int(state["step"])
         return self
@@ -171,7 +205,7 @@ class _Prefetcher:
         except BaseException as error:
             self._put(_END, error)
         finally:
-            self._batches.close()                          # type: ignore[attr-defined]
+            self._batches.close()  # type: ignore[attr-defined]
 
     def _put(self, batch: Any, error: BaseException | None) -> bool:
         while not self._stopped.is_set():
@@ -190,8 +224,10 @@ class _Prefetcher:
             except queue.Empty:
                 if self.thread.is_alive() or not self._ready.empty():
                     continue
-                raise RuntimeError("data.Loader: the thread that reads data is gone: this process is a fork of the one that made it. "
-                                   "Call close() here first.") from None
+                raise RuntimeError(
+                    "data.Loader: the thread that reads data is gone: this process is a fork of the one that made it. "
+                    "Call close() here first."
+                ) from None
             if batch is not _END:
                 yield batch
                 continue
@@ -223,7 +259,9 @@ def _batches(plan: _Plan, step: int) -> Iterator[Any]:
     while plan.epochs is None or step < plan.epochs * per_epoch:
         epoch, within = divmod(step, per_epoch)
         start = within * plan.batch_size
-        yield _batch(plan, plan.source, start, min(plan.batch_size, plan.source.size - start), epoch)
+        yield _batch(
+            plan, plan.source, start, min(plan.batch_size, plan.source.size - start), epoch
+        )
         step += 1
 
 
@@ -243,7 +281,7 @@ def _of_stream(plan: _Plan, source: Stream, step: int) -> Iterator[Any]:
         seen, rows = 0, []
         for record_ in source.records(0):
             seen += 1
-            if seen <= skip:                               # batches that were handed out before
+            if seen <= skip:  # batches that were handed out before
                 continue
             rows.append(record_)
             if len(rows) == plan.batch_size:
@@ -269,12 +307,17 @@ def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
         if here is None:
             return [(0, count)]
         if count % here.size:
-            raise ValueError(f"data.Loader: {here.size} processes cannot share a batch of {count} rows evenly.")
+            raise ValueError(
+                f"data.Loader: {here.size} processes cannot share a batch of {count} rows evenly."
+            )
         part = count // here.size
         return [(here.rank * part, (here.rank + 1) * part)]
     found = set()
     for sharding in tree.tree_leaves(shardings, is_leaf=lambda x: isinstance(x, Sharding)):
-        shape = (count, *sharding.splits(max(len(getattr(sharding, "spec", ())), 1))[1:])      # other dims are no matter
+        shape = (
+            count,
+            *sharding.splits(max(len(getattr(sharding, "spec", ())), 1))[1:],
+        )  # other dims are no matter
         for index in sharding.addressable_devices_indices_map(shape).values():
             found.add(index[0].indices(count)[:2])
     joined: list[tuple[int, int]] = []
@@ -291,19 +334,33 @@ def _placed(plan: _Plan, rows: Any, mine: list[tuple[int, int]], count: int) -> 
     here = sum(b - a for a, b in mine)
     if plan.transform is not None:
         rows = plan.transform(rows)
-        bad = [(tree.keystr(path) or "the array", list(np.shape(x))) for path, x in tree.tree_leaves_with_path(rows)
-               if np.shape(x)[:1] != (here,)]
+        bad = [
+            (tree.keystr(path) or "the array", list(np.shape(x)))
+            for path, x in tree.tree_leaves_with_path(rows)
+            if np.shape(x)[:1] != (here,)
+        ]
         if bad:
-            raise ValueError(describe("data.Loader", f"transform changed the number of rows, which is {here}.", bad[:8],
-                                      rule="It is given the rows of this process, and gives as many."))
+            raise ValueError(
+                describe(
+                    "data.Loader",
+                    f"transform changed the number of rows, which is {here}.",
+                    bad[:8],
+                    rule="It is given the rows of this process, and gives as many.",
+                )
+            )
     if plan.shardings is None:
         return rows
     shardings = plan.shardings
     if not isinstance(shardings, Sharding):
-        shardings = tree.broadcast_prefix(shardings, rows, is_leaf=lambda x: isinstance(x, Sharding))
+        shardings = tree.broadcast_prefix(
+            shardings, rows, is_leaf=lambda x: isinstance(x, Sharding)
+        )
     leaves, structure = tree.tree_flatten(rows)
     each = [shardings] * len(leaves) if isinstance(shardings, Sharding) else shardings
-    return tree.tree_unflatten(structure, [_global(np.asarray(leaf), sharding, mine, count) for leaf, sharding in zip(leaves, each)])
+    return tree.tree_unflatten(
+        structure,
+        [_global(np.asarray(leaf), sharding, mine, count) for leaf, sharding in zip(leaves, each)],
+    )
 
 
 def _global(rows: np.ndarray, sharding: Sharding, mine: list[tuple[int, int]], count: int) -> Any:

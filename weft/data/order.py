@@ -32,7 +32,9 @@ def permuted(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.
     """
     positions = np.asarray(positions, np.int64)
     if positions.size and not (0 <= positions.min() and positions.max() < size):
-        raise ValueError(f"data.permuted: positions lie in 0 … {size - 1}, got {positions.min()} … {positions.max()}.")
+        raise ValueError(
+            f"data.permuted: positions lie in 0 … {size - 1}, got {positions.min()} … {positions.max()}."
+        )
     half = np.uint64(max((max(size - 1, 1).bit_length() + 1) // 2, 1))
     mask = np.uint64((1 << int(half)) - 1)
     mixed = lambda number: _mixed(np.array([number & _ALL], np.uint64))

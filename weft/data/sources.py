@@ -21,22 +21,41 @@ class Arrays:
 
     def __init__(self, arrays: Any):
         leaves, self._structure = tree.tree_flatten(arrays)
-        self._leaves = [leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf) for leaf in leaves]
-        sizes = [(tree.keystr(path) or "the array", np.shape(leaf)) for path, leaf in tree.tree_leaves_with_path(arrays)]
-        if not sizes or any(not shape for _, shape in sizes) or len({shape[0] for _, shape in sizes}) > 1:
-            raise ValueError(describe("data.Loader", "the arrays have not the same number of rows.", [(n, list(s)) for n, s in sizes[:8]],
-                                      rule="The first dim of every array counts the rows."))
+        self._leaves = [
+            leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf) for leaf in leaves
+        ]
+        sizes = [
+            (tree.keystr(path) or "the array", np.shape(leaf))
+            for path, leaf in tree.tree_leaves_with_path(arrays)
+        ]
+        if (
+            not sizes
+            or any(not shape for _, shape in sizes)
+            or len({shape[0] for _, shape in sizes}) > 1
+        ):
+            raise ValueError(
+                describe(
+                    "data.Loader",
+                    "the arrays have not the same number of rows.",
+                    [(n, list(s)) for n, s in sizes[:8]],
+                    rule="The first dim of every array counts the rows.",
+                )
+            )
         self.size: int = sizes[0][1][0]
 
     def rows(self, numbers: np.ndarray) -> Any:
         """These rows, in this order."""
         if numbers.size and (np.diff(numbers) == 1).all():
             part = slice(int(numbers[0]), int(numbers[-1]) + 1)
-            return tree.tree_unflatten(self._structure, [np.array(leaf[part]) for leaf in self._leaves])
-        order = np.argsort(numbers, kind="stable")             # files are read forward
+            return tree.tree_unflatten(
+                self._structure, [np.array(leaf[part]) for leaf in self._leaves]
+            )
+        order = np.argsort(numbers, kind="stable")  # files are read forward
         back = np.empty_like(order)
         back[order] = np.arange(order.size)
-        return tree.tree_unflatten(self._structure, [np.asarray(leaf[numbers[order]])[back] for leaf in self._leaves])
+        return tree.tree_unflatten(
+            self._structure, [np.asarray(leaf[numbers[order]])[back] for leaf in self._leaves]
+        )
 
 
 class Records:
@@ -78,14 +97,24 @@ def source_of(given: Any) -> Source:
     leaves = tree.tree_leaves(given)
     if leaves and all(hasattr(leaf, "shape") and hasattr(leaf, "__getitem__") for leaf in leaves):
         return Arrays(given)
-    if hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, (dict, str, bytes)):
+    if (
+        hasattr(given, "__len__")
+        and hasattr(given, "__getitem__")
+        and not isinstance(given, (dict, str, bytes))
+    ):
         return Records(given)
-    if callable(given) or (hasattr(given, "__iter__") and not isinstance(given, (dict, str, bytes))):
+    if callable(given) or (
+        hasattr(given, "__iter__") and not isinstance(given, (dict, str, bytes))
+    ):
         return Stream(given)
-    raise TypeError(f"data.Loader: a source is a tree of arrays, a sequence of records, an iterable of them or a function that gives one; "
-                    f"got {type(given).__name__}.")
+    raise TypeError(
+        f"data.Loader: a source is a tree of arrays, a sequence of records, an iterable of them or a function that gives one; "
+        f"got {type(given).__name__}."
+    )
 
 
 def stacked(records: Sequence[Any]) -> Any:
     """Records of one structure as one tree of arrays with a row for each."""
-    return tree.tree_map(lambda *values: np.stack([np.asarray(value) for value in values]), *records)
+    return tree.tree_map(
+        lambda *values: np.stack([np.asarray(value) for value in values]), *records
+    )

@@ -2,9 +2,12 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "weft.debug.debugger": "breakpoint",
-    "weft.debug.inspecting": "inspect_array_sharding",
-    "weft.debug.printing": "callback log print",
-    "weft.debug.visualize": "visualize_array_sharding visualize_sharding",
-})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "weft.debug.debugger": "breakpoint",
+        "weft.debug.inspecting": "inspect_array_sharding",
+        "weft.debug.printing": "callback log print",
+        "weft.debug.visualize": "visualize_array_sharding visualize_sharding",
+    },
+)

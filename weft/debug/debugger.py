@@ -23,12 +23,21 @@ from weft.ops.callback import debug_callback_p
 from weft.util import tree
 from weft.util.source import api_boundary, is_internal
 
-_AROUND = 5          # lines shown before and after the current one
+_AROUND = 5  # lines shown before and after the current one
 
 
 @api_boundary
-def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None, ordered: bool = False,
-               token: Any = None, stdin: TextIO | None = None, stdout: TextIO | None = None, **kwargs: Any) -> None:
+def breakpoint(
+    *,
+    backend: str | None = None,
+    filter_frames: bool = True,
+    num_frames: int | None = None,
+    ordered: bool = False,
+    token: Any = None,
+    stdin: TextIO | None = None,
+    stdout: TextIO | None = None,
+    **kwargs: Any,
+) -> None:
     """Stop the program here and read commands: show variables, walk the frames, continue.
 
     `help` at the prompt lists the commands; any other line is evaluated as Python in the current frame. Frames of weft
@@ -48,13 +57,21 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_fr
     6.0
     """
     if backend not in (None, "cli"):
-        raise NotImplementedError(f"debug.breakpoint: the backend {backend!r} is not supported; only the command line, 'cli', is.")
+        raise NotImplementedError(
+            f"debug.breakpoint: the backend {backend!r} is not supported; only the command line, 'cli', is."
+        )
     if kwargs:
         raise TypeError(f"debug.breakpoint: unknown arguments {sorted(kwargs)}.")
     frames = _frames(sys._getframe(1), filter_frames)[:num_frames]
     session = _Stop([f.place for f in frames], [f.globals for f in frames], stdin, stdout)
     leaves, in_tree = tree.tree_flatten((([f.variables for f in frames],), {}))
-    bind_observer(debug_callback_p, HostFunction("debug.breakpoint", session, leaves, in_tree), leaves, ordered, False)
+    bind_observer(
+        debug_callback_p,
+        HostFunction("debug.breakpoint", session, leaves, in_tree),
+        leaves,
+        ordered,
+        False,
+    )
 
 
 class BreakpointQuit(Exception):
@@ -67,11 +84,12 @@ class BreakpointQuit(Exception):
 @dataclass(frozen=True)
 class Place:
     """Where a frame is: what is needed to show its source."""
+
     file: str
     line: int
     function: str
     source: tuple[str, ...]
-    first: int                           # number of the first line of `source`
+    first: int  # number of the first line of `source`
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
@@ -79,8 +97,11 @@ class Place:
     def listing(self) -> str:
         """The lines around the current one, which is marked."""
         at = self.line - self.first
-        lines = [f"{'->' if i == at else '  '} {self.first + i:4d} {text}" for i, text in enumerate(self.source)]
-        return "\n".join(lines[max(0, at - _AROUND):at + _AROUND + 1])
+        lines = [
+            f"{'->' if i == at else '  '} {self.first + i:4d} {text}"
+            for i, text in enumerate(self.source)
+        ]
+        return "\n".join(lines[max(0, at - _AROUND) : at + _AROUND + 1])
 
 
 @dataclass
@@ -92,6 +113,7 @@ class _Frame:
 
 class _Opaque:
     """A part of a variable that is not traced."""
+
     __slots__ = ("value",)
 
     def __init__(self, value: Any):
@@ -105,12 +127,14 @@ def _captured(x: Any) -> Any:
     """A variable with all but the traced values in it made opaque; the whole of it if it has none."""
     try:
         leaves, structure = tree.tree_flatten(x)
-    except (TypeError, ValueError):      # a dict whose keys have no order, say
+    except (TypeError, ValueError):  # a dict whose keys have no order, say
         return _Opaque(x)
     traced = [isinstance(leaf, Tracer) and not leaf._trace.finished for leaf in leaves]
     if not any(traced):
         return _Opaque(x)
-    return tree.tree_unflatten(structure, [leaf if t else _Opaque(leaf) for leaf, t in zip(leaves, traced)])
+    return tree.tree_unflatten(
+        structure, [leaf if t else _Opaque(leaf) for leaf, t in zip(leaves, traced)]
+    )
 
 
 def _frames(frame: FrameType | None, filter_frames: bool) -> list[_Frame]:
@@ -118,8 +142,14 @@ def _frames(frame: FrameType | None, filter_frames: bool) -> list[_Frame]:
     found = []
     while frame is not None:
         if not filter_frames or not is_internal(frame.f_code.co_filename):
-            variables = {} if frame.f_code.co_name == "<module>" else frame.f_locals      # a module's are global
-            found.append(_Frame(_place(frame), {k: _captured(v) for k, v in variables.items()}, frame.f_globals))
+            variables = (
+                {} if frame.f_code.co_name == "<module>" else frame.f_locals
+            )  # a module's are global
+            found.append(
+                _Frame(
+                    _place(frame), {k: _captured(v) for k, v in variables.items()}, frame.f_globals
+                )
+            )
         frame = frame.f_back
     return found
 
@@ -131,7 +161,13 @@ def _place(frame: FrameType) -> Place:
     except (OSError, TypeError):
         source, first = [linecache.getline(code.co_filename, frame.f_lineno)], frame.f_lineno
     first = max(first, 1)
-    return Place(code.co_filename, frame.f_lineno, code.co_name, tuple(line.rstrip("\n") for line in source), first)
+    return Place(
+        code.co_filename,
+        frame.f_lineno,
+        code.co_name,
+        tuple(line.rstrip("\n") for line in source),
+        first,
+    )
 
 
 # --- the prompt -------------------------------------------------------------------------------------------------------
@@ -139,14 +175,28 @@ def _place(frame: FrameType) -> Place:
 
 class _Stop:
     """The callback of a breakpoint: a prompt over its frames."""
+
     __name__ = "breakpoint"
 
-    def __init__(self, places: Sequence[Place], scopes: Sequence[dict], stdin: TextIO | None, stdout: TextIO | None):
+    def __init__(
+        self,
+        places: Sequence[Place],
+        scopes: Sequence[dict],
+        stdin: TextIO | None,
+        stdout: TextIO | None,
+    ):
         self.places, self.scopes, self.stdin, self.stdout = places, scopes, stdin, stdout
 
     def __call__(self, variables: list[dict[str, Any]]) -> None:
         values = [{k: _revealed(v) for k, v in frame.items()} for frame in variables]
-        Prompt(self.places, values, self.scopes, self.stdin or sys.stdin, self.stdout or sys.stdout, self.stdin is not None).run()
+        Prompt(
+            self.places,
+            values,
+            self.scopes,
+            self.stdin or sys.stdin,
+            self.stdout or sys.stdout,
+            self.stdin is not None,
+        ).run()
 
 
 def _revealed(x: Any) -> Any:
@@ -166,8 +216,15 @@ h            this list; anything else is evaluated as Python"""
 class Prompt:
     """Commands over frames, innermost first; `scopes` are their global variables."""
 
-    def __init__(self, places: Sequence[Place], variables: Sequence[dict], scopes: Sequence[dict], stdin: TextIO, stdout: TextIO,
-                 echo: bool = False):
+    def __init__(
+        self,
+        places: Sequence[Place],
+        variables: Sequence[dict],
+        scopes: Sequence[dict],
+        stdin: TextIO,
+        stdout: TextIO,
+        echo: bool = False,
+    ):
         self.places, self.variables, self.scopes = places, variables, scopes
         self.stdin, self.stdout, self.echo = stdin, stdout, echo
         self.at = 0

@@ -27,8 +27,15 @@ _formatter = string.Formatter()
 
 
 @api_boundary
-def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False, skip_format_check: bool = False,
-          _use_logging: bool = False, **kwargs: Any) -> Any:
+def print(
+    fmt: str | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    _use_logging: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Print `fmt.format(*args, **kwargs)` with the values that traced arguments have while the program runs.
 
     It prints in eager and compiled code, once per iteration of a loop and once per example under `vmap`, in program order
@@ -44,14 +51,26 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
     """
     if fmt is None:
         _check_two_calls("debug_print", args, kwargs)
-        return lambda fmt, /, *args, **kwargs: _print(fmt, args, kwargs, ordered, partitioned, skip_format_check, _use_logging)
+        return lambda fmt, /, *args, **kwargs: _print(
+            fmt, args, kwargs, ordered, partitioned, skip_format_check, _use_logging
+        )
     return _print(fmt, args, kwargs, ordered, partitioned, skip_format_check, _use_logging)
 
 
-def _print(fmt: str, args: tuple, kwargs: dict, ordered: bool, partitioned: bool, skip_format_check: bool, use_logging: bool) -> None:
+def _print(
+    fmt: str,
+    args: tuple,
+    kwargs: dict,
+    ordered: bool,
+    partitioned: bool,
+    skip_format_check: bool,
+    use_logging: bool,
+) -> None:
     if not isinstance(fmt, str):
-        raise TypeError(f"debug.print: the format must be a string, got {fmt!r} of type {type(fmt)}. To print one value write "
-                        "debug.print('{}', x).")
+        raise TypeError(
+            f"debug.print: the format must be a string, got {fmt!r} of type {type(fmt)}. To print one value write "
+            "debug.print('{}', x)."
+        )
     if not skip_format_check:
         check_format(fmt, args, kwargs)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
@@ -65,6 +84,7 @@ log = functools.partial(print, _use_logging=True)
 
 class Printer(HostFunction):
     """The callback of `print`."""
+
     __slots__ = ("fmt", "options", "to_log")
 
     def __init__(self, fmt: str, leaves: list, in_tree: Any, to_log: bool):
@@ -75,14 +95,20 @@ class Printer(HostFunction):
     def __call__(self, position: tuple, *arrays: Any) -> list:
         args, kwargs = self.arguments(arrays)
         with np.printoptions(**self.options):
-            text = self.fmt.format(*args, **kwargs) if _has_fields(self.fmt) else " ".join([self.fmt, *map(str, args)])
+            text = (
+                self.fmt.format(*args, **kwargs)
+                if _has_fields(self.fmt)
+                else " ".join([self.fmt, *map(str, args)])
+            )
         if position and not events.above:
             text = f"[{' '.join(f'{name}={i}' for name, i in position)}] {text}"
         if self.to_log:
             # where `import jax` means weft, programs handle the records of the logger of that name, whatever its level
             logger = logging.getLogger("jax._src.debugging" if events.above else "weft.debug")
             if events.above or logger.isEnabledFor(logging.INFO):
-                logger.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None))
+                logger.handle(
+                    logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None)
+                )
         else:
             builtins.print(text)
         return []
@@ -92,8 +118,13 @@ class Printer(HostFunction):
 
 
 @api_boundary
-def callback(callback: Callable[..., None] | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
-             **kwargs: Any) -> Any:
+def callback(
+    callback: Callable[..., None] | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Call `callback(*args, **kwargs)` with the values that traced arguments have while the program runs.
 
     Its result is dropped. It is called once per iteration of a loop and once per example under `vmap`, in program order.
@@ -114,8 +145,10 @@ def callback(callback: Callable[..., None] | None = None, *args: Any, ordered: b
 def _check_two_calls(name: str, args: tuple, kwargs: dict) -> None:
     """TypeError if a call that only gives settings has values."""
     if args or kwargs:
-        raise TypeError(f"{name} received unexpected arguments in the two-call form: {args} and {kwargs}. The first call takes settings "
-                        "alone, the second what is to be shown.")
+        raise TypeError(
+            f"{name} received unexpected arguments in the two-call form: {args} and {kwargs}. The first call takes settings "
+            "alone, the second what is to be shown."
+        )
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------
@@ -126,17 +159,25 @@ def check_format(fmt: str, args: tuple, kwargs: dict) -> None:
     used = set(_fields(fmt))
     for name in used:
         if isinstance(name, int) and name >= len(args):
-            raise IndexError(f"debug.print: the format {fmt!r} asks for positional argument {name}, there are {len(args)}.")
+            raise IndexError(
+                f"debug.print: the format {fmt!r} asks for positional argument {name}, there are {len(args)}."
+            )
         if isinstance(name, str) and name not in kwargs:
-            raise KeyError(f"debug.print: the format {fmt!r} asks for {name!r}, which is not among the keyword arguments.")
+            raise KeyError(
+                f"debug.print: the format {fmt!r} asks for {name!r}, which is not among the keyword arguments."
+            )
     spare = [i for i in range(len(args)) if i not in used]
     if spare:
-        raise ValueError(f"debug.print: Unused positional arguments: {[args[i] for i in spare]}. The format {fmt!r} does not "
-                         "mention them; if it is an f-string, make it a plain string.")
+        raise ValueError(
+            f"debug.print: Unused positional arguments: {[args[i] for i in spare]}. The format {fmt!r} does not "
+            "mention them; if it is an f-string, make it a plain string."
+        )
     unknown = [name for name in kwargs if name not in used]
     if unknown:
-        raise ValueError(f"debug.print: Unused keyword arguments: {unknown}. The format {fmt!r} does not mention them; if it "
-                         "is an f-string, make it a plain string.")
+        raise ValueError(
+            f"debug.print: Unused keyword arguments: {unknown}. The format {fmt!r} does not mention them; if it "
+            "is an f-string, make it a plain string."
+        )
 
 
 def _fields(fmt: str, counter: list[int] | None = None) -> Iterable[int | str]:
@@ -158,5 +199,5 @@ def _fields(fmt: str, counter: list[int] | None = None) -> Iterable[int | str]:
 def _has_fields(fmt: str) -> bool:
     try:
         return any(field is not None for _, field, _, _ in _formatter.parse(fmt))
-    except ValueError:                   # not a format: printed as it is
+    except ValueError:  # not a format: printed as it is
         return False

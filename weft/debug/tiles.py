@@ -48,13 +48,20 @@ def tile(shape: Sequence[int], sharding: Any) -> Tiling:
     """Return the tiles that `sharding` makes of an array of `shape`."""
     shape = tuple(shape)
     placed = list(_placed(shape, sharding))
-    cuts = tuple(_cuts(size, (bounds[dim] for _, bounds in placed)) for dim, size in enumerate(shape))
+    cuts = tuple(
+        _cuts(size, (bounds[dim] for _, bounds in placed)) for dim, size in enumerate(shape)
+    )
     holders: dict[tuple[int, ...], list[int]] = {}
     for device, bounds in placed:
         for cell in _cells(bounds, cuts):
             holders.setdefault(cell, []).append(device.id)
     platforms = sorted({str(device.platform).upper() for device, _ in placed})
-    return Tiling(shape, "/".join(platforms), cuts, {cell: tuple(sorted(ids)) for cell, ids in holders.items()})
+    return Tiling(
+        shape,
+        "/".join(platforms),
+        cuts,
+        {cell: tuple(sorted(ids)) for cell, ids in holders.items()},
+    )
 
 
 def spell_ids(ids: Sequence[int]) -> str:
@@ -77,12 +84,19 @@ def spell_ids(ids: Sequence[int]) -> str:
 def _placed(shape: tuple[int, ...], sharding: Any) -> Iterable[tuple[Any, Bounds]]:
     """Each device and the part that it holds."""
     try:
-        return [(device, _bounds(shape, indices)) for device, indices in sharding.devices_indices_map(shape).items()]
+        return [
+            (device, _bounds(shape, indices))
+            for device, indices in sharding.devices_indices_map(shape).items()
+        ]
     except ShardingError:
         layout = layout_of(sharding, len(shape))
         blocks = [-(-size // n) for size, n in zip(shape, layout.splits)]
-        part = lambda position: tuple((min(i * b, s), min((i + 1) * b, s)) for i, b, s in zip(position, blocks, shape))
-        return [(device, part(position)) for device, position in zip(layout.devices, layout.positions)]
+        part = lambda position: tuple(
+            (min(i * b, s), min((i + 1) * b, s)) for i, b, s in zip(position, blocks, shape)
+        )
+        return [
+            (device, part(position)) for device, position in zip(layout.devices, layout.positions)
+        ]
 
 
 def _bounds(shape: tuple[int, ...], indices: Sequence[slice]) -> Bounds:
@@ -101,5 +115,7 @@ def _cells(bounds: Bounds, cuts: tuple[tuple[int, ...], ...]) -> Iterable[tuple[
     """The numbers of the tiles that are inside `bounds`."""
     inside = []
     for (start, stop), borders in zip(bounds, cuts):
-        inside.append([i for i, (low, high) in enumerate(pairwise(borders)) if start <= low and high <= stop])
+        inside.append(
+            [i for i, (low, high) in enumerate(pairwise(borders)) if start <= low and high <= stop]
+        )
     return product(*inside)

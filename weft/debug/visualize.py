@@ -53,7 +53,13 @@ class Picture:
 
 
 def visualize_sharding(
-    shape: Sequence[int], sharding: Any, *, use_color: bool = True, scale: float = 1.0, min_width: int = 9, max_width: int = 80,
+    shape: Sequence[int],
+    sharding: Any,
+    *,
+    use_color: bool = True,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
     color_map: ColorMap | None = None,
 ) -> None:
     """Show which devices hold which part of an array of `shape` under `sharding`.
@@ -77,11 +83,17 @@ def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
 
     Inside a compiled function the picture is shown when it is compiled, with the layout that the compiler has found.
     """
-    inspect_array_sharding(arr, callback=lambda sharding: visualize_sharding(arr.shape, sharding, **kwargs))
+    inspect_array_sharding(
+        arr, callback=lambda sharding: visualize_sharding(arr.shape, sharding, **kwargs)
+    )
 
 
 def draw(
-    tiling: Tiling, scale: float = 1.0, min_width: int = 9, max_width: int = 80, color_map: ColorMap | None = None,
+    tiling: Tiling,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
+    color_map: ColorMap | None = None,
 ) -> list[Picture]:
     """Return the pictures of a tiling, one for each tile of the dims before the last two."""
     leading = list(product(*map(range, tiling.counts[:-2])))
@@ -91,12 +103,19 @@ def draw(
         heading = _heading(tiling, outer) if outer else ""
         pictures.append(_draw_plane(tiling, outer, heading, colors, scale, min_width, max_width))
     if len(leading) > MOST_PICTURES:
-        pictures.append(Picture("", (), (f"… {len(leading) - MOST_PICTURES} more pictures of this array",)))
+        pictures.append(
+            Picture("", (), (f"… {len(leading) - MOST_PICTURES} more pictures of this array",))
+        )
     return pictures
 
 
 def _draw_plane(
-    tiling: Tiling, outer: tuple[int, ...], heading: str, colors: dict[tuple[int, ...], Color], scale: float, min_width: int,
+    tiling: Tiling,
+    outer: tuple[int, ...],
+    heading: str,
+    colors: dict[tuple[int, ...], Color],
+    scale: float,
+    min_width: int,
     max_width: int,
 ) -> Picture:
     inner = tiling.counts[len(outer) :]
@@ -114,7 +133,10 @@ def _draw_plane(
         texts = [tiling.label(cell) for cell in cells]
         height = max(box_height, *(len(_wrap(text, width)) for text, width in zip(texts, widths)))
         rows.append(
-            tuple(Box(text, colors[tiling.holders.get(cell, ())], height, width) for cell, text, width in zip(cells, texts, widths))
+            tuple(
+                Box(text, colors[tiling.holders.get(cell, ())], height, width)
+                for cell, text, width in zip(cells, texts, widths)
+            )
         )
     return Picture(heading, tuple(rows))
 
@@ -151,7 +173,9 @@ def _colors(tiling: Tiling, color_map: ColorMap | None) -> dict[tuple[int, ...],
         if color_map is None:
             colors[group] = PALETTE[i % len(PALETTE)]
         else:
-            red, green, blue = (round(255 * part) for part in color_map(i / max(len(groups) - 1, 1))[:3])
+            red, green, blue = (
+                round(255 * part) for part in color_map(i / max(len(groups) - 1, 1))[:3]
+            )
             colors[group] = (red, green, blue)
     return colors
 
@@ -164,7 +188,9 @@ def _heading(tiling: Tiling, outer: tuple[int, ...]) -> str:
 def _list_tiles(tiling: Tiling, outer: tuple[int, ...], max_width: int) -> Iterator[str]:
     inner = tiling.counts[len(outer) :]
     for cell in product(*map(range, inner)):
-        spans = ", ".join(f"{start}:{stop}" for start, stop in tiling.bounds(outer + cell)[len(outer) :])
+        spans = ", ".join(
+            f"{start}:{stop}" for start, stop in tiling.bounds(outer + cell)[len(outer) :]
+        )
         yield f"[{spans}]  {tiling.label(outer + cell)}"[:max_width]
 
 
@@ -218,7 +244,10 @@ def _box_lines(box: Box) -> list[str]:
     lines = _wrap(box.text, box.width)
     above = (box.height - len(lines)) // 2
     below = box.height - len(lines) - above
-    return [(" " * ((box.width - len(line)) // 2) + line).ljust(box.width) for line in [""] * above + lines + [""] * below]
+    return [
+        (" " * ((box.width - len(line)) // 2) + line).ljust(box.width)
+        for line in [""] * above + lines + [""] * below
+    ]
 
 
 # --- terminal and notebook ---
@@ -233,7 +262,10 @@ def _print_rich(pictures: list[Picture]) -> None:
         for line in _lines(picture):
             text = Text(no_wrap=True, overflow="ignore")
             for part, color in line:
-                text.append(part, style=f"{_ink(color)} on rgb({','.join(map(str, color))})" if color else "")
+                text.append(
+                    part,
+                    style=f"{_ink(color)} on rgb({','.join(map(str, color))})" if color else "",
+                )
             console.print(text)
 
 
@@ -248,13 +280,17 @@ def to_html(picture: Picture, use_color: bool = True) -> str:
     parts = [f"<div>{html.escape(picture.heading)}</div>" if picture.heading else ""]
     parts += [f"<div>{html.escape(line)}</div>" for line in picture.listing]
     if picture.rows:
-        body = "".join(f"<tr>{''.join(_html_cell(box, use_color) for box in row)}</tr>" for row in picture.rows)
+        body = "".join(
+            f"<tr>{''.join(_html_cell(box, use_color) for box in row)}</tr>" for row in picture.rows
+        )
         parts.append(f'<table style="border-collapse: collapse">{body}</table>')
     return "".join(parts)
 
 
 def _html_cell(box: Box, use_color: bool) -> str:
-    style = f"width: {box.width}ch; height: {box.height}lh; text-align: center; border: 1px solid gray"
+    style = (
+        f"width: {box.width}ch; height: {box.height}lh; text-align: center; border: 1px solid gray"
+    )
     if use_color:
         style += f"; background-color: rgb{box.color}; color: {_ink(box.color)}"
     return f'<td style="{style}">{html.escape(box.text)}</td>'
@@ -263,7 +299,9 @@ def _html_cell(box: Box, use_color: bool) -> str:
 def _notebook_display() -> Callable[[str], object] | None:
     """What shows HTML here, or None outside a notebook. IPython in a terminal counts as a terminal."""
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
+    shell = (
+        ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
+    )
     if shell is None or not hasattr(shell, "kernel"):
         return None
     from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]

@@ -24,10 +24,19 @@ from weft.util.source import guard_all
 __all__ = ["PREEMPTED", "initialize", "is_initialized", "planned_devices", "shrink", "shutdown"]
 
 
-def initialize(coordinator_address: str | None = None, num_processes: int | None = None, process_id: int | None = None,
-               local_device_ids: int | Sequence[int] | None = None, cluster_detection_method: str | None = None,
-               initialization_timeout: int = 300, heartbeat_timeout_seconds: int | None = None, shutdown_timeout_seconds: int = 300,
-               coordinator_bind_address: str | None = None, slice_index: int | None = None, partition_index: int | None = None) -> None:
+def initialize(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    local_device_ids: int | Sequence[int] | None = None,
+    cluster_detection_method: str | None = None,
+    initialization_timeout: int = 300,
+    heartbeat_timeout_seconds: int | None = None,
+    shutdown_timeout_seconds: int = 300,
+    coordinator_bind_address: str | None = None,
+    slice_index: int | None = None,
+    partition_index: int | None = None,
+) -> None:
     """Meet the other processes of this program: number `process_id` of `num_processes`. Process 0 serves the coordinator at
     `coordinator_address`, a host and a port that all can reach.
 
@@ -47,32 +56,77 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     """
     shared = processes.current()
     if shared is not None:
-        if not shared.is_launched or num_processes not in (None, shared.size) or process_id not in (None, shared.rank):
+        if (
+            not shared.is_launched
+            or num_processes not in (None, shared.size)
+            or process_id not in (None, shared.rank)
+        ):
             raise RuntimeError("distributed.initialize should only be called once.")
         shared.is_launched = False
         return
     from weft.processes import launchers, state
 
     if slice_index is not None and partition_index is None:
-        warnings.warn("`slice_index` has been deprecated. Please use `partition_index` instead.", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "`slice_index` has been deprecated. Please use `partition_index` instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         partition_index = slice_index
     found = launchers.find(cluster_detection_method, coordinator_address, num_processes, process_id)
     size = _number("num_processes", found.size, 1, None)
     rank = _number("process_id", found.rank, 0, size - 1)
     if found.address is None and found.share is None:
-        raise ValueError("initialize: coordinator_address should be defined: a host and a port of process 0, as in 10.0.0.1:1234.")
+        raise ValueError(
+            "initialize: coordinator_address should be defined: a host and a port of process 0, as in 10.0.0.1:1234."
+        )
     if have_devices():
-        raise RuntimeError(describe(
-            "distributed.initialize", "it must be called before any device is asked for.", [], None,
-            "This includes any computation, but also calls of weft.devices, weft.device_put and others.", "Call it first."))
-    bind = coordinator_bind_address or os.environ.get("WEFT_COORDINATOR_BIND_ADDRESS") or os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
-    heartbeat = config.heartbeat_timeout if heartbeat_timeout_seconds is None else float(heartbeat_timeout_seconds)
-    index = next((int(text) for name in ("WEFT", "JAX") if (text := os.environ.get(f"{name}_PARTITION_INDEX"))), None)
-    state.join(found.address, rank, size, num_virtual_devices(), serve=rank == 0 and not found.is_served, bind_address=bind,
-               share=found.share, start=found.start, initialization_timeout=float(initialization_timeout), heartbeat_timeout=heartbeat,
-               collective_timeout=config.collective_timeout, shutdown_timeout=float(shutdown_timeout_seconds),
-               partition=index if partition_index is None else partition_index, natives=_Natives(), transport=config.process_transport,
-               plugins=describe_versions())
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                "it must be called before any device is asked for.",
+                [],
+                None,
+                "This includes any computation, but also calls of weft.devices, weft.device_put and others.",
+                "Call it first.",
+            )
+        )
+    bind = (
+        coordinator_bind_address
+        or os.environ.get("WEFT_COORDINATOR_BIND_ADDRESS")
+        or os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
+    )
+    heartbeat = (
+        config.heartbeat_timeout
+        if heartbeat_timeout_seconds is None
+        else float(heartbeat_timeout_seconds)
+    )
+    index = next(
+        (
+            int(text)
+            for name in ("WEFT", "JAX")
+            if (text := os.environ.get(f"{name}_PARTITION_INDEX"))
+        ),
+        None,
+    )
+    state.join(
+        found.address,
+        rank,
+        size,
+        num_virtual_devices(),
+        serve=rank == 0 and not found.is_served,
+        bind_address=bind,
+        share=found.share,
+        start=found.start,
+        initialization_timeout=float(initialization_timeout),
+        heartbeat_timeout=heartbeat,
+        collective_timeout=config.collective_timeout,
+        shutdown_timeout=float(shutdown_timeout_seconds),
+        partition=index if partition_index is None else partition_index,
+        natives=_Natives(),
+        transport=config.process_transport,
+        plugins=describe_versions(),
+    )
 
 
 class _Natives:
@@ -152,12 +206,22 @@ def shrink() -> tuple[int, ...]:
 
 def _number(name: str, value: Any, least: int, most: int | None) -> int:
     if value is None:
-        what = "Number of processes" if name == "num_processes" else "The process id of the current process"
-        raise ValueError(f"initialize: {what} must be defined: give {name}, or start under a launcher.")
+        what = (
+            "Number of processes"
+            if name == "num_processes"
+            else "The process id of the current process"
+        )
+        raise ValueError(
+            f"initialize: {what} must be defined: give {name}, or start under a launcher."
+        )
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"initialize: {name} is an integer, got {value!r} of type {type(value).__name__}.")
+        raise TypeError(
+            f"initialize: {name} is an integer, got {value!r} of type {type(value).__name__}."
+        )
     if value < least or (most is not None and value > most):
-        raise ValueError(f"initialize: {name} is a number from {least}{'' if most is None else f' to {most}'}, got {value}.")
+        raise ValueError(
+            f"initialize: {name} is a number from {least}{'' if most is None else f' to {most}'}, got {value}."
+        )
     return value
 
 

@@ -91,15 +91,22 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
                     f"the optimizer got gradients (grads) with the structure {structure}, but its parameters have {state.tree_def}; "
                     f"pass one gradient for each parameter, as weft.grad returns them"
                 )
-            new = _packed([update(step, leaf, old) for leaf, old in zip(leaves, _states(state), strict=True)], structure)
+            new = _packed(
+                [update(step, leaf, old) for leaf, old in zip(leaves, _states(state), strict=True)],
+                structure,
+            )
             for before, after in zip(state.subtree_defs, new.subtree_defs, strict=True):
                 if before != after:
-                    raise TypeError(f"update_fn turned a state of structure {before} into {after}; return the same structure")
+                    raise TypeError(
+                        f"update_fn turned a state of structure {before} into {after}; return the same structure"
+                    )
             return new
 
         @api_boundary
         def params_fn(state: OptimizerState) -> Any:
-            return tree_util.tree_unflatten(state.tree_def, [get_params(part) for part in _states(state)])
+            return tree_util.tree_unflatten(
+                state.tree_def, [get_params(part) for part in _states(state)]
+            )
 
         return Optimizer(init_fn, update_fn, params_fn)
 
@@ -109,12 +116,17 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
 def _packed(states: list[Any], structure: Any) -> OptimizerState:
     """The state of a tree of parameters, from the states of its leaves."""
     flat = [tree_util.tree_flatten(state) for state in states]
-    return OptimizerState(tuple(tuple(leaves) for leaves, _ in flat), structure, tuple(form for _, form in flat))
+    return OptimizerState(
+        tuple(tuple(leaves) for leaves, _ in flat), structure, tuple(form for _, form in flat)
+    )
 
 
 def _states(state: OptimizerState) -> list[Any]:
     """The states of the leaves, each in its own structure."""
-    return [tree_util.tree_unflatten(form, leaves) for form, leaves in zip(state.subtree_defs, state.packed_state, strict=True)]
+    return [
+        tree_util.tree_unflatten(form, leaves)
+        for form, leaves in zip(state.subtree_defs, state.packed_state, strict=True)
+    ]
 
 
 @optimizer
@@ -178,7 +190,9 @@ def rmsprop(step_size: StepSize, gamma: float = 0.9, eps: float = 1e-8) -> Rule:
 
 
 @optimizer
-def rmsprop_momentum(step_size: StepSize, gamma: float = 0.9, eps: float = 1e-8, momentum: float = 0.9) -> Rule:
+def rmsprop_momentum(
+    step_size: StepSize, gamma: float = 0.9, eps: float = 1e-8, momentum: float = 0.9
+) -> Rule:
     """`rmsprop`, its steps accumulated with `momentum`."""
     rate = make_schedule(step_size)
 
@@ -237,12 +251,18 @@ def sm3(step_size: StepSize, momentum: float = 0.9) -> Rule:
     def update(i: Any, g: Any, state: Any) -> Any:
         x, average, bounds = state
         if x.ndim:
-            bound = functools.reduce(wnp.minimum, [along(vector, dim, x.ndim) for dim, vector in enumerate(bounds)])
+            bound = functools.reduce(
+                wnp.minimum, [along(vector, dim, x.ndim) for dim, vector in enumerate(bounds)]
+            )
         else:
             bound = bounds[0][0]
         squares = bound + wnp.square(g)
         average = (1.0 - momentum) * (g * _inverse_root(squares)) + momentum * average
-        bounds = [squares.max([d for d in range(x.ndim) if d != dim]) for dim in range(x.ndim)] if x.ndim else [squares.reshape(1)]
+        bounds = (
+            [squares.max([d for d in range(x.ndim) if d != dim]) for dim in range(x.ndim)]
+            if x.ndim
+            else [squares.reshape(1)]
+        )
         return x - rate(i) * average, average, bounds
 
     return init, update, _first
@@ -273,7 +293,9 @@ def exponential_decay(step_size: Any, decay_steps: Any, decay_rate: Any) -> Sche
     return lambda i: step_size * decay_rate ** (i / decay_steps)
 
 
-def inverse_time_decay(step_size: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False) -> Schedule:
+def inverse_time_decay(
+    step_size: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+) -> Schedule:
     """`step_size / (1 + decay_rate · i / decay_steps)`, the quotient rounded down where `staircase` is set.
 
     >>> [float(inverse_time_decay(1.0, 2, 0.5, staircase=True)(i)) for i in (0, 1, 2)]
@@ -283,7 +305,9 @@ def inverse_time_decay(step_size: Any, decay_steps: Any, decay_rate: Any, stairc
     return lambda i: step_size / (1 + decay_rate * rounded(i / decay_steps))
 
 
-def polynomial_decay(step_size: Any, decay_steps: Any, final_step_size: Any, power: Any = 1.0) -> Schedule:
+def polynomial_decay(
+    step_size: Any, decay_steps: Any, final_step_size: Any, power: Any = 1.0
+) -> Schedule:
     """From `step_size` to `final_step_size` in `decay_steps` steps as `(1 - i / decay_steps)^power`, then constant."""
 
     def schedule(i: Any) -> Any:
@@ -302,9 +326,13 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
     """
     boundaries, values = wnp.asarray(boundaries), wnp.asarray(values)
     if boundaries.ndim != 1 or values.ndim != 1:
-        raise ValueError(f"boundaries and values must be vectors; they have the shapes {boundaries.shape} and {values.shape}")
+        raise ValueError(
+            f"boundaries and values must be vectors; they have the shapes {boundaries.shape} and {values.shape}"
+        )
     if values.size != boundaries.size + 1:
-        raise ValueError(f"values must be one more than boundaries; there are {values.size} values and {boundaries.size} boundaries")
+        raise ValueError(
+            f"values must be one more than boundaries; there are {values.size} values and {boundaries.size} boundaries"
+        )
     return lambda i: values[wnp.sum(i > boundaries)]
 
 
@@ -314,7 +342,9 @@ def make_schedule(scalar_or_schedule: StepSize) -> Schedule:
         return scalar_or_schedule
     if wnp.ndim(scalar_or_schedule) == 0:
         return constant(scalar_or_schedule)
-    raise TypeError(f"a step size must be a scalar or a function of the step; it is {type(scalar_or_schedule).__name__}")
+    raise TypeError(
+        f"a step size must be a scalar or a function of the step; it is {type(scalar_or_schedule).__name__}"
+    )
 
 
 def l2_norm(tree: Any) -> Any:
@@ -329,12 +359,16 @@ def l2_norm(tree: Any) -> Any:
 def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
     """The gradients, scaled down together where their `l2_norm` exceeds `max_norm`."""
     norm = l2_norm(grad_tree)
-    return tree_util.tree_map(lambda g: wnp.where(norm < max_norm, g, g * (max_norm / norm)), grad_tree)
+    return tree_util.tree_map(
+        lambda g: wnp.where(norm < max_norm, g, g * (max_norm / norm)), grad_tree
+    )
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
     """The state as a tree of the parameters' structure, with a `JoinPoint` for each parameter: a form to store."""
-    return tree_util.tree_unflatten(opt_state.tree_def, [JoinPoint(state) for state in _states(opt_state)])
+    return tree_util.tree_unflatten(
+        opt_state.tree_def, [JoinPoint(state) for state in _states(opt_state)]
+    )
 
 
 def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
@@ -342,5 +376,7 @@ def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
     points, structure = tree_util.tree_flatten(marked_pytree)
     for point in points:
         if not isinstance(point, JoinPoint):
-            raise TypeError(f"marked_pytree must have a JoinPoint for each parameter; it has a leaf of type {type(point).__name__}")
+            raise TypeError(
+                f"marked_pytree must have a JoinPoint for each parameter; it has a leaf of type {type(point).__name__}"
+            )
     return _packed([point.subtree for point in points], structure)

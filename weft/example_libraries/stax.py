@@ -33,7 +33,7 @@ __all__ = [
 Layer = tuple[Callable[..., Any], Callable[..., Any]]
 
 glorot, randn, logsoftmax = glorot_normal, normal, nn.log_softmax
-_WEIGHTS, _BIAS, _SMALL_BIAS = glorot_normal(), normal(), normal(1e-6)      # the default initializers
+_WEIGHTS, _BIAS, _SMALL_BIAS = glorot_normal(), normal(), normal(1e-6)  # the default initializers
 
 
 def Dense(out_dim: int, W_init: Any = _WEIGHTS, b_init: Any = _BIAS) -> Layer:
@@ -41,7 +41,10 @@ def Dense(out_dim: int, W_init: Any = _WEIGHTS, b_init: Any = _BIAS) -> Layer:
 
     def init_fun(rng: Any, input_shape: Sequence[int]) -> Any:
         key_w, key_b = random.split(rng)
-        return (*input_shape[:-1], out_dim), (W_init(key_w, (input_shape[-1], out_dim)), b_init(key_b, (out_dim,)))
+        return (*input_shape[:-1], out_dim), (
+            W_init(key_w, (input_shape[-1], out_dim)),
+            b_init(key_b, (out_dim,)),
+        )
 
     @api_boundary
     def apply_fun(params: Any, inputs: Any, **kwargs: Any) -> Any:
@@ -57,7 +60,16 @@ def GeneralConv(
 ) -> Layer:  # fmt: skip
     """A convolution with a bias; `dimension_numbers` as in `lax.conv_general_dilated`, strings of inputs, kernel and outputs."""
     strides = strides or (1,) * len(filter_shape)
-    return _convolution(dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init, transposed=False)
+    return _convolution(
+        dimension_numbers,
+        out_chan,
+        filter_shape,
+        strides,
+        padding,
+        W_init,
+        b_init,
+        transposed=False,
+    )
 
 
 def GeneralConvTranspose(
@@ -66,7 +78,9 @@ def GeneralConvTranspose(
 ) -> Layer:  # fmt: skip
     """A transposed convolution (`lax.conv_transpose`) with a bias: strides make the output larger."""
     strides = strides or (1,) * len(filter_shape)
-    return _convolution(dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init, transposed=True)
+    return _convolution(
+        dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init, transposed=True
+    )
 
 
 Conv = functools.partial(GeneralConv, ("NHWC", "HWIO", "NHWC"))
@@ -90,10 +104,15 @@ def _convolution(
         kernel_sizes = {**window, "I": sizes["C"], "O": out_chan}
         result = {"N": sizes["N"], "C": out_chan}
         for i, c in enumerate(spatial):
-            result[c] = extent(sizes[c], window[c], strides[i], padding if isinstance(padding, str) else padding[i])
+            result[c] = extent(
+                sizes[c], window[c], strides[i], padding if isinstance(padding, str) else padding[i]
+            )
         key_w, key_b = random.split(rng)
         bias_shape = [out_chan if c == "C" else 1 for c in out]
-        return tuple(result[c] for c in out), (W_init(key_w, [kernel_sizes[c] for c in rhs]), b_init(key_b, bias_shape))
+        return tuple(result[c] for c in out), (
+            W_init(key_w, [kernel_sizes[c] for c in rhs]),
+            b_init(key_b, bias_shape),
+        )
 
     @api_boundary
     def apply_fun(params: Any, inputs: Any, **kwargs: Any) -> Any:
@@ -132,7 +151,10 @@ def BatchNorm(
     def init_fun(rng: Any, input_shape: Sequence[int]) -> Any:
         shape = tuple(size for d, size in enumerate(input_shape) if d not in axis)
         key_beta, key_gamma = random.split(rng)
-        return input_shape, (beta_init(key_beta, shape) if center else (), gamma_init(key_gamma, shape) if scale else ())
+        return input_shape, (
+            beta_init(key_beta, shape) if center else (),
+            gamma_init(key_gamma, shape) if scale else (),
+        )
 
     @api_boundary
     def apply_fun(params: Any, x: Any, **kwargs: Any) -> Any:
@@ -170,7 +192,13 @@ Gelu = elementwise(nn.gelu)
 
 
 def _pooling(
-    combine: Any, start: float, mean: bool, window_shape: Sequence[int], strides: Sequence[int] | None, padding: Any, spec: str | None
+    combine: Any,
+    start: float,
+    mean: bool,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None,
+    padding: Any,
+    spec: str | None,
 ) -> Layer:
     """A pooling layer: windows combined from `start`, and divided by their sizes for a mean."""
     layout = spec or "N" + "X" * len(window_shape) + "C"
@@ -186,7 +214,11 @@ def _pooling(
 
     def init_fun(rng: Any, input_shape: Sequence[int]) -> Any:
         shape = [
-            size if c in "NC" else _window_count(size, windows[d], steps[d], pads if isinstance(pads, str) else pads[d])
+            size
+            if c in "NC"
+            else _window_count(
+                size, windows[d], steps[d], pads if isinstance(pads, str) else pads[d]
+            )
             for d, (c, size) in enumerate(zip(layout, input_shape, strict=True))
         ]
         return tuple(shape), ()
@@ -197,23 +229,41 @@ def _pooling(
         if not mean:
             return out
         # windows at the border of a padded input hold fewer elements
-        inside = wnp.ones([size if c not in "NC" else 1 for c, size in zip(layout, inputs.shape, strict=True)], inputs.dtype)
+        inside = wnp.ones(
+            [size if c not in "NC" else 1 for c, size in zip(layout, inputs.shape, strict=True)],
+            inputs.dtype,
+        )
         return out / lax.reduce_window(inside, 0.0, lax.add, windows, steps, pads)
 
     return init_fun, apply_fun
 
 
-def MaxPool(window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID", spec: str | None = None) -> Layer:
+def MaxPool(
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: Any = "VALID",
+    spec: str | None = None,
+) -> Layer:
     """The largest element of each window; `spec` names the dims, N and C are not windowed ("NHWC" where there are two others)."""
     return _pooling(lax.max, -math.inf, False, window_shape, strides, padding, spec)
 
 
-def SumPool(window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID", spec: str | None = None) -> Layer:
+def SumPool(
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: Any = "VALID",
+    spec: str | None = None,
+) -> Layer:
     """The sum of each window; `spec` names the dims, N and C are not windowed ("NHWC" where there are two others)."""
     return _pooling(lax.add, 0.0, False, window_shape, strides, padding, spec)
 
 
-def AvgPool(window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID", spec: str | None = None) -> Layer:
+def AvgPool(
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: Any = "VALID",
+    spec: str | None = None,
+) -> Layer:
     """The mean of the elements of each window that are not padding; `spec` as in `MaxPool`."""
     return _pooling(lax.add, 0.0, True, window_shape, strides, padding, spec)
 
@@ -228,16 +278,24 @@ Flatten: Layer = (
     lambda params, inputs, **kwargs: wnp.reshape(inputs, _flattened(inputs.shape)),
 )
 #: the inputs as they are
-Identity: Layer = (lambda rng, input_shape: (input_shape, ()), lambda params, inputs, **kwargs: inputs)
+Identity: Layer = (
+    lambda rng, input_shape: (input_shape, ()),
+    lambda params, inputs, **kwargs: inputs,
+)
 
 
 def FanOut(num: int) -> Layer:
     """`num` times the same inputs, as a list, for `parallel`."""
-    return (lambda rng, input_shape: ([input_shape] * num, ())), (lambda params, inputs, **kwargs: [inputs] * num)
+    return (lambda rng, input_shape: ([input_shape] * num, ())), (
+        lambda params, inputs, **kwargs: [inputs] * num
+    )
 
 
 #: the sum of a list of inputs
-FanInSum: Layer = (lambda rng, input_shape: (input_shape[0], ()), lambda params, inputs, **kwargs: sum(inputs))
+FanInSum: Layer = (
+    lambda rng, input_shape: (input_shape[0], ()),
+    lambda params, inputs, **kwargs: sum(inputs),
+)
 
 
 def FanInConcat(axis: int = -1) -> Layer:
@@ -259,7 +317,9 @@ def Dropout(rate: Any, mode: str = "train") -> Layer:
 
     def apply_fun(params: Any, inputs: Any, rng: Any = None, **kwargs: Any) -> Any:
         if rng is None:
-            raise ValueError("Dropout needs a random key where it is applied: apply_fun(params, inputs, rng=key)")
+            raise ValueError(
+                "Dropout needs a random key where it is applied: apply_fun(params, inputs, rng=key)"
+            )
         if mode != "train":
             return inputs
         return wnp.where(random.bernoulli(rng, rate, inputs.shape), inputs / rate, 0)
@@ -300,7 +360,10 @@ def parallel(*layers: Layer) -> Layer:
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
         keys = random.split(rng, len(layers))
-        drawn = [init(key, shape) for (init, _), key, shape in zip(layers, keys, input_shape, strict=True)]
+        drawn = [
+            init(key, shape)
+            for (init, _), key, shape in zip(layers, keys, input_shape, strict=True)
+        ]
         return [shape for shape, _ in drawn], [params for _, params in drawn]
 
     def apply_fun(params: Any, inputs: Any, rng: Any = None, **kwargs: Any) -> Any:

@@ -22,6 +22,7 @@ from weft.util.errors import DeviceRuntimeError
 
 class ExecutionStage(enum.IntEnum):
     """When a callback is called: here always when the program runs."""
+
     INSTANTIATE = 0
     PREPARE = 1
     INITIALIZE = 2
@@ -30,14 +31,17 @@ class ExecutionStage(enum.IntEnum):
 
 class ExecutionContext:
     """What a callback is told of its call."""
+
     __slots__ = ()
     stage = property(lambda self: ExecutionStage.EXECUTE, doc="The stage of the program.")
 
     @property
     def stream(self) -> int:
         """The stream of a GPU. JaxRuntimeError: a CPU has none."""
-        raise DeviceRuntimeError("UNIMPLEMENTED: ExecutionContext.stream: XLA FFI GPU context is not available: buffers are on the CPU, "
-                                 "which has no streams. Work on their memory by np.asarray(buffer); the program waits for the callback.")
+        raise DeviceRuntimeError(
+            "UNIMPLEMENTED: ExecutionContext.stream: XLA FFI GPU context is not available: buffers are on the CPU, "
+            "which has no streams. Work on their memory by np.asarray(buffer); the program waits for the callback."
+        )
 
 
 class Buffer:
@@ -47,6 +51,7 @@ class Buffer:
     >>> Buffer(np.ones(2), True).shape, np.asarray(Buffer(np.ones(2), True)).tolist()
     ((2,), [1.0, 1.0])
     """
+
     __slots__ = ("_values", "writeable")
 
     def __init__(self, values: np.ndarray, writeable: bool):
@@ -66,9 +71,15 @@ class Buffer:
         return self._values.__dlpack_device__()
 
 
-def buffer_callback(callback: Callable[..., None], result_shape_dtypes: object, *, has_side_effect: bool = False,
-                    vmap_method: str | None = None, input_output_aliases: dict[int, int] | None = None,
-                    command_buffer_compatible: bool = False) -> Callable:
+def buffer_callback(
+    callback: Callable[..., None],
+    result_shape_dtypes: object,
+    *,
+    has_side_effect: bool = False,
+    vmap_method: str | None = None,
+    input_output_aliases: dict[int, int] | None = None,
+    command_buffer_compatible: bool = False,
+) -> Callable:
     """A function of arrays that calls `callback(context, out, *args)`, which writes to the buffers in `out`, a tree like
     `result_shape_dtypes`.
 
@@ -84,15 +95,27 @@ def buffer_callback(callback: Callable[..., None], result_shape_dtypes: object, 
 
     def run(*args: Any, **kwargs: Any) -> Any:
         flat, structure = tree.tree_flatten((args, kwargs))
-        batch = np.shape(flat[0])[:np.ndim(flat[0]) - ranks[0]] if vmap_method in ("expand_dims", "broadcast_all") and flat else ()
-        outs = [np.zeros((*batch, *each.shape), each.dtype) for each in tree.tree_leaves(result_shape_dtypes)]
+        batch = (
+            np.shape(flat[0])[: np.ndim(flat[0]) - ranks[0]]
+            if vmap_method in ("expand_dims", "broadcast_all") and flat
+            else ()
+        )
+        outs = [
+            np.zeros((*batch, *each.shape), each.dtype)
+            for each in tree.tree_leaves(result_shape_dtypes)
+        ]
         flat = list(map(np.asarray, flat))
         for given, made in aliases.items():
             outs[made][...] = flat[given]
             flat[given] = outs[made]
         given_args, given_kwargs = tree.tree_unflatten(structure, [Buffer(x, False) for x in flat])
         out_structure = tree.tree_structure(result_shape_dtypes)
-        callback(ExecutionContext(), tree.tree_unflatten(out_structure, [Buffer(out, True) for out in outs]), *given_args, **given_kwargs)
+        callback(
+            ExecutionContext(),
+            tree.tree_unflatten(out_structure, [Buffer(out, True) for out in outs]),
+            *given_args,
+            **given_kwargs,
+        )
         return tree.tree_unflatten(out_structure, outs)
 
     ranks: list[int] = []
@@ -103,7 +126,9 @@ def buffer_callback(callback: Callable[..., None], result_shape_dtypes: object, 
         ranks[:] = [np.ndim(x) for x in leaves]
         if has_side_effect:
             return io_callback(run, result_shape_dtypes, *args, **kwargs)
-        return weft.pure_callback(run, result_shape_dtypes, *args, vmap_method=vmap_method, **kwargs)
+        return weft.pure_callback(
+            run, result_shape_dtypes, *args, vmap_method=vmap_method, **kwargs
+        )
 
     return call
 
@@ -113,11 +138,15 @@ def _check_aliases(aliases: dict[int, int], args: Sequence, results: Sequence) -
     for given, made in aliases.items():
         for what, number, values in (("input", given, args), ("output", made, results)):
             if not 0 <= number < len(values):
-                raise ValueError(f"buffer_callback: input_output_aliases contains the mapping '{given}:{made}' with {what} index {number} "
-                                 f"outside the range [0, {len(values)}). Arguments and results are numbered from 0, in the order of their "
-                                 "leaves.")
+                raise ValueError(
+                    f"buffer_callback: input_output_aliases contains the mapping '{given}:{made}' with {what} index {number} "
+                    f"outside the range [0, {len(values)}). Arguments and results are numbered from 0, in the order of their "
+                    "leaves."
+                )
         aval, result = typeof(args[given]), results[made]
         if (aval.shape, aval.dtype) != (tuple(result.shape), result.dtype):
-            raise ValueError(f"buffer_callback: input_output_aliases contains the mapping '{given}:{made}' referring to an input of type "
-                             f"{aval.str_short()} and an output of type {np.dtype(result.dtype).name}{list(result.shape)}. A buffer has "
-                             "one type: cast or reshape the argument first.")
+            raise ValueError(
+                f"buffer_callback: input_output_aliases contains the mapping '{given}:{made}' referring to an input of type "
+                f"{aval.str_short()} and an output of type {np.dtype(result.dtype).name}{list(result.shape)}. A buffer has "
+                "one type: cast or reshape the argument first."
+            )

@@ -64,7 +64,7 @@ automatic_checks: frozenset[ErrorCategory] = float_checks | index_checks
 all_checks: frozenset[ErrorCategory] = automatic_checks | user_checks
 
 
-_NONE = np.int32(0)              # the code that stands for no error
+_NONE = np.int32(0)  # the code that stands for no error
 
 
 @tree.register_pytree_node_class
@@ -76,7 +76,13 @@ class Error(metaclass=Sealed):
 
     _made_by = "functions of weft.experimental.checkify.checkify"
 
-    def __init__(self, code: Any = _NONE, values: Sequence[Any] = (), sites: Sequence[Site] = (), slots: Sequence[Slot] = ()):
+    def __init__(
+        self,
+        code: Any = _NONE,
+        values: Sequence[Any] = (),
+        sites: Sequence[Site] = (),
+        slots: Sequence[Slot] = (),
+    ):
         self._code = code
         self._values = tuple(values)
         self._sites = tuple(sites)
@@ -107,13 +113,17 @@ class Error(metaclass=Sealed):
             return None
         if codes.ndim == 0:
             return self._exception(int(codes), values)
-        lines = [f"at mapped index {', '.join(map(str, where))}: {self._exception(int(codes[where]), [x[where] for x in values])}"
-                 for where in failed]
+        lines = [
+            f"at mapped index {', '.join(map(str, where))}: {self._exception(int(codes[where]), [x[where] for x in values])}"
+            for where in failed
+        ]
         return BatchedError("\n".join(lines))
 
     def _exception(self, code: int, values: Sequence[np.ndarray]) -> JaxException:
         site = self._sites[code - 1]
-        exception = site.category(site.text([to_array(x) for x in checks.values_of(site, self._slots, values)]))
+        exception = site.category(
+            site.text([to_array(x) for x in checks.values_of(site, self._slots, values)])
+        )
         if site.line:
             exception.add_note(f"at {site.line}")
         return exception
@@ -159,20 +169,38 @@ def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], deb
         raise TypeError(f"{name}: msg is a format, a string, got {msg!r} of type {type(msg)}.")
     is_array = isinstance(pred, (bool, np.bool_, np.ndarray, Tracer)) or hasattr(type(pred), "aval")
     if not is_array or typeof(pred).shape or typeof(pred).dtype != np.bool_:
-        raise TypeError(f"{name} takes a scalar pred as argument, got {pred if not is_array else typeof(pred).str_short()}.\n"
-                        "  Reduce an array of conditions with .all(); the message can name the values.")
+        raise TypeError(
+            f"{name} takes a scalar pred as argument, got {pred if not is_array else typeof(pred).str_short()}.\n"
+            "  Reduce an array of conditions with .all(); the message can name the values."
+        )
     values, structure = tree.tree_flatten((fmt_args, fmt_kwargs))
     for x in values:
-        if not isinstance(x, (bool, int, float, complex, np.generic, np.ndarray)) and not hasattr(type(x), "aval"):
-            raise TypeError(f"Formatting arguments to checkify.{name} need to be PyTrees of arrays, but got {x!r} of type {type(x)}.")
-    values = [random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in values]       # messages show the data of random keys
-    args, kwargs = tree.tree_unflatten(structure, [np.zeros(typeof(x).shape, typeof(x).dtype)[()] for x in values])
+        if not isinstance(x, (bool, int, float, complex, np.generic, np.ndarray)) and not hasattr(
+            type(x), "aval"
+        ):
+            raise TypeError(
+                f"Formatting arguments to checkify.{name} need to be PyTrees of arrays, but got {x!r} of type {type(x)}."
+            )
+    values = [
+        random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in values
+    ]  # messages show the data of random keys
+    args, kwargs = tree.tree_unflatten(
+        structure, [np.zeros(typeof(x).shape, typeof(x).dtype)[()] for x in values]
+    )
     try:
-        str.format(msg, *args, **kwargs)              # fails here, where the format is written, and not when the check does
+        str.format(
+            msg, *args, **kwargs
+        )  # fails here, where the format is written, and not when the check does
     except (KeyError, IndexError) as error:
-        raise type(error)(f"{name}: the format {msg!r} asks for {error.args[0]!r}, which no argument gives.") from None
+        raise type(error)(
+            f"{name}: the format {msg!r} asks for {error.args[0]!r}, which no argument gives."
+        ) from None
     site = Site(FailedCheckError, msg, 0, structure, str(user_frame() or ""))
-    code = np.int32(0 if pred else 1) if isinstance(pred, (bool, np.bool_)) else select_n(pred, np.int32(1), np.int32(0))
+    code = (
+        np.int32(0 if pred else 1)
+        if isinstance(pred, (bool, np.bool_))
+        else select_n(pred, np.int32(1), np.int32(0))
+    )
     checks.check_p.bind(code, *values, sites=(site,), slots=(checks.slot_of(values),), debug=debug)
 
 
@@ -196,7 +224,9 @@ def check_error(error: Error) -> None:
 
 
 @api_boundary
-def checkify(f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_checks) -> Callable[..., tuple[Error, Out]]:
+def checkify(
+    f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_checks
+) -> Callable[..., tuple[Error, Out]]:
     """`f` with an `Error` in front of its result: the first failed `check`, or the first error of the other categories in `errors`.
 
     `errors` is a set such as `user_checks`, `nan_checks`, `div_checks`, `index_checks`, or a union of them. The result of `f` is what it is
@@ -212,7 +242,9 @@ def checkify(f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_chec
     categories = frozenset(errors)
     for category in categories:
         if not (isinstance(category, type) and issubclass(category, JaxException)):
-            raise TypeError(f"checkify: errors is a set of error categories such as checkify.user_checks, got {category!r} in it.")
+            raise TypeError(
+                f"checkify: errors is a set of error categories such as checkify.user_checks, got {category!r} in it."
+            )
 
     @functools.wraps(f)
     @functools.partial(api_boundary, name="checkify")
@@ -220,7 +252,9 @@ def checkify(f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_chec
         structure: list = []
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         # Python's numbers stay what they are
-        traced = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray) or hasattr(type(x), "aval")]
+        traced = [
+            i for i, x in enumerate(leaves) if isinstance(x, np.ndarray) or hasattr(type(x), "aval")
+        ]
 
         def flat(*values: Any) -> list:
             full = list(leaves)
@@ -232,9 +266,13 @@ def checkify(f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_chec
             return outs
 
         operands = [leaves[i] for i in traced]
-        program, consts = hoist_tracers(stage(flat, [typeof(x) for x in operands], function_name(f)))
+        program, consts = hoist_tracers(
+            stage(flat, [typeof(x) for x in operands], function_name(f))
+        )
         sites, run = checks.checked(program, categories)
         state, outs = run(*consts, *operands)
-        return Error.make(state[0], state[1:], sites.sites, sites.slots), tree.tree_unflatten(structure[0], outs)
+        return Error.make(state[0], state[1:], sites.sites, sites.slots), tree.tree_unflatten(
+            structure[0], outs
+        )
 
     return checked

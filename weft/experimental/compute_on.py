@@ -19,10 +19,14 @@ def _check_place(name: str, compute_type: Any) -> None:
     if not isinstance(compute_type, str):
         raise TypeError(f"{name}: compute_type must be a string, got {compute_type!r}.")
     if compute_type == "tpu_sparsecore" or compute_type.startswith("gpu_stream:"):
-        raise NotImplementedError(f"{name}: {compute_type!r} is a part of a TPU or a GPU; the devices are CPUs.")
+        raise NotImplementedError(
+            f"{name}: {compute_type!r} is a part of a TPU or a GPU; the devices are CPUs."
+        )
     if compute_type not in _PLACES:
-        raise ValueError(f"{name}: Invalid compute type {compute_type!r}. Current supported values are `device_host`, `device`,"
-                         " `tpu_sparsecore` and `gpu_stream:#`.")
+        raise ValueError(
+            f"{name}: Invalid compute type {compute_type!r}. Current supported values are `device_host`, `device`,"
+            " `tpu_sparsecore` and `gpu_stream:#`."
+        )
 
 
 @contextlib.contextmanager
@@ -41,7 +45,13 @@ def compute_on(compute_type: str) -> Iterator[None]:
     yield
 
 
-def compute_on2(f: Callable | None = None, *, compute_type: str, out_memory_spaces: Any, compiler_options: Any = None) -> Callable:
+def compute_on2(
+    f: Callable | None = None,
+    *,
+    compute_type: str,
+    out_memory_spaces: Any,
+    compiler_options: Any = None,
+) -> Callable:
     """`f`, computed on the host of the devices or on these; its results are in the memory space that is named, of which there is one.
 
     >>> from weft.experimental.compute_on import compute_on2
@@ -49,8 +59,12 @@ def compute_on2(f: Callable | None = None, *, compute_type: str, out_memory_spac
     0.0
     """
     if f is None:
-        return functools.partial(compute_on2, compute_type=compute_type, out_memory_spaces=out_memory_spaces,
-                                 compiler_options=compiler_options)
+        return functools.partial(
+            compute_on2,
+            compute_type=compute_type,
+            out_memory_spaces=out_memory_spaces,
+            compiler_options=compiler_options,
+        )
     _check_place("compute_on2", compute_type)
 
     @functools.wraps(f)

@@ -34,6 +34,7 @@ class CompoundFactor(Compound):
     >>> CompoundFactor("i", "j")
     CompoundFactor('i', 'j')
     """
+
     __slots__ = ()
 
     def __new__(cls, *factors: str) -> "CompoundFactor":
@@ -51,6 +52,7 @@ class ArrayMapping(tuple):
     >>> ArrayMapping(BATCHING, "i")
     ArrayMapping('…', 'i')
     """
+
     __slots__ = ()
 
     def __new__(cls, *dim_mappings: Any) -> "ArrayMapping":
@@ -67,18 +69,38 @@ class SdyShardingRule:
     ArrayMapping('i', 'k')
     """
 
-    def __init__(self, operand_mappings: Sequence[ArrayMapping], result_mappings: Sequence[ArrayMapping], *,
-                 reduction_factors: Sequence[str] = (), need_replication_factors: Sequence[str] = (),
-                 permutation_factors: Sequence[str] = (), **factor_sizes: int):
-        self.operand_mappings, self.result_mappings = tuple(operand_mappings), tuple(result_mappings)
-        self.reduction_factors, self.need_replication_factors = tuple(reduction_factors), tuple(need_replication_factors)
+    def __init__(
+        self,
+        operand_mappings: Sequence[ArrayMapping],
+        result_mappings: Sequence[ArrayMapping],
+        *,
+        reduction_factors: Sequence[str] = (),
+        need_replication_factors: Sequence[str] = (),
+        permutation_factors: Sequence[str] = (),
+        **factor_sizes: int,
+    ):
+        self.operand_mappings, self.result_mappings = (
+            tuple(operand_mappings),
+            tuple(result_mappings),
+        )
+        self.reduction_factors, self.need_replication_factors = (
+            tuple(reduction_factors),
+            tuple(need_replication_factors),
+        )
         self.permutation_factors, self.factor_sizes = tuple(permutation_factors), factor_sizes
 
     def _einsum(self) -> EinsumRule:
-        sides = [tuple(tuple(Ellipsis if d == BATCHING else d for d in mapping) for mapping in side)
-                 for side in (self.operand_mappings, self.result_mappings)]
-        return EinsumRule(sides[0], sides[1], tuple(self.factor_sizes.items()), self.reduction_factors,
-                          (*self.need_replication_factors, *self.permutation_factors))
+        sides = [
+            tuple(tuple(Ellipsis if d == BATCHING else d for d in mapping) for mapping in side)
+            for side in (self.operand_mappings, self.result_mappings)
+        ]
+        return EinsumRule(
+            sides[0],
+            sides[1],
+            tuple(self.factor_sizes.items()),
+            self.reduction_factors,
+            (*self.need_replication_factors, *self.permutation_factors),
+        )
 
 
 class custom_partitioning:
@@ -101,15 +123,26 @@ class custom_partitioning:
     def __init__(self, fun: Callable, static_argnums: int | Sequence[int] = ()):
         update_wrapper(self, fun, updated=())
         self.fun = fun
-        self.static_argnums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        self.static_argnums = (
+            (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        )
         self.partition: Callable | None = None
         self.infer: Callable | None = None
         self.sharding_rule: Any = None
 
-    def def_partition(self, partition: Callable, infer_sharding_from_operands: Callable | None = None,
-                      propagate_user_sharding: Callable | None = None, decode_shardings: bool = True, sharding_rule: Any = None, *,
-                      reduction_factors: Sequence[str] = (), need_replication_factors: Sequence[str] = (),
-                      permutation_factors: Sequence[str] = (), **factor_sizes: int) -> Callable:
+    def def_partition(
+        self,
+        partition: Callable,
+        infer_sharding_from_operands: Callable | None = None,
+        propagate_user_sharding: Callable | None = None,
+        decode_shardings: bool = True,
+        sharding_rule: Any = None,
+        *,
+        reduction_factors: Sequence[str] = (),
+        need_replication_factors: Sequence[str] = (),
+        permutation_factors: Sequence[str] = (),
+        **factor_sizes: int,
+    ) -> Callable:
         """Set how the function runs on many devices.
 
         `partition(mesh, arg_shapes, result_shape)`, where the shapes have a `sharding`, gives the mesh, a function of blocks, and
@@ -126,14 +159,22 @@ class custom_partitioning:
         elif callable(sharding_rule):
             sharding_rule = _Asked(sharding_rule, factor_sizes, options)
         elif sharding_rule is not None:
-            raise ValueError(f"custom_partitioning: sharding_rule is a text, an SdyShardingRule or a function, got {sharding_rule!r}.")
-        self.partition, self.infer, self.sharding_rule = partition, infer_sharding_from_operands, sharding_rule
+            raise ValueError(
+                f"custom_partitioning: sharding_rule is a text, an SdyShardingRule or a function, got {sharding_rule!r}."
+            )
+        self.partition, self.infer, self.sharding_rule = (
+            partition,
+            infer_sharding_from_operands,
+            sharding_rule,
+        )
         return partition
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = function_name(self.fun)
         if self.partition is None:
-            raise AttributeError(f"custom_partitioning: {name} has no partition rule; set it with {name}.def_partition(...).")
+            raise AttributeError(
+                f"custom_partitioning: {name} has no partition rule; set it with {name}.def_partition(...)."
+            )
         if kwargs:
             args = _positional(self.fun, args, kwargs)
         static = {i % len(args): args[i] for i in self.static_argnums}
@@ -141,28 +182,39 @@ class custom_partitioning:
         if current_trace() is eval_trace and not any_tracers(tree.tree_leaves(given)):
             return self.fun(*args)
         mesh = current_mesh()
-        if mesh is not None and not mesh.empty and mesh.are_all_axes_manual:           # inside shard_map: nothing is left to split
+        if (
+            mesh is not None and not mesh.empty and mesh.are_all_axes_manual
+        ):  # inside shard_map: nothing is left to split
             return self.fun(*args)
         flat, in_tree = tree.tree_flatten(tuple(given))
         out_tree: list = []
 
         def run(*xs: Any) -> list:
             rest = iter(tree.tree_unflatten(in_tree, xs))
-            outs, structure = tree.tree_flatten(self.fun(*[static[i] if i in static else next(rest) for i in range(len(args))]))
+            outs, structure = tree.tree_flatten(
+                self.fun(*[static[i] if i in static else next(rest) for i in range(len(args))])
+            )
             out_tree[:] = [structure]
             return outs
 
         jaxpr = stage(run, [typeof(x) for x in flat], name)
         if any_tracers(jaxpr.consts):
-            raise UnexpectedTracerError(describe("custom_partitioning", f"{name} closes over a traced value.", (), user_frame(),
-                                                 "The program of one device is made of the arguments alone: pass it as one."))
-        partition = lambda *rest: self.partition(*static.values(), *rest)       # type: ignore[misc]
-        infer = None if self.infer is None else lambda *rest: self.infer(*static.values(), *rest)     # type: ignore[misc]
+            raise UnexpectedTracerError(
+                describe(
+                    "custom_partitioning",
+                    f"{name} closes over a traced value.",
+                    (),
+                    user_frame(),
+                    "The program of one device is made of the arguments alone: pass it as one.",
+                )
+            )
+        partition = lambda *rest: self.partition(*static.values(), *rest)  # type: ignore[misc]
+        infer = None if self.infer is None else lambda *rest: self.infer(*static.values(), *rest)  # type: ignore[misc]
         einsum = self.sharding_rule
         if isinstance(einsum, _Asked):
             einsum = einsum.rule(list(static.values()), jaxpr)
         if einsum is not None:
-            einsum.factors(jaxpr.in_avals, jaxpr.out_avals)                     # says what does not fit
+            einsum.factors(jaxpr.in_avals, jaxpr.out_avals)  # says what does not fit
         rule = PartitionRule(name, partition, infer, einsum, in_tree, out_tree[0])
         outs = custom_partitioning_p.bind(*flat, jaxpr=jaxpr, rule=rule)
         return tree.tree_unflatten(out_tree[0], outs)
@@ -175,13 +227,19 @@ class _Asked:
         self.function, self.sizes, self.options = function, sizes, options
 
     def rule(self, static: list, jaxpr: Jaxpr) -> EinsumRule:
-        given = self.function(*static, get_abstract_mesh(), list(jaxpr.in_avals), list(jaxpr.out_avals))
-        return parsed(given, self.sizes, *self.options) if isinstance(given, str) else given._einsum()
+        given = self.function(
+            *static, get_abstract_mesh(), list(jaxpr.in_avals), list(jaxpr.out_avals)
+        )
+        return (
+            parsed(given, self.sizes, *self.options) if isinstance(given, str) else given._einsum()
+        )
 
 
 def _positional(fun: Callable, args: tuple, kwargs: dict) -> tuple:
     bound = inspect.signature(fun).bind(*args, **kwargs)
     bound.apply_defaults()
     if bound.kwargs:
-        raise TypeError(f"custom_partitioning: {function_name(fun)}: keyword-only arguments {list(bound.kwargs)} have no positions.")
+        raise TypeError(
+            f"custom_partitioning: {function_name(fun)}: keyword-only arguments {list(bound.kwargs)} have no positions."
+        )
     return bound.args

@@ -41,7 +41,18 @@ from weft.control.ref import AbstractRef, TransformedRef, is_ref
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis, Primitive
 from weft.core.stage import StageTrace, hoist_tracers, stage
-from weft.core.trace import EvalTrace, Trace, UndefPrimal, Zero, _state, any_tracers, hi_types, is_undef, set_trace, typeof
+from weft.core.trace import (
+    EvalTrace,
+    Trace,
+    UndefPrimal,
+    Zero,
+    _state,
+    any_tracers,
+    hi_types,
+    is_undef,
+    set_trace,
+    typeof,
+)
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add_any, convert_element_type
 from weft.ops.reduce import reduce_sum
@@ -53,21 +64,57 @@ from weft.transforms.vmappable import MappingSpec
 from weft.util import dtypes, tree
 
 #: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
-call_hi_primitive_p = Primitive("call_hi_primitive", "region", multiple_results=True, call_like=True, only_derivatives=("prim",),
-                                is_high=True)
+call_hi_primitive_p = Primitive(
+    "call_hi_primitive",
+    "region",
+    multiple_results=True,
+    call_like=True,
+    only_derivatives=("prim",),
+    is_high=True,
+)
 #: the derivative of a call, of residuals and then tangents; params: jaxpr, bwd (residuals, cotangents -> cotangents), num_res, name
-hi_linearized_p = Primitive("call_hi_primitive_linearized", "region", multiple_results=True, call_like=True, only_derivatives=("bwd",),
-                            is_high=True)
+hi_linearized_p = Primitive(
+    "call_hi_primitive_linearized",
+    "region",
+    multiple_results=True,
+    call_like=True,
+    only_derivatives=("bwd",),
+    is_high=True,
+)
 
 
 __all__ = [
-    "AbstractRef", "AbstractValue", "AvalMutableQDD", "AvalQDD", "GradAccum", "HiPrimitive", "HiPspec", "HiType", "MappingSpec",
-    "MutableHiType", "NullAccum", "RefAccum", "ShapedArray", "TransformedRef", "VJPHiPrimitive", "ValAccum", "Zero", "aval_method",
-    "aval_property", "control_flow_allowed_effects", "instantiate_zeros", "is_undefined_primal", "jvp_from_lin", "linearize_from_jvp",
-    "register_hitype", "vjp_from_jvp", "vjp_from_lin",
+    "AbstractRef",
+    "AbstractValue",
+    "AvalMutableQDD",
+    "AvalQDD",
+    "GradAccum",
+    "HiPrimitive",
+    "HiPspec",
+    "HiType",
+    "MappingSpec",
+    "MutableHiType",
+    "NullAccum",
+    "RefAccum",
+    "ShapedArray",
+    "TransformedRef",
+    "VJPHiPrimitive",
+    "ValAccum",
+    "Zero",
+    "aval_method",
+    "aval_property",
+    "control_flow_allowed_effects",
+    "instantiate_zeros",
+    "is_undefined_primal",
+    "jvp_from_lin",
+    "linearize_from_jvp",
+    "register_hitype",
+    "vjp_from_jvp",
+    "vjp_from_lin",
 ]
 
 # ---- accumulators of cotangents
+
 
 class GradAccum:
     """Where `vjp_bwd` and `transpose` put the cotangent of an argument of type `aval`."""
@@ -139,6 +186,7 @@ def is_undefined_primal(x: Any) -> bool:
 
 # ---- the class
 
+
 class VJPHiPrimitive:
     """An operation with rules as methods, to derive from.
 
@@ -160,6 +208,7 @@ class VJPHiPrimitive:
     >>> float(weft.grad(lambda x: Square(weft.typeof(x))(x))(3.0))
     6.0
     """
+
     in_avals: tuple
     out_aval: Any
     params: dict[str, Any]
@@ -168,9 +217,13 @@ class VJPHiPrimitive:
     def __init__(self):
         for name in ("in_avals", "out_aval", "params"):
             if not hasattr(self, name):
-                raise AttributeError(f"{type(self).__name__}.__init__ must set self.{name} before it calls super().__init__().")
+                raise AttributeError(
+                    f"{type(self).__name__}.__init__ must set self.{name} before it calls super().__init__()."
+                )
         if self._has("vjp_bwd") and self._has("vjp_bwd_retval"):
-            raise AttributeError(f"{type(self).__name__} must not override both vjp_bwd and vjp_bwd_retval: they say the same.")
+            raise AttributeError(
+                f"{type(self).__name__} must not override both vjp_bwd and vjp_bwd_retval: they say the same."
+            )
         self.in_avals_flat, self.in_tree = tree.tree_flatten(tuple(self.in_avals))
         self.out_avals_flat, self.out_tree = tree.tree_flatten(self.out_aval)
         self.__dict__.update(self.params)
@@ -180,7 +233,9 @@ class VJPHiPrimitive:
         return getattr(type(self), method) is not getattr(VJPHiPrimitive, method)
 
     def _missing(self, transformation: str, *methods: str) -> NotImplementedError:
-        return NotImplementedError(f"for {transformation} support, {type(self).__name__} must implement {' or '.join(methods)}.")
+        return NotImplementedError(
+            f"for {transformation} support, {type(self).__name__} must implement {' or '.join(methods)}."
+        )
 
     # the implementation, and what may be checked of the types
     def expand(self, *args):
@@ -193,16 +248,29 @@ class VJPHiPrimitive:
     # reverse mode
     def vjp_fwd(self, nzs_in, /, *args):
         """`(result, residuals)`; `nzs_in` says which arguments are differentiated."""
-        raise self._missing("grad", "`vjp_fwd`", "set `vjp_fwd, vjp_bwd_retval = vjp_from_jvp` (or vjp_from_lin)",
-                            "for linearize alone set `lin, linearized = linearize_from_jvp`")
+        raise self._missing(
+            "grad",
+            "`vjp_fwd`",
+            "set `vjp_fwd, vjp_bwd_retval = vjp_from_jvp` (or vjp_from_lin)",
+            "for linearize alone set `lin, linearized = linearize_from_jvp`",
+        )
 
     def vjp_bwd(self, res, outgrad, /, *arg_accums):
         """Put the cotangent of each argument into its accumulator."""
-        tree.tree_map(lambda accum, ct: accum.accum(ct), tuple(arg_accums), _filled(arg_accums, self.vjp_bwd_retval(res, outgrad)))
+        tree.tree_map(
+            lambda accum, ct: accum.accum(ct),
+            tuple(arg_accums),
+            _filled(arg_accums, self.vjp_bwd_retval(res, outgrad)),
+        )
 
     def vjp_bwd_retval(self, res, outgrad, /):
         """The cotangents of all arguments."""
-        raise self._missing("grad", "`vjp_bwd_retval`", "`vjp_bwd`", "set `vjp_fwd, vjp_bwd_retval = vjp_from_jvp` (or vjp_from_lin)")
+        raise self._missing(
+            "grad",
+            "`vjp_bwd_retval`",
+            "`vjp_bwd`",
+            "set `vjp_fwd, vjp_bwd_retval = vjp_from_jvp` (or vjp_from_lin)",
+        )
 
     # forward mode
     def jvp(self, primals, tangents):
@@ -211,11 +279,15 @@ class VJPHiPrimitive:
 
     def lin(self, nzs_in, *primals):
         """`(result, residuals)` of the derivative."""
-        raise self._missing("linearize", "`lin` and `linearized`", "set `lin, linearized = linearize_from_jvp`")
+        raise self._missing(
+            "linearize", "`lin` and `linearized`", "set `lin, linearized = linearize_from_jvp`"
+        )
 
     def linearized(self, residuals, *tangents):
         """The tangent of the result, linear in the tangents."""
-        raise self._missing("linearize", "`lin` and `linearized`", "set `lin, linearized = linearize_from_jvp`")
+        raise self._missing(
+            "linearize", "`lin` and `linearized`", "set `lin, linearized = linearize_from_jvp`"
+        )
 
     def transpose(self, out_ct, *maybe_accums):
         """Of an operation that is linear in some arguments: put their cotangents into their accumulators; others are values."""
@@ -234,16 +306,22 @@ class VJPHiPrimitive:
     def __call__(self, *args):
         leaves, structure = tree.tree_flatten(args)
         if structure != self.in_tree:
-            raise TypeError(f"{type(self).__name__}: the arguments must have the structure of in_avals, {self.in_tree}, got {structure}.")
+            raise TypeError(
+                f"{type(self).__name__}: the arguments must have the structure of in_avals, {self.in_tree}, got {structure}."
+            )
         for x, want in zip(leaves, self.in_avals_flat):
             got = typeof(x)
             if want.is_high:
                 if got != want:
-                    raise TypeError(f"{type(self).__name__}: an argument of type {got} was passed where in_avals says {want}.")
+                    raise TypeError(
+                        f"{type(self).__name__}: an argument of type {got} was passed where in_avals says {want}."
+                    )
                 continue
             if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
-                raise TypeError(f"{type(self).__name__}: an argument of type {got.str_short()} was passed where in_avals says "
-                                f"{want.str_short()}.")
+                raise TypeError(
+                    f"{type(self).__name__}: an argument of type {got.str_short()} was passed where in_avals says "
+                    f"{want.str_short()}."
+                )
         return tree.tree_unflatten(self.out_tree, _dispatch(_state.trace, self, leaves))
 
     def __repr__(self) -> str:
@@ -253,15 +331,21 @@ class VJPHiPrimitive:
         return hash((type(self), tuple(self.params.items())))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, VJPHiPrimitive) and type(self) is type(other) and self.params == other.params \
+        return (
+            isinstance(other, VJPHiPrimitive)
+            and type(self) is type(other)
+            and self.params == other.params
             and self.in_avals == other.in_avals
+        )
 
 
 def _filled(arguments: Any, cts: Any) -> tuple:
     """Cotangents of arguments with a None for each leaf where a rule gave one for a whole tree, or a Zero."""
     whole = tuple(arguments)
     flat = tree.broadcast_prefix(tuple(cts), whole, is_leaf=lambda x: x is None or type(x) is Zero)
-    return tree.tree_unflatten(tree.tree_structure(whole), [_Nothing if x is None or type(x) is Zero else x for x in flat])
+    return tree.tree_unflatten(
+        tree.tree_structure(whole), [_Nothing if x is None or type(x) is Zero else x for x in flat]
+    )
 
 
 class _NothingType:
@@ -274,7 +358,9 @@ _Nothing: Any = _NothingType()
 def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
     leaves, structure = tree.tree_flatten(out, is_leaf=lambda x: type(x) is Zero)
     if structure != prim.out_tree:
-        raise TypeError(f"{type(prim).__name__}: {what} must have the structure of out_aval, {prim.out_tree}, got {structure}.")
+        raise TypeError(
+            f"{type(prim).__name__}: {what} must have the structure of out_aval, {prim.out_tree}, got {structure}."
+        )
     return list(map(_instantiated, leaves))
 
 
@@ -292,25 +378,37 @@ def _tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
     """Flat tangents; one of dtype float0 is zero, whatever it is a tangent of."""
     leaves = _flat_results(prim, found, what)
     avals = [a.to_tangent_aval() for a in prim.out_avals_flat]
-    return [Zero(a) if not a.is_high and typeof(t).dtype == dtypes.float0 else t for a, t in zip(avals, leaves)]
+    return [
+        Zero(a) if not a.is_high and typeof(t).dtype == dtypes.float0 else t
+        for a, t in zip(avals, leaves)
+    ]
 
 
 def _pair(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
     """The flat result and the residuals that `vjp_fwd` or `lin` gives; which results are zero is not asked."""
     if not isinstance(found, tuple) or not 2 <= len(found) <= 3:
-        raise NotImplementedError(f"{type(prim).__name__}.{what} must return (result, residuals), or these and what is nonzero; got "
-                                  f"{found!r}.")
+        raise NotImplementedError(
+            f"{type(prim).__name__}.{what} must return (result, residuals), or these and what is nonzero; got "
+            f"{found!r}."
+        )
     return _flat_results(prim, found[0], f"the result of {what}"), found[1]
 
 
 def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list:
     """Expand, or apply the rule that `trace` asks for, or record the call."""
-    assert trace is not None                # the outermost is an EvalTrace
-    if not isinstance(trace, (StageTrace, JVPTrace, BatchTrace)):          # it computes: outside of transformations, or on devices' blocks
+    assert trace is not None  # the outermost is an EvalTrace
+    if not isinstance(
+        trace, (StageTrace, JVPTrace, BatchTrace)
+    ):  # it computes: outside of transformations, or on devices' blocks
         with set_trace(trace):
-            return _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand")
-    if isinstance(trace, LinearTrace) and not any(trace.is_unknown(a) for x in args for a in (
-            x, *(arrays_of(x) if type(x) in hi_types else ()))):
+            return _flat_results(
+                prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand"
+            )
+    if isinstance(trace, LinearTrace) and not any(
+        trace.is_unknown(a)
+        for x in args
+        for a in (x, *(arrays_of(x) if type(x) in hi_types else ()))
+    ):
         return _dispatch(trace.parent, prim, args)
     if isinstance(trace, (JVPTrace, BatchTrace)):
         parent = trace.parent
@@ -319,8 +417,11 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
         if all(type(t) is Zero or t is None for t in seconds):
             return _dispatch(parent, prim, firsts)
         with set_trace(parent):
-            outs, more = (_apply_batch(prim, trace.axis, firsts, seconds) if isinstance(trace, BatchTrace)
-                          else _apply_jvp(prim, firsts, seconds))
+            outs, more = (
+                _apply_batch(prim, trace.axis, firsts, seconds)
+                if isinstance(trace, BatchTrace)
+                else _apply_jvp(prim, firsts, seconds)
+            )
         return [_join(trace, o, m) for o, m in zip(outs, more)]
     name, ins, outs = type(prim).__name__, prim.in_avals_flat, prim.out_avals_flat
 
@@ -346,21 +447,34 @@ def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
     if all(type(t) is Zero or t is None for t in seconds):
         return trace.split(x)
     if isinstance(trace, BatchTrace):
-        raise NotImplementedError(f"vmap: a value of type {aval} was made of mapped arrays, and an operation with rules is applied to it: "
-                                  "nothing says how it is mapped as a whole. Make it by an operation that has a rule for vmap.")
-    return aval.raise_val(*firsts), _tangent_type("grad", aval).raise_val(*map(instantiate, seconds))
+        raise NotImplementedError(
+            f"vmap: a value of type {aval} was made of mapped arrays, and an operation with rules is applied to it: "
+            "nothing says how it is mapped as a whole. Make it by an operation that has a rule for vmap."
+        )
+    return aval.raise_val(*firsts), _tangent_type("grad", aval).raise_val(
+        *map(instantiate, seconds)
+    )
 
 
 def _join(trace: JVPTrace | BatchTrace, value: Any, more: Any) -> Any:
     """A value with its tangent, or mapped; that of a hi type consists of arrays with tangents, where these are its tangent."""
-    if isinstance(trace, BatchTrace) or type(more) is Zero or type(value) not in hi_types or not is_linear(typeof(value)):
+    if (
+        isinstance(trace, BatchTrace)
+        or type(more) is Zero
+        or type(value) not in hi_types
+        or not is_linear(typeof(value))
+    ):
         return trace.join(value, more)
     aval = typeof(value)
     parts = zip(aval.lower_val(value), aval.to_tangent_aval().lower_val(more))
-    return aval.raise_val(*[x if typeof(t).dtype == dtypes.float0 else trace.join(x, t) for x, t in parts])
+    return aval.raise_val(
+        *[x if typeof(t).dtype == dtypes.float0 else trace.join(x, t) for x, t in parts]
+    )
 
 
-def _apply_batch(prim: VJPHiPrimitive, axis: BatchAxis, args: Sequence, dims: Sequence) -> tuple[list, list]:
+def _apply_batch(
+    prim: VJPHiPrimitive, axis: BatchAxis, args: Sequence, dims: Sequence
+) -> tuple[list, list]:
     unflatten = lambda xs: tree.tree_unflatten(prim.in_tree, xs)
     out, out_dims = prim.batch(axis, unflatten(args), unflatten(dims))
     flat = tree.broadcast_prefix(out_dims, out, is_leaf=lambda d: d is None)
@@ -372,14 +486,16 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
     nonzero = [type(t) is not Zero for t in tangents]
     unflatten = lambda xs: tree.tree_unflatten(prim.in_tree, xs)
     args = unflatten(primals)
-    later = isinstance(_state.trace, StageTrace)                 # tangents go into a program
+    later = isinstance(_state.trace, StageTrace)  # tangents go into a program
     if later and prim._has("vjp_fwd"):
         outs, residuals = _pair(prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd")
         return outs, _linear_call(prim, args, residuals, list(map(_instantiated, tangents)), outs)
     full = unflatten(list(map(_instantiated, tangents)))
     if prim._has("jvp") and not (type(_state.trace) is LinearTrace and not prim._has("lin")):
         out, out_tangents = prim.jvp(args, full)
-        return _flat_results(prim, out, "the result of jvp"), _tangents(prim, out_tangents, "the tangent of jvp")
+        return _flat_results(prim, out, "the result of jvp"), _tangents(
+            prim, out_tangents, "the tangent of jvp"
+        )
     if prim._has("lin"):
         outs, residuals = _pair(prim, prim.lin(unflatten(nonzero), *args), "lin")
         return outs, _tangents(prim, prim.linearized(residuals, *full), "the result of linearized")
@@ -387,39 +503,62 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
     raise AssertionError("a rule that is not there was called")
 
 
-def _linear_call(prim: VJPHiPrimitive, args: tuple, residuals: Any, tangents: list, outs: Sequence) -> list:
+def _linear_call(
+    prim: VJPHiPrimitive, args: tuple, residuals: Any, tangents: list, outs: Sequence
+) -> list:
     """The tangents of results as one operation, which `vjp_bwd` transposes, and `jvp` or `lin`, if there, computes."""
     name, is_forward = type(prim).__name__, prim._has("jvp") or prim._has("lin")
     kept, kept_tree = flatten((residuals, args if is_forward else ()), name)
     n = len(kept)
-    in_types, out_types = [a.to_tangent_aval() for a in prim.in_avals_flat], [typeof(o).to_tangent_aval() for o in outs]
+    in_types, out_types = (
+        [a.to_tangent_aval() for a in prim.in_avals_flat],
+        [typeof(o).to_tangent_aval() for o in outs],
+    )
     tangents = _lower(name, in_types, tangents)
 
     def bwd(res, cts):
         accums = [ValAccum(a) for a in in_types]
         cts = tree.tree_unflatten(prim.out_tree, _raise(out_types, list(map(instantiate, cts))))
-        prim.vjp_bwd(tree.tree_unflatten(kept_tree, res)[0], cts, *tree.tree_unflatten(prim.in_tree, accums))
+        prim.vjp_bwd(
+            tree.tree_unflatten(kept_tree, res)[0], cts, *tree.tree_unflatten(prim.in_tree, accums)
+        )
         return [ct for a in accums for ct in _cotangents(name, a)]
 
     def forward(*xs):
         _, primals = tree.tree_unflatten(kept_tree, xs[:n])
         given = tree.tree_unflatten(prim.in_tree, _raise(in_types, xs[n:]))
         if prim._has("jvp"):
-            return _lower(name, out_types, _tangents(prim, prim.jvp(primals, given)[1], "the tangent of jvp"))
+            return _lower(
+                name, out_types, _tangents(prim, prim.jvp(primals, given)[1], "the tangent of jvp")
+            )
         _, found = _pair(prim, prim.lin(tree.tree_map(lambda _: True, primals), *primals), "lin")
-        return _lower(name, out_types, _tangents(prim, prim.linearized(found, *given), "the result of linearized"))
+        return _lower(
+            name,
+            out_types,
+            _tangents(prim, prim.linearized(found, *given), "the result of linearized"),
+        )
 
     bwd.__name__ = name
     out_avals = tuple([lo for a in out_types for lo in a.lo_ty()])
     if not is_forward:
-        found = custom_lin_p.bind(*kept, *tangents, bwd=bwd, num_res=n, out_avals=out_avals, name=name)
+        found = custom_lin_p.bind(
+            *kept, *tangents, bwd=bwd, num_res=n, out_avals=out_avals, name=name
+        )
     else:
         jaxpr, consts = hoist_tracers(stage(forward, [typeof(x) for x in (*kept, *tangents)], name))
         lead = len(consts)
         shifted = lambda res, cts: bwd(res[lead:], cts)
-        found = hi_linearized_p.bind(*consts, *kept, *tangents, jaxpr=jaxpr, bwd=shifted, num_res=lead + n, name=name)
-    found = _raise(out_types, [instantiate(Zero(a)) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, found)])
-    return [Zero(a) if not a.is_high and a.dtype == dtypes.float0 else t for a, t in zip(out_types, found)]
+        found = hi_linearized_p.bind(
+            *consts, *kept, *tangents, jaxpr=jaxpr, bwd=shifted, num_res=lead + n, name=name
+        )
+    found = _raise(
+        out_types,
+        [instantiate(Zero(a)) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, found)],
+    )
+    return [
+        Zero(a) if not a.is_high and a.dtype == dtypes.float0 else t
+        for a, t in zip(out_types, found)
+    ]
 
 
 def _cotangents(name: str, accum: ValAccum) -> list:
@@ -427,7 +566,10 @@ def _cotangents(name: str, accum: ValAccum) -> list:
     types = accum.aval.lo_ty()
     if accum.val is None:
         return [None] * len(types)
-    return [None if a.dtype == dtypes.float0 else ct for a, ct in zip(types, _lower(name, [accum.aval], [accum.val]))]
+    return [
+        None if a.dtype == dtypes.float0 else ct
+        for a, ct in zip(types, _lower(name, [accum.aval], [accum.val]))
+    ]
 
 
 # ---- the two operations
@@ -436,16 +578,20 @@ make_call_rules(call_hi_primitive_p, jit_p)
 make_call_rules(hi_linearized_p, jit_p)
 for _p in (call_hi_primitive_p, hi_linearized_p):
     _p.def_dce(keep_whole)
-    del _p.rules["partial_eval"], _p.rules["partial_eval_eqn"]          # what tangents enter stays whole
+    del _p.rules["partial_eval"], _p.rules["partial_eval_eqn"]  # what tangents enter stays whole
 _batch_program = call_hi_primitive_p.rules["batch"]
 
 
-def _on_arrays(prim: VJPHiPrimitive, transformation: str, can_be: Callable[[Any], bool] = lambda aval: False) -> None:
+def _on_arrays(
+    prim: VJPHiPrimitive, transformation: str, can_be: Callable[[Any], bool] = lambda aval: False
+) -> None:
     """NotImplementedError for a call in a program, which holds the arrays of values of hi types, where a rule takes the values and they
     cannot be known by the arrays."""
     if not all(not a.is_high or can_be(a) for a in (*prim.in_avals_flat, *prim.out_avals_flat)):
-        raise NotImplementedError(f"{transformation} of a program with {type(prim).__name__}, an operation on values of hi types: apply "
-                                  f"jit to what {transformation} gives, not {transformation} to what jit gives.")
+        raise NotImplementedError(
+            f"{transformation} of a program with {type(prim).__name__}, an operation on values of hi types: apply "
+            f"jit to what {transformation} gives, not {transformation} to what jit gives."
+        )
 
 
 @call_hi_primitive_p.def_jvp
@@ -456,20 +602,31 @@ def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim,
     for a in ins:
         arrays = [next(given) for _ in a.lo_ty()]
         zero = all(type(t) is Zero for t in arrays)
-        in_tangents += [Zero(a.to_tangent_aval())] if zero else _raise([a.to_tangent_aval()], list(map(instantiate, arrays)))
+        in_tangents += (
+            [Zero(a.to_tangent_aval())]
+            if zero
+            else _raise([a.to_tangent_aval()], list(map(instantiate, arrays)))
+        )
     results, found = _apply_jvp(prim, _raise(ins, primals[num_consts:]), in_tangents)
     out_tangents = []
     for a, t in zip(outs, found):
         tangent = a.to_tangent_aval()
-        out_tangents += [Zero(x) if type(t) is Zero or x.dtype == dtypes.float0 else y
-                         for x, y in zip(tangent.lo_ty(), [t] if not a.is_high else _lower(name, [tangent], [_instantiated(t)]))]
+        out_tangents += [
+            Zero(x) if type(t) is Zero or x.dtype == dtypes.float0 else y
+            for x, y in zip(
+                tangent.lo_ty(),
+                [t] if not a.is_high else _lower(name, [tangent], [_instantiated(t)]),
+            )
+        ]
     return _lower(name, outs, results), out_tangents
 
 
 @call_hi_primitive_p.def_batch
 def _call_batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, num_consts, prim, name):
-    if axis.of_mesh:                     # the blocks of devices, not what vmap maps
-        return _batch_program(axis, args, dims, jaxpr=jaxpr, num_consts=num_consts, prim=prim, name=name)
+    if axis.of_mesh:  # the blocks of devices, not what vmap maps
+        return _batch_program(
+            axis, args, dims, jaxpr=jaxpr, num_consts=num_consts, prim=prim, name=name
+        )
     _on_arrays(prim, "vmap")
     return _apply_batch(prim, axis, args[num_consts:], dims[num_consts:])
 
@@ -479,24 +636,40 @@ def _call_transpose(cts: Sequence, *args, jaxpr, num_consts, prim, name):
     arrays, given = iter(args[num_consts:]), []
     for a in prim.in_avals_flat:
         parts = [next(arrays) for _ in a.lo_ty()]
-        given += [ValAccum(a.to_tangent_aval())] if any(map(is_undef, parts)) else _raise([a], parts)
+        given += (
+            [ValAccum(a.to_tangent_aval())] if any(map(is_undef, parts)) else _raise([a], parts)
+        )
     outs = [a.to_tangent_aval() for a in prim.out_avals_flat]
-    prim.transpose(tree.tree_unflatten(prim.out_tree, _raise(outs, list(map(instantiate, cts)))), *tree.tree_unflatten(prim.in_tree, given))
-    found = [_cotangents(name, x) if type(x) is ValAccum else [None] * len(a.lo_ty()) for a, x in zip(prim.in_avals_flat, given)]
+    prim.transpose(
+        tree.tree_unflatten(prim.out_tree, _raise(outs, list(map(instantiate, cts)))),
+        *tree.tree_unflatten(prim.in_tree, given),
+    )
+    found = [
+        _cotangents(name, x) if type(x) is ValAccum else [None] * len(a.lo_ty())
+        for a, x in zip(prim.in_avals_flat, given)
+    ]
     return [None] * num_consts + [ct for cts in found for ct in cts]
 
 
 @hi_linearized_p.def_transpose
 def _linearized_transpose(cts: Sequence, *args, jaxpr, bwd, num_res, name):
     found = bwd(list(args[:num_res]), list(cts))
-    fit = lambda ct, x: ct if ct is None or typeof(ct).dtype == x.aval.dtype else convert_element_type(ct, x.aval.dtype)
-    return [None] * num_res + [fit(ct, x) if is_undef(x) else None for ct, x in zip(found, args[num_res:])]
+    fit = lambda ct, x: (
+        ct
+        if ct is None or typeof(ct).dtype == x.aval.dtype
+        else convert_element_type(ct, x.aval.dtype)
+    )
+    return [None] * num_res + [
+        fit(ct, x) if is_undef(x) else None for ct, x in zip(found, args[num_res:])
+    ]
 
 
 # ---- mapped operations
 
+
 class _Mapped(VJPHiPrimitive):
     """An operation whose rules are those of another, mapped."""
+
     axis: BatchAxis
     in_dims: Any
     out_dims: Any
@@ -504,11 +677,19 @@ class _Mapped(VJPHiPrimitive):
     def __init__(self, prim: VJPHiPrimitive, axis: BatchAxis, in_dims: Any, out_dims: Any):
         self.prim = prim
         none = lambda d: d is None
-        add = lambda d, a: a if d is None else a.inc_rank(axis.size, d) if a.is_high else a.with_dim(d, axis.size, axis.splits)
+        add = lambda d, a: (
+            a
+            if d is None
+            else a.inc_rank(axis.size, d)
+            if a.is_high
+            else a.with_dim(d, axis.size, axis.splits)
+        )
         ins = tree.broadcast_prefix(in_dims, prim.in_avals, is_leaf=none)
         outs = tree.broadcast_prefix(out_dims, prim.out_aval, is_leaf=none)
         self.in_avals = tree.tree_unflatten(prim.in_tree, list(map(add, ins, prim.in_avals_flat)))
-        self.out_aval = tree.tree_unflatten(prim.out_tree, list(map(add, outs, prim.out_avals_flat)))
+        self.out_aval = tree.tree_unflatten(
+            prim.out_tree, list(map(add, outs, prim.out_avals_flat))
+        )
         self.params = {"prim": prim, "axis": axis, "in_dims": in_dims, "out_dims": out_dims}
         self._dims_flat = ins
         super().__init__()
@@ -520,13 +701,21 @@ class _Mapped(VJPHiPrimitive):
         return self.prim._has(method)
 
     def _map(self, fun: Callable, in_axes: Any, out_axes: Any) -> Callable:
-        return vmap(fun, in_axes=in_axes, out_axes=out_axes, axis_name=self.axis.name, axis_size=self.axis.size)
+        return vmap(
+            fun,
+            in_axes=in_axes,
+            out_axes=out_axes,
+            axis_name=self.axis.name,
+            axis_size=self.axis.size,
+        )
 
     def expand(self, *args):
         return self._map(self.prim.expand, self.in_dims, self.out_dims)(*args)
 
     def jvp(self, primals, tangents):
-        return self._map(self.prim.jvp, (self.in_dims, self.in_dims), (self.out_dims, self.out_dims))(tuple(primals), tuple(tangents))
+        return self._map(
+            self.prim.jvp, (self.in_dims, self.in_dims), (self.out_dims, self.out_dims)
+        )(tuple(primals), tuple(tangents))
 
     def vjp_fwd(self, nzs_in, *args):
         fwd = lambda *xs: self.prim.vjp_fwd(nzs_in, *xs)[:2]
@@ -552,13 +741,18 @@ class _Mapped(VJPHiPrimitive):
         return self._map(lin, self.in_dims, (self.out_dims, 0))(*primals)
 
     def linearized(self, residuals, *tangents):
-        return self._map(lambda res, *ts: self.prim.linearized(res, *ts), (0, *self.in_dims), self.out_dims)(residuals, *tangents)
+        return self._map(
+            lambda res, *ts: self.prim.linearized(res, *ts), (0, *self.in_dims), self.out_dims
+        )(residuals, *tangents)
 
     def batch_dim_rule(self, axis_data, dims):
         none = lambda d: d is None
         inside = lambda d, own: d if d is None or own is None else d - (own < d)
         dims_flat = tree.broadcast_prefix(dims, self.in_avals, is_leaf=none)
-        out = self.prim.batch_dim_rule(axis_data, tree.tree_unflatten(self.in_tree, list(map(inside, dims_flat, self._dims_flat))))
+        out = self.prim.batch_dim_rule(
+            axis_data,
+            tree.tree_unflatten(self.in_tree, list(map(inside, dims_flat, self._dims_flat))),
+        )
         outs = tree.broadcast_prefix(out, self.prim.out_aval, is_leaf=none)
         own = tree.broadcast_prefix(self.out_dims, self.prim.out_aval, is_leaf=none)
         outside = lambda d, own: d if d is None or own is None else d + (own <= d)
@@ -567,15 +761,23 @@ class _Mapped(VJPHiPrimitive):
 
 # ---- rules derived from others
 
+
 def _linear_program(prim: VJPHiPrimitive, primals: tuple) -> tuple[Any, Any]:
     """The result of `jvp` at a point, and the program of its tangents, which holds what it needs."""
     linear = LinearTrace(_state.trace)
-    name, types, out_types = type(prim).__name__, *[[a.to_tangent_aval() for a in avals] for avals in (prim.in_avals_flat,
-                                                                                                      prim.out_avals_flat)]
+    name, types, out_types = (
+        type(prim).__name__,
+        *[
+            [a.to_tangent_aval() for a in avals]
+            for avals in (prim.in_avals_flat, prim.out_avals_flat)
+        ],
+    )
     given = [linear.new_arg(lo) for a in types for lo in a.lo_ty()]
     try:
         with set_trace(linear):
-            out, out_tangents = prim.jvp(primals, tree.tree_unflatten(prim.in_tree, _raise(types, given)))
+            out, out_tangents = prim.jvp(
+                primals, tree.tree_unflatten(prim.in_tree, _raise(types, given))
+            )
             flat = _lower(name, out_types, _tangents(prim, out_tangents, "the tangent of jvp"))
         program = linear.to_jaxpr(given, flat)
     finally:
@@ -587,9 +789,16 @@ def _lin_from_jvp(self, nzs_in, *primals):
     out, program = _linear_program(self, primals)
 
     def run(consts, *tangents):
-        ins, outs = [[a.to_tangent_aval() for a in avals] for avals in (self.in_avals_flat, self.out_avals_flat)]
-        found = evaluate(program.replace(consts=consts), *_lower(type(self).__name__, ins, tree.tree_leaves(tangents)))
+        ins, outs = [
+            [a.to_tangent_aval() for a in avals]
+            for avals in (self.in_avals_flat, self.out_avals_flat)
+        ]
+        found = evaluate(
+            program.replace(consts=consts),
+            *_lower(type(self).__name__, ins, tree.tree_leaves(tangents)),
+        )
         return tree.tree_unflatten(self.out_tree, _raise(outs, found))
+
     return out, tree.Partial(run, program.consts)
 
 
@@ -600,11 +809,19 @@ def _linearized_from_jvp(self, residuals, *tangents):
 def _transposed(prim: VJPHiPrimitive, linear: Callable, ct: Any) -> tuple:
     """The cotangents of the arguments of a linear function of tangents."""
     name = type(prim).__name__
-    types, out_types = [[a.to_tangent_aval() for a in avals] for avals in (prim.in_avals_flat, prim.out_avals_flat)]
-    flat = lambda *ts: _lower(name, out_types, _tangents(prim, linear(*tree.tree_unflatten(prim.in_tree, _raise(types, ts))), "a tangent"))
+    types, out_types = [
+        [a.to_tangent_aval() for a in avals] for avals in (prim.in_avals_flat, prim.out_avals_flat)
+    ]
+    flat = lambda *ts: _lower(
+        name,
+        out_types,
+        _tangents(prim, linear(*tree.tree_unflatten(prim.in_tree, _raise(types, ts))), "a tangent"),
+    )
     arrays = [lo for a in types for lo in a.lo_ty()]
     program = stage(flat, arrays, name)
-    found = backward_pass(program, [UndefPrimal(a) for a in arrays], _lower(name, out_types, tree.tree_leaves(ct)))
+    found = backward_pass(
+        program, [UndefPrimal(a) for a in arrays], _lower(name, out_types, tree.tree_leaves(ct))
+    )
     return tree.tree_unflatten(prim.in_tree, _raise(types, list(map(instantiate, found))))
 
 
@@ -632,8 +849,10 @@ def jvp_from_lin(self, primals, tangents):
     ...     jvp = jvp_from_lin
     """
     if type(self).lin is _lin_from_jvp:
-        raise TypeError(f"{type(self).__name__} sets both jvp = jvp_from_lin and lin, linearized = linearize_from_jvp, each of "
-                             "which needs the other. Write one of them.")
+        raise TypeError(
+            f"{type(self).__name__} sets both jvp = jvp_from_lin and lin, linearized = linearize_from_jvp, each of "
+            "which needs the other. Write one of them."
+        )
     out, residuals = self.lin(tree.tree_map(lambda _: True, tuple(primals)), *primals)[:2]
     return out, self.linearized(residuals, *tangents)
 
@@ -647,6 +866,7 @@ vjp_from_lin = (_vjp_fwd_from_lin, _vjp_bwd_from_lin)
 
 
 # ---- operations on values of hi types
+
 
 class HiPrimitive:
     """An operation on arrays and values of hi types, to derive from; `bind(*args, **params)` applies it.
@@ -667,6 +887,7 @@ class HiPrimitive:
     >>> float(weft.grad(Cube("cube").bind)(2.0))
     12.0
     """
+
     multiple_results = False
 
     def __init__(self, name: str):
@@ -684,7 +905,9 @@ class HiPrimitive:
         return False
 
     def _missing(self, method: str) -> NotImplementedError:
-        return NotImplementedError(f"{type(self).__name__} ({self.name}) must implement `{method}`.")
+        return NotImplementedError(
+            f"{type(self).__name__} ({self.name}) must implement `{method}`."
+        )
 
     def abstract_eval(self, *arg_avals, **params):
         """The type of the result, and the effects."""
@@ -704,7 +927,7 @@ class HiPrimitive:
 
     def bind(self, *args, **params):
         """The result on these arguments."""
-        if any(map(is_mutable, args)):           # it runs now, on what they hold
+        if any(map(is_mutable, args)):  # it runs now, on what they hold
             return on_contents(lambda *xs: self.to_lojax(*xs, **params), args)
         if type(_state.trace) is EvalTrace:
             return self.to_lojax(*args, **params)
@@ -713,18 +936,28 @@ class HiPrimitive:
         if not self.multiple_results and found.is_high and found.has_qdd:
             return made_here(self.to_lojax(*args, **params))
         if effects:
-            raise NotImplementedError(f"{self.name}: operations of hi types with effects ({', '.join(map(repr, effects))}) are not "
-                                      "supported inside of transformations.")
+            raise NotImplementedError(
+                f"{self.name}: operations of hi types with effects ({', '.join(map(repr, effects))}) are not "
+                "supported inside of transformations."
+            )
         out_avals = list(found) if self.multiple_results else [found]
         as_list = lambda out: list(out) if self.multiple_results else [out]
 
         def flat(*xs):
-            return _lower(self.name, out_avals, as_list(self.to_lojax(*_raise(avals, xs), **params)))
+            return _lower(
+                self.name, out_avals, as_list(self.to_lojax(*_raise(avals, xs), **params))
+            )
 
         def flat_jvp(primals, tangents):
-            tangent_avals, out_tangent_avals = [[_tangent_type(self.name, a) for a in types] for types in (avals, out_avals)]
-            out, out_tangents = self.jvp(_raise(avals, primals), _raise(tangent_avals, tangents), **params)
-            return _lower(self.name, out_avals, as_list(out)), _lower(self.name, out_tangent_avals, as_list(out_tangents))
+            tangent_avals, out_tangent_avals = [
+                [_tangent_type(self.name, a) for a in types] for types in (avals, out_avals)
+            ]
+            out, out_tangents = self.jvp(
+                _raise(avals, primals), _raise(tangent_avals, tangents), **params
+            )
+            return _lower(self.name, out_avals, as_list(out)), _lower(
+                self.name, out_tangent_avals, as_list(out_tangents)
+            )
 
         flat.__name__ = self.name
         call: Any = flat
@@ -738,18 +971,26 @@ class HiPrimitive:
 def _raise(avals: Sequence, arrays: Sequence) -> list:
     """Values of types, from the arrays of all."""
     given = iter(arrays)
-    return [a.raise_val(*[next(given) for _ in a.lo_ty()]) if a.is_high else next(given) for a in avals]
+    return [
+        a.raise_val(*[next(given) for _ in a.lo_ty()]) if a.is_high else next(given) for a in avals
+    ]
 
 
 def _lower(name: str, avals: Sequence, values: Sequence) -> list:
     """The arrays of all values."""
-    return [x for a, v in zip(avals, values, strict=True) for x in (lowered(_instantiated(v), name) if a.is_high else [instantiate(v)])]
+    return [
+        x
+        for a, v in zip(avals, values, strict=True)
+        for x in (lowered(_instantiated(v), name) if a.is_high else [instantiate(v)])
+    ]
 
 
 def _tangent_type(name: str, aval: Any) -> Any:
     """The type of tangents of values of a type, whose arrays must be the tangents of the arrays of such a value."""
     tangent = aval.to_tangent_aval()
     if aval.is_high and not is_linear(aval):
-        raise NotImplementedError(f"{name}: differentiating with respect to the type {aval} is not supported: its tangents, of type "
-                                  f"{tangent}, consist of {tangent.lo_ty()}, not of the tangents of the arrays {aval.lo_ty()}.")
+        raise NotImplementedError(
+            f"{name}: differentiating with respect to the type {aval} is not supported: its tangents, of type "
+            f"{tangent}, consist of {tangent.lo_ty()}, not of the tangents of the arrays {aval.lo_ty()}."
+        )
     return tangent

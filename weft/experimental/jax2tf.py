@@ -96,9 +96,13 @@ def convert(
 
         leaves, structure = tree.tree_flatten((args, kwargs))
         tensors = [_as_tensor(tf, x) for x in leaves]
-        types = [_TensorType(tuple(x.shape.as_list()), np.dtype(x.dtype.as_numpy_dtype)) for x in tensors]
+        types = [
+            _TensorType(tuple(x.shape.as_list()), np.dtype(x.dtype.as_numpy_dtype)) for x in tensors
+        ]
         positional, named = tree.tree_unflatten(structure, types)
-        specs = export.symbolic_args_specs(positional, _texts(polymorphic_shapes), polymorphic_constraints)
+        specs = export.symbolic_args_specs(
+            positional, _texts(polymorphic_shapes), polymorphic_constraints
+        )
         traced = jit(lambda *args, **kwargs: fun_jax(*args, **kwargs))
         exported = export.export(traced, platforms=platforms, disabled_checks=checks)(
             *specs, **export.symbolic_args_specs(named, None)
@@ -112,7 +116,11 @@ def convert(
 
 
 def _texts(shapes: Any) -> Any:
-    return tree.tree_map(lambda spec: str(spec) if isinstance(spec, PolyShape) else spec, shapes, is_leaf=lambda x: x is None)
+    return tree.tree_map(
+        lambda spec: str(spec) if isinstance(spec, PolyShape) else spec,
+        shapes,
+        is_leaf=lambda x: x is None,
+    )
 
 
 def _as_tensor(tf: Any, x: Any) -> Any:
@@ -145,7 +153,10 @@ def _call(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
 
 def _differentiable(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
     """The results of an exported program. Their gradient is another operation, which has a gradient too."""
-    inputs, outputs = ([dtypes.issubdtype(a.dtype, np.inexact) for a in avals] for avals in (exported.in_avals, exported.out_avals))
+    inputs, outputs = (
+        [dtypes.issubdtype(a.dtype, np.inexact) for a in avals]
+        for avals in (exported.in_avals, exported.out_avals)
+    )
 
     @tf.custom_gradient
     def run(*tensors: Any) -> tuple:
@@ -160,11 +171,17 @@ def _differentiable(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list
 
 
 def _not_differentiable(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
-    message = "jax2tf.convert: the function was converted without a gradient. Pass with_gradient=True."
-    return [tf.raw_ops.PreventGradient(input=x, message=message) for x in _call(tf, exported, tensors)]
+    message = (
+        "jax2tf.convert: the function was converted without a gradient. Pass with_gradient=True."
+    )
+    return [
+        tf.raw_ops.PreventGradient(input=x, message=message) for x in _call(tf, exported, tensors)
+    ]
 
 
-def eval_polymorphic_shape(fun_jax: Callable[..., Any], *, polymorphic_shapes: Any = None) -> Callable[..., Any]:
+def eval_polymorphic_shape(
+    fun_jax: Callable[..., Any], *, polymorphic_shapes: Any = None
+) -> Callable[..., Any]:
     """Return a function that computes the types of the results of `fun_jax`, and their shapes as texts, from the types of arguments.
 
     >>> eval_polymorphic_shape(lambda x: x.T, polymorphic_shapes="b, 3")(np.ones((2, 3), np.float32))
@@ -182,5 +199,7 @@ def dtype_of_val(val: Any) -> Any:
     """Return TensorFlow's dtype of a tensor, a variable, an array or a number, truncated to 32 bits when x64 is disabled."""
     import tensorflow as tf
 
-    dtype = val.dtype.as_numpy_dtype if isinstance(val, (tf.Tensor, tf.Variable)) else typeof(val).dtype
+    dtype = (
+        val.dtype.as_numpy_dtype if isinstance(val, (tf.Tensor, tf.Variable)) else typeof(val).dtype
+    )
     return tf.as_dtype(dtypes.canonicalize_dtype(np.dtype(dtype)))

@@ -36,8 +36,21 @@ from weft.util import dtypes, tree
 from weft.util.source import api_boundary, guard_all
 
 __all__ = [
-    "ZeroSeries", "ZeroTerm", "def_comp", "def_deriv", "deflinear", "defzero", "deriv_prop", "fact", "jet", "jet2", "jet_rules",
-    "linear_prop", "zero_prop", "zero_series", "zero_term",
+    "ZeroSeries",
+    "ZeroTerm",
+    "def_comp",
+    "def_deriv",
+    "deflinear",
+    "defzero",
+    "deriv_prop",
+    "fact",
+    "jet",
+    "jet2",
+    "jet_rules",
+    "linear_prop",
+    "zero_prop",
+    "zero_series",
+    "zero_term",
 ]
 
 
@@ -78,6 +91,7 @@ def fact(n: int) -> int:
 
 class JetTracer(Tracer):
     """A value with the derivatives of its curve; those that are None are zero."""
+
     __slots__ = ("aval", "primal", "terms")
 
     def __init__(self, trace: JetTrace, primal: Any, terms: list):
@@ -101,6 +115,7 @@ class JetTracer(Tracer):
 
 class JetTrace(Trace):
     """Computes with curves of a fixed order, from 1 up."""
+
     __slots__ = ("order", "tag")
 
     parent: Any
@@ -123,11 +138,13 @@ class JetTrace(Trace):
         moving = [any(t is not None for t in terms) for terms in series]
         if not any(moving):
             return self.parent.process(primitive, primals, params)
-        if primitive is jit_p:                      # what it calls is computed here
+        if primitive is jit_p:  # what it calls is computed here
             with set_trace(self):
                 return evaluate(params["jaxpr"], *args)
         if primitive in jet_rules.given:
-            return self._by_given_rule(jet_rules.given[primitive], primitive, primals, series, params)
+            return self._by_given_rule(
+                jet_rules.given[primitive], primitive, primals, series, params
+            )
         rule = _RULES.get(primitive.name)
         if rule is None and _is_linear(primitive):
             rule = _linear
@@ -136,20 +153,32 @@ class JetTrace(Trace):
                 found = rule(primitive, primals, series, params)
             if found is not None:
                 value, terms = found
-                return [self.join(*pair) for pair in zip(value, terms)] if primitive.multiple_results else self.join(value, terms)
+                return (
+                    [self.join(*pair) for pair in zip(value, terms)]
+                    if primitive.multiple_results
+                    else self.join(value, terms)
+                )
         return self._by_tangents(primitive, primals, series, params)
 
-    def _by_given_rule(self, rule: JetRule, primitive: Any, primals: list, series: list, params: dict) -> Any:
+    def _by_given_rule(
+        self, rule: JetRule, primitive: Any, primals: list, series: list, params: dict
+    ) -> Any:
         """Apply a rule of a library, which works on coefficients of Taylor series."""
         scales = _factorials(self.order)
         with derived_trace(self.parent):
             coefficients = [
-                [zeros(typeof(p).to_tangent_aval()) if t is None else _over(t, n) for t, n in zip(terms, scales)]
+                [
+                    zeros(typeof(p).to_tangent_aval()) if t is None else _over(t, n)
+                    for t, n in zip(terms, scales)
+                ]
                 for p, terms in zip(primals, series)
             ]
             values, outs = rule(primals, coefficients, **params)
             pairs = list(zip(values, outs)) if primitive.multiple_results else [(values, outs)]
-            joined = [self.join(x, [None if _is_zero(t) else _times(t, n) for t, n in zip(terms, scales)]) for x, terms in pairs]
+            joined = [
+                self.join(x, [None if _is_zero(t) else _times(t, n) for t, n in zip(terms, scales)])
+                for x, terms in pairs
+            ]
         return joined if primitive.multiple_results else joined[0]
 
     def _by_tangents(self, primitive: Any, primals: list, series: list, params: dict) -> Any:
@@ -160,7 +189,12 @@ class JetTrace(Trace):
         if self.order == 1:
             with derived_trace(self.parent):
                 outs, tangents = rule(primals, firsts, **params)
-            pairs = [(o, [_given(t)]) for o, t in (zip(outs, tangents) if primitive.multiple_results else [(outs, tangents)])]
+            pairs = [
+                (o, [_given(t)])
+                for o, t in (
+                    zip(outs, tangents) if primitive.multiple_results else [(outs, tangents)]
+                )
+            ]
         else:
             inner = JetTrace(self.tag, self.parent, self.order - 1)
             moved = []
@@ -172,10 +206,16 @@ class JetTrace(Trace):
                     with derived_trace(self.parent):
                         moved.append(inner.join(instantiate(first), rest))
             with set_trace(inner):
-                outs, tangents = rule([inner.join(p, terms[:-1]) for p, terms in zip(primals, series)], moved, **params)
+                outs, tangents = rule(
+                    [inner.join(p, terms[:-1]) for p, terms in zip(primals, series)],
+                    moved,
+                    **params,
+                )
             pairs = []
             for o, t in zip(outs, tangents) if primitive.multiple_results else [(outs, tangents)]:
-                value, terms = inner.split(t) if type(t) is not Zero else (None, [None] * (self.order - 1))
+                value, terms = (
+                    inner.split(t) if type(t) is not Zero else (None, [None] * (self.order - 1))
+                )
                 pairs.append((inner.split(o)[0], [value, *terms]))
             inner.finished = True
         joined = [self.join(*pair) for pair in pairs]
@@ -194,7 +234,11 @@ _NOT_LINEAR = {*_PRODUCTS, "div", "scatter-mul", "triangular_solve", "tridiagona
 
 
 def _is_linear(primitive: Any) -> bool:
-    return primitive.has("transpose") and primitive.kind != "region" and primitive.name not in _NOT_LINEAR
+    return (
+        primitive.has("transpose")
+        and primitive.kind != "region"
+        and primitive.name not in _NOT_LINEAR
+    )
 
 
 def _linear(primitive: Any, primals: list, series: list, params: dict) -> tuple:
@@ -204,7 +248,9 @@ def _linear(primitive: Any, primals: list, series: list, params: dict) -> tuple:
         if all(t is None for t in terms):
             out.append(None)
             continue
-        tangents = [Zero(typeof(p).to_tangent_aval()) if t is None else t for p, t in zip(primals, terms)]
+        tangents = [
+            Zero(typeof(p).to_tangent_aval()) if t is None else t for p, t in zip(primals, terms)
+        ]
         value, tangent = rule(primals, tangents, **params)
         out.append([_given(t) for t in tangent] if primitive.multiple_results else _given(tangent))
     if primitive.multiple_results:
@@ -238,6 +284,7 @@ def _product(primitive: Any, primals: list, series: list, params: dict) -> tuple
 
     def product(x, y):
         return None if x is None or y is None else primitive.bind(x, y, *rest, **params)
+
     x, y = ([p, *terms] for p, terms in zip(primals, series[:2]))
     return product(x[0], y[0]), [_leibniz(product, x, y, k) for k in range(1, len(x))]
 
@@ -247,7 +294,13 @@ def _div(primitive: Any, primals: list, series: list, params: dict) -> tuple:
     out = [primitive.bind(x, y, **params)]
     for k in range(1, len(xs) + 1):
         less = _sum([(math.comb(k, i), _mul(ys[i - 1], out[k - i])) for i in range(1, k + 1)])
-        top = xs[k - 1] if less is None else ew.neg(less) if xs[k - 1] is None else ew.sub(xs[k - 1], less)
+        top = (
+            xs[k - 1]
+            if less is None
+            else ew.neg(less)
+            if xs[k - 1] is None
+            else ew.sub(xs[k - 1], less)
+        )
         out.append(None if top is None else ew.div(top, y))
     return out[0], out[1:]
 
@@ -266,6 +319,7 @@ def _exp(primitive: Any, primals: list, series: list, params: dict) -> tuple:
 
 def _pair(first: str, second: str, sign: int, which: int) -> Callable:
     """The rule of two functions each of which is the other one's derivative, but for the `sign` of that of the second."""
+
     def rule(primitive, primals, series, params):
         found = [primitive.bind(*primals, **params)]
         other = registry[second if which == 0 else first].bind(*primals, **params)
@@ -276,6 +330,7 @@ def _pair(first: str, second: str, sign: int, which: int) -> Callable:
             b.append(next_b if next_b is None or sign == 1 else ew.neg(next_b))
         out = a if which == 0 else b
         return out[0], out[1:]
+
     return rule
 
 
@@ -287,7 +342,11 @@ def _integer_pow(primitive: Any, primals: list, series: list, params: dict) -> t
     square, out = [primals[0], *series[0]], None
     while power:
         if power & 1:
-            out = square if out is None else [_leibniz(_mul, out, square, k) for k in range(len(square))]
+            out = (
+                square
+                if out is None
+                else [_leibniz(_mul, out, square, k) for k in range(len(square))]
+            )
         power >>= 1
         if power:
             square = [_leibniz(_mul, square, square, k) for k in range(len(square))]
@@ -301,10 +360,20 @@ def _pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | N
     x, y = primals
     logs = [functions.log(x)]
     for k in range(1, len(series[0]) + 1):
-        less = _sum([(math.comb(k - 1, i), _mul(series[0][i - 1], logs[k - i])) for i in range(1, k)])
-        top = series[0][k - 1] if less is None else ew.neg(less) if series[0][k - 1] is None else ew.sub(series[0][k - 1], less)
+        less = _sum(
+            [(math.comb(k - 1, i), _mul(series[0][i - 1], logs[k - i])) for i in range(1, k)]
+        )
+        top = (
+            series[0][k - 1]
+            if less is None
+            else ew.neg(less)
+            if series[0][k - 1] is None
+            else ew.sub(series[0][k - 1], less)
+        )
         logs.append(None if top is None else ew.div(top, x))
-    wide = [None if t is None else ew.convert_element_type(t, typeof(x).dtype) for t in (y, *series[1])]
+    wide = [
+        None if t is None else ew.convert_element_type(t, typeof(x).dtype) for t in (y, *series[1])
+    ]
     exponent = [_leibniz(_mul, wide, logs, k) for k in range(1, len(logs))]
     out = [primitive.bind(*primals, **params)]
     for k in range(1, len(logs)):
@@ -313,9 +382,15 @@ def _pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | N
 
 
 _RULES: dict[str, Callable] = {
-    **dict.fromkeys(_PRODUCTS, _product), "div": _div, "exp": _exp, "integer_pow": _integer_pow, "pow": _pow,
-    "sin": _pair("sin", "cos", -1, 0), "cos": _pair("sin", "cos", -1, 1),
-    "sinh": _pair("sinh", "cosh", 1, 0), "cosh": _pair("sinh", "cosh", 1, 1),
+    **dict.fromkeys(_PRODUCTS, _product),
+    "div": _div,
+    "exp": _exp,
+    "integer_pow": _integer_pow,
+    "pow": _pow,
+    "sin": _pair("sin", "cos", -1, 0),
+    "cos": _pair("sin", "cos", -1, 1),
+    "sinh": _pair("sinh", "cosh", 1, 0),
+    "cosh": _pair("sinh", "cosh", 1, 1),
 }
 
 
@@ -350,14 +425,18 @@ def _series_of(position: int, primal: Any, terms: Any, order: int, scales: Seque
             out.append(None)
             continue
         if np.shape(term) != tuple(aval.shape):
-            raise ValueError(f"jet: the series of argument {position} has a term of shape {np.shape(term)}, but the argument has shape "
-                             f"{tuple(aval.shape)}.")
+            raise ValueError(
+                f"jet: the series of argument {position} has a term of shape {np.shape(term)}, but the argument has shape "
+                f"{tuple(aval.shape)}."
+            )
         out.append(_times(ew.convert_element_type(asarray(term), aval.dtype), scale))
     return out
 
 
 @api_boundary
-def jet(fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bool = True) -> tuple[Any, Any]:
+def jet(
+    fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bool = True
+) -> tuple[Any, Any]:
     """The value of `fun` at the arrays `primals`, and the derivatives of the curve that it makes of curves through them.
 
     `series` has a list for each argument: the first derivative of its curve, the second, and so on, as many for all; or `zero_series`.
@@ -374,26 +453,37 @@ def jet(fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bo
         raise ValueError(f"jet: there are {len(primals)} primals, but {len(series)} series.")
     lengths = {len(terms) for terms in series if terms is not zero_series}
     if len(lengths) != 1 or 0 in lengths:
-        raise ValueError(f"jet: all series must have one length from 1 up, got lengths {sorted(lengths)}.")
+        raise ValueError(
+            f"jet: all series must have one length from 1 up, got lengths {sorted(lengths)}."
+        )
     order = lengths.pop()
     for i, x in enumerate(primals):
         if not tree.treedef_is_leaf(tree.tree_structure(x)):
-            raise ValueError(f"jet: the primal value at position {i} is not an array: {type(x).__name__}.")
+            raise ValueError(
+                f"jet: the primal value at position {i} is not an array: {type(x).__name__}."
+            )
     for i, terms in enumerate(series):
         if terms is not zero_series:
             for j, term in enumerate(terms):
                 if not tree.treedef_is_leaf(tree.tree_structure(term)):
-                    raise ValueError(f"jet: term {j} of the series of argument {i} is not an array: {type(term).__name__}.")
+                    raise ValueError(
+                        f"jet: term {j} of the series of argument {i} is not an array: {type(term).__name__}."
+                    )
     primals = [x if isinstance(x, Tracer) else to_array(x) for x in primals]
     scales = [1] * order if factorial_scaled else _factorials(order)
-    given = [_series_of(i, x, terms, order, scales) for i, (x, terms) in enumerate(zip(primals, series))]
+    given = [
+        _series_of(i, x, terms, order, scales) for i, (x, terms) in enumerate(zip(primals, series))
+    ]
     trace = JetTrace(None, current_trace(), order)
     with set_trace(trace):
         outs, structure = tree.tree_flatten(fun(*map(trace.join, primals, given)))
     pairs = [trace.split(x if isinstance(x, Tracer) else to_array(x)) for x in outs]
     trace.finished = True
     values = [value for value, _ in pairs]
-    terms = [[zeros(typeof(value)) if t is None else _over(t, n) for t, n in zip(terms, scales)] for value, terms in pairs]
+    terms = [
+        [zeros(typeof(value)) if t is None else _over(t, n) for t, n in zip(terms, scales)]
+        for value, terms in pairs
+    ]
     return tree.tree_unflatten(structure, values), tree.tree_unflatten(structure, terms)
 
 
@@ -423,18 +513,24 @@ class JetRules(MutableMapping[Primitive, JetRule]):
             return self.given[primitive]
         if not isinstance(primitive, Primitive) or not primitive.has("jvp"):
             raise KeyError(primitive)
-        return lambda primals, series, **params: jet2(lambda *xs: primitive.bind(*xs, **params), primals, series)
+        return lambda primals, series, **params: jet2(
+            lambda *xs: primitive.bind(*xs, **params), primals, series
+        )
 
     def __setitem__(self, primitive: Primitive, rule: JetRule) -> None:
         if not isinstance(primitive, Primitive):
-            raise TypeError(f"jet_rules: a rule is for a primitive, got {primitive!r}. Make one with weft.extend.core.Primitive(name).")
+            raise TypeError(
+                f"jet_rules: a rule is for a primitive, got {primitive!r}. Make one with weft.extend.core.Primitive(name)."
+            )
         self.given[primitive] = rule
 
     def __delitem__(self, primitive: Primitive) -> None:
         del self.given[primitive]
 
     def __iter__(self) -> Iterator[Primitive]:
-        return iter(dict.fromkeys([*self.given, *(p for p in list(registry.values()) if p.has("jvp"))]))
+        return iter(
+            dict.fromkeys([*self.given, *(p for p in list(registry.values()) if p.has("jvp"))])
+        )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -443,7 +539,12 @@ class JetRules(MutableMapping[Primitive, JetRule]):
 jet_rules = JetRules()
 
 
-def deriv_prop(prim: Primitive, deriv: Callable[[Any], Any], primals_in: Sequence[Any], series_in: Sequence[Any]) -> tuple[Any, list]:
+def deriv_prop(
+    prim: Primitive,
+    deriv: Callable[[Any], Any],
+    primals_in: Sequence[Any],
+    series_in: Sequence[Any],
+) -> tuple[Any, list]:
     """The rule of a function of one array whose derivative is `deriv`."""
     (x,), (terms,) = primals_in, series_in
     slopes = [deriv(x)]
@@ -464,10 +565,14 @@ def def_deriv(prim: Primitive, deriv: Callable[[Any], Any]) -> None:
 
 def def_comp(prim: Primitive, comp: Callable[..., Any], **kwargs: Any) -> None:
     """Set the rule of a primitive to the rule of the equal function `comp(*arrays, **kwargs)`."""
-    jet_rules[prim] = lambda primals, series, **params: jet2(functools.partial(comp, **kwargs), primals, series)
+    jet_rules[prim] = lambda primals, series, **params: jet2(
+        functools.partial(comp, **kwargs), primals, series
+    )
 
 
-def linear_prop(prim: Primitive, primals_in: Sequence[Any], series_in: Sequence[Any], **params: Any) -> tuple[Any, list]:
+def linear_prop(
+    prim: Primitive, primals_in: Sequence[Any], series_in: Sequence[Any], **params: Any
+) -> tuple[Any, list]:
     """The rule of a linear primitive, which maps each coefficient."""
     value = prim.bind(*primals_in, **params)
     outs = [prim.bind(*terms, **params) for terms in zip(*series_in)]
@@ -479,7 +584,9 @@ def deflinear(prim: Primitive) -> None:
     jet_rules[prim] = functools.partial(linear_prop, prim)
 
 
-def zero_prop(prim: Primitive, primals_in: Sequence[Any], series_in: Sequence[Any], **params: Any) -> tuple[Any, list]:
+def zero_prop(
+    prim: Primitive, primals_in: Sequence[Any], series_in: Sequence[Any], **params: Any
+) -> tuple[Any, list]:
     """The rule of a primitive whose derivatives are all zero."""
     value, order = prim.bind(*primals_in, **params), len(series_in[0])
     none: list = [zero_term] * order

@@ -21,13 +21,26 @@ from weft.ops import keys
 from weft.util.config import debug_key_reuse
 from weft.util.errors import KeyReuseError
 
-__all__ = ["Forward", "KeyReuseError", "KeyReuseSignature", "Sink", "Source", "assert_consumed", "assert_unconsumed",
-           "check_key_reuse", "consume", "consume_p", "function_type_signature", "jaxpr_type_signature",
-           "key_reuse_signatures"]
+__all__ = [
+    "Forward",
+    "KeyReuseError",
+    "KeyReuseSignature",
+    "Sink",
+    "Source",
+    "assert_consumed",
+    "assert_unconsumed",
+    "check_key_reuse",
+    "consume",
+    "consume_p",
+    "function_type_signature",
+    "jaxpr_type_signature",
+    "key_reuse_signatures",
+]
 
 
 class _Marked:
     """Keys at one position, all or those of a mask; immutable."""
+
     __slots__ = ("idx", "mask")
 
     idx: int
@@ -52,7 +65,11 @@ class _Marked:
         return hash(self._key())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.idx})" if self.mask is True else f"{type(self).__name__}({self.idx}, {self.mask})"
+        return (
+            f"{type(self).__name__}({self.idx})"
+            if self.mask is True
+            else f"{type(self).__name__}({self.idx}, {self.mask})"
+        )
 
 
 class Sink(_Marked):
@@ -77,6 +94,7 @@ class Forward(NamedTuple):
     >>> Forward(1, 0)
     Forward(1, 0)
     """
+
     in_idx: int
     out_idx: int
 
@@ -125,6 +143,7 @@ class KeyReuseSignature:
 
 # ---- functions
 
+
 def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
     """What a program does with the keys of its inputs, constants after arguments; KeyReuseError if it uses a key twice."""
     return _shown(signature_of(jaxpr), jaxpr)
@@ -149,7 +168,9 @@ def check_key_reuse(fun: Callable, *args: Any) -> None:
 
 
 def _shown(signature: Signature, jaxpr: Jaxpr) -> KeyReuseSignature:
-    sinks = [Sink(i, mask) for i, mask in enumerate(signature.uses) if mask is not None and mask.any()]
+    sinks = [
+        Sink(i, mask) for i, mask in enumerate(signature.uses) if mask is not None and mask.any()
+    ]
     made: list[Source | Forward] = []
     sizes = [int(np.prod(v.aval.shape)) if is_key(v.aval) else -1 for v in jaxpr.invars]
     for o, held in enumerate(signature.results):
@@ -158,14 +179,18 @@ def _shown(signature: Signature, jaxpr: Jaxpr) -> KeyReuseSignature:
         given = {source[0] for source, _ in held if source is not None}
         if not given and not any(used for _, used in held):
             made.append(Source(o))
-        elif len(given) == 1 and [source for source, _ in held] == [(min(given), k) for k in range(sizes[min(given)])]:
+        elif len(given) == 1 and [source for source, _ in held] == [
+            (min(given), k) for k in range(sizes[min(given)])
+        ]:
             made.append(Forward(min(given), o))
     return KeyReuseSignature(*sinks, *made)
 
 
 # ---- marks
 
-consume_p = keys.random_unwrap_p      # the operation that `consume` binds: it reads keys, and says that they are used up
+consume_p = (
+    keys.random_unwrap_p
+)  # the operation that `consume` binds: it reads keys, and says that they are used up
 
 
 def consume(key: Any) -> Any:
@@ -189,8 +214,21 @@ def assert_unconsumed(key: Any) -> None:
 
 #: what operations do with keys, as programs that consist of them are found to do
 key_reuse_signatures: dict[Any, KeyReuseSignature] = {
-    consume_p: KeyReuseSignature(Sink(0), Forward(0, 0)), keys.random_wrap_p: KeyReuseSignature(Source(0)),
-    **{registry[name]: KeyReuseSignature(Forward(0, 0)) for name in (
-        "broadcast_in_dim", "copy", "convert_element_type", "reshape", "squeeze", "dynamic_slice") if registry.find(name) is not None},
-    registry["dynamic_update_slice"]: KeyReuseSignature(Source(0)),     # at places that are not known, so its keys count as new
+    consume_p: KeyReuseSignature(Sink(0), Forward(0, 0)),
+    keys.random_wrap_p: KeyReuseSignature(Source(0)),
+    **{
+        registry[name]: KeyReuseSignature(Forward(0, 0))
+        for name in (
+            "broadcast_in_dim",
+            "copy",
+            "convert_element_type",
+            "reshape",
+            "squeeze",
+            "dynamic_slice",
+        )
+        if registry.find(name) is not None
+    },
+    registry["dynamic_update_slice"]: KeyReuseSignature(
+        Source(0)
+    ),  # at places that are not known, so its keys count as new
 }

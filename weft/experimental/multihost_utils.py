@@ -53,7 +53,9 @@ class ProcessFailureError(errors.ProcessFailureError):
 
 def _says(values: Sequence[Any], structure: Any) -> str:
     """The types of values, of which all processes must have the same."""
-    types = [x.aval.str_short() if type(x) is Array else f"{x.dtype}{list(x.shape)}" for x in values]
+    types = [
+        x.aval.str_short() if type(x) is Array else f"{x.dtype}{list(x.shape)}" for x in values
+    ]
     return f"{', '.join(types)} in {structure}"
 
 
@@ -78,17 +80,30 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     api = "broadcast_one_to_all"
     if processes.current() is None:
         if is_source is not None and not is_source:
-            raise ValueError(f"{api}: no process is the source; is_source is False in the only one.")
+            raise ValueError(
+                f"{api}: no process is the source; is_source is False in the only one."
+            )
         return tree.tree_map(np.asarray, in_tree)
     from weft.runtime import exchange
 
     leaves, structure = tree.tree_flatten(in_tree)
     values = [np.asarray(x) for x in leaves]
-    flags = exchange.agree(api, _says(values, structure), "0" if is_source is None else str(int(bool(is_source)) + 1))
-    sources = [rank for rank, flag in enumerate(flags) if flag == "2" or (flag == "0" and rank == 0)]
+    flags = exchange.agree(
+        api, _says(values, structure), "0" if is_source is None else str(int(bool(is_source)) + 1)
+    )
+    sources = [
+        rank for rank, flag in enumerate(flags) if flag == "2" or (flag == "0" and rank == 0)
+    ]
     if len(sources) != 1:
-        raise ValueError(describe(api, "there must be one source.", [("processes that say they are", str(sources or "none"))], user_frame(),
-                                  "One process passes is_source=True and the others False, or all leave it out."))
+        raise ValueError(
+            describe(
+                api,
+                "there must be one source.",
+                [("processes that say they are", str(sources or "none"))],
+                user_frame(),
+                "One process passes is_source=True and the others False, or all leave it out.",
+            )
+        )
     return tree.tree_unflatten(structure, [exchange.broadcast(x, sources[0], api) for x in values])
 
 
@@ -102,8 +117,10 @@ def sync_global_devices(name: str) -> None:
     names = exchange.agree("sync_global_devices", "", str(name))
     other = next((rank for rank, theirs in enumerate(names) if theirs != str(name)), None)
     if other is not None:
-        raise AssertionError(f"sync_global_devices: sync_global_devices name mismatch ({str(name)!r}): process {other} is at "
-                             f"{names[other]!r}.")
+        raise AssertionError(
+            f"sync_global_devices: sync_global_devices name mismatch ({str(name)!r}): process {other} is at "
+            f"{names[other]!r}."
+        )
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
@@ -119,8 +136,10 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     values, structure = _values(in_tree)
     if any(_is_global(x) for x in values) and not tiled:
         first = next(x for x in values if _is_global(x))
-        raise ValueError(f"{api}: {first.aval.str_short()} is a global array, which has one value for all processes.\n"
-                         "  Gathering global non-fully-addressable arrays only supports tiled=True.")
+        raise ValueError(
+            f"{api}: {first.aval.str_short()} is a global array, which has one value for all processes.\n"
+            "  Gathering global non-fully-addressable arrays only supports tiled=True."
+        )
     if processes.current() is None:
         return tree.tree_unflatten(structure, [x if tiled else x[None] for x in values])
     from weft.runtime import exchange
@@ -153,15 +172,21 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     different = [rank for rank, theirs in enumerate(said) if theirs != said[0]]
     if not different:
         return
-    if all(theirs.split("\n")[0] == said[0].split("\n")[0] for theirs in said):         # equal numbers may be written differently
+    if all(
+        theirs.split("\n")[0] == said[0].split("\n")[0] for theirs in said
+    ):  # equal numbers may be written differently
         gathered = [exchange.all_gather(x, "assert_equal") for x in copies if not _is_global(x)]
         if all(_same(row, stacked[0]) for stacked in gathered for row in stacked):
             return
         shown = f"Expected: {[stacked[0] for stacked in gathered]}; got: {in_tree}."
     else:
-        shown = "\n    ".join(f"process {rank}: {said[rank].split(chr(10))[0]}" for rank in (0, *different[:3]))
+        shown = "\n    ".join(
+            f"process {rank}: {said[rank].split(chr(10))[0]}" for rank in (0, *different[:3])
+        )
     prefix = f"{fail_message}. " if fail_message else ""
-    raise AssertionError(f"{prefix}assert_equal: processes {different} differ from process 0.\n    {shown}")
+    raise AssertionError(
+        f"{prefix}assert_equal: processes {different} differ from process 0.\n    {shown}"
+    )
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
@@ -196,9 +221,13 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
     """
     shared = processes.current()
     if shared is None:
-        raise RuntimeError("live_devices: Distributed JAX not initialized.\n  Call weft.distributed.initialize first.")
+        raise RuntimeError(
+            "live_devices: Distributed JAX not initialized.\n  Call weft.distributed.initialize first."
+        )
     if not any(d.is_addressable for d in devices):
-        raise ValueError(f"live_devices: No devices provided that this process drives, got {list(devices)!r:.80}.")
+        raise ValueError(
+            f"live_devices: No devices provided that this process drives, got {list(devices)!r:.80}."
+        )
     before = _lost_when_met(shared)
     alive = sorted((d for d in devices if d.process_index not in before), key=lambda d: d.id)
     failure: BaseException | None = None
@@ -272,14 +301,18 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
 
 
 def _placed(place: Any, inputs: Any, pspecs: Any) -> Any:
-    specs = tree.broadcast_prefix(pspecs, inputs, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
+    specs = tree.broadcast_prefix(
+        pspecs, inputs, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec)
+    )
     leaves, structure = tree.tree_flatten(inputs)
     return tree.tree_unflatten(structure, [place(x, spec) for x, spec in zip(leaves, specs)])
 
 
 def _spec(name: str, spec: Any) -> PartitionSpec:
     if not isinstance(spec, PartitionSpec):
-        raise ValueError(f"{name}: pspecs has a PartitionSpec for every array, `P()` for one that all devices hold whole; got {spec!r}.")
+        raise ValueError(
+            f"{name}: pspecs has a PartitionSpec for every array, `P()` for one that all devices hold whole; got {spec!r}."
+        )
     return spec
 
 

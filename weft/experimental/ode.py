@@ -77,7 +77,9 @@ def odeint(
     """
     ts = _inexact(t)
     if ts.ndim != 1 or not ts.size or wnp.issubdtype(ts.dtype, wnp.complexfloating):
-        raise ValueError(f"odeint: t must be a vector of at least one real time; it has shape {ts.shape} and dtype {ts.dtype}")
+        raise ValueError(
+            f"odeint: t must be a vector of at least one real time; it has shape {ts.shape} and dtype {ts.dtype}"
+        )
     y0 = tree_map(_inexact, y0)
     args = tree_map(wnp.asarray, args)
     converted, hoisted = closure_convert(func, y0, ts[0], *args)
@@ -95,7 +97,11 @@ def odeint(
 def _inexact(x: Any) -> Any:
     """An array of floats or complex numbers."""
     array: Any = wnp.asarray(x)
-    return array if wnp.issubdtype(array.dtype, wnp.inexact) else array.astype(wnp.promote_types(array.dtype, np.float32))
+    return (
+        array
+        if wnp.issubdtype(array.dtype, wnp.inexact)
+        else array.astype(wnp.promote_types(array.dtype, np.float32))
+    )
 
 
 class _Layout:
@@ -106,14 +112,25 @@ class _Layout:
         self.shapes = [leaf.shape for leaf in leaves]
         self.dtypes = [np.dtype(leaf.dtype) for leaf in leaves]
         self.complex = [dtype.kind == "c" for dtype in self.dtypes]
-        self.dtype = result_type(*(wnp.finfo(dtype).dtype for dtype in self.dtypes)) if leaves else np.dtype(np.float32)
-        self.size = sum(math.prod(shape) * (2 if pair else 1) for shape, pair in zip(self.shapes, self.complex, strict=True))
+        self.dtype = (
+            result_type(*(wnp.finfo(dtype).dtype for dtype in self.dtypes))
+            if leaves
+            else np.dtype(np.float32)
+        )
+        self.size = sum(
+            math.prod(shape) * (2 if pair else 1)
+            for shape, pair in zip(self.shapes, self.complex, strict=True)
+        )
 
     def pack(self, tree: Any) -> Any:
         parts = []
         for leaf, pair in zip(tree_leaves(tree), self.complex, strict=True):
             parts += [wnp.real(leaf), wnp.imag(leaf)] if pair else [leaf]
-        return wnp.concatenate([wnp.ravel(part).astype(self.dtype) for part in parts]) if parts else wnp.zeros(0, self.dtype)
+        return (
+            wnp.concatenate([wnp.ravel(part).astype(self.dtype) for part in parts])
+            if parts
+            else wnp.zeros(0, self.dtype)
+        )
 
     def unpack(self, vectors: Any) -> Any:
         """The tree of a vector; dims before the last one stay in front."""
@@ -122,10 +139,14 @@ class _Layout:
         def take(shape: tuple[int, ...]) -> Any:
             nonlocal start
             start += math.prod(shape)
-            return vectors[..., start - math.prod(shape):start].reshape(*vectors.shape[:-1], *shape)
+            return vectors[..., start - math.prod(shape) : start].reshape(
+                *vectors.shape[:-1], *shape
+            )
 
         for shape, dtype, pair in zip(self.shapes, self.dtypes, self.complex, strict=True):
-            leaves.append((lax.complex(take(shape), take(shape)) if pair else take(shape)).astype(dtype))
+            leaves.append(
+                (lax.complex(take(shape), take(shape)) if pair else take(shape)).astype(dtype)
+            )
         return tree_unflatten(self.structure, leaves)
 
     def slopes(self, out: Any) -> Any:
@@ -140,16 +161,23 @@ class _Layout:
                 )
             whole = wnp.concatenate([wnp.ravel(leaf) for leaf in leaves])
             ends = list(itertools.accumulate(sizes))
-            leaves = [whole[end - size:end].reshape(shape) for end, size, shape in zip(ends, sizes, self.shapes)]
+            leaves = [
+                whole[end - size : end].reshape(shape)
+                for end, size, shape in zip(ends, sizes, self.shapes)
+            ]
         for leaf, pair in zip(leaves, self.complex, strict=True):
             if not pair and wnp.issubdtype(leaf.dtype, wnp.complexfloating):
-                raise TypeError(f"odeint: func returned {leaf.dtype} for a y of real dtype; make y0 complex")
+                raise TypeError(
+                    f"odeint: func returned {leaf.dtype} for a y of real dtype; make y0 complex"
+                )
         return self.pack(leaves)
 
 
-def _solve(field: Callable[..., Any], control: tuple[float, ...], y0: Any, ts: Any, leaves: list[Any]) -> Any:
+def _solve(
+    field: Callable[..., Any], control: tuple[float, ...], y0: Any, ts: Any, leaves: list[Any]
+) -> Any:
     """The vectors at `ts`; `field(y, t, leaves)` is the slope."""
-    leaves = [wnp.asarray(leaf) for leaf in leaves]             # literals of a program are Python numbers
+    leaves = [wnp.asarray(leaf) for leaf in leaves]  # literals of a program are Python numbers
     smooth = [i for i, leaf in enumerate(leaves) if wnp.issubdtype(leaf.dtype, wnp.inexact)]
     layout = _Layout([leaves[i] for i in smooth])
 
@@ -170,11 +198,17 @@ def _solve(field: Callable[..., Any], control: tuple[float, ...], y0: Any, ts: A
     def adjoint(state: Any, time: Any, leaves: Any) -> Any:
         """Slopes of y, its cotangent and those of the leaves, by the time that runs backward."""
         size = (state.size - layout.size) // 2
-        y, cotangent = state[:size], state[size:2 * size]
-        pulled: Any = vjp(lambda y, values: field(y, -time, with_smooth(leaves, values)), y, [leaves[i] for i in smooth])
+        y, cotangent = state[:size], state[size : 2 * size]
+        pulled: Any = vjp(
+            lambda y, values: field(y, -time, with_smooth(leaves, values)),
+            y,
+            [leaves[i] for i in smooth],
+        )
         slope, pullback = pulled
         by_y, by_leaves = pullback(cotangent.astype(slope.dtype))
-        return wnp.concatenate([-slope, by_y, layout.pack(by_leaves).astype(state.dtype)]).astype(state.dtype)
+        return wnp.concatenate([-slope, by_y, layout.pack(by_leaves).astype(state.dtype)]).astype(
+            state.dtype
+        )
 
     def backward(residuals: Any, g: Any) -> Any:
         ys, ts, leaves = residuals
@@ -188,10 +222,12 @@ def _solve(field: Callable[..., Any], control: tuple[float, ...], y0: Any, ts: A
             by_time = wnp.astype(wnp.sum(field(y, time, leaves) * g_here), ts.dtype)
             start = wnp.concatenate([y.astype(dtype), (cotangent + g_here).astype(dtype), total])
             end = _solve(adjoint, control, start, wnp.stack([-time, -before]), leaves)[1]
-            return (end[size:2 * size].astype(ys.dtype), end[2 * size:]), by_time
+            return (end[size : 2 * size].astype(ys.dtype), end[2 * size :]), by_time
 
         start = (wnp.zeros(size, ys.dtype), wnp.zeros(layout.size, dtype))
-        (cotangent, total), by_times = lax.scan(step, start, (ts[:-1], ts[1:], ys[1:], g[1:]), reverse=True)
+        (cotangent, total), by_times = lax.scan(
+            step, start, (ts[:-1], ts[1:], ys[1:], g[1:]), reverse=True
+        )
         # a later start moves the whole solution as a y0 does that is one slope back
         by_start: Any = wnp.astype(-wnp.sum(field(ys[0], ts[0], leaves) * cotangent), ts.dtype)
         by_leaves = [np.zeros(leaf.shape, float0) for leaf in leaves]
@@ -202,7 +238,9 @@ def _solve(field: Callable[..., Any], control: tuple[float, ...], y0: Any, ts: A
     return solve(y0, ts, leaves)
 
 
-def _integrate(slope: Callable[[Any, Any], Any], control: tuple[float, ...], y0: Any, ts: Any) -> Any:
+def _integrate(
+    slope: Callable[[Any, Any], Any], control: tuple[float, ...], y0: Any, ts: Any
+) -> Any:
     """The solution at `ts`: steps until a time is passed, then the interpolant of the last step."""
     rtol, atol, mxstep, hmax = control
     limit = np.int32(min(mxstep, np.iinfo(np.int32).max))
@@ -211,7 +249,11 @@ def _integrate(slope: Callable[[Any, Any], Any], control: tuple[float, ...], y0:
     def size(error: Any, before: Any, after: Any) -> Any:
         """The error in units of the tolerance."""
         allowed = atol + rtol * wnp.maximum(wnp.abs(before), wnp.abs(after))
-        return wnp.sqrt(wnp.mean(wnp.square(error / allowed))).astype(time_dtype) if error.size else wnp.zeros((), time_dtype)
+        return (
+            wnp.sqrt(wnp.mean(wnp.square(error / allowed))).astype(time_dtype)
+            if error.size
+            else wnp.zeros((), time_dtype)
+        )
 
     def advance(state: Any) -> Any:
         count, y, f, t, h, *last = state
@@ -221,13 +263,21 @@ def _integrate(slope: Callable[[Any, Any], Any], control: tuple[float, ...], y0:
             inner = y + scale * _combined(weights, slopes)
             slopes.append(slope(inner, t + np.asarray(node, time_dtype) * h).astype(dtype))
         error = size(scale * _combined(_ERROR, slopes), y, inner)
-        dense = wnp.stack([scale * _combined(column, slopes) for column in zip(*_DENSE, strict=True)])
+        dense = wnp.stack(
+            [scale * _combined(column, slopes) for column in zip(*_DENSE, strict=True)]
+        )
         accepted = error <= 1
-        factor = wnp.clip(_SAFETY * wnp.where(error > 0, error, 1e-30) ** -0.2, _SHRINK, wnp.where(accepted, _GROW, 1.0))
+        factor = wnp.clip(
+            _SAFETY * wnp.where(error > 0, error, 1e-30) ** -0.2,
+            _SHRINK,
+            wnp.where(accepted, _GROW, 1.0),
+        )
         # an error that is not a number, as after an overflow, asks for a smaller step
         factor = wnp.asarray(wnp.where(wnp.isfinite(error), factor, _SHRINK), time_dtype)
         new = (inner, slopes[-1], t + h, t, h, y, dense)
-        y, f, t, *last = (wnp.where(accepted, a, b) for a, b in zip(new, (y, f, t, *last), strict=True))
+        y, f, t, *last = (
+            wnp.where(accepted, a, b) for a, b in zip(new, (y, f, t, *last), strict=True)
+        )
         return (count + 1, y, f, t, wnp.minimum(h * factor, hmax).astype(time_dtype), *last)
 
     def to_time(state: Any, target: Any) -> Any:
@@ -235,9 +285,13 @@ def _integrate(slope: Callable[[Any, Any], Any], control: tuple[float, ...], y0:
             count, _, _, t, h, *_ = state
             return (t < target) & (count < limit) & (t + h > t)
 
-        _, y, f, t, h, start, width, base, dense = lax.while_loop(unfinished, advance, (np.int32(0), *state))
+        _, y, f, t, h, start, width, base, dense = lax.while_loop(
+            unfinished, advance, (np.int32(0), *state)
+        )
         theta = ((target - start) / wnp.where(width > 0, width, 1)).astype(dtype)
-        value = base + theta * (dense[0] + theta * (dense[1] + theta * (dense[2] + theta * dense[3])))
+        value = base + theta * (
+            dense[0] + theta * (dense[1] + theta * (dense[2] + theta * dense[3]))
+        )
         return (y, f, t, h, start, width, base, dense), value
 
     f0 = slope(y0, ts[0]).astype(dtype)
@@ -251,13 +305,19 @@ def _combined(weights: tuple[float, ...], slopes: list[Any]) -> Any:
     return sum(np.asarray(w, f.dtype) * f for w, f in zip(weights, slopes, strict=True) if w)
 
 
-def _first_step(slope: Callable[[Any, Any], Any], size: Callable[..., Any], y0: Any, f0: Any, t0: Any) -> Any:
+def _first_step(
+    slope: Callable[[Any, Any], Any], size: Callable[..., Any], y0: Any, f0: Any, t0: Any
+) -> Any:
     """A first step from the sizes of y, y' and an estimate of y'' (Hairer, Nørsett & Wanner, section II.4)."""
     size_y, size_f = size(y0, y0, y0), size(f0, y0, y0)
     small = (size_y < 1e-5) | (size_f < 1e-5)
-    h: Any = wnp.asarray(wnp.where(small, 1e-6, 0.01 * size_y / wnp.where(small, 1, size_f)), t0.dtype)
+    h: Any = wnp.asarray(
+        wnp.where(small, 1e-6, 0.01 * size_y / wnp.where(small, 1, size_f)), t0.dtype
+    )
     f1 = slope(y0 + h.astype(y0.dtype) * f0, t0 + h).astype(y0.dtype)
     largest = wnp.maximum(size_f, size(f1 - f0, y0, y0) / h)
     flat = largest <= 1e-15
-    better = wnp.where(flat, wnp.maximum(1e-6, h * 1e-3), (0.01 / wnp.where(flat, 1, largest)) ** 0.2)
+    better = wnp.where(
+        flat, wnp.maximum(1e-6, h * 1e-3), (0.01 / wnp.where(flat, 1, largest)) ** 0.2
+    )
     return wnp.minimum(100 * h, better)

@@ -34,13 +34,18 @@ class StatefulPRNG:
     >>> rng.normal(size=3).shape, bool(rng.random() == rng.random())
     ((3,), False)
     """
+
     __slots__ = ("_base_key", "_counter")
 
     def __init__(self, _base_key: Any, _counter: Any):
         if not dtypes.is_extended(getattr(_base_key, "dtype", None)):
-            raise ValueError(f"StatefulPRNG: Expected base_key to be a typed PRNG key (weft.random.key); got {_base_key!r}.")
+            raise ValueError(
+                f"StatefulPRNG: Expected base_key to be a typed PRNG key (weft.random.key); got {_base_key!r}."
+            )
         if not is_ref(_counter):
-            raise ValueError(f"StatefulPRNG: Expected counter to be a scalar integer ref (weft.new_ref); got {_counter!r}.")
+            raise ValueError(
+                f"StatefulPRNG: Expected counter to be a scalar integer ref (weft.new_ref); got {_counter!r}."
+            )
         self._base_key, self._counter = _base_key, _counter
 
     def __repr__(self) -> str:
@@ -55,7 +60,9 @@ class StatefulPRNG:
         _check_mapped(counter)
         if base.shape:
             if shape != ():
-                raise ValueError(f"StatefulPRNG.key: a generator that is split into {base.shape} parts has one key each; got {shape=}.")
+                raise ValueError(
+                    f"StatefulPRNG.key: a generator that is split into {base.shape} parts has one key each; got {shape=}."
+                )
             fold = random.fold_in
             for _ in base.shape:
                 fold = weft.vmap(fold)
@@ -69,16 +76,37 @@ class StatefulPRNG:
         """Uniform numbers in [0, 1)."""
         return self.uniform(size=size, dtype=dtype)
 
-    def uniform(self, low: Any = 0, high: Any = 1, size: int | Sequence[int] | None = None, *, dtype: Any = float) -> Any:
+    def uniform(
+        self,
+        low: Any = 0,
+        high: Any = 1,
+        size: int | Sequence[int] | None = None,
+        *,
+        dtype: Any = float,
+    ) -> Any:
         """Uniform numbers in [low, high)."""
         return random.uniform(self.key(), _shape(size, low, high), dtype, low, high)
 
-    def normal(self, loc: Any = 0, scale: Any = 1, size: int | Sequence[int] | None = None, *, dtype: Any = float) -> Any:
+    def normal(
+        self,
+        loc: Any = 0,
+        scale: Any = 1,
+        size: int | Sequence[int] | None = None,
+        *,
+        dtype: Any = float,
+    ) -> Any:
         """Normal numbers with mean `loc` and deviation `scale`."""
         drawn = random.normal(self.key(), _shape(size, loc, scale), dtype)
         return drawn * wnp.asarray(scale, drawn.dtype) + wnp.asarray(loc, drawn.dtype)
 
-    def integers(self, low: Any, high: Any = None, size: int | Sequence[int] | None = None, *, dtype: Any = int) -> Any:
+    def integers(
+        self,
+        low: Any,
+        high: Any = None,
+        size: int | Sequence[int] | None = None,
+        *,
+        dtype: Any = int,
+    ) -> Any:
         """Integers in [low, high), or in [0, low) where `high` is not given."""
         low, high = (0, low) if high is None else (low, high)
         return random.randint(self.key(), _shape(size, low, high), low, high, dtype)
@@ -90,7 +118,10 @@ class StatefulPRNG:
 
     def spawn(self, n_children: int) -> list[StatefulPRNG]:
         """Several generators that are independent of each other and of this one."""
-        return [StatefulPRNG(key, weft.new_ref(wnp.zeros((), wnp.int32))) for key in random.split(self.key(), operator.index(n_children))]
+        return [
+            StatefulPRNG(key, weft.new_ref(wnp.zeros((), wnp.int32)))
+            for key in random.split(self.key(), operator.index(n_children))
+        ]
 
 
 def _unflatten(_: None, parts: Iterable) -> StatefulPRNG:
@@ -108,8 +139,10 @@ def _check_mapped(counter: Any) -> None:
     trace: Any = _state.trace
     while trace is not None and trace is not counter.made_under:
         if isinstance(trace, BatchTrace) and not trace.axis.of_mesh:
-            raise ValueError(f"StatefulPRNG: performing an addupdate operation with vmapped value on an unbatched array reference of type "
-                             f"{counter.type}: all examples would draw the same numbers. Pass vmap one generator for each, rng.split(n).")
+            raise ValueError(
+                f"StatefulPRNG: performing an addupdate operation with vmapped value on an unbatched array reference of type "
+                f"{counter.type}: all examples would draw the same numbers. Pass vmap one generator for each, rng.split(n)."
+            )
         trace = trace.parent
 
 
@@ -130,7 +163,9 @@ def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
     """
     if seed is None:
         if not isinstance(_state.trace, EvalTrace):
-            raise TypeError("stateful_rng: When used within transformed code, it needs a seed: a program draws none when it runs.")
+            raise TypeError(
+                "stateful_rng: When used within transformed code, it needs a seed: a program draws none when it runs."
+            )
         import secrets
 
         seed = secrets.randbits(31)

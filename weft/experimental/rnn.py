@@ -20,38 +20,61 @@ from weft.util.source import guard_all
 
 def _layers(input_size: int, hidden_size: int, num_layers: int, bidirectional: bool) -> list[int]:
     """The size of the input of each layer and direction; TypeError for sizes that are no integers."""
-    for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+    for name, size in (
+        ("input_size", input_size),
+        ("hidden_size", hidden_size),
+        ("num_layers", num_layers),
+    ):
         if not isinstance(size, (int, np.integer)) or size < 0:
-            raise TypeError(f"`{name}` of an LSTM must be an integer of at least 0, got {size!r:.60}.")
+            raise TypeError(
+                f"`{name}` of an LSTM must be an integer of at least 0, got {size!r:.60}."
+            )
     if not isinstance(bidirectional, (bool, np.bool_, int)):
-        raise TypeError(f"`bidirectional` of an LSTM must be True or False, got {bidirectional!r:.60}.")
+        raise TypeError(
+            f"`bidirectional` of an LSTM must be True or False, got {bidirectional!r:.60}."
+        )
     directions = 2 if bidirectional else 1
-    return [input_size if layer == 0 else directions * hidden_size for layer in range(num_layers) for _ in range(directions)]
+    return [
+        input_size if layer == 0 else directions * hidden_size
+        for layer in range(num_layers)
+        for _ in range(directions)
+    ]
 
 
-def get_num_params_in_lstm(input_size: int, hidden_size: int, num_layers: int, bidirectional: bool) -> int:
+def get_num_params_in_lstm(
+    input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
+) -> int:
     """The number of weights.
 
     >>> from weft.experimental import rnn
     >>> rnn.get_num_params_in_lstm(3, 4, 2, False)
     304
     """
-    return sum(4 * hidden_size * (size + hidden_size + 2) for size in _layers(input_size, hidden_size, num_layers, bidirectional))
+    return sum(
+        4 * hidden_size * (size + hidden_size + 2)
+        for size in _layers(input_size, hidden_size, num_layers, bidirectional)
+    )
 
 
-def init_lstm_weight(rng: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool) -> Any:
+def init_lstm_weight(
+    rng: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
+) -> Any:
     """Weights drawn uniformly between -k and k, k = hidden_size ** -0.5.
 
     >>> from weft.experimental import rnn
     >>> rnn.init_lstm_weight(weft.random.key(0), 3, 4, 2, False).shape
     (304,)
     """
-    count, bound = get_num_params_in_lstm(input_size, hidden_size, num_layers, bidirectional), hidden_size ** -0.5
+    count, bound = (
+        get_num_params_in_lstm(input_size, hidden_size, num_layers, bidirectional),
+        hidden_size**-0.5,
+    )
     return random.uniform(rng, (count,), wnp.float32, -bound, bound)
 
 
-def unpack_lstm_weights(weights: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
-                        ) -> tuple[dict[int, Any], dict[int, Any], dict[int, Any], dict[int, Any]]:
+def unpack_lstm_weights(
+    weights: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
+) -> tuple[dict[int, Any], dict[int, Any], dict[int, Any], dict[int, Any]]:
     """The matrices of inputs and of states and the two biases of each layer and direction, by their number.
 
     ValueError if there are too few or too many weights.
@@ -63,22 +86,29 @@ def unpack_lstm_weights(weights: Any, input_size: int, hidden_size: int, num_lay
     """
     wanted = get_num_params_in_lstm(input_size, hidden_size, num_layers, bidirectional)
     if weights.shape != (wanted,):
-        raise ValueError(f"unpack_lstm_weights: these sizes need weights of shape ({wanted},), got {weights.shape}.")
+        raise ValueError(
+            f"unpack_lstm_weights: these sizes need weights of shape ({wanted},), got {weights.shape}."
+        )
     inputs, states, input_biases, state_biases = {}, {}, {}, {}
     at, rows = 0, 4 * hidden_size
     sizes = _layers(input_size, hidden_size, num_layers, bidirectional)
     for number, size in enumerate(sizes):
-        inputs[number] = weights[at:at + rows * size].reshape(rows, size)
+        inputs[number] = weights[at : at + rows * size].reshape(rows, size)
         at += rows * size
-        states[number] = weights[at:at + rows * hidden_size].reshape(rows, hidden_size)
+        states[number] = weights[at : at + rows * hidden_size].reshape(rows, hidden_size)
         at += rows * hidden_size
     for number in range(len(sizes)):
-        input_biases[number], state_biases[number] = weights[at:at + rows], weights[at + rows:at + 2 * rows]
+        input_biases[number], state_biases[number] = (
+            weights[at : at + rows],
+            weights[at + rows : at + 2 * rows],
+        )
         at += 2 * rows
     return inputs, states, input_biases, state_biases
 
 
-def swap_lstm_gates(weights: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool) -> Any:
+def swap_lstm_gates(
+    weights: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
+) -> Any:
     """The vector of weights with the gates for cell and output exchanged, which other libraries have in that order.
 
     >>> from weft.experimental import rnn
@@ -91,13 +121,28 @@ def swap_lstm_gates(weights: Any, input_size: int, hidden_size: int, num_layers:
         gates = part.reshape(4, hidden_size, -1)
         return gates[wnp.array([0, 1, 3, 2])].reshape(-1)
 
-    inputs, states, input_biases, state_biases = ({number: swapped(part) for number, part in each.items()} for each in parts)
+    inputs, states, input_biases, state_biases = (
+        {number: swapped(part) for number, part in each.items()} for each in parts
+    )
     flat = [each for number in inputs for each in (inputs[number], states[number])]
-    return wnp.concatenate(flat + [each for number in inputs for each in (input_biases[number], state_biases[number])])
+    return wnp.concatenate(
+        flat + [each for number in inputs for each in (input_biases[number], state_biases[number])]
+    )
 
 
-def lstm(x: Any, h_0: Any, c_0: Any, weights: Any, seq_lengths: Any, input_size: int, hidden_size: int, num_layers: int, dropout: float,
-         bidirectional: bool, precision: Any = None) -> tuple[Any, Any, Any]:
+def lstm(
+    x: Any,
+    h_0: Any,
+    c_0: Any,
+    weights: Any,
+    seq_lengths: Any,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    dropout: float,
+    bidirectional: bool,
+    precision: Any = None,
+) -> tuple[Any, Any, Any]:
     """Outputs and last states of an LSTM whose weights are one vector.
 
     `x` is [batch, time, input_size], `h_0` and `c_0` are [layers × directions, batch, hidden_size], `seq_lengths` is [batch].
@@ -110,25 +155,54 @@ def lstm(x: Any, h_0: Any, c_0: Any, weights: Any, seq_lengths: Any, input_size:
     ((2, 5, 4), (1, 2, 4), True)
     """
     parts = unpack_lstm_weights(weights, input_size, hidden_size, num_layers, bidirectional)
-    return lstm_ref(x, h_0, c_0, *parts, seq_lengths, input_size, hidden_size, num_layers, dropout, bidirectional, precision)
+    return lstm_ref(
+        x,
+        h_0,
+        c_0,
+        *parts,
+        seq_lengths,
+        input_size,
+        hidden_size,
+        num_layers,
+        dropout,
+        bidirectional,
+        precision,
+    )
 
 
-def lstm_ref(x: Any, h_0: Any, c_0: Any, W_ih: dict[int, Any], W_hh: dict[int, Any], b_ih: dict[int, Any], b_hh: dict[int, Any],
-             seq_lengths: Any, input_size: int, hidden_size: int, num_layers: int, dropout: float, bidirectional: bool,
-             precision: Any = None) -> tuple[Any, Any, Any]:
+def lstm_ref(
+    x: Any,
+    h_0: Any,
+    c_0: Any,
+    W_ih: dict[int, Any],
+    W_hh: dict[int, Any],
+    b_ih: dict[int, Any],
+    b_hh: dict[int, Any],
+    seq_lengths: Any,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    dropout: float,
+    bidirectional: bool,
+    precision: Any = None,
+) -> tuple[Any, Any, Any]:
     """Like `lstm`, with weights as `unpack_lstm_weights` gives them."""
     if not isinstance(dropout, (int, float, np.number)) or dropout:
-        raise NotImplementedError(f"lstm: dropout={dropout} between layers. Use dropout=0, and drop outputs between single layers.")
+        raise NotImplementedError(
+            f"lstm: dropout={dropout} between layers. Use dropout=0, and drop outputs between single layers."
+        )
     numbers = range(len(_layers(input_size, hidden_size, num_layers, bidirectional)))
     directions = 2 if bidirectional else 1
     x, h_0, c_0 = map(wnp.asarray, (x, h_0, c_0))
     states = (len(numbers), *x.shape[:1], hidden_size)
     if x.ndim != 3 or x.shape[2] != input_size or h_0.shape != states or c_0.shape != states:
-        raise ValueError(f"lstm: x of shape {x.shape}, h_0 {h_0.shape} and c_0 {c_0.shape} do not fit input_size={input_size} and states"
-                         f" of shape {states}.")
+        raise ValueError(
+            f"lstm: x of shape {x.shape}, h_0 {h_0.shape} and c_0 {c_0.shape} do not fit input_size={input_size} and states"
+            f" of shape {states}."
+        )
     times: Any = wnp.arange(x.shape[1])
     lengths: Any = wnp.asarray(seq_lengths)
-    inside = times[:, None] < lengths[None, :]                                             # [time, batch]
+    inside = times[:, None] < lengths[None, :]  # [time, batch]
     h_n, c_n = [], []
     x = wnp.swapaxes(x, 0, 1)
     for layer in range(num_layers):
@@ -140,11 +214,15 @@ def lstm_ref(x: Any, h_0: Any, c_0: Any, W_ih: dict[int, Any], W_hh: dict[int, A
             def step(state: tuple, row: tuple, of_state: Any = W_hh[n].T) -> tuple:
                 h, c = state
                 gates, here = row
-                i, f, g, o = wnp.split(gates + wnp.matmul(h, of_state, precision=precision), 4, axis=-1)
+                i, f, g, o = wnp.split(
+                    gates + wnp.matmul(h, of_state, precision=precision), 4, axis=-1
+                )
                 new_c = nn.sigmoid(f) * c + nn.sigmoid(i) * wnp.tanh(g)
                 new_h = nn.sigmoid(o) * wnp.tanh(new_c)
                 here = here[:, None]
-                return (wnp.where(here, new_h, h), wnp.where(here, new_c, c)), wnp.where(here, new_h, wnp.zeros_like(new_h))
+                return (wnp.where(here, new_h, h), wnp.where(here, new_c, c)), wnp.where(
+                    here, new_h, wnp.zeros_like(new_h)
+                )
 
             (h, c), out = lax.scan(step, (h_0[n], c_0[n]), (given, inside), reverse=direction == 1)
             outs.append(out)

@@ -53,26 +53,58 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
     traced, program = lowered._traced, lowered._traced._program
     api = f"serialize: jit({program.name})"
     if traced._refs:
-        raise ValueError(f"{api}: cannot serialize with a closed-over reference to a mutable array ({traced._refs[0]!r}).\n"
-                         "  It belongs to this process. Pass the reference, or its value, as an argument.")
+        raise ValueError(
+            f"{api}: cannot serialize with a closed-over reference to a mutable array ({traced._refs[0]!r}).\n"
+            "  It belongs to this process. Pass the reference, or its value, as an argument."
+        )
     _check_one_process(api)
     jaxpr, in_specs, out_shardings, donated, name, assignment, in_context, backend = made.request
     parts = {
-        "jaxpr": jaxpr, "in_specs": [(s.aval, s.sharding, s.committed) for s in in_specs], "out_shardings": tuple(out_shardings),
-        "donated": tuple(donated), "name": name, "assignment": tuple(assignment), "in_context": in_context,
+        "jaxpr": jaxpr,
+        "in_specs": [(s.aval, s.sharding, s.committed) for s in in_specs],
+        "out_shardings": tuple(out_shardings),
+        "donated": tuple(donated),
+        "name": name,
+        "assignment": tuple(assignment),
+        "in_context": in_context,
         "executable": programs.kept(made),
-        "consumed": made.donated, "consts": [np.asarray(x) for x in compiled._consts], "arg_names": tuple(made.arg_names),
-        "orders": tuple([tuple([s.order for s in specs]) for specs in (made.in_specs, made.out_specs)]),
-        "traced": (program.name, *map(tuple, (program.in_shardings, program.out_shardings, program.donated, program.in_avals))),
-        "keep_unused": traced._jitted.keep_unused}
+        "consumed": made.donated,
+        "consts": [np.asarray(x) for x in compiled._consts],
+        "arg_names": tuple(made.arg_names),
+        "orders": tuple(
+            [tuple([s.order for s in specs]) for specs in (made.in_specs, made.out_specs)]
+        ),
+        "traced": (
+            program.name,
+            *map(
+                tuple,
+                (program.in_shardings, program.out_shardings, program.donated, program.in_avals),
+            ),
+        ),
+        "keep_unused": traced._jitted.keep_unused,
+    }
     ids = {"platform": backend.platform, "ids": [d.id for d in assignment]}
-    return bytes(bytes_format.to_bytes({**ids, "parts": bytes(bytes_format.to_bytes(parts, _MAGIC, api, lines=True))}, _MAGIC, api)), \
-        compiled.in_tree, compiled.out_tree
+    return (
+        bytes(
+            bytes_format.to_bytes(
+                {**ids, "parts": bytes(bytes_format.to_bytes(parts, _MAGIC, api, lines=True))},
+                _MAGIC,
+                api,
+            )
+        ),
+        compiled.in_tree,
+        compiled.out_tree,
+    )
 
 
 @api_boundary
-def deserialize_and_load(serialized: bytes, in_tree: PyTreeDef, out_tree: PyTreeDef, backend: str | None = None,
-                         execution_devices: Sequence[Device] | None = None) -> Compiled:
+def deserialize_and_load(
+    serialized: bytes,
+    in_tree: PyTreeDef,
+    out_tree: PyTreeDef,
+    backend: str | None = None,
+    execution_devices: Sequence[Device] | None = None,
+) -> Compiled:
     """The compiled program that `serialize` wrote, on the same devices, or on `execution_devices` in their place, in order.
 
     Load only bytes that you trust: they hold machine code, which calls run.
@@ -82,47 +114,100 @@ def deserialize_and_load(serialized: bytes, in_tree: PyTreeDef, out_tree: PyTree
     head = bytes_format.from_bytes(serialized, _MAGIC, "a compiled program")
     platform, ids = head["platform"], head["ids"]
     if backend is not None and backend != platform:
-        raise ValueError(f"deserialize_and_load: the program was compiled for {platform!r} and is to be loaded for {backend!r}.\n"
-                         "  Use weft.export for programs that run on other platforms.")
+        raise ValueError(
+            f"deserialize_and_load: the program was compiled for {platform!r} and is to be loaded for {backend!r}.\n"
+            "  Use weft.export for programs that run on other platforms."
+        )
     instead = None if execution_devices is None else _chosen(ids, platform, list(execution_devices))
     parts = bytes_format.from_bytes(head["parts"], _MAGIC, "a compiled program", instead)
     in_specs = [ArraySpec(*spec) for spec in parts["in_specs"]]
     closed, n = parts["jaxpr"], len(parts["consts"])
-    request = (closed, in_specs, parts["out_shardings"], parts["donated"], parts["name"], parts["assignment"],
-               parts.get("in_context", False), backends.get(platform))
+    request = (
+        closed,
+        in_specs,
+        parts["out_shardings"],
+        parts["donated"],
+        parts["name"],
+        parts["assignment"],
+        parts.get("in_context", False),
+        backends.get(platform),
+    )
     unnamed = [[None] * len(orders) for orders in parts["orders"]]
     made = programs.restored(request, **parts["executable"]).on_orders(*parts["orders"], *unnamed)
-    consts: list[Array] = [relaid(to_array(x), spec) for x, spec in zip(parts["consts"], made.in_specs)]
-    made.donated, made.arg_names, made.out_tree, made.const_inputs = parts["consumed"], parts["arg_names"], out_tree, consts
-    closed = on_transposed(closed, *[[o and inverse(o) for o in orders] for orders in parts["orders"]])
-    jaxpr = Jaxpr(closed.invars[:n], consts, closed.invars[n:], closed.outvars, closed.eqns, closed.effects, closed.name)
+    consts: list[Array] = [
+        relaid(to_array(x), spec) for x, spec in zip(parts["consts"], made.in_specs)
+    ]
+    made.donated, made.arg_names, made.out_tree, made.const_inputs = (
+        parts["consumed"],
+        parts["arg_names"],
+        out_tree,
+        consts,
+    )
+    closed = on_transposed(
+        closed, *[[o and inverse(o) for o in orders] for orders in parts["orders"]]
+    )
+    jaxpr = Jaxpr(
+        closed.invars[:n],
+        consts,
+        closed.invars[n:],
+        closed.outvars,
+        closed.eqns,
+        closed.effects,
+        closed.name,
+    )
     return Compiled.make(_lowered(jaxpr, in_tree, out_tree, made.in_specs[n:], parts), made, consts)
 
 
 def _check_one_process(api: str) -> None:
     if processes.current() is not None:
-        raise NotImplementedError(f"{api}: in a program of several processes it is not supported. Compiled programs are kept on disk, and "
-                                  "one process compiles for all that share the folder (WEFT_CACHE_DIR).")
+        raise NotImplementedError(
+            f"{api}: in a program of several processes it is not supported. Compiled programs are kept on disk, and "
+            "one process compiles for all that share the folder (WEFT_CACHE_DIR)."
+        )
 
 
 def _chosen(ids: Sequence[int], platform: str, devices: Sequence[Device]) -> Any:
     """What gives the devices that take the place of those with these ids."""
     if len(ids) != len(devices):
-        raise ValueError(f"deserialize_and_load: the program runs on {len(ids)} devices, execution_devices has {len(devices)}.")
+        raise ValueError(
+            f"deserialize_and_load: the program runs on {len(ids)} devices, execution_devices has {len(devices)}."
+        )
     other = [d for d in devices if d.platform != platform]
     if other:
-        raise ValueError(f"deserialize_and_load: the program was compiled for {platform!r}, and execution_devices has {other[0]}.")
+        raise ValueError(
+            f"deserialize_and_load: the program was compiled for {platform!r}, and execution_devices has {other[0]}."
+        )
     return lambda id, _: devices[ids.index(id) if id in ids else 0]
 
 
-def _lowered(jaxpr: Jaxpr, in_tree: PyTreeDef, out_tree: PyTreeDef, in_specs: Sequence[ArraySpec], parts: dict[str, Any]) -> Lowered:
+def _lowered(
+    jaxpr: Jaxpr,
+    in_tree: PyTreeDef,
+    out_tree: PyTreeDef,
+    in_specs: Sequence[ArraySpec],
+    parts: dict[str, Any],
+) -> Lowered:
     """The earlier stage of a loaded program."""
     name, in_shardings, out_shardings, donated, in_avals = parts["traced"]
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return tree.tree_unflatten(out_tree, evaluate(jaxpr, *tree.tree_leaves((args, kwargs))))
 
-    arg_names = parts["arg_names"][len(jaxpr.constvars):]
-    program = TracedProgram(jaxpr, list(jaxpr.consts), in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name, in_avals)
-    leaves = [ShapeDtypeStruct(s.aval.shape, s.aval.dtype, sharding=format_of(s) if s.committed else None) for s in in_specs]
+    arg_names = parts["arg_names"][len(jaxpr.constvars) :]
+    program = TracedProgram(
+        jaxpr,
+        list(jaxpr.consts),
+        in_tree,
+        out_tree,
+        in_shardings,
+        out_shardings,
+        donated,
+        arg_names,
+        name,
+        in_avals,
+    )
+    leaves = [
+        ShapeDtypeStruct(s.aval.shape, s.aval.dtype, sharding=format_of(s) if s.committed else None)
+        for s in in_specs
+    ]
     return Lowered.make(Traced.make(jit(run, keep_unused=parts["keep_unused"]), program, leaves))

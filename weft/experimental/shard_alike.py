@@ -24,11 +24,17 @@ def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
     """
     (xs, structure), (ys, other) = tree.tree_flatten(x), tree.tree_flatten(y)
     if structure != other:
-        raise ValueError(f"shard_alike: `x` and `y` must be trees of one structure, got {structure} and {other}.")
+        raise ValueError(
+            f"shard_alike: `x` and `y` must be trees of one structure, got {structure} and {other}."
+        )
     shapes = [[typeof(leaf).shape for leaf in leaves] for leaves in (xs, ys)]
     if shapes[0] != shapes[1]:
-        raise ValueError(f"shard_alike: The leaves shapes of `x` and `y` should match, got {shapes[0]} and {shapes[1]}.")
-    pairs = [optimization_barrier([wnp.asarray(a), wnp.asarray(b)], alike=True) for a, b in zip(xs, ys)]
+        raise ValueError(
+            f"shard_alike: The leaves shapes of `x` and `y` should match, got {shapes[0]} and {shapes[1]}."
+        )
+    pairs = [
+        optimization_barrier([wnp.asarray(a), wnp.asarray(b)], alike=True) for a, b in zip(xs, ys)
+    ]
     return structure.unflatten([a for a, _ in pairs]), structure.unflatten([b for _, b in pairs])
 
 

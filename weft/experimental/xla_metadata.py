@@ -29,7 +29,9 @@ from weft.util.config import Override, config
 from weft.util.source import Metadata, api_boundary, with_metadata, wraps
 
 #: params: jaxpr, xla_metadata (pairs of key and value)
-xla_metadata_call_p = Primitive("xla_metadata_call", "region", multiple_results=True, call_like=True)
+xla_metadata_call_p = Primitive(
+    "xla_metadata_call", "region", multiple_results=True, call_like=True
+)
 make_call_rules(xla_metadata_call_p, jit_p)
 
 #: methods of a compiled function that trace it
@@ -40,23 +42,29 @@ def _pairs(api: str, given: dict[str, Any], removable: bool = False) -> Metadata
     """Attributes as pairs sorted by their keys. TypeError for a value that is no text, number or bool, or None where that removes one."""
     for key, value in given.items():
         if not isinstance(value, (str, bool, int, float)) and not (removable and value is None):
-            raise TypeError(f"{api}: metadata values must be strings, bools, ints or floats{', or None to remove a key' * removable}; got "
-                            f"{value!r} of type {type(value).__name__} for {key!r}. Pass str(value) for its text.")
+            raise TypeError(
+                f"{api}: metadata values must be strings, bools, ints or floats{', or None to remove a key' * removable}; got "
+                f"{value!r} of type {type(value).__name__} for {key!r}. Pass str(value) for its text."
+            )
     return tuple(sorted(given.items()))
 
 
 class _Block:
     """Context, and decorator of functions: operations that are traced inside have attributes."""
+
     __slots__ = ("_entered", "_pairs")
 
     def __init__(self, pairs: Metadata):
         self._pairs = pairs
-        self._entered: dict[int, list[Any]] = {}        # by thread
+        self._entered: dict[int, list[Any]] = {}  # by thread
 
     @contextmanager
     def _block(self) -> Iterator[None]:
-        line = _state.source            # of an equation whose rule is traced
-        with Override(xla_metadata=with_metadata(config.xla_metadata, self._pairs)), with_source(line and line.tagged(self._pairs)):
+        line = _state.source  # of an equation whose rule is traced
+        with (
+            Override(xla_metadata=with_metadata(config.xla_metadata, self._pairs)),
+            with_source(line and line.tagged(self._pairs)),
+        ):
             yield
 
     def __enter__(self) -> None:
@@ -73,6 +81,7 @@ class _Block:
             def call(*args: Any, **kwargs: Any) -> Any:
                 with self._block():
                     return method(*args, **kwargs)
+
             return call
 
         made = wraps(fun)(inside(fun))
@@ -101,7 +110,14 @@ def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
     pairs = _pairs("set_xla_metadata", kwargs, removable=x is None)
     if x is None:
         return _Block(pairs)
-    return tree.tree_map(lambda leaf: xla_metadata_value(leaf, pairs) if isinstance(leaf, Tracer) and pairs else wnp.asarray(leaf), x)
+    return tree.tree_map(
+        lambda leaf: (
+            xla_metadata_value(leaf, pairs)
+            if isinstance(leaf, Tracer) and pairs
+            else wnp.asarray(leaf)
+        ),
+        x,
+    )
 
 
 def _with_keywords(fun: Callable, args: tuple, kwargs: dict) -> Any:
@@ -131,18 +147,31 @@ def _called(fun: Callable, pairs: Metadata) -> Callable:
         raise TypeError(f"xla_metadata_call: expected a callable, got {fun!r}.")
 
     def with_refs(_: Callable, first: Any, args: tuple, kwargs: dict) -> Any:
-        return threaded(first, "xla_metadata_call", (args, kwargs), [functools.partial(_with_keywords, fun)],
-                        lambda funs, values, given: _called(lambda values, given: funs[0].call(values, given), pairs)(values, given))
+        return threaded(
+            first,
+            "xla_metadata_call",
+            (args, kwargs),
+            [functools.partial(_with_keywords, fun)],
+            lambda funs, values, given: _called(
+                lambda values, given: funs[0].call(values, given), pairs
+            )(values, given),
+        )
 
     @threads_refs(with_refs)
     def bind(args: tuple, kwargs: dict) -> Any:
         leaves, in_tree = flatten((args, kwargs), "xla_metadata_call")
         name = xla_metadata_call_p.name
-        body = stage_body(adapted(fun, _with_keywords), in_tree, [typeof(x) for x in leaves], name, name)
-        return tree.tree_unflatten(body.out_tree, xla_metadata_call_p.bind(*body.consts, *leaves, jaxpr=body.jaxpr, xla_metadata=pairs))
+        body = stage_body(
+            adapted(fun, _with_keywords), in_tree, [typeof(x) for x in leaves], name, name
+        )
+        return tree.tree_unflatten(
+            body.out_tree,
+            xla_metadata_call_p.bind(*body.consts, *leaves, jaxpr=body.jaxpr, xla_metadata=pairs),
+        )
 
     @wraps(fun)
     @api_boundary
     def called(*args: Any, **kwargs: Any) -> Any:
         return fun(*args, **kwargs) if runs_in_python() else bind(args, kwargs)
+
     return called

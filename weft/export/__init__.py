@@ -40,10 +40,24 @@ from weft.export import format as bytes_format
 from weft.export.polymorphic import instantiate, is_polymorphic
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AbstractMesh, Mesh
-from weft.ir.program_mesh import constraint_shardings, is_abstract, moved, over_mesh, without_devices
+from weft.ir.program_mesh import (
+    constraint_shardings,
+    is_abstract,
+    moved,
+    over_mesh,
+    without_devices,
+)
 from weft.ir.rewrite import dce, inline_calls, map_jaxprs
 from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
-from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, UnsolvableSizes, is_symbolic_dim, names_in, solve
+from weft.ir.symbolic import (
+    Dim,
+    SizesDoNotFit,
+    SymbolicScope,
+    UnsolvableSizes,
+    is_symbolic_dim,
+    names_in,
+    solve,
+)
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array
 from weft.transforms.expand import expand
@@ -92,14 +106,23 @@ class DisabledSafetyCheck:
 
     def __repr__(self) -> str:
         name = self.is_custom_call()
-        return f"DisabledSafetyCheck.{self._impl}()" if name is None else f"DisabledSafetyCheck.custom_call({name!r})"
+        return (
+            f"DisabledSafetyCheck.{self._impl}()"
+            if name is None
+            else f"DisabledSafetyCheck.custom_call({name!r})"
+        )
 
 
 # ---- symbolic shapes
 
 
-def symbolic_shape(shape_spec: str | None, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
-                   like: Sequence[int | None] | None = None) -> tuple[Any, ...]:
+def symbolic_shape(
+    shape_spec: str | None,
+    *,
+    constraints: Sequence[str] = (),
+    scope: SymbolicScope | None = None,
+    like: Sequence[int | None] | None = None,
+) -> tuple[Any, ...]:
     """The sizes that a text names: integers, names, and expressions of them, separated by commas.
 
     `_` is the size of `like` at this place, and a last `...` all that follow; None is all of `like`. `constraints` hold among the names,
@@ -109,36 +132,63 @@ def symbolic_shape(shape_spec: str | None, *, constraints: Sequence[str] = (), s
     (b, 3, 2*b + 1, floordiv(b, 2), 7)
     """
     if scope is not None and constraints:
-        raise ValueError("symbolic_shape: give constraints to the SymbolicScope, or here without a scope; both were given.")
+        raise ValueError(
+            "symbolic_shape: give constraints to the SymbolicScope, or here without a scope; both were given."
+        )
     scope = SymbolicScope(constraints) if scope is None else scope
     shape_spec = "..." if shape_spec is None else shape_spec
     if not isinstance(shape_spec, str):
-        raise ValueError(f"symbolic_shape: shape_spec is a string such as 'b, 3', got {shape_spec!r}.")
-    words = _split(shape_spec.strip().removeprefix("(").removesuffix(")") if shape_spec.strip().startswith("(") else shape_spec)
+        raise ValueError(
+            f"symbolic_shape: shape_spec is a string such as 'b, 3', got {shape_spec!r}."
+        )
+    words = _split(
+        shape_spec.strip().removeprefix("(").removesuffix(")")
+        if shape_spec.strip().startswith("(")
+        else shape_spec
+    )
     if "..." in words[:-1]:
-        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}: '...' stands for all that follow, and comes last.")
+        raise ValueError(
+            f"syntax error in symbolic shape {shape_spec!r}: '...' stands for all that follow, and comes last."
+        )
     open_ended = bool(words) and words[-1] == "..."
     words = words[:-1] if open_ended else words
     wanted = len(words) + (max(len(like) - len(words), 0) if open_ended and like is not None else 0)
     if like is None and (open_ended or "_" in words):
-        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}: no 'like' shape was given, and its placeholders need like=.")
+        raise ValueError(
+            f"syntax error in symbolic shape {shape_spec!r}: no 'like' shape was given, and its placeholders need like=."
+        )
     if like is not None and wanted != len(like):
         parsed = sum(word != "_" for word in words)
-        longer = f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions" if wanted > len(like) else ""
-        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}{longer}: it has {len(words)} dims, and like={tuple(like)} has "
-                         f"{len(like)}.")
+        longer = (
+            f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions"
+            if wanted > len(like)
+            else ""
+        )
+        raise ValueError(
+            f"syntax error in symbolic shape {shape_spec!r}{longer}: it has {len(words)} dims, and like={tuple(like)} has "
+            f"{len(like)}."
+        )
     sizes: list[Any] = []
     for i in range(wanted):
         known = None if like is None else like[i]
         if i >= len(words) or words[i] == "_":
             if known is None:
-                raise ValueError(f"symbolic_shape: a placeholder for dim {i} of {shape_spec!r}, which like={like} does not know.")
+                raise ValueError(
+                    f"symbolic_shape: a placeholder for dim {i} of {shape_spec!r}, which like={like} does not know."
+                )
             sizes.append(known)
             continue
         size = scope.dim(words[i])
-        if known is not None and not isinstance(known, Dim) and not isinstance(size, Dim) and size != known:
-            raise ValueError(f"symbolic_shape: syntax error in symbolic shape {shape_spec!r} in dimension {i}: different size {known} for "
-                             f"known dimension; like={tuple(like or ())}.")
+        if (
+            known is not None
+            and not isinstance(known, Dim)
+            and not isinstance(size, Dim)
+            and size != known
+        ):
+            raise ValueError(
+                f"symbolic_shape: syntax error in symbolic shape {shape_spec!r} in dimension {i}: different size {known} for "
+                f"known dimension; like={tuple(like or ())}."
+            )
         sizes.append(size)
     return tuple(sizes)
 
@@ -156,7 +206,12 @@ def _split(words: str) -> list[str]:
     return parts[:-1] if parts[-1] == "" else parts
 
 
-def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None) -> Any:
+def symbolic_args_specs(
+    args: Any,
+    shapes_specs: Any,
+    constraints: Sequence[str] = (),
+    scope: SymbolicScope | None = None,
+) -> Any:
     """The types of `args`, a tree of arrays, with the shapes that `shapes_specs` names: a text for all, or a prefix tree of texts and None.
 
     A list of specs is for a tuple of arguments, too. Shardings of arguments are kept. All sizes belong to one scope.
@@ -166,11 +221,21 @@ def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Sequence[str]
     """
     scope = SymbolicScope(constraints) if scope is None else scope
     leaves, structure = tree.tree_flatten(args)
-    shapes_specs = tuple(shapes_specs) if isinstance(shapes_specs, list) and isinstance(args, tuple) else shapes_specs
+    shapes_specs = (
+        tuple(shapes_specs)
+        if isinstance(shapes_specs, list) and isinstance(args, tuple)
+        else shapes_specs
+    )
     specs = tree.broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
     avals = [x if hasattr(x, "shape") and hasattr(x, "dtype") else typeof(x) for x in leaves]
-    made = [ShapeDtypeStruct(symbolic_shape(spec, like=aval.shape, scope=scope), aval.dtype, sharding=given_sharding(x))
-            for spec, aval, x in zip(specs, avals, leaves)]
+    made = [
+        ShapeDtypeStruct(
+            symbolic_shape(spec, like=aval.shape, scope=scope),
+            aval.dtype,
+            sharding=given_sharding(x),
+        )
+        for spec, aval, x in zip(specs, avals, leaves)
+    ]
     return tree.tree_unflatten(structure, made)
 
 
@@ -187,19 +252,37 @@ class Exported(metaclass=Sealed):
 
     _made_by = "weft.export.export and weft.export.deserialize"
 
-    def __init__(self, fun_name: str, jaxpr: Jaxpr, in_tree: Any, out_tree: Any, platforms: Sequence[str],
-                 disabled_safety_checks: Sequence[DisabledSafetyCheck], get_vjp: Callable[[Exported], Exported] | None,
-                 nr_devices: int, in_shardings: Sequence[NamedSharding | None], out_shardings: Sequence[NamedSharding | None],
-                 polymorphic: bool) -> None:
+    def __init__(
+        self,
+        fun_name: str,
+        jaxpr: Jaxpr,
+        in_tree: Any,
+        out_tree: Any,
+        platforms: Sequence[str],
+        disabled_safety_checks: Sequence[DisabledSafetyCheck],
+        get_vjp: Callable[[Exported], Exported] | None,
+        nr_devices: int,
+        in_shardings: Sequence[NamedSharding | None],
+        out_shardings: Sequence[NamedSharding | None],
+        polymorphic: bool,
+    ) -> None:
         self.fun_name = fun_name
         self.in_tree, self.out_tree = in_tree, out_tree
         self.in_avals = tuple(map(_kept_in, jaxpr.in_avals, in_shardings))
         plain = jaxpr if self.in_avals == jaxpr.in_avals else inline_calls(jaxpr)
-        passed = dict(zip(plain.invars, in_shardings))           # results that are arguments stay where these are
-        self.out_avals = tuple(_kept_in(v.aval, s or passed.get(v)) for v, s in zip(plain.outvars, out_shardings))
+        passed = dict(
+            zip(plain.invars, in_shardings)
+        )  # results that are arguments stay where these are
+        self.out_avals = tuple(
+            _kept_in(v.aval, s or passed.get(v)) for v, s in zip(plain.outvars, out_shardings)
+        )
         self.platforms = tuple(platforms)
         self.disabled_safety_checks = tuple(disabled_safety_checks)
-        self.nr_devices, self._in_shardings, self._out_shardings = nr_devices, tuple(in_shardings), tuple(out_shardings)
+        self.nr_devices, self._in_shardings, self._out_shardings = (
+            nr_devices,
+            tuple(in_shardings),
+            tuple(out_shardings),
+        )
         self.in_shardings_hlo = (None,) * len(self.in_avals)
         self.out_shardings_hlo = (None,) * len(self.out_avals)
         self.ordered_effects = self.unordered_effects = ()
@@ -228,12 +311,27 @@ class Exported(metaclass=Sealed):
 
         NotImplementedError for an operation that StableHLO has for fixed sizes only, and for a name that is no size of an argument.
         """
-        from weft.hlo.stablehlo import stablehlo_text  # most programs are exported without their text
+        from weft.hlo.stablehlo import (
+            stablehlo_text,
+        )  # most programs are exported without their text
 
-        program = self._jaxpr if self._is_symbolic else dce(without_partitions(expand(_body(self._jaxpr))))
+        program = (
+            self._jaxpr
+            if self._is_symbolic
+            else dce(without_partitions(expand(_body(self._jaxpr))))
+        )
         flag = {"jax.uses_shape_polymorphism": str(self.uses_global_constants).lower()}
-        return stablehlo_text(program, self.fun_name, self._in_shardings, self._out_shardings, debug_info=True, chlo=not self._is_symbolic,
-                              arg_names=_paths(self.in_tree), result_paths=result_paths(self.out_tree), attributes=flag)
+        return stablehlo_text(
+            program,
+            self.fun_name,
+            self._in_shardings,
+            self._out_shardings,
+            debug_info=True,
+            chlo=not self._is_symbolic,
+            arg_names=_paths(self.in_tree),
+            result_paths=result_paths(self.out_tree),
+            attributes=flag,
+        )
 
     def in_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
         """The shardings of the flat arguments, by the axes of `mesh`, which may have other devices, names and sizes of axes than the one
@@ -243,11 +341,15 @@ class Exported(metaclass=Sealed):
         >>> exported.in_shardings_jax(weft.make_mesh((2,), ('x',), devices=weft.devices()[:2]))
         (None,)
         """
-        return tuple(s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._in_shardings, self.in_avals))
+        return tuple(
+            s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._in_shardings, self.in_avals)
+        )
 
     def out_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
         """The shardings of the flat results, by the axes of `mesh`; None for a result that was given none."""
-        return tuple(s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._out_shardings, self.out_avals))
+        return tuple(
+            s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._out_shardings, self.out_avals)
+        )
 
     # calls
 
@@ -265,11 +367,17 @@ class Exported(metaclass=Sealed):
             raise ValueError(
                 "call: The invocation args and kwargs must have the same pytree structure as when the function "
                 f"'{self.fun_name}' was exported.\n"
-                f"    exported  {self.in_tree}\n    called    {in_tree}")
+                f"    exported  {self.in_tree}\n    called    {in_tree}"
+            )
         platform = _platform_of(leaves)
         allowed = (platform, "gpu") if platform in ("cuda", "rocm") else (platform,)
-        if not {*allowed} & {*self.platforms} and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
-            raise ValueError(f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used on '{(platform,)}'.")
+        if (
+            not {*allowed} & {*self.platforms}
+            and DisabledSafetyCheck.platform() not in self.disabled_safety_checks
+        ):
+            raise ValueError(
+                f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used on '{(platform,)}'."
+            )
         devices = self._devices(leaves)
         sizes = self._sizes([typeof(x) for x in leaves])
         if not any(dtypes.issubdtype(a.dtype, np.inexact) for a in (*self.in_avals,)):
@@ -285,13 +393,19 @@ class Exported(metaclass=Sealed):
         values = [x.concrete() if isinstance(x, Tracer) else x for x in leaves]
         if any(x is None for x in values):
             return None
-        devices = max((x.sharding.device_assignment if isinstance(x, Array) else (None,) for x in values), key=len)
+        devices = max(
+            (x.sharding.device_assignment if isinstance(x, Array) else (None,) for x in values),
+            key=len,
+        )
         if len(devices) != self.nr_devices:
-            if current_trace() is not eval_trace:               # constants of a program, which are put where that runs
+            if (
+                current_trace() is not eval_trace
+            ):  # constants of a program, which are put where that runs
                 return None
             raise ValueError(
                 f"Function '{self.fun_name}' was exported for {self.nr_devices} devices and is called in a context with {len(devices)} "
-                f"devices.\n  Its shardings are of a mesh of {self.nr_devices}. Put the arguments there with weft.device_put.")
+                f"devices.\n  Its shardings are of a mesh of {self.nr_devices}. Put the arguments there with weft.device_put."
+            )
         return devices
 
     def _sizes(self, avals: Sequence[ShapedArray]) -> dict[str, Any]:
@@ -300,38 +414,54 @@ class Exported(metaclass=Sealed):
         paths = _paths(self.in_tree)
         for path, want, got in zip(paths, self.in_avals, avals):
             if want.dtype != got.dtype:
-                raise ValueError(f"Dtype mismatch for {path}: expected {want.dtype} and called with {got.dtype}")
+                raise ValueError(
+                    f"Dtype mismatch for {path}: expected {want.dtype} and called with {got.dtype}"
+                )
             if len(want.shape) != len(got.shape):
-                raise ValueError(f"Rank mismatch for {path}: expected {want.shape} and called with {got.shape}")
+                raise ValueError(
+                    f"Rank mismatch for {path}: expected {want.shape} and called with {got.shape}"
+                )
             for i, (n, m) in enumerate(zip(want.shape, got.shape)):
                 if isinstance(n, Dim):
                     asked.append((n.expression, m, f"{path}.shape[{i}]"))
                 elif n != m:
-                    raise ValueError(f"Shape mismatch for {path}.shape[{i}] (expected same constant): expected {want.shape} and called "
-                                     f"with {got.shape}")
+                    raise ValueError(
+                        f"Shape mismatch for {path}.shape[{i}] (expected same constant): expected {want.shape} and called "
+                        f"with {got.shape}"
+                    )
         if not asked:
             return {}
         scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
         try:
             sizes = solve(asked, scope)
         except UnsolvableSizes as error:
-            raise ValueError(f"{error} {self._specified(paths)} Unprocessed specifications: {', '.join(error.unprocessed)}. Please see "
-                             f"{_DOCS}#dimension-variables-must-be-solvable-from-the-input-shapes for more details.") from None
+            raise ValueError(
+                f"{error} {self._specified(paths)} Unprocessed specifications: {', '.join(error.unprocessed)}. Please see "
+                f"{_DOCS}#dimension-variables-must-be-solvable-from-the-input-shapes for more details."
+            ) from None
         except SizesDoNotFit as error:
-            raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error.reason} {self._specified(paths)} "
-                             f"Obtained dimension variables: {''.join(f'{found}, ' for found in error.found_by)}. Please see "
-                             f"{_DOCS}#shape-assertion-errors for more details.") from None
+            raise ValueError(
+                f"Input shapes do not match the polymorphic shapes specification. {error.reason} {self._specified(paths)} "
+                f"Obtained dimension variables: {''.join(f'{found}, ' for found in error.found_by)}. Please see "
+                f"{_DOCS}#shape-assertion-errors for more details."
+            ) from None
         return sizes
 
     def _specified(self, paths: Sequence[str]) -> str:
-        shapes = ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals))
+        shapes = ", ".join(
+            f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals)
+        )
         return f"Using the following polymorphic shapes specifications: {shapes}."
 
-    def _bind(self, leaves: Sequence[Any], sizes: Mapping[str, Any], devices: tuple | None = None) -> list:
+    def _bind(
+        self, leaves: Sequence[Any], sizes: Mapping[str, Any], devices: tuple | None = None
+    ) -> list:
         key = *sizes.items(), devices
         program = self._programs.get(key)
         if program is None:
-            program = instantiate(self._jaxpr, sizes) if sizes or len(self.platforms) > 1 else self._jaxpr
+            program = (
+                instantiate(self._jaxpr, sizes) if sizes or len(self.platforms) > 1 else self._jaxpr
+            )
             program = self._programs[key] = program if devices is None else moved(program, devices)
         return jit_p.bind(*leaves, **plain_params(program, f"call_exported_{self.fun_name}"))
 
@@ -345,7 +475,9 @@ class Exported(metaclass=Sealed):
         """The exported vjp: of the flat arguments and a cotangent of each floating-point result, the cotangents of the floating-point
         arguments. ValueError if the program was read from bytes that have none."""
         if self._get_vjp is None:
-            raise ValueError(f"No VJP is available for '{self.fun_name}'; serialize it with vjp_order=1 or more to keep one.")
+            raise ValueError(
+                f"No VJP is available for '{self.fun_name}'; serialize it with vjp_order=1 or more to keep one."
+            )
         if self._vjp is None:
             self._vjp = self._get_vjp(self)
         return self._vjp
@@ -362,12 +494,17 @@ class Exported(metaclass=Sealed):
 
     def _parts(self, vjp_order: int) -> dict[str, Any]:
         return {
-            "fun_name": self.fun_name, "jaxpr": self._jaxpr, "platforms": self.platforms,
-            "in_tree": bytes_format.tree_to_plain(self.in_tree), "out_tree": bytes_format.tree_to_plain(self.out_tree),
+            "fun_name": self.fun_name,
+            "jaxpr": self._jaxpr,
+            "platforms": self.platforms,
+            "in_tree": bytes_format.tree_to_plain(self.in_tree),
+            "out_tree": bytes_format.tree_to_plain(self.out_tree),
             "disabled": tuple(check._impl for check in self.disabled_safety_checks),
             "vjp": self.vjp()._parts(vjp_order - 1) if vjp_order > 0 else None,
             "polymorphic": self._polymorphic,
-            "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
+            "nr_devices": self.nr_devices,
+            "in_shardings": self._in_shardings,
+            "out_shardings": self._out_shardings,
         }
 
 
@@ -375,7 +512,11 @@ def _body(jaxpr: Jaxpr) -> Jaxpr:
     """The program that `jaxpr` calls, where it does nothing but call one with its arguments."""
     while len(jaxpr.eqns) == 1 and jaxpr.eqns[0].primitive is jit_p:
         (call,) = jaxpr.eqns
-        if tuple(call.invars) != tuple(jaxpr.invars) or tuple(call.outvars) != tuple(jaxpr.outvars) or jaxpr.consts:
+        if (
+            tuple(call.invars) != tuple(jaxpr.invars)
+            or tuple(call.outvars) != tuple(jaxpr.outvars)
+            or jaxpr.consts
+        ):
             break
         jaxpr = call.params["jaxpr"]
     return jaxpr
@@ -394,7 +535,9 @@ def _shape_text(aval: ShapedArray) -> str:
 
 def _paths(in_tree: Any) -> list[str]:
     """The flat arguments by name: args[0], kwargs['scale'].x."""
-    paths, _ = tree.tree_flatten_with_path(tree.tree_unflatten(in_tree, list(range(in_tree.num_leaves))))
+    paths, _ = tree.tree_flatten_with_path(
+        tree.tree_unflatten(in_tree, list(range(in_tree.num_leaves)))
+    )
     return [("args" if path[0].idx == 0 else "kwargs") + tree.keystr(path[1:]) for path, _ in paths]
 
 
@@ -402,8 +545,11 @@ def _inexact(avals: Sequence[ShapedArray]) -> list[int]:
     return [i for i, a in enumerate(avals) if dtypes.issubdtype(a.dtype, np.inexact)]
 
 
-def _differentiable(exported: Exported, sizes: Mapping[str, Any], devices: tuple | None) -> Callable[..., Any]:
+def _differentiable(
+    exported: Exported, sizes: Mapping[str, Any], devices: tuple | None
+) -> Callable[..., Any]:
     """The program as a function of flat arguments, whose derivative is the exported one."""
+
     @custom_vjp
     def run(*leaves: Any) -> tuple:
         return tuple(exported._bind(leaves, sizes, devices))
@@ -442,8 +588,14 @@ def _exported_vjp(exported: Exported) -> Exported:
     structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     backward.__name__ = f"{exported.fun_name}_vjp"
     placed = [*exported._in_shardings, *[exported._out_shardings[i] for i in floats]]
-    return _export(jit(backward), structs, {}, exported.platforms, exported.disabled_safety_checks,
-                   given=(exported.nr_devices, placed, [exported._in_shardings[i] for i in wanted]))
+    return _export(
+        jit(backward),
+        structs,
+        {},
+        exported.platforms,
+        exported.disabled_safety_checks,
+        given=(exported.nr_devices, placed, [exported._in_shardings[i] for i in wanted]),
+    )
 
 
 # ---- exporting
@@ -460,13 +612,19 @@ def default_export_platform() -> str:
 
 def _platform_of(leaves: Sequence[Any]) -> str:
     """The platform on which a call with these arguments runs."""
-    placed = [x.sharding.device_assignment[0].client for x in leaves if type(x) is Array and x.committed]
+    placed = [
+        x.sharding.device_assignment[0].client for x in leaves if type(x) is Array and x.committed
+    ]
     return (placed[0] if placed else backends.get()).lowering_platform
 
 
-def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = None,
-           disabled_checks: Sequence[DisabledSafetyCheck] = (), _override_lowering_rules: Sequence[Any] | None = None
-           ) -> Callable[..., Exported]:
+def export(
+    fun_jit: Callable[..., Any],
+    *,
+    platforms: Sequence[str] | None = None,
+    disabled_checks: Sequence[DisabledSafetyCheck] = (),
+    _override_lowering_rules: Sequence[Any] | None = None,
+) -> Callable[..., Exported]:
     """A function that exports the jitted `fun_jit` for the arguments it is called with: arrays, or `ShapeDtypeStruct`s, whose sizes may be
     symbolic.
 
@@ -478,27 +636,44 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
     (ShapedArray(float32[3]),)
     """
     if _override_lowering_rules is not None:
-        raise NotImplementedError("export: _override_lowering_rules is not supported; weft compiles without lowering rules of MLIR.")
+        raise NotImplementedError(
+            "export: _override_lowering_rules is not supported; weft compiles without lowering rules of MLIR."
+        )
     if not hasattr(fun_jit, "lower"):
         raise ValueError(f"Function to be exported must be the result of `jit` but is: {fun_jit}")
-    chosen = (default_export_platform(),) if platforms is None else tuple(p.lower() for p in platforms)
+    chosen = (
+        (default_export_platform(),) if platforms is None else tuple(p.lower() for p in platforms)
+    )
     for platform in chosen:
         if platform not in (*_PLATFORMS, "gpu"):
-            raise ValueError(f"export: platforms are among {', '.join(_PLATFORMS)}, got {platform!r}.")
+            raise ValueError(
+                f"export: platforms are among {', '.join(_PLATFORMS)}, got {platform!r}."
+            )
 
     def do_export(*args: Any, **kwargs: Any) -> Exported:
         version = config.export_calling_convention_version
-        if not minimum_supported_calling_convention_version <= version <= maximum_supported_calling_convention_version:
-            raise ValueError(f"export: The requested export calling convention version {version} is outside the range of supported "
-                             f"versions, {minimum_supported_calling_convention_version} to {maximum_supported_calling_convention_version}.")
+        if (
+            not minimum_supported_calling_convention_version
+            <= version
+            <= maximum_supported_calling_convention_version
+        ):
+            raise ValueError(
+                f"export: The requested export calling convention version {version} is outside the range of supported "
+                f"versions, {minimum_supported_calling_convention_version} to {maximum_supported_calling_convention_version}."
+            )
         return _export(fun_jit, args, kwargs, chosen, disabled_checks)
 
     return do_export
 
 
-def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], platforms: Sequence[str],
-            disabled_checks: Sequence[DisabledSafetyCheck],
-            given: tuple[int, Sequence[NamedSharding | None], Sequence[NamedSharding | None]] | None = None) -> Exported:
+def _export(
+    fun_jit: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    platforms: Sequence[str],
+    disabled_checks: Sequence[DisabledSafetyCheck],
+    given: tuple[int, Sequence[NamedSharding | None], Sequence[NamedSharding | None]] | None = None,
+) -> Exported:
     """The exported function. `given` is the number of its devices, and its shardings, where they are known."""
     name = function_name(getattr(fun_jit, "fun", fun_jit))
     leaves, in_tree, rebuild = _flattened(fun_jit, tuple(args), dict(kwargs))
@@ -514,19 +689,42 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     traced = _trace(flat, avals, _paths(in_tree), name)
     program = _without_rules(traced)
     if given is None:
-        asked, given_out = _asked_shardings(fun_jit, args, kwargs, len(leaves), len(program.outvars))
+        asked, given_out = _asked_shardings(
+            fun_jit, args, kwargs, len(leaves), len(program.outvars)
+        )
         given_in = [s or given_sharding(x) for s, x in zip(asked, leaves)]
-        named = [s for s in (*given_in, *given_out, *constraint_shardings(program)) if s is not None and not is_abstract(s)]
-        plain = lambda shardings, avals: [s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)]
+        named = [
+            s
+            for s in (*given_in, *given_out, *constraint_shardings(program))
+            if s is not None and not is_abstract(s)
+        ]
+        plain = lambda shardings, avals: [
+            s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)
+        ]
         given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]
-        given = max((s.num_devices for s in named), default=1), plain(given_in, avals), plain(given_out, program.out_avals)
-    made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given,
-                         is_polymorphic(traced))
-    made._traced = flat                                          # derivatives follow the rules of the function
+        given = (
+            max((s.num_devices for s in named), default=1),
+            plain(given_in, avals),
+            plain(given_out, program.out_avals),
+        )
+    made = Exported.make(
+        name,
+        moved(program, None),
+        in_tree,
+        out_tree[0],
+        platforms,
+        disabled_checks,
+        _exported_vjp,
+        *given,
+        is_polymorphic(traced),
+    )
+    made._traced = flat  # derivatives follow the rules of the function
     return made
 
 
-def _flattened(fun_jit: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[Sequence[Any], Any, Callable[[list], tuple[tuple, dict]]]:
+def _flattened(
+    fun_jit: Callable[..., Any], args: tuple, kwargs: dict
+) -> tuple[Sequence[Any], Any, Callable[[list], tuple[tuple, dict]]]:
     """The leaves of arguments, their structure, and what makes arguments of other leaves; static ones are part of the latter."""
     if isinstance(fun_jit, JitFunction):
         statics, leaves, in_tree = fun_jit._flatten(args, kwargs)
@@ -535,16 +733,22 @@ def _flattened(fun_jit: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[
     return leaves, in_tree, lambda values: tree.tree_unflatten(in_tree, values)
 
 
-def _asked_shardings(fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], n_in: int, n_out: int
-                     ) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
+def _asked_shardings(
+    fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], n_in: int, n_out: int
+) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
     """The `in_shardings` and `out_shardings` of a jitted function, one for each leaf of the arguments and results."""
-    if getattr(fun_jit, "in_shardings", None) is None and getattr(fun_jit, "out_shardings", None) is None:
+    if (
+        getattr(fun_jit, "in_shardings", None) is None
+        and getattr(fun_jit, "out_shardings", None) is None
+    ):
         return [None] * n_in, [None] * n_out
     program = fun_jit.trace(*args, **kwargs)._program
     return program.in_shardings, program.out_shardings
 
 
-def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], paths: Sequence[str], name: str) -> Jaxpr:
+def _trace(
+    flat: Callable[..., Sequence], avals: Sequence[ShapedArray], paths: Sequence[str], name: str
+) -> Jaxpr:
     """The program of a function of flat arguments of these types, for all their symbolic sizes."""
     if any(isinstance(n, Dim) for aval in avals for n in aval.shape):
         _check_scopes(avals, paths, name)
@@ -553,29 +757,42 @@ def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], paths: S
 
 def _check_scopes(avals: Sequence[ShapedArray], paths: Sequence[str], name: str) -> None:
     """ValueError for sizes of several scopes, and for constraints on sizes that no argument has."""
-    placed = [(n, path) for aval, path in zip(avals, paths) for n in aval.shape if isinstance(n, Dim)]
+    placed = [
+        (n, path) for aval, path in zip(avals, paths) for n in aval.shape if isinstance(n, Dim)
+    ]
     dims, (first, first_path) = [n for n, _ in placed], placed[0]
     scope = first.scope
     other, other_path = next(((n, path) for n, path in placed if n.scope is not scope), (None, ""))
     if other is not None:
-        raise ValueError(f"Invalid mixing of symbolic scopes when exporting {name}: the sizes belong to different scopes.\n"
-                         f"  Expected current (from {first_path}) scope {scope}\n"
-                         f"  and found for '{other}' ({other_path}) scope {other.scope}.\n"
-                         "  Make the sizes by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=.")
+        raise ValueError(
+            f"Invalid mixing of symbolic scopes when exporting {name}: the sizes belong to different scopes.\n"
+            f"  Expected current (from {first_path}) scope {scope}\n"
+            f"  and found for '{other}' ({other_path}) scope {other.scope}.\n"
+            "  Make the sizes by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=."
+        )
     unknown = {n: constraint for n, constraint in scope.names().items() if n not in names_in(dims)}
     if unknown:
         n, constraint = next(iter(unknown.items()))
-        raise ValueError(f"export: {name}: Encountered dimension variable '{n}' in the constraint {constraint!r}, and no argument has a "
-                         f"size with it, which would tell its value in a call. Argument shapes: {', '.join(map(_shape_text, avals))}.")
+        raise ValueError(
+            f"export: {name}: Encountered dimension variable '{n}' in the constraint {constraint!r}, and no argument has a "
+            f"size with it, which would tell its value in a call. Argument shapes: {', '.join(map(_shape_text, avals))}."
+        )
 
 
 def _without_rules(jaxpr: Jaxpr) -> Jaxpr:
     """The program without calls whose only use is a rule for derivatives: those rules are Python functions."""
+
     def has_rule(eqn: Eqn) -> bool:
-        return bool(eqn.primitive.attrs.get("only_derivatives")) and "jaxpr" in eqn.params and "transpose" not in eqn.params
+        return (
+            bool(eqn.primitive.attrs.get("only_derivatives"))
+            and "jaxpr" in eqn.params
+            and "transpose" not in eqn.params
+        )
 
     plain = inline_calls(jaxpr, has_rule)
-    return plain.replace(eqns=[eqn.replace(params=map_jaxprs(eqn.params, _without_rules)) for eqn in plain.eqns])
+    return plain.replace(
+        eqns=[eqn.replace(params=map_jaxprs(eqn.params, _without_rules)) for eqn in plain.eqns]
+    )
 
 
 @api_boundary
@@ -591,16 +808,29 @@ def deserialize(blob: bytes | bytearray) -> Exported:
 def _made(parts: Mapping[str, Any]) -> Exported:
     kept = parts["vjp"]
     return Exported.make(
-        parts["fun_name"], parts["jaxpr"], bytes_format.tree_from_plain(parts["in_tree"]), bytes_format.tree_from_plain(parts["out_tree"]),
-        parts["platforms"], [DisabledSafetyCheck(name) for name in parts["disabled"]], None if kept is None else lambda _: _made(kept),
-        parts["nr_devices"], parts["in_shardings"], parts["out_shardings"], parts.get("polymorphic", False))
+        parts["fun_name"],
+        parts["jaxpr"],
+        bytes_format.tree_from_plain(parts["in_tree"]),
+        bytes_format.tree_from_plain(parts["out_tree"]),
+        parts["platforms"],
+        [DisabledSafetyCheck(name) for name in parts["disabled"]],
+        None if kept is None else lambda _: _made(kept),
+        parts["nr_devices"],
+        parts["in_shardings"],
+        parts["out_shardings"],
+        parts.get("polymorphic", False),
+    )
 
 
 # ---- types of trees
 
 
 def register_pytree_node_serialization(
-    nodetype: type, *, serialized_name: str, serialize_auxdata: Callable[[Any], bytes], deserialize_auxdata: Callable[[bytes], Any],
+    nodetype: type,
+    *,
+    serialized_name: str,
+    serialize_auxdata: Callable[[Any], bytes],
+    deserialize_auxdata: Callable[[bytes], Any],
     from_children: Callable[[Any, Sequence[Any]], Any] | None = None,
 ) -> type:
     """Let exported programs have a registered pytree type in their arguments and results: its name among the bytes, and how its static data
@@ -612,7 +842,9 @@ def register_pytree_node_serialization(
 def register_namedtuple_serialization(nodetype: type, *, serialized_name: str) -> type:
     """Let exported programs have a namedtuple in their arguments and results, by this name among the bytes. Gives the type."""
     if not (issubclass(nodetype, tuple) and hasattr(nodetype, "_fields")):
-        raise ValueError(f"Use `register_pytree_node_serialization` for types other than `collections.namedtuple`, got {nodetype}.")
+        raise ValueError(
+            f"Use `register_pytree_node_serialization` for types other than `collections.namedtuple`, got {nodetype}."
+        )
     bytes_format.register(nodetype, serialized_name, None, None)
     return nodetype
 

@@ -35,8 +35,18 @@ _ALLOWED = {
     "numpy._core.numeric": {"_frombuffer"},
     "numpy.core.numeric": {"_frombuffer"},
 }
-_OWN = ("weft.ir.", "weft.ops.", "weft.control.", "weft.util.dtype", "weft.util.record", "weft.util.source", "weft.random",
-        "weft.core.primitive", "weft.runtime.device", "weft.backends.base")
+_OWN = (
+    "weft.ir.",
+    "weft.ops.",
+    "weft.control.",
+    "weft.util.dtype",
+    "weft.util.record",
+    "weft.util.source",
+    "weft.random",
+    "weft.core.primitive",
+    "weft.runtime.device",
+    "weft.backends.base",
+)
 
 
 class _Writer(pickle.Pickler):
@@ -46,10 +56,29 @@ class _Writer(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Jaxpr):
-            return _jaxpr, (obj.constvars, [np.asarray(c) for c in obj.consts], obj.invars, obj.outvars, obj.eqns, obj.effects, obj.name)
+            return _jaxpr, (
+                obj.constvars,
+                [np.asarray(c) for c in obj.consts],
+                obj.invars,
+                obj.outvars,
+                obj.eqns,
+                obj.effects,
+                obj.name,
+            )
         if isinstance(obj, Eqn):
-            line = obj.source if self.lines or (obj.source is not None and obj.source.metadata) else None
-            return _eqn, (obj.primitive, obj.invars, obj.outvars, obj.params, obj.effects, *([line] if line is not None else []))
+            line = (
+                obj.source
+                if self.lines or (obj.source is not None and obj.source.metadata)
+                else None
+            )
+            return _eqn, (
+                obj.primitive,
+                obj.invars,
+                obj.outvars,
+                obj.params,
+                obj.effects,
+                *([line] if line is not None else []),
+            )
         if isinstance(obj, Var):
             return _var, (obj.aval,), None
         if isinstance(obj, Literal):
@@ -59,17 +88,27 @@ class _Writer(pickle.Pickler):
         if isinstance(obj, type) and issubclass(obj, np.generic):
             return _scalar_type, (np.dtype(obj).name,)
         name = getattr(obj, "__qualname__", getattr(obj, "__name__", ""))
-        if callable(obj) and not isinstance(obj, type) and not _is_allowed(getattr(obj, "__module__", None) or "", name):
-            raise ValueError(f"{self.api}: the program holds a Python function ({name or obj!r}), as callbacks do, and a function "
-                             "has no bytes. Export the part without it.")
+        if (
+            callable(obj)
+            and not isinstance(obj, type)
+            and not _is_allowed(getattr(obj, "__module__", None) or "", name)
+        ):
+            raise ValueError(
+                f"{self.api}: the program holds a Python function ({name or obj!r}), as callbacks do, and a function "
+                "has no bytes. Export the part without it."
+            )
         return NotImplemented
 
 
-def _jaxpr(constvars: Any, consts: Any, invars: Any, outvars: Any, eqns: Any, effects: Any, name: str) -> Jaxpr:
+def _jaxpr(
+    constvars: Any, consts: Any, invars: Any, outvars: Any, eqns: Any, effects: Any, name: str
+) -> Jaxpr:
     return Jaxpr(constvars, consts, invars, outvars, eqns, effects, name)
 
 
-def _eqn(primitive: Any, invars: Any, outvars: Any, params: Any, effects: Any, source: Any = None) -> Eqn:
+def _eqn(
+    primitive: Any, invars: Any, outvars: Any, params: Any, effects: Any, source: Any = None
+) -> Eqn:
     return Eqn(primitive, invars, outvars, params, source, effects)
 
 
@@ -95,27 +134,45 @@ def _is_allowed(module: str, name: str) -> bool:
     """Whether a program may be made by this function or class."""
     if (module, name) == ("weft.util.source", "SourceLine.at"):
         return True
-    own = module == __name__ or module.startswith((*_OWN, "ml_dtypes")) or (module == "numpy.dtypes" and name.endswith("DType"))
+    own = (
+        module == __name__
+        or module.startswith((*_OWN, "ml_dtypes"))
+        or (module == "numpy.dtypes" and name.endswith("DType"))
+    )
     return name in _ALLOWED.get(module, ()) or ("." not in name.replace("<locals>", ".") and own)
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, data: io.BytesIO, version: int, device_of_id: Callable[[int, str], Any] | None):
+    def __init__(
+        self, data: io.BytesIO, version: int, device_of_id: Callable[[int, str], Any] | None
+    ):
         super().__init__(data)
         self.version, self.device_of_id = version, device_of_id
 
     def find_class(self, module: str, name: str) -> Any:
-        if self.device_of_id is not None and (module, name) == ("weft.backends.base", "_device_of_id"):
+        if self.device_of_id is not None and (module, name) == (
+            "weft.backends.base",
+            "_device_of_id",
+        ):
             return self.device_of_id
         if self.version < VERSION and (module, name) == ("weft.ir.symbolic.sizes", "_dim"):
-            raise ValueError(f"deserialize: the bytes have format {self.version} and symbolic sizes; this weft reads symbolic sizes of "
-                             f"format {VERSION}. Export the function again.")
+            raise ValueError(
+                f"deserialize: the bytes have format {self.version} and symbolic sizes; this weft reads symbolic sizes of "
+                f"format {VERSION}. Export the function again."
+            )
         if _is_allowed(module, name):
             return super().find_class(module, name)
-        raise ValueError(f"deserialize: the bytes ask for {module}.{name}, which is not part of exported programs.")
+        raise ValueError(
+            f"deserialize: the bytes ask for {module}.{name}, which is not part of exported programs."
+        )
 
 
-def to_bytes(parts: dict[str, Any], magic: bytes = MAGIC, api: str = "Exported.serialize", lines: bool = False) -> bytearray:
+def to_bytes(
+    parts: dict[str, Any],
+    magic: bytes = MAGIC,
+    api: str = "Exported.serialize",
+    lines: bool = False,
+) -> bytearray:
     """Plain data, types and programs, with source `lines` or without, as bytes, which begin with `magic`; errors name `api`."""
     out = io.BytesIO()
     try:
@@ -125,19 +182,37 @@ def to_bytes(parts: dict[str, Any], magic: bytes = MAGIC, api: str = "Exported.s
     return bytearray(magic + bytes([VERSION]) + out.getvalue())
 
 
-def from_bytes(data: bytes | bytearray, magic: bytes = MAGIC, what: str = "an exported program",
-               device_of_id: Callable[[int, str], Any] | None = None) -> dict[str, Any]:
+def from_bytes(
+    data: bytes | bytearray,
+    magic: bytes = MAGIC,
+    what: str = "an exported program",
+    device_of_id: Callable[[int, str], Any] | None = None,
+) -> dict[str, Any]:
     """What `to_bytes` was given, with the devices that `device_of_id(id, platform)` gives; ValueError for other bytes."""
     data = bytes(data)
     if not data.startswith(magic):
-        raise ValueError(f"deserialize: these are not bytes of {what} of weft: they begin with {data[:12]!r}.")
+        raise ValueError(
+            f"deserialize: these are not bytes of {what} of weft: they begin with {data[:12]!r}."
+        )
     version = data[len(magic)]
     if not OLDEST <= version <= VERSION:
-        raise ValueError(f"deserialize: the bytes have format {version}; this weft reads formats {OLDEST} to {VERSION}.")
+        raise ValueError(
+            f"deserialize: the bytes have format {version}; this weft reads formats {OLDEST} to {VERSION}."
+        )
     try:
-        return _Reader(io.BytesIO(data[len(magic) + 1:]), version, device_of_id).load()
-    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError) as error:
-        raise ValueError(f"deserialize: the bytes are damaged, or come from another version of weft: {error}") from error
+        return _Reader(io.BytesIO(data[len(magic) + 1 :]), version, device_of_id).load()
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        AttributeError,
+        ImportError,
+        IndexError,
+        KeyError,
+        TypeError,
+    ) as error:
+        raise ValueError(
+            f"deserialize: the bytes are damaged, or come from another version of weft: {error}"
+        ) from error
 
 
 # ---- trees
@@ -147,13 +222,21 @@ _nodes: dict[str, tuple[type, Callable[[bytes], Any] | None]] = {}
 _to_aux: dict[type, Callable[[Any], bytes]] = {}
 
 
-def register(nodetype: type, name: str, serialize_aux: Callable[[Any], bytes] | None,
-             deserialize_aux: Callable[[bytes], Any] | None) -> None:
+def register(
+    nodetype: type,
+    name: str,
+    serialize_aux: Callable[[Any], bytes] | None,
+    deserialize_aux: Callable[[bytes], Any] | None,
+) -> None:
     """Let trees with nodes of a type be written, under a name."""
     if nodetype in _names:
-        raise ValueError(f"Duplicate serialization registration for type `{nodetype}`; it is registered as {_names[nodetype]!r}.")
+        raise ValueError(
+            f"Duplicate serialization registration for type `{nodetype}`; it is registered as {_names[nodetype]!r}."
+        )
     if name in _nodes or name in plain.BUILTIN:
-        raise ValueError(f"Duplicate serialization registration for name `{name}`, which stands for {_nodes.get(name, (name,))[0]}.")
+        raise ValueError(
+            f"Duplicate serialization registration for name `{name}`, which stands for {_nodes.get(name, (name,))[0]}."
+        )
     _names[nodetype], _nodes[name] = name, (nodetype, deserialize_aux)
     if serialize_aux is not None:
         _to_aux[nodetype] = serialize_aux
@@ -161,10 +244,13 @@ def register(nodetype: type, name: str, serialize_aux: Callable[[Any], bytes] | 
 
 def tree_to_plain(structure: PyTreeDef) -> Any:
     """A structure as nested lists of names."""
+
     def registered(kind: Any, aux: Any, parts: list) -> list:
         if kind not in _names:
-            raise ValueError(f"Exported.serialize: cannot serialize a tree with nodes of type {kind}: it has not been registered.\n  Use "
-                             "export.register_pytree_node_serialization, or register_namedtuple_serialization for a namedtuple.")
+            raise ValueError(
+                f"Exported.serialize: cannot serialize a tree with nodes of type {kind}: it has not been registered.\n  Use "
+                "export.register_pytree_node_serialization, or register_namedtuple_serialization for a namedtuple."
+            )
         return [_names[kind], _to_aux[kind](aux) if kind in _to_aux else None, parts]
 
     return plain.to_plain(structure.spec, registered)
@@ -172,9 +258,12 @@ def tree_to_plain(structure: PyTreeDef) -> Any:
 
 def tree_from_plain(written: Any) -> PyTreeDef:
     """The structure that `tree_to_plain` wrote."""
+
     def registered(name: Any, aux: Any, children: tuple) -> tuple:
         if name not in _nodes:
-            raise ValueError(f"deserialize: the type of nodes registered as {name!r} is not registered in this process.")
+            raise ValueError(
+                f"deserialize: the type of nodes registered as {name!r} is not registered in this process."
+            )
         kind, from_aux = _nodes[name]
         if from_aux is not None:
             return kind, from_aux(aux), children

@@ -29,8 +29,11 @@ class InstantiatedJaxpr(Jaxpr):
 
 def is_polymorphic(jaxpr: Jaxpr) -> bool:
     """Whether a traced program has symbolic sizes, or calls an exported program that has, or that is for several platforms."""
-    return isinstance(jaxpr, InstantiatedJaxpr) or any(isinstance(n, Dim) for aval in jaxpr.in_avals for n in aval.shape) or any(
-        is_polymorphic(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))
+    return (
+        isinstance(jaxpr, InstantiatedJaxpr)
+        or any(isinstance(n, Dim) for aval in jaxpr.in_avals for n in aval.shape)
+        or any(is_polymorphic(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))
+    )
 
 
 def instantiate(jaxpr: Jaxpr, sizes: Mapping[str, Any]) -> Jaxpr:
@@ -50,7 +53,11 @@ class _Instance:
         if isinstance(v, Jaxpr):
             return self.program(v)
         if isinstance(v, ShapedArray):
-            return v.update(shape=tuple(self.value(n) for n in v.shape)) if any(isinstance(n, Dim) for n in v.shape) else v
+            return (
+                v.update(shape=tuple(self.value(n) for n in v.shape))
+                if any(isinstance(n, Dim) for n in v.shape)
+                else v
+            )
         if type(v) is dict:
             return {key: self.value(part) for key, part in v.items()}
         if isinstance(v, (tuple, list)):
@@ -61,12 +68,18 @@ class _Instance:
         if isinstance(v, type):
             return v
         if dataclasses.is_dataclass(v):
-            return self.fields(v, [f.name for f in dataclasses.fields(v) if f.init], dataclasses.replace)
+            return self.fields(
+                v, [f.name for f in dataclasses.fields(v) if f.init], dataclasses.replace
+            )
         return self.fields(v, v.__match_args__, replace) if hasattr(v, "__record__") else v
 
     def fields(self, v: Any, names: Sequence[str], replaced: Callable[..., Any]) -> Any:
         """A dataclass or record with its sizes evaluated."""
-        changed = {name: new for name in names if (new := self.value(getattr(v, name))) is not getattr(v, name)}
+        changed = {
+            name: new
+            for name in names
+            if (new := self.value(getattr(v, name))) is not getattr(v, name)
+        }
         return replaced(v, **changed) if changed else v
 
     def program(self, jaxpr: Jaxpr) -> Jaxpr:
@@ -88,10 +101,23 @@ class _Instance:
             params = self.value(eqn.params)
             if eqn.primitive is dim_as_value_p and not isinstance(params["size"], Dim):
                 size, dtype = params["size"], params["dtype"]
-                atoms[eqn.outvars[0]] = Literal(size if dtype is None else np.asarray(size, dtype)[()], eqn.outvars[0].aval)
+                atoms[eqn.outvars[0]] = Literal(
+                    size if dtype is None else np.asarray(size, dtype)[()], eqn.outvars[0].aval
+                )
                 continue
             operands = [atom(a) for a in eqn.invars]
-            eqns.append(Eqn(eqn.primitive, operands, [define(v) for v in eqn.outvars], params, eqn.source, eqn.effects))
+            eqns.append(
+                Eqn(
+                    eqn.primitive,
+                    operands,
+                    [define(v) for v in eqn.outvars],
+                    params,
+                    eqn.source,
+                    eqn.effects,
+                )
+            )
         outvars = [atom(a) for a in jaxpr.outvars]
-        made = self.programs[id(jaxpr)] = InstantiatedJaxpr(constvars, jaxpr.consts, invars, outvars, eqns, jaxpr.effects, jaxpr.name)
+        made = self.programs[id(jaxpr)] = InstantiatedJaxpr(
+            constvars, jaxpr.consts, invars, outvars, eqns, jaxpr.effects, jaxpr.name
+        )
         return made

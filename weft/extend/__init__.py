@@ -6,4 +6,6 @@ Next to read: `core` (primitives and programs), then `weft.interpreters` (their 
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {__name__: "backend core linear_util mlir random source_info_util"})
+__getattr__, __dir__ = attach(
+    __name__, {__name__: "backend core linear_util mlir random source_info_util"}
+)

@@ -67,12 +67,23 @@ def register_backend_cache(cache: Any, for_what: str) -> None:
 
 def register_backend_factory(name: str, factory: Callable, **_options: Any) -> None:
     """A backend of another runtime: NotImplementedError."""
-    raise NotImplementedError(f"register_backend_factory: {name!r} cannot be added as a runtime of XLA; a backend of weft is a class of "
-                              "weft.backends (docs/adding-a-backend.md).")
+    raise NotImplementedError(
+        f"register_backend_factory: {name!r} cannot be added as a runtime of XLA; a backend of weft is a class of "
+        "weft.backends (docs/adding-a-backend.md)."
+    )
 
 
-def get_compile_options(num_replicas: int, num_partitions: int, device_assignment: Any = None, env_options_overrides: Any = None,
-                        fdo_profile: Any = None, detailed_logging: bool = True, backend: Any = None) -> Any:
+def get_compile_options(
+    num_replicas: int,
+    num_partitions: int,
+    device_assignment: Any = None,
+    env_options_overrides: Any = None,
+    fdo_profile: Any = None,
+    detailed_logging: bool = True,
+    backend: Any = None,
+) -> Any:
     """XLA's options of compilation: NotImplementedError."""
-    raise NotImplementedError("get_compile_options: weft does not compile with XLA; give options with "
-                              "weft.jit(fun).lower(...).compile(compiler_options={...}).")
+    raise NotImplementedError(
+        "get_compile_options: weft does not compile with XLA; give options with "
+        "weft.jit(fun).lower(...).compile(compiler_options={...})."
+    )

@@ -24,7 +24,9 @@ class ContextBlock(ContextDecorator, Generic[T]):
     _entered: list[AbstractContextManager[T]] | None = None
 
     def _block(self) -> Iterator[T]:
-        raise NotImplementedError(f"{type(self).__name__}: a subclass of ContextBlock must define _block.")
+        raise NotImplementedError(
+            f"{type(self).__name__}: a subclass of ContextBlock must define _block."
+        )
 
     def __enter__(self) -> T:
         entered = contextmanager(type(self)._block)(self)
@@ -32,6 +34,11 @@ class ContextBlock(ContextDecorator, Generic[T]):
         self._entered = [*(self._entered or ()), entered]
         return value
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool | None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
         assert self._entered
         return self._entered.pop().__exit__(kind, error, traceback)

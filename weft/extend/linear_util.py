@@ -25,6 +25,7 @@ _EMPTY = object()
 
 class Store:
     """A place for one value, written once."""
+
     __slots__ = ("_value",)
 
     def __init__(self) -> None:
@@ -50,11 +51,14 @@ class Store:
 
 class EqualStore(Store):
     """A store that takes an equal value again."""
+
     __slots__ = ()
 
     def store(self, value: Any) -> None:
         if self and self._value != value:
-            raise StoreException(f"Store occupied with not-equal values: {self._value!r} and {value!r}.")
+            raise StoreException(
+                f"Store occupied with not-equal values: {self._value!r} and {value!r}."
+            )
         self._value = value
 
 
@@ -63,22 +67,62 @@ class WrappedFun:
 
     `f` is the function as it was given, `call_wrapped` runs it with all that is around it.
     """
-    __slots__ = ("f", "f_transformed", "transforms", "stores", "params", "in_type", "debug_info", "__weakref__")
 
-    def __init__(self, f: Callable, f_transformed: Callable, transforms: tuple, stores: tuple, params: tuple, in_type: Any,
-                 debug_info: DebugInfo):
-        self.f, self.f_transformed, self.transforms, self.stores = f, f_transformed, transforms, stores
+    __slots__ = (
+        "f",
+        "f_transformed",
+        "transforms",
+        "stores",
+        "params",
+        "in_type",
+        "debug_info",
+        "__weakref__",
+    )
+
+    def __init__(
+        self,
+        f: Callable,
+        f_transformed: Callable,
+        transforms: tuple,
+        stores: tuple,
+        params: tuple,
+        in_type: Any,
+        debug_info: DebugInfo,
+    ):
+        self.f, self.f_transformed, self.transforms, self.stores = (
+            f,
+            f_transformed,
+            transforms,
+            stores,
+        )
         self.params, self.in_type, self.debug_info = params, in_type, debug_info
 
     @property
     def __name__(self) -> str:
         return function_name(self.f)
 
-    def wrap(self, gen: Callable, gen_static_args: tuple, out_store: Store | None, transformed: Callable | None = None) -> "WrappedFun":
+    def wrap(
+        self,
+        gen: Callable,
+        gen_static_args: tuple,
+        out_store: Store | None,
+        transformed: Callable | None = None,
+    ) -> "WrappedFun":
         """This function with one more transformation, `transformed` or `gen` of it, around it."""
-        around = functools.partial(gen, self.f_transformed, *gen_static_args) if transformed is None else transformed
-        return WrappedFun(self.f, around, ((gen, gen_static_args), *self.transforms), (out_store, *self.stores), self.params, None,
-                          self.debug_info)
+        around = (
+            functools.partial(gen, self.f_transformed, *gen_static_args)
+            if transformed is None
+            else transformed
+        )
+        return WrappedFun(
+            self.f,
+            around,
+            ((gen, gen_static_args), *self.transforms),
+            (out_store, *self.stores),
+            self.params,
+            None,
+            self.debug_info,
+        )
 
     def call_wrapped(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the function with its transformations."""
@@ -92,7 +136,15 @@ class WrappedFun:
 
     def replace_debug_info(self, debug_info: DebugInfo) -> "WrappedFun":
         """The same function, said to come from elsewhere."""
-        return WrappedFun(self.f, self.f_transformed, self.transforms, self.stores, self.params, self.in_type, debug_info)
+        return WrappedFun(
+            self.f,
+            self.f_transformed,
+            self.transforms,
+            self.stores,
+            self.params,
+            self.in_type,
+            debug_info,
+        )
 
     def with_unknown_names(self) -> "WrappedFun":
         """The same function, whose arguments and results have other names than before."""
@@ -112,7 +164,9 @@ class WrappedFun:
         return f"Wrapped function: {around}{self.__name__}"
 
 
-def wrap_init(f: Callable, params: dict[str, Hashable] | None = None, *, debug_info: DebugInfo | None = None) -> WrappedFun:
+def wrap_init(
+    f: Callable, params: dict[str, Hashable] | None = None, *, debug_info: DebugInfo | None = None
+) -> WrappedFun:
     """Wrap a function of flat values, to be called with `params` as well.
 
     >>> wrap_init(lambda x, n: x + n, {"n": 2}).call_wrapped(1)
@@ -124,7 +178,9 @@ def wrap_init(f: Callable, params: dict[str, Hashable] | None = None, *, debug_i
     return WrappedFun(f, call, (), (), given, None, info)
 
 
-def transformation2(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable) -> Any:
+def transformation2(
+    gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable
+) -> Any:
     """`fun` within `gen(f, *static, *args)`, which calls `f`; without `fun`, a function that does so.
 
     >>> @transformation2
@@ -137,13 +193,25 @@ def transformation2(gen: Callable, fun: WrappedFun | None = None, *gen_static_ar
     return fun.wrap(gen, gen_static_args, None)
 
 
-def transformation_with_aux2(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable, use_eq_store: bool = False,
-                             unk_names: bool = False) -> Any:
+def transformation_with_aux2(
+    gen: Callable,
+    fun: WrappedFun | None = None,
+    *gen_static_args: Hashable,
+    use_eq_store: bool = False,
+    unk_names: bool = False,
+) -> Any:
     """`fun` within `gen(f, store, *static, *args)`, which may leave a value aside; with it, a function that gives that value."""
     if fun is None:
-        return functools.partial(transformation_with_aux2, gen, use_eq_store=use_eq_store, unk_names=unk_names)
+        return functools.partial(
+            transformation_with_aux2, gen, use_eq_store=use_eq_store, unk_names=unk_names
+        )
     store = EqualStore() if use_eq_store else Store()
-    made = fun.wrap(gen, gen_static_args, store, functools.partial(gen, fun.f_transformed, store, *gen_static_args))
+    made = fun.wrap(
+        gen,
+        gen_static_args,
+        store,
+        functools.partial(gen, fun.f_transformed, store, *gen_static_args),
+    )
     return made.with_unknown_names() if unk_names else made, lambda: store.val
 
 
@@ -159,10 +227,14 @@ def transformation(gen: Callable, fun: WrappedFun | None = None, *gen_static_arg
     """
     if fun is None:
         return functools.partial(transformation, gen)
-    return fun.wrap(gen, gen_static_args, None, functools.partial(_run, gen, fun.f_transformed, gen_static_args))
+    return fun.wrap(
+        gen, gen_static_args, None, functools.partial(_run, gen, fun.f_transformed, gen_static_args)
+    )
 
 
-def transformation_with_aux(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable) -> Any:
+def transformation_with_aux(
+    gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable
+) -> Any:
     """The same for a generator that yields a pair at last, whose second half is left aside; with it, a function that gives that."""
     if fun is None:
         return functools.partial(transformation_with_aux, gen)
@@ -221,5 +293,5 @@ def cache(call: Callable, *, explain: Callable | None = None) -> Callable:
         fun.populate_stores(stores)
         return result
 
-    cached.cache_clear = known.clear             # type: ignore[attr-defined]
+    cached.cache_clear = known.clear  # type: ignore[attr-defined]
     return cached

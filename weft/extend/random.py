@@ -21,8 +21,16 @@ rbg_prng_impl = prng_impls["rbg"]
 unsafe_rbg_prng_impl = prng_impls["unsafe_rbg"]
 
 
-def define_prng_impl(*, key_shape: tuple[int, ...], seed: Callable, split: Callable, random_bits: Callable, fold_in: Callable,
-                     name: str = "<unnamed>", tag: str = "?") -> PRNGImpl:
+def define_prng_impl(
+    *,
+    key_shape: tuple[int, ...],
+    seed: Callable,
+    split: Callable,
+    random_bits: Callable,
+    fold_in: Callable,
+    name: str = "<unnamed>",
+    tag: str = "?",
+) -> PRNGImpl:
     """A generator of random bits by functions of raw key data, to be given as `impl`.
 
     `seed(int32 scalar)` gives key data, uint32[*key_shape]; `split(key, shape)` gives uint32[*shape, *key_shape];

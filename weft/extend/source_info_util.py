@@ -23,6 +23,7 @@ class NameStack:
     >>> str(new_name_stack("layer").extend("norm"))
     'layer/norm'
     """
+
     stack: tuple[str, ...] = ()
 
     def extend(self, name: str) -> "NameStack":
@@ -45,11 +46,16 @@ class NameStack:
 @dataclass(frozen=True)
 class SourceInfo:
     """A line of the user's program, and the names in scope there."""
+
     traceback: SourceLine | None
     name_stack: NameStack = NameStack()
 
-    def replace(self, *, traceback: SourceLine | None = None, name_stack: NameStack | None = None) -> "SourceInfo":
-        return SourceInfo(traceback or self.traceback, self.name_stack if name_stack is None else name_stack)
+    def replace(
+        self, *, traceback: SourceLine | None = None, name_stack: NameStack | None = None
+    ) -> "SourceInfo":
+        return SourceInfo(
+            traceback or self.traceback, self.name_stack if name_stack is None else name_stack
+        )
 
 
 def new_name_stack(name: str = "") -> NameStack:
@@ -137,6 +143,11 @@ class user_context(ContextBlock[None]):
         self.traceback, self.name_stack = traceback, name_stack
 
     def _block(self) -> Iterator[None]:
-        line = self.traceback.traceback if isinstance(self.traceback, SourceInfo) else self.traceback
-        with with_source(line), set_name_stack(current_name_stack() if self.name_stack is None else self.name_stack):
+        line = (
+            self.traceback.traceback if isinstance(self.traceback, SourceInfo) else self.traceback
+        )
+        with (
+            with_source(line),
+            set_name_stack(current_name_stack() if self.name_stack is None else self.name_stack),
+        ):
             yield

@@ -53,29 +53,41 @@ def pycapsule(funcptr: Any) -> Any:
     return make(address, _CAPSULE, None)
 
 
-def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: int = 1, **kwargs: Any) -> None:
+def register_ffi_target(
+    name: str, fn: Any, platform: str = "cpu", api_version: int = 1, **kwargs: Any
+) -> None:
     """Let `ffi_call(name, ...)` call a native function: a capsule, or a dict whose entry "execute" is one.
 
     Raises ValueError where the name is taken by another function, TypeError for what is not a capsule; NotImplementedError for platforms
     other than the CPU, for the untyped convention (`api_version=0`), and for functions of the other stages.
     """
     if platform.lower() not in ("cpu", "host"):
-        raise NotImplementedError(f"register_ffi_target: platform {platform!r}; native functions are called on the CPU.")
+        raise NotImplementedError(
+            f"register_ffi_target: platform {platform!r}; native functions are called on the CPU."
+        )
     if api_version != 1:
-        raise NotImplementedError(f"register_ffi_target: api_version={api_version}; functions have the typed convention, api_version=1.")
+        raise NotImplementedError(
+            f"register_ffi_target: api_version={api_version}; functions have the typed convention, api_version=1."
+        )
     stages = dict(fn) if isinstance(fn, Mapping) else {"execute": fn}
     if set(stages) != {"execute"}:
-        raise NotImplementedError(f"register_ffi_target: stages {sorted(set(stages) - {'execute'})}; functions have the stage 'execute'.")
+        raise NotImplementedError(
+            f"register_ffi_target: stages {sorted(set(stages) - {'execute'})}; functions have the stage 'execute'."
+        )
     address = _address(stages["execute"])
     known = _targets.get(name)
     if known is not None and known[0] != address:
-        raise ValueError(f"register_ffi_target: {name!r} is registered already, with another function. Choose another name.")
+        raise ValueError(
+            f"register_ffi_target: {name!r} is registered already, with another function. Choose another name."
+        )
     _targets[name] = (address, ctypes.CFUNCTYPE(_P, _P)(address), stages["execute"])
 
 
 def _address(capsule: Any) -> int:
     if type(capsule).__name__ != "PyCapsule":
-        raise TypeError(f"register_ffi_target: fn is a capsule, as pycapsule makes of a ctypes function, got {capsule!r}.")
+        raise TypeError(
+            f"register_ffi_target: fn is a capsule, as pycapsule makes of a ctypes function, got {capsule!r}."
+        )
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
     pointer.restype, pointer.argtypes = _P, (ctypes.py_object, ctypes.c_char_p)
@@ -85,9 +97,18 @@ def _address(capsule: Any) -> int:
 # ---- calls
 
 
-def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: bool = False, vmap_method: str | None = None,
-             input_layouts: Any = None, output_layouts: Any = None, input_output_aliases: Mapping[int, int] | None = None,
-             custom_call_api_version: int = 4, legacy_backend_config: str | None = None) -> Callable[..., Any]:
+def ffi_call(
+    target_name: str,
+    result_shape_dtypes: Any,
+    *,
+    has_side_effect: bool = False,
+    vmap_method: str | None = None,
+    input_layouts: Any = None,
+    output_layouts: Any = None,
+    input_output_aliases: Mapping[int, int] | None = None,
+    custom_call_api_version: int = 4,
+    legacy_backend_config: str | None = None,
+) -> Callable[..., Any]:
     """A function of arrays that calls the registered native function: `ffi_call(name, types)(*operands, **attributes)`.
 
     `result_shape_dtypes` is a tree of types (`ShapeDtypeStruct`), and the result a tree of arrays like it. Attributes are numbers, strings,
@@ -102,17 +123,26 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
     promised, structure = tree.tree_flatten(result_shape_dtypes, nothing)
     for i, x in enumerate(promised):
         if not (hasattr(x, "shape") and hasattr(x, "dtype")):
-            raise ValueError(f"ffi_call: All elements of result_shape_dtypes must have a shape and a dtype; at position {i} is {x!r}. Use "
-                             "ShapeDtypeStruct.")
+            raise ValueError(
+                f"ffi_call: All elements of result_shape_dtypes must have a shape and a dtype; at position {i} is {x!r}. Use "
+                "ShapeDtypeStruct."
+            )
     if custom_call_api_version != 4 or legacy_backend_config is not None:
-        raise NotImplementedError(f"ffi_call: custom_call_api_version={custom_call_api_version}; functions have the typed convention (4).")
+        raise NotImplementedError(
+            f"ffi_call: custom_call_api_version={custom_call_api_version}; functions have the typed convention (4)."
+        )
     for which, layouts in (("input", input_layouts), ("output", output_layouts)):
         for i, layout in enumerate(layouts or ()):
             order = None if layout is None else tuple(getattr(layout, "major_to_minor", layout))
             if order is not None and order != tuple(range(len(order))):
-                raise NotImplementedError(f"ffi_call: {which}_layouts[{i}] is {order}; arrays are row-major.")
+                raise NotImplementedError(
+                    f"ffi_call: {which}_layouts[{i}] is {order}; arrays are row-major."
+                )
     impls = [x.dtype.impl if dtypes.is_extended(x.dtype) else None for x in promised]
-    promised = [x if impl is None else ShapedArray((*x.shape, *impl.key_shape), np.uint32) for x, impl in zip(promised, impls)]
+    promised = [
+        x if impl is None else ShapedArray((*x.shape, *impl.key_shape), np.uint32)
+        for x, impl in zip(promised, impls)
+    ]
     types = tree.tree_unflatten(structure, promised)
     aliases = {out: given for given, out in (input_output_aliases or {}).items()}
 
@@ -121,16 +151,26 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
         avals = [typeof(x) for x in args]
         for aval in (*avals, *promised):
             if np.dtype(aval.dtype).name not in DTYPES:
-                raise TypeError(f"ffi_call: {target_name} has an operand or a result of dtype {aval.dtype}, which the convention lacks.")
+                raise TypeError(
+                    f"ffi_call: {target_name} has an operand or a result of dtype {aval.dtype}, which the convention lacks."
+                )
 
         def run(*operands: Any) -> Any:
             arrays = [np.ascontiguousarray(x) for x in operands]
-            lead = np.broadcast_shapes(*[x.shape[:x.ndim - a.ndim] for x, a in zip(arrays, avals)]) if arrays else ()
+            lead = (
+                np.broadcast_shapes(*[x.shape[: x.ndim - a.ndim] for x, a in zip(arrays, avals)])
+                if arrays
+                else ()
+            )
             outs = []
             for i, x in enumerate(promised):
                 source = aliases.get(i)
                 shape = (*lead, *x.shape)
-                outs.append(np.empty(shape, x.dtype) if source is None else np.array(np.broadcast_to(arrays[source], shape)))
+                outs.append(
+                    np.empty(shape, x.dtype)
+                    if source is None
+                    else np.array(np.broadcast_to(arrays[source], shape))
+                )
             invoke(target_name, _registered(target_name), arrays, outs, attributes)
             return tree.tree_unflatten(structure, outs)
 
@@ -147,14 +187,21 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
 
         @called.defjvp
         def _(*_: Any) -> Any:
-            raise ValueError(f"ffi_call: the call to `{target_name}` cannot be differentiated: nothing is known of the function. Put a "
-                             "custom_jvp or a custom_vjp around it.")
+            raise ValueError(
+                f"ffi_call: the call to `{target_name}` cannot be differentiated: nothing is known of the function. Put a "
+                "custom_jvp or a custom_vjp around it."
+            )
 
         outs = called(*args)
         if not any(impls):
             return outs
-        return tree.tree_unflatten(structure, [x if impl is None else random_wrap(x, impl)
-                                               for x, impl in zip(tree.tree_leaves(outs), impls)])
+        return tree.tree_unflatten(
+            structure,
+            [
+                x if impl is None else random_wrap(x, impl)
+                for x, impl in zip(tree.tree_leaves(outs), impls)
+            ],
+        )
 
     call.__name__ = f"ffi_call_{target_name}"
     return call
@@ -163,8 +210,10 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
 def _registered(name: str) -> Any:
     """The function of that name; ValueError if there is none."""
     if name not in _targets:
-        raise ValueError(f"ffi_call: no function is registered as {name!r}; register_ffi_target does that. "
-                         f"Registered are {sorted(_targets)}.")
+        raise ValueError(
+            f"ffi_call: no function is registered as {name!r}; register_ffi_target does that. "
+            f"Registered are {sorted(_targets)}."
+        )
     return _targets[name][1]
 
 

@@ -16,14 +16,63 @@ from weft.hlo.lowering import Lowering
 from weft.hlo.ops import Block, Op, Value
 from weft.ops.conv_products import products_along
 
-_TRANSCENDENTAL = frozenset((
-    "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "power", "sqrt", "rsqrt", "cbrt", "tanh", "sine", "cosine",
-    "tan", "atan2", "chlo.acos", "chlo.acosh", "chlo.asin", "chlo.asinh", "chlo.atanh", "chlo.cosh", "chlo.sinh", "chlo.erf"))
+_TRANSCENDENTAL = frozenset(
+    (
+        "exponential",
+        "exponential_minus_one",
+        "log",
+        "log_plus_one",
+        "logistic",
+        "power",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "tanh",
+        "sine",
+        "cosine",
+        "tan",
+        "atan2",
+        "chlo.acos",
+        "chlo.acosh",
+        "chlo.asin",
+        "chlo.asinh",
+        "chlo.atanh",
+        "chlo.cosh",
+        "chlo.sinh",
+        "chlo.erf",
+    )
+)
 #: operations that arrange elements, or say where they are
-_MOVES = frozenset((
-    "constant", "broadcast_in_dim", "reshape", "transpose", "reverse", "iota", "slice", "pad", "concatenate", "dynamic_slice",
-    "dynamic_update_slice", "gather", "bitcast_convert", "real", "imag", "complex", "partition_id", "optimization_barrier", "custom_call",
-    "all_gather", "all_to_all", "collective_permute", "collective_broadcast", "sdy.sharding_constraint", "triangular_solve", "cholesky"))
+_MOVES = frozenset(
+    (
+        "constant",
+        "broadcast_in_dim",
+        "reshape",
+        "transpose",
+        "reverse",
+        "iota",
+        "slice",
+        "pad",
+        "concatenate",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "gather",
+        "bitcast_convert",
+        "real",
+        "imag",
+        "complex",
+        "partition_id",
+        "optimization_barrier",
+        "custom_call",
+        "all_gather",
+        "all_to_all",
+        "collective_permute",
+        "collective_broadcast",
+        "sdy.sharding_constraint",
+        "triangular_solve",
+        "cholesky",
+    )
+)
 #: operations that read as much of their first operand as their result has
 _PARTS = frozenset(("slice", "dynamic_slice", "gather"))
 #: operations whose cost is that of the blocks in them
@@ -38,7 +87,11 @@ def module_cost(module: Lowering) -> dict[str, float]:
     {'flops': 128.0, 'transcendentals': 16.0, 'bytes accessed': 320.0}
     """
     flops, functions, nbytes = _Counter(module).block(module.functions["main"].body)
-    return {"flops": float(flops), "transcendentals": float(functions), "bytes accessed": float(nbytes)}
+    return {
+        "flops": float(flops),
+        "transcendentals": float(functions),
+        "bytes accessed": float(nbytes),
+    }
 
 
 class _Counter:
@@ -100,7 +153,9 @@ def _taps(op: Op) -> int:
     taps = out.shape[out_dims[0]] * out.shape[out_dims[1]] * w.shape[w_dims[1]]
     for k, (low, _) in enumerate(a["padding"]):
         n, size, places = x.shape[x_dims[2 + k]], w.shape[w_dims[2 + k]], out.shape[out_dims[2 + k]]
-        taps *= products_along(n, size, places, low, a["strides"][k], a["lhs_dilation"][k], a["rhs_dilation"][k])
+        taps *= products_along(
+            n, size, places, low, a["strides"][k], a["lhs_dilation"][k], a["rhs_dilation"][k]
+        )
     return taps
 
 

@@ -29,7 +29,9 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 def compiled(stages: Any) -> Lowering:
     """The program of one device of some `pipeline.Stages`, as a module."""
     module = _Fused(stages.name, stages.partition.axes if stages.partition is not None else ())
-    module.function(expand(stages.local if stages.local is not None else stages.simplified), "main", public=True)
+    module.function(
+        expand(stages.local if stages.local is not None else stages.simplified), "main", public=True
+    )
     return module
 
 
@@ -43,18 +45,29 @@ def compiled_text(executable: Any, keep_unused: bool = False) -> str:
         return optimized
     module = compiled(executable.stages)
     main = module.functions["main"].body
-    read = {x for op in main.ops for x in (*op.operands, *captured(op.regions, ()))}.union(main.results)
+    read = {x for op in main.ops for x in (*op.operands, *captured(op.regions, ()))}.union(
+        main.results
+    )
     kept = [keep_unused or x in read for x in main.args]
     numbers = np.cumsum(kept) - 1
     main.args = [x for x, keep in zip(main.args, kept) if keep]
-    _show_orders(main, [s.order for s, keep in zip(executable.in_specs, kept) if keep], [s.order for s in executable.out_specs])
+    _show_orders(
+        main,
+        [s.order for s, keep in zip(executable.in_specs, kept) if keep],
+        [s.order for s in executable.out_specs],
+    )
     shared = {result: int(numbers[arg]) for result, arg in executable.aliases.items() if kept[arg]}
     devices = math.prod(n for _, n in module.mesh.shape_tuple) if module.mesh is not None else 1
-    return module_text(module, executable.name.rstrip(")"), devices, shared, facts="is_scheduled=true")
+    return module_text(
+        module, executable.name.rstrip(")"), devices, shared, facts="is_scheduled=true"
+    )
 
 
-def _show_orders(main: Block, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]) -> None:
+def _show_orders(
+    main: Block, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]
+) -> None:
     """Let the arguments and results that have an order be those of the user: what the program takes and gives is another view of them."""
+
     def viewed(x: Value, order: tuple[int, ...]) -> Value:
         order = (*order, *range(len(order), x.ndim))
         place = sorted(range(x.ndim), key=order.__getitem__)
@@ -89,7 +102,9 @@ class _Fused(Lowering):
                 self._kernel(b, graph, item, env)
                 continue
             views, leaves = _needed(graph, item.invars, env.__contains__)
-            if views and lowering_kind(item) is LoweringKind.CONTRACT:           # which reads them by their strides
+            if (
+                views and lowering_kind(item) is LoweringKind.CONTRACT
+            ):  # which reads them by their strides
                 self._fusion(b, [*views, item], leaves, item.outvars, "kOutput", env)
             else:
                 self._write(b, [*views, item], env)
@@ -104,13 +119,34 @@ class _Fused(Lowering):
         """What a kernel computes; a single equation is written as it is."""
         roots = [v for v in group.roots if v in graph.stored]
         own = {*roots, *(group.dot.outvars if group.dot is not None else ())}
-        eqns, leaves = _needed(graph, roots, lambda v: v not in own and (graph.loads(v, group.depth) or v in env), group.dot)
+        eqns, leaves = _needed(
+            graph,
+            roots,
+            lambda v: v not in own and (graph.loads(v, group.depth) or v in env),
+            group.dot,
+        )
         self._write(b, _needed(graph, leaves, env.__contains__)[0], env)
         reduces = any(lowering_kind(eqn) is LoweringKind.REDUCE for eqn in eqns)
-        self._fusion(b, eqns, leaves, roots, "kOutput" if group.dot is not None else "kInput" if reduces else "kLoop", env)
+        self._fusion(
+            b,
+            eqns,
+            leaves,
+            roots,
+            "kOutput" if group.dot is not None else "kInput" if reduces else "kLoop",
+            env,
+        )
 
-    def _fusion(self, b: Block, eqns: Sequence[Eqn], leaves: Sequence[Var], roots: Sequence[Var], kind: str, env: dict) -> None:
+    def _fusion(
+        self,
+        b: Block,
+        eqns: Sequence[Eqn],
+        leaves: Sequence[Var],
+        roots: Sequence[Var],
+        kind: str,
+        env: dict,
+    ) -> None:
         """Equations that a kernel computes together."""
+
         def fill(r: Block, *args: Value) -> list[Value]:
             inner = dict(zip(leaves, args))
             self._write(r, eqns, inner)
@@ -123,15 +159,26 @@ class _Fused(Lowering):
             region = b.region([env[v].type for v in leaves], fill)
             last = next(eqn for eqn in reversed(eqns) if roots[-1] in eqn.outvars)
             outer = self.place, self.metadata
-            self.place, self.metadata = self.place_of(last), last.source.metadata if last.source is not None else ()
-            made = b.emit("fusion", [env[v] for v in leaves], [x.type for x in region.results], [region], kind=kind,
-                          label=last.primitive.name.replace("-", "_"))
+            self.place, self.metadata = (
+                self.place_of(last),
+                last.source.metadata if last.source is not None else (),
+            )
+            made = b.emit(
+                "fusion",
+                [env[v] for v in leaves],
+                [x.type for x in region.results],
+                [region],
+                kind=kind,
+                label=last.primitive.name.replace("-", "_"),
+            )
             self.place, self.metadata = outer
             env.update(zip(roots, made))
         self.in_kernel = False
 
 
-def _needed(graph: Fusion, atoms: Sequence[Any], loaded: Callable[[Var], bool], dot: Eqn | None = None) -> tuple[list[Eqn], list[Var]]:
+def _needed(
+    graph: Fusion, atoms: Sequence[Any], loaded: Callable[[Var], bool], dot: Eqn | None = None
+) -> tuple[list[Eqn], list[Var]]:
     """The equations that compute `atoms` from what is `loaded`, in order, and what they load."""
     eqns: dict[Eqn, int] = {}
     leaves: dict[Var, None] = {}

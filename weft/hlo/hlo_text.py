@@ -19,7 +19,16 @@ import numpy as np
 
 from weft.hlo.layouts import tiles_text, usable
 from weft.hlo.lowering import Lowering, symbol
-from weft.hlo.ops import Block, Function, Op, Value, array_type, dtype_kind, is_uniform, metadata_texts
+from weft.hlo.ops import (
+    Block,
+    Function,
+    Op,
+    Value,
+    array_type,
+    dtype_kind,
+    is_uniform,
+    metadata_texts,
+)
 from weft.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import Mesh
@@ -31,7 +40,9 @@ from weft.util import dtypes
 from weft.util.record import record
 
 #: functions that HLO has, by the names that CHLO has for them
-FUNCTIONS = frozenset(f"chlo.{name}" for name in ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "erf"))
+FUNCTIONS = frozenset(
+    f"chlo.{name}" for name in ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "erf")
+)
 #: elements up to which an array is written number by number; longer ones are left out, as XLA leaves them out
 _MOST_NUMBERS = 1 << 16
 
@@ -43,31 +54,62 @@ def lowered(jaxpr: Jaxpr, name: str) -> Lowering:
     return made
 
 
-def lowered_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_shardings: Sequence = (),
-                 donated: Sequence[bool] = (), places: bool = True) -> str:
+def lowered_text(
+    jaxpr: Jaxpr,
+    name: str,
+    in_shardings: Sequence = (),
+    out_shardings: Sequence = (),
+    donated: Sequence[bool] = (),
+    places: bool = True,
+) -> str:
     """A global program, before it is partitioned, as HLO; the shardings of its arguments and results are None where nothing is said.
     With `places` every instruction has its place in the user's program.
     """
     module = lowered(jaxpr, name)
     main = module.functions["main"].body
-    tiles = lambda shardings, values: ["" if s is None else tiles_text(s, x.ndim) for s, x in zip(shardings, values)]
-    devices = max({s.num_devices for s in (*in_shardings, *out_shardings) if s is not None} | set(module.sizes), default=1)
+    tiles = lambda shardings, values: [
+        "" if s is None else tiles_text(s, x.ndim) for s, x in zip(shardings, values)
+    ]
+    devices = max(
+        {s.num_devices for s in (*in_shardings, *out_shardings) if s is not None}
+        | set(module.sizes),
+        default=1,
+    )
     ins, outs = tiles(in_shardings, main.args), tiles(out_shardings, main.results)
-    shared = {result: arg for arg, result in usable(main, donated, ins, outs).items() if result is not None}
+    shared = {
+        result: arg
+        for arg, result in usable(main, donated, ins, outs).items()
+        if result is not None
+    }
     return module_text(module, f"jit_{name}", devices, shared, ins, outs, places=places)
 
 
-def module_text(module: Lowering, name: str, devices: int = 1, aliases: Mapping[int, int] | None = None, in_tiles: Sequence[str] = (),
-                out_tiles: Sequence[str] = (), facts: str = "", places: bool = True) -> str:
+def module_text(
+    module: Lowering,
+    name: str,
+    devices: int = 1,
+    aliases: Mapping[int, int] | None = None,
+    in_tiles: Sequence[str] = (),
+    out_tiles: Sequence[str] = (),
+    facts: str = "",
+    places: bool = True,
+) -> str:
     """A module as HLO. `facts` are attributes of the whole."""
     writer = _Module(module, places)
     main = module.functions["main"].body
     entry = writer.computation("main", main, head="ENTRY ", in_tiles=in_tiles, out_tiles=out_tiles)
     place = lambda i: f"{{{i}}}" if len(main.results) != 1 else "{}"
-    shared = ", ".join(f"{place(i)}: ({arg}, {{}}, may-alias)" for i, arg in sorted((aliases or {}).items()))
+    shared = ", ".join(
+        f"{place(i)}: ({arg}, {{}}, may-alias)" for i, arg in sorted((aliases or {}).items())
+    )
     layout = f"({', '.join(hlo_type(x.type) for x in main.args)})->{_result_type(main.results)}"
-    header = [f"HloModule {symbol(name)}", *([facts] if facts else []), *([f"input_output_alias={{ {shared} }}"] if shared else []),
-              f"entry_computation_layout={{{layout}}}", *([f"num_partitions={devices}"] if devices > 1 else [])]
+    header = [
+        f"HloModule {symbol(name)}",
+        *([facts] if facts else []),
+        *([f"input_output_alias={{ {shared} }}"] if shared else []),
+        f"entry_computation_layout={{{layout}}}",
+        *([f"num_partitions={devices}"] if devices > 1 else []),
+    ]
     return "\n\n".join([", ".join(header), *writer.texts, entry]) + "\n"
 
 
@@ -77,6 +119,7 @@ def module_text(module: Lowering, name: str, devices: int = 1, aliases: Mapping[
 @record
 class StoredType:
     """The type of an argument or a result whose dims are stored in `order`, the slowest first."""
+
     shape: tuple[int, ...]
     dtype: Any
     order: tuple[int, ...]
@@ -91,7 +134,13 @@ def hlo_type(type_: ShapedArray | StoredType) -> str:
     ('s32[2,3]{1,0}', 'pred[]')
     """
     short = dtypes.short_name(type_.dtype)
-    element = "pred" if short == "bool" else short.replace("_", "") if "_" in short else short.replace("i", "s")
+    element = (
+        "pred"
+        if short == "bool"
+        else short.replace("_", "")
+        if "_" in short
+        else short.replace("i", "s")
+    )
     slowest_first = type_.order if isinstance(type_, StoredType) else range(type_.ndim)
     order = f"{{{','.join(str(d) for d in reversed(slowest_first))}}}" if type_.ndim else ""
     return f"{element}[{','.join(map(str, type_.shape))}]{order}"
@@ -111,11 +160,15 @@ def _numbers(value: np.ndarray) -> str:
         return f"({_numbers(x.real)}, {_numbers(x.imag)})"
     if kind == "b":
         return "true" if x else "false"
-    return str(int(x)) if kind != "f" else str(x if x.dtype in (np.float32, np.float64) else float(x))
+    return (
+        str(int(x)) if kind != "f" else str(x if x.dtype in (np.float32, np.float64) else float(x))
+    )
 
 
 def _braces(values: Iterable) -> str:
-    return "{" + ",".join(_braces(v) if isinstance(v, (list, tuple)) else str(v) for v in values) + "}"
+    return (
+        "{" + ",".join(_braces(v) if isinstance(v, (list, tuple)) else str(v) for v in values) + "}"
+    )
 
 
 #: groups or pairs of devices, of which many collectives have the same
@@ -128,8 +181,14 @@ def _flag(value: Any) -> str:
 
 # --- computations -----------------------------------------------------------------------------------------------------
 
-_OPCODES = {"broadcast_in_dim": "broadcast", "dot_general": "dot", "case": "conditional", "func.call": "call",
-            "optimization_barrier": "opt-barrier", "ragged_all_to_all": "ragged-all-to-all"}
+_OPCODES = {
+    "broadcast_in_dim": "broadcast",
+    "dot_general": "dot",
+    "case": "conditional",
+    "func.call": "call",
+    "optimization_barrier": "opt-barrier",
+    "ragged_all_to_all": "ragged-all-to-all",
+}
 
 
 class _Module:
@@ -160,21 +219,42 @@ class _Module:
     def combiner(self, block: Block) -> str:
         """The name of the computation that combines scalars; one of a single operation is written once."""
         (op,) = block.ops if len(block.ops) == 1 else (None,)
-        simple = op is not None and op.operands == tuple(block.args) and tuple(block.results) == op.results and not op.attrs
+        simple = (
+            op is not None
+            and op.operands == tuple(block.args)
+            and tuple(block.results) == op.results
+            and not op.attrs
+        )
         key = f"{op.name}_{hlo_type(op.results[0].type)[:-2]}" if simple else ""
         if key not in self._combiners or not key:
             name = self._combiners[key] = self.free(key or "region")
             self.texts.append(self.computation(name[1:], block))
         return self._combiners[key]
 
-    def inner(self, base: str, block: Block, captured: Sequence[Value] = (), carried: Sequence[Value] | None = None) -> str:
+    def inner(
+        self,
+        base: str,
+        block: Block,
+        captured: Sequence[Value] = (),
+        carried: Sequence[Value] | None = None,
+    ) -> str:
         """The name of the computation of a region that takes a tuple: `carried`, or the block's arguments, then what it reads around it."""
         name = self.free(base)
-        self.texts.append(self.computation(name[1:], block, tupled=[*block.args, *captured], given=carried))
+        self.texts.append(
+            self.computation(name[1:], block, tupled=[*block.args, *captured], given=carried)
+        )
         return name
 
-    def computation(self, name: str, block: Block, head: str = "", tupled: Sequence[Value] | None = None,
-                    given: Sequence[Value] | None = None, in_tiles: Sequence[str] = (), out_tiles: Sequence[str] = ()) -> str:
+    def computation(
+        self,
+        name: str,
+        block: Block,
+        head: str = "",
+        tupled: Sequence[Value] | None = None,
+        given: Sequence[Value] | None = None,
+        in_tiles: Sequence[str] = (),
+        out_tiles: Sequence[str] = (),
+    ) -> str:
         """A computation with a parameter for each argument, or one for `tupled` values; it gives a tuple of the results and of `given`
         values where that is not None, else a tuple where there are not just one."""
         writer = _Computation(self)
@@ -185,7 +265,9 @@ class _Module:
         else:
             for i, x in enumerate(block.args):
                 tiles = f", sharding={in_tiles[i]}" if i < len(in_tiles) and in_tiles[i] else ""
-                writer.names[x] = writer.line(self.free("param"), hlo_type(x.type), f"parameter({i}){tiles}")
+                writer.names[x] = writer.line(
+                    self.free("param"), hlo_type(x.type), f"parameter({i}){tiles}"
+                )
             shown = ", ".join(f"{writer.names[x][1:]}: {hlo_type(x.type)}" for x in block.args)
         for op in block.ops:
             writer.operation(op)
@@ -200,7 +282,9 @@ class _Module:
                 what = f'custom-call({root}), custom_call_target="Sharding", sharding={tiles}'
                 root = writer.line(self.free("custom-call"), hlo_type(results[0].type), what)
         lines = [f"  {'ROOT ' if key == root else ''}{text}" for key, text in writer.lines.items()]
-        return "\n".join([f"{head}%{name} ({shown}) -> {_result_type(results, as_tuple)} {{", *lines, "}"])
+        return "\n".join(
+            [f"{head}%{name} ({shown}) -> {_result_type(results, as_tuple)} {{", *lines, "}"]
+        )
 
 
 def captured(blocks: Iterable[Block], constants: Container[Value]) -> list[Value]:
@@ -216,6 +300,7 @@ def captured(blocks: Iterable[Block], constants: Container[Value]) -> list[Value
             for region in op.regions:
                 visit(region)
         read.update(dict.fromkeys(block.results))
+
     for block in blocks:
         visit(block)
     return [v for v in read if v not in made and v not in constants]
@@ -230,14 +315,18 @@ class _Computation:
         self.members: dict[Value, tuple[str, int]] = {}
         self.lines: dict[str, str] = {}
         self.place: tuple[Any, str] | None = None
-        self.given = ""         # the user's attributes of the operation that is written
+        self.given = ""  # the user's attributes of the operation that is written
 
     def line(self, name: str, type_: str, what: str) -> str:
         """Add `name = type what` with its attributes and its place; gives the name."""
         metadata = self.given
         if self.place is not None:
             source, label = self.place
-            where = f" source_file={json.dumps(source.file)} source_line={source.line}" if source is not None else ""
+            where = (
+                f" source_file={json.dumps(source.file)} source_line={source.line}"
+                if source is not None
+                else ""
+            )
             metadata += f", metadata={{op_name={json.dumps(label)}{where}}}"
         self.lines[name] = f"{name} = {type_} {what}{metadata}"
         return name
@@ -249,7 +338,9 @@ class _Computation:
             if x in self.members:
                 whole, i = self.members[x]
                 what = f"get-tuple-element({whole}), index={i}"
-                self.names[x] = self.line(self.module.free("get-tuple-element"), hlo_type(x.type), what)
+                self.names[x] = self.line(
+                    self.module.free("get-tuple-element"), hlo_type(x.type), what
+                )
             else:
                 self.constant(x)
             self.place, self.given = outer
@@ -262,12 +353,20 @@ class _Computation:
         """A constant; one of equal elements is a number that is spread."""
         value = self.module.constants[x].attrs["value"]
         same = value.ndim and (not value.size or is_uniform(value))
-        number = (value[(0,) * value.ndim] if value.size else np.zeros((), value.dtype)) if same else value
+        number = (
+            (value[(0,) * value.ndim] if value.size else np.zeros((), value.dtype))
+            if same
+            else value
+        )
         text = _numbers(np.asarray(number)) if np.size(number) <= _MOST_NUMBERS else "{...}"
         type_ = array_type(np.shape(number), value.dtype)
         name = self.line(self.module.free("constant"), hlo_type(type_), f"constant({text})")
         if same:
-            name = self.line(self.module.free("broadcast"), hlo_type(x.type), f"broadcast({name}), dimensions={{}}")
+            name = self.line(
+                self.module.free("broadcast"),
+                hlo_type(x.type),
+                f"broadcast({name}), dimensions={{}}",
+            )
         self.names[x] = name
 
     def tuple(self, values: Sequence[Value]) -> str:
@@ -311,7 +410,11 @@ class _Computation:
                 operands, attrs = attrs
         as_tuple = op.name in ("while", "case")
         base = f"{op.attrs['label']}_fusion" if op.name == "fusion" else opcode
-        whole = self.line(self.module.free(base), _result_type(op.results, as_tuple), ", ".join([f"{opcode}({operands})", *attrs]))
+        whole = self.line(
+            self.module.free(base),
+            _result_type(op.results, as_tuple),
+            ", ".join([f"{opcode}({operands})", *attrs]),
+        )
         if len(op.results) == 1 and not as_tuple:
             self.names[op.results[0]] = whole
         else:
@@ -337,7 +440,10 @@ def _rewritten(*names: str) -> Callable[[Callable], Callable]:
 
 @_form("compare")
 def _compare(c: _Computation, op: Op) -> list[str]:
-    return [f"direction={op.attrs['direction']}", *(["type=TOTALORDER"] if op.attrs["kind"] == "TOTALORDER" else [])]
+    return [
+        f"direction={op.attrs['direction']}",
+        *(["type=TOTALORDER"] if op.attrs["kind"] == "TOTALORDER" else []),
+    ]
 
 
 @_form("reduce_precision")
@@ -376,12 +482,20 @@ def _concatenate(c: _Computation, op: Op) -> list[str]:
 @_form("slice")
 def _slice(c: _Computation, op: Op) -> list[str]:
     bounds = zip(op.attrs["starts"], op.attrs["limits"], op.attrs["strides"])
-    return [f"slice={{{', '.join(f'[{lo}:{hi}' + (f':{step}]' if step != 1 else ']') for lo, hi, step in bounds)}}}"]
+    return [
+        f"slice={{{', '.join(f'[{lo}:{hi}' + (f':{step}]' if step != 1 else ']') for lo, hi, step in bounds)}}}"
+    ]
 
 
 @_form("pad")
 def _pad(c: _Computation, op: Op) -> list[str]:
-    return ["padding=" + "x".join(f"{lo}_{hi}_{gap}" for lo, hi, gap in zip(*(op.attrs[k] for k in ("low", "high", "interior"))))]
+    return [
+        "padding="
+        + "x".join(
+            f"{lo}_{hi}_{gap}"
+            for lo, hi, gap in zip(*(op.attrs[k] for k in ("low", "high", "interior")))
+        )
+    ]
 
 
 @_form("dynamic_slice")
@@ -392,20 +506,39 @@ def _dynamic_slice(c: _Computation, op: Op) -> list[str]:
 def _numbered(op: Op, names: Sequence[str]) -> list[str]:
     """Dimension numbers of a gather or a scatter."""
     last = f"index_vector_dim={op.operands[1].ndim - 1}"
-    shown = [f"{k}={_braces(v)}" for k, v in zip(names, op.attrs["numbers"]) if v or not k.endswith("batching_dims")]
-    return [*shown, last, *[f"{k}=true" for k in ("indices_are_sorted", "unique_indices") if op.attrs.get(k)]]
+    shown = [
+        f"{k}={_braces(v)}"
+        for k, v in zip(names, op.attrs["numbers"])
+        if v or not k.endswith("batching_dims")
+    ]
+    return [
+        *shown,
+        last,
+        *[f"{k}=true" for k in ("indices_are_sorted", "unique_indices") if op.attrs.get(k)],
+    ]
 
 
 @_form("gather")
 def _gather(c: _Computation, op: Op) -> list[str]:
-    names = ("offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims", "start_indices_batching_dims")
+    names = (
+        "offset_dims",
+        "collapsed_slice_dims",
+        "start_index_map",
+        "operand_batching_dims",
+        "start_indices_batching_dims",
+    )
     return [*_numbered(op, names), f"slice_sizes={_braces(op.attrs['sizes'])}"]
 
 
 @_form("scatter")
 def _scatter(c: _Computation, op: Op) -> list[str]:
-    names = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "input_batching_dims",
-             "scatter_indices_batching_dims")
+    names = (
+        "update_window_dims",
+        "inserted_window_dims",
+        "scatter_dims_to_operand_dims",
+        "input_batching_dims",
+        "scatter_indices_batching_dims",
+    )
     return [*_numbered(op, names), _to_apply(c, op)]
 
 
@@ -421,23 +554,40 @@ def _reduce(c: _Computation, op: Op) -> list[str]:
     return [f"dimensions={_braces(op.attrs['dims'])}", _to_apply(c, op)]
 
 
-def _window(sizes: Sequence[int], strides: Sequence[int], padding: Sequence, lhs: Sequence[int], rhs: Sequence[int]) -> list[str]:
+def _window(
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence,
+    lhs: Sequence[int],
+    rhs: Sequence[int],
+) -> list[str]:
     by = lambda values: "x".join(map(str, values))
     if not sizes:
         return []
-    return [f"window={{size={by(sizes)} stride={by(strides)} pad={by(f'{lo}_{hi}' for lo, hi in padding)} lhs_dilate={by(lhs)} "
-            f"rhs_dilate={by(rhs)}}}"]
+    return [
+        f"window={{size={by(sizes)} stride={by(strides)} pad={by(f'{lo}_{hi}' for lo, hi in padding)} lhs_dilate={by(lhs)} "
+        f"rhs_dilate={by(rhs)}}}"
+    ]
 
 
 @_form("reduce_window")
 def _reduce_window(c: _Computation, op: Op) -> list[str]:
     a = op.attrs
-    return [*_window(a["window"], a["strides"], a["padding"], a["base_dilations"], a["window_dilations"]), _to_apply(c, op)]
+    return [
+        *_window(
+            a["window"], a["strides"], a["padding"], a["base_dilations"], a["window_dilations"]
+        ),
+        _to_apply(c, op),
+    ]
 
 
 @_form("sort")
 def _sort(c: _Computation, op: Op) -> list[str]:
-    return [f"dimensions={{{op.attrs['dim']}}}", *(["is_stable=true"] if op.attrs["is_stable"] else []), _to_apply(c, op)]
+    return [
+        f"dimensions={{{op.attrs['dim']}}}",
+        *(["is_stable=true"] if op.attrs["is_stable"] else []),
+        _to_apply(c, op),
+    ]
 
 
 @_form("case")
@@ -445,7 +595,9 @@ def _case(c: _Computation, op: Op) -> tuple[str, list[str]]:
     """Every branch takes a tuple of what it reads."""
     reads = [captured([r], c.module.constants) for r in op.regions]
     operands = [c.ref(op.operands[0]), *[c.tuple(values) for values in reads]]
-    labels = [c.module.inner("branch", r, values, carried=()) for r, values in zip(op.regions, reads)]
+    labels = [
+        c.module.inner("branch", r, values, carried=()) for r, values in zip(op.regions, reads)
+    ]
     return ", ".join(operands), [f"branch_computations={{{', '.join(labels)}}}"]
 
 
@@ -455,9 +607,19 @@ def _while(c: _Computation, op: Op) -> tuple[str, list[str]]:
     cond, body = op.regions
     reads = captured(op.regions, c.module.constants)
     state = c.tuple([*op.operands, *reads])
-    given = [f"condition={c.module.inner('condition', cond, reads)}", f"body={c.module.inner('body', body, reads, carried=reads)}"]
+    given = [
+        f"condition={c.module.inner('condition', cond, reads)}",
+        f"body={c.module.inner('body', body, reads, carried=reads)}",
+    ]
     trips = op.attrs.get("trip_count")
-    return state, [*given, *([f'backend_config={{"known_trip_count":{{"n":"{trips}"}}}}'] if trips is not None else [])]
+    return state, [
+        *given,
+        *(
+            [f'backend_config={{"known_trip_count":{{"n":"{trips}"}}}}']
+            if trips is not None
+            else []
+        ),
+    ]
 
 
 @_form("func.call")
@@ -489,7 +651,12 @@ def _precision(op: Op) -> list[str]:
 def _dot(c: _Computation, op: Op) -> list[str]:
     (lb, rb), (lc, rc) = op.attrs["batching"], op.attrs["contracting"]
     batch = [f"lhs_batch_dims={_braces(lb)}", f"rhs_batch_dims={_braces(rb)}"] if lb else []
-    return [*batch, f"lhs_contracting_dims={_braces(lc)}", f"rhs_contracting_dims={_braces(rc)}", *_precision(op)]
+    return [
+        *batch,
+        f"lhs_contracting_dims={_braces(lc)}",
+        f"rhs_contracting_dims={_braces(rc)}",
+        *_precision(op),
+    ]
 
 
 @_form("convolution")
@@ -499,11 +666,16 @@ def _convolution(c: _Computation, op: Op) -> list[str]:
     def labels(dims: Sequence[int], letters: str) -> str:
         named = {d: (*letters, *range(len(dims) - 2))[i] for i, d in enumerate(dims)}
         return "".join(str(named[d]) for d in range(len(dims)))
+
     lhs, rhs, out = a["numbers"]
     sizes = [op.operands[1].shape[d] for d in rhs[2:]]
     counts = [f"{k}={a[k]}" for k in ("feature_group_count", "batch_group_count") if a[k] != 1]
-    return [*_window(sizes, a["strides"], a["padding"], a["lhs_dilation"], a["rhs_dilation"]),
-            f"dim_labels={labels(lhs, 'bf')}_{labels(rhs, 'oi')}->{labels(out, 'bf')}", *counts, *_precision(op)]
+    return [
+        *_window(sizes, a["strides"], a["padding"], a["lhs_dilation"], a["rhs_dilation"]),
+        f"dim_labels={labels(lhs, 'bf')}_{labels(rhs, 'oi')}->{labels(out, 'bf')}",
+        *counts,
+        *_precision(op),
+    ]
 
 
 @_form("fft")
@@ -519,22 +691,45 @@ def _cholesky(c: _Computation, op: Op) -> list[str]:
 @_form("triangular_solve")
 def _triangular_solve(c: _Computation, op: Op) -> list[str]:
     a = op.attrs
-    return [*[f"{k}={_flag(a[k])}" for k in ("left_side", "lower", "unit_diagonal")], f"transpose_a={a['transpose']}"]
+    return [
+        *[f"{k}={_flag(a[k])}" for k in ("left_side", "lower", "unit_diagonal")],
+        f"transpose_a={a['transpose']}",
+    ]
 
 
 @_form("custom_call")
 def _custom_call(c: _Computation, op: Op) -> list[str]:
     a = op.attrs
-    attributes = [f"custom_call_target={json.dumps(a['target'])}", *(["custom_call_has_side_effect=true"] if a["has_side_effect"] else [])]
+    attributes = [
+        f"custom_call_target={json.dumps(a['target'])}",
+        *(["custom_call_has_side_effect=true"] if a["has_side_effect"] else []),
+    ]
     attributes += [f"sharding={a['sharding']}"] if "sharding" in a else []
-    return [*attributes, *([f"backend_config={json.dumps(json.dumps(a['backend_config']))}"] if a["backend_config"] else [])]
+    return [
+        *attributes,
+        *(
+            [f"backend_config={json.dumps(json.dumps(a['backend_config']))}"]
+            if a["backend_config"]
+            else []
+        ),
+    ]
 
 
 # --- several devices
 
 
-def _custom(b: Block, x: Value, target: str, sharding: str, type_: ShapedArray | None = None) -> Value:
-    return b.op("custom_call", x, type=type_, target=target, backend_config={}, sharding=sharding, has_side_effect=False)
+def _custom(
+    b: Block, x: Value, target: str, sharding: str, type_: ShapedArray | None = None
+) -> Value:
+    return b.op(
+        "custom_call",
+        x,
+        type=type_,
+        target=target,
+        backend_config={},
+        sharding=sharding,
+        has_side_effect=False,
+    )
 
 
 @_rewritten("sdy.sharding_constraint")
@@ -550,27 +745,66 @@ def _manual(c: _Computation, op: Op) -> Block:
     b, (body,), mesh = Block(c.module.lowering), op.regions, op.attrs["mesh"]
 
     def tiles(spec: PartitionSpec, ndim: int) -> str:
-        return tiles_text(NamedSharding(mesh, spec), ndim) if isinstance(mesh, Mesh) else "{unknown}"
-    shards = [_custom(b, _custom(b, x, "Sharding", tiles(spec, x.ndim)), "SPMDFullToShardShape", "{manual}", inner.type)
-              for x, inner, spec in zip(op.operands, body.args, op.attrs["in_specs"])]
+        return (
+            tiles_text(NamedSharding(mesh, spec), ndim) if isinstance(mesh, Mesh) else "{unknown}"
+        )
+
+    shards = [
+        _custom(
+            b,
+            _custom(b, x, "Sharding", tiles(spec, x.ndim)),
+            "SPMDFullToShardShape",
+            "{manual}",
+            inner.type,
+        )
+        for x, inner, spec in zip(op.operands, body.args, op.attrs["in_specs"])
+    ]
     around = captured([body], c.module.constants)
     function = Function(c.module.free("shmap_body")[1:], Block(c.module.lowering))
-    function.body.args, function.body.ops, function.body.results = [*body.args, *around], body.ops, body.results
+    function.body.args, function.body.ops, function.body.results = (
+        [*body.args, *around],
+        body.ops,
+        body.results,
+    )
     c.module.lowering.functions[function.name] = function
-    made = b.emit("func.call", [*shards, *around], [x.type for x in body.results], callee=function.name)
-    b.results = [_custom(b, _custom(b, y, "Sharding", "{manual}"), "SPMDShardToFullShape", tiles(spec, y.ndim), out.type)
-                 for y, out, spec in zip(made, op.results, op.attrs["out_specs"])]
+    made = b.emit(
+        "func.call", [*shards, *around], [x.type for x in body.results], callee=function.name
+    )
+    b.results = [
+        _custom(
+            b,
+            _custom(b, y, "Sharding", "{manual}"),
+            "SPMDShardToFullShape",
+            tiles(spec, y.ndim),
+            out.type,
+        )
+        for y, out, spec in zip(made, op.results, op.attrs["out_specs"])
+    ]
     return b
 
 
-@_form("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute", "collective_broadcast", "ragged_all_to_all")
+@_form(
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "collective_permute",
+    "collective_broadcast",
+    "ragged_all_to_all",
+)
 def _collective(c: _Computation, op: Op) -> list[str]:
     a, permuted = op.attrs, op.name == "collective_permute"
     attributes = [f"channel_id={a['channel']}"] if "channel" in a else []
-    attributes.append(f"{'source_target_pairs' if permuted else 'replica_groups'}={_device_braces(a['groups'])}")
+    attributes.append(
+        f"{'source_target_pairs' if permuted else 'replica_groups'}={_device_braces(a['groups'])}"
+    )
     if op.name in ("all_reduce", "all_gather", "reduce_scatter"):
         attributes.append("use_global_device_ids=true")
-    return [*attributes, *([f"dimensions={{{a['dim']}}}"] if "dim" in a else []), *([_to_apply(c, op)] if op.regions else [])]
+    return [
+        *attributes,
+        *([f"dimensions={{{a['dim']}}}"] if "dim" in a else []),
+        *([_to_apply(c, op)] if op.regions else []),
+    ]
 
 
 @_rewritten("all_to_all")
@@ -585,7 +819,7 @@ def _all_to_all(c: _Computation, op: Op) -> Block | None:
     if split == concat:
         b.results = [b.op("all_to_all", x, dim=split, **facts)]
         return b
-    parts = b.reshape(x, (*x.shape[:split], count, x.shape[split] // count, *x.shape[split + 1:]))
+    parts = b.reshape(x, (*x.shape[:split], count, x.shape[split] // count, *x.shape[split + 1 :]))
     got = b.op("all_to_all", parts, dim=split, **facts)
     order = [d for d in range(got.ndim) if d != split]
     order.insert(concat, split)
@@ -599,5 +833,7 @@ def _ragged(c: _Computation, op: Op) -> Block | None:
     if op.attrs["target"] != "ragged_all_to_all":
         return None
     b = Block(c.module.lowering)
-    b.results = b.emit("ragged_all_to_all", op.operands, [x.type for x in op.results], groups=op.attrs["groups"])
+    b.results = b.emit(
+        "ragged_all_to_all", op.operands, [x.type for x in op.results], groups=op.attrs["groups"]
+    )
     return b

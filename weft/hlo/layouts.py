@@ -21,7 +21,9 @@ def _mesh(context: Context, mesh: Any) -> str:
     """The name of a mesh in the module."""
     context.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
     text = _mesh_text(mesh)
-    return context.meshes.setdefault(text, f"mesh_{len(context.meshes) - 1}" if context.meshes else "mesh")
+    return context.meshes.setdefault(
+        text, f"mesh_{len(context.meshes) - 1}" if context.meshes else "mesh"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -32,19 +34,34 @@ def _mesh_text(mesh: Any) -> str:
     return text + (f", device_ids={ids}" if ids != list(range(len(ids))) else "")
 
 
-def placed(context: Context, mesh: Any, dims: Sequence, open_dims: Container[int] = (), replicated: Container = (),
-           unreduced: Container = ()) -> str:
+def placed(
+    context: Context,
+    mesh: Any,
+    dims: Sequence,
+    open_dims: Container[int] = (),
+    replicated: Container = (),
+    unreduced: Container = (),
+) -> str:
     """`<@mesh, [{"a"}, {}]>`; `{?}` is an open dim, which axes in `replicated={"b"}` do not split. `unreduced={"a"}` is for terms of a
     sum."""
     shown = [axes_text(axes, d in open_dims) for d, axes in enumerate(dims)]
-    others = [f", {name}={axes_text(a for a in mesh.axis_names if a in axes)}"
-              for name, axes in (("replicated", replicated), ("unreduced", unreduced)) if axes]
+    others = [
+        f", {name}={axes_text(a for a in mesh.axis_names if a in axes)}"
+        for name, axes in (("replicated", replicated), ("unreduced", unreduced))
+        if axes
+    ]
     return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]{''.join(others)}>"
 
 
 def _placed(context: Context, sharding: NamedSharding, ndim: int) -> str:
     spec = sharding.spec
-    return placed(context, sharding.mesh, sharding.spec_dims(ndim), spec.unconstrained_dims(), unreduced=spec.unreduced)
+    return placed(
+        context,
+        sharding.mesh,
+        sharding.spec_dims(ndim),
+        spec.unconstrained_dims(),
+        unreduced=spec.unreduced,
+    )
 
 
 def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[str, str]:
@@ -56,11 +73,15 @@ def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[st
     return {"mhlo.sharding": f'"{tiles_text(sharding, ndim)}"'}
 
 
-def _placed_by_type(context: Context, sharding: NamedSharding, ndim: int, open_dims: Container[int]) -> str:
+def _placed_by_type(
+    context: Context, sharding: NamedSharding, ndim: int, open_dims: Container[int]
+) -> str:
     """The layout that a type implies; some dims are open to automatic axes."""
     spec, explicit = sharding.spec, sharding.mesh.explicit_axes
     unused = [a for a in explicit if a not in spec.axes and a not in spec.unreduced]
-    return placed(context, sharding.mesh, sharding.spec_dims(ndim), open_dims, unused, spec.unreduced)
+    return placed(
+        context, sharding.mesh, sharding.spec_dims(ndim), open_dims, unused, spec.unreduced
+    )
 
 
 def type_attribute(context: Context, sharding: NamedSharding | None, ndim: int) -> dict[str, str]:
@@ -76,8 +97,20 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
     if sharding is None:
         return x
     if isinstance(sharding, NamedSharding):
-        return b.op("sdy.sharding_constraint", x, sharding=_placed(b.context, sharding, x.ndim), tiles=tiles_text(sharding, x.ndim))
-    return b.op("custom_call", x, target="Sharding", backend_config={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)
+        return b.op(
+            "sdy.sharding_constraint",
+            x,
+            sharding=_placed(b.context, sharding, x.ndim),
+            tiles=tiles_text(sharding, x.ndim),
+        )
+    return b.op(
+        "custom_call",
+        x,
+        target="Sharding",
+        backend_config={},
+        sharding=tiles_text(sharding, x.ndim),
+        has_side_effect=False,
+    )
 
 
 def typed(b: Block, x: Value, sharding: NamedSharding | None) -> Value:
@@ -104,7 +137,9 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
     """
     splits, shard_ids = sharding._grid(ndim)
     if len(shard_ids) == 1:
-        return f"{{maximal device={0 if is_abstract(sharding) else sharding.device_assignment[0].id}}}"
+        return (
+            f"{{maximal device={0 if is_abstract(sharding) else sharding.device_assignment[0].id}}}"
+        )
     copies = len(shard_ids) // math.prod(splits)
     if copies == len(shard_ids):
         return "{replicated}"
@@ -114,13 +149,15 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
     return f"{{devices=[{','.join(map(str, dims))}]{','.join(map(str, order))}{last}}}"
 
 
-def usable(main: Block, donated: Sequence[bool], ins: Sequence, outs: Sequence) -> dict[int, int | None]:
+def usable(
+    main: Block, donated: Sequence[bool], ins: Sequence, outs: Sequence
+) -> dict[int, int | None]:
     """The result that each donated argument becomes: the first of its type and layout that no other becomes; None where layouts of
     results of its type differ, or are not known."""
     free, found = list(range(len(main.results))), {}
     for i, (x, given) in enumerate(zip(main.args, donated)):
         fits = [k for k in free if main.results[k].type is x.type] if given else []
-        aliased = [k for k in fits if ins[i:i + 1] == outs[k:k + 1]]
+        aliased = [k for k in fits if ins[i : i + 1] == outs[k : k + 1]]
         if fits:
             found[i] = aliased[0] if aliased else None
         free = [k for k in free if k not in aliased[:1]]

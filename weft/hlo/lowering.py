@@ -57,14 +57,16 @@ class Lowering(Context):
 
     def __init__(self, name: str = "", chlo: Container[str] | None = None):
         super().__init__(chlo)
-        self.path = f"jit({name})/"             # what names of places begin with
+        self.path = f"jit({name})/"  # what names of places begin with
         self.functions: dict[str, Function] = {}
-        self.around: Metadata = ()              # attributes of the calls around that are written in place
+        self.around: Metadata = ()  # attributes of the calls around that are written in place
         self.channels = 0
-        self.mesh: Any = None                   # knows the sizes of its axes as `shape_tuple`
-        self.chain: tuple[Value, ...] = ()      # the value that orders host calls, where something does; regions with such calls carry it
+        self.mesh: Any = None  # knows the sizes of its axes as `shape_tuple`
+        self.chain: tuple[
+            Value, ...
+        ] = ()  # the value that orders host calls, where something does; regions with such calls carry it
         self._named: dict[Any, str] = {}
-        self._kept: list[Any] = []              # what `_named` knows by its id
+        self._kept: list[Any] = []  # what `_named` knows by its id
 
     def rule_for(self, primitive: Any) -> Rule | None:
         """Return the rule that writes equations of `primitive`, or None."""
@@ -91,9 +93,16 @@ class Lowering(Context):
             if public:
                 self.variables = _size_variables(b, args)
             return self.inline(b, jaxpr, args)
+
         return self.add_function(name, types, fill, public)
 
-    def add_function(self, name: str, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value]], public: bool = False) -> Function:
+    def add_function(
+        self,
+        name: str,
+        types: Sequence[ShapedArray],
+        fill: Callable[..., Sequence[Value]],
+        public: bool = False,
+    ) -> Function:
         """A function of the module whose body `fill(block, *args)` writes; what the user said of the call is not said of it."""
         made = Function(self._free(name), Block(self, types), public)
         self.functions[made.name] = made
@@ -120,7 +129,14 @@ class Lowering(Context):
             self.path = path
         return self._called(b, self._named[key], args)
 
-    def shared(self, b: Block, name: str, key: Any, args: Sequence[Value], fill: Callable[..., Sequence[Value]]) -> list[Value]:
+    def shared(
+        self,
+        b: Block,
+        name: str,
+        key: Any,
+        args: Sequence[Value],
+        fill: Callable[..., Sequence[Value]],
+    ) -> list[Value]:
         """What `fill(block, *args)` writes, as a function that is written once for each `key` and types of arguments."""
         if self.variables:
             return list(fill(b, *args))
@@ -130,7 +146,9 @@ class Lowering(Context):
         return self._called(b, self._named[key], args)
 
     def _called(self, b: Block, name: str, args: Sequence[Value]) -> list[Value]:
-        return b.emit("func.call", args, [v.type for v in self.functions[name].body.results], callee=name)
+        return b.emit(
+            "func.call", args, [v.type for v in self.functions[name].body.results], callee=name
+        )
 
     def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
         """The operations of `jaxpr` in block `b`; gives its results."""
@@ -146,7 +164,11 @@ class Lowering(Context):
 
     def read(self, b: Block, atom: Any, env: dict) -> Value:
         """The value of an atom."""
-        return env[atom] if type(atom) is not Literal else b.full(atom.aval.shape, atom.val, array_type((), atom.aval.dtype).dtype)
+        return (
+            env[atom]
+            if type(atom) is not Literal
+            else b.full(atom.aval.shape, atom.val, array_type((), atom.aval.dtype).dtype)
+        )
 
     def write(self, b: Block, eqn: Eqn, env: dict) -> None:
         """The operations of an equation, whose results `env` holds then."""
@@ -155,7 +177,9 @@ class Lowering(Context):
         if eqn.source is not None:
             self.metadata = with_metadata(self.around, eqn.source.metadata)
         self.path = f"{self.place[1]}/"
-        results = self.equation(b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars]))
+        results = self.equation(
+            b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars])
+        )
         env.update((v, typed(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results))
         self.place, self.path, self.metadata = place, path, metadata
 
@@ -167,25 +191,34 @@ class Lowering(Context):
         sharding = aval.explicit
         if sharding is None or sharding.spec.is_partial:
             return operands
-        return [x if a.aval.explicit == sharding else typed(b, b.broadcast(x, aval.shape), sharding) for x, a in zip(operands, eqn.invars)]
+        return [
+            x if a.aval.explicit == sharding else typed(b, b.broadcast(x, aval.shape), sharding)
+            for x, a in zip(operands, eqn.invars)
+        ]
 
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:
         """The user's line, and the names around the operation joined by slashes."""
         scope = "" if eqn.source is None else eqn.source.scope
         if eqn.primitive.attrs.get("call_like") and "name" in eqn.params:
             in_place = eqn.primitive.attrs.get("only_derivatives")
-            return eqn.source, self.path + joined(scope, eqn.primitive.name if in_place else f"jit({eqn.params['name']})")
+            return eqn.source, self.path + joined(
+                scope, eqn.primitive.name if in_place else f"jit({eqn.params['name']})"
+            )
         return eqn.source, self.path + (f"{scope}/" if scope else "") + eqn.primitive.name
 
     def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
         """The results of an equation."""
         write = self.rule_for(eqn.primitive)
         if write is None:
-            raise NotImplementedError(f"as_text: {eqn.primitive.name} has no form as operations of XLA.")
+            raise NotImplementedError(
+                f"as_text: {eqn.primitive.name} has no form as operations of XLA."
+            )
         made = write(b, eqn, *args)
         return [made] if isinstance(made, Value) else list(made)
 
-    def inline_function(self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]) -> list[Value]:
+    def inline_function(
+        self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]
+    ) -> list[Value]:
         """The operations that `fn` binds on values of the types of `args`, for the equation that is written."""
         source = self.place[0] if self.place is not None else None
         with with_source(source and source.unnamed()):
@@ -199,18 +232,24 @@ def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
     for x in args:
         for d, n in enumerate(x.shape):
             if isinstance(n, Dim) and is_variable(n.expression) and str(n) not in found:
-                found[str(n)] = b.convert(b.op("get_dimension_size", x, type=array_type((), np.int32), dim=d), np.int64)
+                found[str(n)] = b.convert(
+                    b.op("get_dimension_size", x, type=array_type((), np.int32), dim=d), np.int64
+                )
     unknown = names_in([n for x in args for n in x.shape]) - set(found)
     if unknown:
-        raise NotImplementedError(f"as_text: the symbolic sizes {', '.join(sorted(unknown))} occur only in expressions of sizes. Each one "
-                                  "must be the size of a dim of an argument.")
+        raise NotImplementedError(
+            f"as_text: the symbolic sizes {', '.join(sorted(unknown))} occur only in expressions of sizes. Each one "
+            "must be the size of a dim of an argument."
+        )
     return found
 
 
 def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A composite by what it is composed of."""
     fn, many = eqn.primitive.rules["lower"].fn, eqn.primitive.multiple_results
-    return b.context.inline_function(b, lambda *xs: fn(*xs, **eqn.params) if many else [fn(*xs, **eqn.params)], args)
+    return b.context.inline_function(
+        b, lambda *xs: fn(*xs, **eqn.params) if many else [fn(*xs, **eqn.params)], args
+    )
 
 
 def symbol(name: str) -> str:

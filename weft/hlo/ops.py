@@ -37,6 +37,7 @@ def is_static(sizes: Iterable[Any]) -> bool:
 
 class Value:
     """A result of an operation, or an argument of a block."""
+
     __slots__ = ("type",)
 
     def __init__(self, type_: ShapedArray):
@@ -51,6 +52,7 @@ class Value:
 class Op:
     """`results = name[attrs] operands {regions}`; `place` is where it comes from in the program: (source line, name of the primitive), and
     `metadata` the attributes that the user gave it."""
+
     name: str
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
@@ -63,6 +65,7 @@ class Op:
 @record(eq=False, frozen=False)
 class Function:
     """A function of a module. Attributes of arguments and results are texts by name."""
+
     name: str
     body: Block
     public: bool = False
@@ -78,10 +81,12 @@ class Context:
     def __init__(self, chlo: Container[str] | None = None):
         self.place: tuple[Any, str] | None = None
         self.metadata: Metadata = ()
-        self._chlo = chlo                       # which functions of CHLO are operations; None: all
-        self.meshes: dict[str, str] = {}        # the names of meshes in the module, by their texts
-        self.sizes: list[int] = []              # their numbers of devices
-        self.variables: dict[str, Value] = {}   # the names in symbolic sizes, as scalars of the main function
+        self._chlo = chlo  # which functions of CHLO are operations; None: all
+        self.meshes: dict[str, str] = {}  # the names of meshes in the module, by their texts
+        self.sizes: list[int] = []  # their numbers of devices
+        self.variables: dict[
+            str, Value
+        ] = {}  # the names in symbolic sizes, as scalars of the main function
 
     def has(self, name: str) -> bool:
         """Whether the text that is to be written has this operation."""
@@ -99,22 +104,40 @@ class Block:
 
     # --- operations
 
-    def emit(self, name: str, operands: Sequence[Value], types: Sequence[ShapedArray], regions: Sequence[Block] = (),
-             **attrs: Any) -> list[Value]:
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        types: Sequence[ShapedArray],
+        regions: Sequence[Block] = (),
+        **attrs: Any,
+    ) -> list[Value]:
         """Append an operation; gives its results."""
         results = tuple([Value(t) for t in types])
         metadata = self.context.metadata if name != "constant" else ()
-        self.ops.append(Op(name, tuple(operands), results, attrs, tuple(regions), self.context.place, metadata))
+        self.ops.append(
+            Op(name, tuple(operands), results, attrs, tuple(regions), self.context.place, metadata)
+        )
         return list(results)
 
     def tag(self, x: Value, metadata: Metadata) -> None:
         """Give more attributes to the operation of this block that makes `x`, if there is one."""
         for i, op in reversed(list(enumerate(self.ops))):
             if x in op.results:
-                self.ops[i] = Op(op.name, op.operands, op.results, op.attrs, op.regions, op.place, with_metadata(op.metadata, metadata))
+                self.ops[i] = Op(
+                    op.name,
+                    op.operands,
+                    op.results,
+                    op.attrs,
+                    op.regions,
+                    op.place,
+                    with_metadata(op.metadata, metadata),
+                )
                 return
 
-    def op(self, name: str, *operands: Value, type: ShapedArray | None = None, **attrs: Any) -> Value:
+    def op(
+        self, name: str, *operands: Value, type: ShapedArray | None = None, **attrs: Any
+    ) -> Value:
         """An operation of one result, which has the type of the first operand unless `type` is given."""
         if name in ("maximum", "minimum") and dtype_kind(operands[0].dtype) == "c":
             return self._complex_extremum(name, *operands)
@@ -125,10 +148,14 @@ class Block:
         sign = "GT" if name == "maximum" else "LT"
         part = array_type(x.shape, np.float64 if x.dtype.itemsize == 16 else np.float32)
         re, im = [[self.op(name, z, type=part) for z in (x, y)] for name in ("real", "imag")]
-        is_first = self.op("select", self.compare("EQ", *re), self.compare(sign, *im), self.compare(sign, *re))
+        is_first = self.op(
+            "select", self.compare("EQ", *re), self.compare(sign, *im), self.compare(sign, *re)
+        )
         return self.op("select", is_first, x, y, type=x.type)
 
-    def region(self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value] | Value]) -> Block:
+    def region(
+        self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value] | Value]
+    ) -> Block:
         """A region whose arguments have `types`; `fill(block, *args)` writes it and gives its results. What the user said of the operation
         itself is not said of those in it."""
         block = Block(self.context, types)
@@ -172,7 +199,14 @@ class Block:
     def compare(self, direction: str, x: Value, y: Value, total: bool = False) -> Value:
         """Comparison; floats in their total order if `total`."""
         kind = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED"}.get(dtype_kind(x.dtype), "UNSIGNED")
-        return self.op("compare", x, y, type=array_type(x.shape, _BOOL), direction=direction, kind="TOTALORDER" if total else kind)
+        return self.op(
+            "compare",
+            x,
+            y,
+            type=array_type(x.shape, _BOOL),
+            direction=direction,
+            kind="TOTALORDER" if total else kind,
+        )
 
     def broadcast(self, x: Value, shape: Sequence[int], dims: Sequence[int] | None = None) -> Value:
         """`x` with its dims at `dims` of `shape`, by default at the last ones."""
@@ -182,14 +216,18 @@ class Block:
             return x
         type_ = array_type(shape, x.dtype)
         if not is_static(shape):
-            return self.op("dynamic_broadcast_in_dim", x, self.size_vector(shape), type=type_, dims=dims)
+            return self.op(
+                "dynamic_broadcast_in_dim", x, self.size_vector(shape), type=type_, dims=dims
+            )
         return self.op("broadcast_in_dim", x, type=type_, dims=dims)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         if x.shape == tuple(shape):
             return x
         if not is_static(shape):
-            return self.op("dynamic_reshape", x, self.size_vector(shape), type=array_type(shape, x.dtype))
+            return self.op(
+                "dynamic_reshape", x, self.size_vector(shape), type=array_type(shape, x.dtype)
+            )
         return self.op("reshape", x, type=array_type(shape, x.dtype))
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
@@ -198,37 +236,66 @@ class Block:
 
     def iota(self, shape: Sequence[int], dtype: Any, dim: int) -> Value:
         if not is_static(shape):
-            return self.op("dynamic_iota", self.size_vector(shape), type=array_type(shape, dtype), dim=dim)
+            return self.op(
+                "dynamic_iota", self.size_vector(shape), type=array_type(shape, dtype), dim=dim
+            )
         return self.emit("iota", (), [array_type(shape, dtype)], dim=dim)[0]
 
-    def slice(self, x: Value, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None = None) -> Value:
+    def slice(
+        self,
+        x: Value,
+        starts: Sequence[int],
+        limits: Sequence[int],
+        strides: Sequence[int] | None = None,
+    ) -> Value:
         steps = (1,) * x.ndim if strides is None else tuple(strides)
         shape = tuple(-(-(hi - lo) // s) for lo, hi, s in zip(starts, limits, steps))
         if not is_static((*starts, *limits)):
             bounds = [self.size_vector(sizes) for sizes in (starts, limits, steps)]
             return self.op("real_dynamic_slice", x, *bounds, type=array_type(shape, x.dtype))
-        return self.op("slice", x, type=array_type(shape, x.dtype), starts=tuple(starts), limits=tuple(limits), strides=steps)
+        return self.op(
+            "slice",
+            x,
+            type=array_type(shape, x.dtype),
+            starts=tuple(starts),
+            limits=tuple(limits),
+            strides=steps,
+        )
 
-    def reduce(self, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int], fill: Callable) -> list[Value]:
+    def reduce(
+        self, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int], fill: Callable
+    ) -> list[Value]:
         """`xs` combined along `axes` by the region that `fill(block, *earlier, *later)` writes."""
         types = [array_type((), x.dtype) for x in xs]
         kept = tuple(n for d, n in enumerate(xs[0].shape) if d not in axes)
-        return self.emit("reduce", (*xs, *inits), [array_type(kept, x.dtype) for x in xs],
-                         [self.region((*types, *types), fill)], dims=tuple(axes))
-
+        return self.emit(
+            "reduce",
+            (*xs, *inits),
+            [array_type(kept, x.dtype) for x in xs],
+            [self.region((*types, *types), fill)],
+            dims=tuple(axes),
+        )
 
     # --- sizes, which may be symbolic
 
     def size(self, n: Any, dtype: Any = np.int64) -> Value:
         """A size as a scalar."""
-        return self.convert(self._polynomial(n.expression), dtype) if isinstance(n, Dim) else self.constant(n, dtype)
+        return (
+            self.convert(self._polynomial(n.expression), dtype)
+            if isinstance(n, Dim)
+            else self.constant(n, dtype)
+        )
 
     def size_vector(self, sizes: Sequence[Any], dtype: Any = np.int64) -> Value:
         """Sizes as a vector."""
         if is_static(sizes):
             return self.constant(np.array(sizes, np.int64), dtype)
         parts = [self.reshape(self.size(n, dtype), (1,)) for n in sizes]
-        return parts[0] if len(parts) == 1 else self.op("concatenate", *parts, type=array_type((len(parts),), dtype), dim=0)
+        return (
+            parts[0]
+            if len(parts) == 1
+            else self.op("concatenate", *parts, type=array_type((len(parts),), dtype), dim=0)
+        )
 
     def _polynomial(self, polynomial: Polynomial) -> Value:
         """An expression of sizes in 64 bits: `mod(n, 2**32)` occurs in programs that split a size into two words."""
@@ -247,13 +314,20 @@ class Block:
         name, x, y = atom[0], self._polynomial(atom[1]), self._polynomial(atom[2])
         if name in ("max", "min"):
             return self.op(f"{name}imum", x, y)
-        remainder = self.op("remainder", self.op("add", self.op("remainder", x, y), y), y)      # has the sign of the divisor
-        return remainder if name == "mod" else self.op("divide", self.op("subtract", x, remainder), y)
+        remainder = self.op(
+            "remainder", self.op("add", self.op("remainder", x, y), y), y
+        )  # has the sign of the divisor
+        return (
+            remainder if name == "mod" else self.op("divide", self.op("subtract", x, remainder), y)
+        )
 
 
 def metadata_texts(op: Op) -> dict[str, str]:
     """The attributes that the user gave an operation, by their keys, as texts."""
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in op.metadata}
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in op.metadata
+    }
 
 
 def dtype_kind(dtype: Any) -> str:
@@ -267,6 +341,8 @@ def dtype_kind(dtype: Any) -> str:
 
 def is_uniform(value: np.ndarray) -> bool:
     """Whether all elements have the same bits."""
-    value = value[tuple([slice(None) if step else slice(1) for step in value.strides])]      # what was spread is there once
+    value = value[
+        tuple([slice(None) if step else slice(1) for step in value.strides])
+    ]  # what was spread is there once
     raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).reshape(value.size, -1)
     return bool((raw == raw[0]).all())

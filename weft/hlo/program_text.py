@@ -9,6 +9,7 @@ from weft.hlo.lowering import symbol
 
 class ProgramText(str):
     """A text with a `name`, and the same program with its places in the user's program, if that is another text."""
+
     name: str
     placed: str | None
 

@@ -33,9 +33,18 @@ from weft.util import dtypes
 _MOST_NUMBERS = 32
 
 
-def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_shardings: Sequence = (), donated: Sequence[bool] = (),
-                   debug_info: bool = False, chlo: bool = True, arg_names: Sequence[str] = (), result_paths: Sequence[str] = (),
-                   attributes: Mapping[str, str] = MappingProxyType({})) -> str:
+def stablehlo_text(
+    jaxpr: Jaxpr,
+    name: str,
+    in_shardings: Sequence = (),
+    out_shardings: Sequence = (),
+    donated: Sequence[bool] = (),
+    debug_info: bool = False,
+    chlo: bool = True,
+    arg_names: Sequence[str] = (),
+    result_paths: Sequence[str] = (),
+    attributes: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """The program as a StableHLO module; without `chlo`, functions that StableHLO lacks are written by their formulas.
 
     `arg_names` names the arguments, `result_paths` the places of results in the returned tree. `attributes` are added to the module's.
@@ -46,20 +55,33 @@ def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_sha
     ins = [*in_shardings, *[None] * (len(jaxpr.invars) - len(in_shardings))]
     outs = [*out_shardings, *[None] * (len(jaxpr.outvars) - len(out_shardings))]
     main.arg_attrs = [attribute(lowering, s, x.ndim) for s, x in zip(ins, main.body.args)]
-    main.result_attrs = [attribute(lowering, s, x.ndim) or type_attribute(lowering, v.aval.explicit, x.ndim)
-                         for s, x, v in zip(outs, main.body.results, jaxpr.outvars)]
-    counted = {s.num_devices for s in (*ins, *outs) if s is not None and not isinstance(s, NamedSharding)}
+    main.result_attrs = [
+        attribute(lowering, s, x.ndim) or type_attribute(lowering, v.aval.explicit, x.ndim)
+        for s, x, v in zip(outs, main.body.results, jaxpr.outvars)
+    ]
+    counted = {
+        s.num_devices for s in (*ins, *outs) if s is not None and not isinstance(s, NamedSharding)
+    }
     devices = max(counted | set(lowering.sizes), default=1)
     if any(donated):
         _donate(main, donated, devices > 1)
     main.arg_names = list(arg_names)
     if result_paths:
-        main.result_attrs = [{"jax.result_info": quoted(path), **attrs} for path, attrs in zip(result_paths, main.result_attrs)]
-    shown = {**attributes, "mhlo.num_partitions": f"{devices} : i32", "mhlo.num_replicas": "1 : i32"}
+        main.result_attrs = [
+            {"jax.result_info": quoted(path), **attrs}
+            for path, attrs in zip(result_paths, main.result_attrs)
+        ]
+    shown = {
+        **attributes,
+        "mhlo.num_partitions": f"{devices} : i32",
+        "mhlo.num_replicas": "1 : i32",
+    }
     return written(f"jit_{name}", shown, lowering, debug_info)
 
 
-def written(name: str, attributes: Mapping[str, str], lowering: Lowering, debug_info: bool = False) -> str:
+def written(
+    name: str, attributes: Mapping[str, str], lowering: Lowering, debug_info: bool = False
+) -> str:
     """Return the module `name` as text."""
     lines = [f"module @{symbol(name)} attributes {_attributes(attributes)} {{"]
     lines += [f"  sdy.mesh @{label} = <{mesh}>" for mesh, label in lowering.meshes.items()]
@@ -80,15 +102,28 @@ def _donate(main: Function, donated: Sequence[bool], sharded: bool) -> None:
 
 # --- types and literals -----------------------------------------------------------------------------------------------
 
-_ELEMENTS = {"bool": "i1", "u2": "ui2", "u4": "ui4", "u8": "ui8", "u16": "ui16", "u32": "ui32", "u64": "ui64", "c64": "complex<f32>",
-             "c128": "complex<f64>"}
+_ELEMENTS = {
+    "bool": "i1",
+    "u2": "ui2",
+    "u4": "ui4",
+    "u8": "ui8",
+    "u16": "ui16",
+    "u32": "ui32",
+    "u64": "ui64",
+    "c64": "complex<f32>",
+    "c128": "complex<f64>",
+}
 
 
 def tensor_type(type_: ShapedArray) -> str:
     """A type as StableHLO writes it. A symbolic size is unknown there."""
     short = dtypes.short_name(type_.dtype)
-    element = _ELEMENTS.get(short) or (short.replace("_", "").upper().replace("F", "f", 1) if "_" in short else short)
-    return f"tensor<{''.join('?x' if isinstance(n, Dim) else f'{n}x' for n in type_.shape)}{element}>"
+    element = _ELEMENTS.get(short) or (
+        short.replace("_", "").upper().replace("F", "f", 1) if "_" in short else short
+    )
+    return (
+        f"tensor<{''.join('?x' if isinstance(n, Dim) else f'{n}x' for n in type_.shape)}{element}>"
+    )
 
 
 def dense(value: np.ndarray) -> str:
@@ -102,13 +137,19 @@ def dense(value: np.ndarray) -> str:
         return "dense<>"
     if is_uniform(value):
         return f"dense<{_number(value.flat[0])}>"
-    if value.size <= _MOST_NUMBERS or dtype_kind(value.dtype) == "b" or dtypes.itemsize_bits(value.dtype) < 8:
+    if (
+        value.size <= _MOST_NUMBERS
+        or dtype_kind(value.dtype) == "b"
+        or dtypes.itemsize_bits(value.dtype) < 8
+    ):
         return f"dense<{_numbers(value)}>"
     return f'dense<"0x{value.tobytes().hex().upper()}">'
 
 
 def _numbers(value: np.ndarray) -> str:
-    return "[" + ", ".join(_numbers(row) for row in value) + "]" if value.ndim else _number(value[()])
+    return (
+        "[" + ", ".join(_numbers(row) for row in value) + "]" if value.ndim else _number(value[()])
+    )
 
 
 def _number(x: Any) -> str:
@@ -152,7 +193,16 @@ def _rows_of_devices(groups: tuple[tuple[int, ...], ...]) -> str:
 
 def quoted(text: str) -> str:
     """A text as MLIR writes it."""
-    return '"' + "".join(c if c.isprintable() and c not in '"\\' else "".join(f"\\{byte:02X}" for byte in c.encode()) for c in text) + '"'
+    return (
+        '"'
+        + "".join(
+            c
+            if c.isprintable() and c not in '"\\'
+            else "".join(f"\\{byte:02X}" for byte in c.encode())
+            for c in text
+        )
+        + '"'
+    )
 
 
 def _attributes(attrs: Mapping[str, str]) -> str:
@@ -181,7 +231,11 @@ class _Places:
         if op.place is None:
             return " loc(unknown)"
         source, label = op.place
-        file = self.name(f"{quoted(source.file)}:{source.line}:{source.column}") if source is not None else self.name("unknown")
+        file = (
+            self.name(f"{quoted(source.file)}:{source.line}:{source.column}")
+            if source is not None
+            else self.name("unknown")
+        )
         return f" loc({self.name(f'{quoted(label)}({file})')})"
 
     @property
@@ -210,11 +264,18 @@ class _Printer:
         padded = lambda attrs, values: [*attrs, *[{}] * (len(values) - len(attrs))]
         places = [f" loc({quoted(name)})" for name in f.arg_names] if self.places else []
         places += [""] * (len(f.body.args) - len(places))
-        params = [f"{self.argument(x)}: {tensor_type(x.type)}{show(a)}{place}"
-                  for x, a, place in zip(f.body.args, padded(f.arg_attrs, f.body.args), places)]
-        results = [tensor_type(x.type) + show(a) for x, a in zip(f.body.results, padded(f.result_attrs, f.body.results))]
+        params = [
+            f"{self.argument(x)}: {tensor_type(x.type)}{show(a)}{place}"
+            for x, a, place in zip(f.body.args, padded(f.arg_attrs, f.body.args), places)
+        ]
+        results = [
+            tensor_type(x.type) + show(a)
+            for x, a in zip(f.body.results, padded(f.result_attrs, f.body.results))
+        ]
         given = f" -> ({', '.join(results)})" if results else ""
-        self.add(f"func.func {'public' if f.public else 'private'} @{f.name}({', '.join(params)}){given} {{")
+        self.add(
+            f"func.func {'public' if f.public else 'private'} @{f.name}({', '.join(params)}){given} {{"
+        )
         self.block(f.body, "return")
         self.add("}")
         return self.lines
@@ -233,14 +294,20 @@ class _Printer:
         self.indent += "  "
         for op in block.ops:
             self.operation(op)
-        given = f" {self.refs(block.results)} : {self.types(block.results)}" if block.results else ""
+        given = (
+            f" {self.refs(block.results)} : {self.types(block.results)}" if block.results else ""
+        )
         self.add(end + given)
         self.indent = self.indent[:-2]
 
     def operation(self, op: Op) -> None:
         """The lines of an operation."""
-        if has_names([value for key, value in op.attrs.items() if key != "groups"]):         # numbers of devices
-            raise NotImplementedError(f"as_text: {op.name} in the program needs sizes that are known, and has {op.attrs}.")
+        if has_names(
+            [value for key, value in op.attrs.items() if key != "groups"]
+        ):  # numbers of devices
+            raise NotImplementedError(
+                f"as_text: {op.name} in the program needs sizes that are known, and has {op.attrs}."
+            )
         text = self.text(op)
         prefix = ""
         if op.name == "constant":
@@ -256,7 +323,11 @@ class _Printer:
     def constant(self, x: Value) -> str:
         """The name of a constant, as MLIR would choose it."""
         base = "%cst" if dtype_kind(x.dtype) in "fc" else "%c"
-        self.names[x] = base if base not in self.constants else f"{base}_{sum(self.constants.values()) - len(self.constants)}"
+        self.names[x] = (
+            base
+            if base not in self.constants
+            else f"{base}_{sum(self.constants.values()) - len(self.constants)}"
+        )
         self.constants[base] = self.constants.get(base, 0) + 1
         return self.names[x]
 
@@ -280,12 +351,16 @@ class _Printer:
     def signature(self, op: Op) -> str:
         """`(types) -> type`, or `-> (types)` of several results."""
         results = self.types(op.results)
-        return f"({self.types(op.operands)}) -> {results if len(op.results) == 1 else f'({results})'}"
+        return (
+            f"({self.types(op.operands)}) -> {results if len(op.results) == 1 else f'({results})'}"
+        )
 
     def given(self, op: Op) -> dict[str, str]:
         """The attributes that the user gave an operation."""
-        shown = {key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quoted(key): quoted(text)
-                 for key, text in metadata_texts(op).items()}
+        shown = {
+            key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quoted(key): quoted(text)
+            for key, text in metadata_texts(op).items()
+        }
         return {"mhlo.frontend_attributes": _attributes(shown)} if shown else {}
 
     def typed(self, op: Op, values: Iterable[Value] | None = None) -> str:
@@ -311,7 +386,11 @@ class _Printer:
         texts = []
         for block in op.regions:
             before = self.args
-            head = [f"{self.indent}^bb0({', '.join(self.arguments(block.args))}):"] if block.args else []
+            head = (
+                [f"{self.indent}^bb0({', '.join(self.arguments(block.args))}):"]
+                if block.args
+                else []
+            )
             texts.append("\n".join(["{", *head, *self.region(block), f"{self.indent}}}"]))
             self.args = before
         return f" ({', '.join(texts)})" if texts else ""
@@ -319,8 +398,10 @@ class _Printer:
     def generic(self, op: Op, **attrs: str) -> str:
         """The form that every operation has; an attribute without a value is a flag."""
         shown = ", ".join(f"{k} = {v}" if v else k for k, v in sorted(attrs.items()))
-        return (f'"stablehlo.{op.name}"({self.refs(op.operands)}){f" <{{{shown}}}>" if shown else ""}{self.bodies(op)}'
-                f"{self.typed(op)}")
+        return (
+            f'"stablehlo.{op.name}"({self.refs(op.operands)}){f" <{{{shown}}}>" if shown else ""}{self.bodies(op)}'
+            f"{self.typed(op)}"
+        )
 
 
 Form = Callable[[_Printer, Op], str]
@@ -353,8 +434,10 @@ def _complex(p: _Printer, op: Op) -> str:
 
 @_form("reduce_precision")
 def _reduce_precision(p: _Printer, op: Op) -> str:
-    return (f"stablehlo.reduce_precision {p.refs(op.operands)}, format = e{op.attrs['exponent_bits']}m{op.attrs['mantissa_bits']}"
-            f"{p.typed(op, op.results)}")
+    return (
+        f"stablehlo.reduce_precision {p.refs(op.operands)}, format = e{op.attrs['exponent_bits']}m{op.attrs['mantissa_bits']}"
+        f"{p.typed(op, op.results)}"
+    )
 
 
 @_form("iota")
@@ -386,7 +469,10 @@ def _concatenate(p: _Printer, op: Op) -> str:
 @_form("slice")
 def _slice(p: _Printer, op: Op) -> str:
     a = op.attrs
-    dims = [f"{lo}:{hi}" + (f":{step}" if step != 1 else "") for lo, hi, step in zip(a["starts"], a["limits"], a["strides"])]
+    dims = [
+        f"{lo}:{hi}" + (f":{step}" if step != 1 else "")
+        for lo, hi, step in zip(a["starts"], a["limits"], a["strides"])
+    ]
     return f"stablehlo.slice {p.refs(op.operands)} {_list(dims)}{p.typed(op)}"
 
 
@@ -410,58 +496,104 @@ def _numbers_text(kind: str, names: Sequence[str], op: Op) -> str:
     """Dimension numbers of a gather or a scatter; what is empty is left out."""
     values = dict(zip(names, op.attrs["numbers"]))
     shown = [f"{k} = {_list(v)}" for k, v in values.items() if v]
-    return f"#stablehlo.{kind}<{', '.join([*shown, f'index_vector_dim = {op.operands[1].ndim - 1}'])}>"
+    return (
+        f"#stablehlo.{kind}<{', '.join([*shown, f'index_vector_dim = {op.operands[1].ndim - 1}'])}>"
+    )
 
 
-_GATHER_NUMBERS = ("offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims", "start_indices_batching_dims")
+_GATHER_NUMBERS = (
+    "offset_dims",
+    "collapsed_slice_dims",
+    "start_index_map",
+    "operand_batching_dims",
+    "start_indices_batching_dims",
+)
 
 
 @_form("gather")
 def _gather(p: _Printer, op: Op) -> str:
-    return p.generic(op, dimension_numbers=_numbers_text("gather", _GATHER_NUMBERS, op), slice_sizes=_array(op.attrs["sizes"]),
-                     indices_are_sorted=_flag(op.attrs["indices_are_sorted"]))
+    return p.generic(
+        op,
+        dimension_numbers=_numbers_text("gather", _GATHER_NUMBERS, op),
+        slice_sizes=_array(op.attrs["sizes"]),
+        indices_are_sorted=_flag(op.attrs["indices_are_sorted"]),
+    )
 
 
 @_form("dynamic_gather")
 def _dynamic_gather(p: _Printer, op: Op) -> str:
-    return p.generic(op, dimension_numbers=_numbers_text("gather", _GATHER_NUMBERS, op),
-                     indices_are_sorted=_flag(op.attrs["indices_are_sorted"]))
+    return p.generic(
+        op,
+        dimension_numbers=_numbers_text("gather", _GATHER_NUMBERS, op),
+        indices_are_sorted=_flag(op.attrs["indices_are_sorted"]),
+    )
 
 
 @_form("scatter")
 def _scatter(p: _Printer, op: Op) -> str:
-    names = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "input_batching_dims",
-             "scatter_indices_batching_dims")
-    return p.generic(op, scatter_dimension_numbers=_numbers_text("scatter", names, op),
-                     indices_are_sorted=_flag(op.attrs["indices_are_sorted"]), unique_indices=_flag(op.attrs["unique_indices"]))
+    names = (
+        "update_window_dims",
+        "inserted_window_dims",
+        "scatter_dims_to_operand_dims",
+        "input_batching_dims",
+        "scatter_indices_batching_dims",
+    )
+    return p.generic(
+        op,
+        scatter_dimension_numbers=_numbers_text("scatter", names, op),
+        indices_are_sorted=_flag(op.attrs["indices_are_sorted"]),
+        unique_indices=_flag(op.attrs["unique_indices"]),
+    )
 
 
 @_form("reduce")
 def _reduce(p: _Printer, op: Op) -> str:
     n, (body,) = len(op.results), op.regions
-    pairs = ", ".join(f"({p.names[x]} init: {p.names[i]})" for x, i in zip(op.operands[:n], op.operands[n:]))
+    pairs = ", ".join(
+        f"({p.names[x]} init: {p.names[i]})" for x, i in zip(op.operands[:n], op.operands[n:])
+    )
     dims = f"across dimensions = {_list(op.attrs['dims'])}{p.typed(op)}"
     (first, *rest) = body.ops
-    if n == 1 and not rest and first.operands == tuple(body.args) and tuple(body.results) == first.results and first.name != "compare":
+    if (
+        n == 1
+        and not rest
+        and first.operands == tuple(body.args)
+        and tuple(body.results) == first.results
+        and first.name != "compare"
+    ):
         return f"stablehlo.reduce{pairs} applies stablehlo.{first.name} {dims}"
     before, named = p.args, p.arguments(body.args)
     given = " ".join(f"({x}, {y})" for x, y in zip(named[:n], named[n:]))
     lines = p.region(body)
     p.args = before
-    return "\n".join([f"stablehlo.reduce{pairs} {dims}", f"{p.indent} reducer{given} {{", *lines, f"{p.indent}}}"])
+    return "\n".join(
+        [
+            f"stablehlo.reduce{pairs} {dims}",
+            f"{p.indent} reducer{given} {{",
+            *lines,
+            f"{p.indent}}}",
+        ]
+    )
 
 
 @_form("reduce_window")
 def _reduce_window(p: _Printer, op: Op) -> str:
     a = op.attrs
-    return p.generic(op, window_dimensions=_array(a["window"]), window_strides=_array(a["strides"]),
-                     base_dilations=_array(a["base_dilations"]), window_dilations=_array(a["window_dilations"]),
-                     padding=_rows(a["padding"], 2))
+    return p.generic(
+        op,
+        window_dimensions=_array(a["window"]),
+        window_strides=_array(a["strides"]),
+        base_dilations=_array(a["base_dilations"]),
+        window_dilations=_array(a["window_dilations"]),
+        padding=_rows(a["padding"], 2),
+    )
 
 
 @_form("sort")
 def _sort(p: _Printer, op: Op) -> str:
-    return p.generic(op, dimension=f"{op.attrs['dim']} : i64", is_stable=_flag(op.attrs["is_stable"]))
+    return p.generic(
+        op, dimension=f"{op.attrs['dim']} : i64", is_stable=_flag(op.attrs["is_stable"])
+    )
 
 
 @_form("case")
@@ -480,7 +612,9 @@ def _while(p: _Printer, op: Op) -> str:
     p.args = before
     head = f"stablehlo.while({pairs})" + (f" : {p.types(op.operands)}" if op.operands else "")
     head += f" attributes {_attributes(p.given(op))}" if op.metadata else ""
-    return "\n".join([head, f"{p.indent}cond {{", *cond, f"{p.indent}}} do {{", *body, f"{p.indent}}}"])
+    return "\n".join(
+        [head, f"{p.indent}cond {{", *cond, f"{p.indent}}} do {{", *body, f"{p.indent}}}"]
+    )
 
 
 @_form("func.call")
@@ -499,8 +633,10 @@ def _dot_general(p: _Printer, op: Op) -> str:
     a = op.attrs
     pair = lambda dims: f"{_list(dims[0])} x {_list(dims[1])}"
     batching = f"batching_dims = {pair(a['batching'])}, " if a["batching"][0] else ""
-    return (f"stablehlo.dot_general {p.refs(op.operands)}, {batching}contracting_dims = {pair(a['contracting'])}, "
-            f"precision = {_list(a['precision'])}{p.typed(op)}")
+    return (
+        f"stablehlo.dot_general {p.refs(op.operands)}, {batching}contracting_dims = {pair(a['contracting'])}, "
+        f"precision = {_list(a['precision'])}{p.typed(op)}"
+    )
 
 
 @_form("convolution")
@@ -510,13 +646,18 @@ def _convolution(p: _Printer, op: Op) -> str:
     def spec(dims: Sequence[int], letters: str) -> str:
         named = {d: (*letters, *range(len(dims) - 2))[i] for i, d in enumerate(dims)}
         return _list(named[d] for d in range(len(dims)))
+
     lhs, rhs, out = a["numbers"]
-    window = (f"stride = {_list(a['strides'])}, pad = {_list(_list(x) for x in a['padding'])}, lhs_dilate = {_list(a['lhs_dilation'])}, "
-              f"rhs_dilate = {_list(a['rhs_dilation'])}, reverse = {_list(['false'] * len(a['strides']))}")
+    window = (
+        f"stride = {_list(a['strides'])}, pad = {_list(_list(x) for x in a['padding'])}, lhs_dilate = {_list(a['lhs_dilation'])}, "
+        f"rhs_dilate = {_list(a['rhs_dilation'])}, reverse = {_list(['false'] * len(a['strides']))}"
+    )
     shown = {k: f"{a[k]} : i64" for k in ("batch_group_count", "feature_group_count")}
     shown["precision_config"] = _list(f"#stablehlo<precision {x}>" for x in a["precision"])
-    return (f"stablehlo.convolution({p.refs(op.operands)}) dim_numbers = {spec(lhs, 'bf')}x{spec(rhs, 'oi')}->{spec(out, 'bf')}, "
-            f"window = {{{window}}} {_attributes(shown | p.given(op))} : {p.signature(op)}")
+    return (
+        f"stablehlo.convolution({p.refs(op.operands)}) dim_numbers = {spec(lhs, 'bf')}x{spec(rhs, 'oi')}->{spec(out, 'bf')}, "
+        f"window = {{{window}}} {_attributes(shown | p.given(op))} : {p.signature(op)}"
+    )
 
 
 @_form("fft")
@@ -532,8 +673,13 @@ def _cholesky(p: _Printer, op: Op) -> str:
 @_form("triangular_solve")
 def _triangular_solve(p: _Printer, op: Op) -> str:
     a = op.attrs
-    return p.generic(op, left_side=_flag(a["left_side"]), lower=_flag(a["lower"]), unit_diagonal=_flag(a["unit_diagonal"]),
-                     transpose_a=f"#stablehlo<transpose {a['transpose']}>")
+    return p.generic(
+        op,
+        left_side=_flag(a["left_side"]),
+        lower=_flag(a["lower"]),
+        unit_diagonal=_flag(a["unit_diagonal"]),
+        transpose_a=f"#stablehlo<transpose {a['transpose']}>",
+    )
 
 
 @_form("custom_call")
@@ -543,11 +689,20 @@ def _custom_call(p: _Printer, op: Op) -> str:
         shown["has_side_effect"] = "true"
     if "groups" in a:
         channel = f", channel_id = {a['channel']} : i64" if "channel" in a else ""
-        shown |= {"api_version": "4 : i32", "backend_config": f"{{replica_groups = {_rows(a['groups'])}{channel}}}"}
+        shown |= {
+            "api_version": "4 : i32",
+            "backend_config": f"{{replica_groups = {_rows(a['groups'])}{channel}}}",
+        }
     elif "number" in a:
-        row_major = lambda x: f"dense<{_list(reversed(range(x.ndim))) if x.ndim else ''}> : tensor<{x.ndim}xindex>"
-        shown |= {"api_version": "4 : i32", "backend_config": f"{{number = {a['number']} : i64}}",
-                  "operand_layouts": _list(map(row_major, op.operands)), "result_layouts": _list(map(row_major, op.results))}
+        row_major = lambda x: (
+            f"dense<{_list(reversed(range(x.ndim))) if x.ndim else ''}> : tensor<{x.ndim}xindex>"
+        )
+        shown |= {
+            "api_version": "4 : i32",
+            "backend_config": f"{{number = {a['number']} : i64}}",
+            "operand_layouts": _list(map(row_major, op.operands)),
+            "result_layouts": _list(map(row_major, op.results)),
+        }
     elif a["backend_config"]:
         shown["backend_config"] = quoted(json.dumps(a["backend_config"]))
     if "sharding" in a:
@@ -571,21 +726,42 @@ def _manual(p: _Printer, op: Op) -> str:
     before, given = p.args, ", ".join(p.arguments(body.args))
     lines = p.region(body, "sdy.return")
     p.args = before
-    return "\n".join([f"sdy.manual_computation({p.refs(op.operands)}) in_shardings={_list(op.attrs['in_shardings'])} "
-                      f"out_shardings={_list(op.attrs['out_shardings'])} manual_axes={axes_text(op.attrs['axes'])} ({given}) {{",
-                      *lines, f"{p.indent}}}{p.typed(op)}"])
+    return "\n".join(
+        [
+            f"sdy.manual_computation({p.refs(op.operands)}) in_shardings={_list(op.attrs['in_shardings'])} "
+            f"out_shardings={_list(op.attrs['out_shardings'])} manual_axes={axes_text(op.attrs['axes'])} ({given}) {{",
+            *lines,
+            f"{p.indent}}}{p.typed(op)}",
+        ]
+    )
 
 
-@_form("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute", "collective_broadcast")
+@_form(
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "collective_permute",
+    "collective_broadcast",
+)
 def _collective(p: _Printer, op: Op) -> str:
     a = op.attrs
-    dims = {"all_gather": {"all_gather_dim": "dim"}, "reduce_scatter": {"scatter_dimension": "dim"},
-            "all_to_all": {"split_dimension": "split", "concat_dimension": "concat", "split_count": "count"}}.get(op.name, {})
+    dims = {
+        "all_gather": {"all_gather_dim": "dim"},
+        "reduce_scatter": {"scatter_dimension": "dim"},
+        "all_to_all": {
+            "split_dimension": "split",
+            "concat_dimension": "concat",
+            "split_count": "count",
+        },
+    }.get(op.name, {})
     attributes = {k: f"{a[v]} : i64" for k, v in dims.items()}
     groups = "source_target_pairs" if op.name == "collective_permute" else "replica_groups"
     attributes[groups] = _rows_of_devices(a["groups"])
-    if a["channel"] is not None:                # without one, groups are of replicas
-        attributes["channel_handle"] = f"#stablehlo.channel_handle<handle = {a['channel']}, type = 1>"
+    if a["channel"] is not None:  # without one, groups are of replicas
+        attributes["channel_handle"] = (
+            f"#stablehlo.channel_handle<handle = {a['channel']}, type = 1>"
+        )
         if op.name in ("all_reduce", "all_gather", "reduce_scatter"):
             attributes["use_global_device_ids"] = ""
     return p.generic(op, **attributes)

@@ -91,9 +91,14 @@ def _without_out(rule: Callable) -> Callable:
 
 def defjvp2(primitive: Primitive, *jvprules: Callable | None) -> None:
     """The derivative by one rule for each operand, `rule(tangent, out, *operands, **params)`, or None; their results are added."""
+
     def jvp(primals, tangents, **params):
         out = primitive.bind(*primals, **params)
-        terms = [rule(t, out, *primals, **params) for rule, t in zip(jvprules, tangents) if rule is not None and type(t) is not Zero]
+        terms = [
+            rule(t, out, *primals, **params)
+            for rule, t in zip(jvprules, tangents)
+            if rule is not None and type(t) is not Zero
+        ]
         return out, functools.reduce(add_tangents, terms, Zero(typeof(out).to_tangent_aval()))
 
     primitive_jvps[primitive] = jvp
@@ -102,27 +107,42 @@ def defjvp2(primitive: Primitive, *jvprules: Callable | None) -> None:
 def defbilinear(prim: Primitive, lhs_rule: Callable, rhs_rule: Callable) -> None:
     """State that a primitive is linear in each of its two operands; the rules, `rule(ct, lhs, rhs, **params)`, give the cotangent of one,
     which is an `UndefinedPrimal` there."""
+
     def transpose(ct, lhs, rhs, **params):
         if is_undef(lhs):
             return [Zero(lhs.aval) if type(ct) is Zero else lhs_rule(ct, lhs, rhs, **params), None]
         return [None, Zero(rhs.aval) if type(ct) is Zero else rhs_rule(ct, lhs, rhs, **params)]
 
-    defjvp(prim, lambda t, x, y, **params: prim.bind(t, y, **params), lambda t, x, y, **params: prim.bind(x, t, **params))
+    defjvp(
+        prim,
+        lambda t, x, y, **params: prim.bind(t, y, **params),
+        lambda t, x, y, **params: prim.bind(x, t, **params),
+    )
     primitive_transposes[prim] = transpose
 
 
-def jvp(fun: Callable, primals: Sequence | None = None, tangents: Sequence | None = None, has_aux: bool = False, instantiate: bool = True,
-        transform_stack: bool = True) -> Any:
+def jvp(
+    fun: Callable,
+    primals: Sequence | None = None,
+    tangents: Sequence | None = None,
+    has_aux: bool = False,
+    instantiate: bool = True,
+    transform_stack: bool = True,
+) -> Any:
     """Values and tangents of `fun` on flat values: `(out, tangent_out)`. Tangents may be `Zero`; with `instantiate` results are not.
 
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
     if has_aux:
-        raise NotImplementedError("weft.interpreters.ad.jvp: has_aux is not supported; use weft.jvp(fun, primals, tangents, has_aux=True).")
+        raise NotImplementedError(
+            "weft.interpreters.ad.jvp: has_aux is not supported; use weft.jvp(fun, primals, tangents, has_aux=True)."
+        )
     call = fun.call_wrapped if isinstance(fun, WrappedFun) else fun
     if primals is None or tangents is None:
-        raise TypeError("weft.interpreters.ad.jvp: give the values and their tangents, jvp(fun, primals, tangents).")
+        raise TypeError(
+            "weft.interpreters.ad.jvp: give the values and their tangents, jvp(fun, primals, tangents)."
+        )
     single = False
 
     def flat(*xs):
@@ -137,7 +157,9 @@ def jvp(fun: Callable, primals: Sequence | None = None, tangents: Sequence | Non
     return (outs[0], out_tangents[0]) if single else (outs, out_tangents)
 
 
-def linearize(traceable: Any, *primals: Any, has_aux: bool = False, is_vjp: bool = False) -> tuple[list, list[ShapedArray], Any]:
+def linearize(
+    traceable: Any, *primals: Any, has_aux: bool = False, is_vjp: bool = False
+) -> tuple[list, list[ShapedArray], Any]:
     """The values of a function of flat values, the types of its tangents, and its derivative there as a closed jaxpr of tangents.
 
     >>> outs, avals, derivative = linearize(lambda x: [x * x], 3.0)
@@ -146,9 +168,13 @@ def linearize(traceable: Any, *primals: Any, has_aux: bool = False, is_vjp: bool
     """
     call = traceable.call_wrapped if isinstance(traceable, WrappedFun) else traceable
     if has_aux:
-        raise NotImplementedError("weft.interpreters.ad.linearize: has_aux is not supported; use weft.linearize(fun, *primals, "
-                                  "has_aux=True).")
+        raise NotImplementedError(
+            "weft.interpreters.ad.linearize: has_aux is not supported; use weft.linearize(fun, *primals, "
+            "has_aux=True)."
+        )
     values, program, nonzero = linearize_flat(call, primals)
     if not all(nonzero):
-        raise NotImplementedError("weft.interpreters.ad.linearize: a result does not depend on the arguments; use weft.linearize.")
+        raise NotImplementedError(
+            "weft.interpreters.ad.linearize: a result does not depend on the arguments; use weft.linearize."
+        )
     return values, list(program.out_avals), program

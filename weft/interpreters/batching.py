@@ -15,7 +15,13 @@ from weft.core.primitive import BatchAxis, Primitive
 from weft.core.trace import typeof
 from weft.interpreters.rule_table import RuleTable
 from weft.ops.layout import expand_dims
-from weft.transforms.batch import BatchTrace as BatchTrace, BatchTracer as BatchTracer, add_batch_dim, move_dim, to_dim
+from weft.transforms.batch import (
+    BatchTrace as BatchTrace,
+    BatchTracer as BatchTracer,
+    add_batch_dim,
+    move_dim,
+    to_dim,
+)
 from weft.transforms.vmappable import Vmappable, registered
 
 not_mapped = None
@@ -23,30 +29,46 @@ not_mapped = None
 
 def _axis_of(args: Sequence, dims: Sequence) -> BatchAxis:
     """The axis that mapped operands show."""
-    return next((BatchAxis(typeof(x).shape[d]) for x, d in zip(args, dims) if d is not None), BatchAxis(1))
+    return next(
+        (BatchAxis(typeof(x).shape[d]) for x, d in zip(args, dims) if d is not None), BatchAxis(1)
+    )
 
 
 def _kind(kind: str, call: Callable) -> Callable:
     """Translates a rule of a table to the calling convention of the slot."""
+
     def to_slot(primitive: Primitive, rule: Callable) -> Callable:
         batch = lambda axis, args, dims, **params: call(rule, axis, args, dims, params)
-        batch.table = kind               # type: ignore[attr-defined]
+        batch.table = kind  # type: ignore[attr-defined]
         primitive.attrs["batched_always"] = kind != "plain" and primitive.kind == "extension"
         return batch
+
     return to_slot
 
 
 #: rules on values and dims alone
-primitive_batchers = RuleTable("batch", _kind("plain", lambda rule, axis, args, dims, params: rule(args, dims, **params)),
-                               lambda p, rule: lambda args, dims, **params: rule(_axis_of(args, dims), args, dims, **params))
+primitive_batchers = RuleTable(
+    "batch",
+    _kind("plain", lambda rule, axis, args, dims, params: rule(args, dims, **params)),
+    lambda p, rule: lambda args, dims, **params: rule(_axis_of(args, dims), args, dims, **params),
+)
 #: rules that take the mapped axis first, and are asked for values that are not mapped, too
 fancy_primitive_batchers = RuleTable(
-    "batch", _kind("fancy", lambda rule, axis, args, dims, params: rule(axis, args, dims, **params)),
-    given=lambda rule: getattr(rule, "table", "") in ("fancy", "axis"))
+    "batch",
+    _kind("fancy", lambda rule, axis, args, dims, params: rule(axis, args, dims, **params)),
+    given=lambda rule: getattr(rule, "table", "") in ("fancy", "axis"),
+)
 #: rules that take the size and the name of the mapped axis first
 axis_primitive_batchers = RuleTable(
-    "batch", _kind("axis", lambda rule, axis, args, dims, params: rule(axis.size, axis.name, None, args, dims, **params)),
-    given=lambda rule: getattr(rule, "table", "") == "axis")
+    "batch",
+    _kind(
+        "axis",
+        lambda rule, axis, args, dims, params: rule(
+            axis.size, axis.name, None, args, dims, **params
+        ),
+    ),
+    given=lambda rule: getattr(rule, "table", "") == "axis",
+)
 
 
 def _outs(prim: Primitive, out: Any, dim: int) -> tuple[Any, Any]:
@@ -58,26 +80,39 @@ def defvectorized(prim: Primitive) -> None:
 
     A mapped value that meets one that is not mapped, or is mapped over another dim, is brought to its dim.
     """
+
     def batch(args: Sequence, dims: Sequence, **params: Any) -> tuple[Any, Any]:
         target = next(d for d in dims if d is not None)
         axis = _axis_of(args, dims)
-        return _outs(prim, prim.bind(*[to_dim(x, d, axis, target) for x, d in zip(args, dims)], **params), target)
+        return _outs(
+            prim,
+            prim.bind(*[to_dim(x, d, axis, target) for x, d in zip(args, dims)], **params),
+            target,
+        )
 
     primitive_batchers[prim] = batch
 
 
 def defbroadcasting(prim: Primitive) -> None:
     """State that a primitive works on each element by itself, on operands of shapes that broadcast."""
+
     def batch(args: Sequence, dims: Sequence, **params: Any) -> tuple[Any, Any]:
         shapes = {(typeof(x).shape, d) for x, d in zip(args, dims) if typeof(x).ndim}
-        if len(shapes) == 1:                 # operands of rank 0 are for all
-            (_, dim), = shapes
+        if len(shapes) == 1:  # operands of rank 0 are for all
+            ((_, dim),) = shapes
             if dim is not None:
                 return _outs(prim, prim.bind(*args, **params), dim)
         ranks = [typeof(x).ndim - (d is not None) for x, d in zip(args, dims)]
-        fronted = [x if d is None else _lifted(move_dim(x, d, 0), max(ranks) - rank) for x, d, rank in zip(args, dims, ranks)]
-        fronted = [expand_dims(x, tuple(range(max(ranks) + 1 - typeof(x).ndim))) if d is None and typeof(x).ndim else x
-                   for x, d in zip(fronted, dims)]
+        fronted = [
+            x if d is None else _lifted(move_dim(x, d, 0), max(ranks) - rank)
+            for x, d, rank in zip(args, dims, ranks)
+        ]
+        fronted = [
+            expand_dims(x, tuple(range(max(ranks) + 1 - typeof(x).ndim)))
+            if d is None and typeof(x).ndim
+            else x
+            for x, d in zip(fronted, dims)
+        ]
         return _outs(prim, prim.bind(*fronted, **params), 0)
 
     primitive_batchers[prim] = batch
@@ -90,7 +125,10 @@ def _lifted(x: Any, count: int) -> Any:
 
 def defreducer(prim: Primitive, *_: Any) -> None:
     """State that a primitive takes one operand and reduces the dims of its parameter `axes`."""
-    def batch(args: Sequence, dims: Sequence, *, axes: Sequence[int], **params: Any) -> tuple[Any, Any]:
+
+    def batch(
+        args: Sequence, dims: Sequence, *, axes: Sequence[int], **params: Any
+    ) -> tuple[Any, Any]:
         (x,), (dim,) = args, dims
         inner = tuple(a + (a >= dim) for a in axes)
         return _outs(prim, prim.bind(x, axes=inner, **params), dim - sum(a < dim for a in inner))
@@ -121,8 +159,14 @@ def moveaxis(x: Any, src: int | None, dst: int) -> Any:
     return x if src is None else move_dim(x, src % typeof(x).ndim, dst % typeof(x).ndim)
 
 
-def register_vmappable(data_type: type, spec_type: type, axis_size_type: type, to_elt: Callable, from_elt: Callable,
-                       make_iota: Callable | None) -> None:
+def register_vmappable(
+    data_type: type,
+    spec_type: type,
+    axis_size_type: type,
+    to_elt: Callable,
+    from_elt: Callable,
+    make_iota: Callable | None,
+) -> None:
     """Have `vmap` map values of `data_type` as wholes, by functions of the caller's; such a value need not be a pytree.
 
     `in_axes` and `out_axes` have a `spec_type` for it. `to_elt(cont, index, x, spec)` gives the value per example; `cont(part, axis)`
@@ -140,14 +184,20 @@ def register_vmappable(data_type: type, spec_type: type, axis_size_type: type, t
     (3, 2)
     >>> unregister_vmappable(Column)
     """
-    for name, kind in (("data_type", data_type), ("spec_type", spec_type), ("axis_size_type", axis_size_type)):
+    for name, kind in (
+        ("data_type", data_type),
+        ("spec_type", spec_type),
+        ("axis_size_type", axis_size_type),
+    ):
         if not isinstance(kind, type):
             raise TypeError(f"register_vmappable: {name} must be a class, got {kind!r}.")
     for name, call in (("to_elt", to_elt), ("from_elt", from_elt), ("make_iota", make_iota)):
         if not callable(call) and (name != "make_iota" or call is not None):
             raise TypeError(f"register_vmappable: {name} must be a function, got {call!r}.")
     if data_type in registered:
-        raise ValueError(f"register_vmappable: {data_type.__name__} is registered already; unregister_vmappable comes first.")
+        raise ValueError(
+            f"register_vmappable: {data_type.__name__} is registered already; unregister_vmappable comes first."
+        )
     registered[data_type] = Vmappable(spec_type, axis_size_type, to_elt, from_elt, make_iota)
 
 

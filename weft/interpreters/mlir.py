@@ -40,6 +40,7 @@ KNOWN_PLATFORMS = ("cpu", "cuda", "gpu", "oneapi", "rocm", "tpu")
 
 class ModuleContext(metaclass=Sealed):
     """What a lowering rule may ask about the program around: the platforms it is compiled for."""
+
     _made_by = "lowering, which passes them to rules as `ctx.module_context`"
     platforms: Sequence[str] = PLATFORMS
 
@@ -81,6 +82,7 @@ class TokenSet:
 @record
 class LoweringRuleContext:
     """What a lowering rule is given: the primitive and the types of its operands and results."""
+
     primitive: Primitive | None
     avals_in: Sequence[ShapedArray]
     avals_out: Sequence[ShapedArray]
@@ -101,8 +103,13 @@ class LoweringRuleContext:
         return False
 
 
-def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None = None, inline: bool = True, cacheable: bool = True
-                      ) -> None:
+def register_lowering(
+    prim: Primitive,
+    rule: LoweringRule,
+    platform: str | None = None,
+    inline: bool = True,
+    cacheable: bool = True,
+) -> None:
     """Set what a library's primitive computes where it is compiled; a rule for `platform` counts there alone, before one for all.
 
     Raises NotImplementedError for an operation of weft's own and for a platform that nobody knows.
@@ -115,13 +122,19 @@ def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None 
     Array(3., dtype=float32, weak_type=True)
     """
     if platform is not None and platform not in KNOWN_PLATFORMS:
-        raise NotImplementedError(f"Registering an MLIR lowering rule for primitive {prim} for an unknown platform {platform}. Known "
-                                  f"platforms are: {', '.join(KNOWN_PLATFORMS)}.")
+        raise NotImplementedError(
+            f"Registering an MLIR lowering rule for primitive {prim} for an unknown platform {platform}. Known "
+            f"platforms are: {', '.join(KNOWN_PLATFORMS)}."
+        )
     if not isinstance(prim, ExtensionPrimitive):
-        raise NotImplementedError(f"register_lowering: {prim!r} is an operation of weft's own, which is compiled as weft says. Define a "
-                                  "primitive with weft.extend.core.Primitive(name).")
+        raise NotImplementedError(
+            f"register_lowering: {prim!r} is an operation of weft's own, which is compiled as weft says. Define a "
+            "primitive with weft.extend.core.Primitive(name)."
+        )
     if not callable(rule):
-        raise TypeError(f"register_lowering: the rule of {prim!r} must be a function, got {rule!r}.")
+        raise TypeError(
+            f"register_lowering: the rule of {prim!r} must be a function, got {rule!r}."
+        )
     rules = prim.attrs.setdefault("lowerings", {})
     rules[platform] = rule
     chosen = next((rules[p] for p in (*PLATFORMS, None) if p in rules), None)
@@ -131,32 +144,55 @@ def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None 
 
 def _expansion_by(prim: Primitive, rule: LoweringRule) -> Callable:
     """The lowering of a primitive as a function of traced values, types and parameters."""
-    def expand(values: Sequence, avals: Sequence[ShapedArray], promised: Sequence[ShapedArray], params: dict) -> list:
+
+    def expand(
+        values: Sequence,
+        avals: Sequence[ShapedArray],
+        promised: Sequence[ShapedArray],
+        params: dict,
+    ) -> list:
         out = rule(LoweringRuleContext(prim, avals, promised), *values, **params)
         return [x.result if isinstance(x, hlo.Operation) else x for x in tree.tree_leaves(out)]
+
     return expand
 
 
 def lower_fun(fun: Callable, multiple_results: bool = True) -> LoweringRule:
     """A lowering rule that computes `fun(*arrays, **params)`, in operations of `weft.numpy` and `weft.lax`."""
+
     def rule(ctx: LoweringRuleContext, *values: Any, **params: Any) -> list:
         out = fun(*values, **params)
         return tree.tree_leaves(out) if multiple_results else [out]
+
     return rule
 
 
-def emit_python_callback(ctx: LoweringRuleContext, callback: Callable, token: Any, operands: Sequence,
-                         operand_avals: Sequence[ShapedArray], result_avals: Sequence[ShapedArray], *, has_side_effect: bool,
-                         returns_token: bool = True, partitioned: bool = False, sharding: Any = None) -> tuple[list, Any, Any]:
+def emit_python_callback(
+    ctx: LoweringRuleContext,
+    callback: Callable,
+    token: Any,
+    operands: Sequence,
+    operand_avals: Sequence[ShapedArray],
+    result_avals: Sequence[ShapedArray],
+    *,
+    has_side_effect: bool,
+    returns_token: bool = True,
+    partitioned: bool = False,
+    sharding: Any = None,
+) -> tuple[list, Any, Any]:
     """Call `callback(*numpy_arrays)`, which gives one array for each result, while the program runs; results, token and None.
 
     With `has_side_effect` it is called exactly once, else any number of times. `partitioned` calls are not supported: the host
     puts blocks together.
     """
     if partitioned:
-        raise NotImplementedError("emit_python_callback: partitioned=True is not supported; weft.debug.callback has it.")
+        raise NotImplementedError(
+            "emit_python_callback: partitioned=True is not supported; weft.debug.callback has it."
+        )
     structs = [ShapeDtypeStruct(a.shape, a.dtype) for a in result_avals]
-    host = lambda *xs: [np.asarray(y, s.dtype) for y, s in zip(callback(*map(np.asarray, xs)), structs)]
+    host = lambda *xs: [
+        np.asarray(y, s.dtype) for y, s in zip(callback(*map(np.asarray, xs)), structs)
+    ]
     call = io_callback if has_side_effect else pure_callback
     return list(call(host, structs, *operands)), token, None
 
@@ -171,15 +207,32 @@ def ir_constants(val: Any, *, const_lowering: Any = None, aval: Any = None) -> t
     return (val,)
 
 
-def jaxpr_subcomp(ctx: Any, jaxpr: OpenJaxpr, name_stack: Any, tokens: TokenSet, consts_for_constvars: Sequence, *args: Any,
-                  dim_var_values: Sequence = (), const_lowering: Any = None, outer_traceback: Any = None) -> tuple[list, TokenSet]:
+def jaxpr_subcomp(
+    ctx: Any,
+    jaxpr: OpenJaxpr,
+    name_stack: Any,
+    tokens: TokenSet,
+    consts_for_constvars: Sequence,
+    *args: Any,
+    dim_var_values: Sequence = (),
+    const_lowering: Any = None,
+    outer_traceback: Any = None,
+) -> tuple[list, TokenSet]:
     """The results of a program on values of its constants and inputs, and the tokens."""
     return evaluate(jaxpr.closed(list(consts_for_constvars)), *args), tokens
 
 
-def core_call_lowering(ctx: LoweringRuleContext, *args: Any, name: str, call_jaxpr: Jaxpr | OpenJaxpr, backend: Any = None) -> list:
+def core_call_lowering(
+    ctx: LoweringRuleContext,
+    *args: Any,
+    name: str,
+    call_jaxpr: Jaxpr | OpenJaxpr,
+    backend: Any = None,
+) -> list:
     """The lowering of a primitive that calls the program in its parameter `call_jaxpr`."""
-    return evaluate(call_jaxpr.closed([]) if isinstance(call_jaxpr, OpenJaxpr) else call_jaxpr, *args)
+    return evaluate(
+        call_jaxpr.closed([]) if isinstance(call_jaxpr, OpenJaxpr) else call_jaxpr, *args
+    )
 
 
 #: the effects that programs may have that are compiled; weft compiles programs with any

@@ -31,6 +31,7 @@ class PartialVal(tuple):
     >>> PartialVal.known(2.0).is_known(), PartialVal.unknown(weft.typeof(2.0)).get_aval()
     (True, ShapedArray(float32[], weak_type=True))
     """
+
     __slots__ = ()
 
     def __new__(cls, xs: tuple[ShapedArray | None, Any]) -> "PartialVal":
@@ -61,8 +62,14 @@ def _callable(fun: Any) -> Callable:
     return fun.call_wrapped if isinstance(fun, WrappedFun) else fun
 
 
-def trace_to_jaxpr_dynamic(fun: Any, in_avals: Sequence[ShapedArray], *, keep_inputs: Sequence[bool] | None = None, lower: bool = False,
-                           auto_dce: bool = False) -> tuple[OpenJaxpr, list[ShapedArray], list]:
+def trace_to_jaxpr_dynamic(
+    fun: Any,
+    in_avals: Sequence[ShapedArray],
+    *,
+    keep_inputs: Sequence[bool] | None = None,
+    lower: bool = False,
+    auto_dce: bool = False,
+) -> tuple[OpenJaxpr, list[ShapedArray], list]:
     """The program of a function of flat values of types `in_avals`, the types of its results, and its constants.
 
     >>> jaxpr, avals, consts = trace_to_jaxpr_dynamic(lambda x: [wnp.sin(x)], [weft.typeof(1.0)])
@@ -72,14 +79,17 @@ def trace_to_jaxpr_dynamic(fun: Any, in_avals: Sequence[ShapedArray], *, keep_in
     made = stage(lambda *xs: list(_callable(fun)(*xs)), in_avals)
     if keep_inputs is not None:
         read = rewrite.used_vars(made)
-        made = made.replace(invars=[v for v, keep in zip(made.invars, keep_inputs) if keep or v in read])
+        made = made.replace(
+            invars=[v for v, keep in zip(made.invars, keep_inputs) if keep or v in read]
+        )
     if auto_dce:
         made = rewrite.dce(made)
     return made.jaxpr, list(made.out_avals), list(made.consts)
 
 
-def trace_to_jaxpr_nounits(fun: Any, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
-                           ) -> tuple[OpenJaxpr, list[PartialVal], list]:
+def trace_to_jaxpr_nounits(
+    fun: Any, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
+) -> tuple[OpenJaxpr, list[PartialVal], list]:
     """A function run on values some of which are unknown: what is known is computed, the rest becomes a program of the unknown values.
 
     Gives that program, the results, unknown ones as their types, and the known values that the program reads. With `instantiate`
@@ -104,14 +114,18 @@ def trace_to_jaxpr_nounits(fun: Any, pvals: Sequence[PartialVal], instantiate: b
         guard[0] -= 1
         trace.finished = True
     avals = iter(program.out_avals)
-    results = [PartialVal.unknown(next(avals)) if u else PartialVal.known(x) for x, u in zip(outs, unknown)]
+    results = [
+        PartialVal.unknown(next(avals)) if u else PartialVal.known(x) for x, u in zip(outs, unknown)
+    ]
     return program.jaxpr, results, list(program.consts)
 
 
 # --- dead code ----------------------------------------------------------------------------------------------------------
 
 
-def dce_jaxpr(jaxpr: Any, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False) -> tuple[Any, list[bool]]:
+def dce_jaxpr(
+    jaxpr: Any, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False
+) -> tuple[Any, list[bool]]:
     """A program without the results that are not used and what only they need; with it, which of its inputs are left.
 
     `instantiate` says which inputs stay anyhow.
@@ -129,23 +143,36 @@ def dce_jaxpr(jaxpr: Any, used_outputs: bool | Sequence[bool], instantiate: bool
     return made, used
 
 
-def dce_jaxpr_consts(jaxpr: Any, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
-                     ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
+def dce_jaxpr_consts(
+    jaxpr: Any, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
+) -> tuple[OpenJaxpr, list[bool], list[bool]]:
     """The same, also without the constants that are not read; with it, which of the constants and of the inputs are left."""
     made, used, used_consts = _pruned(jaxpr, used_outputs, instantiate)
     return made, used_consts, used
 
 
-def _pruned(jaxpr: Any, used_outputs: Any, instantiate: Any) -> tuple[OpenJaxpr, list[bool], list[bool]]:
-    wanted = [used_outputs] * len(jaxpr.outvars) if isinstance(used_outputs, bool) else list(used_outputs)
+def _pruned(
+    jaxpr: Any, used_outputs: Any, instantiate: Any
+) -> tuple[OpenJaxpr, list[bool], list[bool]]:
+    wanted = (
+        [used_outputs] * len(jaxpr.outvars)
+        if isinstance(used_outputs, bool)
+        else list(used_outputs)
+    )
     stay = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else list(instantiate)
     closed = Jaxpr((), (), [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns)
     less = rewrite.dce(closed, wanted)
     read = rewrite.used_vars(less)
     used_consts = [v in read for v in jaxpr.constvars]
     used = [v in read or keep for v, keep in zip(jaxpr.invars, stay)]
-    made = OpenJaxpr([v for v, u in zip(jaxpr.constvars, used_consts) if u], [v for v, u in zip(jaxpr.invars, used) if u], less.outvars,
-                     less.eqns, less.effects, jaxpr.debug_info)
+    made = OpenJaxpr(
+        [v for v, u in zip(jaxpr.constvars, used_consts) if u],
+        [v for v, u in zip(jaxpr.invars, used) if u],
+        less.outvars,
+        less.eqns,
+        less.effects,
+        jaxpr.debug_info,
+    )
     return made, used, used_consts
 
 
@@ -160,6 +187,7 @@ def _used(primitive: Primitive, shrink: Callable) -> Callable:
             return [False] * len(eqn.invars), None
         read = {id(a) for a in less.invars}
         return [id(a) in read for a in eqn.invars], less
+
     return rule
 
 
@@ -179,8 +207,10 @@ class _Fixed(RuleTable):
     """A table that can be read only."""
 
     def __setitem__(self, primitive: Primitive, rule: Callable) -> None:
-        raise NotImplementedError(f"a rule of partial evaluation for primitive {primitive!r} cannot be given: an operation is known or "
-                                  "unknown as a whole. Give the primitive rules of differentiation and of lowering.")
+        raise NotImplementedError(
+            f"a rule of partial evaluation for primitive {primitive!r} cannot be given: an operation is known or "
+            "unknown as a whole. Give the primitive rules of differentiation and of lowering."
+        )
 
 
 #: how operations that hold programs are split inside a running trace

@@ -28,5 +28,7 @@ thread_resources = _ThreadResources()
 
 def create_compile_options(*_args: Any, **_kwargs: Any) -> Any:
     """XLA's options of compilation: NotImplementedError."""
-    raise NotImplementedError("create_compile_options: weft does not compile with XLA; options of a compilation are given to "
-                              "weft.jit(fun).lower(...).compile(compiler_options={...}).")
+    raise NotImplementedError(
+        "create_compile_options: weft does not compile with XLA; options of a compilation are given to "
+        "weft.jit(fun).lower(...).compile(compiler_options={...})."
+    )

@@ -24,8 +24,13 @@ class RuleTable(MutableMapping):
     (Array(0., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
     """
 
-    def __init__(self, slot: str, to_slot: Callable = lambda primitive, rule: rule, to_table: Callable = lambda primitive, rule: rule,
-                 given: Callable[[Callable], bool] = lambda rule: True):
+    def __init__(
+        self,
+        slot: str,
+        to_slot: Callable = lambda primitive, rule: rule,
+        to_table: Callable = lambda primitive, rule: rule,
+        given: Callable[[Callable], bool] = lambda rule: True,
+    ):
         self.slot, self.to_slot, self.to_table, self.given = slot, to_slot, to_table, given
 
     def __getitem__(self, primitive: Primitive) -> Callable:
@@ -36,7 +41,9 @@ class RuleTable(MutableMapping):
 
     def __setitem__(self, primitive: Primitive, rule: Callable) -> None:
         if not isinstance(primitive, Primitive):
-            raise TypeError(f"a rule is for a primitive, got {primitive!r}. Make one with weft.extend.core.Primitive(name).")
+            raise TypeError(
+                f"a rule is for a primitive, got {primitive!r}. Make one with weft.extend.core.Primitive(name)."
+            )
         made = self.to_slot(primitive, rule)
         if made is not rule:
             made.given_rule = rule
@@ -49,7 +56,11 @@ class RuleTable(MutableMapping):
         del primitive.rules[self.slot]
 
     def __contains__(self, primitive: object) -> bool:
-        return isinstance(primitive, Primitive) and primitive.has(self.slot) and self.given(primitive.rules[self.slot])
+        return (
+            isinstance(primitive, Primitive)
+            and primitive.has(self.slot)
+            and self.given(primitive.rules[self.slot])
+        )
 
     def __iter__(self) -> Iterator[Primitive]:
         known = [*list(registry.values()), *[ref() for ref in list(_given)]]

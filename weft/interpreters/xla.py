@@ -39,7 +39,9 @@ class _TypeTable(MutableMapping):
 
     def __setitem__(self, kind: type, function: Callable) -> None:
         if not isinstance(kind, type) or not callable(function):
-            raise TypeError(f"an entry is a type and a function of its values, got {kind!r} and {function!r}.")
+            raise TypeError(
+                f"an entry is a type and a function of its values, got {kind!r} and {function!r}."
+            )
         self.given[kind] = function
 
     def __delitem__(self, kind: type) -> None:

@@ -22,18 +22,46 @@ IndexLike = Union[Expr, int]
 
 #: what NumPy calls a dtype -> what Loops calls it
 TYPE_NAMES = {
-    "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
-    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
+    "bool": "bool",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "complex64": "c64",
+    "complex128": "c128",
 }
 _types: dict = {}
 HALVES = frozenset({"bf16", "f16"})
-_BITS = {"bool": 1, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64}
+_BITS = {
+    "bool": 1,
+    "i8": 8,
+    "u8": 8,
+    "i16": 16,
+    "u16": 16,
+    "i32": 32,
+    "u32": 32,
+    "i64": 64,
+    "u64": 64,
+}
 #: the least and the greatest i64: the range of what is not known
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 _BOOL_FOLDS = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "xor": lambda a, b: a != b}
-_COMPARE = {"eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-            "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b}
+_COMPARE = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
 
 
 def type_name(dtype) -> str:
@@ -42,14 +70,16 @@ def type_name(dtype) -> str:
     >>> type_name(np.dtype("float32"))
     'f32'
     """
-    found = _types.get(dtype)          # the name of a NumPy dtype is slow to ask for
+    found = _types.get(dtype)  # the name of a NumPy dtype is slow to ask for
     if found is not None:
         return found
     try:
         found = _types[dtype] = TYPE_NAMES[dtype.name]
         return found
     except KeyError:
-        raise NotImplementedError(f"compile: arrays of dtype {dtype.name} have no kernels") from None
+        raise NotImplementedError(
+            f"compile: arrays of dtype {dtype.name} have no kernels"
+        ) from None
 
 
 def has_kernels(dtype) -> bool:
@@ -70,16 +100,21 @@ class Builder:
     >>> b.idiv(flat, 8) is i, b.irem(flat, 8) is j
     (True, True)
     """
+
     __slots__ = ("_affine", "_made", "_quotients", "_range", "_terms", "levels", "zeros")
 
     def __init__(self) -> None:
         self._made: dict = {}
-        self._affine: dict[int, tuple[dict[int, int], int]] = {}   # id -> (id of base -> coefficient, constant)
-        self._range: dict[int, tuple[int, int]] = {}               # id -> least and greatest value
-        self._terms: dict[int, Expr] = {}                          # id -> base expression of an affine form
-        self._quotients: dict[int, list[tuple[int, int, Expr]]] = {}    # id of a / k -> every (id of a % k, k, a)
-        self.levels: dict[int, int] = {}                           # id of an Index -> depth of its loop
-        self.zeros: set[int] = set()                               # id of a guarded load whose zero is used
+        self._affine: dict[
+            int, tuple[dict[int, int], int]
+        ] = {}  # id -> (id of base -> coefficient, constant)
+        self._range: dict[int, tuple[int, int]] = {}  # id -> least and greatest value
+        self._terms: dict[int, Expr] = {}  # id -> base expression of an affine form
+        self._quotients: dict[
+            int, list[tuple[int, int, Expr]]
+        ] = {}  # id of a / k -> every (id of a % k, k, a)
+        self.levels: dict[int, int] = {}  # id of an Index -> depth of its loop
+        self.zeros: set[int] = set()  # id of a guarded load whose zero is used
 
     # ---- leaves
 
@@ -115,7 +150,9 @@ class Builder:
         key = ("index", name)
         made = self._made.get(key)
         if made is not None and extent is not None and extent - 1 > self._range[id(made)][1]:
-            raise ValueError(f"build: loop {name!r} runs to {extent}, but comparisons were decided for {self._range[id(made)][1] + 1}")
+            raise ValueError(
+                f"build: loop {name!r} runs to {extent}, but comparisons were decided for {self._range[id(made)][1] + 1}"
+            )
         if made is None:
             made = self._made[key] = Index(name)
             self._range[id(made)] = (0, GREATEST if extent is None else max(extent - 1, 0))
@@ -146,7 +183,10 @@ class Builder:
     def op(self, name: str, *args, type: str | None = None) -> Expr:
         """Scalar operation `name` of Loops. Python numbers among `args` take the type of the first expression."""
         if None in [getattr(a, "type", None) for a in args]:
-            like = next((a.type for a in args[1 if name == "select" else 0:] if hasattr(a, "type")), type or "i64")
+            like = next(
+                (a.type for a in args[1 if name == "select" else 0 :] if hasattr(a, "type")),
+                type or "i64",
+            )
             args = tuple(a if hasattr(a, "type") else self.const(a, like) for a in args)
         if name == "select":
             return self.select(*args)
@@ -215,7 +255,9 @@ class Builder:
 
     def place(self, x: Expr) -> Expr:
         """An integer as an index; what is beyond all indices stays beyond all arrays, not before them."""
-        return self.cast(self.op("min", x, self.const(GREATEST, "u64")) if x.type == "u64" else x, "i64")
+        return self.cast(
+            self.op("min", x, self.const(GREATEST, "u64")) if x.type == "u64" else x, "i64"
+        )
 
     def stored(self, x: Expr, type: str) -> Expr:
         """`x` as it is written to a buffer of `type` (halves are rounded here, once)."""
@@ -247,8 +289,13 @@ class Builder:
         if isinstance(cond, Const):
             return then if cond.value else other
         then, other = self._wide(then), self._wide(other)
-        if isinstance(then, Load) and isinstance(other, Const) and _implies(then.guard, cond) and _is_zero(other):
-            self.zeros.add(id(then))     # it is zero there already
+        if (
+            isinstance(then, Load)
+            and isinstance(other, Const)
+            and _implies(then.guard, cond)
+            and _is_zero(other)
+        ):
+            self.zeros.add(id(then))  # it is zero there already
             return then
         if isinstance(then, Op) and then.op == "select" and then.args[0] is cond:
             then = then.args[1]
@@ -282,7 +329,7 @@ class Builder:
         if ta and tb:
             return self._base(self._op("mul", (self._i(a), self._i(b)), "i64"))
         if ta:
-            a, ta, ca, tb, cb = b, tb, cb, ta, ca          # now `ca` is the constant factor
+            a, ta, ca, tb, cb = b, tb, cb, ta, ca  # now `ca` is the constant factor
             b = a
         if ca == 1:
             return self._build(tb, cb)
@@ -301,7 +348,9 @@ class Builder:
         by, divisor = self._form(b)
         if by or divisor <= 0:
             a, b = self._i(a), self._i(b)
-            return self._base(self._op("div", (a, b), "i64")), self._base(self._op("rem", (a, b), "i64"))
+            return self._base(self._op("div", (a, b), "i64")), self._base(
+                self._op("rem", (a, b), "i64")
+            )
         if divisor == 1:
             return self._i(a), self.const(0, "i64")
         whole = {k: c // divisor for k, c in terms.items() if c % divisor == 0}
@@ -327,16 +376,24 @@ class Builder:
             const_great, const_small = divmod(const, factor)
             low, high = self._bounds(small, const_small)
             if low >= 0 and high < factor:
-                great = self._build({k: c // factor for k, c in terms.items() if k not in small}, const_great)
+                great = self._build(
+                    {k: c // factor for k, c in terms.items() if k not in small}, const_great
+                )
                 quotient, remainder = self._divide(great, divisor // factor)
-                return quotient, self.iadd(self.imul(remainder, factor), self._build(small, const_small))
+                return quotient, self.iadd(
+                    self.imul(remainder, factor), self._build(small, const_small)
+                )
         low, high = self.range(whole_a)
         # objects of their own: what is known about those of an index does not hold of those of data, which may be negative
-        made_of = lambda name: self._cons((name, "index", id(whole_a), divisor),
-                                          lambda: Op(name, (whole_a, self.const(divisor, "i64")), "i64"))
+        made_of = lambda name: self._cons(
+            (name, "index", id(whole_a), divisor),
+            lambda: Op(name, (whole_a, self.const(divisor, "i64")), "i64"),
+        )
         left = made_of("rem")
         self._range.setdefault(id(left), (0, min(divisor - 1, high)))
-        if id(whole_a) in self._quotients:            # x / m / n is x / mn, so that both decompositions of x give the same
+        if (
+            id(whole_a) in self._quotients
+        ):  # x / m / n is x / mn, so that both decompositions of x give the same
             _, before, dividend = self._quotients[id(whole_a)][0]
             made = self._divide(dividend, before * divisor)[0]
         else:
@@ -396,7 +453,11 @@ class Builder:
 
     def logical_not(self, x: Expr) -> Expr:
         """Negation of a bool."""
-        return self.const(not x.value, "bool") if isinstance(x, Const) else self._op("not", (x,), "bool")
+        return (
+            self.const(not x.value, "bool")
+            if isinstance(x, Const)
+            else self._op("not", (x,), "bool")
+        )
 
     def _chain(self, name: str, args: Sequence[Expr | None]) -> Expr | None:
         result = None
@@ -439,9 +500,14 @@ class Builder:
         """The operation `x` of builder `maker` on other arguments, with what is known about its range."""
         if id(x) in maker._quotients:
             return self.idiv(*args)
-        if x.op == "rem" and x.type == "i64" and maker._range.get(id(x), (-1, 0))[0] >= 0 and isinstance(args[1], Const):
-            return self.irem(*args)                    # of an index: data may be negative
-        if x.type == "bool" or x.op == "select":       # what the other arguments may have decided
+        if (
+            x.op == "rem"
+            and x.type == "i64"
+            and maker._range.get(id(x), (-1, 0))[0] >= 0
+            and isinstance(args[1], Const)
+        ):
+            return self.irem(*args)  # of an index: data may be negative
+        if x.type == "bool" or x.op == "select":  # what the other arguments may have decided
             return self.op(x.op, *args, type=x.type)
         made = self._op(x.op, args, x.type)
         known = maker._range.get(id(x))
@@ -455,7 +521,7 @@ class Builder:
             a, b = self._range.get(key, (LEAST, GREATEST))
             low += k * (a if k > 0 else b)
             high += k * (b if k > 0 else a)
-        if low < LEAST or high > GREATEST:      # the sum may wrap
+        if low < LEAST or high > GREATEST:  # the sum may wrap
             return LEAST, GREATEST
         return low, high
 
@@ -479,7 +545,13 @@ class Builder:
         return x
 
     def _i(self, x: IndexLike) -> Expr:
-        return self.const(x, "i64") if type(x) is int else x if hasattr(x, "type") else self.const(int(x), "i64")
+        return (
+            self.const(x, "i64")
+            if type(x) is int
+            else x
+            if hasattr(x, "type")
+            else self.const(int(x), "i64")
+        )
 
     def _form(self, x: IndexLike) -> tuple[dict[int, int], int]:
         if type(x) is int:
@@ -499,7 +571,11 @@ class Builder:
             return self.const(const, "i64")
         levels = self.levels
         # outer variables first: the parts that do not vary in an inner loop are prefixes of the sum, and shared
-        order = sorted(terms, key=lambda key: (levels.get(key, 99), -terms[key])) if len(terms) > 1 else list(terms)
+        order = (
+            sorted(terms, key=lambda key: (levels.get(key, 99), -terms[key]))
+            if len(terms) > 1
+            else list(terms)
+        )
         outer = levels.get(order[0], 99)
         total = None
         pending = const
@@ -547,7 +623,9 @@ def _is_zero(x: Const) -> bool:
 
 def _implies(guard: Expr | None, cond: Expr) -> bool:
     """Whether a guard is false wherever `cond` is."""
-    return guard is cond or (isinstance(guard, Op) and guard.op == "and" and any(_implies(x, cond) for x in guard.args))
+    return guard is cond or (
+        isinstance(guard, Op) and guard.op == "and" and any(_implies(x, cond) for x in guard.args)
+    )
 
 
 def _type_range(type: str) -> tuple[int, int]:
@@ -567,6 +645,7 @@ def _wrap(value: int, type: str) -> int:
 def _round_half(value: float, type: str) -> float:
     import ml_dtypes
     import numpy as np
+
     with np.errstate(over="ignore"):
         return float(np.float32(value).astype(ml_dtypes.bfloat16 if type == "bf16" else np.float16))
 
@@ -580,7 +659,11 @@ def _fold(name: str, values: list, type: str):
             return not values[0]
         return _BOOL_FOLDS[name](*values) if name in _BOOL_FOLDS else None
     if type in FLOATS:
-        return {"neg": lambda a: -a, "abs": lambda a: abs(a)}[name](*values) if name in ("neg", "abs") else None
+        return (
+            {"neg": lambda a: -a, "abs": lambda a: abs(a)}[name](*values)
+            if name in ("neg", "abs")
+            else None
+        )
     if type in INTEGERS:
         return _fold_integer(name, values)
     return None
@@ -589,9 +672,23 @@ def _fold(name: str, values: list, type: str):
 def _fold_integer(name: str, values: list[int]):
     if name in ("add", "sub", "mul", "and", "or", "xor", "min", "max"):
         a, b = values
-        return {"add": a + b, "sub": a - b, "mul": a * b, "and": a & b, "or": a | b, "xor": a ^ b, "min": min(a, b),
-                "max": max(a, b)}[name]
+        return {
+            "add": a + b,
+            "sub": a - b,
+            "mul": a * b,
+            "and": a & b,
+            "or": a | b,
+            "xor": a ^ b,
+            "min": min(a, b),
+            "max": max(a, b),
+        }[name]
     if name in ("div", "rem") and values[1]:
-        quotient = abs(values[0]) // abs(values[1]) * (1 if (values[0] < 0) == (values[1] < 0) else -1)
+        quotient = (
+            abs(values[0]) // abs(values[1]) * (1 if (values[0] < 0) == (values[1] < 0) else -1)
+        )
         return quotient if name == "div" else values[0] - quotient * values[1]
-    return {"neg": lambda a: -a, "not": lambda a: ~a}[name](*values) if name in ("neg", "not") else None
+    return (
+        {"neg": lambda a: -a, "not": lambda a: ~a}[name](*values)
+        if name in ("neg", "not")
+        else None
+    )

@@ -19,7 +19,9 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
 
     def bind(var, what) -> None:
         if var in bound:
-            raise JaxprTypeError(f"check: {var!r} is bound twice{where}, the second time by {what}.")
+            raise JaxprTypeError(
+                f"check: {var!r} is bound twice{where}, the second time by {what}."
+            )
         bound.add(var)
 
     def read(atom, what) -> None:
@@ -48,8 +50,12 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
 def _check_types(eqn, what: str, where: str) -> None:
     given = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
     if len(given) != len(eqn.outvars):
-        raise JaxprTypeError(f"check: {what} has {len(eqn.outvars)} results, its type rule gives {len(given)}{where}.")
+        raise JaxprTypeError(
+            f"check: {what} has {len(eqn.outvars)} results, its type rule gives {len(given)}{where}."
+        )
     for aval, var in zip(given, eqn.outvars):
         if aval.shape != var.aval.shape or aval.dtype != var.aval.dtype:
-            raise JaxprTypeError(f"check: {what} binds {var.aval.str_short()}, "
-                                 f"its type rule gives {aval.str_short()}{where}.")
+            raise JaxprTypeError(
+                f"check: {what} binds {var.aval.str_short()}, "
+                f"its type rule gives {aval.str_short()}{where}."
+            )

@@ -27,20 +27,29 @@ class CollectiveSpec:
     the collective again over the other axes. `exchange(operands, **params)` is the meaning in NumPy: from the operand of
     every position of a group (a tuple of operands if there are several), in order, the result of every position.
     """
+
     name: str
     type: Callable[..., Any]
     stacked: Callable[..., Any]
     exchange: Callable[..., Sequence[np.ndarray]]
-    bytes: Callable[[int, int], int] | None = None    # sent by each of n devices, by the bytes they hold; None: nothing is sent
-    dims: tuple[str, ...] = ()           # params that number a dim of the operand; these dims are never split by other axes
-    factors: Callable[..., Any] | None = None         # sharding rule over other axes; None: elementwise but for `dims`
-    jvp: Callable[..., Any] | None = None             # None: linear
-    transpose: Callable[..., Any] | None = None       # None: not linear, so there is none
-    completes: tuple[str, ...] = ()      # the reductions along a split dim that this completes; it takes several values at once
-    hlo: str = ""                        # its HLO instruction, and in StableHLO with underscores
-    to_apply: str = ""                   # the HLO computation by which it combines values
-    kind: str = ""                       # what `explain` counts it as; its own name if empty
-    aliases: tuple[str, ...] = ()        # other names that `explain` understands
+    bytes: Callable[[int, int], int] | None = (
+        None  # sent by each of n devices, by the bytes they hold; None: nothing is sent
+    )
+    dims: tuple[
+        str, ...
+    ] = ()  # params that number a dim of the operand; these dims are never split by other axes
+    factors: Callable[..., Any] | None = (
+        None  # sharding rule over other axes; None: elementwise but for `dims`
+    )
+    jvp: Callable[..., Any] | None = None  # None: linear
+    transpose: Callable[..., Any] | None = None  # None: not linear, so there is none
+    completes: tuple[
+        str, ...
+    ] = ()  # the reductions along a split dim that this completes; it takes several values at once
+    hlo: str = ""  # its HLO instruction, and in StableHLO with underscores
+    to_apply: str = ""  # the HLO computation by which it combines values
+    kind: str = ""  # what `explain` counts it as; its own name if empty
+    aliases: tuple[str, ...] = ()  # other names that `explain` understands
 
     @property
     def counted_as(self) -> str:
@@ -93,7 +102,9 @@ def collective_bytes(kind: str, nbytes: int, n: int) -> int:
     return 0 if spec.bytes is None or n <= 1 else spec.bytes(nbytes, n)
 
 
-def carry_out(primitive: Any, operands: Sequence[Sequence[np.ndarray]], params: Mapping[str, Any]) -> list[list[np.ndarray]]:
+def carry_out(
+    primitive: Any, operands: Sequence[Sequence[np.ndarray]], params: Mapping[str, Any]
+) -> list[list[np.ndarray]]:
     """The results of a collective at all positions along its axes, from the operands that each position has, in NumPy.
 
     Several axes count as one. One that reduces several values at once gives a result for each.
@@ -109,7 +120,9 @@ def carry_out(primitive: Any, operands: Sequence[Sequence[np.ndarray]], params: 
     return [[y] for y in _in_groups(spec, operands, params)]
 
 
-def _in_groups(spec: CollectiveSpec, operands: Sequence[Sequence[np.ndarray]], params: Mapping[str, Any]) -> list[np.ndarray]:
+def _in_groups(
+    spec: CollectiveSpec, operands: Sequence[Sequence[np.ndarray]], params: Mapping[str, Any]
+) -> list[np.ndarray]:
     given = [x[0] if len(x) == 1 else tuple(x) for x in operands]
     results: list = [None] * len(given)
     with np.errstate(all="ignore"):

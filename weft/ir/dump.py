@@ -21,7 +21,11 @@ def write(root: str, name: str, number: int, title: str, thing) -> None:
     """Write `thing` (a program, or what has a `text()`) as `<root>/<nnn>_<name>/<number>_<title>.txt`."""
     if number == 0:
         _folders[os.getpid()] = f"{next(_counter):04d}_{_clean(name)}"
-    _write(os.path.join(root, _folders.get(os.getpid(), _clean(name))), f"{number:02d}_{_clean(title)}.txt", _text(thing))
+    _write(
+        os.path.join(root, _folders.get(os.getpid(), _clean(name))),
+        f"{number:02d}_{_clean(title)}.txt",
+        _text(thing),
+    )
 
 
 def write_module(root: str, name: str, time: str, text: str) -> None:
@@ -33,7 +37,11 @@ def write_module(root: str, name: str, time: str, text: str) -> None:
 def write_lowered(root: str, mode: str, name: str, text: str) -> None:
     """Write a program before it is compiled, as JAX names such files; `mode` is `stablehlo` or `jaxpr`."""
     number, module = next(_counters[mode]), module_name(name)
-    title = f"jax_ir{number:04d}_{module}_compile.mlir" if mode == "stablehlo" else f"jax_{number:06d}_{module[4:]}.jaxpr.txt"
+    title = (
+        f"jax_ir{number:04d}_{module}_compile.mlir"
+        if mode == "stablehlo"
+        else f"jax_{number:06d}_{module[4:]}.jaxpr.txt"
+    )
     _write(root, title, text)
 
 
@@ -58,4 +66,6 @@ def _clean(name: str) -> str:
 
 def _text(thing) -> str:
     text = getattr(thing, "text", None)
-    return text() if callable(text) else f"{jaxpr_text(thing) if hasattr(thing, 'eqns') else thing}\n"
+    return (
+        text() if callable(text) else f"{jaxpr_text(thing) if hasattr(thing, 'eqns') else thing}\n"
+    )

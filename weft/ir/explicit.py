@@ -49,7 +49,9 @@ def _type_sharding(sharding: Sharding, ndim: int, without_ones: bool) -> NamedSh
         return None
     mesh = sharding.mesh.abstract_mesh
     named = frozenset(a for a in mesh.explicit_axes if mesh.shape[a] > 1 or not without_ones)
-    spec = spec_of_dims(tuple(tuple(a for a in axes if a in named) for axes in sharding.spec_dims(ndim)))
+    spec = spec_of_dims(
+        tuple(tuple(a for a in axes if a in named) for axes in sharding.spec_dims(ndim))
+    )
     if sharding.spec.is_partial:
         spec = _with_terms(spec, sharding.spec, named)
     return NamedSharding(mesh, spec)
@@ -65,7 +67,11 @@ def told_axes(axes: Iterable[Any], mesh: Any) -> frozenset:
 def _with_terms(spec: PartitionSpec, said: PartitionSpec, explicit: frozenset) -> PartitionSpec:
     """`spec` with what `said` says of unreduced and reduced axes that are explicit."""
     terms = said.unreduced & explicit
-    return spec.update(unreduced=terms, reduced=said.reduced & explicit, unreduced_kind=said.unreduced_kind if terms else None)
+    return spec.update(
+        unreduced=terms,
+        reduced=said.reduced & explicit,
+        unreduced_kind=said.unreduced_kind if terms else None,
+    )
 
 
 def is_partial(aval: Any) -> bool:
@@ -84,7 +90,9 @@ def dual(sharding: NamedSharding | None) -> NamedSharding | None:
     if sharding is None or not sharding.spec.is_partial:
         return sharding
     spec = sharding.spec
-    return sharding.with_spec(PartitionSpec(*spec.partitions, unreduced=spec.reduced, reduced=spec.unreduced))
+    return sharding.with_spec(
+        PartitionSpec(*spec.partitions, unreduced=spec.reduced, reduced=spec.unreduced)
+    )
 
 
 def auto_part(sharding: NamedSharding, ndim: int) -> NamedSharding | None:
@@ -94,7 +102,10 @@ def auto_part(sharding: NamedSharding, ndim: int) -> NamedSharding | None:
     if all(a in explicit for a in sharding.spec.axes):
         return None
     free = PartitionSpec.UNCONSTRAINED
-    entries = [e if any(a not in explicit for a in entry_axes(e)) else free for e in sharding.spec.partitions]
+    entries = [
+        e if any(a not in explicit for a in entry_axes(e)) else free
+        for e in sharding.spec.partitions
+    ]
     return sharding.with_spec([*entries, *[free] * (ndim - len(entries))])
 
 
@@ -105,8 +116,10 @@ def on_devices(sharding: NamedSharding, devices: tuple) -> NamedSharding:
         return sharding
     mesh = sharding.mesh
     if mesh.size != len(devices):
-        raise ShardingError(f"a value typed {sharding.spec!r} over {mesh} meets a computation on {len(devices)} "
-                            f"devices.\n  All values of a computation must be on the same devices. Move one with weft.device_put.")
+        raise ShardingError(
+            f"a value typed {sharding.spec!r} over {mesh} meets a computation on {len(devices)} "
+            f"devices.\n  All values of a computation must be on the same devices. Move one with weft.device_put."
+        )
     grid = np.array(devices, object).reshape(mesh.axis_sizes)
     made = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
     return NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
@@ -124,31 +137,49 @@ def says_all(sharding: NamedSharding | None) -> bool:
 
 def retyped(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
     """`mesh` with the axes `axes` of another type."""
-    return mesh.update(axis_types=tuple(kind if n in axes else t for n, t in zip(mesh.axis_names, mesh.axis_types)))
+    return mesh.update(
+        axis_types=tuple(kind if n in axes else t for n, t in zip(mesh.axis_names, mesh.axis_types))
+    )
 
 
 @record
 class Conflict:
     """Why the operands' types do not determine the results'."""
-    what: str                                      # the fact, in one line
-    notes: Mapping[int, str] = field(default_factory=dict)   # what to say of operand i
+
+    what: str  # the fact, in one line
+    notes: Mapping[int, str] = field(default_factory=dict)  # what to say of operand i
     rule: str = ""
-    operand: int = 0                               # the operand to reshard as `wanted`, where that would help
+    operand: int = 0  # the operand to reshard as `wanted`, where that would help
     wanted: Spec | None = None
-    verb: str = ""                                 # what follows the name of the operation, before the fact
+    verb: str = ""  # what follows the name of the operation, before the fact
 
 
 class _Inference:
     """The dims of results by one rule, and the first conflict met."""
 
-    def __init__(self, rule: FactorRule, kind: str, ins: Sequence[Spec], sizes: Mapping[Any, int], alike: bool):
+    def __init__(
+        self,
+        rule: FactorRule,
+        kind: str,
+        ins: Sequence[Spec],
+        sizes: Mapping[Any, int],
+        alike: bool,
+    ):
         self.rule, self.kind, self.ins, self.sizes, self.split_alike = rule, kind, ins, sizes, alike
         self.in_results = {f for out in rule.outs for dim in out for f in dim}
         self.conflict: Conflict | None = None
-        self.axes: dict[int, DimSpec] = {}          # factor -> axes
+        self.axes: dict[int, DimSpec] = {}  # factor -> axes
         self.carriers: dict[int, list[tuple[int, DimSpec]]] = {}
 
-    def blame(self, what: str, notes: Mapping[int, str], rule: str, operand: int = 0, wanted: Spec | None = None, verb: str = "") -> None:
+    def blame(
+        self,
+        what: str,
+        notes: Mapping[int, str],
+        rule: str,
+        operand: int = 0,
+        wanted: Spec | None = None,
+        verb: str = "",
+    ) -> None:
         if self.conflict is None:
             self.conflict = Conflict(what, notes, rule, operand, wanted, verb)
 
@@ -170,9 +201,18 @@ class _Inference:
                 self.carriers.setdefault(f, []).append((i, mine))
             for d, (fs, axes) in enumerate(zip(factors, dims)):
                 missed = len(axes) - sum(len(found.get(f, ())) for f in fs)
-                if missed and not self.result_follows(i) and not all(f in self.rule.reduced for f in fs):
-                    self.blame(f"dim {d} is split in a way that the result cannot follow.", {i: f"dim {d} is split by {_text(axes)}"},
-                               "The parts of a split dim must stay together.", i, self.without(i, d))
+                if (
+                    missed
+                    and not self.result_follows(i)
+                    and not all(f in self.rule.reduced for f in fs)
+                ):
+                    self.blame(
+                        f"dim {d} is split in a way that the result cannot follow.",
+                        {i: f"dim {d} is split by {_text(axes)}"},
+                        "The parts of a split dim must stay together.",
+                        i,
+                        self.without(i, d),
+                    )
 
     def is_whole(self, axes: DimSpec) -> bool:
         """Whether every device holds all of a dim with these axes, which are all of size 1."""
@@ -188,22 +228,43 @@ class _Inference:
             (first, axes), *others = found
             for i, mine in others:
                 if mine != axes:
-                    self.blame("the operands are split differently.",
-                               {first: f"dim {self.place(f, first)} is split by {_text(axes)}",
-                                i: f"dim {self.place(f, i)} is split by {_text(mine)}"},
-                               "Dims that belong together must be split alike or not at all.", i, self.alike(i, f, axes),
-                               " got incompatible shardings for broadcasting" if self.kind == "elementwise" else "")
-            if others and f in self.rule.reduced and f not in self.in_results and self.kind in _CONTRACTIONS:
-                self.blame("the contracted dims are split, so the result could be sharded in more than one way.",
-                           {i: f"contracts dim {self.place(f, i)}, split by {_text(mine)}" for i, mine in found},
-                           "A sum over split dims can be replicated or split again.")
+                    self.blame(
+                        "the operands are split differently.",
+                        {
+                            first: f"dim {self.place(f, first)} is split by {_text(axes)}",
+                            i: f"dim {self.place(f, i)} is split by {_text(mine)}",
+                        },
+                        "Dims that belong together must be split alike or not at all.",
+                        i,
+                        self.alike(i, f, axes),
+                        " got incompatible shardings for broadcasting"
+                        if self.kind == "elementwise"
+                        else "",
+                    )
+            if (
+                others
+                and f in self.rule.reduced
+                and f not in self.in_results
+                and self.kind in _CONTRACTIONS
+            ):
+                self.blame(
+                    "the contracted dims are split, so the result could be sharded in more than one way.",
+                    {
+                        i: f"contracts dim {self.place(f, i)}, split by {_text(mine)}"
+                        for i, mine in found
+                    },
+                    "A sum over split dims can be replicated or split again.",
+                )
             self.axes[f] = axes
         self.check_special()
 
     def alike(self, i: int, f: int, axes: DimSpec) -> Spec:
         """The layout of operand i with the dim of factor f split by `axes`, which no other dim then has."""
         dim = self.place(f, i)
-        return tuple(axes if d == dim else tuple(a for a in mine if a not in axes) for d, mine in enumerate(self.ins[i]))
+        return tuple(
+            axes if d == dim else tuple(a for a in mine if a not in axes)
+            for d, mine in enumerate(self.ins[i])
+        )
 
     def check_special(self) -> None:
         """Dims that the operation needs whole, and dims whose factor is not the result's."""
@@ -212,15 +273,28 @@ class _Inference:
             i, d = self.carriers[f][0][0], self.place(f, self.carriers[f][0][0])
             if f in self.in_results:
                 if mark == "replicate" and self.kind != "layout" and not self.is_whole(axes):
-                    self.blame(f"dim {d} is split, but it is needed whole.", {i: f"dim {d} is split by {_text(axes)}"},
-                               "Every device would need all of that dim.", i, self.without(i, d))
+                    self.blame(
+                        f"dim {d} is split, but it is needed whole.",
+                        {i: f"dim {d} is split by {_text(axes)}"},
+                        "Every device would need all of that dim.",
+                        i,
+                        self.without(i, d),
+                    )
                     del self.axes[f]
-            elif f not in self.rule.reduced and not self.result_follows(i) and not self.extended(f, i, d, axes):
+            elif (
+                f not in self.rule.reduced
+                and not self.result_follows(i)
+                and not self.extended(f, i, d, axes)
+            ):
                 if self.is_whole(axes):
                     continue
-                self.blame(f"dim {d} is split, and the sharding of the result is not given.",
-                           {i: f"dim {d} is split by {_text(axes)}"},
-                           "What is looked up or sliced out of a split dim can be sharded in more than one way.", i, self.without(i, d))
+                self.blame(
+                    f"dim {d} is split, and the sharding of the result is not given.",
+                    {i: f"dim {d} is split by {_text(axes)}"},
+                    "What is looked up or sliced out of a split dim can be sharded in more than one way.",
+                    i,
+                    self.without(i, d),
+                )
 
     def extended(self, f: int, i: int, d: int, axes: DimSpec) -> bool:
         """Whether the result's dim d is a part or an extension of the operand's, and so is split like it (slice, pad, conv), or
@@ -237,7 +311,7 @@ class _Inference:
             parts = math.prod(self.sizes[a] for a in axes)
             if rule.sizes[g] % parts == 0:
                 done = self.axes.setdefault(g, axes) == axes
-            else:                                        # a cut no longer than one shard is whole on all devices
+            else:  # a cut no longer than one shard is whole on all devices
                 done = rule.sizes[g] * parts <= rule.sizes[f]
         return done
 
@@ -249,14 +323,24 @@ class _Inference:
             if self.kind == "layout":
                 dims = tuple(self.merged(dim, axes) for dim, axes in zip(factors, dims))
             kept = {a for axes in dims for a in axes}
-            lost = [(f, a) for dim in factors for f in dim for a in self.axes.get(f, ()) if a not in kept]
+            lost = [
+                (f, a)
+                for dim in factors
+                for f in dim
+                for a in self.axes.get(f, ())
+                if a not in kept
+            ]
             if lost:
                 f, axis = lost[0]
                 i = next((i for i, _ in self.carriers.get(f, ())), 0)
                 d = self.place(f, i)
-                self.blame(f"dim {d} is split in a way that the result cannot follow.",
-                           {i: f"dim {d} is split by {_text((axis,))}"},
-                           "The parts of a split dim must stay together.", i, self.without(i, d))
+                self.blame(
+                    f"dim {d} is split in a way that the result cannot follow.",
+                    {i: f"dim {d} is split by {_text((axis,))}"},
+                    "The parts of a split dim must stay together.",
+                    i,
+                    self.without(i, d),
+                )
             found.append(self.distinct(dims))
         return found
 
@@ -265,7 +349,10 @@ class _Inference:
         each = [self.axes.get(f, ()) for f in factors]
         all_axes = tuple(a for mine in each for a in mine)
         leading = all(mine or not any(each[k:]) for k, mine in enumerate(each))
-        size, parts = math.prod(self.rule.sizes[f] for f in factors), math.prod(self.sizes[a] for a in all_axes)
+        size, parts = (
+            math.prod(self.rule.sizes[f] for f in factors),
+            math.prod(self.sizes[a] for a in all_axes),
+        )
         return all_axes if leading and len(all_axes) > len(axes) and size % parts == 0 else axes
 
     def distinct(self, dims: Spec) -> Spec:
@@ -273,17 +360,24 @@ class _Inference:
         kept = []
         for axes in dims:
             if seen & set(axes):
-                self.blame(f"dims of the result would both be split by {_text(tuple(seen & set(axes)))}: {_text_of(dims)}.",
-                           {i: "" for i in range(len(self.ins)) if any(self.ins[i])},
-                           "A mesh axis splits at most one dim of a value.")
+                self.blame(
+                    f"dims of the result would both be split by {_text(tuple(seen & set(axes)))}: {_text_of(dims)}.",
+                    {i: "" for i in range(len(self.ins)) if any(self.ins[i])},
+                    "A mesh axis splits at most one dim of a value.",
+                )
                 axes = ()
             seen.update(axes)
             kept.append(axes)
         return tuple(kept)
 
 
-def result_dims(rule: FactorRule, kind: str, ins: Sequence[Spec], sizes: Mapping[Any, int], split_alike: bool = False
-                ) -> tuple[list[Spec], Conflict | None]:
+def result_dims(
+    rule: FactorRule,
+    kind: str,
+    ins: Sequence[Spec],
+    sizes: Mapping[Any, int],
+    split_alike: bool = False,
+) -> tuple[list[Spec], Conflict | None]:
     """The layouts of an operation's results from those of its operands, and why they are not determined, if so; with `split_alike`, each
     dim of a result that is the operation's own is split as that of the operand.
 

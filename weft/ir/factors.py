@@ -21,25 +21,38 @@ from typing import Any
 from weft.ir.specs import DimSpec, Spec
 from weft.util.record import field, record
 
-DimFactors = tuple[int, ...]                 # factors of one dim, major to minor; () for a dim of size 1 that is not split
+DimFactors = tuple[
+    int, ...
+]  # factors of one dim, major to minor; () for a dim of size 1 that is not split
 OperandFactors = tuple[DimFactors, ...]
-FactorAxes = dict[int, DimSpec]              # mesh axes that split a factor
+FactorAxes = dict[int, DimSpec]  # mesh axes that split a factor
 
 
 @record
 class FactorRule:
     """`sizes[f]` is the extent of factor f; `ins[i][d]` / `outs[o][d]` list the factors of dim d of operand i / result o."""
+
     sizes: tuple[int, ...]
     ins: tuple[OperandFactors, ...]
     outs: tuple[OperandFactors, ...]
-    reduced: dict[int, str] = field(default_factory=dict)     # factor -> combine: add mul max min and or xor; argmax and argmin
-                                                              # (of pairs of value and position) are `replicate` as well
-    special: dict[int, str] = field(default_factory=dict)     # factor -> replicate | scan | halo | index | offset
-    linear_ins: tuple[int, ...] = ()   # operands in which the op is linear: partial sums may pass through these (one at a time
-                                       # unless `additive`)
-    additive: bool = False             # linear jointly (add, sub, select-free sums): all linear operands partial together
-    groups: tuple[tuple[int, ...], ...] = ()    # halo factors that are split together, by the same axes: the leader (whose
-                                                # blocks the devices compute), then those of operands that run along with it
+    reduced: dict[int, str] = field(
+        default_factory=dict
+    )  # factor -> combine: add mul max min and or xor; argmax and argmin
+    # (of pairs of value and position) are `replicate` as well
+    special: dict[int, str] = field(
+        default_factory=dict
+    )  # factor -> replicate | scan | halo | index | offset
+    linear_ins: tuple[
+        int, ...
+    ] = ()  # operands in which the op is linear: partial sums may pass through these (one at a time
+    # unless `additive`)
+    additive: bool = (
+        False  # linear jointly (add, sub, select-free sums): all linear operands partial together
+    )
+    groups: tuple[
+        tuple[int, ...], ...
+    ] = ()  # halo factors that are split together, by the same axes: the leader (whose
+    # blocks the devices compute), then those of operands that run along with it
 
 
 class RuleBuilder:
@@ -56,7 +69,9 @@ class RuleBuilder:
         return [self.new(s) for s in shape]
 
     def rule(self, ins, outs, **kw) -> FactorRule:
-        tup = lambda ops: tuple(tuple(d if isinstance(d, tuple) else (d,) for d in op) for op in ops)
+        tup = lambda ops: tuple(
+            tuple(d if isinstance(d, tuple) else (d,) for d in op) for op in ops
+        )
         return FactorRule(tuple(self.sizes), tup(ins), tup(outs), **kw)
 
 
@@ -64,11 +79,17 @@ def elementwise_rule(in_avals, out_avals, *, linear_ins=(), additive=False) -> F
     """All operands of the result's shape share its factors; rank-0 operands have none."""
     b = RuleBuilder()
     fs = b.news(out_avals[0].shape)
-    return b.rule([fs if a.ndim else [] for a in in_avals], [fs for _ in out_avals], linear_ins=linear_ins, additive=additive)
+    return b.rule(
+        [fs if a.ndim else [] for a in in_avals],
+        [fs for _ in out_avals],
+        linear_ins=linear_ins,
+        additive=additive,
+    )
 
 
-def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRule, sizes: Mapping[Any, int]
-                    ) -> tuple[FactorAxes, set[tuple[Any, int]]]:
+def axes_of_factors(
+    factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRule, sizes: Mapping[Any, int]
+) -> tuple[FactorAxes, set[tuple[Any, int]]]:
     """Read the axes of each factor off the dims of one value; also the (axis, size) splits of axes that would say more.
 
     A dim of several factors distributes its axes major to minor; an axis belongs to a factor if its size divides it,
@@ -84,7 +105,9 @@ def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRu
             found[solid[0]] = tuple(axes)
             continue
         if not solid and dim_factors and (whole := tuple(a for a in axes if sizes[a] == 1)):
-            found[dim_factors[0]] = whole       # these axes split nothing, and are part of what the value's type says
+            found[dim_factors[0]] = (
+                whole  # these axes split nothing, and are part of what the value's type says
+            )
             continue
         rest = list(axes)
         for f in solid:
@@ -103,12 +126,21 @@ def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRu
 
 def joint_dims(rule: FactorRule) -> set[tuple[int, ...]]:
     """The dims that several factors make up, size 1 not counted."""
-    dims = {tuple(f for f in dim if rule.sizes[f] != 1) for value in (*rule.ins, *rule.outs) for dim in value if len(dim) > 1}
+    dims = {
+        tuple(f for f in dim if rule.sizes[f] != 1)
+        for value in (*rule.ins, *rule.outs)
+        for dim in value
+        if len(dim) > 1
+    }
     return {dim for dim in dims if len(dim) > 1}
 
 
-def dims_of_factors(factors: Sequence[Sequence[int]], axes: Mapping[int, DimSpec], rule: FactorRule,
-                    sizes: Mapping[Any, int]) -> Spec:
+def dims_of_factors(
+    factors: Sequence[Sequence[int]],
+    axes: Mapping[int, DimSpec],
+    rule: FactorRule,
+    sizes: Mapping[Any, int],
+) -> Spec:
     """Axes per dim of a value whose factors are split by `axes`; a minor factor counts only under whole major ones."""
     dims = []
     for dim_factors in factors:

@@ -52,6 +52,7 @@ PARTNERS = {"down": "cross", "undown": "uncross"}
 
 class Factors(NamedTuple):
     """Numbers that a transform needs: `array`, once what makes it, if anything does, has finished."""
+
     array: np.ndarray
     made_by: Background | None
 
@@ -64,6 +65,7 @@ class Factors(NamedTuple):
 
 class Convolution(NamedTuple):
     """A transform whose passes are those of a convolution: how many numbers it takes and gives, and the length of the passes."""
+
     taken: int
     length: int
     given: int
@@ -73,6 +75,7 @@ class Convolution(NamedTuple):
 class Passes:
     """`points` numbers, complex but for the first pass if `real_first`; `halves` if they are the two halves of real values.
     `passes` are (radix, m, s): those of the points, or of what these are convolved with."""
+
     points: int
     passes: tuple[tuple[int, int, int], ...]
     real_first: bool
@@ -151,9 +154,14 @@ def passes(kind: str, n: int) -> Passes:
     real = kind in ("half", "all", "real")
     halves = real and n % 2 == 0
     points = n // 2 if halves else n
-    if points > 1 and not can_pass(points, MOST_PRIME if PARTNERS.get(kind, kind) in CROSSED else None):
+    if points > 1 and not can_pass(
+        points, MOST_PRIME if PARTNERS.get(kind, kind) in CROSSED else None
+    ):
         half = real and not halves
-        taken, given = n // 2 + 1 if half and kind == "real" else points, n // 2 + 1 if half and kind != "real" else points
+        taken, given = (
+            n // 2 + 1 if half and kind == "real" else points,
+            n // 2 + 1 if half and kind != "real" else points,
+        )
         chosen = padded(taken + given - 1)
         m = math.prod(chosen)
         return Passes(points, _placed(m, chosen), False, halves, Convolution(taken, m, given))
@@ -165,7 +173,9 @@ def passes(kind: str, n: int) -> Passes:
     return Passes(points, _placed(points, chosen, real_first), real_first, halves)
 
 
-def _placed(n: int, chosen: tuple[int, ...], real_first: bool = False) -> tuple[tuple[int, int, int], ...]:
+def _placed(
+    n: int, chosen: tuple[int, ...], real_first: bool = False
+) -> tuple[tuple[int, int, int], ...]:
     """The passes of chosen radices."""
     found, m, s = [], n, 1
     for place, r in enumerate(chosen):
@@ -191,7 +201,11 @@ def _roots_of_unity(n: int, dtype: np.dtype) -> np.ndarray:
 
 def twiddles(n: int, dtype: np.dtype) -> np.ndarray:
     """The roots of unity as complex numbers."""
-    return np.ascontiguousarray(_roots_of_unity(n, dtype).T).view(np.result_type(dtype, np.complex64)).ravel()
+    return (
+        np.ascontiguousarray(_roots_of_unity(n, dtype).T)
+        .view(np.result_type(dtype, np.complex64))
+        .ravel()
+    )
 
 
 def twiddle(k: int, n: int) -> tuple[float, float]:
@@ -220,7 +234,7 @@ def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     if plan.convolution:
         found += _factors(plan.points, plan.convolution, kind == "real" and not plan.halves, dtype)
     if plan.halves:
-        found.append(twiddles(n, dtype)[:plan.points // 2 + 1])
+        found.append(twiddles(n, dtype)[: plan.points // 2 + 1])
     return tuple([part.ravel().view(dtype) for part in found])
 
 
@@ -230,10 +244,14 @@ def _factors(n: int, sizes: Convolution, mirrored: bool, dtype: np.dtype) -> lis
     are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end. If they are `mirrored`, each but the
     first stands for another, too."""
     re, im = chirp = _chirp(n, max(sizes.taken, sizes.given))
-    before = np.stack([im, re], 1)[:sizes.taken] * [-1 / 8, 1 / 8]
+    before = np.stack([im, re], 1)[: sizes.taken] * [-1 / 8, 1 / 8]
     if mirrored:
         before[1:] *= 2
-    parts = before, np.stack(_frequencies(chirp, sizes, dtype), 1), 8 * np.stack([re, im], 1)[:sizes.given]
+    parts = (
+        before,
+        np.stack(_frequencies(chirp, sizes, dtype), 1),
+        8 * np.stack([re, im], 1)[: sizes.given],
+    )
     return [part.astype(dtype).view(np.result_type(dtype, np.complex64)) for part in parts]
 
 
@@ -247,37 +265,48 @@ def _chirp(n: int, count: int) -> np.ndarray:
         quarter = (4 * square // n + 1) // 2
         angle = (square - quarter * (n / 2)) * (np.pi / n)
         cos, sin, odd = np.cos(angle), np.sin(angle), quarter % 2 > 0
-        re, im = found[:, first:first + len(k)]
+        re, im = found[:, first : first + len(k)]
         np.multiply(np.where(odd, sin, cos), np.array([1, -1, -1, 1])[quarter % 4], out=re)
         np.multiply(np.where(odd, cos, sin), np.array([-1, -1, 1, 1])[quarter % 4], out=im)
-    if (rest := count - half) > 0:                              # (n - k)^2 = n^2 + k^2 modulo 2 n
-        np.multiply(found[:, (n - 1) // 2:(n - 1) // 2 - rest:-1], -1 if n % 2 else 1, out=found[:, half:])
+    if (rest := count - half) > 0:  # (n - k)^2 = n^2 + k^2 modulo 2 n
+        np.multiply(
+            found[:, (n - 1) // 2 : (n - 1) // 2 - rest : -1],
+            -1 if n % 2 else 1,
+            out=found[:, half:],
+        )
     return found
 
 
-def _frequencies(chirp: np.ndarray, sizes: Convolution, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def _frequencies(
+    chirp: np.ndarray, sizes: Convolution, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
     """What the transform of products with the chirp is multiplied by: i times that of the chirp, over its length, real and imaginary
     parts. What is the same from the front and from the back has such a transform, and the parts of that are real ones'."""
     m, taken, given = sizes.length, sizes.taken, sizes.given
     if taken == given and m > _BY_NUMPY:
         x, found = np.zeros(m), np.empty((2, m), dtype)
         for part, whole in zip((-chirp[1], chirp[0]), found):
-            x[:given], x[m - taken + 1:] = part, part[taken - 1:0:-1]
-            np.divide(np.fft.rfft(x).real, m, out=whole[:m // 2 + 1], casting="unsafe")
-            whole[m // 2 + 1:] = whole[m - m // 2 - 1:0:-1]
+            x[:given], x[m - taken + 1 :] = part, part[taken - 1 : 0 : -1]
+            np.divide(np.fft.rfft(x).real, m, out=whole[: m // 2 + 1], casting="unsafe")
+            whole[m // 2 + 1 :] = whole[m - m // 2 - 1 : 0 : -1]
         return found[0], found[1]
     x = np.zeros(m, np.complex128)
     for part, values in zip((x.real, x.imag), chirp):
-        part[:given], part[m - taken + 1:] = values[:given], values[taken - 1:0:-1]
+        part[:given], part[m - taken + 1 :] = values[:given], values[taken - 1 : 0 : -1]
     x = _transformed(x)
     return (x.imag / -m).astype(dtype), (x.real / m).astype(dtype)
 
 
-def products(n: int, sizes: Convolution, column: int, scale: float, dtype: np.dtype) -> list[Factors]:
+def products(
+    n: int, sizes: Convolution, column: int, scale: float, dtype: np.dtype
+) -> list[Factors]:
     """The factors of a convolution whose numbers are a matrix with columns of a length (see `ir.program.FftPart`): of its operand, of
     which the parts have changed places, of its frequencies, before they do, and of its results, times a scale."""
     counts = [(sizes.taken, sizes.length // column), (sizes.length, column), (sizes.given, column)]
-    tables = [_aligned(-(-count // inner) * inner * 2, dtype).reshape(-1, 2, inner) for count, inner in counts]
+    tables = [
+        _aligned(-(-count // inner) * inner * 2, dtype).reshape(-1, 2, inner)
+        for count, inner in counts
+    ]
 
     def fill() -> None:
         re, im = chirp = _chirp(n, max(sizes.taken, sizes.given))
@@ -285,9 +314,15 @@ def products(n: int, sizes: Convolution, column: int, scale: float, dtype: np.dt
         for (parts, factor), table, (count, inner) in zip(values, tables, counts):
             full, rest = divmod(count, inner)
             for part, numbers in enumerate(parts):
-                np.multiply(numbers[:full * inner].reshape(full, inner), factor, out=table[:full, part], casting="unsafe")
-                table[full:, part, :rest] = numbers[full * inner:count] * factor
+                np.multiply(
+                    numbers[: full * inner].reshape(full, inner),
+                    factor,
+                    out=table[:full, part],
+                    casting="unsafe",
+                )
+                table[full:, part, :rest] = numbers[full * inner : count] * factor
                 table[full:, part, rest:] = 0
+
     made_by = _begun(fill, sum([table.size for table in tables]))
     return [Factors(table.ravel(), made_by) for table in tables]
 
@@ -295,7 +330,7 @@ def products(n: int, sizes: Convolution, column: int, scale: float, dtype: np.dt
 def _aligned(count: int, dtype: np.dtype) -> np.ndarray:
     """Memory that a program takes as a constant without copying it."""
     memory = np.empty(count + _ALIGNMENT // dtype.itemsize, dtype)
-    return memory[-memory.ctypes.data % _ALIGNMENT // dtype.itemsize:][:count]
+    return memory[-memory.ctypes.data % _ALIGNMENT // dtype.itemsize :][:count]
 
 
 def _begun(fill: Callable[[], object], count: int) -> Background | None:
@@ -329,6 +364,7 @@ def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> Factors:
         found[:size], found[-1] = np.concatenate([*_parts(kind, n, dtype), found[:0]]), 0
         if crossed:
             _fill_crossed(found[size:-1].reshape(n, 2, inner))
+
     return Factors(found, _begun(fill, found.size))
 
 
@@ -339,8 +375,8 @@ def _fill_crossed(crossed: np.ndarray) -> None:
         return
     roots = _roots_of_unity(n * inner, crossed.dtype)
     crossed[0] = roots[:, :1]
-    for number in range(1, n):                              # every `number`th root of unity
-        crossed[number] = roots[:, :number * inner:number]
+    for number in range(1, n):  # every `number`th root of unity
+        crossed[number] = roots[:, : number * inner : number]
 
 
 def _fill_by_products(crossed: np.ndarray) -> None:
@@ -351,16 +387,20 @@ def _fill_by_products(crossed: np.ndarray) -> None:
     def factors(numbers: np.ndarray) -> np.ndarray:
         angle = numbers[:, None] * np.arange(inner) * (-2 * np.pi / (n * inner))
         return np.cos(angle) + 1j * np.sin(angle)
+
     few = factors(np.arange(step))
     for first, row in zip(range(0, n, step), factors(np.arange(0, n, step))):
-        block = few[:n - first] * row
-        crossed[first:first + step, 0], crossed[first:first + step, 1] = block.real, block.imag
+        block = few[: n - first] * row
+        crossed[first : first + step, 0], crossed[first : first + step, 1] = block.real, block.imag
 
 
 def offsets(kind: str, n: int) -> list[int]:
     """Where in `tables` the factors of each pass begin, the three of a convolution, and those of the halves or of crossed rows."""
     plan, at, found = passes(kind, n), 0, []
-    sizes = [2 * (r // 2) ** 2 * (r >= WRITTEN_OUT) + (2 * m * (r - 1) if m > 1 else 0) for r, m, _ in plan.passes]
+    sizes = [
+        2 * (r // 2) ** 2 * (r >= WRITTEN_OUT) + (2 * m * (r - 1) if m > 1 else 0)
+        for r, m, _ in plan.passes
+    ]
     for size in (*sizes, *(2 * size for size in plan.convolution or ())):
         found.append(at)
         at += size

@@ -36,7 +36,7 @@ class Formulas:
         #: adding it rounds to an integer and leaves that integer in the low bits
         self.magic = 1.5 * 2.0**self.mantissa
         self.magic_bits = (self.bias + self.mantissa << self.mantissa) | (1 << self.mantissa - 1)
-        self.tiny = 2.0**(1 - self.bias)
+        self.tiny = 2.0 ** (1 - self.bias)
         #: the bits of 3/4
         self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
 
@@ -107,9 +107,19 @@ class Formulas:
             y = self.select(x.same(math.inf), known["infinite"], y)
         if "zero" in known:
             y = self.select(x.same(0.0), known["zero"], y)
-        return self.select(x >= 0.0, y, known["negative"]) if "negative" in known else self.select(x.is_nan(), x, y)
+        return (
+            self.select(x >= 0.0, y, known["negative"])
+            if "negative" in known
+            else self.select(x.is_nan(), x, y)
+        )
 
-    def advanced(self, step: Callable[..., tuple[Any, Sequence[Any]]], number: Any, values: Sequence[Any], going: Any) -> list[Any]:
+    def advanced(
+        self,
+        step: Callable[..., tuple[Any, Sequence[Any]]],
+        number: Any,
+        values: Sequence[Any],
+        going: Any,
+    ) -> list[Any]:
         """The number, the values and where to go on after one step of `repeat`. Elements that are done stay as they are, so that a
         result does not depend on its neighbours."""
         more, made = step(number, *values)

@@ -24,12 +24,15 @@ class Var:
 
     `initial_qdd` and `final_qdd` are refused: types of weft change only through references.
     """
+
     __slots__ = ("aval",)
     unused = False
 
     def __init__(self, aval: ShapedArray, initial_qdd: Any = None, final_qdd: Any = None):
         if initial_qdd is not None or final_qdd is not None:
-            raise NotImplementedError("Var: initial_qdd and final_qdd are not supported: types do not change within a program.")
+            raise NotImplementedError(
+                "Var: initial_qdd and final_qdd are not supported: types do not change within a program."
+            )
         self.aval = aval
 
     def __repr__(self) -> str:
@@ -38,12 +41,14 @@ class Var:
 
 class DropVar(Var):
     """An output that is not read; printed as `_`."""
+
     __slots__ = ()
     unused = True
 
 
 class Literal:
     """A scalar constant written in place. `val` is a Python or NumPy scalar of `aval`'s dtype; `aval` has rank 0."""
+
     __slots__ = ("val", "aval")
 
     def __init__(self, val: Any, aval: ShapedArray):
@@ -64,10 +69,18 @@ def _copy_of_effects(program: Any) -> set:
 class Eqn:
     """`outvars = primitive[params] invars`. `source` is where the user wrote it (or None); `effects` is a set of
     names (e.g. "print", "ordered"), empty for pure ones; the set is a copy."""
+
     __slots__ = ("primitive", "invars", "outvars", "params", "source", "_effects")
 
-    def __init__(self, primitive, invars: Iterable[Atom], outvars: Iterable[Var], params: dict, source=None,
-                 effects: AbstractSet[Any] = frozenset()):
+    def __init__(
+        self,
+        primitive,
+        invars: Iterable[Atom],
+        outvars: Iterable[Var],
+        params: dict,
+        source=None,
+        effects: AbstractSet[Any] = frozenset(),
+    ):
         self.primitive = primitive
         self.invars = list(invars)
         self.outvars = list(outvars)
@@ -77,8 +90,14 @@ class Eqn:
 
     def replace(self, **changes) -> "Eqn":
         get = changes.get
-        return Eqn(get("primitive", self.primitive), get("invars", self.invars), get("outvars", self.outvars),
-                   get("params", self.params), get("source", self.source), get("effects", self.effects))
+        return Eqn(
+            get("primitive", self.primitive),
+            get("invars", self.invars),
+            get("outvars", self.outvars),
+            get("params", self.params),
+            get("source", self.source),
+            get("effects", self.effects),
+        )
 
     effects = property(_copy_of_effects)
 
@@ -90,15 +109,21 @@ class Eqn:
     @property
     def ctx(self) -> "EqnContext":
         """What else held where the equation was traced: its attributes, for all other things are in the parameters."""
-        return EqnContext(self.source.metadata) if self.source is not None and self.source.metadata else EQN_CONTEXT
+        return (
+            EqnContext(self.source.metadata)
+            if self.source is not None and self.source.metadata
+            else EQN_CONTEXT
+        )
 
     def __repr__(self) -> str:
         from weft.ir.text.jaxpr import eqn_text
+
         return eqn_text(self)
 
 
 class EqnContext:
     """The settings under which an equation is bound again: those in force, and its attributes."""
+
     __slots__ = ("_metadata",)
 
     def __init__(self, metadata: Metadata = ()):
@@ -112,7 +137,11 @@ class EqnContext:
     @property
     def manager(self) -> AbstractContextManager:
         """A block in which operations get the same attributes."""
-        return Override(xla_metadata=self._metadata) if self._metadata != config.xla_metadata else nullcontext()
+        return (
+            Override(xla_metadata=self._metadata)
+            if self._metadata != config.xla_metadata
+            else nullcontext()
+        )
 
     def __repr__(self) -> str:
         return f"EqnContext(xla_metadata={self.xla_metadata})" if self._metadata else "EqnContext()"
@@ -123,6 +152,7 @@ EQN_CONTEXT = EqnContext()
 
 class DebugInfo(NamedTuple):
     """Where a program comes from: the transformation that traced it, its function, and names of its arguments and results."""
+
     traced_for: str
     func_src_info: str
     arg_names: tuple[str, ...] | None = None
@@ -149,11 +179,30 @@ class Jaxpr:
     >>> program.replace(eqns=program.eqns[:1], outvars=program.eqns[0].outvars).pretty_print()
     '{ lambda ; a:f32[]. let b:f32[] = mul 2.0:f32[] a in (b,) }'
     """
-    __slots__ = ("constvars", "consts", "invars", "outvars", "eqns", "_effects", "name", "__weakref__", "_cache")
+
+    __slots__ = (
+        "constvars",
+        "consts",
+        "invars",
+        "outvars",
+        "eqns",
+        "_effects",
+        "name",
+        "__weakref__",
+        "_cache",
+    )
     effects = property(_copy_of_effects)
 
-    def __init__(self, constvars: Sequence[Var], consts: Sequence[Any], invars: Sequence[Var], outvars: Sequence[Atom],
-                 eqns: Sequence[Eqn], effects: AbstractSet[Any] | None = None, name: str = ""):
+    def __init__(
+        self,
+        constvars: Sequence[Var],
+        consts: Sequence[Any],
+        invars: Sequence[Var],
+        outvars: Sequence[Atom],
+        eqns: Sequence[Eqn],
+        effects: AbstractSet[Any] | None = None,
+        name: str = "",
+    ):
         assert len(constvars) == len(consts)
         self.constvars = list(constvars)
         self.consts = list(consts)
@@ -164,7 +213,7 @@ class Jaxpr:
             effects = frozenset().union(*(e._effects for e in self.eqns if e._effects))
         self._effects = frozenset(effects)
         self.name = name
-        self._cache: dict = {}          # per-program memo of transformations (freed with the program)
+        self._cache: dict = {}  # per-program memo of transformations (freed with the program)
 
     @property
     def jaxpr(self) -> "OpenJaxpr":
@@ -200,8 +249,15 @@ class Jaxpr:
         if "jaxpr" in changes:
             return changes["jaxpr"].closed(get("consts", self.consts))
         effects = get("effects", None if "eqns" in changes else self.effects)
-        return Jaxpr(get("constvars", self.constvars), get("consts", self.consts), get("invars", self.invars),
-                     get("outvars", self.outvars), get("eqns", self.eqns), effects, get("name", self.name))
+        return Jaxpr(
+            get("constvars", self.constvars),
+            get("consts", self.consts),
+            get("invars", self.invars),
+            get("outvars", self.outvars),
+            get("eqns", self.eqns),
+            effects,
+            get("name", self.name),
+        )
 
     def memo(self, key, make):
         """The cached result of transformation `key` on this program, made on first use."""
@@ -211,13 +267,28 @@ class Jaxpr:
             result = self._cache[key] = make()
             return result
 
-    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, print_effects: bool = False, width: int = 80,
-                     custom_pp_eqn_rules: bool = True, **_options) -> str:
+    def pretty_print(
+        self,
+        *,
+        source_info: bool = False,
+        print_shapes: bool = True,
+        print_effects: bool = False,
+        width: int = 80,
+        custom_pp_eqn_rules: bool = True,
+        **_options,
+    ) -> str:
         """The program as text, as JAX writes it; without `custom_pp_eqn_rules` to the letter, as `ir.text.parse` reads it."""
         from weft.ir.text.jaxpr import jaxpr_text, shown_text
+
         if not custom_pp_eqn_rules:
             return jaxpr_text(self)
-        return shown_text(self, source_info=source_info, print_shapes=print_shapes, print_effects=print_effects, width=width)
+        return shown_text(
+            self,
+            source_info=source_info,
+            print_shapes=print_shapes,
+            print_effects=print_effects,
+            width=width,
+        )
 
     def __repr__(self) -> str:
         return self.pretty_print()
@@ -232,34 +303,79 @@ class OpenJaxpr:
     >>> program.jaxpr, len(program.jaxpr.constvars), program.jaxpr.closed(program.consts) is program
     ({ lambda a:f32[2]; b:f32[]. let c:f32[2] = add a b in (c,) }, 1, True)
     """
-    __slots__ = ("constvars", "invars", "outvars", "eqns", "_effects", "debug_info", "_closed", "__weakref__")
+
+    __slots__ = (
+        "constvars",
+        "invars",
+        "outvars",
+        "eqns",
+        "_effects",
+        "debug_info",
+        "_closed",
+        "__weakref__",
+    )
     effects = property(_copy_of_effects)
     is_high = property(lambda self: _any_high(self.eqns))
 
-    def __init__(self, constvars: Sequence[Var], invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[Eqn],
-                 effects: Iterable = frozenset(), debug_info: DebugInfo | None = None, is_high: bool = False):
-        self.constvars, self.invars, self.outvars, self.eqns = list(constvars), list(invars), list(outvars), list(eqns)
+    def __init__(
+        self,
+        constvars: Sequence[Var],
+        invars: Sequence[Var],
+        outvars: Sequence[Atom],
+        eqns: Sequence[Eqn],
+        effects: Iterable = frozenset(),
+        debug_info: DebugInfo | None = None,
+        is_high: bool = False,
+    ):
+        self.constvars, self.invars, self.outvars, self.eqns = (
+            list(constvars),
+            list(invars),
+            list(outvars),
+            list(eqns),
+        )
         self._effects = frozenset(effects)
-        self.debug_info = debug_info if debug_info is not None else DebugInfo("unknown", "<unknown>")
+        self.debug_info = (
+            debug_info if debug_info is not None else DebugInfo("unknown", "<unknown>")
+        )
         self._closed: weakref.ref | None = None
 
     @classmethod
     def of(cls, closed: Jaxpr) -> "OpenJaxpr":
         """The open jaxpr of a closed one."""
-        made = cls(closed.constvars, closed.invars, closed.outvars, closed.eqns, closed.effects, closed.debug_info)
+        made = cls(
+            closed.constvars,
+            closed.invars,
+            closed.outvars,
+            closed.eqns,
+            closed.effects,
+            closed.debug_info,
+        )
         made._closed = weakref.ref(closed)
         return made
 
     def closed(self, consts: Sequence[Any]) -> Jaxpr:
         """The program with values of its constants; the one that it was taken from, if they are the same."""
         found = None if self._closed is None else self._closed()
-        if found is not None and len(found.consts) == len(consts) and all(a is b for a, b in zip(found.consts, consts)):
+        if (
+            found is not None
+            and len(found.consts) == len(consts)
+            and all(a is b for a, b in zip(found.consts, consts))
+        ):
             return found
         if len(consts) != len(self.constvars):
-            raise TypeError(f"ClosedJaxpr: the jaxpr has {len(self.constvars)} constants, got {len(consts)} values of them.")
+            raise TypeError(
+                f"ClosedJaxpr: the jaxpr has {len(self.constvars)} constants, got {len(consts)} values of them."
+            )
         name = self.debug_info.func_name
-        made = Jaxpr(self.constvars, consts, self.invars, self.outvars, self.eqns, self.effects or None,
-                     name if name.isidentifier() else "")
+        made = Jaxpr(
+            self.constvars,
+            consts,
+            self.invars,
+            self.outvars,
+            self.eqns,
+            self.effects or None,
+            name if name.isidentifier() else "",
+        )
         if found is None:
             self._closed = weakref.ref(made)
         return made
@@ -272,7 +388,9 @@ class OpenJaxpr:
         fields = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info")
         unknown = [name for name in changes if name not in (*fields, "is_high")]
         if unknown:
-            raise ValueError(f"Jaxpr.replace: there is no field {unknown[0]!r}; there are {', '.join(fields)}.")
+            raise ValueError(
+                f"Jaxpr.replace: there is no field {unknown[0]!r}; there are {', '.join(fields)}."
+            )
         return OpenJaxpr(*[changes.get(name, getattr(self, name)) for name in fields])
 
     pretty_print = Jaxpr.pretty_print
@@ -280,7 +398,11 @@ class OpenJaxpr:
 
 
 def _any_high(eqns: Iterable[Eqn]) -> bool:
-    return any(eqn.primitive.attrs.get("is_high") or any(inner.is_high for _, inner in subjaxprs(eqn.params)) for eqn in eqns)
+    return any(
+        eqn.primitive.attrs.get("is_high")
+        or any(inner.is_high for _, inner in subjaxprs(eqn.params))
+        for eqn in eqns
+    )
 
 
 def subjaxprs(params: dict) -> Iterable[tuple[str, Jaxpr]]:

@@ -19,22 +19,43 @@ from weft.util.record import field, record
 ScalarType = str
 
 #: ops whose result has the type of their (equal-typed) arguments
-ARITHMETIC = frozenset({
-    "add", "sub", "mul", "div",      # `div` on integers truncates toward zero
-    "rem",                           # sign of the dividend, as C
-    "neg", "abs", "sign", "min", "max",  # min/max propagate NaN
-    "and", "or", "xor", "not", "shl", "shr_logical", "shr_arithmetic", "popcount", "clz", "fma",
-})
+ARITHMETIC = frozenset(
+    {
+        "add",
+        "sub",
+        "mul",
+        "div",  # `div` on integers truncates toward zero
+        "rem",  # sign of the dividend, as C
+        "neg",
+        "abs",
+        "sign",
+        "min",
+        "max",  # min/max propagate NaN
+        "and",
+        "or",
+        "xor",
+        "not",
+        "shl",
+        "shr_logical",
+        "shr_arithmetic",
+        "popcount",
+        "clz",
+        "fma",
+    }
+)
 #: ops whose result is bool
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 #: the operations of Loops itself; all others are functions, of which `ir.registry` has a record each
-OPERATIONS = ARITHMETIC | COMPARISONS | {"select", "cast", "bitcast", "complex", "real", "imag", "conj"}
+OPERATIONS = (
+    ARITHMETIC | COMPARISONS | {"select", "cast", "bitcast", "complex", "real", "imag", "conj"}
+)
 functions.update(dict.fromkeys(OPERATIONS))
 
 
 @record
 class Const:
     """A literal; `value` is a Python bool, int, float or complex."""
+
     value: object
     type: ScalarType
 
@@ -42,6 +63,7 @@ class Const:
 @record
 class Index:
     """The i64 value of loop variable `name`."""
+
     name: str
     type: ScalarType = "i64"
 
@@ -50,6 +72,7 @@ class Index:
 class Load:
     """Element `index` (flat, in elements) of buffer `buf`. `guard`, when given, is a bool: where false, the value is
     `other` (zero by default) and nothing is touched."""
+
     buf: str
     index: Expr
     type: ScalarType
@@ -62,6 +85,7 @@ class Op:
     """Scalar operation `op` of ARITHMETIC or COMPARISONS, a function of `ir.registry`, or one of:
     `select` (bool, then, else), `cast` (value conversion to `type`; float to int truncates and saturates, NaN gives 0),
     `bitcast`, `complex` (re, im), `real`, `imag`, `conj`."""
+
     op: str
     args: tuple[Expr, ...]
     type: ScalarType
@@ -70,6 +94,7 @@ class Op:
 @record
 class Ref:
     """The value of a `Let` name or the current value of accumulator `name`."""
+
     name: str
     type: ScalarType
 
@@ -80,6 +105,7 @@ Expr = Union[Const, Index, Load, Op, Ref]
 @record
 class Let:
     """Bind `name` to `value` for the rest of the enclosing body (computed once per iteration)."""
+
     name: str
     value: Expr
 
@@ -87,6 +113,7 @@ class Let:
 @record
 class Init:
     """Declare accumulator `name` and set it to `value`. It lives until the enclosing body ends."""
+
     name: str
     value: Expr
 
@@ -96,6 +123,7 @@ class Accum:
     """`name = op(name, value)`, with `op` associative: add mul min max and or xor — or `set` (plain assignment, never
     inside a `vector` loop that encloses it but not its `Init`). The order of a reduction is not promised. `guard` false
     skips."""
+
     name: str
     op: str
     value: Expr
@@ -108,6 +136,7 @@ class Scan:
     the accumulators `accs`, which become it too: `names = values; accs = names = combine(accs, names)`. `combine` reads
     `Ref`s to these names and constants only and is associative: a `vector` loop around it (but not around the `Init`s)
     groups iterations as it likes, in their order, and nothing else there reads the accumulators."""
+
     names: tuple[str, ...]
     accs: tuple[str, ...]
     values: tuple[Expr, ...]
@@ -117,22 +146,24 @@ class Scan:
 @record
 class Store:
     """Write `value` to element `index` of `buf`. `accumulate` (add mul min max and or xor) makes it an update."""
+
     buf: str
     index: Expr
     value: Expr
     guard: Expr | None = None
     accumulate: str | None = None
-    streaming: bool = False          # hint: non-temporal store
+    streaming: bool = False  # hint: non-temporal store
 
 
 @record
 class Interleave:
     """Write `values` to elements `index`, `index + 1`, ... of `buf`, a row of them in each iteration. What a vector loop
     computes value by value so reaches memory row by row: a transpose in registers."""
+
     buf: str
     index: Expr
     values: tuple[Expr, ...]
-    streaming: bool = False          # hint: non-temporal stores
+    streaming: bool = False  # hint: non-temporal stores
 
 
 @record
@@ -140,6 +171,7 @@ class Pack:
     """Append: where `guard` holds, write `value` to element `acc` of `buf`, and let the accumulator `acc` (i64) be one more.
     `buf` has room for a value of each iteration, and what is there beyond those that were appended may be anything. Nothing else
     in a `vector` loop around it reads the accumulator, and its `Init` is outside."""
+
     acc: str
     buf: str
     value: Expr
@@ -154,6 +186,7 @@ class Pack:
 class Prefetch:
     """Hint: element `index` of `buf` is needed soon. In a vector loop, so are those of all its iterations, unless they are further
     apart than a cache line. The place may be beyond the end of `buf`."""
+
     buf: str
     index: Expr
 
@@ -162,6 +195,7 @@ class Prefetch:
 class For:
     """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression
     that does not vary over the loop itself (a negative value means no iterations)."""
+
     var: str
     extent: int | Expr
     body: tuple[Stmt, ...]
@@ -171,6 +205,7 @@ class For:
 @record
 class While:
     """Repeat `body` while `cond` (a bool over accumulators and memory) holds. Never inside a `vector` loop."""
+
     cond: Expr
     body: tuple[Stmt, ...]
 
@@ -178,6 +213,7 @@ class While:
 @record
 class If:
     """Run `body` where `cond` holds, else `orelse`. Inside a `vector` loop `cond` must not vary over it."""
+
     cond: Expr
     body: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...] = ()
@@ -191,6 +227,7 @@ class Buf:
     """A flat buffer parameter of `size` elements; bool is stored as one byte. `mode`: in, out, inout.
     Different buffers never overlap, unless one names the other as its `alias` (same address, elementwise use: an
     iteration reads an element of either before it writes it, and no other iteration touches it)."""
+
     name: str
     type: ScalarType
     size: int
@@ -201,22 +238,44 @@ class Buf:
 @record
 class Kernel:
     """One native function over `bufs`, in order. `name` does not take part in the kernel's identity."""
+
     bufs: tuple[Buf, ...]
     body: tuple[Stmt, ...]
-    scratch: tuple[Buf, ...] = ()    # private to each iteration of the parallel loop (or to the kernel)
+    scratch: tuple[
+        Buf, ...
+    ] = ()  # private to each iteration of the parallel loop (or to the kernel)
     name: str = field(default="kernel", compare=False)
 
     @property
     def parallel_extent(self) -> int:
         """Number of tasks: the extent of the outermost parallel loop, else 1."""
-        if len(self.body) == 1 and isinstance(self.body[0], For) and self.body[0].kind == "parallel":
+        if (
+            len(self.body) == 1
+            and isinstance(self.body[0], For)
+            and self.body[0].kind == "parallel"
+        ):
             return self.body[0].extent
         return 1
 
 
 #: bytes of one element in memory
-ITEMSIZE = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "f32": 4,
-            "i64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
+ITEMSIZE = {
+    "bool": 1,
+    "i8": 1,
+    "u8": 1,
+    "i16": 2,
+    "u16": 2,
+    "f16": 2,
+    "bf16": 2,
+    "i32": 4,
+    "u32": 4,
+    "f32": 4,
+    "i64": 8,
+    "u64": 8,
+    "f64": 8,
+    "c64": 8,
+    "c128": 16,
+}
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 SIGNED = frozenset({"i8", "i16", "i32", "i64"})
 UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
@@ -298,8 +357,12 @@ class _Checker:
             for value in stmt.values:
                 self.store(Store(stmt.buf, stmt.index, value))
         elif isinstance(stmt, Pack):
-            if stmt.acc not in self.accs or (self.varying is not None and stmt.acc not in self.outer):
-                self.fail(f"what is packed is counted by {stmt.acc!r}, which is not declared before")
+            if stmt.acc not in self.accs or (
+                self.varying is not None and stmt.acc not in self.outer
+            ):
+                self.fail(
+                    f"what is packed is counted by {stmt.acc!r}, which is not declared before"
+                )
             if stmt.value.type in COMPLEX:
                 self.fail(f"complex values are packed into {stmt.buf!r}")
             self.store(stmt.stored())
@@ -331,8 +394,10 @@ class _Checker:
 
     def scan(self, stmt: Scan) -> None:
         if not len(stmt.names) == len(stmt.accs) == len(stmt.values) == len(stmt.combine) >= 1:
-            self.fail(f"a scan has {len(stmt.names)} names, {len(stmt.accs)} accumulators, {len(stmt.values)} values and "
-                      f"{len(stmt.combine)} combinations")
+            self.fail(
+                f"a scan has {len(stmt.names)} names, {len(stmt.accs)} accumulators, {len(stmt.values)} values and "
+                f"{len(stmt.combine)} combinations"
+            )
         for acc, value in zip(stmt.accs, stmt.values):
             if acc not in self.accs:
                 self.fail(f"accumulator {acc!r} is not declared")
@@ -370,8 +435,14 @@ class _Checker:
         opens = stmt.kind == "vector" and self.varying is None
         if opens:
             self.varying, self.outer = {stmt.var}, set(self.accs)
-        elif self.varying is not None and not isinstance(stmt.extent, int) and self.varies(stmt.extent):
-            self.fail(f"the extent of the loop over {stmt.var!r} varies over the enclosing vector loop")
+        elif (
+            self.varying is not None
+            and not isinstance(stmt.extent, int)
+            and self.varies(stmt.extent)
+        ):
+            self.fail(
+                f"the extent of the loop over {stmt.var!r} varies over the enclosing vector loop"
+            )
         self.body(stmt.body)
         self.loops.discard(stmt.var)
         if opens:
@@ -388,7 +459,11 @@ class _Checker:
         if isinstance(expr, Op):
             return any(self.varies(arg) for arg in expr.args)
         if isinstance(expr, Load):
-            return any(self.varies(part) for part in (expr.index, expr.guard, expr.other) if part is not None)
+            return any(
+                self.varies(part)
+                for part in (expr.index, expr.guard, expr.other)
+                if part is not None
+            )
         return False
 
     def expr(self, expr: Expr) -> ScalarType:
@@ -397,7 +472,9 @@ class _Checker:
                 self.fail(f"loop variable {expr.name!r} is not in scope")
         elif isinstance(expr, Ref):
             if self.names.get(expr.name) != expr.type:
-                self.fail(f"name {expr.name!r} has type {self.names.get(expr.name)}, used as {expr.type}")
+                self.fail(
+                    f"name {expr.name!r} has type {self.names.get(expr.name)}, used as {expr.type}"
+                )
         elif isinstance(expr, Load):
             self.load(expr)
         elif isinstance(expr, Op):
@@ -426,7 +503,9 @@ class _Checker:
         elif op in COMPARISONS:
             good = len(types) == 2 and types[0] == types[1] and result == "bool"
         elif function := functions[op]:
-            good = len(types) == function.arity and (result == "bool" if function.test else set(types) == {result})
+            good = len(types) == function.arity and (
+                result == "bool" if function.test else set(types) == {result}
+            )
         elif op == "select":
             good = len(types) == 3 and types[0] == "bool" and types[1] == types[2] == result
         elif op == "complex":

@@ -17,10 +17,20 @@ from weft.ir import loops as L
 from weft.ir.registry import functions
 
 DTYPES = {
-    "bool": np.dtype(bool), "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64), "u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16), "u32": np.dtype(np.uint32),
-    "u64": np.dtype(np.uint64), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "c64": np.dtype(np.complex64),
+    "bool": np.dtype(bool),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64),
     "c128": np.dtype(np.complex128),
 }
 
@@ -41,7 +51,9 @@ def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
     for buf, array in zip(kernel.bufs, arrays):
         if array.dtype != DTYPES[buf.type] or array.shape != (buf.size,):
             given = f"{array.dtype}{array.shape}"
-            raise ValueError(f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {given}")
+            raise ValueError(
+                f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {given}"
+            )
     machine = _Machine({buf.name: array for buf, array in zip(kernel.bufs, arrays)})
     machine.scratch = kernel.scratch
     with np.errstate(all="ignore"):
@@ -79,7 +91,9 @@ class _Machine:
             if stmt.guard is None or self.expr(stmt.guard):
                 value = self.expr(stmt.value)
                 old = self.env[stmt.name]
-                self.env[stmt.name] = value if stmt.op == "set" else apply(stmt.op, [old, value], stmt.value.type)
+                self.env[stmt.name] = (
+                    value if stmt.op == "set" else apply(stmt.op, [old, value], stmt.value.type)
+                )
         elif isinstance(stmt, L.Scan):
             self.env.update(zip(stmt.names, [self.expr(value) for value in stmt.values]))
             combined = [self.expr(value) for value in stmt.combine]
@@ -88,12 +102,18 @@ class _Machine:
             if stmt.guard is None or self.expr(stmt.guard):
                 at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)
                 array = self.memory[stmt.buf]
-                array[at] = apply(stmt.accumulate, [array[at], value], stmt.value.type) if stmt.accumulate else value
+                array[at] = (
+                    apply(stmt.accumulate, [array[at], value], stmt.value.type)
+                    if stmt.accumulate
+                    else value
+                )
         elif isinstance(stmt, L.Interleave):
             at = self.place(stmt.buf, stmt.index)
-            row = self.memory[stmt.buf][at:at + len(stmt.values)]
+            row = self.memory[stmt.buf][at : at + len(stmt.values)]
             if len(row) < len(stmt.values):
-                raise IndexError(f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements")
+                raise IndexError(
+                    f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements"
+                )
             row[:] = [self.expr(value) for value in stmt.values]
         elif isinstance(stmt, L.Pack):
             if self.expr(stmt.guard):
@@ -115,7 +135,9 @@ class _Machine:
     def place(self, name: str, index: L.Expr) -> int:
         at = int(self.expr(index))
         if not 0 <= at < self.memory[name].size:
-            raise IndexError(f"loops.evaluate: {name}[{at}] lies outside its {self.memory[name].size} elements")
+            raise IndexError(
+                f"loops.evaluate: {name}[{at}] lies outside its {self.memory[name].size} elements"
+            )
         return at
 
     def expr(self, expr: L.Expr) -> object:
@@ -138,7 +160,9 @@ class _Machine:
                 return scalar(0, expr.type) if expr.other is None else self.shared(expr.other, seen)
             return self.memory[expr.buf][self.place(expr.buf, expr.index)]
         if expr.op == "select":
-            return self.shared(expr.args[1] if self.shared(expr.args[0], seen) else expr.args[2], seen)
+            return self.shared(
+                expr.args[1] if self.shared(expr.args[0], seen) else expr.args[2], seen
+            )
         return apply(expr.op, [self.shared(arg, seen) for arg in expr.args], expr.type)
 
 
@@ -178,18 +202,33 @@ def apply(op: str, args: list, type_: L.ScalarType) -> object:
     if op in _ARITHMETIC and len(args) <= 2:
         return scalar(_ARITHMETIC[op](*args), type_)
     if op == "fma":
-        return scalar(np.longdouble(args[0]) * np.longdouble(args[1]) + np.longdouble(args[2]), type_)
+        return scalar(
+            np.longdouble(args[0]) * np.longdouble(args[1]) + np.longdouble(args[2]), type_
+        )
     function = functions[op]
     if function.widen:
         args = [np.complex128(arg) if source in L.COMPLEX else np.float64(arg) for arg in args]
     return scalar(function.reference(*args), type_)
 
 
-_COMPARE: dict[str, Callable] = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
-                                 "gt": np.greater, "ge": np.greater_equal}
-_ARITHMETIC: dict[str, Callable] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide,
-                                    "rem": np.fmod, "neg": np.negative, "abs": np.abs,
-                                    "sign": lambda x: x if x == 0 else np.sign(x)}
+_COMPARE: dict[str, Callable] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+_ARITHMETIC: dict[str, Callable] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "rem": np.fmod,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": lambda x: x if x == 0 else np.sign(x),
+}
 
 
 def _cast(value: object, source: L.ScalarType, target: L.ScalarType) -> object:
@@ -232,10 +271,17 @@ def _integer(op: str, args: list[int], type_: L.ScalarType) -> int:
 
 
 _INTEGER: dict[str, Callable] = {
-    "add": lambda x, y, m, a: x + y, "sub": lambda x, y, m, a: x - y, "mul": lambda x, y, m, a: x * y,
-    "neg": lambda x, y, m, a: -x, "abs": lambda x, y, m, a: abs(x), "sign": lambda x, y, m, a: (x > 0) - (x < 0),
-    "min": lambda x, y, m, a: min(x, y), "max": lambda x, y, m, a: max(x, y), "and": lambda x, y, m, a: x & y,
-    "or": lambda x, y, m, a: x | y, "xor": lambda x, y, m, a: x ^ y,
+    "add": lambda x, y, m, a: x + y,
+    "sub": lambda x, y, m, a: x - y,
+    "mul": lambda x, y, m, a: x * y,
+    "neg": lambda x, y, m, a: -x,
+    "abs": lambda x, y, m, a: abs(x),
+    "sign": lambda x, y, m, a: (x > 0) - (x < 0),
+    "min": lambda x, y, m, a: min(x, y),
+    "max": lambda x, y, m, a: max(x, y),
+    "and": lambda x, y, m, a: x & y,
+    "or": lambda x, y, m, a: x | y,
+    "xor": lambda x, y, m, a: x ^ y,
     "not": lambda x, y, m, a: 1 - x if m == 1 else ~x,
     "popcount": lambda x, y, m, a: (x & m).bit_count(),
     "clz": lambda x, y, m, a: m.bit_length() - (x & m).bit_length(),

@@ -61,8 +61,12 @@ def _print_body(body: tuple[L.Stmt, ...], lines: list[str], pad: str) -> None:
             guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
             lines.append(f"{pad}{stmt.name} {stmt.op}= {print_expr(stmt.value)}{guard}")
         elif kind is L.Scan:
-            values, combine = (", ".join(map(print_expr, exprs)) for exprs in (stmt.values, stmt.combine))
-            lines.append(f"{pad}scan {', '.join(stmt.names)} = {values} after {', '.join(stmt.accs)} by {combine}")
+            values, combine = (
+                ", ".join(map(print_expr, exprs)) for exprs in (stmt.values, stmt.combine)
+            )
+            lines.append(
+                f"{pad}scan {', '.join(stmt.names)} = {values} after {', '.join(stmt.accs)} by {combine}"
+            )
         elif kind is L.Store:
             guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
             how = f"{stmt.accumulate}=" if stmt.accumulate else "="
@@ -74,7 +78,9 @@ def _print_body(body: tuple[L.Stmt, ...], lines: list[str], pad: str) -> None:
             tail = " streaming" if stmt.streaming else ""
             lines.append(f"{pad}interleave {stmt.buf}[{print_expr(stmt.index)}] = ({values}){tail}")
         elif kind is L.Pack:
-            lines.append(f"{pad}pack {stmt.buf} by {stmt.acc} = {print_expr(stmt.value)} when {print_expr(stmt.guard)}")
+            lines.append(
+                f"{pad}pack {stmt.buf} by {stmt.acc} = {print_expr(stmt.value)} when {print_expr(stmt.guard)}"
+            )
         elif kind is L.Prefetch:
             lines.append(f"{pad}prefetch {stmt.buf}[{print_expr(stmt.index)}]")
         elif kind is L.For:
@@ -139,13 +145,16 @@ def parse_kernel(text: str) -> L.Kernel:
 @functools.cache
 def _token() -> re.Pattern[str]:
     """One token; compiled when a text is first read, which programs seldom do."""
-    return re.compile(r"""\s*(?:
+    return re.compile(
+        r"""\s*(?:
     (?P<complex>\([-+.\w]+,[-+.\w]+\)(?=:c))
   | (?P<number>[-+]?(?:\d[\w.]*(?:[eE][-+]?\d+)?|\binf\b|\bnan\b|(?<=-)inf)(?=:)|-inf(?=:))
   | (?P<int>-?\d+)
   | (?P<name>[@%]?[A-Za-z_]\w*)
   | (?P<mark>[-\[\](){},;:?=.])
-)""", re.VERBOSE)
+)""",
+        re.VERBOSE,
+    )
 
 
 class _Parser:
@@ -157,7 +166,7 @@ class _Parser:
         while at < len(text):
             match = token.match(text, at)
             if match is None:
-                raise ValueError(f"loops text: cannot read {text[at:at + 30]!r}")
+                raise ValueError(f"loops text: cannot read {text[at : at + 30]!r}")
             self.tokens.append(match.group().strip())
             at = match.end()
         self.at = 0
@@ -347,5 +356,3 @@ def _parse_number(token: str, type_: str) -> object:
         real, imag = token[1:-1].split(",")
         return complex(float(real), float(imag))
     return int(token)
-
-

@@ -31,6 +31,7 @@ class AxisType(enum.Enum):
     >>> AbstractMesh((2,), ('x',), axis_types=(AxisType.Explicit,)).axis_types
     (Explicit,)
     """
+
     Auto = enum.auto()
     Explicit = enum.auto()
     Manual = enum.auto()
@@ -46,25 +47,34 @@ def _normalized_types(axis_types: Any, n: int) -> tuple[AxisType, ...]:
         axis_types = (axis_types,)
     types = tuple(axis_types)
     if not all(isinstance(t, AxisType) for t in types):
-        raise TypeError(f"Mesh: axis_types must be of type AxisType, got {axis_types!r}.\n  It has one for each of the {n} mesh axes.")
+        raise TypeError(
+            f"Mesh: axis_types must be of type AxisType, got {axis_types!r}.\n  It has one for each of the {n} mesh axes."
+        )
     if len(types) != n:
-        raise ValueError(f"Mesh: there are {n} axes, and axis_types is {types}.\n"
-                         "  Number of axis names should match the number of axis_types.")
+        raise ValueError(
+            f"Mesh: there are {n} axes, and axis_types is {types}.\n"
+            "  Number of axis names should match the number of axis_types."
+        )
     return types
 
 
 def _normalized_names(axis_names: Any) -> tuple[Any, ...]:
     names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
     if len(set(names)) != len(names):
-        raise ShardingError(f"Mesh: axis names {names} repeat a name.\n  Every mesh axis needs a name of its own.")
+        raise ShardingError(
+            f"Mesh: axis names {names} repeat a name.\n  Every mesh axis needs a name of its own."
+        )
     if None in names:
-        raise ShardingError(f"Mesh: axis names {names} contain None. Mesh axis names cannot be None.\n"
-                            "  None means 'not split' in a spec; use a string.")
+        raise ShardingError(
+            f"Mesh: axis names {names} contain None. Mesh axis names cannot be None.\n"
+            "  None means 'not split' in a spec; use a string."
+        )
     return names
 
 
 class _MeshBase:
     """What `Mesh` and `AbstractMesh` share: sizes, names, types."""
+
     __slots__ = ()
     axis_names: tuple[Any, ...]
     axis_sizes: tuple[int, ...]
@@ -107,7 +117,9 @@ class _MeshBase:
         return self.axes_of_type(AxisType.Manual)
 
     are_all_axes_auto = property(lambda self: all(t is AxisType.Auto for t in self.axis_types))
-    are_all_axes_explicit = property(lambda self: all(t is AxisType.Explicit for t in self.axis_types))
+    are_all_axes_explicit = property(
+        lambda self: all(t is AxisType.Explicit for t in self.axis_types)
+    )
     are_all_axes_manual = property(lambda self: all(t is AxisType.Manual for t in self.axis_types))
 
     def _body(self) -> str:
@@ -122,7 +134,7 @@ def _types_text(types: tuple[AxisType, ...]) -> str:
 #: filled by `setdefault` alone, which neither threads nor handlers of signals interrupt
 _meshes: dict[tuple, Mesh] = {}
 _abstract_meshes: dict[tuple, AbstractMesh] = {}
-_latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by sizes, names and types
+_latest: dict[tuple, Mesh] = {}  # the mesh that was last asked for, by sizes, names and types
 #: one device of each process that drives devices of a mesh
 _process_devices: dict[Mesh, tuple] = {}
 
@@ -147,6 +159,7 @@ class Mesh(_MeshBase):
     >>> mesh.shape, mesh.abstract_mesh.size, mesh.update(axis_names=('x', 'y')).axis_names
     (OrderedDict([('row', 2), ('col', 2)]), 4, ('x', 'y'))
     """
+
     __slots__ = ("__weakref__", "_flat", "axis_names", "axis_sizes", "axis_types", "devices")
 
     devices: np.ndarray
@@ -159,13 +172,16 @@ class Mesh(_MeshBase):
                 f"Mesh: the ndim of its first argument must be the number of axis names. The devices form an array of rank {grid.ndim}, "
                 f"but {len(names)} axis names were given: "
                 f"{names}.\n    devices   shape {grid.shape}\n"
-                "  A mesh has one name per dim of its device array. Reshape the devices, or name every dim.")
+                "  A mesh has one name per dim of its device array. Reshape the devices, or name every dim."
+            )
         types = _normalized_types(axis_types, len(names))
         flat = tuple(grid.flat) if names else ()
         if len(set(flat)) != len(flat):
-            raise ShardingError("Mesh: a device appears more than once.\n"
-                                f"    devices   {[getattr(d, 'id', d) for d in flat]}\n"
-                                "  Every device may stand at one place of a mesh only.")
+            raise ShardingError(
+                "Mesh: a device appears more than once.\n"
+                f"    devices   {[getattr(d, 'id', d) for d in flat]}\n"
+                "  Every device may stand at one place of a mesh only."
+            )
         key = (flat, grid.shape, names, types)
         mesh = _meshes.get(key)
         if mesh is None:
@@ -207,7 +223,9 @@ class Mesh(_MeshBase):
         """One device of each process that drives some, so that facts of processes take no look at every device."""
         devices = _process_devices.get(self)
         if devices is None:
-            devices = tuple({(getattr(d, "client", None), d.process_index): d for d in self._flat}.values())
+            devices = tuple(
+                {(getattr(d, "client", None), d.process_index): d for d in self._flat}.values()
+            )
             _process_devices[self] = devices
         return devices
 
@@ -230,7 +248,9 @@ class Mesh(_MeshBase):
         where = [np.unique(ix) for ix in np.nonzero(mine)]
         sub = self.devices[np.ix_(*where)]
         if sub.size != mine.sum():
-            raise ShardingError(f"Mesh.local_mesh: the devices of this process form no sub-grid of {self!r}.")
+            raise ShardingError(
+                f"Mesh.local_mesh: the devices of this process form no sub-grid of {self!r}."
+            )
         return Mesh(sub, self.axis_names, axis_types=self.axis_types)
 
     @property
@@ -240,15 +260,22 @@ class Mesh(_MeshBase):
 
     def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
         """A mesh with some parts replaced."""
-        return Mesh(self.devices if devices is None else devices,
-                    self.axis_names if axis_names is None else axis_names,
-                    axis_types=self.axis_types if axis_types is None else axis_types)
+        return Mesh(
+            self.devices if devices is None else devices,
+            self.axis_names if axis_names is None else axis_names,
+            axis_types=self.axis_types if axis_types is None else axis_types,
+        )
 
     def __enter__(self) -> Mesh:
         if config.disallow_mesh_context_manager:
-            raise RuntimeError("A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh.")
+            raise RuntimeError(
+                "A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh."
+            )
         if api_version() >= (0, 10, 1):
-            warn_user("`with mesh:` is deprecated. Write `with weft.set_mesh(mesh):` instead.", DeprecationWarning)
+            warn_user(
+                "`with mesh:` is deprecated. Write `with weft.set_mesh(mesh):` instead.",
+                DeprecationWarning,
+            )
         return entered(self).__enter__()
 
     def __exit__(self, *exc: Any) -> None:
@@ -259,6 +286,7 @@ class Mesh(_MeshBase):
         def within(*args: Any, **kwargs: Any) -> Any:
             with self:
                 return fun(*args, **kwargs)
+
         return within
 
     def __repr__(self) -> str:
@@ -280,6 +308,7 @@ class AbstractDevice:
     >>> mesh.abstract_device.platform, mesh.update(axis_sizes=(2,)).abstract_device == mesh.abstract_device
     ('cuda', True)
     """
+
     device_kind: str
     num_cores: int | None
     platform: str
@@ -300,33 +329,57 @@ class AbstractMesh(_MeshBase):
     >>> mesh.size, dict(mesh.shape), mesh.abstract_mesh is mesh, mesh.update(axis_sizes=(2, 2)).size
     (8, {'x': 4, 'y': 2}, True, 4)
     """
+
     __slots__ = ("__weakref__", "_meant_for", "axis_names", "axis_sizes", "axis_types")
     _meant_for: AbstractDevice | None
 
-    def __new__(cls, axis_sizes: Any, axis_names: Any = None, axis_types: Any = None, *, abstract_device: Any = None) -> AbstractMesh:
-        if axis_names is None:                      # older programs give (name, size) pairs
+    def __new__(
+        cls,
+        axis_sizes: Any,
+        axis_names: Any = None,
+        axis_types: Any = None,
+        *,
+        abstract_device: Any = None,
+    ) -> AbstractMesh:
+        if axis_names is None:  # older programs give (name, size) pairs
             axis_names, axis_sizes = zip(*axis_sizes) if axis_sizes else ((), ())
         sizes = tuple(int(s) for s in axis_sizes)
         names = _normalized_names(axis_names)
         if len(sizes) != len(names):
-            raise ShardingError(f"AbstractMesh: {len(sizes)} sizes {sizes} for {len(names)} names {names}.")
+            raise ShardingError(
+                f"AbstractMesh: {len(sizes)} sizes {sizes} for {len(names)} names {names}."
+            )
         types = _normalized_types(axis_types, len(names))
         if abstract_device is not None and not isinstance(abstract_device, AbstractDevice):
-            raise TypeError(f"AbstractMesh: abstract_device must be an AbstractDevice or None, got {abstract_device!r}.")
+            raise TypeError(
+                f"AbstractMesh: abstract_device must be an AbstractDevice or None, got {abstract_device!r}."
+            )
         home = None if abstract_device is None else home_device()
-        if home is not None and (home.platform, home.device_kind) == (abstract_device.platform, abstract_device.device_kind):
-            abstract_device = None                  # what meshes of the devices here are meant for
+        if home is not None and (home.platform, home.device_kind) == (
+            abstract_device.platform,
+            abstract_device.device_kind,
+        ):
+            abstract_device = None  # what meshes of the devices here are meant for
         key = (sizes, names, types, abstract_device)
         mesh = _abstract_meshes.get(key)
         if mesh is None:
             mesh = object.__new__(cls)
-            mesh.axis_sizes, mesh.axis_names, mesh.axis_types, mesh._meant_for = sizes, names, types, abstract_device
+            mesh.axis_sizes, mesh.axis_names, mesh.axis_types, mesh._meant_for = (
+                sizes,
+                names,
+                types,
+                abstract_device,
+            )
             mesh = _abstract_meshes.setdefault(key, mesh)
         return mesh
 
     def __reduce__(self) -> tuple:
         args = self.axis_sizes, self.axis_names, self.axis_types
-        return (AbstractMesh, args) if self._meant_for is None else (_make_abstract, (*args, self._meant_for))
+        return (
+            (AbstractMesh, args)
+            if self._meant_for is None
+            else (_make_abstract, (*args, self._meant_for))
+        )
 
     @property
     def abstract_device(self) -> AbstractDevice | None:
@@ -338,13 +391,21 @@ class AbstractMesh(_MeshBase):
         """The mesh without its devices: axis names, sizes and types."""
         return self
 
-    def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, *, abstract_device: Any = None
-               ) -> AbstractMesh:
+    def update(
+        self,
+        axis_sizes: Any = None,
+        axis_names: Any = None,
+        axis_types: Any = None,
+        *,
+        abstract_device: Any = None,
+    ) -> AbstractMesh:
         """A mesh with some parts replaced."""
-        return AbstractMesh(self.axis_sizes if axis_sizes is None else axis_sizes,
-                            self.axis_names if axis_names is None else axis_names,
-                            self.axis_types if axis_types is None else axis_types,
-                            abstract_device=self._meant_for if abstract_device is None else abstract_device)
+        return AbstractMesh(
+            self.axis_sizes if axis_sizes is None else axis_sizes,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+            abstract_device=self._meant_for if abstract_device is None else abstract_device,
+        )
 
     def update_axis_types(self, axis_types: Any) -> AbstractMesh:
         """The mesh with other types of some axes, by their names.
@@ -355,7 +416,9 @@ class AbstractMesh(_MeshBase):
         strange = [name for name in axis_types if name not in self.axis_names]
         if strange:
             raise ShardingError(f"AbstractMesh.update_axis_types: {self!r} has no axes {strange}.")
-        return self.update(axis_types=tuple(axis_types.get(n, t) for n, t in zip(self.axis_names, self.axis_types)))
+        return self.update(
+            axis_types=tuple(axis_types.get(n, t) for n, t in zip(self.axis_names, self.axis_types))
+        )
 
     def __repr__(self) -> str:
         device = self._meant_for
@@ -368,10 +431,10 @@ def _make_abstract(sizes: Any, names: Any, types: Any, device: AbstractDevice) -
 
 class _Current(threading.local):
     def __init__(self) -> None:
-        self.stack: list = []            # meshes entered by `with`, innermost last
-        self.base: Mesh | None = None    # set for good by `set_mesh(mesh)` used as a statement
-        self.chosen: list = []           # for each of `stack`: the mesh that was set last, which `with mesh` does not do
-        self.holders: list = []          # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
+        self.stack: list = []  # meshes entered by `with`, innermost last
+        self.base: Mesh | None = None  # set for good by `set_mesh(mesh)` used as a statement
+        self.chosen: list = []  # for each of `stack`: the mesh that was set last, which `with mesh` does not do
+        self.holders: list = []  # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
 
 
 _state = _Current()
@@ -422,6 +485,7 @@ def _holder(mesh: Any, outside: Mesh | None) -> Mesh | None:
 
 class holding:
     """A block in which `mesh`, or with None the default device, holds the arrays that nobody placed."""
+
     __slots__ = ("mesh",)
 
     def __init__(self, mesh: Mesh | None):
@@ -464,6 +528,7 @@ def get_abstract_mesh() -> AbstractMesh:
 class entered:
     """A block with `mesh` as the current mesh, as `with mesh:` makes one: unlike `set_mesh`, it does not count as today's context and
     places nothing."""
+
     __slots__ = ("mesh",)
 
     def __init__(self, mesh: Mesh):
@@ -501,14 +566,17 @@ class set_mesh:
     >>> get_abstract_mesh().empty
     True
     """
+
     __slots__ = ("mesh", "previous")
-    _inside = False           # may the mesh be one that shard_map has made
+    _inside = False  # may the mesh be one that shard_map has made
 
     def __init__(self, mesh: Any):
         if mesh is not None and not isinstance(mesh, _MeshBase):
             raise TypeError(f"set_mesh takes a Mesh, got {type(mesh).__name__}")
         if mesh is not None and mesh.manual_axes and not self._inside:
-            raise ValueError(f"set_mesh: {mesh} contains manual axes, {mesh.manual_axes}, which shard_map alone makes.")
+            raise ValueError(
+                f"set_mesh: {mesh} contains manual axes, {mesh.manual_axes}, which shard_map alone makes."
+            )
         self.mesh = mesh
         self.previous = _state.base
         _state.base = mesh
@@ -534,6 +602,7 @@ class use_mesh(set_mesh):
     ...     get_abstract_mesh().axis_names
     ('x',)
     """
+
     __slots__ = ()
     _inside = True
 

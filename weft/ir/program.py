@@ -21,6 +21,7 @@ from weft.util.record import record
 class Slot:
     """A buffer of the program. `offset` counts bytes in the arena and is meaningful for `temp` only; of one that is `own`, in the
     memory of a task of the loop that uses it."""
+
     kind: Literal["in", "out", "temp", "const"]
     nbytes: int
     offset: int = 0
@@ -30,6 +31,7 @@ class Slot:
 @record
 class BufRef:
     """Address `base(slot) + offset + sum(loop_var * stride)`, in bytes; the variables are those of enclosing loops."""
+
     slot: int
     offset: int = 0
     strides: tuple[tuple[str, int], ...] = ()
@@ -39,6 +41,7 @@ class BufRef:
 class Launch:
     """Run `kernel` on `args` (one per kernel buffer, in order). `work`: what it costs, in bytes of memory traffic, where it has
     loops that go over its buffers more often than once."""
+
     kernel: Kernel
     args: tuple[BufRef, ...]
     work: int = 0
@@ -64,15 +67,16 @@ class Gemm:
     from which index on and how many. The last dim goes through the groups of rows, which follow one another; rows of none are filled
     with zeros. Then rows of C are dense, and there is no batch, outer k, band or epilogue.
     """
+
     m: int
     n: int
     k: int
     a: BufRef
     b: BufRef
     c: BufRef | None
-    a_strides: tuple[int, int]          # (m, k)
-    b_strides: tuple[int, int]          # (k, n)
-    c_strides: tuple[int, int]          # (m, n)
+    a_strides: tuple[int, int]  # (m, k)
+    b_strides: tuple[int, int]  # (k, n)
+    c_strides: tuple[int, int]  # (m, n)
     in_type: str
     acc_type: str
     out_type: str
@@ -104,6 +108,7 @@ class Sort:
             `previous` (i32 positions), or in the row if there is none
     top:    `out` has the `k` greatest in descending order, `places` their i32 positions, the first of equals first
     """
+
     kind: Literal["values", "order", "top"]
     type: str
     rows: int
@@ -122,6 +127,7 @@ class FftPart:
     first `given` numbers of a result are written. The first `times_source` elements that are transformed, or `times_out` of their
     transforms, are multiplied by `factors`: of each element the real parts for all rows, or columns, then the imaginary ones. Real parts
     change places with imaginary ones as the source is read, or the result written."""
+
     taken: int
     given: int
     times_source: int
@@ -147,6 +153,7 @@ class Fft:
     Elsewhere, where `inner` is not 1, a row is n times `inner` complex numbers, and each of these is transformed by itself; `out` may be
     `source`. `tables` are those of `ir.fft`; `part` says what a step of a convolution does besides.
     """
+
     kind: Literal["forward", "inverse", "half", "all", "real", "cross", "uncross", "down", "undown"]
     type: str
     n: int
@@ -171,6 +178,7 @@ class LibraryCall:
     `arrays` are (name, address, elements of each problem, dtype name). Those named x... are only read. Integers are int32
     here, whatever the library's are; integers that are written (y...) are 0 before.
     """
+
     routine: str
     count: int
     arguments: tuple[str | int | float | tuple[str, int] | tuple[str, str, int], ...]
@@ -180,6 +188,7 @@ class LibraryCall:
 @record
 class Copy:
     """Copy `nbytes` bytes; source and destination do not overlap."""
+
     dst: BufRef
     src: BufRef
     nbytes: int
@@ -188,6 +197,7 @@ class Copy:
 @record
 class Join:
     """Put parts side by side: each is (address, bytes of a row, where its rows begin in those of the result, `pitch` bytes apart)."""
+
     out: BufRef
     rows: int
     pitch: int
@@ -199,6 +209,7 @@ class Pad:
     """Copy runs of `run` bytes into `rows` rows of `row` bytes, from byte `lead` on, and fill the rest with zeros. Rows are counted over
     `dims`, innermost first, (extent, first, count, stride): those whose index is below first or from first + count on have no run; from
     one run to the next are as many bytes of the source."""
+
     dst: BufRef
     src: BufRef
     row: int
@@ -212,6 +223,7 @@ class Pad:
 class HostCall:
     """Call `fn(*input_views, *output_views)` in Python with NumPy views of the buffers, holding the GIL; an exception
     stops the program and surfaces in the caller. Each operand is (ref, shape, numpy dtype name), dense row-major."""
+
     fn: Callable
     ins: tuple[tuple[BufRef, tuple[int, ...], str], ...]
     outs: tuple[tuple[BufRef, tuple[int, ...], str], ...]
@@ -221,6 +233,7 @@ class HostCall:
 class Loop:
     """Run `body` for var = 0 .. extent-1, in order (backward when `reverse`). Where `tasks` holds, iterations are independent and run in
     parallel, each with `own_bytes` of memory for slots that are `own`; there are no host calls and no library calls in the body."""
+
     var: str
     extent: int
     body: tuple["Step", ...]
@@ -232,6 +245,7 @@ class Loop:
 @record
 class WhileLoop:
     """Run `cond_body`, then while the bool byte at `cond` is nonzero: `body`, `cond_body`."""
+
     cond_body: tuple["Step", ...]
     cond: BufRef
     body: tuple["Step", ...]
@@ -240,6 +254,7 @@ class WhileLoop:
 @record
 class Branch:
     """Run branch number clamp(i32 at `index`, 0, len-1)."""
+
     index: BufRef
     branches: tuple[tuple["Step", ...], ...]
 
@@ -248,6 +263,7 @@ class Branch:
 class Start:
     """Begin an exchange with other processes: word `word` of `words` is the handle of its plan, and the request goes to `request`.
     Both buffers belong to the exchange until it is waited for."""
+
     what: str
     word: int
     words: BufRef
@@ -259,11 +275,27 @@ class Start:
 @record
 class Wait:
     """Wait until the exchange of `request` is done, and has written its result."""
+
     words: BufRef
     request: BufRef
 
 
-Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, Join, Pad, HostCall, Loop, WhileLoop, Branch, Start, Wait]
+Step = Union[
+    Launch,
+    Gemm,
+    Sort,
+    Fft,
+    LibraryCall,
+    Copy,
+    Join,
+    Pad,
+    HostCall,
+    Loop,
+    WhileLoop,
+    Branch,
+    Start,
+    Wait,
+]
 
 _HOLDERS = frozenset({*get_args(Step), FftPart})
 
@@ -291,6 +323,7 @@ START_WORD, WAIT_WORD, FIRST_WORD = 0, 1, 2
 @record
 class Program:
     """Slots come in the order: ins, outs, consts, temps."""
+
     slots: tuple[Slot, ...]
     steps: tuple[Step, ...]
     arena_bytes: int

@@ -19,11 +19,18 @@ from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft.ir.mesh import AbstractMesh, Mesh, concrete_mesh
 from weft.ir.rewrite import map_jaxprs, substitute
-from weft.ir.shardings import Layout, NamedSharding, PositionalSharding, Sharding, grid_of_dims, layout_of
+from weft.ir.shardings import (
+    Layout,
+    NamedSharding,
+    PositionalSharding,
+    Sharding,
+    grid_of_dims,
+    layout_of,
+)
 from weft.ir.specs import PartitionSpec, Spec, spec_of_dims
 from weft.util.errors import ShardingError
 
-Digits = tuple[int, ...]                  # sizes of the digits of the flat device number, major to minor
+Digits = tuple[int, ...]  # sizes of the digits of the flat device number, major to minor
 
 
 def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
@@ -33,22 +40,28 @@ def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
 
 def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
     """The same shardings, each with the name of the operation that names it first, the outermost before those inside."""
+
     def make():
         found: dict[Sharding, str] = {}
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
-            if name == "shard_map":                       # its program names every axis of its mesh
+            if name == "shard_map":  # its program names every axis of its mesh
                 mesh = eqn.params["mesh"]
                 for axis in mesh.axis_names:
                     found.setdefault(NamedSharding(mesh, PartitionSpec(axis)), name)
             named = (eqn.params["sharding"],) if eqn.primitive.kind == "constraint" else ()
-            for s in (*named, *eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
+            for s in (
+                *named,
+                *eqn.params.get("in_shardings", ()),
+                *eqn.params.get("out_shardings", ()),
+            ):
                 if isinstance(s, Sharding) and not is_abstract(s):
                     found.setdefault(s.settled, name)
             for _, inner in subjaxprs(eqn.params):
                 for s, inside in operations_that_name(inner).items():
                     found.setdefault(s, inside)
         return found
+
     return jaxpr.memo("constraints", make)
 
 
@@ -68,14 +81,20 @@ def is_abstract(sharding: Sharding) -> bool:
 
 def with_devices(jaxpr: Jaxpr, devices: tuple) -> Jaxpr:
     """`jaxpr` with every shard_map over an abstract mesh on these devices; ShardingError if they are not as many as its mesh has."""
+
     def changed(eqn: Eqn) -> Eqn:
         params = map_jaxprs(eqn.params, lambda inner: with_devices(inner, devices))
         mesh = params.get("mesh")
         if eqn.primitive.name == "shard_map" and isinstance(mesh, AbstractMesh):
             if mesh.size != len(devices):
-                raise ShardingError(f"shard_map: {mesh} has no devices, and the computation runs on {len(devices)}.\n  Pass arrays "
-                                    f"laid out on a mesh of {mesh.size} devices, or enter a mesh with these axes (`with mesh:`).")
-            params = {**params, "mesh": on_devices(NamedSharding(mesh, PartitionSpec()), devices).mesh}
+                raise ShardingError(
+                    f"shard_map: {mesh} has no devices, and the computation runs on {len(devices)}.\n  Pass arrays "
+                    f"laid out on a mesh of {mesh.size} devices, or enter a mesh with these axes (`with mesh:`)."
+                )
+            params = {
+                **params,
+                "mesh": on_devices(NamedSharding(mesh, PartitionSpec()), devices).mesh,
+            }
         return eqn if params is eqn.params else eqn.replace(params=params)
 
     if not has_shard_map(jaxpr):
@@ -87,6 +106,7 @@ def with_devices(jaxpr: Jaxpr, devices: tuple) -> Jaxpr:
 def moved(jaxpr: Jaxpr, devices: tuple | None) -> Jaxpr:
     """`jaxpr` with its shardings on `devices`, as many as they name, in order; None leaves those where they are. Shardings over one device
     say nothing of a program, which may run on any: constraints by them are left out."""
+
     def place(s: Sharding | None) -> Sharding | None:
         if not isinstance(s, Sharding) or is_abstract(s):
             return s
@@ -98,14 +118,29 @@ def moved(jaxpr: Jaxpr, devices: tuple | None) -> Jaxpr:
         eqn = substitute([eqn], env)[0] if env else eqn
         params = map_jaxprs(eqn.params, lambda inner: moved(inner, devices))
         eqn = eqn if params is eqn.params else eqn.replace(params=params)
-        changed: dict = {name: tuple(map(place, params[name])) for name in ("in_shardings", "out_shardings") if name in params}
+        changed: dict = {
+            name: tuple(map(place, params[name]))
+            for name in ("in_shardings", "out_shardings")
+            if name in params
+        }
         if eqn.primitive.kind == "constraint":
             changed["sharding"] = place(params["sharding"])
-            if changed["sharding"] is None and params["sharding"] is not None and eqn.invars[0].aval is eqn.outvars[0].aval:
+            if (
+                changed["sharding"] is None
+                and params["sharding"] is not None
+                and eqn.invars[0].aval is eqn.outvars[0].aval
+            ):
                 env[eqn.outvars[0]] = eqn.invars[0]
                 continue
-        if eqn.primitive.name == "shard_map" and devices is not None and isinstance(params["mesh"], Mesh) and params["mesh"].size > 1:
-            changed["mesh"] = NamedSharding(params["mesh"], PartitionSpec()).on_devices(devices).mesh
+        if (
+            eqn.primitive.name == "shard_map"
+            and devices is not None
+            and isinstance(params["mesh"], Mesh)
+            and params["mesh"].size > 1
+        ):
+            changed["mesh"] = (
+                NamedSharding(params["mesh"], PartitionSpec()).on_devices(devices).mesh
+            )
         eqns.append(eqn.replace(params={**params, **changed}) if changed else eqn)
     return jaxpr.replace(eqns=eqns, outvars=[env.get(v, v) for v in jaxpr.outvars])
 
@@ -134,22 +169,32 @@ def over_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: int) -> 
     kind = sharding.memory_kind
     if not sharding.spec.axes:
         return NamedSharding(mesh, PartitionSpec(*[None] * ndim), memory_kind=kind)
-    if all(mesh.shape.get(a) == n for a, n in sharding.mesh.shape_tuple) and mesh.size == sharding.mesh.size:
+    if (
+        all(mesh.shape.get(a) == n for a, n in sharding.mesh.shape_tuple)
+        and mesh.size == sharding.mesh.size
+    ):
         return NamedSharding(mesh, sharding.spec, memory_kind=kind)
     if mesh.size == sharding.mesh.size:
-        places = tuple(range(mesh.size))                 # stand for devices
+        places = tuple(range(mesh.size))  # stand for devices
         stand_in = Mesh(np.array(places, object).reshape(mesh.axis_sizes), mesh.axis_names)
         dims = to_spec(sharding.on_devices(places), stand_in, ndim)
         if dims is not None:
             return NamedSharding(mesh, spec_of_dims(dims).without_trailing(), memory_kind=kind)
-    raise ShardingError(f"{sharding!r} has no equal over {mesh}.\n  Give a mesh of {sharding.mesh.size} devices, in whose axes its blocks "
-                        "can be written.")
+    raise ShardingError(
+        f"{sharding!r} has no equal over {mesh}.\n  Give a mesh of {sharding.mesh.size} devices, in whose axes its blocks "
+        "can be written."
+    )
 
 
 def has_shard_map(jaxpr: Jaxpr) -> bool:
     """Whether there is a shard_map anywhere in the program."""
-    return jaxpr.memo("has shard_map", lambda: any(
-        e.primitive.name == "shard_map" or any(has_shard_map(j) for _, j in subjaxprs(e.params)) for e in jaxpr.eqns))
+    return jaxpr.memo(
+        "has shard_map",
+        lambda: any(
+            e.primitive.name == "shard_map" or any(has_shard_map(j) for _, j in subjaxprs(e.params))
+            for e in jaxpr.eqns
+        ),
+    )
 
 
 def common_mesh(shardings: Sequence[Sharding]) -> Mesh:
@@ -164,7 +209,9 @@ def common_mesh(shardings: Sequence[Sharding]) -> Mesh:
     return _common_mesh(tuple(dict.fromkeys(shardings)))
 
 
-def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], str] = "value {}".format) -> None:
+def check_same_devices(
+    shardings: Sequence[Sharding], name_of: Callable[[int], str] = "value {}".format
+) -> None:
     """Raise ValueError unless all shardings have the same devices in the same order.
 
     `name_of(i)` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
@@ -173,13 +220,20 @@ def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], s
         expected, devices = shardings[0].device_assignment, sharding.device_assignment
         if devices is not expected and devices != expected:
             ids = [[d.id for d in s.device_assignment] for s in (shardings[0], sharding)]
-            of = [f"{name_of(k)} and device ids {numbers} on platform {shardings[k].device_assignment[0].platform.upper()}"
-                  for k, numbers in zip((0, i), ids)]
-            why = "The devices are the same, but their order differs." if set(ids[0]) == set(ids[1]) else "The devices differ."
+            of = [
+                f"{name_of(k)} and device ids {numbers} on platform {shardings[k].device_assignment[0].platform.upper()}"
+                for k, numbers in zip((0, i), ids)
+            ]
+            why = (
+                "The devices are the same, but their order differs."
+                if set(ids[0]) == set(ids[1])
+                else "The devices differ."
+            )
             raise ValueError(
                 f"Received incompatible devices for jitted computation. Got {of[0]} and {of[1]}.\n"
                 f"  {why} All committed arguments of a computation must be on the same devices in the same order. "
-                "Move one with weft.device_put(x, other.sharding).")
+                "Move one with weft.device_put(x, other.sharding)."
+            )
 
 
 @lru_cache(maxsize=1024)
@@ -244,8 +298,11 @@ def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ..
     used: set[int] = set()
     dims = []
     for d, split in enumerate(layout.splits):
-        weights = {j: int(grid[(0,) * j + (1,) + (0,) * (len(digits) - j - 1) + (d,)])
-                   for j, size in enumerate(digits) if size > 1}
+        weights = {
+            j: int(grid[(0,) * j + (1,) + (0,) * (len(digits) - j - 1) + (d,)])
+            for j, size in enumerate(digits)
+            if size > 1
+        }
         chosen = tuple(sorted((j for j, w in weights.items() if w), key=lambda j: -weights[j]))
         if used & set(chosen) or math.prod(digits[j] for j in chosen) != split:
             return None
@@ -259,9 +316,12 @@ def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ..
 
 def _best_digits(layouts: Sequence[Layout], n: int, meshes: Sequence[Digits]) -> Digits:
     """The ordered prime factoring of `n` devices that keeps the named meshes whole and fits most layouts."""
+
     def served(digits: Digits) -> int:
-        return (sum(_refines(digits, m) for m in meshes) * 1000
-                + sum(_digits_of_dims(layout, digits) is not None for layout in layouts))
+        return sum(_refines(digits, m) for m in meshes) * 1000 + sum(
+            _digits_of_dims(layout, digits) is not None for layout in layouts
+        )
+
     return max(_ordered_prime_factorings(n), key=served)
 
 
@@ -273,7 +333,7 @@ def _ordered_prime_factorings(n: int) -> Iterator[Digits]:
 
 def _strides(digits: Sequence[int]) -> tuple[int, ...]:
     """Product of the sizes after each digit."""
-    return tuple(math.prod(digits[j + 1:]) for j in range(len(digits)))
+    return tuple(math.prod(digits[j + 1 :]) for j in range(len(digits)))
 
 
 def _refines(digits: Digits, sizes: Digits) -> bool:
@@ -287,9 +347,11 @@ def _merged(digits: Digits, layouts: Sequence[Layout], keep: Digits) -> Digits:
     kept = set(_strides(keep))
     j = 0
     while j + 1 < len(digits):
-        boundary = math.prod(digits[j + 1:])
-        merged = (*digits[:j], digits[j] * digits[j + 1], *digits[j + 2:])
-        if boundary not in kept and all(_digits_of_dims(layout, merged) is not None for layout in served):
+        boundary = math.prod(digits[j + 1 :])
+        merged = (*digits[:j], digits[j] * digits[j + 1], *digits[j + 2 :])
+        if boundary not in kept and all(
+            _digits_of_dims(layout, merged) is not None for layout in served
+        ):
             digits = merged
         else:
             j += 1
@@ -318,7 +380,9 @@ def sharding_of_spec(spec: Spec, mesh: Mesh, known: Sequence[Sharding] = ()) -> 
     named = NamedSharding(mesh, entries if typed else entries.without_trailing())
     ndim = len(spec)
     for other in known:
-        if isinstance(other, NamedSharding) and other.spec.unconstrained_dims():      # a constraint, not a layout
+        if (
+            isinstance(other, NamedSharding) and other.spec.unconstrained_dims()
+        ):  # a constraint, not a layout
             continue
         try:
             other.check_compatible_aval(spec)

@@ -70,6 +70,7 @@ class Function:
     widen      whether the reference is asked for wider floats than the arguments are
     ranges     where errors are measured, besides floats of every size; `points` are measured with their neighbours
     """
+
     name: str
     arity: int
     formula: Callable

@@ -24,7 +24,11 @@ def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
     Inputs stay; unused constants go. An op that holds jaxprs may shrink itself through its `dce` slot:
     `fn(eqn, used: list[bool]) -> Eqn | None`.
     """
-    outvars = jaxpr.outvars if used_outputs is None else tuple(v for v, u in zip(jaxpr.outvars, used_outputs) if u)
+    outvars = (
+        jaxpr.outvars
+        if used_outputs is None
+        else tuple(v for v, u in zip(jaxpr.outvars, used_outputs) if u)
+    )
     live = {a for a in outvars if type(a) is not Literal}
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
@@ -37,19 +41,38 @@ def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
             if eqn is None:
                 continue
         elif False in used:
-            eqn = eqn.replace(outvars=[v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
+            eqn = eqn.replace(
+                outvars=[
+                    v if u or type(v) is DropVar else DropVar(v.aval)
+                    for v, u in zip(eqn.outvars, used)
+                ]
+            )
         kept.append(eqn)
         live.update([a for a in eqn.invars if type(a) is not Literal])
     consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts) if v in live]
-    if len(kept) == len(jaxpr.eqns) and len(consts) == len(jaxpr.consts) and outvars == jaxpr.outvars \
-            and all(a is b for a, b in zip(reversed(kept), jaxpr.eqns)):
+    if (
+        len(kept) == len(jaxpr.eqns)
+        and len(consts) == len(jaxpr.consts)
+        and outvars == jaxpr.outvars
+        and all(a is b for a, b in zip(reversed(kept), jaxpr.eqns))
+    ):
         return jaxpr
-    return Jaxpr([v for v, _ in consts], [c for _, c in consts], jaxpr.invars, outvars, kept[::-1], name=jaxpr.name)
+    return Jaxpr(
+        [v for v, _ in consts],
+        [c for _, c in consts],
+        jaxpr.invars,
+        outvars,
+        kept[::-1],
+        name=jaxpr.name,
+    )
 
 
 def substitute(eqns: Iterable[Eqn], env: dict[Var, Atom]) -> list[Eqn]:
     """The equations with variables read through `env`; results keep their names."""
-    return [eqn.replace(invars=[a if type(a) is Literal else env.get(a, a) for a in eqn.invars]) for eqn in eqns]
+    return [
+        eqn.replace(invars=[a if type(a) is Literal else env.get(a, a) for a in eqn.invars])
+        for eqn in eqns
+    ]
 
 
 def use_counts(jaxpr: Jaxpr) -> dict[Var, int]:
@@ -80,7 +103,9 @@ def map_jaxprs(params: dict, change: Callable[[Jaxpr], Jaxpr]) -> dict:
 
 def is_call(eqn: Eqn) -> bool:
     """Whether the equation only calls the program in its `jaxpr` parameter (jit and the like)."""
-    return eqn.primitive.attrs.get("call_like", False) and isinstance(eqn.params.get("jaxpr"), Jaxpr)
+    return eqn.primitive.attrs.get("call_like", False) and isinstance(
+        eqn.params.get("jaxpr"), Jaxpr
+    )
 
 
 def in_place(eqn: Eqn) -> Jaxpr:
@@ -98,9 +123,16 @@ def without_high(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` with what the operations of users' classes compute in their places, and no rules for derivatives around these."""
     if not jaxpr.is_high:
         return jaxpr
-    flat = inline_calls(jaxpr, lambda eqn: eqn.primitive.attrs.get("is_high") or (
-        "rules_apart" in eqn.primitive.attrs and eqn.params["jaxpr"].is_high))
-    return flat.replace(eqns=[eqn.replace(params=map_jaxprs(eqn.params, without_high)) for eqn in flat.eqns])
+    flat = inline_calls(
+        jaxpr,
+        lambda eqn: (
+            eqn.primitive.attrs.get("is_high")
+            or ("rules_apart" in eqn.primitive.attrs and eqn.params["jaxpr"].is_high)
+        ),
+    )
+    return flat.replace(
+        eqns=[eqn.replace(params=map_jaxprs(eqn.params, without_high)) for eqn in flat.eqns]
+    )
 
 
 def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -> Jaxpr:
@@ -119,7 +151,13 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
             consts.append(value)
         return found
 
-    def walk(program: Jaxpr, env: dict[Var, Atom], call: Eqn | None, scope: str = "", metadata: tuple = ()) -> None:
+    def walk(
+        program: Jaxpr,
+        env: dict[Var, Atom],
+        call: Eqn | None,
+        scope: str = "",
+        metadata: tuple = (),
+    ) -> None:
         for eqn in program.eqns:
             ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
             if (scope or metadata) and eqn.source is not None:
@@ -133,7 +171,13 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
                 own = eqn.params.get("xla_metadata", ())
                 if own and outer.source is not None:
                     outer = outer.replace(source=outer.source.tagged(own))
-                walk(callee, inner, outer, outer.source.scope if outer.source is not None else "", with_metadata(metadata, own))
+                walk(
+                    callee,
+                    inner,
+                    outer,
+                    outer.source.scope if outer.source is not None else "",
+                    with_metadata(metadata, own),
+                )
                 for var, atom in zip(eqn.outvars, callee.outvars):
                     env[var] = atom if type(atom) is Literal else inner.get(atom, atom)
             elif call is None:
@@ -141,7 +185,13 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
             else:
                 outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
                 env.update(zip(eqn.outvars, outs))
-                eqns.append(eqn.replace(invars=ins, outvars=outs, source=call.source if eqn.source is None else eqn.source))
+                eqns.append(
+                    eqn.replace(
+                        invars=ins,
+                        outvars=outs,
+                        source=call.source if eqn.source is None else eqn.source,
+                    )
+                )
 
     walk(jaxpr, env, None)
     outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
@@ -161,7 +211,7 @@ def params_key(params: dict):
     A text would not do instead: large arrays and programs with different constants can print alike. Floats are distinguished by
     their text as well: 0.0 and -0.0 are equal and not the same.
     """
-    key = tuple(sorted(params.items()))          # names differ, so values are never compared
+    key = tuple(sorted(params.items()))  # names differ, so values are never compared
     floats = [repr(value) for _, value in key if isinstance(value, float)]
     if floats:
         key += tuple(floats)
@@ -185,8 +235,10 @@ def cse(jaxpr: Jaxpr) -> Jaxpr:
             if params is not None:
                 key = (eqn.primitive, params, *[atom_key(a) for a in ins])
                 first = seen.get(key)
-                if first is not None and all(type(b) is not DropVar or type(a) is DropVar
-                                             for a, b in zip(eqn.outvars, first.outvars)):
+                if first is not None and all(
+                    type(b) is not DropVar or type(a) is DropVar
+                    for a, b in zip(eqn.outvars, first.outvars)
+                ):
                     env.update(zip(eqn.outvars, first.outvars))
                     changed = True
                     continue

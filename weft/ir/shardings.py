@@ -36,6 +36,7 @@ class MemorySpace(enum.Enum):
     >>> weft.device_put(wnp.ones(3), MemorySpace.Host).sharding.memory_kind
     'pinned_host'
     """
+
     Device = "device"
     Host = "pinned_host"
     Any = "any"
@@ -52,6 +53,7 @@ class Layout:
 
     `splits[d]` blocks along dim d; device number i of `devices` holds the block of row-major number `shard_ids[i]`.
     """
+
     devices: tuple[Any, ...]
     splits: Shape
     shard_ids: tuple[int, ...]
@@ -75,6 +77,7 @@ def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
 
 class Sharding:
     """How the shards of an array are placed on devices. Subclasses give `device_assignment` and `_grid`."""
+
     __slots__ = ("_memory_kind",)
 
     _memory_kind: str | None
@@ -185,11 +188,18 @@ class Sharding:
         shape = tuple(int(s) for s in global_shape)
         local = self.shard_shape(shape)
         layout = layout_of(self, len(shape))
-        return {device: block_index(position, local, layout.splits) for device, position in zip(layout.devices, layout.positions)}
+        return {
+            device: block_index(position, local, layout.splits)
+            for device, position in zip(layout.devices, layout.positions)
+        }
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
         """`devices_indices_map` for the devices that this process drives."""
-        return {d: index for d, index in self.devices_indices_map(global_shape).items() if d.is_addressable}
+        return {
+            d: index
+            for d, index in self.devices_indices_map(global_shape).items()
+            if d.is_addressable
+        }
 
     def on_devices(self, devices: Sequence[Any]) -> Sharding:
         """The same layout on as many other devices, in order."""
@@ -209,15 +219,25 @@ class Sharding:
             return True
         terms = bool(self.unreduced)
         if terms or other.unreduced:
-            return terms == bool(other.unreduced) and self.stored.is_equivalent_to(other.stored, ndim + 1)
-        if isinstance(getattr(self, "mesh", None), AbstractMesh) or isinstance(getattr(other, "mesh", None), AbstractMesh):
+            return terms == bool(other.unreduced) and self.stored.is_equivalent_to(
+                other.stored, ndim + 1
+            )
+        if isinstance(getattr(self, "mesh", None), AbstractMesh) or isinstance(
+            getattr(other, "mesh", None), AbstractMesh
+        ):
             return self._is_like(other, ndim)
-        return self.memory_kind == other.memory_kind and layout_of(self, ndim) == layout_of(other, ndim)
+        return self.memory_kind == other.memory_kind and layout_of(self, ndim) == layout_of(
+            other, ndim
+        )
 
     def _is_like(self, other: Sharding, ndim: int) -> bool:
         """Whether shardings over axes without devices split values of rank `ndim` alike."""
         same_mesh = getattr(self, "mesh", None) is getattr(other, "mesh", None)
-        return same_mesh and self.memory_kind == other.memory_kind and self._grid(ndim) == other._grid(ndim)
+        return (
+            same_mesh
+            and self.memory_kind == other.memory_kind
+            and self._grid(ndim) == other._grid(ndim)
+        )
 
     def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
         """Raise ShardingError if values of this rank cannot be laid out so."""
@@ -230,7 +250,12 @@ def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
     >>> block_index((2, 0), (4, 5), (8, 1))
     (slice(8, 12, None), slice(None, None, None))
     """
-    return tuple([slice(None) if n == 1 else slice(p * s, (p + 1) * s) for p, s, n in zip(position, local, splits)])
+    return tuple(
+        [
+            slice(None) if n == 1 else slice(p * s, (p + 1) * s)
+            for p, s, n in zip(position, local, splits)
+        ]
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -245,20 +270,28 @@ def layout_of(sharding: Sharding, ndim: int) -> Layout:
     return Layout(sharding.device_assignment, splits, shard_ids)
 
 
-def _divisibility_text(sharding: Sharding, shape: Shape, splits: Shape, bad: Sequence[int], what: str) -> str:
-    lines = [f"cannot split {what} of shape {list(shape)} by {sharding!r}. The blocks should evenly divide the shape."]
+def _divisibility_text(
+    sharding: Sharding, shape: Shape, splits: Shape, bad: Sequence[int], what: str
+) -> str:
+    lines = [
+        f"cannot split {what} of shape {list(shape)} by {sharding!r}. The blocks should evenly divide the shape."
+    ]
     advice = []
     for d in bad:
         by = f"the sharding splits it {splits[d]} ways"
         if isinstance(sharding, NamedSharding):
             by = sharding.split_reason(d)
-        lines.append(f"    dim {d} has size {shape[d]}, {by}; {shape[d]} is not divisible by {splits[d]}")
+        lines.append(
+            f"    dim {d} has size {shape[d]}, {by}; {shape[d]} is not divisible by {splits[d]}"
+        )
         advice.append(f"pad dim {d} to {-(-shape[d] // splits[d]) * splits[d]}")
     line = user_frame()
     if line is not None:
         lines.append(f"  at {line}")
-    lines.append(f"  A dim must divide evenly by the number of its splits. {' and '.join(advice).capitalize()}, leave "
-                 "it unsplit, or use fewer devices along it.")
+    lines.append(
+        f"  A dim must divide evenly by the number of its splits. {' and '.join(advice).capitalize()}, leave "
+        "it unsplit, or use fewer devices along it."
+    )
     return "\n".join(lines)
 
 
@@ -266,9 +299,11 @@ def _check_memory_kind(kind: str | None) -> str:
     if kind is None:
         return MEMORY_KINDS[0]
     if kind not in MEMORY_KINDS:
-        raise ShardingError(f"Got invalid memory kind {kind!r}. Could not find memory addressable by device of that kind: Device memories "
-                            f"can address the following memory kinds: {', '.join(MEMORY_KINDS)}.\n"
-                            f"  Memory kinds are {', '.join(map(repr, MEMORY_KINDS))}.")
+        raise ShardingError(
+            f"Got invalid memory kind {kind!r}. Could not find memory addressable by device of that kind: Device memories "
+            f"can address the following memory kinds: {', '.join(MEMORY_KINDS)}.\n"
+            f"  Memory kinds are {', '.join(map(repr, MEMORY_KINDS))}."
+        )
     return kind
 
 
@@ -288,6 +323,7 @@ class NamedSharding(Sharding):
     >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows == rows.update(('x', None)), rows.with_memory_kind('device') == rows
     (True, False, True)
     """
+
     __slots__ = ("_hash", "mesh", "spec")
 
     mesh: Any
@@ -297,12 +333,20 @@ class NamedSharding(Sharding):
         if not isinstance(mesh, (Mesh, AbstractMesh)):
             raise TypeError(f"NamedSharding takes a Mesh first, got {type(mesh).__name__}")
         if spec is None:
-            raise TypeError("NamedSharding: Unexpected None for `spec`. Write P() for what is the same on all devices.")
+            raise TypeError(
+                "NamedSharding: Unexpected None for `spec`. Write P() for what is the same on all devices."
+            )
         if not isinstance(spec, PartitionSpec):
-            raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...).")
+            raise TypeError(
+                f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...)."
+            )
         _check_spec(mesh, spec)
         self.mesh, self.spec = mesh, spec
-        self._memory_kind = None if memory_kind is None and isinstance(mesh, AbstractMesh) else _check_memory_kind(memory_kind)
+        self._memory_kind = (
+            None
+            if memory_kind is None and isinstance(mesh, AbstractMesh)
+            else _check_memory_kind(memory_kind)
+        )
         self._hash = hash((mesh, spec, self._memory_kind))
 
     def __reduce__(self) -> tuple:
@@ -317,20 +361,28 @@ class NamedSharding(Sharding):
     def device_assignment(self) -> tuple[Any, ...]:
         """The devices in order."""
         if isinstance(self.mesh, AbstractMesh):
-            raise ShardingError(f"{self!r} has no devices: its mesh is abstract.\n  Use a Mesh of devices here.")
+            raise ShardingError(
+                f"{self!r} has no devices: its mesh is abstract.\n  Use a Mesh of devices here."
+            )
         return self.mesh.flat_devices
 
     @property
     def is_fully_addressable(self) -> bool:
         """Whether this process drives all of its devices."""
-        return self.mesh._is_addressable if isinstance(self.mesh, Mesh) else super().is_fully_addressable
+        return (
+            self.mesh._is_addressable
+            if isinstance(self.mesh, Mesh)
+            else super().is_fully_addressable
+        )
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
         same_mesh = isinstance(other, NamedSharding) and other.mesh is self.mesh
         if not same_mesh or self is other or self.unreduced or other.unreduced:
             return super().is_equivalent_to(other, ndim)
-        return self._memory_kind == other._memory_kind and self._splitting_axes(ndim) == other._splitting_axes(ndim)
+        return self._memory_kind == other._memory_kind and self._splitting_axes(
+            ndim
+        ) == other._splitting_axes(ndim)
 
     def _splitting_axes(self, ndim: int) -> list[list[Any]]:
         """Per-dim axes of values of rank `ndim`, without those of size 1."""
@@ -344,24 +396,33 @@ class NamedSharding(Sharding):
     def on_devices(self, devices: Sequence[Any]) -> NamedSharding:
         """The same layout on as many other devices, in order."""
         grid = np.array(devices, object).reshape(self.mesh.axis_sizes)
-        return NamedSharding(Mesh(grid, self.mesh.axis_names, axis_types=self.mesh.axis_types), self.spec, memory_kind=self._memory_kind)
+        return NamedSharding(
+            Mesh(grid, self.mesh.axis_names, axis_types=self.mesh.axis_types),
+            self.spec,
+            memory_kind=self._memory_kind,
+        )
 
     def with_spec(self, spec: Any) -> NamedSharding:
         """The same mesh with another spec."""
-        return NamedSharding(self.mesh, spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec),
-                             memory_kind=self._memory_kind)
+        return NamedSharding(
+            self.mesh,
+            spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec),
+            memory_kind=self._memory_kind,
+        )
 
     update = with_spec
 
     def without_dim(self, dim: int) -> NamedSharding:
         """The sharding of one entry along `dim` of such values."""
         entries = self.spec.partitions
-        return self.with_spec(self.spec.update((*entries[:dim], *entries[dim + 1:])))
+        return self.with_spec(self.spec.update((*entries[:dim], *entries[dim + 1 :])))
 
     def with_dim(self, dim: int, axes: Sequence[Any]) -> NamedSharding:
         """The sharding of such values stacked along a new `dim`, split by those of `axes` that split no other dim."""
         entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
-        mine = tuple(a for a in axes if a not in (*self.spec.axes, *self.spec.unreduced, *self.spec.reduced))
+        mine = tuple(
+            a for a in axes if a not in (*self.spec.axes, *self.spec.unreduced, *self.spec.reduced)
+        )
         return self.with_spec(self.spec.update((*entries[:dim], mine or None, *entries[dim:])))
 
     def with_free_dim(self, dim: int) -> NamedSharding:
@@ -432,16 +493,23 @@ class NamedSharding(Sharding):
             raise self._too_long(len(aval_shape))
 
     def _too_long(self, ndim: int) -> ShardingError:
-        remedy = f"Keep at most {ndim} of these {len(self.spec)} entries." if ndim else "For scalars the PartitionSpec should be P()."
+        remedy = (
+            f"Keep at most {ndim} of these {len(self.spec)} entries."
+            if ndim
+            else "For scalars the PartitionSpec should be P()."
+        )
         return ShardingError(
             f"Sharding {self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank {ndim}.\n"
-            f"  A spec has at most one entry per dim. {remedy}")
+            f"  A spec has at most one entry per dim. {remedy}"
+        )
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
         """Number of parts that each dim is split into."""
         sizes = self.mesh.shape
-        return tuple(math.prod(sizes[a] for a in axes)
-                     for axes in self.spec_dims(shape if isinstance(shape, int) else len(shape)))
+        return tuple(
+            math.prod(sizes[a] for a in axes)
+            for axes in self.spec_dims(shape if isinstance(shape, int) else len(shape))
+        )
 
     def split_reason(self, dim: int) -> str:
         """Why dim `dim` is split: axes and sizes, for error messages."""
@@ -453,18 +521,26 @@ class NamedSharding(Sharding):
 
     def format_dims(self, shape: Sequence[int]) -> str:
         """Dims of a type with their axes, as `8@x,16`."""
-        return ",".join(f"{size}@{_axes_text(axes)}" if axes else str(size)
-                        for size, axes in zip(shape, self.spec_dims(len(shape))))
+        return ",".join(
+            f"{size}@{_axes_text(axes)}" if axes else str(size)
+            for size, axes in zip(shape, self.spec_dims(len(shape)))
+        )
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, NamedSharding) and self.mesh is other.mesh
-                                 and self.spec is other.spec and self._memory_kind == other._memory_kind)
+        return self is other or (
+            isinstance(other, NamedSharding)
+            and self.mesh is other.mesh
+            and self.spec is other.spec
+            and self._memory_kind == other._memory_kind
+        )
 
     def __hash__(self) -> int:
         return self._hash
 
     def __repr__(self) -> str:
-        return f"NamedSharding(mesh={self.mesh}, spec={self.spec!r}, memory_kind={self._memory_kind})"
+        return (
+            f"NamedSharding(mesh={self.mesh}, spec={self.spec!r}, memory_kind={self._memory_kind})"
+        )
 
 
 def _make_named(mesh: Any, spec: Any, memory_kind: str | None) -> NamedSharding:
@@ -477,22 +553,34 @@ def _axes_text(axes: Sequence[Any]) -> str:
 
 def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     known = mesh.axis_names
-    automatic = spec.unreduced & frozenset(mesh.axes_of_type(AxisType.Auto)) if spec.unreduced else ()
+    automatic = (
+        spec.unreduced & frozenset(mesh.axes_of_type(AxisType.Auto)) if spec.unreduced else ()
+    )
     if automatic:
-        raise ValueError(f"NamedSharding: Unreduced axes can only refer to mesh axes of type Explicit: {sorted(map(str, automatic))} of "
-                         f"{spec!r} are of type Auto in {mesh}.\n  Types say which values are terms of a sum.")
-    if PartitionSpec.UNCONSTRAINED in spec.partitions and not any(kind is AxisType.Auto for kind in mesh.axis_types):
-        raise ShardingError(f"NamedSharding: {spec!r} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`, and none of "
-                            f"{mesh} is.\n  An unconstrained dim is left to propagation, which knows axes of type Auto alone. Write None.")
+        raise ValueError(
+            f"NamedSharding: Unreduced axes can only refer to mesh axes of type Explicit: {sorted(map(str, automatic))} of "
+            f"{spec!r} are of type Auto in {mesh}.\n  Types say which values are terms of a sum."
+        )
+    if PartitionSpec.UNCONSTRAINED in spec.partitions and not any(
+        kind is AxisType.Auto for kind in mesh.axis_types
+    ):
+        raise ShardingError(
+            f"NamedSharding: {spec!r} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`, and none of "
+            f"{mesh} is.\n  An unconstrained dim is left to propagation, which knows axes of type Auto alone. Write None."
+        )
     seen = set()
     for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
         if axis not in known:
             kind = "Unreduced axes" if axis in spec.unreduced else "Resource axis"
-            raise ShardingError(f"NamedSharding: {kind}: {axis} of {spec!r} is not found in mesh: {known}.\n"
-                                "  A spec names axes of its mesh only.")
+            raise ShardingError(
+                f"NamedSharding: {kind}: {axis} of {spec!r} is not found in mesh: {known}.\n"
+                "  A spec names axes of its mesh only."
+            )
         if axis in seen:
-            raise ShardingError(f"NamedSharding: {spec!r} has duplicate entries for {axis!r}.\n"
-                                "  A mesh axis can split at most one dim. Use it once.")
+            raise ShardingError(
+                f"NamedSharding: {spec!r} has duplicate entries for {axis!r}.\n"
+                "  A mesh axis can split at most one dim. Use it once."
+            )
         seen.add(axis)
 
 
@@ -508,7 +596,9 @@ def grid_of_dims(dims: Spec, axis_names: tuple, axis_sizes: Shape) -> tuple[Shap
     numbers = np.zeros(axis_sizes, int)
     for axis in itertools.chain.from_iterable(dims):
         i, size = axis_names.index(axis), sizes[axis]
-        numbers = numbers * size + np.arange(size).reshape([size if k == i else 1 for k in range(len(axis_sizes))])
+        numbers = numbers * size + np.arange(size).reshape(
+            [size if k == i else 1 for k in range(len(axis_sizes))]
+        )
     return splits, tuple(numbers.ravel().tolist())
 
 
@@ -519,6 +609,7 @@ class SingleDeviceSharding(Sharding):
     >>> SingleDeviceSharding(devices()[0]).is_fully_replicated
     True
     """
+
     __slots__ = ("device",)
 
     def __init__(self, device: Any, *, memory_kind: str | None = None):
@@ -551,8 +642,11 @@ class SingleDeviceSharding(Sharding):
         return (1,) * ndim, (0,)
 
     def __eq__(self, other: object) -> bool:
-        return (isinstance(other, SingleDeviceSharding) and self.device is other.device
-                and self._memory_kind == other._memory_kind)
+        return (
+            isinstance(other, SingleDeviceSharding)
+            and self.device is other.device
+            and self._memory_kind == other._memory_kind
+        )
 
     def __hash__(self) -> int:
         return hash((SingleDeviceSharding, self.device, self._memory_kind))
@@ -564,7 +658,9 @@ class SingleDeviceSharding(Sharding):
         return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self._memory_kind})"
 
 
-def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) -> SingleDeviceSharding:
+def make_single_device_sharding(
+    device: Any, *, memory_kind: str | None = None
+) -> SingleDeviceSharding:
     """Return the sharding of a whole array on one device. Raises ShardingError for an unknown `memory_kind`.
 
     >>> from weft.runtime.device import devices
@@ -580,6 +676,7 @@ def _make_single(device: Any, memory_kind: str) -> SingleDeviceSharding:
 
 class _DeviceSet:
     """An element of a printed PositionalSharding: `{CPU 0, 1}`."""
+
     __slots__ = ("text",)
 
     def __init__(self, devices: Iterable[Any]):
@@ -600,16 +697,21 @@ class PositionalSharding(Sharding):
     >>> PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0)
     PositionalSharding([[{CPU 0, 2} {CPU 1, 3}]])
     """
+
     __slots__ = ("_devices", "_hash", "_ids")
 
     def __init__(self, devices: Any, *, memory_kind: str | None = None):
         grid = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
         if not grid.size:
-            raise ShardingError("PositionalSharding: the array of devices is empty.\n  Give it at least one device.")
+            raise ShardingError(
+                "PositionalSharding: the array of devices is empty.\n  Give it at least one device."
+            )
         flat = tuple(grid.flat)
         if len(set(flat)) != len(flat):
-            raise ShardingError("PositionalSharding: a device appears more than once.\n"
-                                f"    devices   {[d.id for d in flat]}\n  Give every device once; see `replicate`.")
+            raise ShardingError(
+                "PositionalSharding: a device appears more than once.\n"
+                f"    devices   {[d.id for d in flat]}\n  Give every device once; see `replicate`."
+            )
         ids = np.empty(grid.shape, object)
         for number, where in enumerate(np.ndindex(grid.shape)):
             ids[where] = frozenset((number,))
@@ -644,11 +746,21 @@ class PositionalSharding(Sharding):
         """Permute the dims (reverse them by default)."""
         return self.with_sets(self._ids.transpose(*axes))
 
-    def replicate(self, axis: int | Sequence[int] | None = None, keepdims: bool = True) -> PositionalSharding:
+    def replicate(
+        self, axis: int | Sequence[int] | None = None, keepdims: bool = True
+    ) -> PositionalSharding:
         """Unite the sets along `axis` (all dims by default): their devices hold equal shards."""
-        axes = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
-        axes = sorted({np.lib.array_utils.normalize_axis_index(a, self.ndim) if hasattr(np.lib, "array_utils")
-                       else range(self.ndim)[a] for a in axes})
+        axes = (
+            range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        )
+        axes = sorted(
+            {
+                np.lib.array_utils.normalize_axis_index(a, self.ndim)
+                if hasattr(np.lib, "array_utils")
+                else range(self.ndim)[a]
+                for a in axes
+            }
+        )
         kept = tuple(1 if d in axes else s for d, s in enumerate(self.shape))
         ids = np.empty(kept, object)
         for where in np.ndindex(kept):
@@ -688,7 +800,8 @@ class PositionalSharding(Sharding):
                 f"{self!r} is only valid for values of rank {self.ndim}, but was applied to a value of rank {ndim}.\n"
                 f"    sharding  shape {self.shape}\n"
                 f"  A PositionalSharding must be congruent with the value: one dim of the sharding per dim of the "
-                f"value. Use sharding.reshape(...) with {ndim} sizes, or sharding.replicate().")
+                f"value. Use sharding.reshape(...) with {ndim} sizes, or sharding.replicate()."
+            )
         shard_ids = [0] * len(self._devices)
         for number, group in enumerate(self._ids.flat):
             for device in group:
@@ -697,9 +810,13 @@ class PositionalSharding(Sharding):
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
-            isinstance(other, PositionalSharding) and self._hash == other._hash and self._devices == other._devices
-            and self.shape == other.shape and self._memory_kind == other._memory_kind
-            and all(a == b for a, b in zip(self._ids.flat, other._ids.flat)))
+            isinstance(other, PositionalSharding)
+            and self._hash == other._hash
+            and self._devices == other._devices
+            and self.shape == other.shape
+            and self._memory_kind == other._memory_kind
+            and all(a == b for a, b in zip(self._ids.flat, other._ids.flat))
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -709,7 +826,9 @@ class PositionalSharding(Sharding):
         for where, group in np.ndenumerate(self._ids):
             sets[where] = _DeviceSet(self._devices[i] for i in group)
         name = type(self).__name__
-        body = np.array2string(sets, prefix=f"{name}(", suffix=")", max_line_width=100, threshold=sets.size + 1)
+        body = np.array2string(
+            sets, prefix=f"{name}(", suffix=")", max_line_width=100, threshold=sets.size + 1
+        )
         return f"{name}({body})"
 
 

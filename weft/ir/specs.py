@@ -14,8 +14,8 @@ from typing import Any
 
 from weft.util.errors import ShardingError
 
-DimSpec = tuple[Any, ...]                 # mesh axes that split one dim, major to minor
-Spec = tuple[DimSpec, ...]                # one DimSpec per dim: what the partitioner works with
+DimSpec = tuple[Any, ...]  # mesh axes that split one dim, major to minor
+Spec = tuple[DimSpec, ...]  # one DimSpec per dim: what the partitioner works with
 
 
 def axis_parts(name: Any) -> tuple[str, str]:
@@ -32,13 +32,18 @@ def joined(axes: Iterable[Any]) -> tuple[Any, ...]:
     found: list[Any] = []
     for axis in axes:
         found.append(axis)
-        while len(found) > 1 and (whole := str(found[-1]).removesuffix(".1")) != found[-1] and tuple(found[-2:]) == axis_parts(whole):
+        while (
+            len(found) > 1
+            and (whole := str(found[-1]).removesuffix(".1")) != found[-1]
+            and tuple(found[-2:]) == axis_parts(whole)
+        ):
             found[-2:] = [whole]
     return tuple(found)
 
 
 class _Unconstrained:
     """The one value UNCONSTRAINED."""
+
     __slots__ = ()
 
     def __repr__(self) -> str:
@@ -53,6 +58,7 @@ UNCONSTRAINED = _Unconstrained()
 
 class UnreducedKind(enum.Enum):
     """What is still to be taken of the values that devices hold over unreduced axes."""
+
     sum = enum.auto()
     max = enum.auto()
     min = enum.auto()
@@ -81,6 +87,7 @@ class PartitionSpec:
     >>> P('x', unreduced={'y'}).update(unreduced=set(), reduced={'y'})
     P('x', reduced={'y'})
     """
+
     __slots__ = ("_entries", "_key", "unreduced", "reduced", "unreduced_kind", "__weakref__")
 
     UNCONSTRAINED = UNCONSTRAINED
@@ -90,41 +97,67 @@ class PartitionSpec:
     reduced: frozenset
     unreduced_kind: UnreducedKind | None
 
-    def __new__(cls, *entries: Any, unreduced: Any = NO_AXES, reduced: Any = NO_AXES, unreduced_kind: UnreducedKind | None = None
-                ) -> PartitionSpec:
+    def __new__(
+        cls,
+        *entries: Any,
+        unreduced: Any = NO_AXES,
+        reduced: Any = NO_AXES,
+        unreduced_kind: UnreducedKind | None = None,
+    ) -> PartitionSpec:
         key = entries, unreduced, reduced, unreduced_kind
         try:
             return _specs[key]
-        except (KeyError, TypeError):                # TypeError: entries that are lists, axes that are sets
+        except (KeyError, TypeError):  # TypeError: entries that are lists, axes that are sets
             pass
         for entry in entries:
-            if isinstance(entry, (tuple, list)) and any(isinstance(name, (tuple, list)) for name in entry):
-                raise ValueError(f"PartitionSpec: the entry {entry} holds a tuple of names in a tuple.\n"
-                                 "  A tuple inside PartitionSpec cannot contain a nested tuple; write the names in one, major ones first.")
+            if isinstance(entry, (tuple, list)) and any(
+                isinstance(name, (tuple, list)) for name in entry
+            ):
+                raise ValueError(
+                    f"PartitionSpec: the entry {entry} holds a tuple of names in a tuple.\n"
+                    "  A tuple inside PartitionSpec cannot contain a nested tuple; write the names in one, major ones first."
+                )
         self = object.__new__(cls)
         self._entries = tuple(map(_canonical_entry, entries))
         self._key = _strip(self._entries)
-        self.unreduced, self.reduced = _axis_set("unreduced", unreduced), _axis_set("reduced", reduced)
-        self.unreduced_kind = UnreducedKind.sum if self.unreduced and unreduced_kind is None else unreduced_kind
+        self.unreduced, self.reduced = (
+            _axis_set("unreduced", unreduced),
+            _axis_set("reduced", reduced),
+        )
+        self.unreduced_kind = (
+            UnreducedKind.sum if self.unreduced and unreduced_kind is None else unreduced_kind
+        )
         self._check()
-        return _specs.setdefault((self._entries, self.unreduced, self.reduced, self.unreduced_kind), self)
+        return _specs.setdefault(
+            (self._entries, self.unreduced, self.reduced, self.unreduced_kind), self
+        )
 
     def __init_subclass__(cls) -> None:
-        raise TypeError(f"{cls.__name__}: Subclassing `PartitionSpec` is prohibited: equal specs are one object.")
+        raise TypeError(
+            f"{cls.__name__}: Subclassing `PartitionSpec` is prohibited: equal specs are one object."
+        )
 
     def _check(self) -> None:
         """Refuse axes that are named twice, and a kind that is none."""
         if self.unreduced & self.reduced:
-            raise ValueError(f"PartitionSpec: `unreduced` and `reduced` cannot overlap, got {set(self.unreduced)} and {set(self.reduced)}.")
+            raise ValueError(
+                f"PartitionSpec: `unreduced` and `reduced` cannot overlap, got {set(self.unreduced)} and {set(self.reduced)}."
+            )
         for name in ("unreduced", "reduced"):
             both = getattr(self, name) & frozenset(self.axes)
             if both:
-                raise ValueError(f"PartitionSpec: partitions cannot overlap with {name} axes, got {sorted(map(str, both))} in "
-                                 f"{self._entries} and in {name}. An axis splits a dim, or it is {name}.")
+                raise ValueError(
+                    f"PartitionSpec: partitions cannot overlap with {name} axes, got {sorted(map(str, both))} in "
+                    f"{self._entries} and in {name}. An axis splits a dim, or it is {name}."
+                )
         if self.unreduced_kind is not None and not isinstance(self.unreduced_kind, UnreducedKind):
-            raise TypeError(f"PartitionSpec: unreduced_kind must be an UnreducedKind, got {type(self.unreduced_kind)}.")
+            raise TypeError(
+                f"PartitionSpec: unreduced_kind must be an UnreducedKind, got {type(self.unreduced_kind)}."
+            )
         if self.unreduced_kind is not None and not self.unreduced:
-            raise ValueError(f"PartitionSpec: unreduced_kind={self.unreduced_kind} needs unreduced axes, and there are none.")
+            raise ValueError(
+                f"PartitionSpec: unreduced_kind={self.unreduced_kind} needs unreduced axes, and there are none."
+            )
 
     @property
     def partitions(self) -> tuple:
@@ -136,7 +169,9 @@ class PartitionSpec:
         """Whether it has unreduced or reduced axes."""
         return bool(self.unreduced or self.reduced)
 
-    def update(self, partitions: Any = None, unreduced: Any = None, reduced: Any = None, **kind: Any) -> PartitionSpec:
+    def update(
+        self, partitions: Any = None, unreduced: Any = None, reduced: Any = None, **kind: Any
+    ) -> PartitionSpec:
         """The same with other entries, unreduced or reduced axes.
 
         >>> P('x').update(partitions=(None, 'y'))
@@ -145,8 +180,12 @@ class PartitionSpec:
         terms = self.unreduced if unreduced is None else unreduced
         if not kind and terms:
             kind = {"unreduced_kind": self.unreduced_kind}
-        return PartitionSpec(*(self._entries if partitions is None else partitions), unreduced=terms,
-                             reduced=self.reduced if reduced is None else reduced, **kind)
+        return PartitionSpec(
+            *(self._entries if partitions is None else partitions),
+            unreduced=terms,
+            reduced=self.reduced if reduced is None else reduced,
+            **kind,
+        )
 
     def of_rank(self, ndim: int) -> PartitionSpec:
         """The same with one entry per dim of a value of rank `ndim`, None for the dims beyond the entries.
@@ -170,8 +209,10 @@ class PartitionSpec:
 
     def _plain(self, use: str) -> tuple:
         if self.is_partial:
-            raise ValueError(f"{self!r} cannot be used as a tuple ({use}): its unreduced or reduced axes would be lost. "
-                             "Use spec.partitions.")
+            raise ValueError(
+                f"{self!r} cannot be used as a tuple ({use}): its unreduced or reduced axes would be lost. "
+                "Use spec.partitions."
+            )
         return self._entries
 
     def __iter__(self) -> Iterator[Any]:
@@ -189,19 +230,33 @@ class PartitionSpec:
     def __add__(self, other: Any) -> PartitionSpec:
         if not isinstance(other, PartitionSpec):
             if self.is_partial:
-                raise TypeError(f"PartitionSpec: a {type(other).__name__} cannot be added to {self!r}, which has unreduced or reduced "
-                                "axes.")
+                raise TypeError(
+                    f"PartitionSpec: a {type(other).__name__} cannot be added to {self!r}, which has unreduced or reduced "
+                    "axes."
+                )
             return PartitionSpec(*self._entries, *other)
         if not (self.is_partial or other.is_partial):
             return PartitionSpec(*self._entries, *other._entries)
-        if None not in (self.unreduced_kind, other.unreduced_kind) and self.unreduced_kind is not other.unreduced_kind:
-            raise TypeError(f"PartitionSpec: {self!r} and {other!r} cannot be added, their unreduced_kind differs.")
-        return PartitionSpec(*self._entries, *other._entries, unreduced=self.unreduced | other.unreduced,
-                             reduced=self.reduced | other.reduced, unreduced_kind=self.unreduced_kind or other.unreduced_kind)
+        if (
+            None not in (self.unreduced_kind, other.unreduced_kind)
+            and self.unreduced_kind is not other.unreduced_kind
+        ):
+            raise TypeError(
+                f"PartitionSpec: {self!r} and {other!r} cannot be added, their unreduced_kind differs."
+            )
+        return PartitionSpec(
+            *self._entries,
+            *other._entries,
+            unreduced=self.unreduced | other.unreduced,
+            reduced=self.reduced | other.reduced,
+            unreduced_kind=self.unreduced_kind or other.unreduced_kind,
+        )
 
     def __radd__(self, other: Any) -> PartitionSpec:
         if self.is_partial:
-            raise TypeError(f"PartitionSpec: {self!r}, which has unreduced or reduced axes, cannot be added to a {type(other).__name__}.")
+            raise TypeError(
+                f"PartitionSpec: {self!r}, which has unreduced or reduced axes, cannot be added to a {type(other).__name__}."
+            )
         return PartitionSpec(*other, *self._entries)
 
     def index(self, entry: Any) -> int:
@@ -243,7 +298,8 @@ class PartitionSpec:
         if len(self._key) > ndim:
             raise ShardingError(
                 f"{self!r} names {len(self._key)} dims, but was applied to a value of rank {ndim}.\n"
-                f"  A spec has at most one entry per dim. Drop the entries beyond {ndim}.")
+                f"  A spec has at most one entry per dim. Drop the entries beyond {ndim}."
+            )
         return tuple(entry_axes(e) for e in self._key) + ((),) * (ndim - len(self._key))
 
     def unconstrained_dims(self) -> frozenset[int]:
@@ -251,16 +307,22 @@ class PartitionSpec:
         return frozenset(d for d, e in enumerate(self._entries) if e is UNCONSTRAINED)
 
 
-def _make_spec(entries: tuple, unreduced: frozenset, reduced: frozenset, kind: UnreducedKind | None) -> PartitionSpec:
+def _make_spec(
+    entries: tuple, unreduced: frozenset, reduced: frozenset, kind: UnreducedKind | None
+) -> PartitionSpec:
     return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced, unreduced_kind=kind)
 
 
 def _axis_set(name: str, axes: Any) -> frozenset:
     """A set of axis names."""
     if not isinstance(axes, (set, frozenset)):
-        raise TypeError(f"PartitionSpec: {name} must be a set of axis names, got {axes!r} of type {type(axes)}.")
+        raise TypeError(
+            f"PartitionSpec: {name} must be a set of axis names, got {axes!r} of type {type(axes)}."
+        )
     if None in axes:
-        raise ValueError(f"PartitionSpec: {name} cannot contain None: its elements are names of mesh axes.")
+        raise ValueError(
+            f"PartitionSpec: {name} cannot contain None: its elements are names of mesh axes."
+        )
     return frozenset(axes)
 
 

@@ -48,7 +48,7 @@ def structure(*parts: Any) -> bytes:
     written = [writer.value(part) for part in parts]
     try:
         return marshal.dumps((writer.table, written), _MARSHAL_VERSION)
-    except ValueError as error:                           # nested too deeply
+    except ValueError as error:  # nested too deeply
         raise Unserializable(str(error)) from None
 
 
@@ -58,8 +58,8 @@ class _Writer:
     def __init__(self) -> None:
         self.table: list[Any] = []
         self.numbers: dict[int, int] = {}
-        self.alive: list[Any] = []                        # else another object could take the identity of one
-        self.unread: dict[Any, tuple] = {}                # parameters of primitives that are left out
+        self.alive: list[Any] = []  # else another object could take the identity of one
+        self.unread: dict[Any, tuple] = {}  # parameters of primitives that are left out
 
     def value(self, x: Any) -> Any:
         """Plain data for anything that a program may hold."""
@@ -90,7 +90,7 @@ class _Writer:
         """A reference to an object in the table, where it is put first if it is not there."""
         number = self.numbers.get(id(x))
         if number is None:
-            made = make(x)                                # may put others there
+            made = make(x)  # may put others there
             number = self.numbers[id(x)] = len(self.table)
             self.table.append(made)
             self.alive.append(x)
@@ -112,8 +112,17 @@ class _Writer:
         return "array", _dtype(x.dtype), list(x.shape), np.ascontiguousarray(x).tobytes()
 
     def type(self, x: ShapedArray) -> tuple[str, int]:
-        return self.once(x, lambda x: ("type", list(x.shape), self.value(x.dtype), x.weak_type, self.value(x.explicit),
-                                       self.value(x.vma)))
+        return self.once(
+            x,
+            lambda x: (
+                "type",
+                list(x.shape),
+                self.value(x.dtype),
+                x.weak_type,
+                self.value(x.explicit),
+                self.value(x.vma),
+            ),
+        )
 
     def unordered(self, x: frozenset) -> tuple:
         return "set", sorted([marshal.dumps(self.value(v), _MARSHAL_VERSION) for v in x])
@@ -135,7 +144,15 @@ class _Writer:
             outs = [self.read(a, variables) for a in x.outvars]
         except KeyError as error:
             raise Unserializable(f"a variable that nothing binds: {error}") from None
-        return "program", len(x.constvars), binders, [self.value(c) for c in x.consts], eqns, outs, self.value(frozenset(x.effects))
+        return (
+            "program",
+            len(x.constvars),
+            binders,
+            [self.value(c) for c in x.consts],
+            eqns,
+            outs,
+            self.value(frozenset(x.effects)),
+        )
 
     def equation(self, eqn: Eqn, variables: dict[Var, int]) -> list:
         primitive = eqn.primitive
@@ -144,11 +161,26 @@ class _Writer:
             unread = self.check(primitive)
         ins = [self.read(a, variables) if type(a) is Literal else variables[a] for a in eqn.invars]
         outs = [self.bind(v, variables) for v in eqn.outvars]
-        params = [v if type(v) in _PLAIN else self.value(v) for name, v in eqn.params.items() if name not in unread]
-        return [primitive.name, ins, outs, [*eqn.params], params, self.value(frozenset(effects)) if effects else None]
+        params = [
+            v if type(v) in _PLAIN else self.value(v)
+            for name, v in eqn.params.items()
+            if name not in unread
+        ]
+        return [
+            primitive.name,
+            ins,
+            outs,
+            [*eqn.params],
+            params,
+            self.value(frozenset(effects)) if effects else None,
+        ]
 
     def read(self, a: Atom, variables: dict[Var, int]) -> Any:
-        return ("literal", self.value(a.val), self.type(a.aval)) if type(a) is Literal else variables[a]
+        return (
+            ("literal", self.value(a.val), self.type(a.aval))
+            if type(a) is Literal
+            else variables[a]
+        )
 
     def bind(self, v: Var, variables: dict[Var, int]) -> int:
         """The place of a new variable's type in the table; that of a variable without a name is negative."""
@@ -164,7 +196,9 @@ class _Writer:
         """The parameters of an operation to leave out; `Unserializable` unless its meaning is in the sources of weft and NumPy, so that its
         name stands for it."""
         known = registry.get(primitive.name) is primitive
-        if not known or not all(module.startswith((_PACKAGE, "numpy")) for module in primitive.sources()):
+        if not known or not all(
+            module.startswith((_PACKAGE, "numpy")) for module in primitive.sources()
+        ):
             raise Unserializable(f"operation {primitive.name}, which is not weft's")
         unread = self.unread[primitive] = primitive.attrs.get("only_derivatives", ())
         return unread
@@ -182,6 +216,11 @@ def _unserializable(writer: _Writer, x: Any) -> Any:
 
 
 _MAKERS: dict[type, Callable[[_Writer, Any], Any]] = {
-    ShapedArray: _Writer.type, Jaxpr: _Writer.program, np.ndarray: _Writer.array, frozenset: _Writer.unordered,
+    ShapedArray: _Writer.type,
+    Jaxpr: _Writer.program,
+    np.ndarray: _Writer.array,
+    frozenset: _Writer.unordered,
     dict: _Writer.mapping,
-    list: lambda writer, x: ("list", [writer.value(v) for v in x]), FunctionType: _unserializable}
+    list: lambda writer, x: ("list", [writer.value(v) for v in x]),
+    FunctionType: _unserializable,
+}

@@ -34,11 +34,14 @@ class ManualAxisType:
     >>> ManualAxisType(varying=frozenset("a"))
     ManualAxisType(varying=frozenset({'a'}), unreduced=frozenset(), reduced=frozenset())
     """
+
     varying: frozenset = frozenset()
     unreduced: frozenset = frozenset()
     reduced: frozenset = frozenset()
 
-    def __new__(cls, varying: Any = frozenset(), unreduced: Any = frozenset(), reduced: Any = frozenset()) -> "ManualAxisType":
+    def __new__(
+        cls, varying: Any = frozenset(), unreduced: Any = frozenset(), reduced: Any = frozenset()
+    ) -> "ManualAxisType":
         key = frozenset(varying), frozenset(unreduced), frozenset(reduced)
         found = _manual_axis_types.get(key)
         if found is None:
@@ -107,8 +110,19 @@ class ShapedArray:
     ShapedArray(float32[8,2])
     """
 
-    __slots__ = ("shape", "dtype", "weak_type", "explicit", "vma", "vma_unreduced", "vma_reduced", "memory_space", "ndim", "size",
-                 "__weakref__")
+    __slots__ = (
+        "shape",
+        "dtype",
+        "weak_type",
+        "explicit",
+        "vma",
+        "vma_unreduced",
+        "vma_reduced",
+        "memory_space",
+        "ndim",
+        "size",
+        "__weakref__",
+    )
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -120,18 +134,46 @@ class ShapedArray:
     ndim: int
     size: int
 
-    def __new__(cls, shape, dtype, weak_type: bool = False, sharding=None, vma: frozenset = frozenset(),
-                manual_axis_type: ManualAxisType | None = None, vma_unreduced: frozenset = frozenset(),
-                vma_reduced: frozenset = frozenset(), memory_space: MemorySpace = MemorySpace.Device, kept_sharding: bool = False):
+    def __new__(
+        cls,
+        shape,
+        dtype,
+        weak_type: bool = False,
+        sharding=None,
+        vma: frozenset = frozenset(),
+        manual_axis_type: ManualAxisType | None = None,
+        vma_unreduced: frozenset = frozenset(),
+        vma_reduced: frozenset = frozenset(),
+        memory_space: MemorySpace = MemorySpace.Device,
+        kept_sharding: bool = False,
+    ):
         if manual_axis_type is not None:
-            vma, vma_unreduced, vma_reduced = manual_axis_type.vur, manual_axis_type.unreduced, manual_axis_type.reduced
+            vma, vma_unreduced, vma_reduced = (
+                manual_axis_type.vur,
+                manual_axis_type.unreduced,
+                manual_axis_type.reduced,
+            )
         if vma_unreduced or vma_reduced:
             vma = frozenset(vma)
             vma_unreduced, vma_reduced = vma & vma_unreduced, vma & vma_reduced - vma_unreduced
         if sharding is not None and not kept_sharding:
-            sharding = _typed_sharding(sharding, tuple(shape), config.remove_size_one_mesh_axis_from_type)
-        entries = None if sharding is None else len(sharding.spec)     # equal specs may differ in trailing Nones: P('x') and P('x', None)
-        key = (shape, dtype, weak_type, sharding, vma, vma_unreduced, vma_reduced, memory_space, entries)
+            sharding = _typed_sharding(
+                sharding, tuple(shape), config.remove_size_one_mesh_axis_from_type
+            )
+        entries = (
+            None if sharding is None else len(sharding.spec)
+        )  # equal specs may differ in trailing Nones: P('x') and P('x', None)
+        key = (
+            shape,
+            dtype,
+            weak_type,
+            sharding,
+            vma,
+            vma_unreduced,
+            vma_reduced,
+            memory_space,
+            entries,
+        )
         try:
             return _interned[key]
         except (KeyError, TypeError):
@@ -140,7 +182,17 @@ class ShapedArray:
         if not dtypes.is_extended(dtype):
             dtype = np.dtype(dtype)
         dtypes.check_held(dtype)
-        key = (shape, dtype, bool(weak_type), sharding, frozenset(vma), vma_unreduced, vma_reduced, MemorySpace(memory_space), entries)
+        key = (
+            shape,
+            dtype,
+            bool(weak_type),
+            sharding,
+            frozenset(vma),
+            vma_unreduced,
+            vma_reduced,
+            MemorySpace(memory_space),
+            entries,
+        )
         found = _interned.get(key)
         if found is not None:
             return found
@@ -158,7 +210,9 @@ class ShapedArray:
         set_(self, "size", math.prod(shape))
         known = [d for d in shape if not isinstance(d, Dim)]
         if math.prod(known) * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in known):
-            raise OutOfMemoryError(f"a value of type {self.str_short()} has more bytes than memory has addresses")
+            raise OutOfMemoryError(
+                f"a value of type {self.str_short()} has more bytes than memory has addresses"
+            )
         return _interned.setdefault(key, self)
 
     @property
@@ -172,33 +226,60 @@ class ShapedArray:
         if self.explicit is not None:
             return self.explicit
         mesh = get_abstract_mesh()
-        return _whole(mesh if mesh.auto_axes or mesh_module.in_program() else AbstractMesh((), ()), self.ndim)
+        return _whole(
+            mesh if mesh.auto_axes or mesh_module.in_program() else AbstractMesh((), ()), self.ndim
+        )
 
     def __setattr__(self, name, value):
         raise AttributeError("ShapedArray is immutable; use .update(...)")
 
     def __reduce__(self):
-        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.explicit, self.vma, None, self.vma_unreduced, self.vma_reduced,
-                             self.memory_space)
+        return ShapedArray, (
+            self.shape,
+            self.dtype,
+            self.weak_type,
+            self.explicit,
+            self.vma,
+            None,
+            self.vma_unreduced,
+            self.vma_reduced,
+            self.memory_space,
+        )
 
-    def update(self, shape=None, dtype=None, weak_type=None, sharding: Any = _SAME, vma=None, manual_axis_type=None,
-               vma_unreduced=None, vma_reduced=None, memory_space=None) -> "ShapedArray":
+    def update(
+        self,
+        shape=None,
+        dtype=None,
+        weak_type=None,
+        sharding: Any = _SAME,
+        vma=None,
+        manual_axis_type=None,
+        vma_unreduced=None,
+        vma_reduced=None,
+        memory_space=None,
+    ) -> "ShapedArray":
         """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) and memory_space replaced.
 
         >>> ShapedArray((2,), np.dtype("float32")).update(shape=(3,))
         ShapedArray(float32[3])
         """
         return ShapedArray(
-            self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
-            self.weak_type if weak_type is None else weak_type, self.explicit if sharding is _SAME else sharding,
-            self.vma if vma is None else vma, manual_axis_type, self.vma_unreduced if vma_unreduced is None else vma_unreduced,
-            self.vma_reduced if vma_reduced is None else vma_reduced, self.memory_space if memory_space is None else memory_space,
-            sharding is _SAME)
+            self.shape if shape is None else shape,
+            self.dtype if dtype is None else dtype,
+            self.weak_type if weak_type is None else weak_type,
+            self.explicit if sharding is _SAME else sharding,
+            self.vma if vma is None else vma,
+            manual_axis_type,
+            self.vma_unreduced if vma_unreduced is None else vma_unreduced,
+            self.vma_reduced if vma_reduced is None else vma_reduced,
+            self.memory_space if memory_space is None else memory_space,
+            sharding is _SAME,
+        )
 
     def without_dim(self, dim: int) -> "ShapedArray":
         """The type of one entry along `dim`."""
         sharding = None if self.explicit is None else self.explicit.without_dim(dim)
-        return self.update(shape=self.shape[:dim] + self.shape[dim + 1:], sharding=sharding)
+        return self.update(shape=self.shape[:dim] + self.shape[dim + 1 :], sharding=sharding)
 
     def with_dim(self, dim: int, size: int, axes: tuple = ()) -> "ShapedArray":
         """The type of `size` such values stacked along a new `dim`, which mesh axes `axes` split."""
@@ -213,7 +294,9 @@ class ShapedArray:
     @property
     def manual_axis_type(self) -> ManualAxisType:
         """What the type says about manual axes, as a record."""
-        return ManualAxisType(self.vma - self.vma_unreduced - self.vma_reduced, self.vma_unreduced, self.vma_reduced)
+        return ManualAxisType(
+            self.vma - self.vma_unreduced - self.vma_reduced, self.vma_unreduced, self.vma_reduced
+        )
 
     mat = manual_axis_type
     is_high = False
@@ -260,21 +343,44 @@ class ShapedArray:
         """A sum of such values."""
         return x + y
 
-    def shard(self, mesh: Mesh, manual_axes: Any, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":
+    def shard(
+        self, mesh: Mesh, manual_axes: Any, check_vma: bool, spec: PartitionSpec
+    ) -> "ShapedArray":
         """The type of one device's block of such a value. Explicit axes that are not manual split the block further."""
-        shape = tuple(n // math.prod(mesh.shape[a] for a in axes) for n, axes in zip(self.shape, spec.dims(self.ndim)))
-        inside = mesh.update(axis_types=tuple(AxisType.Manual if n in manual_axes else t
-                                              for n, t in zip(mesh.axis_names, mesh.axis_types))).abstract_mesh
+        shape = tuple(
+            n // math.prod(mesh.shape[a] for a in axes)
+            for n, axes in zip(self.shape, spec.dims(self.ndim))
+        )
+        inside = mesh.update(
+            axis_types=tuple(
+                AxisType.Manual if n in manual_axes else t
+                for n, t in zip(mesh.axis_names, mesh.axis_types)
+            )
+        ).abstract_mesh
         sharding = None
-        if self.explicit is not None and inside.explicit_axes and self.explicit.mesh.shape_tuple == inside.shape_tuple:
-            sharding = NamedSharding(inside, spec_of_dims(tuple(
-                tuple(a for a in axes if a in inside.explicit_axes) for axes in self.explicit.spec_dims(self.ndim))))
+        if (
+            self.explicit is not None
+            and inside.explicit_axes
+            and self.explicit.mesh.shape_tuple == inside.shape_tuple
+        ):
+            sharding = NamedSharding(
+                inside,
+                spec_of_dims(
+                    tuple(
+                        tuple(a for a in axes if a in inside.explicit_axes)
+                        for axes in self.explicit.spec_dims(self.ndim)
+                    )
+                ),
+            )
         vma = self.vma | told_axes(spec.axes, mesh) if check_vma else self.vma
         return self.update(shape=shape, sharding=sharding, vma=vma)
 
     def unshard(self, mesh: Mesh, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":
         """The type of a value whose blocks are such values."""
-        shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(self.shape, spec.dims(self.ndim)))
+        shape = tuple(
+            n * math.prod(mesh.shape[a] for a in axes)
+            for n, axes in zip(self.shape, spec.dims(self.ndim))
+        )
         sharding = NamedSharding(mesh.abstract_mesh, spec) if mesh.explicit_axes else None
         return self.update(shape=shape, sharding=sharding, vma=frozenset())
 
@@ -289,7 +395,9 @@ class ShapedArray:
 
     def to_ct_aval(self) -> "ShapedArray":
         """Type of cotangents of such a value: terms of a sum where it is reduced, reduced where it is terms of a sum."""
-        tangent = self.to_tangent_aval().update(vma_unreduced=self.vma_reduced, vma_reduced=self.vma_unreduced)
+        tangent = self.to_tangent_aval().update(
+            vma_unreduced=self.vma_reduced, vma_reduced=self.vma_unreduced
+        )
         spec = None if tangent.explicit is None else tangent.explicit.spec
         if spec is None or not spec.is_partial:
             return tangent
@@ -298,7 +406,11 @@ class ShapedArray:
 
     def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
         """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
-        name = dtypes.short_name(self.dtype) if short_dtypes or self.dtype == dtypes.float0 else self.dtype.name
+        name = (
+            dtypes.short_name(self.dtype)
+            if short_dtypes or self.dtype == dtypes.float0
+            else self.dtype.name
+        )
         if self.explicit is not None:
             inner = self.explicit.format_dims(self.shape)
         else:
@@ -306,15 +418,23 @@ class ShapedArray:
         unreduced, reduced = self.vma_unreduced, self.vma_reduced
         varying = self.vma - unreduced - reduced
         if self.explicit is not None and self.explicit.spec.is_partial:
-            unreduced, reduced = unreduced | self.explicit.spec.unreduced, reduced | self.explicit.spec.reduced
+            unreduced, reduced = (
+                unreduced | self.explicit.spec.unreduced,
+                reduced | self.explicit.spec.reduced,
+            )
         if kinds or unreduced or reduced:
-            texts = [_kind_text(kind, axes) for kind, axes in (("V", varying), ("U", unreduced), ("R", reduced))]
+            texts = [
+                _kind_text(kind, axes)
+                for kind, axes in (("V", varying), ("U", unreduced), ("R", reduced))
+            ]
             vary = ", ".join([text for text in texts if text])
         else:
             vary = ",".join(sorted(map(str, varying)))
         vary = vary and f"{{{vary}}}"
         weak = "~" if self.weak_type and not short_dtypes else ""
-        space = "" if self.memory_space is MemorySpace.Device else f"<{self.memory_space.name.lower()}>"
+        space = (
+            "" if self.memory_space is MemorySpace.Device else f"<{self.memory_space.name.lower()}>"
+        )
         return f"{weak}{name}{space}[{inner}]{vary}"
 
     def __repr__(self) -> str:
@@ -336,13 +456,21 @@ def check_number(aval: Any, use: str) -> None:
         return
     if use == "index":
         if aval.shape or not np.issubdtype(aval.dtype, np.integer):
-            raise TypeError(f"Only integer scalar arrays can be converted to a scalar index. Got {aval.str_short()}.")
+            raise TypeError(
+                f"Only integer scalar arrays can be converted to a scalar index. Got {aval.str_short()}."
+            )
     elif dtypes.is_extended(aval.dtype):
-        raise TypeError(f"{use}: random keys are not numbers, got {aval.str_short()}. Their data is weft.random.key_data(keys).")
+        raise TypeError(
+            f"{use}: random keys are not numbers, got {aval.str_short()}. Their data is weft.random.key_data(keys)."
+        )
     elif use != "bool":
         if aval.shape:
-            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got {aval.str_short()}.")
+            raise TypeError(
+                f"Only scalar arrays can be converted to Python scalars; got {aval.str_short()}."
+            )
     elif 0 in aval.shape:
         raise ValueError("The truth value of an empty array is ambiguous. Use a.size > 0.")
     elif any(isinstance(n, int) and n > 1 for n in aval.shape):
-        raise ValueError("The truth value of an array with more than one element is ambiguous. Use a.any() or a.all().")
+        raise ValueError(
+            "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()."
+        )

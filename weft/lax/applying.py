@@ -13,8 +13,17 @@ from weft.ops import comparison, elementwise as ew, indexing, layout, reduce, wi
 from weft.util.source import guard_all
 
 
-def scatter_apply(operand, scatter_indices, func: Callable, dimension_numbers: indexing.ScatterDimensionNumbers, *,
-                  update_shape: Sequence[int] = (), indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None):
+def scatter_apply(
+    operand,
+    scatter_indices,
+    func: Callable,
+    dimension_numbers: indexing.ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+):
     """`operand` with `func`, elementwise, applied to the elements in the windows at `scatter_indices`, as often as each is named.
 
     `update_shape` is the shape that the updates of a scatter would have. Derivatives are those of `func`.
@@ -25,17 +34,32 @@ def scatter_apply(operand, scatter_indices, func: Callable, dimension_numbers: i
     [2.0, 1.0, 4.0]
     """
     operand = ew.copy(operand) if not hasattr(type(operand), "aval") else operand
-    numbers, sizes = windows.window_of_scatter(dimension_numbers, typeof(operand).ndim, update_shape)
+    numbers, sizes = windows.window_of_scatter(
+        dimension_numbers, typeof(operand).ndim, update_shape
+    )
     gather = lambda x: indexing.gather(x, scatter_indices, numbers, sizes, mode=mode, fill_value=0)
     found = func(gather(operand))
     if not unique_indices:
         ones = layout.full(update_shape, 1, np.int32)
-        times = indexing.scatter_add(layout.full(typeof(operand).shape, 0, np.int32), scatter_indices, ones, dimension_numbers, mode=mode)
+        times = indexing.scatter_add(
+            layout.full(typeof(operand).shape, 0, np.int32),
+            scatter_indices,
+            ones,
+            dimension_numbers,
+            mode=mode,
+        )
         here, most = gather(times), reduce.reduce_max(times, tuple(range(typeof(times).ndim)))
         again = lambda k, x: comparison.select(ew.gt(here, k), func(x), x)
         found = fori_loop(1, most, again, found)
-    return indexing.scatter(operand, scatter_indices, found, dimension_numbers, indices_are_sorted=indices_are_sorted,
-                            unique_indices=unique_indices, mode=mode)
+    return indexing.scatter(
+        operand,
+        scatter_indices,
+        found,
+        dimension_numbers,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
+    )
 
 
 guard_all(globals())

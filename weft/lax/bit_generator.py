@@ -18,7 +18,9 @@ from weft.ops import bit_generator as one, slicing
 from weft.ops.bit_generator import RandomAlgorithm
 
 
-def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None):
+def rng_bit_generator(
+    key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None
+):
     """The next state and random bits of `shape` and an unsigned dtype from a state `key`, uint32[4] or uint64[2].
 
     The bits lie as `out_sharding` says, a NamedSharding or a PartitionSpec over the mesh of the context. Under `vmap` over states the

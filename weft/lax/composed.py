@@ -23,11 +23,23 @@ from weft.ir.symbolic import Dim, as_size
 from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
 from weft.ops.casting import size_as
 from weft.ops.families import canonical_dims
-from weft.ops.placement import layout_constraint, optimization_barrier as barrier, sharding_constraint, takes_out_sharding
+from weft.ops.placement import (
+    layout_constraint,
+    optimization_barrier as barrier,
+    sharding_constraint,
+    takes_out_sharding,
+)
 from weft.runtime.array import Array
 from weft.util import dtypes, tree
 from weft.util.config import api_version
-from weft.util.errors import ShapeError, ShardingAssertionError, ShardingError, ShardingTypeError, UnexpectedTracerError, describe
+from weft.util.errors import (
+    ShapeError,
+    ShardingAssertionError,
+    ShardingError,
+    ShardingTypeError,
+    UnexpectedTracerError,
+    describe,
+)
 from weft.util.source import named, user_frame
 
 
@@ -46,12 +58,16 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
         return elems
     for x in flat:
         if not -x.ndim <= axis < x.ndim:
-            raise ValueError(f"associative_scan: axis {axis} is out of bounds for an array of shape {tuple(x.shape)}.")
+            raise ValueError(
+                f"associative_scan: axis {axis} is out of bounds for an array of shape {tuple(x.shape)}."
+            )
     axis = axis % flat[0].ndim
     sizes = {x.shape[axis] for x in flat}
     if len(sizes) > 1:
         shapes = [tuple(x.shape) for x in flat]
-        raise ValueError(f"associative_scan: arrays must have the same first dimension, the size of axis {axis}, got {shapes}.")
+        raise ValueError(
+            f"associative_scan: arrays must have the same first dimension, the size of axis {axis}, got {shapes}."
+        )
 
     def combine(xs, ys):
         pair = [tree.tree_unflatten(structure, v) for v in (xs, ys)]
@@ -59,7 +75,9 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
 
     elementwise = prefix.combination(combine, [typeof(x) for x in flat])
     if elementwise is not None:
-        return tree.tree_unflatten(structure, prefix.associative_scan(elementwise, flat, axis, bool(reverse)))
+        return tree.tree_unflatten(
+            structure, prefix.associative_scan(elementwise, flat, axis, bool(reverse))
+        )
     if reverse:
         flat = [layout.rev(x, (axis,)) for x in flat]
     out = prefix.prefixes(flat, combine, axis)
@@ -74,7 +92,9 @@ def stop_gradient(x: Any) -> Any:
 
 
 def _stopped(leaf: Any) -> Any:
-    unchanged = type(leaf) in (bool, int, float, complex) or isinstance(getattr(leaf, "dtype", None), dtypes.ExtendedDType)
+    unchanged = type(leaf) in (bool, int, float, complex) or isinstance(
+        getattr(leaf, "dtype", None), dtypes.ExtendedDType
+    )
     return leaf if unchanged else arithmetic.stop_gradient(leaf)
 
 
@@ -102,7 +122,14 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
     debug_callback(_drop, val)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, *, sharding: Any = None) -> Any:
+def full_like(
+    x: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
+    *,
+    sharding: Any = None,
+) -> Any:
     """`fill_value` with the shape, dtype, weak type and placement of `x` where none are given; inside `shard_map` it varies over the axes
     of `x`. Of another shape it is where `x` is if that is not split.
 
@@ -110,7 +137,12 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] |
     Array([3, 3], dtype=int8)
     """
     out = layout.full_like(x, fill_value, dtype, shape, sharding=sharding)
-    if sharding is None and type(out) is Array and getattr(x, "committed", False) and out.sharding == x.sharding:
+    if (
+        sharding is None
+        and type(out) is Array
+        and getattr(x, "committed", False)
+        and out.sharding == x.sharding
+    ):
         return device_put(out, x.sharding)
     return out
 
@@ -119,7 +151,9 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
     """`x` with leading dims of size one up to `rank`."""
     missing = rank - typeof(x).ndim
     if missing < 0:
-        raise ValueError(f"broadcast_to_rank: an array of rank {typeof(x).ndim} does not fit in rank {rank}.")
+        raise ValueError(
+            f"broadcast_to_rank: an array of rank {typeof(x).ndim} does not fit in rank {rank}."
+        )
     return layout.expand_dims(x, tuple(range(missing)))
 
 
@@ -133,14 +167,18 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ShapeError(f"broadcast_shapes: Incompatible shapes for broadcasting: shapes={list(shapes)}.\n"
-                         "  Trailing dims must be equal, or one of them 1.") from None
+        raise ShapeError(
+            f"broadcast_shapes: Incompatible shapes for broadcasting: shapes={list(shapes)}.\n"
+            "  Trailing dims must be equal, or one of them 1."
+        ) from None
 
 
 def _size(n: Any, shape: Any) -> int:
     size = as_size(n)
     if not isinstance(size, Dim) and size < 0:
-        raise TypeError(f"broadcast_shapes: the shape {tuple(shape)} has the size {n}. A size is a count and never negative.")
+        raise TypeError(
+            f"broadcast_shapes: the shape {tuple(shape)} has the size {n}. A size is a count and never negative."
+        )
     return size
 
 
@@ -152,12 +190,18 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
     """
     shape = typeof(operand).shape
     if len(reps) != len(shape):
-        raise ValueError(f"tile: reps {tuple(reps)} must have one entry per dim of the operand, shape {shape}.")
-    wide = layout.broadcast_in_dim(operand, [n for pair in zip(reps, shape) for n in pair], range(1, 2 * len(shape), 2))
+        raise ValueError(
+            f"tile: reps {tuple(reps)} must have one entry per dim of the operand, shape {shape}."
+        )
+    wide = layout.broadcast_in_dim(
+        operand, [n for pair in zip(reps, shape) for n in pair], range(1, 2 * len(shape), 2)
+    )
     return layout.reshape(wide, [r * n for r, n in zip(reps, shape)])
 
 
-def _number_of_candidates(shape: Sequence[int], k: int, axis: int, recall_target: float, whole: int) -> int:
+def _number_of_candidates(
+    shape: Sequence[int], k: int, axis: int, recall_target: float, whole: int
+) -> int:
     """How many values along dim `axis` hold the `k` largest ones with the probability `recall_target`, if each is the largest of a part of
     the dim, and it is one of `whole` elements; a multiple of what a TPU's registers hold."""
     n, unit = shape[axis], 1024 if len(shape) == 1 else 128
@@ -173,23 +217,39 @@ def _number_of_candidates(shape: Sequence[int], k: int, axis: int, recall_target
     return min(n, math.ceil(parts / 2 ** min(halvings, (n // unit - 1).bit_length())) * unit)
 
 
-def _approximate(api: str, operand: Any, k: int, axis: int, recall_target: float, whole: int, aggregate: bool) -> list:
+def _approximate(
+    api: str, operand: Any, k: int, axis: int, recall_target: float, whole: int, aggregate: bool
+) -> list:
     shape = typeof(operand).shape
     if not dtypes.issubdtype(typeof(operand).dtype, np.floating):
-        raise ValueError(f"{api}: the operand must be of a floating type, got {typeof(operand).str_short()}. See lax.top_k for integers.")
+        raise ValueError(
+            f"{api}: the operand must be of a floating type, got {typeof(operand).str_short()}. See lax.top_k for integers."
+        )
     if not 0 < recall_target <= 1:
-        raise ValueError(f"{api}: recall_target must be a share, above 0 and at most 1, got {recall_target}.")
+        raise ValueError(
+            f"{api}: recall_target must be a share, above 0 and at most 1, got {recall_target}."
+        )
     (axis,) = canonical_dims(api, [axis], len(shape))
     if 0 <= whole < shape[axis]:
-        raise ValueError(f"{api}: reduction_input_size_override={whole} is less than the size {shape[axis]} of dim {axis}, a part of the "
-                         "whole.")
+        raise ValueError(
+            f"{api}: reduction_input_size_override={whole} is less than the size {shape[axis]} of dim {axis}, a part of the "
+            "whole."
+        )
     if not aggregate and k <= shape[axis]:
-        k = _number_of_candidates(shape, k, axis, recall_target, shape[axis] if whole < 0 else whole)
+        k = _number_of_candidates(
+            shape, k, axis, recall_target, shape[axis] if whole < 0 else whole
+        )
     return list(sorting.top_k(operand, k, axis=axis))
 
 
-def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
-                 reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list:
+def approx_max_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> list:
     """The `k` largest values along a dim and their positions; here they are exact.
 
     Without `aggregate_to_topk` as many as a TPU finds candidates, the largest ones: the more, the greater `recall_target`. With
@@ -200,18 +260,41 @@ def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_tar
     >>> values.shape, values[:2].tolist()
     ((1024,), [4095.0, 4094.0])
     """
-    return _approximate("approx_max_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk)
+    return _approximate(
+        "approx_max_k",
+        operand,
+        k,
+        reduction_dimension,
+        recall_target,
+        reduction_input_size_override,
+        aggregate_to_topk,
+    )
 
 
-def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
-                 reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list:
+def approx_min_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> list:
     """The `k` smallest values along a dim and their positions; here they are exact. Errors are those of `approx_max_k`."""
-    values, positions = _approximate("approx_min_k", arithmetic.neg(operand), k, reduction_dimension, recall_target,
-                                     reduction_input_size_override, aggregate_to_topk)
+    values, positions = _approximate(
+        "approx_min_k",
+        arithmetic.neg(operand),
+        k,
+        reduction_dimension,
+        recall_target,
+        reduction_input_size_override,
+        aggregate_to_topk,
+    )
     return [arithmetic.neg(values), positions]
 
 
-def platform_dependent(*args: Any, default: Callable | None = None, **per_platform: Callable) -> Any:
+def platform_dependent(
+    *args: Any, default: Callable | None = None, **per_platform: Callable
+) -> Any:
     """The function for the default platform, applied to `args`; the keywords are cpu, cuda, rocm, tpu, or gpu.
 
     The default platform at the time of tracing decides, also if the arguments are on another one.
@@ -219,8 +302,10 @@ def platform_dependent(*args: Any, default: Callable | None = None, **per_platfo
     backend = backends.get()
     fun = per_platform.get(backend.lowering_platform) or per_platform.get(backend.platform, default)
     if fun is None:
-        raise NotImplementedError(f"platform_dependent: no function for {backend.lowering_platform!r} among {sorted(per_platform)}, and "
-                                  "no default.")
+        raise NotImplementedError(
+            f"platform_dependent: no function for {backend.lowering_platform!r} among {sorted(per_platform)}, and "
+            "no default."
+        )
     return fun(*args)
 
 
@@ -239,13 +324,19 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """
     leaves, treedef = tree.tree_flatten(x)
     if shardings is None and leaves:
-        raise ValueError("One of with_sharding_constraint arguments got sharding None which is not allowed: give a sharding or a spec.")
+        raise ValueError(
+            "One of with_sharding_constraint arguments got sharding None which is not allowed: give a sharding or a spec."
+        )
     traced = [isinstance(leaf, Tracer) for leaf in leaves]
     avals = [typeof(leaf) for leaf in leaves]
-    targets = flat_shardings(shardings, treedef, avals, "with_sharding_constraint", padded=traced, mesh_of=current_mesh)
+    targets = flat_shardings(
+        shardings, treedef, avals, "with_sharding_constraint", padded=traced, mesh_of=current_mesh
+    )
     placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]
     if layouts := flat_layouts(shardings, treedef, "with_sharding_constraint"):
-        placed = [_stored_as("with_sharding_constraint", y, layout) for y, layout in zip(placed, layouts)]
+        placed = [
+            _stored_as("with_sharding_constraint", y, layout) for y, layout in zip(placed, layouts)
+        ]
     return tree.tree_unflatten(treedef, placed)
 
 
@@ -256,33 +347,63 @@ def _constrained(x: Any, sharding: Any) -> Any:
     if isinstance(sharding, NamedSharding) and not asserts and api_version() >= (0, 9):
         explicit = [a for a in sharding.spec.axes if a in sharding.mesh.explicit_axes]
         if explicit:
-            raise ShardingError(f"with_sharding_constraint: the constraint {sharding.spec} can only refer to Auto axes of the mesh, and "
-                                f"{explicit[0]!r} is Explicit in {sharding.mesh}.\n"
-                                "  Use weft.sharding.reshard to change how explicit axes split a value.")
+            raise ShardingError(
+                f"with_sharding_constraint: the constraint {sharding.spec} can only refer to Auto axes of the mesh, and "
+                f"{explicit[0]!r} is Explicit in {sharding.mesh}.\n"
+                "  Use weft.sharding.reshard to change how explicit axes split a value."
+            )
     if aval.explicit is None:
         placed = sharding_constraint(x, sharding)
-        alone = type(placed) is Array and not placed.committed and len(sharding.device_assignment) == 1
-        return device_put(placed, sharding) if alone else placed           # a program of one device places nothing
-    free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else frozenset()
+        alone = (
+            type(placed) is Array and not placed.committed and len(sharding.device_assignment) == 1
+        )
+        return (
+            device_put(placed, sharding) if alone else placed
+        )  # a program of one device places nothing
+    free = (
+        sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else frozenset()
+    )
     automatic = isinstance(sharding, NamedSharding) and not sharding.mesh.are_all_axes_explicit
     if automatic and not set(sharding.spec.axes) & set(sharding.mesh.explicit_axes):
-        splits = zip(aval.explicit.spec_dims(aval.ndim), sharding.spec_dims(aval.ndim))      # automatic axes split the rest
-        sharding = sharding.with_spec([UNCONSTRAINED if d in free else (*typed, *more) or None for d, (typed, more) in enumerate(splits)])
+        splits = zip(
+            aval.explicit.spec_dims(aval.ndim), sharding.spec_dims(aval.ndim)
+        )  # automatic axes split the rest
+        sharding = sharding.with_spec(
+            [
+                UNCONSTRAINED if d in free else (*typed, *more) or None
+                for d, (typed, more) in enumerate(splits)
+            ]
+        )
     said = type_sharding(sharding, aval.ndim)
-    if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),
-                                                                            aval.explicit.spec_dims(aval.ndim))) if d not in free):
-        raise ShardingAssertionError(describe(
-            "with_sharding_constraint", "the explicit axes split the value differently.",
-            [("value", aval.str_short()), ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}")], user_frame(),
-            "Over explicit axes a constraint only asserts what the type says.",
-            "Use weft.sharding.reshard to change the sharding of the value."))
+    if said is None or any(
+        one != other
+        for d, (one, other) in enumerate(
+            zip(said.spec_dims(aval.ndim), aval.explicit.spec_dims(aval.ndim))
+        )
+        if d not in free
+    ):
+        raise ShardingAssertionError(
+            describe(
+                "with_sharding_constraint",
+                "the explicit axes split the value differently.",
+                [
+                    ("value", aval.str_short()),
+                    ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}"),
+                ],
+                user_frame(),
+                "Over explicit axes a constraint only asserts what the type says.",
+                "Use weft.sharding.reshard to change the sharding of the value.",
+            )
+        )
     return x if says_all(aval.explicit) else sharding_constraint(x, sharding)
 
 
 def _stored_as(name: str, x: Any, layout: Any) -> Any:
     """`x`, stored as `layout` says where it is a result of the program."""
     if layout is Layout.AUTO:
-        raise ValueError(f"{name}: AUTO leaves a layout open, and a constraint says one: layouts must be of type `Layout`.")
+        raise ValueError(
+            f"{name}: AUTO leaves a layout open, and a constraint says one: layouts must be of type `Layout`."
+        )
     if not isinstance(layout, Layout | None):
         raise TypeError(f"{name}: `layouts` must be of type Layout, got {layout!r:.60}.")
     return x if layout is None else layout_constraint(x, layout.major_to_minor)
@@ -301,12 +422,19 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
     wanted = tree.broadcast_prefix(layouts, x, is_leaf=is_layout)
     for leaf, one in zip(leaves, wanted):
         order_of(one, typeof(leaf).ndim, "with_layout_constraint")
-    return tree.tree_unflatten(structure, [_stored_as("with_layout_constraint", leaf, one) for leaf, one in zip(leaves, wanted)])
+    return tree.tree_unflatten(
+        structure,
+        [_stored_as("with_layout_constraint", leaf, one) for leaf, one in zip(leaves, wanted)],
+    )
 
 
-def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
+def sort_key_val(
+    keys: Any, values: Any, dimension: int = -1, is_stable: bool = True
+) -> tuple[Any, Any]:
     """Sort `keys` along `dimension`, and `values` in the same order."""
-    sorted_keys, sorted_values = sorting.sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
+    sorted_keys, sorted_values = sorting.sort(
+        (keys, values), dimension=dimension, is_stable=is_stable, num_keys=1
+    )
     return sorted_keys, sorted_values
 
 
@@ -322,7 +450,9 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Any:
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     """The slices of an array along one dim, without it."""
     (axis,) = canonical_dims("unstack", (axis,), typeof(x).ndim)
-    return tuple(slicing.index_in_dim(x, i, axis, keepdims=False) for i in range(typeof(x).shape[axis]))
+    return tuple(
+        slicing.index_in_dim(x, i, axis, keepdims=False) for i in range(typeof(x).shape[axis])
+    )
 
 
 def stage(x: Any, /) -> Any:
@@ -340,6 +470,7 @@ def _cumulative_extremum(combine: Callable, plain: Callable) -> Callable:
         if typeof(operand).dtype.kind == "c":
             return associative_scan(combine, operand, reverse, axis)
         return plain(operand, axis, reverse)
+
     doc = f"{plain.__doc__} Complex numbers are ordered by their real parts, then by their imaginary parts."
     return named(cumulate, plain.__name__, doc)
 
@@ -361,7 +492,11 @@ def clamp(min: Any, x: Any, max: Any) -> Any:  # noqa: A002
 
 def dtype(x: Any) -> Any:
     """The dtype of a value, or the one that a dtype or type stands for."""
-    return dtypes.canonicalize_dtype(x) if isinstance(x, (np.dtype, type, str, dtypes.ExtendedDType)) else typeof(x).dtype
+    return (
+        dtypes.canonicalize_dtype(x)
+        if isinstance(x, (np.dtype, type, str, dtypes.ExtendedDType))
+        else typeof(x).dtype
+    )
 
 
 @takes_out_sharding
@@ -382,18 +517,39 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
     shape, have = tuple(typeof(like_arr).shape), tuple(typeof(arr).shape)
     lead = len(shape) - len(have)
     if lead < 0 or any(n not in (1, shape[lead + d]) for d, n in enumerate(have)):
-        raise ShapeError(describe("broadcast_like", f"an array of shape {have} does not broadcast to shape {shape}.", (), user_frame(),
-                                  "Trailing dims must be equal, or those of arr 1."))
-    dims, wanted, said = tuple(range(lead, len(shape))), typeof(like_arr).explicit, typeof(arr).explicit
+        raise ShapeError(
+            describe(
+                "broadcast_like",
+                f"an array of shape {have} does not broadcast to shape {shape}.",
+                (),
+                user_frame(),
+                "Trailing dims must be equal, or those of arr 1.",
+            )
+        )
+    dims, wanted, said = (
+        tuple(range(lead, len(shape))),
+        typeof(like_arr).explicit,
+        typeof(arr).explicit,
+    )
     if wanted is None:
         return layout.broadcast_in_dim(arr, shape, dims)
     splits = wanted.spec_dims(len(shape))
-    if said is not None and any(axes not in ((), splits[lead + d]) for d, axes in enumerate(said.spec_dims(len(have)))):
-        raise ShardingTypeError(describe(
-            "broadcast_like", "Incompatible shardings for broadcasting: explicit axes split a dim of both arrays differently.",
-            [("arr", typeof(arr).str_short()), ("like_arr", typeof(like_arr).str_short())], user_frame(),
-            "The result is split like like_arr.", "Move one with weft.sharding.reshard."))
-    return layout.broadcast_in_dim(arr, shape, dims, out_sharding=wanted.with_spec(spec_of_dims(splits)))
+    if said is not None and any(
+        axes not in ((), splits[lead + d]) for d, axes in enumerate(said.spec_dims(len(have)))
+    ):
+        raise ShardingTypeError(
+            describe(
+                "broadcast_like",
+                "Incompatible shardings for broadcasting: explicit axes split a dim of both arrays differently.",
+                [("arr", typeof(arr).str_short()), ("like_arr", typeof(like_arr).str_short())],
+                user_frame(),
+                "The result is split like like_arr.",
+                "Move one with weft.sharding.reshard.",
+            )
+        )
+    return layout.broadcast_in_dim(
+        arr, shape, dims, out_sharding=wanted.with_spec(spec_of_dims(splits))
+    )
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
@@ -404,17 +560,29 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
     >>> index_take(np.arange(6).reshape(2, 3), (np.array([0, 1]), np.array([2, 0])), (0, 1)).tolist()
     [2, 3]
     """
-    shape, axes = tuple(typeof(src).shape), canonical_dims("index_take", tuple(axes), typeof(src).ndim)
+    shape, axes = (
+        tuple(typeof(src).shape),
+        canonical_dims("index_take", tuple(axes), typeof(src).ndim),
+    )
     vectors = [x if isinstance(x, Tracer) else to_array(x) for x in idxs]
-    if len(vectors) != len(axes) or {x.ndim for x in vectors} - {1} or len({x.shape[0] for x in vectors}) > 1:
-        raise ValueError(f"index_take: {len(axes)} axes need as many vectors of indices of equal size, got shapes "
-                         f"{[tuple(x.shape) for x in vectors]}.")
+    if (
+        len(vectors) != len(axes)
+        or {x.ndim for x in vectors} - {1}
+        or len({x.shape[0] for x in vectors}) > 1
+    ):
+        raise ValueError(
+            f"index_take: {len(axes)} axes need as many vectors of indices of equal size, got shapes "
+            f"{[tuple(x.shape) for x in vectors]}."
+        )
     if not axes:
         return layout.broadcast_in_dim(src, (1, *shape), tuple(range(1, len(shape) + 1)))
     starts = slicing.concatenate([layout.reshape(x, (x.shape[0], 1)) for x in vectors], 1)
     rest = tuple(d for d in range(len(shape)) if d not in axes)
-    numbers = indexing.GatherDimensionNumbers(offset_dims=tuple(range(1, len(rest) + 1)), collapsed_slice_dims=tuple(sorted(axes)),
-                                              start_index_map=axes)
+    numbers = indexing.GatherDimensionNumbers(
+        offset_dims=tuple(range(1, len(rest) + 1)),
+        collapsed_slice_dims=tuple(sorted(axes)),
+        start_index_map=axes,
+    )
     sizes = tuple(1 if d in axes else n for d, n in enumerate(shape))
     return indexing.gather(src, starts, numbers, sizes, mode=indexing.GatherScatterMode.CLIP)
 
@@ -427,7 +595,9 @@ def shape_as_value(shape: Sequence[int]) -> Any:
     """
     dtype = dtypes.default_int_dtype()
     if any(isinstance(n, Dim) for n in shape):
-        return slicing.concatenate([layout.broadcast_in_dim(size_as(n, dtype), (1,), ()) for n in shape], 0)
+        return slicing.concatenate(
+            [layout.broadcast_in_dim(size_as(n, dtype), (1,), ()) for n in shape], 0
+        )
     return to_array(np.asarray(tuple(shape), dtype).reshape(-1))
 
 
@@ -442,19 +612,27 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
     1.5
     """
     from weft.api.jit import jit
+
     if not callable(decomposition):
-        raise TypeError(f"composite: `decomposition` must be a function, got {decomposition!r:.60}.")
+        raise TypeError(
+            f"composite: `decomposition` must be a function, got {decomposition!r:.60}."
+        )
     if not isinstance(name, str) or not isinstance(version, (int, np.integer)):
-        raise TypeError(f"composite: `name` must be a string and `version` an integer, got {name!r:.60} and {version!r:.60}.")
+        raise TypeError(
+            f"composite: `name` must be a string and `version` an integer, got {name!r:.60} and {version!r:.60}."
+        )
 
     def call(*args: Any, **attributes: Any) -> Any:
         for key, value in attributes.items():
             if hasattr(type(value), "aval") or isinstance(value, Tracer):
-                raise UnexpectedTracerError(f"composite: attribute {key} of {name} is an array. Pass arrays as positional arguments. "
-                                            "If you are passing arrays as attributes, use numpy arrays instead.")
+                raise UnexpectedTracerError(
+                    f"composite: attribute {key} of {name} is an array. Pass arrays as positional arguments. "
+                    "If you are passing arrays as attributes, use numpy arrays instead."
+                )
 
         def body(*xs: Any) -> Any:
             return decomposition(*xs, **attributes)
+
         body.__name__ = body.__qualname__ = f"{name}.v{version}" if version else name
         return jit(body)(*args)
 

@@ -26,17 +26,31 @@ from weft.ops.layout import transpose
 from weft.ops.rules import inverse
 from weft.util.source import guard_all
 
-__all__ = ["ConvGeneralDilatedDimensionNumbers", "conv_general_dilated_local", "conv_general_permutations", "conv_general_shape_tuple",
-           "conv_shape_tuple", "conv_transpose_shape_tuple"]
+__all__ = [
+    "ConvGeneralDilatedDimensionNumbers",
+    "conv_general_dilated_local",
+    "conv_general_permutations",
+    "conv_general_shape_tuple",
+    "conv_shape_tuple",
+    "conv_transpose_shape_tuple",
+]
 
 ConvGeneralDilatedDimensionNumbers = Union[tuple[str, str, str], ConvDimensionNumbers, None]
-ConvGeneralDilatedDimensionNumbers.__doc__ = "The roles of the dims of the operands and the result of a convolution."
+ConvGeneralDilatedDimensionNumbers.__doc__ = (
+    "The roles of the dims of the operands and the result of a convolution."
+)
 
 
 def conv_general_dilated_local(
-    lhs, rhs, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], filter_shape: Sequence[int],
-    lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
+    lhs,
+    rhs,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    filter_shape: Sequence[int],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    precision: PrecisionLike = None,
 ):
     """A convolution whose kernel differs from place to place: a locally connected layer.
 
@@ -51,20 +65,39 @@ def conv_general_dilated_local(
     """
     lhs_type, rhs_type = typeof(lhs), typeof(rhs)
     numbers = conv_dimension_numbers(lhs_type.shape, (1, 1, *filter_shape), dimension_numbers)
-    patches = conv_general_dilated_patches(lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, numbers)
-    table = [("lhs", lhs_type.str_short()), ("rhs", rhs_type.str_short()), ("filter_shape", tuple(filter_shape)),
-             ("dimension_numbers", tuple(map(tuple, numbers)))]
+    patches = conv_general_dilated_patches(
+        lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, numbers
+    )
+    table = [
+        ("lhs", lhs_type.str_short()),
+        ("rhs", rhs_type.str_short()),
+        ("filter_shape", tuple(filter_shape)),
+        ("dimension_numbers", tuple(map(tuple, numbers))),
+    ]
     if rhs_type.ndim != lhs_type.ndim:
-        raise shape_error("conv_general_dilated_local", "lhs and rhs must have the same number of dims.", table)
+        raise shape_error(
+            "conv_general_dilated_local", "lhs and rhs must have the same number of dims.", table
+        )
     windows = typeof(patches).shape
     needed = tuple(windows[d] for d in numbers.out_spec[1:])
     if tuple(rhs_type.shape[d] for d in numbers.rhs_spec[1:]) != needed:
-        raise shape_error("conv_general_dilated_local", f"rhs must have {needed[0]} input features, those of lhs times the elements of a "
-                          f"window, and the spatial dims of the result, {needed[1:]}.", table)
-    contracted, batch = ([d] for d in (numbers.out_spec[1], numbers.rhs_spec[1])), (numbers.out_spec[2:], numbers.rhs_spec[2:])
+        raise shape_error(
+            "conv_general_dilated_local",
+            f"rhs must have {needed[0]} input features, those of lhs times the elements of a "
+            f"window, and the spatial dims of the result, {needed[1:]}.",
+            table,
+        )
+    contracted, batch = (
+        ([d] for d in (numbers.out_spec[1], numbers.rhs_spec[1])),
+        (numbers.out_spec[2:], numbers.rhs_spec[2:]),
+    )
     out = dot_general(patches, rhs, (tuple(contracted), batch), precision=precision)
     spatial = lhs_type.ndim - 2
-    made = (spatial, spatial + 1, *range(spatial))                  # where the batch, the features, the spatial dims are in `out`
+    made = (
+        spatial,
+        spatial + 1,
+        *range(spatial),
+    )  # where the batch, the features, the spatial dims are in `out`
     return transpose(out, tuple(made[d] for d in inverse(numbers.out_spec)))
 
 
@@ -79,33 +112,67 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[tuple[i
     try:
         return tuple(conv_dimension_numbers(specs[0], specs[1], specs))
     except (ValueError, IndexError) as e:
-        raise TypeError(f"conv_general_permutations: dimension_numbers must be three strings, with N and C, O and I, N and C once each, "
-                        f"and the same letters for spatial dims, got {specs}.") from e
+        raise TypeError(
+            f"conv_general_permutations: dimension_numbers must be three strings, with N and C, O and I, N and C once each, "
+            f"and the same letters for spatial dims, got {specs}."
+        ) from e
 
 
-def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int],
-                     pads: str | Sequence[tuple[int, int]], batch_group_count: int = 1) -> tuple[int, ...]:
+def conv_shape_tuple(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    strides: Sequence[int],
+    pads: str | Sequence[tuple[int, int]],
+    batch_group_count: int = 1,
+) -> tuple[int, ...]:
     """The shape of the convolution of shapes (batch, features, spatial...) and (out features, in features, spatial...).
 
     >>> conv_shape_tuple((2, 3, 8, 8), (4, 3, 3, 3), (1, 2), "VALID")
     (2, 4, 6, 3)
     """
-    return _result_shape("conv_shape_tuple", lhs_shape, rhs_shape, strides, pads, None, (1,) * len(strides), batch_group_count)
+    return _result_shape(
+        "conv_shape_tuple",
+        lhs_shape,
+        rhs_shape,
+        strides,
+        pads,
+        None,
+        (1,) * len(strides),
+        batch_group_count,
+    )
 
 
-def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int],
-                             padding: str | Sequence[tuple[int, int]], dimension_numbers: Any) -> tuple[int, ...]:
+def conv_general_shape_tuple(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    dimension_numbers: Any,
+) -> tuple[int, ...]:
     """The shape of a convolution of shapes with the layouts that `dimension_numbers` names.
 
     >>> conv_general_shape_tuple((2, 8, 9, 3), (3, 3, 3, 4), (1, 2), "SAME", ("NHWC", "HWIO", "NHWC"))
     (2, 8, 5, 4)
     """
     ones = (1,) * len(window_strides)
-    return _result_shape("conv_general_shape_tuple", lhs_shape, rhs_shape, window_strides, padding, dimension_numbers, ones)
+    return _result_shape(
+        "conv_general_shape_tuple",
+        lhs_shape,
+        rhs_shape,
+        window_strides,
+        padding,
+        dimension_numbers,
+        ones,
+    )
 
 
-def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int],
-                               padding: str | Sequence[tuple[int, int]], dimension_numbers: Any) -> tuple[int, ...]:
+def conv_transpose_shape_tuple(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    dimension_numbers: Any,
+) -> tuple[int, ...]:
     """The shape of a transposed convolution, `conv_transpose`, with strides `window_strides`.
 
     >>> conv_transpose_shape_tuple((2, 8, 9, 3), (3, 5, 3, 4), (1, 2), "VALID", ("NHWC", "HWIO", "NHWC"))
@@ -114,26 +181,64 @@ def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int
     if isinstance(padding, str):
         numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
         window = [rhs_shape[d] for d in numbers.rhs_spec[2:]]
-        padding = [_transposed_padding(k, s, padding.upper()) for k, s in zip(window, window_strides)]
+        padding = [
+            _transposed_padding(k, s, padding.upper()) for k, s in zip(window, window_strides)
+        ]
     ones = (1,) * len(window_strides)
-    return _result_shape("conv_transpose_shape_tuple", lhs_shape, rhs_shape, ones, padding, dimension_numbers, window_strides)
+    return _result_shape(
+        "conv_transpose_shape_tuple",
+        lhs_shape,
+        rhs_shape,
+        ones,
+        padding,
+        dimension_numbers,
+        window_strides,
+    )
 
 
-def _result_shape(name: str, lhs_shape, rhs_shape, strides, padding, dimension_numbers, lhs_dilation, batch_groups: int = 1):
+def _result_shape(
+    name: str,
+    lhs_shape,
+    rhs_shape,
+    strides,
+    padding,
+    dimension_numbers,
+    lhs_dilation,
+    batch_groups: int = 1,
+):
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     if len(lhs_shape) < 2:
-        raise shape_error(name, "lhs and rhs need a batch or output features, and input features, before the spatial dims.",
-                          [("lhs_shape", tuple(lhs_shape)), ("rhs_shape", tuple(rhs_shape))])
-    image, window = [lhs_shape[d] for d in numbers.lhs_spec[2:]], [rhs_shape[d] for d in numbers.rhs_spec[2:]]
+        raise shape_error(
+            name,
+            "lhs and rhs need a batch or output features, and input features, before the spatial dims.",
+            [("lhs_shape", tuple(lhs_shape)), ("rhs_shape", tuple(rhs_shape))],
+        )
+    image, window = (
+        [lhs_shape[d] for d in numbers.lhs_spec[2:]],
+        [rhs_shape[d] for d in numbers.rhs_spec[2:]],
+    )
     if isinstance(padding, str):
-        padding = padtype_to_pads([dilated(n, d) for n, d in zip(image, lhs_dilation)], window, strides, padding)
+        padding = padtype_to_pads(
+            [dilated(n, d) for n, d in zip(image, lhs_dilation)], window, strides, padding
+        )
     batch, features = lhs_shape[numbers.lhs_spec[0]], rhs_shape[numbers.rhs_spec[0]]
     table = [("lhs_shape", tuple(lhs_shape)), ("rhs_shape", tuple(rhs_shape))]
     if any(len(given) != len(image) for given in (strides, padding, lhs_dilation)):
-        raise shape_error(name, f"strides and padding need one entry for each of the {len(image)} spatial dims.", table)
+        raise shape_error(
+            name,
+            f"strides and padding need one entry for each of the {len(image)} spatial dims.",
+            table,
+        )
     if batch % batch_groups or features % batch_groups:
-        raise shape_error(name, f"a batch of {batch} and {features} features do not divide into {batch_groups} batch groups.", table)
-    sizes = [out_size(n, lo, hi, spread, k, 1, s) for n, (lo, hi), spread, k, s in zip(image, padding, lhs_dilation, window, strides)]
+        raise shape_error(
+            name,
+            f"a batch of {batch} and {features} features do not divide into {batch_groups} batch groups.",
+            table,
+        )
+    sizes = [
+        out_size(n, lo, hi, spread, k, 1, s)
+        for n, (lo, hi), spread, k, s in zip(image, padding, lhs_dilation, window, strides)
+    ]
     shape = (batch // batch_groups, features, *sizes)
     return tuple(as_int(shape[d]) for d in inverse(numbers.out_spec))
 

@@ -27,7 +27,9 @@ def _array(x):
     return x if isinstance(x, Tracer) else to_array(x)
 
 
-def symmetric_product(a_matrix, c_matrix, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False):
+def symmetric_product(
+    a_matrix, c_matrix, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
+):
     """`alpha * a @ a.T + beta * c` for stacks of matrices; with `symmetrize_output` computed from one triangle of `c`.
 
     Raises ShapeError unless `c` is square with the rows of `a`.
@@ -37,8 +39,14 @@ def symmetric_product(a_matrix, c_matrix, *, alpha: float = 1.0, beta: float = 0
     """
     a, c = _array(a_matrix), _array(c_matrix)
     if a.ndim < 2 or tuple(c.shape) != (*a.shape[:-1], a.shape[-2]):
-        raise ShapeError(describe("symmetric_product", "the shapes do not fit.", [("a_matrix", typeof(a)), ("c_matrix", typeof(c))],
-                                  rule="c_matrix is square with the rows of a_matrix, and both have the same batch dims."))
+        raise ShapeError(
+            describe(
+                "symmetric_product",
+                "the shapes do not fit.",
+                [("a_matrix", typeof(a)), ("c_matrix", typeof(c))],
+                rule="c_matrix is square with the rows of a_matrix, and both have the same batch dims.",
+            )
+        )
     out = alpha * matrices.dot(a, matrices.matrix_transpose(a)) + beta * c
     if symmetrize_output:
         low = matrices.tril(out)
@@ -56,14 +64,20 @@ def cholesky_update(r_matrix, w_vector):
     """
     r, w = _array(r_matrix), _array(w_vector)
     if w.ndim != 1 or tuple(r.shape) != (w.size, w.size):
-        raise ShapeError(describe("cholesky_update", "the shapes do not fit.", [("r_matrix", typeof(r)), ("w_vector", typeof(w))],
-                                  rule="r_matrix is square, and w_vector has as many entries as it has rows."))
+        raise ShapeError(
+            describe(
+                "cholesky_update",
+                "the shapes do not fit.",
+                [("r_matrix", typeof(r)), ("w_vector", typeof(w))],
+                rule="r_matrix is square, and w_vector has as many entries as it has rows.",
+            )
+        )
     w = cast(w, r.dtype)
 
     def rotate(w, row):
         k, old = row
         on_diagonal, above = old[k], w[k]
-        scale = larger(magnitude(on_diagonal), magnitude(above))      # squares may overflow
+        scale = larger(magnitude(on_diagonal), magnitude(above))  # squares may overflow
         scale = select(scale == 0, 0 * scale + 1, scale)
         c, s = on_diagonal / scale, above / scale
         length = functions.sqrt(c * c + s * s)
@@ -76,8 +90,14 @@ def cholesky_update(r_matrix, w_vector):
     return matrices.triu(rows)
 
 
-def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, eps: float | None = None,
-         dynamic_shape: tuple[int, int] | None = None) -> tuple:
+def qdwh(
+    x,
+    *,
+    is_hermitian: bool = False,
+    max_iterations: int | None = None,
+    eps: float | None = None,
+    dynamic_shape: tuple[int, int] | None = None,
+) -> tuple:
     """The polar decomposition x = U H of a matrix with at least as many rows as columns, by Halley's iteration with dynamic weights.
 
     U has orthonormal columns, H is Hermitian and positive semidefinite. Also gives the number of iterations and whether they converged.
@@ -90,17 +110,30 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
     """
     x = _array(x)
     if dynamic_shape is not None:
-        raise NotImplementedError("qdwh: dynamic_shape is not supported. Give the matrix without its padding.")
+        raise NotImplementedError(
+            "qdwh: dynamic_shape is not supported. Give the matrix without its padding."
+        )
     if x.ndim != 2 or x.shape[0] < x.shape[1]:
-        raise ShapeError(describe("qdwh", "takes a matrix with at least as many rows as columns.", [("x", typeof(x))]))
+        raise ShapeError(
+            describe(
+                "qdwh", "takes a matrix with at least as many rows as columns.", [("x", typeof(x))]
+            )
+        )
     if eps is not None and eps <= 0:
         raise ValueError(f"qdwh: eps must be positive, got {eps}.")
-    real = np.dtype(dtypes.to_real_dtype(x.dtype)) if dtypes.issubdtype(x.dtype, np.complexfloating) else np.dtype(x.dtype)
+    real = (
+        np.dtype(dtypes.to_real_dtype(x.dtype))
+        if dtypes.issubdtype(x.dtype, np.complexfloating)
+        else np.dtype(x.dtype)
+    )
     eps = float(dtypes.finfo(x.dtype).eps) if eps is None else float(eps)
     limit = 20 if max_iterations is None else int(max_iterations)
     m, n = x.shape
     # the largest singular value is at most the root of the product of the norms by rows and by columns
-    bound = functions.sqrt(reduce_max(reduce_sum(magnitude(x), (0,)), (0,)) * reduce_max(reduce_sum(magnitude(x), (1,)), (0,)))
+    bound = functions.sqrt(
+        reduce_max(reduce_sum(magnitude(x), (0,)), (0,))
+        * reduce_max(reduce_sum(magnitude(x), (1,)), (0,))
+    )
     first = x / cast(select(bound == 0, 0 * bound + 1, bound), x.dtype)
     identity = cast(np.eye(n, dtype=np.float32), x.dtype)
 
@@ -117,13 +150,20 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
         a = root + 0.5 * functions.sqrt(larger(inner, 0 * inner))
         b = 0.25 * (a - 1) * (a - 1)
         c = a + b - 1
-        q = la.qr(concatenate([cast(functions.sqrt(c), u.dtype) * u, identity], 0), full_matrices=False)[0]
+        q = la.qr(
+            concatenate([cast(functions.sqrt(c), u.dtype) * u, identity], 0), full_matrices=False
+        )[0]
         upper, under = slice_in_dim(q, 0, m, 1, 0), slice_in_dim(q, m, m + n, 1, 0)
         turned = cast((a - b / c) / functions.sqrt(c), u.dtype)
         new = cast(b / c, u.dtype) * u + turned * matrices.dot(upper, matrices.adjoint(under))
         lower = lower * (a + b * squared) / (1 + c * squared)
         change = magnitude(new - u)
-        return new, select(lower > 1, 0 * lower + 1, lower), step + 1, functions.sqrt(reduce_sum(change * change, (0, 1)))
+        return (
+            new,
+            select(lower > 1, 0 * lower + 1, lower),
+            step + 1,
+            functions.sqrt(reduce_sum(change * change, (0, 1))),
+        )
 
     start = (first, np.asarray(eps, real)[()], np.int32(0), np.asarray(np.inf, real)[()])
     u, lower, steps, _ = while_loop(unfinished, improve, start)
@@ -131,7 +171,12 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
     u = 1.5 * u - 0.5 * matrices.dot(u, matrices.dot(matrices.adjoint(u), u))
     h = matrices.dot(matrices.adjoint(u), x)
     h = 0.5 * (h + matrices.adjoint(h))
-    return u, h, steps, (magnitude(1 - lower) <= 5 * eps) & reduce_and(functions.is_finite(magnitude(u)), (0, 1))
+    return (
+        u,
+        h,
+        steps,
+        (magnitude(1 - lower) <= 5 * eps) & reduce_and(functions.is_finite(magnitude(u)), (0, 1)),
+    )
 
 
 def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
@@ -171,7 +216,12 @@ def _solve_perturbed(dl, d, du, b):
         third, beyond = select(swap, beyond, 0 * beyond), select(swap, 0 * beyond, beyond)
         right, right_below = select(swap, right_below, right), select(swap, right, right_below)
         factor = under / select(pivot == 0, 0 * pivot + 1, pivot)
-        return (on - factor * after, beyond - factor * third, right_below - factor * right), (pivot, after, third, right)
+        return (on - factor * after, beyond - factor * third, right_below - factor * right), (
+            pivot,
+            after,
+            third,
+            right,
+        )
 
     last, above = scan(eliminate, (d[0], du[0], b[0]), (dl[1:], d[1:], du[1:], b[1:]))
     rows = [concatenate([x, y[None]], 0) for x, y in zip(above, (*last[:2], 0 * last[1], last[2]))]
@@ -181,7 +231,7 @@ def _solve_perturbed(dl, d, du, b):
     def substitute(below, row):
         (x1, x2), (pivot, first, second, right) = below, row
         value, of_pivot = right - first * x1 - second * x2, magnitude(pivot)
-        needed = magnitude(value) / greatest                     # what a pivot must have for a finite quotient
+        needed = magnitude(value) / greatest  # what a pivot must have for a finite quotient
         way = pivot / cast(select(of_pivot == 0, 0 * of_pivot + 1, of_pivot), pivot.dtype)
         way = select(of_pivot == 0, 0 * way + 1, way)
         moved = pivot + way * cast(larger(0 * needed + size, needed), pivot.dtype)

@@ -16,7 +16,13 @@ from weft.api.execute import to_array
 from weft.core.trace import Tracer, typeof
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
-from weft.ops.contraction import DotDimensionNumbers, PrecisionLike, algorithm_of, canonical_precision, dot_general
+from weft.ops.contraction import (
+    DotDimensionNumbers,
+    PrecisionLike,
+    algorithm_of,
+    canonical_precision,
+    dot_general,
+)
 from weft.ops.elementwise import convert_element_type, sub
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
 from weft.ops.placement import reshard, with_out_sharding
@@ -31,13 +37,21 @@ __all__ = ["RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"]
 
 class RaggedDotDimensionNumbers(NamedTuple):
     """The dimension numbers of `dot_general`, the dim of `lhs` that is ragged, and the dim of `rhs` that counts groups."""
+
     dot_dimension_numbers: DotDimensionNumbers
     lhs_ragged_dimensions: Sequence[int]
     rhs_group_dimensions: Sequence[int]
 
 
-def ragged_dot(lhs, rhs, group_sizes, precision: PrecisionLike = None, preferred_element_type: Any = None, group_offset: Any = None,
-               out_sharding: Any = None):
+def ragged_dot(
+    lhs,
+    rhs,
+    group_sizes,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    group_offset: Any = None,
+    out_sharding: Any = None,
+):
     """The product of `lhs` (m, k) with `rhs` (groups, k, n), in which the rows of `lhs` that belong to a group meet its matrix.
 
     The first `group_sizes[0]` rows belong to group 0, the next `group_sizes[1]` ones to group 1, and so on; rows of no group give zeros.
@@ -47,11 +61,28 @@ def ragged_dot(lhs, rhs, group_sizes, precision: PrecisionLike = None, preferred
     [2.0, 10.0, 10.0]
     """
     numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
-    return ragged_dot_general(lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset, out_sharding)
+    return ragged_dot_general(
+        lhs,
+        rhs,
+        group_sizes,
+        numbers,
+        precision,
+        preferred_element_type,
+        group_offset,
+        out_sharding,
+    )
 
 
-def ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: PrecisionLike = None,
-                       preferred_element_type: Any = None, group_offset: Any = None, out_sharding: Any = None):
+def ragged_dot_general(
+    lhs,
+    rhs,
+    group_sizes,
+    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    group_offset: Any = None,
+    out_sharding: Any = None,
+):
     """`dot_general` with a ragged dim of `lhs`, whose groups are one after another.
 
     If the ragged dim is free, `rhs` has a dim of groups, and each meets its own part of `rhs`. If it is contracted, each group gives a
@@ -64,14 +95,22 @@ def ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers: Ragg
     [1.0, 2.0]
     """
     if group_offset is not None:
-        raise NotImplementedError("ragged_dot_general: group_offset is not supported. Pass all groups.")
-    lhs, rhs, group_sizes = [x if isinstance(x, Tracer) else to_array(x) for x in (lhs, rhs, group_sizes)]
+        raise NotImplementedError(
+            "ragged_dot_general: group_offset is not supported. Pass all groups."
+        )
+    lhs, rhs, group_sizes = [
+        x if isinstance(x, Tracer) else to_array(x) for x in (lhs, rhs, group_sizes)
+    ]
     if out_sharding is not None:
-        plain = lambda: ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers, precision, preferred_element_type)
+        plain = lambda: ragged_dot_general(
+            lhs, rhs, group_sizes, ragged_dot_dimension_numbers, precision, preferred_element_type
+        )
         return with_out_sharding(out_sharding, "ragged_dot_general", plain, lhs, rhs)
     dot_numbers, ragged_dims, group_dims = ragged_dot_dimension_numbers
     (_, rhs_contracted), (lhs_batch, rhs_batch) = dot_numbers = _integers(dot_numbers)
-    ragged, group = _checked(lhs, rhs, group_sizes, dot_numbers, tuple(ragged_dims), tuple(group_dims))
+    ragged, group = _checked(
+        lhs, rhs, group_sizes, dot_numbers, tuple(ragged_dims), tuple(group_dims)
+    )
     if ragged in lhs_batch:
         return dot_general(lhs, rhs, dot_numbers, precision, preferred_element_type)
     compute = _product(lhs, rhs, group is None, precision, preferred_element_type)
@@ -84,12 +123,28 @@ def ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers: Ragg
 def _product(lhs, rhs, contracted: bool, precision: PrecisionLike, preferred: Any) -> Callable:
     """What computes the product of operands in the form of `ops.ragged`."""
     if algorithm_of(precision) is None and lhs.dtype == rhs.dtype:
-        given = canonical_precision(precision), None if preferred is None else dtypes.named_dtype(preferred)
+        given = (
+            canonical_precision(precision),
+            None if preferred is None else dtypes.named_dtype(preferred),
+        )
         return lambda *operands: ragged_dot_of_batches(*operands, contracted, *given)
-    return lambda *operands: masked(*operands, contracted, lambda x, y, numbers: dot_general(x, y, numbers, precision, preferred))
+    return lambda *operands: masked(
+        *operands,
+        contracted,
+        lambda x, y, numbers: dot_general(x, y, numbers, precision, preferred),
+    )
 
 
-def _by_rows(lhs, rhs, group_sizes, compute: Callable, ragged: int, group: int, numbers: Any, columns: list[int]):
+def _by_rows(
+    lhs,
+    rhs,
+    group_sizes,
+    compute: Callable,
+    ragged: int,
+    group: int,
+    numbers: Any,
+    columns: list[int],
+):
     """Free dims of `lhs` besides the ragged one are batch dims with the same matrices."""
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch, ragged)]
@@ -98,25 +153,48 @@ def _by_rows(lhs, rhs, group_sizes, compute: Callable, ragged: int, group: int, 
     right = _merged(rhs, (*rhs_batch, group), rhs_contracted, columns)
     if free:
         kept = (*range(len(lhs_batch)), *range(len(batch), len(batch) + 3))
-        right = broadcast_in_dim(right, (*left.shape[:len(batch)], *right.shape[-3:]), kept)
-    out = compute(left, right, *_places(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)))
+        right = broadcast_in_dim(right, (*left.shape[: len(batch)], *right.shape[-3:]), kept)
+    out = compute(
+        left,
+        right,
+        *_places(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)),
+    )
     out = reshape(out, (*out.shape[:-1], *[rhs.shape[d] for d in columns]))
     have = [*batch, ragged]
-    return transpose(out, (*[have.index(d) for d in (*lhs_batch, *sorted([*free, ragged]))], *range(len(have), out.ndim)))
+    return transpose(
+        out,
+        (
+            *[have.index(d) for d in (*lhs_batch, *sorted([*free, ragged]))],
+            *range(len(have), out.ndim),
+        ),
+    )
 
 
-def _by_sums(lhs, rhs, group_sizes, compute: Callable, ragged: int, numbers: Any, columns: list[int]):
+def _by_sums(
+    lhs, rhs, group_sizes, compute: Callable, ragged: int, numbers: Any, columns: list[int]
+):
     """Contracted dims besides the ragged one are batch dims, whose products are added."""
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch)]
     pairs = [(i, j) for i, j in zip(lhs_contracted, rhs_contracted) if i != ragged]
     batch = (*lhs_batch, *[i for i, _ in pairs])
     left = _merged(lhs, batch, (ragged,), free)
-    right = _merged(rhs, (*rhs_batch, *[j for _, j in pairs]), (rhs_contracted[lhs_contracted.index(ragged)],), columns)
-    out = compute(left, right, *_places(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)))
+    right = _merged(
+        rhs,
+        (*rhs_batch, *[j for _, j in pairs]),
+        (rhs_contracted[lhs_contracted.index(ragged)],),
+        columns,
+    )
+    out = compute(
+        left,
+        right,
+        *_places(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)),
+    )
     if pairs:
         out = reduce_sum(out, tuple(range(len(lhs_batch), len(batch))))
-    out = reshape(out, (*out.shape[:-2], *[lhs.shape[d] for d in free], *[rhs.shape[d] for d in columns]))
+    out = reshape(
+        out, (*out.shape[:-2], *[lhs.shape[d] for d in free], *[rhs.shape[d] for d in columns])
+    )
     at = len(lhs_batch)
     return transpose(out, (at, *[d for d in range(out.ndim) if d != at]))
 
@@ -124,7 +202,10 @@ def _by_sums(lhs, rhs, group_sizes, compute: Callable, ragged: int, numbers: Any
 def _merged(x, batch: Sequence[int], *roles: Sequence[int]):
     """`x` with its batch dims first, and then the dims of each role as one."""
     turned = transpose(x, (*batch, *[d for dims in roles for d in dims]))
-    return reshape(turned, (*turned.shape[:len(batch)], *[math.prod(x.shape[d] for d in dims) for dims in roles]))
+    return reshape(
+        turned,
+        (*turned.shape[: len(batch)], *[math.prod(x.shape[d] for d in dims) for dims in roles]),
+    )
 
 
 def _places(group_sizes, left, batch: Sequence[int], before: Sequence[int]) -> tuple:
@@ -133,62 +214,95 @@ def _places(group_sizes, left, batch: Sequence[int], before: Sequence[int]) -> t
     order = sorted(range(len(at)), key=lambda i: at[i])
     sizes = transpose(convert_element_type(group_sizes, np.int32), (*order, len(at)))
     split = typeof(sizes).explicit
-    if split is not None:                               # where a group starts depends on all before it
+    if split is not None:  # where a group starts depends on all before it
         sizes = reshard(sizes, NamedSharding(split.mesh, PartitionSpec()))
-    spread = lambda x: broadcast_in_dim(x, (*left.shape[:len(batch)], sizes.shape[-1]), (*sorted(at), len(batch)))
+    spread = lambda x: broadcast_in_dim(
+        x, (*left.shape[: len(batch)], sizes.shape[-1]), (*sorted(at), len(batch))
+    )
     ends = cumsum(sizes, len(at))
-    return spread(sub(ends, sizes)), spread(ends), broadcasted_iota(np.int32, left.shape[:-1], len(batch))
+    return (
+        spread(sub(ends, sizes)),
+        spread(ends),
+        broadcasted_iota(np.int32, left.shape[:-1], len(batch)),
+    )
 
 
 def _integers(numbers: DotDimensionNumbers) -> Any:
     return tuple(tuple(tuple(int(d) for d in dims) for dims in pair) for pair in numbers)
 
 
-def _before(lhs, ragged: int, contracted: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
+def _before(
+    lhs, ragged: int, contracted: tuple[int, ...], batch: tuple[int, ...]
+) -> tuple[int, ...]:
     """The dims of `lhs` for whose indices group sizes may differ."""
-    kin = contracted if ragged in contracted else [d for d in range(lhs.ndim) if d not in (*contracted, *batch)]
-    return (*batch, *list(kin)[:list(kin).index(ragged)])
+    kin = (
+        contracted
+        if ragged in contracted
+        else [d for d in range(lhs.ndim) if d not in (*contracted, *batch)]
+    )
+    return (*batch, *list(kin)[: list(kin).index(ragged)])
 
 
-def _checked(lhs, rhs, group_sizes, numbers, ragged_dims: tuple[int, ...], group_dims: tuple[int, ...]) -> tuple[int, int | None]:
+def _checked(
+    lhs, rhs, group_sizes, numbers, ragged_dims: tuple[int, ...], group_dims: tuple[int, ...]
+) -> tuple[int, int | None]:
     """The ragged dim of `lhs` and the dim of `rhs` that counts groups, if there is one."""
     (contracted, rhs_contracted), (batch, rhs_batch) = numbers
 
     def refuse(rule: str) -> ShapeError:
-        rows = [(name, f"{x.dtype}{list(x.shape)}") for name, x in (("lhs", lhs), ("rhs", rhs), ("group_sizes", group_sizes))]
+        rows = [
+            (name, f"{x.dtype}{list(x.shape)}")
+            for name, x in (("lhs", lhs), ("rhs", rhs), ("group_sizes", group_sizes))
+        ]
         return ShapeError(describe("ragged_dot_general", f"ragged_dot_general {rule}.", rows))
 
     if len(ragged_dims) != 1:
         raise refuse(f"expects exactly one lhs ragged dimension, got {ragged_dims}")
     [ragged] = ragged_dims
     if not 0 <= ragged < lhs.ndim:
-        raise refuse("requires lhs ragged dimension numbers to be nonnegative and less than the number of axes of the lhs, "
-                     f"{lhs.ndim}, got {ragged}")
+        raise refuse(
+            "requires lhs ragged dimension numbers to be nonnegative and less than the number of axes of the lhs, "
+            f"{lhs.ndim}, got {ragged}"
+        )
     for d in group_dims:
         if not 0 <= d < rhs.ndim:
-            raise refuse("requires rhs group dimension numbers to be nonnegative and less than the number of axes of the rhs, "
-                         f"{rhs.ndim}, got {d}")
+            raise refuse(
+                "requires rhs group dimension numbers to be nonnegative and less than the number of axes of the rhs, "
+                f"{rhs.ndim}, got {d}"
+            )
         if d in (*rhs_contracted, *rhs_batch):
-            raise refuse(f"requires rhs group dimension numbers to be distinct from contracting and batch dimensions, got {d}")
+            raise refuse(
+                f"requires rhs group dimension numbers to be distinct from contracting and batch dimensions, got {d}"
+            )
     if ragged in (*contracted, *batch):
         if group_dims:
-            raise refuse("requires zero group dimensions in the rhs when lhs ragged dimension is contracting or batch, got "
-                         f"{len(group_dims)}")
+            raise refuse(
+                "requires zero group dimensions in the rhs when lhs ragged dimension is contracting or batch, got "
+                f"{len(group_dims)}"
+            )
     elif len(group_dims) != 1:
-        raise refuse(f"requires exactly one rhs group dimension when lhs ragged dimension is noncontracting, got {len(group_dims)}")
+        raise refuse(
+            f"requires exactly one rhs group dimension when lhs ragged dimension is noncontracting, got {len(group_dims)}"
+        )
     if ragged in batch:
-        expected = (*[lhs.shape[d] for d in batch[:batch.index(ragged)]], *group_sizes.shape[-1:])
+        expected = (*[lhs.shape[d] for d in batch[: batch.index(ragged)]], *group_sizes.shape[-1:])
         if group_sizes.ndim > 1 and tuple(group_sizes.shape) != expected:
-            raise refuse(f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}")
+            raise refuse(
+                f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}"
+            )
     else:
         if not group_sizes.ndim:
             raise refuse("expects group_sizes with a dim of groups, got a scalar")
         prefix = tuple(lhs.shape[d] for d in _before(lhs, ragged, contracted, batch))
         expected = (*(prefix if group_sizes.ndim > 1 else ()), group_sizes.shape[-1])
         if tuple(group_sizes.shape) != expected:
-            raise refuse(f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}")
+            raise refuse(
+                f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}"
+            )
         if group_dims and rhs.shape[group_dims[0]] != group_sizes.shape[-1]:
-            raise refuse(f"expected rhs group dimension size to be {group_sizes.shape[-1]}, got {rhs.shape[group_dims[0]]}")
+            raise refuse(
+                f"expected rhs group dimension size to be {group_sizes.shape[-1]}, got {rhs.shape[group_dims[0]]}"
+            )
     return ragged, group_dims[0] if group_dims else None
 
 

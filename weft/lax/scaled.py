@@ -22,8 +22,15 @@ from weft.util.errors import ShapeError
 _F32 = np.dtype(np.float32)
 
 
-def scaled_dot(lhs: Any, rhs: Any, *, lhs_scale: Any = None, rhs_scale: Any = None, dimension_numbers: DotDimensionNumbers | None = None,
-               preferred_element_type: Any = None) -> Any:
+def scaled_dot(
+    lhs: Any,
+    rhs: Any,
+    *,
+    lhs_scale: Any = None,
+    rhs_scale: Any = None,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    preferred_element_type: Any = None,
+) -> Any:
     """`dot_general(lhs * lhs_scale, rhs * rhs_scale)`, where a scale has an element for each block of a contracted dim.
 
     Scales have their operand's sizes in all dims but the contracted ones, where theirs divide the operand's into blocks of two elements or
@@ -38,22 +45,37 @@ def scaled_dot(lhs: Any, rhs: Any, *, lhs_scale: Any = None, rhs_scale: Any = No
     lhs, rhs = [v if isinstance(v, Tracer) else to_array(v) for v in (lhs, rhs)]
     if dimension_numbers is None:
         if (lhs.ndim, rhs.ndim) not in ((2, 2), (3, 3)):
-            raise ShapeError("scaled_dot: without dimension_numbers, operands must have the same rank. They have 2 dims, or 3 with a "
-                             f"batch; got {lhs.ndim} and {rhs.ndim}.")
-        dimension_numbers = (((1,), (0,)), ((), ())) if lhs.ndim == 2 else (((2,), (1,)), ((0,), (0,)))
-    wanted = dtypes.canonicalize_dtype("bfloat16" if preferred_element_type is None else preferred_element_type)
+            raise ShapeError(
+                "scaled_dot: without dimension_numbers, operands must have the same rank. They have 2 dims, or 3 with a "
+                f"batch; got {lhs.ndim} and {rhs.ndim}."
+            )
+        dimension_numbers = (
+            (((1,), (0,)), ((), ())) if lhs.ndim == 2 else (((2,), (1,)), ((0,), (0,)))
+        )
+    wanted = dtypes.canonicalize_dtype(
+        "bfloat16" if preferred_element_type is None else preferred_element_type
+    )
     if wanted.name not in ("bfloat16", "float32"):
-        raise TypeError(f"scaled_dot: preferred_element_type must be bfloat16 or float32, got {wanted.name}.")
+        raise TypeError(
+            f"scaled_dot: preferred_element_type must be bfloat16 or float32, got {wanted.name}."
+        )
     (lc, rc), (lb, rb) = dimension_numbers
     for d, e in zip(lb, rb):
         if lhs.shape[d] != rhs.shape[e]:
-            raise ShapeError(f"scaled_dot: operands must have the same batch dimension size: LHS dim {d} has {lhs.shape[d]}, RHS dim {e} "
-                             f"{rhs.shape[e]}.")
+            raise ShapeError(
+                f"scaled_dot: operands must have the same batch dimension size: LHS dim {d} has {lhs.shape[d]}, RHS dim {e} "
+                f"{rhs.shape[e]}."
+            )
     for d, e in zip(lc, rc):
         if lhs.shape[d] != rhs.shape[e]:
-            raise ShapeError(f"scaled_dot: LHS contracting dim {d} of size {lhs.shape[d]} does not match RHS contracting dim {e} of size "
-                             f"{rhs.shape[e]}.")
-    scaled = [_scaled(x, scale, tuple(dims), side) for x, scale, dims, side in ((lhs, lhs_scale, lc, "lhs"), (rhs, rhs_scale, rc, "rhs"))]
+            raise ShapeError(
+                f"scaled_dot: LHS contracting dim {d} of size {lhs.shape[d]} does not match RHS contracting dim {e} of size "
+                f"{rhs.shape[e]}."
+            )
+    scaled = [
+        _scaled(x, scale, tuple(dims), side)
+        for x, scale, dims, side in ((lhs, lhs_scale, lc, "lhs"), (rhs, rhs_scale, rc, "rhs"))
+    ]
     out = contraction.dot_general(*scaled, dimension_numbers, preferred_element_type=_F32)
     return casting.convert_element_type(out, wanted)
 
@@ -70,11 +92,17 @@ def _scaled(x: Any, scale: Any, contracted: tuple[int, ...], side: str) -> Any:
         raise ShapeError(f"{facts} They must have the same rank.")
     for d, (n, m) in enumerate(zip(shape, blocks)):
         if d not in contracted and n != m:
-            raise ShapeError(f"{facts} {side.upper()} dim {d} of size {n} does not match scale dim size {m}.")
+            raise ShapeError(
+                f"{facts} {side.upper()} dim {d} of size {n} does not match scale dim size {m}."
+            )
         if d in contracted and (not m or n // m < 2):
-            raise ShapeError(f"{facts} The ratio of {side.upper()} contracting dim {d} to its scale's dim size {m} must be at least 2.")
+            raise ShapeError(
+                f"{facts} The ratio of {side.upper()} contracting dim {d} to its scale's dim size {m} must be at least 2."
+            )
         if d in contracted and n % m:
-            raise ShapeError(f"{facts} The size of a contracted dim must be a multiple of its scale's.")
+            raise ShapeError(
+                f"{facts} The size of a contracted dim must be a multiple of its scale's."
+            )
     scale = casting.convert_element_type(scale, _F32)
     split = [size for n, m in zip(shape, blocks) for size in (m, n // m)]
     spread = layout.broadcast_in_dim(scale, tuple(split), tuple(range(0, 2 * len(shape), 2)))

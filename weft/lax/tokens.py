@@ -14,6 +14,7 @@ from weft.util.tree import register_pytree_node, tree_leaves
 
 class Token:
     """Stands for the order of effects; `buf` is an array that is ready when they have happened, or None."""
+
     __slots__ = ("_buf",)
 
     def __init__(self, buf: Any = None):
@@ -51,6 +52,8 @@ def after_all(*operands: Any) -> Token:
     """
     others = tree_leaves(operands)
     if others:
-        raise TypeError(f"after_all: operands are tokens, got {others[0]!r} of type {type(others[0])}. lax.optimization_barrier orders "
-                        "arrays.")
+        raise TypeError(
+            f"after_all: operands are tokens, got {others[0]!r} of type {type(others[0])}. lax.optimization_barrier orders "
+            "arrays."
+        )
     return Token()

@@ -33,21 +33,41 @@ from weft.transforms.batch import move_dim
 from weft.util import dtypes, tree
 from weft.util.errors import InconclusiveDimensionOperation
 
-_COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min,
-            "and": bitwise.bitwise_and, "or": bitwise.bitwise_or, "xor": bitwise.bitwise_xor}
-_REDUCE = {"add": reduce.reduce_sum, "mul": reduce.reduce_prod, "max": reduce.reduce_max, "min": reduce.reduce_min,
-           "and": reduce.reduce_and, "or": reduce.reduce_or, "xor": reduce.reduce_xor}
+_COMBINE = {
+    "add": arithmetic.add,
+    "mul": arithmetic.mul,
+    "max": arithmetic.max,
+    "min": arithmetic.min,
+    "and": bitwise.bitwise_and,
+    "or": bitwise.bitwise_or,
+    "xor": bitwise.bitwise_xor,
+}
+_REDUCE = {
+    "add": reduce.reduce_sum,
+    "mul": reduce.reduce_prod,
+    "max": reduce.reduce_max,
+    "min": reduce.reduce_min,
+    "and": reduce.reduce_and,
+    "or": reduce.reduce_or,
+    "xor": reduce.reduce_xor,
+}
 
 
 def monoid(computation: Callable, dtype: Any) -> str | None:
     """The name of the operation that `computation` is on two scalars of `dtype`, or None."""
     scalar = ShapedArray((), dtype)
-    staged = stage(lambda x, y: tree.tree_leaves(computation(x, y)), [scalar, scalar], "computation")
-    jaxpr = inline_calls(staged, is_transparent)          # a compiled function is the operation that it holds
+    staged = stage(
+        lambda x, y: tree.tree_leaves(computation(x, y)), [scalar, scalar], "computation"
+    )
+    jaxpr = inline_calls(
+        staged, is_transparent
+    )  # a compiled function is the operation that it holds
     if len(jaxpr.eqns) != 1:
         return None
     (eqn,) = jaxpr.eqns
-    same = lambda some, others: len(some) == len(others) and set(map(id, some)) == set(map(id, others))
+    same = lambda some, others: (
+        len(some) == len(others) and set(map(id, some)) == set(map(id, others))
+    )
     alone = same(eqn.invars, jaxpr.invars) and same(eqn.outvars, jaxpr.outvars)
     name = eqn.primitive.name
     return name if name in _COMBINE and eqn.primitive is registry[name] and alone else None
@@ -57,7 +77,13 @@ def _array(x):
     return x if isinstance(x, Tracer) else to_array(x)
 
 
-def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions: Sequence[int], out_sharding: Any = None) -> Any:
+def reduce_by(
+    operands: Any,
+    init_values: Any,
+    computation: Callable,
+    dimensions: Sequence[int],
+    out_sharding: Any = None,
+) -> Any:
     """`operands` (an array, or a tree of arrays of one shape) reduced over `dimensions` by `computation`, from `init_values`.
 
     `out_sharding` says how the results lie.
@@ -67,22 +93,30 @@ def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions
     """
     if out_sharding is not None:
         whole = lambda: reduce_by(operands, init_values, computation, dimensions)
-        return with_out_sharding(out_sharding, "reduce", whole, *tree.tree_leaves((operands, init_values)))
+        return with_out_sharding(
+            out_sharding, "reduce", whole, *tree.tree_leaves((operands, init_values))
+        )
     flat, structure = tree.tree_flatten(operands)
     inits, structure_of_inits = tree.tree_flatten(init_values)
     if structure_of_inits != structure:
-        raise ValueError(f"reduce: Operands must have the same tree structure as init_values, got "
-                         f" {structure} and {structure_of_inits}.")
+        raise ValueError(
+            f"reduce: Operands must have the same tree structure as init_values, got "
+            f" {structure} and {structure_of_inits}."
+        )
     for x in inits:
         if np.ndim(x):
-            raise ValueError(f"reduce found non-scalar initial value of shape {tuple(np.shape(x))}; there is one number for each operand.")
+            raise ValueError(
+                f"reduce found non-scalar initial value of shape {tuple(np.shape(x))}; there is one number for each operand."
+            )
     flat = [_array(x) for x in flat]
     inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
     dims = tuple(sorted(canonical_dims("reduce", dimensions, flat[0].ndim)))
     of_scalars = _of_scalars(computation, structure, "reduce")
     name = monoid(lambda x, y: of_scalars([x], [y]), flat[0].dtype) if len(flat) == 1 else None
     if name is not None:
-        return tree.tree_unflatten(structure, [_COMBINE[name](_REDUCE[name](flat[0], dims), inits[0])])
+        return tree.tree_unflatten(
+            structure, [_COMBINE[name](_REDUCE[name](flat[0], dims), inits[0])]
+        )
     combine = _elementwise(of_scalars)
     for d in reversed(dims):
         flat = _halved(flat, inits, combine, d)
@@ -92,31 +126,49 @@ def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions
 
 def _of_scalars(computation: Callable, structure, api: str) -> Callable:
     """`computation` of two trees of scalars on the lists of their leaves."""
+
     def combine(xs: list, ys: list) -> list:
-        flat, found = tree.tree_flatten(computation(tree.tree_unflatten(structure, xs), tree.tree_unflatten(structure, ys)))
+        flat, found = tree.tree_flatten(
+            computation(tree.tree_unflatten(structure, xs), tree.tree_unflatten(structure, ys))
+        )
         if found != structure:
-            raise ValueError(f"{api}: the result of the computation must have the tree structure of the operands, {structure}; "
-                             f"got {found}.")
+            raise ValueError(
+                f"{api}: the result of the computation must have the tree structure of the operands, {structure}; "
+                f"got {found}."
+            )
         return flat
+
     return combine
 
 
 def _elementwise(of_scalars: Callable) -> Callable:
     """A function of lists of scalars on lists of arrays of one shape."""
+
     def combine(xs, ys):
         shape = tuple(xs[0].shape)
         flat = [[layout.reshape(v, (math.prod(shape),)) for v in side] for side in (xs, ys)]
         return [layout.reshape(v, shape) for v in vmap(of_scalars)(*flat)]
+
     return combine
 
 
 def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
     """`xs` combined along `dim`, which is removed."""
     if xs[0].shape[dim] == 0:
-        return [layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ()) for x, i in zip(xs, inits)]
+        return [
+            layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ())
+            for x, i in zip(xs, inits)
+        ]
     if isinstance(xs[0].shape[dim], Dim):
-        first = [layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ()) for x, i in zip(xs, inits)]
-        return scan(lambda carry, rows: (combine(carry, rows), None), first, [move_dim(x, dim, 0) for x in xs])[0]
+        first = [
+            layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ())
+            for x, i in zip(xs, inits)
+        ]
+        return scan(
+            lambda carry, rows: (combine(carry, rows), None),
+            first,
+            [move_dim(x, dim, 0) for x in xs],
+        )[0]
     while (n := xs[0].shape[dim]) > 1:
         low = [slicing.slice_in_dim(x, 0, n // 2, axis=dim) for x in xs]
         high = [slicing.slice_in_dim(x, n // 2, n // 2 * 2, axis=dim) for x in xs]
@@ -129,9 +181,11 @@ def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
 
 # ---- windows
 
+
 @functools.cache
 def _chosen(name: str) -> Callable:
     """The larger (smaller) of two, whose derivative goes to the first of equals alone."""
+
     @custom_jvp
     def choose(x, y):
         return _COMBINE[name](x, y)
@@ -140,12 +194,14 @@ def _chosen(name: str) -> Callable:
     def _(primals, tangents):
         out = choose(*primals)
         return out, comparison.select(comparison.eq(primals[0], out), *tangents)
+
     return choose
 
 
 @functools.cache
 def _chosen_along(name: str, dim: int) -> Callable:
     """The same for all elements along a dim, which is removed."""
+
     @custom_jvp
     def choose(x):
         return _REDUCE[name](x, (dim,))
@@ -155,14 +211,27 @@ def _chosen_along(name: str, dim: int) -> Callable:
         (x,), (t,) = primals, tangents
         first = (reduce.argmax if name == "max" else reduce.argmin)(x, dim, np.int32)
         shape, others = tuple(x.shape), tuple(d for d in range(x.ndim) if d != dim)
-        here = comparison.eq(layout.broadcasted_iota(np.int32, shape, dim), layout.broadcast_in_dim(first, shape, others))
-        return choose(x), reduce.reduce_sum(comparison.select(here, t, layout.full_like(t, 0)), (dim,))
+        here = comparison.eq(
+            layout.broadcasted_iota(np.int32, shape, dim),
+            layout.broadcast_in_dim(first, shape, others),
+        )
+        return choose(x), reduce.reduce_sum(
+            comparison.select(here, t, layout.full_like(t, 0)), (dim,)
+        )
+
     return choose
 
 
-def reduce_window(operand: Any, init_value: Any, computation: Callable, window_dimensions: Sequence[int],
-                  window_strides: Sequence[int] | None = None, padding: str | Sequence[tuple[int, int]] = "VALID",
-                  base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None) -> Any:
+def reduce_window(
+    operand: Any,
+    init_value: Any,
+    computation: Callable,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Any:
     """The reduction of every window of `operand`, borders filled with `init_value`: the pooling of networks.
 
     A box is reduced one dim after the other, a wide window in about log2 of its width steps. The derivative of a maximum or minimum
@@ -175,39 +244,74 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     inits = tree.tree_leaves(init_value)
     flat = [_array(x) for x in flat]
     if any(np.ndim(i) for i in inits) or len(inits) != len(flat):
-        raise TypeError(f"reduce_window: init_value must be one scalar for each of {len(flat)} operands, got shapes "
-                        f"{[tuple(np.shape(i)) for i in inits]}.")
+        raise TypeError(
+            f"reduce_window: init_value must be one scalar for each of {len(flat)} operands, got shapes "
+            f"{[tuple(np.shape(i)) for i in inits]}."
+        )
     of_scalars = _of_scalars(computation, structure, "reduce_window")
     name = monoid(lambda x, y: of_scalars([x], [y]), flat[0].dtype) if len(flat) == 1 else None
-    if name is not None and typeof(inits[0]).dtype != flat[0].dtype and _is_neutral(name, inits[0], typeof(inits[0]).dtype):
-        inits = [np.asarray(_neutral(name, flat[0].dtype), flat[0].dtype)]       # -inf as the least of all integers
+    if (
+        name is not None
+        and typeof(inits[0]).dtype != flat[0].dtype
+        and _is_neutral(name, inits[0], typeof(inits[0]).dtype)
+    ):
+        inits = [
+            np.asarray(_neutral(name, flat[0].dtype), flat[0].dtype)
+        ]  # -inf as the least of all integers
     inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
     n = flat[0].ndim
     given = (window_dimensions, window_strides, base_dilation, window_dilation)
     window, strides, base, spread = [tuple(v) if v is not None else (1,) * n for v in given]
     if not len(window) == len(strides) == len(base) == len(spread) == n:
-        raise ValueError(f"reduce_window: window {window}, strides {strides} and dilations {base}, {spread} must have one entry per dim of "
-                         f"the operand, shape {tuple(flat[0].shape)}.")
-    for of, numbers in (("window_dimensions", window), ("window_strides", strides), ("base_dilation", base), ("window_dilation", spread)):
+        raise ValueError(
+            f"reduce_window: window {window}, strides {strides} and dilations {base}, {spread} must have one entry per dim of "
+            f"the operand, shape {tuple(flat[0].shape)}."
+        )
+    for of, numbers in (
+        ("window_dimensions", window),
+        ("window_strides", strides),
+        ("base_dilation", base),
+        ("window_dilation", spread),
+    ):
         if any(k < 1 for k in numbers):
-            raise TypeError(f"reduce_window: {of} must have every element be at least 1, got {numbers}.")
+            raise TypeError(
+                f"reduce_window: {of} must have every element be at least 1, got {numbers}."
+            )
     sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
     # a named padding is that of the operand before its dilation, as in JAX
-    pads = padtype_to_pads(flat[0].shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
+    pads = (
+        padtype_to_pads(flat[0].shape, sizes, strides, padding)
+        if isinstance(padding, str)
+        else list(padding)
+    )
     picks = name in ("max", "min") and dtypes.issubdtype(flat[0].dtype, np.floating)
     one = _chosen(name) if name is not None and picks else _COMBINE.get(name or "")
     combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(of_scalars)
     config = [(lo, hi, d - 1) for (lo, hi), d in zip(pads, base)]
     neutral = _is_neutral(name, inits[0], flat[0].dtype)
-    bordered = lambda xs, dims: [slicing.pad(x, i, [c if d in dims else (0, 0, 0) for d, c in enumerate(config)])
-                                 for x, i in zip(xs, inits)] if any(config[d] != (0, 0, 0) for d in dims) else xs
+    bordered = lambda xs, dims: (
+        [
+            slicing.pad(x, i, [c if d in dims else (0, 0, 0) for d, c in enumerate(config)])
+            for x, i in zip(xs, inits)
+        ]
+        if any(config[d] != (0, 0, 0) for d in dims)
+        else xs
+    )
     flat = flat if neutral else bordered(flat, range(n))
     for d in reversed(range(n)):
-        flat = bordered(flat, (d,)) if neutral else flat        # beside its windows, where the partitioner sees both as one
-        reduce_along = functools.partial(_chosen_along if picks else _whole, name) if name is not None else None
+        flat = (
+            bordered(flat, (d,)) if neutral else flat
+        )  # beside its windows, where the partitioner sees both as one
+        reduce_along = (
+            functools.partial(_chosen_along if picks else _whole, name)
+            if name is not None
+            else None
+        )
         flat = _windows(flat, combine, reduce_along, d, window[d], strides[d], spread[d])
     if not neutral:
-        flat = combine([layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)], flat)
+        flat = combine(
+            [layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)], flat
+        )
     return tree.tree_unflatten(structure, flat)
 
 
@@ -221,7 +325,15 @@ def _is_neutral(name: str | None, init: Any, dtype: Any) -> bool:
 
 def _neutral(name: str, dtype: Any) -> Any:
     """The value that changes nothing in combination with values of `dtype`, or None."""
-    found = {"add": 0, "or": 0, "xor": 0, "mul": 1, "max": reduce.lowest, "min": reduce.highest, "and": None}[name]
+    found = {
+        "add": 0,
+        "or": 0,
+        "xor": 0,
+        "mul": 1,
+        "max": reduce.lowest,
+        "min": reduce.highest,
+        "and": None,
+    }[name]
     return found(dtype) if callable(found) else found
 
 
@@ -229,7 +341,15 @@ def _whole(name: str, dim: int) -> Callable:
     return lambda x: _REDUCE[name](x, (dim,))
 
 
-def _windows(xs: list, combine: Callable, reduce_along: Callable | None, dim: int, width: int, stride: int, spread: int) -> list:
+def _windows(
+    xs: list,
+    combine: Callable,
+    reduce_along: Callable | None,
+    dim: int,
+    width: int,
+    stride: int,
+    spread: int,
+) -> list:
     """Windows of `width` elements, `spread` apart, reduced along one dim; `reduce_along(dim)` reduces a whole dim at once."""
     n = xs[0].shape[dim]
     count, reach = out_size(n, 0, 0, 1, width, spread, stride), (width - 1) * spread + 1
@@ -237,9 +357,13 @@ def _windows(xs: list, combine: Callable, reduce_along: Callable | None, dim: in
         return xs
     if not count:
         return [slicing.slice_in_dim(x, 0, 0, axis=dim) for x in xs]
-    at = lambda values, start, size, step: [slicing.slice_in_dim(x, start, start + max_dim((size - 1) * step + 1, 0), step, dim)
-                                            for x in values]
-    if isinstance(count, Dim) and not is_at_most(reach, n):      # windows of no place are of a dim that is long enough for one
+    at = lambda values, start, size, step: [
+        slicing.slice_in_dim(x, start, start + max_dim((size - 1) * step + 1, 0), step, dim)
+        for x in values
+    ]
+    if isinstance(count, Dim) and not is_at_most(
+        reach, n
+    ):  # windows of no place are of a dim that is long enough for one
         config = [(0, max_dim(reach - n, 0) if d == dim else 0, 0) for d in range(xs[0].ndim)]
         xs = [slicing.pad(x, np.zeros((), x.dtype), config) for x in xs]
         n = xs[0].shape[dim]
@@ -266,24 +390,42 @@ def _windows(xs: list, combine: Callable, reduce_along: Callable | None, dim: in
     return at(out, 0, count, stride)
 
 
-def _gathered_windows(x: Any, reduce_along: Callable | None, dim: int, width: int, count: int, stride: int, spread: int) -> Any:
+def _gathered_windows(
+    x: Any,
+    reduce_along: Callable | None,
+    dim: int,
+    width: int,
+    count: int,
+    stride: int,
+    spread: int,
+) -> Any:
     """Windows of a symbolic width along one dim, gathered before they are reduced."""
     if reduce_along is None:
         raise InconclusiveDimensionOperation(
             f"reduce_window: a window of the symbolic size '{width}' takes one of the operations add, mul, max, min, and, or, xor. Another "
-            "function is applied once for each element of the window, whose number must be known.")
+            "function is applied once for each element of the window, whose number must be known."
+        )
     place, tap = (layout.broadcasted_iota(np.dtype(np.int32), (count, width), d) for d in (0, 1))
-    positions = arithmetic.add(arithmetic.mul(place, np.int32(stride)), arithmetic.mul(tap, np.int32(spread)))
+    positions = arithmetic.add(
+        arithmetic.mul(place, np.int32(stride)), arithmetic.mul(tap, np.int32(spread))
+    )
     shape = tuple(x.shape)
     numbers = GatherDimensionNumbers(tuple(d for d in range(x.ndim) if d != dim), (dim,), (dim,))
-    sizes = (*shape[:dim], 1, *shape[dim + 1:])
+    sizes = (*shape[:dim], 1, *shape[dim + 1 :])
     taken = gather(x, layout.reshape(positions, (count * width, 1)), numbers, sizes, mode="clip")
-    return reduce_along(dim + 1)(layout.reshape(taken, (*shape[:dim], count, width, *shape[dim + 1:])))
+    return reduce_along(dim + 1)(
+        layout.reshape(taken, (*shape[:dim], count, width, *shape[dim + 1 :]))
+    )
 
 
-def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int],
-                              padding: Sequence[tuple[int, int]], base_dilation: Sequence[int] | None = None,
-                              window_dilation: Sequence[int] | None = None) -> tuple[int, ...]:
+def reduce_window_shape_tuple(
+    operand_shape: Sequence[int],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> tuple[int, ...]:
     """The shape of `reduce_window`'s result.
 
     >>> reduce_window_shape_tuple((8,), (2,), (2,), [(0, 0)])
@@ -292,6 +434,8 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
     n = len(operand_shape)
     base, spread = base_dilation or (1,) * n, window_dilation or (1,) * n
     out = []
-    for size, k, s, (lo, hi), b, d in zip(operand_shape, window_dimensions, window_strides, padding, base, spread):
+    for size, k, s, (lo, hi), b, d in zip(
+        operand_shape, window_dimensions, window_strides, padding, base, spread
+    ):
         out.append(out_size(size, lo, hi, b, k, d, s))
     return tuple(out)

@@ -111,7 +111,9 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
 def elu(x: Any, alpha: Any = 1.0) -> Any:
     """`x` where it is positive, `alpha (exp(x) - 1)` elsewhere."""
     x = _loose(x)
-    below = wnp.where(x > 0, 0.0, x)  # keeps expm1, and its derivative, from overflowing where it is not used
+    below = wnp.where(
+        x > 0, 0.0, x
+    )  # keeps expm1, and its derivative, from overflowing where it is not used
     return wnp.where(x > 0, x, alpha * wnp.expm1(below))
 
 
@@ -145,7 +147,9 @@ def glu(x: Any, axis: int = -1) -> Any:
     x = _float(x)
     axis = canonical_axis(axis, x.ndim, "glu")
     if x.shape[axis] % 2:
-        raise ValueError(f"nn.glu: dim {axis} of shape {x.shape} has odd size; it is split into two halves.")
+        raise ValueError(
+            f"nn.glu: dim {axis} of shape {x.shape} has odd size; it is split into two halves."
+        )
     first, second = wnp.split(x, 2, axis)
     return first * sigmoid(second)
 

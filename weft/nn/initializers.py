@@ -22,7 +22,9 @@ from weft.util.source import api_boundary, guard_all, named
 class Initializer(Protocol):
     """A function that makes the first value of a parameter."""
 
-    def __call__(self, key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any: ...
+    def __call__(
+        self, key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None
+    ) -> Any: ...
 
 
 @takes_out_sharding
@@ -50,6 +52,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 def _scaled(draw: Callable[..., Any], scale: Any, dtype: Any) -> Initializer:
     """An initializer with `draw(key, shape, dtype)` times `scale`."""
+
     @api_boundary
     @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
@@ -73,14 +76,25 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     return _scaled(random.normal, stddev, dtype)
 
 
-def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
+def truncated_normal(
+    stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0
+) -> Initializer:
     """An initializer with values of a normal distribution cut at `lower` and `upper`, then scaled by `stddev`."""
-    return _scaled(lambda key, shape, dtype: random.truncated_normal(key, lower, upper, shape, dtype), stddev, dtype)
+    return _scaled(
+        lambda key, shape, dtype: random.truncated_normal(key, lower, upper, shape, dtype),
+        stddev,
+        dtype,
+    )
 
 
 def variance_scaling(
-    scale: Any, mode: str, distribution: str, in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
-    batch_axis: int | Sequence[int] = (), dtype: Any = None,
+    scale: Any,
+    mode: str,
+    distribution: str,
+    in_axis: int | Sequence[int] = -2,
+    out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (),
+    dtype: Any = None,
 ) -> Initializer:
     """An initializer whose values have variance `scale / n`.
 
@@ -88,21 +102,30 @@ def variance_scaling(
     "truncated_normal". The fans are the sizes of `in_axis` and `out_axis` times those of the remaining (window) dims.
     """
     if mode not in ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"):
-        raise ValueError(f"initializers.variance_scaling: mode is fan_in, fan_out, fan_avg or fan_geo_avg, got {mode!r}.")
+        raise ValueError(
+            f"initializers.variance_scaling: mode is fan_in, fan_out, fan_avg or fan_geo_avg, got {mode!r}."
+        )
     if distribution not in ("normal", "uniform", "truncated_normal"):
-        raise ValueError(f"initializers.variance_scaling: distribution is normal, uniform or truncated_normal, got {distribution!r}.")
+        raise ValueError(
+            f"initializers.variance_scaling: distribution is normal, uniform or truncated_normal, got {distribution!r}."
+        )
 
     @api_boundary
     @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype, shape = _float_dtype(dtype), tuple(map(as_size, shape))
         fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
-        n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2, "fan_geo_avg": math.sqrt(fan_in * fan_out)}[mode]
+        n = {
+            "fan_in": fan_in,
+            "fan_out": fan_out,
+            "fan_avg": (fan_in + fan_out) / 2,
+            "fan_geo_avg": math.sqrt(fan_in * fan_out),
+        }[mode]
         is_complex = wnp.issubdtype(dtype, wnp.complexfloating)
         variance = wnp.array(scale / max(1, n), wnp.finfo(dtype).dtype)
         if distribution == "normal":
             return random.normal(key, shape, dtype) * wnp.sqrt(variance)
-        if is_complex:      # in a disk
+        if is_complex:  # in a disk
             return _in_disk(key, shape, dtype, distribution == "uniform") * wnp.sqrt(variance)
         if distribution == "uniform":
             return random.uniform(key, shape, dtype, -1) * wnp.sqrt(3 * variance)
@@ -125,17 +148,30 @@ def _in_disk(key: Any, shape: Sequence[int], dtype: Any, is_uniform: bool) -> An
     return (radius * wnp.exp(2j * math.pi * random.uniform(for_angle, shape, real))).astype(dtype)
 
 
-def _case(scale: float, mode: str, distribution: str, name: str, law: str) -> Callable[..., Initializer]:
+def _case(
+    scale: float, mode: str, distribution: str, name: str, law: str
+) -> Callable[..., Initializer]:
     def make(
-        in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1, batch_axis: int | Sequence[int] = (), dtype: Any = None
+        in_axis: int | Sequence[int] = -2,
+        out_axis: int | Sequence[int] = -1,
+        batch_axis: int | Sequence[int] = (),
+        dtype: Any = None,
     ) -> Initializer:
         return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
 
-    return named(make, name, f"An initializer with {distribution.replace('_', ' ')} values of variance {law}.")
+    return named(
+        make,
+        name,
+        f"An initializer with {distribution.replace('_', ' ')} values of variance {law}.",
+    )
 
 
-glorot_uniform = xavier_uniform = _case(1.0, "fan_avg", "uniform", "glorot_uniform", "2 / (fan in + fan out)")
-glorot_normal = xavier_normal = _case(1.0, "fan_avg", "truncated_normal", "glorot_normal", "2 / (fan in + fan out)")
+glorot_uniform = xavier_uniform = _case(
+    1.0, "fan_avg", "uniform", "glorot_uniform", "2 / (fan in + fan out)"
+)
+glorot_normal = xavier_normal = _case(
+    1.0, "fan_avg", "truncated_normal", "glorot_normal", "2 / (fan in + fan out)"
+)
 lecun_uniform = _case(1.0, "fan_in", "uniform", "lecun_uniform", "1 / fan in")
 lecun_normal = _case(1.0, "fan_in", "truncated_normal", "lecun_normal", "1 / fan in")
 he_uniform = kaiming_uniform = _case(2.0, "fan_in", "uniform", "he_uniform", "2 / fan in")
@@ -150,7 +186,9 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype, shape = _float_dtype(dtype), tuple(map(as_size, shape))
         if len(shape) < 2:
-            raise ValueError(f"initializers.orthogonal: shape {shape} is not a matrix; it needs at least two dims.")
+            raise ValueError(
+                f"initializers.orthogonal: shape {shape} is not a matrix; it needs at least two dims."
+            )
         rows = shape[column_axis]
         rest = list(shape)
         del rest[column_axis]
@@ -171,10 +209,14 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype, shape = _float_dtype(dtype), tuple(map(as_size, shape))
         if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
-            raise ValueError(f"initializers.delta_orthogonal: shape {shape} is not a kernel [spatial..., in, out] with 1 to 3 "
-                             "spatial dims and out >= in.")
+            raise ValueError(
+                f"initializers.delta_orthogonal: shape {shape} is not a kernel [spatial..., in, out] with 1 to 3 "
+                "spatial dims and out >= in."
+            )
         matrix = orthogonal(scale, column_axis, dtype)(key, shape[-2:])
-        center = tuple((k - 1) // 2 if k % 2 else slice((k - 1) // 2, k // 2 + 1) for k in shape[:-2])
+        center = tuple(
+            (k - 1) // 2 if k % 2 else slice((k - 1) // 2, k // 2 + 1) for k in shape[:-2]
+        )
         return wnp.zeros(shape, dtype).at[center].set(matrix)
 
     return init
@@ -183,15 +225,22 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[int, int]:
     """Fan in and fan out of a weight of `shape`."""
     if len(shape) < 2 and (in_axis == -2 or out_axis == -2):
-        raise ValueError(f"initializers.variance_scaling: shape {shape} has no fan in and fan out; it needs at least two dims, or in_axis "
-                         "and out_axis that it has.")
+        raise ValueError(
+            f"initializers.variance_scaling: shape {shape} has no fan in and fan out; it needs at least two dims, or in_axis "
+            "and out_axis that it has."
+        )
     ins, outs, batches = (_size(shape, axis) for axis in (in_axis, out_axis, batch_axis))
     window = math.prod(shape) / max(1, ins * outs * batches)
     return int(ins * window), int(outs * window)
 
 
 def _size(shape: tuple[int, ...], axis: int | Sequence[int]) -> int:
-    return math.prod([shape[d] for d in canonical_axes(axis, len(shape), "initializers: in_axis, out_axis, batch_axis")])
+    return math.prod(
+        [
+            shape[d]
+            for d in canonical_axes(axis, len(shape), "initializers: in_axis, out_axis, batch_axis")
+        ]
+    )
 
 
 def _float_dtype(dtype: Any) -> Any:

@@ -20,7 +20,14 @@ from weft.util.source import warn_user
 Axis = int | Sequence[int] | None
 
 
-def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None) -> Any:
+def logsumexp(
+    a: Any,
+    axis: Axis = None,
+    b: Any = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: Any = None,
+) -> Any:
     """log(sum(b exp(a))) along `axis`, without overflow; `b` is 1 if not given.
 
     With `return_sign`, gives the logarithm of the absolute sum, and its sign.
@@ -66,7 +73,11 @@ def log1mexp(x: Any) -> Any:
 
 def _top(x: Any, axis: Axis, initial: Any) -> Any:
     """The largest values along `axis` and `initial`, as a constant; an empty array has none, so any will do."""
-    return stop_gradient(wnp.max(x, axis=axis, keepdims=True, initial=0 if initial is None and not x.size else initial))
+    return stop_gradient(
+        wnp.max(
+            x, axis=axis, keepdims=True, initial=0 if initial is None and not x.size else initial
+        )
+    )
 
 
 def softmax(x: Any, axis: Axis = -1, where: Any = None, initial: Any = None) -> Any:
@@ -93,8 +104,16 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None, initial: Any = None)
     return out if where is None else wnp.where(where, out, -wnp.inf)
 
 
-def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None, *,
-                algorithm: str = "fast") -> Any:
+def standardize(
+    x: Any,
+    axis: Axis = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: Any = 1e-5,
+    where: Any = None,
+    *,
+    algorithm: str = "fast",
+) -> Any:
     """`x` less its mean, divided by its deviation along `axis`; `epsilon` is added to the variance.
 
     `algorithm` says how the variance is computed: "fast" as the mean of squares less the square of the mean, which loses digits where
@@ -125,12 +144,16 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | AxisName
     num_classes = as_size(num_classes)
     x = wnp.asarray(x)
     if wnp.issubdtype(x.dtype, wnp.inexact):
-        warn_user(f"one_hot: its input should be integer-typed, got {x.dtype.name}.", DeprecationWarning)
+        warn_user(
+            f"one_hot: its input should be integer-typed, got {x.dtype.name}.", DeprecationWarning
+        )
     dtype = wnp.result_type(float) if dtype is None else dtype
     if not hasattr(axis, "__index__"):
         size = axis_size(axis)
         if size != num_classes:
-            raise ValueError(f"one_hot: Expected num_classes to match the size of axis {axis}, but {num_classes} != {size}.")
+            raise ValueError(
+                f"one_hot: Expected num_classes to match the size of axis {axis}, but {num_classes} != {size}."
+            )
         return (x == axis_index(axis).astype(x.dtype)).astype(dtype)
     axis = canonical_axis(axis, x.ndim + 1, "one_hot")
     shape = [1] * (x.ndim + 1)

@@ -24,6 +24,7 @@ from weft.util.source import warn_user
 class BlockScaleConfig:
     """How an operand is quantized: the mode, the elements of a block, the dtypes of data and scales, a scale of the whole operand, and
     whether there are no derivatives."""
+
     mode: str
     block_size: int
     data_type: Any
@@ -46,13 +47,17 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
         scale = wnp.ones((1,), wnp.float32) if global_scale is None else global_scale
         return BlockScaleConfig(mode, 16, wnp.float4_e2m1fn, wnp.float8_e4m3fn, scale, False)
     if mode != "mxfp8":
-        raise ValueError(f"get_scaled_dot_general_config: Unsupported mode: {mode}; use 'mxfp8' or 'nvfp4'.")
+        raise ValueError(
+            f"get_scaled_dot_general_config: Unsupported mode: {mode}; use 'mxfp8' or 'nvfp4'."
+        )
     if global_scale is not None:
         raise ValueError("get_scaled_dot_general_config: mxfp8 has no global_scale; leave it None.")
     return BlockScaleConfig(mode, 32, wnp.float8_e4m3fn, wnp.float8_e8m0fnu, None, False)
 
 
-def scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferred_element_type: Any = wnp.float32) -> Any:
+def scaled_matmul(
+    lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferred_element_type: Any = wnp.float32
+) -> Any:
     """The products of matrices [batch, M, K] with transposed ones [batch, N, K], each multiplied by its scales along K: [batch, M, N].
 
     Scales are [batch, M, K / block]; the size of a block follows from the shapes. Raises ShapeError for shapes that do not fit.
@@ -63,15 +68,29 @@ def scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferre
     """
     operands = [wnp.asarray(x) for x in (lhs, rhs, lhs_scales, rhs_scales)]
     if any(x.ndim != 3 for x in operands):
-        raise ShapeError(f"scaled_matmul: operands and scales have three dims, got shapes {[tuple(x.shape) for x in operands]}.")
+        raise ShapeError(
+            f"scaled_matmul: operands and scales have three dims, got shapes {[tuple(x.shape) for x in operands]}."
+        )
     lhs, rhs, lhs_scales, rhs_scales = operands
-    out = scaled_dot(lhs, rhs, lhs_scale=lhs_scales, rhs_scale=rhs_scales, dimension_numbers=(((2,), (2,)), ((0,), (0,))),
-                     preferred_element_type=wnp.float32)
+    out = scaled_dot(
+        lhs,
+        rhs,
+        lhs_scale=lhs_scales,
+        rhs_scale=rhs_scales,
+        dimension_numbers=(((2,), (2,)), ((0,), (0,))),
+        preferred_element_type=wnp.float32,
+    )
     return out.astype(preferred_element_type)
 
 
-def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers, preferred_element_type: Any = wnp.float32,
-                       configs: Sequence[BlockScaleConfig] | None = None, implementation: str | None = None) -> Any:
+def scaled_dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: DotDimensionNumbers,
+    preferred_element_type: Any = wnp.float32,
+    configs: Sequence[BlockScaleConfig] | None = None,
+    implementation: str | None = None,
+) -> Any:
     """`lax.dot_general` of operands that are quantized in blocks along the contracted dims.
 
     `configs` has one configuration each for `lhs`, `rhs` and the gradients of the result (`get_scaled_dot_general_config`); without it
@@ -84,12 +103,19 @@ def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumber
     [32.0, 32.0, 32.0]
     """
     if implementation is not None:
-        warn_user("scaled_dot_general: the argument implementation is ignored: there is one. Leave it out.", DeprecationWarning)
+        warn_user(
+            "scaled_dot_general: the argument implementation is ignored: there is one. Leave it out.",
+            DeprecationWarning,
+        )
     lhs, rhs = wnp.asarray(lhs), wnp.asarray(rhs)
     if configs is None:
-        return dot_general(lhs, rhs, dimension_numbers, preferred_element_type=preferred_element_type)
+        return dot_general(
+            lhs, rhs, dimension_numbers, preferred_element_type=preferred_element_type
+        )
     if len(configs) != 3:
-        raise ValueError(f"scaled_dot_general: configs has one configuration each for lhs, rhs and gradients, got {len(configs)}.")
+        raise ValueError(
+            f"scaled_dot_general: configs has one configuration each for lhs, rhs and gradients, got {len(configs)}."
+        )
     (lc, rc), (lb, rb) = dimension_numbers
     rows, left = _as_rows(lhs, lc, lb)
     columns, right = _as_rows(rhs, rc, rb)
@@ -123,7 +149,10 @@ def _product(rows: Any, columns: Any, configs: Sequence[BlockScaleConfig]) -> An
         d_columns = _quantized_product(turned(ct), turned(rows), gradient, left)
         return _where_in_range(rows, d_rows, left), _where_in_range(columns, d_columns, right)
 
-    product.defvjp(lambda rows, columns: (_quantized_product(rows, columns, left, right), (rows, columns)), backward)
+    product.defvjp(
+        lambda rows, columns: (_quantized_product(rows, columns, left, right), (rows, columns)),
+        backward,
+    )
     return product(rows, columns)
 
 
@@ -135,7 +164,9 @@ def _where_in_range(x: Any, gradient: Any, config: BlockScaleConfig) -> Any:
     return wnp.where(wnp.abs(x) <= limit, gradient, 0).astype(x.dtype)
 
 
-def _quantized_product(rows: Any, columns: Any, left: BlockScaleConfig, right: BlockScaleConfig) -> Any:
+def _quantized_product(
+    rows: Any, columns: Any, left: BlockScaleConfig, right: BlockScaleConfig
+) -> Any:
     (a, a_scale), (b, b_scale) = _quantized(rows, left), _quantized(columns, right)
     out = scaled_matmul(a, b, a_scale, b_scale)
     for config in (left, right):
@@ -147,20 +178,26 @@ def _quantized(x: Any, config: BlockScaleConfig) -> tuple[Any, Any]:
     """The elements of [..., K] in the data type, and their scales, [..., K / block]."""
     size = config.block_size
     if x.shape[-1] % size:
-        raise ShapeError(f"scaled_dot_general: {config.mode} quantizes blocks of {size} elements; the contracted size {x.shape[-1]} is no "
-                         "multiple of that.")
+        raise ShapeError(
+            f"scaled_dot_general: {config.mode} quantizes blocks of {size} elements; the contracted size {x.shape[-1]} is no "
+            "multiple of that."
+        )
     blocks = x.astype(wnp.float32).reshape(*x.shape[:-1], -1, size)
     if config.global_scale is not None:
         blocks = blocks / config.global_scale
     largest = _largest(config.data_type)
     needed = wnp.max(wnp.abs(blocks), axis=-1, keepdims=True) / largest
-    if config.mode == "mxfp8":          # the next power of two
+    if config.mode == "mxfp8":  # the next power of two
         part, exponent = wnp.frexp(needed)
-        scales = wnp.ldexp(wnp.ones_like(needed), wnp.clip(exponent - (part == 0.5), -127, 127)).astype(config.scale_type)
+        scales = wnp.ldexp(
+            wnp.ones_like(needed), wnp.clip(exponent - (part == 0.5), -127, 127)
+        ).astype(config.scale_type)
     else:
         scales = wnp.clip(needed, 0, _largest(config.scale_type)).astype(config.scale_type)
     divisor = scales.astype(wnp.float32)
-    data = wnp.clip(blocks / wnp.where(divisor == 0, 1, divisor), -largest, largest).astype(config.data_type)
+    data = wnp.clip(blocks / wnp.where(divisor == 0, 1, divisor), -largest, largest).astype(
+        config.data_type
+    )
     return data.reshape(x.shape), scales[..., 0]
 
 

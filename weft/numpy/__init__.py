@@ -11,7 +11,15 @@ import sys as _sys
 
 import numpy as _np
 
-from weft.dtypes import TypePromotionError, canonicalize_dtype, extended, float0, itemsize_bits, prng_key, scalar_type_of
+from weft.dtypes import (
+    TypePromotionError,
+    canonicalize_dtype,
+    extended,
+    float0,
+    itemsize_bits,
+    prng_key,
+    scalar_type_of,
+)
 from weft.numpy import eager as _eager, methods as _methods
 from weft.ops import functions as _functions
 from weft.runtime.array import Array as ndarray
@@ -43,7 +51,9 @@ _NAMES_OF = {
         1: "copy tril triu",
     },
     "eager_choice": {0: "astype pow power where"},
-    "facts": {0: "array_repr array_str can_cast iscomplexobj isrealobj isscalar issubdtype load ndim save savez shape size"},
+    "facts": {
+        0: "array_repr array_str can_cast iscomplexobj isrealobj isscalar issubdtype load ndim save savez shape size"
+    },
     "floats": {0: "frexp spacing", 1: "nan_to_num", 2: "ldexp"},
     "grids": {
         0: """
@@ -70,7 +80,10 @@ _NAMES_OF = {
             trim_zeros vander
         """,
     },
-    "products": {0: "einsum einsum_path matvec vecmat", 2: "cross dot inner kron matmul outer tensordot vdot vecdot"},
+    "products": {
+        0: "einsum einsum_path matvec vecmat",
+        2: "cross dot inner kron matmul outer tensordot vdot vecdot",
+    },
     "promote": {0: "broadcast_shapes"},
     "reductions": {
         0: "array_equiv average cumulative_prod cumulative_sum nanargmax nanargmin nancumprod nancumsum",
@@ -118,23 +131,69 @@ _NAMES_OF = {
     },
 }
 
-_LAZY_NAMES = {name: (module, arrays) for module, groups in _NAMES_OF.items() for arrays, names in groups.items() for name in names.split()}
+_LAZY_NAMES = {
+    name: (module, arrays)
+    for module, groups in _NAMES_OF.items()
+    for arrays, names in groups.items()
+    for name in names.split()
+}
 _SUBMODULES = ("fft", "linalg")
 
 __array_api_version__ = "2024.12"
 pi, e, euler_gamma, inf, nan, newaxis = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan, None
-globals().update(_dtypes.scalar_types)      # bool, int8, ..., float32, complex64: dtypes that make arrays when called
+globals().update(
+    _dtypes.scalar_types
+)  # bool, int8, ..., float32, complex64: dtypes that make arrays when called
 _scalar = _dtypes.scalar_types
-bool_, int_, uint, float_, complex_ = _scalar["bool"], _scalar["int64"], _scalar["uint64"], _scalar["float64"], _scalar["complex128"]
-single, double, csingle, cdouble = _scalar["float32"], _scalar["float64"], _scalar["complex64"], _scalar["complex128"]
-generic, number, integer, signedinteger, unsignedinteger, inexact, floating, complexfloating, character, object_ = (
-    _np.generic, _np.number, _np.integer, _np.signedinteger, _np.unsignedinteger, _np.inexact, _np.floating, _np.complexfloating,
-    _np.character, _np.object_)
+bool_, int_, uint, float_, complex_ = (
+    _scalar["bool"],
+    _scalar["int64"],
+    _scalar["uint64"],
+    _scalar["float64"],
+    _scalar["complex128"],
+)
+single, double, csingle, cdouble = (
+    _scalar["float32"],
+    _scalar["float64"],
+    _scalar["complex64"],
+    _scalar["complex128"],
+)
+(
+    generic,
+    number,
+    integer,
+    signedinteger,
+    unsignedinteger,
+    inexact,
+    floating,
+    complexfloating,
+    character,
+    object_,
+) = (
+    _np.generic,
+    _np.number,
+    _np.integer,
+    _np.signedinteger,
+    _np.unsignedinteger,
+    _np.inexact,
+    _np.floating,
+    _np.complexfloating,
+    _np.character,
+    _np.object_,
+)
 flexible, ComplexWarning = _np.flexible, _np.exceptions.ComplexWarning
-set_printoptions, get_printoptions, printoptions = _np.set_printoptions, _np.get_printoptions, _np.printoptions
+set_printoptions, get_printoptions, printoptions = (
+    _np.set_printoptions,
+    _np.get_printoptions,
+    _np.printoptions,
+)
 
-_PUBLIC = {"dtype", *_LAZY_NAMES, *_SUBMODULES,
-           *[name for name in globals() if name[0] != "_" and f"weft.numpy.{name}" not in _sys.modules]}
+_PUBLIC = {
+    "dtype",
+    *_LAZY_NAMES,
+    *_SUBMODULES,
+    *[name for name in globals() if name[0] != "_" and f"weft.numpy.{name}" not in _sys.modules],
+}
 
 
 @_tools.cache
@@ -147,21 +206,32 @@ def __getattr__(name: str):
     if name in _LAZY_NAMES:
         module, arrays = _LAZY_NAMES[name]
         value = getattr(_import_module(f"weft.numpy.{module}"), name)
-        if module != "eager_choice":         # whose functions call wrapped ones
+        if module != "eager_choice":  # whose functions call wrapped ones
             value = _eager.eager(value, arrays, name) if arrays else _guarded(value, __name__, name)
     elif name == "dtype":
-        _dtypes.load_small()                 # after this NumPy knows "bfloat16" by name
+        _dtypes.load_small()  # after this NumPy knows "bfloat16" by name
         value = _np.dtype
     elif name in _SUBMODULES:
         value = _import_module(f"weft.numpy.{name}")
     elif _dtypes.dtypes_by_name[name] is not None:
-        value = _scalar[name]                # bfloat16, int4, ...: ml_dtypes is loaded when the first is asked for
+        value = _scalar[
+            name
+        ]  # bfloat16, int4, ...: ml_dtypes is loaded when the first is asked for
     elif name == "__all__":
-        value = sorted({*_PUBLIC, *[name for name in _dtypes.small_names if _dtypes.dtypes_by_name[name] is not None]})
-    elif name in _own_modules():             # `from weft.numpy import promote` asks here first: no function has that name
+        value = sorted(
+            {
+                *_PUBLIC,
+                *[name for name in _dtypes.small_names if _dtypes.dtypes_by_name[name] is not None],
+            }
+        )
+    elif (
+        name in _own_modules()
+    ):  # `from weft.numpy import promote` asks here first: no function has that name
         raise AttributeError(f"module {__name__!r} has not imported {name!r} yet")
     elif (function := _functions.named_by_numpy(name)) is not None:
-        value = _eager.eager(getattr(_import_module("weft.numpy.ufuncs"), name), function.arity, name)
+        value = _eager.eager(
+            getattr(_import_module("weft.numpy.ufuncs"), name), function.arity, name
+        )
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -172,6 +242,9 @@ def __dir__() -> list[str]:
     return __getattr__("__all__")
 
 
-_guard_all(globals(), "canonicalize_dtype isdtype itemsize_bits promote_types result_type scalar_type_of".split())
+_guard_all(
+    globals(),
+    "canonicalize_dtype isdtype itemsize_bits promote_types result_type scalar_type_of".split(),
+)
 _methods.attach(_sys.modules[__name__])
 _sys.modules[__name__].__class__ = _LazyModule

@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.numpy import choosing, creation, manipulation as mp, padding, reductions as rd, ufuncs as uf
+from weft.numpy import (
+    choosing,
+    creation,
+    manipulation as mp,
+    padding,
+    reductions as rd,
+    ufuncs as uf,
+)
 from weft.numpy.promote import array_of, canonical_axis, cast
 from weft.util import dtypes
 
@@ -19,12 +26,15 @@ def _weights(bitorder: str) -> tuple[int, ...]:
     """What each of eight bits is worth."""
     if bitorder not in ("little", "big"):
         raise ValueError(f"'bitorder' must be either 'little' or 'big', got {bitorder!r}.")
-    return tuple(1 << k for k in range(8))[::1 if bitorder == "little" else -1]
+    return tuple(1 << k for k in range(8))[:: 1 if bitorder == "little" else -1]
 
 
 def _joined_bits(bits, weights: tuple[int, ...]):
     """The bytes of eight bits each; eight loads of every eighth element fill whole registers, as a sum over a dim of eight would not."""
-    worth = [choosing.where(bits[..., k], _U8.type(weight), _U8.type(0)) for k, weight in enumerate(weights)]
+    worth = [
+        choosing.where(bits[..., k], _U8.type(weight), _U8.type(0))
+        for k, weight in enumerate(weights)
+    ]
     return functools.reduce(uf.bitwise_or, worth)
 
 
@@ -54,7 +64,9 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
     rest = -(-bits.shape[-1] // 8) * 8 - bits.shape[-1]
     if rest:
         bits = padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, rest)])
-    packed = _compiled(_joined_bits)(mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8)), weights)
+    packed = _compiled(_joined_bits)(
+        mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8)), weights
+    )
     return mp.moveaxis(packed, -1, axis)
 
 
@@ -70,13 +82,18 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
     bits = mp.reshape(_compiled(_split_bytes)(a, weights), (*a.shape[:-1], a.shape[-1] * 8))
     if count is not None:
         have = bits.shape[-1]
-        bits = bits[..., :count] if count <= have else padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, count - have)])
+        bits = (
+            bits[..., :count]
+            if count <= have
+            else padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, count - have)])
+        )
     return mp.moveaxis(bits, -1, axis)
 
 
 def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
     """Phases with jumps of more than half a `period` taken out along `axis`."""
     from weft.numpy.composed import diff
+
     p = array_of("unwrap", p)
     axis = canonical_axis(axis, p.ndim, "unwrap")
     if dtypes.issubdtype(p.dtype, np.complexfloating):
@@ -104,13 +121,23 @@ def piecewise(x, condlist, funclist: Sequence, *args, **kw):
     """The value of the function (or constant) whose condition holds, elementwise; one more function serves where none does."""
     x = array_of("piecewise", x)
     if not isinstance(condlist, (list, tuple)) and not np.ndim(condlist):
-        raise ValueError(f"piecewise: `condlist` must be a list of conditions, or an array of them along its first dim, got {condlist!r}.")
-    conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist[i] for i in range(condlist.shape[0])]
+        raise ValueError(
+            f"piecewise: `condlist` must be a list of conditions, or an array of them along its first dim, got {condlist!r}."
+        )
+    conditions = (
+        list(condlist)
+        if isinstance(condlist, (list, tuple))
+        else [condlist[i] for i in range(condlist.shape[0])]
+    )
     if len(funclist) not in (len(conditions), len(conditions) + 1):
-        raise ValueError(f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are expected; "
-                         f"got {len(funclist)}")
+        raise ValueError(
+            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are expected; "
+            f"got {len(funclist)}"
+        )
     default = funclist[-1] if len(funclist) > len(conditions) else 0
-    functions = tuple(_Constant(f) if not callable(f) else f for f in (default, *funclist[:len(conditions)]))
+    functions = tuple(
+        _Constant(f) if not callable(f) else f for f in (default, *funclist[: len(conditions)])
+    )
     return _piecewise(x, conditions, functions, args, kw)
 
 
@@ -128,20 +155,27 @@ class _Constant:
 
     def __eq__(self, other):
         same = type(other) is _Constant and type(self.value) is type(other.value)
-        return same and (self.value is other.value or (np.isscalar(self.value) and self.value == other.value))
+        return same and (
+            self.value is other.value or (np.isscalar(self.value) and self.value == other.value)
+        )
 
 
 def _piecewise(x, conditions, functions: tuple, args, kw):
     from weft.api.jit import jit
 
     def choose(x, conditions, functions, args, kw):
-        apply = lambda f: mp.broadcast_to(cast(array_of("piecewise", f(x, *args, **kw)), x.dtype), x.shape)
+        apply = lambda f: mp.broadcast_to(
+            cast(array_of("piecewise", f(x, *args, **kw)), x.dtype), x.shape
+        )
         out = apply(functions[0])
-        for c, f in zip(conditions, functions[1:]):       # the last condition that holds wins
+        for c, f in zip(conditions, functions[1:]):  # the last condition that holds wins
             out = choosing.where(c, apply(f), out)
         return out
+
     global _choose_pieces
-    _choose_pieces = _choose_pieces or jit(choose, static_argnums=2)      # the functions are traced once
+    _choose_pieces = _choose_pieces or jit(
+        choose, static_argnums=2
+    )  # the functions are traced once
     return _choose_pieces(x, conditions, functions, args, kw)
 
 
@@ -154,13 +188,20 @@ def apply_over_axes(func: Callable, a, axes):
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         b = array_of("apply_over_axes: the result of `func`", func(a, axis))
         if b.ndim not in (a.ndim, a.ndim - 1):
-            raise ValueError(f"apply_over_axes: `func` must keep the dims of its array, or leave one out, got {b.ndim} of {a.ndim}.")
-        a = b if b.ndim == a.ndim else mp.expand_dims(b, canonical_axis(axis, a.ndim, "apply_over_axes"))
+            raise ValueError(
+                f"apply_over_axes: `func` must keep the dims of its array, or leave one out, got {b.ndim} of {a.ndim}."
+            )
+        a = (
+            b
+            if b.ndim == a.ndim
+            else mp.expand_dims(b, canonical_axis(axis, a.ndim, "apply_over_axes"))
+        )
     return a
 
 
 def sort_complex(a):
     """Sorted along the last dim as complex numbers."""
     from weft.numpy.sorting import sort
+
     out = sort(array_of("sort_complex", a, "a", 1), -1)
     return cast(out, dtypes.to_complex_dtype(out.dtype))

@@ -54,7 +54,9 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     ValueError for an array without dims."""
     a = asarray(a)
     if a.ndim == 0:
-        raise ValueError("nonzero: an array of no dims has no positions (0d). Use atleast_1d(x) first, or x != 0.")
+        raise ValueError(
+            "nonzero: an array of no dims has no positions (0d). Use atleast_1d(x) first, or x != 0."
+        )
     if size is None:
         host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
         return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
@@ -63,11 +65,15 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
         raise ValueError(f"nonzero: `size` must be a number of results, got {size!r}.")
     mask = ravel(ufuncs.not_equal(a, 0) if a.dtype != np.bool_ else a)
     int_ = dtypes.default_int_dtype()
-    slots = where(mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size)      # zero elements have no slot
+    slots = where(
+        mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size
+    )  # zero elements have no slot
     numbers = ufuncs.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
     # added, so that each part of a sharded array can write its own; a slot is written once, or zero is added
     slots_and_rest = size + 1 if isinstance(size, Dim) else max(size, 1)
-    order = ufuncs.subtract(zeros((slots_and_rest,), int_).at[slots].add(numbers, mode="drop")[:size], 1)
+    order = ufuncs.subtract(
+        zeros((slots_and_rest,), int_).at[slots].add(numbers, mode="drop")[:size], 1
+    )
     valid = ufuncs.greater_equal(order, 0)
     out = []
     stride = a.size
@@ -92,7 +98,9 @@ def select(condlist, choicelist, default=0):
     Array([-10,   5,   5,  13], dtype=int32)
     """
     if len(condlist) != len(choicelist):
-        raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
+        raise ValueError(
+            f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})"
+        )
     if not condlist:
         raise ValueError("condlist must be non-empty")
     dtype = dtypes.result_type(default, *choicelist)
@@ -123,28 +131,54 @@ def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  #
     return arr
 
 
-def take(a, indices, axis: int | None = None, out=None, mode: str | None = None, unique_indices: bool = False,
-         indices_are_sorted: bool = False, fill_value=None):
+def take(
+    a,
+    indices,
+    axis: int | None = None,
+    out=None,
+    mode: str | None = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    fill_value=None,
+):
     """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
     clipped ('clip') or wrapped ('wrap'). NotImplementedError for the mode 'raise': programs check no values."""
     check_no_out(out, "take")
     if mode == "raise":
-        raise NotImplementedError("take: mode='raise' is not supported: programs check no values. Use 'fill', 'clip' or 'wrap'.")
+        raise NotImplementedError(
+            "take: mode='raise' is not supported: programs check no values. Use 'fill', 'clip' or 'wrap'."
+        )
     (a, axis), positions = promote.along("take", a, axis), promote.array_of("take", indices)
     if not dtypes.issubdtype(positions.dtype, np.integer) and positions.dtype != np.bool_:
         raise ValueError(f"take: indices must have an integer type, got {positions.dtype.name}.")
     if mode == "wrap":
         positions, mode = ufuncs.remainder(positions, a.shape[axis]), GatherScatterMode.UNCHECKED
-    if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
+    if mode == "clip":  # as NumPy: negative positions are clipped, not counted from the end
         positions = clip(positions, 0, max_dim(a.shape[axis] - 1, 0))
     mode = "fill" if mode is None else mode
     if a.shape[axis] == 0 and positions.size:
-        raise IndexError(f"take: a non-empty take needs elements, and dim {axis} of the array has none.")
-    return indexing.getitem(a, (slice(None),) * axis + (positions,), mode=mode, fill_value=fill_value,
-                            unique_indices=unique_indices, indices_are_sorted=indices_are_sorted)
+        raise IndexError(
+            f"take: a non-empty take needs elements, and dim {axis} of the array has none."
+        )
+    return indexing.getitem(
+        a,
+        (slice(None),) * axis + (positions,),
+        mode=mode,
+        fill_value=fill_value,
+        unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+    )
 
 
-def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None, *, wrap_negative_indices: bool | None = None):
+def take_along_axis(
+    arr,
+    indices,
+    axis: int | None = -1,
+    mode=None,
+    fill_value=None,
+    *,
+    wrap_negative_indices: bool | None = None,
+):
     """Elements picked along `axis` by an array of positions of the same rank; the other dims broadcast.
 
     The result has the dtype of `arr`. Negative positions count from the end, unless `wrap_negative_indices` is false, as it is by default
@@ -158,16 +192,34 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     Array([[1, 2, 3],
            [4, 5, 6]], dtype=int32)
     """
-    a, positions = promote.array_of("take_along_axis", arr), promote.array_of("take_along_axis", indices)
+    a, positions = (
+        promote.array_of("take_along_axis", arr),
+        promote.array_of("take_along_axis", indices),
+    )
     if not dtypes.issubdtype(positions.dtype, np.integer):
-        raise TypeError(f"take_along_axis indices must be of integer type, got {positions.dtype.name}")
+        raise TypeError(
+            f"take_along_axis indices must be of integer type, got {positions.dtype.name}"
+        )
     if axis is None:
-        return take_along_axis(ravel(a), ravel(positions), 0, mode, fill_value, wrap_negative_indices=wrap_negative_indices)
+        return take_along_axis(
+            ravel(a),
+            ravel(positions),
+            0,
+            mode,
+            fill_value,
+            wrap_negative_indices=wrap_negative_indices,
+        )
     if a.ndim != positions.ndim:
-        raise ValueError(f"indices and arr must have the same number of dimensions; {positions.ndim} vs. {a.ndim}")
+        raise ValueError(
+            f"indices and arr must have the same number of dimensions; {positions.ndim} vs. {a.ndim}"
+        )
     axis = promote.canonical_axis(axis, a.ndim, "take_along_axis")
-    shape = list(promote.broadcast_shapes(tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
-                                  tuple(1 if d == axis else n for d, n in enumerate(positions.shape))))
+    shape = list(
+        promote.broadcast_shapes(
+            tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
+            tuple(1 if d == axis else n for d, n in enumerate(positions.shape)),
+        )
+    )
     shape[axis] = positions.shape[axis]
     if 0 in shape:
         return layout.full(shape, 0, a.dtype)
@@ -178,38 +230,64 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     compared, mode = mode == "one_hot", None if mode == "one_hot" else mode
     if wrap_negative_indices is None:
-        wrap_negative_indices = GatherScatterMode.from_any(mode) is not GatherScatterMode.PROMISE_IN_BOUNDS
-    if not is_at_most(a.shape[axis], dtypes.iinfo(positions.dtype).max):          # the size itself must be a position
+        wrap_negative_indices = (
+            GatherScatterMode.from_any(mode) is not GatherScatterMode.PROMISE_IN_BOUNDS
+        )
+    if not is_at_most(
+        a.shape[axis], dtypes.iinfo(positions.dtype).max
+    ):  # the size itself must be a position
         positions = promote.cast(positions, dtypes.default_int_dtype())
     if wrap_negative_indices and dtypes.issubdtype(positions.dtype, np.signedinteger):
         positions = where(positions < 0, positions + a.shape[axis], positions)
     if compared:
         return _found_by_comparison(a, positions, axis)
-    return gather(a, layout.expand_dims(positions, (a.ndim,)), numbers, (1,) * a.ndim,
-                  mode="fill" if mode is None else mode, fill_value=fill_value)
+    return gather(
+        a,
+        layout.expand_dims(positions, (a.ndim,)),
+        numbers,
+        (1,) * a.ndim,
+        mode="fill" if mode is None else mode,
+        fill_value=fill_value,
+    )
 
 
 def _found_by_comparison(a, positions, axis: int):
     """The elements of `a` at `positions` along `axis`, 0 out of bounds: sums of which all terms but one are 0."""
     here = positions[..., None] == layout.index_range(a.shape[axis], positions.dtype)
-    terms = where(here, layout.expand_dims(moveaxis(a, axis, -1), (axis,)), layout.full((), 0, a.dtype))
-    return reductions.any(terms, -1) if a.dtype == np.bool_ else reductions.sum(terms, -1, dtype=a.dtype)
+    terms = where(
+        here, layout.expand_dims(moveaxis(a, axis, -1), (axis,)), layout.full((), 0, a.dtype)
+    )
+    return (
+        reductions.any(terms, -1)
+        if a.dtype == np.bool_
+        else reductions.sum(terms, -1, dtype=a.dtype)
+    )
 
 
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
     """`arr` with `values` written along `axis` at positions `indices` (a new array: pass inplace=False). Positions have the rank of
     `arr`; the other dims broadcast, as values do. ValueError for another rank."""
     if inplace:
-        raise ValueError("put_along_axis: arrays are immutable; pass inplace=False and use the result.")
+        raise ValueError(
+            "put_along_axis: arrays are immutable; pass inplace=False and use the result."
+        )
     a = promote.array_of("put_along_axis", arr)
     if axis is None:
-        return layout.reshape(put_along_axis(ravel(a), ravel(indices), values, 0, False, mode=mode), tuple(a.shape))
+        return layout.reshape(
+            put_along_axis(ravel(a), ravel(indices), values, 0, False, mode=mode), tuple(a.shape)
+        )
     positions = promote.array_of("put_along_axis", indices)
     if a.ndim != positions.ndim:
-        raise ValueError(f"put_along_axis: indices and arr must have the same number of dims; {positions.ndim} vs. {a.ndim}")
+        raise ValueError(
+            f"put_along_axis: indices and arr must have the same number of dims; {positions.ndim} vs. {a.ndim}"
+        )
     axis = promote.canonical_axis(axis, a.ndim, "put_along_axis")
-    index = tuple(positions if d == axis else layout.index_range(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
-                  for d, n in enumerate(a.shape))
+    index = tuple(
+        positions
+        if d == axis
+        else layout.index_range(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
+        for d, n in enumerate(a.shape)
+    )
     return a.at[index].set(values, mode=mode)
 
 
@@ -236,12 +314,16 @@ def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
     """The diagonals of `a` in the plane of two dims, in a last dim."""
     a = promote.array_of("diagonal", a)
     if a.ndim < 2:
-        raise ValueError(f"diagonal requires an array of at least two dimensions, got shape {tuple(a.shape)}.")
+        raise ValueError(
+            f"diagonal requires an array of at least two dimensions, got shape {tuple(a.shape)}."
+        )
     first, second = [promote.canonical_axis(d, a.ndim, "diagonal") for d in (axis1, axis2)]
     if first == second:
         raise ValueError(f"axis1 and axis2 can not be same, got {axis1} and {axis2}.")
     a = moveaxis(a, (first, second), (-2, -1))
-    n = max_dim(0, min_dim(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
+    n = max_dim(
+        0, min_dim(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0))
+    )
     along = layout.index_range(n)
     i, j = along + builtins.max(-offset, 0), along + builtins.max(offset, 0)
     return indexing.getitem(a, (Ellipsis, i, j))
@@ -268,22 +350,32 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
     """`arr` without the slices at positions `obj`: concrete, or a traced integer, or traced ones all different
     (`assume_unique_indices`), since the shape of the result is known only then."""
     (a, axis), obj = promote.along("delete", arr, axis), promote.value(obj)
-    if isinstance(obj, Tracer) and dtypes.issubdtype(obj.dtype, np.integer) and (obj.ndim == 0 or assume_unique_indices):
+    if (
+        isinstance(obj, Tracer)
+        and dtypes.issubdtype(obj.dtype, np.integer)
+        and (obj.ndim == 0 or assume_unique_indices)
+    ):
         return _without(a, ravel(obj), axis)
     n = a.shape[axis]
     if isinstance(n, Dim) and isinstance(obj, (int, np.integer)):
         if not -n <= obj < n:
-            raise IndexError(f"delete: `obj` must hold positions along dim {axis} of size {n}, got {obj!r:.80}.")
+            raise IndexError(
+                f"delete: `obj` must hold positions along dim {axis} of size {n}, got {obj!r:.80}."
+            )
         return _without(a, asarray([obj]), axis)
     places = obj if isinstance(obj, slice) else np.asarray(obj)
     if not isinstance(places, slice) and places.dtype.kind not in "iub":
         if places.size:
-            raise ValueError(f"delete: `obj` must hold integers, booleans or a slice, got {obj!r:.80}.")
+            raise ValueError(
+                f"delete: `obj` must hold integers, booleans or a slice, got {obj!r:.80}."
+            )
         places = places.astype(int)
     try:
         keep = np.delete(np.arange(a.shape[axis]), places)
     except IndexError as error:
-        raise IndexError(f"delete: `obj` must hold positions along dim {axis} of size {a.shape[axis]}, got {obj!r:.80}.") from error
+        raise IndexError(
+            f"delete: `obj` must hold positions along dim {axis} of size {a.shape[axis]}, got {obj!r:.80}."
+        ) from error
     return indexing.getitem(a, (slice(None),) * axis + (keep,))
 
 
@@ -297,8 +389,14 @@ def insert(arr, obj, values, axis: int | None = None):
     if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
         obj = asarray(obj)
     if isinstance(n, Dim) and isinstance(obj, (int, np.integer)) and not -n <= obj <= n:
-        raise IndexError(f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}.")
-    if np.ndim(obj) == 0 and (isinstance(n, Dim) or isinstance(obj, Tracer)) and dtypes.issubdtype(typeof(obj).dtype, np.integer):
+        raise IndexError(
+            f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}."
+        )
+    if (
+        np.ndim(obj) == 0
+        and (isinstance(n, Dim) or isinstance(obj, Tracer))
+        and dtypes.issubdtype(typeof(obj).dtype, np.integer)
+    ):
         return _with_block(a, asarray(obj), values, axis)
     if isinstance(obj, Tracer) and obj.ndim == 1 and dtypes.issubdtype(obj.dtype, np.integer):
         return _with_slices(a, obj, values, axis)
@@ -311,7 +409,9 @@ def insert(arr, obj, values, axis: int | None = None):
         positions = np.flatnonzero(positions)
     positions = np.where(positions < 0, positions + n, positions).astype(int)
     if positions.size and not 0 <= positions.min() <= positions.max() <= n:
-        raise IndexError(f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}.")
+        raise IndexError(
+            f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}."
+        )
     values = promote.cast(asarray(values), a.dtype)
     if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
         values = moveaxis(atleast_nd(values, a.ndim), 0, axis)
@@ -333,16 +433,27 @@ def _without(a, positions, axis: int):
     """`a` without the slices at traced `positions` along `axis`, all different: what remains, stably moved to the front."""
     n = a.shape[axis]
     positions = where(positions < 0, positions + n, positions)
-    gone = ew.ne(reductions.sum(ew.eq(*promote.broadcast("delete", layout.index_range(n)[:, None], positions[None, :])), 1), 0)
+    gone = ew.ne(
+        reductions.sum(
+            ew.eq(*promote.broadcast("delete", layout.index_range(n)[:, None], positions[None, :])),
+            1,
+        ),
+        0,
+    )
     places = layout.broadcasted_iota(dtypes.default_int_dtype(), (n,), 0)
-    kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][:max_dim(n - positions.shape[0], 0)]
+    kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][
+        : max_dim(n - positions.shape[0], 0)
+    ]
     return indexing.getitem(a, (slice(None),) * axis + (kept,))
 
 
 def _with_slices(a, positions, values, axis: int):
     """`a` with one slice of `values` before each of the traced `positions` along `axis`; slices for one position keep their order."""
     n, k = a.shape[axis], positions.shape[0]
-    values = broadcast_to(promote.cast(asarray(values), a.dtype), tuple(k if d == axis else m for d, m in enumerate(a.shape)))
+    values = broadcast_to(
+        promote.cast(asarray(values), a.dtype),
+        tuple(k if d == axis else m for d, m in enumerate(a.shape)),
+    )
     positions = promote.cast(positions, dtypes.default_int_dtype())
     positions = clip(where(positions < 0, positions + n, positions), 0, n)
     places = np.arange(n + k, dtype=positions.dtype)
@@ -363,5 +474,7 @@ def _with_block(a, position, values, axis: int):
     values = broadcast_to(values, tuple(k if d == axis else m for d, m in enumerate(a.shape)))
     position = clip(where(position < 0, position + n, position), 0, n)
     places = layout.index_range(n + k, int)
-    source = where(places < position, places, where(places < position + k, places - position + n, places - k))
+    source = where(
+        places < position, places, where(places < position + k, places - position + n, places - k)
+    )
     return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))

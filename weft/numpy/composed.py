@@ -12,7 +12,16 @@ from weft.ir.symbolic import is_more_than, max_dim
 from weft.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
 from weft.numpy.kinds import check_no_out, check_real
 from weft.numpy.products import arrays_of
-from weft.numpy.promote import array_of, broadcast_to_shape, canonical_axis, cast, check_arraylike, concrete, promote_dtypes_inexact, value
+from weft.numpy.promote import (
+    array_of,
+    broadcast_to_shape,
+    canonical_axis,
+    cast,
+    check_arraylike,
+    concrete,
+    promote_dtypes_inexact,
+    value,
+)
 from weft.ops import elementwise as ew, layout
 from weft.util import dtypes
 
@@ -27,7 +36,7 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
             return x
         if -decimals > math.log10(np.iinfo(x.dtype).max):
             return creation.zeros_like(x)
-        step = x.dtype.type(10 ** -decimals)
+        step = x.dtype.type(10**-decimals)
         low = uf.multiply(uf.floor_divide(x, step), step)
         twice = uf.multiply(uf.subtract(x, low), 2)
         odd = uf.equal(uf.remainder(uf.floor_divide(x, step), 2), 1)
@@ -37,11 +46,13 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
         return ew.complex(round(ew.real(x), decimals), round(ew.imag(x), decimals))
     if decimals == 0:
         return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
-    if decimals > math.log10(float(dtypes.finfo(x.dtype).max)):           # finer than the dtype is, but of the least numbers
+    if decimals > math.log10(
+        float(dtypes.finfo(x.dtype).max)
+    ):  # finer than the dtype is, but of the least numbers
         return x
     if -decimals > math.log10(float(dtypes.finfo(x.dtype).max)):
         return uf.multiply(x, 0)
-    scale = 10.0 ** decimals
+    scale = 10.0**decimals
     return ew.div(ew.round(ew.mul(x, scale), ew.RoundingMethod.TO_NEAREST_EVEN), scale)
 
 
@@ -52,8 +63,12 @@ def polyval(p, x, *, unroll: int = 16):
     """The polynomial with coefficients `p` (highest first, along the first dim) at `x`, by Horner's rule; other dims broadcast."""
     p, x = arrays_of("polyval", p, x)
     if p.ndim == 0:
-        raise ValueError(f"polyval: the coefficients p must have a dim, got shape {tuple(p.shape)}.")
-    out = broadcast_to_shape(uf.multiply(x, 0), promote.broadcast_shapes(tuple(p.shape[1:]), tuple(x.shape)))
+        raise ValueError(
+            f"polyval: the coefficients p must have a dim, got shape {tuple(p.shape)}."
+        )
+    out = broadcast_to_shape(
+        uf.multiply(x, 0), promote.broadcast_shapes(tuple(p.shape[1:]), tuple(x.shape))
+    )
     for i in range(p.shape[0]):
         out = uf.add(uf.multiply(out, x), p[i])
     return out
@@ -90,8 +105,14 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
     if mode not in pads:
         raise ValueError(f"convolve: mode must be one of ['full', 'same', 'valid'], got {mode!r}.")
     from weft.ops.convolution import conv_general_dilated
-    out = conv_general_dilated(layout.reshape(a, (1, 1, n)), layout.reshape(v, (1, 1, m)), (1,), [pads[mode]],
-                               precision=precision)
+
+    out = conv_general_dilated(
+        layout.reshape(a, (1, 1, n)),
+        layout.reshape(v, (1, 1, m)),
+        (1,),
+        [pads[mode]],
+        precision=precision,
+    )
     out = layout.reshape(out, (out.shape[-1],))
     out = mp.flip(out) if out_flip else out
     return out if preferred is None else cast(out, np.dtype(preferred))
@@ -109,7 +130,11 @@ def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
     for extra, first in ((prepend, True), (append, False)):
         if extra is not None:
             e = concrete(extra)
-            e = broadcast_to_shape(cast(e, dtypes.result_type(a, extra)), shape) if e.ndim == 0 else e
+            e = (
+                broadcast_to_shape(cast(e, dtypes.result_type(a, extra)), shape)
+                if e.ndim == 0
+                else e
+            )
             a = mp.concatenate([e, a] if first else [a, e], axis)
     for _ in range(n):
         high = a[(slice(None),) * axis + (slice(1, None),)]
@@ -121,7 +146,9 @@ def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
 def ediff1d(ary, to_end=None, to_begin=None):
     """Differences of neighbours of the flattened array, between `to_begin` and `to_end`, which are cast to its dtype."""
     out = diff(mp.ravel(ary))
-    begin, end = ([] if x is None else [mp.ravel(cast(concrete(x), out.dtype))] for x in (to_begin, to_end))
+    begin, end = (
+        [] if x is None else [mp.ravel(cast(concrete(x), out.dtype))] for x in (to_begin, to_end)
+    )
     parts = [*begin, out, *end]
     return mp.concatenate(parts) if len(parts) > 1 else out
 
@@ -130,16 +157,24 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     """Central differences along each dim (or `axis`), one-sided at the ends. Spacings are numbers or coordinate arrays, one for
     all dims or one for each."""
     if edge_order is not None:
-        raise NotImplementedError("weft.numpy.gradient: edge_order is not supported; leave it None.")
+        raise NotImplementedError(
+            "weft.numpy.gradient: edge_order is not supported; leave it None."
+        )
     check_arraylike("gradient", f)
     f = concrete(promote_dtypes_inexact(value(f))[0])
-    half = f.dtype if f.dtype.itemsize < 4 else None        # differences of 16-bit numbers are taken in 32 bits
+    half = (
+        f.dtype if f.dtype.itemsize < 4 else None
+    )  # differences of 16-bit numbers are taken in 32 bits
     f = cast(f, np.dtype(np.float32) if half else f.dtype)
     some = range(f.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = [canonical_axis(d, f.ndim, "gradient") for d in some]
     if len(varargs) not in (0, 1, len(axes)):
-        raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} dims; give none, one, or one for each.")
-    spacing = [value(h) for h in varargs] * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
+        raise TypeError(
+            f"gradient: {len(varargs)} spacings for {len(axes)} dims; give none, one, or one for each."
+        )
+    spacing = [value(h) for h in varargs] * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(
+        axes
+    )
     out = [_gradient_along(f, d, h) for d, h in zip(axes, spacing)]
     out = [cast(x, half) for x in out] if half else out
     return out[0] if len(out) == 1 else out
@@ -147,19 +182,28 @@ def gradient(f, *varargs, axis=None, edge_order=None):
 
 def _gradient_along(f, d: int, h):
     if f.shape[d] < 2:
-        raise ValueError("Shape of array too small to calculate a numerical gradient, at least 2 elements are required.")
+        raise ValueError(
+            "Shape of array too small to calculate a numerical gradient, at least 2 elements are required."
+        )
     at = lambda lo, hi: f[(slice(None),) * d + (slice(lo, hi),)]
     step = uf.subtract(at(1, None), at(None, -1))
     if np.ndim(h) == 0:
         middle = uf.multiply(uf.subtract(at(2, None), at(None, -2)), 0.5)
         return uf.divide(mp.concatenate([step[_first(d)], middle, step[_last(d)]], d), h)
     if np.shape(h) != (f.shape[d],):
-        raise ValueError(f"gradient: coordinates along dim {d} must be a vector of {f.shape[d]} values, got shape {np.shape(h)}.")
+        raise ValueError(
+            f"gradient: coordinates along dim {d} must be a vector of {f.shape[d]} values, got shape {np.shape(h)}."
+        )
     gaps = mp.reshape(diff(cast(concrete(h), f.dtype)), (-1,) + (1,) * (f.ndim - d - 1))
     slope = uf.divide(step, gaps)
     before, after = gaps[:-1], gaps[1:]
-    low, high = slope[(slice(None),) * d + (slice(None, -1),)], slope[(slice(None),) * d + (slice(1, None),)]
-    middle = uf.divide(uf.add(uf.multiply(low, after), uf.multiply(high, before)), uf.add(before, after))
+    low, high = (
+        slope[(slice(None),) * d + (slice(None, -1),)],
+        slope[(slice(None),) * d + (slice(1, None),)],
+    )
+    middle = uf.divide(
+        uf.add(uf.multiply(low, after), uf.multiply(high, before)), uf.add(before, after)
+    )
     return mp.concatenate([slope[_first(d)], middle, slope[_last(d)]], d)
 
 
@@ -175,10 +219,13 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right` (numbers, or 'extrapolate' to go on
     along the outer segment), or periodic."""
     from weft.numpy.sorting import argsort, searchsorted
+
     check_real("interp", value(x), value(xp))
-    fp = concrete(promote_dtypes_inexact(value(fp))[0])      # it may be complex
-    x, xp = [cast(v, dtypes.to_real_dtype(dtypes.result_type(v, fp))) for v in
-             [concrete(v) for v in promote_dtypes_inexact(value(x), value(xp))]]
+    fp = concrete(promote_dtypes_inexact(value(fp))[0])  # it may be complex
+    x, xp = [
+        cast(v, dtypes.to_real_dtype(dtypes.result_type(v, fp)))
+        for v in [concrete(v) for v in promote_dtypes_inexact(value(x), value(xp))]
+    ]
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
         raise ValueError("interp: xp and fp must be one-dimensional arrays of equal size")
     if period is not None:
@@ -196,7 +243,9 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         fp = mp.concatenate([fp[-1:], fp, fp[:1]])
     for name, side in (("left", left), ("right", right)):
         if isinstance(side, str) and side != "extrapolate":
-            raise ValueError(f"interp: the only valid string value of `{name}` is 'extrapolate', got {side!r}.")
+            raise ValueError(
+                f"interp: the only valid string value of `{name}` is 'extrapolate', got {side!r}."
+            )
     i = choosing.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
     lo_f, hi_f, lo_x, hi_x = fp[i - 1], fp[i], xp[i - 1], xp[i]
     dx = uf.subtract(hi_x, lo_x)
@@ -215,14 +264,19 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
     """The integral of samples `y` by the trapezoidal rule."""
     from weft.numpy.reductions import sum as total
+
     if x is None:
         y = concrete(promote_dtypes_inexact(value(y))[0])
         steps = concrete(cast(value(dx), y.dtype))
     else:
         y, steps = [concrete(v) for v in promote_dtypes_inexact(value(y), value(x))]
     y = mp.moveaxis(cast(y, y.dtype), canonical_axis(axis, y.ndim, "trapezoid"), -1)
-    if x is None:                                 # several steps: one for each dim before `axis`, or for each place along it
-        steps = steps if steps.ndim == 0 else mp.moveaxis(mp.expand_dims(steps, tuple(range(y.ndim - steps.ndim))), axis, -1)
+    if x is None:  # several steps: one for each dim before `axis`, or for each place along it
+        steps = (
+            steps
+            if steps.ndim == 0
+            else mp.moveaxis(mp.expand_dims(steps, tuple(range(y.ndim - steps.ndim))), axis, -1)
+        )
     else:
         steps = diff(mp.moveaxis(steps, axis, -1) if steps.ndim > 1 else steps)
     return uf.multiply(total(uf.multiply(steps, uf.add(y[..., 1:], y[..., :-1])), -1), 0.5)
@@ -231,6 +285,7 @@ def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
 def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
     """`func1d` of every 1-d slice along `axis`."""
     from weft.api.vmap import vmap
+
     arr = concrete(value(arr))
     axis = canonical_axis(axis, arr.ndim, "apply_along_axis")
     fun = lambda x: func1d(x, *args, **kwargs)
@@ -251,21 +306,31 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
     Array([0., 3.], dtype=float32)
     """
     from weft.numpy.vectorizing import vectorize as make
+
     return make(pyfunc, excluded=excluded, signature=signature)
 
 
-def logspace(start, stop, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype=None, axis: int = 0):
+def logspace(
+    start, stop, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype=None, axis: int = 0
+):
     """`num` values from base**start to base**stop, evenly spaced on a log scale."""
     want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
-    return cast(uf.power(base, creation.linspace(start, stop, num, endpoint, axis=axis)), dtypes.check_dtype(want, "logspace"))
+    return cast(
+        uf.power(base, creation.linspace(start, stop, num, endpoint, axis=axis)),
+        dtypes.check_dtype(want, "logspace"),
+    )
 
 
 def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
     """`num` values from start to stop in geometric progression; the ends are exact."""
     want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     sign = uf.sign(concrete(start))
-    out = uf.exp(creation.linspace(uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0))
+    out = uf.exp(
+        creation.linspace(
+            uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0
+        )
+    )
     out = uf.multiply(out, sign)
     out = out.at[:1].set(start)
-    out = out.at[max_dim(num - 1, 1):].set(stop) if endpoint else out
+    out = out.at[max_dim(num - 1, 1) :].set(stop) if endpoint else out
     return mp.moveaxis(cast(out, dtypes.check_dtype(want, "geomspace")), 0, axis)

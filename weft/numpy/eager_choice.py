@@ -51,8 +51,17 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
     promote.check_arraylike("astype", x)
     want, have = creation.cast_dtype(dtype), typeof(promote.value(x))
     if creation.loses_imaginary(have.dtype, want) and not is_own_arithmetic():
-        warn_user(f"Casting from complex to real dtypes is deprecated, since it drops imaginary parts: astype({want.name}) of "
-                  f"{have.dtype.name}. Use weft.numpy.real(x) first.", DeprecationWarning)
-    if type(x) is Array and have.dtype == want and not have.weak_type and not copy and device is None:
+        warn_user(
+            f"Casting from complex to real dtypes is deprecated, since it drops imaginary parts: astype({want.name}) of "
+            f"{have.dtype.name}. Use weft.numpy.real(x) first.",
+            DeprecationWarning,
+        )
+    if (
+        type(x) is Array
+        and have.dtype == want
+        and not have.weak_type
+        and not copy
+        and device is None
+    ):
         return x
     return _astype(x, want, copy=copy, device=device)

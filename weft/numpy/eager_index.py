@@ -40,9 +40,15 @@ def split(x: Array, index):
             arguments.append(i)
         else:
             return None
-    if config.debug_key_reuse or config.check_static_indices:      # which follow keys through single operations, and look at numbers
+    if (
+        config.debug_key_reuse or config.check_static_indices
+    ):  # which follow keys through single operations, and look at numbers
         return None
-    if 0 in x.shape or len(entries) - form.count(None) - form.count(Ellipsis) > x.ndim or form.count(Ellipsis) > 1:
+    if (
+        0 in x.shape
+        or len(entries) - form.count(None) - form.count(Ellipsis) > x.ndim
+        or form.count(Ellipsis) > 1
+    ):
         return None
     key = tuple(form)
     return _forms.setdefault(key, key), tuple(arguments)
@@ -50,8 +56,9 @@ def split(x: Array, index):
 
 def _join(form: tuple, arguments) -> tuple:
     given = iter(arguments)
-    return tuple(next(given) if isinstance(f, str) else slice(*f) if type(f) is tuple else f
-                 for f in form)
+    return tuple(
+        next(given) if isinstance(f, str) else slice(*f) if type(f) is tuple else f for f in form
+    )
 
 
 def _read(x, arguments, form):
@@ -60,6 +67,7 @@ def _read(x, arguments, form):
 
 def _write(x, values, arguments, form, scatter):
     from weft.numpy.updating import scattered
+
     return scattered(x, _join(form, arguments), values, scatter)
 
 
@@ -78,7 +86,11 @@ def getitem(x, index):
 
 def update(x, index, values, scatter):
     """`x` with `values` combined at `index` by the operation `scatter`, or None if the plain path must serve."""
-    if type(x) is Array and _state.trace is eval_trace and type(values) in (Array, float, int, bool, np.ndarray):
+    if (
+        type(x) is Array
+        and _state.trace is eval_trace
+        and type(values) in (Array, float, int, bool, np.ndarray)
+    ):
         parts = split(x, index)
         if parts is not None:
             return _write_eager(x, values, parts[1], parts[0], scatter)

@@ -19,8 +19,11 @@ def _dims(api: str, a) -> tuple:
     if hasattr(a, "shape"):
         return tuple(a.shape)
     if isinstance(a, (list, tuple)):
-        warn_user(f"{api} requires ndarray or scalar arguments; a {type(a).__name__} is converted for now. Convert it with "
-                  "weft.numpy.asarray, or ask NumPy.", DeprecationWarning)
+        warn_user(
+            f"{api} requires ndarray or scalar arguments; a {type(a).__name__} is converted for now. Convert it with "
+            "weft.numpy.asarray, or ask NumPy.",
+            DeprecationWarning,
+        )
     return np.shape(a)
 
 
@@ -71,7 +74,11 @@ def iscomplexobj(x) -> bool:
     if isinstance(x, (list, tuple)):
         return any(map(iscomplexobj, x))
     x = value(x)
-    return dtypes.issubdtype(x.dtype, np.complexfloating) if hasattr(x, "dtype") else np.iscomplexobj(x)
+    return (
+        dtypes.issubdtype(x.dtype, np.complexfloating)
+        if hasattr(x, "dtype")
+        else np.iscomplexobj(x)
+    )
 
 
 def isrealobj(x) -> bool:
@@ -89,13 +96,23 @@ def _printed(**options):
     return np.printoptions(**{name: value for name, value in options.items() if value is not None})
 
 
-def array_repr(arr, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+def array_repr(
+    arr,
+    max_line_width: int | None = None,
+    precision: int | None = None,
+    suppress_small: bool | None = None,
+) -> str:
     """The text of `repr`, with NumPy's options for printing if given."""
     with _printed(linewidth=max_line_width, precision=precision, suppress=suppress_small):
         return repr(arr)
 
 
-def array_str(a, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+def array_str(
+    a,
+    max_line_width: int | None = None,
+    precision: int | None = None,
+    suppress_small: bool | None = None,
+) -> str:
     """The text of `str`, with NumPy's options for printing if given."""
     with _printed(linewidth=max_line_width, precision=precision, suppress=suppress_small):
         return str(a)
@@ -108,7 +125,12 @@ def save(file, arr, allow_pickle: bool = True) -> None:
 
 def savez(file, *args, allow_pickle: bool = True, **kwds) -> None:
     """Write arrays to a .npz file."""
-    np.savez(file, *map(np.asarray, args), allow_pickle=allow_pickle, **{k: np.asarray(v) for k, v in kwds.items()})
+    np.savez(
+        file,
+        *map(np.asarray, args),
+        allow_pickle=allow_pickle,
+        **{k: np.asarray(v) for k, v in kwds.items()},
+    )
 
 
 def load(file, *args, **kwargs):

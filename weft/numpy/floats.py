@@ -18,12 +18,16 @@ def ldexp(x, n, /):
     check_arraylike("ldexp", x, n)
     x, n = inexact("ldexp", value(x)), concrete(value(n))
     if not (is_int(n) or is_bool(n)) or is_complex(x):
-        raise ValueError(f"ldexp takes a real number and an integer, got {dtype_of(x).name} and {dtype_of(n).name}.")
+        raise ValueError(
+            f"ldexp takes a real number and an integer, got {dtype_of(x).name} and {dtype_of(n).name}."
+        )
     x, n = broadcast("ldexp", x, cast(n, np.dtype(np.int32)))
-    half = ew.shift_right_arithmetic(n, 1)       # two steps, since 2**n itself may overflow
+    half = ew.shift_right_arithmetic(n, 1)  # two steps, since 2**n itself may overflow
     scale = lambda k: ew.exp2(cast(k, dtype_of(x)))
     scaled = ew.mul(ew.mul(x, scale(half)), scale(ew.sub(n, half)))
-    plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))     # a scale of 0 or inf would make NaN of them
+    plain = ew.bitwise_or(
+        ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x))
+    )  # a scale of 0 or inf would make NaN of them
     return select(plain, x, scaled)
 
 
@@ -43,12 +47,16 @@ def frexp(x, /):
     field = ew.bitwise_and(ew.shift_right_logical(word, mantissa), ones)
     exponent = ew.sub(cast(field, np.dtype(np.int32)), ones // 2 - 1)
     exponent = ew.sub(exponent, select(tiny, np.int32(mantissa + 2), 0))
-    half = ew.bitwise_or(ew.bitwise_and(word, unsigned.type(~(ones << mantissa) & ((1 << bits) - 1))),
-                         unsigned.type((ones // 2 - 1) << mantissa))
+    half = ew.bitwise_or(
+        ew.bitwise_and(word, unsigned.type(~(ones << mantissa) & ((1 << bits) - 1))),
+        unsigned.type((ones // 2 - 1) << mantissa),
+    )
     plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))
     exponent = select(plain, 0, exponent)
     slope = ldexp(np.ones((), dtype), ew.min(ew.neg(exponent), np.int32(info.maxexp - 1)))
-    nothing = ew.mul(ew.sub(x, ew.stop_gradient(x)), slope)         # zero, with the derivative that bits do not have
+    nothing = ew.mul(
+        ew.sub(x, ew.stop_gradient(x)), slope
+    )  # zero, with the derivative that bits do not have
     return select(plain, x, ew.add(ew.bitcast_convert_type(half, dtype), nothing)), exponent
 
 
@@ -57,7 +65,11 @@ def spacing(x, /):
     x = inexact("spacing", x)
     check_real("spacing", x)
     x = cast(concrete(x), dtype_of(x))
-    toward = cast(math.inf, x.dtype) if x.dtype == np.float16 else select(sign_bit(x), cast(-math.inf, x.dtype), math.inf)
+    toward = (
+        cast(math.inf, x.dtype)
+        if x.dtype == np.float16
+        else select(sign_bit(x), cast(-math.inf, x.dtype), math.inf)
+    )
     gap = ew.sub(ew.nextafter(x, toward), x)
     return select(ew.is_finite(x), gap, math.nan)
 
@@ -69,7 +81,9 @@ def nan_to_num(x, copy: bool = True, nan: float = 0.0, posinf=None, neginf=None)
     if not dtypes.issubdtype(dtype, np.inexact):
         return x
     if is_complex(x):
-        return ew.complex(*[nan_to_num(part, copy, nan, posinf, neginf) for part in (ew.real(x), ew.imag(x))])
+        return ew.complex(
+            *[nan_to_num(part, copy, nan, posinf, neginf) for part in (ew.real(x), ew.imag(x))]
+        )
     info = dtypes.finfo(dtype)
     x = cast(x, dtype)
     x = select(ew.ne(x, x), cast(nan, dtype), x)

@@ -42,7 +42,9 @@ class _Grid:
             return [] if self.sparse else creation.zeros((0,), int)
         parts = [_range(self.name, k) for k in key]
         dtype = functools.reduce(common_dtype, [p.dtype for p in parts])
-        grids = creation.meshgrid(*[cast(p, dtype) for p in parts], indexing="ij", sparse=self.sparse)
+        grids = creation.meshgrid(
+            *[cast(p, dtype) for p in parts], indexing="ij", sparse=self.sparse
+        )
         return list(grids) if self.sparse else mp.stack(grids)
 
 
@@ -66,8 +68,14 @@ class _Joiner:
                 axis, ndim, place = self._numbers(directive)
         out = mp.concatenate([self._part(p, ndim, place) for p in parts], axis)
         if matrix and out.ndim > 2:
-            raise ValueError(f"{self.name}: the directive {matrix!r} makes a matrix, but the result has shape {tuple(out.shape)}.")
-        return mp.reshape(out, (-1, 1) if matrix == "c" else (1, -1)) if matrix and out.ndim < 2 else out
+            raise ValueError(
+                f"{self.name}: the directive {matrix!r} makes a matrix, but the result has shape {tuple(out.shape)}."
+            )
+        return (
+            mp.reshape(out, (-1, 1) if matrix == "c" else (1, -1))
+            if matrix and out.ndim < 2
+            else out
+        )
 
     def _numbers(self, directive: str) -> list[int]:
         try:
@@ -75,21 +83,27 @@ class _Joiner:
         except ValueError:
             given = []
         if not 0 < len(given) <= 3:
-            raise ValueError(f"{self.name}: could not understand directive {directive!r}: it must be 'r', 'c', or up to three integers "
-                             "'axis,ndim,place'.")
-        return given + list(self.defaults)[len(given):]
+            raise ValueError(
+                f"{self.name}: could not understand directive {directive!r}: it must be 'r', 'c', or up to three integers "
+                "'axis,ndim,place'."
+            )
+        return given + list(self.defaults)[len(given) :]
 
     def _part(self, part, ndim: int, place: int):
         """A part with at least `ndim` dims: its own stand at `place` among those of size one that are added."""
         if isinstance(part, str):
-            raise ValueError(f"{self.name}: the string {part!r} is not the first part; a directive must stand at the beginning.")
+            raise ValueError(
+                f"{self.name}: the string {part!r} is not the first part; a directive must stand at the beginning."
+            )
         a = _range(self.name, part) if isinstance(part, slice) else creation.asarray(part)
         missing = ndim - a.ndim
         if missing <= 0:
             return a
         before = place + missing + 1 if place < 0 else place
         if not 0 <= before <= missing:
-            raise ValueError(f"{self.name}: a part of shape {tuple(a.shape)} cannot stand at place {place} among {ndim} dims.")
+            raise ValueError(
+                f"{self.name}: a part of shape {tuple(a.shape)} cannot stand at place {place} among {ndim} dims."
+            )
         return mp.reshape(a, (*(1,) * before, *a.shape, *(1,) * (missing - before)))
 
 
@@ -128,7 +142,11 @@ def _triangle_positions(name: str, n, k, m) -> tuple:
         rows = np.tril_indices(n, k, m) if name == "tril" else np.triu_indices(n, k, m)
         return tuple(creation.asarray(i.astype(dtypes.default_int_dtype())) for i in rows)
     m = n if m is None else m
-    mask = creation.tri(n, m, k, dtype=bool) if name == "tril" else ~creation.tri(n, m, k - 1, dtype=bool)
+    mask = (
+        creation.tri(n, m, k, dtype=bool)
+        if name == "tril"
+        else ~creation.tri(n, m, k - 1, dtype=bool)
+    )
     size = _lower_triangle_size(n, k, m) if name == "tril" else _lower_triangle_size(m, -k, n)
     note_nonnegative(size)
     return choosing.nonzero(mask, size=size)
@@ -140,7 +158,7 @@ def _lower_triangle_size(n, k, m):
     >>> _lower_triangle_size(3, 0, 3), _lower_triangle_size(2, 1, 5), _lower_triangle_size(4, -1, 2)
     (6, 5, 5)
     """
-    first, last = max_dim(-k, 0), min_dim(n, m - k)              # of the rows that end at the diagonal
+    first, last = max_dim(-k, 0), min_dim(n, m - k)  # of the rows that end at the diagonal
     partial = max_dim(last - first, 0) * (first + last + 1 + 2 * k) // 2
     return partial + (n - min_dim(n, max_dim(m - k, 0))) * m
 
@@ -181,7 +199,9 @@ def diag_indices_from(arr) -> tuple:
     """Positions of the main diagonal of an array whose dims are equal."""
     dims = shape(arr)
     if len(dims) < 2 or len(set(dims)) != 1:
-        raise ValueError(f"All dimensions of input must be of equal length, at least two of them; got {dims}.")
+        raise ValueError(
+            f"All dimensions of input must be of equal length, at least two of them; got {dims}."
+        )
     return diag_indices(dims[0], len(dims))
 
 
@@ -193,12 +213,16 @@ def mask_indices(n: int, mask_func: Callable, k=0, *, size: int | None = None) -
 def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
     """`a` with `val` on its main diagonal (a new array: pass inplace=False)."""
     if inplace:
-        raise NotImplementedError("fill_diagonal: arrays are immutable; pass inplace=False and use the result.")
+        raise NotImplementedError(
+            "fill_diagonal: arrays are immutable; pass inplace=False and use the result."
+        )
     if wrap:
         raise NotImplementedError("fill_diagonal with wrap=True is not supported.")
     a, val = array_of("fill_diagonal", a), array_of("fill_diagonal", val)
     if a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) != 1):
-        raise ValueError(f"fill_diagonal takes matrices, or arrays whose dims are all equal; got {tuple(a.shape)}.")
+        raise ValueError(
+            f"fill_diagonal takes matrices, or arrays whose dims are all equal; got {tuple(a.shape)}."
+        )
     n = functools.reduce(min_dim, a.shape)
     i = layout.index_range(n)
     return a.at[(i,) * a.ndim].set(resize(val, (n,)) if val.ndim else val)
@@ -227,9 +251,12 @@ def place(arr, mask, vals, *, inplace: bool = True):
     if inplace:
         raise ValueError("place: arrays are immutable; pass inplace=False and use the result.")
     from weft.numpy.reductions import cumsum
+
     arr, vals = array_of("place", arr), mp.ravel(vals)
     mask = mp.ravel(array_of("place", mask) != 0)
     if not vals.size:
         raise ValueError("place: cannot insert from an empty array.")
     number = choosing.clip(cumsum(mask) - 1, 0, None) % vals.size
-    return mp.reshape(choosing.where(mask, vals.astype(arr.dtype)[number], mp.ravel(arr)), arr.shape)
+    return mp.reshape(
+        choosing.where(mask, vals.astype(arr.dtype)[number], mp.ravel(arr)), arr.shape
+    )

@@ -40,6 +40,7 @@ eager_update: Callable | None = None
 @record
 class Places:
     """`size` positions along a dim: `first`, `first + step`, and so on."""
+
     first: int
     size: int
     step: int
@@ -53,7 +54,9 @@ class Places:
 
     def positions(self) -> Any:
         if not is_static(self.first, self.size, self.step):
-            steps = ew.mul(broadcasted_iota(np.int32, (self.size,), 0), size_as(self.step, np.int32))
+            steps = ew.mul(
+                broadcasted_iota(np.int32, (self.size,), 0), size_as(self.step, np.int32)
+            )
             return ew.add(steps, size_as(self.first, np.int32))
         return self.first + np.arange(self.size, dtype=np.int32) * np.int32(self.step)
 
@@ -63,6 +66,7 @@ class Plan:
     """`arrays[d]` holds positions (arrays, all dims of the same broadcast group, or ranges of their own), `windows[d]` the
     (start, size) of a kept range. `out_dims` lists, in order, what each dim of the result is: ("new",), ("window", d),
     ("group",) (the dims of the broadcast index arrays) or ("range", d)."""
+
     shape: tuple[int, ...]
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     arrays: dict[int, Any] = field(default_factory=dict)
@@ -81,14 +85,17 @@ def as_tuple(index) -> tuple:
     if isinstance(index, tuple):
         return index
     if isinstance(index, list):
-        raise TypeError(f"Using a non-tuple sequence for multidimensional indexing is not allowed; use arr[array(seq)] or "
-                        f"arr[tuple(seq)]; got seq = {index!r:.80}.")
+        raise TypeError(
+            f"Using a non-tuple sequence for multidimensional indexing is not allowed; use arr[array(seq)] or "
+            f"arr[tuple(seq)]; got seq = {index!r:.80}."
+        )
     return (index,)
 
 
 def as_index_array(sequence):
     """A list or tuple inside an index: an array of positions, or a mask."""
     from weft.numpy.creation import array
+
     if any(isinstance(leaf, (Array, Tracer)) for leaf in tree_leaves(sequence)):
         return array(sequence)
     found = np.asarray(sequence)
@@ -107,10 +114,16 @@ def _expand_bools(index: tuple) -> tuple:
             out.append(i)
             continue
         if isinstance(i, Tracer):
-            raise NonConcreteBooleanIndexError(describe(
-                "x[mask]", f"Array boolean indices must be concrete; got {i.describe()}.", (), user_frame(),
-                "The shape of the result would depend on values.",
-                "Use weft.numpy.where(mask, x, y), or x.at[...] with where, which keep the shape."))
+            raise NonConcreteBooleanIndexError(
+                describe(
+                    "x[mask]",
+                    f"Array boolean indices must be concrete; got {i.describe()}.",
+                    (),
+                    user_frame(),
+                    "The shape of the result would depend on values.",
+                    "Use weft.numpy.where(mask, x, y), or x.at[...] with where, which keep the shape.",
+                )
+            )
         out += [np.asarray(p, np.int32) for p in np.nonzero(np.asarray(i))]
     return tuple(out)
 
@@ -118,16 +131,21 @@ def _expand_bools(index: tuple) -> tuple:
 def lift_scalar_bools(shape: tuple[int, ...], index) -> tuple[tuple[int, ...], Any]:
     """Scalar bools as index arrays into new dims of size one: the shape of the operand with those dims, and the index."""
     entries = as_tuple(index)
-    scalar = [is_bool(i) and not getattr(i, "ndim", 0) and not isinstance(i, Tracer) for i in entries]
+    scalar = [
+        is_bool(i) and not getattr(i, "ndim", 0) and not isinstance(i, Tracer) for i in entries
+    ]
     if not any(scalar):
         return shape, index
-    width = [0 if i is None or i is Ellipsis or s else i.ndim if is_bool(i) else 1 for i, s in zip(entries, scalar)]
+    width = [
+        0 if i is None or i is Ellipsis or s else i.ndim if is_bool(i) else 1
+        for i, s in zip(entries, scalar)
+    ]
     if not any(i is Ellipsis for i in entries):
         entries, scalar, width = (*entries, Ellipsis), [*scalar, False], [*width, 0]
     lifted, out, d = [], [], 0
     for i, s, w in zip(entries, scalar, width):
         w = len(shape) - sum(width) if i is Ellipsis else w
-        lifted += [1] if s else shape[d:d + w]
+        lifted += [1] if s else shape[d : d + w]
         out.append(np.zeros(int(bool(i)), np.int32) if s else i)
         d += w
     return tuple(lifted), tuple(out)
@@ -145,17 +163,21 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
     if sum(i is Ellipsis for i in index) > 1:
         raise IndexError("an index can only have a single ellipsis ('...').")
     if _consumed(index) > len(shape):
-        raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, but {_consumed(index)} were indexed.")
+        raise IndexError(
+            f"Too many indices: array is {len(shape)}-dimensional, but {_consumed(index)} were indexed."
+        )
     missing = (slice(None),) * (len(shape) - _consumed(index))
     if any(i is Ellipsis for i in index):
         at = next(k for k, i in enumerate(index) if i is Ellipsis)
-        index = index[:at + 1] + missing + index[at + 1:]      # it stays: even where it stands for no dim, it separates
+        index = (
+            index[: at + 1] + missing + index[at + 1 :]
+        )  # it stays: even where it stands for no dim, it separates
     else:
         index = index + missing
 
     plan = Plan(tuple(shape))
     advanced = any(_is_array(i) for i in index)
-    seen: list[int] = []          # positions in `index` of advanced entries
+    seen: list[int] = []  # positions in `index` of advanced entries
     d = 0
     for k, i in enumerate(index):
         if i is Ellipsis:
@@ -178,9 +200,13 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
             seen.append(k)
             plan.out_dims.append(("advanced",))
         else:
-            raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {type(i)}: {i!r:.80}.")
+            raise TypeError(
+                f"Indexer must have integer or boolean type, got indexer with type {type(i)}: {i!r:.80}."
+            )
         d += 1
-    plan.group_shape = broadcast_shapes(*[_shape(a) for a in plan.arrays.values()]) if plan.arrays else ()
+    plan.group_shape = (
+        broadcast_shapes(*[_shape(a) for a in plan.arrays.values()]) if plan.arrays else ()
+    )
     adjacent = not seen or seen == list(range(seen[0], seen[-1] + 1))
     _place_group(plan, adjacent)
     return plan
@@ -201,12 +227,20 @@ def _check_masks(shape, index) -> None:
             if i is Ellipsis:
                 return
             continue
-        n = i.ndim if is_bool(i) and hasattr(i, "ndim") else 0 if isinstance(i, (bool, np.bool_)) else 1
+        n = (
+            i.ndim
+            if is_bool(i) and hasattr(i, "ndim")
+            else 0
+            if isinstance(i, (bool, np.bool_))
+            else 1
+        )
         if is_bool(i) and n:
-            want = tuple(shape[d:d + n])
+            want = tuple(shape[d : d + n])
             if tuple(i.shape) != want and i.size:
-                raise IndexError(f"boolean index did not match shape of indexed array in index {d}: got {tuple(i.shape)}, expected "
-                                 f"{want}.")
+                raise IndexError(
+                    f"boolean index did not match shape of indexed array in index {d}: got {tuple(i.shape)}, expected "
+                    f"{want}."
+                )
         d += n
 
 
@@ -240,7 +274,9 @@ def _static_int(i: int, n: int, d: int) -> int:
     if n == 0:
         raise IndexError(f"index {i} is out of bounds for axis {d} with size 0")
     if config.check_static_indices and not -n <= i < n:
-        raise IndexError(f"index {i} out of bounds for axis {d} with size {n}; jax_check_static_indices refuses it")
+        raise IndexError(
+            f"index {i} out of bounds for axis {d} with size {n}; jax_check_static_indices refuses it"
+        )
     return i + n if i < 0 else i
 
 
@@ -251,7 +287,9 @@ def _positions(i, n: int, d: int):
     if not dtypes.issubdtype(dtype, np.integer):
         if np.size(i) == 0 if not isinstance(i, Tracer) else False:
             return np.zeros(np.shape(i), np.int32)
-        raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {dtype.name}.")
+        raise TypeError(
+            f"Indexer must have integer or boolean type, got indexer with type {dtype.name}."
+        )
     if isinstance(i, np.ndarray):
         i = i.astype(np.int32) if n < 1 << 31 else i
         return np.where(i < 0, i + n, i) if dtype.kind == "i" else i
@@ -270,11 +308,19 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
     n = plan.shape[d]
     for part in (s.start, s.stop, s.step):
         if isinstance(part, Tracer):
-            raise IndexError(describe(
-                "x[start:stop]", "Array slice indices must have static start/stop/step to be used with NumPy indexing syntax.",
-                [(name, _bound_text(p)) for name, p in zip(("start", "stop", "step"), (s.start, s.stop, s.step))],
-                user_frame(), "The shape of the result would depend on values.",
-                "Use weft.lax.dynamic_slice (or dynamic_slice_in_dim), which takes traced starts."))
+            raise IndexError(
+                describe(
+                    "x[start:stop]",
+                    "Array slice indices must have static start/stop/step to be used with NumPy indexing syntax.",
+                    [
+                        (name, _bound_text(p))
+                        for name, p in zip(("start", "stop", "step"), (s.start, s.stop, s.step))
+                    ],
+                    user_frame(),
+                    "The shape of the result would depend on values.",
+                    "Use weft.lax.dynamic_slice (or dynamic_slice_in_dim), which takes traced starts.",
+                )
+            )
     try:
         parts = [None if p is None else operator.index(p) for p in (s.start, s.stop, s.step)]
         start, stop, step = slice(*parts).indices(n)
@@ -295,31 +341,55 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
         plan.out_dims.append(("range", d))
 
 
-def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = False, unique_indices: bool = False):
+def getitem(
+    x,
+    index,
+    *,
+    mode=None,
+    fill_value=None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+):
     """`x[index]`."""
     x = concrete(value(x))
     try:
-        is_row = type(index) is int and mode is None and x.ndim and -x.shape[0] <= index < x.shape[0]
+        is_row = (
+            type(index) is int and mode is None and x.ndim and -x.shape[0] <= index < x.shape[0]
+        )
     except InconclusiveDimensionOperation:
         is_row = False
-    if is_row:                                                   # the most frequent index
+    if is_row:  # the most frequent index
         first, rest = index % x.shape[0], tuple(x.shape[1:])
-        return squeeze_p.bind(slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,))
+        return squeeze_p.bind(
+            slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,)
+        )
     if ref_index.has_slices(index):
         return ref_index.read(x, ref_index.wrapped(tuple(x.shape), index)[0])
     shape, index = lift_scalar_bools(tuple(x.shape), index)
     x = reshape(x, shape) if shape != tuple(x.shape) else x
     plan = make_plan(shape, index)
-    if isinstance(x, Tracer) if mode is None else ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.FILL_OR_DROP:
-        outside = {d: a for d, a in plan.arrays.items() if isinstance(a, STATIC) and not is_inside(a, shape[d])}
-        plan.arrays.update({d: position_array(a) for d, a in outside.items()})  # the gather fills them; checkify sees them
+    if (
+        isinstance(x, Tracer)
+        if mode is None
+        else ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.FILL_OR_DROP
+    ):
+        outside = {
+            d: a
+            for d, a in plan.arrays.items()
+            if isinstance(a, STATIC) and not is_inside(a, shape[d])
+        }
+        plan.arrays.update(
+            {d: position_array(a) for d, a in outside.items()}
+        )  # the gather fills them; checkify sees them
     x, dims = _read_static(x, plan)
     dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, STATIC)}
     if not dynamic:
         return _arrange(x, plan)
     if mode is None and all(not _shape(a) for a in dynamic.values()):
         return _arrange(_read_points(x, dims, dynamic), plan)
-    return _read_gather(x, plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices)
+    return _read_gather(
+        x, plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices
+    )
 
 
 def _read_static(x, plan: Plan):
@@ -349,7 +419,11 @@ def _read_static(x, plan: Plan):
 def _arrange(x, plan: Plan):
     """Insert the new dims of size one (and the group of a purely static index, which has none)."""
     kinds = [o[0] for o in plan.out_dims if o[0] in ("new", "window", "range")]
-    return expand_dims(x, [d for d, kind in enumerate(kinds) if kind == "new"]) if "new" in kinds else x
+    return (
+        expand_dims(x, [d for d, kind in enumerate(kinds) if kind == "new"])
+        if "new" in kinds
+        else x
+    )
 
 
 def _read_points(x, dims, dynamic):
@@ -361,10 +435,12 @@ def _read_points(x, dims, dynamic):
     return squeeze_p.bind(out, dimensions=tuple([k for k, d in enumerate(dims) if d in dynamic]))
 
 
-def _read_gather(x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices):
+def _read_gather(
+    x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices
+):
     group = plan.group_shape
     if 0 in x.shape and 0 in (shape := result_shape(plan)):
-        return reshape(x, shape)      # nothing is read from where there is nothing to read
+        return reshape(x, shape)  # nothing is read from where there is nothing to read
     positions = stack_positions([dynamic[d] for d in dims if d in dynamic], group)
     collapsed = tuple(k for k, d in enumerate(dims) if d in dynamic)
     order = [o for o in plan.out_dims if o[0] != "new"]
@@ -375,10 +451,20 @@ def _read_gather(x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sor
         else:
             offset.append(at)
             at += 1
-    dnums = ix.GatherDimensionNumbers(offset_dims=tuple(offset), collapsed_slice_dims=collapsed, start_index_map=collapsed)
+    dnums = ix.GatherDimensionNumbers(
+        offset_dims=tuple(offset), collapsed_slice_dims=collapsed, start_index_map=collapsed
+    )
     sizes = tuple(1 if d in dynamic else n for d, n in zip(dims, x.shape))
-    out = ix.gather(x, positions, dnums, sizes, mode="promise_in_bounds" if mode is None else mode, fill_value=fill_value,
-                    indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    out = ix.gather(
+        x,
+        positions,
+        dnums,
+        sizes,
+        mode="promise_in_bounds" if mode is None else mode,
+        fill_value=fill_value,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+    )
     return _insert_new(out, plan, len(group))
 
 

@@ -11,7 +11,7 @@ from weft.ops import elementwise as ew
 from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
 
-_COMMON_BITS = 4            # of an exponent
+_COMMON_BITS = 4  # of an exponent
 
 
 def int_power(x, y):
@@ -21,8 +21,13 @@ def int_power(x, y):
     if bits <= 16 or not y.ndim:
         return _any_power(x, y, bits)
     small = ew.eq(ew.shift_right_logical(y, _COMMON_BITS), 0)
-    return cond(reduce_and(small, tuple(range(y.ndim))),
-                lambda x, y: _squared(x, y, _COMMON_BITS), lambda x, y: _any_power(x, y, bits), x, y)
+    return cond(
+        reduce_and(small, tuple(range(y.ndim))),
+        lambda x, y: _squared(x, y, _COMMON_BITS),
+        lambda x, y: _any_power(x, y, bits),
+        x,
+        y,
+    )
 
 
 def _any_power(x, y, bits: int):
@@ -70,7 +75,11 @@ def gcd(x1, x2):
 
     # both of the first pair depend on both operands, as all later pairs do
     first = ew.max(x, y), ew.min(x, y)
-    return magnitude(while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[0])
+    return magnitude(
+        while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[
+            0
+        ]
+    )
 
 
 def lcm(x1, x2):

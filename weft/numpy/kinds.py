@@ -35,7 +35,9 @@ def check_real(api: str, *args) -> None:
     """ValueError if an argument is complex."""
     for x in args:
         if is_complex(x):
-            raise ValueError(f"{numpy_name(api)} is not well defined for complex-valued inputs, got {typeof(x).str_short()}.")
+            raise ValueError(
+                f"{numpy_name(api)} is not well defined for complex-valued inputs, got {typeof(x).str_short()}."
+            )
 
 
 def magnitude(x):
@@ -58,4 +60,6 @@ def sign_bit(x):
 def check_no_out(out, api: str, error: type[Exception] = NotImplementedError) -> None:
     """An error for an array that is given to be filled."""
     if out is not None:
-        raise error(f"The 'out' argument to weft.numpy.{api} is not supported: arrays are immutable.")
+        raise error(
+            f"The 'out' argument to weft.numpy.{api} is not supported: arrays are immutable."
+        )

@@ -12,7 +12,15 @@ import numpy as np
 from weft.control.cond import cond as cond_of
 from weft.control.custom_rules import custom_jvp
 from weft.ir.symbolic import max_dim
-from weft.numpy import choosing, creation, manipulation as mp, products, promote, reductions as rd, ufuncs as uf
+from weft.numpy import (
+    choosing,
+    creation,
+    manipulation as mp,
+    products,
+    promote,
+    reductions as rd,
+    ufuncs as uf,
+)
 from weft.numpy.products import matmul, outer, tensordot, vecdot
 from weft.ops import layout, linalg as la, matrix_forms
 from weft.ops.arithmetic import stop_gradient
@@ -29,12 +37,14 @@ __all__ = [
 
 class QRResult(NamedTuple):
     """Orthonormal columns and an upper triangle."""
+
     Q: Any
     R: Any
 
 
 class SVDResult(NamedTuple):
     """Left singular vectors, singular values in descending order, and right singular vectors as rows."""
+
     U: Any
     S: Any
     Vh: Any
@@ -42,18 +52,21 @@ class SVDResult(NamedTuple):
 
 class EighResult(NamedTuple):
     """Eigenvalues in ascending order, and eigenvectors as columns."""
+
     eigenvalues: Any
     eigenvectors: Any
 
 
 class EigResult(NamedTuple):
     """Eigenvalues, and eigenvectors as columns."""
+
     eigenvalues: Any
     eigenvectors: Any
 
 
 class SlogdetResult(NamedTuple):
     """The sign of a determinant and the logarithm of its absolute value."""
+
     sign: Any
     logabsdet: Any
 
@@ -61,8 +74,10 @@ class SlogdetResult(NamedTuple):
 def _matrix(api: str, a, square: bool = False):
     a = promote.concrete(promote.inexact(api, a))
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
-        raise ShapeError(f"linalg.{api} takes {'square ' if square else ''}matrices: shape [..., {'n, n' if square else 'm, n'}], "
-                         f"got {tuple(a.shape)}.")
+        raise ShapeError(
+            f"linalg.{api} takes {'square ' if square else ''}matrices: shape [..., {'n, n' if square else 'm, n'}], "
+            f"got {tuple(a.shape)}."
+        )
     return a
 
 
@@ -75,6 +90,7 @@ def _eps(dtype) -> float:
 
 
 # ---- factorizations
+
 
 def cholesky(a, *, upper: bool = False, symmetrize_input: bool = True):
     """The lower triangular L with L @ L.conj().T == a (or its adjoint, if `upper`); NaN unless `a` is positive definite.
@@ -89,7 +105,9 @@ def qr(a, mode: str = "reduced"):
     """Orthonormal Q and upper triangular R with Q @ R == a; mode 'reduced', 'complete', 'r' for R alone, or 'raw': the transpose of R with
     the reflectors of Q below its diagonal, and their factors (`weft.lax.linalg.ormqr` multiplies by such a Q)."""
     if mode not in ("reduced", "r", "full", "complete", "raw"):
-        raise ValueError(f"Unsupported QR decomposition mode {mode!r}; use 'reduced', 'complete', 'r' or 'raw'.")
+        raise ValueError(
+            f"Unsupported QR decomposition mode {mode!r}; use 'reduced', 'complete', 'r' or 'raw'."
+        )
     if mode == "raw":
         packed, taus = matrix_forms.geqrf(_matrix("qr", a))
         return QRResult(mp.matrix_transpose(packed), taus)
@@ -97,17 +115,27 @@ def qr(a, mode: str = "reduced"):
     return r if mode == "r" else QRResult(q, r)
 
 
-def svd(a, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index=None):
+def svd(
+    a,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index=None,
+):
     """U, S, Vh with `(U * S) @ Vh == a` for the reduced form; only S unless `compute_uv`. `subset_by_index`, a pair, says which of them, in
     descending order: those from the first number on, before the second one. ValueError along with `full_matrices`."""
     a = _matrix("svd", a)
     if subset_by_index is not None and full_matrices:
         raise ValueError("linalg.svd: full_matrices and subset_by_index cannot both be set.")
     if hermitian and subset_by_index is not None:
-        raise NotImplementedError("linalg.svd: subset_by_index of a hermitian matrix is not supported; slice the result instead.")
+        raise NotImplementedError(
+            "linalg.svd: subset_by_index of a hermitian matrix is not supported; slice the result instead."
+        )
     if hermitian:
         return _hermitian_svd(a, compute_uv)
-    out = la.svd(a, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
+    out = la.svd(
+        a, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index
+    )
     return SVDResult(*out) if compute_uv else out
 
 
@@ -126,6 +154,7 @@ def _hermitian_svd(a, compute_uv: bool):
 
 def _argsort(x):
     from weft.numpy.sorting import argsort
+
     return argsort(x)
 
 
@@ -138,7 +167,9 @@ def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):
     """Eigenvalues, ascending, and eigenvectors of a symmetric or Hermitian matrix."""
     if UPLO not in (None, "L", "U"):
         raise ValueError(f"UPLO must be one of None, 'L' or 'U', got {UPLO!r}.")
-    vectors, values = la.eigh(_matrix("eigh", a, square=True), lower=UPLO != "U", symmetrize_input=symmetrize_input)
+    vectors, values = la.eigh(
+        _matrix("eigh", a, square=True), lower=UPLO != "U", symmetrize_input=symmetrize_input
+    )
     return EighResult(values, vectors)
 
 
@@ -155,10 +186,15 @@ def eig(a):
 
 def eigvals(a):
     """Eigenvalues of a square matrix; complex."""
-    return la.eig(_matrix("eigvals", a, square=True), compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+    return la.eig(
+        _matrix("eigvals", a, square=True),
+        compute_left_eigenvectors=False,
+        compute_right_eigenvectors=False,
+    )[0]
 
 
 # ---- determinants and solutions
+
 
 def slogdet(a, *, method: str | None = None):
     """Sign and logarithm of the absolute value of determinants."""
@@ -192,11 +228,15 @@ def det(a):
     a = _matrix("det", a, square=True)
     n = a.shape[-1]
     at = lambda i, j: a[..., i, j]
-    minor = lambda i, j, k, l: uf.subtract(uf.multiply(at(i, k), at(j, l)), uf.multiply(at(i, l), at(j, k)))
+    minor = lambda i, j, k, l: uf.subtract(
+        uf.multiply(at(i, k), at(j, l)), uf.multiply(at(i, l), at(j, k))
+    )
     if n == 2:
         return minor(0, 1, 0, 1)
     if n == 3:
-        terms = [uf.multiply(at(0, c), minor(1, 2, *[k for k in range(3) if k != c])) for c in range(3)]
+        terms = [
+            uf.multiply(at(0, c), minor(1, 2, *[k for k in range(3) if k != c])) for c in range(3)
+        ]
         return uf.add(uf.subtract(terms[0], terms[1]), terms[2])
     return _det(a)
 
@@ -220,17 +260,25 @@ def _adjugate(a):
     packed, _, _ = la.lu(a)
     pivots = uf.abs(choosing.diagonal(packed, 0, -2, -1))
     n = a.shape[-1]
-    regular = uf.greater(rd.min(pivots, -1), uf.multiply(rd.max(pivots, -1), n * _eps(a.dtype)))[..., None, None]
+    regular = uf.greater(rd.min(pivots, -1), uf.multiply(rd.max(pivots, -1), n * _eps(a.dtype)))[
+        ..., None, None
+    ]
     safe = choosing.where(regular, a, creation.eye(n, dtype=a.dtype))
     by_inverse = uf.multiply(_lu_det(safe)[..., None, None], inv(safe))
-    return cond_of(rd.all(regular), lambda: by_inverse, lambda: choosing.where(regular, by_inverse, _svd_adjugate(a)))
+    return cond_of(
+        rd.all(regular),
+        lambda: by_inverse,
+        lambda: choosing.where(regular, by_inverse, _svd_adjugate(a)),
+    )
 
 
 def _svd_adjugate(a):
     """The adjugate by singular values, which need not differ from 0."""
     u, s, vh = la.svd(a)
     n = a.shape[-1]
-    others = rd.prod(choosing.where(creation.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]), -1)
+    others = rd.prod(
+        choosing.where(creation.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]), -1
+    )
     phase = uf.multiply(_lu_det(u), _lu_det(vh))[..., None]
     return matmul(uf.multiply(_adjoint(vh), uf.multiply(phase, others)[..., None, :]), _adjoint(u))
 
@@ -244,17 +292,24 @@ def solve(a, b):
     >>> solve(wnp.array([[2., 0.], [0., 4.]]), wnp.array([2., 2.]))
     Array([1. , 0.5], dtype=float32)
     """
-    a, b = [promote.concrete(x) for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))]
+    a, b = [
+        promote.concrete(x)
+        for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))
+    ]
     a = _matrix("solve", a, square=True)
     if not b.ndim or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
-        raise ShapeError(f"linalg.solve: a has shape {tuple(a.shape)}, b {tuple(b.shape)}; their rows must be equal in number.")
+        raise ShapeError(
+            f"linalg.solve: a has shape {tuple(a.shape)}, b {tuple(b.shape)}; their rows must be equal in number."
+        )
     vector = b.ndim == 1
     b = b[:, None] if vector else b
     lead = promote.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     packed, _, order = la.lu(a)
     packed = promote.broadcast_to_shape(packed, (*lead, *a.shape[-2:]))
     order = promote.broadcast_to_shape(order, (*lead, a.shape[-1]))
-    b = choosing.take_along_axis(promote.broadcast_to_shape(b, (*lead, *b.shape[-2:])), order[..., None], -2, mode="clip")
+    b = choosing.take_along_axis(
+        promote.broadcast_to_shape(b, (*lead, *b.shape[-2:])), order[..., None], -2, mode="clip"
+    )
     x = la.triangular_solve(packed, b, left_side=True, lower=True, unit_diagonal=True)
     x = la.triangular_solve(packed, x, left_side=True, lower=False)
     return x[..., 0] if vector else x
@@ -263,7 +318,9 @@ def solve(a, b):
 def inv(a):
     """Inverses of square matrices."""
     a = _matrix("inv", a, square=True)
-    return solve(a, promote.broadcast_to_shape(creation.eye(a.shape[-1], dtype=a.dtype), tuple(a.shape)))
+    return solve(
+        a, promote.broadcast_to_shape(creation.eye(a.shape[-1], dtype=a.dtype), tuple(a.shape))
+    )
 
 
 def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
@@ -275,7 +332,9 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
         raise ValueError("pinv: only one of rtol and rcond may be specified.")
     a = _matrix("pinv", a)
     rtol = rcond if rtol is None else rtol
-    return _pinv(a, 10.0 * max_dim(*a.shape[-2:]) * _eps(a.dtype) if rtol is None else rtol, hermitian)
+    return _pinv(
+        a, 10.0 * max_dim(*a.shape[-2:]) * _eps(a.dtype) if rtol is None else rtol, hermitian
+    )
 
 
 def _svd_pinv(a, rtol, hermitian):
@@ -297,7 +356,7 @@ def _pinv_jvp(hermitian, primals, tangents):
     """
     (a, rtol), (t, _) = primals, tangents
     p = _pinv(a, rtol, hermitian)
-    if hermitian:                                                # of the nearest Hermitian matrix
+    if hermitian:  # of the nearest Hermitian matrix
         a, t = (uf.divide(uf.add(x, _adjoint(x)), 2) for x in (a, t))
     wide = a.shape[-2] < a.shape[-1]
     slope = _adjoint(_pinv_slope(*map(_adjoint, (a, t, p)))) if wide else _pinv_slope(a, t, p)
@@ -309,14 +368,21 @@ def _pinv_slope(a, t, p):
     th, ph = _adjoint(t), _adjoint(p)
     rows = matmul(th, ph)
     along = uf.add(uf.subtract(rows, matmul(p, matmul(a, rows))), uf.negative(matmul(p, t)))
-    return uf.add(matmul(along, p), matmul(matmul(p, ph), uf.subtract(th, matmul(matmul(th, a), p))))
+    return uf.add(
+        matmul(along, p), matmul(matmul(p, ph), uf.subtract(th, matmul(matmul(th, a), p)))
+    )
 
 
 def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     """The x that minimizes |b - a @ x|, the squared residuals, the rank of `a` and its singular values."""
-    a, b = [promote.concrete(x) for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))]
+    a, b = [
+        promote.concrete(x)
+        for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))
+    ]
     if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
-        raise ShapeError(f"linalg.lstsq takes a matrix, and a vector or matrix of as many rows, got {tuple(a.shape)}, {tuple(b.shape)}.")
+        raise ShapeError(
+            f"linalg.lstsq takes a matrix, and a vector or matrix of as many rows, got {tuple(a.shape)}, {tuple(b.shape)}."
+        )
     vector = b.ndim == 1
     b = b[:, None] if vector else b
     m, n = a.shape
@@ -325,11 +391,16 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     keep = uf.logical_and(uf.greater(s, 0), uf.greater_equal(s, uf.multiply(rcond, s[:1])))
     rank = rd.sum(keep)
     inverse = choosing.where(keep, uf.divide(1, choosing.where(keep, s, 1)), 0)
-    x = matmul(_adjoint(vh), uf.multiply(creation.astype(inverse, a.dtype)[:, None], matmul(_adjoint(u), b)))
+    x = matmul(
+        _adjoint(vh),
+        uf.multiply(creation.astype(inverse, a.dtype)[:, None], matmul(_adjoint(u), b)),
+    )
     rest = uf.subtract(b, matmul(a, x))
     residuals = rd.sum(uf.real(uf.multiply(rest, uf.conjugate(rest))), 0)
     if numpy_resid:
-        residuals = residuals if int(rank) == n < m else creation.asarray(np.zeros(0, residuals.dtype))
+        residuals = (
+            residuals if int(rank) == n < m else creation.asarray(np.zeros(0, residuals.dtype))
+        )
     return x[:, 0] if vector else x, residuals, rank, s
 
 
@@ -347,7 +418,12 @@ def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
     s = uf.abs(eigvalsh(M)) if hermitian else svdvals(M)
     rtol = tol if rtol is None else rtol
     rtol = max_dim(*M.shape[-2:]) * _eps(M.dtype) if rtol is None else rtol
-    return rd.sum(uf.greater(s, uf.multiply(mp.expand_dims(rtol, -1), rd.max(s, -1, keepdims=True, initial=0))), -1)
+    return rd.sum(
+        uf.greater(
+            s, uf.multiply(mp.expand_dims(rtol, -1), rd.max(s, -1, keepdims=True, initial=0))
+        ),
+        -1,
+    )
 
 
 def matrix_power(a, n: int):
@@ -370,9 +446,14 @@ def matrix_power(a, n: int):
 
 # ---- norms
 
+
 def _size(x):
     """Squares of absolute values; real."""
-    return uf.real(uf.multiply(x, uf.conjugate(x))) if dtypes.issubdtype(x.dtype, np.complexfloating) else uf.square(x)
+    return (
+        uf.real(uf.multiply(x, uf.conjugate(x)))
+        if dtypes.issubdtype(x.dtype, np.complexfloating)
+        else uf.square(x)
+    )
 
 
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A002
@@ -403,11 +484,18 @@ def _matrix_norm(x, order, axes: tuple[int, int], keepdims: bool):
     if order in (1, -1, math.inf, -math.inf):
         inner, outer_ = (row, column) if abs(order) == 1 else (column, row)
         sums = rd.sum(uf.abs(x), inner, keepdims=True)
-        result = rd.max(sums, outer_, keepdims=True, initial=0) if order > 0 else rd.min(sums, outer_, keepdims=True)
+        result = (
+            rd.max(sums, outer_, keepdims=True, initial=0)
+            if order > 0
+            else rd.min(sums, outer_, keepdims=True)
+        )
     elif order in (2, -2, "nuc"):
         s = svd(mp.moveaxis(x, (row, column), (-2, -1)), compute_uv=False)
         largest = functools.partial(rd.max, initial=0)
-        result = mp.expand_dims({2: largest, -2: rd.min, "nuc": rd.sum}[order](s, -1), (row, column) if row < column else (column, row))
+        result = mp.expand_dims(
+            {2: largest, -2: rd.min, "nuc": rd.sum}[order](s, -1),
+            (row, column) if row < column else (column, row),
+        )
     else:
         raise ValueError(f"Invalid order {order!r} for matrix norm.")
     return result if keepdims else mp.squeeze(result, (row, column))
@@ -429,7 +517,9 @@ def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002
         if ord is None:
             return vector_norm(x, keepdims=keepdims)
         if x.ndim not in (1, 2):
-            raise ValueError(f"linalg.norm: improper number of dims ({x.ndim}) for order {ord!r}; give axis.")
+            raise ValueError(
+                f"linalg.norm: improper number of dims ({x.ndim}) for order {ord!r}; give axis."
+            )
         axis = tuple(range(x.ndim))
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     if len(axes) == 1:
@@ -447,23 +537,32 @@ def cond(x, p=None):
         large, small = s[..., 0], s[..., -1]
         return uf.divide(small, large) if p == -2 else uf.divide(large, small)
     x = _matrix("cond", x, square=True)
-    return uf.multiply(_matrix_norm(x, p, (-2, -1), False), _matrix_norm(inv(x), p, (-2, -1), False))
+    return uf.multiply(
+        _matrix_norm(x, p, (-2, -1), False), _matrix_norm(inv(x), p, (-2, -1), False)
+    )
 
 
 # ---- products and parts
+
 
 def multi_dot(arrays, *, precision=None):
     """The product of several matrices in the cheapest order; the first and last may be vectors."""
     arrays = [promote.array_of("multi_dot", a) for a in arrays]
     if len(arrays) < 2:
         raise ValueError(f"multi_dot takes at least two arrays, got {len(arrays)}.")
-    if any(a.ndim != 2 for a in arrays[1:-1]) or any(a.ndim not in (1, 2) for a in (arrays[0], arrays[-1])):
-        raise ValueError("multi_dot takes matrices; only the first and last array may be one-dimensional.")
+    if any(a.ndim != 2 for a in arrays[1:-1]) or any(
+        a.ndim not in (1, 2) for a in (arrays[0], arrays[-1])
+    ):
+        raise ValueError(
+            "multi_dot takes matrices; only the first and last array may be one-dimensional."
+        )
     letters = [(2 * i, 2 * i + 2) for i in range(len(arrays))]
     terms = [[chr(ord("a") + k // 2) for k in pair] for pair in letters]
     terms[0] = terms[0][1:] if arrays[0].ndim == 1 else terms[0]
     terms[-1] = terms[-1][:1] if arrays[-1].ndim == 1 else terms[-1]
-    ends = (terms[0][:1] if arrays[0].ndim == 2 else []) + (terms[-1][1:] if arrays[-1].ndim == 2 else [])
+    ends = (terms[0][:1] if arrays[0].ndim == 2 else []) + (
+        terms[-1][1:] if arrays[-1].ndim == 2 else []
+    )
     text = ",".join("".join(t) for t in terms) + "->" + "".join(ends)
     return products.einsum(text, *arrays, optimize="optimal", precision=precision)
 
@@ -495,7 +594,9 @@ def tensorinv(a, ind: int = 2):
         raise ValueError(f"linalg.tensorinv: ind must be positive, got {ind}.")
     rows, columns = tuple(a.shape[:ind]), tuple(a.shape[ind:])
     if math.prod(rows) != math.prod(columns):
-        raise ValueError(f"linalg.tensorinv: the first {ind} dims and the others of {tuple(a.shape)} must have equal products.")
+        raise ValueError(
+            f"linalg.tensorinv: the first {ind} dims and the others of {tuple(a.shape)} must have equal products."
+        )
     return mp.reshape(inv(mp.reshape(a, (math.prod(rows), -1))), (*columns, *rows))
 
 
@@ -505,9 +606,11 @@ def tensorsolve(a, b, axes=None):
     if axes is not None:
         axes = [promote.canonical_axis(axis, a.ndim, "tensorsolve") for axis in axes]
         a = mp.moveaxis(a, axes, range(a.ndim - len(axes), a.ndim))
-    shape = tuple(a.shape[b.ndim:])
+    shape = tuple(a.shape[b.ndim :])
     if math.prod(shape) != b.size:
-        raise ValueError(f"linalg.tensorsolve: a {tuple(a.shape)} is not square over the dims of b {tuple(b.shape)}.")
+        raise ValueError(
+            f"linalg.tensorsolve: a {tuple(a.shape)} is not square over the dims of b {tuple(b.shape)}."
+        )
     return mp.reshape(solve(mp.reshape(a, (b.size, -1)), mp.ravel(b)), shape)
 
 

@@ -34,29 +34,41 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
     new = _infer(tuple(a.shape), shape)
     if order in ("F", "f"):
         back = layout.transpose(a, tuple(reversed(range(a.ndim))))
-        return layout.transpose(layout.reshape(back, tuple(reversed(new))), tuple(reversed(range(len(new)))))
+        return layout.transpose(
+            layout.reshape(back, tuple(reversed(new))), tuple(reversed(range(len(new))))
+        )
     if order in ("A", "a"):
-        raise NotImplementedError("reshape: order='A' is not supported: how an array is stored is not its own. Use 'C' or 'F'.")
+        raise NotImplementedError(
+            "reshape: order='A' is not supported: how an array is stored is not its own. Use 'C' or 'F'."
+        )
     if order not in ("C", "c"):
         raise ValueError(f"reshape: unexpected order {order!r}; use 'C' or 'F'.")
     return layout.reshape(a, new) if new != tuple(a.shape) else a
 
 
 def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
-    new = (shape,) if hasattr(shape, "__index__") and not getattr(shape, "ndim", 0) else tuple(shape)
+    new = (
+        (shape,) if hasattr(shape, "__index__") and not getattr(shape, "ndim", 0) else tuple(shape)
+    )
     new = tuple(as_size(n) for n in new)
     size = math.prod(old)
     free = [d for d, n in enumerate(new) if n == -1]
     if len(free) > 1:
-        raise ShapeError(f"reshape: can only specify one unknown dimension: got more than one -1 in {new}.")
+        raise ShapeError(
+            f"reshape: can only specify one unknown dimension: got more than one -1 in {new}."
+        )
     if free:
         rest = math.prod(n for n in new if n != -1)
         if rest == 0 or size % rest:
-            raise TypeError(f"cannot reshape array of shape {old} (size {size}) into shape {new} because the product of the known "
-                            f"dims ({rest}) does not divide it.")
+            raise TypeError(
+                f"cannot reshape array of shape {old} (size {size}) into shape {new} because the product of the known "
+                f"dims ({rest}) does not divide it."
+            )
         new = tuple(size // rest if n == -1 else n for n in new)
     if math.prod(new) != size or builtins.any(n < 0 for n in new):
-        raise TypeError(f"cannot reshape array of shape {old} (size {size}) into shape {new} (size {math.prod(new)})")
+        raise TypeError(
+            f"cannot reshape array of shape {old} (size {size}) into shape {new} (size {math.prod(new)})"
+        )
     return new
 
 
@@ -71,7 +83,9 @@ def ravel(a, order: str = "C"):
     """
     a = promote.array_of("ravel", a)
     if order == "K":
-        raise NotImplementedError("ravel: order='K' is not supported: how an array is stored is not its own. Use 'C' or 'F'.")
+        raise NotImplementedError(
+            "ravel: order='K' is not supported: how an array is stored is not its own. Use 'C' or 'F'."
+        )
     return reshape(a, (a.size,), order)
 
 
@@ -93,9 +107,15 @@ def permute_dims(a, /, axes: Sequence[int]):
 
 def _permuted(api: str, a, axes: Sequence[int] | None):
     a = promote.array_of(api, a)
-    order = tuple(reversed(range(a.ndim))) if axes is None else tuple(promote.canonical_axis(d, a.ndim, api) for d in axes)
+    order = (
+        tuple(reversed(range(a.ndim)))
+        if axes is None
+        else tuple(promote.canonical_axis(d, a.ndim, api) for d in axes)
+    )
     if sorted(order) != list(range(a.ndim)):
-        raise ShapeError(f"{api}: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}.")
+        raise ShapeError(
+            f"{api}: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}."
+        )
     return layout.transpose(a, order) if order != tuple(range(a.ndim)) else a
 
 
@@ -103,7 +123,9 @@ def matrix_transpose(x, /):
     """The last two dims swapped."""
     x = promote.array_of("matrix_transpose", x)
     if x.ndim < 2:
-        raise ValueError(f"x must be at least two-dimensional for matrix_transpose; got ndim={x.ndim}")
+        raise ValueError(
+            f"x must be at least two-dimensional for matrix_transpose; got ndim={x.ndim}"
+        )
     return swapaxes(x, -1, -2)
 
 
@@ -117,7 +139,10 @@ def swapaxes(a, axis1: int, axis2: int):
     """
     a = promote.array_of("swapaxes", a)
     order = list(range(a.ndim))
-    i, j = promote.canonical_axis(axis1, a.ndim, "swapaxes"), promote.canonical_axis(axis2, a.ndim, "swapaxes")
+    i, j = (
+        promote.canonical_axis(axis1, a.ndim, "swapaxes"),
+        promote.canonical_axis(axis2, a.ndim, "swapaxes"),
+    )
     order[i], order[j] = j, i
     return transpose(a, order)
 
@@ -165,13 +190,21 @@ def squeeze(a, axis=None):
     """
     a = promote.array_of("squeeze", a)
     if axis is None and any(isinstance(n, Dim) and n.bounds()[0] <= 1 for n in a.shape):
-        raise ValueError(f"squeeze with axis=None is not supported for the symbolic shape {tuple(a.shape)}: the number of dims would "
-                         "depend on the sizes. Give the axes.")
-    axes = tuple(d for d, n in enumerate(a.shape) if n == 1) if axis is None else promote.canonical_axes(axis, a.ndim, "squeeze")
+        raise ValueError(
+            f"squeeze with axis=None is not supported for the symbolic shape {tuple(a.shape)}: the number of dims would "
+            "depend on the sizes. Give the axes."
+        )
+    axes = (
+        tuple(d for d, n in enumerate(a.shape) if n == 1)
+        if axis is None
+        else promote.canonical_axes(axis, a.ndim, "squeeze")
+    )
     for d in axes:
         if a.shape[d] != 1:
-            raise ValueError(f"cannot select an axis to squeeze out which has size not equal to one, got shape={tuple(a.shape)} and "
-                             f"dimensions={axes}")
+            raise ValueError(
+                f"cannot select an axis to squeeze out which has size not equal to one, got shape={tuple(a.shape)} and "
+                f"dimensions={axes}"
+            )
     return layout.squeeze(a, axes) if axes else a
 
 
@@ -189,7 +222,9 @@ def broadcast_to(array, shape):
     shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(as_size(n) for n in shape)
     lead = len(shape) - a.ndim
     if lead < 0 or builtins.any(n not in (1, m) for n, m in zip(a.shape, shape[lead:])):
-        raise ValueError(f"Incompatible shapes for broadcasting: {tuple(a.shape)} and requested shape {shape}")
+        raise ValueError(
+            f"Incompatible shapes for broadcasting: {tuple(a.shape)} and requested shape {shape}"
+        )
     return promote.broadcast_to_shape(a, shape)
 
 
@@ -212,10 +247,12 @@ def atleast_2d(*arys):
 
 def atleast_3d(*arys):
     """Arguments with at least three dims."""
+
     def up(a):
         if a.ndim >= 3:
             return a
         return expand_dims(reshape(a, (1, -1)) if a.ndim < 2 else a, 2)
+
     return _atleast(arys, up)
 
 
@@ -235,7 +272,10 @@ def _arrays(arrays, api: str) -> list:
     if not parts:
         raise ValueError(f"{api}: `arrays` must hold at least one array.")
     promote.check_arraylike(api, *parts)
-    return [promote.concrete(a) for a in promote.promote_dtypes(*[asarray(promote.value(a)) for a in parts])]
+    return [
+        promote.concrete(a)
+        for a in promote.promote_dtypes(*[asarray(promote.value(a)) for a in parts])
+    ]
 
 
 def concatenate(arrays, axis: int | None = 0, dtype=None):
@@ -308,16 +348,23 @@ def dstack(tup, dtype=None):
 
 def column_stack(tup):
     """1-d arrays as the columns of a matrix."""
-    return concatenate([p if p.ndim > 1 else reshape(p, (-1, 1)) for p in _arrays(tup, "column_stack")], 1)
+    return concatenate(
+        [p if p.ndim > 1 else reshape(p, (-1, 1)) for p in _arrays(tup, "column_stack")], 1
+    )
 
 
 def append(arr, values, axis: int | None = None):
     """`values` joined to the end of `arr`."""
-    return concatenate([ravel(arr), ravel(values)], 0) if axis is None else concatenate([arr, values], axis)
+    return (
+        concatenate([ravel(arr), ravel(values)], 0)
+        if axis is None
+        else concatenate([arr, values], axis)
+    )
 
 
 def block(arrays):
     """A matrix assembled from nested lists of blocks."""
+
     def build(x, depth: int):
         if not isinstance(x, list):
             return atleast_nd(x, total)
@@ -325,6 +372,7 @@ def block(arrays):
 
     def levels(x) -> int:
         return 1 + builtins.max(map(levels, x)) if isinstance(x, list) else 0
+
     total = levels(arrays)
     return build(arrays, 0)
 
@@ -341,8 +389,10 @@ def split(ary, indices_or_sections, axis: int = 0) -> list:
     axis = promote.canonical_axis(axis, a.ndim, "split")
     sections = _cuts("split", indices_or_sections)
     if isinstance(sections, int) and a.shape[axis] % sections:
-        raise ValueError(f"array split does not result in an equal division: dim {axis} of size {a.shape[axis]} in "
-                         f"{sections} sections.")
+        raise ValueError(
+            f"array split does not result in an equal division: dim {axis} of size {a.shape[axis]} in "
+            f"{sections} sections."
+        )
     return array_split(a, sections, axis)
 
 
@@ -353,11 +403,16 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     n, k = a.shape[axis], _cuts("array_split", indices_or_sections)
     if isinstance(k, int):
         if k > np.iinfo(np.intp).max // 8:
-            raise OutOfMemoryError(f"array_split: {k} arrays need more bytes than memory has addresses")
+            raise OutOfMemoryError(
+                f"array_split: {k} arrays need more bytes than memory has addresses"
+            )
         bounds = [n // k * i + min_dim(i, n % k) for i in builtins.range(k + 1)]
     else:
         bounds = [0, *[min_dim(max_dim(i + n if i < 0 else i, 0), n) for i in k], n]
-    return [slicing.slice_in_dim(a, lo, max_dim(lo, hi), axis=axis) for lo, hi in itertools.pairwise(bounds)]
+    return [
+        slicing.slice_in_dim(a, lo, max_dim(lo, hi), axis=axis)
+        for lo, hi in itertools.pairwise(bounds)
+    ]
 
 
 def _cuts(api: str, indices_or_sections) -> int | list[int]:
@@ -434,17 +489,31 @@ def roll(a, shift, axis=None):
     shift = shift if isinstance(shift, Dim) else promote.value(shift)
     shifts = [shift] if isinstance(shift, Dim) or np.ndim(shift) == 0 else list(shift)
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
-        raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each.")
+        raise ValueError(
+            f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each."
+        )
     times = builtins.max(len(axes), len(shifts)) if axes and shifts else 0
-    for s, d in zip(shifts * times if len(shifts) == 1 else shifts, axes * times if len(axes) == 1 else axes):
+    for s, d in zip(
+        shifts * times if len(shifts) == 1 else shifts, axes * times if len(axes) == 1 else axes
+    ):
         d = promote.canonical_axis(d, a.ndim, "roll")
         n = a.shape[d]
         if not n:
             continue
-        if isinstance(s, Tracer) or (hasattr(type(s), "aval") and not isinstance(s, (int, np.integer))):
-            a = indexing.getitem(a, (slice(None),) * d + (uf.remainder(uf.subtract(arange(n), s), n),))
+        if isinstance(s, Tracer) or (
+            hasattr(type(s), "aval") and not isinstance(s, (int, np.integer))
+        ):
+            a = indexing.getitem(
+                a, (slice(None),) * d + (uf.remainder(uf.subtract(arange(n), s), n),)
+            )
             continue
         k = as_int(s) % n
         if k:
-            a = slicing.concatenate([slicing.slice_in_dim(a, n - k, n, axis=d), slicing.slice_in_dim(a, 0, n - k, axis=d)], d)
+            a = slicing.concatenate(
+                [
+                    slicing.slice_in_dim(a, n - k, n, axis=d),
+                    slicing.slice_in_dim(a, 0, n - k, axis=d),
+                ],
+                d,
+            )
     return a

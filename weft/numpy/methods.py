@@ -29,6 +29,7 @@ def _operator(name: str) -> Callable:
 
     def method(self, other):
         return fun(self, other) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
+
     return method
 
 
@@ -40,9 +41,12 @@ def _equality(name: str) -> Callable:
         if type(other) in _KNOWN or is_arraylike(other):
             return fun(self, other)
         if isinstance(other, (list, tuple, set, dict)):
-            raise TypeError(f"unsupported operand type(s) for {sign}: {type(self).__name__!r} and {type(other).__name__!r}. "
-                            "Convert one: weft.numpy.asarray(values), or x.tolist().")
+            raise TypeError(
+                f"unsupported operand type(s) for {sign}: {type(self).__name__!r} and {type(other).__name__!r}. "
+                "Convert one: weft.numpy.asarray(values), or x.tolist()."
+            )
         return NotImplemented
+
     return method
 
 
@@ -52,6 +56,7 @@ def _reflected(name: str) -> Callable:
 
     def method(self, other):
         return fun(other, self) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
+
     return method
 
 
@@ -59,8 +64,10 @@ _KNOWN = frozenset({Array, float, int, bool})
 
 
 def _setitem(self, index, values):
-    raise TypeError(f"{type(self).__name__} objects are immutable: x[index] = y cannot change them. "
-                    "Use x = x.at[index].set(y), or another method of x.at.")
+    raise TypeError(
+        f"{type(self).__name__} objects are immutable: x[index] = y cannot change them. "
+        "Use x = x.at[index].set(y), or another method of x.at."
+    )
 
 
 def _reshape(self, *shape, order: str = "C", **kwargs):
@@ -79,28 +86,37 @@ def _view(self, dtype=None, type=None):
     """Return the same bits as another dtype. Elements of another size change the last dim."""
     from weft.ops.elementwise import bitcast_convert_type
     from weft.util import dtypes
+
     if dtype is None:
         return self
     target = dtypes.check_dtype(dtype, "view")
     if target != self.dtype and (dtypes.is_extended(self.dtype) or dtypes.is_extended(target)):
-        raise TypeError(f"view: random keys and numbers are no views of each other, got {self.dtype.name} and {target.name}. Use "
-                        "random.key_data or random.wrap_key_data.")
+        raise TypeError(
+            f"view: random keys and numbers are no views of each other, got {self.dtype.name} and {target.name}. Use "
+            "random.key_data or random.wrap_key_data."
+        )
     old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(target)
     if old == new:
         return bitcast_convert_type(self, target)
     if not self.ndim:
-        raise ValueError(f"view: a 0-d array of {self.dtype.name} cannot be viewed as {target.name}, whose elements have another size. "
-                         "Add a dim first, as in x.reshape(1).")
+        raise ValueError(
+            f"view: a 0-d array of {self.dtype.name} cannot be viewed as {target.name}, whose elements have another size. "
+            "Add a dim first, as in x.reshape(1)."
+        )
     *lead, last = self.shape
     if old > new:
         return bitcast_convert_type(self, target).reshape(*lead, last * (old // new))
     ratio = new // old
     if last % ratio:
-        raise ValueError(f"view: a last dim of size {last} of {self.dtype.name} does not divide into elements of {target.name}.")
+        raise ValueError(
+            f"view: a last dim of size {last} of {self.dtype.name} does not divide into elements of {target.name}."
+        )
     return bitcast_convert_type(self.reshape(*lead, last // ratio, ratio), target)
 
 
-def _compress(self, condition, axis: int | None = None, *, out=None, size: int | None = None, fill_value=0):
+def _compress(
+    self, condition, axis: int | None = None, *, out=None, size: int | None = None, fill_value=0
+):
     """See `weft.numpy.compress`."""
     return wnp.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
@@ -108,7 +124,9 @@ def _compress(self, condition, axis: int | None = None, *, out=None, size: int |
 def _array_namespace(self, /, *, api_version: str | None = None):
     """The namespace of the Python array API: `weft.numpy`, or `jax.numpy` where that means weft. ValueError for another version."""
     if api_version not in (None, wnp.__array_api_version__):
-        raise ValueError(f"__array_namespace__: the version of the array API is {wnp.__array_api_version__!r}, got {api_version!r}.")
+        raise ValueError(
+            f"__array_namespace__: the version of the array API is {wnp.__array_api_version__!r}, got {api_version!r}."
+        )
     return importlib.import_module("jax.numpy") if events.above else wnp
 
 
@@ -139,11 +157,17 @@ def _tracer_len(self):
 def _contains(self, element):
     """Whether a vector has an element equal to a number."""
     if not is_arraylike(element):
-        raise TypeError(f"Array.__contains__: unsupported operand type {type(element)}; the elements of an array are numbers.")
+        raise TypeError(
+            f"Array.__contains__: unsupported operand type {type(element)}; the elements of an array are numbers."
+        )
     if np.ndim(element):
-        raise ValueError(f"Array.__contains__: query value must be a scalar, got shape {np.shape(element)}.")
+        raise ValueError(
+            f"Array.__contains__: query value must be a scalar, got shape {np.shape(element)}."
+        )
     if self.ndim != 1:
-        raise ValueError(f"Array.__contains__: search array must be one-dimensional, got shape {tuple(self.shape)}.")
+        raise ValueError(
+            f"Array.__contains__: search array must be one-dimensional, got shape {tuple(self.shape)}."
+        )
     return bool((self == element).any())
 
 
@@ -151,6 +175,7 @@ def _byteswap(self):
     """The elements with the order of their bytes reversed, of the same dtype."""
     from weft.ops.elementwise import complex as complex_of
     from weft.util import dtypes
+
     if self.dtype.itemsize == 1 or self.dtype == np.bool_:
         return self
     if dtypes.issubdtype(self.dtype, np.complexfloating):
@@ -161,14 +186,35 @@ def _byteswap(self):
 def _to_device(self, device, *, stream=None):
     """The array on another device."""
     from weft.api.arrays import device_put
+
     return device_put(self, device)
 
 
 #: method without its underscores -> public function
-OPERATORS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder",
-             "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-             "lshift": "left_shift", "rshift": "right_shift", "divmod": "divmod"}
-COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "true_divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+    "divmod": "divmod",
+}
+COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
 UNARY = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "invert"}
 METHODS = """all any argmax argmin argpartition argsort choose clip conj conjugate copy cumprod cumsum diagonal dot max mean min nonzero
 partition prod ptp ravel repeat round searchsorted sort squeeze std sum swapaxes take trace var""".split()
@@ -177,6 +223,7 @@ PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag"
 
 class _LazyAttribute:
     """An attribute of arrays that is made, by `make(*facts)`, when it is first used, and then replaces this one."""
+
     __slots__ = ("name", "make", "facts")
 
     def __init__(self, name: str, make: Callable[..., Any], *facts: str):
@@ -194,6 +241,7 @@ def _method(name: str) -> Callable:
 
     def method(self, *args, **kwargs):
         return fun(self, *args, **kwargs)
+
     method.__name__, method.__doc__ = fun.__name__, fun.__doc__
     return method
 
@@ -209,11 +257,13 @@ def _property(name: str) -> property:
 
 def _getitem() -> Callable:
     from weft.numpy.eager_index import getitem
+
     return lambda self, index: getitem(self, index)
 
 
 def _at() -> property:
     from weft.numpy.updating import AtHelper
+
     return property(AtHelper)
 
 
@@ -249,8 +299,19 @@ def _attach_to(cls: type) -> None:
         lazy(name, _property, fun)
     cls.__round__ = _round
     cls.__setitem__ = _setitem
-    cls.flat = property(lambda self: iter(self.ravel()), doc="An iterator over the elements, row by row.")
+    cls.flat = property(
+        lambda self: iter(self.ravel()), doc="An iterator over the elements, row by row."
+    )
     cls.compress, cls.byteswap, cls.__contains__ = _compress, _byteswap, _contains
-    cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = _reshape, _transpose, _view, _astype, _to_device
-    cls._impl = property(lambda self: self.dtype.impl.public, doc="The generator of keys, under the name that libraries read it by.")
+    cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = (
+        _reshape,
+        _transpose,
+        _view,
+        _astype,
+        _to_device,
+    )
+    cls._impl = property(
+        lambda self: self.dtype.impl.public,
+        doc="The generator of keys, under the name that libraries read it by.",
+    )
     cls.__array_namespace__ = _array_namespace

@@ -13,7 +13,9 @@ from weft.runtime.device import Device, devices as all_devices
 from weft.util import dtypes as dt
 
 #: those of the standard
-_DTYPES = ("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128").split()
+_DTYPES = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
+).split()
 
 
 class NamespaceInfo:
@@ -34,16 +36,29 @@ class NamespaceInfo:
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
         """The dtypes of arrays that are made without one."""
         real, whole = dt.default_float_dtype(), dt.default_int_dtype()
-        return {"real floating": real, "complex floating": dt.to_complex_dtype(real), "integral": whole, "indexing": whole}
+        return {
+            "real floating": real,
+            "complex floating": dt.to_complex_dtype(real),
+            "integral": whole,
+            "indexing": whole,
+        }
 
-    def dtypes(self, *, device: Any = None, kind: str | tuple[str, ...] | None = None) -> dict[str, np.dtype]:
+    def dtypes(
+        self, *, device: Any = None, kind: str | tuple[str, ...] | None = None
+    ) -> dict[str, np.dtype]:
         """The dtypes of the standard that there are, all or those of a `kind` (see `isdtype`).
 
         >>> list(wnp.__array_namespace_info__().dtypes(kind="signed integer"))
         ['int8', 'int16', 'int32']
         """
-        held = {name: np.dtype(name) for name in _DTYPES if dt.canonicalize_dtype(name) == np.dtype(name)}
-        return {name: dtype for name, dtype in held.items() if kind is None or dt.isdtype(dtype, kind)}
+        held = {
+            name: np.dtype(name)
+            for name in _DTYPES
+            if dt.canonicalize_dtype(name) == np.dtype(name)
+        }
+        return {
+            name: dtype for name, dtype in held.items() if kind is None or dt.isdtype(dtype, kind)
+        }
 
 
 def __array_namespace_info__() -> NamespaceInfo:

@@ -18,10 +18,20 @@ from weft.ops.casting import size_as
 from weft.util import dtypes
 
 #: the keyword that each mode takes
-OPTIONS = {"constant": "constant_values", "empty": None, "edge": None, "wrap": None, "reflect": "reflect_type",
-           "symmetric": "reflect_type", "maximum": "stat_length", "minimum": "stat_length", "mean": "stat_length",
-           "median": "stat_length", "linear_ramp": "end_values"}
-MAX_RUNS = 4                   # slices that a rearranged dim is concatenated from
+OPTIONS = {
+    "constant": "constant_values",
+    "empty": None,
+    "edge": None,
+    "wrap": None,
+    "reflect": "reflect_type",
+    "symmetric": "reflect_type",
+    "maximum": "stat_length",
+    "minimum": "stat_length",
+    "mean": "stat_length",
+    "median": "stat_length",
+    "linear_ramp": "end_values",
+}
+MAX_RUNS = 4  # slices that a rearranged dim is concatenated from
 
 
 def pad(array, pad_width, mode="constant", **kwargs):
@@ -38,12 +48,16 @@ def pad(array, pad_width, mode="constant", **kwargs):
     if callable(mode):
         return _pad_by_function(a, _pad_widths(pad_width, a.ndim), mode, kwargs)
     if not isinstance(mode, str) or mode not in OPTIONS:
-        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for weft.numpy.pad; there are {', '.join(OPTIONS)}, "
-                                  "and functions.")
+        raise NotImplementedError(
+            f"Unimplemented padding mode '{mode}' for weft.numpy.pad; there are {', '.join(OPTIONS)}, "
+            "and functions."
+        )
     strange = [name for name in kwargs if name != OPTIONS[mode]]
     if strange:
-        raise ValueError(f"pad: unsupported keyword arguments for mode {mode!r}: {', '.join(strange)}; "
-                         + (f"it takes {OPTIONS[mode]} alone." if OPTIONS[mode] else "it takes none."))
+        raise ValueError(
+            f"pad: unsupported keyword arguments for mode {mode!r}: {', '.join(strange)}; "
+            + (f"it takes {OPTIONS[mode]} alone." if OPTIONS[mode] else "it takes none.")
+        )
     widths = _pad_widths(pad_width, a.ndim)
     if not any(map(any, widths)):
         return a
@@ -56,7 +70,9 @@ def pad(array, pad_width, mode="constant", **kwargs):
             if any(width):
                 n = a.shape[d]
                 if n == 0:
-                    raise ValueError(f"can't extend empty axis {d} using modes other than 'constant' or 'empty'")
+                    raise ValueError(
+                        f"can't extend empty axis {d} using modes other than 'constant' or 'empty'"
+                    )
                 if isinstance(n, Dim) or any(isinstance(w, Dim) for w in width):
                     inner = indexing.getitem(a, (slice(None),) * d + (_continued(n, width, mode),))
                 else:
@@ -71,6 +87,7 @@ def pad(array, pad_width, mode="constant", **kwargs):
 def _pad_by_function(a, widths, function, kwargs):
     """Zeros around `a`, each vector of each dim in turn replaced by `function(vector, (before, after), dim, kwargs)`."""
     from weft.numpy.composed import apply_along_axis
+
     padded = _pad_constant(a, widths, 0)
     for d, width in enumerate(widths):
         padded = apply_along_axis(function, d, padded, width, d, kwargs)
@@ -89,7 +106,13 @@ def _rearranged(a, d: int, source: np.ndarray):
     for first, step, length in runs:
         low = builtins.min(first, first + step * (length - 1))
         part = slicing.slice_in_dim(a, low, low + (length if step else 1), axis=d)
-        parts.append(flip(part, d) if step < 0 else part if step else broadcast_to(part, (*a.shape[:-1], length)))
+        parts.append(
+            flip(part, d)
+            if step < 0
+            else part
+            if step
+            else broadcast_to(part, (*a.shape[:-1], length))
+        )
     return concatenate(parts, d)
 
 
@@ -105,8 +128,12 @@ def _continued(n: int, width: tuple[int, int], mode: str) -> Any:
     places = _places(n, width)
     if mode == "edge":
         return clip(places, 0, n - 1)
-    last = {"wrap": n, "symmetric": 2 * n - 1, "reflect": 2 * (n - 1)}[mode]         # the place that mirrors the first one
-    places = remainder(places, max_dim(last, 1) if mode == "reflect" else n if mode == "wrap" else 2 * n)
+    last = {"wrap": n, "symmetric": 2 * n - 1, "reflect": 2 * (n - 1)}[
+        mode
+    ]  # the place that mirrors the first one
+    places = remainder(
+        places, max_dim(last, 1) if mode == "reflect" else n if mode == "wrap" else 2 * n
+    )
     return places if mode == "wrap" else minimum(places, last - places)
 
 
@@ -135,36 +162,58 @@ def _reflect_oddly(a, d: int, mirrored, width: tuple[int, int], mode):
     """
     n, places = a.shape[d], _places(a.shape[d], width)
     half = n if mode == "symmetric" else max_dim(n - 1, 1)
-    if mode == "reflect":                # an edge that two mirrored periods share belongs to the nearer one, which has the smaller terms
+    if (
+        mode == "reflect"
+    ):  # an edge that two mirrored periods share belongs to the nearer one, which has the smaller terms
         places = places - (places > 0)
     periods, backwards = places // (2 * half), places % (2 * half) >= half
     along = [-1 if k == d else 1 for k in range(a.ndim)]
-    backwards, of_first, of_last = [x.reshape(along) for x in (backwards, -2 * periods, 2 * periods + 2 * backwards)]
+    backwards, of_first, of_last = [
+        x.reshape(along) for x in (backwards, -2 * periods, 2 * periods + 2 * backwards)
+    ]
     first, last = [slicing.slice_in_dim(a, at, at + 1, axis=d) for at in (0, n - 1)]
 
     def times(counts, edge):
         return counts.astype(a.dtype) * edge
 
     both = times(of_last, last - first) + times(2 * backwards, first)
-    edges = where(of_first == 0, times(of_last, last), where(of_last == 0, times(of_first, first), both))    # 0 * inf is no term
-    return where((of_first == 0) & (of_last == 0), mirrored, edges + where(backwards, -mirrored, mirrored))
+    edges = where(
+        of_first == 0, times(of_last, last), where(of_last == 0, times(of_first, first), both)
+    )  # 0 * inf is no term
+    return where(
+        (of_first == 0) & (of_last == 0), mirrored, edges + where(backwards, -mirrored, mirrored)
+    )
 
 
 def _pad_statistic(a, widths, mode: str, length):
     """Borders filled with a statistic of the `length` nearest elements (all by default)."""
     from weft.numpy import reductions, statistics
-    stat = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": statistics.median}[mode]
+
+    stat = {
+        "maximum": reductions.max,
+        "minimum": reductions.min,
+        "mean": reductions.mean,
+        "median": statistics.median,
+    }[mode]
     lengths = np.broadcast_to(np.asarray(0 if length is None else length), (a.ndim, 2))
     for d, (before, after) in enumerate(widths):
         parts = []
         for side, k in ((0, before), (1, after)):
             n = a.shape[d]
             m = min_dim(as_int(lengths[d, side]) or n, n)
-            near = slicing.slice_in_dim(a, 0, m, axis=d) if side == 0 else slicing.slice_in_dim(a, n - m, n, axis=d)
+            near = (
+                slicing.slice_in_dim(a, 0, m, axis=d)
+                if side == 0
+                else slicing.slice_in_dim(a, n - m, n, axis=d)
+            )
             edge = stat(near, d, keepdims=True)
             if dtypes.issubdtype(a.dtype, np.integer) and edge.dtype != a.dtype:
                 edge = ew.round(edge, ew.RoundingMethod.TO_NEAREST_EVEN)
-            parts.append(broadcast_to(cast(edge, a.dtype), tuple(k if i == d else m for i, m in enumerate(a.shape))))
+            parts.append(
+                broadcast_to(
+                    cast(edge, a.dtype), tuple(k if i == d else m for i, m in enumerate(a.shape))
+                )
+            )
         a = concatenate([parts[0], a, parts[1]], d)
     return a
 
@@ -173,11 +222,14 @@ def _pad_ramp(a, widths, end_values):
     """Borders that go in equal steps from the edge to an end value."""
     ends = np.broadcast_to(np.asarray(end_values), (a.ndim, 2))
     from weft.numpy.creation import linspace
+
     for d, (before, after) in enumerate(widths):
         n = a.shape[d]
         at = lambda i, a=a, d=d: slicing.index_in_dim(a, i, d, keepdims=False)
         first = linspace(ends[d, 0], at(0), before, endpoint=False, dtype=a.dtype, axis=d)
-        last = flip(linspace(ends[d, 1], at(n - 1), after, endpoint=False, dtype=a.dtype, axis=d), d)
+        last = flip(
+            linspace(ends[d, 1], at(n - 1), after, endpoint=False, dtype=a.dtype, axis=d), d
+        )
         a = concatenate([first, a, last], d)
     return a
 
@@ -189,7 +241,9 @@ def _pad_widths(pad_width, ndim: int) -> list[tuple[int, int]]:
             full[canonical_axis(d, ndim, "pad")] = (w, w) if isinstance(w, (int, Dim)) else tuple(w)
         return full
     given = np.asarray(pad_width if isinstance(pad_width, Dim) else value(pad_width))
-    symbolic = given.dtype == object and all(isinstance(w, (int, np.integer, Dim)) for w in given.flat)
+    symbolic = given.dtype == object and all(
+        isinstance(w, (int, np.integer, Dim)) for w in given.flat
+    )
     if given.dtype.kind not in "iu" and given.size and not symbolic:
         raise TypeError(f"pad: pad_width must hold integers, got {given.dtype.name}.")
     widths = np.broadcast_to(given, (ndim, 2))

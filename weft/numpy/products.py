@@ -51,11 +51,20 @@ def _mismatch(api: str, a, b, i: int, j: int):
     hint = ""
     if a.ndim == b.ndim == 2 and a.shape[1] == b.shape[1]:
         hint = f"Did you mean {api}(x, y.T)?"
-    return ShapeError(describe(f"{api}", f"dot_general requires contracting dimensions to have the same shape, got ({a.shape[i]},) "
-                                         f"and ({b.shape[j]},).", [
-        ("lhs", a.aval.str_short(True), f"contracts dim {i}, size {a.shape[i]}"),
-        ("rhs", b.aval.str_short(True), f"contracts dim {j}, size {b.shape[j]}")], where=user_frame(),
-        rule="Contracted dims must have equal size.", remedy=hint))
+    return ShapeError(
+        describe(
+            f"{api}",
+            f"dot_general requires contracting dimensions to have the same shape, got ({a.shape[i]},) "
+            f"and ({b.shape[j]},).",
+            [
+                ("lhs", a.aval.str_short(True), f"contracts dim {i}, size {a.shape[i]}"),
+                ("rhs", b.aval.str_short(True), f"contracts dim {j}, size {b.shape[j]}"),
+            ],
+            where=user_frame(),
+            rule="Contracted dims must have equal size.",
+            remedy=hint,
+        )
+    )
 
 
 @takes_out_sharding(contracts=True)
@@ -70,7 +79,11 @@ def dot(a, b, *, precision=None, preferred_element_type=None):
     """
     a, b, dtype = _factors_of("dot", a, b, preferred_element_type)
     if a.ndim == 0 or b.ndim == 0:
-        return uf.multiply(a, b) if preferred_element_type is None else _contract(a, b, ((), ()), ((), ()), dtype, precision)
+        return (
+            uf.multiply(a, b)
+            if preferred_element_type is None
+            else _contract(a, b, ((), ()), ((), ()), dtype, precision)
+        )
     j = max(0, b.ndim - 2)
     if a.shape[-1] != b.shape[j]:
         raise _mismatch("dot", a, b, a.ndim - 1, j)
@@ -90,18 +103,26 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     a, b, dtype = _factors_of("matmul", a, b, preferred_element_type)
     for x, who in ((a, "first"), (b, "second")):
         if x.ndim < 1:
-            raise ValueError(f"matmul: the {who} operand is a scalar; it must have at least one dim. Use multiply.")
+            raise ValueError(
+                f"matmul: the {who} operand is a scalar; it must have at least one dim. Use multiply."
+            )
     j = max(0, b.ndim - 2)
     if a.shape[-1] != b.shape[j]:
         raise _mismatch("matmul", a, b, a.ndim - 1, j)
     if a.ndim <= 2 and b.ndim <= 2:
         return _contract(a, b, ((a.ndim - 1,), (j,)), ((), ()), dtype, precision)
     lead_a, lead_b = a.shape[:-2] if a.ndim > 1 else (), b.shape[:-2] if b.ndim > 1 else ()
-    if builtins.all(n == 1 for n in lead_b) or b.ndim <= 2:        # only `a` has batch dims: they are free dims
-        b2 = layout.reshape(b, b.shape[len(lead_b):]) if lead_b else b
+    if (
+        builtins.all(n == 1 for n in lead_b) or b.ndim <= 2
+    ):  # only `a` has batch dims: they are free dims
+        b2 = layout.reshape(b, b.shape[len(lead_b) :]) if lead_b else b
         out = _contract(a, b2, ((a.ndim - 1,), (max(0, b2.ndim - 2),)), ((), ()), dtype, precision)
         batch = promote.broadcast_shapes(lead_a, lead_b)
-        return layout.reshape(out, batch + tuple(out.shape[len(lead_a):])) if len(batch) > len(lead_a) else out
+        return (
+            layout.reshape(out, batch + tuple(out.shape[len(lead_a) :]))
+            if len(batch) > len(lead_a)
+            else out
+        )
     batch = promote.broadcast_shapes(lead_a, lead_b)
     keep = [d for d, n in enumerate(batch)]
     a = promote.broadcast_to_shape(a, batch + tuple(a.shape[-2:] if a.ndim > 1 else a.shape))
@@ -124,7 +145,11 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
     """The product over the last dims of both arrays."""
     a, b, dtype = _factors_of("inner", a, b, preferred_element_type)
     if a.ndim == 0 or b.ndim == 0:
-        return uf.multiply(a, b) if preferred_element_type is None else _contract(a, b, ((), ()), ((), ()), dtype, precision)
+        return (
+            uf.multiply(a, b)
+            if preferred_element_type is None
+            else _contract(a, b, ((), ()), ((), ()), dtype, precision)
+        )
     if a.shape[-1] != b.shape[-1]:
         raise _mismatch("inner", a, b, a.ndim - 1, b.ndim - 1)
     return _contract(a, b, ((a.ndim - 1,), (b.ndim - 1,)), ((), ()), dtype, precision)
@@ -134,7 +159,9 @@ def outer(a, b, out=None):
     """All products of two flattened arrays."""
     check_no_out(out, "outer")
     a, b = arrays_of("outer", a, b)
-    return uf.multiply(*[layout.expand_dims(layout.reshape(x, (x.size,)), (dim,)) for x, dim in ((a, 1), (b, 0))])
+    return uf.multiply(
+        *[layout.expand_dims(layout.reshape(x, (x.size,)), (dim,)) for x, dim in ((a, 1), (b, 0))]
+    )
 
 
 def kron(a, b):
@@ -144,7 +171,9 @@ def kron(a, b):
     a, b = [layout.reshape(x, (1,) * (n - x.ndim) + tuple(x.shape)) for x in (a, b)]
     wide_a = layout.reshape(a, tuple(k for s in a.shape for k in (s, 1)))
     wide_b = layout.reshape(b, tuple(k for s in b.shape for k in (1, s)))
-    return layout.reshape(uf.multiply(wide_a, wide_b), tuple(s * t for s, t in zip(a.shape, b.shape)))
+    return layout.reshape(
+        uf.multiply(wide_a, wide_b), tuple(s * t for s, t in zip(a.shape, b.shape))
+    )
 
 
 @takes_out_sharding(contracts=True)
@@ -154,19 +183,30 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
     if isinstance(axes, (int, np.integer)):
         k = int(axes)
         if k > min(a.ndim, b.ndim):
-            raise TypeError(f"Number of tensordot axes (axes {k}) exceeds input ranks ({a.ndim} and {b.ndim})")
+            raise TypeError(
+                f"Number of tensordot axes (axes {k}) exceeds input ranks ({a.ndim} and {b.ndim})"
+            )
         contract = (tuple(range(a.ndim - k, a.ndim)), tuple(range(k)))
     else:
         if not isinstance(axes, (list, tuple, np.ndarray)) or len(axes) != 2:
-            raise TypeError(f"tensordot: axes must be an int, a pair of ints, or a pair of sequences of ints, got {axes!r}.")
+            raise TypeError(
+                f"tensordot: axes must be an int, a pair of ints, or a pair of sequences of ints, got {axes!r}."
+            )
         first, second = axes
         if any(isinstance(d, str) for d in (first, second)) or np.ndim(first) != np.ndim(second):
-            raise TypeError(f"tensordot: axes of both arrays must be ints or sequences of ints alike, got {first!r} and {second!r}.")
+            raise TypeError(
+                f"tensordot: axes of both arrays must be ints or sequences of ints alike, got {first!r} and {second!r}."
+            )
         first = (first,) if isinstance(first, (int, np.integer)) else tuple(first)
         second = (second,) if isinstance(second, (int, np.integer)) else tuple(second)
         if len(first) != len(second):
             raise TypeError(f"tensordot requires axes lists to have equal length, got {axes}.")
-        contract = tuple([tuple([promote.canonical_axis(d, x.ndim, "tensordot") for d in dims]) for x, dims in ((a, first), (b, second))])
+        contract = tuple(
+            [
+                tuple([promote.canonical_axis(d, x.ndim, "tensordot") for d in dims])
+                for x, dims in ((a, first), (b, second))
+            ]
+        )
     for i, j in zip(*contract):
         if a.shape[i] != b.shape[j]:
             raise _mismatch("tensordot", a, b, i, j)
@@ -214,16 +254,31 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
         raise ValueError("Dimension must be either 2 or 3 for cross product")
     if a.shape[-1] == b.shape[-1] == 2:
         return uf.subtract(uf.multiply(a[..., 0], b[..., 1]), uf.multiply(a[..., 1], b[..., 0]))
-    a, b = [slicing.pad(x, promote.cast(0, x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, 1, 0)]) if x.shape[-1] == 2 else x for x in (a, b)]
-    parts = [uf.subtract(uf.multiply(a[..., i], b[..., j]), uf.multiply(a[..., j], b[..., i]))
-             for i, j in ((1, 2), (2, 0), (0, 1))]
+    a, b = [
+        slicing.pad(x, promote.cast(0, x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, 1, 0)])
+        if x.shape[-1] == 2
+        else x
+        for x in (a, b)
+    ]
+    parts = [
+        uf.subtract(uf.multiply(a[..., i], b[..., j]), uf.multiply(a[..., j], b[..., i]))
+        for i, j in ((1, 2), (2, 0), (0, 1))
+    ]
     return mp.moveaxis(mp.stack(parts, -1), -1, axisc)
 
 
 # ---- einsum
 @takes_out_sharding(contracts=True)
-def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, preferred_element_type=None,
-           _dot_general=None):
+def einsum(
+    subscripts,
+    /,
+    *operands,
+    out=None,
+    optimize="auto",
+    precision=None,
+    preferred_element_type=None,
+    _dot_general=None,
+):
     """Einstein summation: products over the dims that operands share, summed over those that the result lacks.
 
     The order of contractions is chosen by opt_einsum. The dtype is the common one, or `preferred_element_type`.
@@ -235,6 +290,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     """
     check_no_out(out, "einsum")
     import opt_einsum
+
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_from_lists(subscripts, operands)
     if len(operands) == 2:
@@ -242,11 +298,15 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     else:
         arrays = arrays_of("einsum", *operands)
         dtype = arrays[0].dtype if arrays else None
-    inputs, output, arrays = opt_einsum.parser.parse_einsum_input((subscripts, *arrays), shapes=False)
+    inputs, output, arrays = opt_einsum.parser.parse_einsum_input(
+        (subscripts, *arrays), shapes=False
+    )
     terms = inputs.split(",")
     for term, x in zip(terms, arrays):
         if len(term) != x.ndim:
-            raise ValueError(f"einsum: subscript {term!r} has {len(term)} indices, its operand has shape {tuple(x.shape)}.")
+            raise ValueError(
+                f"einsum: subscript {term!r} has {len(term)} indices, its operand has shape {tuple(x.shape)}."
+            )
     _check_sizes(terms, arrays)
     work = list(zip(terms, arrays))
     if len(work) > 2:
@@ -257,11 +317,18 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     for step in steps:
         chosen = [work[i] for i in step]
         work = [w for i, w in enumerate(work) if i not in step]
-        while chosen:                                    # a given path may name more than two: these are contracted from the left
+        while chosen:  # a given path may name more than two: these are contracted from the left
             pair, chosen = chosen[:2], chosen[2:]
             others = [t for t, _ in chosen + work]
-            made = _pairwise(pair, set(output).union(*others), None if others else output, precision, dtype, preferred_element_type,
-                             dot_general if _dot_general is None else _dot_general)
+            made = _pairwise(
+                pair,
+                set(output).union(*others),
+                None if others else output,
+                precision,
+                dtype,
+                preferred_element_type,
+                dot_general if _dot_general is None else _dot_general,
+            )
             if not chosen:
                 work.append(made)
                 break
@@ -279,22 +346,29 @@ def _subscripts_from_lists(first, rest):
     args = [first, *rest]
     pairs = [(args[i], args[i + 1]) for i in range(0, len(args) - 1, 2)]
     if not pairs:
-        raise TypeError(f"`subscripts` must be a string, or an operand and the list of its indices follow each other, got "
-                        f"{type(first).__name__} alone.")
+        raise TypeError(
+            f"`subscripts` must be a string, or an operand and the list of its indices follow each other, got "
+            f"{type(first).__name__} alone."
+        )
     *terms, result = [*[term for _, term in pairs], args[-1] if len(args) % 2 else ()]
     try:
         if not all(isinstance(term, (list, tuple)) for term in (*terms, result)):
             raise TypeError
         dims = sorted({d for term in terms for d in term if d is not Ellipsis})
     except TypeError:
-        raise TypeError(f"`subscripts` of operands must be lists of indices that have an order, as integers, and Ellipsis, got "
-                        f"{terms!r:.80}.") from None
+        raise TypeError(
+            f"`subscripts` of operands must be lists of indices that have an order, as integers, and Ellipsis, got "
+            f"{terms!r:.80}."
+        ) from None
     if unknown := [d for d in result if d is not Ellipsis and d not in dims]:
         raise ValueError(f"`subscripts` of the result name {unknown[0]!r}, which no operand has.")
-    names = {d: chr(ord("a") + n) for n, d in enumerate(dims)}         # the implicit result has its dims in this order
+    names = {
+        d: chr(ord("a") + n) for n, d in enumerate(dims)
+    }  # the implicit result has its dims in this order
 
     def letters(dims):
         return "".join("..." if d is Ellipsis else names[d] for d in dims)
+
     text = ",".join(letters(d) for _, d in pairs)
     if len(args) % 2:
         text += "->" + letters(args[-1])
@@ -308,19 +382,33 @@ _TYPICAL_SIZE = 64
 def _contraction_path(subscripts: str, operands, optimize):
     """What opt_einsum says for operands of these shapes."""
     import opt_einsum
-    if not (isinstance(optimize, (bool, str)) or optimize is None or isinstance(optimize, opt_einsum.paths.PathOptimizer)
-            or (isinstance(optimize, (list, tuple)) and all(isinstance(step, (list, tuple)) for step in optimize))
-            or (callable(optimize) and not isinstance(optimize, type))):
-        raise TypeError(f"`optimize` must be a bool, the name of a strategy of opt_einsum, one of its optimizers, or a list of the "
-                        f"operands of each step, got {optimize!r:.60}.")
+
+    if not (
+        isinstance(optimize, (bool, str))
+        or optimize is None
+        or isinstance(optimize, opt_einsum.paths.PathOptimizer)
+        or (
+            isinstance(optimize, (list, tuple))
+            and all(isinstance(step, (list, tuple)) for step in optimize)
+        )
+        or (callable(optimize) and not isinstance(optimize, type))
+    ):
+        raise TypeError(
+            f"`optimize` must be a bool, the name of a strategy of opt_einsum, one of its optimizers, or a list of the "
+            f"operands of each step, got {optimize!r:.60}."
+        )
     try:
-        shapes = [tuple(_TYPICAL_SIZE if isinstance(n, Dim) else n for n in np.shape(x)) for x in operands]
+        shapes = [
+            tuple(_TYPICAL_SIZE if isinstance(n, Dim) else n for n in np.shape(x)) for x in operands
+        ]
         return opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=optimize)
     except KeyError as error:
         if not isinstance(optimize, str) or optimize not in str(error):
             raise
-        raise ValueError(f"`optimize` must name a strategy of opt_einsum ('auto', 'optimal', 'greedy', 'dp', ...), got "
-                         f"{optimize!r}.") from None
+        raise ValueError(
+            f"`optimize` must name a strategy of opt_einsum ('auto', 'optimal', 'greedy', 'dp', ...), got "
+            f"{optimize!r}."
+        ) from None
 
 
 def _check_sizes(terms, arrays) -> None:
@@ -328,7 +416,9 @@ def _check_sizes(terms, arrays) -> None:
     for term, x in zip(terms, arrays):
         for c, n in zip(term, x.shape):
             if sizes.setdefault(c, n) != n and 1 not in (sizes[c], n):
-                raise ValueError(f"einsum: index {c!r} has size {sizes[c]} in one operand and {n} in another ({','.join(terms)}).")
+                raise ValueError(
+                    f"einsum: index {c!r} has size {sizes[c]} in one operand and {n} in another ({','.join(terms)})."
+                )
 
 
 def _pairwise(chosen, keep: set, order: str | None, precision, dtype, preferred, multiply):
@@ -348,8 +438,18 @@ def _pairwise(chosen, keep: set, order: str | None, precision, dtype, preferred,
     batch = [c for c in ta if c in tb and c in keep]
     pick = lambda t, cs: tuple(t.index(c) for c in cs)
     numbers = (pick(ta, contract), pick(tb, contract)), (pick(ta, batch), pick(tb, batch))
-    out = multiply(a, b, numbers, precision, preferred_element_type=dtype if preferred is None else np.dtype(preferred))
-    term = "".join(batch) + "".join(c for c in ta if c not in batch + contract) + "".join(c for c in tb if c not in batch + contract)
+    out = multiply(
+        a,
+        b,
+        numbers,
+        precision,
+        preferred_element_type=dtype if preferred is None else np.dtype(preferred),
+    )
+    term = (
+        "".join(batch)
+        + "".join(c for c in ta if c not in batch + contract)
+        + "".join(c for c in tb if c not in batch + contract)
+    )
     return term, out
 
 

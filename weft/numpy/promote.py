@@ -17,7 +17,12 @@ from weft.ops.layout import broadcast_in_dim_p, reshape
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.config import config
-from weft.util.errors import ConcretizationTypeError, ShapeError, TracerIntegerConversionError, describe
+from weft.util.errors import (
+    ConcretizationTypeError,
+    ShapeError,
+    TracerIntegerConversionError,
+    describe,
+)
 from weft.util.source import is_own_arithmetic, user_frame, warn_user
 
 PYTHON_SCALARS = (bool, int, float, complex)
@@ -25,7 +30,10 @@ PYTHON_SCALARS = (bool, int, float, complex)
 
 def is_arraylike(x) -> bool:
     """Whether `x` is an array, a tracer, a NumPy value or a Python number (lists are not)."""
-    return isinstance(x, (Tracer, Array, np.ndarray, np.generic, *PYTHON_SCALARS)) or conversion(x) is not None
+    return (
+        isinstance(x, (Tracer, Array, np.ndarray, np.generic, *PYTHON_SCALARS))
+        or conversion(x) is not None
+    )
 
 
 def check_arraylike(api: str, *args) -> None:
@@ -33,14 +41,26 @@ def check_arraylike(api: str, *args) -> None:
     for i, x in enumerate(args):
         if not is_arraylike(x):
             hint = " Convert it with weft.numpy.asarray." if isinstance(x, (list, tuple)) else ""
-            raise TypeError(f"{api} requires ndarray or scalar arguments, got {type(x)} at position {i}.{hint}")
+            raise TypeError(
+                f"{api} requires ndarray or scalar arguments, got {type(x)} at position {i}.{hint}"
+            )
 
 
-def check_known(api: str, what: str, x, remedy: str = "Pass it as a static argument (static_argnums).") -> None:
+def check_known(
+    api: str, what: str, x, remedy: str = "Pass it as a static argument (static_argnums)."
+) -> None:
     """ConcretizationTypeError if `x` is traced: it is `what` the shape of the result depends on."""
     if isinstance(x, Tracer) and x.concrete() is None:
-        raise ConcretizationTypeError(describe(api, f"the shape of the result depends on {what}, but got {x.describe()}.", (), user_frame(),
-                                               "Shapes must be known while tracing.", remedy))
+        raise ConcretizationTypeError(
+            describe(
+                api,
+                f"the shape of the result depends on {what}, but got {x.describe()}.",
+                (),
+                user_frame(),
+                "Shapes must be known while tracing.",
+                remedy,
+            )
+        )
 
 
 def value(x) -> Any:
@@ -49,14 +69,20 @@ def value(x) -> Any:
     convert = conversion(x)
     if convert is not None:
         return convert()
-    if isinstance(x, PYTHON_SCALARS) and type(x) not in PYTHON_SCALARS and not isinstance(x, np.generic):
+    if (
+        isinstance(x, PYTHON_SCALARS)
+        and type(x) not in PYTHON_SCALARS
+        and not isinstance(x, np.generic)
+    ):
         return next(t for t in PYTHON_SCALARS if isinstance(x, t))(x)
     return x
 
 
 def is_shaped(x) -> bool:
     """Whether an object has a dtype and the shape of one array; containers of arrays may have a dtype and tuples for sizes."""
-    return hasattr(x, "dtype") and not any(isinstance(size, tuple) for size in getattr(x, "shape", ()))
+    return hasattr(x, "dtype") and not any(
+        isinstance(size, tuple) for size in getattr(x, "shape", ())
+    )
 
 
 def as_list(x) -> list | None:
@@ -73,7 +99,13 @@ def as_list(x) -> list | None:
 
 
 def shape_of(x) -> tuple[int, ...]:
-    return () if type(x) in PYTHON_SCALARS else tuple(np.shape(x)) if isinstance(x, (np.ndarray, np.generic)) else x.shape
+    return (
+        ()
+        if type(x) in PYTHON_SCALARS
+        else tuple(np.shape(x))
+        if isinstance(x, (np.ndarray, np.generic))
+        else x.shape
+    )
 
 
 _PYTHON_TYPES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
@@ -81,7 +113,9 @@ _PYTHON_TYPES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 def _python_type(dtype: np.dtype) -> type:
     """The type of Python's numbers of the kind of a dtype, also where NumPy does not know that kind: of bfloat16, float8 and int4."""
-    return _PYTHON_TYPES.get(dtype.kind) or (float if dtypes.issubdtype(dtype, np.floating) else int)
+    return _PYTHON_TYPES.get(dtype.kind) or (
+        float if dtypes.issubdtype(dtype, np.floating) else int
+    )
 
 
 def _number_of(dtype, number):
@@ -117,9 +151,14 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     for dims in zip(*[(1,) * (rank - len(s)) + s for s in shapes]):
         sizes = {d for d in dims if d != 1}
         if len(sizes) > 1 and any(d != next(iter(sizes)) for d in sizes):
-            raise ShapeError(describe("broadcast", "Incompatible shapes for broadcasting: "
-                                      f"shapes={[tuple(s) for s in shapes]}.", where=user_frame(),
-                                      rule="Trailing dims must be equal, or one of them 1."))
+            raise ShapeError(
+                describe(
+                    "broadcast",
+                    f"Incompatible shapes for broadcasting: shapes={[tuple(s) for s in shapes]}.",
+                    where=user_frame(),
+                    rule="Trailing dims must be equal, or one of them 1.",
+                )
+            )
         out.append(sizes.pop() if sizes else 1)
     return tuple(out)
 
@@ -131,20 +170,36 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
         return x
     lead = len(shape) - len(have)
     if lead < 0 or [d for d, n in enumerate(have) if n not in (1, shape[lead + d])]:
-        raise ShapeError(describe("broadcast", f"An array of shape {have} does not broadcast to shape {shape}.", where=user_frame()))
-    return broadcast_in_dim_p.bind(x, shape=shape, broadcast_dimensions=tuple(range(lead, len(shape))))
+        raise ShapeError(
+            describe(
+                "broadcast",
+                f"An array of shape {have} does not broadcast to shape {shape}.",
+                where=user_frame(),
+            )
+        )
+    return broadcast_in_dim_p.bind(
+        x, shape=shape, broadcast_dimensions=tuple(range(lead, len(shape)))
+    )
 
 
 def check_ranks(api: str, shapes: Sequence[tuple[int, ...]]) -> None:
     """ValueError or a warning, as `numpy_rank_promotion` says, for operands of different ranks, none of which is 0."""
-    if config.numpy_rank_promotion == "allow" or len({len(s) for s in shapes if s}) <= 1 or is_own_arithmetic():
+    if (
+        config.numpy_rank_promotion == "allow"
+        or len({len(s) for s in shapes if s}) <= 1
+        or is_own_arithmetic()
+    ):
         return
     given = " ".join(map(str, shapes))
     if config.numpy_rank_promotion == "raise":
-        raise ValueError(f"{api}: operands with shapes {given} require rank promotion, and numpy_rank_promotion='raise' forbids it. "
-                         "Give all of them the same number of dims.")
-    warn_user(f"{api}: operands with shapes {given} require rank promotion, which was done; numpy_rank_promotion='raise' forbids it.",
-              UserWarning)
+        raise ValueError(
+            f"{api}: operands with shapes {given} require rank promotion, and numpy_rank_promotion='raise' forbids it. "
+            "Give all of them the same number of dims."
+        )
+    warn_user(
+        f"{api}: operands with shapes {given} require rank promotion, which was done; numpy_rank_promotion='raise' forbids it.",
+        UserWarning,
+    )
 
 
 def broadcast(api: str, *args, any_ranks: bool = False) -> list:
@@ -158,9 +213,14 @@ def broadcast(api: str, *args, any_ranks: bool = False) -> list:
     try:
         shape = broadcast_shapes(*ranked)
     except ShapeError:
-        raise ShapeError(describe(f"{api} got incompatible shapes for broadcasting",
-                                  ", ".join(str(s) for s in shapes) + ".", where=user_frame(),
-                                  rule="Trailing dims must be equal, or one of them 1.")) from None
+        raise ShapeError(
+            describe(
+                f"{api} got incompatible shapes for broadcasting",
+                ", ".join(str(s) for s in shapes) + ".",
+                where=user_frame(),
+                rule="Trailing dims must be equal, or one of them 1.",
+            )
+        ) from None
     return [x if not s else broadcast_to_shape(x, shape) for x, s in zip(args, shapes)]
 
 
@@ -186,7 +246,9 @@ def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
     out = []
     for a in axes:
         if not -ndim <= a < ndim:
-            raise np.exceptions.AxisError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
+            raise np.exceptions.AxisError(
+                f"{api}: axis {a} is out of bounds for array of dimension {ndim}"
+            )
         out.append(a % ndim)
     if len(set(out)) != len(out):
         raise ValueError(f"{api}: duplicate value in axis (a repeated axis): {axes}.")
@@ -235,8 +297,14 @@ class _Adopting(dict):
     """dtype -> the Python types of numbers that take it."""
 
     def __missing__(self, dtype) -> frozenset:
-        kinds = {np.integer: {int}, np.floating: {int, float}, np.complexfloating: {int, float, complex}}
-        found = frozenset().union(*(types for kind, types in kinds.items() if dtypes.issubdtype(dtype, kind)))
+        kinds = {
+            np.integer: {int},
+            np.floating: {int, float},
+            np.complexfloating: {int, float, complex},
+        }
+        found = frozenset().union(
+            *(types for kind, types in kinds.items() if dtypes.issubdtype(dtype, kind))
+        )
         self[dtype] = found
         return found
 
@@ -247,14 +315,24 @@ adopted = _Adopting()
 def _ready_pair(x, y):
     """Operands that need no conversion but that of a Python number, or None: the path that most calls take, and no operands of a
     64-bit type while there is none, which were made while there was."""
-    a = x.aval if hasattr(type(x), "aval") else None        # other objects may hand on the attributes of an array that they hold
+    a = (
+        x.aval if hasattr(type(x), "aval") else None
+    )  # other objects may hand on the attributes of an array that they hold
     b = y.aval if hasattr(type(y), "aval") else None
     if a is not None:
         if a is b:
             return x, y
-        if b is None and type(y) in adopted[a.dtype] and (a.dtype.itemsize < 8 or config.enable_x64):
+        if (
+            b is None
+            and type(y) in adopted[a.dtype]
+            and (a.dtype.itemsize < 8 or config.enable_x64)
+        ):
             return x, (_python_type(a.dtype)(y) if a.weak_type else _number_of(a.dtype, y))
-    elif b is not None and type(x) in adopted[b.dtype] and (b.dtype.itemsize < 8 or config.enable_x64):
+    elif (
+        b is not None
+        and type(x) in adopted[b.dtype]
+        and (b.dtype.itemsize < 8 or config.enable_x64)
+    ):
         return (_python_type(b.dtype)(x) if b.weak_type else _number_of(b.dtype, x)), y
     return None
 
@@ -315,5 +393,7 @@ def array_of(api: str, x, parameter: str = "", dims: int = 0):
         check_arraylike(api, x)
         x = concrete(value(x))
     if len(x.shape) < dims:
-        raise ValueError(f"{api}: `{parameter}` must have at least {dims} dim{'s' * (dims > 1)}, got shape {tuple(x.shape)}.")
+        raise ValueError(
+            f"{api}: `{parameter}` must have at least {dims} dim{'s' * (dims > 1)}, got shape {tuple(x.shape)}."
+        )
     return x

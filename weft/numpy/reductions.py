@@ -9,7 +9,16 @@ import numpy as np
 
 from weft.numpy import promote
 from weft.numpy.kinds import check_no_out, truth
-from weft.numpy.ufuncs import equal, greater, isclose, isnan, maximum, minimum, subtract, true_divide
+from weft.numpy.ufuncs import (
+    equal,
+    greater,
+    isclose,
+    isnan,
+    maximum,
+    minimum,
+    subtract,
+    true_divide,
+)
 from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
 from weft.ops.layout import broadcast_in_dim, expand_dims, reshape, transpose
@@ -28,8 +37,10 @@ def _boolean(api: str, where):
         return None
     where = promote.array_of("where", where)
     if where.dtype != np.bool_:
-        raise ValueError(f"{numpy_name(api)}: where must be None or a boolean array, got one of {where.dtype.name}. "
-                         "Compare it with a number: where != 0.")
+        raise ValueError(
+            f"{numpy_name(api)}: where must be None or a boolean array, got one of {where.dtype.name}. "
+            "Compare it with a number: where != 0."
+        )
     return where
 
 
@@ -47,7 +58,9 @@ def _initial(out, initial, op):
         return out
     initial = promote.value(initial)
     if np.ndim(initial):
-        raise ValueError(f"initial value must be a scalar. Got array of shape {tuple(np.shape(initial))}.")
+        raise ValueError(
+            f"initial value must be a scalar. Got array of shape {tuple(np.shape(initial))}."
+        )
     return op(out, promote.cast(initial, out.dtype))
 
 
@@ -58,7 +71,11 @@ def sum_dtype(a, dtype=None, promote_integers: bool = True):
     if a.dtype == np.bool_:
         return dtypes.default_int_dtype()
     if promote_integers and dtypes.issubdtype(a.dtype, np.integer):
-        wide = dtypes.default_uint_dtype() if dtypes.issubdtype(a.dtype, np.unsignedinteger) else dtypes.default_int_dtype()
+        wide = (
+            dtypes.default_uint_dtype()
+            if dtypes.issubdtype(a.dtype, np.unsignedinteger)
+            else dtypes.default_int_dtype()
+        )
         return wide if wide.itemsize > a.dtype.itemsize else a.dtype
     return a.dtype
 
@@ -67,7 +84,16 @@ def _as(a, dtype):
     return a if a.dtype == dtype else ew.convert_element_type(a, dtype)
 
 
-def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):  # noqa: A001
+def sum(
+    a,
+    axis=None,
+    dtype=None,
+    out=None,
+    keepdims: bool = False,
+    initial=None,
+    where=None,
+    promote_integers: bool = True,
+):  # noqa: A001
     """The sum of elements over `axis`, one dim or several (all of them by default).
 
     Sums of 16-bit floats accumulate in 32 bits; bools and small integers widen to the default integer type. `where` leaves elements
@@ -86,7 +112,16 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, add), want)
 
 
-def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):
+def prod(
+    a,
+    axis=None,
+    dtype=None,
+    out=None,
+    keepdims: bool = False,
+    initial=None,
+    where=None,
+    promote_integers: bool = True,
+):
     """The product of elements over `axis`, one dim or several (all of them by default); dtypes and errors are those of `sum`.
 
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
@@ -113,21 +148,27 @@ def _extremum(name: str, op, combine, lowest: bool):
             if where is not None:
                 raise ValueError(f"{name}: initial must be specified when where is not None.")
             if 0 in [a.shape[d] for d in axes]:
-                raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+                raise ValueError(
+                    f"zero-size array to reduction operation {name} which has no identity"
+                )
         x = _masked(name, promote.cast(a, a.dtype), where, initial)
         if x.dtype == np.bool_:
             reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
         else:
             reduced = op(x, axes)
         return _initial(_keep(reduced, axes, keepdims), initial, combine)
-    return named(fun, name,
-                 f"""The {name}imum of elements over `axis`, one dim or several (all of them by default), of their dtype; NaN wins.
+
+    return named(
+        fun,
+        name,
+        f"""The {name}imum of elements over `axis`, one dim or several (all of them by default), of their dtype; NaN wins.
 
     Raises ValueError for an axis out of bounds and, without `initial`, for dims without elements, NotImplementedError for `out`.
 
     >>> wnp.{name}(wnp.array([[1, 5], [3, 4]]), axis=1)
     Array([{"5, 4" if lowest else "1, 3"}], dtype=int32)
-    """)
+    """,
+    )
 
 
 max = amax = _extremum("max", rd.reduce_max, maximum, True)  # noqa: A001
@@ -188,12 +229,16 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     return promote.cast(true_divide(total, _count(a, axes, where, keepdims, work)), want)
 
 
-_mean = mean      # `var` has a parameter of that name
+_mean = mean  # `var` has a parameter of that name
 
 
 def _work_dtype(dtype):
     """16-bit floats are averaged in 32 bits."""
-    return np.dtype(np.float32) if dtypes.issubdtype(dtype, np.floating) and dtype.itemsize < 4 else dtype
+    return (
+        np.dtype(np.float32)
+        if dtypes.issubdtype(dtype, np.floating) and dtype.itemsize < 4
+        else dtype
+    )
 
 
 def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
@@ -210,9 +255,13 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
         count = _count(a, promote.canonical_axes(axis, a.ndim), None, keepdims, result.dtype)
         if not returned:
             return result
-        return result, promote.broadcast_to_shape(promote.concrete(promote.cast(count, result.dtype)), tuple(result.shape))
+        return result, promote.broadcast_to_shape(
+            promote.concrete(promote.cast(count, result.dtype)), tuple(result.shape)
+        )
     if promote.shape_of(a) == promote.shape_of(weights):
-        a, weights = [promote.concrete(x) for x in promote.promote_to_inexact("average", a, weights)]
+        a, weights = [
+            promote.concrete(x) for x in promote.promote_to_inexact("average", a, weights)
+        ]
     else:
         weights = promote.array_of("average", weights)
     if tuple(weights.shape) != tuple(a.shape):
@@ -220,10 +269,14 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
         promote.canonical_axes(axes, a.ndim, "average")
         axes = tuple(d % a.ndim for d in axes)
         if len(axes) != weights.ndim:
-            raise TypeError("average: weights of another shape than a have one dim for each of axis; "
-                            f"got weights of shape {tuple(weights.shape)} and axis={axis!r}.")
+            raise TypeError(
+                "average: weights of another shape than a have one dim for each of axis; "
+                f"got weights of shape {tuple(weights.shape)} and axis={axis!r}."
+            )
         if tuple(weights.shape) != tuple(a.shape[d] for d in axes):
-            raise ValueError(f"average: weights of shape {tuple(weights.shape)} do not fit the dims {axes} of shape {tuple(a.shape)}.")
+            raise ValueError(
+                f"average: weights of shape {tuple(weights.shape)} do not fit the dims {axes} of shape {tuple(a.shape)}."
+            )
         weights = transpose(weights, tuple(sorted(range(len(axes)), key=axes.__getitem__)))
         shape = tuple(n if d in axes else 1 for d, n in enumerate(a.shape))
         weights = promote.broadcast_to_shape(reshape(weights, shape), tuple(a.shape))
@@ -234,7 +287,18 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
     return (result, total) if returned else result
 
 
-def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
+def var(
+    a,
+    axis=None,
+    dtype=None,
+    out=None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    *,
+    where=None,
+    mean=None,
+    correction=None,
+):
     """The variance over `axis`, with `ddof` degrees of freedom taken off the divisor."""
     return _variance("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
@@ -243,32 +307,59 @@ def _variance(api: str, a, axis, dtype, out, ddof, keepdims: bool, where, mean, 
     check_no_out(out, api)
     if correction is not None:
         if ddof:
-            raise ValueError(f"{api}: ddof and correction are two names of one thing, give one of them.")
+            raise ValueError(
+                f"{api}: ddof and correction are two names of one thing, give one of them."
+            )
         ddof = correction
     a, where = promote.array_of(api, a), _boolean(api, where)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, api)
     if not dtypes.issubdtype(want, np.inexact):
         raise ValueError(f"{api}: dtype must be floating or complex, got {want.name}.")
-    if dtypes.issubdtype(a.dtype, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating):
-        raise ValueError(f"{api}: the variance of complex numbers cannot be computed in {want.name}, which would drop their imaginary "
-                         "parts.")
+    if dtypes.issubdtype(a.dtype, np.complexfloating) and not dtypes.issubdtype(
+        want, np.complexfloating
+    ):
+        raise ValueError(
+            f"{api}: the variance of complex numbers cannot be computed in {want.name}, which would drop their imaginary "
+            "parts."
+        )
     work = _work_dtype(want)
     axes = promote.canonical_axes(axis, a.ndim, api)
     x = _as(a, work)
-    center = _mean(x, axes, keepdims=True, where=where) if mean is None else _as(promote.array_of(api, mean), work)
+    center = (
+        _mean(x, axes, keepdims=True, where=where)
+        if mean is None
+        else _as(promote.array_of(api, mean), work)
+    )
     d = ew.sub(x, promote.broadcast_to_shape(center, tuple(x.shape)))
-    square = ew.square(d) if not dtypes.issubdtype(work, np.complexfloating) else \
-        ew.add(ew.square(ew.real(d)), ew.square(ew.imag(d)))
+    square = (
+        ew.square(d)
+        if not dtypes.issubdtype(work, np.complexfloating)
+        else ew.add(ew.square(ew.real(d)), ew.square(ew.imag(d)))
+    )
     total = sum(square, axes, keepdims=keepdims, where=where)
     count = _count(a, axes, where, keepdims, total.dtype)
     if isinstance(count, int):
         free = count - ddof if count > ddof else math.nan
     else:
         free = select(ew.gt(count, ddof), ew.sub(count, ddof), math.nan)
-    return _as(ew.div(total, free), dtypes.to_real_dtype(want) if dtypes.issubdtype(a.dtype, np.complexfloating) else want)
+    return _as(
+        ew.div(total, free),
+        dtypes.to_real_dtype(want) if dtypes.issubdtype(a.dtype, np.complexfloating) else want,
+    )
 
 
-def std(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
+def std(
+    a,
+    axis=None,
+    dtype=None,
+    out=None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    *,
+    where=None,
+    mean=None,
+    correction=None,
+):
     """The standard deviation over `axis`."""
     return ew.sqrt(_variance("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction))
 
@@ -299,7 +390,12 @@ def _arg(name: str, op):
         if keepdims:
             result = expand_dims(result, range(len(shape)) if axis is None else (dim,))
         return result
-    return named(fun, name, f"Index of the first {name[3:]}imum along `axis` (of the flattened array by default); NaN counts as extreme.")
+
+    return named(
+        fun,
+        name,
+        f"Index of the first {name[3:]}imum along `axis` (of the flattened array by default); NaN counts as extreme.",
+    )
 
 
 argmax = _arg("argmax", lambda x, d, t: rd.argmax(x, d, t))
@@ -313,6 +409,7 @@ def _nan_reduction(name: str, reduction, fill):
         if dtypes.issubdtype(a.dtype, np.inexact):
             a = select(isnan(a), promote.cast(fill, a.dtype), a)
         return reduction(a, axis, dtype, out, keepdims, initial, where)
+
     return named(fun, name, f"`{name[3:]}` over `axis`, ignoring NaN.")
 
 
@@ -328,12 +425,21 @@ def _nan_extremum(name: str, extremum, fill):
         nan = isnan(a)
         filled = select(nan, promote.cast(fill, a.dtype), a)
         result = extremum(filled, axis, out, keepdims, initial, where)
-        return result if initial is not None else select(all(nan, axis, keepdims=keepdims), promote.cast(math.nan, a.dtype), result)
-    return named(fun, name, f"`{name[3:]}` over `axis`, ignoring NaN; `initial`, else NaN, where all are.")
+        return (
+            result
+            if initial is not None
+            else select(all(nan, axis, keepdims=keepdims), promote.cast(math.nan, a.dtype), result)
+        )
+
+    return named(
+        fun, name, f"`{name[3:]}` over `axis`, ignoring NaN; `initial`, else NaN, where all are."
+    )
 
 
 nanmax = _nan_extremum("nanmax", max, -math.inf)
 nanmin = _nan_extremum("nanmin", min, math.inf)
+
+
 def _nan_arg(name: str, arg, fill):
     def fun(a, axis=None, out=None, keepdims: bool | None = None):
         a = promote.array_of(name, a)
@@ -343,7 +449,10 @@ def _nan_arg(name: str, arg, fill):
             axis = operator.index(axis)
         nan = isnan(a)
         result = arg(select(nan, promote.cast(fill, a.dtype), a), axis, out, keepdims)
-        return select(all(nan, axis, keepdims=bool(keepdims)), promote.cast(-1, result.dtype), result)
+        return select(
+            all(nan, axis, keepdims=bool(keepdims)), promote.cast(-1, result.dtype), result
+        )
+
     return named(fun, name, f"`{name[3:]}` along `axis`, ignoring NaN; -1 where all are.")
 
 
@@ -357,7 +466,9 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=No
     return mean(a, axis, dtype, out, keepdims, where=_numbers("nanmean", a, where))
 
 
-def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None):
+def nanvar(
+    a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None
+):
     """`var` over `axis`, ignoring NaN; NaN where no more than `ddof` numbers are left."""
     return _nan_variance("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
 
@@ -381,7 +492,9 @@ def _zero_nan(a):
     return select(isnan(a), 0, a) if dtypes.issubdtype(a.dtype, np.inexact) else a
 
 
-def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None):
+def nanstd(
+    a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None
+):
     """`std` over `axis`, ignoring NaN."""
     return ew.sqrt(_nan_variance("nanstd", a, axis, dtype, out, ddof, keepdims, where, mean))
 
@@ -397,12 +510,26 @@ def _cumulative(name: str, op, nan_fill=None):
         if axis is None or a.ndim == 0:
             a, dim = reshape(a, (a.size,)), 0
         dim = promote.canonical_axis(dim, a.ndim, name)
-        want = dtypes.check_dtype(dtype, name) if dtype is not None else \
-            dtypes.default_int_dtype() if a.dtype == np.bool_ else a.dtype
-        if want == np.bool_:      # whether any so far is true, or whether all are
-            return truth((rd.cummin if op is rd.cumprod else rd.cummax)(promote.cast(promote.cast(a, want), np.int8), dim))
+        want = (
+            dtypes.check_dtype(dtype, name)
+            if dtype is not None
+            else dtypes.default_int_dtype()
+            if a.dtype == np.bool_
+            else a.dtype
+        )
+        if want == np.bool_:  # whether any so far is true, or whether all are
+            return truth(
+                (rd.cummin if op is rd.cumprod else rd.cummax)(
+                    promote.cast(promote.cast(a, want), np.int8), dim
+                )
+            )
         return op(promote.cast(a, want), dim, False)
-    return named(fun, name, f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default).")
+
+    return named(
+        fun,
+        name,
+        f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default).",
+    )
 
 
 cumsum = _cumulative("cumsum", rd.cumsum)
@@ -425,7 +552,9 @@ def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initia
 def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
     x = promote.array_of(fun.__name__, x)
     if x.ndim == 0:
-        raise ValueError(f"{fun.__name__}: The input must be non-scalar to take its running sums or products, got a scalar.")
+        raise ValueError(
+            f"{fun.__name__}: The input must be non-scalar to take its running sums or products, got a scalar."
+        )
     if axis is None:
         if x.ndim > 1:
             raise ValueError(f"{fun.__name__}: axis must be given for arrays of more than one dim.")
@@ -434,6 +563,7 @@ def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
     if include_initial:
         from weft.numpy.creation import full
         from weft.ops.slicing import concatenate
+
         axis = promote.canonical_axes(axis, x.ndim)[0]
         lead = full(tuple(1 if d == axis else n for d, n in enumerate(out.shape)), first, out.dtype)
         out = concatenate([lead, out], axis)
@@ -450,6 +580,7 @@ def array_equal(a1, a2, equal_nan: bool = False):
     a, b = _array_or_list(a1), _array_or_list(a2)
     if tuple(a.shape) != tuple(b.shape):
         from weft.numpy.creation import asarray
+
         return asarray(False)
     same = equal(a, b)
     if equal_nan:
@@ -459,12 +590,14 @@ def array_equal(a1, a2, equal_nan: bool = False):
 
 def _array_or_list(x):
     from weft.numpy.creation import asarray
+
     return asarray(x)
 
 
 def array_equiv(a1, a2):
     """Whether all elements are equal after broadcasting."""
     from weft.numpy.creation import asarray
+
     try:
         return all(equal(asarray(a1), asarray(a2)))
     except ValueError:
@@ -482,13 +615,20 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
         a = promote.concrete(promote.inexact("logsumexp", a))
     else:
         a, b = [promote.concrete(x) for x in promote.promote_to_inexact("logsumexp", a, b)]
-        a, b = promote.broadcast_to_shape(a, b.shape or a.shape), promote.broadcast_to_shape(b, a.shape or b.shape)
+        a, b = (
+            promote.broadcast_to_shape(a, b.shape or a.shape),
+            promote.broadcast_to_shape(b, a.shape or b.shape),
+        )
         a = select(ew.ne(b, 0), a, -math.inf)
     axes = promote.canonical_axes(axis, a.ndim, "logsumexp")
     a = _masked("logsumexp", a, where, -math.inf)
-    top = ew.stop_gradient(rd.reduce_max(ew.real(a) if dtypes.issubdtype(a.dtype, np.complexfloating) else a, axes))
+    top = ew.stop_gradient(
+        rd.reduce_max(ew.real(a) if dtypes.issubdtype(a.dtype, np.complexfloating) else a, axes)
+    )
     top = select(ew.is_finite(top), top, 0)
-    wide = broadcast_in_dim(promote.cast(top, a.dtype), tuple(a.shape), tuple(d for d in range(a.ndim) if d not in axes))
+    wide = broadcast_in_dim(
+        promote.cast(top, a.dtype), tuple(a.shape), tuple(d for d in range(a.ndim) if d not in axes)
+    )
     terms = ew.exp(ew.sub(a, wide))
     total = rd.reduce_sum(terms if b is None else ew.mul(terms, b), axes)
     sign = ew.sign(total) if return_sign else None

@@ -31,14 +31,18 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     if isinstance(repeats, (int, np.integer, Dim)) and total_repeat_length is None:
         r = as_int(repeats)
         shape = tuple(a.shape)
-        wide = layout.broadcast_in_dim(a, (*shape[:axis + 1], r, *shape[axis + 1:]),
-                                       tuple(d + (d > axis) for d in range(a.ndim)))
-        return layout.reshape(wide, (*shape[:axis], n * r, *shape[axis + 1:]))
+        wide = layout.broadcast_in_dim(
+            a,
+            (*shape[: axis + 1], r, *shape[axis + 1 :]),
+            tuple(d + (d > axis) for d in range(a.ndim)),
+        )
+        return layout.reshape(wide, (*shape[:axis], n * r, *shape[axis + 1 :]))
     if isinstance(repeats, Tracer):
         if total_repeat_length is None:
             operator.index(repeats) if not repeats.ndim else np.asarray(repeats)
         from weft.numpy.reductions import cumsum  # few programs repeat by traced counts
         from weft.numpy.sorting import searchsorted
+
         ends = cumsum(broadcast_to(repeats, (n,)))
         positions = searchsorted(ends, arange(total_repeat_length), side="right")
         return indexing.getitem(a, (slice(None),) * axis + (positions,), mode="clip")
@@ -46,7 +50,9 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     positions = np.repeat(np.arange(n), counts)
     if total_repeat_length is not None:
         last = n - 1
-        positions = np.concatenate([positions, np.full(builtins.max(0, total_repeat_length - len(positions)), last)])[:total_repeat_length]
+        positions = np.concatenate(
+            [positions, np.full(builtins.max(0, total_repeat_length - len(positions)), last)]
+        )[:total_repeat_length]
     return indexing.getitem(a, (slice(None),) * axis + (positions,))
 
 
@@ -57,8 +63,11 @@ def tile(A, reps):
     n = builtins.max(a.ndim, len(reps))
     reps = (1,) * (n - len(reps)) + reps
     shape = (1,) * (n - a.ndim) + tuple(a.shape)
-    wide = layout.broadcast_in_dim(layout.reshape(a, shape), tuple(k for pair in zip(reps, shape) for k in pair),
-                                   tuple(2 * d + 1 for d in range(n)))
+    wide = layout.broadcast_in_dim(
+        layout.reshape(a, shape),
+        tuple(k for pair in zip(reps, shape) for k in pair),
+        tuple(2 * d + 1 for d in range(n)),
+    )
     return layout.reshape(wide, tuple(r * s for r, s in zip(reps, shape)))
 
 

@@ -22,6 +22,7 @@ from weft.util import dtypes
 
 class UniqueAll(NamedTuple):
     """Distinct values, where each occurs first, how to rebuild the array from them, and how often each occurs."""
+
     values: Any
     indices: Any
     inverse_indices: Any
@@ -30,18 +31,30 @@ class UniqueAll(NamedTuple):
 
 class UniqueCounts(NamedTuple):
     """Distinct values and how often each occurs."""
+
     values: Any
     counts: Any
 
 
 class UniqueInverse(NamedTuple):
     """Distinct values and how to rebuild the array from them."""
+
     values: Any
     inverse_indices: Any
 
 
-def unique(ar, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None,
-           *, equal_nan: bool = True, size: int | None = None, fill_value=None, sorted: bool = True):  # noqa: A002
+def unique(
+    ar,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value=None,
+    sorted: bool = True,
+):  # noqa: A002
     """The sorted distinct elements (or slices along `axis`); their number depends on values, so inside `jit` give a static `size`.
 
     Missing ones are the first, or `fill_value` (a slice, or what broadcasts to one). With `equal_nan` NaN are one element. Raises
@@ -54,15 +67,34 @@ def unique(ar, return_index: bool = False, return_inverse: bool = False, return_
     axis = None if axis is None else canonical_axis(axis, ar.ndim, "unique")
     if size is None and axis is not None and equal_nan and dtypes.issubdtype(ar.dtype, np.inexact):
         # NumPy's rows with NaN are never equal
-        size = int(host_value(unique(ar, axis=axis, return_counts=True, size=ar.shape[axis], fill_value=0)[1], "unique").astype(bool).sum())
+        size = int(
+            host_value(
+                unique(ar, axis=axis, return_counts=True, size=ar.shape[axis], fill_value=0)[1],
+                "unique",
+            )
+            .astype(bool)
+            .sum()
+        )
     if size is None:
         host = host_value(ar, "unique", "Give size=..., a static bound on the number of results.")
-        narrow = dtypes.issubdtype(ar.dtype, np.inexact) and ar.dtype.itemsize < 4      # whose NaN NumPy does not order
-        out = np.unique(host.astype(np.float32) if narrow else host, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+        narrow = (
+            dtypes.issubdtype(ar.dtype, np.inexact) and ar.dtype.itemsize < 4
+        )  # whose NaN NumPy does not order
+        out = np.unique(
+            host.astype(np.float32) if narrow else host,
+            return_index,
+            return_inverse,
+            return_counts,
+            axis,
+            equal_nan=equal_nan,
+        )
         if not isinstance(out, tuple):
             return asarray(out.astype(host.dtype))
         int_dtype = dtypes.default_int_dtype()
-        return tuple(asarray(o.astype(host.dtype)) if i == 0 else asarray(o.astype(int_dtype)) for i, o in enumerate(out))
+        return tuple(
+            asarray(o.astype(host.dtype)) if i == 0 else asarray(o.astype(int_dtype))
+            for i, o in enumerate(out)
+        )
     if axis is None:
         rows, lead = mp.ravel(ar)[:, None], ar.shape
     else:
@@ -71,27 +103,51 @@ def unique(ar, return_index: bool = False, return_inverse: bool = False, return_
     n = rows.shape[0]
     if not n and size:
         if fill_value is None:
-            raise ValueError(f"unique: an array of shape {tuple(ar.shape)} has no elements to fill size={size} with; give a fill_value.")
+            raise ValueError(
+                f"unique: an array of shape {tuple(ar.shape)} has no elements to fill size={size} with; give a fill_value."
+            )
         rows = creation.zeros((1, rows.shape[1]), rows.dtype)
-    order = lexsort([rows[:, k] for k in reversed(builtins.range(rows.shape[1]))]) if rows.shape[1] > 1 else argsort(rows[:, 0])
+    order = (
+        lexsort([rows[:, k] for k in reversed(builtins.range(rows.shape[1]))])
+        if rows.shape[1] > 1
+        else argsort(rows[:, 0])
+    )
     ordered = rows[order]
-    new = mp.concatenate([creation.ones((min_dim(1, n),), bool), rd.any(_differs(ordered[1:], ordered[:-1], equal_nan), 1)])
+    new = mp.concatenate(
+        [
+            creation.ones((min_dim(1, n),), bool),
+            rd.any(_differs(ordered[1:], ordered[:-1], equal_nan), 1),
+        ]
+    )
     number = uf.subtract(rd.cumsum(new), 1)
     count = rd.sum(new)
-    starts = cast(creation.zeros((size,), order.dtype).at[choosing.where(new, number, size)].set(
-        layout.index_range(n, order.dtype), mode="drop"), order.dtype)
+    starts = cast(
+        creation.zeros((size,), order.dtype)
+        .at[choosing.where(new, number, size)]
+        .set(layout.index_range(n, order.dtype), mode="drop"),
+        order.dtype,
+    )
     valid = uf.less(layout.index_range(size), count)
     values = ordered[starts]
     if fill_value is not None:
         fill = cast(asarray(fill_value), rows.dtype)
         fill = mp.ravel(mp.broadcast_to(fill, moved.shape[1:])) if axis is not None else fill
         values = choosing.where(valid[:, None], values, fill)
-    values = values[:, 0] if axis is None else mp.moveaxis(mp.reshape(values, (size, *moved.shape[1:])), 0, axis)
+    values = (
+        values[:, 0]
+        if axis is None
+        else mp.moveaxis(mp.reshape(values, (size, *moved.shape[1:])), 0, axis)
+    )
     result = [values]
     if return_index:
         result.append(order[starts])
     if return_inverse:
-        result.append(mp.reshape(creation.zeros((n,), order.dtype).at[order].set(cast(number, order.dtype)), tuple(lead)))
+        result.append(
+            mp.reshape(
+                creation.zeros((n,), order.dtype).at[order].set(cast(number, order.dtype)),
+                tuple(lead),
+            )
+        )
     if return_counts:
         result.append(creation.zeros((size,), order.dtype).at[number].add(1, mode="drop"))
     return result[0] if len(result) == 1 else tuple(result)
@@ -99,22 +155,32 @@ def unique(ar, return_index: bool = False, return_inverse: bool = False, return_
 
 def _differs(x, y, equal_nan: bool):
     unequal = uf.not_equal(x, y)
-    return uf.logical_and(unequal, uf.logical_not(uf.logical_and(uf.isnan(x), uf.isnan(y)))) if equal_nan else unequal
+    return (
+        uf.logical_and(unequal, uf.logical_not(uf.logical_and(uf.isnan(x), uf.isnan(y))))
+        if equal_nan
+        else unequal
+    )
 
 
 def unique_all(x, /, *, size: int | None = None, fill_value=None) -> UniqueAll:
     """Distinct elements with indices, inverse and counts."""
-    return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
+    return UniqueAll(
+        *unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value)
+    )
 
 
 def unique_counts(x, /, *, size: int | None = None, fill_value=None) -> UniqueCounts:
     """Distinct elements with counts."""
-    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
+    return UniqueCounts(
+        *unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value)
+    )
 
 
 def unique_inverse(x, /, *, size: int | None = None, fill_value=None) -> UniqueInverse:
     """Distinct elements with the inverse."""
-    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
+    return UniqueInverse(
+        *unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value)
+    )
 
 
 def unique_values(x, /, *, size: int | None = None, fill_value=None):
@@ -124,7 +190,11 @@ def unique_values(x, /, *, size: int | None = None, fill_value=None):
 
 def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
     """The sorted elements that are in either array."""
-    return unique(mp.concatenate([mp.ravel(asarray(ar1)), mp.ravel(asarray(ar2))]), size=size, fill_value=fill_value)
+    return unique(
+        mp.concatenate([mp.ravel(asarray(ar1)), mp.ravel(asarray(ar2))]),
+        size=size,
+        fill_value=fill_value,
+    )
 
 
 def _from_host(name: str, ar1, ar2, *args):
@@ -132,7 +202,9 @@ def _from_host(name: str, ar1, ar2, *args):
     remedy = "Give size=..., a static bound on the number of results."
     out = getattr(np, name)(*[host_value(x, name, remedy) for x in (ar1, ar2)], *args)
     if isinstance(out, tuple):
-        return tuple(asarray(o.astype(dtypes.default_int_dtype()) if i else o) for i, o in enumerate(out))
+        return tuple(
+            asarray(o.astype(dtypes.default_int_dtype()) if i else o) for i, o in enumerate(out)
+        )
     return asarray(out)
 
 
@@ -142,7 +214,11 @@ def _ordered(ar, assume_unique: bool = False) -> tuple:
     ordered = ar[order]
     if assume_unique or ar.size < 2:
         return ordered, order, np.ones(ar.shape, bool)
-    return ordered, order, mp.concatenate([np.ones(1, bool), _differs(ordered[1:], ordered[:-1], equal_nan=True)])
+    return (
+        ordered,
+        order,
+        mp.concatenate([np.ones(1, bool), _differs(ordered[1:], ordered[:-1], equal_nan=True)]),
+    )
 
 
 def _chosen(values, mask, size: int, fill_value, least: bool = True) -> tuple:
@@ -152,11 +228,23 @@ def _chosen(values, mask, size: int, fill_value, least: bool = True) -> tuple:
     if not values.size or not size:
         return creation.full((size,), 0 if fill_value is None else fill_value, values.dtype), at
     picked = choosing.take(values, at, mode="clip")
-    fill = choosing.where(rd.any(mask), picked[0], 0) if fill_value is None and least else asarray(0 if fill_value is None else fill_value)
+    fill = (
+        choosing.where(rd.any(mask), picked[0], 0)
+        if fill_value is None and least
+        else asarray(0 if fill_value is None else fill_value)
+    )
     return choosing.where(uf.less(at, mask.shape[0]), picked, cast(fill, values.dtype)), at
 
 
-def intersect1d(ar1, ar2, assume_unique: bool = False, return_indices: bool = False, *, size: int | None = None, fill_value=None):
+def intersect1d(
+    ar1,
+    ar2,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    *,
+    size: int | None = None,
+    fill_value=None,
+):
     """The sorted elements that are in both arrays, and with `return_indices` where each occurs first in one and in the other.
 
     Their number depends on values: inside `jit`, give a static `size`. Missing ones are `fill_value`, by default the smallest that is
@@ -175,8 +263,14 @@ def intersect1d(ar1, ar2, assume_unique: bool = False, return_indices: bool = Fa
         return values
     other, other_order, _ = _ordered(ar2)
     missing = uf.equal(at, ar1.size)
-    there = choosing.where(missing, ar1.size, choosing.take(order, at, mode="clip") if ar1.size else 0)
-    in_other = choosing.where(missing, ar2.size, choosing.take(other_order, searchsorted(other, values), mode="clip") if ar2.size else 0)
+    there = choosing.where(
+        missing, ar1.size, choosing.take(order, at, mode="clip") if ar1.size else 0
+    )
+    in_other = choosing.where(
+        missing,
+        ar2.size,
+        choosing.take(other_order, searchsorted(other, values), mode="clip") if ar2.size else 0,
+    )
     return values, there, in_other
 
 
@@ -192,7 +286,13 @@ def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None,
     if size is None:
         return _from_host("setdiff1d", ar1, ar2, assume_unique)
     ordered, first = (ar1, np.ones(ar1.shape, bool)) if assume_unique else _ordered(ar1)[::2]
-    return _chosen(ordered, uf.logical_and(first, isin(ordered, ar2, invert=True)), size, fill_value, least=False)[0]
+    return _chosen(
+        ordered,
+        uf.logical_and(first, isin(ordered, ar2, invert=True)),
+        size,
+        fill_value,
+        least=False,
+    )[0]
 
 
 def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
@@ -209,8 +309,19 @@ def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, 
     ar1, ar2 = mp.ravel(ar1), mp.ravel(ar2)
     candidates = [_ordered(x, assume_unique)[::2] for x in (ar1, ar2)]
     values, first = [mp.concatenate(parts) for parts in zip(*candidates)]
-    order = lexsort([values, uf.logical_not(first)])             # what is left out comes last
+    order = lexsort([values, uf.logical_not(first)])  # what is left out comes last
     values, first = values[order], first[order]
-    changes = mp.concatenate([np.ones(1, bool), uf.logical_or(uf.not_equal(values[1:], values[:-1]), uf.logical_not(first[1:])),
-                              np.ones(1, bool)]) if values.size else np.ones(1, bool)
-    return _chosen(values, uf.logical_and(first, uf.logical_and(changes[1:], changes[:-1])), size, fill_value)[0]
+    changes = (
+        mp.concatenate(
+            [
+                np.ones(1, bool),
+                uf.logical_or(uf.not_equal(values[1:], values[:-1]), uf.logical_not(first[1:])),
+                np.ones(1, bool),
+            ]
+        )
+        if values.size
+        else np.ones(1, bool)
+    )
+    return _chosen(
+        values, uf.logical_and(first, uf.logical_and(changes[1:], changes[:-1])), size, fill_value
+    )[0]

@@ -13,7 +13,17 @@ from weft.core.trace import Tracer
 from weft.ir.symbolic import Dim, as_int, is_more_than, max_dim
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.kinds import check_no_out
-from weft.numpy.promote import along, array_of, as_axes, canonical_axis, cast, check_arraylike, concrete, promote_dtypes, value
+from weft.numpy.promote import (
+    along,
+    array_of,
+    as_axes,
+    canonical_axis,
+    cast,
+    check_arraylike,
+    concrete,
+    promote_dtypes,
+    value,
+)
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.casting import size_as
 from weft.ops.placement import takes_out_sharding
@@ -22,7 +32,15 @@ from weft.util.errors import ConcretizationTypeError, describe
 from weft.util.source import user_frame
 
 
-def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
+def sort(
+    a,
+    axis: int | None = -1,
+    *,
+    kind=None,
+    order=None,
+    stable: bool = True,
+    descending: bool = False,
+):
     """Elements in ascending (or descending) order along `axis`; NaN last."""
     _check_kind("sort", kind, order)
     a, axis = along("sort", a, axis)
@@ -30,13 +48,24 @@ def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True
     return layout.rev(out, (axis,)) if descending else out
 
 
-def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False, dtype=None):
+def argsort(
+    a,
+    axis: int | None = -1,
+    *,
+    kind=None,
+    order=None,
+    stable: bool = True,
+    descending: bool = False,
+    dtype=None,
+):
     """Positions that sort `a` along `axis`, of `dtype` (the default integer unless given)."""
     _check_kind("argsort", kind, order)
     a, axis = along("argsort", a, axis)
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "argsort")
     positions = layout.broadcasted_iota(dtype, tuple(a.shape), axis)
-    if descending:        # stable: equal elements keep their order, so both sequences are reversed before and after
+    if (
+        descending
+    ):  # stable: equal elements keep their order, so both sequences are reversed before and after
         flipped = [layout.rev(x, (axis,)) for x in (a, positions)]
         out = sorting.sort(flipped, dimension=axis, is_stable=True, num_keys=1)[1]
         return layout.rev(out, (axis,))
@@ -46,8 +75,10 @@ def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = T
 def _check_kind(api: str, kind, order) -> None:
     """TypeError for kinds of sorts, of which there is one, and for fields to sort by, which arrays do not have."""
     if kind is not None:
-        raise TypeError(f"{api}: the argument `kind` is not supported, got {kind!r}. Use stable=True or stable=False to say whether equal "
-                        "elements keep their places.")
+        raise TypeError(
+            f"{api}: the argument `kind` is not supported, got {kind!r}. Use stable=True or stable=False to say whether equal "
+            "elements keep their places."
+        )
     if order is not None:
         raise TypeError(f"{api}: `order` names fields, which arrays do not have; got {order!r}.")
 
@@ -59,7 +90,9 @@ def lexsort(keys, axis: int = -1):
         raise TypeError("need sequence of keys with len > 0 in lexsort")
     axis = canonical_axis(axis, keys[0].ndim, "lexsort")
     positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(keys[0].shape), axis)
-    return sorting.sort([*reversed(keys), positions], dimension=axis, is_stable=True, num_keys=len(keys))[-1]
+    return sorting.sort(
+        [*reversed(keys), positions], dimension=axis, is_stable=True, num_keys=len(keys)
+    )[-1]
 
 
 def _check_kth(api: str, kth, n: int) -> None:
@@ -96,17 +129,25 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     """
     _check_method("searchsorted", method, ("scan", "scan_unrolled", "sort", "compare_all"))
     if side not in ("left", "right"):
-        raise ValueError(f"{side!r} is an invalid value for keyword 'side'; expected one of ['left', 'right'].")
+        raise ValueError(
+            f"{side!r} is an invalid value for keyword 'side'; expected one of ['left', 'right']."
+        )
     a, v = [concrete(x) for x in promote_dtypes(value(a), value(v))]
     if a.ndim != 1:
         raise ValueError(f"a should be 1-dimensional, got shape {tuple(a.shape)}.")
     if sorter is not None:
         sorter = array_of("searchsorted", sorter)
         if sorter.shape != a.shape:
-            raise ValueError(f"searchsorted: `sorter` must have the shape of `a`, {a.shape}, got {sorter.shape}.")
+            raise ValueError(
+                f"searchsorted: `sorter` must have the shape of `a`, {a.shape}, got {sorter.shape}."
+            )
         a = a[sorter]
     n = a.shape[0]
-    place = dtypes.check_dtype("int64", "searchsorted").type if is_more_than(n, np.iinfo(np.int32).max) else np.int32
+    place = (
+        dtypes.check_dtype("int64", "searchsorted").type
+        if is_more_than(n, np.iinfo(np.int32).max)
+        else np.int32
+    )
     low = layout.broadcast_in_dim(place(0), tuple(v.shape), ())
     high = layout.broadcast_in_dim(size_as(n, place), tuple(v.shape), ())
 
@@ -116,8 +157,10 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
         probe = a[choosing.clip(middle, 0, max_dim(n - 1, 0))] if n else v
         right = _not_after(probe, v, side)
         open_ = ew.lt(low, high)
-        return (ew.select_n(ew.bitwise_and(open_, right), low, ew.add(middle, 1)),
-                ew.select_n(ew.bitwise_and(open_, ew.bitwise_not(right)), high, middle))
+        return (
+            ew.select_n(ew.bitwise_and(open_, right), low, ew.add(middle, 1)),
+            ew.select_n(ew.bitwise_and(open_, ew.bitwise_not(right)), high, middle),
+        )
 
     if isinstance(n, Dim):
         return while_loop(lambda bounds: rd.any(ew.lt(*bounds)), halve, (low, high))[0]
@@ -131,7 +174,12 @@ def _not_after(x, v, side: str):
     after = uf.less(x, v) if side == "left" else uf.less_equal(x, v)
     if dtypes.issubdtype(v.dtype, np.floating):
         nan_v, nan_x = ew.ne(v, v), ew.ne(x, x)
-        after = ew.bitwise_or(after, ew.bitwise_and(nan_v, ew.bitwise_not(nan_x) if side == "left" else ew.bitwise_or(nan_v, nan_x)))
+        after = ew.bitwise_or(
+            after,
+            ew.bitwise_and(
+                nan_v, ew.bitwise_not(nan_x) if side == "left" else ew.bitwise_or(nan_v, nan_x)
+            ),
+        )
     return after
 
 
@@ -143,8 +191,12 @@ def digitize(x, bins, right: bool = False, *, method=None):
         raise ValueError("digitize: bins must be a 1-dimensional array.")
     if bins.shape[0] == 0:
         return creation.zeros(array_of("digitize", x).shape, np.int32)
-    rising = uf.greater_equal(bins[-1], bins[0])      # known only at run time: one search serves bins of both orders
-    found = searchsorted(choosing.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right")
+    rising = uf.greater_equal(
+        bins[-1], bins[0]
+    )  # known only at run time: one search serves bins of both orders
+    found = searchsorted(
+        choosing.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right"
+    )
     return choosing.where(rising, found, uf.subtract(bins.shape[0], found))
 
 
@@ -160,13 +212,17 @@ def extract(condition, arr, *, size: int | None = None, fill_value=0):
     return compress(mp.ravel(condition), mp.ravel(arr), size=size, fill_value=fill_value)
 
 
-def compress(condition, a, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None):
+def compress(
+    condition, a, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None
+):
     """The slices of `a` along `axis` where `condition` holds."""
     check_no_out(out, "compress")
     a, axis = along("compress", a, axis)
     positions = choosing.flatnonzero(condition, size=size, fill_value=a.shape[axis])
     if size is None and positions.size and int(positions[-1]) >= a.shape[axis]:
-        raise ValueError(f"compress: element {int(positions[-1])} of the condition is true, but the dim has {a.shape[axis]} places.")
+        raise ValueError(
+            f"compress: element {int(positions[-1])} of the condition is true, but the dim has {a.shape[axis]} places."
+        )
     return choosing.take(a, positions, axis, mode="fill", fill_value=fill_value)
 
 
@@ -189,7 +245,14 @@ def choose(a, choices, out=None, mode: str = "raise"):
     return choosing.take_along_axis(mp.stack(choices, 0), mp.expand_dims(a, 0), 0)[0]
 
 
-def isin(element, test_elements, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"):
+def isin(
+    element,
+    test_elements,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    method: str = "auto",
+):
     """Where elements are among `test_elements`."""
     _check_method("isin", method, ("auto", "compare_all", "binary_search", "sort"))
     check_arraylike("isin", element, test_elements)
@@ -205,7 +268,9 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
     """How often each non-negative integer occurs (or the sum of its weights). Inside `jit`, give a static `length`."""
     x = array_of("bincount", x)
     if x.ndim != 1:
-        raise ValueError(f"bincount: x must be a vector (1-dimensional), got shape {tuple(x.shape)}.")
+        raise ValueError(
+            f"bincount: x must be a vector (1-dimensional), got shape {tuple(x.shape)}."
+        )
     if x.dtype == np.bool_:
         x = cast(x, np.dtype(np.int32))
     if not dtypes.issubdtype(x.dtype, np.integer):
@@ -221,8 +286,12 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
 def unravel_index(indices, shape) -> tuple:
     """Flat positions as positions per dim."""
     rest, shape, out = array_of("unravel_index", indices), value(shape), []
-    if isinstance(shape, Tracer) or any(isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else ())):
-        sizes = shape if isinstance(shape, (tuple, list)) or shape.ndim else (shape,)     # traced: their number alone is known
+    if isinstance(shape, Tracer) or any(
+        isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else ())
+    ):
+        sizes = (
+            shape if isinstance(shape, (tuple, list)) or shape.ndim else (shape,)
+        )  # traced: their number alone is known
         shape = tuple([cast(array_of("unravel_index", n), rest.dtype) for n in sizes])
         size = functools.reduce(uf.multiply, shape)
         last = uf.maximum(uf.subtract(size, 1), 0)
@@ -245,15 +314,26 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", 
     """
     positions = [array_of("ravel_multi_index", i) for i in multi_index]
     if len(positions) != len(dims):
-        raise ValueError(f"ravel_multi_index: {len(positions)} arrays of positions for {len(dims)} dims; there must be one for each.")
+        raise ValueError(
+            f"ravel_multi_index: {len(positions)} arrays of positions for {len(dims)} dims; there must be one for each."
+        )
     if order not in ("C", "F"):
         raise ValueError(f"ravel_multi_index: order must be 'C' or 'F', got {order!r}.")
     for i in positions:
         if not dtypes.issubdtype(i.dtype, np.integer):
-            raise TypeError(f"ravel_multi_index: only int indices permitted, got positions of {i.dtype.name}.")
-    positions = [_in_bounds(i, n, mode, "ravel_multi_index", "`multi_index`") for i, n in zip(positions, dims)]
+            raise TypeError(
+                f"ravel_multi_index: only int indices permitted, got positions of {i.dtype.name}."
+            )
+    positions = [
+        _in_bounds(i, n, mode, "ravel_multi_index", "`multi_index`")
+        for i, n in zip(positions, dims)
+    ]
     pairs = list(zip(positions, dims))
-    want = dtypes.result_type(*positions) if dtype is None else dtypes.check_dtype(dtype, "ravel_multi_index")
+    want = (
+        dtypes.result_type(*positions)
+        if dtype is None
+        else dtypes.check_dtype(dtype, "ravel_multi_index")
+    )
     flat = cast(creation.zeros(()), want)
     for i, n in pairs if order == "C" else reversed(pairs):
         flat = uf.add(uf.multiply(flat, size_as(n, want)), cast(i, want))
@@ -269,11 +349,20 @@ def _in_bounds(positions, n: int, mode: str, api: str, where: str):
     if mode == "ignore":
         return positions
     if mode != "raise":
-        raise ValueError(f"{api}: unknown mode {mode!r}; expected 'raise', 'clip', 'wrap' or 'ignore'.")
+        raise ValueError(
+            f"{api}: unknown mode {mode!r}; expected 'raise', 'clip', 'wrap' or 'ignore'."
+        )
     if isinstance(positions, Tracer) and positions.concrete() is None:
-        raise ConcretizationTypeError(describe(
-            api, f"mode='raise' looks at the values of positions, but got {positions.describe()}.", (), user_frame(),
-            "They have none while a program is traced.", "Use mode='clip' or mode='wrap' inside of jit."))
+        raise ConcretizationTypeError(
+            describe(
+                api,
+                f"mode='raise' looks at the values of positions, but got {positions.describe()}.",
+                (),
+                user_frame(),
+                "They have none while a program is traced.",
+                "Use mode='clip' or mode='wrap' inside of jit.",
+            )
+        )
     host = np.asarray(positions.concrete() if isinstance(positions, Tracer) else positions)
     if np.any((host < 0) | (host >= n)):
         raise ValueError(f"invalid entry in {where} of {api}: positions must lie in [0, {n}).")

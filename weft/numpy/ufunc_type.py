@@ -21,11 +21,30 @@ from weft.util.source import api_boundary
 
 #: the functions of `weft.numpy` that are ufuncs -> what leaves an operand as it is, if anything does
 IDENTITIES: dict[str, Any] = {
-    "add": 0, "multiply": 1, "subtract": None, "negative": None, "maximum": None, "minimum": None, "bitwise_and": -1, "bitwise_or": 0,
-    "bitwise_xor": 0, "logical_and": True, "logical_or": False, "logical_xor": False, "logaddexp": -math.inf, "logaddexp2": -math.inf,
+    "add": 0,
+    "multiply": 1,
+    "subtract": None,
+    "negative": None,
+    "maximum": None,
+    "minimum": None,
+    "bitwise_and": -1,
+    "bitwise_or": 0,
+    "bitwise_xor": 0,
+    "logical_and": True,
+    "logical_or": False,
+    "logical_xor": False,
+    "logaddexp": -math.inf,
+    "logaddexp2": -math.inf,
 }
 #: those with a reduction in `weft.numpy`, a running one, and an update of `x.at`
-_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
+_REDUCTIONS = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+}
 _RUNNING = {"add": "cumsum", "multiply": "cumprod"}
 _UPDATES = {"add": "add", "multiply": "multiply", "maximum": "max", "minimum": "min"}
 
@@ -48,14 +67,29 @@ class ufunc(FaceFunction):
     Array([9, 7, 4], dtype=int32)
     """
 
-    def __init__(self, func: Callable, /, nin: int, nout: int, *, name: str | None = None, nargs: int | None = None, identity: Any = None,
-                 call: Callable | None = None, reduce: Callable | None = None, accumulate: Callable | None = None,
-                 at: Callable | None = None, reduceat: Callable | None = None) -> None:
+    def __init__(
+        self,
+        func: Callable,
+        /,
+        nin: int,
+        nout: int,
+        *,
+        name: str | None = None,
+        nargs: int | None = None,
+        identity: Any = None,
+        call: Callable | None = None,
+        reduce: Callable | None = None,
+        accumulate: Callable | None = None,
+        at: Callable | None = None,
+        reduceat: Callable | None = None,
+    ) -> None:
         if not callable(func):
             raise TypeError(f"ufunc: func must be a function, got {func!r}.")
         for parameter, count in (("nin", nin), ("nout", nout)):
             if not isinstance(count, (int, np.integer)) or count < 0:
-                raise TypeError(f"ufunc: `{parameter}` must be an integer of at least 0, got {count!r:.60}.")
+                raise TypeError(
+                    f"ufunc: `{parameter}` must be an integer of at least 0, got {count!r:.60}."
+                )
         if nargs not in (None, nin):
             raise ValueError(f"ufunc: nargs is the number of arguments, {nin}; got {nargs}.")
         given = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
@@ -72,7 +106,10 @@ class ufunc(FaceFunction):
         if name != "__signature__":
             return super().__getattr__(name)
         signature = inspect.signature(self.fun)
-        options = [inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None) for option in ("out", "where")]
+        options = [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None)
+            for option in ("out", "where")
+        ]
         return signature.replace(parameters=[*signature.parameters.values(), *options])
 
     @property
@@ -103,14 +140,18 @@ class ufunc(FaceFunction):
         return f"<weft.numpy.ufunc '{self.name}'>"
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, ufunc) and (self._facts, self.name) == (other._facts, other.name))
+        return self is other or (
+            isinstance(other, ufunc) and (self._facts, self.name) == (other._facts, other.name)
+        )
 
     def __hash__(self) -> int:
         return hash((self._facts, self.name))
 
     def _call(self, *args, out=None, where=None, **kwargs):
         if out is not None or where is not None:
-            raise NotImplementedError(f"{self.name}: out and where are not supported, arrays cannot be changed. Use weft.numpy.where.")
+            raise NotImplementedError(
+                f"{self.name}: out and where are not supported, arrays cannot be changed. Use weft.numpy.where."
+            )
         return super()._call(*args, **kwargs)
 
     @property
@@ -120,14 +161,23 @@ class ufunc(FaceFunction):
 
     def _binary(self, method: str, out: Any = None) -> None:
         if (self.nin, self.nout) != (2, 1):
-            raise ValueError(f"{method} is for functions of two arguments with one result; {self.name} has {self.nin} and {self.nout}.")
+            raise ValueError(
+                f"{method} is for functions of two arguments with one result; {self.name} has {self.nin} and {self.nout}."
+            )
         if out is not None:
-            raise NotImplementedError(f"{self.name}.{method}: out is not supported, arrays cannot be changed. Use the result.")
+            raise NotImplementedError(
+                f"{self.name}.{method}: out is not supported, arrays cannot be changed. Use the result."
+            )
 
     def _operand(self, a: Any, dtype: Any, method: str) -> Any:
         from weft.numpy import promote
+
         a = promote.array_of(f"{self.name}.{method}", a)
-        return a if dtype is None else promote.cast(a, dtypes.check_dtype(dtype, f"{self.name}.{method}"))
+        return (
+            a
+            if dtype is None
+            else promote.cast(a, dtypes.check_dtype(dtype, f"{self.name}.{method}"))
+        )
 
     def _truths(self, a: Any) -> Any:
         """`a`, or which elements are not zero for a function of truth values."""
@@ -135,12 +185,17 @@ class ufunc(FaceFunction):
 
     def _along(self, a: Any, axis: Any, method: str) -> tuple[Any, int]:
         from weft.numpy import promote
+
         if isinstance(axis, (tuple, list)):
-            raise NotImplementedError(f"{self.name}.{method}: one axis, or None for all elements in a row, got {axis!r}.")
+            raise NotImplementedError(
+                f"{self.name}.{method}: one axis, or None for all elements in a row, got {axis!r}."
+            )
         return promote.along(f"{self.name}.{method}", a, axis)
 
     @api_boundary
-    def reduce(self, a, axis=0, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
+    def reduce(
+        self, a, axis=0, dtype=None, out=None, keepdims: bool = False, initial=None, where=None
+    ):
         """The elements along `axis` (None: all) combined from left to right, beginning with `initial`; only those of `where`.
 
         Raises ValueError for no elements, or `where`, without an identity or `initial`; NotImplementedError for several axes of a
@@ -148,31 +203,57 @@ class ufunc(FaceFunction):
         """
         self._binary("reduce", out)
         if "reduce" in self._given:
-            return self._given["reduce"](a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+            return self._given["reduce"](
+                a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where
+            )
         if where is not None and self.identity is None and initial is None:
-            raise ValueError(f"{self.name}.reduce: where needs an identity, which {self.name} has not, or initial=.")
+            raise ValueError(
+                f"{self.name}.reduce: where needs an identity, which {self.name} has not, or initial=."
+            )
         a = self._operand(a, dtype, "reduce")
         if self.name in _REDUCTIONS and self._has_own:
             name = _REDUCTIONS[self.name]
             options = {"dtype": dtype if name in ("sum", "prod") else None, "where": where}
             if name not in ("all", "any"):
                 options["initial"] = initial
-            result = _numpy(name)(a, axis, keepdims=keepdims, **{key: x for key, x in options.items() if x is not None})
-            return self(result, initial) if initial is not None and "initial" not in options else result
+            result = _numpy(name)(
+                a,
+                axis,
+                keepdims=keepdims,
+                **{key: x for key, x in options.items() if x is not None},
+            )
+            return (
+                self(result, initial)
+                if initial is not None and "initial" not in options
+                else result
+            )
         rank, a_shape = a.ndim, tuple(a.shape)
         rows, dim = self._along(self._truths(a), axis, "reduce")
         n = rows.shape[dim]
         if not n and self.identity is None and initial is None:
-            raise ValueError(f"{self.name}.reduce: {self.name} has no identity to give for an axis of size 0.")
+            raise ValueError(
+                f"{self.name}.reduce: {self.name} has no identity to give for an axis of size 0."
+            )
         rows = _numpy("moveaxis")(rows, dim, 0)
-        mask = None if where is None else _numpy("moveaxis")(_numpy("broadcast_to")(where, a_shape).reshape(
-            a_shape if axis is not None else -1), dim, 0)
+        mask = (
+            None
+            if where is None
+            else _numpy("moveaxis")(
+                _numpy("broadcast_to")(where, a_shape).reshape(a_shape if axis is not None else -1),
+                dim,
+                0,
+            )
+        )
         if initial is None and mask is None and n:
             first, rows = rows[0], rows[1:]
         else:
             first = self._start(self.identity if initial is None else initial, rows)
         result = self._fold(first, rows, mask)[0]
-        return _numpy("expand_dims")(result, tuple(range(rank)) if axis is None else dim) if keepdims else result
+        return (
+            _numpy("expand_dims")(result, tuple(range(rank)) if axis is None else dim)
+            if keepdims
+            else result
+        )
 
     def _start(self, value: Any, rows: Any) -> Any:
         """`value` in the shape of a row, in the dtype that results have."""
@@ -187,6 +268,7 @@ class ufunc(FaceFunction):
         """The rows combined with `first` in order, and what there was after each."""
         from weft.api.arrays import eval_shape
         from weft.control.scan import scan
+
         dtype = eval_shape(self, first, rows[0] if rows.shape[0] else first).dtype
         first = _numpy("astype")(first, dtype)
 
@@ -217,7 +299,9 @@ class ufunc(FaceFunction):
             return a
         rows = _numpy("moveaxis")(a, dim, 0)
         _, later = self._fold(rows[0], rows[1:])
-        return _numpy("moveaxis")(_numpy("concatenate")([_numpy("astype")(rows[:1], later.dtype), later]), 0, dim)
+        return _numpy("moveaxis")(
+            _numpy("concatenate")([_numpy("astype")(rows[:1], later.dtype), later]), 0, dim
+        )
 
     @api_boundary
     def reduceat(self, a, indices, axis: int = 0, dtype=None, out=None):
@@ -233,13 +317,17 @@ class ufunc(FaceFunction):
         a, dim = self._along(self._operand(a, dtype, "reduceat"), axis, "reduceat")
         rows, at = _numpy("moveaxis")(self._truths(a), dim, 0), _numpy("asarray")(indices)
         if at.ndim != 1:
-            raise ValueError(f"{self.name}.reduceat: indices must be a vector, got shape {tuple(at.shape)}.")
+            raise ValueError(
+                f"{self.name}.reduceat: indices must be a vector, got shape {tuple(at.shape)}."
+            )
         if not at.shape[0]:
             return _numpy("moveaxis")(_numpy("astype")(rows[:0], a.dtype), 0, dim)
         n = rows.shape[0]
         ends = _numpy("append")(at[1:], np.array([n], at.dtype))
         numbers = np.arange(n, dtype=at.dtype)[:, None]
-        inside = _numpy("logical_and")(numbers > at[None], numbers < ends[None]).reshape(n, at.shape[0], *(1,) * (rows.ndim - 1))
+        inside = _numpy("logical_and")(numbers > at[None], numbers < ends[None]).reshape(
+            n, at.shape[0], *(1,) * (rows.ndim - 1)
+        )
         result = self._fold(rows[at], rows[:, None], inside)[0]
         return _numpy("moveaxis")(_numpy("astype")(result, a.dtype), 0, dim)
 
@@ -257,16 +345,21 @@ class ufunc(FaceFunction):
         Raises NotImplementedError unless `inplace` is False: arrays cannot be changed.
         """
         if inplace:
-            raise NotImplementedError(f"{self.name}.at: arrays cannot be changed in place. Call it with inplace=False, and use the result.")
+            raise NotImplementedError(
+                f"{self.name}.at: arrays cannot be changed in place. Call it with inplace=False, and use the result."
+            )
         if "at" in self._given:
             return self._given["at"](a, indices, *(() if b is None else (b,)))
         if (b is None) != (self.nin == 1) or self.nout != 1:
-            raise ValueError(f"{self.name}.at: the function takes {self.nin} arguments and gives {self.nout} results; "
-                             f"{'no' if b is None else 'an'} operand b is given.")
+            raise ValueError(
+                f"{self.name}.at: the function takes {self.nin} arguments and gives {self.nout} results; "
+                f"{'no' if b is None else 'an'} operand b is given."
+            )
         a = self._operand(a, None, "at")
         if self.name in _UPDATES and a.dtype != np.bool_ and self._has_own:
             return getattr(a.at[indices], _UPDATES[self.name])(b)
         from weft.control.scan import scan
+
         places = np.arange(a.size, dtype=np.int32).reshape(a.shape)
         places = _numpy("asarray")(places)[indices]
         others = () if b is None else (_numpy("broadcast_to")(b, places.shape).reshape(-1),)
@@ -282,13 +375,17 @@ def _over_elements(func: Callable, nin: int) -> Callable:
     """`func` of scalars as a function of arrays of one shape after broadcasting."""
     from weft.numpy import promote
     from weft.numpy.vectorizing import vectorize
+
     mapped = vectorize(func)
 
     def call(*args):
         if len(args) != nin:
-            raise TypeError(f"{getattr(func, '__name__', 'ufunc')} takes {nin} arguments, got {len(args)}.")
+            raise TypeError(
+                f"{getattr(func, '__name__', 'ufunc')} takes {nin} arguments, got {len(args)}."
+            )
         promote.check_arraylike(getattr(func, "__name__", "ufunc"), *args)
         return mapped(*args)
+
     return call
 
 

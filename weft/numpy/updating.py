@@ -13,8 +13,23 @@ from weft.control import ref_index
 from weft.core.scalars import exact
 from weft.core.trace import Tracer, typeof
 from weft.numpy import indexing
-from weft.numpy.indexing import Plan, getitem, lift_scalar_bools, make_plan, result_shape, stack_positions
-from weft.numpy.promote import PYTHON_SCALARS, adopted, broadcast_shapes, broadcast_to_shape, cast, concrete, value
+from weft.numpy.indexing import (
+    Plan,
+    getitem,
+    lift_scalar_bools,
+    make_plan,
+    result_shape,
+    stack_positions,
+)
+from weft.numpy.promote import (
+    PYTHON_SCALARS,
+    adopted,
+    broadcast_shapes,
+    broadcast_to_shape,
+    cast,
+    concrete,
+    value,
+)
 from weft.ops import elementwise as ew, indexing as ix
 from weft.ops.casting import size_as
 from weft.ops.layout import broadcast_in_dim, reshape, rev
@@ -27,6 +42,7 @@ from weft.util.source import is_own_arithmetic, warn_user
 
 class AtHelper:
     """`x.at`: index it to get the functional update methods."""
+
     __slots__ = ("array",)
 
     def __init__(self, array):
@@ -45,6 +61,7 @@ class _At:
     >>> wnp.zeros(4).at[1:3].add(2.0)
     Array([0., 2., 2., 0.], dtype=float32)
     """
+
     __slots__ = ("array", "index")
 
     def __init__(self, array, index):
@@ -56,30 +73,87 @@ class _At:
     def _index(self, wraps: bool):
         return self.index if wraps else _unwrapped(tuple(np.shape(self.array)), self.index)
 
-    def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None, out_sharding=None,
-            wrap_negative_indices=True):
+    def get(
+        self,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        fill_value=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
         """`x[index]` with a chosen `mode` for positions out of bounds (clip, fill, promise_in_bounds)."""
         index = self._index(wrap_negative_indices)
-        read = lambda: getitem(self.array, index, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
-                               unique_indices=unique_indices)
+        read = lambda: getitem(
+            self.array,
+            index,
+            mode=mode,
+            fill_value=fill_value,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+        )
         return with_out_sharding(out_sharding, "at[...].get", read, self.array)
 
-    def _updated(self, values, scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices):
+    def _updated(
+        self,
+        values,
+        scatter,
+        indices_are_sorted,
+        unique_indices,
+        mode,
+        out_sharding,
+        wrap_negative_indices,
+    ):
         values = _listed(values)
         _check_storable(self.array, values)
         index = self._index(wrap_negative_indices)
-        write = lambda: setitem(self.array, index, values, scatter, indices_are_sorted, unique_indices, mode)
+        write = lambda: setitem(
+            self.array, index, values, scatter, indices_are_sorted, unique_indices, mode
+        )
         return with_out_sharding(out_sharding, "at[...]", write, self.array)
 
-    def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
-            wrap_negative_indices=True):
+    def set(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
         """`x` with `values` at the index."""
-        return self._updated(values, ix.scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+        return self._updated(
+            values,
+            ix.scatter,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
 
-    def add(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
-            wrap_negative_indices=True):
+    def add(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
         """`x` with `values` added at the index; repeated positions add up."""
-        return self._updated(values, ix.scatter_add, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+        return self._updated(
+            values,
+            ix.scatter_add,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
 
     def subtract(self, values, **kwargs):
         """`x` with `values` subtracted at the index."""
@@ -88,36 +162,87 @@ class _At:
 
     sub = subtract
 
-    def multiply(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
-                 wrap_negative_indices=True):
+    def multiply(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
         """`x` multiplied by `values` at the index."""
-        return self._updated(values, ix.scatter_mul, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+        return self._updated(
+            values,
+            ix.scatter_mul,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
 
     mul = multiply
 
     def divide(self, values, **kwargs):
         """`x` divided by `values` at the index."""
         from weft.numpy.ufuncs import true_divide
+
         return true_divide(self.array, self._ones_times(values, **kwargs))
 
     def power(self, values, **kwargs):
         """`x` to the power `values` at the index."""
         from weft.numpy.ufuncs import power
+
         return power(self.array, self._ones_times(values, **kwargs))
 
     def _ones_times(self, values, **kwargs):
         from weft.numpy.creation import ones_like
+
         return _At(ones_like(self.array), self.index).multiply(values, **kwargs)
 
-    def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
-            wrap_negative_indices=True):
+    def min(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
         """The smaller of `x` and `values` at the index."""
-        return self._updated(values, ix.scatter_min, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+        return self._updated(
+            values,
+            ix.scatter_min,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
 
-    def max(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
-            wrap_negative_indices=True):
+    def max(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
         """The larger of `x` and `values` at the index."""
-        return self._updated(values, ix.scatter_max, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices)
+        return self._updated(
+            values,
+            ix.scatter_max,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
 
     def apply(self, func, **kwargs):
         """`x` with `func` applied to the elements at the index, as often as the index names each."""
@@ -125,7 +250,10 @@ class _At:
         if not kwargs.pop("wrap_negative_indices", True):
             return _At(self.array, self._index(False)).apply(func, **kwargs)
         found = func(self.get(mode=mode))
-        if not kwargs.get("unique_indices") and not make_plan(tuple(np.shape(self.array)), self.index).is_basic:
+        if (
+            not kwargs.get("unique_indices")
+            and not make_plan(tuple(np.shape(self.array)), self.index).is_basic
+        ):
             found = self._again(func, found, mode)
         return self.set(found, **kwargs)
 
@@ -134,6 +262,7 @@ class _At:
         from weft.control.loops import fori_loop
         from weft.numpy.choosing import where
         from weft.numpy.creation import zeros
+
         times = _At(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
         here = _At(times, self.index).get(mode=mode)
         once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
@@ -152,9 +281,12 @@ def _unwrapped(shape: tuple[int, ...], index) -> tuple:
         elif isinstance(i, (int, np.integer)):
             out.append(int(i) - n if i < 0 else i)
         else:
-            i = cast(concrete(indexing.as_index_array(i) if isinstance(i, (list, tuple)) else i), np.dtype(np.int32))
+            i = cast(
+                concrete(indexing.as_index_array(i) if isinstance(i, (list, tuple)) else i),
+                np.dtype(np.int32),
+            )
             out.append(ew.select_n(ew.lt(i, 0), i, ew.sub(i, n)))
-        d = len(shape) - sum(map(width, entries[k + 1:])) if i is Ellipsis else d + width(i)
+        d = len(shape) - sum(map(width, entries[k + 1 :])) if i is Ellipsis else d + width(i)
     return tuple(out)
 
 
@@ -165,9 +297,16 @@ def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=
 
 
 def _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode):
-    if type(values) is int and not -1 << 31 <= values < 1 << 31:         # it may fit the dtype of `x` alone
+    if (
+        type(values) is int and not -1 << 31 <= values < 1 << 31
+    ):  # it may fit the dtype of `x` alone
         values = exact(values, typeof(x).dtype)
-    if indexing.eager_update is not None and mode is None and not indices_are_sorted and not unique_indices:
+    if (
+        indexing.eager_update is not None
+        and mode is None
+        and not indices_are_sorted
+        and not unique_indices
+    ):
         out = indexing.eager_update(x, index, values, scatter)
         if out is not None:
             return out
@@ -180,23 +319,45 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
     dtype = typeof(x).dtype
     if type(values) is complex and not dtypes.issubdtype(dtype, np.complexfloating):
         values = concrete(values)
-    if scatter is not ix.scatter and (wide := _combined_in(x, values)) != dtype:      # combined there, then stored
-        return cast(scattered(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
+    if (
+        scatter is not ix.scatter and (wide := _combined_in(x, values)) != dtype
+    ):  # combined there, then stored
+        return cast(
+            scattered(
+                cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode
+            ),
+            dtype,
+        )
     values = cast(values, dtype) if isinstance(x, Tracer) else concrete(cast(values, dtype))
     if ref_index.has_slices(index):
         return _write_windows(x, index, values, scatter, mode)
     lifted, index = lift_scalar_bools(tuple(x.shape), index)
     if lifted != tuple(x.shape):
-        return reshape(scattered(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
+        return reshape(
+            scattered(
+                reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode
+            ),
+            x.shape,
+        )
     plan = make_plan(tuple(x.shape), index)
-    if isinstance(x, Tracer):                      # a scatter drops what is outside; checkify sees it
-        outside = {d: a for d, a in plan.arrays.items() if isinstance(a, indexing.STATIC) and not indexing.is_inside(a, plan.shape[d])}
+    if isinstance(x, Tracer):  # a scatter drops what is outside; checkify sees it
+        outside = {
+            d: a
+            for d, a in plan.arrays.items()
+            if isinstance(a, indexing.STATIC) and not indexing.is_inside(a, plan.shape[d])
+        }
         plan.arrays.update({d: indexing.position_array(a) for d, a in outside.items()})
     shape = result_shape(plan)
     if 0 in shape or 0 in plan.shape:
         _fit_values(values, shape, plan)
         return x
-    if plan.is_basic and not plan.ranges and scatter is ix.scatter and not plan.reversed and mode is None:
+    if (
+        plan.is_basic
+        and not plan.ranges
+        and scatter is ix.scatter
+        and not plan.reversed
+        and mode is None
+    ):
         return _write_slice(x, plan, _fit_values(values, shape, plan))
     return _write_scatter(x, plan, values, scatter, indices_are_sorted, unique_indices, mode)
 
@@ -204,10 +365,16 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
 def _write_windows(x, index, values, scatter, mode):
     """An update at an index with slices made by `ds`: nothing is written if one of them does not lie inside."""
     index, inside = ref_index.wrapped(tuple(x.shape), index)
-    out = ref_index.replaced(x, index, lambda part, rest: scattered(part, rest, values, scatter, mode=mode))
-    if inside is True or (mode is not None and ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.CLIP):
+    out = ref_index.replaced(
+        x, index, lambda part, rest: scattered(part, rest, values, scatter, mode=mode)
+    )
+    if inside is True or (
+        mode is not None and ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.CLIP
+    ):
         return out
-    return x if inside is False else ew.select_n(broadcast_to_shape(inside(), tuple(x.shape)), x, out)
+    return (
+        x if inside is False else ew.select_n(broadcast_to_shape(inside(), tuple(x.shape)), x, out)
+    )
 
 
 def _listed(values):
@@ -215,6 +382,7 @@ def _listed(values):
     if not isinstance(values, (list, tuple)):
         return values
     from weft.numpy.creation import asarray
+
     return asarray(values)
 
 
@@ -230,10 +398,17 @@ def _check_storable(x, values) -> None:
     if have == given or type(values) in adopted[have] or is_own_arithmetic():
         return
     given = typeof(value(values)).dtype
-    wide = common_dtype(have, type(values)) if type(values) in PYTHON_SCALARS else dtypes.result_type(x, value(values))
+    wide = (
+        common_dtype(have, type(values))
+        if type(values) in PYTHON_SCALARS
+        else dtypes.result_type(x, value(values))
+    )
     if wide != have:
-        warn_user(f"x.at[...]: scatter inputs have incompatible types: {given.name} values are stored in an array of {have.name}, which "
-                  "may change them and will be an error. Convert them with astype first.", FutureWarning)
+        warn_user(
+            f"x.at[...]: scatter inputs have incompatible types: {given.name} values are stored in an array of {have.name}, which "
+            "may change them and will be an error. Convert them with astype first.",
+            FutureWarning,
+        )
 
 
 def _fit_values(values, shape, plan: Plan):
@@ -247,7 +422,9 @@ def _fit_values(values, shape, plan: Plan):
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"Incompatible shapes for broadcasting: {have} and requested shape {tuple(shape)} in x.at[...].")
+        raise ValueError(
+            f"Incompatible shapes for broadcasting: {have} and requested shape {tuple(shape)} in x.at[...]."
+        )
     values = broadcast_to_shape(values, tuple(shape))
     keep, flip, at = [], [], 0
     for o in plan.out_dims:
@@ -270,11 +447,15 @@ def _write_slice(x, plan: Plan, values):
         starts[d], sizes[d] = start, size
     for d, a in plan.arrays.items():
         if not 0 <= a < plan.shape[d]:
-            return x                      # out of bounds: dropped
+            return x  # out of bounds: dropped
         starts[d], sizes[d] = a, 1
     block = reshape(values, tuple(sizes))
     of_array, of_block = typeof(x), typeof(block)
-    if of_block.shape == of_array.shape and of_array.explicit is None and of_array.vma == of_block.vma:
+    if (
+        of_block.shape == of_array.shape
+        and of_array.explicit is None
+        and of_array.vma == of_block.vma
+    ):
         return block
     return dynamic_update_slice_p.bind(x, block, *starts)
 
@@ -285,22 +466,42 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
     range_dims = [o[1] for o in plan.out_dims if o[0] == "range"]
     group = plan.group_shape
     batch = (*group, *(plan.ranges[d].size for d in range_dims))
-    indexed = sorted([*plan.arrays, *range_dims, *(d for d, (s, size) in plan.windows.items() if (s, size) != (0, plan.shape[d]))])
+    indexed = sorted(
+        [
+            *plan.arrays,
+            *range_dims,
+            *(d for d, (s, size) in plan.windows.items() if (s, size) != (0, plan.shape[d])),
+        ]
+    )
     parts = []
     for d in indexed:
         if d in plan.arrays:
             a = plan.arrays[d]
             a = indexing.position_array(a) if isinstance(a, indexing.STATIC) else a
             known = isinstance(a, np.ndarray) and indexing.is_static(*group)
-            a = np.broadcast_to(a, group) if known else broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)
+            a = (
+                np.broadcast_to(a, group)
+                if known
+                else broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)
+            )
             parts.append(_spread(a, batch, range(len(group))))
         elif d in plan.ranges:
-            parts.append(_spread(plan.ranges[d].positions(), batch, [len(group) + range_dims.index(d)]))
+            parts.append(
+                _spread(plan.ranges[d].positions(), batch, [len(group) + range_dims.index(d)])
+            )
         else:
             start = size_as(plan.windows[d][0], np.int32)
             known = indexing.is_static(plan.windows[d][0], *batch)
-            parts.append(np.full(batch, start, np.int32) if known else broadcast_to_shape(concrete(start), batch))
-    positions = stack_positions(parts, batch) if parts else broadcast_to_shape(np.zeros(0, np.int32), (*batch, 0))
+            parts.append(
+                np.full(batch, start, np.int32)
+                if known
+                else broadcast_to_shape(concrete(start), batch)
+            )
+    positions = (
+        stack_positions(parts, batch)
+        if parts
+        else broadcast_to_shape(np.zeros(0, np.int32), (*batch, 0))
+    )
     values = _fit_values(values, result_shape(plan), plan)
     # where the dims of `values` (in result order) belong: batch dims in order (group, ranges), windows in order
     sources: dict[tuple, list[int]] = {}
@@ -311,18 +512,29 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
         width = len(group) if o == ("group",) else 1
         sources[o] = list(range(at, at + width))
         at += width
-    batch_sources = sources.get(("group",), []) + [k for d in range_dims for k in sources[("range", d)]]
+    batch_sources = sources.get(("group",), []) + [
+        k for d in range_dims for k in sources[("range", d)]
+    ]
     window_sources = [k for d in sorted(plan.windows) for k in sources[("window", d)]]
     order = batch_sources + window_sources
     if order != list(range(len(order))):
         from weft.ops.layout import transpose
+
         values = transpose(values, tuple(order))
     dnums = ix.ScatterDimensionNumbers(
         update_window_dims=tuple(range(len(batch), len(batch) + len(window_sources))),
         inserted_window_dims=tuple(d for d in range(n) if d not in plan.windows),
-        scatter_dims_to_operand_dims=tuple(indexed))
-    return scatter(x, positions, values, dnums, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
-                   mode=mode)
+        scatter_dims_to_operand_dims=tuple(indexed),
+    )
+    return scatter(
+        x,
+        positions,
+        values,
+        dnums,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
+    )
 
 
 def _spread(a, batch: tuple[int, ...], dims: Sequence[int]):

@@ -11,6 +11,7 @@ from weft.util.record import record
 
 class AccuracyMode(enum.Enum):
     """How accurate a function is asked to be; there is one way of computing each, whose error `docs/accuracy.md` states."""
+
     HIGHEST = 1
     DEFAULT = 2
 
@@ -24,6 +25,7 @@ class Tolerance:
     >>> Tolerance(ulps=4)
     Tolerance(atol=0.0, rtol=0.0, ulps=4)
     """
+
     atol: float = 0.0
     rtol: float = 0.0
     ulps: int = 0
@@ -38,9 +40,13 @@ def check_accuracy(name: str, accuracy: Any) -> None:
     if isinstance(accuracy, AccuracyMode):
         return
     if not isinstance(accuracy, Tolerance):
-        raise TypeError(f"{name}: accuracy must be a lax.Tolerance or a lax.AccuracyMode, got {accuracy!r}.")
+        raise TypeError(
+            f"{name}: accuracy must be a lax.Tolerance or a lax.AccuracyMode, got {accuracy!r}."
+        )
     bound = functions[name].ulp[0]
     if not (accuracy.atol or accuracy.rtol or accuracy.ulps):
         raise ValueError(f"{name}: a tolerance must give at least one of atol, rtol and ulps.")
     if accuracy.ulps < bound and accuracy.rtol < bound * 2.0**-23 and not accuracy.atol:
-        raise ValueError(f"{name}: its error is at most {bound} units in the last place, which {accuracy!r} does not permit.")
+        raise ValueError(
+            f"{name}: its error is at most {bound} units in the last place, which {accuracy!r} does not permit."
+        )

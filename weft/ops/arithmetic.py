@@ -15,7 +15,19 @@ from weft.core.trace import typeof
 from weft.ops import families
 from weft.ops.casting import complex as make_complex, conj, imag, real
 from weft.ops.comparison import eq, ge, gt, lt, ne, select
-from weft.ops.families import ANY, COMPLEX, INEXACT, INTEGER, NUMBER, binary, dtype_in, elementwise, match, of_one_kind, unary
+from weft.ops.families import (
+    ANY,
+    COMPLEX,
+    INEXACT,
+    INTEGER,
+    NUMBER,
+    binary,
+    dtype_in,
+    elementwise,
+    match,
+    of_one_kind,
+    unary,
+)
 from weft.util import dtypes
 
 
@@ -37,16 +49,59 @@ def _is_int(scalar_type: str) -> bool:
 _give = lambda ct, *args: ct
 _give_neg = lambda ct, *args: neg(ct)
 
-neg_p = elementwise("neg", NUMBER, np.negative, jvp="linear", transpose=[_give_neg], linear_ins=(0,), is_involution=True)
-add_p = elementwise("add", NUMBER, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give],
-                    linear_ins=(0, 1), additive=True, neutral=-0.0, commutes=True)
+neg_p = elementwise(
+    "neg",
+    NUMBER,
+    np.negative,
+    jvp="linear",
+    transpose=[_give_neg],
+    linear_ins=(0,),
+    is_involution=True,
+)
+add_p = elementwise(
+    "add",
+    NUMBER,
+    np.add,
+    jvp=[lambda t, out, x, y: t, ...],
+    transpose=[_give, _give],
+    linear_ins=(0, 1),
+    additive=True,
+    neutral=-0.0,
+    commutes=True,
+)
 #: addition of tangents and cotangents, where every operand is linear
-add_any_p = elementwise("add_any", ANY, np.add, jvp=[lambda t, out, x, y: t, ...], transpose=[_give, _give], emit="add",
-                        linear_ins=(0, 1), additive=True, neutral=-0.0, commutes=True)
-sub_p = elementwise("sub", NUMBER, np.subtract, jvp=[lambda t, out, x, y: t, lambda t, out, x, y: neg(t)],
-                    transpose=[_give, _give_neg], linear_ins=(0, 1), additive=True, neutral=0.0)
-mul_p = elementwise("mul", NUMBER, np.multiply, jvp=[lambda t, out, x, y: mul(t, y), lambda t, out, x, y: mul(x, t)],
-                    transpose=[lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)], linear_ins=(0, 1), neutral=1, commutes=True)
+add_any_p = elementwise(
+    "add_any",
+    ANY,
+    np.add,
+    jvp=[lambda t, out, x, y: t, ...],
+    transpose=[_give, _give],
+    emit="add",
+    linear_ins=(0, 1),
+    additive=True,
+    neutral=-0.0,
+    commutes=True,
+)
+sub_p = elementwise(
+    "sub",
+    NUMBER,
+    np.subtract,
+    jvp=[lambda t, out, x, y: t, lambda t, out, x, y: neg(t)],
+    transpose=[_give, _give_neg],
+    linear_ins=(0, 1),
+    additive=True,
+    neutral=0.0,
+)
+mul_p = elementwise(
+    "mul",
+    NUMBER,
+    np.multiply,
+    jvp=[lambda t, out, x, y: mul(t, y), lambda t, out, x, y: mul(x, t)],
+    transpose=[lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)],
+    linear_ins=(0, 1),
+    neutral=1,
+    commutes=True,
+)
 
 
 def neg(x):
@@ -95,7 +150,12 @@ def mul(x, y, *, out_dtype=None):
         want = dtypes.check_dtype(out_dtype, "mul")
         if dtypes.is_extended(want):
             raise TypeError(f"mul: `out_dtype` must be a dtype of numbers, got {want}.")
-        x, y = [v if typeof(v).dtype == want else convert(v, new_dtype=want, weak_type=False, sharding=None) for v in (x, y)]
+        x, y = [
+            v
+            if typeof(v).dtype == want
+            else convert(v, new_dtype=want, weak_type=False, sharding=None)
+            for v in (x, y)
+        ]
     return mul_p.bind(x, y)
 
 
@@ -109,7 +169,7 @@ def _int_div(x, y):
     safe = np.where(y == 0, np.array(1, y.dtype), y)
     if np.iinfo(x.dtype).min == 0:
         return np.where(y == 0, ones, x // safe)
-    minus_one = safe == -1               # apart, since MIN // -1 overflows
+    minus_one = safe == -1  # apart, since MIN // -1 overflows
     safe = np.where(minus_one, np.array(1, y.dtype), safe)
     floor = x // safe
     quotient = floor + ((floor < 0) & (floor * safe != x)).astype(x.dtype)
@@ -152,11 +212,26 @@ def _rem_emit(b, x, y):
     return b.select(is_zero, x, b.op("rem", x, safe))
 
 
-div_p = elementwise("div", NUMBER, _div_reference, emit=_div_emit, neutral=1, cost=4, linear_ins=lambda ins, outs: (0,) if dtype_in(
-    outs[0].dtype, INEXACT) else (), transpose=[lambda ct, x, y: div(ct, y), None],
-    jvp=[lambda t, out, x, y: div(t, y), lambda t, out, x, y: mul(neg(t), div(out, y))])
-rem_p = elementwise("rem", ("integer", "floating"), _rem_reference, emit=_rem_emit, cost=12, jumps=True,
-                    jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncated(div(x, y)))])
+div_p = elementwise(
+    "div",
+    NUMBER,
+    _div_reference,
+    emit=_div_emit,
+    neutral=1,
+    cost=4,
+    linear_ins=lambda ins, outs: (0,) if dtype_in(outs[0].dtype, INEXACT) else (),
+    transpose=[lambda ct, x, y: div(ct, y), None],
+    jvp=[lambda t, out, x, y: div(t, y), lambda t, out, x, y: mul(neg(t), div(out, y))],
+)
+rem_p = elementwise(
+    "rem",
+    ("integer", "floating"),
+    _rem_reference,
+    emit=_rem_emit,
+    cost=12,
+    jumps=True,
+    jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncated(div(x, y)))],
+)
 
 
 def _truncated(x):
@@ -183,13 +258,17 @@ def _sign_reference(x):
     if np.iscomplexobj(x):
         size = np.abs(x)
         return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype)
-    return np.where(x == 0, x, np.sign(x))      # keeps the zero's sign
+    return np.where(x == 0, x, np.sign(x))  # keeps the zero's sign
 
 
 def _sign_emit(b, x):
     if x.type in ("c64", "c128"):
         part = {"c64": "f32", "c128": "f64"}[x.type]
-        re, im, size = b.op("real", x, type=part), b.op("imag", x, type=part), b.op("abs", x, type=part)
+        re, im, size = (
+            b.op("real", x, type=part),
+            b.op("imag", x, type=part),
+            b.op("abs", x, type=part),
+        )
         empty = b.op("eq", size, b.const(0.0, part))
         size = b.select(empty, b.const(1.0, part), size)
         return b.op("complex", b.op("div", re, size), b.op("div", im, size), type=x.type)
@@ -225,7 +304,10 @@ def _abs_jvp(t, out, x):
 
 
 abs_p = elementwise("abs", NUMBER, np.abs, emit=_abs_emit, result=_real_of, jvp=[_abs_jvp])
-sign = unary(sign_p, "-1, 0 or 1 as `x` is negative, zero or positive; of complex `x`, x / |x|. Zeros and NaN stay as they are.")
+sign = unary(
+    sign_p,
+    "-1, 0 or 1 as `x` is negative, zero or positive; of complex `x`, x / |x|. Zeros and NaN stay as they are.",
+)
 abs = unary(abs_p, "The absolute value of `x`; of complex `x`, a real.")
 
 
@@ -234,6 +316,7 @@ abs = unary(abs_p, "The absolute value of `x`; of complex `x`, a real.")
 
 def _extremum(name: str, reference, of_bools: str, wins, wins_in_numpy, neutral: float):
     """max or min, of complex numbers by real parts first; the tangent goes to the winner, and half to each where they are equal."""
+
     def share(t, out, mine, other):
         won = ne(out, other) if is_complex(out) else wins(mine, other)
         return select(won, t, select(eq(mine, other), mul(t, 0.5), 0))
@@ -241,12 +324,22 @@ def _extremum(name: str, reference, of_bools: str, wins, wins_in_numpy, neutral:
     def of_all(x, y):
         if not np.iscomplexobj(x):
             return reference(x, y)
-        by_real = wins_in_numpy(x.real, y.real) | ((x.real == y.real) & wins_in_numpy(x.imag, y.imag))
+        by_real = wins_in_numpy(x.real, y.real) | (
+            (x.real == y.real) & wins_in_numpy(x.imag, y.imag)
+        )
         return np.where(by_real, x, y)
 
     emit = lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y)
-    return elementwise(name, ANY, of_all, emit=emit, computes=name, neutral=neutral, commutes=True,
-                       jvp=[lambda t, out, x, y: share(t, out, x, y), lambda t, out, x, y: share(t, out, y, x)])
+    return elementwise(
+        name,
+        ANY,
+        of_all,
+        emit=emit,
+        computes=name,
+        neutral=neutral,
+        commutes=True,
+        jvp=[lambda t, out, x, y: share(t, out, x, y), lambda t, out, x, y: share(t, out, y, x)],
+    )
 
 
 max_p = _extremum("max", np.maximum, "or", gt, np.greater, -np.inf)
@@ -268,15 +361,23 @@ min = binary(min_p, "The smaller of `x` and `y`, elementwise; NaN if either is."
 
 # --- powers that are products -----------------------------------------------------------------------------------------
 
-square_p = elementwise("square", NUMBER, np.square, emit=lambda b, x: b.op("mul", x, x), computes="square",
-                       jvp=[lambda t, out, x: mul(t, mul(2, x))])
+square_p = elementwise(
+    "square",
+    NUMBER,
+    np.square,
+    emit=lambda b, x: b.op("mul", x, x),
+    computes="square",
+    jvp=[lambda t, out, x: mul(t, mul(2, x))],
+)
 
 
 def _integer_pow_type(aval, *, y):
     families.check_dtype("integer_pow", aval, NUMBER)
     if y < 0 and dtype_in(aval.dtype, INTEGER):
-        raise TypeError("integer_pow: integers cannot be raised to negative powers, got "
-                        f"{aval.str_short()} to the {y}. Cast to a floating dtype first.")
+        raise TypeError(
+            "integer_pow: integers cannot be raised to negative powers, got "
+            f"{aval.str_short()} to the {y}. Cast to a floating dtype first."
+        )
     return aval
 
 
@@ -305,16 +406,27 @@ def _one(b, scalar_type: str):
 
 def _integer_pow_emit(b, x, *, y):
     one = _one(b, x.type)
-    return one if y == 0 else _power(x, y, lambda u, v: b.op("mul", u, v), lambda v: b.op("div", one, v))
+    return (
+        one
+        if y == 0
+        else _power(x, y, lambda u, v: b.op("mul", u, v), lambda v: b.op("div", one, v))
+    )
 
 
 def _integer_pow_jvp(t, out, x, *, y):
     return families.zero_tangent(out) if y == 0 else mul(t, mul(y, integer_pow(x, y - 1)))
 
 
-integer_pow_p = elementwise("integer_pow", NUMBER, _integer_pow_reference, type_rule=_integer_pow_type,
-                            emit=_integer_pow_emit, jvp=[_integer_pow_jvp], cost=2,
-                            same_as=lambda *, y: ("square", {}) if y == 2 else None)
+integer_pow_p = elementwise(
+    "integer_pow",
+    NUMBER,
+    _integer_pow_reference,
+    type_rule=_integer_pow_type,
+    emit=_integer_pow_emit,
+    jvp=[_integer_pow_jvp],
+    cost=2,
+    same_as=lambda *, y: ("square", {}) if y == 2 else None,
+)
 square = unary(square_p, "`x * x`, elementwise.")
 
 
@@ -335,5 +447,7 @@ def reciprocal(x):
 
 # --- identity ---------------------------------------------------------------------------------------------------------
 
-stop_gradient_p = elementwise("stop_gradient", ANY, lambda x: x, emit=lambda b, x: x, jvp="zero", widen=False, computes="copy")
+stop_gradient_p = elementwise(
+    "stop_gradient", ANY, lambda x: x, emit=lambda b, x: x, jvp="zero", widen=False, computes="copy"
+)
 stop_gradient = unary(stop_gradient_p, "`x`, with a derivative of zero.")

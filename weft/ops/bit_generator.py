@@ -27,18 +27,29 @@ _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 class RandomAlgorithm(enum.IntEnum):
     """The block functions of `rng_bit_generator`; the default is philox."""
+
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
     RNG_PHILOX = 2
 
 
-def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None):
+def rng_bit_generator(
+    key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None
+):
     """What `weft.lax.rng_bit_generator` gives where nothing is mapped."""
-    aval, dtype, algorithm = typeof(key), dtypes.check_dtype(dtype, "rng_bit_generator"), RandomAlgorithm(algorithm)
+    aval, dtype, algorithm = (
+        typeof(key),
+        dtypes.check_dtype(dtype, "rng_bit_generator"),
+        RandomAlgorithm(algorithm),
+    )
     if (aval.dtype, aval.shape) not in ((_U32, (4,)), (_U64, (2,))):
-        raise TypeError(f"rng_bit_generator: key must be uint32[4] or uint64[2], got {aval.str_short()}.")
+        raise TypeError(
+            f"rng_bit_generator: key must be uint32[4] or uint64[2], got {aval.str_short()}."
+        )
     if not dtypes.issubdtype(dtype, np.unsignedinteger) or dtypes.itemsize_bits(dtype) < 8:
-        raise TypeError(f"rng_bit_generator: dtype must be uint8, uint16, uint32 or uint64, got {dtype.name}.")
+        raise TypeError(
+            f"rng_bit_generator: dtype must be uint8, uint16, uint32 or uint64, got {dtype.name}."
+        )
     if any(n < 0 for n in shape):
         raise ShapeError(f"rng_bit_generator: dims must not be negative, got shape {tuple(shape)}.")
     words = _halves(key) if aval.dtype == _U64 else key
@@ -54,7 +65,9 @@ def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG
     if aval.dtype == _U64:
         after = [join_words(*after[:2]), join_words(*after[2:])]
     state = slicing.concatenate([layout.reshape(w, (1,)) for w in after], 0)
-    return state, with_out_sharding(out_sharding, "rng_bit_generator", lambda: draw(words, width, shape), key)
+    return state, with_out_sharding(
+        out_sharding, "rng_bit_generator", lambda: draw(words, width, shape), key
+    )
 
 
 def positions(shape: tuple[int, ...], paired: int = -1) -> list:
@@ -97,7 +110,10 @@ def _shifted(words: list, by: int) -> list:
         return [ew.shift_right_logical(words[0], np.uint32(by))]
     low, high = words
     carried = ew.shift_left(high, np.uint32(32 - by))
-    return [ew.bitwise_or(ew.shift_right_logical(low, np.uint32(by)), carried), ew.shift_right_logical(high, np.uint32(by))]
+    return [
+        ew.bitwise_or(ew.shift_right_logical(low, np.uint32(by)), carried),
+        ew.shift_right_logical(high, np.uint32(by)),
+    ]
 
 
 def _times(words: list, n: int) -> list:
@@ -121,15 +137,23 @@ def philox_bits(raw, width: int, shape: tuple[int, ...]):
     k0, k1, low, high = words_of(raw)
     at, per_block = positions(shape), 2 if width == 64 else 4
     counter = _plus(_shifted(at, per_block // 2), low, high, k0, k1)
-    return _picked(rng.philox4x32(k0, k1, *counter), ew.bitwise_and(at[0], np.uint32(per_block - 1)), width)
+    return _picked(
+        rng.philox4x32(k0, k1, *counter), ew.bitwise_and(at[0], np.uint32(per_block - 1)), width
+    )
 
 
 def _threefry_bits(raw, width: int, shape: tuple[int, ...]):
     """Bits of `width` by threefry: neighbours along one dim take the two words of a block."""
     k0, k1, low, high = words_of(raw)
     paired = _paired_dim(width, shape)
-    lane = np.uint32(0) if paired < 0 else ew.bitwise_and(layout.broadcasted_iota(_U32, shape, paired), np.uint32(1))
-    return _picked(rng.threefry2x32(k0, k1, *_plus(positions(shape, paired), low, high)), lane, width)
+    lane = (
+        np.uint32(0)
+        if paired < 0
+        else ew.bitwise_and(layout.broadcasted_iota(_U32, shape, paired), np.uint32(1))
+    )
+    return _picked(
+        rng.threefry2x32(k0, k1, *_plus(positions(shape, paired), low, high)), lane, width
+    )
 
 
 def _paired_dim(width: int, shape: tuple[int, ...]) -> int:
@@ -142,7 +166,7 @@ def _paired_dim(width: int, shape: tuple[int, ...]) -> int:
 def _picked(words, lane, width: int):
     """Of a block's words the one, or for 64 bits the two, in a lane."""
     if width == 64:
-        pairs = [join_words(*words[i:i + 2]) for i in range(0, len(words), 2)]
+        pairs = [join_words(*words[i : i + 2]) for i in range(0, len(words), 2)]
         return pairs[0] if len(pairs) == 1 else ew.select_n(ew.ne(lane, np.uint32(0)), *pairs)
     word = ew.select_n(ew.convert_element_type(lane, np.dtype(np.int32)), *words)
     return word if width == 32 else ew.convert_element_type(word, np.dtype(f"uint{width}"))
@@ -164,16 +188,23 @@ def _plus(count: list, low, *higher) -> list:
 
 def words_of(raw) -> list:
     """The words of a vector as rank-0 values."""
-    return [layout.reshape(slicing.slice_in_dim(raw, i, i + 1, axis=0), ()) for i in range(raw.shape[0])]
+    return [
+        layout.reshape(slicing.slice_in_dim(raw, i, i + 1, axis=0), ()) for i in range(raw.shape[0])
+    ]
 
 
 def join_words(low, high):
     """uint64 from its low and high words."""
-    return ew.bitwise_or(ew.shift_left(ew.convert_element_type(high, _U64), np.uint64(32)), ew.convert_element_type(low, _U64))
+    return ew.bitwise_or(
+        ew.shift_left(ew.convert_element_type(high, _U64), np.uint64(32)),
+        ew.convert_element_type(low, _U64),
+    )
 
 
 def _halves(key):
     """uint32[4] from uint64[2]."""
     wide = words_of(key)
     words = [w for x in wide for w in (x, ew.shift_right_logical(x, np.uint64(32)))]
-    return slicing.concatenate([layout.reshape(ew.convert_element_type(w, _U32), (1,)) for w in words], 0)
+    return slicing.concatenate(
+        [layout.reshape(ew.convert_element_type(w, _U32), (1,)) for w in words], 0
+    )

@@ -69,12 +69,15 @@ def _shift(name: str, reference, op: str):
         if y.type[0] == "i":
             fits = b.logical_and(fits, b.op("ge", y, b.const(0, y.type)))
         if op != "shr_arithmetic":
-            return b.select(fits, b.op(op, x, b.select(fits, y, b.const(0, y.type))), b.const(0, x.type))
+            return b.select(
+                fits, b.op(op, x, b.select(fits, y, b.const(0, y.type))), b.const(0, x.type)
+            )
         by = b.select(fits, y, b.const(bits - 1, y.type))
         if x.type[0] == "i":
             return b.op(op, x, by)
         signed = f"i{bits}"
         return b.bitcast(b.op(op, b.bitcast(x, signed), b.bitcast(by, signed)), x.type)
+
     return elementwise(name, INTEGER, reference, emit=emit, jvp="zero")
 
 
@@ -83,7 +86,9 @@ shift_right_logical_p = _shift("shift_right_logical", _right_logical, "shr_logic
 shift_right_arithmetic_p = _shift("shift_right_arithmetic", _right_arithmetic, "shr_arithmetic")
 shift_left = binary(shift_left_p, "`x << y`, elementwise.")
 shift_right_logical = binary(shift_right_logical_p, "`x >> y` with zeros coming in, elementwise.")
-shift_right_arithmetic = binary(shift_right_arithmetic_p, "`x >> y` with copies of the sign bit coming in, elementwise.")
+shift_right_arithmetic = binary(
+    shift_right_arithmetic_p, "`x >> y` with copies of the sign bit coming in, elementwise."
+)
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
@@ -93,7 +98,9 @@ def _popcount(x):
     unsigned = x.view(f"u{x.dtype.itemsize}")
     count = np.zeros(x.shape, np.uint8)
     for i in range(_width(x.dtype)):
-        count = count + ((unsigned >> unsigned.dtype.type(i)) & unsigned.dtype.type(1)).astype(np.uint8)
+        count = count + ((unsigned >> unsigned.dtype.type(i)) & unsigned.dtype.type(1)).astype(
+            np.uint8
+        )
     return count.astype(x.dtype)
 
 
@@ -105,7 +112,9 @@ def _clz(x):
     return count.astype(x.dtype)
 
 
-population_count_p = elementwise("population_count", INTEGER, _popcount, emit="popcount", jvp="zero")
+population_count_p = elementwise(
+    "population_count", INTEGER, _popcount, emit="popcount", jvp="zero"
+)
 clz_p = elementwise("clz", INTEGER, _clz, jvp="zero")
 population_count = unary(population_count_p, "The number of ones among the bits of `x`.")
 

@@ -14,7 +14,16 @@ from weft.core.trace import Zero, typeof
 from weft.ir.symbolic import Dim
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, COMPLEX, FLOATING, dtype_in, elementwise, match, shape_error, unary
+from weft.ops.families import (
+    ANY,
+    COMPLEX,
+    FLOATING,
+    dtype_in,
+    elementwise,
+    match,
+    shape_error,
+    unary,
+)
 from weft.util import dtypes
 
 # --- convert_element_type ---------------------------------------------------------------------------------------------
@@ -38,7 +47,7 @@ def _convert_reference(x, *, new_dtype, weak_type, sharding):
         # through float32, the one type that all small ones know
         x = x if x.dtype == np.float64 else x.astype(np.float32)
     elif x.dtype.itemsize == 1:
-        x = x.astype(np.int32)      # small integers know no casts to one another
+        x = x.astype(np.int32)  # small integers know no casts to one another
     return x.astype(new_dtype)
 
 
@@ -46,7 +55,9 @@ def _saturated(x, new_dtype):
     info = dtypes.iinfo(new_dtype)
     wide = x.astype(np.float64)
     low, high = wide <= float(info.min), wide >= float(info.max)
-    inside = np.where(low | high | np.isnan(wide), 0.0, np.trunc(wide)).astype(np.int64 if info.min < 0 else np.uint64)
+    inside = np.where(low | high | np.isnan(wide), 0.0, np.trunc(wide)).astype(
+        np.int64 if info.min < 0 else np.uint64
+    )
     ends = np.where(low, np.array(info.min, inside.dtype), np.array(info.max, inside.dtype))
     return np.where(low | high, ends, inside).astype(new_dtype)
 
@@ -58,10 +69,15 @@ def _convert_emit(b, x, *, new_dtype, weak_type, sharding):
     if x.type in ("c64", "c128"):
         if target == "bool":
             zero = b.const(0.0, _part(x.type))
-            return b.logical_or(b.op("ne", b.op("real", x, type=_part(x.type)), zero),
-                                b.op("ne", b.op("imag", x, type=_part(x.type)), zero))
+            return b.logical_or(
+                b.op("ne", b.op("real", x, type=_part(x.type)), zero),
+                b.op("ne", b.op("imag", x, type=_part(x.type)), zero),
+            )
         if target in ("c64", "c128"):
-            re, im = (b.cast(b.op(part, x, type=_part(x.type)), _part(target)) for part in ("real", "imag"))
+            re, im = (
+                b.cast(b.op(part, x, type=_part(x.type)), _part(target))
+                for part in ("real", "imag")
+            )
             return b.op("complex", re, im, type=target)
         return b.cast(b.op("real", x, type=_part(x.type)), target)
     if target in ("c64", "c128"):
@@ -81,14 +97,24 @@ def _keeps_sums(in_avals, out_avals, **params) -> tuple[int, ...]:
     source, target = in_avals[0].dtype, out_avals[0].dtype
     if source == target:
         return (0,)
-    widens = target.itemsize > source.itemsize and all(dtype_in(d, families.INEXACT) for d in (source, target))
+    widens = target.itemsize > source.itemsize and all(
+        dtype_in(d, families.INEXACT) for d in (source, target)
+    )
     return (0,) if widens else ()
 
 
 convert_element_type_p = elementwise(
-    "convert_element_type", ANY, _convert_reference, type_rule=_convert_type, emit=_convert_emit, widen=False, computes="cast",
+    "convert_element_type",
+    ANY,
+    _convert_reference,
+    type_rule=_convert_type,
+    emit=_convert_emit,
+    widen=False,
+    computes="cast",
     jvp=[lambda t, out, x, **params: in_dtype(t, typeof(out).dtype)],
-    transpose=[lambda ct, x, **params: in_dtype(ct, x.aval.dtype)], linear_ins=_keeps_sums)
+    transpose=[lambda ct, x, **params: in_dtype(ct, x.aval.dtype)],
+    linear_ins=_keeps_sums,
+)
 
 
 def in_dtype(operand, dtype: np.dtype):
@@ -96,7 +122,11 @@ def in_dtype(operand, dtype: np.dtype):
     if dtype == dtypes.canonicalize_dtype(dtype):
         return convert_element_type(operand, dtype)
     same = typeof(operand).dtype == dtype and not typeof(operand).weak_type
-    return operand if same else convert_element_type_p.bind(operand, new_dtype=dtype, weak_type=False, sharding=None)
+    return (
+        operand
+        if same
+        else convert_element_type_p.bind(operand, new_dtype=dtype, weak_type=False, sharding=None)
+    )
 
 
 def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=None):
@@ -109,19 +139,32 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
     [0, 255]
     """
     aval = typeof(operand)
-    target = aval.dtype if new_dtype is None else dtypes.check_dtype(new_dtype, "convert_element_type")
-    if type(operand) is int and not -2 ** 31 <= operand < 2 ** 31:
+    target = (
+        aval.dtype if new_dtype is None else dtypes.check_dtype(new_dtype, "convert_element_type")
+    )
+    if type(operand) is int and not -(2**31) <= operand < 2**31:
         if dtypes.issubdtype(target, np.inexact):
-            operand = float(operand)             # it may be beyond every integer dtype
-        elif dtypes.issubdtype(target, np.integer) and -2 ** 63 <= operand < 2 ** 64:         # wrapped around, as 64-bit arrays are
-            operand = np.uint64(operand % 2 ** 64).astype(target)
+            operand = float(operand)  # it may be beyond every integer dtype
+        elif (
+            dtypes.issubdtype(target, np.integer) and -(2**63) <= operand < 2**64
+        ):  # wrapped around, as 64-bit arrays are
+            operand = np.uint64(operand % 2**64).astype(target)
         aval = typeof(operand)
-    if aval.dtype == target and aval.weak_type == weak_type and sharding is None and hasattr(type(operand), "aval"):
+    if (
+        aval.dtype == target
+        and aval.weak_type == weak_type
+        and sharding is None
+        and hasattr(type(operand), "aval")
+    ):
         return operand
     if aval.dtype != target and (dtypes.is_extended(aval.dtype) or dtypes.is_extended(target)):
-        raise TypeError(f"convert_element_type: random keys and numbers do not become each other, got {aval.str_short()} and "
-                        f"`new_dtype` {target}. Use random.key_data or random.wrap_key_data.")
-    return convert_element_type_p.bind(operand, new_dtype=target, weak_type=bool(weak_type), sharding=sharding)
+        raise TypeError(
+            f"convert_element_type: random keys and numbers do not become each other, got {aval.str_short()} and "
+            f"`new_dtype` {target}. Use random.key_data or random.wrap_key_data."
+        )
+    return convert_element_type_p.bind(
+        operand, new_dtype=target, weak_type=bool(weak_type), sharding=sharding
+    )
 
 
 # --- bitcast ----------------------------------------------------------------------------------------------------------
@@ -130,13 +173,21 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
 def _bitcast_type(aval: ShapedArray, *, new_dtype) -> ShapedArray:
     families.check_dtype("bitcast_convert_type", aval, ANY)
     if aval.dtype.itemsize != np.dtype(new_dtype).itemsize:
-        raise shape_error("bitcast_convert_type", f"widths of {aval.dtype.name} and {new_dtype} differ.", ())
+        raise shape_error(
+            "bitcast_convert_type", f"widths of {aval.dtype.name} and {new_dtype} differ.", ()
+        )
     return ShapedArray(aval.shape, new_dtype, False, None, aval.vma)
 
 
 bitcast_convert_type_p = elementwise(
-    "bitcast_convert_type", ANY, lambda x, *, new_dtype: np.ascontiguousarray(x).reshape(x.shape).view(new_dtype),
-    type_rule=_bitcast_type, widen=False, jvp="zero", computes="bitcast")
+    "bitcast_convert_type",
+    ANY,
+    lambda x, *, new_dtype: np.ascontiguousarray(x).reshape(x.shape).view(new_dtype),
+    type_rule=_bitcast_type,
+    widen=False,
+    jvp="zero",
+    computes="bitcast",
+)
 
 
 @bitcast_convert_type_p.def_lower
@@ -157,7 +208,9 @@ def bitcast_convert_type(operand, new_dtype):
         return convert_element_type(operand, target)
     for name, dtype in (("operand", aval.dtype), ("new_dtype", target)):
         if dtype == dtypes.float0 or dtypes.is_extended(dtype):
-            raise TypeError(f"bitcast_convert_type: `{name}` must be of numbers, got {dtype if dtypes.is_extended(dtype) else 'float0'}.")
+            raise TypeError(
+                f"bitcast_convert_type: `{name}` must be of numbers, got {dtype if dtypes.is_extended(dtype) else 'float0'}."
+            )
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     if aval.dtype.kind == "c":
         return _complex_apart(operand, aval, target)
@@ -167,7 +220,9 @@ def bitcast_convert_type(operand, new_dtype):
         return bitcast_convert_type_p.bind(operand, new_dtype=target)
     if old == new:
         return bitcast_convert_type(bitcast_convert_type(operand, _uint(old // 2)), target)
-    return _bits_apart(operand, aval, target) if old > new else _bits_together(operand, aval, target)
+    return (
+        _bits_apart(operand, aval, target) if old > new else _bits_together(operand, aval, target)
+    )
 
 
 def _uint(bits: int) -> np.dtype:
@@ -187,7 +242,9 @@ def _bits_apart(x, aval, target):
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     shape, wide = (*aval.shape, old // new), _held(old)
     whole = _cast(bitcast_convert_type(x, _uint(old)), wide)
-    bits = registry["broadcast_in_dim"].bind(whole, shape=shape, broadcast_dimensions=tuple(range(aval.ndim)))
+    bits = registry["broadcast_in_dim"].bind(
+        whole, shape=shape, broadcast_dimensions=tuple(range(aval.ndim))
+    )
     part = _cast(registry["shift_right_logical"].bind(bits, _offsets(shape, wide, new)), _held(new))
     if new < 8:
         part = _cast(registry["and"].bind(part, np.uint8((1 << new) - 1)), _uint(new))
@@ -197,14 +254,21 @@ def _bits_apart(x, aval, target):
 def _check_parts(aval, target) -> None:
     count = dtypes.itemsize_bits(target) // dtypes.itemsize_bits(aval.dtype)
     if not aval.ndim or aval.shape[-1] != count:
-        raise shape_error("bitcast_convert_type", f"{count} elements of {aval.dtype.name} make one of {target.name}.",
-                          [("operand", aval.str_short())], f"The last dim must have size {count}.")
+        raise shape_error(
+            "bitcast_convert_type",
+            f"{count} elements of {aval.dtype.name} make one of {target.name}.",
+            [("operand", aval.str_short())],
+            f"The last dim must have size {count}.",
+        )
 
 
 def _complex_apart(x, aval, target):
     """Through integers as wide as the parts: there may be none as wide as the whole."""
     half = _uint(aval.dtype.itemsize * 4)
-    parts = [registry["reshape"].bind(bitcast_convert_type(part(x), half), new_sizes=(*aval.shape, 1)) for part in (real, imag)]
+    parts = [
+        registry["reshape"].bind(bitcast_convert_type(part(x), half), new_sizes=(*aval.shape, 1))
+        for part in (real, imag)
+    ]
     bits = registry["concatenate"].bind(*parts, dimension=aval.ndim)
     if dtypes.itemsize_bits(target) > dtypes.itemsize_bits(aval.dtype):
         _check_parts(aval, target)
@@ -216,11 +280,16 @@ def _complex_apart(x, aval, target):
 
 def _complex_together(x, aval, target):
     _check_parts(aval, target)
-    half, count = dtypes.to_real_dtype(target), dtypes.itemsize_bits(target) // dtypes.itemsize_bits(aval.dtype) // 2
+    half, count = (
+        dtypes.to_real_dtype(target),
+        dtypes.itemsize_bits(target) // dtypes.itemsize_bits(aval.dtype) // 2,
+    )
     parts = []
     for k in range(2):
         start = (*[0] * (aval.ndim - 1), k * count)
-        part = registry["slice"].bind(x, start_indices=start, limit_indices=(*aval.shape[:-1], (k + 1) * count), strides=None)
+        part = registry["slice"].bind(
+            x, start_indices=start, limit_indices=(*aval.shape[:-1], (k + 1) * count), strides=None
+        )
         if count == 1:
             part = registry["reshape"].bind(part, new_sizes=aval.shape[:-1])
         parts.append(bitcast_convert_type(part, half))
@@ -257,35 +326,71 @@ def _zero_like(x):
     return exact(0, typeof(x).dtype)
 
 
-real_p = elementwise("real", COMPLEX, np.real, result=_real_of, jvp="linear", linear_ins=(0,),
-                     emit=lambda b, x: b.op("real", x, type=_part(x.type)),
-                     transpose=[lambda ct, x: complex(ct, _zero_like(ct))])
-imag_p = elementwise("imag", COMPLEX, np.imag, result=_real_of, jvp="linear", linear_ins=(0,),
-                     emit=lambda b, x: b.op("imag", x, type=_part(x.type)),
-                     transpose=[lambda ct, x: complex(_zero_like(ct), _neg(ct))])
-conj_p = elementwise("conj", COMPLEX, np.conj, jvp="linear", linear_ins=(0,), is_involution=True,
-                     emit=lambda b, x: b.op("conj", x, type=x.type), transpose=[lambda ct, x: conj(ct)])
+real_p = elementwise(
+    "real",
+    COMPLEX,
+    np.real,
+    result=_real_of,
+    jvp="linear",
+    linear_ins=(0,),
+    emit=lambda b, x: b.op("real", x, type=_part(x.type)),
+    transpose=[lambda ct, x: complex(ct, _zero_like(ct))],
+)
+imag_p = elementwise(
+    "imag",
+    COMPLEX,
+    np.imag,
+    result=_real_of,
+    jvp="linear",
+    linear_ins=(0,),
+    emit=lambda b, x: b.op("imag", x, type=_part(x.type)),
+    transpose=[lambda ct, x: complex(_zero_like(ct), _neg(ct))],
+)
+conj_p = elementwise(
+    "conj",
+    COMPLEX,
+    np.conj,
+    jvp="linear",
+    linear_ins=(0,),
+    is_involution=True,
+    emit=lambda b, x: b.op("conj", x, type=x.type),
+    transpose=[lambda ct, x: conj(ct)],
+)
 
 
 def _complex_type(*avals):
     families.same_dtypes("complex", avals)
     for i, aval in enumerate(avals):
         if aval.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise TypeError(f"complex: parts must be float32 or float64, got {aval.str_short()} at position {i}.")
-    return ShapedArray(families.broadcast_shapes("complex", avals), dtypes.to_complex_dtype(avals[0].dtype),
-                       all(a.weak_type for a in avals), None, families.joined_vma(avals))
+            raise TypeError(
+                f"complex: parts must be float32 or float64, got {aval.str_short()} at position {i}."
+            )
+    return ShapedArray(
+        families.broadcast_shapes("complex", avals),
+        dtypes.to_complex_dtype(avals[0].dtype),
+        all(a.weak_type for a in avals),
+        None,
+        families.joined_vma(avals),
+    )
 
 
 def _complex_reference(re, im):
     out = np.empty(np.broadcast_shapes(re.shape, im.shape), dtypes.to_complex_dtype(re.dtype))
-    out.real, out.imag = re, im          # not re + 1j*im, which spoils infinities and signed zeros
+    out.real, out.imag = re, im  # not re + 1j*im, which spoils infinities and signed zeros
     return out
 
 
-complex_p = elementwise("complex", FLOATING, _complex_reference, type_rule=_complex_type, jvp="linear",
-                        linear_ins=(0, 1), additive=True,
-                        transpose=[lambda ct, x, y: real(ct), lambda ct, x, y: imag(_neg(ct))],
-                        emit=lambda b, re, im: b.op("complex", re, im, type={"f32": "c64", "f64": "c128"}[re.type]))
+complex_p = elementwise(
+    "complex",
+    FLOATING,
+    _complex_reference,
+    type_rule=_complex_type,
+    jvp="linear",
+    linear_ins=(0, 1),
+    additive=True,
+    transpose=[lambda ct, x, y: real(ct), lambda ct, x, y: imag(_neg(ct))],
+    emit=lambda b, re, im: b.op("complex", re, im, type={"f32": "c64", "f64": "c128"}[re.type]),
+)
 
 
 @complex_p.def_jvp

@@ -33,7 +33,9 @@ def checked_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False
     found = tuple(tuple(int(i) for i in members) for members in groups)
     size = rules.axes_size(axes)
     if sorted(i for members in found for i in members) != list(range(size)):
-        raise ValueError(f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}.")
+        raise ValueError(
+            f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}."
+        )
     if not uneven and len({len(members) for members in found}) > 1:
         raise ValueError(
             f"{api}: axis_index_groups must be of one size, got groups of {[len(m) for m in found]} positions: {found}. "
@@ -54,9 +56,15 @@ def sum_in_uneven(x: Any, axes: rules.Axes, groups: Groups) -> Any:
         number_of[list(members)] = k
     own = reshape(dynamic_slice_in_dim(number_of, rules.position(axes), 1), ())
     aval = typeof(x)
-    alone = [select(broadcast_in_dim(eq(own, np.int32(k)), aval.shape, ()), x, zeros(aval)) for k in range(len(groups))]
+    alone = [
+        select(broadcast_in_dim(eq(own, np.int32(k)), aval.shape, ()), x, zeros(aval))
+        for k in range(len(groups))
+    ]
     rows = concatenate([reshape(y, (1, *aval.shape)) for y in alone], 0)
-    return squeeze(dynamic_slice_in_dim(rules.psum_p.bind(rows, axes=axes, axis_index_groups=None), own, 1), (0,))
+    return squeeze(
+        dynamic_slice_in_dim(rules.psum_p.bind(rows, axes=axes, axis_index_groups=None), own, 1),
+        (0,),
+    )
 
 
 def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
@@ -66,10 +74,16 @@ def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
     several = primitive.rules.get("several")
     if several is not None:
         return several(*args, **params)
-    return primitive.bind(*args, **params) if params.get("axis_index_groups") is None else _by_members(primitive, *args, **params)
+    return (
+        primitive.bind(*args, **params)
+        if params.get("axis_index_groups") is None
+        else _by_members(primitive, *args, **params)
+    )
 
 
-def _by_members(primitive: Primitive, x: Any, *, axes: rules.Axes, axis_index_groups: Groups) -> Any:
+def _by_members(
+    primitive: Primitive, x: Any, *, axes: rules.Axes, axis_index_groups: Groups
+) -> Any:
     """What `primitive` makes of the values of the own group, which is the same for all its members."""
     rows = _rows_of_group(x, axes, axis_index_groups)
     axis = BatchAxis(len(axis_index_groups[0]), axes[0])
@@ -81,7 +95,11 @@ def _grouped(primitive: Primitive) -> Callable:
 
     def define(fn: Callable) -> Callable:
         def several(x, **params):
-            return fn(x, **params) if params["axis_index_groups"] is not None else primitive.bind(x, **params)
+            return (
+                fn(x, **params)
+                if params["axis_index_groups"] is not None
+                else primitive.bind(x, **params)
+            )
 
         primitive.rules["several"] = several
         return fn
@@ -145,7 +163,9 @@ def _sent(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
     """What comes from the member r places before in the group."""
     if r == 0:
         return x
-    perm = tuple((i, members[(k + r) % len(members)]) for members in groups for k, i in enumerate(members))
+    perm = tuple(
+        (i, members[(k + r) % len(members)]) for members in groups for k, i in enumerate(members)
+    )
     return rules.ppermute_p.bind(x, axis_name=axes, perm=perm)
 
 

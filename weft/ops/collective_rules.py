@@ -27,12 +27,25 @@ from weft.ir.collective_spec import CollectiveSpec, collective_axes, register
 from weft.ir.factors import RuleBuilder, elementwise_rule
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add, convert_element_type, div, eq, mul, select_n
-from weft.ops.families import NUMBER, ORDERED, check_dtype, move_dim, shape_error, zero_tangent, zeros
+from weft.ops.families import (
+    NUMBER,
+    ORDERED,
+    check_dtype,
+    move_dim,
+    shape_error,
+    zero_tangent,
+    zeros,
+)
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft.ops.layout import iota, reshape, squeeze, transpose
 from weft.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum, reduce_sum_p
 from weft.ops.rules import at_front, jointly_linear
-from weft.ops.slicing import concatenate, dynamic_slice_in_dim, dynamic_update_slice_in_dim, slice_in_dim
+from weft.ops.slicing import (
+    concatenate,
+    dynamic_slice_in_dim,
+    dynamic_update_slice_in_dim,
+    slice_in_dim,
+)
 from weft.util import dtypes
 
 Axes = tuple[Any, ...]
@@ -45,9 +58,15 @@ _NO_KERNEL = "Collectives become ordinary operations when the mesh axes are stac
 def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
     """The primitive of a collective: every slot filled from its record, or by `slots` where it needs rules of its own."""
     p = Primitive(spec.name, "collective")
-    p.define(collective=spec, type=spec.type, factors=spec.factors or _factors(spec), reference=unsupported(_NO_REFERENCE),
-             batch=_batch_rule(p, spec), lower=unsupported(_NO_KERNEL),
-             transpose=spec.transpose or unsupported("is not linear in its operand"))
+    p.define(
+        collective=spec,
+        type=spec.type,
+        factors=spec.factors or _factors(spec),
+        reference=unsupported(_NO_REFERENCE),
+        batch=_batch_rule(p, spec),
+        lower=unsupported(_NO_KERNEL),
+        transpose=spec.transpose or unsupported("is not linear in its operand"),
+    )
     if spec.jvp is None:
         jointly_linear(p)
     else:
@@ -105,7 +124,9 @@ def _rest(axes: Axes, name: Any) -> tuple[Axes, int, int]:
     return axes[:at] + axes[at + 1 :], math.prod(sizes[:at]), math.prod(sizes[at:])
 
 
-def _regroup(x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequence[Sequence[Any]]) -> Any:
+def _regroup(
+    x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequence[Sequence[Any]]
+) -> Any:
     """`x`, whose dims are `labels` of `sizes` once it is reshaped, transposed and reshaped to one dim per group of labels."""
     x = reshape(x, tuple(sizes))
     order = tuple(labels.index(label) for group in groups for label in group)
@@ -115,7 +136,9 @@ def _regroup(x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequen
     return reshape(x, tuple(math.prod(size_of[label] for label in group) for group in groups))
 
 
-def _blocks(shape: Sequence[int], dim: int, major: int, own: int, minor: int, tiled: bool) -> tuple[list, list]:
+def _blocks(
+    shape: Sequence[int], dim: int, major: int, own: int, minor: int, tiled: bool
+) -> tuple[list, list]:
     """Labels and sizes of the dims of `shape`, dim `dim` split into major, own and minor blocks and, if tiled,
     the inside of a block."""
     labels, sizes = [], []
@@ -150,10 +173,14 @@ def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable:
         if axis.name is None or axis.name not in collective_axes(params):
             if not spec.dims:
                 return primitive.bind(*args, **params), dims[0] if dims else None
-            return primitive.bind(at_front(*args, *dims, axis.size), **_bumped(params, spec.dims)), 0
+            return primitive.bind(
+                at_front(*args, *dims, axis.size), **_bumped(params, spec.dims)
+            ), 0
         if params.get("axis_index_groups") is None:
             return spec.stacked(axis, *args, *dims, **params)
-        return _in_groups(spec.stacked, axis, at_front(*args, *dims, axis.size), _bumped(params, spec.dims)), 0
+        return _in_groups(
+            spec.stacked, axis, at_front(*args, *dims, axis.size), _bumped(params, spec.dims)
+        ), 0
 
     return batch
 
@@ -170,7 +197,9 @@ def _bumped(params: dict, shifted: Sequence[str]) -> dict:
 def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
     """A collective on the rows of `x` within each of the groups; `params` know of a dim in front, which the groups
     become."""
-    assert len(collective_axes(params)) == 1, "groups along several axes are exchanged by `bind_over`"
+    assert len(collective_axes(params)) == 1, (
+        "groups along several axes are exchanged by `bind_over`"
+    )
     groups = params["axis_index_groups"]
     order = [i for members in groups for i in members]
     count, size = len(groups), len(groups[0])
@@ -184,7 +213,9 @@ def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
 # --- psum, pmax, pmin
 
 
-def all_reduce(name: str, reduce: Primitive, unbatched: Callable, groups: tuple, **facts: Any) -> Primitive:
+def all_reduce(
+    name: str, reduce: Primitive, unbatched: Callable, groups: tuple, **facts: Any
+) -> Primitive:
     """A collective that gives all positions their values reduced by `reduce`; `unbatched(x, n)` is that of n equal values.
 
     It takes dtypes of `groups`; `facts` are fields of its record.
@@ -203,8 +234,10 @@ def all_reduce(name: str, reduce: Primitive, unbatched: Callable, groups: tuple,
     def exchange(values, **params):
         return [reduce.rule("reference")(np.stack(values), axes=(0,))] * len(values)
 
-    bytes_sent = lambda nbytes, n: 2 * nbytes * (n - 1) // n       # a reduce_scatter, then an all_gather
-    p = collective(CollectiveSpec(name, type_rule, stacked, exchange, bytes_sent, hlo="all-reduce", **facts))
+    bytes_sent = lambda nbytes, n: 2 * nbytes * (n - 1) // n  # a reduce_scatter, then an all_gather
+    p = collective(
+        CollectiveSpec(name, type_rule, stacked, exchange, bytes_sent, hlo="all-reduce", **facts)
+    )
     return p
 
 
@@ -235,7 +268,15 @@ def _extremum_jvp(primitive, primals, tangents, **params):
     return out, div(total, psum_p.bind(attained, **params))
 
 
-psum_p = all_reduce("psum", reduce_sum_p, _times, NUMBER, completes=("add",), to_apply="add", transpose=_psum_transpose)
+psum_p = all_reduce(
+    "psum",
+    reduce_sum_p,
+    _times,
+    NUMBER,
+    completes=("add",),
+    to_apply="add",
+    transpose=_psum_transpose,
+)
 pmax_p = all_reduce("pmax", reduce_max_p, lambda x, n: x, ORDERED, completes=("max", "or"), to_apply="maximum",
                     jvp=lambda *args, **params: _extremum_jvp(pmax_p, *args, **params))  # fmt: skip
 pmin_p = all_reduce("pmin", reduce_min_p, lambda x, n: x, ORDERED, completes=("min", "and"), to_apply="minimum",
@@ -271,8 +312,10 @@ pvary_p.attrs["casts"] = True
 def _pcast_type(aval, *, axes, to):
     axes = frozenset(axes)
     unreduced, reduced = aval.vma_unreduced - axes, aval.vma_reduced - axes
-    return aval.update(vma_unreduced=unreduced | axes if to == "unreduced" else unreduced,
-                       vma_reduced=reduced | axes if to == "reduced" else reduced)
+    return aval.update(
+        vma_unreduced=unreduced | axes if to == "unreduced" else unreduced,
+        vma_reduced=reduced | axes if to == "reduced" else reduced,
+    )
 
 
 def _pcast(axis, x, dim, *, axes, to):
@@ -283,15 +326,27 @@ def _pcast(axis, x, dim, *, axes, to):
 def _pcast_transpose(ct, x, *, axes, to):
     aval = x.aval
     if to == "reduced" and not aval.vma_reduced.intersection(axes):
-        return [ct]                      # terms of a sum, which is taken where the value was one for all
-    for kind, those in (("unreduced", aval.vma_reduced), ("reduced", aval.vma_unreduced),
-                        ("varying", aval.vma - aval.vma_unreduced - aval.vma_reduced)):
+        return [ct]  # terms of a sum, which is taken where the value was one for all
+    for kind, those in (
+        ("unreduced", aval.vma_reduced),
+        ("reduced", aval.vma_unreduced),
+        ("varying", aval.vma - aval.vma_unreduced - aval.vma_reduced),
+    ):
         ct = typed(ct, tuple(a for a in axes if a in those), kind)
     return [ct]
 
 
 #: params: axes, over which the operand varies, and to: varying, unreduced or reduced. The operand under that type.
-pcast_p = collective(CollectiveSpec("pcast", _pcast_type, _pcast, lambda values, **params: values, transpose=_pcast_transpose, hlo="copy"))
+pcast_p = collective(
+    CollectiveSpec(
+        "pcast",
+        _pcast_type,
+        _pcast,
+        lambda values, **params: values,
+        transpose=_pcast_transpose,
+        hlo="copy",
+    )
+)
 pcast_p.attrs["casts"] = True
 
 
@@ -299,13 +354,19 @@ def typed(x: Any, axes: Axes, to: str) -> Any:
     """`x`, which varies over the axes that types track, as `to` says over these."""
     aval = typeof(x)
     axes = tuple(a for a in axes if a in aval.vma)
-    return x if not axes or aval is _pcast_type(aval, axes=axes, to=to) else pcast_p.bind(x, axes=axes, to=to)
+    return (
+        x
+        if not axes or aval is _pcast_type(aval, axes=axes, to=to)
+        else pcast_p.bind(x, axes=axes, to=to)
+    )
 
 
 # --- all_gather
 
 
-def _gathered_type(aval, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups=None):
+def _gathered_type(
+    aval, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups=None
+):
     shape = list(aval.shape)
     if tiled:
         shape[all_gather_dimension] *= axis_size
@@ -315,15 +376,26 @@ def _gathered_type(aval, *, all_gather_dimension, axis_name, axis_size, tiled, a
 
 
 def _all_gather_invariant_type(aval, *, axis_name, **params):
-    return _gathered_type(aval, axis_name=axis_name, **params).update(vma=aval.vma - frozenset(axis_name))
+    return _gathered_type(aval, axis_name=axis_name, **params).update(
+        vma=aval.vma - frozenset(axis_name)
+    )
 
 
-def _gather(primitive, axis, x, dim, *, all_gather_dimension, axis_name, axis_size, tiled, **groups):
+def _gather(
+    primitive, axis, x, dim, *, all_gather_dimension, axis_name, axis_size, tiled, **groups
+):
     x = at_front(x, dim, axis.size)
     rest, major, minor = _rest(axis_name, axis.name)
     shape = typeof(x).shape[1:]
     if rest:
-        x = primitive.bind(x, all_gather_dimension=0, axis_name=rest, axis_size=major * minor, tiled=False, **groups)
+        x = primitive.bind(
+            x,
+            all_gather_dimension=0,
+            axis_name=rest,
+            axis_size=major * minor,
+            tiled=False,
+            **groups,
+        )
     labels = ["major", "minor", "own", *range(len(shape))]
     gathered = ["major", "own", "minor"]
     parts: list[list[Any]] = [[d] for d in range(len(shape))]
@@ -339,7 +411,7 @@ def _exchange_gathered(values, *, all_gather_dimension, tiled, **params):
 
 
 def _gathered_bytes(nbytes: int, n: int) -> int:
-    return nbytes * (n - 1)          # every block passes through every device
+    return nbytes * (n - 1)  # every block passes through every device
 
 
 def _all_gather_transpose(ct, x, *, all_gather_dimension, **params):
@@ -376,7 +448,9 @@ def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) 
                           "Use tiled=True to send blocks of several entries.")  # fmt: skip
 
 
-def _reduce_scatter_type(aval, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
+def _reduce_scatter_type(
+    aval, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+):
     shape = list(aval.shape)
     check_blocks("reduce_scatter", aval, scatter_dimension, axis_size, tiled)
     if tiled:
@@ -386,10 +460,17 @@ def _reduce_scatter_type(aval, *, scatter_dimension, axis_name, axis_size, tiled
     return aval.update(shape=tuple(shape), sharding=None)
 
 
-def _reduce_scatter(axis, x, dim, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
+def _reduce_scatter(
+    axis, x, dim, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+):
     total = reduce_sum(x, (dim,)) if dim is not None else _times(x, axis.size)
     on_rest = lambda y, rest, n: reduce_scatter_p.bind(
-        y, scatter_dimension=1, axis_name=rest, axis_size=n, tiled=False, axis_index_groups=axis_index_groups
+        y,
+        scatter_dimension=1,
+        axis_name=rest,
+        axis_size=n,
+        tiled=False,
+        axis_index_groups=axis_index_groups,
     )
     return _own_part(total, axis, axis_name, scatter_dimension, tiled, on_rest), 0
 
@@ -417,11 +498,15 @@ def _own_slice_type(aval, *, axis_name, axis_size, dim):
     check_blocks("own_slice", aval, dim, axis_size, True)
     shape = list(aval.shape)
     shape[dim] //= axis_size
-    return aval.update(shape=tuple(shape), sharding=None, vma=aval.vma | tracked_axes().intersection(axis_name))
+    return aval.update(
+        shape=tuple(shape), sharding=None, vma=aval.vma | tracked_axes().intersection(axis_name)
+    )
 
 
 def _own_slice(axis, x, batch_dim, *, axis_name, axis_size, dim):
-    on_rest = lambda y, rest, n: squeeze(own_slice_p.bind(y, axis_name=rest, axis_size=n, dim=1), (1,))
+    on_rest = lambda y, rest, n: squeeze(
+        own_slice_p.bind(y, axis_name=rest, axis_size=n, dim=1), (1,)
+    )
     if batch_dim is None:
         return _own_part(x, axis, axis_name, dim, True, on_rest), 0
     # every position takes its block from its own value: the diagonal of positions and blocks
@@ -429,7 +514,12 @@ def _own_slice(axis, x, batch_dim, *, axis_name, axis_size, dim):
     rest, major, minor = _rest(axis_name, axis.name)
     labels, sizes = _blocks(typeof(x).shape[1:], dim, major, axis.size, minor, True)
     kept = [label for label in labels if isinstance(label, int)]
-    y = _regroup(x, ["all", *labels], [axis.size, *sizes], [["all"], ["own"], ["major", "minor"], *[[k] for k in kept]])
+    y = _regroup(
+        x,
+        ["all", *labels],
+        [axis.size, *sizes],
+        [["all"], ["own"], ["major", "minor"], *[[k] for k in kept]],
+    )
     y = _diagonal(y, axis.size)
     return (on_rest(y, rest, major * minor) if rest else squeeze(y, (1,))), 0
 
@@ -456,7 +546,11 @@ def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
     # axes over which, by its type, the operand is one value: the cotangents of its blocks are gathered or summed
     shared = tuple(a for a in axis_name if a in tracked_axes() and a not in aval.vma)
     if shared == axis_name:
-        return [all_gather_invariant_p.bind(ct, all_gather_dimension=dim, axis_name=axis_name, axis_size=axis_size, tiled=True)]
+        return [
+            all_gather_invariant_p.bind(
+                ct, all_gather_dimension=dim, axis_name=axis_name, axis_size=axis_size, tiled=True
+            )
+        ]
     start = mul(position(axis_name), np.int32(aval.shape[dim] // axis_size))
     placed = dynamic_update_slice_in_dim(zeros(aval.update(vma=frozenset())), ct, start, dim)
     return [psum_p.bind(placed, axes=shared, axis_index_groups=None) if shared else placed]
@@ -473,7 +567,9 @@ own_slice_p = collective(CollectiveSpec("own_slice", _own_slice_type, _own_slice
 # --- all_to_all
 
 
-def _all_to_all_type(aval, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
+def _all_to_all_type(
+    aval, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups
+):
     check_blocks("all_to_all", aval, split_axis, axis_size, True)
     shape = list(aval.shape)
     shape[split_axis] //= axis_size
@@ -481,21 +577,37 @@ def _all_to_all_type(aval, *, split_axis, concat_axis, axis_name, axis_size, til
     return aval.update(shape=tuple(shape), sharding=None)
 
 
-def _all_to_all(axis, x, dim, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
+def _all_to_all(
+    axis, x, dim, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups
+):
     x = at_front(x, dim, axis.size)
     rest, major, minor = _rest(axis_name, axis.name)
     labels, sizes = _blocks(typeof(x).shape[1:], split_axis, major, axis.size, minor, True)
     inner = [label for label in labels if isinstance(label, int)]
     # the block's number becomes the position, the position the sender
-    x = _regroup(x, ["sender", *labels], [axis.size, *sizes], [["own"], ["sender"], ["major", "minor"], *[[d] for d in inner]])
+    x = _regroup(
+        x,
+        ["sender", *labels],
+        [axis.size, *sizes],
+        [["own"], ["sender"], ["major", "minor"], *[[d] for d in inner]],
+    )
     if rest:
         x = all_to_all_p.bind(
-            x, split_axis=2, concat_axis=2, axis_name=rest, axis_size=major * minor, tiled=True, axis_index_groups=axis_index_groups
+            x,
+            split_axis=2,
+            concat_axis=2,
+            axis_name=rest,
+            axis_size=major * minor,
+            tiled=True,
+            axis_index_groups=axis_index_groups,
         )
     size_of = dict(zip(labels, sizes))
     labels = ["own", "sender", "major", "minor", *inner]
     sizes = [axis.size, axis.size, major, minor, *[size_of[d] for d in inner]]
-    groups = [["own"], *[["major", "sender", "minor", d] if d == concat_axis else [d] for d in inner]]
+    groups = [
+        ["own"],
+        *[["major", "sender", "minor", d] if d == concat_axis else [d] for d in inner],
+    ]
     return _regroup(x, labels, sizes, groups), 0
 
 
@@ -540,7 +652,11 @@ def _ppermute(axis, x, dim, *, axis_name, perm):
     if len(plans) == 1 and len({s for s, _ in moves}) == len({d for _, d in moves}) == len(moves):
         (plan,) = plans  # the same moves along the other axes for all
         y = _permuted(x, tuple(moves))
-        return (y if all(s == d for s, d in plan) and len(plan) == major * minor else ppermute_p.bind(y, axis_name=rest, perm=plan)), 0
+        return (
+            y
+            if all(s == d for s, d in plan) and len(plan) == major * minor
+            else ppermute_p.bind(y, axis_name=rest, perm=plan)
+        ), 0
     # the moves along this axis depend on the other axes
     if len({d for _, d in moves}) < len(moves):
         return _picked(x, rest, major * minor, moves), 0
@@ -550,15 +666,19 @@ def _ppermute(axis, x, dim, *, axis_name, perm):
     return concatenate(rows, 0), 0
 
 
-def _picked(x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]) -> Any:
+def _picked(
+    x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]
+) -> Any:
     """The rows of `x`, and of the `count` positions along the other axes, that arrive here: picked out of all rows of all, which costs
     nothing where devices share their memory."""
     size, *shape = typeof(x).shape
-    table = np.full((count, size), count * size, np.int32)          # by default the number of no row
+    table = np.full((count, size), count * size, np.int32)  # by default the number of no row
     for (s, d), pairs in moves.items():
         for there, here in pairs:
             table[here, d] = there * size + s
-    everything = all_gather_p.bind(x, all_gather_dimension=0, axis_name=rest, axis_size=count, tiled=False)
+    everything = all_gather_p.bind(
+        x, all_gather_dimension=0, axis_name=rest, axis_size=count, tiled=False
+    )
     numbers = reshape(dynamic_slice_in_dim(table, position(rest), 1), (size,))
     return take_rows(reshape(everything, (count * size, *shape)), numbers)
 
@@ -577,7 +697,9 @@ def _permuted(x: Any, perm: Perm) -> Any:
         s = source[d]
         if runs:
             first, length = runs[-1]
-            if (s is None and first is None) or (s is not None and first is not None and s == first + length):
+            if (s is None and first is None) or (
+                s is not None and first is not None and s == first + length
+            ):
                 runs[-1] = (first, length + 1)
                 continue
         runs.append((s, 1))

@@ -43,7 +43,9 @@ def axes_of(axis_name: AxisName) -> rules.Axes:
     for name in axes:
         axis_env_size(name)
     if len(set(axes)) != len(axes):
-        raise ValueError(f"axis names {axes} of a collective name an axis twice. Name each axis once.")
+        raise ValueError(
+            f"axis names {axes} of a collective name an axis twice. Name each axis once."
+        )
     return axes
 
 
@@ -87,7 +89,13 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     uneven = is_uneven(groups)
 
     def one(leaf):
-        if not dims and not uneven and not isinstance(leaf, Tracer) and typeof(leaf).ndim == 0 and not hasattr(type(leaf), "aval"):
+        if (
+            not dims
+            and not uneven
+            and not isinstance(leaf, Tracer)
+            and typeof(leaf).ndim == 0
+            and not hasattr(type(leaf), "aval")
+        ):
             return leaf * size
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
@@ -117,7 +125,10 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
         dtype = dtypes.to_inexact_dtype(total.dtype)
         if members is not None:
             number = convert_element_type(members, dtype)
-            return div(convert_element_type(total, dtype), broadcast_in_dim(number, typeof(total).shape, ()))
+            return div(
+                convert_element_type(total, dtype),
+                broadcast_in_dim(number, typeof(total).shape, ()),
+            )
         return div(convert_element_type(total, dtype), np.asarray(count, dtype)[()])
 
     return tree_map(one, x, psum(x, axis_name, axis_index_groups=axis_index_groups))
@@ -126,26 +137,42 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The greatest `x` of all positions along the named axes, elementwise."""
     axes, dims, groups = _reduced("pmax", axis_name, axis_index_groups)
-    return tree_map(lambda leaf: _reduce("pmax", rules.pmax_p, reduce_max, leaf, axes, dims, groups), x)
+    return tree_map(
+        lambda leaf: _reduce("pmax", rules.pmax_p, reduce_max, leaf, axes, dims, groups), x
+    )
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The least `x` of all positions along the named axes, elementwise."""
     axes, dims, groups = _reduced("pmin", axis_name, axis_index_groups)
-    return tree_map(lambda leaf: _reduce("pmin", rules.pmin_p, reduce_min, leaf, axes, dims, groups), x)
+    return tree_map(
+        lambda leaf: _reduce("pmin", rules.pmin_p, reduce_min, leaf, axes, dims, groups), x
+    )
 
 
-def _reduced(api: str, axis_name: AxisName, groups: Any, uneven: bool = False) -> tuple[rules.Axes, tuple[int, ...], Groups | None]:
+def _reduced(
+    api: str, axis_name: AxisName, groups: Any, uneven: bool = False
+) -> tuple[rules.Axes, tuple[int, ...], Groups | None]:
     """The named axes, the dims given by number, and the groups of a reduction."""
     given = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     dims = tuple(a for a in given if isinstance(a, int))
     axes = axes_of(tuple(a for a in given if not isinstance(a, int)))
     if dims and groups is not None:
-        raise ValueError(f"{api}: axis_index_groups applies to named axes only, got axis_name={axis_name!r}.")
+        raise ValueError(
+            f"{api}: axis_index_groups applies to named axes only, got axis_name={axis_name!r}."
+        )
     return axes, dims, checked_groups(api, axes, groups, uneven)
 
 
-def _reduce(api: str, primitive: Any, over_dims: Callable, leaf: Any, axes: rules.Axes, dims: tuple, groups: Any) -> Any:
+def _reduce(
+    api: str,
+    primitive: Any,
+    over_dims: Callable,
+    leaf: Any,
+    axes: rules.Axes,
+    dims: tuple,
+    groups: Any,
+) -> Any:
     if dims:
         leaf = over_dims(leaf, canonical_dims(api, dims, typeof(leaf).ndim))
     if not axes:
@@ -186,7 +213,11 @@ def all_gather(
         )  # fmt: skip
 
     gathered = tree_map(one, x) if axes else x
-    return tree_map(lambda leaf: rules.typed(leaf, axes, to), gathered) if to == "reduced" else gathered
+    return (
+        tree_map(lambda leaf: rules.typed(leaf, axes, to), gathered)
+        if to == "reduced"
+        else gathered
+    )
 
 
 def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = False) -> Any:
@@ -194,18 +225,31 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
     axes = axes_of(axis_name)
     tracked = tracked_axes()
     if not all(a in tracked for a in axes):
-        return all_gather(x, axes, axis=axis, tiled=tiled)  # to types that do not track the axes it is the same
+        return all_gather(
+            x, axes, axis=axis, tiled=tiled
+        )  # to types that do not track the axes it is the same
 
     def one(leaf):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather_invariant")
         return rules.all_gather_invariant_p.bind(
-            _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=rules.axes_size(axes), tiled=tiled
+            _operand(leaf, axes),
+            all_gather_dimension=dim,
+            axis_name=axes,
+            axis_size=rules.axes_size(axes),
+            tiled=tiled,
         )
 
     return tree_map(one, x) if axes else x
 
 
-def psum_scatter(x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False) -> Any:
+def psum_scatter(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Any = None,
+    tiled: bool = False,
+) -> Any:
     """The sum over all positions, of which each keeps its part along `scatter_dimension` (gone unless `tiled`).
 
     That dim has one entry per position or, if `tiled`, a multiple of their number. Bools are counted.
@@ -232,7 +276,13 @@ def psum_scatter(x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axi
 
 
 def all_to_all(
-    x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
+    x: Any,
+    axis_name: AxisName,
+    split_axis: int,
+    concat_axis: int,
+    *,
+    axis_index_groups: Any = None,
+    tiled: bool = False,
 ) -> Any:
     """Cut `x` along dim `split_axis`, send part k to position k, and put what arrives together along `concat_axis`.
 
@@ -286,7 +336,9 @@ def ppermute(x: Any, axis_name: AxisName, perm: rules.Perm) -> Any:
     if len(set(sources)) != len(pairs) or len(set(targets)) != len(pairs):
         raise ValueError(f"ppermute: sources and destinations must be unique, got {pairs}.")
     if any(not 0 <= i < size for pair in pairs for i in pair):
-        raise ValueError(f"ppermute: positions must lie in 0..{size - 1} along {axes}, got {pairs}.")
+        raise ValueError(
+            f"ppermute: positions must lie in 0..{size - 1} along {axes}, got {pairs}."
+        )
     return tree_map(lambda leaf: bind_ppermute(leaf, axes, pairs), x) if axes else x
 
 
@@ -298,7 +350,9 @@ def bind_ppermute(x: Any, axes: rules.Axes, pairs: rules.Perm) -> Any:
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
     """Position i gets the value of position `perm[i]`; `perm` names every position once."""
     if sorted(perm) != list(range(axis_size(axis_name))):
-        raise ValueError(f"pshuffle: perm must be a permutation of all positions along {axis_name!r}, got {tuple(perm)}.")
+        raise ValueError(
+            f"pshuffle: perm must be a permutation of all positions along {axis_name!r}, got {tuple(perm)}."
+        )
     return ppermute(x, axis_name, [(s, d) for d, s in enumerate(perm)])
 
 
@@ -311,8 +365,15 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     """The value of position `source` along the named axes, at all positions."""
     axes = axes_of(axis_name)
     if not 0 <= source < rules.axes_size(axes):
-        raise ValueError(f"pbroadcast: source must lie in 0..{rules.axes_size(axes) - 1} along {axes}, got {source}.")
-    return tree_map(lambda leaf: rules.pbroadcast_p.bind(_operand(leaf, axes), axis_name=axes, source=int(source)), x)
+        raise ValueError(
+            f"pbroadcast: source must lie in 0..{rules.axes_size(axes) - 1} along {axes}, got {source}."
+        )
+    return tree_map(
+        lambda leaf: rules.pbroadcast_p.bind(
+            _operand(leaf, axes), axis_name=axes, source=int(source)
+        ),
+        x,
+    )
 
 
 # --- types
@@ -376,7 +437,13 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
 
     def one(leaf):
         if to == "unreduced":
-            return rules.typed(first_only(leaf, [a for a in axes if a in tracked_axes() and a not in typeof(leaf).vma]), axes, to)
+            return rules.typed(
+                first_only(
+                    leaf, [a for a in axes if a in tracked_axes() and a not in typeof(leaf).vma]
+                ),
+                axes,
+                to,
+            )
         copies = typeof(leaf).vma_reduced.intersection(axes) if to == "varying" else ()
         leaf = _varying(leaf, tuple(a for a in axes if a not in copies), "pcast")
         return rules.typed(leaf, axes, to)
@@ -388,7 +455,11 @@ def first_only(x: Any, axes: Sequence[Any]) -> Any:
     """`x` on the device that is first along the axes, zeros on the others."""
     kinds = typeof(x)
     for axis in axes:
-        x = rules.pvary_p.bind(x, axes=(axis,)) if axis in tracked_axes() and axis not in typeof(x).vma else x
+        x = (
+            rules.pvary_p.bind(x, axes=(axis,))
+            if axis in tracked_axes() and axis not in typeof(x).vma
+            else x
+        )
         first = eq(axis_index(axis), np.int32(0))
         with lenient():
             x = select(broadcast_in_dim(first, typeof(x).shape, ()), x, zeros(typeof(x)))

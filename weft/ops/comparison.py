@@ -12,7 +12,17 @@ from weft.core.scalars import exact
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, ORDERED, binary, elementwise, match, match_dtypes, of_one_kind, unbroadcast, zero_tangent
+from weft.ops.families import (
+    ANY,
+    ORDERED,
+    binary,
+    elementwise,
+    match,
+    match_dtypes,
+    of_one_kind,
+    unbroadcast,
+    zero_tangent,
+)
 from weft.util import dtypes
 
 _BOOL = np.dtype(np.bool_)
@@ -60,7 +70,12 @@ def _are_keys(x, y) -> bool:
 def _by_row(primitive: Primitive, join: str, x, y):
     """Random keys compared by their rows of raw data."""
     shape = families.broadcast_shapes(primitive.name, (typeof(x), typeof(y)))
-    keys = [k if typeof(k).shape else registry["broadcast_in_dim"].bind(k, shape=shape, broadcast_dimensions=()) for k in (x, y)]
+    keys = [
+        k
+        if typeof(k).shape
+        else registry["broadcast_in_dim"].bind(k, shape=shape, broadcast_dimensions=())
+        for k in (x, y)
+    ]
     rows = primitive.bind(*[registry["random_unwrap"].bind(k) for k in keys])
     return registry[join].bind(rows, axes=tuple(range(len(shape), typeof(rows).ndim)))
 
@@ -80,7 +95,9 @@ def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
     if which.dtype not in (_BOOL, np.dtype(np.int32)):
         raise TypeError(f"select_n: `which` must be bool or int32, got {which.str_short()}.")
     if which.dtype == _BOOL and len(cases) > 2:
-        raise TypeError(f"select_n: a boolean `which` chooses among at most two cases, got {len(cases)}.")
+        raise TypeError(
+            f"select_n: a boolean `which` chooses among at most two cases, got {len(cases)}."
+        )
     families.same_dtypes("select_n", cases)
     shape = families.broadcast_shapes("select_n", (which, *cases))
     weak = all(c.weak_type for c in cases)
@@ -105,9 +122,18 @@ def _select_emit(b, which, *cases):
     return out
 
 
-select_n_p = elementwise("select_n", ANY, _select_reference, jvp=(), type_rule=_select_type, emit=_select_emit,
-                         widen=False, additive=True, computes="select",
-                         linear_ins=lambda in_avals, out_avals: tuple(range(1, len(in_avals))))
+select_n_p = elementwise(
+    "select_n",
+    ANY,
+    _select_reference,
+    jvp=(),
+    type_rule=_select_type,
+    emit=_select_emit,
+    widen=False,
+    additive=True,
+    computes="select",
+    linear_ins=lambda in_avals, out_avals: tuple(range(1, len(in_avals))),
+)
 
 
 @select_n_p.def_jvp
@@ -158,10 +184,17 @@ def _clamp_emit(b, low, x, high):
 
 
 clamp_p = elementwise(
-    "clamp", ORDERED, lambda low, x, high: np.minimum(np.maximum(x, low), high), emit=_clamp_emit, jumps=True,
-    jvp=[lambda t, out, low, x, high: select(gt(low, x), t, 0.0),
-         lambda t, out, low, x, high: select(_inside(low, x, high), t, 0.0),
-         lambda t, out, low, x, high: select(lt(high, x), t, 0.0)])
+    "clamp",
+    ORDERED,
+    lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    emit=_clamp_emit,
+    jumps=True,
+    jvp=[
+        lambda t, out, low, x, high: select(gt(low, x), t, 0.0),
+        lambda t, out, low, x, high: select(_inside(low, x, high), t, 0.0),
+        lambda t, out, low, x, high: select(lt(high, x), t, 0.0),
+    ],
+)
 
 
 def _inside(low, x, high):

@@ -35,8 +35,13 @@ def logaddexp(x, y):
 def principal(x):
     """A logarithm with the same exponential whose phase is in (-pi, pi]."""
     phase = ew.imag(x)
-    turned = ew.sub(phase, ew.mul(ew.floor(ew.div(ew.add(phase, math.pi), 2 * math.pi)), 2 * math.pi))
-    return ew.complex(ew.real(x), select(ew.bitwise_or(ew.gt(phase, math.pi), ew.le(phase, -math.pi)), turned, phase))
+    turned = ew.sub(
+        phase, ew.mul(ew.floor(ew.div(ew.add(phase, math.pi), 2 * math.pi)), 2 * math.pi)
+    )
+    return ew.complex(
+        ew.real(x),
+        select(ew.bitwise_or(ew.gt(phase, math.pi), ew.le(phase, -math.pi)), turned, phase),
+    )
 
 
 def _sign_bit(x):
@@ -47,7 +52,9 @@ def _sign_bit(x):
 def _roots(x):
     """The parts of sqrt(1 - x) and of sqrt(1 + x)."""
     re, im = ew.real(x), ew.imag(x)
-    below, above = (ew.sqrt(ew.complex(ew.add(1, a), b)) for a, b in ((ew.neg(re), ew.neg(im)), (re, im)))
+    below, above = (
+        ew.sqrt(ew.complex(ew.add(1, a), b)) for a, b in ((ew.neg(re), ew.neg(im)), (re, im))
+    )
     return ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
 
 
@@ -58,7 +65,9 @@ def _signed(size, like):
 
 def _unless_infinite(x, re, im, re_at_infinity, im_at_infinity):
     """The parts re and im; the others where a part of x is infinite."""
-    infinite = ew.bitwise_or(ew.eq(ew.abs(ew.real(x)), math.inf), ew.eq(ew.abs(ew.imag(x)), math.inf))
+    infinite = ew.bitwise_or(
+        ew.eq(ew.abs(ew.real(x)), math.inf), ew.eq(ew.abs(ew.imag(x)), math.inf)
+    )
     return ew.complex(select(infinite, re_at_infinity, re), select(infinite, im_at_infinity, im))
 
 
@@ -73,8 +82,12 @@ def asin(x):
     a, b, c, d = _roots(x)
     along, across = _direction(x)
     return _unless_infinite(
-        x, ew.atan2(ew.real(x), ew.sub(ew.mul(a, c), ew.mul(b, d))), ew.asinh(ew.sub(ew.mul(a, d), ew.mul(b, c))),
-        ew.atan2(along, across), _signed(full_like(along, math.inf), ew.imag(x)))
+        x,
+        ew.atan2(ew.real(x), ew.sub(ew.mul(a, c), ew.mul(b, d))),
+        ew.asinh(ew.sub(ew.mul(a, d), ew.mul(b, c))),
+        ew.atan2(along, across),
+        _signed(full_like(along, math.inf), ew.imag(x)),
+    )
 
 
 def acos(x):
@@ -82,8 +95,12 @@ def acos(x):
     a, b, c, d = _roots(x)
     along, across = _direction(x)
     return _unless_infinite(
-        x, ew.mul(2, ew.atan2(a, c)), ew.asinh(ew.sub(ew.mul(c, b), ew.mul(d, a))),
-        ew.atan2(across, along), ew.neg(_signed(full_like(along, math.inf), ew.imag(x))))
+        x,
+        ew.mul(2, ew.atan2(a, c)),
+        ew.asinh(ew.sub(ew.mul(c, b), ew.mul(d, a))),
+        ew.atan2(across, along),
+        ew.neg(_signed(full_like(along, math.inf), ew.imag(x))),
+    )
 
 
 def acosh(x):
@@ -92,27 +109,41 @@ def acosh(x):
     below, above = (ew.sqrt(ew.complex(ew.add(re, shift), im)) for shift in (-1, 1))
     a, b, c, d = ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
     along, across = _direction(x)
-    return _unless_infinite(x, ew.asinh(ew.add(ew.mul(a, c), ew.mul(b, d))), ew.mul(2, ew.atan2(b, c)),
-                            full_like(along, math.inf), _signed(ew.atan2(across, along), im))
+    return _unless_infinite(
+        x,
+        ew.asinh(ew.add(ew.mul(a, c), ew.mul(b, d))),
+        ew.mul(2, ew.atan2(b, c)),
+        full_like(along, math.inf),
+        _signed(ew.atan2(across, along), im),
+    )
 
 
 def atanh(x):
     """The inverse hyperbolic tangent."""
     re, im = ew.real(x), ew.imag(x)
-    far = ew.abs(re)                  # log1p loses digits near -1, so the side with the pole at +1 is computed and signed
+    far = ew.abs(
+        re
+    )  # log1p loses digits near -1, so the side with the pole at +1 is computed and signed
     rest = ew.sub(1, far)
     size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
     angle = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
     quarter_turn = select(ew.ne(im, im), im, full_like(im, math.pi / 2))
-    return _unless_infinite(x, ew.mul(0.25, _signed(size, re)), ew.mul(0.5, angle), _signed(full_like(re, 0), re),
-                            _signed(quarter_turn, im))
+    return _unless_infinite(
+        x,
+        ew.mul(0.25, _signed(size, re)),
+        ew.mul(0.5, angle),
+        _signed(full_like(re, 0), re),
+        _signed(quarter_turn, im),
+    )
 
 
 def _rotated(op: Callable) -> Callable:
     """-i op(i x): the circular function of a hyperbolic one, and vice versa."""
+
     def on_complex(x):
         out = op(ew.complex(ew.neg(ew.imag(x)), ew.real(x)))
         return ew.complex(ew.imag(out), ew.neg(ew.real(out)))
+
     return on_complex
 
 

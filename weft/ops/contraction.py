@@ -43,7 +43,9 @@ from weft.util.promotion import sum_dtype
 dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
 
 Dims = tuple[int, ...]
-DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+DotDimensionNumbers = tuple[
+    tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
+]
 
 
 class Precision(enum.Enum):
@@ -84,6 +86,7 @@ class DotAlgorithm(NamedTuple):
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0]), precision=DotAlgorithm("bfloat16", "bfloat16", "float32")))
     11.0
     """
+
     lhs_precision_type: Any
     rhs_precision_type: Any
     accumulation_type: Any
@@ -99,6 +102,7 @@ class DotAlgorithmPreset(enum.Enum):
     >>> DotAlgorithmPreset["BF16_BF16_F32"].accumulation_type
     dtype('float32')
     """
+
     DEFAULT = enum.auto()
     ANY_F8_ANY_F8_F32 = enum.auto()
     ANY_F8_ANY_F8_F32_FAST_ACCUM = enum.auto()
@@ -156,20 +160,37 @@ def algorithm_of(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset 
     return precision if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)) else None
 
 
-def _by_algorithm(lhs, rhs, numbers: DotDimensionNumbers, algorithm: DotAlgorithm | DotAlgorithmPreset, preferred: Any):
+def _by_algorithm(
+    lhs,
+    rhs,
+    numbers: DotDimensionNumbers,
+    algorithm: DotAlgorithm | DotAlgorithmPreset,
+    preferred: Any,
+):
     """The product in the dtypes of an algorithm, in the dtype that was asked for, or else that of the operands."""
     if isinstance(algorithm, DotAlgorithm):
         types = [(dtypes.check_dtype(t, "DotAlgorithm"),) for t in algorithm[:2]]
         total = dtypes.check_dtype(algorithm.accumulation_type, "DotAlgorithm")
     else:
-        types, total = [algorithm.supported_lhs_types, algorithm.supported_rhs_types], algorithm.accumulation_type
-    want = dtypes.result_type(lhs, rhs) if preferred is None else dtypes.check_dtype(preferred, "dot_general")
+        types, total = (
+            [algorithm.supported_lhs_types, algorithm.supported_rhs_types],
+            algorithm.accumulation_type,
+        )
+    want = (
+        dtypes.result_type(lhs, rhs)
+        if preferred is None
+        else dtypes.check_dtype(preferred, "dot_general")
+    )
     for name, x, allowed in zip(("lhs", "rhs"), (lhs, rhs), types):
         if allowed and allowed[0].itemsize == 1 and typeof(x).dtype not in allowed:
-            raise ValueError(f"The dot algorithm {algorithm!r} takes {name} in {' or '.join(t.name for t in allowed)}, "
-                             f"got {typeof(x).dtype.name}. Cast it first.")
-    lhs, rhs = [x if not allowed or typeof(x).dtype in allowed else convert_element_type(x, allowed[0])
-                for x, allowed in zip((lhs, rhs), types)]
+            raise ValueError(
+                f"The dot algorithm {algorithm!r} takes {name} in {' or '.join(t.name for t in allowed)}, "
+                f"got {typeof(x).dtype.name}. Cast it first."
+            )
+    lhs, rhs = [
+        x if not allowed or typeof(x).dtype in allowed else convert_element_type(x, allowed[0])
+        for x, allowed in zip((lhs, rhs), types)
+    ]
     return convert_element_type(dot_general(lhs, rhs, numbers, None, total), want)
 
 
@@ -199,14 +220,21 @@ def _one_precision(value) -> Precision:
         return value
     if isinstance(value, str) and value.lower() in _PRECISION_NAMES:
         return _PRECISION_NAMES[value.lower()]
-    raise ValueError(f"precision: {value!r} is not understood. Use lax.Precision, or one of {', '.join(_PRECISION_NAMES)}.")
+    raise ValueError(
+        f"precision: {value!r} is not understood. Use lax.Precision, or one of {', '.join(_PRECISION_NAMES)}."
+    )
 
 
 # --- the functions
 
 
 def dot_general(
-    lhs, rhs, dimension_numbers: DotDimensionNumbers, precision: PrecisionLike = None, preferred_element_type: Any = None, *,
+    lhs,
+    rhs,
+    dimension_numbers: DotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    *,
     out_sharding: Any = None,
 ):
     """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
@@ -277,8 +305,13 @@ def convert(x, dtype: np.dtype):
 
 
 def dot(
-    lhs, rhs, *, dimension_numbers: DotDimensionNumbers | None = None, precision: PrecisionLike = None,
-    preferred_element_type: Any = None, out_sharding: Any = None,
+    lhs,
+    rhs,
+    *,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ):
     """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
 
@@ -296,7 +329,9 @@ def dot(
                 "Use dot_general, or weft.numpy.matmul for stacks of matrices.",
             )
         dimension_numbers = (((left.ndim - 1,), (0,)), ((), ()))
-    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
+    return dot_general(
+        lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding
+    )
 
 
 def batch_matmul(lhs, rhs, precision: PrecisionLike = None):
@@ -371,7 +406,10 @@ def _check_numbers(lhs, rhs, lc, rc, lb, rb) -> None:
         raise shape_error(
             "dot_general",
             "needs as many contracting and batch dims in lhs as in rhs.",
-            [("lhs", lhs.str_short(), f"contracting {lc}, batch {lb}"), ("rhs", rhs.str_short(), f"contracting {rc}, batch {rb}")],
+            [
+                ("lhs", lhs.str_short(), f"contracting {lc}, batch {lb}"),
+                ("rhs", rhs.str_short(), f"contracting {rc}, batch {rb}"),
+            ],
         )
 
 
@@ -383,7 +421,9 @@ def _transpose_hint(lhs, rhs, i, j, batch) -> str:
 
 def rounded(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return NumPy's sums of products in the dtype of the result."""
-    return convert_element_type_p.rule("reference")(sums, new_dtype=np.dtype(dtype), weak_type=False, sharding=None)
+    return convert_element_type_p.rule("reference")(
+        sums, new_dtype=np.dtype(dtype), weak_type=False, sharding=None
+    )
 
 
 @dot_general_p.def_reference
@@ -394,9 +434,19 @@ def _dot_reference(lhs, rhs, *, dimension_numbers, precision, preferred_element_
     accumulate = sum_dtype(lhs.dtype, rhs.dtype, out_dtype)
     sizes = lambda x, dims: [x.shape[d] for d in dims]
     count = lambda x, dims: int(np.prod(sizes(x, dims), dtype=np.int64))
-    a = lhs.astype(accumulate).transpose(lb + lf + lc).reshape(count(lhs, lb), count(lhs, lf), count(lhs, lc))
-    b = rhs.astype(accumulate).transpose(rb + rc + rf).reshape(count(rhs, rb), count(rhs, rc), count(rhs, rf))
-    return rounded(np.matmul(a, b), out_dtype).reshape(sizes(lhs, lb) + sizes(lhs, lf) + sizes(rhs, rf))
+    a = (
+        lhs.astype(accumulate)
+        .transpose(lb + lf + lc)
+        .reshape(count(lhs, lb), count(lhs, lf), count(lhs, lc))
+    )
+    b = (
+        rhs.astype(accumulate)
+        .transpose(rb + rc + rf)
+        .reshape(count(rhs, rb), count(rhs, rc), count(rhs, rf))
+    )
+    return rounded(np.matmul(a, b), out_dtype).reshape(
+        sizes(lhs, lb) + sizes(lhs, lf) + sizes(rhs, rf)
+    )
 
 
 multilinear(dot_general_p, (0, 1))
@@ -406,22 +456,59 @@ multilinear(dot_general_p, (0, 1))
 def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
     (lc, rc), (lb, rb) = dimension_numbers
     if is_undef(lhs):
-        return [_operand_ct(ct, lhs.aval, rhs, lc, rc, lb, rb, precision, preferred_element_type, swapped=False), None]
-    return [None, _operand_ct(ct, rhs.aval, lhs, rc, lc, rb, lb, _swapped(precision), preferred_element_type, swapped=True)]
+        return [
+            _operand_ct(
+                ct, lhs.aval, rhs, lc, rc, lb, rb, precision, preferred_element_type, swapped=False
+            ),
+            None,
+        ]
+    return [
+        None,
+        _operand_ct(
+            ct,
+            rhs.aval,
+            lhs,
+            rc,
+            lc,
+            rb,
+            lb,
+            _swapped(precision),
+            preferred_element_type,
+            swapped=True,
+        ),
+    ]
 
 
 def _swapped(precision):
     return None if precision is None else (precision[1], precision[0])
 
 
-def _operand_ct(ct, aval, other, contract, other_contract, batch, other_batch, precision, preferred, swapped: bool):
+def _operand_ct(
+    ct,
+    aval,
+    other,
+    contract,
+    other_contract,
+    batch,
+    other_batch,
+    precision,
+    preferred,
+    swapped: bool,
+):
     """Cotangent of the operand of type `aval`; `other` is held. `swapped`: the linear one is rhs."""
     free = _free(aval.ndim, contract, batch)
     other_free = _free(aval_of(other).ndim, other_contract, other_batch)
     # ct has the dims batch, lhs free, rhs free: contract those that came from `other`
     first = len(batch) + (0 if swapped else len(free))
     ct_contract = tuple(range(first, first + len(other_free)))
-    out = _mixed_dot(ct, other, ((ct_contract, other_free), (tuple(range(len(batch))), other_batch)), precision, aval.dtype, preferred)
+    out = _mixed_dot(
+        ct,
+        other,
+        ((ct_contract, other_free), (tuple(range(len(batch))), other_batch)),
+        precision,
+        aval.dtype,
+        preferred,
+    )
     # out has the dims batch, free of the operand, contracted dims in the order of `other`
     by_other = sorted(range(len(contract)), key=lambda k: other_contract[k])
     have = (*batch, *free, *(contract[k] for k in by_other))
@@ -434,7 +521,9 @@ def _mixed_dot(x, y, numbers, precision, dtype, preferred=None):
     if a != b:
         wide = sum_dtype(a, b, dtype)
         return convert(dot_general(convert(x, wide), convert(y, wide), numbers, precision), dtype)
-    return dot_general(x, y, numbers, precision, None if dtype == a and preferred is None else dtype)
+    return dot_general(
+        x, y, numbers, precision, None if dtype == a and preferred is None else dtype
+    )
 
 
 @dot_general_p.def_batch
@@ -454,12 +543,18 @@ def _dot_batch(axis, args, dims, *, dimension_numbers, precision, preferred_elem
         lhs_free = _free(typeof(lhs).ndim, lc, lb)
         out_dim = len(lb) + len(lhs_free) + _free(typeof(rhs).ndim, rc, rb).index(right)
     out = dot_general_p.bind(
-        lhs, rhs, dimension_numbers=((lc, rc), (lb, rb)), precision=precision, preferred_element_type=preferred_element_type
+        lhs,
+        rhs,
+        dimension_numbers=((lc, rc), (lb, rb)),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
     )
     return out, out_dim
 
 
-def sums_of_products(summed: Sequence[int], dtypes_in: Sequence[np.dtype], out: np.dtype) -> dict[str, Any]:
+def sums_of_products(
+    summed: Sequence[int], dtypes_in: Sequence[np.dtype], out: np.dtype
+) -> dict[str, Any]:
     """Return the facts of a `FactorRule` about factors `summed` over products of two operands, for a result of dtype `out`.
 
     Shards of these factors give sums in the dtype of the result, which are added. They cannot be split if converting to that dtype is
@@ -478,7 +573,9 @@ def sums_of_products(summed: Sequence[int], dtypes_in: Sequence[np.dtype], out: 
 def _keeps_sums(operand: np.dtype, out: np.dtype) -> bool:
     """Whether partial sums of an operand give partial sums of the result: bools are joined by "or", and integers wrap."""
     if dtype_in(out, INTEGER):
-        return dtype_in(operand, INTEGER) and dtypes.itemsize_bits(operand) >= dtypes.itemsize_bits(out)
+        return dtype_in(operand, INTEGER) and dtypes.itemsize_bits(operand) >= dtypes.itemsize_bits(
+            out
+        )
     return operand == out if out == np.bool_ else dtype_in(operand, INEXACT)
 
 
@@ -497,7 +594,11 @@ def _dot_factors(in_avals, out_avals, *, dimension_numbers, precision, preferred
     for d in rf:
         right[d] = b.new(rhs.shape[d])
     out = [left[d] for d in lb] + [left[d] for d in lf] + [right[d] for d in rf]
-    return b.rule([left, right], [out], **sums_of_products([left[d] for d in lc], (lhs.dtype, rhs.dtype), out_avals[0].dtype))
+    return b.rule(
+        [left, right],
+        [out],
+        **sums_of_products([left[d] for d in lc], (lhs.dtype, rhs.dtype), out_avals[0].dtype),
+    )
 
 
 dot_general_p.define(lower=ContractSpec())

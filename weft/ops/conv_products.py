@@ -44,12 +44,16 @@ def dilated(size: int, dilation: int) -> int:
     return max_dim((size - 1) * dilation + 1, 0)
 
 
-def out_size(n: int, lo: int, hi: int, lhs_dilation: int, k: int, rhs_dilation: int, stride: int) -> int:
+def out_size(
+    n: int, lo: int, hi: int, lhs_dilation: int, k: int, rhs_dilation: int, stride: int
+) -> int:
     """Number of places of a window of `k` elements on a padded and spread dim of size `n`."""
     return max_dim((dilated(n, lhs_dilation) + lo + hi - dilated(k, rhs_dilation)) // stride + 1, 0)
 
 
-def products_along(n: int, k: int, places: int, lo: int, stride: int, lhs_dilation: int, rhs_dilation: int) -> int:
+def products_along(
+    n: int, k: int, places: int, lo: int, stride: int, lhs_dilation: int, rhs_dilation: int
+) -> int:
     """Number of pairs of a place and a tap along a dim of size `n` that meet an element, not padding or a gap between elements.
 
     >>> products_along(3, 3, 3, 1, 1, 1, 1), products_along(4, 2, 4, 1, 2, 2, 1)
@@ -63,7 +67,7 @@ def products_along(n: int, k: int, places: int, lo: int, stride: int, lhs_dilati
     residue = (offset // step) % period * pow(stride // step, -1, period) % period
     first = np.maximum(-(-offset // stride), 0)
     past = np.minimum((offset + (n - 1) * lhs_dilation) // stride + 1, places)
-    upto = lambda end: (end - residue + period - 1) // period         # members of the class in [0, end)
+    upto = lambda end: (end - residue + period - 1) // period  # members of the class in [0, end)
     met = np.where(offset % step == 0, np.maximum(upto(past) - upto(first), 0), 0)
     return int(met.sum()) if n else 0
 
@@ -157,8 +161,17 @@ class Conv(NamedTuple):
     def out_sizes(self, lhs_shape: Sequence[int], rhs_shape: Sequence[int]) -> list[int]:
         """Sizes of the spatial dims of the result."""
         numbers = self.dimension_numbers
-        return [out_size(lhs_shape[d], lo, hi, ld, rhs_shape[k], rd, s) for d, k, (lo, hi), ld, rd, s in zip(
-            numbers.lhs_spec[2:], numbers.rhs_spec[2:], self.padding, self.lhs_dilation, self.rhs_dilation, self.window_strides)]
+        return [
+            out_size(lhs_shape[d], lo, hi, ld, rhs_shape[k], rd, s)
+            for d, k, (lo, hi), ld, rd, s in zip(
+                numbers.lhs_spec[2:],
+                numbers.rhs_spec[2:],
+                self.padding,
+                self.lhs_dilation,
+                self.rhs_dilation,
+                self.window_strides,
+            )
+        ]
 
 
 def expand_conv(lhs, rhs, **params):
@@ -168,7 +181,12 @@ def expand_conv(lhs, rhs, **params):
     out = np.dtype(p.preferred_element_type or left)
     if left != right or left == np.bool_ or not is_whole(left, right, out):
         wide = sum_dtype(left, right, out)
-        return convert(expand_conv(convert(lhs, wide), convert(rhs, wide), **dict(params, preferred_element_type=wide)), out)
+        return convert(
+            expand_conv(
+                convert(lhs, wide), convert(rhs, wide), **dict(params, preferred_element_type=wide)
+            ),
+            out,
+        )
     p = p._replace(preferred_element_type=out)
     image, kernel = lhs, rhs
     spread = any(d > 1 for d in p.lhs_dilation)
@@ -176,7 +194,12 @@ def expand_conv(lhs, rhs, **params):
         return _by_taps(image, kernel, p)
     if spread and all(d == 1 for d in (*p.window_strides, *p.rhs_dilation)):
         return _phases(image, kernel, p)
-    return _convolved(_padded(image, p.padding, p.lhs_dilation, kernel, p), kernel, p, p.out_sizes(lhs.shape, rhs.shape))
+    return _convolved(
+        _padded(image, p.padding, p.lhs_dilation, kernel, p),
+        kernel,
+        p,
+        p.out_sizes(lhs.shape, rhs.shape),
+    )
 
 
 def _padded(image, padding, dilation, kernel, p: Conv):
@@ -190,9 +213,18 @@ def _padded(image, padding, dilation, kernel, p: Conv):
     shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
     (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
     if step == 0 and inner > 1 and not _is_summed(kernel, p):
-        image, config[last:] = reshape(image, (*shape[:last], shape[last] * inner)), [(lo * inner, hi * inner, 0)]
+        image, config[last:] = (
+            reshape(image, (*shape[:last], shape[last] * inner)),
+            [(lo * inner, hi * inner, 0)],
+        )
     padded = pad(image, np.zeros((), typeof(image).dtype)[()], config)
-    return padded if len(config) == len(shape) else reshape(padded, (*typeof(padded).shape[:-1], shape[last] + lo + hi, *shape[last + 1 :]))
+    return (
+        padded
+        if len(config) == len(shape)
+        else reshape(
+            padded, (*typeof(padded).shape[:-1], shape[last] + lo + hi, *shape[last + 1 :])
+        )
+    )
 
 
 def _convolved(image, kernel, p: Conv, sizes):
@@ -203,12 +235,22 @@ def _convolved(image, kernel, p: Conv, sizes):
     """
     numbers, out_dtype = p.dimension_numbers, p.preferred_element_type
     taps = [typeof(kernel).shape[d] for d in numbers.rhs_spec[2:]]
-    windows = windows_p.bind(image, dims=tuple(numbers.lhs_spec[2:]), places=tuple(sizes), taps=tuple(taps),
-                             strides=tuple(p.window_strides), dilation=tuple(p.rhs_dilation))
+    windows = windows_p.bind(
+        image,
+        dims=tuple(numbers.lhs_spec[2:]),
+        places=tuple(sizes),
+        taps=tuple(taps),
+        strides=tuple(p.window_strides),
+        dilation=tuple(p.rhs_dilation),
+    )
     at, t = [f"p{i}" for i in range(len(taps))], [f"t{i}" for i in range(len(taps))]
     count = max(p.feature_group_count, p.batch_group_count)
-    windows, w_dims = _named(windows, (*numbers.lhs_spec, *range(len(taps) + 2, 2 * len(taps) + 2)), ["n", "c", *at, *t],
-                             {"c": p.feature_group_count, "n": p.batch_group_count})
+    windows, w_dims = _named(
+        windows,
+        (*numbers.lhs_spec, *range(len(taps) + 2, 2 * len(taps) + 2)),
+        ["n", "c", *at, *t],
+        {"c": p.feature_group_count, "n": p.batch_group_count},
+    )
     kernel, k_dims = _named(kernel, numbers.rhs_spec, ["o", "c", *t], {"o": count})
     out_dims = [("n", "o", *at)[i] for i in inverse(numbers.out_spec)]
     o = out_dims.index("o")
@@ -253,7 +295,9 @@ def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, ou
     places, taps = (math.prod(n for d, n in extent.items() if d[0] == letter) for letter in "pt")
     if places > taps > 1 and summed[-1] != "c" and extent["c"] > 4:
         # Along the features an image's windows are evenly spaced, not along the window: let the kernel begin with that, too.
-        k_dims, kernel = _ordered(kernel, k_dims, [*group, *(d for d in k_dims if d[0] == "t"), "c", "o"])
+        k_dims, kernel = _ordered(
+            kernel, k_dims, [*group, *(d for d in k_dims if d[0] == "t"), "c", "o"]
+        )
         kernel, summed = copy(kernel), [d for d in k_dims if d in summed]
     longest = max(rows, key=extent.__getitem__)
     by_place = extent[rows[-1]] < 8 and extent[longest] >= 8
@@ -271,7 +315,9 @@ def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, ou
 
 
 def _product(x, y, numbers, precision, dtype):
-    return dot_general_p.bind(x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=dtype)
+    return dot_general_p.bind(
+        x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=dtype
+    )
 
 
 def _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype):
@@ -309,7 +355,12 @@ def _phases(image, kernel, p: Conv):
         for i, (d, k) in enumerate(zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:])):
             first, before = phases.begin(i, offsets[i])
             part = _every(part, k, first, spread[i])
-            pads.append((before, phases.each[i] + typeof(part).shape[k] - 1 - typeof(image).shape[d] - before))
+            pads.append(
+                (
+                    before,
+                    phases.each[i] + typeof(part).shape[k] - 1 - typeof(image).shape[d] - before,
+                )
+            )
         if 0 in typeof(part).shape:
             return _nothing(image, kernel, p, phases.each)
         return _convolved(_padded(image, pads, (1,) * len(pads), part, p), part, p, phases.each)
@@ -349,7 +400,12 @@ class _Phases:
         found = {r: phase(r) for r in itertools.product(*map(range, self.spread))}
         for i in reversed(range(len(dims))):  # interleave the phases of one dim after the other
             rest = list(itertools.product(*map(range, self.spread[:i])))
-            found = {r: _interleaved([found[*r, q] for q in range(self.spread[i])], dims[i], self.sizes[i]) for r in rest}
+            found = {
+                r: _interleaved(
+                    [found[*r, q] for q in range(self.spread[i])], dims[i], self.sizes[i]
+                )
+                for r in rest
+            }
         return found[()]
 
 
@@ -384,15 +440,27 @@ def _interleaved(parts: list, dim: int, size: int):
 def _is_thin(image, kernel, p: Conv, spread: bool) -> bool:
     """Whether a matrix of windows would meet so few output features that it pays to multiply first and add later."""
     outs, features, *taps = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec)
-    plain = p.feature_group_count == p.batch_group_count == 1 and all(s == 1 for s in p.window_strides)
+    plain = p.feature_group_count == p.batch_group_count == 1 and all(
+        s == 1 for s in p.window_strides
+    )
     products = math.prod(taps) * outs
-    return (plain and not (spread and any(d > 1 for d in p.rhs_dilation)) and 0 < outs <= _THIN
-            and outs < products <= _PRODUCTS_KEPT * features and typeof(image).size > 0)
+    return (
+        plain
+        and not (spread and any(d > 1 for d in p.rhs_dilation))
+        and 0 < outs <= _THIN
+        and outs < products <= _PRODUCTS_KEPT * features
+        and typeof(image).size > 0
+    )
 
 
 def _by_taps(image, kernel, p: Conv):
     """Every pixel times the whole kernel in one product, (taps, output features) by (pixels); each place sums its taps."""
-    numbers, spread, dilation, out_dtype = p.dimension_numbers, p.lhs_dilation, p.rhs_dilation, p.preferred_element_type
+    numbers, spread, dilation, out_dtype = (
+        p.dimension_numbers,
+        p.lhs_dilation,
+        p.rhs_dilation,
+        p.preferred_element_type,
+    )
     count = len(spread)
     phases = _Phases.of(image, kernel, p)
     if 0 in phases.sizes:
@@ -413,7 +481,13 @@ def _by_taps(image, kernel, p: Conv):
         if 0 in typeof(part).shape:
             return full([*typeof(products).shape[count : count + 2], *phases.each], 0, wide)
         padded = pad(part, np.zeros((), wide)[()], config)
-        seen = shifted_p.bind(padded, dims=tuple(places), along=tuple(taps), places=phases.each, dilation=tuple(dilation))
+        seen = shifted_p.bind(
+            padded,
+            dims=tuple(places),
+            along=tuple(taps),
+            places=phases.each,
+            dilation=tuple(dilation),
+        )
         return reduce_sum(seen, tuple(taps))
 
     out = copy(phases.joined(phase, range(2, count + 2)))

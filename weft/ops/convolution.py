@@ -19,7 +19,14 @@ from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.symbolic import as_int, max_dim
 from weft.ir.types import ShapedArray
-from weft.ops.contraction import PrecisionLike, canonical_precision, convert, is_whole, rounded, sums_of_products
+from weft.ops.contraction import (
+    PrecisionLike,
+    canonical_precision,
+    convert,
+    is_whole,
+    rounded,
+    sums_of_products,
+)
 from weft.ops.conv_products import Conv, dilated, expand_conv
 from weft.ops.families import ANY, ExpandSpec, check_dtype, joined_vma, move_dim, shape_error
 from weft.ops.layout import reshape, rev, transpose
@@ -42,7 +49,9 @@ class ConvDimensionNumbers(NamedTuple):
 # --- the functions
 
 
-def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any) -> ConvDimensionNumbers:
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
+) -> ConvDimensionNumbers:
     """`dimension_numbers` in any form (None, three strings such as ('NHWC', 'HWIO', 'NHWC'), or done) as positions.
 
     >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC")).lhs_spec
@@ -51,8 +60,11 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], d
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
     if len(lhs_shape) != len(rhs_shape):
-        raise shape_error("conv_general_dilated", "lhs and rhs must have the same number of dims.",
-                          [("lhs", tuple(lhs_shape)), ("rhs", tuple(rhs_shape))])
+        raise shape_error(
+            "conv_general_dilated",
+            "lhs and rhs must have the same number of dims.",
+            [("lhs", tuple(lhs_shape)), ("rhs", tuple(rhs_shape))],
+        )
     if dimension_numbers is None:
         iota = tuple(range(len(lhs_shape)))
         return ConvDimensionNumbers(iota, iota, iota)
@@ -65,7 +77,9 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], d
     lhs, rhs, out = specs
     for text, pair in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
         if any(text.count(letter) != 1 for letter in pair) or len(set(text)) != len(text):
-            raise ValueError(f"conv_general_dilated: {text!r} must name {pair[0]} and {pair[1]} and each spatial dim once.")
+            raise ValueError(
+                f"conv_general_dilated: {text!r} must name {pair[0]} and {pair[1]} and each spatial dim once."
+            )
     spatial = [letter for letter in rhs if letter not in "OI"]
     if any(set(text) - set(pair) != set(spatial) for text, pair in ((lhs, "NC"), (out, "NC"))):
         raise ValueError(f"conv_general_dilated: {specs} must name the same spatial dims.")
@@ -74,7 +88,10 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], d
 
 
 def padtype_to_pads(
-    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
+    in_shape: Sequence[int],
+    window_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str,
 ) -> list[tuple[int, int]]:
     """Low and high padding per spatial dim for 'SAME', 'SAME_LOWER' or 'VALID'.
 
@@ -85,7 +102,9 @@ def padtype_to_pads(
     if kind == "VALID":
         return [(0, 0)] * len(in_shape)
     if kind not in ("SAME", "SAME_LOWER"):
-        raise ValueError(f"padding {padding!r} is not understood. Use 'SAME', 'SAME_LOWER', 'VALID' or pairs of numbers.")
+        raise ValueError(
+            f"padding {padding!r} is not understood. Use 'SAME', 'SAME_LOWER', 'VALID' or pairs of numbers."
+        )
     pads = []
     for n, k, s in zip(in_shape, window_shape, window_strides):
         total = as_int(max_dim((-(-n // s) - 1) * s + k - n, 0))
@@ -95,9 +114,19 @@ def padtype_to_pads(
 
 
 def conv_general_dilated(
-    lhs, rhs, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None,
-    rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1,
-    precision: PrecisionLike = None, preferred_element_type: Any = None, *, out_sharding: Any = None,
+    lhs,
+    rhs,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
 ):
     """Slide the kernels `rhs` over `lhs`: products summed over input features and over the kernel's window.
 
@@ -113,8 +142,18 @@ def conv_general_dilated(
     """
     if out_sharding is not None:
         plain = lambda: conv_general_dilated(
-            lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count,
-            precision, preferred_element_type)
+            lhs,
+            rhs,
+            window_strides,
+            padding,
+            lhs_dilation,
+            rhs_dilation,
+            dimension_numbers,
+            feature_group_count,
+            batch_group_count,
+            precision,
+            preferred_element_type,
+        )
         return with_out_sharding(out_sharding, "conv_general_dilated", plain, lhs, rhs)
     lhs_shape, rhs_shape = typeof(lhs).shape, typeof(rhs).shape
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
@@ -129,14 +168,36 @@ def conv_general_dilated(
         image = [dilated(lhs_shape[d], k) for d, k in zip(numbers.lhs_spec[2:], lhs_dilation)]
         padding = padtype_to_pads(image, window, strides, padding)
     elif not all(np.ndim(pair) == 1 and len(pair) == 2 for pair in padding):
-        raise ValueError(f"conv_general_dilated: the padding argument must be 'SAME', 'SAME_LOWER', 'VALID' or a pair of numbers for each "
-                         f"spatial dim, got {padding!r}.")
-    preferred = None if preferred_element_type is None else dtypes.check_dtype(preferred_element_type, "conv_general_dilated")
+        raise ValueError(
+            f"conv_general_dilated: the padding argument must be 'SAME', 'SAME_LOWER', 'VALID' or a pair of numbers for each "
+            f"spatial dim, got {padding!r}."
+        )
+    preferred = (
+        None
+        if preferred_element_type is None
+        else dtypes.check_dtype(preferred_element_type, "conv_general_dilated")
+    )
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
-    sums = preferred if preferred is None or is_whole(left, right, preferred) else sum_dtype(left, right, preferred)
-    out = _bind(lhs, rhs, Conv(
-        numbers, strides, tuple((as_int(lo), as_int(hi)) for lo, hi in padding), lhs_dilation, rhs_dilation, int(feature_group_count),
-        int(batch_group_count), canonical_precision(precision), sums))
+    sums = (
+        preferred
+        if preferred is None or is_whole(left, right, preferred)
+        else sum_dtype(left, right, preferred)
+    )
+    out = _bind(
+        lhs,
+        rhs,
+        Conv(
+            numbers,
+            strides,
+            tuple((as_int(lo), as_int(hi)) for lo, hi in padding),
+            lhs_dilation,
+            rhs_dilation,
+            int(feature_group_count),
+            int(batch_group_count),
+            canonical_precision(precision),
+            sums,
+        ),
+    )
     return out if sums == preferred else convert(out, preferred)
 
 
@@ -144,21 +205,60 @@ def _bind(lhs, rhs, p: Conv):
     return conv_general_dilated_p.bind(lhs, rhs, **p._asdict())
 
 
-def conv(lhs, rhs, window_strides: Sequence[int], padding: str, precision: PrecisionLike = None, preferred_element_type: Any = None):
+def conv(
+    lhs,
+    rhs,
+    window_strides: Sequence[int],
+    padding: str,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+):
     """Convolution of lhs [batch, feature, spatial...] with rhs [out feature, in feature, spatial...]."""
-    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type)
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
 
 
-def conv_with_general_padding(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision: PrecisionLike = None,
-                              preferred_element_type: Any = None):
+def conv_with_general_padding(
+    lhs,
+    rhs,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+):
     """`conv` with explicit padding and dilations."""
-    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision,
-                                preferred_element_type=preferred_element_type)
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
 
 
-def conv_transpose(lhs, rhs, strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
-                   rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, transpose_kernel: bool = False,
-                   precision: PrecisionLike = None, preferred_element_type: Any = None, use_consistent_padding: bool = False):
+def conv_transpose(
+    lhs,
+    rhs,
+    strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    transpose_kernel: bool = False,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    use_consistent_padding: bool = False,
+):
     """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient of `conv`.
 
     Pairs of numbers are the padding of the enlarged `lhs`; with `use_consistent_padding`, that of the convolution whose gradient this is.
@@ -166,21 +266,37 @@ def conv_transpose(lhs, rhs, strides: Sequence[int], padding: str | Sequence[tup
     ndim = typeof(lhs).ndim
     if dimension_numbers is None:
         if ndim > 5:
-            raise ValueError("conv_transpose: give dimension_numbers for more than three spatial dims.")
-        letters = "DHW"[5 - ndim:]
+            raise ValueError(
+                "conv_transpose: give dimension_numbers for more than three spatial dims."
+            )
+        letters = "DHW"[5 - ndim :]
         dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     numbers = conv_dimension_numbers(typeof(lhs).shape, typeof(rhs).shape, dimension_numbers)
     rhs_dilation = (1,) * (ndim - 2) if rhs_dilation is None else tuple(rhs_dilation)
-    window = [dilated(typeof(rhs).shape[d], step) for d, step in zip(numbers.rhs_spec[2:], rhs_dilation)]
+    window = [
+        dilated(typeof(rhs).shape[d], step) for d, step in zip(numbers.rhs_spec[2:], rhs_dilation)
+    ]
     if isinstance(padding, str):
         padding = [_transposed_padding(k, s, padding.upper()) for k, s in zip(window, strides)]
     elif use_consistent_padding:
-        padding = [(k - 1 - low, max_dim(k, s) - 1 - high) for k, s, (low, high) in zip(window, strides, padding)]
+        padding = [
+            (k - 1 - low, max_dim(k, s) - 1 - high)
+            for k, s, (low, high) in zip(window, strides, padding)
+        ]
     if transpose_kernel:
         rhs = rev(rhs, tuple(numbers.rhs_spec[2:]))
         numbers = numbers._replace(rhs_spec=_swapped(numbers.rhs_spec))
-    return conv_general_dilated(lhs, rhs, (1,) * (ndim - 2), padding, tuple(strides), rhs_dilation, numbers, precision=precision,
-                                preferred_element_type=preferred_element_type)
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        (1,) * (ndim - 2),
+        padding,
+        tuple(strides),
+        rhs_dilation,
+        numbers,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
 
 
 def _swapped(spec: Sequence[int]) -> tuple[int, ...]:
@@ -195,14 +311,22 @@ def _transposed_padding(k: int, s: int, kind: str) -> tuple[int, int]:
         total = k + s - 2 + max_dim(k - s, 0)
         low = k - 1
     else:
-        raise ValueError(f"conv_transpose: padding {kind!r} is not understood. Use 'SAME', 'VALID' or pairs of numbers.")
+        raise ValueError(
+            f"conv_transpose: padding {kind!r} is not understood. Use 'SAME', 'VALID' or pairs of numbers."
+        )
     return low, total - low
 
 
 def conv_general_dilated_patches(
-    lhs, filter_shape: Sequence[int], window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None,
-    precision: PrecisionLike = None, preferred_element_type: Any = None,
+    lhs,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
 ):
     """The windows that a kernel of `filter_shape` sees, flattened (input feature major) into the feature dim."""
     filter_shape = tuple(int(k) for k in filter_shape)
@@ -212,9 +336,21 @@ def conv_general_dilated_patches(
     size = math.prod(filter_shape)
     # one kernel per place of the window, which picks the element there
     one = np.eye(size, dtype=aval.dtype).reshape(size, 1, *filter_shape)
-    kernel = np.tile(one, (features, 1, *(1,) * len(filter_shape))).transpose(inverse(numbers.rhs_spec))
-    return conv_general_dilated(lhs, kernel, window_strides, padding, lhs_dilation, rhs_dilation, numbers, features,
-                                precision=precision, preferred_element_type=preferred_element_type)
+    kernel = np.tile(one, (features, 1, *(1,) * len(filter_shape))).transpose(
+        inverse(numbers.rhs_spec)
+    )
+    return conv_general_dilated(
+        lhs,
+        kernel,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        numbers,
+        features,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
 
 
 # --- sizes
@@ -232,44 +368,81 @@ def _conv_type(lhs, rhs, **params):
     _check(lhs, rhs, p)
     preferred = p.preferred_element_type
     weak = lhs.weak_type and rhs.weak_type and preferred is None
-    return ShapedArray(_out_shape(lhs.shape, rhs.shape, p), preferred or lhs.dtype, weak, None, joined_vma((lhs, rhs)))
+    return ShapedArray(
+        _out_shape(lhs.shape, rhs.shape, p),
+        preferred or lhs.dtype,
+        weak,
+        None,
+        joined_vma((lhs, rhs)),
+    )
 
 
 def _out_shape(lhs_shape, rhs_shape, p: Conv) -> tuple[int, ...]:
     lhs, rhs, out = p.dimension_numbers
-    sizes = lhs_shape[lhs[0]] // p.batch_group_count, rhs_shape[rhs[0]], *p.out_sizes(lhs_shape, rhs_shape)
+    sizes = (
+        lhs_shape[lhs[0]] // p.batch_group_count,
+        rhs_shape[rhs[0]],
+        *p.out_sizes(lhs_shape, rhs_shape),
+    )
     return tuple(sizes[i] for i in inverse(out))
 
 
 def _check(lhs, rhs, p: Conv) -> None:
     numbers = p.dimension_numbers
-    table = [("lhs", lhs.str_short(), tuple(numbers.lhs_spec)), ("rhs", rhs.str_short(), tuple(numbers.rhs_spec))]
+    table = [
+        ("lhs", lhs.str_short(), tuple(numbers.lhs_spec)),
+        ("rhs", rhs.str_short(), tuple(numbers.rhs_spec)),
+    ]
     fail = lambda what, rule="": shape_error("conv_general_dilated", what, table, rule)
     spatial = lhs.ndim - 2
     if spatial < 0 or rhs.ndim != lhs.ndim:
         raise fail("lhs and rhs must have the same number of dims, at least 2.")
     if any(sorted(spec) != list(range(lhs.ndim)) for spec in numbers):
         raise fail(f"dimension_numbers {tuple(numbers)} must name every dim once.")
-    if any(len(given) != spatial for given in (p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation)):
-        raise fail(f"strides, padding and dilations need one entry for each of the {spatial} spatial dims.")
-    if any(v < 1 for v in (*p.window_strides, *p.lhs_dilation, *p.rhs_dilation, p.feature_group_count, p.batch_group_count)):
+    if any(
+        len(given) != spatial
+        for given in (p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation)
+    ):
+        raise fail(
+            f"strides, padding and dilations need one entry for each of the {spatial} spatial dims."
+        )
+    if any(
+        v < 1
+        for v in (
+            *p.window_strides,
+            *p.lhs_dilation,
+            *p.rhs_dilation,
+            p.feature_group_count,
+            p.batch_group_count,
+        )
+    ):
         raise fail("strides, dilations and group counts must be at least 1.")
-    image = [dilated(size, d) for size, d in zip(_pick(lhs.shape, numbers.lhs_spec)[2:], p.lhs_dilation)]
+    image = [
+        dilated(size, d) for size, d in zip(_pick(lhs.shape, numbers.lhs_spec)[2:], p.lhs_dilation)
+    ]
     if any(size + lo + hi < 0 for size, (lo, hi) in zip(image, p.padding)):
-        raise fail(f"negative padding {p.padding} is larger than the image, which has {tuple(image)}.")
+        raise fail(
+            f"negative padding {p.padding} is larger than the image, which has {tuple(image)}."
+        )
     n, features, *_ = _pick(lhs.shape, numbers.lhs_spec)
     out_features, in_features, *_ = _pick(rhs.shape, numbers.rhs_spec)
     if features != in_features * p.feature_group_count:
-        raise fail(f"lhs has {features} features; rhs takes {in_features} in each of {p.feature_group_count} groups.",
-                   "The features of lhs must be those of rhs times feature_group_count.")
+        raise fail(
+            f"lhs has {features} features; rhs takes {in_features} in each of {p.feature_group_count} groups.",
+            "The features of lhs must be those of rhs times feature_group_count.",
+        )
     if p.feature_group_count > 1 and p.batch_group_count > 1:
         raise fail("feature_group_count and batch_group_count cannot both be greater than 1.")
     if out_features % (p.feature_group_count * p.batch_group_count) or n % p.batch_group_count:
-        raise fail(f"{out_features} output features and a batch of {n} do not divide into {p.feature_group_count} feature "
-                   f"groups and {p.batch_group_count} batch groups.")
+        raise fail(
+            f"{out_features} output features and a batch of {n} do not divide into {p.feature_group_count} feature "
+            f"groups and {p.batch_group_count} batch groups."
+        )
     if lhs.dtype != rhs.dtype and p.preferred_element_type is None:
-        raise TypeError(f"conv_general_dilated: requires arguments to have the same dtypes, got {lhs.dtype.name}, {rhs.dtype.name}.\n"
-                        "  Cast one with .astype, or give preferred_element_type.")
+        raise TypeError(
+            f"conv_general_dilated: requires arguments to have the same dtypes, got {lhs.dtype.name}, {rhs.dtype.name}.\n"
+            "  Cast one with .astype, or give preferred_element_type."
+        )
 
 
 # --- meaning
@@ -290,7 +463,13 @@ def _conv_reference(lhs, rhs, **params):
     image = _padded_reference(x, p.padding, p.lhs_dilation)
     for tap in np.ndindex(w.shape[2:]):
         steps = zip(tap, p.rhs_dilation, sizes, p.window_strides)
-        window = image[(slice(None), slice(None), *(slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s) for t, d, n, s in steps))]
+        window = image[
+            (
+                slice(None),
+                slice(None),
+                *(slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s) for t, d, n, s in steps),
+            )
+        ]
         for g in range(groups):
             mine = window[:, g * w.shape[1] : (g + 1) * w.shape[1]]
             for b in range(batch_groups):
@@ -298,16 +477,36 @@ def _conv_reference(lhs, rhs, **params):
                 size = per_feature if groups > 1 else per_batch
                 start = (g if groups > 1 else b) * size
                 kernel = w[(slice(start, start + size), slice(None), *tap)]
-                total[:, start : start + size] += np.moveaxis(np.tensordot(part, kernel, ((1,), (1,))), -1, 1)
+                total[:, start : start + size] += np.moveaxis(
+                    np.tensordot(part, kernel, ((1,), (1,))), -1, 1
+                )
     return np.ascontiguousarray(rounded(total.transpose(inverse(numbers.out_spec)), out_dtype))
 
 
 def _padded_reference(x, padding, dilation):
     sizes = [dilated(n, d) for n, d in zip(x.shape[2:], dilation)]
-    out = np.zeros((*x.shape[:2], *(n + max(lo, 0) + max(hi, 0) for n, (lo, hi) in zip(sizes, padding))), x.dtype)
+    out = np.zeros(
+        (*x.shape[:2], *(n + max(lo, 0) + max(hi, 0) for n, (lo, hi) in zip(sizes, padding))),
+        x.dtype,
+    )
     every = slice(None)
-    out[(every, every, *(slice(max(lo, 0), max(lo, 0) + n, d) for n, (lo, _), d in zip(sizes, padding, dilation)))] = x
-    return out[(every, every, *(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(out.shape[2:], padding)))]
+    out[
+        (
+            every,
+            every,
+            *(
+                slice(max(lo, 0), max(lo, 0) + n, d)
+                for n, (lo, _), d in zip(sizes, padding, dilation)
+            ),
+        )
+    ] = x
+    return out[
+        (
+            every,
+            every,
+            *(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(out.shape[2:], padding)),
+        )
+    ]
 
 
 conv_general_dilated_p.define(lower=ExpandSpec(expand_conv))
@@ -324,9 +523,15 @@ def _conv_transpose(ct, lhs, rhs, **params):
     """Cotangents have the types of their operands, whichever was wanted of the result."""
     p = Conv(**params)._replace(preferred_element_type=None)
     lhs_shape, rhs_shape = [x.aval.shape if is_undef(x) else typeof(x).shape for x in (lhs, rhs)]
-    n, k, o = [_pick(shape, spec)[2:] for shape, spec in zip((lhs_shape, rhs_shape, typeof(ct).shape), p.dimension_numbers)]
+    n, k, o = [
+        _pick(shape, spec)[2:]
+        for shape, spec in zip((lhs_shape, rhs_shape, typeof(ct).shape), p.dimension_numbers)
+    ]
     inner = [dilated(*x) for x in zip(n, p.lhs_dilation)]
-    window, outer = [dilated(*x) for x in zip(k, p.rhs_dilation)], [dilated(*x) for x in zip(o, p.window_strides)]
+    window, outer = (
+        [dilated(*x) for x in zip(k, p.rhs_dilation)],
+        [dilated(*x) for x in zip(o, p.window_strides)],
+    )
     if is_undef(lhs):
         before = [w - 1 - lo for w, (lo, _) in zip(window, p.padding)]
         after = [i + w - 1 - u - b for i, w, u, b in zip(inner, window, outer, before)]
@@ -345,7 +550,9 @@ def _mixed_conv(x, y, dtype, p: Conv):
 def _grouped(x, dim: int, groups: int):
     """`x` with the major part of dim `dim`, the number of the group, taken out to the front."""
     shape = typeof(x).shape
-    return move_dim(reshape(x, (*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :])), dim, 0)
+    return move_dim(
+        reshape(x, (*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :])), dim, 0
+    )
 
 
 def _lhs_cotangent(ct, aval, rhs, p: Conv, pads: tuple):
@@ -358,9 +565,19 @@ def _lhs_cotangent(ct, aval, rhs, p: Conv, pads: tuple):
     w = reshape(w, (shape[0] * shape[1], *shape[2:]))
     iota = tuple(range(aval.ndim))
     spec = numbers.lhs_spec if p.batch_group_count == 1 else iota
-    out = _mixed_conv(ct, w, aval.dtype, p._replace(
-        window_strides=p.lhs_dilation, padding=pads, lhs_dilation=p.window_strides, feature_group_count=groups, batch_group_count=1,
-        dimension_numbers=ConvDimensionNumbers(numbers.out_spec, iota, spec)))
+    out = _mixed_conv(
+        ct,
+        w,
+        aval.dtype,
+        p._replace(
+            window_strides=p.lhs_dilation,
+            padding=pads,
+            lhs_dilation=p.window_strides,
+            feature_group_count=groups,
+            batch_group_count=1,
+            dimension_numbers=ConvDimensionNumbers(numbers.out_spec, iota, spec),
+        ),
+    )
     if p.batch_group_count > 1:  # [batch, group and feature] -> [group and batch, feature]
         out = _grouped(out, 1, groups)
         shape = typeof(out).shape
@@ -371,9 +588,19 @@ def _lhs_cotangent(ct, aval, rhs, p: Conv, pads: tuple):
 def _rhs_cotangent(ct, lhs, aval, p: Conv, pads: tuple):
     """The image convolved with ct as kernel, summed over the batch; strides and kernel dilation change places."""
     lhs_spec, rhs_spec, out_spec = map(_swapped, p.dimension_numbers)
-    return _mixed_conv(lhs, ct, aval.dtype, p._replace(
-        window_strides=p.rhs_dilation, padding=pads, rhs_dilation=p.window_strides, feature_group_count=p.batch_group_count,
-        batch_group_count=p.feature_group_count, dimension_numbers=ConvDimensionNumbers(lhs_spec, out_spec, rhs_spec)))
+    return _mixed_conv(
+        lhs,
+        ct,
+        aval.dtype,
+        p._replace(
+            window_strides=p.rhs_dilation,
+            padding=pads,
+            rhs_dilation=p.window_strides,
+            feature_group_count=p.batch_group_count,
+            batch_group_count=p.feature_group_count,
+            dimension_numbers=ConvDimensionNumbers(lhs_spec, out_spec, rhs_spec),
+        ),
+    )
 
 
 # --- batching
@@ -383,7 +610,9 @@ def _merge(x, source: int, target: int, groups: int = 1):
     """`x` with dim `source` put into dim `target` (counted without it), inside the major part that numbers `groups`."""
     x = move_dim(x, source, 0)
     size, *shape = typeof(x).shape
-    split = reshape(x, (size, *shape[:target], groups, shape[target] // groups, *shape[target + 1 :]))
+    split = reshape(
+        x, (size, *shape[:target], groups, shape[target] // groups, *shape[target + 1 :])
+    )
     moved = move_dim(split, 0, target + 1)
     return reshape(moved, (*shape[:target], size * shape[target], *shape[target + 1 :]))
 
@@ -398,11 +627,20 @@ def _unmerge(x, target: int, size: int, groups: int = 1):
 
 
 @conv_general_dilated_p.def_batch
-def _conv_batch(axis, args, dims, *, dimension_numbers, feature_group_count, batch_group_count, **params):
+def _conv_batch(
+    axis, args, dims, *, dimension_numbers, feature_group_count, batch_group_count, **params
+):
     (lhs, rhs), (left, right) = args, dims
     numbers, size = dimension_numbers, axis.size
-    bind = lambda lhs, rhs, features=feature_group_count, batches=batch_group_count: conv_general_dilated_p.bind(
-        lhs, rhs, dimension_numbers=numbers, feature_group_count=features, batch_group_count=batches, **params
+    bind = lambda lhs, rhs, features=feature_group_count, batches=batch_group_count: (
+        conv_general_dilated_p.bind(
+            lhs,
+            rhs,
+            dimension_numbers=numbers,
+            feature_group_count=features,
+            batch_group_count=batches,
+            **params,
+        )
     )
     groups = max(feature_group_count, batch_group_count)
     if right is None:  # one more part of the batch
@@ -432,14 +670,23 @@ def _conv_factors(in_avals, out_avals, **params):
     out_features, in_features, *kernel = _pick(rhs.shape, numbers.rhs_spec)
     groups = max(p.feature_group_count, p.batch_group_count)
     group = (b.new(groups),) if groups > 1 else ()
-    batch, inner, outer = b.new(n // p.batch_group_count), b.new(in_features), b.new(out_features // groups)
+    batch, inner, outer = (
+        b.new(n // p.batch_group_count),
+        b.new(in_features),
+        b.new(out_features // groups),
+    )
     special: dict[int, str] = {}
     together: list[tuple[int, int]] = []
-    lhs_dims = [(*group, batch) if p.batch_group_count > 1 else (batch,), (*group, inner) if p.feature_group_count > 1 else (inner,)]
+    lhs_dims = [
+        (*group, batch) if p.batch_group_count > 1 else (batch,),
+        (*group, inner) if p.feature_group_count > 1 else (inner,),
+    ]
     rhs_dims: list = [(*group, outer), (inner,)]
     out_dims: list = [(batch,), (*group, outer)]
     sizes = _pick(out_avals[0].shape, numbers.out_spec)[2:]
-    for a, k, o, s, pads, ld, rd in zip(image, kernel, sizes, p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation):
+    for a, k, o, s, pads, ld, rd in zip(
+        image, kernel, sizes, p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation
+    ):
         f, g = b.new(a), b.new(k)
         pointwise = k == s == ld == rd == 1 and tuple(pads) == (0, 0)
         h = f if pointwise else b.new(o)
@@ -451,11 +698,17 @@ def _conv_factors(in_avals, out_avals, **params):
         rhs_dims.append((g,))
         out_dims.append((h,))
     place = lambda dims, spec: [dims[i] for i in inverse(spec)]
-    sums = sums_of_products([inner, *[g for (g,) in rhs_dims[2:]]], (lhs.dtype, rhs.dtype), out_avals[0].dtype)
+    sums = sums_of_products(
+        [inner, *[g for (g,) in rhs_dims[2:]]], (lhs.dtype, rhs.dtype), out_avals[0].dtype
+    )
     special |= sums.pop("special", {})
     return b.rule(
-        [place(lhs_dims, numbers.lhs_spec), place(rhs_dims, numbers.rhs_spec)], [place(out_dims, numbers.out_spec)],
-        special=special, groups=tuple(together), **sums)
+        [place(lhs_dims, numbers.lhs_spec), place(rhs_dims, numbers.rhs_spec)],
+        [place(out_dims, numbers.out_spec)],
+        special=special,
+        groups=tuple(together),
+        **sums,
+    )
 
 
 def _localize_conv(params: dict, in_avals, out_avals) -> dict:
@@ -464,7 +717,9 @@ def _localize_conv(params: dict, in_avals, out_avals) -> dict:
     lhs, rhs, out = in_avals[0].shape, in_avals[1].shape, out_avals[0].shape
     changes = {}
     if params["feature_group_count"] > 1:
-        changes["feature_group_count"] = lhs[numbers.lhs_spec[1]] // max(rhs[numbers.rhs_spec[1]], 1)
+        changes["feature_group_count"] = lhs[numbers.lhs_spec[1]] // max(
+            rhs[numbers.rhs_spec[1]], 1
+        )
     if params["batch_group_count"] > 1:
         changes["batch_group_count"] = lhs[numbers.lhs_spec[0]] // max(out[numbers.out_spec[0]], 1)
     return dict(params, **changes)

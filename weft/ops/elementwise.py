@@ -6,12 +6,16 @@ have one shape, or rank 0; nothing is promoted, but Python numbers take the dtyp
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "weft.ops.arithmetic": "abs add add_any div integer_pow is_complex max min mul neg reciprocal rem sign square stop_gradient sub",
-    "weft.ops.bitwise": """
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "weft.ops.arithmetic": "abs add add_any div integer_pow is_complex max min mul neg reciprocal rem sign square stop_gradient sub",
+        "weft.ops.bitwise": """
         bitwise_and bitwise_not bitwise_or bitwise_xor clz population_count shift_left shift_right_arithmetic shift_right_logical
     """,
-    "weft.ops.casting": "bitcast_convert_type complex conj convert_element_type imag real",
-    "weft.ops.comparison": "clamp eq ge gt le lt ne select select_n",
-    "weft.ops.layout": "copy",
-}, others="weft.ops.functions")
+        "weft.ops.casting": "bitcast_convert_type complex conj convert_element_type imag real",
+        "weft.ops.comparison": "clamp eq ge gt le lt ne select select_n",
+        "weft.ops.layout": "copy",
+    },
+    others="weft.ops.functions",
+)

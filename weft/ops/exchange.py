@@ -24,7 +24,9 @@ _ALONE = "It has a meaning in a program that several processes run."
 
 def _primitive(name: str, role: Any) -> Primitive:
     p = Primitive(name, "exchange", register=False)
-    rules = dict.fromkeys(("jvp", "transpose", "batch", "factors", "reference"), unsupported(_ALONE))
+    rules = dict.fromkeys(
+        ("jvp", "transpose", "batch", "factors", "reference"), unsupported(_ALONE)
+    )
     return p.define(lower=ExchangeSpec(role), **rules)
 
 
@@ -43,7 +45,9 @@ def role_of(eqn: Eqn) -> str | None:
 
 
 @exchange_p.def_type
-def _exchange_type(aval: ShapedArray, *, kind: str, op: str | None, groups: tuple, pairs: tuple, source: Any) -> ShapedArray:
+def _exchange_type(
+    aval: ShapedArray, *, kind: str, op: str | None, groups: tuple, pairs: tuple, source: Any
+) -> ShapedArray:
     shape = aval.shape
     if kind == "all_gather":
         shape = (len(groups[0]), *shape)

@@ -17,6 +17,7 @@ _SMALL = 1e-300  # stands for the zero that a continued fraction must not divide
 def _by_series(a, x):
     """The slope from P = density x/a S with S = 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..."""
     from scipy.special import psi
+
     term, slope = np.ones_like(a), np.zeros_like(a)
     total, total_slope = np.ones_like(a), np.zeros_like(a)
     for n in range(1, _TERMS):
@@ -32,6 +33,7 @@ def _by_series(a, x):
 def _by_fraction(a, x):
     """The slope from Q = density x h with the continued fraction h of Legendre, by Lentz's method on dual numbers."""
     from scipy.special import psi
+
     b = x + 1 - a
     b = np.where(np.abs(b) < _SMALL, _SMALL, b)
     c, c_slope = np.full_like(a, 1 / _SMALL), np.zeros_like(a)
@@ -49,7 +51,10 @@ def _by_fraction(a, x):
         delta, delta_slope = d * c, d_slope * c + d * c_slope
         h_slope = h_slope * delta + h * delta_slope
         h = h * delta
-        if np.all((np.abs(delta - 1) <= 4e-16) & (np.abs(h * delta_slope) <= 4e-16 * np.abs(h_slope) + _SMALL)):
+        if np.all(
+            (np.abs(delta - 1) <= 4e-16)
+            & (np.abs(h * delta_slope) <= 4e-16 * np.abs(h_slope) + _SMALL)
+        ):
             break
     return -x * (h * (np.log(x) - psi(a)) + h_slope)
 
@@ -78,10 +83,15 @@ def random_gamma_grad(a, x):
 def igamma_grad_x(a, x):
     """The derivative of the lower function by `x`."""
     from scipy.special import gammaln, xlogy
+
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         value = np.exp(xlogy(a - 1, x) - x - gammaln(a))
-    none = (np.isposinf(x) & (a >= 0) & (a < np.inf)) | (np.isposinf(a) & (x >= 0) & (x < np.inf)) | ((a == 0) & (x > 0))
+    none = (
+        (np.isposinf(x) & (a >= 0) & (a < np.inf))
+        | (np.isposinf(a) & (x >= 0) & (x < np.inf))
+        | ((a == 0) & (x > 0))
+    )
     inside = (a > 0) & (x >= 0) & ~(np.isposinf(a) & np.isposinf(x))
     return np.where(none, 0.0, np.where(inside, value, np.nan))
 
@@ -97,11 +107,13 @@ def igamma_grad_a(a, x):
 def _log_density(a, x):
     """Of x^a e^-x / gamma(1 + a)."""
     from scipy.special import gammaln, xlogy
+
     return xlogy(a, x) - x - gammaln(a + 1)
 
 
 def _log_value(a, x, upper):
     from scipy.special import gammainc, gammaincc
+
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     with np.errstate(all="ignore"):
         value, rest = (gammaincc, gammainc)[:: 1 if upper else -1]

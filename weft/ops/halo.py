@@ -30,6 +30,7 @@ class Window:
 
     With a `step`, rows are at every `step`-th place, and the first is the next one from place `first + p * advance` on.
     """
+
     first: int
     advance: int
     span: int
@@ -58,6 +59,7 @@ def first_rows(window: Window, n: int) -> tuple[int, ...]:
 @record
 class Halo:
     """The rows of dim `dim` of operand `operand` that every device along `axes` needs, of `size` rows in all."""
+
     operand: int
     dim: int
     axes: tuple
@@ -68,6 +70,7 @@ class Halo:
 @record
 class Transfer:
     """`count` rows of device `source`'s block from row `at` on, which target puts at row `place` of what it needs."""
+
     source: int
     at: int
     count: int
@@ -78,8 +81,9 @@ class Transfer:
 @record
 class TransferRound:
     """Transfers at one time, as tables by device: the first row that it sends, the place of the rows that it gets, and their number."""
-    pairs: tuple[tuple[int, int], ...]   # senders and receivers
-    count: int                           # of rows that are sent, at most
+
+    pairs: tuple[tuple[int, int], ...]  # senders and receivers
+    count: int  # of rows that are sent, at most
     starts: tuple[int, ...]
     places: tuple[int, ...]
     counts: tuple[int, ...]
@@ -87,8 +91,11 @@ class TransferRound:
 
 # --- which rows ----------------------------------------------------------------------------------------------------
 
+
 @lru_cache(maxsize=256)
-def transfers_of(window: Window, n: int, size: int) -> tuple[tuple[Transfer, ...], tuple[tuple[Transfer, ...], ...]]:
+def transfers_of(
+    window: Window, n: int, size: int
+) -> tuple[tuple[Transfer, ...], tuple[tuple[Transfer, ...], ...]]:
     """Transfers within a device, and rounds of transfers between devices, for a dim of `size` rows on `n` devices.
 
     >>> kept, rounds = transfers_of(Window(1, 2, 2), 4, 8)
@@ -118,10 +125,14 @@ def transfers_of(window: Window, n: int, size: int) -> tuple[tuple[Transfer, ...
 
 
 @lru_cache(maxsize=256)
-def _rounds_of(window: Window, n: int, size: int) -> tuple[TransferRound | None, tuple[TransferRound, ...]]:
+def _rounds_of(
+    window: Window, n: int, size: int
+) -> tuple[TransferRound | None, tuple[TransferRound, ...]]:
     """The same as tables; None if no transfers are within devices."""
     kept, rounds = transfers_of(window, n, size)
-    return _tables(kept, n) if kept else None, tuple([_tables(transfers, n) for transfers in rounds])
+    return _tables(kept, n) if kept else None, tuple(
+        [_tables(transfers, n) for transfers in rounds]
+    )
 
 
 def _tables(transfers: Sequence[Transfer], n: int) -> TransferRound:
@@ -129,14 +140,23 @@ def _tables(transfers: Sequence[Transfer], n: int) -> TransferRound:
     for transfer in transfers:
         starts[transfer.source] = transfer.at
         places[transfer.target], counts[transfer.target] = transfer.place, transfer.count
-    return TransferRound(tuple([(t.source, t.target) for t in transfers]), max([t.count for t in transfers]),
-                         tuple(starts), tuple(places), tuple(counts))
+    return TransferRound(
+        tuple([(t.source, t.target) for t in transfers]),
+        max([t.count for t in transfers]),
+        tuple(starts),
+        tuple(places),
+        tuple(counts),
+    )
 
 
 def _transfers(window: Window, n: int, size: int, local: int) -> list[Transfer]:
     transfers = []
     for p, first in enumerate(first_rows(window, n)):
-        begin, end = (first, first + window.span) if window.ring else (max(first, 0), min(first + window.span, size))
+        begin, end = (
+            (first, first + window.span)
+            if window.ring
+            else (max(first, 0), min(first + window.span, size))
+        )
         for q in range(begin // local, -(-end // local)) if end > begin else ():
             a, b = max(begin, q * local), min(end, (q + 1) * local)
             transfers.append(Transfer(q % n, a - q * local, b - a, p, a - first))
@@ -152,17 +172,24 @@ def rows_sent(window: Window, n: int, size: int) -> list[int]:
 
 def _neighbours(window: Window, n: int, local: int) -> list[tuple[int, int, int]]:
     """(how many devices ahead, first row there, number of rows) of what is needed of other blocks than the own."""
-    return [(q, at, count) for q, at, count in _blocks(window, local) if q and (window.ring or -n < q < n)]
+    return [
+        (q, at, count)
+        for q, at, count in _blocks(window, local)
+        if q and (window.ring or -n < q < n)
+    ]
 
 
 def _blocks(window: Window, local: int) -> list[tuple[int, int, int]]:
     """The same with the own block (0 devices ahead) and with blocks that do not exist."""
     first, end = window.first, window.first + window.span
-    return [(q, max(first - q * local, 0), min(end, (q + 1) * local) - max(first, q * local))
-            for q in range(first // local, -(-end // local))]
+    return [
+        (q, max(first - q * local, 0), min(end, (q + 1) * local) - max(first, q * local))
+        for q in range(first // local, -(-end // local))
+    ]
 
 
 # --- the exchange -----------------------------------------------------------------------------------------------------
+
 
 def fetch_rows(ctx: Any, x: Any, halo: Halo, is_split: bool = True) -> Any:
     """The rows that this device needs of a dim that is split by the axes of `need`, or that all devices have."""
@@ -172,9 +199,18 @@ def fetch_rows(ctx: Any, x: Any, halo: Halo, is_split: bool = True) -> Any:
     if window.advance == typeof(x).shape[dim] and window.step == 1:
         return _rows_beside_neighbours(ctx, x, halo, n)
     kept, rounds = transfers_of(window, n, halo.size)
-    if not rounds and len({(transfer.at, transfer.place) for transfer in kept}) == 1 and kept[0].place == 0:
+    if (
+        not rounds
+        and len({(transfer.at, transfer.place) for transfer in kept}) == 1
+        and kept[0].place == 0
+    ):
         at = kept[0].at
-        return slice_along(pad_along(x, 0, max(0, at + window.span - typeof(x).shape[dim]), dim), at, window.span, dim)
+        return slice_along(
+            pad_along(x, 0, max(0, at + window.span - typeof(x).shape[dim]), dim),
+            at,
+            window.span,
+            dim,
+        )
     return _by_transfers(ctx, x, halo, *_rounds_of(window, n, halo.size))
 
 
@@ -227,7 +263,9 @@ def _shift(q: int, n: int, ring: bool) -> tuple[tuple[int, int], ...]:
     return tuple([((p + q) % n, p) for p in range(n) if ring or 0 <= p + q < n])
 
 
-def _by_transfers(ctx: Any, x: Any, halo: Halo, kept: TransferRound | None, rounds: Sequence[TransferRound]) -> Any:
+def _by_transfers(
+    ctx: Any, x: Any, halo: Halo, kept: TransferRound | None, rounds: Sequence[TransferRound]
+) -> Any:
     """The needed rows, assembled by tables that say for every device which rows it sends, receives, and where they go."""
     dim, axes, span = halo.dim, halo.axes, halo.window.span
     aval = typeof(x)
@@ -236,12 +274,16 @@ def _by_transfers(ctx: Any, x: Any, halo: Halo, kept: TransferRound | None, roun
     row = layout.broadcasted_iota(np.int32, shape, dim)
     for transfers in (*(() if kept is None else (kept,)), *rounds):
         start = table_entry(ctx, axes, transfers.starts)
-        sent = dynamic_slice_along(pad_along(x, 0, transfers.count, dim), start, transfers.count, dim)
+        sent = dynamic_slice_along(
+            pad_along(x, 0, transfers.count, dim), start, transfers.count, dim
+        )
         if transfers is not kept:
             sent = ctx.ppermute(sent, axes, transfers.pairs)
         place = table_entry(ctx, axes, transfers.places)
         end = arithmetic.add(place, table_entry(ctx, axes, transfers.counts))
-        shifted = dynamic_slice_along(pad_along(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
+        shifted = dynamic_slice_along(
+            pad_along(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim
+        )
         here = bitwise.bitwise_and(comparison.ge(row, place), comparison.lt(row, end))
         out = comparison.select_n(here, out, shifted)
     return out
@@ -260,7 +302,11 @@ def mask_outside(ctx: Any, x: Any, halo: Halo, fill: Any) -> Any:
     if max(first, last) + window.span > halo.size:
         here = comparison.lt(place, np.int32(halo.size))
         inside = here if inside is None else bitwise.bitwise_and(inside, here)
-    return x if inside is None else comparison.select_n(inside, layout.broadcast_in_dim(fill, shape, ()), x)
+    return (
+        x
+        if inside is None
+        else comparison.select_n(inside, layout.broadcast_in_dim(fill, shape, ()), x)
+    )
 
 
 def select_reached(ctx: Any, halo: Halo, x: Any, before: Any) -> Any:
@@ -272,9 +318,14 @@ def select_reached(ctx: Any, halo: Halo, x: Any, before: Any) -> Any:
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
+
 def additive_identity(dtype: Any) -> Any:
     """The number that changes no sum: a negative zero, both parts of it if complex, or the integer 0."""
-    return np.negative(np.zeros((), dtype)) if dtypes.issubdtype(dtype, np.inexact) else np.zeros((), dtype)[()]
+    return (
+        np.negative(np.zeros((), dtype))
+        if dtypes.issubdtype(dtype, np.inexact)
+        else np.zeros((), dtype)[()]
+    )
 
 
 def slice_along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:
@@ -298,8 +349,14 @@ def table_entry(ctx: Any, axes: tuple, table: Sequence[int]) -> Any:
     steps = {*map(operator.sub, table[1:], table)}
     if len(steps) <= 1:
         step = max(steps, default=0)
-        return arithmetic.add(ctx.start(axes, step), np.int32(table[0])) if step else np.int32(table[0])
-    found = slicing.dynamic_slice_p.bind(np.array(table, np.int32), ctx.start(axes, 1), slice_sizes=(1,))
+        return (
+            arithmetic.add(ctx.start(axes, step), np.int32(table[0]))
+            if step
+            else np.int32(table[0])
+        )
+    found = slicing.dynamic_slice_p.bind(
+        np.array(table, np.int32), ctx.start(axes, 1), slice_sizes=(1,)
+    )
     return layout.reshape(found, ())
 
 

@@ -36,8 +36,15 @@ gather_p = Primitive("gather", "index", out_sharding=READ_AT)
 
 
 def gather(
-    operand, start_indices, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *, unique_indices: bool = False,
-    indices_are_sorted: bool = False, mode: Any = None, fill_value: Any = None,
+    operand,
+    start_indices,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: Any = None,
+    fill_value: Any = None,
 ):
     """The windows of `slice_sizes` of `operand` at `start_indices`. `mode` None clips.
 
@@ -70,7 +77,9 @@ def default_fill_value(dtype) -> Any:
         return math.nan
     if dtypes.issubdtype(dtype, np.bool_):
         return True
-    info = dtypes.iinfo(np.uint32 if dtypes.is_extended(dtype) else dtype)  # the raw data of random keys
+    info = dtypes.iinfo(
+        np.uint32 if dtypes.is_extended(dtype) else dtype
+    )  # the raw data of random keys
     return int(info.min) if dtypes.issubdtype(dtype, np.signedinteger) else int(info.max)
 
 
@@ -86,15 +95,23 @@ def _gather_type(operand, indices, *, dimension_numbers, slice_sizes, **_params)
     windows.check_numbers("gather", operand, indices, dimension_numbers, slice_sizes)
     rank = indices.ndim - 1 + len(dimension_numbers.offset_dims)
     if any(not 0 <= d < rank for d in dimension_numbers.offset_dims):
-        raise families.shape_error("gather", f"offset_dims {dimension_numbers.offset_dims} do not fit a result of rank {rank}.", ())
+        raise families.shape_error(
+            "gather",
+            f"offset_dims {dimension_numbers.offset_dims} do not fit a result of rank {rank}.",
+            (),
+        )
     shape = windows.gathered_shape(operand, indices, dimension_numbers, slice_sizes)
-    return ShapedArray(shape, operand.dtype, operand.weak_type, None, families.joined_vma((operand, indices)))
+    return ShapedArray(
+        shape, operand.dtype, operand.weak_type, None, families.joined_vma((operand, indices))
+    )
 
 
 @gather_p.def_reference
 def _gather_reference(x, indices, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
     shape = windows.gathered_shape(x, indices, dimension_numbers, slice_sizes)
-    positions, inside = windows.reference_positions(indices, x.shape, shape, dimension_numbers, slice_sizes, mode)
+    positions, inside = windows.reference_positions(
+        indices, x.shape, shape, dimension_numbers, slice_sizes, mode
+    )
     if 0 in shape:
         return np.zeros(shape, x.dtype)
     out = np.broadcast_to(x[tuple(positions)], shape)
@@ -116,7 +133,9 @@ def _filled_with_zero(params: dict) -> dict:
 
 
 @gather_p.def_transpose
-def _gather_transpose(ct, operand, indices, *, dimension_numbers, mode, indices_are_sorted, unique_indices, **_params):
+def _gather_transpose(
+    ct, operand, indices, *, dimension_numbers, mode, indices_are_sorted, unique_indices, **_params
+):
     if _picks_one_of_each_row(operand.aval, indices, dimension_numbers):
         return [_put_into_rows(ct, operand.aval, indices, dimension_numbers, mode), None]
     numbers = ScatterDimensionNumbers(*dimension_numbers)
@@ -135,22 +154,34 @@ def _gather_transpose(ct, operand, indices, *, dimension_numbers, mode, indices_
 def _picks_one_of_each_row(aval: ShapedArray, indices, n: GatherDimensionNumbers) -> bool:
     """Whether a gather reads one element for each position along the batching dims (as a cross entropy does)."""
     own = [d for d in range(indices.ndim - 1) if d not in n.start_indices_batching_dims]
-    return (not n.offset_dims and len(n.start_index_map) == 1 and len(n.operand_batching_dims) == aval.ndim - 1
-            and aval.explicit is None and all(indices.shape[d] == 1 for d in own))
+    return (
+        not n.offset_dims
+        and len(n.start_index_map) == 1
+        and len(n.operand_batching_dims) == aval.ndim - 1
+        and aval.explicit is None
+        and all(indices.shape[d] == 1 for d in own)
+    )
 
 
-def _put_into_rows(ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mode: GatherScatterMode):
+def _put_into_rows(
+    ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mode: GatherScatterMode
+):
     """Zeros with one element of `ct` in each row: a comparison of places, which shares a kernel with what else is done."""
-    own, pairs = sorted(n.start_indices_batching_dims), sorted(zip(n.operand_batching_dims, n.start_indices_batching_dims))
+    own, pairs = (
+        sorted(n.start_indices_batching_dims),
+        sorted(zip(n.operand_batching_dims, n.start_indices_batching_dims)),
+    )
 
     def spread(x):
         kept = reshape(x, tuple(indices.shape[d] for d in own))
-        return broadcast_in_dim(transpose(kept, [own.index(d) for _, d in pairs]), aval.shape, [d for d, _ in pairs])
+        return broadcast_in_dim(
+            transpose(kept, [own.index(d) for _, d in pairs]), aval.shape, [d for d, _ in pairs]
+        )
 
     (dim,) = n.start_index_map
     dtype, size = np.promote_types(indices.dtype, np.int32), aval.shape[dim]
     at = convert_element_type(indices, dtype)
-    if mode is GatherScatterMode.CLIP:                          # what a promise did not keep is dropped
+    if mode is GatherScatterMode.CLIP:  # what a promise did not keep is dropped
         at = clamp(np.array(0, dtype), at, size_as(size - 1, dtype))
     hit = eq(broadcast_in_dim(iota(dtype, size), aval.shape, (dim,)), spread(at))
     return select(hit, spread(ct), families.full(aval.shape, 0, typeof(ct).dtype))
@@ -161,12 +192,17 @@ def _shifted(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 @gather_p.def_batch
-def _gather_batch(axis, args, dims, *, dimension_numbers, slice_sizes, indices_are_sorted, **params):
+def _gather_batch(
+    axis, args, dims, *, dimension_numbers, slice_sizes, indices_are_sorted, **params
+):
     (x, indices), (x_dim, indices_dim) = args, dims
     n = dimension_numbers
     if x_dim is None:  # many positions in one operand
         indices = at_front(indices, indices_dim, axis.size)
-        numbers = n._replace(offset_dims=_shifted(n.offset_dims), start_indices_batching_dims=_shifted(n.start_indices_batching_dims))
+        numbers = n._replace(
+            offset_dims=_shifted(n.offset_dims),
+            start_indices_batching_dims=_shifted(n.start_indices_batching_dims),
+        )
         sizes, indices_are_sorted = slice_sizes, False
     else:
         x = at_front(x, x_dim, axis.size)
@@ -187,21 +223,47 @@ def _gather_batch(axis, args, dims, *, dimension_numbers, slice_sizes, indices_a
                 start_indices_batching_dims=(0, *_shifted(n.start_indices_batching_dims)),
             )
             sizes, indices_are_sorted = (1, *slice_sizes), False
-    return gather_p.bind(x, indices, dimension_numbers=numbers, slice_sizes=sizes, indices_are_sorted=indices_are_sorted, **params), 0
+    return gather_p.bind(
+        x,
+        indices,
+        dimension_numbers=numbers,
+        slice_sizes=sizes,
+        indices_are_sorted=indices_are_sorted,
+        **params,
+    ), 0
 
 
 @gather_p.def_factors
-def _gather_factors(in_avals, out_avals, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
+def _gather_factors(
+    in_avals, out_avals, *, dimension_numbers, slice_sizes, mode, fill_value, **_params
+):
     b = RuleBuilder()
     operand, indices = in_avals
-    x, i, out, special = windows.index_factors(b, operand, indices, out_avals[0].shape, dimension_numbers, slice_sizes)
-    fills = mode is GatherScatterMode.FILL_OR_DROP and fill_value != 0       # affine, not linear
+    x, i, out, special = windows.index_factors(
+        b, operand, indices, out_avals[0].shape, dimension_numbers, slice_sizes
+    )
+    fills = mode is GatherScatterMode.FILL_OR_DROP and fill_value != 0  # affine, not linear
     return b.rule([x, i], [out], special=special, linear_ins=() if fills else (0,))
 
 
 @gather_p.def_lower
-def _gather_lower(b, index, x, indices, *, in_avals, out_avals, dimension_numbers, slice_sizes, mode, fill_value, **_params):
-    position, inside = windows.window_position(b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode)
+def _gather_lower(
+    b,
+    index,
+    x,
+    indices,
+    *,
+    in_avals,
+    out_avals,
+    dimension_numbers,
+    slice_sizes,
+    mode,
+    fill_value,
+    **_params,
+):
+    position, inside = windows.window_position(
+        b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode
+    )
     if inside is None:
         return x(position)
     return b.select(inside, x(position, inside), b.const(fill_value, b.type_of(out_avals[0])))
@@ -226,9 +288,13 @@ def _scatter_type(name: str, computes: bool):
     def type_rule(operand, indices, updates, *, dimension_numbers, **_params):
         if computes:
             families.check_dtype(name, operand, families.ANY)
-        windows.check_dims(name, operand, indices, GatherDimensionNumbers(*map(tuple, dimension_numbers)))
+        windows.check_dims(
+            name, operand, indices, GatherDimensionNumbers(*map(tuple, dimension_numbers))
+        )
         numbers, sizes = _checked_window(name, dimension_numbers, operand, updates)
-        windows.check_numbers(name, operand, indices, numbers, _read(operand, updates, numbers, sizes))
+        windows.check_numbers(
+            name, operand, indices, numbers, _read(operand, updates, numbers, sizes)
+        )
         if updates.shape != windows.gathered_shape(operand, indices, numbers, sizes):
             raise families.shape_error(
                 name,
@@ -240,9 +306,13 @@ def _scatter_type(name: str, computes: bool):
                 ],
             )
         if updates.dtype != operand.dtype:
-            raise TypeError(f"{name}: operand and updates must have equal dtypes, got {operand.dtype.name} and {updates.dtype.name}.")
+            raise TypeError(
+                f"{name}: operand and updates must have equal dtypes, got {operand.dtype.name} and {updates.dtype.name}."
+            )
         weak = operand.weak_type and updates.weak_type
-        return operand.update(weak_type=weak, sharding=None, vma=families.joined_vma((operand, indices, updates)))
+        return operand.update(
+            weak_type=weak, sharding=None, vma=families.joined_vma((operand, indices, updates))
+        )
 
     return type_rule
 
@@ -254,7 +324,11 @@ def _checked_window(name: str, numbers, operand, updates):
         raise families.shape_error(
             name,
             "update_window_dims do not fit the operand and the updates.",
-            [("operand", operand.str_short()), ("updates", updates.str_short()), ("dimension_numbers", numbers)],
+            [
+                ("operand", operand.str_short()),
+                ("updates", updates.str_short()),
+                ("dimension_numbers", numbers),
+            ],
         )
     return windows.window_of_scatter(numbers, operand.ndim, updates.shape)
 
@@ -264,13 +338,18 @@ def _read(operand, updates, numbers, sizes):
     if is_at_most(1, updates.size):
         return sizes
     kept = windows.kept_dims(operand.ndim, numbers)
-    return tuple(size if d in kept else min_dim(size, n) for d, (size, n) in enumerate(zip(sizes, operand.shape)))
+    return tuple(
+        size if d in kept else min_dim(size, n)
+        for d, (size, n) in enumerate(zip(sizes, operand.shape))
+    )
 
 
 def _scatter_reference(ufunc):
     def reference(x, indices, updates, *, dimension_numbers, mode, **_params):
         numbers, sizes = windows.window_of_scatter(dimension_numbers, x.ndim, updates.shape)
-        positions, inside = windows.reference_positions(indices, x.shape, updates.shape, numbers, sizes, mode)
+        positions, inside = windows.reference_positions(
+            indices, x.shape, updates.shape, numbers, sizes, mode
+        )
         if updates.size == 0:
             return x.copy()
         where = tuple(np.broadcast_to(p, updates.shape).ravel() for p in positions)
@@ -311,7 +390,14 @@ def _scatter_batch(primitive):
                 operand_batching_dims=(0, *numbers.operand_batching_dims),
                 scatter_indices_batching_dims=(0, *_shifted(n.scatter_indices_batching_dims)),
             )
-        return primitive.bind(x, indices, updates, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted, **params), 0
+        return primitive.bind(
+            x,
+            indices,
+            updates,
+            dimension_numbers=numbers,
+            indices_are_sorted=indices_are_sorted,
+            **params,
+        ), 0
 
     return batch
 
@@ -333,7 +419,9 @@ def _scatter_factors(combine, additive: bool):
             else:
                 special[f] = "replicate"
         linear = (0, 2) if additive else ()
-        return b.rule([x, i, u], [x], reduced=reduced, special=special, linear_ins=linear, additive=additive)
+        return b.rule(
+            [x, i, u], [x], reduced=reduced, special=special, linear_ins=linear, additive=additive
+        )
 
     return factors
 
@@ -359,40 +447,69 @@ scatter_max_p = _make_scatter("scatter-max", "max", np.maximum)
 
 def _scatter_function(primitive: Primitive, doc: str) -> Callable:
     """The public function of one scatter: all have one signature."""
-    def function(operand, scatter_indices, updates, dimension_numbers: ScatterDimensionNumbers, *,
-                 indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None):
+
+    def function(
+        operand,
+        scatter_indices,
+        updates,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+    ):
         return primitive.bind(
-            operand, scatter_indices, updates, dimension_numbers=_canonical(ScatterDimensionNumbers, dimension_numbers),
-            indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
-            mode=GatherScatterMode.from_any(mode).of_scatter)
+            operand,
+            scatter_indices,
+            updates,
+            dimension_numbers=_canonical(ScatterDimensionNumbers, dimension_numbers),
+            indices_are_sorted=bool(indices_are_sorted),
+            unique_indices=bool(unique_indices),
+            mode=GatherScatterMode.from_any(mode).of_scatter,
+        )
 
     return named(function, primitive.name.replace("-", "_"), doc)
 
 
 scatter = _scatter_function(
-    scatter_p, "`operand` with the windows at `scatter_indices` replaced by `updates`; of several for one place, one wins.")
-scatter_add = _scatter_function(scatter_add_p, """\
+    scatter_p,
+    "`operand` with the windows at `scatter_indices` replaced by `updates`; of several for one place, one wins.",
+)
+scatter_add = _scatter_function(
+    scatter_add_p,
+    """\
     `operand` with `updates` added to the windows at `scatter_indices`; several for one place all count.
 
     >>> numbers = ScatterDimensionNumbers((), (0,), (0,))
     >>> np.asarray(scatter_add(np.zeros(3), np.array([[1], [1], [7]]), np.ones(3), numbers)).tolist()
     [0.0, 2.0, 0.0]
-    """)
-scatter_mul = _scatter_function(scatter_mul_p, "`operand` with the windows at `scatter_indices` multiplied by `updates`.")
+    """,
+)
+scatter_mul = _scatter_function(
+    scatter_mul_p, "`operand` with the windows at `scatter_indices` multiplied by `updates`."
+)
 scatter_min = _scatter_function(
-    scatter_min_p, "`operand` with the windows at `scatter_indices` lowered to `updates` where those are smaller.")
+    scatter_min_p,
+    "`operand` with the windows at `scatter_indices` lowered to `updates` where those are smaller.",
+)
 scatter_max = _scatter_function(
-    scatter_max_p, "`operand` with the windows at `scatter_indices` raised to `updates` where those are greater.")
+    scatter_max_p,
+    "`operand` with the windows at `scatter_indices` raised to `updates` where those are greater.",
+)
 
 
-def scatter_sub(operand, scatter_indices, updates, dimension_numbers: ScatterDimensionNumbers, **options):
+def scatter_sub(
+    operand, scatter_indices, updates, dimension_numbers: ScatterDimensionNumbers, **options
+):
     """`operand` with `updates` subtracted from the windows at `scatter_indices`; options as those of `scatter_add`."""
     return scatter_add(operand, scatter_indices, neg(updates), dimension_numbers, **options)
 
 
 def _gather_at(x, indices, update_aval: ShapedArray, params: dict):
     """The elements of `x` at the places that a scatter with `params` writes; zeros for updates that are dropped."""
-    numbers, sizes = windows.window_of_scatter(params["dimension_numbers"], typeof(x).ndim, update_aval.shape)
+    numbers, sizes = windows.window_of_scatter(
+        params["dimension_numbers"], typeof(x).ndim, update_aval.shape
+    )
     fill = 0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None
     return gather_p.bind(
         x,
@@ -430,14 +547,21 @@ def _scatter_jvp(primals, tangents, **params):
     if type(t_x) is Zero and type(t_updates) is Zero:
         return out, families.zero_tangent(out)
     if _positions_are_unique(indices, params):
-        return out, scatter_p.bind(families.instantiate(t_x), indices, families.instantiate(t_updates), **params)
+        return out, scatter_p.bind(
+            families.instantiate(t_x), indices, families.instantiate(t_updates), **params
+        )
     total: Any = families.zero_tangent(out)
     if type(t_x) is not Zero:
-        total = scatter_p.bind(t_x, indices, families.zeros(typeof(t_x).update(shape=typeof(updates).shape)), **params)
+        total = scatter_p.bind(
+            t_x, indices, families.zeros(typeof(t_x).update(shape=typeof(updates).shape)), **params
+        )
     if type(t_updates) is not Zero:
         won = mul(t_updates, _winners(x, indices, updates, params, typeof(t_updates).dtype))
         total = families.add_tangents(
-            total, scatter_add_p.bind(families.zeros(typeof(out).update(dtype=typeof(won).dtype)), indices, won, **params)
+            total,
+            scatter_add_p.bind(
+                families.zeros(typeof(out).update(dtype=typeof(won).dtype)), indices, won, **params
+            ),
         )
     return out, total
 
@@ -460,7 +584,9 @@ def _scatter_transpose(ct, operand, indices, updates, **params):
     aval = aval_of(updates)
     ct_operand = ct_updates = None
     if is_undef(operand):
-        ct_operand = scatter_p.bind(ct, indices, families.zeros(aval.update(dtype=typeof(ct).dtype)), **params)
+        ct_operand = scatter_p.bind(
+            ct, indices, families.zeros(aval.update(dtype=typeof(ct).dtype)), **params
+        )
     if is_undef(updates):
         ct_updates = _gather_at(ct, indices, aval, params)
     return [ct_operand, None, ct_updates]
@@ -476,7 +602,9 @@ def _scatter_mul_jvp(primals, tangents, **params):
         total = scatter_mul_p.bind(t_x, indices, updates, **params)
     if type(t_updates) is not Zero:
         if not _positions_are_unique(indices, params):
-            raise NotImplementedError("scatter_mul: the derivative in the updates needs unique_indices=True.")
+            raise NotImplementedError(
+                "scatter_mul: the derivative in the updates needs unique_indices=True."
+            )
         moved = scatter_add_p.bind(families.zeros(typeof(out)), indices, t_updates, **params)
         total = families.add_tangents(total, mul(x, moved))
     return out, total
@@ -484,7 +612,11 @@ def _scatter_mul_jvp(primals, tangents, **params):
 
 @scatter_mul_p.def_transpose
 def _scatter_mul_transpose(ct, operand, indices, updates, **params):
-    return [scatter_mul_p.bind(ct, indices, updates, **params) if is_undef(operand) else None, None, None]
+    return [
+        scatter_mul_p.bind(ct, indices, updates, **params) if is_undef(operand) else None,
+        None,
+        None,
+    ]
 
 
 def _extreme_jvp(primitive):
@@ -500,13 +632,17 @@ def _extreme_jvp(primitive):
         dtype = zero.aval.dtype
         nothing = families.zeros(zero.aval)
         from_x = convert_element_type(eq(x, out), dtype)
-        from_updates = convert_element_type(eq(updates, _gather_at(out, indices, typeof(updates), params)), dtype)
+        from_updates = convert_element_type(
+            eq(updates, _gather_at(out, indices, typeof(updates), params)), dtype
+        )
         count = scatter_add_p.bind(from_x, indices, from_updates, **params)
         total: Any = zero
         if type(t_x) is not Zero:
             total = mul(t_x, from_x)
         if type(t_updates) is not Zero:
-            total = families.add_tangents(total, scatter_add_p.bind(nothing, indices, mul(t_updates, from_updates), **params))
+            total = families.add_tangents(
+                total, scatter_add_p.bind(nothing, indices, mul(t_updates, from_updates), **params)
+            )
         return out, div(total, count)
 
     return jvp

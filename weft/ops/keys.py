@@ -19,6 +19,7 @@ from weft.util.record import record
 class Generator:
     """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw data. `serial` identifies those of libraries
     apart; it is 0 for weft's."""
+
     name: str
     tag: str
     key_shape: tuple[int, ...]
@@ -53,10 +54,12 @@ def random_unwrap(keys, uses: bool = False):
 @random_wrap_p.def_type
 def _wrap_type(aval, *, impl):
     n = len(impl.key_shape)
-    if aval.dtype != np.uint32 or aval.shape[aval.ndim - n:] != impl.key_shape:
-        raise ShapeError(f"random_wrap: raw data of {impl.name} keys is uint32[..., {', '.join(map(str, impl.key_shape))}], got "
-                         f"{aval.str_short()}.")
-    return ShapedArray(aval.shape[:aval.ndim - n], dtypes.KeyDType(impl))
+    if aval.dtype != np.uint32 or aval.shape[aval.ndim - n :] != impl.key_shape:
+        raise ShapeError(
+            f"random_wrap: raw data of {impl.name} keys is uint32[..., {', '.join(map(str, impl.key_shape))}], got "
+            f"{aval.str_short()}."
+        )
+    return ShapedArray(aval.shape[: aval.ndim - n], dtypes.KeyDType(impl))
 
 
 @random_unwrap_p.def_type
@@ -68,6 +71,7 @@ def _unwrap_type(aval, *, uses=False, expects=None):
 
 def _front(args, dims):
     from weft.ops.layout import transpose
+
     x, d = args[0], dims[0]
     return x if d == 0 else transpose(x, (d, *(k for k in range(x.aval.ndim) if k != d)))
 
@@ -76,20 +80,30 @@ def _factors(in_avals, out_avals, **_):
     b = RuleBuilder()
     small, large = sorted((in_avals[0].shape, out_avals[0].shape), key=len)
     shared = b.news(small)
-    rest = b.news(large[len(small):])
+    rest = b.news(large[len(small) :])
     special = dict.fromkeys(rest, "replicate")
-    ins, outs = [shared + (rest if len(a.shape) > len(small) else []) for a in (in_avals[0], out_avals[0])]
+    ins, outs = [
+        shared + (rest if len(a.shape) > len(small) else []) for a in (in_avals[0], out_avals[0])
+    ]
     return b.rule([ins], [outs], special=special)
 
 
 _MEMORY = unsupported("keys become rows of uint32 before lowering (see transforms.physical)")
 for _p in (random_wrap_p, random_unwrap_p):
-    _p.define(jvp=lambda primals, tangents, _p=_p, **params: _zero_jvp(_p, primals, params),
-              transpose=unsupported("random keys have no derivative"), factors=_factors, lower=_MEMORY)
-random_wrap_p.define(reference=lambda x, *, impl: x, batch=lambda axis, args, dims, *, impl: (
-    random_wrap_p.bind(_front(args, dims), impl=impl), 0))
-random_unwrap_p.define(reference=lambda x, **marks: x,
-                       batch=lambda axis, args, dims, **marks: (random_unwrap_p.bind(_front(args, dims), **marks), 0))
+    _p.define(
+        jvp=lambda primals, tangents, _p=_p, **params: _zero_jvp(_p, primals, params),
+        transpose=unsupported("random keys have no derivative"),
+        factors=_factors,
+        lower=_MEMORY,
+    )
+random_wrap_p.define(
+    reference=lambda x, *, impl: x,
+    batch=lambda axis, args, dims, *, impl: (random_wrap_p.bind(_front(args, dims), impl=impl), 0),
+)
+random_unwrap_p.define(
+    reference=lambda x, **marks: x,
+    batch=lambda axis, args, dims, **marks: (random_unwrap_p.bind(_front(args, dims), **marks), 0),
+)
 
 
 def _zero_jvp(primitive, primals, params):

@@ -40,14 +40,20 @@ Arguments = Sequence[Any]
 @library_call_p.def_type
 def _library_call_type(*avals, routine, arguments, results):
     lead = avals[0].shape[:-2]
-    others = [ShapedArray((*lead, *core), np.dtype(dtype), False, None, avals[0].vma) for core, dtype in results]
+    others = [
+        ShapedArray((*lead, *core), np.dtype(dtype), False, None, avals[0].vma)
+        for core, dtype in results
+    ]
     return (avals[0].strip_weak_type(), *others)
 
 
 @library_call_p.def_reference
 def _library_call_reference(*operands, routine, arguments, results):
     lead = operands[0].shape[:-2]
-    outs = [np.array(operands[0], order="C"), *(np.zeros((*lead, *core), dtype) for core, dtype in results)]
+    outs = [
+        np.array(operands[0], order="C"),
+        *(np.zeros((*lead, *core), dtype) for core, dtype in results),
+    ]
     for at in np.ndindex(lead):
         arrays = {f"x{i}": np.ascontiguousarray(x[at]) for i, x in enumerate(operands)}
         arrays |= {f"y{i}": np.array(y[at]) for i, y in enumerate(outs)}
@@ -57,18 +63,29 @@ def _library_call_reference(*operands, routine, arguments, results):
     return outs
 
 
-def _call(name: str, operands: Sequence[Any], arguments: Arguments, results: Sequence[tuple[tuple[int, ...], Any]]) -> list:
+def _call(
+    name: str,
+    operands: Sequence[Any],
+    arguments: Arguments,
+    results: Sequence[tuple[tuple[int, ...], Any]],
+) -> list:
     """Call the routine for the dtype of the operands; `name` is what comes after its letter (real and complex, if they differ)."""
     dtype = typeof(operands[0]).dtype
     letter = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}[dtype.name]
     real_name, _, complex_name = name.partition(" ")
     routine = letter + ((complex_name or real_name) if letter in "cz" else real_name)
     results = tuple((tuple(core), np.dtype(kind).name) for core, kind in results)
-    return library_call_p.bind(*operands, routine=routine, arguments=tuple(arguments), results=results)
+    return library_call_p.bind(
+        *operands, routine=routine, arguments=tuple(arguments), results=results
+    )
 
 
 def _real(dtype) -> np.dtype:
-    return np.dtype(dtypes.to_real_dtype(dtype)) if dtypes.issubdtype(dtype, np.complexfloating) else dtype
+    return (
+        np.dtype(dtypes.to_real_dtype(dtype))
+        if dtypes.issubdtype(dtype, np.complexfloating)
+        else dtype
+    )
 
 
 def _work(dtype, count: int) -> tuple:
@@ -123,8 +140,19 @@ def triangular_solve(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_d
     rows, columns = typeof(b).shape[-2:]
     n = typeof(a).shape[-1]
     op = ("C" if conjugate_a else "T") if transpose_a else "N"
-    arguments = ("R" if left_side else "L", "U" if lower else "L", op, "U" if unit_diagonal else "N", columns, rows, 1.0,
-                 "x1", n, "y0", columns)
+    arguments = (
+        "R" if left_side else "L",
+        "U" if lower else "L",
+        op,
+        "U" if unit_diagonal else "N",
+        columns,
+        rows,
+        1.0,
+        "x1",
+        n,
+        "y0",
+        columns,
+    )
     return _call("trsm", [b, a], arguments, [])[0]
 
 
@@ -135,8 +163,17 @@ def lu(x) -> list:
     if k == 0:
         order = broadcasted_iota(np.int32, (*typeof(x).shape[:-2], m), typeof(x).ndim - 2)
         return [x, _zeros(x, 0, dtype=np.int32), order]
-    packed, pivots, _ = _call("getrf", [matrix_transpose(x)], (m, n, "y0", m, "y1", "y2"), [((k,), np.int32), ((), np.int32)])
-    return [matrix_transpose(packed), sub(pivots, full(typeof(pivots).shape, 1, np.int32)), _exchanged(pivots, m)]
+    packed, pivots, _ = _call(
+        "getrf",
+        [matrix_transpose(x)],
+        (m, n, "y0", m, "y1", "y2"),
+        [((k,), np.int32), ((), np.int32)],
+    )
+    return [
+        matrix_transpose(packed),
+        sub(pivots, full(typeof(pivots).shape, 1, np.int32)),
+        _exchanged(pivots, m),
+    ]
 
 
 def lu_pivots_to_permutation(pivots, *, permutation_size):
@@ -152,7 +189,9 @@ def lu_pivots_to_permutation(pivots, *, permutation_size):
 def _exchanged(pivots, size: int):
     """The numbers below `size` after exchanges; `pivots` count from 1. They travel as floats, which hold them exactly."""
     lead, k = typeof(pivots).shape[:-1], typeof(pivots).shape[-1]
-    numbers = broadcasted_iota(dtypes.canonicalize_dtype(np.float64), (*lead, 1, size), len(lead) + 1)
+    numbers = broadcasted_iota(
+        dtypes.canonicalize_dtype(np.float64), (*lead, 1, size), len(lead) + 1
+    )
     moved = _call("laswp", [numbers, pivots], (1, "y0", size, 1, k, "x1", 1), [])[0]
     return convert_element_type(reshape(moved, (*lead, size)), np.int32)
 
@@ -168,8 +207,20 @@ def qr(x, *, pivoting, full_matrices) -> list:
     turned, taus, order = matrix_transpose(x), ((k,), dtype), []
     if pivoting:
         scratch = [("work", _real(dtype).name, 2 * n)] if is_complex(x) else []
-        arguments = (m, n, "y0", m, "y1", "y2", *_work(dtype, 2 * n + (n + 1) * _BLOCK), *scratch, "y3")
-        packed, pivots, tau, _ = _call("geqp3", [turned], arguments, [((n,), np.int32), taus, ((), np.int32)])
+        arguments = (
+            m,
+            n,
+            "y0",
+            m,
+            "y1",
+            "y2",
+            *_work(dtype, 2 * n + (n + 1) * _BLOCK),
+            *scratch,
+            "y3",
+        )
+        packed, pivots, tau, _ = _call(
+            "geqp3", [turned], arguments, [((n,), np.int32), taus, ((), np.int32)]
+        )
         order = [sub(pivots, full(typeof(pivots).shape, 1, np.int32))]
     else:
         packed, tau = _reflectors(turned, m, n)
@@ -204,8 +255,20 @@ def eigh(x, *, lower, sort_eigenvalues) -> list:
         scratch = (*_work(dtype, square + (_BLOCK + 2) * n), *_work(_real(dtype), whole))
     else:
         scratch = _work(dtype, whole + _BLOCK * n)
-    arguments = ("V", "L" if lower else "U", n, "y0", n, "y1", *scratch, *_work(np.int32, 3 + 5 * n), "y2")
-    v, w, info = _call("syevd heevd", [matrix_transpose(x)], arguments, [((n,), _real(dtype)), ((), np.int32)])
+    arguments = (
+        "V",
+        "L" if lower else "U",
+        n,
+        "y0",
+        n,
+        "y1",
+        *scratch,
+        *_work(np.int32, 3 + 5 * n),
+        "y2",
+    )
+    v, w, info = _call(
+        "syevd heevd", [matrix_transpose(x)], arguments, [((n,), _real(dtype)), ((), np.int32)]
+    )
     return _unless_failed(info, matrix_transpose(v), w)
 
 
@@ -216,19 +279,53 @@ def svd(x, *, full_matrices, compute_uv, steps_of_qr=False) -> list:
     real = _real(dtype)
     left, right = (m, n) if full_matrices else (k, k)
     if k == 0:
-        return [_zeros(x, 0, dtype=real), *([_identities(x, m, left), _identities(x, right, n)] if compute_uv else [])]
+        return [
+            _zeros(x, 0, dtype=real),
+            *([_identities(x, m, left), _identities(x, right, n)] if compute_uv else []),
+        ]
     spread = _BLOCK * (m + n) + max(m, n)
     job = ("A" if full_matrices else "S") if compute_uv else "N"
     scratch = _work(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
     if is_complex(x):
-        scratch = (*scratch, ("work", real.name, max(5 * k * k + 5 * k, 2 * (m + n) * k + 2 * k * k + k) if compute_uv else 7 * k))
+        scratch = (
+            *scratch,
+            (
+                "work",
+                real.name,
+                max(5 * k * k + 5 * k, 2 * (m + n) * k + 2 * k * k + k) if compute_uv else 7 * k,
+            ),
+        )
     vectors = ("y2", m, "y3", right) if compute_uv else ("y1", m, "y1", right)
-    arguments = (job, m, n, "y0", m, "y1", *vectors, *scratch, ("work", "int32", 8 * k), f"y{4 if compute_uv else 2}")
+    arguments = (
+        job,
+        m,
+        n,
+        "y0",
+        m,
+        "y1",
+        *vectors,
+        *scratch,
+        ("work", "int32", 8 * k),
+        f"y{4 if compute_uv else 2}",
+    )
     if steps_of_qr:
         work = _work(dtype, spread + 5 * k)
         scratch = (*work, ("work", real.name, 5 * k)) if is_complex(x) else work
-        arguments = (job, job, m, n, "y0", m, "y1", *vectors, *scratch, f"y{4 if compute_uv else 2}")
+        arguments = (
+            job,
+            job,
+            m,
+            n,
+            "y0",
+            m,
+            "y1",
+            *vectors,
+            *scratch,
+            f"y{4 if compute_uv else 2}",
+        )
     cores = [((left, m), dtype), ((n, right), dtype)] if compute_uv else []
     routine = "gesvd" if steps_of_qr else "gesdd"
-    _, s, *vectors, info = _call(routine, [matrix_transpose(x)], arguments, [((k,), real), *cores, ((), np.int32)])
+    _, s, *vectors, info = _call(
+        routine, [matrix_transpose(x)], arguments, [((k,), real), *cores, ((), np.int32)]
+    )
     return _unless_failed(info, s, *map(matrix_transpose, vectors))

@@ -9,7 +9,16 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.ops.arithmetic import is_complex
-from weft.ops.elementwise import bitwise_and, complex as complex_of, gt, imag, lt, neg, real, select_n
+from weft.ops.elementwise import (
+    bitwise_and,
+    complex as complex_of,
+    gt,
+    imag,
+    lt,
+    neg,
+    real,
+    select_n,
+)
 from weft.ops.families import full
 from weft.ops.functions import is_finite
 from weft.ops.lapack import _BLOCK, _call, _identities, _real, _unless_failed, _work, _zeros
@@ -28,7 +37,9 @@ def hessenberg(x) -> list:
     if n < 2:
         return [x, _zeros(x, max(n - 1, 0))]
     arguments = (n, 1, n, "y0", n, "y1", *_work(dtype, n * _BLOCK), "y2")
-    packed, taus, info = _call("gehrd", [matrix_transpose(x)], arguments, [((n - 1,), dtype), _INFO])
+    packed, taus, info = _call(
+        "gehrd", [matrix_transpose(x)], arguments, [((n - 1,), dtype), _INFO]
+    )
     return _unless_failed(info, matrix_transpose(packed), taus)
 
 
@@ -38,10 +49,24 @@ def tridiagonal(x, *, lower) -> list:
     real = _real(dtype)
     if n == 0:
         return [x, _zeros(x, 0, dtype=real), _zeros(x, 0, dtype=real), _zeros(x, 0)]
-    arguments = ("L" if lower else "U", n, "y0", n, "y1", "y2", "y3", *_work(dtype, n * _BLOCK), "y4")
-    rest = max(n - 1, 1)                                         # results without elements need no memory
-    packed, d, e, taus, info = _call("sytrd hetrd", [matrix_transpose(x)], arguments,
-                                     [((n,), real), ((rest,), real), ((rest,), dtype), _INFO])
+    arguments = (
+        "L" if lower else "U",
+        n,
+        "y0",
+        n,
+        "y1",
+        "y2",
+        "y3",
+        *_work(dtype, n * _BLOCK),
+        "y4",
+    )
+    rest = max(n - 1, 1)  # results without elements need no memory
+    packed, d, e, taus, info = _call(
+        "sytrd hetrd",
+        [matrix_transpose(x)],
+        arguments,
+        [((n,), real), ((rest,), real), ((rest,), dtype), _INFO],
+    )
     last = typeof(e).ndim - 1
     e, taus = [slice_in_dim(v, 0, n - 1, 1, last) for v in (e, taus)]
     return _unless_failed(info, matrix_transpose(packed), d, e, taus)
@@ -51,7 +76,7 @@ def schur(x, *, compute_schur_vectors) -> list:
     """Vectors are columns."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n == 0:
-        return [x, x][:2 if compute_schur_vectors else 1]
+        return [x, x][: 2 if compute_schur_vectors else 1]
     # nothing is sorted: the function that would select is not called, and the memory for its answers not read
     if is_complex(x):
         values, scratch = [((n,), dtype)], [("work", _real(dtype).name, n)]
@@ -59,12 +84,28 @@ def schur(x, *, compute_schur_vectors) -> list:
         values, scratch = [((n,), dtype), ((n,), dtype)], []
     names = [f"y{1 + i}" for i in range(len(values))]
     vectors, info = f"y{1 + len(values)}", f"y{2 + len(values)}"
-    arguments = ("V" if compute_schur_vectors else "N", "N", ("work", "int32", 1), n, "y0", n, ("work", "int32", 1), *names, vectors, n,
-                 *_work(dtype, (_BLOCK + 3) * n), *scratch, ("work", "int32", n), info)
+    arguments = (
+        "V" if compute_schur_vectors else "N",
+        "N",
+        ("work", "int32", 1),
+        n,
+        "y0",
+        n,
+        ("work", "int32", 1),
+        *names,
+        vectors,
+        n,
+        *_work(dtype, (_BLOCK + 3) * n),
+        *scratch,
+        ("work", "int32", n),
+        info,
+    )
     turned, fine = _finite(matrix_transpose(x))
     form, *_, q, status = _call("gees", [turned], arguments, [*values, ((n, n), dtype), _INFO])
     status = select_n(fine, full(typeof(status).shape, 1, np.int32), status)
-    return _unless_failed(status, *[matrix_transpose(v) for v in (form, q)[:2 if compute_schur_vectors else 1]])
+    return _unless_failed(
+        status, *[matrix_transpose(v) for v in (form, q)[: 2 if compute_schur_vectors else 1]]
+    )
 
 
 def householder_product(a, taus):
@@ -86,9 +127,23 @@ def ormqr(a, taus, c, *, left, transpose):
     k = typeof(taus).shape[-1]
     if 0 in (m, n, k):
         return c
-    arguments = ("L" if left else "R", ("C" if is_complex(a) else "T") if transpose else "N", m, n, k, "x1", typeof(a).shape[-2], "x2",
-                 "y0", m, *_work(typeof(a).dtype, (m + n) * _BLOCK + 65 * _BLOCK), "y1")
-    out, info = _call("ormqr unmqr", [matrix_transpose(c), matrix_transpose(a), taus], arguments, [_INFO])
+    arguments = (
+        "L" if left else "R",
+        ("C" if is_complex(a) else "T") if transpose else "N",
+        m,
+        n,
+        k,
+        "x1",
+        typeof(a).shape[-2],
+        "x2",
+        "y0",
+        m,
+        *_work(typeof(a).dtype, (m + n) * _BLOCK + 65 * _BLOCK),
+        "y1",
+    )
+    out, info = _call(
+        "ormqr unmqr", [matrix_transpose(c), matrix_transpose(a), taus], arguments, [_INFO]
+    )
     return _unless_failed(info, matrix_transpose(out))[0]
 
 
@@ -107,7 +162,9 @@ def tridiagonal_solve(dl, d, du, b):
     return _unless_failed(info, matrix_transpose(slice_in_dim(out, 0, columns, 1, last)))[0]
 
 
-def eig(x, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs=False) -> list:
+def eig(
+    x, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs=False
+) -> list:
     """Eigenvectors are columns. Of a real matrix they are real; those of conjugate pairs are pairs of real and imaginary parts."""
     n, dtype = typeof(x).shape[-1], np.dtype(typeof(x).dtype)
     wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
@@ -117,12 +174,42 @@ def eig(x, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigv
     turned, fine = _finite(matrix_transpose(x))
     jobs = ["V" if w else "N" for w in wanted]
     if is_complex(x):
-        arguments = (*jobs, n, "y0", n, "y1", "y2", n, "y3", n, *_work(dtype, n * _BLOCK), ("work", _real(dtype).name, 2 * n), "y4")
-        _, w, *found, info = _call("geev", [turned], arguments, [((n,), dtype), *[((n, n), dtype)] * 2, _INFO])
+        arguments = (
+            *jobs,
+            n,
+            "y0",
+            n,
+            "y1",
+            "y2",
+            n,
+            "y3",
+            n,
+            *_work(dtype, n * _BLOCK),
+            ("work", _real(dtype).name, 2 * n),
+            "y4",
+        )
+        _, w, *found, info = _call(
+            "geev", [turned], arguments, [((n,), dtype), *[((n, n), dtype)] * 2, _INFO]
+        )
         vectors = [matrix_transpose(v) for v, needed in zip(found, wanted) if needed]
     else:
-        arguments = (*jobs, n, "y0", n, "y1", "y2", "y3", n, "y4", n, *_work(dtype, n * _BLOCK), "y5")
-        _, wr, wi, *found, info = _call("geev", [turned], arguments, [*[((n,), dtype)] * 2, *[((n, n), dtype)] * 2, _INFO])
+        arguments = (
+            *jobs,
+            n,
+            "y0",
+            n,
+            "y1",
+            "y2",
+            "y3",
+            n,
+            "y4",
+            n,
+            *_work(dtype, n * _BLOCK),
+            "y5",
+        )
+        _, wr, wi, *found, info = _call(
+            "geev", [turned], arguments, [*[((n,), dtype)] * 2, *[((n, n), dtype)] * 2, _INFO]
+        )
         w = complex_of(wr, wi)
         vectors = [_joined(matrix_transpose(v), wi) for v, needed in zip(found, wanted) if needed]
     return _unless_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
@@ -136,12 +223,18 @@ def _joined(v, wi):
     sign = broadcast_in_dim(wi, shape, (*range(last - 1), last))
     nothing = full(shape, 0, typeof(v).dtype)
     first, second = gt(sign, nothing), lt(sign, nothing)
-    return complex_of(select_n(second, v, shifted(1)), select_n(second, select_n(first, nothing, shifted(-1)), neg(v)))
+    return complex_of(
+        select_n(second, v, shifted(1)),
+        select_n(second, select_n(first, nothing, shifted(-1)), neg(v)),
+    )
 
 
 def _finite(x) -> tuple:
     """`x` with zeros for matrices that hold infinities or NaN, with which routines may not end; and which do not."""
     parts = [is_finite(part) for part in ((real(x), imag(x)) if is_complex(x) else (x,))]
-    fine = reduce_and(parts[0] if len(parts) == 1 else bitwise_and(*parts), (typeof(x).ndim - 2, typeof(x).ndim - 1))
+    fine = reduce_and(
+        parts[0] if len(parts) == 1 else bitwise_and(*parts),
+        (typeof(x).ndim - 2, typeof(x).ndim - 1),
+    )
     mask = broadcast_in_dim(fine, typeof(x).shape, tuple(range(typeof(x).ndim - 2)))
     return select_n(mask, full(typeof(x).shape, 0, typeof(x).dtype), x), fine

@@ -40,11 +40,18 @@ def _broadcast_type(aval: ShapedArray, *, shape, broadcast_dimensions) -> Shaped
     elif [d for d in dims if not 0 <= d < len(shape)] or [a for a, b in pairwise(dims) if a >= b]:
         what = "broadcast_dimensions must be different dims of the result."
     elif [d for s, d in zip(aval.shape, dims) if s not in (1, shape[d])]:
-        what, remedy = "operand dims do not fit the result.", "An operand dim must be 1 or equal the result dim it goes to."
+        what, remedy = (
+            "operand dims do not fit the result.",
+            "An operand dim must be 1 or equal the result dim it goes to.",
+        )
     elif [n for n in shape if n < 0]:
         what = "sizes must not be negative."
     if what:
-        facts = [("operand", aval.str_short()), ("shape", str(tuple(shape))), ("broadcast_dimensions", str(tuple(dims)))]
+        facts = [
+            ("operand", aval.str_short()),
+            ("shape", str(tuple(shape))),
+            ("broadcast_dimensions", str(tuple(dims))),
+        ]
         raise shape_error("broadcast_in_dim", what, facts, remedy)
     return aval.update(shape=shape)
 
@@ -58,7 +65,9 @@ def _placed(shape: Sequence[int], ndim: int, dims: Sequence[int]) -> tuple[int, 
 
 
 def _broadcast_reference(x, *, shape, broadcast_dimensions):
-    return np.broadcast_to(x.reshape(_placed(x.shape, len(shape), broadcast_dimensions)), shape).copy()
+    return np.broadcast_to(
+        x.reshape(_placed(x.shape, len(shape), broadcast_dimensions)), shape
+    ).copy()
 
 
 def _broadcast_transpose(ct, x, *, shape, broadcast_dimensions):
@@ -83,12 +92,24 @@ def _broadcast_factors(b: RuleBuilder, in_aval, out_aval, *, shape, broadcast_di
 
 def _broadcast_lower(b, index, x, in_aval, out_aval, *, shape, broadcast_dimensions):
     zero = b.const(0, "i64")
-    return x(tuple(index[d] if s == shape[d] else zero for s, d in zip(in_aval.shape, broadcast_dimensions)))
+    return x(
+        tuple(
+            index[d] if s == shape[d] else zero for s, d in zip(in_aval.shape, broadcast_dimensions)
+        )
+    )
 
 
-broadcast_in_dim_p = layout("broadcast_in_dim", moves="repeat", out_sharding=OUT_SHARDING, type=_broadcast_type,
-                            reference=_broadcast_reference, transpose=_broadcast_transpose, batch=_broadcast_batch,
-                            factors=_broadcast_factors, lower=_broadcast_lower)
+broadcast_in_dim_p = layout(
+    "broadcast_in_dim",
+    moves="repeat",
+    out_sharding=OUT_SHARDING,
+    type=_broadcast_type,
+    reference=_broadcast_reference,
+    transpose=_broadcast_transpose,
+    batch=_broadcast_batch,
+    factors=_broadcast_factors,
+    lower=_broadcast_lower,
+)
 
 
 @takes_out_sharding
@@ -98,7 +119,10 @@ def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequen
     >>> np.asarray(broadcast_in_dim(np.array([1, 2]), (2, 3), (0,))).tolist()
     [[1, 1, 1], [2, 2, 2]]
     """
-    shape, dims = tuple([n if type(n) is int else as_size(n) for n in shape]), tuple(map(int, broadcast_dimensions))
+    shape, dims = (
+        tuple([n if type(n) is int else as_size(n) for n in shape]),
+        tuple(map(int, broadcast_dimensions)),
+    )
     aval = typeof(operand)
     if aval.shape == shape and dims == tuple(range(len(shape))) and hasattr(type(operand), "aval"):
         return operand
@@ -127,7 +151,9 @@ def expand_dims(array, dimensions: Sequence[int]):
     ndim = len(shape) + len(dimensions)
     new = canonical_dims("expand_dims", dimensions, ndim)
     kept = tuple([d for d in range(ndim) if d not in new])
-    return broadcast_in_dim_p.bind(array, shape=_placed(shape, ndim, kept), broadcast_dimensions=kept)
+    return broadcast_in_dim_p.bind(
+        array, shape=_placed(shape, ndim, kept), broadcast_dimensions=kept
+    )
 
 
 # --- reshape ----------------------------------------------------------------------------------------------------------
@@ -135,9 +161,14 @@ def expand_dims(array, dimensions: Sequence[int]):
 
 def _reshape_type(aval: ShapedArray, *, new_sizes) -> ShapedArray:
     if any(s < 0 for s in new_sizes) or math.prod(new_sizes) != aval.size:
-        raise shape_error("reshape", "total size must not change.",
-                          [("operand", aval.str_short(), f"size {aval.size}"),
-                           ("new_sizes", str(tuple(new_sizes)), f"size {math.prod(new_sizes)}")])
+        raise shape_error(
+            "reshape",
+            "total size must not change.",
+            [
+                ("operand", aval.str_short(), f"size {aval.size}"),
+                ("new_sizes", str(tuple(new_sizes)), f"size {math.prod(new_sizes)}"),
+            ],
+        )
     return aval.update(shape=new_sizes)
 
 
@@ -198,7 +229,9 @@ def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
         _share_unit_factor(b, source, dim, target, others[min(k, len(others) - 1)])
 
 
-def _share_unit_factor(b: RuleBuilder, source: _Side, dim: int, target: _Side, partner: int) -> None:
+def _share_unit_factor(
+    b: RuleBuilder, source: _Side, dim: int, target: _Side, partner: int
+) -> None:
     f = b.new(1)
     source.dims[dim].append(f)
     target.dims[partner].append(f)
@@ -206,6 +239,7 @@ def _share_unit_factor(b: RuleBuilder, source: _Side, dim: int, target: _Side, p
 
 class _Side:
     """A shape being read from major to minor: `rest` is what is left of the current dim."""
+
     def __init__(self, shape: tuple[int, ...]):
         self.shape = shape
         self.dims: list[list[int]] = [[] for _ in shape]
@@ -268,7 +302,7 @@ def reindex(b, index, source: tuple[int, ...], target: tuple[int, ...]) -> tuple
     i = 0
     zero = b.const(0, "i64")
     if 0 in target:
-        return (zero,) * len(target)         # nothing is ever read
+        return (zero,) * len(target)  # nothing is ever read
     while len(out) < len(target):
         j = len(out)
         first, size_in, size_out = i, 1, target[j]
@@ -297,9 +331,17 @@ def _unravel(b, flat, shape: tuple[int, ...]) -> list:
     return out[::-1]
 
 
-reshape_p = layout("reshape", moves="reshape", out_sharding=OUT_SHARDING, type=_reshape_type,
-                   reference=lambda x, *, new_sizes: x.reshape(new_sizes), batch=_reshape_batch,
-                   transpose=lambda ct, x, *, new_sizes: reshape(ct, x.aval.shape), factors=_reshape_factors, lower=_reshape_lower)
+reshape_p = layout(
+    "reshape",
+    moves="reshape",
+    out_sharding=OUT_SHARDING,
+    type=_reshape_type,
+    reference=lambda x, *, new_sizes: x.reshape(new_sizes),
+    batch=_reshape_batch,
+    transpose=lambda ct, x, *, new_sizes: reshape(ct, x.aval.shape),
+    factors=_reshape_factors,
+    lower=_reshape_lower,
+)
 
 
 @takes_out_sharding
@@ -326,7 +368,9 @@ def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
     shape = typeof(operand).shape
     start, stop, _ = slice(start_dimension, stop_dimension).indices(len(shape))
     if stop < start:
-        raise shape_error("collapse", f"start {start_dimension} comes after stop {stop_dimension}.", ())
+        raise shape_error(
+            "collapse", f"start {start_dimension} comes after stop {stop_dimension}.", ()
+        )
     return reshape(operand, (*shape[:start], math.prod(shape[start:stop]), *shape[stop:]))
 
 
@@ -335,8 +379,11 @@ def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
 
 def _transpose_type(aval: ShapedArray, *, permutation) -> ShapedArray:
     if sorted(permutation) != list(range(aval.ndim)):
-        raise shape_error("transpose", f"permutation {tuple(permutation)} isn't a permutation of the operand's dims.",
-                          [("operand", aval.str_short())])
+        raise shape_error(
+            "transpose",
+            f"permutation {tuple(permutation)} isn't a permutation of the operand's dims.",
+            [("operand", aval.str_short())],
+        )
     return aval.update(shape=tuple(aval.shape[d] for d in permutation))
 
 
@@ -359,10 +406,16 @@ def _transpose_lower(b, index, x, in_aval, out_aval, *, permutation):
     return x(tuple(index[i] for i in inverse_permutation(permutation)))
 
 
-transpose_p = layout("transpose", moves="permute", type=_transpose_type,
-                     reference=lambda x, *, permutation: np.transpose(x, permutation),
-                     transpose=lambda ct, x, *, permutation: transpose(ct, inverse_permutation(permutation)),
-                     batch=_transpose_batch, factors=_transpose_factors, lower=_transpose_lower)
+transpose_p = layout(
+    "transpose",
+    moves="permute",
+    type=_transpose_type,
+    reference=lambda x, *, permutation: np.transpose(x, permutation),
+    transpose=lambda ct, x, *, permutation: transpose(ct, inverse_permutation(permutation)),
+    batch=_transpose_batch,
+    factors=_transpose_factors,
+    lower=_transpose_lower,
+)
 
 
 def transpose(operand, permutation: Sequence[int]):
@@ -395,12 +448,22 @@ def _rev_factors(b: RuleBuilder, in_aval, out_aval, *, dimensions):
 
 
 def _rev_lower(b, index, x, in_aval, out_aval, *, dimensions):
-    return x(tuple(b.isub(in_aval.shape[d] - 1, i) if d in dimensions else i for d, i in enumerate(index)))
+    return x(
+        tuple(
+            b.isub(in_aval.shape[d] - 1, i) if d in dimensions else i for d, i in enumerate(index)
+        )
+    )
 
 
-rev_p = layout("rev", type=_rev_type, reference=lambda x, *, dimensions: np.flip(x, dimensions),
-               transpose=lambda ct, x, *, dimensions: rev(ct, dimensions), batch=_rev_batch, factors=_rev_factors,
-               lower=_rev_lower)
+rev_p = layout(
+    "rev",
+    type=_rev_type,
+    reference=lambda x, *, dimensions: np.flip(x, dimensions),
+    transpose=lambda ct, x, *, dimensions: rev(ct, dimensions),
+    batch=_rev_batch,
+    factors=_rev_factors,
+    lower=_rev_lower,
+)
 
 
 def rev(operand, dimensions: Sequence[int]):
@@ -418,8 +481,11 @@ def rev(operand, dimensions: Sequence[int]):
 def _squeeze_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
     families.check_axes("squeeze", aval, tuple(dimensions))
     if any(aval.shape[d] != 1 for d in dimensions):
-        raise shape_error("squeeze", f"cannot select an axis to squeeze out that is not of size 1, in dims {tuple(dimensions)}.",
-                          [("operand", aval.str_short())])
+        raise shape_error(
+            "squeeze",
+            f"cannot select an axis to squeeze out that is not of size 1, in dims {tuple(dimensions)}.",
+            [("operand", aval.str_short())],
+        )
     return aval.update(shape=tuple(s for d, s in enumerate(aval.shape) if d not in dimensions))
 
 
@@ -435,12 +501,21 @@ def _squeeze_factors(b: RuleBuilder, in_aval, out_aval, *, dimensions):
 
 def _squeeze_lower(b, index, x, in_aval, out_aval, *, dimensions):
     rest = iter(index)
-    return x(tuple(b.const(0, "i64") if d in dimensions else next(rest) for d in range(in_aval.ndim)))
+    return x(
+        tuple(b.const(0, "i64") if d in dimensions else next(rest) for d in range(in_aval.ndim))
+    )
 
 
-squeeze_p = layout("squeeze", moves="reshape", type=_squeeze_type, reference=lambda x, *, dimensions: np.squeeze(x, tuple(dimensions)),
-                   transpose=lambda ct, x, *, dimensions: expand_dims(ct, dimensions), batch=_squeeze_batch,
-                   factors=_squeeze_factors, lower=_squeeze_lower)
+squeeze_p = layout(
+    "squeeze",
+    moves="reshape",
+    type=_squeeze_type,
+    reference=lambda x, *, dimensions: np.squeeze(x, tuple(dimensions)),
+    transpose=lambda ct, x, *, dimensions: expand_dims(ct, dimensions),
+    batch=_squeeze_batch,
+    factors=_squeeze_factors,
+    lower=_squeeze_lower,
+)
 
 
 def squeeze(array, dimensions: Sequence[int]):
@@ -450,7 +525,11 @@ def squeeze(array, dimensions: Sequence[int]):
     (3,)
     """
     dims = canonical_dims("squeeze", dimensions, typeof(array).ndim)
-    return squeeze_p.bind(array, dimensions=dims) if dims or not hasattr(type(array), "aval") else array
+    return (
+        squeeze_p.bind(array, dimensions=dims)
+        if dims or not hasattr(type(array), "aval")
+        else array
+    )
 
 
 # --- iota -------------------------------------------------------------------------------------------------------------
@@ -461,7 +540,9 @@ iota_p = Primitive("iota", "layout", moves="iota")
 @iota_p.def_type
 def _iota_type(*, dtype, shape, dimension) -> ShapedArray:
     if not 0 <= dimension < len(shape):
-        raise shape_error("iota", f"dimension {dimension} is out of bounds for shape {tuple(shape)}.", ())
+        raise shape_error(
+            "iota", f"dimension {dimension} is out of bounds for shape {tuple(shape)}.", ()
+        )
     if [n for n in shape if n < 0]:
         raise shape_error("iota", f"sizes must not be negative, got {tuple(shape)}.", ())
     if not families.dtype_in(dtype, families.NUMBER):
@@ -472,7 +553,9 @@ def _iota_type(*, dtype, shape, dimension) -> ShapedArray:
 @iota_p.def_reference
 def _iota_reference(*, dtype, shape, dimension):
     line = np.arange(shape[dimension]).astype(dtype)
-    return np.broadcast_to(line.reshape(_placed((shape[dimension],), len(shape), (dimension,))), shape).copy()
+    return np.broadcast_to(
+        line.reshape(_placed((shape[dimension],), len(shape), (dimension,))), shape
+    ).copy()
 
 
 @iota_p.def_jvp
@@ -513,7 +596,11 @@ def iota(dtype, size: int):
 def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
     """An array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
-    return iota_p.bind(dtype=dtype, shape=tuple([n if type(n) is int else as_size(n) for n in shape]), dimension=int(dimension))
+    return iota_p.bind(
+        dtype=dtype,
+        shape=tuple([n if type(n) is int else as_size(n) for n in shape]),
+        dimension=int(dimension),
+    )
 
 
 def index_range(n: int, dtype=np.int32):
@@ -536,7 +623,8 @@ def _dim_as_value_type(*, size, dtype) -> ShapedArray:
 def _without_value(size) -> InconclusiveDimensionOperation:
     return InconclusiveDimensionOperation(
         f"Symbolic dimension '{size}' used as a value outside of a traced program, where it has none.\n"
-        "  Use it in a function that export or eval_shape traces.")
+        "  Use it in a function that export or eval_shape traces."
+    )
 
 
 @dim_as_value_p.def_reference
@@ -560,18 +648,38 @@ def _dim_as_value_factors(in_avals, out_avals, *, size, dtype) -> FactorRule:
     return RuleBuilder().rule([], [[]])
 
 
-dim_as_value_p.define(transpose=unsupported("has no operands"), batch=unsupported("has no operands"))
+dim_as_value_p.define(
+    transpose=unsupported("has no operands"), batch=unsupported("has no operands")
+)
 
 # --- copies and constants ---------------------------------------------------------------------------------------------
 
-copy_p = elementwise("copy", ANY, lambda x: np.array(x), jvp="linear", transpose=[lambda ct, x: copy(ct)],
-                     emit=lambda b, x: x, linear_ins=(0,), widen=False, computes="copy")
+copy_p = elementwise(
+    "copy",
+    ANY,
+    lambda x: np.array(x),
+    jvp="linear",
+    transpose=[lambda ct, x: copy(ct)],
+    emit=lambda b, x: x,
+    linear_ins=(0,),
+    widen=False,
+    computes="copy",
+)
 copy = unary(copy_p, "`x` in memory of its own.")
 
 
 #: params: name. The value, under a name that checkpoint policies know; its derivative goes unnamed.
-name_p = elementwise("name", ANY, lambda x, name: x, jvp=[lambda t, out, x, name: t], transpose=[lambda ct, x, name: ct],
-                     emit=lambda b, x, name: x, linear_ins=(0,), widen=False, computes="copy")
+name_p = elementwise(
+    "name",
+    ANY,
+    lambda x, name: x,
+    jvp=[lambda t, out, x, name: t],
+    transpose=[lambda ct, x, name: ct],
+    emit=lambda b, x, name: x,
+    linear_ins=(0,),
+    widen=False,
+    computes="copy",
+)
 
 
 def name(x, name: str):
@@ -580,9 +688,18 @@ def name(x, name: str):
 
 
 #: params: xla_metadata_kvs. The value, whose operation has these attributes; its derivative goes without.
-xla_metadata_value_p = elementwise("xla_metadata_value", ANY, lambda x, xla_metadata_kvs: x, jvp=[lambda t, out, x, xla_metadata_kvs: t],
-                                   transpose=[lambda ct, x, xla_metadata_kvs: ct], emit=lambda b, x, xla_metadata_kvs: x,
-                                   linear_ins=(0,), widen=False, computes="copy", tags=True)
+xla_metadata_value_p = elementwise(
+    "xla_metadata_value",
+    ANY,
+    lambda x, xla_metadata_kvs: x,
+    jvp=[lambda t, out, x, xla_metadata_kvs: t],
+    transpose=[lambda ct, x, xla_metadata_kvs: ct],
+    emit=lambda b, x, xla_metadata_kvs: x,
+    linear_ins=(0,),
+    widen=False,
+    computes="copy",
+    tags=True,
+)
 
 
 def xla_metadata_value(x, xla_metadata_kvs: tuple):
@@ -599,19 +716,31 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     """
     aval = typeof(fill_value)
     if aval.ndim:
-        raise shape_error("full", "fill_value must be a scalar.", [("fill_value", aval.str_short())])
+        raise shape_error(
+            "full", "fill_value must be a scalar.", [("fill_value", aval.str_short())]
+        )
     weak = aval.weak_type and dtype is None
     dtype = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full")
-    if dtypes.is_extended(dtype):                    # keys: each word of theirs
+    if dtypes.is_extended(dtype):  # keys: each word of theirs
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, sharding=sharding)
         return registry["random_wrap"].bind(words, impl=dtype.impl)
-    value = registry["convert_element_type"].bind(fill_value, new_dtype=dtype, weak_type=weak, sharding=None) \
-        if weak or hasattr(type(fill_value), "aval") else exact(fill_value, dtype)
+    value = (
+        registry["convert_element_type"].bind(
+            fill_value, new_dtype=dtype, weak_type=weak, sharding=None
+        )
+        if weak or hasattr(type(fill_value), "aval")
+        else exact(fill_value, dtype)
+    )
     sizes = tuple([n if type(n) is int else as_size(n) for n in shape])
     fill = lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=())
-    if isinstance(sharding, Sharding) and not is_abstract(sharding) and not (
-            isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes):
-        return registry["sharding_constraint"].bind(fill(), sharding=sharding)     # a place, of which types do not tell
+    if (
+        isinstance(sharding, Sharding)
+        and not is_abstract(sharding)
+        and not (isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes)
+    ):
+        return registry["sharding_constraint"].bind(
+            fill(), sharding=sharding
+        )  # a place, of which types do not tell
     return with_out_sharding(sharding, "full", fill)
 
 
@@ -621,9 +750,20 @@ def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, 
     aval = typeof(x)
     if shape is None and sharding is None:
         sharding = aval.explicit
-    out = full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)
+    out = full(
+        aval.shape if shape is None else shape,
+        fill_value,
+        aval.dtype if dtype is None else dtype,
+        sharding=sharding,
+    )
     if dtype is None and aval.weak_type:
-        out = registry["convert_element_type"].bind(out, new_dtype=aval.dtype, weak_type=True, sharding=None)
-    if sharding is None and getattr(x, "committed", False) and (shape is None or x.sharding.is_fully_replicated):
-        return registry["sharding_constraint"].bind(out, sharding=x.sharding)      # where `x` is
+        out = registry["convert_element_type"].bind(
+            out, new_dtype=aval.dtype, weak_type=True, sharding=None
+        )
+    if (
+        sharding is None
+        and getattr(x, "committed", False)
+        and (shape is None or x.sharding.is_fully_replicated)
+    ):
+        return registry["sharding_constraint"].bind(out, sharding=x.sharding)  # where `x` is
     return cast(out, aval.vma) if aval.vma else out

@@ -21,8 +21,29 @@ from weft.ir.symbolic import min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import lapack, lapack_forms, matrices
 from weft.ops.arithmetic import is_complex
-from weft.ops.elementwise import add, complex as complex_of, conj, div, eq, imag, mul, neg, real, select_n, square, sub
-from weft.ops.families import ExpandSpec, HostSpec, add_tangents, full, joined_vma, shape_error, zero_tangent
+from weft.ops.elementwise import (
+    add,
+    complex as complex_of,
+    conj,
+    div,
+    eq,
+    imag,
+    mul,
+    neg,
+    real,
+    select_n,
+    square,
+    sub,
+)
+from weft.ops.families import (
+    ExpandSpec,
+    HostSpec,
+    add_tangents,
+    full,
+    joined_vma,
+    shape_error,
+    zero_tangent,
+)
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, squeeze
 from weft.ops.reduce import argmax, reduce_sum
 from weft.ops.rules import at_front
@@ -42,7 +63,9 @@ def _library(name: str, compiled: Callable | None, multiple_results: bool = True
 cholesky_p = _library("cholesky", lapack.cholesky, multiple_results=False)
 triangular_solve_p = _library("triangular_solve", lapack.triangular_solve, multiple_results=False)
 lu_p = _library("lu", lapack.lu)
-lu_pivots_to_permutation_p = _library("lu_pivots_to_permutation", lapack.lu_pivots_to_permutation, multiple_results=False)
+lu_pivots_to_permutation_p = _library(
+    "lu_pivots_to_permutation", lapack.lu_pivots_to_permutation, multiple_results=False
+)
 qr_p = _library("qr", lapack.qr)
 eigh_p = _library("eigh", lapack.eigh)
 svd_p = _library("svd", lapack.svd)
@@ -51,6 +74,7 @@ eig_p = _library("eig", lapack_forms.eig)
 
 class SvdAlgorithm(enum.Enum):
     """How a singular value decomposition is computed."""
+
     DEFAULT = "default"
     QR = "QR"
     JACOBI = "Jacobi"
@@ -60,6 +84,7 @@ class SvdAlgorithm(enum.Enum):
 
 class EighImplementation(enum.Enum):
     """How a Hermitian eigenvalue problem is solved."""
+
     QR = "qr"
     JACOBI = "jacobi"
     QDWH = "qdwh"
@@ -67,18 +92,23 @@ class EighImplementation(enum.Enum):
 
 class EigImplementation(enum.Enum):
     """Which library solves a general eigenvalue problem."""
+
     CUSOLVER = "cusolver"
     MAGMA = "magma"
     LAPACK = "lapack"
 
 
-def _choose(name: str, argument: str, given: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]) -> Any:
+def _choose(
+    name: str, argument: str, given: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]
+) -> Any:
     """`given`, None or one of `choices`, if it is among the `known` ones."""
     if given is None or given in known:
         return given
     if not isinstance(given, choices):
         raise ValueError(f"{name}: {argument} must be a {choices.__name__}, got {given!r}.")
-    raise NotImplementedError(f"{name}: {argument}={given} is not supported on this backend; use {' or '.join(map(str, known))}.")
+    raise NotImplementedError(
+        f"{name}: {argument}={given} is not supported on this backend; use {' or '.join(map(str, known))}."
+    )
 
 
 def _subset(name: str, bounds: tuple[int, int] | None, count: int) -> tuple[int, int] | None:
@@ -86,7 +116,9 @@ def _subset(name: str, bounds: tuple[int, int] | None, count: int) -> tuple[int,
         return None
     start, stop = bounds
     if not 0 <= start <= stop <= count:
-        raise ValueError(f"{name}: subset_by_index must be within 0 and {count} and in order, got {bounds}.")
+        raise ValueError(
+            f"{name}: subset_by_index must be within 0 and {count} and in order, got {bounds}."
+        )
     return int(start), int(stop)
 
 
@@ -109,7 +141,13 @@ def cholesky(x, *, symmetrize_input: bool = True):
 
 
 def triangular_solve(
-    a, b, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False,
+    a,
+    b,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ):
     """The x with op(a) x = b (`left_side`) or x op(a) = b, for triangular a; b may be a vector.
@@ -118,8 +156,11 @@ def triangular_solve(
     """
     conjugate_a = bool(conjugate_a) and is_complex(a)
     if typeof(a).ndim < 2 or not typeof(b).ndim:
-        raise shape_error("triangular_solve", "`a` must hold square matrices, and `b` matrices or vectors.",
-                          [("a", typeof(a).str_short()), ("b", typeof(b).str_short())])
+        raise shape_error(
+            "triangular_solve",
+            "`a` must hold square matrices, and `b` matrices or vectors.",
+            [("a", typeof(a).str_short()), ("b", typeof(b).str_short())],
+        )
     vector = typeof(b).ndim == typeof(a).ndim - 1
     if vector:
         shape = typeof(b).shape
@@ -150,14 +191,21 @@ def lu_pivots_to_permutation(pivots, permutation_size: int):
     return lu_pivots_to_permutation_p.bind(pivots, permutation_size=int(permutation_size))
 
 
-def qr(x, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple:
+def qr(
+    x, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple:
     """Orthonormal Q and upper triangular R with Q R = x; with `pivoting`, of x with columns permuted, and which."""
     return tuple(qr_p.bind(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
 
 
 def eigh(
-    x, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
-    subset_by_index: tuple[int, int] | None = None, implementation: EighImplementation | None = None,
+    x,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    implementation: EighImplementation | None = None,
 ) -> tuple:
     """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix; those from one index up to another.
 
@@ -172,8 +220,14 @@ def eigh(
     return (v, w) if bounds is None else (_columns(v, bounds), _columns(w, bounds))
 
 
-def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None,
-        algorithm: SvdAlgorithm | None = None) -> Any:
+def svd(
+    x,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: SvdAlgorithm | None = None,
+) -> Any:
     """U, the singular values s, descending, and V^H with U diag(s) V^H = x; only s unless `compute_uv`; those of a range of indices.
 
     Raises ValueError for indices out of bounds, or along with `full_matrices`; NotImplementedError for the algorithms JACOBI and POLAR.
@@ -183,8 +237,15 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
     _check_matrix("svd", typeof(x), False)
     bounds = _subset("svd", subset_by_index, min_dim(*typeof(x).shape[-2:]))
     if bounds is not None and full_matrices and compute_uv:
-        raise ValueError("svd: full_matrices and subset_by_index contradict each other; give full_matrices=False.")
-    s, *uv = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv), steps_of_qr=algorithm is one)
+        raise ValueError(
+            "svd: full_matrices and subset_by_index contradict each other; give full_matrices=False."
+        )
+    s, *uv = svd_p.bind(
+        x,
+        full_matrices=bool(full_matrices),
+        compute_uv=bool(compute_uv),
+        steps_of_qr=algorithm is one,
+    )
     s = s if bounds is None else _columns(s, bounds)
     if not compute_uv:
         return s
@@ -192,8 +253,15 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
     return (u, s, vh) if bounds is None else (_columns(u, bounds), s, _columns(vh, bounds, -2))
 
 
-def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True, enable_eigvec_derivs: bool = False,
-        implementation: EigImplementation | None = None, use_magma: bool | None = None) -> list:
+def eig(
+    x,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = False,
+    implementation: EigImplementation | None = None,
+    use_magma: bool | None = None,
+) -> list:
     """Eigenvalues of a square matrix, and its left and right eigenvectors if asked for; all complex.
 
     Eigenvalues have derivatives; eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues are distinct. They are those
@@ -201,7 +269,9 @@ def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors
     """
     _choose("eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,))
     return eig_p.bind(
-        x, compute_left_eigenvectors=bool(compute_left_eigenvectors), compute_right_eigenvectors=bool(compute_right_eigenvectors),
+        x,
+        compute_left_eigenvectors=bool(compute_left_eigenvectors),
+        compute_right_eigenvectors=bool(compute_right_eigenvectors),
         enable_eigvec_derivs=bool(enable_eigvec_derivs),
     )
 
@@ -220,15 +290,25 @@ def _check_matrix(name: str, aval: ShapedArray, square: bool) -> None:
             "  Cast the operand with .astype."
         )
     if aval.ndim < 2 or (square and aval.shape[-1] != aval.shape[-2]):
-        raise shape_error(name, f"takes {'square ' if square else ''}matrices in the last two dims.", [("operand", aval.str_short())])
+        raise shape_error(
+            name,
+            f"takes {'square ' if square else ''}matrices in the last two dims.",
+            [("operand", aval.str_short())],
+        )
 
 
 def _real_dtype(dtype) -> np.dtype:
-    return np.dtype(dtypes.to_real_dtype(dtype)) if dtypes.issubdtype(dtype, np.complexfloating) else dtype
+    return (
+        np.dtype(dtypes.to_real_dtype(dtype))
+        if dtypes.issubdtype(dtype, np.complexfloating)
+        else dtype
+    )
 
 
 def _result(aval: ShapedArray, core: Sequence[int], dtype=None) -> ShapedArray:
-    return ShapedArray((*aval.shape[:-2], *core), aval.dtype if dtype is None else dtype, False, None, aval.vma)
+    return ShapedArray(
+        (*aval.shape[:-2], *core), aval.dtype if dtype is None else dtype, False, None, aval.vma
+    )
 
 
 def _one_operand_rules(primitive: Primitive) -> None:
@@ -261,8 +341,13 @@ for _p in (cholesky_p, lu_p, lu_pivots_to_permutation_p, qr_p, eigh_p, svd_p, ei
 del _p
 
 
-def _each(x: np.ndarray, fn: Callable, shapes: Sequence[tuple[int, ...]], kinds: Sequence[Any],
-          many: bool = True) -> list[np.ndarray]:
+def _each(
+    x: np.ndarray,
+    fn: Callable,
+    shapes: Sequence[tuple[int, ...]],
+    kinds: Sequence[Any],
+    many: bool = True,
+) -> list[np.ndarray]:
     """`fn` on every matrix of `x`; results of core `shapes` and dtypes `kinds`, NaN (or 0) where it fails.
 
     `many`: it takes all matrices at once as well as one.
@@ -271,7 +356,7 @@ def _each(x: np.ndarray, fn: Callable, shapes: Sequence[tuple[int, ...]], kinds:
         try:
             return [np.asarray(found, kind) for found, kind in zip(fn(x), kinds)]
         except np.linalg.LinAlgError:
-            pass                # then one by one: the others have results
+            pass  # then one by one: the others have results
     lead = x.shape[:-2]
     outs = [np.zeros((*lead, *shape), kind) for shape, kind in zip(shapes, kinds)]
     for at in np.ndindex(lead):
@@ -318,7 +403,9 @@ def _triangular_solve_type(a, b, *, left_side, **_params):
     _check_matrix("triangular_solve", a, square=True)
     _check_matrix("triangular_solve", b, square=False)
     if a.dtype != b.dtype:
-        raise TypeError(f"triangular_solve: requires equal dtypes, got {a.dtype.name} and {b.dtype.name}.")
+        raise TypeError(
+            f"triangular_solve: requires equal dtypes, got {a.dtype.name} and {b.dtype.name}."
+        )
     if a.shape[:-2] != b.shape[:-2] or b.shape[-2 if left_side else -1] != a.shape[-1]:
         raise shape_error(
             "triangular_solve",
@@ -378,7 +465,9 @@ def _triangular_solve_transpose(ct, a, b, *, transpose_a, **params):
 
 @triangular_solve_p.def_batch
 def _triangular_solve_batch(axis, args, dims, **params):
-    return triangular_solve_p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params), 0
+    return triangular_solve_p.bind(
+        *[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params
+    ), 0
 
 
 @triangular_solve_p.def_factors
@@ -386,11 +475,18 @@ def _triangular_solve_factors(in_avals, out_avals, *, left_side, **_params):
     a, b = in_avals
     r = RuleBuilder()
     lead = r.news(a.shape[:-2])
-    rows, columns, inner, outer = r.new(a.shape[-2]), r.new(a.shape[-1]), r.new(a.shape[-1]), r.new(a.shape[-1])
+    rows, columns, inner, outer = (
+        r.new(a.shape[-2]),
+        r.new(a.shape[-1]),
+        r.new(a.shape[-1]),
+        r.new(a.shape[-1]),
+    )
     free = r.new(b.shape[-1 if left_side else -2])
     place = lambda f: [*lead, f, free] if left_side else [*lead, free, f]
     special = dict.fromkeys((rows, columns, inner, outer), "replicate")
-    return r.rule([[*lead, rows, columns], place(inner)], [place(outer)], special=special, linear_ins=(1,))
+    return r.rule(
+        [[*lead, rows, columns], place(inner)], [place(outer)], special=special, linear_ins=(1,)
+    )
 
 
 # --- lu
@@ -401,7 +497,11 @@ def _lu_type(aval):
     _check_matrix("lu", aval, square=False)
     m, n = aval.shape[-2:]
     integer = np.dtype(np.int32)
-    return _result(aval, (m, n)), _result(aval, (min_dim(m, n),), integer), _result(aval, (m,), integer)
+    return (
+        _result(aval, (m, n)),
+        _result(aval, (min_dim(m, n),), integer),
+        _result(aval, (m,), integer),
+    )
 
 
 @lu_p.def_reference
@@ -445,7 +545,9 @@ def _lu_jvp(primals, tangents):
     moved = matrices.take_rows(tangents[0], order)
     inner = triangular_solve(lower, moved, left_side=True, lower=True, unit_diagonal=True)
     inner = triangular_solve(upper, inner)
-    t = add(matrices.dot(lower, matrices.strict_tril(inner)), matrices.dot(matrices.triu(inner), upper))
+    t = add(
+        matrices.dot(lower, matrices.strict_tril(inner)), matrices.dot(matrices.triu(inner), upper)
+    )
     return outs, [t, zero_tangent(pivots), zero_tangent(order)]
 
 
@@ -456,7 +558,11 @@ def _widened(x, dim: int, count: int):
 
 @lu_pivots_to_permutation_p.def_type
 def _pivots_type(pivots, *, permutation_size):
-    if pivots.ndim < 1 or not dtypes.issubdtype(pivots.dtype, np.integer) or pivots.shape[-1] > permutation_size:
+    if (
+        pivots.ndim < 1
+        or not dtypes.issubdtype(pivots.dtype, np.integer)
+        or pivots.shape[-1] > permutation_size
+    ):
         raise shape_error(
             "lu_pivots_to_permutation",
             f"takes at most {permutation_size} integer pivots in the last dim.",
@@ -516,7 +622,9 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
     t = tangents[0]
     if pivoting:
         t = matrices.matrix_transpose(matrices.take_rows(matrices.matrix_transpose(t), order[0]))
-    scaled = triangular_solve(_columns(_columns(r, (0, k)), (0, k), -2), _columns(t, (0, k)))  # dA R^-1 of the square part of R
+    scaled = triangular_solve(
+        _columns(_columns(r, (0, k)), (0, k), -2), _columns(t, (0, k))
+    )  # dA R^-1 of the square part of R
     inner = matrices.dot(matrices.adjoint(q), scaled)
     top = _columns(inner, (0, k), -2)
     low = matrices.strict_tril(top)
@@ -524,7 +632,9 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
     if is_complex(q):  # keeps the diagonal of R real
         diagonal = matrices.diagonal_part(top)
         rotation = add(rotation, sub(diagonal, matrices.like(real(diagonal), diagonal)))
-    if full_matrices and m > n:  # the columns beyond the matrix's turn with it, but not among themselves
+    if (
+        full_matrices and m > n
+    ):  # the columns beyond the matrix's turn with it, but not among themselves
         rotation = _bordered(rotation, _columns(inner, (k, m), -2))
         t_q = matrices.dot(q, rotation)
     else:
@@ -578,7 +688,10 @@ def _eigh_jvp(primals, tangents, *, lower, sort_eigenvalues):
     inner = matrices.dot(matrices.adjoint(v), matrices.dot(tangent, v))
     diagonal = matrices.diagonal_of(inner)
     t_w = real(diagonal) if is_complex(v) else diagonal
-    return outs, [matrices.dot(v, mul(matrices.like(_reciprocal_differences(w), inner), inner)), t_w]
+    return outs, [
+        matrices.dot(v, mul(matrices.like(_reciprocal_differences(w), inner), inner)),
+        t_w,
+    ]
 
 
 # --- svd
@@ -592,7 +705,11 @@ def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
     s = _result(aval, (k,), _real_dtype(aval.dtype))
     if not compute_uv:
         return (s,)
-    return s, _result(aval, (m, m if full_matrices else k)), _result(aval, (n if full_matrices else k, n))
+    return (
+        s,
+        _result(aval, (m, m if full_matrices else k)),
+        _result(aval, (n if full_matrices else k, n)),
+    )
 
 
 @svd_p.def_reference
@@ -613,15 +730,22 @@ def _svd_reference(x, *, full_matrices, compute_uv, steps_of_qr=False):
 
 @svd_p.def_jvp
 def _svd_jvp(primals, tangents, *, full_matrices, compute_uv, steps_of_qr=False):
-    outs = svd_p.bind(*primals, full_matrices=full_matrices, compute_uv=compute_uv, steps_of_qr=steps_of_qr)
+    outs = svd_p.bind(
+        *primals, full_matrices=full_matrices, compute_uv=compute_uv, steps_of_qr=steps_of_qr
+    )
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
     m, n = typeof(primals[0]).shape[-2:]
     if full_matrices and compute_uv and m != n:
-        raise NotImplementedError("svd: full_matrices=True has no derivative unless the matrix is square.")
+        raise NotImplementedError(
+            "svd: full_matrices=True has no derivative unless the matrix is square."
+        )
     t = tangents[0]
-    s, u, vh = outs if compute_uv else svd_p.bind(
-        *primals, full_matrices=False, compute_uv=True, steps_of_qr=steps_of_qr)
+    s, u, vh = (
+        outs
+        if compute_uv
+        else svd_p.bind(*primals, full_matrices=False, compute_uv=True, steps_of_qr=steps_of_qr)
+    )
     v = matrices.adjoint(vh)
     inner = matrices.dot(matrices.adjoint(u), matrices.dot(t, v))
     diagonal = matrices.diagonal_of(inner)
@@ -630,15 +754,22 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv, steps_of_qr=False)
         return outs, [t_s]
     shape = typeof(inner).shape
     wide = matrices.like(s, inner)
-    by_column, by_row = mul(inner, matrices.as_rows(wide, shape)), mul(inner, matrices.as_columns(wide, shape))
+    by_column, by_row = (
+        mul(inner, matrices.as_rows(wide, shape)),
+        mul(inner, matrices.as_columns(wide, shape)),
+    )
     f = matrices.like(_reciprocal_differences(mul(s, s)), inner)
-    t_u = matrices.dot(u, _with_phases(mul(f, add(by_column, matrices.adjoint(by_column))), inner, wide))
+    t_u = matrices.dot(
+        u, _with_phases(mul(f, add(by_column, matrices.adjoint(by_column))), inner, wide)
+    )
     t_v = matrices.dot(v, mul(f, add(by_row, matrices.adjoint(by_row))))
     if m > n:  # the part of the columns outside the span of U
         outside = sub(matrices.dot(t, v), matrices.dot(u, inner))
         t_u = add(t_u, div(outside, matrices.as_rows(wide, typeof(outside).shape)))
     if n > m:
-        outside = sub(matrices.dot(matrices.adjoint(t), u), matrices.dot(v, matrices.adjoint(inner)))
+        outside = sub(
+            matrices.dot(matrices.adjoint(t), u), matrices.dot(v, matrices.adjoint(inner))
+        )
         t_v = add(t_v, div(outside, matrices.as_rows(wide, typeof(outside).shape)))
     return outs, [t_s, t_u, matrices.adjoint(t_v)]
 
@@ -680,20 +811,41 @@ def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors, 
 
 
 @eig_p.def_jvp
-def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs=False):
-    outs = eig_p.bind(*primals, compute_left_eigenvectors=compute_left_eigenvectors, enable_eigvec_derivs=enable_eigvec_derivs,
-                      compute_right_eigenvectors=compute_right_eigenvectors)
+def _eig_jvp(
+    primals,
+    tangents,
+    *,
+    compute_left_eigenvectors,
+    compute_right_eigenvectors,
+    enable_eigvec_derivs=False,
+):
+    outs = eig_p.bind(
+        *primals,
+        compute_left_eigenvectors=compute_left_eigenvectors,
+        enable_eigvec_derivs=enable_eigvec_derivs,
+        compute_right_eigenvectors=compute_right_eigenvectors,
+    )
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
     if (compute_left_eigenvectors or compute_right_eigenvectors) and not enable_eigvec_derivs:
-        raise NotImplementedError("eig: eigenvalues alone have a derivative, and eigenvectors with enable_eigvec_derivs=True.")
+        raise NotImplementedError(
+            "eig: eigenvalues alone have a derivative, and eigenvectors with enable_eigvec_derivs=True."
+        )
     w, *vectors = outs
     t = matrices.like(tangents[0], w)
     t_vectors = []
-    if compute_left_eigenvectors:                   # the right ones of the adjoint
+    if compute_left_eigenvectors:  # the right ones of the adjoint
         t_vectors.append(_eigenvectors_jvp(conj(w), vectors[0], matrices.adjoint(t))[1])
-    v = vectors[-1] if compute_right_eigenvectors else eig_p.bind(
-        primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True, enable_eigvec_derivs=True)[1]
+    v = (
+        vectors[-1]
+        if compute_right_eigenvectors
+        else eig_p.bind(
+            primals[0],
+            compute_left_eigenvectors=False,
+            compute_right_eigenvectors=True,
+            enable_eigvec_derivs=True,
+        )[1]
+    )
     t_w, t_v = _eigenvectors_jvp(w, v, t)
     return outs, [t_w, *t_vectors, *([t_v] if compute_right_eigenvectors else [])]
 
@@ -719,5 +871,7 @@ def _gauge(v, t_v):
 def _solve(a, b):
     """The x with a x = b, for square matrices."""
     packed, _, order = lu_p.bind(a)
-    x = triangular_solve(packed, matrices.take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
+    x = triangular_solve(
+        packed, matrices.take_rows(b, order), left_side=True, lower=True, unit_diagonal=True
+    )
     return triangular_solve(packed, x, left_side=True)

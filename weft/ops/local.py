@@ -16,13 +16,24 @@ import numpy as np
 
 from weft.core.primitive import Primitive
 from weft.core.trace import typeof
-from weft.ops import arithmetic, bitwise, casting, comparison, layout, prefix, reduce, slicing, sorting
+from weft.ops import (
+    arithmetic,
+    bitwise,
+    casting,
+    comparison,
+    layout,
+    prefix,
+    reduce,
+    slicing,
+    sorting,
+)
 from weft.ops.families import ScanSpec
 from weft.ops.halo import Halo, Window, fetch_rows, pad_along, slice_along
 from weft.ops.split_rule import split_rule
 from weft.util import dtypes
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
+
 
 def _clamped(value: Any, low: int, high: int) -> Any:
     return comparison.clamp(np.int32(low), value, np.int32(high))
@@ -35,7 +46,9 @@ def positions(values: Any) -> Any:
     dtype, most = typeof(values).dtype, np.iinfo(np.int32).max
     least, greatest = dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max
     if greatest > most:
-        values = comparison.clamp(np.array(-1 if least < 0 else 0, dtype), values, np.array(most, dtype))
+        values = comparison.clamp(
+            np.array(-1 if least < 0 else 0, dtype), values, np.array(most, dtype)
+        )
     return casting.convert_element_type(values, np.int32)
 
 
@@ -47,17 +60,24 @@ def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple) -> An
     starts[dim] = arithmetic.add(at, np.int32(size))
     sizes = list(typeof(x).shape)
     sizes[dim] = size
-    return slicing.dynamic_slice_p.bind(pad_along(x, size, size, dim), *starts, slice_sizes=tuple(sizes))
+    return slicing.dynamic_slice_p.bind(
+        pad_along(x, size, size, dim), *starts, slice_sizes=tuple(sizes)
+    )
 
 
 def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
     """Whether `f` is a dim of the first operand alone."""
-    return any(f in dim for dim in rule.ins[0]) and not any(f in dim for out in rule.outs for dim in out)
+    return any(f in dim for dim in rule.ins[0]) and not any(
+        f in dim for out in rule.outs for dim in out
+    )
 
 
 # --- looking up blocks: slice, dynamic_slice --------------------------------------------------------------------------
 
-def _slice_halos(ctx: Any, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> list[Halo]:
+
+def _slice_halos(
+    ctx: Any, start_indices: tuple, limit_indices: tuple, strides: tuple | None
+) -> list[Halo]:
     halos = []
     for d, start in enumerate(start_indices):
         axes, step = ctx.of_result(0, d), strides[d] if strides else 1
@@ -72,11 +92,23 @@ def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
     return not any(f in group and group[0] in axes for group in rule.groups)
 
 
-@split_rule(slicing.slice_p, lambda f, rule, eqn: f in rule.special, makes_partial_sums=_slice_sums, halos=_slice_halos,
-            splits_alone=_of_operand, selects=True)
-def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> Any:
+@split_rule(
+    slicing.slice_p,
+    lambda f, rule, eqn: f in rule.special,
+    makes_partial_sums=_slice_sums,
+    halos=_slice_halos,
+    splits_alone=_of_operand,
+    selects=True,
+)
+def _slice_split(
+    ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None
+) -> Any:
     (x,) = args
-    starts, limits, steps = list(start_indices), list(limit_indices), list(strides or (1,) * len(start_indices))
+    starts, limits, steps = (
+        list(start_indices),
+        list(limit_indices),
+        list(strides or (1,) * len(start_indices)),
+    )
     for halo in ctx.halos():
         x, d = fetch_rows(ctx, x, halo, bool(ctx.of_dim(0, halo.dim))), halo.dim
         starts[d], limits[d] = 0, typeof(x).shape[d]
@@ -88,7 +120,12 @@ def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: t
     return slicing.slice(x, starts, limits, steps)
 
 
-@split_rule(slicing.dynamic_slice_p, _of_operand, makes_partial_sums=lambda f, rule, axes: True, selects=True)
+@split_rule(
+    slicing.dynamic_slice_p,
+    _of_operand,
+    makes_partial_sums=lambda f, rule, axes: True,
+    selects=True,
+)
 def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
     x, *starts = args
     starts = list(starts)
@@ -96,12 +133,15 @@ def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
         axes = ctx.of_dim(0, d)
         if axes:
             size = slice_sizes[d]
-            x = window(ctx, x, _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes)
+            x = window(
+                ctx, x, _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes
+            )
             starts[d] = np.zeros((), typeof(starts[d]).dtype)[()]
     return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=slice_sizes)
 
 
 # --- writing a block: dynamic_update_slice ----------------------------------------------------------------------------
+
 
 def _updated_dim(f: int, rule: Any, eqn: Any) -> bool:
     return any(f in dim for dim in rule.ins[0]) and any(f in dim for dim in rule.outs[0])
@@ -131,8 +171,18 @@ def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
 
 # --- prefix scans -----------------------------------------------------------------------------------------------
 
-_COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min}
-_REDUCE = {"add": reduce.reduce_sum, "mul": reduce.reduce_prod, "max": reduce.reduce_max, "min": reduce.reduce_min}
+_COMBINE = {
+    "add": arithmetic.add,
+    "mul": arithmetic.mul,
+    "max": arithmetic.max,
+    "min": arithmetic.min,
+}
+_REDUCE = {
+    "add": reduce.reduce_sum,
+    "mul": reduce.reduce_prod,
+    "max": reduce.reduce_max,
+    "min": reduce.reduce_min,
+}
 
 
 def _cumulative(primitive: Primitive) -> None:
@@ -155,27 +205,40 @@ def _cumulative(primitive: Primitive) -> None:
         neutral = layout.full(shape, spec.identity(aval.dtype), aval.dtype)
         counted = comparison.select_n(before, neutral, totals)
         prefix = _REDUCE[spec.combine](counted, (axis,))
-        spread = layout.broadcast_in_dim(prefix, aval.shape, tuple(d for d in range(aval.ndim) if d != axis))
+        spread = layout.broadcast_in_dim(
+            prefix, aval.shape, tuple(d for d in range(aval.ndim) if d != axis)
+        )
         return _COMBINE[spec.combine](spread, local)
 
 
-@split_rule(prefix.associative_scan_p, lambda f, rule, eqn: f in rule.special, tolerates_padding=lambda f, rule: False)
-def _associative_scan_split(ctx: Any, args: list, *, combine: prefix.Combination, axis: int, reverse: bool) -> Any:
+@split_rule(
+    prefix.associative_scan_p,
+    lambda f, rule, eqn: f in rule.special,
+    tolerates_padding=lambda f, rule: False,
+)
+def _associative_scan_split(
+    ctx: Any, args: list, *, combine: prefix.Combination, axis: int, reverse: bool
+) -> Any:
     """Run locally, then combine with the prefix of the blocks before, where there are any."""
     axes = ctx.of_dim(0, axis)
     local = prefix.associative_scan(combine, args, axis, reverse)
     shape = typeof(local[0]).shape
     ends = [slice_along(x, 0 if reverse else shape[axis] - 1, 1, axis) for x in local]
-    totals = prefix.associative_scan(combine, [ctx.all_gather(x, axes, axis) for x in ends], axis, reverse)
+    totals = prefix.associative_scan(
+        combine, [ctx.all_gather(x, axes, axis) for x in ends], axis, reverse
+    )
     count = typeof(totals[0]).shape[axis]
     at = arithmetic.add(positions(ctx.start(axes, 1)), np.int32(1 if reverse else -1))
     starts = [np.int32(0)] * len(shape)
     starts[axis] = _clamped(at, 0, count - 1)
-    sizes = (*shape[:axis], 1, *shape[axis + 1:])
+    sizes = (*shape[:axis], 1, *shape[axis + 1 :])
     before = [slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes) for x in totals]
     spread = [layout.broadcast_in_dim(x, shape, tuple(range(len(shape)))) for x in before]
     follows = layout.broadcast_in_dim(comparison.eq(at, starts[axis]), shape, ())
-    return [comparison.select_n(follows, own, joined) for own, joined in zip(local, combine(spread, local))]
+    return [
+        comparison.select_n(follows, own, joined)
+        for own, joined in zip(local, combine(spread, local))
+    ]
 
 
 for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
@@ -184,6 +247,7 @@ for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
 
 
 # --- argmax, argmin ---------------------------------------------------------------------------------------------------
+
 
 def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> None:
     """The position of an extremum along a split dim: each device offers its own; the first of the best wins."""
@@ -199,7 +263,9 @@ def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> N
         value = extremum(x, axes)
         best = ctx.pmax(value, over) if largest else ctx.pmin(value, over)
         wins = comparison.eq(value, best)
-        if dtypes.issubdtype(typeof(x).dtype, np.inexact):                  # a NaN is an extremum, and equals nothing
+        if dtypes.issubdtype(
+            typeof(x).dtype, np.inexact
+        ):  # a NaN is an extremum, and equals nothing
             wins = bitwise.bitwise_or(wins, comparison.ne(value, value))
         start = casting.convert_element_type(ctx.start(over, local), index_dtype)
         position = arithmetic.add(found, layout.broadcast_in_dim(start, typeof(found).shape, ()))
@@ -212,6 +278,7 @@ _arg_reduction(reduce.argmin_p, reduce.reduce_min, False)
 
 
 # --- top_k ------------------------------------------------------------------------------------------------------------
+
 
 def _chosen_from(f: int, rule: Any, eqn: Any) -> bool:
     return f in rule.ins[0][eqn.params["axis"]]

@@ -27,7 +27,10 @@ def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list:
     indices = positions(indices)
     last = typeof(indices).ndim - 1
     shape = typeof(indices).shape[:-1]
-    return [layout.reshape(slice_along(indices, c, 1, last), shape) for c in range(len(numbers.start_index_map))]
+    return [
+        layout.reshape(slice_along(indices, c, 1, last), shape)
+        for c in range(len(numbers.start_index_map))
+    ]
 
 
 def _stacked(columns: list, indices: Any) -> Any:
@@ -35,7 +38,9 @@ def _stacked(columns: list, indices: Any) -> Any:
     shape = typeof(indices).shape
     if not columns:
         return convert_element_type(indices, np.int32)
-    return slicing.concatenate([layout.reshape(c, (*shape[:-1], 1)) for c in columns], len(shape) - 1)
+    return slicing.concatenate(
+        [layout.reshape(c, (*shape[:-1], 1)) for c in columns], len(shape) - 1
+    )
 
 
 class _Places:
@@ -45,7 +50,15 @@ class _Places:
     global window is in the global operand (None: always). `pads` gives the padding per dim.
     """
 
-    def __init__(self, ctx: Any, shape: tuple, indices: Any, numbers: windows.GatherDimensionNumbers, sizes: tuple, mode: Any):
+    def __init__(
+        self,
+        ctx: Any,
+        shape: tuple,
+        indices: Any,
+        numbers: windows.GatherDimensionNumbers,
+        sizes: tuple,
+        mode: Any,
+    ):
         self.inside, self.pads = None, [0] * len(shape)
         columns = _columns(indices, numbers)
         for c, d in enumerate(numbers.start_index_map):
@@ -53,8 +66,12 @@ class _Places:
             last = (ctx.extent(0, d) if axes else local) - size
             at = columns[c]
             if mode is windows.GatherScatterMode.FILL_OR_DROP:
-                here = bitwise.bitwise_and(comparison.ge(at, np.int32(0)), comparison.le(at, np.int32(last)))
-                self.inside = here if self.inside is None else bitwise.bitwise_and(self.inside, here)
+                here = bitwise.bitwise_and(
+                    comparison.ge(at, np.int32(0)), comparison.le(at, np.int32(last))
+                )
+                self.inside = (
+                    here if self.inside is None else bitwise.bitwise_and(self.inside, here)
+                )
             elif mode is not windows.GatherScatterMode.UNCHECKED:
                 at = comparison.clamp(np.int32(0), at, np.int32(last))
             if axes:
@@ -91,23 +108,47 @@ def _indexed(f: int, rule: Any, eqn: Any) -> bool:
     return rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
 
 
-@split_rule(indexing.gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True, selects=True)
-def _gather_split(ctx: Any, args: list, *, dimension_numbers: windows.GatherDimensionNumbers, slice_sizes: tuple, mode: Any,
-                  fill_value: Any, indices_are_sorted: bool, unique_indices: bool) -> Any:
+@split_rule(
+    indexing.gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True, selects=True
+)
+def _gather_split(
+    ctx: Any,
+    args: list,
+    *,
+    dimension_numbers: windows.GatherDimensionNumbers,
+    slice_sizes: tuple,
+    mode: Any,
+    fill_value: Any,
+    indices_are_sorted: bool,
+    unique_indices: bool,
+) -> Any:
     x, indices = args
     dtype, shape = typeof(x).dtype, typeof(x).shape
     places = _Places(ctx, shape, indices, dimension_numbers, slice_sizes, mode)
     none = additive_identity(dtype)
-    found = indexing.gather_p.bind(places.pad(x), places.indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
-                          mode=windows.GatherScatterMode.FILL_OR_DROP, fill_value=none, indices_are_sorted=False,
-                          unique_indices=unique_indices)
-    if places.inside is None or fill_value is None or np.asarray(fill_value, dtype).tobytes() == none.tobytes():
+    found = indexing.gather_p.bind(
+        places.pad(x),
+        places.indices,
+        dimension_numbers=dimension_numbers,
+        slice_sizes=slice_sizes,
+        mode=windows.GatherScatterMode.FILL_OR_DROP,
+        fill_value=none,
+        indices_are_sorted=False,
+        unique_indices=unique_indices,
+    )
+    if (
+        places.inside is None
+        or fill_value is None
+        or np.asarray(fill_value, dtype).tobytes() == none.tobytes()
+    ):
         return found
     # a window outside the operand gives the fill value: one device contributes it
     out = typeof(found).shape
     axes = tuple(dict.fromkeys(a for d in range(len(shape)) for a in ctx.of_dim(0, d)))
     fill = comparison.select(_is_first(ctx, axes), np.asarray(fill_value, dtype)[()], none)
-    inside = layout.broadcast_in_dim(places.inside, out, windows.batch_dims(len(out), dimension_numbers))
+    inside = layout.broadcast_in_dim(
+        places.inside, out, windows.batch_dims(len(out), dimension_numbers)
+    )
     return comparison.select(inside, found, layout.broadcast_in_dim(fill, out, ()))
 
 
@@ -118,21 +159,51 @@ def _scattered(f: int, rule: Any, eqn: Any) -> bool:
 
 
 def _scatter(primitive: Any) -> None:
-    @split_rule(primitive, _scattered, makes_partial_sums=lambda f, rule, axes: rule.reduced.get(f) == "add",
-            tolerates_padding=lambda f, rule: f not in rule.reduced)
-    def split(ctx: Any, args: list, *, dimension_numbers: Any, mode: Any, indices_are_sorted: bool,
-              **params: Any) -> Any:
+    @split_rule(
+        primitive,
+        _scattered,
+        makes_partial_sums=lambda f, rule, axes: rule.reduced.get(f) == "add",
+        tolerates_padding=lambda f, rule: f not in rule.reduced,
+    )
+    def split(
+        ctx: Any,
+        args: list,
+        *,
+        dimension_numbers: Any,
+        mode: Any,
+        indices_are_sorted: bool,
+        **params: Any,
+    ) -> Any:
         x, indices, updates = args
         reduced = [f for f in sorted(ctx.axes) if ctx.rule.reduced.get(f) == "add"]
         updates_axes = tuple(a for f in reduced for a in ctx.axes[f])
         if updates_axes:
-            x = comparison.select(_is_first(ctx, updates_axes), x, layout.full_like(x, additive_identity(typeof(x).dtype)))
-        numbers, sizes = windows.window_of_scatter(dimension_numbers, typeof(x).ndim, typeof(updates).shape)
+            x = comparison.select(
+                _is_first(ctx, updates_axes),
+                x,
+                layout.full_like(x, additive_identity(typeof(x).dtype)),
+            )
+        numbers, sizes = windows.window_of_scatter(
+            dimension_numbers, typeof(x).ndim, typeof(updates).shape
+        )
         places = _Places(ctx, typeof(x).shape, indices, numbers, sizes, mode)
-        out = primitive.bind(places.pad(x), places.indices, updates, dimension_numbers=dimension_numbers,
-                             mode=windows.GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False, **params)
+        out = primitive.bind(
+            places.pad(x),
+            places.indices,
+            updates,
+            dimension_numbers=dimension_numbers,
+            mode=windows.GatherScatterMode.FILL_OR_DROP,
+            indices_are_sorted=False,
+            **params,
+        )
         return places.unpad(out)
 
 
-for _p in (indexing.scatter_p, indexing.scatter_add_p, indexing.scatter_mul_p, indexing.scatter_min_p, indexing.scatter_max_p):
+for _p in (
+    indexing.scatter_p,
+    indexing.scatter_add_p,
+    indexing.scatter_mul_p,
+    indexing.scatter_min_p,
+    indexing.scatter_max_p,
+):
     _scatter(_p)

@@ -13,6 +13,7 @@ def _localizes(primitive: Primitive) -> Callable:
     def fill(fn: Callable) -> Callable:
         primitive.rules["localize"] = fn
         return fn
+
     return fill
 
 
@@ -29,8 +30,12 @@ def _reshape_localize(params: dict, ins: Any, outs: Any) -> dict:
 @_localizes(slicing.slice_p)
 def _slice_localize(params: dict, ins: Any, outs: Any) -> dict:
     strides = params["strides"] or (1,) * ins[0].ndim
-    limits = tuple(lo + out if step == 1 else hi for lo, hi, out, step in
-                   zip(params["start_indices"], params["limit_indices"], outs[0].shape, strides))
+    limits = tuple(
+        lo + out if step == 1 else hi
+        for lo, hi, out, step in zip(
+            params["start_indices"], params["limit_indices"], outs[0].shape, strides
+        )
+    )
     return dict(params, limit_indices=limits)
 
 

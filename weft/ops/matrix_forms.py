@@ -20,7 +20,14 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import lapack, lapack_forms
 from weft.ops.elementwise import add, mul, neg
-from weft.ops.families import ExpandSpec, add_tangents, instantiate, joined_vma, shape_error, zero_tangent
+from weft.ops.families import (
+    ExpandSpec,
+    add_tangents,
+    instantiate,
+    joined_vma,
+    shape_error,
+    zero_tangent,
+)
 from weft.ops.layout import broadcast_in_dim
 from weft.ops.linalg import _check_matrix, _each, _real_dtype, _result
 from weft.ops.rules import at_front
@@ -32,7 +39,11 @@ _NO_DERIVATIVE = "has no derivative: the form is not unique, and its parts are n
 def _form(name: str, compiled: Callable, multiple_results: bool, ranks: Sequence[int]) -> Primitive:
     """A transformation of each matrix of its operands, whose last `ranks` dims belong to a matrix."""
     p = Primitive(name, "library", multiple_results=multiple_results)
-    p.define(lower=ExpandSpec(compiled), transpose=unsupported(_NO_DERIVATIVE), jvp=unsupported(_NO_DERIVATIVE))
+    p.define(
+        lower=ExpandSpec(compiled),
+        transpose=unsupported(_NO_DERIVATIVE),
+        jvp=unsupported(_NO_DERIVATIVE),
+    )
 
     @p.def_batch
     def batch(axis, args, dims, **params):
@@ -42,11 +53,11 @@ def _form(name: str, compiled: Callable, multiple_results: bool, ranks: Sequence
     @p.def_factors
     def factors(in_avals, out_avals, **params):
         b = RuleBuilder()
-        lead = b.news(in_avals[0].shape[:in_avals[0].ndim - ranks[0]])
+        lead = b.news(in_avals[0].shape[: in_avals[0].ndim - ranks[0]])
         special: dict[int, str] = {}
 
         def with_core(aval):
-            inner = b.news(aval.shape[len(lead):])
+            inner = b.news(aval.shape[len(lead) :])
             special.update(dict.fromkeys(inner, "replicate"))
             return [*lead, *inner]
 
@@ -60,7 +71,9 @@ geqrf_p = _form("geqrf", lapack.geqrf, True, (2,))
 hessenberg_p = _form("hessenberg", lapack_forms.hessenberg, True, (2,))
 tridiagonal_p = _form("tridiagonal", lapack_forms.tridiagonal, True, (2,))
 schur_p = _form("schur", lapack_forms.schur, True, (2,))
-householder_product_p = _form("householder_product", lapack_forms.householder_product, False, (2, 1))
+householder_product_p = _form(
+    "householder_product", lapack_forms.householder_product, False, (2, 1)
+)
 ormqr_p = _form("ormqr", lapack_forms.ormqr, False, (2, 1, 2))
 
 
@@ -101,7 +114,13 @@ def tridiagonal(a, *, lower: bool = True) -> tuple:
     return tuple(tridiagonal_p.bind(a, lower=bool(lower)))
 
 
-def schur(x, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False, select_callable: Callable | None = None) -> Any:
+def schur(
+    x,
+    *,
+    compute_schur_vectors: bool = True,
+    sort_eig_vals: bool = False,
+    select_callable: Callable | None = None,
+) -> Any:
     """The Schur form T = Q^H x Q of square matrices and Q, in a tuple; T alone unless `compute_schur_vectors`.
 
     T is upper triangular for complex matrices; for real ones it has 2 x 2 blocks where eigenvalues are conjugate pairs. Raises
@@ -112,7 +131,9 @@ def schur(x, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
     [[1.0, 2.0], [0.0, 3.0]]
     """
     if sort_eig_vals or select_callable is not None:
-        raise NotImplementedError("schur: eigenvalues cannot be sorted; leave sort_eig_vals and select_callable out.")
+        raise NotImplementedError(
+            "schur: eigenvalues cannot be sorted; leave sort_eig_vals and select_callable out."
+        )
     return tuple(schur_p.bind(x, compute_schur_vectors=bool(compute_schur_vectors)))
 
 
@@ -157,7 +178,12 @@ def _tridiagonal_type(a, *, lower):
     _check_matrix("tridiagonal", a, square=True)
     n, real = a.shape[-1], _real_dtype(a.dtype)
     rest = max(n - 1, 0)
-    return _result(a, (n, n)), _result(a, (n,), real), _result(a, (rest,), real), _result(a, (rest,))
+    return (
+        _result(a, (n, n)),
+        _result(a, (n,), real),
+        _result(a, (rest,), real),
+        _result(a, (rest,)),
+    )
 
 
 @schur_p.def_type
@@ -170,8 +196,12 @@ def _check_reflectors(name: str, a: ShapedArray, taus: ShapedArray) -> None:
     _check_matrix(name, a, square=False)
     m, n = a.shape[-2:]
     if m < n or taus.ndim != a.ndim - 1 or taus.shape[:-1] != a.shape[:-2] or taus.shape[-1] > n:
-        raise shape_error(name, "the shapes do not fit.", [("a", a.str_short()), ("taus", taus.str_short())],
-                          "a must have at least as many rows as columns, and taus one entry for each reflector, at most one a column.")
+        raise shape_error(
+            name,
+            "the shapes do not fit.",
+            [("a", a.str_short()), ("taus", taus.str_short())],
+            "a must have at least as many rows as columns, and taus one entry for each reflector, at most one a column.",
+        )
     if taus.dtype != a.dtype:
         raise TypeError(f"{name}: requires equal dtypes, got {a.dtype.name} and {taus.dtype.name}.")
 
@@ -189,8 +219,12 @@ def _ormqr_type(a, taus, c, *, left, transpose):
     if c.dtype != a.dtype:
         raise TypeError(f"ormqr: requires equal dtypes, got {a.dtype.name} and {c.dtype.name}.")
     if c.shape[:-2] != a.shape[:-2] or c.shape[-2 if left else -1] != a.shape[-2]:
-        raise shape_error("ormqr", "the shapes do not fit.", [("a", a.str_short()), ("c", c.str_short())],
-                          f"Batch dims must be equal, and dim {-2 if left else -1} of c must have as many entries as a has rows.")
+        raise shape_error(
+            "ormqr",
+            "the shapes do not fit.",
+            [("a", a.str_short()), ("c", c.str_short())],
+            f"Batch dims must be equal, and dim {-2 if left else -1} of c must have as many entries as a has rows.",
+        )
     return ShapedArray(c.shape, c.dtype, False, None, joined_vma((a, taus, c)))
 
 
@@ -213,6 +247,7 @@ def _geqrf_reference(a):
 @hessenberg_p.def_reference
 def _hessenberg_reference(a):
     from scipy.linalg import get_lapack_funcs
+
     n = a.shape[-1]
 
     def one(x):
@@ -228,6 +263,7 @@ def _hessenberg_reference(a):
 @tridiagonal_p.def_reference
 def _tridiagonal_reference(a, *, lower):
     from scipy.linalg import get_lapack_funcs
+
     n, real = a.shape[-1], _real_dtype(a.dtype)
 
     def one(x):
@@ -237,19 +273,22 @@ def _tridiagonal_reference(a, *, lower):
         return reduce(x, lower=int(lower))[:4]
 
     rest = max(n - 1, 0)
-    return _each(a, one, [(n, n), (n,), (rest,), (rest,)], [a.dtype, real, real, a.dtype], many=False)
+    return _each(
+        a, one, [(n, n), (n,), (rest,), (rest,)], [a.dtype, real, real, a.dtype], many=False
+    )
 
 
 @schur_p.def_reference
 def _schur_reference(a, *, compute_schur_vectors):
     from scipy.linalg import schur as general
+
     n = a.shape[-1]
 
     def one(x):
         if not np.isfinite(x).all():
             raise np.linalg.LinAlgError
         found = general(x, "complex" if np.iscomplexobj(x) else "real") if n else (x, x)
-        return found[:2 if compute_schur_vectors else 1]
+        return found[: 2 if compute_schur_vectors else 1]
 
     count = 2 if compute_schur_vectors else 1
     return _each(a, one, [(n, n)] * count, [a.dtype] * count, many=False)
@@ -260,7 +299,7 @@ def _product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
     m = a.shape[-2]
     out = np.eye(m, dtype=a.dtype)
     for k, tau in enumerate(taus):
-        v = np.concatenate([np.zeros(k), np.ones(1), a[k + 1:, k]]).astype(a.dtype)
+        v = np.concatenate([np.zeros(k), np.ones(1), a[k + 1 :, k]]).astype(a.dtype)
         out = out - tau * np.outer(out @ v, v.conj())
     return out
 
@@ -269,7 +308,7 @@ def _product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
 def _householder_reference(a, taus):
     out = np.zeros(a.shape, a.dtype)
     for at in np.ndindex(a.shape[:-2]):
-        out[at] = _product(a[at], taus[at])[:, :a.shape[-1]]
+        out[at] = _product(a[at], taus[at])[:, : a.shape[-1]]
     return out
 
 
@@ -294,11 +333,16 @@ tridiagonal_solve_p.define(lower=ExpandSpec(lapack_forms.tridiagonal_solve))
 def _tridiagonal_solve_type(dl, d, du, b):
     _check_matrix("tridiagonal_solve", b, square=False)
     if any(x.dtype != b.dtype for x in (dl, d, du)):
-        raise TypeError(f"tridiagonal_solve: requires equal dtypes, got {', '.join(x.dtype.name for x in (dl, d, du, b))}.")
+        raise TypeError(
+            f"tridiagonal_solve: requires equal dtypes, got {', '.join(x.dtype.name for x in (dl, d, du, b))}."
+        )
     if any(x.shape != b.shape[:-1] for x in (dl, d, du)):
-        raise shape_error("tridiagonal_solve", "the shapes do not fit.",
-                          [(name, x.str_short()) for name, x in (("dl", dl), ("d", d), ("du", du), ("b", b))],
-                          "The diagonals must have the shape of b without its last dim.")
+        raise shape_error(
+            "tridiagonal_solve",
+            "the shapes do not fit.",
+            [(name, x.str_short()) for name, x in (("dl", dl), ("d", d), ("du", du), ("b", b))],
+            "The diagonals must have the shape of b without its last dim.",
+        )
     return ShapedArray(b.shape, b.dtype, False, None, joined_vma((dl, d, du, b)))
 
 
@@ -364,4 +408,9 @@ def _tridiagonal_solve_factors(in_avals, out_avals):
     columns = r.new(in_avals[3].shape[-1])
     diagonal = [*lead, rows]
     special = dict.fromkeys((rows, before, after), "replicate")
-    return r.rule([diagonal, diagonal, diagonal, [*lead, before, columns]], [[*lead, after, columns]], special=special, linear_ins=(3,))
+    return r.rule(
+        [diagonal, diagonal, diagonal, [*lead, before, columns]],
+        [[*lead, after, columns]],
+        special=special,
+        linear_ins=(3,),
+    )

@@ -22,7 +22,7 @@ def _parts(bits: int, exponent_bits: int, mantissa_bits: int) -> tuple[int, floa
     if exponent_bits >= exponent:
         return drop, None, 0.0
     top = 2 ** (exponent_bits - 1) - 1
-    return drop, (2 - 2.0 ** -mantissa_bits) * 2.0**top, 2.0 ** (1 - top)
+    return drop, (2 - 2.0**-mantissa_bits) * 2.0**top, 2.0 ** (1 - top)
 
 
 def _reference(x, *, exponent_bits, mantissa_bits):
@@ -61,14 +61,22 @@ def _emit(b, x, *, exponent_bits, mantissa_bits):
     size = b.op("abs", out)
     infinite = b.op("copysign", b.const(float("inf"), x.type), out)
     out = b.select(b.op("gt", size, b.const(largest, x.type)), infinite, out)
-    return b.select(b.op("lt", size, b.const(smallest, x.type)), b.op("copysign", b.const(0.0, x.type), out), out)
+    return b.select(
+        b.op("lt", size, b.const(smallest, x.type)),
+        b.op("copysign", b.const(0.0, x.type), out),
+        out,
+    )
 
 
 #: params: exponent_bits, mantissa_bits; its derivative is itself
 reduce_precision_p = elementwise(
-    "reduce_precision", FLOATING, _reference, emit=_emit,
+    "reduce_precision",
+    FLOATING,
+    _reference,
+    emit=_emit,
     jvp=[lambda t, out, x, **params: reduce_precision_p.bind(t, **params)],
-    transpose=[lambda ct, x, **params: reduce_precision_p.bind(ct, **params)])
+    transpose=[lambda ct, x, **params: reduce_precision_p.bind(ct, **params)],
+)
 
 
 def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
@@ -82,10 +90,18 @@ def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
     """
     exponent_bits, mantissa_bits = operator.index(exponent_bits), operator.index(mantissa_bits)
     if exponent_bits < 1 or mantissa_bits < 0:
-        raise ValueError(f"reduce_precision: exponent_bits must be at least 1 and mantissa_bits at least 0, got {exponent_bits} and "
-                         f"{mantissa_bits}.")
+        raise ValueError(
+            f"reduce_precision: exponent_bits must be at least 1 and mantissa_bits at least 0, got {exponent_bits} and "
+            f"{mantissa_bits}."
+        )
     check_dtype("reduce_precision", typeof(operand), FLOATING)
     info = dtypes.finfo(typeof(operand).dtype)
-    if exponent_bits >= int(info.nexp) and mantissa_bits >= int(info.nmant) and hasattr(type(operand), "aval"):
+    if (
+        exponent_bits >= int(info.nexp)
+        and mantissa_bits >= int(info.nmant)
+        and hasattr(type(operand), "aval")
+    ):
         return operand
-    return reduce_precision_p.bind(operand, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
+    return reduce_precision_p.bind(
+        operand, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits
+    )

@@ -29,12 +29,13 @@ from weft.ops.families import ExpandSpec, ScanSpec, cumulative, shape_error, zer
 from weft.ops.reduce import paired_jvp, running
 from weft.util.record import field, record
 
-LARGEST = 200          # operations of a combination, shared ones counted wherever they are used
+LARGEST = 200  # operations of a combination, shared ones counted wherever they are used
 
 
 @record
 class Combination:
     """An associative function of scalars: `program` takes the earlier values, then the later ones. Equal `key`s do the same."""
+
     key: tuple
     program: Jaxpr = field(compare=False)
 
@@ -56,21 +57,32 @@ def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | Non
     shape, count = avals[0].shape, len(avals)
     if any(a.shape != shape for a in avals):
         return None
-    whole = inline_calls(stage(lambda *xs: fn(xs[:count], xs[count:]), [*avals, *avals]), is_transparent)
-    if whole.constvars or [(a.shape, a.dtype) for a in whole.out_avals] != [(a.shape, a.dtype) for a in avals]:
+    whole = inline_calls(
+        stage(lambda *xs: fn(xs[:count], xs[count:]), [*avals, *avals]), is_transparent
+    )
+    if whole.constvars or [(a.shape, a.dtype) for a in whole.out_avals] != [
+        (a.shape, a.dtype) for a in avals
+    ]:
         return None
     sizes: dict[Var, int] = {}
     for eqn in whole.eqns:
         lower, out = eqn.primitive.rules.get("lower"), eqn.outvars[0]
         spreads = eqn.primitive is layout.broadcast_in_dim_p and not eqn.invars[0].aval.ndim
-        if not (spreads or (eqn.primitive.kind == "elementwise" and callable(lower))) or len(eqn.outvars) > 1 or eqn.effects:
+        if (
+            not (spreads or (eqn.primitive.kind == "elementwise" and callable(lower)))
+            or len(eqn.outvars) > 1
+            or eqn.effects
+        ):
             return None
         if any(a.aval.shape not in (shape, ()) for a in (*eqn.invars, out)):
             return None
         sizes[out] = 1 + sum([sizes.get(a, 0) for a in eqn.invars if type(a) is not Literal])
         if sizes[out] > LARGEST:
             return None
-    program = stage(lambda *xs: _on_scalars(whole, xs), [a.update(shape=(), sharding=None) for a in (*avals, *avals)])
+    program = stage(
+        lambda *xs: _on_scalars(whole, xs),
+        [a.update(shape=(), sharding=None) for a in (*avals, *avals)],
+    )
     key = _key(program)
     return None if key is None or program.constvars else Combination(key, program)
 
@@ -78,23 +90,35 @@ def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | Non
 def _on_scalars(whole: Jaxpr, xs: Sequence) -> list:
     """The same equations on single elements, which need no spreading."""
     env: dict = dict(zip(whole.invars, xs))
-    read = lambda atom: np.asarray(atom.val, atom.aval.dtype)[()] if type(atom) is Literal else env[atom]
+    read = lambda atom: (
+        np.asarray(atom.val, atom.aval.dtype)[()] if type(atom) is Literal else env[atom]
+    )
     for eqn in whole.eqns:
         ins = [read(a) for a in eqn.invars]
-        env[eqn.outvars[0]] = ins[0] if eqn.primitive.name == "broadcast_in_dim" else eqn.primitive.bind(*ins, **eqn.params)
+        env[eqn.outvars[0]] = (
+            ins[0]
+            if eqn.primitive.name == "broadcast_in_dim"
+            else eqn.primitive.bind(*ins, **eqn.params)
+        )
     return [read(a) for a in whole.outvars]
 
 
 def _key(program: Jaxpr) -> tuple | None:
     """A hashable name of a program of scalars: equal ones compute the same."""
     numbers: dict[Var, int] = {}
-    name = lambda a: (repr(a.val), a.aval.dtype.name) if type(a) is Literal else (numbers.setdefault(a, len(numbers)), a.aval.dtype.name)
+    name = lambda a: (
+        (repr(a.val), a.aval.dtype.name)
+        if type(a) is Literal
+        else (numbers.setdefault(a, len(numbers)), a.aval.dtype.name)
+    )
     parts: list = [tuple([name(v) for v in program.invars])]
     for eqn in program.eqns:
         params = params_key(eqn.params)
         if params is None:
             return None
-        parts.append((eqn.primitive.name, params, tuple([name(a) for a in (*eqn.invars, *eqn.outvars)])))
+        parts.append(
+            (eqn.primitive.name, params, tuple([name(a) for a in (*eqn.invars, *eqn.outvars)]))
+        )
     return (*parts, tuple([name(a) for a in program.outvars]))
 
 
@@ -112,8 +136,10 @@ def prefixes(xs: list, combine: Callable, axis: int) -> list:
     pairs = combine(firsts, _every(xs, 1, n, 2, axis))
     for given, made in zip(firsts, pairs):
         if typeof(given).shape != typeof(made).shape:
-            raise ValueError(f"associative_scan: `fn` must return what has the shape of its arguments: it made {typeof(made).str_short()} "
-                             f"of two {typeof(given).str_short()}.")
+            raise ValueError(
+                f"associative_scan: `fn` must return what has the shape of its arguments: it made {typeof(made).str_short()} "
+                f"of two {typeof(given).str_short()}."
+            )
     odd = prefixes(pairs, combine, axis)
     first = _every(xs, 0, 1, 1, axis)
     if n == 2:
@@ -131,10 +157,25 @@ def _doubled(xs: list, combine: Callable, axis: int, n: Dim) -> list:
             break
         by = min_dim(1 << exponent, n)
         # the first elements meet those at the end, which are in the domain of `combine`; their results are not used
-        moved = [slicing.concatenate([slicing.slice_in_dim(x, n - by, n, axis=axis), slicing.slice_in_dim(x, 0, n - by, axis=axis)], axis)
-                 for x in xs]
+        moved = [
+            slicing.concatenate(
+                [
+                    slicing.slice_in_dim(x, n - by, n, axis=axis),
+                    slicing.slice_in_dim(x, 0, n - by, axis=axis),
+                ],
+                axis,
+            )
+            for x in xs
+        ]
         made = combine(moved, xs)
-        xs = [select_n(ge(layout.broadcasted_iota(np.int32, typeof(x).shape, axis), size_as(by, np.int32)), x, y) for x, y in zip(xs, made)]
+        xs = [
+            select_n(
+                ge(layout.broadcasted_iota(np.int32, typeof(x).shape, axis), size_as(by, np.int32)),
+                x,
+                y,
+            )
+            for x, y in zip(xs, made)
+        ]
     return xs
 
 
@@ -148,16 +189,24 @@ def _interleaved(even: Any, odd: Any, axis: int) -> Any:
     head = slicing.slice_in_dim(even, 0, half, axis=axis)
     both = slicing.concatenate([layout.expand_dims(x, (axis + 1,)) for x in (head, odd)], axis + 1)
     out = layout.collapse(both, axis, axis + 2)
-    return out if size == half else slicing.concatenate([out, slicing.slice_in_dim(even, half, half + 1, axis=axis)], axis)
+    return (
+        out
+        if size == half
+        else slicing.concatenate([out, slicing.slice_in_dim(even, half, half + 1, axis=axis)], axis)
+    )
 
 
 # --- as one operation -------------------------------------------------------------------------------------------------
 
 associative_scan_p = Primitive("associative_scan", "scan", multiple_results=True)
-associative_scan_p.define(lower=ScanSpec(None, None), transpose=unsupported("is not linear in its operands"))
+associative_scan_p.define(
+    lower=ScanSpec(None, None), transpose=unsupported("is not linear in its operands")
+)
 
 
-def associative_scan(combine: Combination, operands: Sequence, axis: int, reverse: bool = False) -> list:
+def associative_scan(
+    combine: Combination, operands: Sequence, axis: int, reverse: bool = False
+) -> list:
     """All prefixes of `operands` along dim `axis`, from the end if `reverse`."""
     return associative_scan_p.bind(*operands, combine=combine, axis=axis, reverse=reverse)
 
@@ -165,7 +214,12 @@ def associative_scan(combine: Combination, operands: Sequence, axis: int, revers
 @associative_scan_p.def_type
 def _type(*avals: ShapedArray, combine: Combination, axis: int, reverse: bool):
     if any(a.shape != avals[0].shape for a in avals):
-        raise shape_error("associative_scan", "operands differ in shape.", families.operand_table(avals), "They are combined together.")
+        raise shape_error(
+            "associative_scan",
+            "operands differ in shape.",
+            families.operand_table(avals),
+            "They are combined together.",
+        )
     families.check_axes("associative_scan", avals[0], (axis,))
     return avals
 
@@ -174,7 +228,10 @@ def _type(*avals: ShapedArray, combine: Combination, axis: int, reverse: bool):
 def _reference(*xs: np.ndarray, combine: Combination, axis: int, reverse: bool) -> list[np.ndarray]:
     rows = [np.moveaxis(np.flip(x, axis) if reverse else x, axis, 0) for x in xs]
     made = [row.copy() for row in rows]
-    program = stage(lambda *xs: combine(xs[:len(rows)], xs[len(rows):]), [ShapedArray(row.shape[1:], row.dtype) for row in (*rows, *rows)])
+    program = stage(
+        lambda *xs: combine(xs[: len(rows)], xs[len(rows) :]),
+        [ShapedArray(row.shape[1:], row.dtype) for row in (*rows, *rows)],
+    )
     for i in range(1, len(rows[0])):
         out = run_reference(program, *[m[i - 1] for m in made], *[row[i] for row in rows])
         for m, value in zip(made, out):
@@ -190,7 +247,9 @@ def _jvp(primals: Sequence, tangents: Sequence, *, combine: Combination, axis: i
     if all(type(t) is Zero for t in tangents):
         outs = associative_scan(combine, primals, axis, reverse)
         return outs, [zero_tangent(o) for o in outs]
-    live = [i for i, x in enumerate(primals) if families.dtype_in(typeof(x).dtype, families.INEXACT)]
+    live = [
+        i for i, x in enumerate(primals) if families.dtype_in(typeof(x).dtype, families.INEXACT)
+    ]
     pairs = [*primals, *[families.instantiate(tangents[i]) for i in live]]
     pairs = [layout.rev(x, (axis,)) for x in pairs] if reverse else pairs
 
@@ -232,8 +291,14 @@ def _with_tangents(program: Jaxpr, primals: Sequence, tangents: Sequence) -> tup
 
 @associative_scan_p.def_batch
 def _batch(mapped, args, dims, *, combine: Combination, axis: int, reverse: bool):
-    fronted = [families.move_dim(x, d, 0) if d is not None else layout.broadcast_in_dim(
-        x, (mapped.size, *typeof(x).shape), tuple(range(1, typeof(x).ndim + 1))) for x, d in zip(args, dims)]
+    fronted = [
+        families.move_dim(x, d, 0)
+        if d is not None
+        else layout.broadcast_in_dim(
+            x, (mapped.size, *typeof(x).shape), tuple(range(1, typeof(x).ndim + 1))
+        )
+        for x, d in zip(args, dims)
+    ]
     outs = associative_scan(combine, fronted, axis + 1, reverse)
     return outs, [0] * len(outs)
 
@@ -252,6 +317,7 @@ def _logaddexp(x, y):
     if not families.dtype_in(typeof(x).dtype, families.COMPLEX):
         return functions.logaddexp(x, y)
     from weft.ops.complex_functions import logaddexp
+
     return logaddexp(x, y)
 
 
@@ -282,14 +348,19 @@ def _prefixes_of_logaddexp(x, *, axis, reverse):
     return turned(prefixes([turned(x)], pair, axis)[0])
 
 
-cumlogsumexp_p = cumulative("cumlogsumexp", families.INEXACT, _logaddexp_reference,
-                            lower=ExpandSpec(_prefixes_of_logaddexp),
-                            jvp=paired_jvp(_logsumexp_pair, lambda dtype: -np.inf))
+cumlogsumexp_p = cumulative(
+    "cumlogsumexp",
+    families.INEXACT,
+    _logaddexp_reference,
+    lower=ExpandSpec(_prefixes_of_logaddexp),
+    jvp=paired_jvp(_logsumexp_pair, lambda dtype: -np.inf),
+)
 
 
 def cumlogsumexp(operand, axis: int = 0, reverse: bool = False):
     """Running log(sum(exp)) along dim `axis`, from the end if `reverse`; of complex numbers with a phase in (-pi, pi]."""
     if families.dtype_in(typeof(operand).dtype, families.COMPLEX):
         from weft.ops.complex_functions import principal
+
         operand = principal(operand)
     return running(cumlogsumexp_p, operand, axis, reverse)

@@ -33,10 +33,20 @@ ragged_dot_p = Primitive("ragged_dot", "ragged")
 grouped_dot_p = Primitive("grouped_dot", "ragged")
 
 
-def ragged_dot(lhs, rhs, starts, ends, rows, contracted: bool, precision=None, preferred_element_type=None):
+def ragged_dot(
+    lhs, rhs, starts, ends, rows, contracted: bool, precision=None, preferred_element_type=None
+):
     """See the module; the dtypes of `lhs` and `rhs` are the same, the others int32."""
-    return ragged_dot_p.bind(lhs, rhs, starts, ends, rows, contracted=contracted, precision=precision,
-                             preferred_element_type=preferred_element_type)
+    return ragged_dot_p.bind(
+        lhs,
+        rhs,
+        starts,
+        ends,
+        rows,
+        contracted=contracted,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
 
 
 def masked(lhs, rhs, starts, ends, rows, contracted: bool, product: Callable):
@@ -44,11 +54,17 @@ def masked(lhs, rhs, starts, ends, rows, contracted: bool, product: Callable):
     shape, at = typeof(lhs).shape, typeof(lhs).ndim - 2
     batch, groups = tuple(range(at)), typeof(starts).shape[-1]
     wide = (*shape[:-1], groups)
-    along, across = (lambda x: broadcast_in_dim(x, wide, (*batch, at))), (lambda x: broadcast_in_dim(x, wide, (*batch, at + 1)))
+    along, across = (
+        (lambda x: broadcast_in_dim(x, wide, (*batch, at))),
+        (lambda x: broadcast_in_dim(x, wide, (*batch, at + 1))),
+    )
     inside = bitwise_and(ge(along(rows), across(starts)), lt(along(rows), across(ends)))
     spread = (*wide, shape[-1])
-    parted = select(broadcast_in_dim(inside, spread, (*batch, at, at + 1)), broadcast_in_dim(lhs, spread, (*batch, at, at + 2)),
-                    full(spread, 0, typeof(lhs).dtype))
+    parted = select(
+        broadcast_in_dim(inside, spread, (*batch, at, at + 1)),
+        broadcast_in_dim(lhs, spread, (*batch, at, at + 2)),
+        full(spread, 0, typeof(lhs).dtype),
+    )
     summed = ((at,), (at,)) if contracted else ((at + 1, at + 2), (at, at + 1))
     return product(parted, rhs, (summed, (batch, batch)))
 
@@ -60,18 +76,47 @@ def _masked(lhs, rhs, starts, ends, rows, *, contracted, **params):
 
 # --- rules
 
+
 @ragged_dot_p.def_type
-def _type(lhs: ShapedArray, rhs: ShapedArray, starts: ShapedArray, ends: ShapedArray, rows: ShapedArray, *, contracted, precision,
-          preferred_element_type) -> ShapedArray:
+def _type(
+    lhs: ShapedArray,
+    rhs: ShapedArray,
+    starts: ShapedArray,
+    ends: ShapedArray,
+    rows: ShapedArray,
+    *,
+    contracted,
+    precision,
+    preferred_element_type,
+) -> ShapedArray:
     batch, groups = lhs.shape[:-2], starts.shape[-1:]
     free = (*batch, *lhs.shape[-2:-1]) if contracted else (*batch, *groups, *lhs.shape[-1:])
-    if rhs.shape[:-1] != free or starts.shape != (*batch, *groups) or ends.shape != starts.shape or rows.shape != lhs.shape[:-1]:
+    if (
+        rhs.shape[:-1] != free
+        or starts.shape != (*batch, *groups)
+        or ends.shape != starts.shape
+        or rows.shape != lhs.shape[:-1]
+    ):
         operands = zip(("lhs", "rhs", "starts", "ends", "rows"), (lhs, rhs, starts, ends, rows))
-        raise shape_error("ragged_dot", "shapes do not fit.", [(name, aval.str_short()) for name, aval in operands],
-                          f"rhs must be {list(free)} and a dim of columns.")
-    shape = (*batch, *groups, lhs.shape[-1], rhs.shape[-1]) if contracted else (*lhs.shape[:-1], rhs.shape[-1])
+        raise shape_error(
+            "ragged_dot",
+            "shapes do not fit.",
+            [(name, aval.str_short()) for name, aval in operands],
+            f"rhs must be {list(free)} and a dim of columns.",
+        )
+    shape = (
+        (*batch, *groups, lhs.shape[-1], rhs.shape[-1])
+        if contracted
+        else (*lhs.shape[:-1], rhs.shape[-1])
+    )
     weak = lhs.weak_type and rhs.weak_type and preferred_element_type is None
-    return ShapedArray(shape, preferred_element_type or lhs.dtype, weak, None, joined_vma((lhs, rhs, starts, ends, rows)))
+    return ShapedArray(
+        shape,
+        preferred_element_type or lhs.dtype,
+        weak,
+        None,
+        joined_vma((lhs, rhs, starts, ends, rows)),
+    )
 
 
 @ragged_dot_p.def_reference
@@ -89,7 +134,9 @@ multilinear(ragged_dot_p, (0, 1))
 
 @ragged_dot_p.def_transpose
 def _transpose(ct, lhs, rhs, *places, contracted, precision, preferred_element_type):
-    turned = lambda x: transpose(x, (*range(typeof(x).ndim - 2), typeof(x).ndim - 1, typeof(x).ndim - 2))
+    turned = lambda x: transpose(
+        x, (*range(typeof(x).ndim - 2), typeof(x).ndim - 1, typeof(x).ndim - 2)
+    )
     if is_undef(lhs):
         out, x, y, sums = lhs.aval, *((rhs, turned(ct)) if contracted else (ct, turned(rhs))), False
         precision = precision and precision[::-1] if contracted else precision
@@ -97,13 +144,17 @@ def _transpose(ct, lhs, rhs, *places, contracted, precision, preferred_element_t
         out, x, y, sums = aval_of(rhs), lhs, ct, not contracted
     a, b = typeof(x).dtype, typeof(y).dtype
     wide = a if a == b else sum_dtype(a, b, out.dtype)
-    made = convert(ragged_dot(convert(x, wide), convert(y, wide), *places, sums, precision), out.dtype)
+    made = convert(
+        ragged_dot(convert(x, wide), convert(y, wide), *places, sums, precision), out.dtype
+    )
     return [made, None, None, None, None] if is_undef(lhs) else [None, made, None, None, None]
 
 
 @ragged_dot_p.def_batch
 def _batch(axis, args, dims, **params):
-    return ragged_dot_p.bind(*[at_front(x, dim, axis.size) for x, dim in zip(args, dims)], **params), 0
+    return ragged_dot_p.bind(
+        *[at_front(x, dim, axis.size) for x, dim in zip(args, dims)], **params
+    ), 0
 
 
 @ragged_dot_p.def_factors
@@ -114,24 +165,41 @@ def _factors(in_avals, out_avals, *, contracted, precision, preferred_element_ty
     matrices, of_rows = [*batch, group, k, n], [*batch, m, n]
     right, out = (of_rows, matrices) if contracted else (matrices, of_rows)
     summed = (m,) if contracted else (k, group)
-    return b.rule([[*batch, m, k], right, [*batch, group], [*batch, group], [*batch, m]], [out],
-                  **sums_of_products(summed, (lhs.dtype, rhs.dtype), out_avals[0].dtype))
+    return b.rule(
+        [[*batch, m, k], right, [*batch, group], [*batch, group], [*batch, m]],
+        [out],
+        **sums_of_products(summed, (lhs.dtype, rhs.dtype), out_avals[0].dtype),
+    )
 
 
 def _by_groups(lhs, rhs, starts, ends, rows, **params):
     """The compiler's form, for dtypes that have a matmul; numbers of rows count from the first one here."""
     left, right = typeof(lhs), typeof(rhs)
-    out = left.dtype if params["preferred_element_type"] is None else np.dtype(params["preferred_element_type"])
+    out = (
+        left.dtype
+        if params["preferred_element_type"] is None
+        else np.dtype(params["preferred_element_type"])
+    )
     apart = left.dtype != right.dtype or not is_whole(left.dtype, right.dtype, out)
-    odd = apart or "b" in (left.dtype.kind, out.kind) or (left.dtype != out and (
-        left.dtype.kind == "c" or (is_narrow(left.dtype) and out != np.float32)))
+    odd = (
+        apart
+        or "b" in (left.dtype.kind, out.kind)
+        or (
+            left.dtype != out
+            and (left.dtype.kind == "c" or (is_narrow(left.dtype) and out != np.float32))
+        )
+    )
     if odd or not left.size or not right.size or not typeof(starts).size:
         return _masked(lhs, rhs, starts, ends, rows, **params)
     m, groups = left.shape[-2], typeof(starts).shape
-    first = broadcast_in_dim(slice_in_dim(rows, 0, 1, axis=len(groups) - 1), groups, tuple(range(len(groups))))
+    first = broadcast_in_dim(
+        slice_in_dim(rows, 0, 1, axis=len(groups) - 1), groups, tuple(range(len(groups)))
+    )
     here = lambda x: clamp(np.int32(0), sub(x, first), np.int32(m))
     begin = here(starts)
-    return grouped_dot_p.bind(lhs, rhs, begin, clamp(np.int32(0), sub(here(ends), begin), np.int32(m)), **params)
+    return grouped_dot_p.bind(
+        lhs, rhs, begin, clamp(np.int32(0), sub(here(ends), begin), np.int32(m)), **params
+    )
 
 
 ragged_dot_p.define(lower=ExpandSpec(_by_groups))
@@ -139,9 +207,12 @@ ragged_dot_p.define(lower=ExpandSpec(_by_groups))
 
 # --- what the compiler makes of it
 
+
 @grouped_dot_p.def_type
 def _grouped_type(lhs, rhs, first, count, **params):
-    return ragged_dot_p.abstract([lhs, rhs, first, count, first.update(shape=lhs.shape[:-1])], params)[0]
+    return ragged_dot_p.abstract(
+        [lhs, rhs, first, count, first.update(shape=lhs.shape[:-1])], params
+    )[0]
 
 
 @grouped_dot_p.def_reference
@@ -157,4 +228,11 @@ grouped_dot_p.define(jvp=_LATE, transpose=_LATE, batch=_LATE, factors=_LATE, low
 def grouped_in_full(lhs, rhs, first, count, **params):
     """`grouped_dot` in operations of XLA."""
     shape = typeof(lhs).shape[:-1]
-    return _masked(lhs, rhs, first, add(first, count), broadcasted_iota(np.int32, shape, len(shape) - 1), **params)
+    return _masked(
+        lhs,
+        rhs,
+        first,
+        add(first, count),
+        broadcasted_iota(np.int32, shape, len(shape) - 1),
+        **params,
+    )

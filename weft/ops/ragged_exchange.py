@@ -41,7 +41,9 @@ def ragged_all_to_all(
     """
     axes = axes_of(axis_name)
     if axis_index_groups is not None:
-        raise NotImplementedError("ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh.")
+        raise NotImplementedError(
+            "ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh."
+        )
     tracked = tracked_axes().intersection(axes)
     given = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
     _check([typeof(x) for x in given], rules.axes_size(axes))
@@ -64,14 +66,23 @@ def _check(avals: list[ShapedArray], size: int) -> None:
     operand, output, *numbers = avals
     if not operand.ndim or operand.shape[1:] != output.shape[1:] or operand.dtype != output.dtype:
         facts = [("operand", operand.str_short()), ("output", output.str_short())]
-        raise shape_error("ragged_all_to_all", "operand and output must be rows of one type.", facts)
-    lists = [*zip(("input_offsets", "send_sizes", "output_offsets", "recv_sizes"), [x.str_short() for x in numbers])]
+        raise shape_error(
+            "ragged_all_to_all", "operand and output must be rows of one type.", facts
+        )
+    lists = [
+        *zip(
+            ("input_offsets", "send_sizes", "output_offsets", "recv_sizes"),
+            [x.str_short() for x in numbers],
+        )
+    ]
     shape = numbers[0].shape
     if any(x.shape != shape for x in numbers) or len(shape) != 1 or not shape[0] or shape[0] % size:
         raise shape_error("ragged_all_to_all", "offsets and sizes must be four lists of one length, a multiple of the axis size.",
                           [*lists, ("axis size", size)])  # fmt: skip
     if not all(np.issubdtype(x.dtype, np.integer) for x in numbers):
-        raise TypeError(f"ragged_all_to_all: offsets and sizes must be integers, got {', '.join(text for _, text in lists)}.")
+        raise TypeError(
+            f"ragged_all_to_all: offsets and sizes must be integers, got {', '.join(text for _, text in lists)}."
+        )
 
 
 def _type(*avals, axis_name, axis_index_groups):
@@ -125,15 +136,26 @@ def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) 
     return select_n(written, outputs, reshape(came, (count, to, *inner)))
 
 
-def _several(operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any) -> Any:
+def _several(
+    operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any
+) -> Any:
     """Over several axes: every position gathers the rows of all, and keeps those that are sent to it."""
     n, own, aval = rules.axes_size(axis_name), rules.position(axis_name), typeof(output)
     k = typeof(numbers[0]).shape[0] // n
     gathered = lambda x: rules.all_gather_p.bind(
-        x, all_gather_dimension=0, axis_name=axis_name, axis_size=n, tiled=False, axis_index_groups=None
+        x,
+        all_gather_dimension=0,
+        axis_name=axis_name,
+        axis_size=n,
+        tiled=False,
+        axis_index_groups=None,
     )
-    for_me = lambda x: reshape(dynamic_slice_in_dim(gathered(x), mul(own, np.int32(k)), k, 1), (1, n * k))
-    filled = _filled(reshape(output, (1, *aval.shape)), gathered(operand), *map(for_me, numbers[:3]))
+    for_me = lambda x: reshape(
+        dynamic_slice_in_dim(gathered(x), mul(own, np.int32(k)), k, 1), (1, n * k)
+    )
+    filled = _filled(
+        reshape(output, (1, *aval.shape)), gathered(operand), *map(for_me, numbers[:3])
+    )
     return reshape(filled, aval.shape)
 
 
@@ -157,7 +179,9 @@ def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: A
     return reshape(out, typeof(output).shape)
 
 
-def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups):
+def _transpose(
+    ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups
+):
     # what was sent is sent back
     exchanged = lambda x: rules.all_to_all_p.bind(
         x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=rules.axes_size(axis_name), tiled=True,

@@ -28,12 +28,16 @@ from weft.util.promotion import sum_dtype
 
 class _Rotate(Primitive):
     """Element i along `dim` of the result is element (i + start) modulo the size of the operand."""
+
     __slots__ = ()
 
     def bind(self, *args: Any, dim: int, start: int) -> Any:
         (x,) = args
         size = typeof(x).shape[dim]
-        parts = [slicing.slice_in_dim(x, start, size, 1, dim), slicing.slice_in_dim(x, 0, start, 1, dim)]
+        parts = [
+            slicing.slice_in_dim(x, start, size, 1, dim),
+            slicing.slice_in_dim(x, 0, start, 1, dim),
+        ]
         return slicing.concatenate(parts, dim)
 
 
@@ -50,6 +54,7 @@ def _rotate_factors(in_avals: Sequence, out_avals: Sequence, *, dim: int, start:
 
 class _Part(Primitive):
     """The slice `start_indices ... limit_indices` by `strides` of an operand padded by `padding_config`."""
+
     __slots__ = ()
 
     def bind(self, *args: Any, padding_config: tuple, **cut: Any) -> Any:
@@ -61,22 +66,35 @@ part_p = _Part("padded_slice", "slice", register=False)
 
 
 @part_p.def_type
-def _part_type(aval: ShapedArray, value: ShapedArray, *, padding_config: tuple, **cut: Any) -> ShapedArray:
+def _part_type(
+    aval: ShapedArray, value: ShapedArray, *, padding_config: tuple, **cut: Any
+) -> ShapedArray:
     (padded,) = slicing.pad_p.abstract([aval, value], {"padding_config": padding_config})
     return slicing.slice_p.abstract([padded], cut)[0]
 
 
 @part_p.def_factors
-def _part_factors(in_avals: Sequence, out_avals: Sequence, *, padding_config: tuple, start_indices: tuple, **_cut: Any) -> FactorRule:
+def _part_factors(
+    in_avals: Sequence,
+    out_avals: Sequence,
+    *,
+    padding_config: tuple,
+    start_indices: tuple,
+    **_cut: Any,
+) -> FactorRule:
     b = RuleBuilder()
     ins, outs, special = [], [], {}
-    for size, count, config, start in zip(in_avals[0].shape, out_avals[0].shape, padding_config, start_indices):
+    for size, count, config, start in zip(
+        in_avals[0].shape, out_avals[0].shape, padding_config, start_indices
+    ):
         ins.append(b.new(size))
         outs.append(ins[-1] if _is_whole(size, count, config, start) else b.new(count))
         if ins[-1] != outs[-1]:
             special[ins[-1]] = special[outs[-1]] = "halo"
     groups = tuple((g, f) for f, g in zip(ins, outs) if f != g)
-    return b.rule([ins, []], [outs], special=special, linear_ins=(0, 1), additive=True, groups=groups)
+    return b.rule(
+        [ins, []], [outs], special=special, linear_ins=(0, 1), additive=True, groups=groups
+    )
 
 
 def _is_whole(size: int, count: int, config: tuple, start: int) -> bool:
@@ -86,8 +104,19 @@ def _is_whole(size: int, count: int, config: tuple, start: int) -> bool:
 
 def _localize_part(params: dict, ins: Any, outs: Any) -> dict:
     """Dims that are taken whole end where the local operand ends."""
-    dims = zip(ins[0].shape, outs[0].shape, params["padding_config"], params["start_indices"], params["limit_indices"])
-    return dict(params, limit_indices=tuple(n if _is_whole(n, m, config, start) else end for n, m, config, start, end in dims))
+    dims = zip(
+        ins[0].shape,
+        outs[0].shape,
+        params["padding_config"],
+        params["start_indices"],
+        params["limit_indices"],
+    )
+    return dict(
+        params,
+        limit_indices=tuple(
+            n if _is_whole(n, m, config, start) else end for n, m, config, start, end in dims
+        ),
+    )
 
 
 part_p.rules["localize"] = _localize_part
@@ -95,13 +124,22 @@ part_p.rules["localize"] = _localize_part
 
 # --- finding them -----------------------------------------------------------------------------------------------------
 
+
 def recognized(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` with rotations, parts of padded values and roundings of sums written as such."""
-    makers = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if eqn.primitive in (slicing.slice_p, slicing.pad_p)}
+    makers = {
+        eqn.outvars[0]: eqn
+        for eqn in jaxpr.eqns
+        if eqn.primitive in (slicing.slice_p, slicing.pad_p)
+    }
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         rounded = _as_rounded_sum(eqn)
-        eqns += rounded if rounded else [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _inside(eqn)]
+        eqns += (
+            rounded
+            if rounded
+            else [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _inside(eqn)]
+        )
     same = len(eqns) == len(jaxpr.eqns) and all(new is old for new, old in zip(eqns, jaxpr.eqns))
     return jaxpr if same else jaxpr.replace(eqns=eqns)
 
@@ -132,20 +170,27 @@ def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
     padded = makers.get(eqn.invars[0]) if eqn.primitive is slicing.slice_p else None
     if padded is None or padded.primitive is not slicing.pad_p:
         return None
-    return eqn.replace(primitive=part_p, invars=padded.invars, params={**padded.params, **eqn.params})
+    return eqn.replace(
+        primitive=part_p, invars=padded.invars, params={**padded.params, **eqn.params}
+    )
 
 
 def _as_rotation(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
     if eqn.primitive is not slicing.concatenate_p or len(eqn.invars) != 2:
         return None
     tail, head = (makers.get(a) for a in eqn.invars)
-    if tail is None or head is None or {tail.primitive, head.primitive} != {slicing.slice_p} or tail.invars[0] is not head.invars[0]:
+    if (
+        tail is None
+        or head is None
+        or {tail.primitive, head.primitive} != {slicing.slice_p}
+        or tail.invars[0] is not head.invars[0]
+    ):
         return None
     (x,), dim = tail.invars, eqn.params["dimension"]
     shape, start = x.aval.shape, tail.params["start_indices"][dim]
     origin = tuple(start if d == dim else 0 for d in range(len(shape)))
     until = tuple(start if d == dim else n for d, n in enumerate(shape))
-    if (_bounds(tail) != (origin, shape) or _bounds(head) != ((0,) * len(shape), until)):
+    if _bounds(tail) != (origin, shape) or _bounds(head) != ((0,) * len(shape), until):
         return None
     return eqn.replace(primitive=rotate_p, invars=(x,), params={"dim": dim, "start": start})
 

@@ -32,7 +32,13 @@ from weft.util.source import named
 
 
 def _zero(dtype):
-    return dtype.type(0).item() if families.dtype_in(dtype, families.COMPLEX) else False if dtype == np.bool_ else 0
+    return (
+        dtype.type(0).item()
+        if families.dtype_in(dtype, families.COMPLEX)
+        else False
+        if dtype == np.bool_
+        else 0
+    )
 
 
 def _one(dtype):
@@ -63,7 +69,13 @@ def _has_infinity(dtype) -> bool:
 
 
 def _all_ones(dtype):
-    return True if dtype == np.bool_ else -1 if dtypes.iinfo(dtype).min < 0 else int(dtypes.iinfo(dtype).max)
+    return (
+        True
+        if dtype == np.bool_
+        else -1
+        if dtypes.iinfo(dtype).min < 0
+        else int(dtypes.iinfo(dtype).max)
+    )
 
 
 # --- reductions -------------------------------------------------------------------------------------------------------
@@ -108,7 +120,9 @@ def _shift(x, by: int, axis: int, fill):
 
 
 def _reduce_min_max(fn, neutral):
-    return lambda x, axes: fn(x, axis=axes, initial=np.asarray(neutral(x.dtype)).astype(x.dtype)[()])
+    return lambda x, axes: fn(
+        x, axis=axes, initial=np.asarray(neutral(x.dtype)).astype(x.dtype)[()]
+    )
 
 
 def _sum_reference(x, axes):
@@ -117,33 +131,85 @@ def _sum_reference(x, axes):
     return np.sum(x, axis=axes, dtype=x.dtype)
 
 
-reduce_sum_p = families.reduction("reduce_sum", families.NUMBER, _sum_reference, combine="add", identity=_zero, jvp="linear", linear=True,
-                         transpose=lambda ct, x, *, axes: spread(ct, x.aval.shape, axes))
-reduce_prod_p = families.reduction("reduce_prod", families.NUMBER, lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype), combine="mul",
-                          identity=_one, jvp=_prod_jvp)
-reduce_max_p = families.reduction("reduce_max", families.ORDERED, _reduce_min_max(np.max, lowest), combine="max", identity=lowest,
-                         jvp=_extremum_jvp)
-reduce_min_p = families.reduction("reduce_min", families.ORDERED, _reduce_min_max(np.min, highest), combine="min", identity=highest,
-                         jvp=_extremum_jvp)
-reduce_and_p = families.reduction("reduce_and", families.BOOL_OR_INTEGER, lambda x, axes: np.bitwise_and.reduce(x, axis=axes),
-                         combine="and", identity=_all_ones, jvp="zero")
-reduce_or_p = families.reduction("reduce_or", families.BOOL_OR_INTEGER, lambda x, axes: np.bitwise_or.reduce(x, axis=axes), combine="or",
-                        identity=_zero, jvp="zero")
-reduce_xor_p = families.reduction("reduce_xor", families.BOOL_OR_INTEGER, lambda x, axes: np.bitwise_xor.reduce(x, axis=axes),
-                         combine="xor", identity=_zero, jvp="zero")
+reduce_sum_p = families.reduction(
+    "reduce_sum",
+    families.NUMBER,
+    _sum_reference,
+    combine="add",
+    identity=_zero,
+    jvp="linear",
+    linear=True,
+    transpose=lambda ct, x, *, axes: spread(ct, x.aval.shape, axes),
+)
+reduce_prod_p = families.reduction(
+    "reduce_prod",
+    families.NUMBER,
+    lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype),
+    combine="mul",
+    identity=_one,
+    jvp=_prod_jvp,
+)
+reduce_max_p = families.reduction(
+    "reduce_max",
+    families.ORDERED,
+    _reduce_min_max(np.max, lowest),
+    combine="max",
+    identity=lowest,
+    jvp=_extremum_jvp,
+)
+reduce_min_p = families.reduction(
+    "reduce_min",
+    families.ORDERED,
+    _reduce_min_max(np.min, highest),
+    combine="min",
+    identity=highest,
+    jvp=_extremum_jvp,
+)
+reduce_and_p = families.reduction(
+    "reduce_and",
+    families.BOOL_OR_INTEGER,
+    lambda x, axes: np.bitwise_and.reduce(x, axis=axes),
+    combine="and",
+    identity=_all_ones,
+    jvp="zero",
+)
+reduce_or_p = families.reduction(
+    "reduce_or",
+    families.BOOL_OR_INTEGER,
+    lambda x, axes: np.bitwise_or.reduce(x, axis=axes),
+    combine="or",
+    identity=_zero,
+    jvp="zero",
+)
+reduce_xor_p = families.reduction(
+    "reduce_xor",
+    families.BOOL_OR_INTEGER,
+    lambda x, axes: np.bitwise_xor.reduce(x, axis=axes),
+    combine="xor",
+    identity=_zero,
+    jvp="zero",
+)
 
 
 def _reduction(p: Primitive, text: str) -> Callable:
     def reduce(operand, axes: Sequence[int]):
-        return p.bind(operand, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(operand).ndim))))
+        return p.bind(
+            operand, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(operand).ndim)))
+        )
+
     return named(reduce, p.name, text)
 
 
-reduce_sum = takes_out_sharding(_reduction(reduce_sum_p, """The sum of `operand` over the dims `axes`.
+reduce_sum = takes_out_sharding(
+    _reduction(
+        reduce_sum_p,
+        """The sum of `operand` over the dims `axes`.
 
     >>> np.asarray(reduce_sum(np.ones((2, 3)), (1,))).tolist()
     [3.0, 3.0]
-    """))
+    """,
+    )
+)
 reduce_prod = _reduction(reduce_prod_p, "The product of `operand` over the dims `axes`.")
 
 
@@ -158,14 +224,24 @@ def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable:
         axes = tuple(sorted(families.canonical_dims(p.name, axes, aval.ndim)))
         re, im = real(operand), imag(operand)
         best = of_reals(re, axes)
-        among = select_n(eq(re, spread(best, aval.shape, axes)), families.full(aval.shape, worst, re.dtype), im)
+        among = select_n(
+            eq(re, spread(best, aval.shape, axes)), families.full(aval.shape, worst, re.dtype), im
+        )
         return make_complex(best, of_reals(among, axes))
+
     return named(reduce, p.name, text)
 
 
 reduce_max = _ordered_reduction(
-    reduce_max_p, -math.inf, "The largest element of `operand` over the dims `axes`; NaN if there is one; of nothing, the lowest value.")
-reduce_min = _ordered_reduction(reduce_min_p, math.inf, "The smallest element of `operand` over the dims `axes`; NaN if there is one.")
+    reduce_max_p,
+    -math.inf,
+    "The largest element of `operand` over the dims `axes`; NaN if there is one; of nothing, the lowest value.",
+)
+reduce_min = _ordered_reduction(
+    reduce_min_p,
+    math.inf,
+    "The smallest element of `operand` over the dims `axes`; NaN if there is one.",
+)
 reduce_and = _reduction(reduce_and_p, "Bitwise (or logical) and over the dims `axes`.")
 reduce_or = _reduction(reduce_or_p, "Bitwise (or logical) or over the dims `axes`.")
 reduce_xor = _reduction(reduce_xor_p, "Bitwise (or logical) exclusive or over the dims `axes`.")
@@ -182,10 +258,16 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
         families.check_dtype(name, aval, families.ORDERED)
         families.check_axes(name, aval, axes)
         if len(axes) != 1:
-            raise families.shape_error(name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())])
+            raise families.shape_error(
+                name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())]
+            )
         if not aval.shape[axes[0]]:
-            raise families.shape_error(name, f"dim {axes[0]} has no elements to choose from.", [("operand", aval.str_short())],
-                                       "argmin and argmax require non-empty reduced dimensions.")
+            raise families.shape_error(
+                name,
+                f"dim {axes[0]} has no elements to choose from.",
+                [("operand", aval.str_short())],
+                "argmin and argmax require non-empty reduced dimensions.",
+            )
         if not families.dtype_in(index_dtype, families.INTEGER):
             raise TypeError(f"{name}: index_dtype must be an integer type, got {index_dtype}.")
         shape = tuple(s for d, s in enumerate(aval.shape) if d != axes[0])
@@ -202,11 +284,21 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
         b = RuleBuilder()
         fs = b.news(in_avals[0].shape)
         along = fs[axes[0]]
-        return b.rule([fs], [[f for f in fs if f != along]], reduced={along: name}, special={along: "replicate"})
+        return b.rule(
+            [fs],
+            [[f for f in fs if f != along]],
+            reduced={along: name},
+            special={along: "replicate"},
+        )
 
-    p.define(reference=lambda x, *, axes, index_dtype: np.asarray(reference(x, axes[0])).astype(index_dtype),
-             jvp=families.zero_jvp(p), transpose=unsupported("is not linear in any operand"),
-             lower=families.ReduceSpec(name, lowest if name == "argmax" else highest))
+    p.define(
+        reference=lambda x, *, axes, index_dtype: np.asarray(reference(x, axes[0])).astype(
+            index_dtype
+        ),
+        jvp=families.zero_jvp(p),
+        transpose=unsupported("is not linear in any operand"),
+        lower=families.ReduceSpec(name, lowest if name == "argmax" else highest),
+    )
     return p
 
 
@@ -248,7 +340,9 @@ def _arg_reduce(p: Primitive, operand, axis: int, index_dtype):
 _LARGEST_STEP = 1 << 30
 
 
-def prefix_scan(combine: Callable, elements: Sequence, neutral: Sequence, axis: int, reverse: bool) -> list:
+def prefix_scan(
+    combine: Callable, elements: Sequence, neutral: Sequence, axis: int, reverse: bool
+) -> list:
     """Running combination of `elements` (a tuple of arrays) by the associative `combine`, in log2(n) doublings.
 
     `neutral` are the scalars that come in from beyond the edge; `combine(earlier, later)` takes and gives tuples. A symbolic size takes as
@@ -265,9 +359,11 @@ def prefix_scan(combine: Callable, elements: Sequence, neutral: Sequence, axis: 
 
 def paired_jvp(combine: Callable, neutral: Callable) -> Callable:
     """jvp of a running reduction: the running combination of (value, tangent) pairs."""
+
     def jvp(t, out, x, *, axis, reverse):
         fills = (np.asarray(neutral(typeof(x).dtype)).astype(typeof(x).dtype)[()], 0)
         return prefix_scan(combine, (x, t), fills, axis, reverse)[1]
+
     return jvp
 
 
@@ -282,6 +378,7 @@ def _extremum_pair(wins: Callable):
         tie = mul(add(s, t), 0.5)
         first = wins(x, y)
         return select(first, x, y), select(first, s, select(wins(y, x), t, tie))
+
     return combine
 
 
@@ -291,14 +388,36 @@ def _cumsum_reference(x, axis):
     return np.cumsum(x, axis=axis, dtype=x.dtype)
 
 
-cumsum_p = families.cumulative("cumsum", families.NUMBER, _cumsum_reference, lower=families.ScanSpec("add", _zero), jvp="linear",
-                               linear=True, transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse))
-cumprod_p = families.cumulative("cumprod", families.NUMBER, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype),
-                       lower=families.ScanSpec("mul", _one), jvp=paired_jvp(_product_pair, _one))
-cummax_p = families.cumulative("cummax", families.ORDERED, lambda x, axis: np.maximum.accumulate(x, axis=axis),
-                      lower=families.ScanSpec("max", lowest), jvp=paired_jvp(_extremum_pair(gt), lowest))
-cummin_p = families.cumulative("cummin", families.ORDERED, lambda x, axis: np.minimum.accumulate(x, axis=axis),
-                      lower=families.ScanSpec("min", highest), jvp=paired_jvp(_extremum_pair(lt), highest))
+cumsum_p = families.cumulative(
+    "cumsum",
+    families.NUMBER,
+    _cumsum_reference,
+    lower=families.ScanSpec("add", _zero),
+    jvp="linear",
+    linear=True,
+    transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse),
+)
+cumprod_p = families.cumulative(
+    "cumprod",
+    families.NUMBER,
+    lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype),
+    lower=families.ScanSpec("mul", _one),
+    jvp=paired_jvp(_product_pair, _one),
+)
+cummax_p = families.cumulative(
+    "cummax",
+    families.ORDERED,
+    lambda x, axis: np.maximum.accumulate(x, axis=axis),
+    lower=families.ScanSpec("max", lowest),
+    jvp=paired_jvp(_extremum_pair(gt), lowest),
+)
+cummin_p = families.cumulative(
+    "cummin",
+    families.ORDERED,
+    lambda x, axis: np.minimum.accumulate(x, axis=axis),
+    lower=families.ScanSpec("min", highest),
+    jvp=paired_jvp(_extremum_pair(lt), highest),
+)
 
 
 def running(p: Primitive, operand, axis: int, reverse: bool):
@@ -316,11 +435,14 @@ def cumsum(operand, axis: int = 0, reverse: bool = False):
     return running(cumsum_p, operand, axis, reverse)
 
 
-def _running(p: Primitive, what: str, of_two: Callable | None = None, fill: complex = 0) -> Callable:
+def _running(
+    p: Primitive, what: str, of_two: Callable | None = None, fill: complex = 0
+) -> Callable:
     def cumulate(operand, axis: int = 0, reverse: bool = False):
         if of_two is not None and typeof(operand).dtype.kind == "c":
             return _by_doubling(of_two, fill, operand, axis, reverse)
         return running(p, operand, axis, reverse)
+
     return named(cumulate, p.name, f"Running {what} along dim `axis`, from the end if `reverse`.")
 
 

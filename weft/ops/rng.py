@@ -68,7 +68,9 @@ def _wide_threefry_rounds(ops, *words):
     keys.append(functools.reduce(ops.xor, keys, ops.word(_PARITY)))
     for step in range(20):
         for at, bits in zip((0, 2), _ROTATIONS_OF_PAIRS[step % 8]):
-            other = at + 1 if step % 2 == 0 else 3 - at           # each pair mixes, then the pairs change partners
+            other = (
+                at + 1 if step % 2 == 0 else 3 - at
+            )  # each pair mixes, then the pairs change partners
             x[at] = ops.add(x[at], x[other])
             x[other] = ops.xor(ops.rotate(x[other], bits), x[at])
         if step % 4 == 3:
@@ -92,8 +94,16 @@ def philox4x32(k0, k1, x0, x1, x2, x3) -> list:
 
 def _philox_rounds(ops, k0, k1, x0, x1, x2, x3):
     for _ in range(10):
-        (high0, low0), (high2, low2) = ops.product(x0, _MULTIPLIERS[0]), ops.product(x2, _MULTIPLIERS[1])
-        x0, x1, x2, x3 = ops.xor(ops.xor(high2, x1), k0), low2, ops.xor(ops.xor(high0, x3), k1), low0
+        (high0, low0), (high2, low2) = (
+            ops.product(x0, _MULTIPLIERS[0]),
+            ops.product(x2, _MULTIPLIERS[1]),
+        )
+        x0, x1, x2, x3 = (
+            ops.xor(ops.xor(high2, x1), k0),
+            low2,
+            ops.xor(ops.xor(high0, x3), k1),
+            low0,
+        )
         k0, k1 = ops.add(k0, ops.word(_WEYL[0])), ops.add(k1, ops.word(_WEYL[1]))
     return [x0, x1, x2, x3]
 
@@ -120,6 +130,7 @@ def _narrow_philox_rounds(ops, k, x0, x1):
 
 class _NumPyWords:
     """Operations on words as NumPy arrays."""
+
     add, xor, word = np.add, np.bitwise_xor, np.uint32
 
     @staticmethod
@@ -148,7 +159,11 @@ class _EmittedWords:
         return self.b.op("xor", x, y)
 
     def rotate(self, x, bits):
-        return self.b.op("or", self.b.op("shl", x, self.word(bits)), self.b.op("shr_logical", x, self.word(32 - bits)))
+        return self.b.op(
+            "or",
+            self.b.op("shl", x, self.word(bits)),
+            self.b.op("shr_logical", x, self.word(32 - bits)),
+        )
 
     def product(self, x, factor):
         b = self.b
@@ -160,8 +175,16 @@ def _define(primitive: Primitive, rounds, words_in: int, words_out: int) -> None
     @primitive.def_type
     def _type(*avals: ShapedArray):
         if len(avals) != words_in or any(a.dtype != _U32 for a in avals):
-            raise TypeError(f"{primitive.name}: takes {words_in} uint32 operands, got {', '.join(a.str_short() for a in avals)}.")
-        out = ShapedArray(families.broadcast_shapes(primitive.name, avals), _U32, False, None, families.joined_vma(avals))
+            raise TypeError(
+                f"{primitive.name}: takes {words_in} uint32 operands, got {', '.join(a.str_short() for a in avals)}."
+            )
+        out = ShapedArray(
+            families.broadcast_shapes(primitive.name, avals),
+            _U32,
+            False,
+            None,
+            families.joined_vma(avals),
+        )
         return (out,) * words_out
 
     @primitive.def_reference
@@ -173,10 +196,16 @@ def _define(primitive: Primitive, rounds, words_in: int, words_out: int) -> None
 
     @primitive.def_lower
     def _lower(b, index, *inputs, in_avals, out_avals):
-        return rounds(_EmittedWords(b), *(x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)))
+        return rounds(
+            _EmittedWords(b), *(x(index if a.ndim else ()) for x, a in zip(inputs, in_avals))
+        )
 
-    primitive.define(jvp=families.zero_jvp(primitive), batch=families.batch_elementwise(primitive),
-                     factors=elementwise_rule, transpose=unsupported("is not linear in any operand"))
+    primitive.define(
+        jvp=families.zero_jvp(primitive),
+        batch=families.batch_elementwise(primitive),
+        factors=elementwise_rule,
+        transpose=unsupported("is not linear in any operand"),
+    )
 
 
 _define(threefry2x32_p, _threefry_rounds, 4, 2)

@@ -34,7 +34,9 @@ def at_front(x: Any, dim: int | None, size: int) -> Any:
     if dim is not None:
         return move_dim(x, dim, 0)
     shape = typeof(x).shape
-    return registry["broadcast_in_dim"].bind(x, shape=(size, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
+    return registry["broadcast_in_dim"].bind(
+        x, shape=(size, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1))
+    )
 
 
 def bump(dims: Sequence[int], inserted: int) -> tuple[int, ...]:

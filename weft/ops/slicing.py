@@ -22,7 +22,13 @@ from weft.ir.symbolic import Dim, as_int, max_dim
 from weft.ops.casting import size_as
 from weft.ops.elementwise import add, convert_element_type, lt, select_n, sub
 from weft.ops.families import joined_vma, shape_error, zeros
-from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather_p, scatter_p
+from weft.ops.indexing import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    gather_p,
+    scatter_p,
+)
 from weft.ops.layout import broadcast_in_dim, reshape, squeeze
 from weft.ops.placement import READ_AT
 from weft.ops.reduce import reduce_sum
@@ -44,7 +50,12 @@ dynamic_update_slice_p = Primitive("dynamic_update_slice", "index", overwrites=T
 # --- the functions
 
 
-def slice(operand, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None):
+def slice(
+    operand,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
+    strides: Sequence[int] | None = None,
+):
     """The elements from `start_indices` up to, not including, `limit_indices`, in steps of `strides`.
 
     >>> np.asarray(slice(np.arange(6), (1,), (6,), (2,))).tolist()
@@ -60,7 +71,9 @@ def slice(operand, start_indices: Sequence[int], limit_indices: Sequence[int], s
     return slice_p.bind(operand, start_indices=start, limit_indices=limit, strides=steps)
 
 
-def slice_in_dim(operand, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0):
+def slice_in_dim(
+    operand, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+):
     """`operand[..., start:limit:stride, ...]` along dim `axis`, negative indices counting from the end."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "slice_in_dim")
@@ -80,7 +93,9 @@ def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
     axis = canonical_dim(axis, len(shape), "index_in_dim")
     wrapped = as_int(index) + shape[axis] if index < 0 else as_int(index)
     if not 0 <= wrapped < shape[axis]:
-        raise IndexError(f"index_in_dim: index {index} is out of bounds for dim {axis} of size {shape[axis]}.")
+        raise IndexError(
+            f"index_in_dim: index {index} is out of bounds for dim {axis} of size {shape[axis]}."
+        )
     part = slice_in_dim(operand, wrapped, wrapped + 1, 1, axis)
     return part if keepdims else squeeze(part, (axis,))
 
@@ -93,15 +108,27 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
     """
     config = tuple((as_int(lo), as_int(hi), as_int(inner)) for lo, hi, inner in padding_config)
     aval = typeof(operand)
-    table = [("operand", aval.str_short()), ("padding_value", typeof(padding_value).str_short()), ("padding_config", config)]
+    table = [
+        ("operand", aval.str_short()),
+        ("padding_value", typeof(padding_value).str_short()),
+        ("padding_config", config),
+    ]
     if typeof(padding_value).ndim:
         raise shape_error("pad", "padding_value must be a scalar.", table)
     if len(config) != aval.ndim:
-        raise shape_error("pad", f"padding_config must have one entry for each of the {aval.ndim} dims of the operand.", table)
+        raise shape_error(
+            "pad",
+            f"padding_config must have one entry for each of the {aval.ndim} dims of the operand.",
+            table,
+        )
     if any(inner < 0 for _, _, inner in config):
         raise shape_error("pad", "interior padding in padding_config must be nonnegative.", table)
     if any(lo + hi + _dilated(n, inner) < 0 for n, (lo, hi, inner) in zip(aval.shape, config)):
-        raise shape_error("pad", "Dimension size after padding is not at least 0: padding_config cuts off more than there is.", table)
+        raise shape_error(
+            "pad",
+            "Dimension size after padding is not at least 0: padding_config cuts off more than there is.",
+            table,
+        )
     if not any(map(any, config)) and hasattr(type(operand), "aval"):
         return operand
     return pad_p.bind(operand, _scalar_like(padding_value, aval), padding_config=config)
@@ -115,10 +142,14 @@ def concatenate(operands: Sequence, dimension: int):
     """
     operands = tuple(operands)
     if not operands:
-        raise ValueError("concatenate: needs at least one operand. To make an empty array, use full with a zero shape.")
+        raise ValueError(
+            "concatenate: needs at least one operand. To make an empty array, use full with a zero shape."
+        )
     if len(operands) == 1 and hasattr(type(operands[0]), "aval"):
         return operands[0]
-    return concatenate_p.bind(*operands, dimension=canonical_dim(dimension, typeof(operands[0]).ndim, "concatenate"))
+    return concatenate_p.bind(
+        *operands, dimension=canonical_dim(dimension, typeof(operands[0]).ndim, "concatenate")
+    )
 
 
 def split(operand, sizes: Sequence[int], axis: int = 0) -> list:
@@ -139,7 +170,13 @@ def split(operand, sizes: Sequence[int], axis: int = 0) -> list:
     return [slice_in_dim(operand, lo, hi, 1, axis) for lo, hi in itertools.pairwise(bounds)]
 
 
-def dynamic_slice(operand, start_indices, slice_sizes: Sequence[int], *, allow_negative_indices: bool | Sequence[bool] = True):
+def dynamic_slice(
+    operand,
+    start_indices,
+    slice_sizes: Sequence[int],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+):
     """The window of `slice_sizes` whose first element is at `start_indices`, clamped to be inside `operand`.
 
     `start_indices` is a sequence of scalars or a one-dimensional array; negative ones count from the end. Where
@@ -153,7 +190,9 @@ def dynamic_slice(operand, start_indices, slice_sizes: Sequence[int], *, allow_n
     return dynamic_slice_p.bind(operand, *starts, slice_sizes=_ints(slice_sizes))
 
 
-def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices: bool | Sequence[bool] = True):
+def dynamic_update_slice(
+    operand, update, start_indices, *, allow_negative_indices: bool | Sequence[bool] = True
+):
     """`operand` with the window at `start_indices` (clamped to be inside) replaced by `update`; negative indices are those of
     `dynamic_slice`.
 
@@ -161,11 +200,15 @@ def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indic
     [0.0, 1.0, 1.0, 0.0]
     """
     aval = typeof(operand)
-    starts = _start_scalars(start_indices, aval.shape, "dynamic_update_slice", allow_negative_indices)
+    starts = _start_scalars(
+        start_indices, aval.shape, "dynamic_update_slice", allow_negative_indices
+    )
     return dynamic_update_slice_p.bind(operand, update, *starts)
 
 
-def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True):
+def dynamic_slice_in_dim(
+    operand, start_index, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
+):
     """`slice_size` consecutive parts of `operand` along dim `axis`, from `start_index` on (clamped)."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "dynamic_slice_in_dim")
@@ -181,35 +224,49 @@ def _starts_along(axis: int, start, ndim: int) -> list:
     return starts
 
 
-def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True):
+def dynamic_index_in_dim(
+    operand, index, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
+):
     """The part of `operand` at `index` (clamped) of dim `axis`."""
     axis = canonical_dim(axis, typeof(operand).ndim, "dynamic_index_in_dim")
-    part = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
+    part = dynamic_slice_in_dim(
+        operand, index, 1, axis, allow_negative_indices=allow_negative_indices
+    )
     return part if keepdims else squeeze(part, (axis,))
 
 
-def dynamic_update_slice_in_dim(operand, update, start_index, axis: int, *, allow_negative_indices: bool = True):
+def dynamic_update_slice_in_dim(
+    operand, update, start_index, axis: int, *, allow_negative_indices: bool = True
+):
     """`operand` with `update` written along dim `axis` from `start_index` on (clamped)."""
     ndim = typeof(operand).ndim
     axis = canonical_dim(axis, ndim, "dynamic_update_slice_in_dim")
     starts = _starts_along(axis, start_index, ndim)
-    return dynamic_update_slice(operand, update, starts, allow_negative_indices=allow_negative_indices)
+    return dynamic_update_slice(
+        operand, update, starts, allow_negative_indices=allow_negative_indices
+    )
 
 
-def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_negative_indices: bool = True):
+def dynamic_update_index_in_dim(
+    operand, update, index, axis: int, *, allow_negative_indices: bool = True
+):
     """`operand` with its part at `index` (clamped) of dim `axis` replaced by `update`, which may lack that dim."""
     ndim = typeof(operand).ndim
     axis = canonical_dim(axis, ndim, "dynamic_update_index_in_dim")
     shape = typeof(update).shape
     if len(shape) != ndim:
         update = reshape(update, insert(shape, axis, 1))
-    return dynamic_update_slice_in_dim(operand, update, index, axis, allow_negative_indices=allow_negative_indices)
+    return dynamic_update_slice_in_dim(
+        operand, update, index, axis, allow_negative_indices=allow_negative_indices
+    )
 
 
 def canonical_dim(dim: int, ndim: int, api: str) -> int:
     """`dim` counted from the front; AxisError, a ValueError and an IndexError, if there is no such dim."""
     if not -ndim <= dim < ndim:
-        raise np.exceptions.AxisError(f"{api}: dim {dim} is out of range for an array with {ndim} dims.")
+        raise np.exceptions.AxisError(
+            f"{api}: dim {dim} is out of range for an array with {ndim} dims."
+        )
     return int(dim) % ndim
 
 
@@ -227,7 +284,11 @@ def _scalar_like(value, aval):
     if isinstance(value, (bool, int, float, complex)):
         return exact(value, aval.dtype)
     found = typeof(value)
-    return convert_element_type(value, aval.dtype) if found.weak_type and found.dtype != aval.dtype else value
+    return (
+        convert_element_type(value, aval.dtype)
+        if found.weak_type and found.dtype != aval.dtype
+        else value
+    )
 
 
 def _start_scalars(indices, shape, api: str, wraps: bool | Sequence[bool]) -> list:
@@ -239,18 +300,26 @@ def _start_scalars(indices, shape, api: str, wraps: bool | Sequence[bool]) -> li
                 f"{api}: start_indices must be a sequence of scalars or an array with one dim, "
                 f"got {typeof(indices).str_short()}."
             )
-        indices = [squeeze(slice_in_dim(indices, i, i + 1), (0,)) for i in range(typeof(indices).shape[0])]
+        indices = [
+            squeeze(slice_in_dim(indices, i, i + 1), (0,)) for i in range(typeof(indices).shape[0])
+        ]
     if len(indices) != len(shape):
         raise ShapeError(
             f"{api}: needs one start index per dim.\n"
             f"    operand has {len(shape)} dims, start_indices has length {len(indices)}"
         )
-    found = sorted({i.dtype.name for i in indices if hasattr(i, "dtype") and not isinstance(i, type)})
+    found = sorted(
+        {i.dtype.name for i in indices if hasattr(i, "dtype") and not isinstance(i, type)}
+    )
     if len(found) > 1:
-        raise TypeError(f"index arguments to {api} must be integers of the same type, got {', '.join(found)}.")
+        raise TypeError(
+            f"index arguments to {api} must be integers of the same type, got {', '.join(found)}."
+        )
     wraps = [wraps] * len(shape) if isinstance(wraps, bool) else list(wraps)
     if len(wraps) != len(shape):
-        raise ShapeError(f"{api}: allow_negative_indices must be one bool or one for each of {len(shape)} dims, got {len(wraps)}.")
+        raise ShapeError(
+            f"{api}: allow_negative_indices must be one bool or one for each of {len(shape)} dims, got {len(wraps)}."
+        )
     return [_start(i, size, wrap) for i, size, wrap in zip(indices, shape, wraps)]
 
 
@@ -287,19 +356,28 @@ def _slice_type(operand, *, start_indices, limit_indices, strides):
             "slice: needs one start, one limit and one stride per dim.\n"
             f"    operand {operand.str_short()}   starts {start_indices}   limits {limit_indices}   strides {strides}"
         )
-    for d, (lo, hi, step, size) in enumerate(zip(start_indices, limit_indices, steps, operand.shape)):
+    for d, (lo, hi, step, size) in enumerate(
+        zip(start_indices, limit_indices, steps, operand.shape)
+    ):
         if not 0 <= lo <= hi <= size or step < 1:
             raise ShapeError(
                 f"slice: bounds of dim {d} do not fit.\n"
                 f"    operand {operand.str_short()}   start {lo}, limit {hi}, stride {step}\n"
                 "  Must have 0 <= start <= limit <= size and stride >= 1."
             )
-    return shaped_like(operand, [-(-(hi - lo) // s) for lo, hi, s in zip(start_indices, limit_indices, steps)])
+    return shaped_like(
+        operand, [-(-(hi - lo) // s) for lo, hi, s in zip(start_indices, limit_indices, steps)]
+    )
 
 
 @slice_p.def_reference
 def _slice_reference(x, *, start_indices, limit_indices, strides):
-    return x[tuple(_span(lo, hi, s) for lo, hi, s in zip(start_indices, limit_indices, _steps(strides, x.ndim)))].copy()
+    return x[
+        tuple(
+            _span(lo, hi, s)
+            for lo, hi, s in zip(start_indices, limit_indices, _steps(strides, x.ndim))
+        )
+    ].copy()
 
 
 jointly_linear(slice_p)
@@ -309,7 +387,9 @@ jointly_linear(slice_p)
 def _slice_transpose(ct, operand, *, start_indices, limit_indices, strides):
     shape = operand.aval.shape
     config = []
-    for lo, step, size, count in zip(start_indices, _steps(strides, len(shape)), shape, typeof(ct).shape):
+    for lo, step, size, count in zip(
+        start_indices, _steps(strides, len(shape)), shape, typeof(ct).shape
+    ):
         covered = lo + max_dim((count - 1) * step + 1, 0)
         config.append((lo, size - covered, step - 1))
     return [pad(ct, _zero(ct), config)]
@@ -333,7 +413,9 @@ def _slice_factors(in_avals, out_avals, **params):
     ins, outs, special = [], [], {}
     for size, count in zip(in_avals[0].shape, out_avals[0].shape):
         _shared_or_special(b, size, count, size == count, ins, outs, special)
-    return b.rule([ins], [outs], special=special, linear_ins=(0,), additive=True, groups=_apart(ins, outs))
+    return b.rule(
+        [ins], [outs], special=special, linear_ins=(0,), additive=True, groups=_apart(ins, outs)
+    )
 
 
 def _apart(ins, outs) -> tuple[tuple[int, int], ...]:
@@ -341,7 +423,9 @@ def _apart(ins, outs) -> tuple[tuple[int, int], ...]:
     return tuple((g, f) for f, g in zip(ins, outs) if f != g)
 
 
-def _shared_or_special(b: RuleBuilder, in_size, out_size, whole, ins, outs, special, mark="halo") -> None:
+def _shared_or_special(
+    b: RuleBuilder, in_size, out_size, whole, ins, outs, special, mark="halo"
+) -> None:
     """Add one dim: a factor shared by operand and result if `whole`, else one factor each, marked."""
     f = b.new(in_size)
     g = f if whole else b.new(out_size)
@@ -392,9 +476,20 @@ def _pad_type(operand, value, *, padding_config):
 @pad_p.def_reference
 def _pad_reference(x, value, *, padding_config):
     spread = [n + max(n - 1, 0) * inner for n, (_, _, inner) in zip(x.shape, padding_config)]
-    full = np.full([n + max(lo, 0) + max(hi, 0) for n, (lo, hi, _) in zip(spread, padding_config)], value, x.dtype)
-    full[tuple(_span(max(lo, 0), max(lo, 0) + n, inner + 1) for n, (lo, _, inner) in zip(spread, padding_config))] = x
-    cut = tuple(_span(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi, _) in zip(full.shape, padding_config))
+    full = np.full(
+        [n + max(lo, 0) + max(hi, 0) for n, (lo, hi, _) in zip(spread, padding_config)],
+        value,
+        x.dtype,
+    )
+    full[
+        tuple(
+            _span(max(lo, 0), max(lo, 0) + n, inner + 1)
+            for n, (lo, _, inner) in zip(spread, padding_config)
+        )
+    ] = x
+    cut = tuple(
+        _span(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi, _) in zip(full.shape, padding_config)
+    )
     return full[cut]
 
 
@@ -405,7 +500,9 @@ jointly_linear(pad_p)
 def _pad_transpose(ct, operand, value, *, padding_config):
     unpadded = pad(ct, _zero(ct), [(-lo, -hi, 0) for lo, hi, _ in padding_config])
     shape = typeof(unpadded).shape
-    ct_operand = slice(unpadded, (0,) * len(shape), shape, [inner + 1 for _, _, inner in padding_config])
+    ct_operand = slice(
+        unpadded, (0,) * len(shape), shape, [inner + 1 for _, _, inner in padding_config]
+    )
     ct_value = None
     if is_undef(value):
         every = tuple(range(len(shape)))
@@ -433,7 +530,14 @@ def _pad_factors(in_avals, out_avals, *, padding_config):
     ins, outs, special = [], [], {}
     for size, padded, config in zip(in_avals[0].shape, out_avals[0].shape, padding_config):
         _shared_or_special(b, size, padded, not any(config), ins, outs, special)
-    return b.rule([ins, []], [outs], special=special, linear_ins=(0, 1), additive=True, groups=_apart(ins, outs))
+    return b.rule(
+        [ins, []],
+        [outs],
+        special=special,
+        linear_ins=(0, 1),
+        additive=True,
+        groups=_apart(ins, outs),
+    )
 
 
 @pad_p.def_lower
@@ -466,8 +570,13 @@ def _concatenate_type(*operands, dimension):
         if a.ndim != first.ndim or a.dtype != first.dtype or rest(a) != rest(first):
             table = [(f"operand {i}", b.str_short()) for i, b in enumerate(operands)]
             raise ShapeError(
-                describe("concatenate", f"operands do not fit together along dim {dimension}.", table, user_frame(),
-                         "They must have equal dtypes, and equal sizes in all other dims.")
+                describe(
+                    "concatenate",
+                    f"operands do not fit together along dim {dimension}.",
+                    table,
+                    user_frame(),
+                    "They must have equal dtypes, and equal sizes in all other dims.",
+                )
             )
     total = sum(a.shape[dimension] for a in operands)
     return shaped_like(first, insert(rest(first), dimension, total), *operands[1:])
@@ -485,12 +594,17 @@ jointly_linear(concatenate_p)
 def _concatenate_transpose(ct, *operands, dimension):
     sizes = [aval_of(x).shape[dimension] for x in operands]
     ends = list(itertools.accumulate(sizes, initial=0))
-    return [slice_in_dim(ct, ends[k], ends[k + 1], 1, dimension) if is_undef(x) else None for k, x in enumerate(operands)]
+    return [
+        slice_in_dim(ct, ends[k], ends[k + 1], 1, dimension) if is_undef(x) else None
+        for k, x in enumerate(operands)
+    ]
 
 
 @concatenate_p.def_batch
 def _concatenate_batch(axis, args, dims, *, dimension):
-    out = concatenate_p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)], dimension=dimension + 1)
+    out = concatenate_p.bind(
+        *[at_front(x, d, axis.size) for x, d in zip(args, dims)], dimension=dimension + 1
+    )
     return out, 0
 
 
@@ -505,7 +619,14 @@ def _concatenate_factors(in_avals, out_avals, *, dimension):
         special[f] = "halo"
         group.append(f)
         ins.append(list(insert(outs[:dimension] + outs[dimension + 1 :], dimension, f)))
-    return b.rule(ins, [outs], special=special, linear_ins=tuple(range(len(ins))), additive=True, groups=(tuple(group),))
+    return b.rule(
+        ins,
+        [outs],
+        special=special,
+        linear_ins=tuple(range(len(ins))),
+        additive=True,
+        groups=(tuple(group),),
+    )
 
 
 @concatenate_p.def_lower
@@ -520,9 +641,15 @@ def _concatenate_lower(b, index, *operands, in_avals, out_avals, dimension):
         are few choices deep."""
         if last - first > 1:
             middle = (first + last) // 2
-            return b.select(b.icmp("lt", i, ends[parts[middle - 1]]), joined(first, middle), joined(middle, last))
+            return b.select(
+                b.icmp("lt", i, ends[parts[middle - 1]]),
+                joined(first, middle),
+                joined(middle, last),
+            )
         k = parts[first]
-        guards = ([b.icmp("ge", i, starts[k])] if first else []) + ([b.icmp("lt", i, ends[k])] if last < len(parts) else [])
+        guards = ([b.icmp("ge", i, starts[k])] if first else []) + (
+            [b.icmp("lt", i, ends[k])] if last < len(parts) else []
+        )
         at = insert(index[:dimension] + index[dimension + 1 :], dimension, b.isub(i, starts[k]))
         return operands[k](at, functools.reduce(b.logical_and, guards) if guards else None)
 
@@ -534,7 +661,10 @@ def _concatenate_lower(b, index, *operands, in_avals, out_avals, dimension):
 
 def _clamped_starts(b, starts, shape, sizes):
     """Run-time start indices as i64, clamped so that the window of `sizes` is inside `shape`."""
-    return [0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0) for s, n, size in zip(starts, shape, sizes)]
+    return [
+        0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0)
+        for s, n, size in zip(starts, shape, sizes)
+    ]
 
 
 def _reference_starts(starts, shape, sizes):
@@ -549,7 +679,9 @@ def _check_starts(api: str, operand, starts, window) -> None:
         )
     for d, (size, n) in enumerate(zip(window, operand.shape)):
         if not 0 <= size <= n:
-            raise ShapeError(f"{api}: the window does not fit into dim {d}.\n    operand {operand.str_short()}   window {window}")
+            raise ShapeError(
+                f"{api}: the window does not fit into dim {d}.\n    operand {operand.str_short()}   window {window}"
+            )
     for s in starts:
         if s.ndim or not dtypes.issubdtype(s.dtype, np.integer):
             raise TypeError(f"{api}: start indices must be integer scalars, got {s.str_short()}.")
@@ -580,7 +712,9 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
     (x, *starts), (dim, *start_dims) = args, dims
     if all(d is None for d in start_dims):
         zero = _zero(starts[0]) if starts else np.int32(0)
-        return dynamic_slice_p.bind(x, *insert(starts, dim, zero), slice_sizes=insert(slice_sizes, dim, axis.size)), dim
+        return dynamic_slice_p.bind(
+            x, *insert(starts, dim, zero), slice_sizes=insert(slice_sizes, dim, axis.size)
+        ), dim
     # a window per example: a gather
     ndim = len(slice_sizes)
     each = tuple(range(ndim))
@@ -607,7 +741,10 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
 def _stacked_starts(starts, dims, size: int):
     """Start indices, some of them one per example, as one array of indices [size, len(starts)]."""
     dtype = functools.reduce(common_dtype, [typeof(s).dtype for s in starts])
-    columns = [reshape(at_front(convert_element_type(s, dtype), d, size), (size, 1)) for s, d in zip(starts, dims)]
+    columns = [
+        reshape(at_front(convert_element_type(s, dtype), d, size), (size, 1))
+        for s, d in zip(starts, dims)
+    ]
     return concatenate(columns, 1)
 
 
@@ -637,7 +774,9 @@ def _dynamic_update_slice_type(operand, update, *starts):
             "dynamic_update_slice: operand and update must have equal dtypes.\n"
             f"    operand {operand.str_short()}   update {update.str_short()}"
         )
-    return shaped_like(operand, operand.shape, update).update(vma=joined_vma((operand, update, *starts)))
+    return shaped_like(operand, operand.shape, update).update(
+        vma=joined_vma((operand, update, *starts))
+    )
 
 
 @dynamic_update_slice_p.def_reference
@@ -656,7 +795,9 @@ def _dynamic_update_slice_transpose(ct, operand, update, *starts):
     aval = aval_of(update)
     ct_operand = ct_update = None
     if is_undef(operand):
-        ct_operand = dynamic_update_slice_p.bind(ct, zeros(aval.update(dtype=typeof(ct).dtype)), *starts)
+        ct_operand = dynamic_update_slice_p.bind(
+            ct, zeros(aval.update(dtype=typeof(ct).dtype)), *starts
+        )
     if is_undef(update):
         ct_update = dynamic_slice_p.bind(ct, *starts, slice_sizes=aval.shape)
     return [ct_operand, ct_update, *[None] * len(starts)]
@@ -694,7 +835,13 @@ def _dynamic_update_slice_factors(in_avals, out_avals):
         updates.append(g)
         if n != size:
             special[f] = special[g] = "index"
-    return b.rule([outs, updates, *[[] for _ in in_avals[2:]]], [outs], special=special, linear_ins=(0, 1), additive=True)
+    return b.rule(
+        [outs, updates, *[[] for _ in in_avals[2:]]],
+        [outs],
+        special=special,
+        linear_ins=(0, 1),
+        additive=True,
+    )
 
 
 @dynamic_update_slice_p.def_lower

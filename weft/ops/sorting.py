@@ -19,7 +19,16 @@ from weft.ir.symbolic import as_int, is_more_than, min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.casting import imag, real
-from weft.ops.families import ANY, ORDERED, ExpandSpec, SortSpec, canonical_dims, move_dim, shape_error, zero_tangent
+from weft.ops.families import (
+    ANY,
+    ORDERED,
+    ExpandSpec,
+    SortSpec,
+    canonical_dims,
+    move_dim,
+    shape_error,
+    zero_tangent,
+)
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, expand_dims, full
 from weft.ops.slicing import slice_in_dim
 
@@ -29,11 +38,17 @@ _INDEX = np.dtype(np.int32)
 def take_along(x, indices, dim: int):
     """`x[..., indices[..., j, ...], ...]`: the elements of `x` along `dim` at `indices`."""
     from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+
     shape, ndim = typeof(x).shape, typeof(x).ndim
     others = tuple(d for d in range(ndim) if d != dim)
     numbers = GatherDimensionNumbers((), (dim,), (dim,), others, others)
-    return gather(x, expand_dims(indices, (ndim,)), numbers, tuple(min_dim(s, 1) for s in shape),
-                  mode=GatherScatterMode.UNCHECKED)
+    return gather(
+        x,
+        expand_dims(indices, (ndim,)),
+        numbers,
+        tuple(min_dim(s, 1) for s in shape),
+        mode=GatherScatterMode.UNCHECKED,
+    )
 
 
 # --- rows --------------------------------------------------------------------------------------------------------------
@@ -50,7 +65,11 @@ def _on_rows(name: str, kind: str, **rules) -> Primitive:
 def _order_reference(key, *previous, descending):
     columns = _comparable(key)
     if descending:
-        columns = [d for c in columns for d in ([c == c, np.where(c != c, 0, -c)] if c.dtype.kind == "f" else [~c])]
+        columns = [
+            d
+            for c in columns
+            for d in ([c == c, np.where(c != c, 0, -c)] if c.dtype.kind == "f" else [~c])
+        ]
     if previous:
         columns = [np.take_along_axis(c, previous[0], -1) for c in columns]
     order = np.lexsort([c + 0 if c.dtype.kind == "f" else c for c in reversed(columns)], axis=-1)
@@ -62,13 +81,26 @@ def _positions(aval: ShapedArray) -> ShapedArray:
 
 
 #: the elements of each row in ascending order
-sorted_rows_p = _on_rows("sorted_rows", "values", type=lambda aval: aval,
-                         reference=lambda x: _sort_reference(x, dimension=x.ndim - 1, is_stable=True, num_keys=1)[0])
+sorted_rows_p = _on_rows(
+    "sorted_rows",
+    "values",
+    type=lambda aval: aval,
+    reference=lambda x: _sort_reference(x, dimension=x.ndim - 1, is_stable=True, num_keys=1)[0],
+)
 #: operands: key and, optionally, positions; params: descending. The positions, by the elements there; see `ir.program.Sort`
-row_order_p = _on_rows("row_order", "order", type=lambda aval, *previous, descending: _positions(aval), reference=_order_reference)
+row_order_p = _on_rows(
+    "row_order",
+    "order",
+    type=lambda aval, *previous, descending: _positions(aval),
+    reference=_order_reference,
+)
 #: params: k. The k greatest of each row and their positions
-leading_p = _on_rows("leading", "top", type=lambda aval, *, k: _top_k_type(aval, axis=aval.ndim - 1, k=k),
-                     reference=lambda x, *, k: _top_k_reference(x, axis=x.ndim - 1, k=k))
+leading_p = _on_rows(
+    "leading",
+    "top",
+    type=lambda aval, *, k: _top_k_type(aval, axis=aval.ndim - 1, k=k),
+    reference=lambda x, *, k: _top_k_reference(x, axis=x.ndim - 1, k=k),
+)
 
 
 def _columns(key) -> list:
@@ -93,7 +125,9 @@ def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1
     if not operands:
         raise TypeError("sort: needs at least one operand.")
     if not 1 <= num_keys <= len(operands):
-        raise ValueError(f"sort: num_keys must be from 1 to the number of operands, {len(operands)}; got {num_keys}.")
+        raise ValueError(
+            f"sort: num_keys must be from 1 to the number of operands, {len(operands)}; got {num_keys}."
+        )
     (dim,) = canonical_dims("sort", (dimension,), typeof(operands[0]).ndim)
     outs = sort_p.bind(*operands, dimension=dim, is_stable=bool(is_stable), num_keys=int(num_keys))
     return outs[0] if single else tuple(outs)
@@ -104,8 +138,12 @@ def _sort_type(*avals: ShapedArray, dimension, is_stable, num_keys):
     for i, aval in enumerate(avals):
         families.check_dtype("sort", aval, ANY, i if len(avals) > 1 else None)
     if any(a.shape != avals[0].shape for a in avals):
-        raise shape_error("sort", "operands differ in shape.", families.operand_table(avals),
-                          "They are permuted together.")
+        raise shape_error(
+            "sort",
+            "operands differ in shape.",
+            families.operand_table(avals),
+            "They are permuted together.",
+        )
     families.check_axes("sort", avals[0], (dimension,))
     return avals
 
@@ -120,7 +158,9 @@ def _comparable(key):
 @sort_p.def_reference
 def _sort_reference(*xs, dimension, is_stable, num_keys):
     columns = [c for key in xs[:num_keys] for c in _comparable(key)]
-    order = np.lexsort([c + 0 if c.dtype.kind == "f" else c for c in reversed(columns)], axis=dimension)
+    order = np.lexsort(
+        [c + 0 if c.dtype.kind == "f" else c for c in reversed(columns)], axis=dimension
+    )
     return [np.take_along_axis(x, order, dimension) for x in xs]
 
 
@@ -131,7 +171,10 @@ def _sort_jvp(primals, tangents, *, dimension, **params):
         return outs, [zero_tangent(o) for o in outs]
     places = broadcasted_iota(_INDEX, typeof(primals[0]).shape, dimension)
     *outs, order = sort_p.bind(*primals, places, dimension=dimension, **params)
-    moved = [zero_tangent(o) if type(t) is Zero else take_along(t, order, dimension) for t, o in zip(tangents, outs)]
+    moved = [
+        zero_tangent(o) if type(t) is Zero else take_along(t, order, dimension)
+        for t, o in zip(tangents, outs)
+    ]
     return outs, moved
 
 
@@ -199,12 +242,18 @@ def _top_k_type(aval: ShapedArray, *, axis, k):
     families.check_dtype("top_k", aval, ORDERED)
     families.check_axes("top_k", aval, (axis,))
     if not 0 <= k <= aval.shape[axis]:
-        raise shape_error("top_k", f"k = {k} must be from 0 to the size of dim {axis}.",
-                          [("operand", aval.str_short())])
+        raise shape_error(
+            "top_k",
+            f"k = {k} must be from 0 to the size of dim {axis}.",
+            [("operand", aval.str_short())],
+        )
     if is_more_than(aval.shape[axis], np.iinfo(_INDEX).max):
-        raise shape_error("top_k", f"top_k returns int32 indices, which will overflow for a dim of size {aval.shape[axis]}.",
-                          [("operand", aval.str_short())])
-    shape = (*aval.shape[:axis], k, *aval.shape[axis + 1:])
+        raise shape_error(
+            "top_k",
+            f"top_k returns int32 indices, which will overflow for a dim of size {aval.shape[axis]}.",
+            [("operand", aval.str_short())],
+        )
+    shape = (*aval.shape[:axis], k, *aval.shape[axis + 1 :])
     return aval.update(shape=shape), ShapedArray(shape, _INDEX, False, None, aval.vma)
 
 
@@ -212,7 +261,9 @@ def _top_k_type(aval: ShapedArray, *, axis, k):
 def _top_k_reference(x, *, axis, k):
     (key,) = _comparable(x)
     # ascending over the flipped array, flipped back: descending, NaN first, the first of equals first
-    order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(key, axis), axis=axis, kind="stable"), axis)
+    order = (
+        x.shape[axis] - 1 - np.flip(np.argsort(np.flip(key, axis), axis=axis, kind="stable"), axis)
+    )
     picked = np.take(order, np.arange(k), axis=axis)
     return [np.take_along_axis(x, picked, axis), picked.astype(_INDEX)]
 
@@ -250,12 +301,14 @@ def _top_k_rows(x, *, axis, k):
     last, n = aval.ndim - 1, aval.shape[axis]
     rows = move_dim(x, axis, last)
     if k == 0 or aval.size == 0:
-        shape = (*aval.shape[:axis], k, *aval.shape[axis + 1:])
+        shape = (*aval.shape[:axis], k, *aval.shape[axis + 1 :])
         return [full(shape, np.zeros((), aval.dtype)[()]), full(shape, np.int32(0))]
     if k <= _KEPT and (k * _SHARE <= n or k <= _SHARE):
         found = leading_p.bind(rows, k=k)
         return [move_dim(y, last, axis) for y in found]
-    places = move_dim(slice_in_dim(row_order_p.bind(rows, descending=True), 0, k, axis=last), last, axis)
+    places = move_dim(
+        slice_in_dim(row_order_p.bind(rows, descending=True), 0, k, axis=last), last, axis
+    )
     return [take_along(x, places, axis), places]
 
 

@@ -32,6 +32,7 @@ class SplitRule:
     `local(ctx, args, **params)` computes the result(s) of one device from its blocks, with ordinary ops and the collectives
     of `ctx`, the `SplitContext`. `can_split(f, rule, eqn)` says whether it can with `f` split.
     """
+
     local: Callable[..., Any]
     can_split: Callable[[int, Any, Any], bool]
     #: (f, rule, axes): whether splitting `f` makes the results partial sums over its axes; `axes` has those of all factors
@@ -47,11 +48,15 @@ class SplitRule:
     tolerates_padding: Callable[[int, Any], bool] = _always
 
 
-def split_rule(primitive: Primitive, can_split: Callable[[int, Any, Any], bool], **facts: Any) -> Callable:
+def split_rule(
+    primitive: Primitive, can_split: Callable[[int, Any, Any], bool], **facts: Any
+) -> Callable:
     """Decorator: the split rule of `primitive` whose local computation is the function; `facts` are other fields."""
+
     def fill(local: Callable) -> Callable:
         primitive.rules["split"] = SplitRule(local, can_split, **facts)
         return local
+
     return fill
 
 

@@ -76,7 +76,9 @@ class GatherScatterMode(enum.Enum):
             return GatherScatterMode.CLIP
         if mode == "promise_in_bounds":
             return GatherScatterMode.PROMISE_IN_BOUNDS
-        raise ValueError(f"mode {mode!r} is not understood. Use 'fill', 'drop', 'clip' or 'promise_in_bounds'.")
+        raise ValueError(
+            f"mode {mode!r} is not understood. Use 'fill', 'drop', 'clip' or 'promise_in_bounds'."
+        )
 
     def __repr__(self) -> str:
         return f"GatherScatterMode.{self.name}"
@@ -84,7 +86,9 @@ class GatherScatterMode(enum.Enum):
     @property
     def of_scatter(self) -> "GatherScatterMode":
         """What a scatter does by it."""
-        return GatherScatterMode.FILL_OR_DROP if self is GatherScatterMode.PROMISE_IN_BOUNDS else self
+        return (
+            GatherScatterMode.FILL_OR_DROP if self is GatherScatterMode.PROMISE_IN_BOUNDS else self
+        )
 
 
 # --- where the windows are
@@ -112,7 +116,9 @@ def window_of_scatter(
     return as_gather, tuple(sizes)
 
 
-def reference_positions(indices, operand_shape, out_shape, numbers: GatherDimensionNumbers, slice_sizes, mode):
+def reference_positions(
+    indices, operand_shape, out_shape, numbers: GatherDimensionNumbers, slice_sizes, mode
+):
     """Per operand dim an index array that broadcasts to `out_shape`, and where the window is inside."""
     rank = len(out_shape)
     batch = batch_dims(rank, numbers)
@@ -133,7 +139,12 @@ def reference_positions(indices, operand_shape, out_shape, numbers: GatherDimens
         start = np.zeros((1,) * rank, np.int64)
         if d in numbers.start_index_map:
             start = indices[..., numbers.start_index_map.index(d)]
-            start = along(np.minimum(start, n).astype(np.int64) if start.dtype == np.uint64 else start.astype(np.int64), batch)
+            start = along(
+                np.minimum(start, n).astype(np.int64)
+                if start.dtype == np.uint64
+                else start.astype(np.int64),
+                batch,
+            )
         if mode is GatherScatterMode.FILL_OR_DROP:
             inside = inside & (start >= 0) & (start <= n - size)
         start = np.clip(start, 0, n - size)
@@ -141,14 +152,18 @@ def reference_positions(indices, operand_shape, out_shape, numbers: GatherDimens
     return positions, inside
 
 
-def window_position(b, index, indices, operand_shape, numbers: GatherDimensionNumbers, slice_sizes, mode):
+def window_position(
+    b, index, indices, operand_shape, numbers: GatherDimensionNumbers, slice_sizes, mode
+):
     """Position in the operand of element `index` of the result, and a bool for "the window is inside", or None."""
     batch = tuple(index[d] for d in batch_dims(len(index), numbers))
     kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
     position, inside = [], None
     for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
         if d in numbers.operand_batching_dims:
-            position.append(batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]])
+            position.append(
+                batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]]
+            )
             continue
         start = 0
         if d in numbers.start_index_map:
@@ -163,24 +178,39 @@ def window_position(b, index, indices, operand_shape, numbers: GatherDimensionNu
     return tuple(position), inside
 
 
-def scatter_position(b, index, indices, operand_shape, update_shape, *, dimension_numbers, mode, **_params):
+def scatter_position(
+    b, index, indices, operand_shape, update_shape, *, dimension_numbers, mode, **_params
+):
     """For the compiler: position in the operand that element `index` of the updates goes to, and whether it is inside
     (a bool, or None for always)."""
     numbers, sizes = window_of_scatter(dimension_numbers, len(operand_shape), update_shape)
     return window_position(b, index, indices, operand_shape, numbers, sizes, mode)
 
 
-_OF_SCATTER = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "operand_batching_dims",
-               "scatter_indices_batching_dims")
+_OF_SCATTER = (
+    "update_window_dims",
+    "inserted_window_dims",
+    "scatter_dims_to_operand_dims",
+    "operand_batching_dims",
+    "scatter_indices_batching_dims",
+)
 
 
 def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> None:
     """ShapeError unless `numbers` name dims that there are, each once, those in order that must be."""
-    table = [("operand", operand.str_short()), ("indices", indices.str_short()), ("dimension_numbers", numbers)]
+    table = [
+        ("operand", operand.str_short()),
+        ("indices", indices.str_short()),
+        ("dimension_numbers", numbers),
+    ]
     fail = lambda what: shape_error(api, what, table)
     if not dtypes.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"{api}: indices must be integers, got {indices.str_short()}.")
-    op, names = ("scatter", _OF_SCATTER) if api.startswith("scatter") else ("gather", GatherDimensionNumbers._fields)
+    op, names = (
+        ("scatter", _OF_SCATTER)
+        if api.startswith("scatter")
+        else ("gather", GatherDimensionNumbers._fields)
+    )
     window, collapsed, indexed, batching, indices_batching = names
     result_rank = max(indices.ndim - 1, 0) + len(numbers.offset_dims)
     limits = (result_rank, operand.ndim, operand.ndim, operand.ndim, max(indices.ndim - 1, 0))
@@ -190,37 +220,61 @@ def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> N
         if len(set(dims)) != len(dims):
             raise fail(f"{name} in {op} op must not repeat, got {tuple(dims)}.")
         if any(not 0 <= d < limit for d in dims):
-            raise fail(f"Invalid {name} set in {op} op; valid range is [0, {limit}), got {tuple(dims)}.")
-    for (a, these), (b, those) in (((collapsed, numbers.collapsed_slice_dims), (batching, numbers.operand_batching_dims)),
-                                   ((indexed, numbers.start_index_map), (batching, numbers.operand_batching_dims))):
+            raise fail(
+                f"Invalid {name} set in {op} op; valid range is [0, {limit}), got {tuple(dims)}."
+            )
+    for (a, these), (b, those) in (
+        ((collapsed, numbers.collapsed_slice_dims), (batching, numbers.operand_batching_dims)),
+        ((indexed, numbers.start_index_map), (batching, numbers.operand_batching_dims)),
+    ):
         if set(these) & set(those):
-            raise fail(f"{a} and {b} in {op} op must be disjoint, got {tuple(these)} and {tuple(those)}.")
+            raise fail(
+                f"{a} and {b} in {op} op must be disjoint, got {tuple(these)} and {tuple(those)}."
+            )
     if indices.ndim == 0 or indices.shape[-1] != len(numbers.start_index_map):
-        raise fail(f"{indexed} has {len(numbers.start_index_map)} entries; the last dim of the indices must have as many.")
+        raise fail(
+            f"{indexed} has {len(numbers.start_index_map)} entries; the last dim of the indices must have as many."
+        )
     if len(numbers.operand_batching_dims) != len(numbers.start_indices_batching_dims):
         raise fail(f"{batching} and {indices_batching} in {op} op must be equal in number.")
     for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
         if operand.shape[d] != indices.shape[i]:
-            raise fail(f"batching dim {d} of the operand and dim {i} of the indices must have equal sizes.")
+            raise fail(
+                f"batching dim {d} of the operand and dim {i} of the indices must have equal sizes."
+            )
 
 
 def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> None:
     """`check_dims`, and ShapeError unless the window fits into the operand."""
     check_dims(api, operand, indices, numbers)
-    table = [("operand", operand.str_short()), ("indices", indices.str_short()), ("dimension_numbers", numbers), ("window", slice_sizes)]
+    table = [
+        ("operand", operand.str_short()),
+        ("indices", indices.str_short()),
+        ("dimension_numbers", numbers),
+        ("window", slice_sizes),
+    ]
     fail = lambda what: shape_error(api, what, table)
     if len(slice_sizes) != operand.ndim:
         raise fail("the window needs one size per dim of the operand.")
     gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     if any(slice_sizes[d] > 1 for d in gone):
         raise fail("the window must have size 1 in collapsed and batching dims.")
-    if any(not 0 <= size <= n and d not in numbers.operand_batching_dims for d, (size, n) in enumerate(zip(slice_sizes, operand.shape))):
-        raise fail("the window does not fit into the operand. Bounds of the window dimensions are the sizes of the operand.")
+    if any(
+        not 0 <= size <= n and d not in numbers.operand_batching_dims
+        for d, (size, n) in enumerate(zip(slice_sizes, operand.shape))
+    ):
+        raise fail(
+            "the window does not fit into the operand. Bounds of the window dimensions are the sizes of the operand."
+        )
     if len(numbers.offset_dims) != operand.ndim - len(gone):
-        raise fail("needs one window dim in the result for each dim of the operand that is neither collapsed nor batching.")
+        raise fail(
+            "needs one window dim in the result for each dim of the operand that is neither collapsed nor batching."
+        )
 
 
-def gathered_shape(operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> tuple[int, ...]:
+def gathered_shape(
+    operand, indices, numbers: GatherDimensionNumbers, slice_sizes
+) -> tuple[int, ...]:
     rank = indices.ndim - 1 + len(numbers.offset_dims)
     shape = [0] * rank
     for d, size in zip(batch_dims(rank, numbers), indices.shape):
@@ -230,7 +284,9 @@ def gathered_shape(operand, indices, numbers: GatherDimensionNumbers, slice_size
     return tuple(shape)
 
 
-def index_factors(b: RuleBuilder, operand, indices, window_shape, numbers: GatherDimensionNumbers, slice_sizes):
+def index_factors(
+    b: RuleBuilder, operand, indices, window_shape, numbers: GatherDimensionNumbers, slice_sizes
+):
     """Factors of the operand, the indices and the window array (a gather's result, a scatter's updates), with marks.
 
     Batching dims and dims of which the window takes all are shared; indexed dims are marked `index`; a part of a dim
@@ -245,7 +301,11 @@ def index_factors(b: RuleBuilder, operand, indices, window_shape, numbers: Gathe
     of_operand = []
     for d, (n, size) in enumerate(zip(operand.shape, slice_sizes)):
         if d in numbers.operand_batching_dims:
-            of_operand.append(of_indices[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]])
+            of_operand.append(
+                of_indices[
+                    numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]
+                ]
+            )
             continue
         f = b.new(n)
         of_operand.append(f)

@@ -29,6 +29,7 @@ TRIES, EQUATIONS = 12, 600
 @record
 class Choices:
     """Layouts of variables: those that propagation starts from, and those to which they are moved as soon as they are made."""
+
     layouts: dict[Var, Spec] = field(default_factory=dict)
     early: dict[Var, Spec] = field(default_factory=dict)
 
@@ -51,7 +52,11 @@ def improved(found: Any, target_specs: Propagation, partitioned: Callable[[Choic
             tried.add(choice)
             left -= 1
             other = partitioned(choices.with_choice(*choice))
-            if other is not None and other.bytes_sent < found.bytes_sent and _time(other) < _time(found):
+            if (
+                other is not None
+                and other.bytes_sent < found.bytes_sent
+                and _time(other) < _time(found)
+            ):
                 found, choices, improving = other, choices.with_choice(*choice), True
                 break
     return found
@@ -64,19 +69,31 @@ def _time(result: Any) -> float:
 
 def _suggestions(found: Any, target_specs: Propagation) -> Iterator[tuple[str, Var, Spec]]:
     """Choices that would spare moves of `found`."""
-    moves = [r for r in found.records if r.value is not None and r.cause in ("operand", "loop", "output")]
+    moves = [
+        r for r in found.records if r.value is not None and r.cause in ("operand", "loop", "output")
+    ]
     for r in sorted(moves, key=lambda r: -r.bytes_per_device * r.count):
         for kind, var, spec in _ways_out(r, target_specs, found.program.invars):
             if kind == "early":
                 yield kind, var, spec
             elif not target_specs.is_fixed(var):
-                yield kind, var, evenly_split(var.aval.shape, spec, target_specs.sizes) if var in target_specs.boundary else spec
+                yield (
+                    kind,
+                    var,
+                    evenly_split(var.aval.shape, spec, target_specs.sizes)
+                    if var in target_specs.boundary
+                    else spec,
+                )
 
 
-def _ways_out(r: CollectiveRecord, target_specs: Propagation, arguments: Sequence[Var]) -> Iterator[tuple[str, Var, Spec]]:
+def _ways_out(
+    r: CollectiveRecord, target_specs: Propagation, arguments: Sequence[Var]
+) -> Iterator[tuple[str, Var, Spec]]:
     """Choices that would spare the move `r`. Results laid out like an argument of their type, as a new state is, stay so."""
     if r.cause == "output":
-        if not any(a.aval == r.value.aval and target_specs.spec(a) == r.after.dims for a in arguments):
+        if not any(
+            a.aval == r.value.aval and target_specs.spec(a) == r.after.dims for a in arguments
+        ):
             yield "layouts", r.value, r.before.dims
         return
     yield "layouts", r.value, r.after.dims
@@ -85,4 +102,7 @@ def _ways_out(r: CollectiveRecord, target_specs: Propagation, arguments: Sequenc
     for var, factors in zip(r.eqn.invars, rule.ins) if rule is not None else ():
         if type(var) is not Literal and var.aval.shape == r.value.aval.shape:
             axes = axes_of_factors(factors, r.before.dims, rule, target_specs.sizes)[0]
-            yield from (("layouts", out, dims_of_factors(fs, axes, rule, target_specs.sizes)) for out, fs in zip(r.eqn.outvars, rule.outs))
+            yield from (
+                ("layouts", out, dims_of_factors(fs, axes, rule, target_specs.sizes))
+                for out, fs in zip(r.eqn.outvars, rule.outs)
+            )

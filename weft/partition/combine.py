@@ -39,10 +39,13 @@ def combined_reduction(single: Primitive) -> Primitive:
     def batch(axis, args, dims, **params):
         found = [single.rule("batch")(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
         return [x for x, _ in found], [d for _, d in found]
+
     return p
 
 
-def combine_reductions(eqns: Sequence[Eqn], records: list[CollectiveRecord], index: Mapping[Eqn, int]) -> list[Eqn]:
+def combine_reductions(
+    eqns: Sequence[Eqn], records: list[CollectiveRecord], index: Mapping[Eqn, int]
+) -> list[Eqn]:
     """`eqns` with reductions combined; their records, at `index` of `records`, too (those that go become None)."""
     groups = _groups(eqns, index)
     if not groups:
@@ -50,15 +53,23 @@ def combine_reductions(eqns: Sequence[Eqn], records: list[CollectiveRecord], ind
     new: dict[Eqn, Eqn] = {}
     for group in groups:
         first = group[0]
-        wide = first.replace(primitive=combined_reduction(first.primitive), invars=[e.invars[0] for e in group],
-                             outvars=[e.outvars[0] for e in group])
+        wide = first.replace(
+            primitive=combined_reduction(first.primitive),
+            invars=[e.invars[0] for e in group],
+            outvars=[e.outvars[0] for e in group],
+        )
         new.update(dict.fromkeys(group, wide))
         found = sorted(index[e] for e in group)
         parts = tuple([records[i] for i in found])
         reasons = "; ".join(dict.fromkeys(r.reason for r in parts))
-        records[found[0]] = replace(parts[0], bytes_per_device=sum(r.bytes_per_device for r in parts), reason=reasons, parts=parts)
+        records[found[0]] = replace(
+            parts[0],
+            bytes_per_device=sum(r.bytes_per_device for r in parts),
+            reason=reasons,
+            parts=parts,
+        )
         for i in found[1:]:
-            records[i] = None                                                   # type: ignore[call-overload]
+            records[i] = None  # type: ignore[call-overload]
     return topological([new.get(e, e) for e in eqns])
 
 
@@ -70,7 +81,9 @@ def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
         known = eqn in index and eqn.primitive.kind == "collective" and type(eqn.invars[0]) is Var
         if known and spec_of(eqn.primitive).completes:
             aval = eqn.invars[0].aval
-            found.setdefault((eqn.primitive, eqn.params["axes"], aval.dtype, later[eqn]), []).append(eqn)
+            found.setdefault(
+                (eqn.primitive, eqn.params["axes"], aval.dtype, later[eqn]), []
+            ).append(eqn)
     return [part for group in found.values() for part in _within_size(group) if len(part) > 1]
 
 
@@ -131,11 +144,13 @@ def topological(eqns: Sequence[Eqn]) -> list[Eqn]:
 
 def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr`, and the programs in it, with every combined reduction taken apart: each sum right after its terms."""
-    parts: dict[Any, list[Eqn]] = {}              # operand -> the reductions that read it
+    parts: dict[Any, list[Eqn]] = {}  # operand -> the reductions that read it
     for eqn in jaxpr.eqns:
         if _is_combined(eqn):
             for a, v in zip(eqn.invars, eqn.outvars):
-                single = eqn.replace(primitive=eqn.primitive.attrs["combines"], invars=[a], outvars=[v])
+                single = eqn.replace(
+                    primitive=eqn.primitive.attrs["combines"], invars=[a], outvars=[v]
+                )
                 parts.setdefault(a, []).append(single)
     eqns: list[Eqn] = []
 

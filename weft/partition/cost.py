@@ -14,11 +14,14 @@ from weft.util.record import record
 @record
 class CostModel:
     """What takes as long as sending one byte to another device. The defaults are those of virtual devices."""
-    latency: int = 64                 # bytes that could be sent while a collective starts: of two equal plans the shorter wins
+
+    latency: int = 64  # bytes that could be sent while a collective starts: of two equal plans the shorter wins
     flops_per_byte: int = 1024
-    repeated_flops_per_byte: int = 16 # the same where devices that hold different parts of a sum would all compute the whole of it
-    repeated_latency: int = 1 << 19   # of a collective that gathers an operand for that, where one reduces all sums together
-    local_bytes_per_byte: int = 16    # of memory traffic
+    repeated_flops_per_byte: int = 16  # the same where devices that hold different parts of a sum would all compute the whole of it
+    repeated_latency: int = (
+        1 << 19
+    )  # of a collective that gathers an operand for that, where one reduces all sums together
+    local_bytes_per_byte: int = 16  # of memory traffic
 
 
 DEFAULT = CostModel()
@@ -28,12 +31,26 @@ DEFAULT = CostModel()
 #: `output` of the program, as argument (`enters`) or result (`leaves`) of a `shard_map`, as carry of a `loop` or result of a
 #: branch, as argument of a callback (`read`). Or: the terms of a `sum` or of another `reduction` are on several devices; an
 #: operation works `along` a split dim, or needs rows at the `edges` of other blocks; the user's shard_map `asked` for it.
-CAUSES = ("operand", "constraint", "output", "enters", "leaves", "loop", "read", "sum", "reduction", "along", "edges", "asked")
+CAUSES = (
+    "operand",
+    "constraint",
+    "output",
+    "enters",
+    "leaves",
+    "loop",
+    "read",
+    "sum",
+    "reduction",
+    "along",
+    "edges",
+    "asked",
+)
 
 
 @record
 class Why:
     """Why a collective is there: one of `CAUSES`, in words, and the equation of the global program."""
+
     cause: str
     text: str
     eqn: Any = None
@@ -48,6 +65,7 @@ class CollectiveRecord:
     and `after`, the variable whose `value` is moved, and its number if it is an `argument` of the program. One that combines
     several has their records as `parts`; shape, line and cause are then those of the first.
     """
+
     kind: str
     axes: tuple[Any, ...]
     bytes_per_device: int
@@ -74,5 +92,7 @@ class CollectiveRecord:
         line = f" at {', '.join(map(str, self.sources))}" if self.sources else ""
         times = f" x{self.count}" if self.count != 1 else ""
         operands = ", ".join(f"{r.dtype}{list(r.shape)}" for r in self.parts or (self,))
-        return (f"{self.kind}{times} over {', '.join(map(str, self.axes))} of {operands}, "
-                f"{self.bytes_per_device} bytes{line}: {self.reason}")
+        return (
+            f"{self.kind}{times} over {', '.join(map(str, self.axes))} of {operands}, "
+            f"{self.bytes_per_device} bytes{line}: {self.reason}"
+        )

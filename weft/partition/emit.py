@@ -32,15 +32,19 @@ def as_partial_sum(x: Any, axes: Axes) -> Any:
 def with_zeros(x: Any, n: int) -> Any:
     """`x` as the first of `n` entries of a new first dim, the others zeros."""
     shape = typeof(x).shape
-    return _padded_to(layout.broadcast_in_dim(x, (1, *shape), tuple(range(1, len(shape) + 1))), 0, n)
+    return _padded_to(
+        layout.broadcast_in_dim(x, (1, *shape), tuple(range(1, len(shape) + 1))), 0, n
+    )
 
 
 def own_block(x: Any, dim: int, axes: Axes, size: int) -> Any:
     """A block of a dim of `size` elements, evenly split by `axes`, as a partial sum over these: where it lies, among zeros."""
     aval = typeof(x)
-    whole = layout.full((*aval.shape[:dim], size, *aval.shape[dim + 1:]), 0, aval.dtype)
+    whole = layout.full((*aval.shape[:dim], size, *aval.shape[dim + 1 :]), 0, aval.dtype)
     at = mul(collectives.axis_index(axes), np.int32(aval.shape[dim]))
-    return slicing.dynamic_update_slice(whole, x, [at if d == dim else np.int32(0) for d in range(len(aval.shape))])
+    return slicing.dynamic_update_slice(
+        whole, x, [at if d == dim else np.int32(0) for d in range(len(aval.shape))]
+    )
 
 
 def _own_slice(step: Step, x: Any, n: int, after: Shape) -> Any:
@@ -48,7 +52,9 @@ def _own_slice(step: Step, x: Any, n: int, after: Shape) -> Any:
 
 
 def _all_gather(step: Step, x: Any, n: int, after: Shape) -> Any:
-    return _cut_to(collectives.all_gather(x, step.axes, axis=step.dim, tiled=True), step.dim, after[step.dim])
+    return _cut_to(
+        collectives.all_gather(x, step.axes, axis=step.dim, tiled=True), step.dim, after[step.dim]
+    )
 
 
 def _reduce_scatter(step: Step, x: Any, n: int, after: Shape) -> Any:
@@ -58,12 +64,17 @@ def _reduce_scatter(step: Step, x: Any, n: int, after: Shape) -> Any:
 
 def _all_to_all(step: Step, x: Any, n: int, after: Shape) -> Any:
     x = _padded_to(x, step.target, n * after[step.target])
-    x = collectives.all_to_all(x, step.axes, split_axis=step.target, concat_axis=step.dim, tiled=True)
+    x = collectives.all_to_all(
+        x, step.axes, split_axis=step.target, concat_axis=step.dim, tiled=True
+    )
     return _cut_to(x, step.dim, after[step.dim])
 
 
 _STEPS: dict[str, Callable[[Step, Any, int, Shape], Any]] = {
-    "own_slice": _own_slice, "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all,
+    "own_slice": _own_slice,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
     "psum": lambda step, x, n, after: collectives.psum(x, step.axes),
     "ppermute": lambda step, x, n, after: collectives.bind_ppermute(x, step.axes, step.perm),
 }
@@ -80,11 +91,22 @@ def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -
     dtype = typeof(x).dtype
     if dtype == np.bool_ and COLLECTIVES[step.kind].reduces:
         count = np.min_scalar_type(n)
-        return comparison.ne(emit(step, casting.convert_element_type(x, count), n, after), count.type(0))
-    if not selects or not COLLECTIVES[step.kind].reduces or not families.dtype_in(dtype, families.INEXACT):
+        return comparison.ne(
+            emit(step, casting.convert_element_type(x, count), n, after), count.type(0)
+        )
+    if (
+        not selects
+        or not COLLECTIVES[step.kind].reduces
+        or not families.dtype_in(dtype, families.INEXACT)
+    ):
         return emit(step, x, n, after)
     if families.dtype_in(dtype, families.COMPLEX):
-        return casting.complex(*[emit_step(step, part, n, after, selects) for part in (casting.real(x), casting.imag(x))])
+        return casting.complex(
+            *[
+                emit_step(step, part, n, after, selects)
+                for part in (casting.real(x), casting.imag(x))
+            ]
+        )
     as_dtype = lambda x, dtype: casting.bitcast_convert_type_p.bind(x, new_dtype=dtype)
     bits = as_dtype(arithmetic.neg(x), np.dtype(f"uint{dtypes.itemsize_bits(dtype)}"))
     return arithmetic.neg(as_dtype(emit(step, bits, n, after), dtype))

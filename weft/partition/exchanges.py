@@ -19,7 +19,15 @@ import numpy as np
 from weft.core.interpret import evaluate, evaluate_by
 from weft.core.primitive import Primitive
 from weft.core.stage import stage
-from weft.core.trace import Trace, _state, current_trace, derived_trace, extend_axis_env, set_trace, typeof
+from weft.core.trace import (
+    Trace,
+    _state,
+    current_trace,
+    derived_trace,
+    extend_axis_env,
+    set_trace,
+    typeof,
+)
 from weft.ir.jaxpr import Eqn, Jaxpr, Var, subjaxprs
 from weft.ir.rewrite import map_jaxprs
 from weft.ir.specs import Spec
@@ -39,13 +47,21 @@ from weft.transforms.batch import named_axes
 from weft.util.record import record
 
 
-def program_of_process(local: Jaxpr, mesh: Sequence[tuple[Any, int]], owners: np.ndarray, in_specs: Sequence[Spec],
-                       out_specs: Sequence[Spec], out_blocks: Sequence[tuple[int, ...] | None] = ()) -> Jaxpr:
+def program_of_process(
+    local: Jaxpr,
+    mesh: Sequence[tuple[Any, int]],
+    owners: np.ndarray,
+    in_specs: Sequence[Spec],
+    out_specs: Sequence[Spec],
+    out_blocks: Sequence[tuple[int, ...] | None] = (),
+) -> Jaxpr:
     """`local` for the devices of one of the processes that `owners` names, on storage blocks of that process."""
     axes = process_axes(mesh, owners, fine=has_groups(local))
     if any(blocks is not None for blocks in out_blocks):
-        raise NotImplementedError("jit: a result whose sharding no axes of the program's mesh express, over several processes.\n"
-                                  "  Give all shardings of a program on one mesh.")
+        raise NotImplementedError(
+            "jit: a result whose sharding no axes of the program's mesh express, over several processes.\n"
+            "  Give all shardings of a program on one mesh."
+        )
     local = on_parts(separate_reductions(local), axes)
     ins, outs = [[axes.local_spec(spec) for spec in specs] for specs in (in_specs, out_specs)]
 
@@ -74,7 +90,11 @@ MOST_COMBINED_BYTES = 256 << 10
 
 def combined(jaxpr: Jaxpr) -> Jaxpr:
     """The program with independent reductions of small operands between the same ranks as one exchange each."""
-    index = {eqn: i for i, eqn in enumerate(jaxpr.eqns) if role_of(eqn) == "exchange" and eqn.params["kind"] == "all_reduce"}
+    index = {
+        eqn: i
+        for i, eqn in enumerate(jaxpr.eqns)
+        if role_of(eqn) == "exchange" and eqn.params["kind"] == "all_reduce"
+    }
     later = later_collectives(jaxpr.eqns, index)
     found: dict[tuple, list[Eqn]] = {}
     for eqn in index:
@@ -84,7 +104,11 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
     wide: dict[Eqn, Eqn] = {}
     for some in found.values():
         if len(some) > 1:
-            made = some[0].replace(primitive=_together_p, invars=[e.invars[0] for e in some], outvars=[e.outvars[0] for e in some])
+            made = some[0].replace(
+                primitive=_together_p,
+                invars=[e.invars[0] for e in some],
+                outvars=[e.outvars[0] for e in some],
+            )
             wide.update(dict.fromkeys(some, made))
     if not wide:
         return jaxpr
@@ -107,13 +131,19 @@ def _together(operands: list, params: dict) -> list:
     """The results of one exchange of several operands."""
     shapes = [typeof(x).shape for x in operands]
     sizes = [math.prod(shape) for shape in shapes]
-    total = exchange_p.bind(concatenate([reshape(x, (n,)) for x, n in zip(operands, sizes)], 0), **params)
+    total = exchange_p.bind(
+        concatenate([reshape(x, (n,)) for x, n in zip(operands, sizes)], 0), **params
+    )
     ends = np.cumsum(sizes).tolist()
-    return [reshape(slice_in_dim(total, end - n, end), shape) for end, n, shape in zip(ends, sizes, shapes)]
+    return [
+        reshape(slice_in_dim(total, end - n, end), shape)
+        for end, n, shape in zip(ends, sizes, shapes)
+    ]
 
 
 class _Exchanging(Trace):
     """Binds collectives over process parts as exchanges, on the values of the trace around."""
+
     __slots__ = ("axes",)
 
     def __init__(self, parent: Trace, axes: ProcessAxes):
@@ -141,14 +171,23 @@ class _Exchanging(Trace):
 
     # ---- one exchange
 
-    def exchange(self, x: Any, kind: str, axes: Sequence[Any], op: str | None = None, groups: tuple | None = None,
-                 pairs: tuple = ()) -> Any:
+    def exchange(
+        self,
+        x: Any,
+        kind: str,
+        axes: Sequence[Any],
+        op: str | None = None,
+        groups: tuple | None = None,
+        pairs: tuple = (),
+    ) -> Any:
         """An exchange between the ranks along `axes`, or those in `groups`."""
         groups = self.axes.groups(axes) if groups is None else groups
         aval = typeof(x)
         if aval.dtype.kind == "c" and op == "sum":
             return _as_parts(x, lambda parts: self.exchange(parts, kind, axes, op, groups, pairs))
-        return exchange_p.bind(x, kind=kind, op=op, groups=groups, pairs=pairs, source=_state.source)
+        return exchange_p.bind(
+            x, kind=kind, op=op, groups=groups, pairs=pairs, source=_state.source
+        )
 
     def groups_of(self, axes: Sequence[Any], groups: tuple | None) -> tuple:
         """Ranks instead of positions: all along `axes`, or those of each group of positions."""
@@ -164,19 +203,34 @@ def _as_parts(x: Any, exchange: Any) -> Any:
     parts = concatenate([reshape(real(x), (*shape, 1)), reshape(imag(x), (*shape, 1))], len(shape))
     both = exchange(parts)
     shape = typeof(both).shape[:-1]
-    return complex_of(*[reshape(slice_in_dim(both, i, i + 1, axis=len(shape)), shape) for i in (0, 1)])
+    return complex_of(
+        *[reshape(slice_in_dim(both, i, i + 1, axis=len(shape)), shape) for i in (0, 1)]
+    )
 
 
 # ---- what each collective is, of the process parts that are left of its axes
 
+
 def _reduced(op: str):
     def meaning(trace: _Exchanging, x, *, axes, axis_index_groups):
         return trace.exchange(x, "all_reduce", axes, op, trace.groups_of(axes, axis_index_groups))
+
     return meaning
 
 
-def _gathered(trace: _Exchanging, x, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups=None):
-    rows = trace.exchange(x, "all_gather", axis_name, groups=trace.groups_of(axis_name, axis_index_groups))
+def _gathered(
+    trace: _Exchanging,
+    x,
+    *,
+    all_gather_dimension,
+    axis_name,
+    axis_size,
+    tiled,
+    axis_index_groups=None,
+):
+    rows = trace.exchange(
+        x, "all_gather", axis_name, groups=trace.groups_of(axis_name, axis_index_groups)
+    )
     return _placed(rows, all_gather_dimension, tiled)
 
 
@@ -186,24 +240,42 @@ def _placed(rows: Any, dim: int, tiled: bool) -> Any:
     if not tiled:
         return y
     shape = typeof(y).shape
-    return reshape(y, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2:]))
+    return reshape(y, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))
 
 
 def _in_blocks(x: Any, dim: int, size: int) -> Any:
     """`x` with dim `dim` cut into `size` blocks, which come first."""
     shape = typeof(x).shape
-    return move_dim(reshape(x, (*shape[:dim], size, shape[dim] // size, *shape[dim + 1:])), dim, 0)
+    return move_dim(reshape(x, (*shape[:dim], size, shape[dim] // size, *shape[dim + 1 :])), dim, 0)
 
 
-def _scattered(trace: _Exchanging, x, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
+def _scattered(
+    trace: _Exchanging, x, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+):
     blocks = _in_blocks(x, scatter_dimension, axis_size)
-    own = trace.exchange(blocks, "reduce_scatter", axis_name, "sum", trace.groups_of(axis_name, axis_index_groups))
+    own = trace.exchange(
+        blocks, "reduce_scatter", axis_name, "sum", trace.groups_of(axis_name, axis_index_groups)
+    )
     return own if tiled else squeeze(own, (scatter_dimension,))
 
 
-def _all_to_all(trace: _Exchanging, x, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
-    received = trace.exchange(_in_blocks(x, split_axis, axis_size), "all_to_all", axis_name,
-                              groups=trace.groups_of(axis_name, axis_index_groups))
+def _all_to_all(
+    trace: _Exchanging,
+    x,
+    *,
+    split_axis,
+    concat_axis,
+    axis_name,
+    axis_size,
+    tiled,
+    axis_index_groups,
+):
+    received = trace.exchange(
+        _in_blocks(x, split_axis, axis_size),
+        "all_to_all",
+        axis_name,
+        groups=trace.groups_of(axis_name, axis_index_groups),
+    )
     return _placed(received, concat_axis, True)
 
 
@@ -212,11 +284,15 @@ def _permuted(trace: _Exchanging, x, *, axis_name, perm):
     moved = [(s, d) for s, d in perm if s != d]
     if not moved:
         return x if len(perm) == size else _own_or_zeros(trace, x, axis_name, perm)
-    pairs = tuple(sorted((ranks[s], ranks[d]) for ranks in trace.axes.groups(axis_name) for s, d in perm))
+    pairs = tuple(
+        sorted((ranks[s], ranks[d]) for ranks in trace.axes.groups(axis_name) for s, d in perm)
+    )
     return trace.exchange(x, "permute", axis_name, groups=(), pairs=pairs)
 
 
-def _own_or_zeros(trace: _Exchanging, x: Any, axis_name: Sequence[Any], perm: Sequence[tuple[int, int]]) -> Any:
+def _own_or_zeros(
+    trace: _Exchanging, x: Any, axis_name: Sequence[Any], perm: Sequence[tuple[int, int]]
+) -> Any:
     """`x` at the positions that keep their value, zeros elsewhere."""
     n = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
     keeps = np.zeros(n, bool)
@@ -226,7 +302,10 @@ def _own_or_zeros(trace: _Exchanging, x: Any, axis_name: Sequence[Any], perm: Se
 
 
 def _broadcast(trace: _Exchanging, x, *, axis_name, source):
-    groups = tuple((ranks[source], *ranks[:source], *ranks[source + 1:]) for ranks in trace.axes.groups(axis_name))
+    groups = tuple(
+        (ranks[source], *ranks[:source], *ranks[source + 1 :])
+        for ranks in trace.axes.groups(axis_name)
+    )
     return trace.exchange(x, "broadcast", axis_name, groups=groups)
 
 
@@ -245,25 +324,37 @@ def _own_slice(trace: _Exchanging, x, *, axis_name, axis_size, dim):
 
 def _ragged(trace: _Exchanging, *args, axis_name, axis_index_groups):
     with set_trace(trace):
-        return ragged_all_to_all_p.rule("several")(*args, axis_name=axis_name, axis_index_groups=axis_index_groups)
+        return ragged_all_to_all_p.rule("several")(
+            *args, axis_name=axis_name, axis_index_groups=axis_index_groups
+        )
 
 
 _MEANING = {
-    rules.psum_p: _reduced("sum"), rules.pmax_p: _reduced("max"), rules.pmin_p: _reduced("min"),
-    rules.pvary_p: lambda trace, x, *, axes: x, rules.pcast_p: lambda trace, x, *, axes, to: x,
-    rules.all_gather_p: _gathered, rules.all_gather_invariant_p: _gathered, rules.reduce_scatter_p: _scattered,
-    rules.all_to_all_p: _all_to_all, rules.ppermute_p: _permuted, rules.pbroadcast_p: _broadcast,
+    rules.psum_p: _reduced("sum"),
+    rules.pmax_p: _reduced("max"),
+    rules.pmin_p: _reduced("min"),
+    rules.pvary_p: lambda trace, x, *, axes: x,
+    rules.pcast_p: lambda trace, x, *, axes, to: x,
+    rules.all_gather_p: _gathered,
+    rules.all_gather_invariant_p: _gathered,
+    rules.reduce_scatter_p: _scattered,
+    rules.all_to_all_p: _all_to_all,
+    rules.ppermute_p: _permuted,
+    rules.pbroadcast_p: _broadcast,
     rules.axis_index_p: lambda trace, *, axis_name: _position(trace, (axis_name,)),
-    rules.own_slice_p: _own_slice, ragged_all_to_all_p: _ragged,
+    rules.own_slice_p: _own_slice,
+    ragged_all_to_all_p: _ragged,
 }
 
 
 # ---- what a program exchanges
 
+
 @record
 class ExchangeRecord:
     """One exchange of a program of one process: its kind, what each process gives, which ranks exchange, the user's line; how often it
     runs, `open_ended` if that is the count of one iteration of a while loop."""
+
     kind: str
     op: str | None
     operand: ShapedArray
@@ -301,7 +392,10 @@ class ExchangeRecord:
                 yield from ((a, b, nbytes // (n - 1)) for a in group for b in group if a != b)
             elif n > 1:
                 ring = zip(group, (*group[1:], group[0]))
-                yield from ((a, b, nbytes) for a, b in (list(ring)[:-1] if self.kind == "broadcast" else ring))
+                yield from (
+                    (a, b, nbytes)
+                    for a, b in (list(ring)[:-1] if self.kind == "broadcast" else ring)
+                )
 
 
 def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list[ExchangeRecord]:
@@ -313,7 +407,18 @@ def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list
     for eqn in jaxpr.eqns:
         if role_of(eqn) == "exchange":
             p = eqn.params
-            found.append(ExchangeRecord(p["kind"], p["op"], eqn.invars[0].aval, p["groups"], p["pairs"], p["source"], count, open_ended))
+            found.append(
+                ExchangeRecord(
+                    p["kind"],
+                    p["op"],
+                    eqn.invars[0].aval,
+                    p["groups"],
+                    p["pairs"],
+                    p["source"],
+                    count,
+                    open_ended,
+                )
+            )
             continue
         loop = eqn.primitive.rules.get("lower") if eqn.primitive.kind == "region" else None
         times = eqn.params["length"] if isinstance(loop, LoopSpec) and loop.counted else 1
@@ -323,7 +428,9 @@ def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list
     return found
 
 
-def link_bytes(records: Sequence[ExchangeRecord], host_of: Callable[[int], Any]) -> dict[tuple[Any, Any], int]:
+def link_bytes(
+    records: Sequence[ExchangeRecord], host_of: Callable[[int], Any]
+) -> dict[tuple[Any, Any], int]:
     """Bytes that go from one host to another in a call, by (sender, receiver), where `host_of` gives the host of a rank.
 
     >>> record = ExchangeRecord("all_gather", None, ShapedArray((4,), np.dtype("f4")), ((0, 1, 2, 3),), (), None)

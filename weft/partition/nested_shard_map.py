@@ -25,14 +25,19 @@ from weft.ops.collective_groups import bind_over
 from weft.ops.layout import squeeze
 from weft.transforms.batch import batch_flat
 
-Names = Mapping[Any, tuple]              # an axis as axes of the program's mesh
+Names = Mapping[Any, tuple]  # an axis as axes of the program's mesh
 
 
 def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
     """`jaxpr` with every shard_map on `mesh`."""
     if not has_shard_map(jaxpr):
         return jaxpr
-    eqns = [eqn.replace(params=_params_on(eqn, mesh)) if any(True for _ in subjaxprs(eqn.params)) else eqn for eqn in jaxpr.eqns]
+    eqns = [
+        eqn.replace(params=_params_on(eqn, mesh))
+        if any(True for _ in subjaxprs(eqn.params))
+        else eqn
+        for eqn in jaxpr.eqns
+    ]
     return jaxpr.replace(eqns=eqns)
 
 
@@ -45,15 +50,25 @@ def _params_on(eqn: Eqn, mesh: Mesh) -> dict:
 def _shard_map_on(params: dict, mesh: Mesh) -> dict:
     names = {axis: _axes_on(axis, params["mesh"], mesh) for axis in params["mesh"].axis_names}
     body = on_mesh(params["jaxpr"], mesh)
-    spec = lambda s: spec_of_dims(tuple(tuple(a for axis in axes for a in names[axis]) for axes in s.dims(len(s))))
-    manual = {axis: names[axis] for axis in params["mesh"].axis_names if axis in params["manual_axes"]}
+    spec = lambda s: spec_of_dims(
+        tuple(tuple(a for axis in axes for a in names[axis]) for axes in s.dims(len(s)))
+    )
+    manual = {
+        axis: names[axis] for axis in params["mesh"].axis_names if axis in params["manual_axes"]
+    }
     if params["mesh"] is mesh:
         body = _copy(body)
     else:
         with extend_axis_env(list(mesh.shape_tuple)):
             body = _with_axes_renamed(body, manual)
-    return {**params, "mesh": mesh, "jaxpr": body, "in_specs": tuple(map(spec, params["in_specs"])),
-            "out_specs": tuple(map(spec, params["out_specs"])), "manual_axes": tuple(a for axes in manual.values() for a in axes)}
+    return {
+        **params,
+        "mesh": mesh,
+        "jaxpr": body,
+        "in_specs": tuple(map(spec, params["in_specs"])),
+        "out_specs": tuple(map(spec, params["out_specs"])),
+        "manual_axes": tuple(a for axes in manual.values() for a in axes),
+    }
 
 
 def _axes_on(axis: Any, source: Mesh, target: Mesh) -> tuple:
@@ -75,7 +90,15 @@ def _copy(jaxpr: Jaxpr) -> Jaxpr:
         env.update((v, type(v)(v.aval)) for v in eqn.outvars)
         outs = [env[v] if type(v) is not DropVar else v for v in eqn.outvars]
         eqns.append(eqn.replace(invars=ins, outvars=outs, params=map_jaxprs(eqn.params, _copy)))
-    return Jaxpr(read(jaxpr.constvars), jaxpr.consts, read(jaxpr.invars), read(jaxpr.outvars), eqns, jaxpr.effects, jaxpr.name)
+    return Jaxpr(
+        read(jaxpr.constvars),
+        jaxpr.consts,
+        read(jaxpr.invars),
+        read(jaxpr.outvars),
+        eqns,
+        jaxpr.effects,
+        jaxpr.name,
+    )
 
 
 def renamed(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
@@ -83,7 +106,9 @@ def renamed(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
     if source is target:
         return jaxpr
     with extend_axis_env(list(target.shape_tuple)):
-        return _with_axes_renamed(jaxpr, {axis: _axes_on(axis, source, target) for axis in source.axis_names})
+        return _with_axes_renamed(
+            jaxpr, {axis: _axes_on(axis, source, target) for axis in source.axis_names}
+        )
 
 
 # --- other names ------------------------------------------------------------------------------------------------------
@@ -94,18 +119,23 @@ def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
     gone = [axis for axis, axes in names.items() if not axes]
 
     def run(*args):
-        fun = lambda *xs: evaluate_by(lambda eqn, operands: _bind_renamed(eqn, names, operands), jaxpr, xs)
+        fun = lambda *xs: evaluate_by(
+            lambda eqn, operands: _bind_renamed(eqn, names, operands), jaxpr, xs
+        )
         for axis in gone:
             fun = _with_unit_axis(fun, axis)
         return fun(*args)
+
     return stage(run, jaxpr.in_avals, jaxpr.name)
 
 
 def _with_unit_axis(fun, axis: Any):
     """`fun`, in which `axis` has one position."""
+
     def run(*args):
         outs, dims = batch_flat(fun, BatchAxis(1, axis), args, [None] * len(args))
         return [x if d is None else squeeze(x, (d,)) for x, d in zip(outs, dims)]
+
     return run
 
 
@@ -117,6 +147,9 @@ def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:
         named = axes if isinstance(params[key], tuple) or len(axes) > 1 else axes[0]
         return [bind_over(primitive, *args, **{**params, key: named})]
     if primitive.kind == "region":
-        params = map_jaxprs(params, lambda inner: _with_axes_renamed(inner, {k: axes for k, axes in names.items() if axes}))
+        params = map_jaxprs(
+            params,
+            lambda inner: _with_axes_renamed(inner, {k: axes for k, axes in names.items() if axes}),
+        )
     out = primitive.bind(*args, **params)
     return out if primitive.multiple_results else [out]

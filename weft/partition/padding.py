@@ -51,7 +51,7 @@ def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:
     if eqn.primitive.kind in _ON_THE_HOST:
         return False
     if eqn.primitive.kind == "index" and any(f in dim for value in rule.ins[1:] for dim in value):
-        return False                                     # padding would be read as positions
+        return False  # padding would be read as positions
     mark = rule.special.get(f)
     if mark is not None and mark != "offset":
         split = split_rule_of(eqn.primitive)

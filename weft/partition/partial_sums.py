@@ -28,8 +28,8 @@ class PartialSums:
     def __init__(self, target_specs: Propagation, env: Mapping[Var, Any]):
         self.target_specs, self.env = target_specs, env
         self.uses: Counter = Counter()
-        self.readers: dict[Var, list[Eqn]] = {}         # the equations that read a variable
-        self.makers: dict[Var, Eqn] = {}                # the equation that makes it
+        self.readers: dict[Var, list[Eqn]] = {}  # the equations that read a variable
+        self.makers: dict[Var, Eqn] = {}  # the equation that makes it
         self.predictions: dict[Var, frozenset] = {}
 
     def note(self, jaxpr: Jaxpr, eqns: Sequence[Eqn]) -> None:
@@ -57,7 +57,9 @@ class PartialSums:
             return frozenset()
         if any(self.uses[eqn.invars[i]] != 1 for i, _ in partial):
             return frozenset()
-        return axes if self.pays_off(eqn, [eqn.invars[i] for i, _ in partial], axes) else frozenset()
+        return (
+            axes if self.pays_off(eqn, [eqn.invars[i] for i, _ in partial], axes) else frozenset()
+        )
 
     def pays_off(self, eqn: Eqn, partial: Sequence[Var], axes: frozenset) -> bool:
         """Whether it pays to reduce `partial` over `axes` after the linear equation `eqn` rather than before it."""
@@ -73,7 +75,11 @@ class PartialSums:
         where = [i for i, a in enumerate(reader.invars) if a is var]
         if rule is None or any(i not in rule.linear_ins for i in where):
             return False
-        others = [reader.invars[i] for i in rule.linear_ins if reader.invars[i] is not var] if rule.additive else []
+        others = (
+            [reader.invars[i] for i in rule.linear_ins if reader.invars[i] is not var]
+            if rule.additive
+            else []
+        )
         if any(self.partial_axes(a) != axes for a in others):
             return False
         return self.pays_off(reader, [var, *others], axes)
@@ -91,12 +97,16 @@ class PartialSums:
     def predicted_axes(self, atom: Var) -> frozenset:
         """`partial_axes` of a value that is not computed yet, from the target specs of the operands of its equation."""
         eqn = self.makers.get(atom)
-        rule = None if eqn is None or eqn.primitive.kind == "region" else self.target_specs.rule(eqn)
+        rule = (
+            None if eqn is None or eqn.primitive.kind == "region" else self.target_specs.rule(eqn)
+        )
         if rule is None:
             return frozenset()
         summed: set = set()
         for a, factors in zip(eqn.invars, rule.ins):
-            for f, mine in axes_of_factors(factors, self.target_specs.spec(a), rule, self.target_specs.sizes)[0].items():
+            for f, mine in axes_of_factors(
+                factors, self.target_specs.spec(a), rule, self.target_specs.sizes
+            )[0].items():
                 if rule.reduced.get(f) == "add":
                     summed.update(mine)
         return frozenset(summed) or self.partial_axes_through(eqn, rule)

@@ -35,6 +35,7 @@ from weft.util.record import field, record, replace
 @record
 class Part:
     """A part of a mesh axis: its name, its size, whether it is between processes."""
+
     name: Any
     size: int
     is_process: bool
@@ -43,9 +44,12 @@ class Part:
 @record
 class ProcessAxes:
     """The parts of every axis, in the order of the mesh. `ranks` are the processes in row-major order of the process parts."""
+
     parts: Mapping[Any, tuple[Part, ...]]
     ranks: tuple[int, ...]
-    known: dict[tuple, tuple] = field(default_factory=dict, compare=False, repr=False)    # groups and positions by axes
+    known: dict[tuple, tuple] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # groups and positions by axes
 
     @property
     def all_parts(self) -> list[Part]:
@@ -64,7 +68,11 @@ class ProcessAxes:
 
     def names(self, axes: Sequence[Any]) -> tuple:
         """The parts of these axes; those that are parts already stay."""
-        return tuple(name for axis in axes for name in ([p.name for p in self.parts[axis]] if axis in self.parts else [axis]))
+        return tuple(
+            name
+            for axis in axes
+            for name in ([p.name for p in self.parts[axis]] if axis in self.parts else [axis])
+        )
 
     def local_spec(self, spec: Spec) -> Spec:
         """How a process splits what `spec` splits over the whole mesh."""
@@ -81,7 +89,9 @@ class ProcessAxes:
     def _groups(self, axes: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         names = [name for name, _ in self.between]
         grid = np.array(self.ranks).reshape([size for _, size in self.between])
-        order = [i for i, name in enumerate(names) if name not in axes] + [names.index(axis) for axis in axes]
+        order = [i for i, name in enumerate(names) if name not in axes] + [
+            names.index(axis) for axis in axes
+        ]
         size = math.prod(grid.shape[names.index(axis)] for axis in axes)
         return tuple(map(tuple, grid.transpose(order).reshape(-1, size).tolist()))
 
@@ -94,7 +104,9 @@ class ProcessAxes:
         return positions
 
 
-def process_axes(mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool = False) -> ProcessAxes:
+def process_axes(
+    mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool = False
+) -> ProcessAxes:
     """How the axes of a mesh, (name, size), divide where `owners` has the process of each device. `fine` axes have prime parts.
 
     Raises ShardingError for devices whose processes are in no regular pattern.
@@ -106,18 +118,29 @@ def process_axes(mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool
     parts = {}
     for i, (name, _) in enumerate(mesh):
         rows = np.moveaxis(owners, i, 0).reshape(owners.shape[i], -1)
-        digits = max(_digits(rows), key=lambda found: math.prod(size for size, is_process in found if not is_process))
+        digits = max(
+            _digits(rows),
+            key=lambda found: math.prod(size for size, is_process in found if not is_process),
+        )
         joined = digits if fine else _joined(digits)
         labels = [name] if len(joined) == 1 else [f"{name}.{k}" for k in range(len(joined))]
-        parts[name] = tuple(Part(label, size, is_process) for label, (size, is_process) in zip(labels, joined))
+        parts[name] = tuple(
+            Part(label, size, is_process) for label, (size, is_process) in zip(labels, joined)
+        )
     flat = [part for found in parts.values() for part in found]
     grid = owners.reshape([part.size for part in flat])
     ranks = grid[tuple(slice(None) if part.is_process else 0 for part in flat)].ravel()
     if len(set(ranks.tolist())) != ranks.size:
-        raise ShardingError(describe(
-            "mesh", "its processes lie in no regular pattern.", [("axes", dict(mesh)), ("process of each device", owners.tolist())], None,
-            "Every process must drive as many devices of a mesh as the others, and be a block or a stride of each axis.",
-            "Make the mesh with weft.make_mesh, or order its devices by process."))
+        raise ShardingError(
+            describe(
+                "mesh",
+                "its processes lie in no regular pattern.",
+                [("axes", dict(mesh)), ("process of each device", owners.tolist())],
+                None,
+                "Every process must drive as many devices of a mesh as the others, and be a block or a stride of each axis.",
+                "Make the mesh with weft.make_mesh, or order its devices by process.",
+            )
+        )
     return ProcessAxes(parts, tuple(map(int, ranks)))
 
 
@@ -137,14 +160,20 @@ def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
 
 def _joined(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
     """Neighbouring digits of one kind as one."""
-    return [(math.prod(size for size, _ in some), is_process) for is_process, some in
-            ((kind, list(some)) for kind, some in itertools.groupby(digits, key=lambda digit: digit[1]))]
+    return [
+        (math.prod(size for size, _ in some), is_process)
+        for is_process, some in (
+            (kind, list(some))
+            for kind, some in itertools.groupby(digits, key=lambda digit: digit[1])
+        )
+    ]
 
 
 @record
 class Positioned:
     """A callback of blocks that gets its position on the mesh: along the local parts of axes, and, as the first of its
     operands, that along the process parts."""
+
     callback: Any
     parts: tuple[tuple[Any, tuple[Part, ...]], ...]
     between: tuple
@@ -163,14 +192,22 @@ class Positioned:
 
 def _with_numbers(params: dict, names: tuple) -> dict:
     """Parameters of a callback whose first operands are numbers along the axes `names`, which it gets."""
-    mapped = tuple(replace(m, operands=(False,) * len(names) + m.operands) for m in params.get("mapped", ()))
-    return {**params, "axes": (*names, *params.get("axes", ())), **({"mapped": mapped} if mapped else {})}
+    mapped = tuple(
+        replace(m, operands=(False,) * len(names) + m.operands) for m in params.get("mapped", ())
+    )
+    return {
+        **params,
+        "axes": (*names, *params.get("axes", ())),
+        **({"mapped": mapped} if mapped else {}),
+    }
 
 
 # ---- the program on parts of axes
 
+
 def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
     """The local program with every axis as its parts."""
+
     def run(*args):
         with set_trace(_OnParts(current_trace(), axes)):
             return evaluate(local, *args)
@@ -181,6 +218,7 @@ def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
 
 class _OnParts(Trace):
     """Binds collectives on parts of axes, on the values of the trace around."""
+
     __slots__ = ("axes",)
 
     def __init__(self, parent: Trace, axes: ProcessAxes):
@@ -206,8 +244,21 @@ class _OnParts(Trace):
         inside = tuple(self.axes.local_spec(spec) for spec in layout.specs)
         if layout.apart:
             whole = [axis for axis in layout.axes if axis not in split]
-            spread = [part for axis in self.axes.parts if axis in split for part in self.axes.parts[axis] if part.is_process]
-            params = {**params, "callback": Positioned(params["callback"], tuple(self.axes.parts.items()), tuple(p.name for p in spread))}
+            spread = [
+                part
+                for axis in self.axes.parts
+                if axis in split
+                for part in self.axes.parts[axis]
+                if part.is_process
+            ]
+            params = {
+                **params,
+                "callback": Positioned(
+                    params["callback"],
+                    tuple(self.axes.parts.items()),
+                    tuple(p.name for p in spread),
+                ),
+            }
             args = [*[bind_over(axis_index_p, axis_name=part.name) for part in spread], *args]
             specs, shapes = ((),) * len(spread) + inside, ((),) * len(spread) + layout.shapes
             params = _with_numbers(params, tuple(part.name for part in spread))
@@ -215,8 +266,19 @@ class _OnParts(Trace):
             whole, specs, shapes = list(layout.axes), inside, layout.shapes
             gathered = [self._gathered(x, spec) for x, spec in zip(args, layout.specs)]
             args, specs = [x for x, _ in gathered], tuple(spec for _, spec in gathered)
-        params["layout"] = replace(layout, specs=specs, shapes=shapes, axes=frozenset(self.axes.names(sorted(layout.axes, key=str))))
-        between = [part.name for axis in self.axes.parts if axis in whole for part in self.axes.parts[axis] if part.is_process]
+        params["layout"] = replace(
+            layout,
+            specs=specs,
+            shapes=shapes,
+            axes=frozenset(self.axes.names(sorted(layout.axes, key=str))),
+        )
+        between = [
+            part.name
+            for axis in self.axes.parts
+            if axis in whole
+            for part in self.axes.parts[axis]
+            if part.is_process
+        ]
         if not between:
             return primitive.bind(*args, **params)
         first = eq(position(between), np.int32(0))
@@ -229,8 +291,14 @@ class _OnParts(Trace):
         for d, axes in enumerate(spec, typeof(x).ndim - len(spec)):
             names = self.axes.names(axes)
             if any(part.is_process for axis in axes for part in self.axes.parts[axis]):
-                x = all_gather_p.bind(x, all_gather_dimension=d, axis_name=names, axis_size=axes_size(names), tiled=True,
-                                      axis_index_groups=None)
+                x = all_gather_p.bind(
+                    x,
+                    all_gather_dimension=d,
+                    axis_name=names,
+                    axis_size=axes_size(names),
+                    tiled=True,
+                    axis_index_groups=None,
+                )
                 names = ()
             kept.append(names)
         return x, tuple(kept)
@@ -241,7 +309,7 @@ class _OnParts(Trace):
         if "combines" in primitive.attrs:
             single = primitive.attrs["combines"]
             return [bind_over(single, x, **{**params, key: names}) for x in args]
-        if not args:                         # the position along them
+        if not args:  # the position along them
             return bind_over(primitive, **{key: names if len(names) > 1 else names[0]})
         groups = params.get("axis_index_groups")
         if groups is not None and (along := self._along(names, groups)) is not None:
@@ -266,5 +334,8 @@ class _OnParts(Trace):
 
 def has_groups(jaxpr: Jaxpr) -> bool:
     """Whether a collective anywhere in the program works in groups of positions."""
-    return any(eqn.params.get("axis_index_groups") is not None for eqn in jaxpr.eqns if eqn.primitive.kind == "collective") or any(
-        has_groups(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))
+    return any(
+        eqn.params.get("axis_index_groups") is not None
+        for eqn in jaxpr.eqns
+        if eqn.primitive.kind == "collective"
+    ) or any(has_groups(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))

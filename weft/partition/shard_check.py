@@ -74,7 +74,9 @@ def check_memory(local: Jaxpr, blocks: Iterable[tuple[tuple[int, ...], Any]]) ->
             )
 
 
-def check_shard(aval: ShapedArray, place: Placement, local: ShapedArray, sizes: Sizes, eqn: Eqn | None) -> None:
+def check_shard(
+    aval: ShapedArray, place: Placement, local: ShapedArray, sizes: Sizes, eqn: Eqn | None
+) -> None:
     """PartitionError unless `local` has the dtype and shape of the shard of `aval` placed as `place`. `eqn` is named in the error."""
     shape = local_shape(aval.shape, place.dims, sizes)
     if local.dtype != aval.dtype or local.shape != shape:
@@ -95,7 +97,9 @@ def check_exchanges(eqns: Iterable[Eqn], ranks: tuple[int, ...]) -> None:
     """PartitionError for the first exchange among `eqns` whose `ranks` disagree on types or groups."""
     for eqn in eqns:
         if role_of(eqn) == "exchange":
-            _raise_if(_fault_of_exchange(eqn, ranks) or _fault_of_types(eqn), eqn, eqn.params["source"])
+            _raise_if(
+                _fault_of_exchange(eqn, ranks) or _fault_of_types(eqn), eqn, eqn.params["source"]
+            )
 
 
 def _raise_if(fault: str, eqn: Eqn, source: Any) -> None:
@@ -115,13 +119,17 @@ def _fault_of_axes(params: Mapping[str, Any], sizes: Sizes) -> str:
 
 
 @lru_cache(maxsize=256)
-def _fault_of_groups(groups: tuple[tuple[int, ...], ...] | None, positions: range | tuple[int, ...]) -> str:
+def _fault_of_groups(
+    groups: tuple[tuple[int, ...], ...] | None, positions: range | tuple[int, ...]
+) -> str:
     """Return what is wrong with groups: each position must be in one group, and all groups must have the same size."""
     if groups is None:
         return ""
     if sorted(itertools.chain.from_iterable(groups)) != sorted(positions):
         return f"its groups {groups} do not contain each of {len(positions)} positions once"
-    return "" if len({len(group) for group in groups}) == 1 else f"its groups {groups} differ in size"
+    return (
+        "" if len({len(group) for group in groups}) == 1 else f"its groups {groups} differ in size"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -141,7 +149,11 @@ def _fault_of_exchange(eqn: Eqn, ranks: tuple[int, ...]) -> str:
     if kind == "permute":
         return _fault_of_pairs(eqn.params["pairs"], ranks)
     fault = _fault_of_groups(groups, ranks)
-    if not fault and kind in ("reduce_scatter", "all_to_all") and aval.shape[:1] != (len(groups[0]),):
+    if (
+        not fault
+        and kind in ("reduce_scatter", "all_to_all")
+        and aval.shape[:1] != (len(groups[0]),)
+    ):
         return f"its operand {aval.str_short()} does not have one row for each of {len(groups[0])} ranks"
     return fault
 

@@ -30,14 +30,17 @@ if TYPE_CHECKING:
 
 def _reduction(kind: str) -> Callable[[SplitContext, Any, Axes], Any]:
     """A reduction over devices, which is recorded."""
+
     def reduce(context: SplitContext, x: Any, axes: Axes) -> Any:
         context._record(kind, x, axes)
         return getattr(collectives, kind)(x, axes)
+
     return reduce
 
 
 class SplitContext:
     """What a split rule may ask: which dims of operands are split, this device's place along them, collectives."""
+
     __slots__ = ("_halos", "_partitioner", "axes", "eqn", "rule")
 
     def __init__(self, partitioner: Any, eqn: Any, rule: Any, axes: dict[int, Axes]):
@@ -75,7 +78,9 @@ class SplitContext:
         """The rows that devices need of others' blocks; None if they follow no pattern."""
         if self._halos is self:
             split = split_rule_of(self.eqn.primitive)
-            self._halos = [] if split is None or split.halos is None else split.halos(self, **self.eqn.params)
+            self._halos = (
+                [] if split is None or split.halos is None else split.halos(self, **self.eqn.params)
+            )
         return self._halos
 
     def bytes_sent(self, ins: Sequence[Placement]) -> float:
@@ -85,9 +90,14 @@ class SplitContext:
             if self.of_dim(halo.operand, halo.dim):
                 from weft.ops.halo import rows_sent
 
-                whole = partitioner.local_bytes(self.eqn.invars[halo.operand].aval, ins[halo.operand])
+                whole = partitioner.local_bytes(
+                    self.eqn.invars[halo.operand].aval, ins[halo.operand]
+                )
                 row = whole / self.block(halo.size, halo.axes)
-                cost += sum(partitioner.cost.latency + count * row for count in rows_sent(halo.window, self.size(halo.axes), halo.size))
+                cost += sum(
+                    partitioner.cost.latency + count * row
+                    for count in rows_sent(halo.window, self.size(halo.axes), halo.size)
+                )
         return cost
 
     def common_window(self, halo: Halo) -> Window:
@@ -99,11 +109,21 @@ class SplitContext:
         for eqn in partitioner.partial_sums.readers.get(var, ()):
             rule = specs.rule(eqn) if split_rule_of(eqn.primitive) is not None else None
             for group in rule.groups if rule is not None else ():
-                target = axes_of_factors(rule.outs[0], specs.spec(eqn.outvars[0]), rule, specs.sizes)[0]
+                target = axes_of_factors(
+                    rule.outs[0], specs.spec(eqn.outvars[0]), rule, specs.sizes
+                )[0]
                 if target.get(group[0]) == halo.axes:
-                    found = partitioner.context(eqn, rule, dict.fromkeys(group, halo.axes)).halos() or ()
-                    windows += [other.window for other in found if eqn.invars[other.operand] is var and other.dim == halo.dim
-                                and other.window.advance == halo.window.advance]
+                    found = (
+                        partitioner.context(eqn, rule, dict.fromkeys(group, halo.axes)).halos()
+                        or ()
+                    )
+                    windows += [
+                        other.window
+                        for other in found
+                        if eqn.invars[other.operand] is var
+                        and other.dim == halo.dim
+                        and other.window.advance == halo.window.advance
+                    ]
         first = min(w.first for w in windows)
         return Window(first, halo.window.advance, max(w.first + w.span for w in windows) - first)
 
@@ -114,7 +134,10 @@ class SplitContext:
     def keep_rows(self, x: Any, halo: Halo, window: Window, wide: Any) -> tuple[Window, Any]:
         """Remember rows that were fetched."""
         found = (window, wide)
-        self._partitioner.fetched_rows[id(x), halo.dim, halo.axes] = (x, found)     # `x` is kept: its id stays its own
+        self._partitioner.fetched_rows[id(x), halo.dim, halo.axes] = (
+            x,
+            found,
+        )  # `x` is kept: its id stays its own
         return found
 
     def masked(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
@@ -133,7 +156,9 @@ class SplitContext:
     def _record(self, kind: str, x: Any, axes: Axes) -> None:
         aval = typeof(x)
         nbytes = collective_bytes(kind, aval.nbytes, self.size(axes))
-        reason = f"{self.eqn.primitive} works along a dim that is split over {', '.join(map(str, axes))}"
+        reason = (
+            f"{self.eqn.primitive} works along a dim that is split over {', '.join(map(str, axes))}"
+        )
         why = Why("edges" if kind == "ppermute" else "along", reason, self.eqn)
         self._partitioner.record_collective(Step(kind, axes, nbytes=nbytes), x, why)
 

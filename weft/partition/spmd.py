@@ -27,10 +27,18 @@ from weft.partition.reshard import Placement
 from weft.partition.values import LocalTrace, Value
 
 
-def partition_program(jaxpr: Jaxpr, target_specs: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],
-                      constraint_spec: Callable, parent: Any, cost: CostModel,
-                      target_weight: float = 1.0, early: Mapping[Var, Spec] = MappingProxyType({}),
-                      strategies: dict[tuple, list] | None = None) -> tuple[Jaxpr, list[Spec], Partitioner]:
+def partition_program(
+    jaxpr: Jaxpr,
+    target_specs: Propagation,
+    ins: Sequence[Placement],
+    outs: Sequence[Spec | None],
+    constraint_spec: Callable,
+    parent: Any,
+    cost: CostModel,
+    target_weight: float = 1.0,
+    early: Mapping[Var, Spec] = MappingProxyType({}),
+    strategies: dict[tuple, list] | None = None,
+) -> tuple[Jaxpr, list[Spec], Partitioner]:
     """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them.
 
     `target_weight` scales the cost of moving a result to its target spec, where the user did not request that spec.
@@ -38,20 +46,46 @@ def partition_program(jaxpr: Jaxpr, target_specs: Propagation, ins: Sequence[Pla
     may share `strategies`, which then are listed once.
     """
     trace = LocalTrace(parent, jaxpr.name)
-    partitioner = Partitioner(target_specs, constraint_spec, trace, _special, cost=cost, target_weight=target_weight,
-                              early=early, strategy_lists={} if strategies is None else strategies)
-    partitioner.fixed_results.update(variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
+    partitioner = Partitioner(
+        target_specs,
+        constraint_spec,
+        trace,
+        _special,
+        cost=cost,
+        target_weight=target_weight,
+        early=early,
+        strategy_lists={} if strategies is None else strategies,
+    )
+    partitioner.fixed_results.update(
+        variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None])
+    )
     with extend_axis_env(list(target_specs.sizes.items())), set_trace(trace):
-        args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
-        values = partitioner.run(jaxpr, [Value(v.aval, p, x, argument=i) for i, (v, p, x) in enumerate(zip(jaxpr.invars, ins, args))])
+        args: list[StageTracer] = [
+            trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)
+        ]
+        values = partitioner.run(
+            jaxpr,
+            [
+                Value(v.aval, p, x, argument=i)
+                for i, (v, p, x) in enumerate(zip(jaxpr.invars, ins, args))
+            ],
+        )
         makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
         results, places = [], []
         for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
             partitioner.eqn = makers.get(atom) if type(atom) is Var else None
             trace.source = partitioner.eqn and partitioner.eqn.source
-            place = partitioner.result_placement(atom, value.placement) if spec is None else Placement(spec)
+            place = (
+                partitioner.result_placement(atom, value.placement)
+                if spec is None
+                else Placement(spec)
+            )
             place = Placement(evenly_split(atom.aval.shape, place.dims, target_specs.sizes))
-            results.append(partitioner.materialize(value, place, "output", f"output {i} is laid out as {place}"))
+            results.append(
+                partitioner.materialize(
+                    value, place, "output", f"output {i} is laid out as {place}"
+                )
+            )
             places.append(place)
         local = partitioner.close(args, results, jaxpr, places)
         return local, [place.dims for place in places], partitioner

@@ -23,8 +23,13 @@ from weft.transforms.batch import batch_flat, to_dim
 Spec = tuple[tuple[str, ...], ...]
 
 
-def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec], out_specs: Sequence[Spec],
-          out_blocks: Sequence[tuple[int, ...] | None] = ()) -> Jaxpr:
+def stack(
+    local: Jaxpr,
+    axes: Sequence[tuple[str, int]],
+    in_specs: Sequence[Spec],
+    out_specs: Sequence[Spec],
+    out_blocks: Sequence[tuple[int, ...] | None] = (),
+) -> Jaxpr:
     """`local` mapped over the mesh `axes` (name, size), from and to storage blocks laid out by the specs.
 
     A result that is whole on all devices is stored in as many blocks per dim as `out_blocks` says, if it says so.
@@ -37,8 +42,14 @@ def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec
     return stage(run, block_types(local.invars, in_specs, axes), local.name)
 
 
-def on_blocks(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec], out_specs: Sequence[Spec],
-              out_blocks: Sequence[tuple[int, ...] | None], blocks: Sequence) -> list:
+def on_blocks(
+    local: Jaxpr,
+    axes: Sequence[tuple[str, int]],
+    in_specs: Sequence[Spec],
+    out_specs: Sequence[Spec],
+    out_blocks: Sequence[tuple[int, ...] | None],
+    blocks: Sequence,
+) -> list:
     """The storage blocks of the results of `local`, mapped over `axes`, from those of its arguments."""
     blocks_of = (*out_blocks, *[None] * (len(out_specs) - len(out_blocks)))
     names, sizes = [name for name, _ in axes], dict(axes)
@@ -46,14 +57,24 @@ def on_blocks(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[
     varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
     kept = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
     outs = mapped_over(lambda *xs: evaluate(local, *xs), list(axes), varying, kept)(*args)
-    return [to_storage(x, spec, names, sizes) if blocks is None else _into_blocks(x, blocks)
-            for x, spec, blocks in zip(outs, out_specs, blocks_of)]
+    return [
+        to_storage(x, spec, names, sizes) if blocks is None else _into_blocks(x, blocks)
+        for x, spec, blocks in zip(outs, out_specs, blocks_of)
+    ]
 
 
-def block_types(variables: Sequence[Var], specs: Sequence[Spec], axes: Sequence[tuple[str, int]]) -> list:
+def block_types(
+    variables: Sequence[Var], specs: Sequence[Spec], axes: Sequence[tuple[str, int]]
+) -> list:
     """The types of the storage blocks of these variables of one device."""
-    return [v.aval.update(shape=_splits(spec, v.aval.ndim, dict(axes)) + v.aval.shape, sharding=None, vma=frozenset())
-            for v, spec in zip(variables, specs)]
+    return [
+        v.aval.update(
+            shape=_splits(spec, v.aval.ndim, dict(axes)) + v.aval.shape,
+            sharding=None,
+            vma=frozenset(),
+        )
+        for v, spec in zip(variables, specs)
+    ]
 
 
 def _splits(spec: Spec, ndim: int, sizes: dict[str, int]) -> tuple[int, ...]:
@@ -72,6 +93,7 @@ def mapped_over(fun: Callable, axes: list[tuple[str, int]], varying, kept) -> Ca
     def mapped(*args):
         outs, dims = batch_flat(inner, axis, args, [0 if name in v else None for v in varying])
         return [_final_dim(o, d, axis, name in w) for o, d, w in zip(outs, dims, kept)]
+
     return mapped
 
 
@@ -83,14 +105,14 @@ def _final_dim(x, dim, axis: BatchAxis, kept: bool):
         return x
     shape = typeof(x).shape
     row = slice_op(x, [0] * len(shape), [1 if d == dim else n for d, n in enumerate(shape)])
-    return reshape(row, shape[:dim] + shape[dim + 1:])
+    return reshape(row, shape[:dim] + shape[dim + 1 :])
 
 
 def from_storage(block, spec: Spec, names, sizes):
     """[splits..., local...] -> [mesh axes in mesh order..., local...]."""
     order = [a for dim in spec for a in dim]
     shape = typeof(block).shape
-    local = shape[len(shape) // 2:]
+    local = shape[len(shape) // 2 :]
     x = reshape(block, tuple(sizes[a] for a in order) + local)
     kept = [a for a in names if a in order]
     if kept == order:

@@ -29,13 +29,21 @@ class Candidates:
         self.eqn, self.rule, self.sizes = eqn, rule, partitioner.sizes
         self.context, self.split = partitioner.context, split_rule_of(eqn.primitive)
         factors = lambda fs, dims: axes_of_factors(fs, dims, rule, self.sizes)[0]
-        self.target_axes = [factors(fs, partitioner.target_specs.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)]
+        self.target_axes = [
+            factors(fs, partitioner.target_specs.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)
+        ]
         self.operand_axes = [factors(fs, v.placement.dims) for v, fs in zip(values, rule.ins)]
         self.splittable = frozenset(f for f in range(len(rule.sizes)) if self.can_split(f))
 
     def __iter__(self) -> Iterator[FactorAxes]:
         targets, operands = self.target_axes, self.operand_axes
-        orders = [[*targets, *operands], [*operands, *targets], *([axes, *targets, *operands] for axes in operands if axes), targets, []]
+        orders = [
+            [*targets, *operands],
+            [*operands, *targets],
+            *([axes, *targets, *operands] for axes in operands if axes),
+            targets,
+            [],
+        ]
         if any(operands):
             orders.append([*targets, *reversed(operands)])
         seen = set()
@@ -53,13 +61,19 @@ class Candidates:
         rule = self.rule
         if f not in rule.special and _completes(rule.reduced.get(f, "add"), self.eqn):
             return True
-        return rule.sizes[f] > 0 and self.split is not None and self.split.can_split(f, rule, self.eqn)
+        return (
+            rule.sizes[f] > 0 and self.split is not None and self.split.can_split(f, rule, self.eqn)
+        )
 
     def even(self, axes: FactorAxes) -> FactorAxes:
         """`axes` less those that would cut a factor unevenly where the operation does not tolerate padding."""
         kept = {}
         for f, mine in axes.items():
-            while mine and not is_even(self.rule.sizes[f], mine, self.sizes) and not tolerates_padding(self.eqn, self.rule, f):
+            while (
+                mine
+                and not is_even(self.rule.sizes[f], mine, self.sizes)
+                and not tolerates_padding(self.eqn, self.rule, f)
+            ):
                 mine = mine[:-1]
             if mine:
                 kept[f] = mine
@@ -71,10 +85,22 @@ class Candidates:
         for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
             kept = {f: mine for f, mine in axes.items() if f in stay}
             used = {a for mine in kept.values() for a in mine}
-            lost = tuple(dict.fromkeys(a for found in self.operand_axes for f, mine in found.items() if f not in stay
-                                       for a in mine if a not in used))
+            lost = tuple(
+                dict.fromkeys(
+                    a
+                    for found in self.operand_axes
+                    for f, mine in found.items()
+                    if f not in stay
+                    for a in mine
+                    if a not in used
+                )
+            )
             n = self.count(lost)
-            for f in sorted({f for dim in rule.outs[0] for f in dim} & stay) if lost and rule.outs else ():
+            for f in (
+                sorted({f for dim in rule.outs[0] for f in dim} & stay)
+                if lost and rule.outs
+                else ()
+            ):
                 mine = kept.get(f, ())
                 option = {**kept, f: (*mine, *lost)}
                 even = f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0
@@ -92,14 +118,18 @@ class Candidates:
             if self.splittable.issuperset(group):
                 options += [more for option in options for more in self.led(group, option)]
         for option in map(self.with_one_leader, options):
-            kept = self.even({f: mine for f, mine in option.items() if not self.strays(f, mine, option)})
+            kept = self.even(
+                {f: mine for f, mine in option.items() if not self.strays(f, mine, option)}
+            )
             if not rule.groups or self.context(self.eqn, rule, kept).halos() is not None:
                 yield kept
 
     def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
         """`axes` with the leader of `group` split like it or one of its followers; and with it those whose operands are split, or all."""
         leader, *followers = group
-        present = {f: mine for found in self.operand_axes for f, mine in found.items() if f in followers}
+        present = {
+            f: mine for found in self.operand_axes for f, mine in found.items() if f in followers
+        }
         others = {f: mine for f, mine in axes.items() if f not in group}
         used = {a for mine in others.values() for a in mine}
         for mine in dict.fromkeys([*(axes[f] for f in group if f in axes), *present.values()]):
@@ -142,10 +172,10 @@ def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAx
     for axes in order:
         for f, mine in axes.items():
             have = merged.get(f, ())
-            if f not in splittable or len(mine) <= len(have) or mine[:len(have)] != have:
+            if f not in splittable or len(mine) <= len(have) or mine[: len(have)] != have:
                 continue
             fresh: list = []
-            for a in mine[len(have):]:
+            for a in mine[len(have) :]:
                 if a in taken:
                     break
                 fresh.append(a)

@@ -20,6 +20,7 @@ from weft.util.record import record
 
 class LocalTrace(StageTrace):
     """Stages local equations; each is attributed to the line of the global equation it comes from."""
+
     __slots__ = ("source",)
 
     def __init__(self, parent: Any, name: str = ""):
@@ -39,6 +40,7 @@ class NotPartial(Exception):
 @record
 class Origin:
     """Where a partial sum comes from: the reason, and the user's line. `selects`: all of its terms but one are negative zeros."""
+
     why: Why
     source: Any
     selects: bool = False
@@ -48,6 +50,7 @@ class Origin:
 class PlacedEqn:
     """How the results of an equation of the global program are placed. It is in a program that runs `count` times, at
     `depth` in programs within programs, which handles the axes `manual` itself (its types are then those of one device)."""
+
     eqn: Eqn
     placements: tuple[Placement, ...]
     count: int
@@ -57,15 +60,23 @@ class PlacedEqn:
 
 class Value:
     """A global value inside the local program: its type and the local forms it has so far, by placement."""
+
     __slots__ = ("argument", "aval", "forms", "origin", "runs", "var")
 
-    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: Origin | None = None, argument: int | None = None,
-                 runs: int = 0):
+    def __init__(
+        self,
+        aval: ShapedArray,
+        placement: Placement,
+        local: Any,
+        origin: Origin | None = None,
+        argument: int | None = None,
+        runs: int = 0,
+    ):
         self.aval = aval
-        self.runs = runs                  # how often it is computed if that is less than the program runs: constants of loops; else 0
-        self.argument = argument          # its number among the inputs of the program, if it is one
+        self.runs = runs  # how often it is computed if that is less than the program runs: constants of loops; else 0
+        self.argument = argument  # its number among the inputs of the program, if it is one
         self.origin = origin
-        self.var: Any = None              # the variable of the global program that it is the value of, the first if of several
+        self.var: Any = None  # the variable of the global program that it is the value of, the first if of several
         self.forms: dict[Placement, Any] = {placement: local}
 
     @property

@@ -25,6 +25,7 @@ from weft.processes.present import held
 if TYPE_CHECKING:
     from weft.processes.state import Processes
 
+
 def current() -> Processes | None:
     """What this process shares with others; None in a single process.
 

@@ -25,15 +25,22 @@ from weft.processes.present import held
 from weft.util.errors import ProcessFailureError, describe
 
 _RULE = "All processes must run the same programs, in the same order, on arrays of the same types and layouts."
-_REMEDY = ("Look for what differs between them where the program is traced: the process index, random seeds, the order of sets, "
-           "the environment, sizes of data.")
+_REMEDY = (
+    "Look for what differs between them where the program is traced: the process index, random seeds, the order of sets, "
+    "the environment, sizes of data."
+)
 
 
 def collect_versions(plugins: Mapping[str, str]) -> dict[str, str]:
     """Return the name and the version of each thing that all processes need to have in common."""
     python = ".".join(map(str, sys.version_info[:3]))
-    return {"weft": weft_version.__version__, "Python": f"{sys.implementation.name} {python}", "numpy": np.__version__,
-            "ml_dtypes": ml_dtypes.__version__, **{f"plugin {name}": version for name, version in plugins.items()}}
+    return {
+        "weft": weft_version.__version__,
+        "Python": f"{sys.implementation.name} {python}",
+        "numpy": np.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        **{f"plugin {name}": version for name, version in plugins.items()},
+    }
 
 
 def check_versions(versions: Sequence[Mapping[str, str] | None], hosts: Sequence[str]) -> None:
@@ -51,15 +58,33 @@ def check_versions(versions: Sequence[Mapping[str, str] | None], hosts: Sequence
         for version, ranks in ranks_by_version.items():
             different |= set(ranks) - set(most)
             where = ", ".join(list(dict.fromkeys(hosts[rank] for rank in ranks))[:4])
-            rows.append((name, version, f"process{'es' * (len(ranks) > 1)} {failures._listed(ranks)} on {where}"))
+            rows.append(
+                (
+                    name,
+                    version,
+                    f"process{'es' * (len(ranks) > 1)} {failures._listed(ranks)} on {where}",
+                )
+            )
     if rows:
-        raise ProcessFailureError(describe(
-            "distributed.initialize", "the processes run different versions.", rows, None,
-            "All processes of a program run the same versions, or they would compile and exchange different things.",
-            "Install the same versions on all hosts; `weft info` prints those of one."), sorted(different))
+        raise ProcessFailureError(
+            describe(
+                "distributed.initialize",
+                "the processes run different versions.",
+                rows,
+                None,
+                "All processes of a program run the same versions, or they would compile and exchange different things.",
+                "Install the same versions on all hosts; `weft info` prints those of one.",
+            ),
+            sorted(different),
+        )
 
 
-def check_program(ranks: Sequence[int], fingerprint: str, lines: Callable[[], list[tuple[str, str]]], brings: Any = None) -> list[Any]:
+def check_program(
+    ranks: Sequence[int],
+    fingerprint: str,
+    lines: Callable[[], list[tuple[str, str]]],
+    brings: Any = None,
+) -> list[Any]:
     """What each of `ranks` brings to the program that it is about to compile, in order, once all have come with the same fingerprint.
 
     `lines()` are pairs of what is compared and where it comes from. ProcessFailureError, in all ranks, where fingerprints differ.
@@ -92,22 +117,41 @@ def _short(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
-def _difference(ranks: tuple[int, ...], hashes: list[list[str]], mine: list[tuple[str, str]], meet: Callable[[Any], list[Any]]
-                ) -> ProcessFailureError:
+def _difference(
+    ranks: tuple[int, ...],
+    hashes: list[list[str]],
+    mine: list[tuple[str, str]],
+    meet: Callable[[Any], list[Any]],
+) -> ProcessFailureError:
     """The error that shows the first line in which programs differ from that of most ranks."""
     common = Counter(map(tuple, hashes)).most_common(1)[0][0]
     others = [one for one in hashes if tuple(one) != common]
-    at = min(next((i for i, (a, b) in enumerate(zip(one, common)) if a != b), min(len(one), len(common))) for one in others)
+    at = min(
+        next((i for i, (a, b) in enumerate(zip(one, common)) if a != b), min(len(one), len(common)))
+        for one in others
+    )
     said = meet(list(mine[at]) if at < len(mine) else ["(the program ends)", ""])
     by_text: dict[tuple[str, str], list[int]] = {}
     for rank, (text, where) in zip(ranks, said):
         by_text.setdefault((text, where), []).append(rank)
     table = []
     for (text, where), some in by_text.items():
-        table.append((f"rank{'s' * (len(some) > 1)} {', '.join(map(str, some))}", text if len(text) < 400 else f"{text[:400]} ..."))
+        table.append(
+            (
+                f"rank{'s' * (len(some) > 1)} {', '.join(map(str, some))}",
+                text if len(text) < 400 else f"{text[:400]} ...",
+            )
+        )
         table += [("", f"at {where}")] if where else []
     differ = tuple(rank for rank, one in zip(ranks, hashes) if tuple(one) != common)
-    message = describe(f"compiling {mine[0][0]}", "the processes traced different programs.", table, None, _RULE, _REMEDY)
+    message = describe(
+        f"compiling {mine[0][0]}",
+        "the processes traced different programs.",
+        table,
+        None,
+        _RULE,
+        _REMEDY,
+    )
     return ProcessFailureError(message, differ)
 
 
@@ -139,8 +183,13 @@ def _await_compiled(shared: Any, leader: int, name: str) -> None:
             shared.client.get(name, shared.collective_timeout)
             return
         except ProcessFailureError:
-            shared.check()                                 # raises unless the limit alone has passed
+            shared.check()  # raises unless the limit alone has passed
             if clock.is_over([leader]):
                 report = shared.client.report([leader])
-                raise failures.of_absence(f"the program that process {leader} compiles for all", shared.collective_timeout, [shared.rank],
-                                          [leader], report=report) from None
+                raise failures.of_absence(
+                    f"the program that process {leader} compiles for all",
+                    shared.collective_timeout,
+                    [shared.rank],
+                    [leader],
+                    report=report,
+                ) from None

@@ -28,7 +28,9 @@ def _listed(ranks: Iterable[int]) -> str:
             runs[-1] = [runs[-1][0], rank]
         else:
             runs.append([rank])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "none"
+    return (
+        ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "none"
+    )
 
 
 def indented(text: str, by: str = "    ") -> list[str]:
@@ -42,7 +44,7 @@ def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> Pr
     fact = {
         "ended": f"process {rank} has ended, or was killed.",
         "silent": f"process {rank} was silent for {text} seconds; it is stopped, or its machine cannot be reached "
-                  "(WEFT_HEARTBEAT_TIMEOUT sets the limit).",
+        "(WEFT_HEARTBEAT_TIMEOUT sets the limit).",
         "raised": f"process {rank} raised an exception.",
         "left": f"process {rank} has left the program, and others wait for it.",
         "coordinator": f"the coordinator has {text}.",
@@ -56,38 +58,81 @@ def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> Pr
     if kind == "raised":
         table += ["what it raised:", *indented(text, "  ")]
     ranks = () if rank is None or rank < 0 else (rank,)
-    return ProcessFailureError(describe(
-        "distributed", fact, table, where or None,
-        "A program runs on all its processes or on none.",
-        "Start again from the last checkpoint (`weft launch --restarts` does that), or continue without it: "
-        "weft.distributed.shrink()."), ranks)
+    return ProcessFailureError(
+        describe(
+            "distributed",
+            fact,
+            table,
+            where or None,
+            "A program runs on all its processes or on none.",
+            "Start again from the last checkpoint (`weft launch --restarts` does that), or continue without it: "
+            "weft.distributed.shrink().",
+        ),
+        ranks,
+    )
 
 
 def of_minority(left: Sequence[int], unproven: Sequence[int]) -> ProcessFailureError:
     """Return the error of ranks that may not go on: as many others may have formed a group."""
-    return ProcessFailureError(describe(
-        "distributed.shrink", "too few processes are left to go on without the others.",
-        [("left", f"processes {_listed(left)}"), ("may still run", f"processes {_listed(unproven)}")], None,
-        "After a failure of the network at most one side goes on: the one with most of the processes whose end is not certain.",
-        "Start again from the last checkpoint; `weft launch --restarts` does that, and it knows which processes have ended."),
-        tuple(unproven))
+    return ProcessFailureError(
+        describe(
+            "distributed.shrink",
+            "too few processes are left to go on without the others.",
+            [
+                ("left", f"processes {_listed(left)}"),
+                ("may still run", f"processes {_listed(unproven)}"),
+            ],
+            None,
+            "After a failure of the network at most one side goes on: the one with most of the processes whose end is not certain.",
+            "Start again from the last checkpoint; `weft launch --restarts` does that, and it knows which processes have ended.",
+        ),
+        tuple(unproven),
+    )
 
 
-def of_absence(waits_for: str, seconds: float, arrived: Iterable[int], absent: Sequence[int], where: str = "",
-               report: dict[str, Any] | None = None, setting: str = "WEFT_COLLECTIVE_TIMEOUT") -> ProcessFailureError:
+def of_absence(
+    waits_for: str,
+    seconds: float,
+    arrived: Iterable[int],
+    absent: Sequence[int],
+    where: str = "",
+    report: dict[str, Any] | None = None,
+    setting: str = "WEFT_COLLECTIVE_TIMEOUT",
+) -> ProcessFailureError:
     """The error where ranks did not come in time, with what they were doing instead."""
-    table: list[Any] = [("arrived", f"processes {_listed(arrived)}"), ("absent", f"processes {_listed(absent)}")]
+    table: list[Any] = [
+        ("arrived", f"processes {_listed(arrived)}"),
+        ("absent", f"processes {_listed(absent)}"),
+    ]
     for rank, found in sorted((report or {}).items(), key=lambda pair: int(pair[0])):
         if not found["answers"]:
-            table.append(f"process {rank} ({found['host']}, process {found['pid']}) does not answer; "
-                         f"it was last heard of {found['silent']:.1f} seconds ago")
+            table.append(
+                f"process {rank} ({found['host']}, process {found['pid']}) does not answer; "
+                f"it was last heard of {found['silent']:.1f} seconds ago"
+            )
             continue
-        now = f", in {found['at']}" if found["at"] else f", {found['progress']}" if found["progress"] else ""
-        table += [f"process {rank} ({found['host']}, process {found['pid']}){now}:", *indented(found["stack"], "  ")]
-    return ProcessFailureError(describe(
-        "distributed", f"{waits_for}: not all processes came within {seconds:g} seconds.", table, where or None,
-        "Every process runs the same operations in the same order.",
-        f"See where the absent ones are; {setting} sets the limit in seconds."), tuple(absent))
+        now = (
+            f", in {found['at']}"
+            if found["at"]
+            else f", {found['progress']}"
+            if found["progress"]
+            else ""
+        )
+        table += [
+            f"process {rank} ({found['host']}, process {found['pid']}){now}:",
+            *indented(found["stack"], "  "),
+        ]
+    return ProcessFailureError(
+        describe(
+            "distributed",
+            f"{waits_for}: not all processes came within {seconds:g} seconds.",
+            table,
+            where or None,
+            "Every process runs the same operations in the same order.",
+            f"See where the absent ones are; {setting} sets the limit in seconds.",
+        ),
+        tuple(absent),
+    )
 
 
 def stacks(most: int = 12) -> str:
@@ -100,8 +145,12 @@ def stacks(most: int = 12) -> str:
     frames = sys._current_frames()
     for ident in sorted(frames, key=lambda ident: ident != main):
         if ident not in names:
-            continue                            # a thread of our own
-        lines = [frame for frame in traceback.extract_stack(frames[ident]) if not any(part in frame.filename for part in _OURS)]
+            continue  # a thread of our own
+        lines = [
+            frame
+            for frame in traceback.extract_stack(frames[ident])
+            if not any(part in frame.filename for part in _OURS)
+        ]
         if not lines:
             continue
         text = "".join(traceback.format_list(lines[-most:]))

@@ -31,10 +31,11 @@ _KUBERNETES_PORT = 55527
 @record
 class Found:
     """Where the coordinator is, and which process this is of how many."""
+
     address: str | None = None
     size: int | None = None
     rank: int | None = None
-    is_served: bool = False                                 # the coordinator is the launcher's
+    is_served: bool = False  # the coordinator is the launcher's
     #: gives all ranks the address that process 0 gives; process 0 chooses the port
     share: Callable[[str | None], str] | None = None
     launcher: str = ""
@@ -42,23 +43,41 @@ class Found:
     start: str = ""
 
 
-def find(method: str | None = None, address: str | None = None, size: int | None = None, rank: int | None = None) -> Found:
+def find(
+    method: str | None = None,
+    address: str | None = None,
+    size: int | None = None,
+    rank: int | None = None,
+) -> Found:
     """What was given, completed by weft's own variables, then by those of a launcher (`method` names the one to ask).
 
     Raises ValueError for a method that is unknown, or whose launcher did not start this process.
     """
     own = Found(_text("COORDINATOR_ADDRESS"), _number("NUM_PROCESSES"), _number("PROCESS_ID"))
     served = bool(os.environ.get("WEFT_COORDINATOR_SERVED")) and address in (None, own.address)
-    found = Found(own.address if address is None else address, own.size if size is None else size, own.rank if rank is None else rank,
-                  served, None, "weft" if own.rank is not None else "")
+    found = Found(
+        own.address if address is None else address,
+        own.size if size is None else size,
+        own.rank if rank is None else rank,
+        served,
+        None,
+        "weft" if own.rank is not None else "",
+    )
     if method == "deactivate" or None not in (found.address, found.size, found.rank):
         return found
     said = _asked(method)
     if said is None:
         _warn_of_batch_step()
         return found
-    return Found(found.address or said.address, said.size if found.size is None else found.size,
-                 said.rank if found.rank is None else found.rank, served, None if found.address else said.share, said.launcher, said.start)
+    return Found(
+        found.address or said.address,
+        said.size if found.size is None else found.size,
+        said.rank if found.rank is None else found.rank,
+        served,
+        None if found.address else said.share,
+        said.launcher,
+        said.start,
+    )
 
 
 def detected_size() -> int:
@@ -76,23 +95,40 @@ def detected_size() -> int:
 def _asked(method: str | None) -> Found | None:
     if method is not None:
         if method not in DETECTED:
-            raise ValueError(f"initialize: cluster_detection_method is one of {', '.join(DETECTED)} or deactivate, got {method!r}.")
+            raise ValueError(
+                f"initialize: cluster_detection_method is one of {', '.join(DETECTED)} or deactivate, got {method!r}."
+            )
         if not _IS_THERE[method]():
-            raise ValueError(f"initialize: cluster_detection_method={method!r}, and its variables are not in the environment: "
-                             "this process was not started by it.")
+            raise ValueError(
+                f"initialize: cluster_detection_method={method!r}, and its variables are not in the environment: "
+                "this process was not started by it."
+            )
         return DETECTED[method]()
-    return next((DETECTED[name]() for name in DETECTED if name != "mpi4py" and _IS_THERE[name]()), None)
+    return next(
+        (DETECTED[name]() for name in DETECTED if name != "mpi4py" and _IS_THERE[name]()), None
+    )
 
 
 # ---- launchers
+
 
 def _slurm() -> Found:
     step = os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID") or "0"
     job = f"{_int('SLURM_JOB_ID')}.{step}"
     reserved = re.match(r"\d+", os.environ.get("SLURM_STEP_RESV_PORTS", ""))
-    port = int(reserved.group()) if reserved else port_of_step(_int("SLURM_JOB_ID"), int(step) if step.isdecimal() else 0)
+    port = (
+        int(reserved.group())
+        if reserved
+        else port_of_step(_int("SLURM_JOB_ID"), int(step) if step.isdecimal() else 0)
+    )
     host = first_host(os.environ["SLURM_STEP_NODELIST"])
-    return Found(f"{host}:{port}", _size_of_slurm(), _int("SLURM_PROCID"), launcher="slurm", start=f"slurm {job}")
+    return Found(
+        f"{host}:{port}",
+        _size_of_slurm(),
+        _int("SLURM_PROCID"),
+        launcher="slurm",
+        start=f"slurm {job}",
+    )
 
 
 def port_of_step(job: int, step: int) -> int:
@@ -103,12 +139,18 @@ def port_of_step(job: int, step: int) -> int:
     >>> port_of_step(7, 1) - port_of_step(7, 0), abs(port_of_step(8, 0) - port_of_step(7, 0)) > 1000
     (1, True)
     """
-    spread = (job * 2654435769) % 2**32 * _PORTS >> 32      # multiples of the golden ratio fill a range evenly
+    spread = (
+        job * 2654435769
+    ) % 2**32 * _PORTS >> 32  # multiples of the golden ratio fill a range evenly
     return _port(spread + step)
 
 
 def _size_of_slurm() -> int:
-    return _int("SLURM_STEP_NUM_TASKS") if os.environ.get("SLURM_STEP_NUM_TASKS") else _int("SLURM_NTASKS")
+    return (
+        _int("SLURM_STEP_NUM_TASKS")
+        if os.environ.get("SLURM_STEP_NUM_TASKS")
+        else _int("SLURM_NTASKS")
+    )
 
 
 def _warn_of_batch_step() -> None:
@@ -116,8 +158,11 @@ def _warn_of_batch_step() -> None:
     tasks = os.environ.get("SLURM_NTASKS", "")
     is_batch_step = _has("SLURM_JOB_ID", "SLURM_PROCID") and not _has("SLURM_STEP_NODELIST")
     if is_batch_step and tasks.isdecimal() and int(tasks) > 1 and not _has("WEFT_PROCESS_ID"):
-        warnings.warn(f"This process was started inside a Slurm job of {tasks} tasks without srun: it runs alone, on "
-                      f"{os.environ.get('SLURMD_NODENAME', 'the first node')}. Start it as: srun python -m weft run PROGRAM", stacklevel=3)
+        warnings.warn(
+            f"This process was started inside a Slurm job of {tasks} tasks without srun: it runs alone, on "
+            f"{os.environ.get('SLURMD_NODENAME', 'the first node')}. Start it as: srun python -m weft run PROGRAM",
+            stacklevel=3,
+        )
 
 
 def first_host(nodes: str) -> str:
@@ -152,7 +197,10 @@ def _each_host(nodes: str) -> Iterator[str]:
     if not parts or ",".join(parts) != nodes or not all(map(_HOSTS.fullmatch, parts)):
         raise ValueError(f"a list of hosts is written as in n[1-3,07],m2, got {nodes!r}")
     for part in parts:
-        pieces = [_numbers(piece[1:-1]) if piece[0] == "[" else [piece] for piece in re.findall(r"\[.*?\]|[^\[]+", part)]
+        pieces = [
+            _numbers(piece[1:-1]) if piece[0] == "[" else [piece]
+            for piece in re.findall(r"\[.*?\]|[^\[]+", part)
+        ]
         yield from map("".join, itertools.product(*pieces))
 
 
@@ -172,10 +220,17 @@ def _open_mpi() -> Found:
     host = re.search(r"tcp://(.+?)[,:]|tcp6://\[(.+?)[,\]]", uri)
     if os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):
         job = os.environ.get("PMIX_NAMESPACE") or uri.partition(".")[0] or str(_ancestor())
-        return Found(f"127.0.0.1:{_port(sum(map(ord, job)) + 31 * int(re.sub(r'[^0-9]', '', job)[-9:] or 0))}", size, rank, launcher="ompi")
+        return Found(
+            f"127.0.0.1:{_port(sum(map(ord, job)) + 31 * int(re.sub(r'[^0-9]', '', job)[-9:] or 0))}",
+            size,
+            rank,
+            launcher="ompi",
+        )
     if host:
         address = host.group(1) or host.group(2)
-        return Found(f"{address}:{_port(int(uri.partition('.')[0]) // 4096)}", size, rank, launcher="ompi")
+        return Found(
+            f"{address}:{_port(int(uri.partition('.')[0]) // 4096)}", size, rank, launcher="ompi"
+        )
     return Found(None, size, rank, share=_share_by_mpi, launcher="ompi")
 
 
@@ -189,7 +244,13 @@ def _pmi() -> Found:
 def _mpi4py() -> Found:
     from mpi4py import MPI
 
-    return Found(None, MPI.COMM_WORLD.Get_size(), MPI.COMM_WORLD.Get_rank(), share=_share_by_mpi, launcher="mpi4py")
+    return Found(
+        None,
+        MPI.COMM_WORLD.Get_size(),
+        MPI.COMM_WORLD.Get_rank(),
+        share=_share_by_mpi,
+        launcher="mpi4py",
+    )
 
 
 def _kubernetes() -> Found:
@@ -202,9 +263,16 @@ def _kubernetes() -> Found:
 
 
 DETECTED: dict[str, Callable[[], Found]] = {
-    "slurm": _slurm, "ompi": _open_mpi, "pmi": _pmi, "k8s": _kubernetes, "mpi4py": _mpi4py}
+    "slurm": _slurm,
+    "ompi": _open_mpi,
+    "pmi": _pmi,
+    "k8s": _kubernetes,
+    "mpi4py": _mpi4py,
+}
 _IS_THERE: dict[str, Callable[[], bool]] = {
-    "slurm": lambda: _has("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+    "slurm": lambda: _has(
+        "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"
+    ),
     "ompi": lambda: _has("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     "pmi": lambda: _has("PMI_SIZE", "PMI_RANK"),
     "k8s": lambda: _has("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"),
@@ -222,12 +290,15 @@ def _share_by_mpi(address: str | None) -> str:
     try:
         from mpi4py import MPI
     except ImportError as error:
-        raise ValueError("initialize: this launcher does not say where process 0 is. Give coordinator_address and number, or install "
-                         f"mpi4py ({error}): pip install '{DISTRIBUTION_NAME}[mpi]'.") from None
+        raise ValueError(
+            "initialize: this launcher does not say where process 0 is. Give coordinator_address and number, or install "
+            f"mpi4py ({error}): pip install '{DISTRIBUTION_NAME}[mpi]'."
+        ) from None
     return MPI.COMM_WORLD.bcast(address, root=0)
 
 
 # ---- the environment
+
 
 def _has(*names: str) -> bool:
     return all(name in os.environ for name in names)
@@ -249,7 +320,9 @@ def _number(name: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal():
-        raise ValueError(f"the environment variable WEFT_{name} (or JAX_{name}) is a number, got {text!r}")
+        raise ValueError(
+            f"the environment variable WEFT_{name} (or JAX_{name}) is a number, got {text!r}"
+        )
     return int(text)
 
 

@@ -31,15 +31,40 @@ from weft.util.errors import ProcessFailureError, describe
 from weft.util.record import record
 from weft.util.threads import DaemonThread
 
-_MOST = (1 << 31) - 1       # counts are 32-bit integers
+_MOST = (1 << 31) - 1  # counts are 32-bit integers
 _REDUCE, _GATHER, _BROADCAST, _PERMUTE = range(4)
-_KINDS = {"all_reduce": (_REDUCE, "MPI_Iallreduce"), "reduce_scatter": (_REDUCE, "MPI_Ireduce_scatter_block"),
-          "all_gather": (_GATHER, "MPI_Iallgather"), "all_to_all": (_GATHER, "MPI_Ialltoall"), "broadcast": (_BROADCAST, "MPI_Ibcast"),
-          "permute": (_PERMUTE, "MPI_Isend")}
-_TYPES = {"int8": "INT8_T", "int16": "INT16_T", "int32": "INT32_T", "int64": "INT64_T", "uint8": "UINT8_T", "uint16": "UINT16_T",
-          "uint32": "UINT32_T", "uint64": "UINT64_T", "float32": "FLOAT", "float64": "DOUBLE", "complex64": "C_FLOAT_COMPLEX",
-          "complex128": "C_DOUBLE_COMPLEX", "bool": "UINT8_T"}
-_OPS = {"sum": "SUM", "prod": "PROD", "max": "MAX", "min": "MIN", "and": "BAND", "or": "BOR", "xor": "BXOR"}
+_KINDS = {
+    "all_reduce": (_REDUCE, "MPI_Iallreduce"),
+    "reduce_scatter": (_REDUCE, "MPI_Ireduce_scatter_block"),
+    "all_gather": (_GATHER, "MPI_Iallgather"),
+    "all_to_all": (_GATHER, "MPI_Ialltoall"),
+    "broadcast": (_BROADCAST, "MPI_Ibcast"),
+    "permute": (_PERMUTE, "MPI_Isend"),
+}
+_TYPES = {
+    "int8": "INT8_T",
+    "int16": "INT16_T",
+    "int32": "INT32_T",
+    "int64": "INT64_T",
+    "uint8": "UINT8_T",
+    "uint16": "UINT16_T",
+    "uint32": "UINT32_T",
+    "uint64": "UINT64_T",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "complex64": "C_FLOAT_COMPLEX",
+    "complex128": "C_DOUBLE_COMPLEX",
+    "bool": "UINT8_T",
+}
+_OPS = {
+    "sum": "SUM",
+    "prod": "PROD",
+    "max": "MAX",
+    "min": "MIN",
+    "and": "BAND",
+    "or": "BOR",
+    "xor": "BXOR",
+}
 _INSTALL = f"pip install '{DISTRIBUTION_NAME}[mpich]'"
 #: MPICH's other network layer, UCX, crashes the survivors when a process is killed; of this one, "sockets" is slower than all others
 _NETWORK_LAYER = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^sockets"}
@@ -50,15 +75,17 @@ _RING_BLOCK, _RING_SEGMENT = 1 << 16, 1 << 19
 _QUIET_S = 0.2
 #: how long code of MPI may take until it waits for others
 _STUCK_S = 2.0
-_NEVER_SENT = 32500         # a tag
+_NEVER_SENT = 32500  # a tag
 _LAUNCHERS = re.compile(r"hydra|mpiexec|mpirun|prte|orte|pmi_proxy")
 
 
 # ---- the library
 
+
 @record
 class Library:
     """The MPI library of this process. `kind` is "mpich", also for those derived from it, or "openmpi"."""
+
     name: str
     path: str
     kind: str
@@ -70,10 +97,10 @@ def find_library() -> Library | None:
         return None
     try:
         MPI = _module()
-    except (ImportError, RuntimeError):         # mpi4py raises the latter if there is no library
+    except (ImportError, RuntimeError):  # mpi4py raises the latter if there is no library
         return None
     name, version = MPI.get_vendor()
-    kind = "openmpi" if name == "Open MPI" else "mpich"     # all others are derived from MPICH
+    kind = "openmpi" if name == "Open MPI" else "mpich"  # all others are derived from MPICH
     return Library(f"{name} {'.'.join(map(str, version))}", str(_library_of(MPI)._name), kind)
 
 
@@ -87,7 +114,7 @@ def _module() -> Any:
     """The module of mpi4py, which neither starts nor ends MPI by itself."""
     import mpi4py
 
-    if "mpi4py.MPI" in sys.modules:             # the program has started it
+    if "mpi4py.MPI" in sys.modules:  # the program has started it
         return sys.modules["mpi4py.MPI"]
     mpi4py.rc.initialize = mpi4py.rc.finalize = False
     if "MPI4PY_LIBMPI" not in os.environ and (path := _library_of_launcher()):
@@ -103,14 +130,21 @@ def _module() -> Any:
 
 def _library_of_launcher() -> str:
     """The library that the launcher of this process provides: of a module that was loaded, or beside its program; "" if it has none."""
-    if not any(name in os.environ for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")):
+    if not any(
+        name in os.environ
+        for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")
+    ):
         return ""
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     program = _launcher_program()
     if program:
         prefix = os.path.dirname(os.path.dirname(program))
         folders += [os.path.join(prefix, name) for name in ("lib", "lib64")]
-    candidates = [os.path.join(folder, name) for folder in folders for name in ("libmpi.so.12", "libmpi.so.40", "libmpi.so")]
+    candidates = [
+        os.path.join(folder, name)
+        for folder in folders
+        for name in ("libmpi.so.12", "libmpi.so.40", "libmpi.so")
+    ]
     return next(filter(os.path.exists, candidates), "")
 
 
@@ -144,6 +178,7 @@ def _library_of(MPI: Any) -> ctypes.CDLL:
 
 # ---- the start
 
+
 class Job:
     """MPI in this process; `world` is its communicator of all processes.
 
@@ -164,7 +199,9 @@ class Job:
         self.has_completion = hasattr(self.library, "MPIX_Request_is_complete")
         #: a request that never completes, to receive from this process itself: its test makes progress
         self.progress = self.world.Irecv(bytearray(1), self.world.Get_rank(), _NEVER_SENT)
-        self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(natives.mpi(self.handle)["weft_mpi_progress"])
+        self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
+            natives.mpi(self.handle)["weft_mpi_progress"]
+        )
         self._words: Any = None
         self._thread: DaemonThread | None = None
 
@@ -175,7 +212,9 @@ class Job:
     def begin_progress(self) -> None:
         """Start the thread."""
         if self._thread is None and self.has_completion:
-            self._words = (ctypes.c_int64 * 4)(0, self.address("MPI_Test"), self.MPI._addressof(self.progress), _PROGRESS_US)
+            self._words = (ctypes.c_int64 * 4)(
+                0, self.address("MPI_Test"), self.MPI._addressof(self.progress), _PROGRESS_US
+            )
             self._thread = DaemonThread(self._run, ctypes.addressof(self._words))
 
     def end_progress(self) -> None:
@@ -200,7 +239,9 @@ class Job:
         self.progress.Cancel()
         self.progress.Wait()
         with contextlib.suppress(ProcessFailureError):
-            call_bounded(processes, self.library.MPI_Finalize, "the end of MPI")    # mpi4py's keeps the lock of Python
+            call_bounded(
+                processes, self.library.MPI_Finalize, "the end of MPI"
+            )  # mpi4py's keeps the lock of Python
 
 
 _jobs: list[Job] = []
@@ -221,27 +262,50 @@ def join(processes: Any) -> tuple[Job, tuple[int, ...]]:
     if not job.is_whole:
         _survive(job, processes)
     job.joins += 1
-    places = processes.client.barrier("weft/mpi", processes.collective_timeout, brings=[job.world.Get_size(), job.world.Get_rank()])
+    places = processes.client.barrier(
+        "weft/mpi",
+        processes.collective_timeout,
+        brings=[job.world.Get_size(), job.world.Get_rank()],
+    )
     sizes, ranks = zip(*places)
-    if len(set(sizes)) > 1 or len(set(ranks)) < processes.size or (is_first and sizes[0] != processes.size):
-        raise RuntimeError(describe(
-            "distributed.initialize", f"MPI has {min(sizes)} processes, and weft {processes.size}.", [], None,
-            "All processes of a program are one MPI job.",
-            "Call weft.distributed.initialize() before anything that starts MPI, such as importing mpi4py.MPI. Start the processes by the "
-            "mpiexec of the library that `weft info` names, or without any MPI launcher."))
+    if (
+        len(set(sizes)) > 1
+        or len(set(ranks)) < processes.size
+        or (is_first and sizes[0] != processes.size)
+    ):
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                f"MPI has {min(sizes)} processes, and weft {processes.size}.",
+                [],
+                None,
+                "All processes of a program are one MPI job.",
+                "Call weft.distributed.initialize() before anything that starts MPI, such as importing mpi4py.MPI. Start the processes by the "
+                "mpiexec of the library that `weft info` names, or without any MPI launcher.",
+            )
+        )
     return job, ranks
 
 
 def _start(processes: Any) -> Job:
     library = find_library()
     kind = library.kind if library is not None else ""
-    brings = [library.name if library is not None else "", kind, _is_launched(kind, processes.size), os.urandom(8).hex()]
-    found = processes.client.barrier("weft/mpi/library", processes.collective_timeout, brings=brings)
+    brings = [
+        library.name if library is not None else "",
+        kind,
+        _is_launched(kind, processes.size),
+        os.urandom(8).hex(),
+    ]
+    found = processes.client.barrier(
+        "weft/mpi/library", processes.collective_timeout, brings=brings
+    )
     is_own = not all(launched for _, _, launched, _ in found)
     _check_libraries(found, is_own, processes.hosts)
     MPI = _module()
     if not MPI.Is_initialized():
-        start = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int, ctypes.c_void_p)(("MPI_Init_thread", _library_of(MPI)))
+        start = ctypes.CFUNCTYPE(
+            ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int, ctypes.c_void_p
+        )(("MPI_Init_thread", _library_of(MPI)))
         provided = ctypes.c_int()
         call = lambda: start(None, None, MPI.THREAD_MULTIPLE, ctypes.addressof(provided))
         try:
@@ -252,7 +316,10 @@ def _start(processes: Any) -> Job:
             processes.barrier("weft/mpi/started")
         finally:
             _unlink_segments()
-    for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):      # the latter has the errors of calls without one
+    for communicator in (
+        MPI.COMM_WORLD,
+        MPI.COMM_SELF,
+    ):  # the latter has the errors of calls without one
         communicator.Set_errhandler(MPI.ERRORS_RETURN)
     return Job(MPI, is_own, processes.natives)
 
@@ -260,10 +327,15 @@ def _start(processes: Any) -> Job:
 def _is_launched(kind: str, size: int) -> bool:
     """Whether the environment has what the library needs to find a launcher that started as many processes."""
     if kind == "openmpi":
-        return os.environ.get("OMPI_COMM_WORLD_SIZE", str(size)) == str(size) and "PMIX_RANK" in os.environ
+        return (
+            os.environ.get("OMPI_COMM_WORLD_SIZE", str(size)) == str(size)
+            and "PMIX_RANK" in os.environ
+        )
     if "PALS_RANKID" in os.environ:
         return True
-    return os.environ.get("PMI_SIZE") == str(size) and ("PMI_FD" in os.environ or "PMI_PORT" in os.environ)
+    return os.environ.get("PMI_SIZE") == str(size) and (
+        "PMI_FD" in os.environ or "PMI_PORT" in os.environ
+    )
 
 
 def _check_libraries(found: list[list[Any]], is_own: bool, hosts: tuple[str, ...]) -> None:
@@ -272,22 +344,51 @@ def _check_libraries(found: list[list[Any]], is_own: bool, hosts: tuple[str, ...
     where = f"{len(set(hosts))} hosts" if len(set(hosts)) > 1 else "one host, by MPI,"
     fact = f"processes on {where} exchange data by MPI, and"
     if "none" in names:
-        raise RuntimeError(describe("distributed.initialize", f"{fact} a process has no library of it.", rows, None,
-                                    "Every process needs mpi4py and an MPI library.", f"Install them: {_INSTALL}"))
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                f"{fact} a process has no library of it.",
+                rows,
+                None,
+                "Every process needs mpi4py and an MPI library.",
+                f"Install them: {_INSTALL}",
+            )
+        )
     if len({kind for _, kind, *_ in found}) > 1:
-        raise RuntimeError(describe("distributed.initialize", f"{fact} their libraries differ.", rows, None,
-                                    "All processes use the same MPI library.", ""))
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                f"{fact} their libraries differ.",
+                rows,
+                None,
+                "All processes use the same MPI library.",
+                "",
+            )
+        )
     if is_own and found[0][1] != "mpich":
-        raise RuntimeError(describe("distributed.initialize", f"{fact} this library cannot start without its own launcher.", rows, None,
-                                    "Without mpiexec or `srun --mpi=pmix`, MPICH is needed, or a library with its interface.",
-                                    f"Start the processes by that launcher, or install MPICH: {_INSTALL}"))
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                f"{fact} this library cannot start without its own launcher.",
+                rows,
+                None,
+                "Without mpiexec or `srun --mpi=pmix`, MPICH is needed, or a library with its interface.",
+                f"Start the processes by that launcher, or install MPICH: {_INSTALL}",
+            )
+        )
 
 
 def _start_without_launcher(processes: Any, job: str, call: Callable[[], object]) -> None:
     client, hosts = processes.client, processes.hosts
     order = pmi.rank_order(hosts)
     exchange = lambda new: client.barrier("weft/mpi/keys", processes.collective_timeout, brings=new)
-    server = pmi.Server(job, order.index(processes.rank), processes.size, pmi.process_mapping([hosts[rank] for rank in order]), exchange)
+    server = pmi.Server(
+        job,
+        order.index(processes.rank),
+        processes.size,
+        pmi.process_mapping([hosts[rank] for rank in order]),
+        exchange,
+    )
     _servers.append(server)
     network = {**_NETWORK_LAYER, **_interface(processes)}
     own = {name: value for name, value in network.items() if name not in os.environ}
@@ -308,11 +409,21 @@ def _interface(processes: Any) -> dict[str, str]:
     """The variables that name the network interface for MPICH's layers: the one that leads to the coordinator. From the coordinator's own
     host it is the one that leads to another host."""
     hosts = processes.hosts
-    addresses = [where.rpartition(":")[0].strip("[]") for where in processes.client.facts["successor"]]
-    outside = [address for address in addresses if not ipaddress.ip_address(address.partition("%")[0]).is_loopback]
+    addresses = [
+        where.rpartition(":")[0].strip("[]") for where in processes.client.facts["successor"]
+    ]
+    outside = [
+        address
+        for address in addresses
+        if not ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    ]
     own = addresses[processes.rank]
     if own not in outside:
-        remote = [where for where, host in zip(addresses, hosts) if host != hosts[processes.rank] and where in outside]
+        remote = [
+            where
+            for where, host in zip(addresses, hosts)
+            if host != hosts[processes.rank] and where in outside
+        ]
         own = pmi.address_toward(remote[0]) if remote else ""
     name = pmi.interface_of(own) if own else ""
     return {"FI_TCP_IFACE": name} if name not in ("", "lo") else {}
@@ -321,23 +432,39 @@ def _interface(processes: Any) -> dict[str, str]:
 def _survive(job: Job, processes: Any) -> None:
     """Have MPI go on without the processes that failed. ULFM shrinks the communicator of all (Open MPI under `mpiexec --with-ft ulfm`);
     MPICH makes communicators of the survivors from it."""
-    if "OMPI_MCA_mpi_ft_enable" in os.environ and os.environ["OMPI_MCA_mpi_ft_enable"] not in ("", "0", "false"):
-        processes.barrier("weft/mpi/shrink")                # nobody uses the old one any more
+    if "OMPI_MCA_mpi_ft_enable" in os.environ and os.environ["OMPI_MCA_mpi_ft_enable"] not in (
+        "",
+        "0",
+        "false",
+    ):
+        processes.barrier("weft/mpi/shrink")  # nobody uses the old one any more
         job.world.Revoke()
         job.world = job.world.Shrink()
         job.world.Set_errhandler(job.MPI.ERRORS_RETURN)
         job.is_whole = True
     elif (library := find_library()) is not None and library.kind == "openmpi":
-        raise ProcessFailureError(describe(
-            "distributed.shrink", "this MPI library cannot go on after a process has failed.", [("library", library.name)], None,
-            "Open MPI needs `mpiexec --with-ft ulfm`.", "Start again from the last checkpoint: weft launch --restarts."))
+        raise ProcessFailureError(
+            describe(
+                "distributed.shrink",
+                "this MPI library cannot go on after a process has failed.",
+                [("library", library.name)],
+                None,
+                "Open MPI needs `mpiexec --with-ft ulfm`.",
+                "Start again from the last checkpoint: weft launch --restarts.",
+            )
+        )
     else:
         processes.barrier("weft/mpi/drain")
         job.settle()
         processes.barrier("weft/mpi/drained")
 
 
-def call_bounded(processes: Any, function: Callable[[], Any], what: str, is_stuck: Callable[[], bool] = lambda: True) -> Any:
+def call_bounded(
+    processes: Any,
+    function: Callable[[], Any],
+    what: str,
+    is_stuck: Callable[[], bool] = lambda: True,
+) -> Any:
     """The result of a function that may block for ever: it runs in a thread, which is left there if a process fails, or in the end. As
     a process that ends crashes code that still runs, it is left only once it waits, as `is_stuck` says."""
     done, results, errors = threading.Event(), [], []
@@ -356,7 +483,9 @@ def call_bounded(processes: Any, function: Callable[[], Any], what: str, is_stuc
         while not done.wait(0.05):
             processes.check()
             if time.monotonic() > until:
-                raise ProcessFailureError(f"distributed: {what} took more than {processes.collective_timeout:g} seconds.")
+                raise ProcessFailureError(
+                    f"distributed: {what} took more than {processes.collective_timeout:g} seconds."
+                )
     except BaseException:
         until = time.monotonic() + _STUCK_S
         while not (done.wait(0.01) or is_stuck() or time.monotonic() > until):
@@ -369,12 +498,22 @@ def call_bounded(processes: Any, function: Callable[[], Any], what: str, is_stuc
 
 # ---- the transport
 
+
 class MpiTransport(Transport):
     """The transport of the processes of a job; `rank_of` has the number of each in MPI's communicator of all."""
+
     name = "mpi"
 
-    def __init__(self, processes: Any, natives: Natives, job: Job, rank_of: tuple[int, ...]) -> None:
-        self._processes, self._natives, self._mpi, self._job, self._rank_of = processes, natives, job.MPI, job, rank_of
+    def __init__(
+        self, processes: Any, natives: Natives, job: Job, rank_of: tuple[int, ...]
+    ) -> None:
+        self._processes, self._natives, self._mpi, self._job, self._rank_of = (
+            processes,
+            natives,
+            job.MPI,
+            job,
+            rank_of,
+        )
         self._tag = job.joins
         self._comms: dict[tuple[int, ...], Any] = {}
         self._counts: dict[tuple[int, ...], ctypes.c_int64] = {}
@@ -419,12 +558,19 @@ class MpiTransport(Transport):
             kind_of_data = MPI.BYTE.Create_contiguous(parts * size).Commit()
         comm = self._comm(group or (rank,))
         words[3], words[4], words[6] = count, MPI._handleof(kind_of_data), MPI._handleof(comm)
-        words[7], words[8], words[14] = self._job.address(function), self._job.address("MPI_Test"), self._job.address("MPI_Irecv")
+        words[7], words[8], words[14] = (
+            self._job.address(function),
+            self._job.address("MPI_Test"),
+            self._job.address("MPI_Irecv"),
+        )
         words[9] = ctypes.addressof(self._processes.failed_word)
         words[10] = ctypes.cast(self._slow, ctypes.c_void_p).value or 0
         words[11], words[15] = plan.count * size, plan.output_count * size
         if self._job.has_completion:
-            words[16], words[17] = self._job.address("MPIX_Request_is_complete"), MPI._addressof(self._job.progress)
+            words[16], words[17] = (
+                self._job.address("MPIX_Request_is_complete"),
+                MPI._addressof(self._job.progress),
+            )
             words[18] = self._job.address("MPI_Wait")
         words[12] = words[13] = -1
         if plan.kind == "broadcast":
@@ -444,7 +590,11 @@ class MpiTransport(Transport):
     def _is_ring(self, plan: CollectivePlan) -> bool:
         """Whether a plan is an all_reduce that is large enough for a ring."""
         large = plan.kind == "all_reduce" and plan.group_size > 1
-        return large and self._job.has_completion and plan.count * plan.numpy_dtype.itemsize >= _RING_BLOCK * plan.group_size
+        return (
+            large
+            and self._job.has_completion
+            and plan.count * plan.numpy_dtype.itemsize >= _RING_BLOCK * plan.group_size
+        )
 
     def _fill_ring(self, words: Any, plan: CollectivePlan, comm: Any) -> None:
         """The words of an all_reduce in a ring, in which the processes of a host follow each other."""
@@ -455,7 +605,13 @@ class MpiTransport(Transport):
         segment = min(_RING_SEGMENT, block * size // 2) // size
         words[0] = self._natives.mpi(self._job.handle)["weft_ring_start"]
         words[4], words[7] = self._mpi._handleof(self._mpi.BYTE), self._job.address("MPI_Isend")
-        words[19], words[20], words[21], words[22], words[23] = block, segment, -(-block // segment), len(group), position
+        words[19], words[20], words[21], words[22], words[23] = (
+            block,
+            segment,
+            -(-block // segment),
+            len(group),
+            position,
+        )
         words[24], words[25] = ring[position - 1], ring[(position + 1) % len(group)]
         words[26], words[27] = self._natives.combine(plan.op or "", plan.dtype), size
         words[28] = ctypes.addressof(self._counts.setdefault(group, ctypes.c_int64()))
@@ -464,12 +620,18 @@ class MpiTransport(Transport):
         """MPI's datatype and reduction. Its maxima leave NaNs out and it knows no small floats: these are native functions of ours."""
         MPI = self._mpi
         if _is_mpis(op, dtype):
-            name = {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(op, op) if dtype == "bool" else op
+            name = (
+                {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(op, op)
+                if dtype == "bool"
+                else op
+            )
             return getattr(MPI, _TYPES[dtype]), getattr(MPI, _OPS[name])
         if (op, dtype) not in self._ops:
             data = MPI.BYTE.Create_contiguous(size).Commit()
             made = MPI.Op()
-            create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(self._job.address("MPI_Op_create"))
+            create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+                self._job.address("MPI_Op_create")
+            )
             create(self._natives.combine(op, dtype, "mpi"), 1, MPI._addressof(made))
             self._ops[op, dtype] = (data, made)
         return self._ops[op, dtype]
@@ -477,12 +639,14 @@ class MpiTransport(Transport):
     def _comm(self, ranks: tuple[int, ...]) -> Any:
         comm = self._comms.get(ranks)
         if comm is None:
-            if len(ranks) > 1:                  # so that nobody waits in MPI for one who does not come
+            if len(ranks) > 1:  # so that nobody waits in MPI for one who does not come
                 self._processes.barrier(f"weft/mpi/{'.'.join(map(str, ranks))}", ranks=ranks)
             world = self._job.world
             group = world.Get_group().Incl([self._rank_of[rank] for rank in ranks])
             make = lambda: world.Create_group(group, self._tag)
-            comm = self._comms[ranks] = call_bounded(self._processes, make, "making a communicator of MPI")
+            comm = self._comms[ranks] = call_bounded(
+                self._processes, make, "making a communicator of MPI"
+            )
             comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         return comm
 
@@ -505,29 +669,37 @@ class MpiTransport(Transport):
             plan = self._planned[words[1]][0]
             if words[2] and not words[7] and not self._job.is_whole:
                 self._processes.check()
-                return DONE                     # late news of a process that was lost before
-            others = [rank for rank in plan.group_of(self._processes.rank) if rank != self._processes.rank]
+                return DONE  # late news of a process that was lost before
+            others = [
+                rank for rank in plan.group_of(self._processes.rank) if rank != self._processes.rank
+            ]
             self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
             if words[2]:
                 self._processes.wait_for_news()
                 said = self._mpi.Get_error_string(words[2])
-                raise ProcessFailureError(f"distributed: {plan}: MPI reports {said!r}\n  at {plan.what}")
+                raise ProcessFailureError(
+                    f"distributed: {plan}: MPI reports {said!r}\n  at {plan.what}"
+                )
             self._processes.check(others, plan)
             limit = self._processes.collective_timeout if self.deadline is None else self.deadline
             if self._clocks.get(request, (None, -1.0))[1] != words[6]:
                 self._clocks[request] = (self._processes.clock(limit), words[6])
             if self._clocks[request][0].is_over(others):
                 report = self._processes.client.report(others)
-                absent = [rank for rank in others if str(plan) not in report.get(rank, {"at": ""})["at"]] or others
-                arrived = [rank for rank in plan.group_of(self._processes.rank) if rank not in absent]
+                absent = [
+                    rank for rank in others if str(plan) not in report.get(rank, {"at": ""})["at"]
+                ] or others
+                arrived = [
+                    rank for rank in plan.group_of(self._processes.rank) if rank not in absent
+                ]
                 report = {rank: found for rank, found in report.items() if rank in absent}
                 raise failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
             return DONE
-        except BaseException as error:          # KeyboardInterrupt among them
+        except BaseException as error:  # KeyboardInterrupt among them
             self._processes.set_failure(error)
             if isinstance(error, ProcessFailureError) and not self._is_settled:
                 self._is_settled = True
-                self._job.settle()              # while the caller still holds the memory that late messages are written to
+                self._job.settle()  # while the caller still holds the memory that late messages are written to
             return FAILED
 
     def awaits(self) -> str:
@@ -552,4 +724,6 @@ def _parts(count: int) -> int:
     >>> _parts(1000), _parts(3 << 31), _parts((1 << 31) + 11)
     (1, 4, 0)
     """
-    return next((parts for parts in range(1, 4097) if count % parts == 0 and count // parts <= _MOST), 0)
+    return next(
+        (parts for parts in range(1, 4097) if count % parts == 0 and count // parts <= _MOST), 0
+    )

@@ -42,6 +42,7 @@ class CollectivePlan:
 
     `count` is the number of elements that a rank gives, except in a reduce_scatter, where it is the number that it gets.
     """
+
     kind: str
     dtype: str
     count: int
@@ -52,11 +53,22 @@ class CollectivePlan:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"CollectivePlan: kind is one of {', '.join(KINDS)}, got {self.kind!r}")
-        if (self.kind in ("all_reduce", "reduce_scatter")) != (self.op is not None) or (self.op is not None and self.op not in OPS):
-            raise ValueError(f"CollectivePlan: {self.kind} with op={self.op!r}; reductions have one of {', '.join(OPS)}, others None")
-        is_float, is_complex = self.dtype.startswith(("float", "bfloat")), self.dtype.startswith("complex")
-        if (is_float and self.op in ("and", "or", "xor")) or (is_complex and self.op not in (None, "sum", "prod")):
+            raise ValueError(
+                f"CollectivePlan: kind is one of {', '.join(KINDS)}, got {self.kind!r}"
+            )
+        if (self.kind in ("all_reduce", "reduce_scatter")) != (self.op is not None) or (
+            self.op is not None and self.op not in OPS
+        ):
+            raise ValueError(
+                f"CollectivePlan: {self.kind} with op={self.op!r}; reductions have one of {', '.join(OPS)}, others None"
+            )
+        is_float, is_complex = (
+            self.dtype.startswith(("float", "bfloat")),
+            self.dtype.startswith("complex"),
+        )
+        if (is_float and self.op in ("and", "or", "xor")) or (
+            is_complex and self.op not in (None, "sum", "prod")
+        ):
             raise ValueError(f"CollectivePlan: {self.dtype} has no reduction {self.op}")
         if len({len(group) for group in self.groups}) > 1:
             raise ValueError(f"CollectivePlan: groups differ in size: {self.groups}")
@@ -64,14 +76,22 @@ class CollectivePlan:
         if len(set(members)) != len(members):
             raise ValueError(f"CollectivePlan: a rank is in more than one group: {self.groups}")
         if self.kind == "all_to_all" and self.groups and self.count % len(self.groups[0]):
-            raise ValueError(f"CollectivePlan: all_to_all of {self.count} elements in groups of {len(self.groups[0])}")
-        if self.kind == "permute" and any(len({pair[i] for pair in self.pairs}) < len(self.pairs) for i in (0, 1)):
+            raise ValueError(
+                f"CollectivePlan: all_to_all of {self.count} elements in groups of {len(self.groups[0])}"
+            )
+        if self.kind == "permute" and any(
+            len({pair[i] for pair in self.pairs}) < len(self.pairs) for i in (0, 1)
+        ):
             raise ValueError(f"CollectivePlan: a rank sends or receives twice: {self.pairs}")
 
     def group_of(self, rank: int) -> tuple[int, ...]:
         """Who takes part with `rank`, itself among them; () if it takes no part."""
         if self.kind == "permute":
-            return tuple(sorted({rank for pair in self.pairs for rank in pair})) if any(rank in pair for pair in self.pairs) else ()
+            return (
+                tuple(sorted({rank for pair in self.pairs for rank in pair}))
+                if any(rank in pair for pair in self.pairs)
+                else ()
+            )
         return next((group for group in self.groups if rank in group), ())
 
     @property
@@ -112,7 +132,9 @@ def reduce(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
     return total.astype(dtype)
 
 
-def carry_out(plan: CollectivePlan, group: Sequence[int], given: dict[int, np.ndarray], rank: int) -> np.ndarray:
+def carry_out(
+    plan: CollectivePlan, group: Sequence[int], given: dict[int, np.ndarray], rank: int
+) -> np.ndarray:
     """What `rank` gets where each rank of the group gave `given[rank]`, flat arrays.
 
     >>> plan = CollectivePlan("all_reduce", "int32", 2, "sum", ((0, 1),))

@@ -63,7 +63,12 @@ class Server:
         #: why a barrier was not answered
         self.error: BaseException | None = None
         self._library, self._own = socket.socketpair()
-        self.environment = {"PMI_FD": str(self._library.fileno()), "PMI_RANK": str(rank), "PMI_SIZE": str(size), "PMI_SPAWNED": "0"}
+        self.environment = {
+            "PMI_FD": str(self._library.fileno()),
+            "PMI_RANK": str(rank),
+            "PMI_SIZE": str(size),
+            "PMI_SPAWNED": "0",
+        }
         DaemonThread(self._serve)
 
     def close(self) -> None:
@@ -94,7 +99,11 @@ class Server:
             return f"cmd=put_result {_OK}"
         if command == "get":
             found = self._values.get(key)
-            return "cmd=get_result rc=-1 msg=key_not_found value=unknown" if found is None else f"cmd=get_result {_OK} value={found}"
+            return (
+                "cmd=get_result rc=-1 msg=key_not_found value=unknown"
+                if found is None
+                else f"cmd=get_result {_OK} value={found}"
+            )
         if command == "barrier_in":
             new, self._new = self._new, {}
             for brought in self._exchange(new):
@@ -133,7 +142,11 @@ class _InterfaceAddress(ctypes.Structure):
 
 
 _InterfaceAddress._fields_ = [
-    ("next", ctypes.POINTER(_InterfaceAddress)), ("name", ctypes.c_char_p), ("flags", ctypes.c_uint), ("address", ctypes.c_void_p)]
+    ("next", ctypes.POINTER(_InterfaceAddress)),
+    ("name", ctypes.c_char_p),
+    ("flags", ctypes.c_uint),
+    ("address", ctypes.c_void_p),
+]
 
 
 def interface_of(address: str) -> str:
@@ -144,7 +157,9 @@ def interface_of(address: str) -> str:
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     wanted = socket.inet_pton(family, address.partition("%")[0])
-    offset = 8 if family == socket.AF_INET6 else 4      # of the address in C's sockaddr_in6 and sockaddr_in
+    offset = (
+        8 if family == socket.AF_INET6 else 4
+    )  # of the address in C's sockaddr_in6 and sockaddr_in
     libc, first = ctypes.CDLL(None), ctypes.POINTER(_InterfaceAddress)()
     if libc.getifaddrs(ctypes.byref(first)) != 0:
         return ""
@@ -152,7 +167,11 @@ def interface_of(address: str) -> str:
         entry = first
         while entry:
             at = entry.contents.address
-            if at and ctypes.c_uint16.from_address(at).value == family and ctypes.string_at(at + offset, len(wanted)) == wanted:
+            if (
+                at
+                and ctypes.c_uint16.from_address(at).value == family
+                and ctypes.string_at(at + offset, len(wanted)) == wanted
+            ):
                 return (entry.contents.name or b"").decode()
             entry = entry.contents.next
         return ""
@@ -164,6 +183,6 @@ def address_toward(address: str) -> str:
     """The address from which this host reaches another; "" if it does not."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))             # sends nothing
+        probe.connect((address, 9))  # sends nothing
         return probe.getsockname()[0]
     return ""

@@ -27,7 +27,9 @@ class Preemption:
 
     def __init__(self, shared: Any, is_signaled: bool = False) -> None:
         if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("reached_preemption_sync_point: the first call must be in the main thread, where signals are handled.")
+            raise RuntimeError(
+                "reached_preemption_sync_point: the first call must be in the main thread, where signals are handled."
+            )
         self.shared = shared
         self.is_signaled = is_signaled
         self._lock = threading.Lock()
@@ -35,7 +37,9 @@ class Preemption:
         self._safe: int | None = None
         self._is_over = False
         self._error: ProcessFailureError | None = None
-        self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()         # unlike an Event, a signal handler may use it at any time
+        self._signals: queue.SimpleQueue[bool] = (
+            queue.SimpleQueue()
+        )  # unlike an Event, a signal handler may use it at any time
         signal.signal(signal.SIGTERM, self._receive)
         if shared is not None:
             if is_signaled:
@@ -81,7 +85,9 @@ class Preemption:
                 self.shared.check()
             with self._lock:
                 try:
-                    steps = client.barrier(f"{_KEY}/steps", self.shared.collective_timeout, brings=self._last)
+                    steps = client.barrier(
+                        f"{_KEY}/steps", self.shared.collective_timeout, brings=self._last
+                    )
                     self._safe = max(steps) + 1
                 except ProcessFailureError as error:
                     self._error = error

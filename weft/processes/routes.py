@@ -21,6 +21,7 @@ from weft.processes.transport import DONE, START, WAIT, Transport
 
 class Routes(Transport):
     """The transport of a `Processes` whose native code there is."""
+
     name = "routes"
 
     def __init__(self, processes: Any, natives: Natives, wanted: str = "auto") -> None:
@@ -44,10 +45,14 @@ class Routes(Transport):
         if self._wanted != "mpi" and self._window.takes(plan):
             return self._window
         if self._mpi is None:
-            raise ValueError(f"config.process_transport is shared_memory, which cannot carry out {plan}: its ranks are on several "
-                             "hosts. Set it to auto.")
+            raise ValueError(
+                f"config.process_transport is shared_memory, which cannot carry out {plan}: its ranks are on several "
+                "hosts. Set it to auto."
+            )
         if not self._mpi.takes(plan):
-            raise ValueError(f"{plan} is too large for MPI, which counts the elements of a message in 32 bits. Split the array.")
+            raise ValueError(
+                f"{plan} is too large for MPI, which counts the elements of a message in 32 bits. Split the array."
+            )
         return self._mpi
 
     def plan(self, plan: CollectivePlan) -> int:

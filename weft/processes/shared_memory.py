@@ -23,9 +23,9 @@ from weft.processes.transport import DONE, FAILED, WAIT, Transport
 from weft.util.machine_model import MODEL
 from weft.util.record import record
 
-_LINE = 64              # between the words of two ranks
+_LINE = 64  # between the words of two ranks
 _CHANNELS = 4
-_WORDS = 16             # before the words of the channels
+_WORDS = 16  # before the words of the channels
 _GATHER, _REDUCE, _SCATTER, _EXCHANGE, _FROM, _TWO_PHASE = range(6)
 
 
@@ -52,6 +52,7 @@ class Natives(Protocol):
 @record(frozen=False, eq=False)
 class _Group:
     """A window, as one of its members has it."""
+
     ranks: tuple[int, ...]
     memory: Any
     words: Any
@@ -62,6 +63,7 @@ class _Group:
 
 class SharedMemoryTransport(Transport):
     """The transport of ranks of one machine."""
+
     name = "shared_memory"
 
     def __init__(self, processes: Any, natives: Natives) -> None:
@@ -101,7 +103,12 @@ class SharedMemoryTransport(Transport):
         n = len(group.ranks)
         pointers = (ctypes.c_void_p * n)()
         block, piece, source = plan.count * size, MODEL.exchange_slot_bytes, -1
-        kind = {"all_gather": _GATHER, "all_reduce": _REDUCE, "reduce_scatter": _SCATTER, "all_to_all": _EXCHANGE}.get(plan.kind, _FROM)
+        kind = {
+            "all_gather": _GATHER,
+            "all_reduce": _REDUCE,
+            "reduce_scatter": _SCATTER,
+            "all_to_all": _EXCHANGE,
+        }.get(plan.kind, _FROM)
         if kind in (_SCATTER, _EXCHANGE):
             piece = MODEL.exchange_slot_bytes // n // _LINE * _LINE
             block = block // n if kind == _EXCHANGE else block
@@ -110,9 +117,17 @@ class SharedMemoryTransport(Transport):
         if plan.kind == "broadcast":
             source = 0
         elif plan.kind == "permute":
-            source = next((group.ranks.index(s) for s, t in plan.pairs if t == self._processes.rank), -1)
+            source = next(
+                (group.ranks.index(s) for s, t in plan.pairs if t == self._processes.rank), -1
+            )
         steps = -(-block // piece) * (2 if kind == _TWO_PHASE else 1)
-        words[2], words[3], words[4], words[6], words[7] = ctypes.addressof(group.words), kind, block, size, source
+        words[2], words[3], words[4], words[6], words[7] = (
+            ctypes.addressof(group.words),
+            kind,
+            block,
+            size,
+            source,
+        )
         if plan.op is not None:
             streams = kind in (_REDUCE, _SCATTER) and block >= MODEL.exchange_stream_bytes
             words[5] = self._natives.combine(plan.op, plan.dtype, "stream" if streams else "plain")
@@ -144,7 +159,13 @@ class SharedMemoryTransport(Transport):
         memory = mmap.mmap(file, size)
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         words = (ctypes.c_int64 * (_WORDS + 2 * _CHANNELS))()
-        words[0], words[1], words[2], words[3], words[4] = base, n, ranks.index(me), MODEL.exchange_slot_bytes, _CHANNELS
+        words[0], words[1], words[2], words[3], words[4] = (
+            base,
+            n,
+            ranks.index(me),
+            MODEL.exchange_slot_bytes,
+            _CHANNELS,
+        )
         words[6] = ctypes.addressof(self._processes.failed_word)
         words[7] = ctypes.cast(self._slow, ctypes.c_void_p).value or 0
         words[8] = head
@@ -166,14 +187,20 @@ class SharedMemoryTransport(Transport):
             words = (ctypes.c_int64 * 8).from_address(request)
             plan, group = self._planned[words[1]][0], self._group_of[self._planned[words[1]][1][2]]
             channel, count = words[5], words[6]
-            counters = [ctypes.c_int64.from_address(group.base + (channel * len(group.ranks) + i) * _LINE).value
-                        for i in range(len(group.ranks))]
+            counters = [
+                ctypes.c_int64.from_address(
+                    group.base + (channel * len(group.ranks) + i) * _LINE
+                ).value
+                for i in range(len(group.ranks))
+            ]
             absent = [rank for rank, have in zip(group.ranks, counters) if have < count]
             self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
             self._processes.check(absent, plan)
             known, clock, limit = group.clocks.get(channel, (None, None, 0.0))
             if known != (request, count):
-                limit = self._processes.collective_timeout if self.deadline is None else self.deadline
+                limit = (
+                    self._processes.collective_timeout if self.deadline is None else self.deadline
+                )
                 clock = self._processes.clock(limit)
                 group.clocks[channel] = ((request, count), clock, limit)
             if absent and clock.is_over(absent):
@@ -181,7 +208,7 @@ class SharedMemoryTransport(Transport):
                 report = self._processes.client.report(absent)
                 raise failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
             return DONE
-        except BaseException as error:          # KeyboardInterrupt among them
+        except BaseException as error:  # KeyboardInterrupt among them
             self._processes.set_failure(error)
             return FAILED
 

@@ -43,8 +43,15 @@ _UNSEEN_S = 2.5
 class Processes:
     """All that one of the processes of a program knows of the others; `weft.processes.current()` has it."""
 
-    def __init__(self, client: Client, collective_timeout: float, shutdown_timeout: float, coordinator: Coordinator | None,
-                 natives: Natives | None, wanted: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        collective_timeout: float,
+        shutdown_timeout: float,
+        coordinator: Coordinator | None,
+        natives: Natives | None,
+        wanted: str,
+    ) -> None:
         self.client, self.natives, self.wanted = client, natives, wanted
         self.rank, self.size = client.rank, client.size
         self.local_counts: tuple[int, ...] = tuple(client.facts["devices"])
@@ -54,7 +61,7 @@ class Processes:
         self.first_numbers: tuple[int, ...] = tuple(client.facts["first number"])
         self.collective_timeout, self.shutdown_timeout = collective_timeout, shutdown_timeout
         self.coordinator = coordinator
-        self.is_launched = False                # by `weft run`, so that the program may still ask for it, once
+        self.is_launched = False  # by `weft run`, so that the program may still ask for it, once
         #: nonzero once a process has failed; native code that waits reads it
         self.failed_word = ctypes.c_int64(0)
         self._error: BaseException | None = None
@@ -62,11 +69,13 @@ class Processes:
         self._waits_for: list[str] = []
         self._counts: Counter[Any] = Counter()
         self._interrupted: BaseException | None = None
-        client.at = lambda: ", ".join([*self._waits_for, *filter(None, [getattr(self.transport, "awaits", str)()])])
+        client.at = lambda: ", ".join(
+            [*self._waits_for, *filter(None, [getattr(self.transport, "awaits", str)()])]
+        )
         client.on_failure = self._hears
         if client.failure is not None:
             self._hears(client.failure)
-        self.transport = Transport()            # for the report of this rank while it makes the other
+        self.transport = Transport()  # for the report of this rank while it makes the other
         if natives is not None:
             self.transport = Routes(self, natives, wanted)
 
@@ -116,10 +125,17 @@ class Processes:
     def set_failure(self, error: BaseException) -> None:
         """Keep what a wait in native code met, for `raise_failure`. The transport is broken from now on."""
         if not isinstance(error, ProcessFailureError):
-            self._interrupted = error           # raised once; what was under way is lost
-            error = ProcessFailureError(describe(
-                "distributed", "a collective was interrupted.", [("by", type(error).__name__)], None,
-                "Other processes may have finished it: their state and that of this one differ.", "Start again."))
+            self._interrupted = error  # raised once; what was under way is lost
+            error = ProcessFailureError(
+                describe(
+                    "distributed",
+                    "a collective was interrupted.",
+                    [("by", type(error).__name__)],
+                    None,
+                    "Other processes may have finished it: their state and that of this one differ.",
+                    "Start again.",
+                )
+            )
         if self._error is None:
             self._error = error
         self.failed_word.value = 1
@@ -130,8 +146,10 @@ class Processes:
         if error is not None:
             raise error
         self.check()
-        raise ProcessFailureError("distributed: a collective failed: its program was compiled for processes of which some were lost "
-                                  "(weft.distributed.shrink).\n  Move its arguments to a mesh of weft.devices(), by weft.device_put.")
+        raise ProcessFailureError(
+            "distributed: a collective failed: its program was compiled for processes of which some were lost "
+            "(weft.distributed.shrink).\n  Move its arguments to a mesh of weft.devices(), by weft.device_put."
+        )
 
     def wait_for_news(self, seconds: float = 1.0) -> None:
         """Something broke that the coordinator may be about to explain: raise what it says, if it does soon."""
@@ -164,7 +182,9 @@ class Processes:
         finally:
             self.client.progress("")
 
-    def barrier(self, name: str, timeout: float | None = None, ranks: Sequence[int] | None = None) -> None:
+    def barrier(
+        self, name: str, timeout: float | None = None, ranks: Sequence[int] | None = None
+    ) -> None:
         """Wait until all ranks, or those named, have come to `name`."""
         self.client.barrier(name, self.collective_timeout if timeout is None else timeout, ranks)
 
@@ -180,7 +200,9 @@ class Clock:
         """Whether the limit is over, and none of the absent ranks says that it is busy."""
         if time.monotonic() < self._end:
             return False
-        if any(found["progress"] and found["answers"] for found in self._client.report(absent).values()):
+        if any(
+            found["progress"] and found["answers"] for found in self._client.report(absent).values()
+        ):
             self._end = time.monotonic() + self._limit
             return False
         return True
@@ -192,11 +214,25 @@ class Clock:
 _disagreeing: list[Coordinator] = []
 
 
-def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool, bind_address: str | None = None,
-         share: Callable[[str | None], str] | None = None, start: str = "",
-         initialization_timeout: float = 300.0, heartbeat_timeout: float = 10.0, collective_timeout: float = 600.0,
-         shutdown_timeout: float = 300.0, partition: int | None = None, natives: Natives | None = None,
-         transport: str = "auto", plugins: Mapping[str, str] | None = None) -> Processes:
+def join(
+    address: str | None,
+    rank: int,
+    size: int,
+    devices: int,
+    *,
+    serve: bool,
+    bind_address: str | None = None,
+    share: Callable[[str | None], str] | None = None,
+    start: str = "",
+    initialization_timeout: float = 300.0,
+    heartbeat_timeout: float = 10.0,
+    collective_timeout: float = 600.0,
+    shutdown_timeout: float = 300.0,
+    partition: int | None = None,
+    natives: Natives | None = None,
+    transport: str = "auto",
+    plugins: Mapping[str, str] | None = None,
+) -> Processes:
     """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
     and `share` tells all, and the secret too. `start` is the launcher's name for this start of the program.
 
@@ -208,7 +244,13 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
         secret = secret or (job_secret.make_secret().encode() if serve else b"")
         if serve:
             host = find_outward_address() or "127.0.0.1"
-            coordinator = Coordinator(bind_address or join_address(host, 0), size, heartbeat_timeout, secret=secret, machine=machine())
+            coordinator = Coordinator(
+                bind_address or join_address(host, 0),
+                size,
+                heartbeat_timeout,
+                secret=secret,
+                machine=machine(),
+            )
             address = f"{join_address(host, coordinator.port)} {secret.decode()}"
         address, _, text = share(address).partition(" ")
         secret = text.encode()
@@ -220,18 +262,41 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
         address, secret = chosen.connect, job_secret.make_start_secret(secret, start)
         if serve:
             if is_open and not chosen.is_local:
-                warnings.warn(f"{job_secret.INSECURE_VARIABLE} is set: anyone who can connect to {', '.join(chosen.listen)} can end this "
-                              "program and change its results.", RuntimeWarning, stacklevel=4)
-            coordinator = Coordinator(chosen.listen, size, heartbeat_timeout, secret=secret, machine=machine())
+                warnings.warn(
+                    f"{job_secret.INSECURE_VARIABLE} is set: anyone who can connect to {', '.join(chosen.listen)} can end this "
+                    "program and change its results.",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+            coordinator = Coordinator(
+                chosen.listen, size, heartbeat_timeout, secret=secret, machine=machine()
+            )
     try:
         if coordinator is not None:
             coordinator.start()
-        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "first number": rank,
-                 "versions": agreement.collect_versions(plugins or {})}
-        client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout, secret, _responder(natives))
+        facts = {
+            "devices": devices,
+            "machine": machine(),
+            "partition": partition,
+            "serves": serve,
+            "first number": rank,
+            "versions": agreement.collect_versions(plugins or {}),
+        }
+        client = Client(
+            address or "",
+            rank,
+            size,
+            facts,
+            initialization_timeout,
+            heartbeat_timeout,
+            secret,
+            _responder(natives),
+        )
         try:
             agreement.check_versions(client.facts["versions"], client.facts["host"])
-            found = Processes(client, collective_timeout, shutdown_timeout, coordinator, natives, transport)
+            found = Processes(
+                client, collective_timeout, shutdown_timeout, coordinator, natives, transport
+            )
         except BaseException:
             client.close()
             raise
@@ -277,7 +342,7 @@ def shrink() -> tuple[int, ...]:
         if not client.has_lost_coordinator:
             raise
     until = time.monotonic() + limit
-    while answer is None:                       # the first of those that answered may be lost, too
+    while answer is None:  # the first of those that answered may be lost, too
         address, coordinator = _succession(before)
         facts["serves"] = coordinator is not None
         answer = meet_anew(address, client.secret, before.rank, facts, until)
@@ -285,15 +350,30 @@ def shrink() -> tuple[int, ...]:
     _kill_stopped(before)
     before.transport.close()
     client.close()
-    client = Client(address, rank, len(left), facts, limit, client.heartbeat_timeout, client.secret, _responder(before.natives))
-    held[:] = [Processes(client, limit, before.shutdown_timeout, coordinator, before.natives, before.wanted)]
+    client = Client(
+        address,
+        rank,
+        len(left),
+        facts,
+        limit,
+        client.heartbeat_timeout,
+        client.secret,
+        _responder(before.natives),
+    )
+    held[:] = [
+        Processes(
+            client, limit, before.shutdown_timeout, coordinator, before.natives, before.wanted
+        )
+    ]
     _former.append(before)
     return left
 
 
 def _is_coordinator_lost(client: Client) -> bool:
     lost = client.failure
-    return client.has_lost_coordinator or (lost is not None and client.is_served_by_rank and lost["rank"] == 0)
+    return client.has_lost_coordinator or (
+        lost is not None and client.is_served_by_rank and lost["rank"] == 0
+    )
 
 
 def _succession(before: Processes) -> tuple[str, Coordinator | None]:
@@ -301,17 +381,35 @@ def _succession(before: Processes) -> tuple[str, Coordinator | None]:
     of those that answer. It lets them go on if they are a majority, or if process 0 has certainly ended."""
     client = before.client
     if not client.is_served_by_rank:
-        raise ProcessFailureError(describe(
-            "distributed.shrink", "the coordinator is lost.", [("it ran", "in the launcher")], None,
-            "The survivors need it to find each other.", "Start again from the last checkpoint."))
+        raise ProcessFailureError(
+            describe(
+                "distributed.shrink",
+                "the coordinator is lost.",
+                [("it ran", "in the launcher")],
+                None,
+                "The survivors need it to find each other.",
+                "Start again from the last checkpoint.",
+            )
+        )
     addresses = client.facts["successor"]
     results = liveness.probe_all(addresses)
-    alive = [rank for rank in range(1, before.size) if rank == before.rank or results[rank] == liveness.ANSWERS]
+    alive = [
+        rank
+        for rank in range(1, before.size)
+        if rank == before.rank or results[rank] == liveness.ANSWERS
+    ]
     if alive[0] != before.rank:
         return addresses[alive[0]], None
-    coordinator = Coordinator("", before.size, client.heartbeat_timeout, listener=client.responder.stop(),
-                              expected={rank: addresses[rank] for rank in alive}, secret=client.secret, machine=machine(),
-                              former_facts=client.facts)
+    coordinator = Coordinator(
+        "",
+        before.size,
+        client.heartbeat_timeout,
+        listener=client.responder.stop(),
+        expected={rank: addresses[rank] for rank in alive},
+        secret=client.secret,
+        machine=machine(),
+        former_facts=client.facts,
+    )
     coordinator.start()
     return addresses[before.rank], coordinator
 
@@ -324,11 +422,18 @@ def _kill_stopped(found: Processes) -> None:
     """Kill the process whose silence is the failure if it is stopped on this machine: it would never end, and a launcher that waits for
     all of them neither. Whoever still holds its connection is still the process that it was."""
     failure, facts = found.client.failure, found.client.facts
-    if failure is None or not (failure["kind"] == "silent" or (failure["kind"] == "coordinator" and "silent" in failure["text"])):
+    if failure is None or not (
+        failure["kind"] == "silent"
+        or (failure["kind"] == "coordinator" and "silent" in failure["text"])
+    ):
         return
     rank = failure["rank"] if failure["rank"] >= 0 else 0
-    if rank == found.rank or facts["machine"][rank] != facts["machine"][found.rank] or not found.client.is_served_by_rank:
-        return                                  # `weft launch` ends it itself
+    if (
+        rank == found.rank
+        or facts["machine"][rank] != facts["machine"][found.rank]
+        or not found.client.is_served_by_rank
+    ):
+        return  # `weft launch` ends it itself
     pid = facts["pid"][rank]
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
         if file.read().rpartition(")")[2].split()[0] == "T":
@@ -350,7 +455,7 @@ def leave() -> None:
         _kill_stopped(found)
         found.transport.close()
         if found.client.failure is None and not _raised:
-            found.client.leave()                # else it ends as one that failed: who was stopped meanwhile has to learn of it
+            found.client.leave()  # else it ends as one that failed: who was stopped meanwhile has to learn of it
         found.client.close()
         if found.coordinator is not None:
             found.coordinator.stop(1.0 if found.client.failure or _raised else 5.0)
@@ -381,12 +486,16 @@ def _is_reporting(frame: Any) -> bool:
     return frame is not None
 
 
-def _report(before: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def _report(
+    before: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any
+) -> None:
     """The hook for an exception that ends this process: tell the others of it, then do what the hook `before` does."""
     _raised.append(error)
     found = held[0] if held else None
     if found is not None:
-        found.client.is_failure_seen = True             # or else news of a failure would interrupt this very report
+        found.client.is_failure_seen = (
+            True  # or else news of a failure would interrupt this very report
+        )
     if found is not None and found.client.failure is None:
         with contextlib.suppress(Exception):
             found.client.tell_error("".join(traceback.format_exception(kind, error, trace)))
@@ -404,7 +513,11 @@ def _watch() -> None:
     def unraisable(what: Any) -> None:
         """A signal handler may raise as native code calls here, before our own first line, or where Python ignores exceptions: that
         would be lost."""
-        if held and what.exc_value is not None and getattr(what.object, "__self__", None) in held[0].called_from_native:
+        if (
+            held
+            and what.exc_value is not None
+            and getattr(what.object, "__self__", None) in held[0].called_from_native
+        ):
             held[0].set_failure(what.exc_value)
         elif held and isinstance(what.exc_value, ProcessFailureError):
             held[0].interrupt_again()
@@ -430,8 +543,8 @@ def _leave_at_exit() -> None:
     try:
         leave()
     except ProcessFailureError as error:
-        print(f"{type(error).__module__}.{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        print(
+            f"{type(error).__module__}.{type(error).__name__}: {error}", file=sys.stderr, flush=True
+        )
         sys.stdout.flush()
         os._exit(1)
-
-

@@ -39,8 +39,10 @@ class Store:
     def key_value_set_bytes(self, key: str, value: bytes, allow_overwrite: bool = False) -> None:
         """Keep bytes under a key, as `key_value_set` does."""
         if not self._client.put(_key(key), value, replaces=allow_overwrite):
-            raise DeviceRuntimeError(f"ALREADY_EXISTS: key_value_set: the key {key!r} has a value.\n"
-                                     "  Give allow_overwrite=True to replace it.")
+            raise DeviceRuntimeError(
+                f"ALREADY_EXISTS: key_value_set: the key {key!r} has a value.\n"
+                "  Give allow_overwrite=True to replace it."
+            )
 
     def key_value_try_get(self, key: str) -> str:
         """The text under a key now. Raises JaxRuntimeError (NOT_FOUND) if there is none."""
@@ -50,7 +52,9 @@ class Store:
         """The bytes under a key now, as `key_value_try_get`."""
         found = self._client.find(_key(key))
         if found is None:
-            raise DeviceRuntimeError(f"NOT_FOUND: key_value_try_get: no process has put the key {key!r}.")
+            raise DeviceRuntimeError(
+                f"NOT_FOUND: key_value_try_get: no process has put the key {key!r}."
+            )
         return found
 
     def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
@@ -64,8 +68,10 @@ class Store:
         except ProcessFailureError as error:
             if self._client.failure is not None:
                 raise
-            raise DeviceRuntimeError(f"DEADLINE_EXCEEDED: blocking_key_value_get: no process put the key {key!r} within "
-                                     f"{timeout_in_ms} ms.") from error
+            raise DeviceRuntimeError(
+                f"DEADLINE_EXCEEDED: blocking_key_value_get: no process put the key {key!r} within "
+                f"{timeout_in_ms} ms."
+            ) from error
 
     def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
         """The keys below a key, with their texts, in order."""
@@ -86,10 +92,13 @@ class Store:
         try:
             return self._client.add(_key(key), increment)
         except ValueError as error:
-            raise DeviceRuntimeError(f"INVALID_ARGUMENT: key_value_increment: the key {key!r} has a value that is no whole number."
-                                     ) from error
+            raise DeviceRuntimeError(
+                f"INVALID_ARGUMENT: key_value_increment: the key {key!r} has a value that is no whole number."
+            ) from error
 
-    def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int, process_ids: Sequence[int] | None = None) -> None:
+    def wait_at_barrier(
+        self, barrier_id: str, timeout_in_ms: int, process_ids: Sequence[int] | None = None
+    ) -> None:
         """Wait until all processes, or those of `process_ids`, have come to a barrier. It can be used again.
 
         Raises JaxRuntimeError: DEADLINE_EXCEEDED if one does not come in time, INVALID_ARGUMENT for processes that there are not.
@@ -109,6 +118,8 @@ class Store:
         Raises JaxRuntimeError (INVALID_ARGUMENT) if this process is not among them.
         """
         if self._client.rank not in process_ids:
-            raise DeviceRuntimeError(f"INVALID_ARGUMENT: get_live_nodes: process {self._client.rank} asks for the processes "
-                                     f"{list(process_ids)}, and is not one of them.")
+            raise DeviceRuntimeError(
+                f"INVALID_ARGUMENT: get_live_nodes: process {self._client.rank} asks for the processes "
+                f"{list(process_ids)}, and is not one of them."
+            )
         return self._client.living(process_ids)

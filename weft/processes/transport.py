@@ -23,6 +23,7 @@ DONE, FAILED = 0, 1
 
 class Transport:
     """What carries out collectives; subclasses define all methods."""
+
     name = ""
 
     def plan(self, plan: CollectivePlan) -> int:

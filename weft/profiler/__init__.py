@@ -2,8 +2,11 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    "weft.profiler.memory": "device_memory_profile save_device_memory_profile",
-    "weft.profiler.tracing": "ProfileOptions StepTraceAnnotation TraceAnnotation annotate_function start_server start_trace "
-    "stop_server stop_trace trace",
-})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "weft.profiler.memory": "device_memory_profile save_device_memory_profile",
+        "weft.profiler.tracing": "ProfileOptions StepTraceAnnotation TraceAnnotation annotate_function start_server start_trace "
+        "stop_server stop_trace trace",
+    },
+)

@@ -27,8 +27,11 @@ def device_memory_profile(backend: str | None = None) -> bytes:
         key = (f"{device.platform}:{device.id}", array.aval.str_short())
         counts[key] += 1
         sizes[key] += nbytes
-    samples = [pprof.Sample((what,), (counts[key], sizes[key]), {"kind": "buffer", "device": name})
-               for key in sorted(counts) for name, what in [key]]
+    samples = [
+        pprof.Sample((what,), (counts[key], sizes[key]), {"kind": "buffer", "device": name})
+        for key in sorted(counts)
+        for name, what in [key]
+    ]
     return pprof.encode([("allocations", "count"), ("space", "bytes")], samples, "space")
 
 

@@ -21,20 +21,29 @@ _SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRINGS, _TIME, _DEFAULT_TYPE = 1,
 @dataclass(frozen=True)
 class Sample:
     """The `values` at one stack, in the order of the profile's types, with text `labels`."""
+
     stack: tuple[str, ...]
     values: tuple[int, ...]
     labels: Mapping[str, str]
 
 
-def encode(types: Sequence[tuple[str, str]], samples: Sequence[Sample], default_type: str = "") -> bytes:
+def encode(
+    types: Sequence[tuple[str, str]], samples: Sequence[Sample], default_type: str = ""
+) -> bytes:
     """The profile of `samples`, whose values are of `types` (name, unit)."""
     texts: dict[str, int] = {"": 0}
     text = lambda s: texts.setdefault(s, len(texts))
-    functions = {name: i for i, name in enumerate(dict.fromkeys(n for s in samples for n in s.stack), 1)}
-    body = b"".join(message(_SAMPLE_TYPE, number(1, text(name)), number(2, text(unit))) for name, unit in types)
+    functions = {
+        name: i for i, name in enumerate(dict.fromkeys(n for s in samples for n in s.stack), 1)
+    }
+    body = b"".join(
+        message(_SAMPLE_TYPE, number(1, text(name)), number(2, text(unit))) for name, unit in types
+    )
     for s in samples:
         labels = [message(3, number(1, text(k)), number(2, text(v))) for k, v in s.labels.items()]
-        body += message(_SAMPLE, _packed(1, [functions[n] for n in s.stack]), _packed(2, s.values), *labels)
+        body += message(
+            _SAMPLE, _packed(1, [functions[n] for n in s.stack]), _packed(2, s.values), *labels
+        )
     for name, i in functions.items():
         body += message(_LOCATION, number(1, i), message(4, number(1, i)))
         body += message(_FUNCTION, number(1, i), number(2, text(name)))

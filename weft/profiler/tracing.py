@@ -43,7 +43,9 @@ class ProfileOptions:
 class _Session:
     """A trace being recorded."""
 
-    def __init__(self, directory: str | os.PathLike, perfetto: bool, options: ProfileOptions | None):
+    def __init__(
+        self, directory: str | os.PathLike, perfetto: bool, options: ProfileOptions | None
+    ):
         self.directory, self.perfetto = os.fspath(directory), perfetto
         self.recorded = options is None or options.host_tracer_level > 0
         self.origin, self.time = time.perf_counter_ns(), time.time_ns()
@@ -52,38 +54,68 @@ class _Session:
     def watch(self, kind: str, name: str, start: int, end: int, facts: dict) -> None:
         """Record an event of this thread."""
         if end >= self.origin and self.recorded:
-            self.events.append({"name": name, "cat": kind, "ph": "X", "ts": (start - self.origin) / 1e3, "dur": (end - start) / 1e3,
-                               "pid": os.getpid(), "tid": threading.get_ident(), "args": facts})
+            self.events.append(
+                {
+                    "name": name,
+                    "cat": kind,
+                    "ph": "X",
+                    "ts": (start - self.origin) / 1e3,
+                    "dur": (end - start) / 1e3,
+                    "pid": os.getpid(),
+                    "tid": threading.get_ident(),
+                    "args": facts,
+                }
+            )
 
     def write(self) -> None:
         """Write what was recorded."""
         names = [{"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": "weft"}}]
-        text = json.dumps({"displayTimeUnit": "ms", "traceEvents": [*names, *self.events]}, default=str)
-        where = os.path.join(self.directory, "plugins", "profile", time.strftime("%Y_%m_%d_%H_%M_%S"))
+        text = json.dumps(
+            {"displayTimeUnit": "ms", "traceEvents": [*names, *self.events]}, default=str
+        )
+        where = os.path.join(
+            self.directory, "plugins", "profile", time.strftime("%Y_%m_%d_%H_%M_%S")
+        )
         os.makedirs(where, exist_ok=True)
-        for name in [f"{platform.node() or 'host'}.trace.json.gz", *(["perfetto_trace.json.gz"] if self.perfetto else [])]:
+        for name in [
+            f"{platform.node() or 'host'}.trace.json.gz",
+            *(["perfetto_trace.json.gz"] if self.perfetto else []),
+        ]:
             with gzip.open(os.path.join(where, name), "wt", encoding="utf-8") as file:
                 file.write(text)
-        spans = [Span(e["name"], max(0, int(e["ts"] * 1e3)), int(e["dur"] * 1e3), e["tid"], e["args"]) for e in self.events]
+        spans = [
+            Span(e["name"], max(0, int(e["ts"] * 1e3)), int(e["dur"] * 1e3), e["tid"], e["args"])
+            for e in self.events
+        ]
         with open(os.path.join(where, f"{platform.node() or 'host'}.xplane.pb"), "wb") as file:
             file.write(encode(spans, self.time, platform.node() or "host"))
 
 
-def start_trace(log_dir: str | os.PathLike, create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
-                profiler_options: Any = None) -> None:
+def start_trace(
+    log_dir: str | os.PathLike,
+    create_perfetto_link: bool = False,
+    create_perfetto_trace: bool = False,
+    profiler_options: Any = None,
+) -> None:
     """Begin to record compilations, runs of programs and named regions; `stop_trace` writes them under `log_dir`.
 
     `profiler_options` are `ProfileOptions`; TypeError for other things.
     """
     if create_perfetto_link:
-        raise NotImplementedError("profiler.start_trace: create_perfetto_link is not supported; create_perfetto_trace writes the file "
-                                  "that ui.perfetto.dev opens.")
+        raise NotImplementedError(
+            "profiler.start_trace: create_perfetto_link is not supported; create_perfetto_trace writes the file "
+            "that ui.perfetto.dev opens."
+        )
     if not isinstance(profiler_options, ProfileOptions | None):
-        raise TypeError(f"profiler.start_trace: profiler_options are weft.profiler.ProfileOptions, got {profiler_options!r:.80}.")
+        raise TypeError(
+            f"profiler.start_trace: profiler_options are weft.profiler.ProfileOptions, got {profiler_options!r:.80}."
+        )
     global _session
     with _lock:
         if _session is not None:
-            raise RuntimeError("profiler.start_trace: a trace is being recorded already; call stop_trace first.")
+            raise RuntimeError(
+                "profiler.start_trace: a trace is being recorded already; call stop_trace first."
+            )
         _session = _Session(log_dir, create_perfetto_trace, profiler_options)
         events.listeners.append(_session.watch)
         guard[0] += 1
@@ -95,15 +127,21 @@ def stop_trace() -> None:
     with _lock:
         session, _session = _session, None
         if session is None:
-            raise RuntimeError("profiler.stop_trace: no trace is being recorded; call start_trace first.")
+            raise RuntimeError(
+                "profiler.stop_trace: no trace is being recorded; call start_trace first."
+            )
         guard[0] -= 1
         events.listeners.remove(session.watch)
     session.write()
 
 
 @contextmanager
-def trace(log_dir: str | os.PathLike, create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
-          profiler_options: Any = None) -> Iterator[None]:
+def trace(
+    log_dir: str | os.PathLike,
+    create_perfetto_link: bool = False,
+    create_perfetto_trace: bool = False,
+    profiler_options: Any = None,
+) -> Iterator[None]:
     """Record a trace of the block and write it under `log_dir`.
 
     >>> import os, tempfile, weft
@@ -136,7 +174,9 @@ class TraceAnnotation:
 
     def __exit__(self, *exc: object) -> None:
         if events.listeners:
-            events.emit("annotation", self.name, self._start, time.perf_counter_ns(), **self.metadata)
+            events.emit(
+                "annotation", self.name, self._start, time.perf_counter_ns(), **self.metadata
+            )
 
 
 class StepTraceAnnotation(TraceAnnotation):
@@ -159,14 +199,19 @@ def annotate_function(func: Callable, name: str | None = None, **decorator_kwarg
     def annotated(*args: Any, **kwargs: Any) -> Any:
         with TraceAnnotation(label, **decorator_kwargs):
             return func(*args, **kwargs)
+
     return annotated
 
 
 def start_server(port: int, requires_backend: bool = True) -> NoReturn:
     """Not supported: a server that records traces on request while a program runs."""
-    raise NotImplementedError("profiler.start_server is not supported. Use start_trace and stop_trace, or `with trace(dir)`.")
+    raise NotImplementedError(
+        "profiler.start_server is not supported. Use start_trace and stop_trace, or `with trace(dir)`."
+    )
 
 
 def stop_server() -> NoReturn:
     """Raises ValueError: no server is active, for none can be started; see `start_server`."""
-    raise ValueError("profiler.stop_server: there is no active profiler server. Traces are stopped by stop_trace.")
+    raise ValueError(
+        "profiler.stop_server: there is no active profiler server. Traces are stopped by stop_trace."
+    )

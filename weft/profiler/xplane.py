@@ -22,6 +22,7 @@ _TEXT = 5
 
 class Span(NamedTuple):
     """What a thread did from `start` for `duration`, in nanoseconds."""
+
     name: str
     start: int
     duration: int
@@ -36,12 +37,31 @@ def encode(spans: Sequence[Span], origin: int, host: str) -> bytes:
     id_of = lambda known, name: known.setdefault(name, len(known) + 1)
     lines: dict[int, list[bytes]] = {}
     for span in spans:
-        stats = [message(_STAT, number(1, id_of(facts, key)), message(_TEXT, str(value).encode())) for key, value in span.facts.items()]
-        times = number(_OFFSET, span.start * 1000), number(_DURATION, span.duration * 1000)      # picoseconds
-        lines.setdefault(span.thread, []).append(message(_EVENT, number(1, id_of(names, span.name)), *times, *stats))
+        stats = [
+            message(_STAT, number(1, id_of(facts, key)), message(_TEXT, str(value).encode()))
+            for key, value in span.facts.items()
+        ]
+        times = (
+            number(_OFFSET, span.start * 1000),
+            number(_DURATION, span.duration * 1000),
+        )  # picoseconds
+        lines.setdefault(span.thread, []).append(
+            message(_EVENT, number(1, id_of(names, span.name)), *times, *stats)
+        )
     plane = [number(1, 1), message(_NAME, b"/host:CPU")]
-    plane += [message(_LINE, number(1, thread), message(_NAME, f"thread {thread}".encode()), number(_START, origin), *events)
-              for thread, events in lines.items()]
+    plane += [
+        message(
+            _LINE,
+            number(1, thread),
+            message(_NAME, f"thread {thread}".encode()),
+            number(_START, origin),
+            *events,
+        )
+        for thread, events in lines.items()
+    ]
     for field, known in ((_EVENT_NAMES, names), (_STAT_NAMES, facts)):
-        plane += [message(field, number(1, i), message(2, number(1, i), message(_NAME, name.encode()))) for name, i in known.items()]
+        plane += [
+            message(field, number(1, i), message(2, number(1, i), message(_NAME, name.encode())))
+            for name, i in known.items()
+        ]
     return message(_PLANE, *plane) + message(_HOST, host.encode())

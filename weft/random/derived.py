@@ -15,7 +15,9 @@ from weft.util import dtypes
 @draws._sampler()
 def maxwell(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Maxwell distribution."""
-    x = draws.normal(draws._one(key, "maxwell"), (*draws._shape(shape), 3), draws._float(dtype, "maxwell"))
+    x = draws.normal(
+        draws._one(key, "maxwell"), (*draws._shape(shape), 3), draws._float(dtype, "maxwell")
+    )
     return wnp.sqrt(wnp.sum(wnp.square(x), -1))
 
 
@@ -40,7 +42,9 @@ def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
     """Samples of the Weibull distribution."""
     dtype = draws._float(dtype, "weibull_min")
     u = draws.uniform(draws._one(key, "weibull_min"), draws._shape(shape), dtype)
-    return wnp.multiply(wnp.power(wnp.negative(wnp.log1p(wnp.negative(u))), wnp.divide(1.0, concentration)), scale)
+    return wnp.multiply(
+        wnp.power(wnp.negative(wnp.log1p(wnp.negative(u))), wnp.divide(1.0, concentration)), scale
+    )
 
 
 @draws._sampler("mean", "cov")
@@ -48,17 +52,24 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
     """Samples of a multivariate normal distribution. `dtype` is that of the normal samples; `mean` and `cov` keep theirs."""
     mean, cov = concrete(wnp.asarray(mean)), concrete(wnp.asarray(cov))
     if mean.ndim < 1 or cov.ndim < 2:
-        raise ValueError(f"multivariate_normal: mean must be a vector and cov a matrix, or several of them, got shapes {mean.shape} "
-                         f"and {cov.shape}.")
+        raise ValueError(
+            f"multivariate_normal: mean must be a vector and cov a matrix, or several of them, got shapes {mean.shape} "
+            f"and {cov.shape}."
+        )
     given = dtypes.result_type(mean, cov)
     given = given if dtypes.issubdtype(given, np.floating) else dtypes.default_float_dtype()
     mean, cov = cast(mean, given), cast(cov, given)
     n, both = mean.shape[-1], broadcast_shapes(mean.shape[:-1], cov.shape[:-2])
     shape = both if shape is None else draws._shape(shape)
     if cov.shape[-2:] != (n, n) or broadcast_shapes(shape, both) != shape:
-        raise ValueError(f"multivariate_normal: means of {n} numbers need covariances of shape ({n}, {n}), and both the shape of the "
-                         f"samples; got shapes {tuple(mean.shape)} and {tuple(cov.shape)} for samples of shape {tuple(shape)}.")
-    raw, drawn = draws._one(key, "multivariate_normal"), draws._float(given if dtype is None else dtype, "multivariate_normal")
+        raise ValueError(
+            f"multivariate_normal: means of {n} numbers need covariances of shape ({n}, {n}), and both the shape of the "
+            f"samples; got shapes {tuple(mean.shape)} and {tuple(cov.shape)} for samples of shape {tuple(shape)}."
+        )
+    raw, drawn = (
+        draws._one(key, "multivariate_normal"),
+        draws._float(given if dtype is None else dtype, "multivariate_normal"),
+    )
     x = draws.normal(raw, (*shape, n), drawn)
     return wnp.add(mean, wnp.einsum("...ij,...j->...i", _root_of(cov, method), x))
 
@@ -66,6 +77,7 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
 def _root_of(cov, method: str):
     """A matrix whose product with its transpose is `cov`."""
     from weft.ops import linalg
+
     if method == "cholesky":
         return linalg.cholesky(cov)
     if method == "eigh":
@@ -73,7 +85,9 @@ def _root_of(cov, method: str):
     elif method == "svd":
         vectors, values, _ = linalg.svd(cov)
     else:
-        raise ValueError(f"multivariate_normal: method must be one of 'cholesky', 'eigh', 'svd', got {method!r}.")
+        raise ValueError(
+            f"multivariate_normal: method must be one of 'cholesky', 'eigh', 'svd', got {method!r}."
+        )
     return wnp.multiply(vectors, wnp.expand_dims(wnp.sqrt(values), -2))
 
 
@@ -100,10 +114,16 @@ def triangular(key, left, mode, right, shape=None, dtype=None):
     """Samples of the triangular distribution between `left` and `right` with its peak at `mode`."""
     dtype = draws._float(dtype, "triangular")
     shape, (left, mode, right) = draws._parameters(dtype, shape, left, mode, right)
-    width, rise, fall = wnp.subtract(right, left), wnp.subtract(mode, left), wnp.subtract(right, mode)
+    width, rise, fall = (
+        wnp.subtract(right, left),
+        wnp.subtract(mode, left),
+        wnp.subtract(right, mode),
+    )
     u = draws.uniform(draws._one(key, "triangular"), shape, dtype)
     low = wnp.add(left, wnp.sqrt(wnp.multiply(wnp.multiply(u, width), rise)))
-    high = wnp.subtract(right, wnp.sqrt(wnp.multiply(wnp.multiply(wnp.subtract(1, u), width), fall)))
+    high = wnp.subtract(
+        right, wnp.sqrt(wnp.multiply(wnp.multiply(wnp.subtract(1, u), width), fall))
+    )
     return wnp.where(wnp.less(u, wnp.divide(rise, width)), low, high)
 
 
@@ -116,18 +136,30 @@ def wald(key, mean, shape=None, dtype=None):
     y = wnp.square(draws.normal(first, shape, dtype))
     z = draws.uniform(second, shape, dtype)
     square = wnp.square(mean)
-    root = wnp.sqrt(wnp.add(wnp.multiply(wnp.multiply(mean, 4), y), wnp.multiply(square, wnp.square(y))))
-    x = wnp.subtract(wnp.add(mean, wnp.multiply(wnp.multiply(square, y), 0.5)), wnp.multiply(wnp.multiply(mean, 0.5), root))
-    return wnp.where(wnp.less_equal(z, wnp.divide(mean, wnp.add(mean, x))), x, wnp.divide(square, x))
+    root = wnp.sqrt(
+        wnp.add(wnp.multiply(wnp.multiply(mean, 4), y), wnp.multiply(square, wnp.square(y)))
+    )
+    x = wnp.subtract(
+        wnp.add(mean, wnp.multiply(wnp.multiply(square, y), 0.5)),
+        wnp.multiply(wnp.multiply(mean, 0.5), root),
+    )
+    return wnp.where(
+        wnp.less_equal(z, wnp.divide(mean, wnp.add(mean, x))), x, wnp.divide(square, x)
+    )
 
 
 @draws._sampler()
 def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
     """Uniformly distributed orthogonal matrices, n by m (square by default)."""
     from weft.ops import linalg
-    dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "orthogonal")
+
+    dtype = (
+        dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "orthogonal")
+    )
     n, m = operator.index(n), operator.index(n) if m is None else operator.index(m)
-    z = draws.normal(draws._one(key, "orthogonal"), (*draws._shape(shape), max(n, m), min(n, m)), dtype)
+    z = draws.normal(
+        draws._one(key, "orthogonal"), (*draws._shape(shape), max(n, m), min(n, m)), dtype
+    )
     q, r = linalg.qr(z, full_matrices=False)
     d = wnp.diagonal(r, 0, -2, -1)
     q = wnp.multiply(q, wnp.expand_dims(wnp.divide(d, cast(wnp.abs(d), dtype)), -2))

@@ -13,7 +13,14 @@ from weft.api.jit import face
 from weft.control.body import call_operation
 from weft.core.trace import any_tracers, current_trace, eval_trace, typeof
 from weft.ir.symbolic import Dim, as_int, as_size
-from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete, value
+from weft.numpy.promote import (
+    broadcast_shapes,
+    broadcast_to_shape,
+    cast,
+    check_arraylike,
+    concrete,
+    value,
+)
 from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
 from weft.random.generators import (
@@ -47,6 +54,7 @@ def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
 
 # ---- keys
 
+
 def _seed(seed, api: str):
     """The two words of a seed: high, low."""
     if config.random_seed_offset:
@@ -60,23 +68,42 @@ def _seed(seed, api: str):
         return wnp.asarray(np.array([high, low], np.uint32))
     seed = concrete(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):
-        scalar = f"{api} accepts a scalar seed, not a key: " if dtypes.is_extended(seed.dtype) else ""
+        scalar = (
+            f"{api} accepts a scalar seed, not a key: " if dtypes.is_extended(seed.dtype) else ""
+        )
         raise TypeError(f"{scalar}PRNG key seed must be an integer; got {seed!r}")
     if seed.ndim:
-        raise TypeError(f"{api} accepts a scalar seed, but was given an array of shape {tuple(seed.shape)} != (). Use weft.vmap for "
-                        "batching.")
+        raise TypeError(
+            f"{api} accepts a scalar seed, but was given an array of shape {tuple(seed.shape)} != (). Use weft.vmap for "
+            "batching."
+        )
     low = ew.convert_element_type(seed, _U32)
     if seed.dtype.itemsize == 8:
-        high = ew.convert_element_type(ew.shift_right_logical(seed, np.asarray(32, seed.dtype)[()]), _U32)
+        high = ew.convert_element_type(
+            ew.shift_right_logical(seed, np.asarray(32, seed.dtype)[()]), _U32
+        )
     else:
-        high = ew.bitwise_xor(low, low)                       # zero, without a constant that would have to be put on the seed's device
+        high = ew.bitwise_xor(
+            low, low
+        )  # zero, without a constant that would have to be put on the seed's device
     return slicing.concatenate([layout.reshape(high, (1,)), layout.reshape(low, (1,))], 0)
 
 
 def _published(used: Implementation) -> PRNGImpl:
     generator = used.generator
     seed: Callable = lambda seed: used.seed(_seed(seed, "seed"))
-    return publish(PRNGImpl(generator.key_shape, seed, used.split, used.bits, used.fold_in, generator.name, generator.tag), generator)
+    return publish(
+        PRNGImpl(
+            generator.key_shape,
+            seed,
+            used.split,
+            used.bits,
+            used.fold_in,
+            generator.name,
+            generator.tag,
+        ),
+        generator,
+    )
 
 
 #: name of a generator -> its form for libraries
@@ -114,7 +141,9 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
     raw, generator = concrete(wnp.asarray(key_bits_array)), implementation_of(impl, dtype).generator
     if not _is_data(raw, generator):
         words = ", ".join(map(str, generator.key_shape))
-        raise TypeError(f"wrap_key_data: key data of {generator.name} must be uint32[..., {words}], got {typeof(raw).str_short()}.")
+        raise TypeError(
+            f"wrap_key_data: key data of {generator.name} must be uint32[..., {words}], got {typeof(raw).str_short()}."
+        )
     return keys_op.random_wrap(raw, generator)
 
 
@@ -156,14 +185,18 @@ def _is_data(raw, generator: keys_op.Generator) -> bool:
 def _raw(keys, api: str) -> tuple[Any, Implementation]:
     """The raw data of keys, and their generator."""
     if not hasattr(keys, "dtype"):
-        raise TypeError(f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}.")
+        raise TypeError(
+            f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}."
+        )
     if _is_typed(keys):
         uses = api in ("bits", "split")
         return keys_op.random_unwrap(keys, uses), implementation(typeof(keys).dtype.impl)
     keys, used = concrete(keys), implementation()
     if not _is_data(keys, used.generator):
-        raise TypeError(f"random.{api}: expected a key of type uint32[{used.generator.key_shape[0]}] or key<{used.generator.tag}>[], got "
-                        f"{typeof(keys).str_short()}.")
+        raise TypeError(
+            f"random.{api}: expected a key of type uint32[{used.generator.key_shape[0]}] or key<{used.generator.tag}>[], got "
+            f"{typeof(keys).str_short()}."
+        )
     return keys, used
 
 
@@ -180,7 +213,9 @@ def _one(key, api: str):
     data, used = (key, None) if typed else _raw(key, api)
     shape = tuple(data.shape if typed else data.shape[:-1])
     if shape:
-        raise ValueError(f"{api} accepts a single key, but was given a key array of shape {shape} != (). Use weft.vmap for batching.")
+        raise ValueError(
+            f"{api} accepts a single key, but was given a key array of shape {shape} != (). Use weft.vmap for batching."
+        )
     if used is None:
         return data
     _check_raw_allowed(api)
@@ -191,8 +226,10 @@ def _check_raw_allowed(api: str) -> None:
     """What the setting `legacy_prng_key` says of raw keys."""
     if config.legacy_prng_key == "allow":
         return
-    message = f"random.{api}: Legacy uint32 key array passed as key, and legacy_prng_key={config.legacy_prng_key!r}. Make typed keys " \
-              "with random.key(seed), or wrap the data with random.wrap_key_data."
+    message = (
+        f"random.{api}: Legacy uint32 key array passed as key, and legacy_prng_key={config.legacy_prng_key!r}. Make typed keys "
+        "with random.key(seed), or wrap the data with random.wrap_key_data."
+    )
     if config.legacy_prng_key == "error":
         raise ValueError(message)
     warn_user(message, UserWarning)
@@ -202,8 +239,10 @@ def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer, Dim)):
         return (as_int(shape),)
     if any_tracers(shape):
-        raise TypeError(f"random: Shapes must be 1D sequences of concrete values of integer type, got {shape}. Give the sizes as static "
-                        "arguments of jit.")
+        raise TypeError(
+            f"random: Shapes must be 1D sequences of concrete values of integer type, got {shape}. Give the sizes as static "
+            "arguments of jit."
+        )
     return tuple([as_size(n) for n in shape])
 
 
@@ -223,7 +262,9 @@ def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
     >>> weft.random.split(weft.random.key(0), 3).shape
     (3,)
     """
-    return _as_given(call_operation(_split, "random_split", _one(key, "split"), shape=_shape(num)), key)
+    return _as_given(
+        call_operation(_split, "random_split", _one(key, "split"), shape=_shape(num)), key
+    )
 
 
 def _split(key, shape: tuple[int, ...]):
@@ -234,8 +275,10 @@ def _split(key, shape: tuple[int, ...]):
 def fold_in(key, data):  # noqa: A002
     """A new key from a key and an integer."""
     if hasattr(data, "ndim") and data.ndim:
-        raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {tuple(data.shape)} != (). Use weft.vmap for "
-                        "batching.")
+        raise TypeError(
+            f"fold_in accepts a scalar, but was given an array of shape {tuple(data.shape)} != (). Use weft.vmap for "
+            "batching."
+        )
     return _folded(key, np.uint32(int(data)) if isinstance(data, (int, np.integer)) else data)
 
 
@@ -268,6 +311,7 @@ def clone(key):  # noqa: A002
 
 # ---- bits
 
+
 def _bits(key, width: int, shape: tuple[int, ...]):
     """Random unsigned integers of `width` bits."""
     return call_operation(_drawn, "random_bits", key, bit_width=width, shape=shape)
@@ -287,11 +331,18 @@ def bits(key, shape=(), dtype=None):  # noqa: A002
     >>> weft.random.bits(weft.random.key(0), (2,), "uint8").dtype.name
     'uint8'
     """
-    dtype = _of_kind(dtype, "bits", lambda: np.dtype(np.uint64 if config.enable_x64 else np.uint32), np.unsignedinteger, "an unsigned int")
+    dtype = _of_kind(
+        dtype,
+        "bits",
+        lambda: np.dtype(np.uint64 if config.enable_x64 else np.uint32),
+        np.unsignedinteger,
+        "an unsigned int",
+    )
     return _bits(_one(key, "bits"), 8 * dtype.itemsize, _shape(shape))
 
 
 # ---- samples
+
 
 def _of_kind(dtype, api: str, default: Callable, kind: type, spelt: str):
     """The dtype of the samples, `default()` if none is given; it must be of the `kind` that `spelt` says in words."""
@@ -319,7 +370,9 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
     dtype, raw = _float(dtype, "uniform"), _one(key, "uniform")
     if not (_is_plain(minval) and _is_plain(maxval)):
         return _uniform(raw, _shape(shape), dtype, minval, maxval)
-    return call_operation(_uniform, "", raw, shape=_shape(shape), dtype=dtype, minval=minval, maxval=maxval)
+    return call_operation(
+        _uniform, "", raw, shape=_shape(shape), dtype=dtype, minval=minval, maxval=maxval
+    )
 
 
 def _is_plain(bound) -> bool:
@@ -336,7 +389,9 @@ def _uniform(raw, shape, dtype, minval, maxval):
     if drawn != width:
         word = ew.convert_element_type(word, unsigned)
     one = np.ones((), dtype).view(unsigned)[()]
-    word = ew.bitwise_or(ew.shift_right_logical(word, np.asarray(drawn - mantissa, unsigned)[()]), one)
+    word = ew.bitwise_or(
+        ew.shift_right_logical(word, np.asarray(drawn - mantissa, unsigned)[()]), one
+    )
     floats = ew.sub(ew.bitcast_convert_type(word, dtype), np.ones((), dtype)[()])
     low, high = (_spread(v, dtype, shape) for v in (minval, maxval))
     out = ew.max(low, ew.add(ew.mul(floats, _minus(high, low)), low))
@@ -373,7 +428,10 @@ def normal(key, shape=(), dtype=None):  # noqa: A002
     if dtypes.issubdtype(dtype, np.complexfloating):
         real = dtypes.to_real_dtype(dtype)
         first, second = _split_one(raw, 2)
-        return ew.div(ew.complex(_normal(first, shape, real), _normal(second, shape, real)), np.asarray(math.sqrt(2), dtype)[()])
+        return ew.div(
+            ew.complex(_normal(first, shape, real), _normal(second, shape, real)),
+            np.asarray(math.sqrt(2), dtype)[()],
+        )
     return call_operation(_normal, "", raw, shape=shape, dtype=dtype)
 
 
@@ -406,8 +464,10 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
     low, high = [cast(concrete(_clipped_int(v, dtype)), _drawn_as(dtype)) for v in (minval, maxval)]
     shape = _shape(shape)
     if (low.ndim or high.ndim) and broadcast_shapes(shape, low.shape, high.shape) != shape:
-        raise ValueError(f"randint: bounds of shapes {tuple(low.shape)} and {tuple(high.shape)} do not broadcast to the shape {shape} of "
-                         "the samples.")
+        raise ValueError(
+            f"randint: bounds of shapes {tuple(low.shape)} and {tuple(high.shape)} do not broadcast to the shape {shape} of "
+            "the samples."
+        )
     return _integers(key, low, high, _above(maxval, int(np.iinfo(dtype).max)), shape, dtype)
 
 
@@ -466,7 +526,9 @@ def _clipped_int(v, dtype):
     if isinstance(v, (int, np.integer)):
         given = np.iinfo(dtypes.default_int_dtype())
         if isinstance(v, int) and not min(given.min, info.min) <= v <= max(given.max, info.max + 1):
-            raise OverflowError(f"randint: the bound {v} does not fit in {given.dtype.name}, nor in {np.dtype(dtype).name}.")
+            raise OverflowError(
+                f"randint: the bound {v} does not fit in {given.dtype.name}, nor in {np.dtype(dtype).name}."
+            )
         return np.asarray(min(max(int(v), int(info.min)), int(info.max)), dtype)
     v = concrete(v)
     if not dtypes.issubdtype(v.dtype, np.integer):
@@ -503,7 +565,9 @@ def bernoulli(key, p=0.5, shape=None, mode: str = "low"):  # noqa: A002
 
 def _halves(x) -> tuple:
     """The two parts of an array along its first dim."""
-    return tuple(layout.reshape(slicing.slice_in_dim(x, i, i + 1, 1, 0), typeof(x).shape[1:]) for i in (0, 1))
+    return tuple(
+        layout.reshape(slicing.slice_in_dim(x, i, i + 1, 1, 0), typeof(x).shape[1:]) for i in (0, 1)
+    )
 
 
 @_sampler()
@@ -511,14 +575,18 @@ def rademacher(key, shape=(), dtype=None):  # noqa: A002
     """-1 or 1 with equal probability."""
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "rademacher")
     sign = bernoulli(_one(key, "rademacher"), 0.5, _shape(shape))
-    return ew.convert_element_type(ew.sub(ew.mul(ew.convert_element_type(sign, np.dtype(np.int32)), 2), 1), dtype)
+    return ew.convert_element_type(
+        ew.sub(ew.mul(ew.convert_element_type(sign, np.dtype(np.int32)), 2), 1), dtype
+    )
 
 
 @_sampler()
 def exponential(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the exponential distribution with rate 1."""
     dtype = _float(dtype, "exponential")
-    return ew.neg(ew.log1p(ew.neg(_uniform(_one(key, "exponential"), _shape(shape), dtype, 0.0, 1.0))))
+    return ew.neg(
+        ew.log1p(ew.neg(_uniform(_one(key, "exponential"), _shape(shape), dtype, 0.0, 1.0)))
+    )
 
 
 @_sampler()
@@ -537,13 +605,17 @@ def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
     if mode not in ("low", "high", "highest"):
         raise ValueError(f"gumbel: mode must be 'low', 'high' or 'highest', got {mode!r}.")
     if mode == "low":
-        return ew.neg(ew.log(ew.neg(ew.log(_uniform(raw, shape, dtype, dtypes.finfo(dtype).tiny, 1.0)))))
+        return ew.neg(
+            ew.log(ew.neg(ew.log(_uniform(raw, shape, dtype, dtypes.finfo(dtype).tiny, 1.0))))
+        )
     if mode == "highest" and dtype == np.float32:
         return _gumbel_of_words(*_halves(_bits(raw, 32, (2, *shape))))
     info = dtypes.finfo(dtype)
     coarse, fine = _halves(_uniform(raw, (2, *shape), dtype, 0.0, 1.0))
     finer = ew.add(ew.add(coarse, ew.mul(fine, info.eps)), info.tiny)
-    return _gumbel_of_survival(ew.select_n(ew.ge(coarse, np.asarray(0.5, dtype)[()]), finer, coarse))
+    return _gumbel_of_survival(
+        ew.select_n(ew.ge(coarse, np.asarray(0.5, dtype)[()]), finer, coarse)
+    )
 
 
 def _gumbel_of_survival(u):
@@ -566,11 +638,15 @@ def _float_of_words(high, low):
     """A fraction of two words, below 1, as float32, rounded down; 2**-65 where it is 0."""
     empty = ew.eq(high, np.uint32(0))
     zeros = ew.clz(high)
-    shifted = ew.bitwise_or(ew.shift_left(high, zeros), ew.shift_right_logical(low, ew.sub(np.uint32(32), zeros)))
+    shifted = ew.bitwise_or(
+        ew.shift_left(high, zeros), ew.shift_right_logical(low, ew.sub(np.uint32(32), zeros))
+    )
     shifted = ew.select_n(empty, shifted, ew.shift_left(low, ew.clz(low)))
     zeros = ew.select_n(empty, zeros, ew.add(np.uint32(32), ew.clz(low)))
     exponent = ew.shift_left(ew.sub(np.uint32(126), zeros), np.uint32(23))
-    mantissa = ew.bitwise_and(ew.shift_right_logical(shifted, np.uint32(8)), np.uint32((1 << 23) - 1))
+    mantissa = ew.bitwise_and(
+        ew.shift_right_logical(shifted, np.uint32(8)), np.uint32((1 << 23) - 1)
+    )
     return ew.bitcast_convert_type(ew.bitwise_or(exponent, mantissa), np.dtype(np.float32))
 
 
@@ -578,7 +654,13 @@ def _float_of_words(high, low):
 def laplace(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Laplace distribution."""
     dtype = _float(dtype, "laplace")
-    u = _uniform(_one(key, "laplace"), _shape(shape), dtype, np.asarray(-1 + float(dtypes.finfo(dtype).epsneg), dtype)[()], 1.0)
+    u = _uniform(
+        _one(key, "laplace"),
+        _shape(shape),
+        dtype,
+        np.asarray(-1 + float(dtypes.finfo(dtype).epsneg), dtype)[()],
+        1.0,
+    )
     return ew.mul(ew.sign(u), ew.log1p(ew.neg(ew.abs(u))))
 
 
@@ -605,11 +687,16 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None):  # noqa: A002
     shape = shape if shape is None else _shape(shape)
     if not (_is_plain(lower) and _is_plain(upper)):
         return _truncated_normal(raw, shape, dtype, lower, upper)
-    return call_operation(_truncated_normal, "", raw, shape=shape, dtype=dtype, lower=lower, upper=upper)
+    return call_operation(
+        _truncated_normal, "", raw, shape=shape, dtype=dtype, lower=lower, upper=upper
+    )
 
 
 def _truncated_normal(raw, shape, dtype, lower, upper):
-    lower, upper = [np.asarray(v, dtype)[()] if _is_plain(v) else cast(concrete(v), dtype) for v in (lower, upper)]
+    lower, upper = [
+        np.asarray(v, dtype)[()] if _is_plain(v) else cast(concrete(v), dtype)
+        for v in (lower, upper)
+    ]
     shape = broadcast_shapes(lower.shape, upper.shape) if shape is None else shape
     root = np.asarray(math.sqrt(2), dtype)[()]
     a, b = ew.erf(ew.div(lower, root)), ew.erf(ew.div(upper, root))

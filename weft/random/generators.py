@@ -38,6 +38,7 @@ class PRNGImpl(NamedTuple):
     `seed(integer scalar)` gives key data; `split(key, shape)` gives uint32[*shape, *key_shape]; `random_bits(key, bit_width, shape)` gives
     unsigned integers; `fold_in(key, uint32 scalar)` gives key data. `tag` is the name of the generator in the dtype of its keys.
     """
+
     key_shape: tuple[int, ...]
     seed: Callable[[Any], Any]
     split: Callable[[Any, tuple[int, ...]], Any]
@@ -50,6 +51,7 @@ class PRNGImpl(NamedTuple):
 @record
 class Implementation:
     """A generator with its functions on raw key data."""
+
     generator: keys.Generator
     seed: Callable[[Any], Any]
     """Key data from the two words of a seed, uint32[2]: high, low."""
@@ -67,6 +69,7 @@ def _joined(words, axis: int = 0):
 
 
 # ---- threefry
+
 
 def _counter(shape: tuple[int, ...]) -> list:
     """The position of every element as the counter of a block: high word, low word."""
@@ -96,9 +99,20 @@ def _threefry_flat(k0, k1, n):
     last = rng.threefry2x32(k0, k1, size_as(half - 1, np.uint32), np.uint32(0))[0]
     if isinstance(n % 2, Dim):
         places = layout.broadcasted_iota(_U32, (n,), 0)
-        is_last = ew.bitwise_and(ew.eq(places, size_as(half - 1, np.uint32)), ew.eq(size_as(n % 2, np.uint32), np.uint32(1)))
-        return ew.select_n(is_last, slicing.slice_in_dim(words, 0, n, axis=0), layout.broadcast_in_dim(last, (n,), ()))
-    parts = slicing.slice_in_dim(words, 0, half - 1, axis=0), layout.reshape(last, (1,)), slicing.slice_in_dim(words, half, n, axis=0)
+        is_last = ew.bitwise_and(
+            ew.eq(places, size_as(half - 1, np.uint32)),
+            ew.eq(size_as(n % 2, np.uint32), np.uint32(1)),
+        )
+        return ew.select_n(
+            is_last,
+            slicing.slice_in_dim(words, 0, n, axis=0),
+            layout.broadcast_in_dim(last, (n,), ()),
+        )
+    parts = (
+        slicing.slice_in_dim(words, 0, half - 1, axis=0),
+        layout.reshape(last, (1,)),
+        slicing.slice_in_dim(words, half, n, axis=0),
+    )
     return slicing.concatenate(list(parts), 0)
 
 
@@ -115,20 +129,27 @@ def _threefry_bits(raw, width, shape):
     words = -(-width * size // 32)
     flat = _threefry_flat(k0, k1, words)
     if width == 64:
-        flat = join_words(*(slicing.slice_in_dim(flat, i * size, (i + 1) * size, axis=0) for i in (1, 0)))
+        flat = join_words(
+            *(slicing.slice_in_dim(flat, i * size, (i + 1) * size, axis=0) for i in (1, 0))
+        )
     elif width < 32:
         per = 32 // width
         wide = layout.broadcast_in_dim(flat, (words, per), (0,))
         shifts = ew.mul(layout.broadcasted_iota(_U32, (words, per), 1), np.uint32(width))
-        flat = ew.convert_element_type(ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), want)
+        flat = ew.convert_element_type(
+            ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), want
+        )
         flat = slicing.slice_in_dim(layout.reshape(flat, (words * per,)), 0, size, axis=0)
     return layout.reshape(flat, shape)
 
 
-THREEFRY = Implementation(keys.THREEFRY, lambda seed: seed, _threefry_split, _threefry_fold_in, _threefry_bits)
+THREEFRY = Implementation(
+    keys.THREEFRY, lambda seed: seed, _threefry_split, _threefry_fold_in, _threefry_bits
+)
 
 
 # ---- keys of four words
+
 
 def _twice(seed):
     return slicing.concatenate([seed, seed], 0)
@@ -140,23 +161,35 @@ def _cut(raw) -> list:
 
 def _rbg(bits: Callable, serial: int = 0) -> Implementation:
     return Implementation(
-        keys.Generator("rbg", "rbg", (4,), serial), _twice,
-        split=lambda raw, shape: slicing.concatenate([_threefry_split(half, shape) for half in _cut(raw)], len(shape)),
-        fold_in=lambda raw, data: slicing.concatenate([_threefry_fold_in(half, data) for half in _cut(raw)], 0),
-        bits=bits)
+        keys.Generator("rbg", "rbg", (4,), serial),
+        _twice,
+        split=lambda raw, shape: slicing.concatenate(
+            [_threefry_split(half, shape) for half in _cut(raw)], len(shape)
+        ),
+        fold_in=lambda raw, data: slicing.concatenate(
+            [_threefry_fold_in(half, data) for half in _cut(raw)], 0
+        ),
+        bits=bits,
+    )
 
 
 def _unsafe_rbg(bits: Callable, serial: int = 0) -> Implementation:
     def split(raw, shape):
         """Of ten rows of four words for each new key the first, whose bits are far apart."""
         rows = 10 * math.prod(shape)
-        return layout.reshape(slicing.slice(bits(raw, 32, (rows, 4)), (0, 0), (rows, 4), (10, 1)), (*shape, 4))
+        return layout.reshape(
+            slicing.slice(bits(raw, 32, (rows, 4)), (0, 0), (rows, 4), (10, 1)), (*shape, 4)
+        )
 
     def fold_in(raw, data):
         seed = _twice(_joined([np.uint32(0), data]))
-        return ew.bitwise_xor(raw, layout.reshape(slicing.slice_in_dim(bits(seed, 32, (10, 4)), 9, 10, axis=0), (4,)))
+        return ew.bitwise_xor(
+            raw, layout.reshape(slicing.slice_in_dim(bits(seed, 32, (10, 4)), 9, 10, axis=0), (4,))
+        )
 
-    return Implementation(keys.Generator("unsafe_rbg", "urbg", (4,), serial), _twice, split, fold_in, bits)
+    return Implementation(
+        keys.Generator("unsafe_rbg", "urbg", (4,), serial), _twice, split, fold_in, bits
+    )
 
 
 RBG, UNSAFE_RBG = _rbg(philox_bits), _unsafe_rbg(philox_bits)
@@ -164,7 +197,9 @@ RBG, UNSAFE_RBG = _rbg(philox_bits), _unsafe_rbg(philox_bits)
 # ---- block functions on counters of their own
 
 
-def _of_blocks(name: str, tag: str, block: Callable, words: tuple[int, int], seed: Callable, halves: Callable) -> Implementation:
+def _of_blocks(
+    name: str, tag: str, block: Callable, words: tuple[int, int], seed: Callable, halves: Callable
+) -> Implementation:
     """A generator whose bits are a `block` function of the key's words and a counter: `words` of both.
 
     The counter of a new key ends with its number, that of bits begins with their position. `halves` are the low and high word of
@@ -186,21 +221,45 @@ def _of_blocks(name: str, tag: str, block: Callable, words: tuple[int, int], see
     def seeded(raw):
         return _joined(seed(*words_of(raw))[:n])
 
-    return Implementation(keys.Generator(name, tag, (n,)), seeded, split=lambda raw, shape: new(raw, *_counter(shape)),
-                          fold_in=lambda raw, data: new(raw, np.uint32(0), data), bits=bits)
+    return Implementation(
+        keys.Generator(name, tag, (n,)),
+        seeded,
+        split=lambda raw, shape: new(raw, *_counter(shape)),
+        fold_in=lambda raw, data: new(raw, np.uint32(0), data),
+        bits=bits,
+    )
 
 
 _NONE = np.uint32(0)
-PHILOX2 = _of_blocks("philox2x32", "phx2", rng.philox2x32, (1, 2), lambda high, low: rng.philox2x32(_NONE, high, low),
-                     lambda w: (w[1], w[0]))
-PHILOX4 = _of_blocks("philox4x32", "phx4", rng.philox4x32, (2, 4), lambda high, low: rng.philox4x32(_NONE, _NONE, high, low, _NONE, _NONE),
-                     lambda w: (w[1], w[0]))
-THREEFRY4 = _of_blocks("threefry4x32", "fry4", rng.threefry4x32, (4, 4), lambda high, low: rng.threefry4x32(high, low, *[_NONE] * 6),
-                       lambda w: (ew.bitwise_xor(w[1], w[3]), ew.bitwise_xor(w[0], w[2])))
+PHILOX2 = _of_blocks(
+    "philox2x32",
+    "phx2",
+    rng.philox2x32,
+    (1, 2),
+    lambda high, low: rng.philox2x32(_NONE, high, low),
+    lambda w: (w[1], w[0]),
+)
+PHILOX4 = _of_blocks(
+    "philox4x32",
+    "phx4",
+    rng.philox4x32,
+    (2, 4),
+    lambda high, low: rng.philox4x32(_NONE, _NONE, high, low, _NONE, _NONE),
+    lambda w: (w[1], w[0]),
+)
+THREEFRY4 = _of_blocks(
+    "threefry4x32",
+    "fry4",
+    rng.threefry4x32,
+    (4, 4),
+    lambda high, low: rng.threefry4x32(high, low, *[_NONE] * 6),
+    lambda w: (ew.bitwise_xor(w[1], w[3]), ew.bitwise_xor(w[0], w[2])),
+)
 
 #: by name; those of libraries by their generator
 implementations: dict[Any, Implementation] = {
-    i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG, PHILOX2, PHILOX4, THREEFRY4)}
+    i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG, PHILOX2, PHILOX4, THREEFRY4)
+}
 names = tuple(implementations)
 
 #: those whose batches draw from their first key, with what draws from each: known by their generators alone
@@ -229,8 +288,12 @@ def generator_of(impl: PRNGImpl) -> keys.Generator:
     generator = _generators.get(impl)
     if generator is None:
         generator = keys.Generator(impl.name, impl.tag, tuple(impl.key_shape), next(_serial))
-        seed: Callable = lambda words: impl.seed(ew.convert_element_type(words[1], np.dtype(np.int32)))
-        implementations[generator] = Implementation(generator, seed, impl.split, impl.fold_in, impl.random_bits)
+        seed: Callable = lambda words: impl.seed(
+            ew.convert_element_type(words[1], np.dtype(np.int32))
+        )
+        implementations[generator] = Implementation(
+            generator, seed, impl.split, impl.fold_in, impl.random_bits
+        )
         publish(impl, generator)
     return generator
 
@@ -246,7 +309,9 @@ def implementation(spec=None) -> Implementation:
     name = getattr(spec, "name", spec)
     known = ", ".join(names)
     if not isinstance(name, str):
-        raise TypeError(f"random: unrecognized type {type(spec)} for a PRNG; give the name of a generator ({known}) or the dtype of keys.")
+        raise TypeError(
+            f"random: unrecognized type {type(spec)} for a PRNG; give the name of a generator ({known}) or the dtype of keys."
+        )
     if name in implementations:
         return implementations[name]
     raise ValueError(f"random: unrecognized PRNG implementation {name!r}; there are {known}.")
@@ -255,8 +320,12 @@ def implementation(spec=None) -> Implementation:
 def implementation_of(impl, dtype) -> Implementation:
     """The generator that one of the arguments `impl` and `dtype` names."""
     if impl is not None and dtype is not None:
-        raise ValueError("random: Cannot specify both `impl` and `dtype`; each names the generator.")
+        raise ValueError(
+            "random: Cannot specify both `impl` and `dtype`; each names the generator."
+        )
     if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
-        raise TypeError("random: dtype must be that of keys, as key_dtype gives it, or the name of a generator; got "
-                        f"{np.dtype(dtype).name}.")
+        raise TypeError(
+            "random: dtype must be that of keys, as key_dtype gives it, or the name of a generator; got "
+            f"{np.dtype(dtype).name}."
+        )
     return implementation(dtype if impl is None else impl)

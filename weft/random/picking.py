@@ -19,29 +19,37 @@ from weft.util import dtypes
 
 
 @_sampler("logits")
-def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None):  # noqa: A002
+def categorical(
+    key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None
+):  # noqa: A002
     """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`; `mode` is that of `gumbel`."""
     key, logits = _one(key, "categorical"), concrete(logits)
     logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
     axis = canonical_axis(axis, logits.ndim, "categorical")
     batch = tuple(n for d, n in enumerate(logits.shape) if d != axis)
     shape = batch if shape is None else _shape(shape)
-    prefix, wide = shape[:len(shape) - len(batch)], list(shape[len(shape) - len(batch):])
+    prefix, wide = shape[: len(shape) - len(batch)], list(shape[len(shape) - len(batch) :])
     if broadcast_shapes(tuple(wide), batch) != tuple(wide):
-        raise ValueError(f"categorical: the shape {shape} of the samples must end with what the shape {batch} of the distributions "
-                         "to.")
+        raise ValueError(
+            f"categorical: the shape {shape} of the samples must end with what the shape {batch} of the distributions "
+            "to."
+        )
     wide.insert(axis, logits.shape[axis])
     logits = broadcast_to_shape(logits, tuple(wide))
     if not replace:
         k = math.prod(prefix)
         if k > logits.shape[axis]:
-            raise ValueError(f"categorical: Number of samples without replacement, {k}, cannot exceed the number of categories, "
-                             f"{logits.shape[axis]}.")
+            raise ValueError(
+                f"categorical: Number of samples without replacement, {k}, cannot exceed the number of categories, "
+                f"{logits.shape[axis]}."
+            )
         noisy = ew.add(logits, gumbel(key, tuple(logits.shape), logits.dtype, mode))
         _, positions = sorting.top_k(wnp.moveaxis(noisy, axis, -1), k)
         return wnp.reshape(wnp.moveaxis(positions, -1, 0), shape)
     noise = gumbel(key, (*prefix, *logits.shape), logits.dtype, mode)
-    return wnp.argmax(ew.add(noise, broadcast_to_shape(logits, tuple(noise.shape))), axis=axis + len(prefix))
+    return wnp.argmax(
+        ew.add(noise, broadcast_to_shape(logits, tuple(noise.shape))), axis=axis + len(prefix)
+    )
 
 
 @takes_out_sharding
@@ -79,13 +87,18 @@ def _shuffled_positions(raw, shape, axis: int):
     """The positions along a dim in the order in which `_shuffle` puts the elements of a symbolic number."""
     size = math.prod(shape)
     most = int(min(size.bounds()[1], np.iinfo(np.int32).max))
-    least = [next(n for n in _sizes_around(rounds) if _rounds(n) > rounds) for rounds in range(_rounds(most))]
+    least = [
+        next(n for n in _sizes_around(rounds) if _rounds(n) > rounds)
+        for rounds in range(_rounds(most))
+    ]
     rounds = sum((wnp.asarray(size) >= n).astype(np.int32) for n in least)
 
     def once_more(_, state):
         raw, positions = state
         raw, sub = _split_one(raw, 2)
-        return raw, sorting.sort([_bits(sub, 32, tuple(shape)), positions], dimension=axis, is_stable=True, num_keys=1)[1]
+        return raw, sorting.sort(
+            [_bits(sub, 32, tuple(shape)), positions], dimension=axis, is_stable=True, num_keys=1
+        )[1]
 
     return fori_loop(0, rounds, once_more, (raw, layout.broadcasted_iota(np.int32, shape, axis)))[1]
 
@@ -106,7 +119,9 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     (2,)
     """
     if not isinstance(shape, Sequence):
-        raise TypeError(f"choice: shape must be a sequence of sizes, got {shape!r}. Say ({shape!r},) for one dim.")
+        raise TypeError(
+            f"choice: shape must be a sequence of sizes, got {shape!r}. Say ({shape!r},) for one dim."
+        )
     raw, shape = _one(key, "choice"), _shape(shape)
     whole = isinstance(a, (int, np.integer, Dim)) or np.ndim(a) == 0
     arr = None if whole else concrete(wnp.asarray(a))
@@ -118,7 +133,9 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     if n <= 0:
         raise ValueError("a must be greater than 0 unless no samples are taken")
     if not replace and draws > n:
-        raise ValueError(f"Cannot take a larger sample (size {draws}) than population (size {n}) when 'replace=False'")
+        raise ValueError(
+            f"Cannot take a larger sample (size {draws}) than population (size {n}) when 'replace=False'"
+        )
     if p is None:
         if replace:
             positions = randint(raw, shape, 0, n)
@@ -129,8 +146,10 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
         p = concrete(wnp.asarray(p))
         p = cast(p, dtypes.to_inexact_dtype(p.dtype))
         if tuple(p.shape) != (n,):
-            raise ValueError(f"p must be None or a 1D vector with the same size as a.shape[axis]. p has shape {tuple(p.shape)} and "
-                             f"a.shape[axis] is {n}.")
+            raise ValueError(
+                f"p must be None or a 1D vector with the same size as a.shape[axis]. p has shape {tuple(p.shape)} and "
+                f"a.shape[axis] is {n}."
+            )
         if replace:
             cumulative = wnp.cumsum(p)
             draw = wnp.multiply(cumulative[-1], wnp.subtract(1, uniform(raw, shape, p.dtype)))

@@ -50,8 +50,10 @@ def _beside(raw, *values):
 
 # ---- gamma
 
+
 def _cube_root_normal(key, c):
     """A normal `x` and `v = 1 + c x`, drawn again until `v` is positive."""
+
     def again(state):
         k, _, _ = state
         rest, sub = _split_one(k, 2)
@@ -70,7 +72,9 @@ def _gamma_above_one(key, a):
     def refused(state):
         _, square, v, u = state
         beyond = ew.add(ew.mul(square, 0.5), ew.mul(d, ew.add(ew.sub(1, v), ew.log(v))))
-        return ew.bitwise_and(ew.ge(u, ew.sub(1, ew.mul(0.0331, ew.square(square)))), ew.ge(ew.log(u), beyond))
+        return ew.bitwise_and(
+            ew.ge(u, ew.sub(1, ew.mul(0.0331, ew.square(square)))), ew.ge(ew.log(u), beyond)
+        )
 
     def again(state):
         rest, of_x, of_u = _split_one(state[0], 3)
@@ -97,7 +101,9 @@ def _gamma_one(key, a, log_space: bool):
 def _gammas(raw, a, log_space: bool):
     """One sample for each element of `a`, each from its own key."""
     flat = layout.reshape(*_beside(raw, a), (a.size,))
-    return layout.reshape(vmap(lambda k, x: _gamma_one(k, x, log_space))(_apart(split(raw, a.size)), flat), a.shape)
+    return layout.reshape(
+        vmap(lambda k, x: _gamma_one(k, x, log_space))(_apart(split(raw, a.size)), flat), a.shape
+    )
 
 
 @custom_jvp
@@ -121,8 +127,12 @@ def _log_gamma_jvp(primals, tangents):
     raw, a = primals
     out = _log_gamma(raw, a)
     sample = ew.exp(out)
-    tiny = ew.eq(sample, 0)     # then P(a, x) = x^a / gamma(a + 1), solved for log x and differentiated
-    slope = ew.div(ew.random_gamma_grad(a, sample), ew.select_n(tiny, sample, ew.add(ew.mul(sample, 0), 1)))
+    tiny = ew.eq(
+        sample, 0
+    )  # then P(a, x) = x^a / gamma(a + 1), solved for log x and differentiated
+    slope = ew.div(
+        ew.random_gamma_grad(a, sample), ew.select_n(tiny, sample, ew.add(ew.mul(sample, 0), 1))
+    )
     limit = ew.div(ew.sub(ew.digamma(ew.add(a, 1)), out), a)
     return out, ew.mul(ew.select_n(tiny, slope, limit), tangents[1])
 
@@ -166,7 +176,9 @@ def dirichlet(key, alpha, shape=None, dtype=None):
     dtype = _float(dtype, "dirichlet")
     alpha = cast(concrete(wnp.asarray(alpha)), dtype)
     if alpha.ndim < 1:
-        raise ValueError("dirichlet: alpha must have at least one dim, that of the parameters, got a scalar.")
+        raise ValueError(
+            "dirichlet: alpha must have at least one dim, that of the parameters, got a scalar."
+        )
     shape = tuple(alpha.shape[:-1]) if shape is None else _shape(shape)
     x = loggamma(_one(key, "dirichlet"), alpha, (*shape, alpha.shape[-1]), dtype)
     x = wnp.exp(wnp.subtract(x, wnp.max(x, -1, keepdims=True)))
@@ -187,7 +199,10 @@ def f(key, dfnum, dfden, shape=None, dtype=None):
     dtype = _float(dtype, "f")
     shape, (dfnum, dfden) = _parameters(dtype, shape, dfnum, dfden)
     second, first = _split_one(_one(key, "f"), 2)
-    return ew.div(ew.div(chisquare(first, dfnum, shape, dtype), dfnum), ew.div(chisquare(second, dfden, shape, dtype), dfden))
+    return ew.div(
+        ew.div(chisquare(first, dfnum, shape, dtype), dfnum),
+        ew.div(chisquare(second, dfden, shape, dtype), dfden),
+    )
 
 
 @takes_out_sharding
@@ -197,7 +212,9 @@ def t(key, df, shape=None, dtype=None):
     shape, (df,) = _parameters(dtype, shape, df)
     first, second = _split_one(_one(key, "t"), 2)
     half = ew.div(df, 2)
-    return ew.mul(_normal(first, shape, dtype), ew.sqrt(ew.div(half, gamma(second, half, shape, dtype))))
+    return ew.mul(
+        _normal(first, shape, dtype), ew.sqrt(ew.div(half, gamma(second, half, shape, dtype)))
+    )
 
 
 @takes_out_sharding
@@ -221,6 +238,7 @@ def ball(key, d: int, p: float = 2, shape=(), dtype=None):
 
 # ---- counts
 
+
 def _around_zero(key, like):
     """The key of the next try, and what a transformed rejection tries: u in [-1/2, 1/2), v in [0, 1), and how far u is from the ends."""
     rest, of_u, of_v = _split_one(key, 3)
@@ -240,7 +258,9 @@ def geometric(key, p, shape=None, dtype=None):
     shape, (p,) = _parameters(work, shape, p)
     u = _uniform(_one(key, "geometric"), shape, work, 0.0, 1.0)
     u = ew.select_n(ew.eq(u, 0), u, ew.add(ew.mul(u, 0), 1))
-    return ew.convert_element_type(ew.add(ew.floor(ew.div(ew.log(u), ew.log1p(ew.neg(p)))), 1), dtype)
+    return ew.convert_element_type(
+        ew.add(ew.floor(ew.div(ew.log(u), ew.log1p(ew.neg(p)))), 1), dtype
+    )
 
 
 def _any(flags):
@@ -249,6 +269,7 @@ def _any(flags):
 
 def _poisson_product(raw, rate):
     """How many uniforms it takes for their product to fall below exp(-rate), less one."""
+
     def again(state):
         k, count, log_product = state
         rest, sub = _split_one(k, 2)
@@ -298,11 +319,16 @@ def poisson(key, lam, shape=None, dtype=None):
     zero = ew.mul(wnp.zeros(shape, _F32), 0)
     low = _poisson_product(raw, ew.select_n(small, zero, rate))
     high = _poisson_rejection(clone(raw), ew.select_n(small, rate, ew.add(zero, 1e5)))
-    found = ew.select_n(small, ew.convert_element_type(high, dtype), ew.convert_element_type(low, dtype))
+    found = ew.select_n(
+        small, ew.convert_element_type(high, dtype), ew.convert_element_type(low, dtype)
+    )
     return ew.select_n(ew.eq(rate, 0), found, wnp.zeros(shape, dtype))
 
 
-_TAIL = [math.lgamma(k + 1) - (k + 0.5) * math.log(k + 1) + (k + 1) - 0.5 * math.log(2 * math.pi) for k in range(10)]
+_TAIL = [
+    math.lgamma(k + 1) - (k + 0.5) * math.log(k + 1) + (k + 1) - 0.5 * math.log(2 * math.pi)
+    for k in range(10)
+]
 
 
 def _stirling_tail(k):
@@ -311,7 +337,9 @@ def _stirling_tail(k):
     square = ew.square(next_)
     far = ew.div(ew.sub(1 / 12, ew.div(ew.sub(1 / 360, ew.div(1 / 1260, square)), square)), next_)
     table = wnp.asarray(np.asarray(_TAIL, k.dtype))
-    near = wnp.take(table, ew.convert_element_type(ew.clamp(0.0, k, 9.0), np.dtype(np.int32)), mode="clip")
+    near = wnp.take(
+        table, ew.convert_element_type(ew.clamp(0.0, k, 9.0), np.dtype(np.int32)), mode="clip"
+    )
     return ew.select_n(ew.le(k, 9), far, near)
 
 
@@ -327,7 +355,9 @@ def _binomial_waiting(raw, n, p):
         return rest, count, ew.add(trials, wait)
 
     zero = ew.mul(p, 0)
-    return ew.sub(while_loop(lambda state: _any(ew.le(state[2], n)), again, (raw, zero, zero))[1], 1)
+    return ew.sub(
+        while_loop(lambda state: _any(ew.le(state[2], n)), again, (raw, zero, zero))[1], 1
+    )
 
 
 def _binomial_rejection(raw, n, p):
@@ -347,8 +377,10 @@ def _binomial_rejection(raw, n, p):
             ew.mul(ew.add(mode, 0.5), ew.log(ew.div(ew.add(mode, 1), ew.mul(odds, m1)))),
             ew.mul(ew.add(n, 1), ew.log(ew.div(m1, k1))),
             ew.mul(ew.add(k, 0.5), ew.log(ew.div(ew.mul(odds, k1), ew.add(k, 1)))),
-            _stirling_tail(mode), _stirling_tail(ew.sub(n, mode)),
-            ew.neg(_stirling_tail(k)), ew.neg(_stirling_tail(ew.sub(n, k))),
+            _stirling_tail(mode),
+            _stirling_tail(ew.sub(n, mode)),
+            ew.neg(_stirling_tail(k)),
+            ew.neg(_stirling_tail(ew.sub(n, k))),
         ]
         total = terms[0]
         for term in terms[1:]:
@@ -380,7 +412,7 @@ def binomial(key, n, p, shape=None, dtype=None):
     raw = _one(key, "binomial")
     n, p = _beside(raw, n, p)
     low = ew.lt(p, 0.5)
-    q = ew.select_n(low, ew.sub(1, p), p)         # the rarer outcome is counted
+    q = ew.select_n(low, ew.sub(1, p), p)  # the rarer outcome is counted
     bad_n, bad_q = (ew.bitwise_or(ew.ne(v, v), ew.lt(v, 0)) for v in (n, q))
     zero = wnp.zeros(shape, dtype)
     endless = ew.eq(ew.abs(n), np.inf)
@@ -388,7 +420,9 @@ def binomial(key, n, p, shape=None, dtype=None):
     few = ew.bitwise_or(bad_n, ew.le(ew.mul(n, q), 10))
     trials = ew.floor(n)
     waited = _binomial_waiting(raw, ew.select_n(few, zero, trials), q)
-    drawn = _binomial_rejection(raw, ew.select_n(few, trials, ew.add(zero, 1e4)), ew.select_n(few, q, ew.add(zero, 0.5)))
+    drawn = _binomial_rejection(
+        raw, ew.select_n(few, trials, ew.add(zero, 1e4)), ew.select_n(few, q, ew.add(zero, 0.5))
+    )
     count = ew.select_n(few, drawn, waited)
     bad = ew.bitwise_or(bad_n, bad_q)
     count = ew.select_n(bad, count, ew.add(zero, np.nan))
@@ -408,7 +442,9 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
     else:
         *shape, outcomes = broadcast_shapes(_shape(shape), p.shape)
         if outcomes != p.shape[-1]:
-            raise ValueError(f"multinomial: the last dim of shape must be that of p, {p.shape[-1]}, got {outcomes}.")
+            raise ValueError(
+                f"multinomial: the last dim of shape must be that of p, {p.shape[-1]}, got {outcomes}."
+            )
     n, p = broadcast_to_shape(n, tuple(shape)), broadcast_to_shape(p, (*shape, p.shape[-1]))
     left = wnp.flip(wnp.cumsum(wnp.flip(p, -1), -1), -1)
     share = wnp.moveaxis(wnp.divide(p, wnp.where(wnp.equal(left, 0), 1, left)), -1, 0)
@@ -419,5 +455,10 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
         return ew.sub(remaining, count), count
 
     raw = _one(key, "multinomial")
-    _, counts = scan(one, vary(n, typeof(raw).vma | typeof(share).vma), (split(raw, share.shape[0]), share), unroll=unroll)
+    _, counts = scan(
+        one,
+        vary(n, typeof(raw).vma | typeof(share).vma),
+        (split(raw, share.shape[0]), share),
+        unroll=unroll,
+    )
     return wnp.moveaxis(counts, 0, -1)

@@ -87,13 +87,14 @@ class Array(metaclass=ArrayMeta):
     >>> y.delete(); y.is_deleted()
     True
     """
+
     __slots__ = ("_spec", "_buffer", "_view", "_parts", "__weakref__")
     __array_priority__ = 100
 
     _spec: ArraySpec
-    _buffer: Any                # None when it was given up
-    _view: np.ndarray           # the NumPy view, once someone asked for it
-    _parts: list["Shard"]       # the shards, likewise
+    _buffer: Any  # None when it was given up
+    _view: np.ndarray  # the NumPy view, once someone asked for it
+    _parts: list["Shard"]  # the shards, likewise
 
     def __init__(self, spec: ArraySpec, buffer: Any):
         self._spec = spec
@@ -107,17 +108,32 @@ class Array(metaclass=ArrayMeta):
     @property
     def __numpy_dtype__(self) -> np.dtype:
         """Asked by `np.dtype(x)`, of NumPy 2.4 and later."""
-        warnings.warn("Implicit conversion of an array to a dtype is deprecated. Use x.dtype.", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "Implicit conversion of an array to a dtype is deprecated. Use x.dtype.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return self.dtype
 
     ndim = property(lambda self: self._spec.aval.ndim, doc="Number of dims.")
-    size = property(lambda self: self._spec.aval.size, doc="Number of elements of the global array.")
+    size = property(
+        lambda self: self._spec.aval.size, doc="Number of elements of the global array."
+    )
     nbytes = property(lambda self: self._spec.nbytes, doc="Bytes of the global array.")
     itemsize = property(lambda self: self._spec.aval.dtype.itemsize, doc="Bytes of one element.")
-    weak_type = property(lambda self: self._spec.aval.weak_type, doc="Whether the dtype gives way in promotion.")
-    sharding = property(lambda self: self._spec.sharding, doc="How the array is laid out over devices.")
-    format = property(lambda self: format_of(self._spec), doc="Its order of dims in memory, and its sharding.")
-    committed = property(lambda self: self._spec.committed, doc="Whether it was placed explicitly and so will not be moved.")
+    weak_type = property(
+        lambda self: self._spec.aval.weak_type, doc="Whether the dtype gives way in promotion."
+    )
+    sharding = property(
+        lambda self: self._spec.sharding, doc="How the array is laid out over devices."
+    )
+    format = property(
+        lambda self: format_of(self._spec), doc="Its order of dims in memory, and its sharding."
+    )
+    committed = property(
+        lambda self: self._spec.committed,
+        doc="Whether it was placed explicitly and so will not be moved.",
+    )
     _committed = committed
 
     def devices(self) -> set:
@@ -152,7 +168,11 @@ class Array(metaclass=ArrayMeta):
     def addressable_shards(self) -> list["Shard"]:
         """One `Shard` per device of this process: its device, index into the global array, replica number and data."""
         found = self.global_shards
-        return found if self._spec.by_process is None else [shard for shard in found if shard.device.is_addressable]
+        return (
+            found
+            if self._spec.by_process is None
+            else [shard for shard in found if shard.device.is_addressable]
+        )
 
     def _fully_replicated_shard(self) -> "Array":
         """The value on one device of this process, of an array that all devices hold; libraries know the name."""
@@ -202,8 +222,10 @@ class Array(metaclass=ArrayMeta):
     def unsafe_buffer_pointer(self) -> int:
         """The address of the memory of an array on one device; it is valid while the array lives."""
         if len(self._spec.sharding.device_assignment) != 1:
-            raise ValueError(f"unsafe_buffer_pointer: {self._spec.aval.str_short()} is on several devices; ask for the data of one of "
-                             "x.addressable_shards.")
+            raise ValueError(
+                f"unsafe_buffer_pointer: {self._spec.aval.str_short()} is on several devices; ask for the data of one of "
+                "x.addressable_shards."
+            )
         memory = self._device_memory()
         return self._numpy().ctypes.data if memory is None else memory.address
 
@@ -214,9 +236,11 @@ class Array(metaclass=ArrayMeta):
     def _held(self) -> Any:
         """The buffer, or its placeholder while its values are computed; an error if it was given up."""
         if self._buffer is None:
-            raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
-                               "function or deleted explicitly. Use the result of that call, or do not donate it "
-                               "(donate_argnums / donate_argnames).")
+            raise RuntimeError(
+                f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
+                "function or deleted explicitly. Use the result of that call, or do not donate it "
+                "(donate_argnums / donate_argnames)."
+            )
         return self._buffer
 
     def _check_if_deleted(self) -> None:
@@ -244,16 +268,20 @@ class Array(metaclass=ArrayMeta):
             raise _not_here(self)
         value = spec.backend.view(buffer, spec.stored)
         is_view = value is not None
-        value = untransposed(value if is_view else spec.backend.get(buffer, spec.stored), spec.order)
+        value = untransposed(
+            value if is_view else spec.backend.get(buffer, spec.stored), spec.order
+        )
         value.flags.writeable = False
-        if is_view and not dtypes.is_extended(self.dtype):      # `__array__` gives what is kept
+        if is_view and not dtypes.is_extended(self.dtype):  # `__array__` gives what is kept
             self._view = value
         return value
 
     def _numbers(self, api: str) -> np.ndarray:
         """The global value as `_numpy` gives it; TypeError for random keys."""
         if dtypes.is_extended(self.dtype):
-            raise TypeError(f"{api}: random keys of type {self.aval.str_short()} have no NumPy value; use weft.random.key_data.")
+            raise TypeError(
+                f"{api}: random keys of type {self.aval.str_short()} have no NumPy value; use weft.random.key_data."
+            )
         return self._numpy()
 
     @property
@@ -268,39 +296,69 @@ class Array(metaclass=ArrayMeta):
             except AttributeError:
                 pass
         value = self._numbers("numpy.asarray")
-        if copy is False and (not hasattr(self, "_view") or (dtype is not None and np.dtype(dtype) != value.dtype)):
-            raise ValueError(f"numpy.asarray: {self.aval.str_short()} laid out as {self.sharding} has no NumPy view"
-                             f"{'' if dtype is None else f' as {np.dtype(dtype).name}'}; allow a copy (copy=None).")
+        if copy is False and (
+            not hasattr(self, "_view") or (dtype is not None and np.dtype(dtype) != value.dtype)
+        ):
+            raise ValueError(
+                f"numpy.asarray: {self.aval.str_short()} laid out as {self.sharding} has no NumPy view"
+                f"{'' if dtype is None else f' as {np.dtype(dtype).name}'}; allow a copy (copy=None)."
+            )
         if dtype is not None and np.dtype(dtype) != value.dtype:
             return value.astype(dtype)
         return value.copy() if copy else value
 
-    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
-                   copy: bool | None = None):
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ):
         if dtypes.is_extended(self.dtype):
-            raise TypeError(f"__dlpack__: random keys of type {self.aval.str_short()} have no DLPack form; "
-                            "use weft.random.key_data.")
+            raise TypeError(
+                f"__dlpack__: random keys of type {self.aval.str_short()} have no DLPack form; "
+                "use weft.random.key_data."
+            )
         memory = None if copy else self._device_memory()
-        if memory is not None and dl_device in (None, (memory.device_type, memory.device_id)) and self._spec.order is None:
+        if (
+            memory is not None
+            and dl_device in (None, (memory.device_type, memory.device_id))
+            and self._spec.order is None
+        ):
             from weft.runtime import dlpack
+
             return dlpack.capsule_of_device_memory(memory, self.shape, self.dtype)
         value = self._numpy()
         versioned = (max_version or (0, 0))[0] >= 1  # older consumers do not know read-only memory
         value = value if versioned else value.copy()
         from weft.runtime import dlpack  # a first result does without
-        return dlpack.capsule_of(value, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+        return dlpack.capsule_of(
+            value, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __buffer__(self, flags: int) -> memoryview:
         """The value as a read-only memoryview, from Python 3.12 on; BufferError for dtypes that Python does not know, a writable
         one, and arrays that are not in one memory."""
         if flags & 1:
-            raise BufferError(f"memoryview: arrays cannot be changed, and a writable buffer of {self.aval.str_short()} was asked for.")
-        if dtypes.is_extended(self.dtype) or self.dtype.kind == "V" or self.dtype.char not in np.typecodes["All"]:
-            raise BufferError(f"Buffers of type {self.aval.str_short()} are not supported by the Python buffer protocol.")
+            raise BufferError(
+                f"memoryview: arrays cannot be changed, and a writable buffer of {self.aval.str_short()} was asked for."
+            )
+        if (
+            dtypes.is_extended(self.dtype)
+            or self.dtype.kind == "V"
+            or self.dtype.char not in np.typecodes["All"]
+        ):
+            raise BufferError(
+                f"Buffers of type {self.aval.str_short()} are not supported by the Python buffer protocol."
+            )
         value = self._numpy()
         if not hasattr(self, "_view"):
-            raise BufferError(f"memoryview: {self.aval.str_short()} laid out as {self.sharding} is not in one memory. Copy it with "
-                              "numpy.asarray.")
+            raise BufferError(
+                f"memoryview: {self.aval.str_short()} laid out as {self.sharding} is not in one memory. Copy it with "
+                "numpy.asarray."
+            )
         return memoryview(value)
 
     def __dlpack_device__(self):
@@ -309,7 +367,11 @@ class Array(metaclass=ArrayMeta):
 
     def item(self, *args):
         """The single element (or the one at the given position) as a Python scalar."""
-        return self._numbers("item").item(*args) if args or (found := self._number()) is None else found
+        return (
+            self._numbers("item").item(*args)
+            if args or (found := self._number()) is None
+            else found
+        )
 
     def tolist(self) -> list:
         """The value as nested Python lists."""
@@ -346,7 +408,9 @@ class Array(metaclass=ArrayMeta):
     def _real_scalar(self, kind: str):
         found = self._scalar(kind)
         if np.iscomplexobj(found):
-            raise TypeError(f"{kind}() of an array needs a real number, got {self.aval.str_short()}. Take x.real, or abs(x).")
+            raise TypeError(
+                f"{kind}() of an array needs a real number, got {self.aval.str_short()}. Take x.real, or abs(x)."
+            )
         return found
 
     def __len__(self) -> int:
@@ -361,14 +425,18 @@ class Array(metaclass=ArrayMeta):
             return (self[i] for i in range(self.shape[0]))
         return iter(_unstack(self))
 
-    __hash__ = None           # type: ignore[assignment]  # arrays are compared elementwise
+    __hash__ = None  # type: ignore[assignment]  # arrays are compared elementwise
 
     def __format__(self, spec: str) -> str:
-        return format(self._numpy()[()] if not self.ndim else self._numpy(), spec) if spec else str(self)
+        return (
+            format(self._numpy()[()] if not self.ndim else self._numpy(), spec)
+            if spec
+            else str(self)
+        )
 
     def __repr__(self) -> str:
         if self._buffer is None:
-            self._live()                 # raises
+            self._live()  # raises
         if self._spec.has_terms:
             return f"Array(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding!r})"
         if self._spec.held is not None:
@@ -377,7 +445,9 @@ class Array(metaclass=ArrayMeta):
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._numpy()}"
         weak = ", weak_type=True" if self.weak_type else ""
         suffix = f"dtype={self.dtype.name}{weak})"
-        body = np.array2string(self._numpy(), prefix="Array(", separator=", ") if self.size else "[]"
+        body = (
+            np.array2string(self._numpy(), prefix="Array(", separator=", ") if self.size else "[]"
+        )
         empty = f", shape={self.shape}" if not self.size else ""
         last = len(body) - body.rfind("\n") - 1
         gap = "\n      " if last + len(suffix) + 8 > 80 else " "
@@ -385,7 +455,12 @@ class Array(metaclass=ArrayMeta):
 
     def __str__(self) -> str:
         spec = self._spec
-        has_value = self._buffer is not None and spec.held is None and not spec.has_terms and not dtypes.is_extended(self.dtype)
+        has_value = (
+            self._buffer is not None
+            and spec.held is None
+            and not spec.has_terms
+            and not dtypes.is_extended(self.dtype)
+        )
         return str(self._numpy()) if has_value else repr(self)
 
     # ---- copies
@@ -411,7 +486,11 @@ def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
     """The array, of a dtype that this process has: 64 bits are cut where they are off."""
     dtype = dtypes.canonicalize_dtype(aval.dtype)
     with unplaced():
-        return from_numpy(value if dtype == aval.dtype else value.astype(dtype), aval.update(dtype=dtype), copy=False)
+        return from_numpy(
+            value if dtype == aval.dtype else value.astype(dtype),
+            aval.update(dtype=dtype),
+            copy=False,
+        )
 
 
 def _not_here(array: Array) -> RuntimeError:
@@ -419,20 +498,34 @@ def _not_here(array: Array) -> RuntimeError:
     sharding = array.sharding
     others = sorted({d.process_index for d in sharding.device_assignment if not d.is_addressable})
     mine = sum(d.is_addressable for d in sharding.device_assignment)
-    return RuntimeError(describe(
-        "reading an array", f"fetching the value of {array.aval.str_short()} is not possible: it spans non-addressable devices.",
-        [("sharding", repr(sharding)), ("devices of this process", f"{mine} of {sharding.num_devices}"),
-         ("other processes that hold parts", ", ".join(map(str, others)))], user_frame(),
-        "A process reads only what lies on its own devices.",
-        "Call multihost_utils.process_allgather(x, tiled=True) in every process, or read the x.addressable_shards of this one."))
+    return RuntimeError(
+        describe(
+            "reading an array",
+            f"fetching the value of {array.aval.str_short()} is not possible: it spans non-addressable devices.",
+            [
+                ("sharding", repr(sharding)),
+                ("devices of this process", f"{mine} of {sharding.num_devices}"),
+                ("other processes that hold parts", ", ".join(map(str, others))),
+            ],
+            user_frame(),
+            "A process reads only what lies on its own devices.",
+            "Call multihost_utils.process_allgather(x, tiled=True) in every process, or read the x.addressable_shards of this one.",
+        )
+    )
 
 
 def _not_added_up(array: Array) -> NotImplementedError:
     """Why the value of an array cannot be read before it is added up."""
-    return NotImplementedError(describe(
-        "reading an array", f"the value of {array.aval.str_short()} is not added up yet.", [("sharding", repr(array.sharding))],
-        user_frame(), "Along unreduced axes each device holds a term of the value, and reading communicates nothing.",
-        "Add up with weft.sharding.reshard(x, P()), or read the terms from x.addressable_shards."))
+    return NotImplementedError(
+        describe(
+            "reading an array",
+            f"the value of {array.aval.str_short()} is not added up yet.",
+            [("sharding", repr(array.sharding))],
+            user_frame(),
+            "Along unreduced axes each device holds a term of the value, and reading communicates nothing.",
+            "Add up with weft.sharding.reshard(x, P()), or read the terms from x.addressable_shards.",
+        )
+    )
 
 
 def _copy_of_memory(array: Array) -> Array:
@@ -440,18 +533,27 @@ def _copy_of_memory(array: Array) -> Array:
     spec, held = array._spec, array._live()
     if not spec.storage_bytes:
         return Array(spec, held)
-    return Array(spec, spec.backend.put_blocks(np.array(spec.backend.get_blocks(held, spec.stored)), spec.stored))
+    return Array(
+        spec,
+        spec.backend.put_blocks(np.array(spec.backend.get_blocks(held, spec.stored)), spec.stored),
+    )
 
 
 def _cheap_to_unstack(array: Array) -> bool:
     spec = array._spec
-    return len(spec.sharding.device_assignment) == 1 and spec.held is None and spec.backend.has_values
+    return (
+        len(spec.sharding.device_assignment) == 1 and spec.held is None and spec.backend.has_values
+    )
 
 
 def _unstack(array: Array) -> list[Array]:
     """Rows of a whole array on one device, copied."""
     value = array._numpy()
-    sharding = array.sharding.without_dim(0) if isinstance(array.sharding, NamedSharding) else array.sharding
+    sharding = (
+        array.sharding.without_dim(0)
+        if isinstance(array.sharding, NamedSharding)
+        else array.sharding
+    )
     spec = ArraySpec(array.aval.without_dim(0), sharding, array.committed)
     return [Array(spec, spec.backend.put(np.asarray(row), spec)) for row in value]
 
@@ -484,24 +586,47 @@ class Shard:
     >>> shard.device.id, shard.index, shard.replica_id, shard.data
     (0, (slice(None, None, None),), 0, Array([0, 1, 2], dtype=int32))
     """
+
     __slots__ = ("device", "index", "replica_id", "data")
 
-    def __init__(self, device: Device, sharding: Sharding, global_shape: Sequence[int], data: Array | None = None):
+    def __init__(
+        self,
+        device: Device,
+        sharding: Sharding,
+        global_shape: Sequence[int],
+        data: Array | None = None,
+    ):
         """`data` is the block of an array of `global_shape`, laid out as `sharding` says, that `device` holds."""
         blocks = sharding.devices_indices_map(tuple(global_shape))
         if device not in blocks:
-            raise ShardingError(f"Shard: {sharding} has no block on {device}. Give one of the devices of the sharding.")
+            raise ShardingError(
+                f"Shard: {sharding} has no block on {device}. Give one of the devices of the sharding."
+            )
         devices = list(blocks)
-        self._describe(device, blocks[device], sum(blocks[d] == blocks[device] for d in devices[: devices.index(device)]), data)
+        self._describe(
+            device,
+            blocks[device],
+            sum(blocks[d] == blocks[device] for d in devices[: devices.index(device)]),
+            data,
+        )
 
-    def _describe(self, device: Device, index: tuple[slice, ...], replica_id: int, data: Array | None) -> Shard:
+    def _describe(
+        self, device: Device, index: tuple[slice, ...], replica_id: int, data: Array | None
+    ) -> Shard:
         self.device, self.index, self.replica_id = device, index, replica_id
         #: the local array, on its device; it shares memory with the global one where the backend can do so
         self.data = data
         return self
 
     @classmethod
-    def of(cls, array: Array, device: Device, replica_id: int, local: ArraySpec | None, position: tuple[int, ...]) -> Shard:
+    def of(
+        cls,
+        array: Array,
+        device: Device,
+        replica_id: int,
+        local: ArraySpec | None,
+        position: tuple[int, ...],
+    ) -> Shard:
         """Return the block of `array` at `position`, with its data if `local` describes them."""
         spec, data = array._spec, None
         terms = int(spec.has_terms)
@@ -511,7 +636,9 @@ class Shard:
             if spec.held is not None:
                 position = tuple([mine.index(p) for mine, p in zip(spec.held, position)])
             position += (0,) * (len(spec.splits) - len(position))
-            data = Array(local, spec.backend.shard(array._live(), spec.stored, position, local.stored))
+            data = Array(
+                local, spec.backend.shard(array._live(), spec.stored, position, local.stored)
+            )
         return cls.__new__(cls)._describe(device, index, replica_id, data)
 
     def __repr__(self) -> str:
@@ -524,8 +651,11 @@ def shards(array: Array) -> list[Shard]:
     spec = array._spec
     sharding, ndim, terms = array.sharding, array.ndim, int(spec.has_terms)
     positions = spec.stored.sharding.shard_of_device(ndim + terms)
-    local = spec.local_shape[terms:ndim + terms]
-    aval = spec.aval.update(shape=local if spec.order is None else tuple([local[d] for d in inverse(spec.order)]), sharding=None)
+    local = spec.local_shape[terms : ndim + terms]
+    aval = spec.aval.update(
+        shape=local if spec.order is None else tuple([local[d] for d in inverse(spec.order)]),
+        sharding=None,
+    )
     seen: dict[tuple, int] = {}
     found, local_spec = [], None
     for device, position in zip(sharding.device_assignment, positions):
@@ -533,14 +663,28 @@ def shards(array: Array) -> list[Shard]:
         seen[position] = replica + 1
         here = None
         if device.is_addressable:
-            here = local_spec = local_spec.on_device(device) if local_spec else ArraySpec(
-                aval, SingleDeviceSharding(device, memory_kind=sharding.memory_kind), spec.committed, spec.order)
+            here = local_spec = (
+                local_spec.on_device(device)
+                if local_spec
+                else ArraySpec(
+                    aval,
+                    SingleDeviceSharding(device, memory_kind=sharding.memory_kind),
+                    spec.committed,
+                    spec.order,
+                )
+            )
         found.append(Shard.of(array, device, replica, here, position))
     return found
 
 
-def from_numpy(value: np.ndarray, aval: ShapedArray | None = None, sharding: Sharding | None = None,
-               committed: bool | None = None, copy: bool = True, order: tuple[int, ...] | None = None) -> Array:
+def from_numpy(
+    value: np.ndarray,
+    aval: ShapedArray | None = None,
+    sharding: Sharding | None = None,
+    committed: bool | None = None,
+    copy: bool = True,
+    order: tuple[int, ...] | None = None,
+) -> Array:
     """An Array with the global value `value` (already of the dtype of `aval`), laid out as `sharding` says, its dims stored in `order`."""
     if aval is None:
         aval = ShapedArray(value.shape, value.dtype)

@@ -24,7 +24,9 @@ def devices(backend: Any = None) -> list[Device]:
     return backends.get(backend).devices()
 
 
-def local_devices(process_index: int | None = None, backend: Any = None, host_id: int | None = None) -> list[Device]:
+def local_devices(
+    process_index: int | None = None, backend: Any = None, host_id: int | None = None
+) -> list[Device]:
     """The devices of one process (this one by default).
 
     Raises ValueError for a process there is not, RuntimeError for an unknown `backend`.
@@ -36,7 +38,9 @@ def local_devices(process_index: int | None = None, backend: Any = None, host_id
     wanted = host_id if process_index is None else process_index
     wanted = found.process_index() if wanted is None else wanted
     if wanted not in process_indices(backend):
-        raise ValueError(f"Unknown process_index {wanted}: there are {process_count(backend)} processes.")
+        raise ValueError(
+            f"Unknown process_index {wanted}: there are {process_count(backend)} processes."
+        )
     return [d for d in found.devices() if d.process_index == wanted]
 
 

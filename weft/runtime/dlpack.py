@@ -22,8 +22,17 @@ from weft.ir.types import ShapedArray
 from weft.util import dtypes
 
 #: codes of types by the names of their dtypes
-_CODES = {"bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11,
-          "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14}
+_CODES = {
+    "bfloat16": 4,
+    "float8_e3m4": 7,
+    "float8_e4m3": 8,
+    "float8_e4m3b11fnuz": 9,
+    "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13,
+    "float8_e8m0fnu": 14,
+}
 _UNSIGNED = 1
 #: where the tensor begins in the two kinds of capsules, and the code and bits of its type in a tensor
 _TENSOR = {b"dltensor": 0, b"dltensor_versioned": 32}
@@ -33,10 +42,18 @@ _TYPE = 20
 def _type_of(capsule: Any) -> Any:
     """The code and the bits of a capsule's type, which may be written."""
     api = ctypes.pythonapi
-    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = (
+        ctypes.c_char_p,
+        [ctypes.py_object],
+    )
+    api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.py_object, ctypes.c_char_p],
+    )
     name = api.PyCapsule_GetName(capsule)
-    return (ctypes.c_uint8 * 2).from_address(api.PyCapsule_GetPointer(capsule, name) + _TENSOR[name] + _TYPE)
+    return (ctypes.c_uint8 * 2).from_address(
+        api.PyCapsule_GetPointer(capsule, name) + _TENSOR[name] + _TYPE
+    )
 
 
 class _AsIntegers:
@@ -48,7 +65,7 @@ class _AsIntegers:
     def __dlpack__(self, **options: Any) -> Any:
         try:
             capsule = self.x.__dlpack__(**options)
-        except TypeError:                                  # from before version 1.0
+        except TypeError:  # from before version 1.0
             capsule = self.x.__dlpack__()
         found = _type_of(capsule)
         self.dtype = next((name for name, code in _CODES.items() if code == found[0]), None)
@@ -121,7 +138,9 @@ def _delete_unused(capsule: int) -> None:
     api = ctypes.pythonapi
     api.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
     if api.PyCapsule_IsValid(capsule, b"dltensor"):
-        get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", api))
+        get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+            ("PyCapsule_GetPointer", api)
+        )
         _delete(get(capsule, b"dltensor"))
 
 
@@ -131,13 +150,26 @@ def capsule_of_device_memory(memory: DeviceMemory, shape: tuple[int, ...], dtype
     if code is None:
         raise BufferError(f"__dlpack__: DLPack has no type for {dtype.name}.")
     extents = (ctypes.c_int64 * max(len(shape), 1))(*shape)
-    managed = _ManagedTensor(_Tensor(
-        memory.address, memory.device_type, memory.device_id, len(shape), code, 8 * dtype.itemsize, 1, ctypes.addressof(extents)))
+    managed = _ManagedTensor(
+        _Tensor(
+            memory.address,
+            memory.device_type,
+            memory.device_id,
+            len(shape),
+            code,
+            8 * dtype.itemsize,
+            1,
+            ctypes.addressof(extents),
+        )
+    )
     address = ctypes.addressof(managed)
     managed.context, managed.delete = address, ctypes.cast(_delete, ctypes.c_void_p).value
     _exported[address] = managed, extents, memory.owner
     new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
     return new(address, b"dltensor", ctypes.cast(_delete_unused, ctypes.c_void_p).value)
 
 
@@ -146,7 +178,10 @@ class _Imported:
 
     def __init__(self, capsule: Any) -> None:
         api = ctypes.pythonapi
-        api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = (
+            ctypes.c_void_p,
+            [ctypes.py_object, ctypes.c_char_p],
+        )
         self.managed = _ManagedTensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
         api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
         api.PyCapsule_SetName(capsule, _USED)  # the capsule no longer owns the tensor
@@ -170,14 +205,28 @@ def import_device_memory(x: Any) -> tuple[ArraySpec, Any] | None:
         return None
     device = backends.device_of_dlpack(kind, number)
     if device is None:
-        raise ValueError(f"from_dlpack: no backend drives device {number} of DLPack's kind {kind}. Copy the array to the host first.")
+        raise ValueError(
+            f"from_dlpack: no backend drives device {number} of DLPack's kind {kind}. Copy the array to the host first."
+        )
     imported = _Imported(x.__dlpack__())
     tensor = imported.managed.tensor
     shape = tuple((ctypes.c_int64 * tensor.ndim).from_address(tensor.shape)) if tensor.ndim else ()
-    strides = list((ctypes.c_int64 * tensor.ndim).from_address(tensor.strides)) if tensor.strides and tensor.ndim else None
+    strides = (
+        list((ctypes.c_int64 * tensor.ndim).from_address(tensor.strides))
+        if tensor.strides and tensor.ndim
+        else None
+    )
     dtype = _dtype_of(tensor.type_code, tensor.type_bits)
-    if strides not in (None, [stride // dtype.itemsize for stride in np.empty(shape, np.dtype(f"V{dtype.itemsize}")).strides]):
-        raise BufferError(f"from_dlpack: the memory of shape {shape} with strides {strides} is not row-major. Pass a contiguous copy.")
+    if strides not in (
+        None,
+        [
+            stride // dtype.itemsize
+            for stride in np.empty(shape, np.dtype(f"V{dtype.itemsize}")).strides
+        ],
+    ):
+        raise BufferError(
+            f"from_dlpack: the memory of shape {shape} with strides {strides} is not row-major. Pass a contiguous copy."
+        )
     spec = ArraySpec(ShapedArray(shape, dtype), SingleDeviceSharding(device), True)
     memory = DeviceMemory(tensor.data + tensor.byte_offset, kind, number, imported)
     return spec, spec.backend.from_device_memory(memory, spec)

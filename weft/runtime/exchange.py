@@ -42,15 +42,29 @@ def agree(api: str, says: str, brings: str = "") -> list[str]:
     frame = user_frame()
     mine = [api, says, "" if frame is None else str(frame), brings]
     number = all_ranks.next_number("joint call")
-    brought = all_ranks.client.barrier(f"joint call {number} of all processes", all_ranks.collective_timeout, brings=mine)
+    brought = all_ranks.client.barrier(
+        f"joint call {number} of all processes", all_ranks.collective_timeout, brings=mine
+    )
     other = next((rank for rank, theirs in enumerate(brought) if theirs[:2] != mine[:2]), None)
     if other is None:
         return [theirs[3] for theirs in brought]
-    rows = [(f"process {rank}", f"{theirs[0]} of {theirs[1]}", theirs[2] and f"at {theirs[2]}")
-            for rank, theirs in enumerate(brought) if rank in (0, all_ranks.rank, other)]
-    raise ProcessFailureError(describe(api, "the processes call different things.", rows, None,
-                                          "Every process makes the same calls in the same order, with values of the same shapes and "
-                                          "dtypes.", "Look for a branch that depends on the process index."), (other,))
+    rows = [
+        (f"process {rank}", f"{theirs[0]} of {theirs[1]}", theirs[2] and f"at {theirs[2]}")
+        for rank, theirs in enumerate(brought)
+        if rank in (0, all_ranks.rank, other)
+    ]
+    raise ProcessFailureError(
+        describe(
+            api,
+            "the processes call different things.",
+            rows,
+            None,
+            "Every process makes the same calls in the same order, with values of the same shapes and "
+            "dtypes.",
+            "Look for a branch that depends on the process index.",
+        ),
+        (other,),
+    )
 
 
 def digest(values: Sequence[np.ndarray]) -> str:
@@ -63,12 +77,23 @@ def digest(values: Sequence[np.ndarray]) -> str:
 
 # ---- messages
 
+
 def all_gather(given: np.ndarray, what: str) -> np.ndarray:
     """What every process gave, stacked in order of rank: [processes, *shape]."""
     all_ranks, data = shared(), np.ascontiguousarray(given)
     result = np.empty((all_ranks.size, *given.shape), given.dtype)
     if data.nbytes:
-        _carry([(_plan("all_gather", data.nbytes, groups=(tuple(range(all_ranks.size)),), what=what), data, result)])
+        _carry(
+            [
+                (
+                    _plan(
+                        "all_gather", data.nbytes, groups=(tuple(range(all_ranks.size)),), what=what
+                    ),
+                    data,
+                    result,
+                )
+            ]
+        )
     return result
 
 
@@ -92,11 +117,14 @@ def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
     """Carry out plans with their inputs and outputs: all are started before the first is waited for."""
     transport = shared().transport
     try:
-        requests = [transport.start(transport.plan(plan), given.ctypes.data, out.ctypes.data) for plan, given, out in messages]
+        requests = [
+            transport.start(transport.plan(plan), given.ctypes.data, out.ctypes.data)
+            for plan, given, out in messages
+        ]
         for request in requests:
             transport.wait(request)
     except BaseException:
-        _abandoned.append(messages)             # others may still write there
+        _abandoned.append(messages)  # others may still write there
         raise
 
 
@@ -105,6 +133,7 @@ _abandoned: list[Sequence] = []
 
 
 # ---- whole values
+
 
 def whole_value(array: Array, what: str) -> np.ndarray:
     """The value of an array over processes, in every process."""
@@ -128,8 +157,10 @@ def whole_value(array: Array, what: str) -> np.ndarray:
 def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:
     """Check that the processes `ranks` of a sharding are there: ValueError for devices of before `weft.distributed.shrink`."""
     if any(rank < 0 for rank in ranks):
-        raise ValueError(f"{api}: {sharding!r} has devices from before weft.distributed.shrink().\n"
-                         "  Make a mesh of weft.devices().")
+        raise ValueError(
+            f"{api}: {sharding!r} has devices from before weft.distributed.shrink().\n"
+            "  Make a mesh of weft.devices()."
+        )
 
 
 def _holders(spec: ArraySpec, api: str) -> dict[int, Numbers]:
@@ -141,14 +172,26 @@ def _holders(spec: ArraySpec, api: str) -> dict[int, Numbers]:
     if all(rank >= 0 for rank in numbers):
         return numbers
     now = {-1 - first: rank for rank, first in enumerate(shared().first_numbers)}
-    left = dict(sorted((now.get(rank, rank), held) for rank, held in numbers.items() if rank >= 0 or rank in now))
+    left = dict(
+        sorted(
+            (now.get(rank, rank), held)
+            for rank, held in numbers.items()
+            if rank >= 0 or rank in now
+        )
+    )
     there = {block for held in left.values() for block in itertools.product(*held)}
     missing = math.prod(spec.splits) - len(there)
     if missing:
-        raise ProcessFailureError(describe(
-            api, f"{spec.aval.str_short()} has lost {missing} of its {math.prod(spec.splits)} blocks.", [("lay as", repr(spec.sharding))],
-            user_frame(), "A block survives where one of the processes that are left has a replica.",
-            "Restore the array from the last checkpoint, onto a mesh of weft.devices()."))
+        raise ProcessFailureError(
+            describe(
+                api,
+                f"{spec.aval.str_short()} has lost {missing} of its {math.prod(spec.splits)} blocks.",
+                [("lay as", repr(spec.sharding))],
+                user_frame(),
+                "A block survives where one of the processes that are left has a replica.",
+                "Restore the array from the last checkpoint, onto a mesh of weft.devices().",
+            )
+        )
     return left
 
 
@@ -157,6 +200,7 @@ def _held_shape(spec: ArraySpec, numbers: Numbers) -> tuple[int, ...]:
 
 
 # ---- other layouts
+
 
 def laid_out(array: Array, want: ArraySpec) -> Array:
     """`array` laid out as `want`, over processes. Every process of either layout calls this.
@@ -167,11 +211,16 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     source, target = _holders(have, "device_put"), held_numbers(want)
     check_present("device_put", want.sharding, target)
     if len(target) == 1 and len(source) > 1:
-        raise ValueError(describe(
-            "device_put", f"{have.aval.str_short()} lies on devices of several processes, and would go to one of them.",
-            [("lies as", repr(have.sharding)), ("would lie as", repr(want.sharding))], user_frame(),
-            "For a reshard between processes, the input and target shardings both span processes.",
-            "Call multihost_utils.process_allgather(x, tiled=True) in every process to have the value in each."))
+        raise ValueError(
+            describe(
+                "device_put",
+                f"{have.aval.str_short()} lies on devices of several processes, and would go to one of them.",
+                [("lies as", repr(have.sharding)), ("would lie as", repr(want.sharding))],
+                user_frame(),
+                "For a reshard between processes, the input and target shardings both span processes.",
+                "Call multihost_utils.process_allgather(x, tiled=True) in every process to have the value in each.",
+            )
+        )
     rank = shared().rank
     what = f"laying out {have.aval.str_short()} anew"
     transfers = _transfers(have, want, source, target)
@@ -183,16 +232,27 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     ranks = sorted({*source, *target})
     messages, arrivals = [], []
     for shift in range(1, len(ranks)):
-        pairs = [(p, q) for i, p in enumerate(ranks) for q in [ranks[(i + shift) % len(ranks)]] if (p, q) in transfers]
+        pairs = [
+            (p, q)
+            for i, p in enumerate(ranks)
+            for q in [ranks[(i + shift) % len(ranks)]]
+            if (p, q) in transfers
+        ]
         if not pairs:
             continue
-        count = max(sum(_size(here) for here, _ in transfers[pair]) for pair in pairs) * have.storage_dtype.itemsize
+        count = (
+            max(sum(_size(here) for here, _ in transfers[pair]) for pair in pairs)
+            * have.storage_dtype.itemsize
+        )
         out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
         mine = next((pair for pair in pairs if pair[0] == rank), None)
         if mine is not None and given is not None:
-            parts = [np.ascontiguousarray(given[_place(source[rank], here)]).reshape(-1) for here, _ in transfers[mine]]
+            parts = [
+                np.ascontiguousarray(given[_place(source[rank], here)]).reshape(-1)
+                for here, _ in transfers[mine]
+            ]
             packed = np.concatenate(parts).view(np.uint8)
-            out[:packed.size] = packed
+            out[: packed.size] = packed
         messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
         arrivals += [(pair, box) for pair in pairs if pair[1] == rank]
     _carry(messages)
@@ -201,11 +261,18 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
         for here, there in transfers[pair]:
             n = _size(here)
             shape = [stop - start for _, start, stop in here]
-            found = box[at * have.storage_dtype.itemsize:(at + n) * have.storage_dtype.itemsize].view(have.storage_dtype).reshape(shape)
+            found = (
+                box[at * have.storage_dtype.itemsize : (at + n) * have.storage_dtype.itemsize]
+                .view(have.storage_dtype)
+                .reshape(shape)
+            )
             at += n
             if result is not None:
                 result[_place(target[rank], there)] = found
-    return Array(want, want.backend.allocate(want) if result is None else want.backend.put_blocks(result, want))
+    return Array(
+        want,
+        want.backend.allocate(want) if result is None else want.backend.put_blocks(result, want),
+    )
 
 
 def spec_blocks(array: Array) -> np.ndarray:
@@ -217,8 +284,9 @@ def spec_blocks(array: Array) -> np.ndarray:
 Region = tuple[tuple[int, int, int], ...]
 
 
-def _transfers(have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], target: dict[int, Numbers]
-            ) -> dict[tuple[int, int], list[tuple[Region, Region]]]:
+def _transfers(
+    have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], target: dict[int, Numbers]
+) -> dict[tuple[int, int], list[tuple[Region, Region]]]:
     """What each process gives each: parts of blocks of `have`, and where they go in blocks of `want`."""
     found: dict[tuple[int, int], list] = {}
     holders: dict[tuple[int, ...], list[int]] = {}
@@ -226,7 +294,9 @@ def _transfers(have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], tar
         for block in itertools.product(*held):
             holders.setdefault(block, []).append(rank)
     for q, wanted in target.items():
-        for combined in itertools.product(*[_overlaps(*along) for along in zip(have.local_shape, want.local_shape, wanted)]):
+        for combined in itertools.product(
+            *[_overlaps(*along) for along in zip(have.local_shape, want.local_shape, wanted)]
+        ):
             who = holders[tuple(here[0] for here, _ in combined)]
             giver = q if q in who else who[q % len(who)]
             region = tuple(here for here, _ in combined), tuple(there for _, there in combined)
@@ -234,7 +304,9 @@ def _transfers(have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], tar
     return found
 
 
-def _overlaps(have: int, want: int, wanted: Sequence[int]) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
+def _overlaps(
+    have: int, want: int, wanted: Sequence[int]
+) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
     """Along one dim, of blocks of `have` and of `want` elements: (block, start, stop) of the former for those of the latter in `wanted`.
 
     >>> _overlaps(4, 6, [1])
@@ -245,7 +317,12 @@ def _overlaps(have: int, want: int, wanted: Sequence[int]) -> list[tuple[tuple[i
         first, last = number * want, (number + 1) * want
         for block in range(first // have if have else 0, -(-last // have) if have else 0):
             start, stop = max(first, block * have), min(last, (block + 1) * have)
-            found.append(((block, start - block * have, stop - block * have), (number, start - first, stop - first)))
+            found.append(
+                (
+                    (block, start - block * have, stop - block * have),
+                    (number, start - first, stop - first),
+                )
+            )
     return found
 
 
@@ -255,4 +332,7 @@ def _size(region: Region) -> int:
 
 def _place(numbers: Numbers, region: Region) -> tuple:
     """The place of a part in the grid of the blocks of this process."""
-    return (*[mine.index(block) for mine, (block, _, _) in zip(numbers, region)], *[slice(start, stop) for _, start, stop in region])
+    return (
+        *[mine.index(block) for mine, (block, _, _) in zip(numbers, region)],
+        *[slice(start, stop) for _, start, stop in region],
+    )

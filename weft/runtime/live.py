@@ -22,8 +22,12 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     True
     """
     wanted = None if platform is None else backends.get(platform)
-    known = gc.get_referrers(Array)     # not all objects: a tuple that another thread is making must not be held by this one meanwhile
-    arrays = [x for x in known if type(x) is Array and getattr(x, "_buffer", None) is not None]       # one that is being made has none yet
+    known = gc.get_referrers(
+        Array
+    )  # not all objects: a tuple that another thread is making must not be held by this one meanwhile
+    arrays = [
+        x for x in known if type(x) is Array and getattr(x, "_buffer", None) is not None
+    ]  # one that is being made has none yet
     return [x for x in arrays if wanted in (None, x._spec.backend)]
 
 
@@ -34,9 +38,22 @@ def describe_largest() -> str:
         spec = x._spec
         if spec.backend.exchanges_values:
             nbytes = math.prod(spec.local_shape) * spec.storage_dtype.itemsize
-            sizes.append((nbytes, f"{x.aval.str_short()} on {', '.join(map(str, spec.sharding.device_assignment[:8]))}"))
-    rows = [f"    {nbytes / 2**20:10.1f} MiB  {what}" for nbytes, what in sorted(sizes, reverse=True)[:5] if nbytes]
-    return "\n".join(["", "  The largest live arrays, on each of their devices:", *rows]) if rows else ""
+            sizes.append(
+                (
+                    nbytes,
+                    f"{x.aval.str_short()} on {', '.join(map(str, spec.sharding.device_assignment[:8]))}",
+                )
+            )
+    rows = [
+        f"    {nbytes / 2**20:10.1f} MiB  {what}"
+        for nbytes, what in sorted(sizes, reverse=True)[:5]
+        if nbytes
+    ]
+    return (
+        "\n".join(["", "  The largest live arrays, on each of their devices:", *rows])
+        if rows
+        else ""
+    )
 
 
 def device_memory(platform: str | None = None) -> Iterator[tuple[Device, Array, int]]:

@@ -8,7 +8,13 @@ Next: `exchange` has what travels; `api.execute` compiles copies of large arrays
 
 from __future__ import annotations
 
-from weft.backends.array_spec import ArraySpec, blocks_of, held_numbers, is_whole_everywhere, those_here
+from weft.backends.array_spec import (
+    ArraySpec,
+    blocks_of,
+    held_numbers,
+    is_whole_everywhere,
+    those_here,
+)
 from weft.backends.held import held_by_process
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
@@ -17,8 +23,12 @@ from weft.runtime.array import Array, default_sharding, put
 
 def fits(have: ArraySpec, want: ArraySpec) -> bool:
     """Whether an array of the layout `have` can be used where `want` is required, without being moved."""
-    return have is want or (have.backend is want.backend and have.order == want.order and have.global_shape == want.global_shape
-                            and want.backend.same_memory(have.row_major, want.row_major))
+    return have is want or (
+        have.backend is want.backend
+        and have.order == want.order
+        and have.global_shape == want.global_shape
+        and want.backend.same_memory(have.row_major, want.row_major)
+    )
 
 
 def relaid(array: Array, spec: ArraySpec) -> Array:
@@ -32,7 +42,9 @@ def relaid(array: Array, spec: ArraySpec) -> Array:
     if fits(have, spec):
         return Array(spec, array._live())
     if have.has_terms or spec.has_terms:
-        raise AssertionError(f"{array.aval.str_short()} is laid out as {spec.sharding} by a program, which adds up or makes terms")
+        raise AssertionError(
+            f"{array.aval.str_short()} is laid out as {spec.sharding} by a program, which adds up or makes terms"
+        )
     if not must_travel(have, spec):
         if have.backend is spec.backend and have.order == spec.order:
             moved = have.backend.move(array._live(), have.stored, spec.stored)
@@ -40,7 +52,9 @@ def relaid(array: Array, spec: ArraySpec) -> Array:
                 return Array(spec, moved)
         return put(array._numpy(), spec, copy=False)
     if have.order != spec.order:
-        raise AssertionError(f"{array.aval.str_short()} is stored in the order {spec.order} by a program, which transposes it")
+        raise AssertionError(
+            f"{array.aval.str_short()} is stored in the order {spec.order} by a program, which transposes it"
+        )
     from weft.runtime.exchange import laid_out
 
     return Array(spec, laid_out(array._stored(), spec.stored)._live())
@@ -61,7 +75,11 @@ def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
 def as_blocks(array: Array) -> Array:
     """The grid of shards as an array of its own, [splits..., local dims...], on the default device; memory is shared if it can be."""
     spec = array._spec
-    plain = ArraySpec(ShapedArray(spec.storage_shape, spec.storage_dtype, array.aval.weak_type), default_sharding(), False)
+    plain = ArraySpec(
+        ShapedArray(spec.storage_shape, spec.storage_dtype, array.aval.weak_type),
+        default_sharding(),
+        False,
+    )
     if plain.backend is spec.backend and spec.backend.is_one_memory:
         return Array(plain, array._live())
     return Array(plain, plain.backend.put(spec.backend.get_blocks(array._live(), spec), plain))
@@ -71,7 +89,11 @@ def all_blocks(array: Array, sharding: Sharding) -> Array:
     """The grid of shards that `array`, which is here, would have in the layout `sharding`, all of it on the default device."""
     spec = ArraySpec(array.aval, sharding, True)
     value = blocks_of(array._numpy(), spec.splits, spec.local_shape)
-    plain = ArraySpec(ShapedArray(value.shape, spec.storage_dtype, array.aval.weak_type), default_sharding(), False)
+    plain = ArraySpec(
+        ShapedArray(value.shape, spec.storage_dtype, array.aval.weak_type),
+        default_sharding(),
+        False,
+    )
     return Array(plain, plain.backend.put(value, plain))
 
 

@@ -24,8 +24,13 @@ device_kind_handler_dict: dict[str, Callable[..., np.ndarray | None]] = {}
 _SPLIT_AXES = ("TPU v5 lite", "TPU v5e")
 
 
-def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] | None = None, *,
-                       contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False) -> np.ndarray:
+def create_device_mesh(
+    mesh_shape: int | Sequence[int],
+    devices: Sequence[Any] | None = None,
+    *,
+    contiguous_submeshes: bool = False,
+    allow_split_physical_axes: bool = False,
+) -> np.ndarray:
     """An array of all devices (or of `devices`) of shape `mesh_shape`, neighbours near each other.
 
     Virtual devices share one memory and are equally near, so their order is kept. GPUs are in the order of their ids. TPUs that fill a grid
@@ -37,13 +42,18 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
     """
     shape = (mesh_shape,) if isinstance(mesh_shape, int) else tuple(mesh_shape)
     if not all(isinstance(n, (int, np.integer)) for n in shape):
-        raise ValueError(f"create_device_mesh: mesh_shape should be a sequence of ints, got {mesh_shape!r}.\n  It has one size per dim.")
+        raise ValueError(
+            f"create_device_mesh: mesh_shape should be a sequence of ints, got {mesh_shape!r}.\n  It has one size per dim."
+        )
     chosen = all_devices() if devices is None else list(devices)
     if math.prod(shape) != len(chosen):
         raise ShardingError(
             f"create_device_mesh: Number of devices {len(chosen)} must equal the product of mesh_shape {shape}.\n"
-            f"  The grid uses every device once. Give mesh sizes that multiply to {len(chosen)}, or pass devices=...")
-    handler = device_kind_handler_dict.get(getattr(chosen[-1], "device_kind", "")) if chosen else None
+            f"  The grid uses every device once. Give mesh sizes that multiply to {len(chosen)}, or pass devices=..."
+        )
+    handler = (
+        device_kind_handler_dict.get(getattr(chosen[-1], "device_kind", "")) if chosen else None
+    )
     grid = handler and handler(shape, chosen, contiguous_submeshes=contiguous_submeshes)
     if grid is not None:
         return grid
@@ -54,9 +64,15 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
     return _grid(chosen, shape) if placed is None else placed
 
 
-def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,
-                              process_is_granule: bool = False, should_sort_granules_by_key: bool = True,
-                              allow_split_physical_axes: bool = False) -> np.ndarray:
+def create_hybrid_device_mesh(
+    mesh_shape: Sequence[int],
+    dcn_mesh_shape: Sequence[int],
+    devices: Sequence[Any] | None = None,
+    *,
+    process_is_granule: bool = False,
+    should_sort_granules_by_key: bool = True,
+    allow_split_physical_axes: bool = False,
+) -> np.ndarray:
     """A grid whose dims multiply an inner size, within a granule, and an outer one, between granules, which is major.
 
     A granule is a process if `process_is_granule`. Otherwise it is what has one `slice_index`, where devices say theirs; all processes of
@@ -68,16 +84,23 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
     (2, 1)
     """
     if not isinstance(process_is_granule, (bool, np.bool_)):
-        raise TypeError(f"create_hybrid_device_mesh: `process_is_granule` must be True or False, got {process_is_granule!r:.60}.")
+        raise TypeError(
+            f"create_hybrid_device_mesh: `process_is_granule` must be True or False, got {process_is_granule!r:.60}."
+        )
     chosen = all_devices() if devices is None else list(devices)
     groups: dict[int, list] = {}
     for d in chosen:
         groups.setdefault(_granule(d, process_is_granule), []).append(d)
     if math.prod(dcn_mesh_shape) != len(groups):
-        raise ShardingError(f"create_hybrid_device_mesh: Number of slices {len(groups)} must equal the product of dcn_mesh_shape "
-                            f"{tuple(dcn_mesh_shape)}.\n  Each granule, a process or a partition, has a place in the outer grid.")
+        raise ShardingError(
+            f"create_hybrid_device_mesh: Number of slices {len(groups)} must equal the product of dcn_mesh_shape "
+            f"{tuple(dcn_mesh_shape)}.\n  Each granule, a process or a partition, has a place in the outer grid."
+        )
     granules = [groups[key] for key in (sorted(groups) if should_sort_granules_by_key else groups)]
-    blocks = [create_device_mesh(mesh_shape, granule, allow_split_physical_axes=allow_split_physical_axes) for granule in granules]
+    blocks = [
+        create_device_mesh(mesh_shape, granule, allow_split_physical_axes=allow_split_physical_axes)
+        for granule in granules
+    ]
     nested = np.empty(tuple(dcn_mesh_shape), object)
     for where, block in zip(np.ndindex(nested.shape), blocks):
         nested[where] = block
@@ -87,7 +110,9 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
 def _granule(device: Any, process_is_granule: bool) -> int:
     """The number of the granule of a device; TypeError if it is none."""
     if not hasattr(device, "process_index"):
-        raise TypeError(f"create_hybrid_device_mesh: `devices` must be a sequence of devices, got the entry {device!r:.60}.")
+        raise TypeError(
+            f"create_hybrid_device_mesh: `devices` must be a sequence of devices, got the entry {device!r:.60}."
+        )
     if process_is_granule:
         return device.process_index
     if (part := getattr(device, "slice_index", None)) is not None:
@@ -108,8 +133,13 @@ def _grid(chosen: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
     return flat.reshape(shape)
 
 
-def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Any], axis_types: tuple[AxisType, ...] | None = None, *,
-              devices: Sequence[Any] | None = None) -> Mesh:
+def make_mesh(
+    axis_shapes: Sequence[int],
+    axis_names: Sequence[Any],
+    axis_types: tuple[AxisType, ...] | None = None,
+    *,
+    devices: Sequence[Any] | None = None,
+) -> Mesh:
     """A mesh of the first devices that fill `axis_shapes`. Its axes are automatic unless `axis_types` says otherwise, or explicit if
     `weft.config.jax_api` is "0.9" or newer. On TPU v5e, parts of physical axes may make a dim.
 
@@ -123,7 +153,8 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Any], axis_types:
         raise ShardingError(
             f"make_mesh: Number of devices {len(chosen)} must be >= the product of mesh_shape {shape}.\n"
             f"  A mesh of {need} places needs {need} devices. Use smaller sizes, or more virtual devices "
-            f"(WEFT_NUM_DEVICES={need}).")
+            f"(WEFT_NUM_DEVICES={need})."
+        )
     if axis_types is None and api_version() >= (0, 9):
         axis_types = (AxisType.Explicit,) * len(shape)
     split = any(getattr(d, "device_kind", "") in _SPLIT_AXES for d in chosen[:1])

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-_TRAY = 8     # the cores of the two by two chips of a tray
+_TRAY = 8  # the cores of the two by two chips of a tray
 
 
 def placed(chosen: Sequence[Any], shape: tuple[int, ...], split: bool) -> np.ndarray | None:
@@ -30,16 +30,28 @@ def placed(chosen: Sequence[Any], shape: tuple[int, ...], split: bool) -> np.nda
     lite = all("lite" in str(getattr(d, "device_kind", "")) for d in chosen)
     if cores == 2 and (x, y) == (2, 2):
         return np.stack([_ring(grid[:, :, k].swapaxes(0, 1)) for k in range(z)]).reshape(shape)
-    if cores == 2 and z == 1:                 # of which a mesh takes whole trays, in the order that is given, or that order
+    if (
+        cores == 2 and z == 1
+    ):  # of which a mesh takes whole trays, in the order that is given, or that order
         listed = _array(chosen)
         if shape[-1] != _TRAY:
             return listed.reshape(shape)
         trays = [_grid(tray) for tray in listed.reshape(-1, _TRAY)]
-        rings = [tray.ravel() if tray is None else _ring(tray[:, :, 0].swapaxes(0, 1)) for tray in trays]
+        rings = [
+            tray.ravel() if tray is None else _ring(tray[:, :, 0].swapaxes(0, 1)) for tray in trays
+        ]
         return np.stack(rings).reshape(shape)
-    if lite and cores == z == 1 and min(x, y) > 1 and x * y % 2 == 0 and (min(x, y) == 2 or len(chosen) in shape):
+    if (
+        lite
+        and cores == z == 1
+        and min(x, y) > 1
+        and x * y % 2 == 0
+        and (min(x, y) == 2 or len(chosen) in shape)
+    ):
         rows = grid[:, :, 0, 0].T
-        along = rows.shape[0] % 2 == 1 or (rows.shape[1] == 2 and rows.shape[0] > 2)          # two long rows, or an even number of them
+        along = rows.shape[0] % 2 == 1 or (
+            rows.shape[1] == 2 and rows.shape[0] > 2
+        )  # two long rows, or an even number of them
         return _ring(rows.T if along else rows).reshape(shape)
     return _on_torus(grid[..., 0] if cores == 1 else grid, shape, split)
 
@@ -73,7 +85,7 @@ def _ring(rows: np.ndarray) -> np.ndarray:
 
 def _on_torus(grid: np.ndarray, shape: tuple[int, ...], split: bool) -> np.ndarray:
     """The grid with its axes, or factors of them, dealt out to the dims of the mesh."""
-    shares = np.ones((grid.ndim, len(shape)), int)          # the factor of axis i that is part of dim j
+    shares = np.ones((grid.ndim, len(shape)), int)  # the factor of axis i that is part of dim j
     for j in reversed(range(len(shape))):
         left = [n // math.prod(mine) for n, mine in zip(grid.shape, shares.tolist())]
         found = _whole_axes(grid.shape, shares, shape[j]) if shape[j] > 1 or not split else None
@@ -82,7 +94,8 @@ def _on_torus(grid: np.ndarray, shape: tuple[int, ...], split: bool) -> np.ndarr
         if found is None:
             raise NotImplementedError(
                 f"create_device_mesh: no whole axes of the torus {grid.shape} that are left make a dim of {shape[j]} of the mesh {shape}.\n"
-                "  An axis serves one dim. allow_split_physical_axes=True deals out factors of axes.")
+                "  An axis serves one dim. allow_split_physical_axes=True deals out factors of axes."
+            )
         shares[:, j] = found
     factors = grid.reshape(shares.reshape(-1))
     order = np.arange(shares.size).reshape(shares.shape).T.reshape(-1)
@@ -101,9 +114,15 @@ def _whole_axes(sizes: Sequence[int], shares: np.ndarray, size: int) -> list[int
 
 def _parts(sizes: Sequence[int], left: Sequence[int], size: int) -> list[int] | None:
     """Factors of what is left of the axes that make a dim of that size: whole axes if possible, else of those that have been cut."""
-    best = min(_products(left, size), default=None, key=lambda parts: (
-        -sum(p == n for p, n in zip(parts, sizes) if n > 1), -sum(p > 1 and m < n for p, m, n in zip(parts, left, sizes)),
-        sum(p > 1 for p in parts)))
+    best = min(
+        _products(left, size),
+        default=None,
+        key=lambda parts: (
+            -sum(p == n for p, n in zip(parts, sizes) if n > 1),
+            -sum(p > 1 and m < n for p, m, n in zip(parts, left, sizes)),
+            sum(p > 1 for p in parts),
+        ),
+    )
     return None if best is None else list(best)
 
 

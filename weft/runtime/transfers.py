@@ -18,7 +18,7 @@ from weft.util.events import report
 
 
 class _Here(threading.local):
-    passing: tuple = (None, "allow")     # the levels that allow the current transfers of this thread
+    passing: tuple = (None, "allow")  # the levels that allow the current transfers of this thread
 
 
 _here = _Here()
@@ -38,24 +38,42 @@ class Passing:
 
 
 EXPLICIT = (None, "allow", "log", "disallow")
-NO_TRANSFER = (*EXPLICIT, "log_explicit", "disallow_explicit")      # what is part of a program, or stays where it was
+NO_TRANSFER = (
+    *EXPLICIT,
+    "log_explicit",
+    "disallow_explicit",
+)  # what is part of a program, or stays where it was
 
 
 def guarded() -> bool:
     """Whether any guard is set."""
-    return bool(config.transfer_guard_host_to_device or config.transfer_guard_device_to_device or config.transfer_guard)
+    return bool(
+        config.transfer_guard_host_to_device
+        or config.transfer_guard_device_to_device
+        or config.transfer_guard
+    )
 
 
 def to_device(aval: Any, sharding: Any) -> None:
     """A value of the host becomes an array."""
-    _check("host-to-device", config.transfer_guard_host_to_device or config.transfer_guard, aval, sharding)
+    _check(
+        "host-to-device",
+        config.transfer_guard_host_to_device or config.transfer_guard,
+        aval,
+        sharding,
+    )
 
 
 def between_devices(specs: Sequence[Any], wanted: Sequence[Any]) -> None:
     """Arrays of layouts `specs` are moved to other devices where `wanted` says so; another layout on the same ones is computed."""
     for have, want in zip(specs, wanted):
         if have.sharding.device_set != want.sharding.device_set:
-            _check("device-to-device", config.transfer_guard_device_to_device or config.transfer_guard, have.aval, want.sharding)
+            _check(
+                "device-to-device",
+                config.transfer_guard_device_to_device or config.transfer_guard,
+                have.aval,
+                want.sharding,
+            )
 
 
 def _check(kind: str, level: str | None, aval: Any, sharding: Any) -> None:
@@ -64,5 +82,7 @@ def _check(kind: str, level: str | None, aval: Any, sharding: Any) -> None:
     if level.startswith("log"):
         report("transfers", True, "%s transfer: aval=%s, dst_sharding=%s", kind, aval, sharding)
         return
-    raise DeviceRuntimeError(f"INVALID_ARGUMENT: Disallowed {kind} transfer: aval={aval!r}, dst_sharding={sharding}\n"
-                             "  A transfer guard forbids it. Move values with weft.device_put, or change the guard (weft.transfer_guard).")
+    raise DeviceRuntimeError(
+        f"INVALID_ARGUMENT: Disallowed {kind} transfer: aval={aval!r}, dst_sharding={sharding}\n"
+        "  A transfer guard forbids it. Move values with weft.device_put, or change the guard (weft.transfer_guard)."
+    )

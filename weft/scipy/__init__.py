@@ -2,6 +2,9 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {
-    __name__: "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats",
-})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        __name__: "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats",
+    },
+)

@@ -23,7 +23,9 @@ from weft.util.source import guard_all
 __all__ = ["dct", "dctn", "idct", "idctn"]
 
 
-def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+def dct(
+    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None
+) -> Any:
     """The discrete cosine transform of type 2 along `axis`, cut or padded with zeros to length `n`; `norm` is None, which is also called
     "backward", or "ortho".
 
@@ -47,7 +49,9 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     return y if norm != "ortho" else uf.multiply(y, _along(_ortho(size), axis, x.ndim, x.dtype))
 
 
-def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+def idct(
+    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None
+) -> Any:
     """The inverse of `dct`, with the same arguments.
 
     >>> weft.scipy.fft.idct(weft.scipy.fft.dct(wnp.array([1.0, 2.0, 4.0]))).round(3)
@@ -60,18 +64,35 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
     if norm == "ortho":
         x = uf.multiply(x, _along(1 / _ortho(size), axis, x.ndim, x.dtype))
     first, rest = slice_in_dim(x, 0, 1, 1, axis), slice_in_dim(x, 1, size, 1, axis)
-    mirrored = concatenate([uf.multiply(first, creation.asarray(0, x.dtype)), flip(rest, axis)], axis)
+    mirrored = concatenate(
+        [uf.multiply(first, creation.asarray(0, x.dtype)), flip(rest, axis)], axis
+    )
     half = _quarter_turns(size, 1) / 2
     wide = dtypes.to_complex_dtype(x.dtype)
-    spectrum = uf.multiply(uf.subtract(x.astype(wide), uf.multiply(mirrored.astype(wide), creation.asarray(1j, wide))),
-                           _along(half, axis, x.ndim, wide))
+    spectrum = uf.multiply(
+        uf.subtract(x.astype(wide), uf.multiply(mirrored.astype(wide), creation.asarray(1j, wide))),
+        _along(half, axis, x.ndim, wide),
+    )
     v = uf.real(fft.ifft(spectrum, axis=axis))
-    even, odd = slice_in_dim(v, 0, (size + 1) // 2, 1, axis), flip(slice_in_dim(v, (size + 1) // 2, size, 1, axis), axis)
+    even, odd = (
+        slice_in_dim(v, 0, (size + 1) // 2, 1, axis),
+        flip(slice_in_dim(v, (size + 1) // 2, size, 1, axis), axis),
+    )
     place = _numpy_for(size).arange(size)
-    return creation.asarray(concatenate([even, odd], axis)).take(place // 2 + place % 2 * ((size + 1) // 2), axis=axis).astype(x.dtype)
+    return (
+        creation.asarray(concatenate([even, odd], axis))
+        .take(place // 2 + place % 2 * ((size + 1) // 2), axis=axis)
+        .astype(x.dtype)
+    )
 
 
-def dctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Any:
+def dctn(
+    x: Any,
+    type: int = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Any:
     """`dct` along several axes, all by default; `s` gives their lengths.
 
     >>> float(weft.scipy.fft.dctn(wnp.ones((2, 3)))[0, 0])
@@ -80,32 +101,59 @@ def dctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[i
     return _several("dctn", dct, x, type, s, axes, norm)
 
 
-def idctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Any:
+def idctn(
+    x: Any,
+    type: int = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Any:
     """`idct` along several axes, all by default; `s` gives their lengths."""
     return _several("idctn", idct, x, type, s, axes, norm)
 
 
-def _several(name: str, transform: Any, x: Any, type: int, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str | None) -> Any:
+def _several(
+    name: str,
+    transform: Any,
+    x: Any,
+    type: int,
+    s: Sequence[int] | None,
+    axes: Sequence[int] | None,
+    norm: str | None,
+) -> Any:
     x = array_of(name, x)
     if s is not None and len(s) > x.ndim:
-        raise ValueError(f"{name}: s has at most a length for each of the {x.ndim} dims of x, got {len(s)} lengths.")
+        raise ValueError(
+            f"{name}: s has at most a length for each of the {x.ndim} dims of x, got {len(s)} lengths."
+        )
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     lengths = [None] * len(axes) if s is None else list(s)
     if len(lengths) != len(axes):
-        raise ValueError(f"{name}: s has a length for each axis, got {len(lengths)} lengths and {len(axes)} axes.")
+        raise ValueError(
+            f"{name}: s has a length for each axis, got {len(lengths)} lengths and {len(axes)} axes."
+        )
     x, dims = _prepared(name, x, type, norm, lengths, list(axes))
     for d in dims:
         x = transform(x, axis=d, norm=norm)
     return x
 
 
-def _prepared(name: str, x: Any, type: int, norm: str | None, lengths: Sequence[int | None], axes: Sequence[int]) -> tuple[Any, list[int]]:
+def _prepared(
+    name: str,
+    x: Any,
+    type: int,
+    norm: str | None,
+    lengths: Sequence[int | None],
+    axes: Sequence[int],
+) -> tuple[Any, list[int]]:
     """An array of floating or complex numbers of the lengths asked for, and the dims."""
     if type != 2:
         raise NotImplementedError(f"{name}: type {type!r}; only the transform of type 2 is there.")
     if norm not in (None, "backward", "ortho"):
-        raise ValueError(f"{name}: norm={norm!r} is not implemented; it is None, 'backward' or 'ortho'.")
+        raise ValueError(
+            f"{name}: norm={norm!r} is not implemented; it is None, 'backward' or 'ortho'."
+        )
     x = array_of(name, x)
     if not dtypes.issubdtype(x.dtype, np.inexact):
         x = x.astype(dtypes.canonicalize_dtype(np.float64))
@@ -114,7 +162,9 @@ def _prepared(name: str, x: Any, type: int, norm: str | None, lengths: Sequence[
 
 
 def _along(values: Any, axis: int, ndim: int, dtype: Any) -> Any:
-    return creation.asarray(values.reshape([-1 if d == axis else 1 for d in range(ndim)]).astype(dtype))
+    return creation.asarray(
+        values.reshape([-1 if d == axis else 1 for d in range(ndim)]).astype(dtype)
+    )
 
 
 def _numpy_for(n: Any) -> Any:

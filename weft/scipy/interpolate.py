@@ -32,33 +32,54 @@ class RegularGridInterpolator:
     [5.0, 20.0, nan]
     """
 
-    def __init__(self, points: Sequence, values: Any, method: str = "linear", bounds_error: bool = False, fill_value: Any = np.nan):
+    def __init__(
+        self,
+        points: Sequence,
+        values: Any,
+        method: str = "linear",
+        bounds_error: bool = False,
+        fill_value: Any = np.nan,
+    ):
         name = "RegularGridInterpolator"
         if method not in _METHODS:
-            raise ValueError(f"{name}: method must be one of {', '.join(_METHODS)}, got {method!r}.")
+            raise ValueError(
+                f"{name}: method must be one of {', '.join(_METHODS)}, got {method!r}."
+            )
         if bounds_error:
-            raise NotImplementedError(f"{name}: bounds_error=True is not supported; positions outside give `fill_value`.")
+            raise NotImplementedError(
+                f"{name}: bounds_error=True is not supported; positions outside give `fill_value`."
+            )
         self.method, self.bounds_error = method, False
         self.values = concrete(inexact(name, values))
         self.grid = tuple(concrete(inexact(name, p)) for p in points)
         if len(self.grid) > self.values.ndim:
-            raise ValueError(f"{name}: there are {len(self.grid)} arrays of points, but values have {self.values.ndim} dims.")
+            raise ValueError(
+                f"{name}: there are {len(self.grid)} arrays of points, but values have {self.values.ndim} dims."
+            )
         for d, (p, size) in enumerate(zip(self.grid, self.values.shape)):
             if p.ndim != 1 or p.shape[0] != size or size < 1:
-                raise ValueError(f"{name}: the points of dim {d} must be a vector of {size} numbers, got shape {tuple(p.shape)}.")
+                raise ValueError(
+                    f"{name}: the points of dim {d} must be a vector of {size} numbers, got shape {tuple(p.shape)}."
+                )
             if not isinstance(p, Tracer) and not np.all(np.diff(np.asarray(p)) > 0):
                 raise ValueError(f"{name}: the points of dim {d} must increase strictly.")
         if fill_value is not None:
             kind = wnp.asarray(fill_value).dtype
-            if dtypes.promote_types(kind, self.values.dtype) != self.values.dtype and dtypes.issubdtype(kind, np.complexfloating):
-                raise ValueError(f"{name}: fill_value of {kind} cannot be an element of values of {self.values.dtype}.")
+            if dtypes.promote_types(
+                kind, self.values.dtype
+            ) != self.values.dtype and dtypes.issubdtype(kind, np.complexfloating):
+                raise ValueError(
+                    f"{name}: fill_value of {kind} cannot be an element of values of {self.values.dtype}."
+                )
         self.fill_value = fill_value
 
     def __call__(self, xi: Any, method: str | None = None):
         """The values at positions [..., dims], or at a tuple of one array for each dim."""
         method = self.method if method is None else method
         if method not in _METHODS:
-            raise ValueError(f"RegularGridInterpolator: method must be one of {', '.join(_METHODS)}, got {method!r}.")
+            raise ValueError(
+                f"RegularGridInterpolator: method must be one of {', '.join(_METHODS)}, got {method!r}."
+            )
         dims = len(self.grid)
         if isinstance(xi, tuple):
             xi = wnp.stack(wnp.broadcast_arrays(*xi), -1)
@@ -66,7 +87,9 @@ class RegularGridInterpolator:
         if xi.ndim == 1 and dims == 1:
             xi = xi[:, None]
         if xi.shape[-1] != dims:
-            raise ValueError(f"RegularGridInterpolator: positions of {xi.shape[-1]} numbers on a grid of {dims} dims.")
+            raise ValueError(
+                f"RegularGridInterpolator: positions of {xi.shape[-1]} numbers on a grid of {dims} dims."
+            )
         lead = tuple(xi.shape[:-1])
         columns = [wnp.reshape(xi[..., d], (-1,)) for d in range(dims)]
         cells, shares = zip(*map(self._cell, self.grid, columns))
@@ -80,7 +103,10 @@ class RegularGridInterpolator:
                 weight = 1
                 for side, share in zip(corner, shares):
                     weight = weight * (share if side else 1 - share)
-                at = tuple(wnp.minimum(i + side, p.shape[0] - 1) for i, side, p in zip(cells, corner, self.grid))
+                at = tuple(
+                    wnp.minimum(i + side, p.shape[0] - 1)
+                    for i, side, p in zip(cells, corner, self.grid)
+                )
                 out = out + self.values[at] * weight[trailing]
         if self.fill_value is not None:
             outside = False

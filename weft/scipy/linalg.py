@@ -12,7 +12,15 @@ from weft.control.cond import cond
 from weft.control.scan import scan
 from weft.ir.symbolic import min_dim
 from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
-from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
+from weft.numpy.promote import (
+    array_of,
+    broadcast_shapes,
+    broadcast_to_shape,
+    concrete,
+    inexact,
+    promote_dtypes_inexact,
+    value,
+)
 from weft.ops import layout, linalg as la
 from weft.scipy.matrix_functions import (
     eigh_tridiagonal,
@@ -79,7 +87,9 @@ def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bo
     return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
 
 
-def cho_factor(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
+def cho_factor(
+    a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple:
     """A Cholesky factor and whether it is lower, for `cho_solve`."""
     return cholesky(a, lower), lower
 
@@ -91,28 +101,52 @@ def _system(api: str, a: Any, b: Any) -> tuple:
     """
     a, b = _pair(a, b)
     if a.ndim < 2 or b.ndim < 1 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"{api}: expected square matrices and at least one right side, got shapes {tuple(a.shape)} and {tuple(b.shape)}.")
+        raise ValueError(
+            f"{api}: expected square matrices and at least one right side, got shapes {tuple(a.shape)} and {tuple(b.shape)}."
+        )
     n = a.shape[-1]
     vectors = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape[-1] == n)
     if vectors and b.ndim > 1:
-        warn_user(f"{api}: b of shape {tuple(b.shape)} is taken as one vector for each matrix of a, of shape {tuple(a.shape)}. This is "
-                  "deprecated: say b[..., None], and take [..., 0] of the result.", FutureWarning)
+        warn_user(
+            f"{api}: b of shape {tuple(b.shape)} is taken as one vector for each matrix of a, of shape {tuple(a.shape)}. This is "
+            "deprecated: say b[..., None], and take [..., 0] of the result.",
+            FutureWarning,
+        )
     b = b[..., None] if vectors else b
     if b.shape[-2] != n:
-        raise ValueError(f"{api}: the matrices have {n} rows and b has {b.shape[-2]}: shapes {tuple(a.shape)} and {tuple(b.shape)}. They "
-                         "must be equal in number.")
+        raise ValueError(
+            f"{api}: the matrices have {n} rows and b has {b.shape[-2]}: shapes {tuple(a.shape)} and {tuple(b.shape)}. They "
+            "must be equal in number."
+        )
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return *[broadcast_to_shape(x, (*lead, *x.shape[-2:])) for x in (a, b)], vectors
 
 
-def solve_triangular(a, b, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False, overwrite_b: bool = False,
-                     debug: Any = None, check_finite: bool = True):
+def solve_triangular(
+    a,
+    b,
+    trans: int | str = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    debug: Any = None,
+    check_finite: bool = True,
+):
     """The x with `a @ x == b` for triangular `a`; `trans` 1 or 'T' solves with its transpose, 2 or 'C' with its adjoint."""
     if trans not in (0, "N", 1, "T", 2, "C"):
-        raise ValueError(f"solve_triangular: trans must be 0, 1 or 2 (or 'N', 'T', 'C'), got {trans!r}.")
+        raise ValueError(
+            f"solve_triangular: trans must be 0, 1 or 2 (or 'N', 'T', 'C'), got {trans!r}."
+        )
     a, b, vector = _system("solve_triangular", a, b)
-    x = la.triangular_solve(a, b, left_side=True, lower=lower, transpose_a=trans not in (0, "N"), conjugate_a=trans in (2, "C"),
-                            unit_diagonal=unit_diagonal)
+    x = la.triangular_solve(
+        a,
+        b,
+        left_side=True,
+        lower=lower,
+        transpose_a=trans not in (0, "N"),
+        conjugate_a=trans in (2, "C"),
+        unit_diagonal=unit_diagonal,
+    )
     return x[..., 0] if vector else x
 
 
@@ -125,8 +159,16 @@ def cho_solve(c_and_lower: tuple, b, overwrite_b: bool = False, check_finite: bo
     return x[..., 0] if vector else x
 
 
-def solve(a, b, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False, debug: bool = False,
-          check_finite: bool = True, assume_a: str = "gen"):
+def solve(
+    a,
+    b,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    debug: bool = False,
+    check_finite: bool = True,
+    assume_a: str = "gen",
+):
     """The x with `a @ x == b`; `assume_a='pos'` says that `a` is positive definite."""
     if assume_a == "pos":
         return cho_solve(cho_factor(a, lower), b)
@@ -141,12 +183,16 @@ def lu_factor(a, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
     return packed, pivots
 
 
-def lu_solve(lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True):
+def lu_solve(
+    lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
+):
     """The x with `a @ x == b`, from the factors of `a`; `trans` 1 solves with its transpose, 2 with its adjoint."""
     packed, pivots = lu_and_piv
     if np.ndim(packed) < 2 or np.ndim(pivots) < 1 or np.ndim(b) < 1:
-        raise ValueError(f"lu_solve: `lu_and_piv` must hold a matrix and a vector, and `b` have a dim; got ranks {np.ndim(packed)}, "
-                         f"{np.ndim(pivots)} and {np.ndim(b)}.")
+        raise ValueError(
+            f"lu_solve: `lu_and_piv` must hold a matrix and a vector, and `b` have a dim; got ranks {np.ndim(packed)}, "
+            f"{np.ndim(pivots)} and {np.ndim(b)}."
+        )
     if trans not in (0, 1, 2):
         raise ValueError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}.")
     packed, b, vector = _system("lu_solve", packed, b)
@@ -154,10 +200,15 @@ def lu_solve(lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, ch
     order = broadcast_to_shape(order, (*packed.shape[:-2], order.shape[-1]))
     rows = lambda x, order: choosing.take_along_axis(x, order[..., None], -2, mode="clip")
     if trans == 0:
-        x = solve_triangular(packed, solve_triangular(packed, rows(b, order), lower=True, unit_diagonal=True))
+        x = solve_triangular(
+            packed, solve_triangular(packed, rows(b, order), lower=True, unit_diagonal=True)
+        )
     else:
         from weft.numpy.sorting import argsort
-        x = solve_triangular(packed, solve_triangular(packed, b, trans), trans, lower=True, unit_diagonal=True)
+
+        x = solve_triangular(
+            packed, solve_triangular(packed, b, trans), trans, lower=True, unit_diagonal=True
+        )
         x = rows(x, argsort(order))
     return x[..., 0] if vector else x
 
@@ -174,26 +225,53 @@ def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool
     return (linalg.matmul(p, lower), upper) if permute_l else (p, lower, upper)
 
 
-def qr(a, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False, check_finite: bool = True):
+def qr(
+    a,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+):
     """Q and R; mode 'full', 'economic', or 'r' for R alone; with `pivoting` also the order of columns."""
     if mode not in ("full", "economic", "r"):
         raise ValueError(f"qr: mode must be 'full', 'economic' or 'r', got {mode!r}.")
-    out = la.qr(concrete(inexact("qr", listed(a))), pivoting=pivoting, full_matrices=mode != "economic")
+    out = la.qr(
+        concrete(inexact("qr", listed(a))), pivoting=pivoting, full_matrices=mode != "economic"
+    )
     return out[1:] if mode == "r" else out
 
 
-def svd(a, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True,
-        lapack_driver: str = "gesdd"):
+def svd(
+    a,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+):
     """U, singular values and Vh; the singular values alone unless `compute_uv`."""
     out = linalg.svd(listed(a), full_matrices, compute_uv)
     return tuple(out) if compute_uv else out
 
 
-def eigh(a, b: Any = None, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
-         turbo: bool = True, eigvals: Any = None, type: int = 1, check_finite: bool = True):  # noqa: A002
+def eigh(
+    a,
+    b: Any = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: Any = None,
+    type: int = 1,
+    check_finite: bool = True,
+):  # noqa: A002
     """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix."""
     if b is not None or eigvals is not None or type != 1:
-        raise NotImplementedError("scipy.linalg.eigh: only the plain problem, with all eigenvalues, is there.")
+        raise NotImplementedError(
+            "scipy.linalg.eigh: only the plain problem, with all eigenvalues, is there."
+        )
     values, vectors = linalg.eigh(listed(a), UPLO="L" if lower else "U")
     return values if eigvals_only else (values, vectors)
 
@@ -204,7 +282,10 @@ _PADE = {4: (7, 3.925724783138660), 8: (13, 5.371920351148152)}
 
 def _pade(a, degree: int) -> tuple:
     """U and V, the odd and the even terms of the numerator: exp(a) is nearly (V - U)^-1 (V + U)."""
-    c = [math.comb(degree, k) * math.factorial(2 * degree - k) / math.factorial(2 * degree) for k in range(degree + 1)]
+    c = [
+        math.comb(degree, k) * math.factorial(2 * degree - k) / math.factorial(2 * degree)
+        for k in range(degree + 1)
+    ]
     one = creation.eye(a.shape[-1], dtype=a.dtype)
     square = linalg.matmul(a, a)
     odd, even, power = one * c[1] + square * c[3], one + square * c[2], square
@@ -222,7 +303,9 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     """
     a = concrete(inexact("expm", A))
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"expm: expected a square matrix or a stack of them, got shape {tuple(a.shape)}.")
+        raise ValueError(
+            f"expm: expected a square matrix or a stack of them, got shape {tuple(a.shape)}."
+        )
     if a.size == 0:
         return a
     given = a.dtype
@@ -230,14 +313,27 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     real = np.finfo(a.dtype).dtype
     degree, largest = _PADE[real.itemsize]
     norm = uf.abs(a).sum(-2).max(-1)
-    halvings = uf.ceil(uf.log2(uf.maximum(norm / largest, 1)))          # of zeros too, whose logarithm is not finite
+    halvings = uf.ceil(
+        uf.log2(uf.maximum(norm / largest, 1))
+    )  # of zeros too, whose logarithm is not finite
     odd, even = _pade(a * uf.exp2(-halvings)[..., None, None], degree)
-    approximant = solve_triangular(even - odd, even + odd) if upper_triangular else linalg.solve(even - odd, even + odd)
-    possible = halvings <= max_squarings    # (not of NaN either, which should not decide how often the others are squared)
+    approximant = (
+        solve_triangular(even - odd, even + odd)
+        if upper_triangular
+        else linalg.solve(even - odd, even + odd)
+    )
+    possible = (
+        halvings <= max_squarings
+    )  # (not of NaN either, which should not decide how often the others are squared)
     most = choosing.where(possible, halvings, 0).max()
 
     def step(x, i):
-        return cond(i < most, lambda x: choosing.where((i < halvings)[..., None, None], linalg.matmul(x, x), x), lambda x: x, x), None
+        return cond(
+            i < most,
+            lambda x: choosing.where((i < halvings)[..., None, None], linalg.matmul(x, x), x),
+            lambda x: x,
+            x,
+        ), None
 
     result = scan(step, approximant, np.arange(max_squarings, dtype=real))[0]
     return creation.astype(choosing.where(possible[..., None, None], result, np.nan), given)
@@ -253,7 +349,9 @@ def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):
     """
     a, e = _pair(A, E)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape != e.shape:
-        raise ValueError(f"expm_frechet: A and E must be square matrices of one shape, got {tuple(a.shape)} and {tuple(e.shape)}.")
+        raise ValueError(
+            f"expm_frechet: A and E must be square matrices of one shape, got {tuple(a.shape)} and {tuple(e.shape)}."
+        )
     value_and_derivative = jvp(expm, (a,), (e,))
     return value_and_derivative if compute_expm else value_and_derivative[1]
 

@@ -16,12 +16,30 @@ from weft.api.vmap import vmap
 from weft.control.loops import fori_loop
 from weft.lax.decompositions import qdwh
 from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
-from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
+from weft.numpy.promote import (
+    array_of,
+    broadcast_shapes,
+    broadcast_to_shape,
+    concrete,
+    inexact,
+    promote_dtypes_inexact,
+    value,
+)
 from weft.ops import linalg as la, matrix_forms
 from weft.util import dtypes
 from weft.util.source import guard_all
 
-__all__ = ["eigh_tridiagonal", "funm", "hessenberg", "polar", "qr_multiply", "rsf2csf", "schur", "solve_sylvester", "sqrtm"]
+__all__ = [
+    "eigh_tridiagonal",
+    "funm",
+    "hessenberg",
+    "polar",
+    "qr_multiply",
+    "rsf2csf",
+    "schur",
+    "solve_sylvester",
+    "sqrtm",
+]
 
 
 def listed(a: Any) -> Any:
@@ -32,7 +50,9 @@ def listed(a: Any) -> Any:
 def _square(name: str, argument: str, a: Any) -> Any:
     a = concrete(inexact(name, a))
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"{name}: {argument} must be a square matrix or a stack of them, got shape {tuple(a.shape)}.")
+        raise ValueError(
+            f"{name}: {argument} must be a square matrix or a stack of them, got shape {tuple(a.shape)}."
+        )
     return a
 
 
@@ -65,7 +85,9 @@ def schur(a, output: str = "real") -> tuple:
     [-1.0, 1.0]
     """
     if output not in ("real", "complex"):
-        raise ValueError(f"schur: Expected 'output' to be either 'real' or 'complex', got output={output!r}.")
+        raise ValueError(
+            f"schur: Expected 'output' to be either 'real' or 'complex', got output={output!r}."
+        )
     a = _square("schur", "a", a)
     return tuple(matrix_forms.schur(_complex(a) if output == "complex" else a))
 
@@ -104,7 +126,9 @@ def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
     """
     t, z = (_square("rsf2csf", name, listed(x)) for name, x in (("T", T), ("Z", Z)))
     if t.shape[-1] != z.shape[-1]:
-        raise ValueError(f"rsf2csf: T and Z must have one size, got shapes {tuple(t.shape)} and {tuple(z.shape)}.")
+        raise ValueError(
+            f"rsf2csf: T and Z must have one size, got shapes {tuple(t.shape)} and {tuple(z.shape)}."
+        )
     t, z = (_complex(x) for x in promote_dtypes_inexact(t, z))
     return _each(_rotated, t, z)
 
@@ -126,14 +150,18 @@ def _rotated(t: Any, z: Any) -> tuple:
         a, b, c, d = t[m - 1, m - 1], t[m - 1, m], t[m, m - 1], t[m, m]
         half = (a - d) / 2
         root = uf.sqrt(half * half + b * c)
-        mu = half + choosing.where((uf.conjugate(half) * root).real < 0, -root, root)      # an eigenvalue of the block, less d
+        mu = half + choosing.where(
+            (uf.conjugate(half) * root).real < 0, -root, root
+        )  # an eigenvalue of the block, less d
         size = uf.sqrt(uf.abs(mu) ** 2 + uf.abs(c) ** 2)
         needed = uf.abs(c) > eps * (uf.abs(a) + uf.abs(d))
         size = choosing.where(needed, size, 1)
         cos, sin = choosing.where(needed, mu / size, 1), choosing.where(needed, c / size, 0)
         upper, lower = t[m - 1], t[m]
         there = at >= m - 1
-        t = t.at[m - 1].set(choosing.where(there, uf.conjugate(cos) * upper + uf.conjugate(sin) * lower, upper))
+        t = t.at[m - 1].set(
+            choosing.where(there, uf.conjugate(cos) * upper + uf.conjugate(sin) * lower, upper)
+        )
         t = t.at[m].set(choosing.where(there, cos * lower - sin * upper, lower))
         t = _turned(t, m, cos, sin, at <= m)
         return t.at[m, m - 1].set(0), _turned(z, m, cos, sin, at >= 0)
@@ -145,13 +173,22 @@ def _turned(x: Any, m: Any, cos: Any, sin: Any, rows: Any) -> Any:
     """`x` times the adjoint of the rotation of columns m - 1 and m, in the given `rows`."""
     left, right = x[:, m - 1], x[:, m]
     x = x.at[:, m - 1].set(choosing.where(rows, cos * left + sin * right, left))
-    return x.at[:, m].set(choosing.where(rows, uf.conjugate(cos) * right - uf.conjugate(sin) * left, right))
+    return x.at[:, m].set(
+        choosing.where(rows, uf.conjugate(cos) * right - uf.conjugate(sin) * left, right)
+    )
 
 
 # --- factors
 
 
-def polar(a, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None) -> tuple:
+def polar(
+    a,
+    side: str = "right",
+    *,
+    method: str = "qdwh",
+    eps: float | None = None,
+    max_iterations: int | None = None,
+) -> tuple:
     """U with orthonormal columns (or rows) and a positive semidefinite P with `a == U @ P`, or `a == P @ U` for `side` 'left'.
 
     `method` 'qdwh' iterates (`lax.linalg.qdwh`, with `eps` and `max_iterations`) and takes matrices with as many rows as columns or
@@ -164,26 +201,43 @@ def polar(a, side: str = "right", *, method: str = "qdwh", eps: float | None = N
     """
     a = concrete(inexact("polar", listed(a)))
     if a.ndim < 2:
-        raise ValueError(f"polar: The input `a` must be at least a 2-D array, got shape {tuple(a.shape)}.")
+        raise ValueError(
+            f"polar: The input `a` must be at least a 2-D array, got shape {tuple(a.shape)}."
+        )
     if side not in ("right", "left"):
-        raise ValueError(f"polar: The argument `side` must be either 'right' or 'left', got {side!r}.")
+        raise ValueError(
+            f"polar: The argument `side` must be either 'right' or 'left', got {side!r}."
+        )
     if method == "svd":
         u, s, vh = linalg.svd(a, full_matrices=False)
         unitary = linalg.matmul(u, vh)
         vectors = _adjoint(vh) if side == "right" else u
-        return unitary, linalg.matmul(vectors * creation.astype(s, a.dtype)[..., None, :], _adjoint(vectors))
+        return unitary, linalg.matmul(
+            vectors * creation.astype(s, a.dtype)[..., None, :], _adjoint(vectors)
+        )
     if method != "qdwh":
-        raise ValueError(f"polar: Unknown polar decomposition method {method!r}. Use 'qdwh' or 'svd'.")
+        raise ValueError(
+            f"polar: Unknown polar decomposition method {method!r}. Use 'qdwh' or 'svd'."
+        )
     tall = a if side == "right" else _adjoint(a)
     if tall.shape[-2] < tall.shape[-1]:
-        raise NotImplementedError(f"polar: method='qdwh' takes at least as many rows as columns with side='right' and at most as many with "
-                                  f"side='left', got shape {tuple(a.shape)} with side={side!r}. Use method='svd'.")
+        raise NotImplementedError(
+            f"polar: method='qdwh' takes at least as many rows as columns with side='right' and at most as many with "
+            f"side='left', got shape {tuple(a.shape)} with side={side!r}. Use method='svd'."
+        )
     u, p = _each(lambda x: qdwh(x, eps=eps, max_iterations=max_iterations)[:2], tall)
     return (u, p) if side == "right" else (_adjoint(u), p)
 
 
-def qr_multiply(a, c, mode: str = "right", pivoting: bool = False, conjugate: bool = False, overwrite_a: bool = False,
-                overwrite_c: bool = False) -> tuple:
+def qr_multiply(
+    a,
+    c,
+    mode: str = "right",
+    pivoting: bool = False,
+    conjugate: bool = False,
+    overwrite_a: bool = False,
+    overwrite_c: bool = False,
+) -> tuple:
     """`c @ Q` (or `Q @ c` for `mode` 'left') and R of `a == Q @ R`; with `pivoting` also the order of columns.
 
     Q has as many columns as R has rows; with `conjugate` its conjugate is taken. A vector `c` is a row, with 'left' a column.
@@ -197,22 +251,36 @@ def qr_multiply(a, c, mode: str = "right", pivoting: bool = False, conjugate: bo
         raise ValueError(f"qr_multiply: mode must be 'right' or 'left', got {mode!r}.")
     a, c = (concrete(x) for x in promote_dtypes_inexact(value(a), value(c)))
     if a.ndim < 2 or c.ndim < 1:
-        raise ValueError(f"qr_multiply: a must be a matrix and c have a dim, got shapes {tuple(a.shape)} and {tuple(c.shape)}.")
+        raise ValueError(
+            f"qr_multiply: a must be a matrix and c have a dim, got shapes {tuple(a.shape)} and {tuple(c.shape)}."
+        )
     vector = c.ndim == 1
     matrix = c if not vector else c[:, None] if mode == "left" else c[None, :]
-    needed, given = (min(a.shape[-2:]), matrix.shape[-2]) if mode == "left" else (a.shape[-2], matrix.shape[-1])
+    needed, given = (
+        (min(a.shape[-2:]), matrix.shape[-2]) if mode == "left" else (a.shape[-2], matrix.shape[-1])
+    )
     if needed != given:
         product = "Q @ c" if mode == "left" else "c @ Q"
-        raise ValueError(f"qr_multiply: Array shapes are not compatible for {product}: a has shape {tuple(a.shape)}, so "
-                         f"{needed} {'rows' if mode == 'left' else 'columns'} of c are expected, but it has {given}.")
+        raise ValueError(
+            f"qr_multiply: Array shapes are not compatible for {product}: a has shape {tuple(a.shape)}, so "
+            f"{needed} {'rows' if mode == 'left' else 'columns'} of c are expected, but it has {given}."
+        )
     q, *rest = la.qr(a, pivoting=pivoting, full_matrices=False)
     q = uf.conjugate(q) if conjugate else q
     product = linalg.matmul(q, matrix) if mode == "left" else linalg.matmul(matrix, q)
     return (product[..., 0] if mode == "left" else product[..., 0, :]) if vector else product, *rest
 
 
-def eigh_tridiagonal(d, e, *, eigvals_only: bool = False, select: str = "a", select_range: tuple[float, float] | None = None,
-                     tol: float | None = None, key: Any = None):
+def eigh_tridiagonal(
+    d,
+    e,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
+    key: Any = None,
+):
     """Eigenvalues, ascending, and eigenvectors of the Hermitian matrix with diagonal `d` and `e` above it.
 
     `select` 'i' keeps those with positions from `select_range[0]` up to and with `select_range[1]`. Computed as `eigh` of the whole matrix,
@@ -225,16 +293,26 @@ def eigh_tridiagonal(d, e, *, eigvals_only: bool = False, select: str = "a", sel
     """
     d, e = (array_of("eigh_tridiagonal", x) for x in (d, e))
     if d.ndim != 1 or e.shape != (max(d.shape[0] - 1, 0),):
-        raise TypeError(f"eigh_tridiagonal: d must be a vector and e one that is shorter by one, got shapes {tuple(d.shape)} and "
-                        f"{tuple(e.shape)}.")
+        raise TypeError(
+            f"eigh_tridiagonal: d must be a vector and e one that is shorter by one, got shapes {tuple(d.shape)} and "
+            f"{tuple(e.shape)}."
+        )
     if d.dtype != e.dtype:
-        raise TypeError(f"eigh_tridiagonal: diagonal and off-diagonal values must have same dtype, got {d.dtype.name} and {e.dtype.name}.")
+        raise TypeError(
+            f"eigh_tridiagonal: diagonal and off-diagonal values must have same dtype, got {d.dtype.name} and {e.dtype.name}."
+        )
     if d.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
-        raise TypeError(f"eigh_tridiagonal: Only float32 and float64 inputs, and complex ones of them, are supported, got {d.dtype.name}.")
+        raise TypeError(
+            f"eigh_tridiagonal: Only float32 and float64 inputs, and complex ones of them, are supported, got {d.dtype.name}."
+        )
     if select not in ("a", "i", "v"):
-        raise ValueError(f"eigh_tridiagonal: select must have a value in {{'a', 'i', 'v'}}, got {select!r}.")
+        raise ValueError(
+            f"eigh_tridiagonal: select must have a value in {{'a', 'i', 'v'}}, got {select!r}."
+        )
     if select == "v":
-        raise NotImplementedError("eigh_tridiagonal(..., select='v') is not implemented. Select by positions, 'i'.")
+        raise NotImplementedError(
+            "eigh_tridiagonal(..., select='v') is not implemented. Select by positions, 'i'."
+        )
     n = d.shape[0]
     low, high = 0, n - 1
     if select == "i":
@@ -242,10 +320,12 @@ def eigh_tridiagonal(d, e, *, eigvals_only: bool = False, select: str = "a", sel
             raise ValueError("eigh_tridiagonal: for select='i', select_range must be specified.")
         low, high = (int(x) for x in select_range)
         if not 0 <= low <= high < n:
-            raise ValueError(f"eigh_tridiagonal: select_range must be positions in order, from 0 up to {n - 1}, got {tuple(select_range)}.")
+            raise ValueError(
+                f"eigh_tridiagonal: select_range must be positions in order, from 0 up to {n - 1}, got {tuple(select_range)}."
+            )
     a = choosing.diag(d) + choosing.diag(e, 1) + choosing.diag(uf.conjugate(e), -1)
     vectors, values = la.eigh(a, symmetrize_input=False)
-    values, vectors = values[low:high + 1], vectors[:, low:high + 1]
+    values, vectors = values[low : high + 1], vectors[:, low : high + 1]
     return values if eigvals_only else (values, vectors)
 
 
@@ -262,7 +342,9 @@ def _by_columns(t: Any, diagonal: Any, shift: Callable, right: Callable) -> Any:
 
     def column(j, x):
         inside = at < j
-        matrix = choosing.where(inside[:, None] & inside[None, :], shift(x, j), creation.eye(t.shape[-1], dtype=t.dtype))
+        matrix = choosing.where(
+            inside[:, None] & inside[None, :], shift(x, j), creation.eye(t.shape[-1], dtype=t.dtype)
+        )
         part = choosing.where(inside, right(x, j), 0)
         found = la.triangular_solve(matrix, part[:, None], left_side=True)[:, 0]
         return x.at[:, j].add(choosing.where(inside, found, 0))
@@ -280,7 +362,9 @@ def sqrtm(A, blocksize: int = 1):  # noqa: N803
     [[2.0, 0.20000000298023224], [0.0, 3.0]]
     """
     if blocksize > 1:
-        raise NotImplementedError("sqrtm: Blocked version is not implemented yet. Leave blocksize out.")
+        raise NotImplementedError(
+            "sqrtm: Blocked version is not implemented yet. Leave blocksize out."
+        )
     return _each(_sqrtm, _square("sqrtm", "A", A))
 
 
@@ -294,7 +378,9 @@ def _sqrtm(a: Any) -> Any:
         return x + choosing.diag(choosing.where(both == 0, 1, both) - choosing.diagonal(x))
 
     root = _by_columns(t, roots, shift, lambda x, j: t[:, j])
-    root = choosing.where((sums == 0) & (root != 0) & ~np.eye(a.shape[-1], dtype=bool), np.nan, root)
+    root = choosing.where(
+        (sums == 0) & (root != 0) & ~np.eye(a.shape[-1], dtype=bool), np.nan, root
+    )
     return linalg.matmul(linalg.matmul(z, root), _adjoint(z))
 
 
@@ -318,7 +404,12 @@ def funm(A, func: Callable, disp: bool = True):  # noqa: N803
         gap = gaps[:, j]
         return t + choosing.diag(choosing.where(gap == 0, -1, gap) - values)
 
-    inner = _by_columns(t, creation.astype(func(values), t.dtype), shift, lambda x, j: linalg.matmul(x, _above(t, j)) - t[:, j] * x[j, j])
+    inner = _by_columns(
+        t,
+        creation.astype(func(values), t.dtype),
+        shift,
+        lambda x, j: linalg.matmul(x, _above(t, j)) - t[:, j] * x[j, j],
+    )
     result = linalg.matmul(linalg.matmul(z, inner), _adjoint(z))
     if disp:
         return result
@@ -343,12 +434,20 @@ def solve_sylvester(A, B, C, *, method: str = "schur", tol: float = 1e-8):  # no
     [[2.0]]
     """
     if method not in ("schur", "eigen"):
-        raise ValueError(f"solve_sylvester: Unrecognized method {method!r}. The two valid methods are either 'schur' or 'eigen'.")
+        raise ValueError(
+            f"solve_sylvester: Unrecognized method {method!r}. The two valid methods are either 'schur' or 'eigen'."
+        )
     a, b, c = (concrete(x) for x in promote_dtypes_inexact(value(A), value(B), value(C)))
-    if min(a.ndim, b.ndim, c.ndim) < 2 or a.shape[-1] != a.shape[-2] or b.shape[-1] != b.shape[-2] \
-            or c.shape[-2:] != (a.shape[-1], b.shape[-1]):
-        raise ValueError(f"solve_sylvester: Incompatible shapes for Sylvester equation: A: {tuple(a.shape)}, B: {tuple(b.shape)}, "
-                         f"C: {tuple(c.shape)}. They must be (m, m), (n, n) and (m, n).")
+    if (
+        min(a.ndim, b.ndim, c.ndim) < 2
+        or a.shape[-1] != a.shape[-2]
+        or b.shape[-1] != b.shape[-2]
+        or c.shape[-2:] != (a.shape[-1], b.shape[-1])
+    ):
+        raise ValueError(
+            f"solve_sylvester: Incompatible shapes for Sylvester equation: A: {tuple(a.shape)}, B: {tuple(b.shape)}, "
+            f"C: {tuple(c.shape)}. They must be (m, m), (n, n) and (m, n)."
+        )
     x = _each(lambda *operands: _sylvester(*operands, method, tol), *map(_complex, (a, b, c)))
     return x if dtypes.issubdtype(c.dtype, np.complexfloating) else x.real
 

@@ -28,8 +28,11 @@ def _reflect(i, n: int):
 
 
 _BORDERS: dict[str, Callable] = {
-    "constant": lambda i, n: i, "nearest": lambda i, n: wnp.clip(i, 0, n - 1), "wrap": lambda i, n: i % n,
-    "mirror": _mirror, "reflect": _reflect,
+    "constant": lambda i, n: i,
+    "nearest": lambda i, n: wnp.clip(i, 0, n - 1),
+    "wrap": lambda i, n: i % n,
+    "mirror": _mirror,
+    "reflect": _reflect,
 }
 
 
@@ -43,9 +46,13 @@ def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "const
     """
     x, places = wnp.asarray(input), [value(c) for c in coordinates]
     if len(places) != x.ndim:
-        raise ValueError(f"map_coordinates: there must be one array of coordinates per dim of the input, {x.ndim}, got {len(places)}.")
+        raise ValueError(
+            f"map_coordinates: there must be one array of coordinates per dim of the input, {x.ndim}, got {len(places)}."
+        )
     if mode not in _BORDERS:
-        raise NotImplementedError(f"map_coordinates: mode {mode!r} is not supported; use one of {', '.join(_BORDERS)}.")
+        raise NotImplementedError(
+            f"map_coordinates: mode {mode!r} is not supported; use one of {', '.join(_BORDERS)}."
+        )
     if order not in (0, 1):
         raise NotImplementedError(f"map_coordinates: order {order} is not supported; use 0 or 1.")
     corners = [_corners(wnp.asarray(c), order) for c in places]
@@ -63,7 +70,9 @@ def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "const
             term = term if weight is None else term * weight
         total = term if total is None else total + term
     if dtypes.issubdtype(x.dtype, np.integer) and order:
-        total = wnp.trunc(total + wnp.copysign(0.5, total))              # halves away from zero, as SciPy rounds them
+        total = wnp.trunc(
+            total + wnp.copysign(0.5, total)
+        )  # halves away from zero, as SciPy rounds them
     return total.astype(x.dtype)
 
 

@@ -23,13 +23,14 @@ from weft.util.source import guard_all
 
 __all__ = ["OptimizeResults", "minimize"]
 
-_EASY, _STEEP = 1e-4, 0.9           # of the Wolfe conditions
+_EASY, _STEEP = 1e-4, 0.9  # of the Wolfe conditions
 
 
 class OptimizeResults(NamedTuple):
     """What `minimize` found: the position, whether the search converged, a code for how it ended (0 converged, 1 after `maxiter`,
     3 and 5 the line search failed), the value, the gradient, the inverse Hessian (None for L-BFGS), and the numbers of evaluations of
     the function and of the gradient, and of iterations."""
+
     x: Any
     success: Any
     status: Any
@@ -43,6 +44,7 @@ class OptimizeResults(NamedTuple):
 
 class _Line(NamedTuple):
     """A point of a line: the step, the value, the slope, and the gradient."""
+
     step: Any
     value: Any
     slope: Any
@@ -62,7 +64,9 @@ def _between(low: _Line, high: _Line, third: _Line, use_cubic):
     the parabola; where that is close to an end, the middle."""
     width = high.step - low.step
     rise = high.value - low.value - low.slope * width
-    move = wnp.where(rise > 0, -low.slope * width * width / (2 * wnp.where(rise > 0, rise, 1)), width / 2)
+    move = wnp.where(
+        rise > 0, -low.slope * width * width / (2 * wnp.where(rise > 0, rise, 1)), width / 2
+    )
     share = move / width
     move = wnp.where((share > 0.1) & (share < 0.9), move, width / 2)
     # low.value + low.slope t + b t^2 + a t^3 through the others
@@ -82,11 +86,18 @@ def _between(low: _Line, high: _Line, third: _Line, use_cubic):
 
 def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_Line, Any, Any]:
     """The point found, whether it meets the conditions, and the number of evaluations; without one, the best point seen."""
+
     def meets(point):
-        return (point.value <= start.value + _EASY * point.step * start.slope) & (wnp.abs(point.slope) <= -_STEEP * start.slope)
+        return (point.value <= start.value + _EASY * point.step * start.slope) & (
+            wnp.abs(point.slope) <= -_STEEP * start.slope
+        )
 
     def high(point, other):
-        return (point.value > start.value + _EASY * point.step * start.slope) | (point.value >= other.value) | wnp.isnan(point.value)
+        return (
+            (point.value > start.value + _EASY * point.step * start.slope)
+            | (point.value >= other.value)
+            | wnp.isnan(point.value)
+        )
 
     def going(state):
         count, done = state[0], state[1]
@@ -98,7 +109,11 @@ def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_L
         point = evaluate(step)
         done = meets(point)
         # while the interval is sought
-        above = high(point, low) & (wnp.isnan(point.value) | (count > 0) | (point.value > start.value + _EASY * step * start.slope))
+        above = high(point, low) & (
+            wnp.isnan(point.value)
+            | (count > 0)
+            | (point.value > start.value + _EASY * step * start.slope)
+        )
         turned = ~above & (point.slope >= 0)
         out_low = _choose(above, low, point)
         out_far = _choose(above, point, _choose(turned, low, far))
@@ -110,7 +125,9 @@ def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_L
         dropped = _choose(inside, _choose(worse | back, far, low), start)
         low, far = _choose(inside, in_low, out_low), _choose(inside, in_far, out_far)
         was_inside, inside = inside, inside | above | turned
-        narrow = inside & (wnp.abs(far.step - low.step) <= wnp.abs(low.step) * np.finfo(low.step.dtype).eps)
+        narrow = inside & (
+            wnp.abs(far.step - low.step) <= wnp.abs(low.step) * np.finfo(low.step.dtype).eps
+        )
         step = wnp.where(inside, _between(low, far, dropped, was_inside), 2 * step)
         return count + 1, done | narrow, _choose(done, point, found), low, far, inside, step
 
@@ -123,9 +140,11 @@ def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_L
 
 def _vector_function(fun: Callable, args: tuple) -> Callable:
     """The value and the gradient, which of complex numbers is the direction in which the function grows."""
+
     def both(x):
         value, grad = value_and_grad(lambda x: fun(x, *args))(x)
         return value, wnp.conj(grad)
+
     return both
 
 
@@ -135,23 +154,44 @@ class _State(NamedTuple):
     grad: Any
     iterations: Any
     evaluations: Any
-    status: Any         # -1 while it goes on
-    memory: Any         # the inverse Hessian, or the last steps and changes of the gradient
-    old: Any            # the value before
+    status: Any  # -1 while it goes on
+    memory: Any  # the inverse Hessian, or the last steps and changes of the gradient
+    old: Any  # the value before
 
 
 def _size(grad, norm):
     return wnp.linalg.norm(grad, ord=norm)
 
 
-def _search(both: Callable, x0, *, direction: Callable, remember: Callable, memory: Any, maxiter, gtol, norm, line_search_maxiter: int,
-            ftol=None, maxfun=None, maxgrad=None) -> _State:
+def _search(
+    both: Callable,
+    x0,
+    *,
+    direction: Callable,
+    remember: Callable,
+    memory: Any,
+    maxiter,
+    gtol,
+    norm,
+    line_search_maxiter: int,
+    ftol=None,
+    maxfun=None,
+    maxgrad=None,
+) -> _State:
     """The loop that both methods share: a direction, a step along it, what is remembered of it."""
     real = typeof(wnp.real(x0)).dtype
     value, grad = both(x0)
     done = _size(grad, norm) < gtol
-    state = _State(x0, value, grad, np.int32(0), np.int32(1), wnp.where(done, 0, -1).astype(np.int32), memory,
-                   value + wnp.linalg.norm(grad).astype(real) / 2)
+    state = _State(
+        x0,
+        value,
+        grad,
+        np.int32(0),
+        np.int32(1),
+        wnp.where(done, 0, -1).astype(np.int32),
+        memory,
+        value + wnp.linalg.norm(grad).astype(real) / 2,
+    )
 
     def body(state):
         towards = direction(state)
@@ -163,6 +203,7 @@ def _search(both: Callable, x0, *, direction: Callable, remember: Callable, memo
         def evaluate(step):
             value, grad = both(state.x + step * towards)
             return _Line(step, value, _inner(grad, towards), grad)
+
         point, good, count = _line_search(evaluate, start, first, line_search_maxiter)
         moved = point.step * towards
         change = point.grad - state.grad
@@ -175,13 +216,29 @@ def _search(both: Callable, x0, *, direction: Callable, remember: Callable, memo
         if ftol is not None:
             status = wnp.where(state.value - point.value < ftol, 4, status)
         status = wnp.where(_size(point.grad, norm) < gtol, 0, status).astype(np.int32)
-        return _State(state.x + moved, point.value, point.grad, state.iterations + 1, state.evaluations + count.astype(np.int32), status,
-                      remember(state.memory, moved, change), state.value)
+        return _State(
+            state.x + moved,
+            point.value,
+            point.grad,
+            state.iterations + 1,
+            state.evaluations + count.astype(np.int32),
+            status,
+            remember(state.memory, moved, change),
+            state.value,
+        )
 
     return lax.while_loop(lambda state: state.status < 0, body, state)
 
 
-def _bfgs(both: Callable, x0, *, maxiter=None, norm=math.inf, gtol: float = 1e-5, line_search_maxiter: int = 10) -> OptimizeResults:
+def _bfgs(
+    both: Callable,
+    x0,
+    *,
+    maxiter=None,
+    norm=math.inf,
+    gtol: float = 1e-5,
+    line_search_maxiter: int = 10,
+) -> OptimizeResults:
     size = x0.shape[0]
     one = wnp.eye(size, dtype=x0.dtype)
 
@@ -193,19 +250,41 @@ def _bfgs(both: Callable, x0, *, maxiter=None, norm=math.inf, gtol: float = 1e-5
         inverse, is_first = memory
         curvature, length = wnp.dot(step, change), wnp.dot(change, change)
         ok = curvature != 0
-        inverse = inverse * wnp.where(is_first & (curvature > 0), curvature / wnp.where(length == 0, 1, length), 1)
+        inverse = inverse * wnp.where(
+            is_first & (curvature > 0), curvature / wnp.where(length == 0, 1, length), 1
+        )
         rho = wnp.where(ok, 1 / wnp.where(ok, curvature, 1), 0)
         turn = one - rho * wnp.outer(step, change)
         new = wnp.matmul(wnp.matmul(turn, inverse), turn.T) + rho * wnp.outer(step, step)
         return wnp.where(ok & wnp.all(wnp.isfinite(new)), new, inverse), is_first & ~ok
 
-    state = _search(both, x0, direction=direction, remember=remember, memory=(one, wnp.array(True)), gtol=gtol, norm=norm,
-                    maxiter=200 * size if maxiter is None else maxiter, line_search_maxiter=line_search_maxiter)
+    state = _search(
+        both,
+        x0,
+        direction=direction,
+        remember=remember,
+        memory=(one, wnp.array(True)),
+        gtol=gtol,
+        norm=norm,
+        maxiter=200 * size if maxiter is None else maxiter,
+        line_search_maxiter=line_search_maxiter,
+    )
     return _results(state, state.memory[0])
 
 
-def _lbfgs(both: Callable, x0, *, maxiter=None, norm=math.inf, maxcor: int = 10, ftol: float = 2.220446049250313e-09, gtol: float = 1e-5,
-           maxfun=None, maxgrad=None, maxls: int = 20) -> OptimizeResults:
+def _lbfgs(
+    both: Callable,
+    x0,
+    *,
+    maxiter=None,
+    norm=math.inf,
+    maxcor: int = 10,
+    ftol: float = 2.220446049250313e-09,
+    gtol: float = 1e-5,
+    maxfun=None,
+    maxgrad=None,
+    maxls: int = 20,
+) -> OptimizeResults:
     size = x0.shape[0]
     real = typeof(wnp.real(x0)).dtype
 
@@ -226,34 +305,75 @@ def _lbfgs(both: Callable, x0, *, maxiter=None, norm=math.inf, maxcor: int = 10,
         steps, changes, weights, _ = memory
         curvature, length = _inner(step, change), _inner(change, change)
         ok = curvature > 0
-        new = (wnp.concatenate([steps[1:], step[None]]), wnp.concatenate([changes[1:], change[None]]),
-               wnp.concatenate([weights[1:], (1 / wnp.where(ok, curvature, 1))[None]]), curvature / wnp.where(ok, length, 1))
+        new = (
+            wnp.concatenate([steps[1:], step[None]]),
+            wnp.concatenate([changes[1:], change[None]]),
+            wnp.concatenate([weights[1:], (1 / wnp.where(ok, curvature, 1))[None]]),
+            curvature / wnp.where(ok, length, 1),
+        )
         return tuple(wnp.where(ok, a, b) for a, b in zip(new, memory))
 
     pairs = wnp.zeros((maxcor, size), x0.dtype)
     memory = (pairs, pairs, wnp.zeros(maxcor, real), wnp.ones((), real))
-    state = _search(both, x0, direction=direction, remember=remember, memory=memory, gtol=gtol, ftol=ftol, norm=norm,
-                    maxiter=200 * size if maxiter is None else maxiter, maxfun=maxfun, maxgrad=maxgrad, line_search_maxiter=maxls)
+    state = _search(
+        both,
+        x0,
+        direction=direction,
+        remember=remember,
+        memory=memory,
+        gtol=gtol,
+        ftol=ftol,
+        norm=norm,
+        maxiter=200 * size if maxiter is None else maxiter,
+        maxfun=maxfun,
+        maxgrad=maxgrad,
+        line_search_maxiter=maxls,
+    )
     return _results(state, None)
 
 
 def _results(state: _State, inverse) -> OptimizeResults:
     converged = (state.status == 0) | (state.status == 4)
-    status, evaluations, iterations = [x.astype(int) for x in (wnp.where(state.status == 4, 0, state.status), state.evaluations,
-                                                               state.iterations)]
-    return OptimizeResults(state.x, converged, status, state.value, state.grad, inverse, evaluations, evaluations, iterations)
+    status, evaluations, iterations = [
+        x.astype(int)
+        for x in (
+            wnp.where(state.status == 4, 0, state.status),
+            state.evaluations,
+            state.iterations,
+        )
+    ]
+    return OptimizeResults(
+        state.x,
+        converged,
+        status,
+        state.value,
+        state.grad,
+        inverse,
+        evaluations,
+        evaluations,
+        iterations,
+    )
 
 
 #: SciPy's name in lower case -> the method and the options it takes
 _METHODS: dict[str, tuple[Callable, frozenset]] = {
     "bfgs": (_bfgs, frozenset({"maxiter", "norm", "gtol", "line_search_maxiter"})),
     "l-bfgs-experimental-do-not-rely-on-this": (
-        _lbfgs, frozenset({"maxiter", "norm", "maxcor", "ftol", "gtol", "maxfun", "maxgrad", "maxls"})),
+        _lbfgs,
+        frozenset({"maxiter", "norm", "maxcor", "ftol", "gtol", "maxfun", "maxgrad", "maxls"}),
+    ),
 }
 
 
-def minimize(fun: Callable, x0: Any, args: tuple = (), *, method: str, tol: float | None = None,
-             options: Mapping[str, Any] | None = None) -> OptimizeResults:
+def minimize(
+    fun: Callable,
+    x0: Any,
+    args: tuple = (),
+    *,
+    method: str,
+    tol: float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> OptimizeResults:
     """A minimum of `fun(x, *args)` from the vector `x0`, by the method 'BFGS'.
 
     Options: `maxiter`; `gtol`, below which the norm of order `norm` of the gradient ends the search (also given by `tol`);
@@ -272,7 +392,9 @@ def minimize(fun: Callable, x0: Any, args: tuple = (), *, method: str, tol: floa
     chosen = dict(options or {})
     unknown = sorted(set(chosen) - known)
     if unknown:
-        raise ValueError(f"minimize: method {method!r} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}.")
+        raise ValueError(
+            f"minimize: method {method!r} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}."
+        )
     if tol is not None:
         chosen["gtol"] = tol
     x0 = concrete(inexact("minimize", x0))

@@ -20,14 +20,23 @@ __all__ = [
 
 def _check(api: str, x, y, mode: str) -> None:
     if x.ndim != y.ndim:
-        raise ValueError(f"{api}: the operands must have the same number of dims, got {x.ndim} and {y.ndim}.")
+        raise ValueError(
+            f"{api}: the operands must have the same number of dims, got {x.ndim} and {y.ndim}."
+        )
     if mode not in ("full", "same", "valid"):
         raise ValueError(f"{api}: mode must be one of full, same, valid, got {mode!r}.")
-    if mode == "valid" and x.ndim > 1 and not (
-        all(a >= b for a, b in zip(x.shape, y.shape)) or all(a <= b for a, b in zip(x.shape, y.shape))
+    if (
+        mode == "valid"
+        and x.ndim > 1
+        and not (
+            all(a >= b for a, b in zip(x.shape, y.shape))
+            or all(a <= b for a, b in zip(x.shape, y.shape))
+        )
     ):
-        raise ValueError(f"{api}: for mode 'valid' one operand must be at least as large as the other in every dim, "
-                         f"got {x.shape} and {y.shape}.")
+        raise ValueError(
+            f"{api}: for mode 'valid' one operand must be at least as large as the other in every dim, "
+            f"got {x.shape} and {y.shape}."
+        )
 
 
 def _direct(x, y, mode: str, precision):
@@ -36,16 +45,25 @@ def _direct(x, y, mode: str, precision):
         return x * y
     if mode == "valid" and any(a < b for a, b in zip(x.shape, y.shape)):
         x, y = y, x
-    padding = {"valid": [(0, 0)] * y.ndim, "full": [(n - 1, n - 1) for n in y.shape],
-               "same": [(n - 1 - (n - 1) // 2, (n - 1) // 2) for n in y.shape]}[mode]
-    out = lax.conv_general_dilated(x[None, None], wnp.flip(y)[None, None], (1,) * x.ndim, padding, precision=precision)
+    padding = {
+        "valid": [(0, 0)] * y.ndim,
+        "full": [(n - 1, n - 1) for n in y.shape],
+        "same": [(n - 1 - (n - 1) // 2, (n - 1) // 2) for n in y.shape],
+    }[mode]
+    out = lax.conv_general_dilated(
+        x[None, None], wnp.flip(y)[None, None], (1,) * x.ndim, padding, precision=precision
+    )
     return out[0, 0]
 
 
 def _cut(full, x_shape: Sequence[int], y_shape: Sequence[int], axes: Sequence[int], mode: str):
     """The part of a full convolution that `mode` keeps."""
     for d in axes:
-        size = {"full": full.shape[d], "same": x_shape[d], "valid": abs(x_shape[d] - y_shape[d]) + 1}[mode]
+        size = {
+            "full": full.shape[d],
+            "same": x_shape[d],
+            "valid": abs(x_shape[d] - y_shape[d]) + 1,
+        }[mode]
         start = (full.shape[d] - size) // 2
         full = lax.slice_in_dim(full, start, start + size, axis=d)
     return full
@@ -75,23 +93,33 @@ def correlate(in1, in2, mode: str = "full", method: str = "auto", precision=None
 
 def _plane(api: str, in1, in2, boundary: str, fillvalue: float):
     if np.ndim(in1) != 2 or np.ndim(in2) != 2:
-        raise ValueError(f"{api}: the operands must have two dims, got {np.ndim(in1)} and {np.ndim(in2)}.")
+        raise ValueError(
+            f"{api}: the operands must have two dims, got {np.ndim(in1)} and {np.ndim(in2)}."
+        )
     if boundary != "fill" or fillvalue != 0:
-        raise NotImplementedError(f"{api}: only boundary='fill' with fillvalue=0 is there; pad the first operand (weft.numpy.pad).")
+        raise NotImplementedError(
+            f"{api}: only boundary='fill' with fillvalue=0 is there; pad the first operand (weft.numpy.pad)."
+        )
 
 
-def convolve2d(in1, in2, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision=None):
+def convolve2d(
+    in1, in2, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision=None
+):
     """The convolution of two matrices."""
     _plane("convolve2d", in1, in2, boundary, fillvalue)
     return convolve(in1, in2, mode, "direct", precision)
 
 
-def correlate2d(in1, in2, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision=None):
+def correlate2d(
+    in1, in2, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision=None
+):
     """The cross-correlation of two matrices."""
     _plane("correlate2d", in1, in2, boundary, fillvalue)
     if mode != "same":
         return correlate(in1, in2, mode, "direct", precision)
-    full = correlate(in1, in2, "full", "direct", precision)     # of even sizes the other middle than `correlate`, as in SciPy
+    full = correlate(
+        in1, in2, "full", "direct", precision
+    )  # of even sizes the other middle than `correlate`, as in SciPy
     for d, (size, n) in enumerate(zip(np.shape(in1), np.shape(in2))):
         full = lax.slice_in_dim(full, n // 2, n // 2 + size, axis=d)
     return full
@@ -103,17 +131,29 @@ def fftconvolve(in1, in2, mode: str = "full", axes: Sequence[int] | int | None =
     _check("fftconvolve", x, y, mode)
     if not x.ndim:
         return x * y
-    axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    axes = (
+        tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    )
     axes = tuple(canonical_axis(d, x.ndim, "fftconvolve") for d in axes)
     sizes = [x.shape[d] + y.shape[d] - 1 for d in axes]
     if dtypes.issubdtype(x.dtype, np.complexfloating):
-        full = wnp.fft.ifftn(wnp.fft.fftn(x, sizes, axes) * wnp.fft.fftn(y, sizes, axes), sizes, axes)
+        full = wnp.fft.ifftn(
+            wnp.fft.fftn(x, sizes, axes) * wnp.fft.fftn(y, sizes, axes), sizes, axes
+        )
     else:
-        full = wnp.fft.irfftn(wnp.fft.rfftn(x, sizes, axes) * wnp.fft.rfftn(y, sizes, axes), sizes, axes)
+        full = wnp.fft.irfftn(
+            wnp.fft.rfftn(x, sizes, axes) * wnp.fft.rfftn(y, sizes, axes), sizes, axes
+        )
     return _cut(full.astype(x.dtype), x.shape, y.shape, axes, mode)
 
 
-def detrend(data, axis: int = -1, type: str = "linear", bp: int | Sequence[int] = 0, overwrite_data: None = None):
+def detrend(
+    data,
+    axis: int = -1,
+    type: str = "linear",
+    bp: int | Sequence[int] = 0,
+    overwrite_data: None = None,
+):
     """`data` without its mean ("constant") or its least-squares line ("linear") along `axis`, between the breaks `bp`."""
     if overwrite_data is not None:
         raise NotImplementedError("detrend: overwrite_data is not supported; arrays never change.")

@@ -25,19 +25,25 @@ __all__ = ["csd", "istft", "stft", "welch"]
 #: windows that NumPy makes, by the names that SciPy gives them
 _OF_NUMPY = {
     **dict.fromkeys(("boxcar", "box", "ones", "rect", "rectangular"), np.ones),
-    **dict.fromkeys(("hann", "han"), np.hanning), **dict.fromkeys(("hamming", "hamm", "ham"), np.hamming),
-    **dict.fromkeys(("blackman", "black", "blk"), np.blackman), **dict.fromkeys(("bartlett", "bart", "brt"), np.bartlett)}
+    **dict.fromkeys(("hann", "han"), np.hanning),
+    **dict.fromkeys(("hamming", "hamm", "ham"), np.hamming),
+    **dict.fromkeys(("blackman", "black", "blk"), np.blackman),
+    **dict.fromkeys(("bartlett", "bart", "brt"), np.bartlett),
+}
 _BOUNDARIES = {"even": "reflect", "constant": "edge", "zeros": "constant"}
 
 
 def _named_window(window: Any, size: int) -> np.ndarray:
     """A window of `size` numbers, one period of it: the next number would be the first again."""
     if isinstance(window, (tuple, list)) and not window:
-        raise ValueError("`window` must be a name, a name and its parameters, or numbers, got nothing.")
+        raise ValueError(
+            "`window` must be a name, a name and its parameters, or numbers, got nothing."
+        )
     make = _OF_NUMPY.get(window)
     if make is not None and size > 1:
         return make(size + 1)[:-1]
     import scipy.signal
+
     return scipy.signal.get_window(window, size)
 
 
@@ -72,10 +78,12 @@ def _extended(name: str, x: Any, boundary: str, by: int) -> Any:
     if by < 1:
         return x
     if x.shape[-1] <= by:
-        raise ValueError(f"{name}: boundary={boundary!r} needs a signal longer than {by}, got {x.shape[-1]}.")
+        raise ValueError(
+            f"{name}: boundary={boundary!r} needs a signal longer than {by}, got {x.shape[-1]}."
+        )
     pads = [(0, 0)] * (x.ndim - 1) + [(by, by)]
     if boundary == "odd":
-        first, last = 2 * x[..., :1] - x[..., by:0:-1], 2 * x[..., -1:] - x[..., -2:-by - 2:-1]
+        first, last = 2 * x[..., :1] - x[..., by:0:-1], 2 * x[..., -1:] - x[..., -2 : -by - 2 : -1]
         return wnp.concatenate([first, x, last], -1)
     return wnp.pad(x, pads, mode=_BOUNDARIES[boundary])
 
@@ -88,39 +96,67 @@ def _detrender(detrend: Any) -> Callable:
     if detrend == "constant":
         return lambda x: x - wnp.mean(x, -1, keepdims=True)
     if detrend != "linear":
-        raise ValueError(f"detrend must be False, 'constant', 'linear' or a function, got {detrend!r}.")
+        raise ValueError(
+            f"detrend must be False, 'constant', 'linear' or a function, got {detrend!r}."
+        )
 
     def remove(x):
         n = x.shape[-1]
         line = np.arange(n, dtype=dtypes.finfo(x.dtype).dtype) - (n - 1) / 2
         slope = wnp.sum(x * line, -1, keepdims=True) / max(float(np.sum(line * line)), 1e-30)
         return x - wnp.mean(x, -1, keepdims=True) - slope * line
+
     return remove
 
 
-def _segments(x: Any, window: Any, nperseg: int, step: int, nfft: int, detrend: Callable, onesided: bool) -> Any:
+def _segments(
+    x: Any, window: Any, nperseg: int, step: int, nfft: int, detrend: Callable, onesided: bool
+) -> Any:
     """The Fourier transforms of the windowed segments, [..., segment, frequency]."""
     starts = np.arange(0, x.shape[-1] - nperseg + 1, step)
     parts = detrend(x[..., starts[:, None] + np.arange(nperseg)]) * window
     return (wnp.fft.rfft if onesided else wnp.fft.fft)(parts, nfft)
 
 
-def _spectra(name: str, x: Any, y: Any, fs: Any, window: Any, nperseg: int | None, noverlap: int | None, nfft: int | None, detrend: Any,
-             onesided: bool, scaling: str, axis: int, power: bool, boundary: str | None = None, padded: bool = False) -> tuple:
+def _spectra(
+    name: str,
+    x: Any,
+    y: Any,
+    fs: Any,
+    window: Any,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    detrend: Any,
+    onesided: bool,
+    scaling: str,
+    axis: int,
+    power: bool,
+    boundary: str | None = None,
+    padded: bool = False,
+) -> tuple:
     """Frequencies, times and spectra; products of the spectra of `x` and `y` with `power`, else those of `x`."""
     if scaling not in ("density", "spectrum"):
         raise ValueError(f"{name}: scaling must be 'density' or 'spectrum', got {scaling!r}.")
     if boundary is not None and boundary not in (*_BOUNDARIES, "odd"):
-        raise ValueError(f"{name}: boundary must be None or one of even, odd, constant, zeros; got {boundary!r}.")
+        raise ValueError(
+            f"{name}: boundary must be None or one of even, odd, constant, zeros; got {boundary!r}."
+        )
     same = y is None or y is x
-    x, y = (map(concrete, all_inexact(name, x, x if same else y)))
+    x, y = map(concrete, all_inexact(name, x, x if same else y))
     axis = canonical_axis(axis, x.ndim, name) - x.ndim
     x = wnp.moveaxis(x, axis, -1)
     if not same:
         y = wnp.moveaxis(y, axis, -1)
         lead = np.broadcast_shapes(tuple(x.shape[:-1]), tuple(y.shape[:-1]))
         longest = max(x.shape[-1], y.shape[-1])
-        x, y = (wnp.pad(wnp.broadcast_to(v, (*lead, v.shape[-1])), [(0, 0)] * len(lead) + [(0, longest - v.shape[-1])]) for v in (x, y))
+        x, y = (
+            wnp.pad(
+                wnp.broadcast_to(v, (*lead, v.shape[-1])),
+                [(0, 0)] * len(lead) + [(0, longest - v.shape[-1])],
+            )
+            for v in (x, y)
+        )
     complex_ = dtypes.issubdtype(x.dtype, np.complexfloating)
     onesided = onesided and not complex_
     real = dtypes.finfo(x.dtype).dtype
@@ -137,10 +173,11 @@ def _spectra(name: str, x: Any, y: Any, fs: Any, window: Any, nperseg: int | Non
         v = v if boundary is None else _extended(name, v, boundary, nperseg // 2)
         more = (-(v.shape[-1] - nperseg) % step) % nperseg if padded else 0
         return wnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, more)]) if more else v
+
     x = ready(x)
     y = x if same else ready(y)
     win = wnp.asarray(win).astype(real)
-    scale = 1 / (fs * wnp.sum(win * win)) if scaling == "density" else 1 / wnp.sum(win)**2
+    scale = 1 / (fs * wnp.sum(win * win)) if scaling == "density" else 1 / wnp.sum(win) ** 2
     trend = _detrender(detrend)
     spectra = _segments(x, win, nperseg, step, nfft, trend, onesided)
     if power:
@@ -155,11 +192,26 @@ def _spectra(name: str, x: Any, y: Any, fs: Any, window: Any, nperseg: int | Non
     else:
         spectra = spectra * wnp.sqrt(scale)
     times = np.arange(spectra.shape[-2]) * step + (0 if boundary is not None else nperseg / 2)
-    return (wnp.asarray(freqs, real) * fs, wnp.asarray(times, real) / fs, wnp.moveaxis(spectra, -1, axis - 1))
+    return (
+        wnp.asarray(freqs, real) * fs,
+        wnp.asarray(times, real) / fs,
+        wnp.moveaxis(spectra, -1, axis - 1),
+    )
 
 
-def stft(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int = 256, noverlap: int | None = None, nfft: int | None = None,
-         detrend: Any = False, return_onesided: bool = True, boundary: str | None = "zeros", padded: bool = True, axis: int = -1) -> tuple:
+def stft(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int = 256,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = False,
+    return_onesided: bool = True,
+    boundary: str | None = "zeros",
+    padded: bool = True,
+    axis: int = -1,
+) -> tuple:
     """Frequencies, times and the short-time Fourier transform of a signal; times are the last dim of the transform.
 
     Segments of `nperseg` samples overlap by `noverlap` (half of them by default; below 0 there are gaps between them), are multiplied by
@@ -170,13 +222,39 @@ def stft(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int = 256, noverl
     >>> freqs.shape, times.shape, z.shape
     ((9,), (9,), (9, 9))
     """
-    return _spectra("stft", x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum", axis, False,
-                    boundary, padded)
+    return _spectra(
+        "stft",
+        x,
+        None,
+        fs,
+        window,
+        nperseg,
+        noverlap,
+        nfft,
+        detrend,
+        return_onesided,
+        "spectrum",
+        axis,
+        False,
+        boundary,
+        padded,
+    )
 
 
-def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
-        nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density", axis: int = -1,
-        average: str = "mean") -> tuple:
+def csd(
+    x: Any,
+    y: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple:
     """Frequencies and the cross power spectrum of two signals, averaged over segments ('mean' or 'median').
 
     `scaling` 'density' is power by frequency, 'spectrum' power. Without `y` it is the power spectrum of `x`, which is real.
@@ -187,7 +265,21 @@ def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None
     """
     if average not in ("mean", "median"):
         raise ValueError(f"csd: average must be 'mean' or 'median', got {average!r}.")
-    freqs, _, p = _spectra("csd", x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, True)
+    freqs, _, p = _spectra(
+        "csd",
+        x,
+        y,
+        fs,
+        window,
+        nperseg,
+        noverlap,
+        nfft,
+        detrend,
+        return_onesided,
+        scaling,
+        axis,
+        True,
+    )
     if y is None:
         p = wnp.real(p)
     count = p.shape[-1]
@@ -203,20 +295,53 @@ def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None
     return freqs, middle / bias
 
 
-def welch(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
-          nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density", axis: int = -1,
-          average: str = "mean") -> tuple:
+def welch(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple:
     """Frequencies and the power spectrum of a signal, averaged over segments; arguments are those of `csd`.
 
     >>> freqs, p = welch(wnp.sin(np.pi / 4 * np.arange(256.0)), nperseg=64)
     >>> float(freqs[p.argmax()])
     0.125
     """
-    return csd(x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average)
+    return csd(
+        x,
+        None,
+        fs,
+        window,
+        nperseg,
+        noverlap,
+        nfft,
+        detrend,
+        return_onesided,
+        scaling,
+        axis,
+        average,
+    )
 
 
-def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,  # noqa: N803
-          nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1, freq_axis: int = -2) -> tuple:
+def istft(
+    Zxx: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,  # noqa: N803
+    nfft: int | None = None,
+    input_onesided: bool = True,
+    boundary: bool = True,
+    time_axis: int = -1,
+    freq_axis: int = -2,
+) -> tuple:
     """Times and the signal whose `stft` is closest to `Zxx`; with the same arguments the signal itself. As in SciPy there are as many
     times as the first dim of the result has.
 
@@ -226,7 +351,9 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
     """
     z = concrete(all_inexact("istft", Zxx)[0])
     if z.ndim < 2:
-        raise ValueError(f"istft: the transform must have at least two dims, got shape {tuple(z.shape)}.")
+        raise ValueError(
+            f"istft: the transform must have at least two dims, got shape {tuple(z.shape)}."
+        )
     time_axis, freq_axis = (canonical_axis(d, z.ndim, "istft") for d in (time_axis, freq_axis))
     if time_axis == freq_axis:
         raise ValueError("istft: time_axis and freq_axis must differ.")
@@ -240,7 +367,11 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
     overlap, nfft = _sizes("istft", segment, noverlap, nfft)
     step = segment - overlap
     z = wnp.moveaxis(z, (time_axis, freq_axis), (-2, -1))
-    z = z if dtypes.issubdtype(z.dtype, np.complexfloating) else z.astype(dtypes.to_complex_dtype(z.dtype))
+    z = (
+        z
+        if dtypes.issubdtype(z.dtype, np.complexfloating)
+        else z.astype(dtypes.to_complex_dtype(z.dtype))
+    )
     parts = (wnp.fft.irfft if input_onesided else wnp.fft.ifft)(z, nfft)[..., :segment]
     real = dtypes.finfo(parts.dtype).dtype
     win, size = _window("istft", window, segment, segment)
@@ -249,15 +380,19 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
     win = wnp.real(wnp.asarray(win)).astype(real)
     length = segment + (count - 1) * step
     at = (np.arange(count) * step)[:, None] + np.arange(segment)
-    x = wnp.zeros((*parts.shape[:-2], length), parts.dtype).at[..., at].add(parts * win * wnp.sum(win))
+    x = (
+        wnp.zeros((*parts.shape[:-2], length), parts.dtype)
+        .at[..., at]
+        .add(parts * win * wnp.sum(win))
+    )
     norm = wnp.zeros(length, real).at[at].add(wnp.broadcast_to(win * win, (count, segment)))
     if boundary:
         cut = slice(segment // 2, length - segment // 2)
         x, norm = x[..., cut], norm[cut]
     x = x / wnp.where(norm > 1e-10, norm, 1)
-    if z.ndim > 2:                              # the place of the time, of which the frequencies are gone
+    if z.ndim > 2:  # the place of the time, of which the frequencies are gone
         x = wnp.moveaxis(x, -1, time_axis - 1 if freq_axis < time_axis else time_axis)
-    times = wnp.arange(x.shape[0], dtype=real) / fs         # SciPy's count, that of the first dim
+    times = wnp.arange(x.shape[0], dtype=real) / fs  # SciPy's count, that of the first dim
     return times, x
 
 

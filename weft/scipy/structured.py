@@ -49,7 +49,9 @@ def _empty(rows: int, columns: int, dtype: Any = np.float64) -> np.ndarray:
     try:
         return np.empty((rows, columns), dtype)
     except ValueError:
-        raise OutOfMemoryError(f"a matrix of shape ({rows}, {columns}) has more bytes than memory has addresses") from None
+        raise OutOfMemoryError(
+            f"a matrix of shape ({rows}, {columns}) has more bytes than memory has addresses"
+        ) from None
 
 
 def _places(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +107,9 @@ def companion(a):
     a = mp.atleast_1d(concrete(inexact("companion", a)))
     n = a.shape[-1] - 1
     if n < 1:
-        raise ValueError(f"companion: The length of `a` along the last axis must be at least 2; got shape {tuple(a.shape)}.")
+        raise ValueError(
+            f"companion: The length of `a` along the last axis must be at least 2; got shape {tuple(a.shape)}."
+        )
     first = -a[..., 1:] / a[..., :1]
     below = broadcast_to_shape(creation.eye(n - 1, n, dtype=a.dtype), (*a.shape[:-1], n - 1, n))
     return mp.concatenate([first[..., None, :], below], -2)
@@ -132,18 +136,22 @@ def fiedler_companion(a):
     a = mp.atleast_1d(concrete(inexact("fiedler_companion", a)))
     n = a.shape[-1] - 1
     if n < 0:
-        raise ValueError(f"fiedler_companion: requires the last axis of `a` to have nonzero length, got shape {tuple(a.shape)}.")
+        raise ValueError(
+            f"fiedler_companion: requires the last axis of `a` to have nonzero length, got shape {tuple(a.shape)}."
+        )
     if n == 0:
         return creation.zeros((*a.shape[:-1], 0, 0), a.dtype)
     coefficient, ones = np.zeros((n, n), np.int32), np.zeros((n, n))
     coefficient[0, 0] = 1
     ones[1:2, 0] = 1
-    for k in range(n - 1):                  # rows and columns change places from one pair to the next
+    for k in range(n - 1):  # rows and columns change places from one pair to the next
         across = lambda width, k=k: (k, k + width) if k % 2 == 0 else (k + width, k)
         coefficient[across(1)] = k + 2
         if k + 2 < n:
             ones[across(2)] = 1
-    return choosing.where(coefficient > 0, (-a / a[..., :1])[..., coefficient], creation.asarray(ones, a.dtype))
+    return choosing.where(
+        coefficient > 0, (-a / a[..., :1])[..., coefficient], creation.asarray(ones, a.dtype)
+    )
 
 
 def leslie(f, s):
@@ -157,12 +165,18 @@ def leslie(f, s):
     f, s = (mp.atleast_1d(array_of("leslie", x)) for x in (f, s))
     n = f.shape[-1]
     if n < 2:
-        raise ValueError(f"leslie: The length of f along the last axis must be at least 2; got shape {tuple(f.shape)}.")
+        raise ValueError(
+            f"leslie: The length of f along the last axis must be at least 2; got shape {tuple(f.shape)}."
+        )
     if s.shape[-1] != n - 1:
-        raise ValueError(f"leslie: Incorrect lengths for f and s: s must have one entry less along the last axis than f; got f shape "
-                         f"{tuple(f.shape)} and s shape {tuple(s.shape)}.")
+        raise ValueError(
+            f"leslie: Incorrect lengths for f and s: s must have one entry less along the last axis than f; got f shape "
+            f"{tuple(f.shape)} and s shape {tuple(s.shape)}."
+        )
     f, s = _stacked(f, s)
-    below = choosing.where(np.eye(n - 1, n, dtype=bool), s[..., :, None], creation.zeros((), s.dtype))
+    below = choosing.where(
+        np.eye(n - 1, n, dtype=bool), s[..., :, None], creation.zeros((), s.dtype)
+    )
     return mp.concatenate([f[..., None, :], below], -2)
 
 
@@ -179,14 +193,24 @@ def convolution_matrix(a, n: int, mode: str = "full"):
     if n <= 0:
         raise ValueError(f"convolution_matrix: n must be a positive integer; got {n}.")
     if m == 0:
-        raise ValueError(f"convolution_matrix: len(a) must be at least 1; got shape {tuple(a.shape)}.")
+        raise ValueError(
+            f"convolution_matrix: len(a) must be at least 1; got shape {tuple(a.shape)}."
+        )
     if mode not in ("full", "same", "valid"):
-        raise ValueError(f"convolution_matrix: mode must be one of 'full', 'valid', 'same'; got {mode!r}.")
+        raise ValueError(
+            f"convolution_matrix: mode must be one of 'full', 'valid', 'same'; got {mode!r}."
+        )
     short = min(m, n) - 1
-    above, below = {"full": (0, 0), "same": (short // 2, short - short // 2), "valid": (short, short)}[mode]
+    above, below = {
+        "full": (0, 0),
+        "same": (short // 2, short - short // 2),
+        "valid": (short, short),
+    }[mode]
     i, j = _places(m + n - 1 - above - below, n)
     at = i + above - j
-    return choosing.where((at >= 0) & (at < m), a[..., np.clip(at, 0, m - 1)], creation.zeros((), a.dtype))
+    return choosing.where(
+        (at >= 0) & (at < m), a[..., np.clip(at, 0, m - 1)], creation.zeros((), a.dtype)
+    )
 
 
 # --- of a size
@@ -228,7 +252,12 @@ def invhilbert(n: int):
     n = max(operator.index(n), 0)
 
     def element(i: int, j: int) -> int:
-        size = (i + j + 1) * math.comb(n + i, n - j - 1) * math.comb(n + j, n - i - 1) * math.comb(i + j, i) ** 2
+        size = (
+            (i + j + 1)
+            * math.comb(n + i, n - j - 1)
+            * math.comb(n + j, n - i - 1)
+            * math.comb(i + j, i) ** 2
+        )
         return -size if (i + j) % 2 else size
 
     return _real(_rounded(n, element))
@@ -241,7 +270,9 @@ def _binomials(n: int) -> np.ndarray:
 
 def _pascal_kind(name: str, kind: str | None) -> str:
     if kind not in (None, "symmetric", "lower", "upper"):
-        raise ValueError(f"{name}: Expected kind to be one of: ['symmetric', 'lower', 'upper']; got {kind}")
+        raise ValueError(
+            f"{name}: Expected kind to be one of: ['symmetric', 'lower', 'upper']; got {kind}"
+        )
     return kind or "symmetric"
 
 
@@ -268,7 +299,9 @@ def invpascal(n: int, kind: str | None = None):
     i, j = _places(n, n)
     sign = np.where((i + j) % 2, -1.0, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
-        return _real(sign * {"lower": lower, "upper": lower.T, "symmetric": lower.T @ lower}[kind] + 0.0)   # (+ 0.0: zeros without a sign)
+        return _real(
+            sign * {"lower": lower, "upper": lower.T, "symmetric": lower.T @ lower}[kind] + 0.0
+        )  # (+ 0.0: zeros without a sign)
 
 
 def hadamard(n: int, dtype: Any = int):
@@ -284,7 +317,11 @@ def hadamard(n: int, dtype: Any = int):
     matrix[:1, :1], size = 1, 1
     while size < n:
         block = matrix[:size, :size]
-        matrix[:size, size:2 * size], matrix[size:2 * size, :size], matrix[size:2 * size, size:2 * size] = block, block, -block
+        (
+            matrix[:size, size : 2 * size],
+            matrix[size : 2 * size, :size],
+            matrix[size : 2 * size, size : 2 * size],
+        ) = block, block, -block
         size *= 2
     return creation.asarray(matrix, dtypes.canonicalize_dtype(dtype))
 
@@ -300,7 +337,11 @@ def helmert(n: int, full: bool = False):
         raise ValueError(f"helmert: n must be a positive integer; got {n}.")
     i, j = _places(n, n)
     k = np.maximum(i, 1)
-    matrix = np.where(i == 0, 1 / np.sqrt(n), np.where(j < i, 1.0, np.where(j == i, -i, 0.0)) / np.sqrt(k * (k + 1.0)))
+    matrix = np.where(
+        i == 0,
+        1 / np.sqrt(n),
+        np.where(j < i, 1.0, np.where(j == i, -i, 0.0)) / np.sqrt(k * (k + 1.0)),
+    )
     return _real(matrix if full else matrix[1:])
 
 
@@ -320,7 +361,10 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None):
         raise ValueError(f"dft: dtype must be a complex floating-point type; got {kind.name}.")
     i, j = _places(n, n)
     roots = np.array([_root(k, n) for k in range(n)], np.complex128)
-    return creation.asarray(roots[i * j % max(n, 1)] / {None: 1, "n": max(n, 1), "sqrtn": math.sqrt(max(n, 1))}[scale], kind)
+    return creation.asarray(
+        roots[i * j % max(n, 1)] / {None: 1, "n": max(n, 1), "sqrtn": math.sqrt(max(n, 1))}[scale],
+        kind,
+    )
 
 
 def _root(k: int, n: int) -> complex:

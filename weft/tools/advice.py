@@ -18,7 +18,10 @@ def spell_spec(dims: Any) -> str:
     >>> spell_spec((("a", "b"), (), ("c",))), spell_spec(((), ()))
     ("P(('a', 'b'), None, 'c')", 'P()')
     """
-    entries = ["None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes) for axes in map(joined, dims)]
+    entries = [
+        "None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes)
+        for axes in map(joined, dims)
+    ]
     while entries and entries[-1] == "None":
         entries.pop()
     return f"P({', '.join(entries)})"

@@ -26,7 +26,9 @@ SECONDS = 60
 MOST_REPRODUCERS = 5
 
 
-def check_program(program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None) -> int:
+def check_program(
+    program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None
+) -> int:
     """Run `program` with the check of values and return its exit status, or 1 if a call is wrong."""
     from weft.verification import values
 
@@ -39,14 +41,22 @@ def check_program(program: str, arguments: Sequence[str], *, as_module: bool = F
     finally:
         values.listeners.pop()
         sys.stdout.flush()
-        lines = [f"weft check: {name} could not be compared: {why}" for name, why in values.calls_unverified.items()]
-        print("\n".join(["", *reports, *lines, _summary(len(reports), values.calls_compared[0])]), file=sys.stderr)
+        lines = [
+            f"weft check: {name} could not be compared: {why}"
+            for name, why in values.calls_unverified.items()
+        ]
+        print(
+            "\n".join(["", *reports, *lines, _summary(len(reports), values.calls_compared[0])]),
+            file=sys.stderr,
+        )
     return status or int(bool(reports))
 
 
 def _summary(wrong: int, compared: int) -> str:
     calls = "1 call was" if compared == 1 else f"{compared} calls were"
-    return f"weft check: {calls} compared, {wrong or 'none'} {'were' if wrong > 1 else 'was'} wrong."
+    return (
+        f"weft check: {calls} compared, {wrong or 'none'} {'were' if wrong > 1 else 'was'} wrong."
+    )
 
 
 def report_of(error: VerificationError, number: int) -> str:
@@ -61,7 +71,7 @@ def _reproducer(error: VerificationError, path: Path) -> str:
     """Search in a child process and return what it found."""
     note = path.with_suffix(".txt")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)     # of forks in processes with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks in processes with threads
         child = os.fork() if hasattr(os, "fork") else 0
     if child == 0:
         try:
@@ -72,7 +82,11 @@ def _reproducer(error: VerificationError, path: Path) -> str:
     elif not _ends(child, SECONDS + 30):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    text = note.read_text() if note.exists() else "  No reproducer could be written: the search ended without one."
+    text = (
+        note.read_text()
+        if note.exists()
+        else "  No reproducer could be written: the search ended without one."
+    )
     note.unlink(missing_ok=True)
     return text
 
@@ -104,9 +118,13 @@ def search(error: VerificationError, path: Path, note: Path) -> None:
             note.write_text(f"  The program has no reproducer: {problem}")
 
     found(error.program, error.arguments)
-    case = Minimizer(mismatch_of, SECONDS, found).minimize(error.program, error.arguments, error.result)
+    case = Minimizer(mismatch_of, SECONDS, found).minimize(
+        error.program, error.arguments, error.result
+    )
     if case is None:
-        note.write_text(f"{note.read_text()}\n  Alone, on one device, the program gives right results.")
+        note.write_text(
+            f"{note.read_text()}\n  Alone, on one device, the program gives right results."
+        )
         return
     at_fault = mismatch_of(*case, "stages")
     if at_fault is not None:

@@ -53,21 +53,37 @@ def _run(argv: Sequence[str] | None) -> int:
     if options.command == "run":
         from weft.tools.run import run_program
 
-        return run_program(options.program, options.arguments, as_module=options.as_module, devices=options.devices)
+        return run_program(
+            options.program, options.arguments, as_module=options.as_module, devices=options.devices
+        )
     if options.command == "launch":
         return _launch(options)
     if options.command == "explain":
         from weft.tools.explain_command import explain_program
 
-        return explain_program(options.program, options.arguments, options.html, as_module=options.as_module, devices=options.devices)
+        return explain_program(
+            options.program,
+            options.arguments,
+            options.html,
+            as_module=options.as_module,
+            devices=options.devices,
+        )
     if options.command == "check":
         from weft.tools.check import check_program
 
-        return check_program(options.program, options.arguments, as_module=options.as_module, devices=options.devices)
+        return check_program(
+            options.program, options.arguments, as_module=options.as_module, devices=options.devices
+        )
     if options.command == "compile":
         from weft.tools.compile_command import compile_program
 
-        return compile_program(options.program, options.arguments, options.target, options.json, as_module=options.as_module)
+        return compile_program(
+            options.program,
+            options.arguments,
+            options.target,
+            options.json,
+            as_module=options.as_module,
+        )
     if options.command == "shim":
         from weft.tools.shim import run
 
@@ -82,14 +98,28 @@ def _launch(options: argparse.Namespace) -> int:
     from weft.tools.launch.job import DEFAULT_GRACE_S, LaunchOptions, launch
 
     launched = LaunchOptions(
-        options.program, tuple(options.arguments), options.as_module, size=options.processes, devices=options.devices,
-        least=options.least, restarts=options.restarts, grace=DEFAULT_GRACE_S if options.grace is None else options.grace,
-        prefix=options.prefix, log_dir=options.log_dir)
+        options.program,
+        tuple(options.arguments),
+        options.as_module,
+        size=options.processes,
+        devices=options.devices,
+        least=options.least,
+        restarts=options.restarts,
+        grace=DEFAULT_GRACE_S if options.grace is None else options.grace,
+        prefix=options.prefix,
+        log_dir=options.log_dir,
+    )
     if options.nodes is not None:
         from weft.tools.launch.node_hosts import NodeOptions, NodePool, serve_node
 
-        node = NodeOptions(options.nodes, options.node_rank, options.rendezvous, options.processes // options.nodes)
-        return serve_node(node, launched) if node.number else launch(launched, functools.partial(NodePool, node))
+        node = NodeOptions(
+            options.nodes, options.node_rank, options.rendezvous, options.processes // options.nodes
+        )
+        return (
+            serve_node(node, launched)
+            if node.number
+            else launch(launched, functools.partial(NodePool, node))
+        )
     if options.hosts is None:
         return launch(launched)
     from weft.tools.launch.ssh_hosts import SshPool
@@ -106,7 +136,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     >>> parse(["run", "train.py", "--epochs", "3", "--devices", "8"])
     Namespace(command='run', devices=8, as_module=False, program='train.py', arguments=['--epochs', '3'])
     """
-    parser = argparse.ArgumentParser(prog="weft", description="Run NumPy-like programs on sharded arrays, compiled to native code.")
+    parser = argparse.ArgumentParser(
+        prog="weft",
+        description="Run NumPy-like programs on sharded arrays, compiled to native code.",
+    )
     parser.add_argument("--version", action="version", version=f"weft {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, purpose in _RUNNERS.items():
@@ -120,16 +153,33 @@ def parse(argv: list[str]) -> argparse.Namespace:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
+        command.add_argument(
+            "-m",
+            dest="as_module",
+            action="store_true",
+            help="PROGRAM names a module, as in python -m",
+        )
         command.add_argument("program", metavar="PROGRAM", help="a Python file")
     _add_launch(commands)
-    info = commands.add_parser("info", help="describe this machine: devices, processor, caches and settings")
+    info = commands.add_parser(
+        "info", help="describe this machine: devices, processor, caches and settings"
+    )
     info.add_argument("--settings", action="store_true", help="list the settings that there are")
 
-    shim = commands.add_parser("shim", help="make `import jax` mean weft in this Python environment, or undo that")
+    shim = commands.add_parser(
+        "shim", help="make `import jax` mean weft in this Python environment, or undo that"
+    )
     actions = shim.add_subparsers(dest="action", required=True, metavar="ACTION")
-    install = actions.add_parser("install", help="install distributions jax and jaxlib that are made of weft", description=_SHIM)
-    install.add_argument("--version", default=f"{JAX_VERSION}+weft", help="the version of JAX to report and follow (default: %(default)s)")
+    install = actions.add_parser(
+        "install",
+        help="install distributions jax and jaxlib that are made of weft",
+        description=_SHIM,
+    )
+    install.add_argument(
+        "--version",
+        default=f"{JAX_VERSION}+weft",
+        help="the version of JAX to report and follow (default: %(default)s)",
+    )
     actions.add_parser("uninstall", help="remove them")
 
     if not argv or argv[0] not in _RUNNERS:
@@ -140,7 +190,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options, arguments = _long_options(argv[0]).parse_known_args(after, options)
     options.arguments = [*arguments, *verbatim]
     if argv[0] == "compile" and options.target is None:
-        parser.error("weft compile: give the devices to compile for, as in --target v5p:8x8x8 or --target h100:8")
+        parser.error(
+            "weft compile: give the devices to compile for, as in --target v5p:8x8x8 or --target h100:8"
+        )
     return options
 
 
@@ -181,7 +233,13 @@ _EXAMPLES = {
 
 def _epilog(name: str) -> str:
     options = " and ".join(_OPTIONS[name])
-    examples = _EXAMPLES.get(name, (("train.py --epochs 3 --devices 8", "--epochs 3 goes to train.py"), _EXAMPLES["explain"][1]))
+    examples = _EXAMPLES.get(
+        name,
+        (
+            ("train.py --epochs 3 --devices 8", "--epochs 3 goes to train.py"),
+            _EXAMPLES["explain"][1],
+        ),
+    )
     lines = [f"    weft {name} {words:44}{what}" for words, what in examples]
     return _EPILOG.format(options=options, examples="\n".join(lines))
 
@@ -202,41 +260,121 @@ The exit status is 0, 75 if the processes were preempted (they saved their state
 
 def _add_launch(commands: Any) -> None:
     command = commands.add_parser(
-        "launch", help="run a program on several processes of this machine or others", epilog=_LAUNCH, allow_abbrev=False,
-        description="Run a program on several processes of this machine or others.", formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("-n", dest="processes", type=_positive, metavar="N", help="number of processes")
-    command.add_argument("--devices-per-process", dest="devices", type=_device_count, metavar="N", help="number of virtual devices of each")
-    command.add_argument("--min", dest="least", type=_positive, metavar="N", help="the least number of processes to start again with")
-    command.add_argument("--max", dest="most", type=_positive, metavar="N", help="the number of processes to begin with, instead of -n")
-    command.add_argument("--restarts", type=_natural, default=0, metavar="N", help="how often to start again after a failure")
-    command.add_argument("--grace", type=_seconds, metavar="SECONDS",
-                         help="how long processes may go on after a failure or a signal (default: 30)")
-    command.add_argument("--hosts", type=_hosts, metavar="A:4,B:4", help="start processes on these hosts by ssh, so many on each")
-    command.add_argument("--ssh", metavar="COMMAND", help=f"what reaches a host, instead of WEFT_SSH or '{DEFAULT_SSH}'")
-    command.add_argument("--env", dest="variables", action="append", default=[], metavar="NAME",
-                         help="forward a variable to the hosts, besides WEFT_*, JAX_* and PYTHONPATH; NAME=VALUE sets one")
-    command.add_argument("--nodes", type=_positive, metavar="N", help="the same command is run on N nodes, each with -n processes")
-    command.add_argument("--rendezvous", metavar="HOST:PORT", help="where the launcher of node 0 waits for the others")
-    command.add_argument("--node-rank", type=_natural, metavar="I",
-                         help="the number of this node (default: SLURM_NODEID or JOB_COMPLETION_INDEX)")
-    command.add_argument("--no-prefix", dest="prefix", action="store_false", help="do not begin each line of output with its process: [3]")
-    command.add_argument("--log-dir", metavar="DIR", help="write the output of each process to DIR/rank-3.log, too")
-    command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
+        "launch",
+        help="run a program on several processes of this machine or others",
+        epilog=_LAUNCH,
+        allow_abbrev=False,
+        description="Run a program on several processes of this machine or others.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "-n", dest="processes", type=_positive, metavar="N", help="number of processes"
+    )
+    command.add_argument(
+        "--devices-per-process",
+        dest="devices",
+        type=_device_count,
+        metavar="N",
+        help="number of virtual devices of each",
+    )
+    command.add_argument(
+        "--min",
+        dest="least",
+        type=_positive,
+        metavar="N",
+        help="the least number of processes to start again with",
+    )
+    command.add_argument(
+        "--max",
+        dest="most",
+        type=_positive,
+        metavar="N",
+        help="the number of processes to begin with, instead of -n",
+    )
+    command.add_argument(
+        "--restarts",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="how often to start again after a failure",
+    )
+    command.add_argument(
+        "--grace",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long processes may go on after a failure or a signal (default: 30)",
+    )
+    command.add_argument(
+        "--hosts",
+        type=_hosts,
+        metavar="A:4,B:4",
+        help="start processes on these hosts by ssh, so many on each",
+    )
+    command.add_argument(
+        "--ssh",
+        metavar="COMMAND",
+        help=f"what reaches a host, instead of WEFT_SSH or '{DEFAULT_SSH}'",
+    )
+    command.add_argument(
+        "--env",
+        dest="variables",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="forward a variable to the hosts, besides WEFT_*, JAX_* and PYTHONPATH; NAME=VALUE sets one",
+    )
+    command.add_argument(
+        "--nodes",
+        type=_positive,
+        metavar="N",
+        help="the same command is run on N nodes, each with -n processes",
+    )
+    command.add_argument(
+        "--rendezvous",
+        metavar="HOST:PORT",
+        help="where the launcher of node 0 waits for the others",
+    )
+    command.add_argument(
+        "--node-rank",
+        type=_natural,
+        metavar="I",
+        help="the number of this node (default: SLURM_NODEID or JOB_COMPLETION_INDEX)",
+    )
+    command.add_argument(
+        "--no-prefix",
+        dest="prefix",
+        action="store_false",
+        help="do not begin each line of output with its process: [3]",
+    )
+    command.add_argument(
+        "--log-dir", metavar="DIR", help="write the output of each process to DIR/rank-3.log, too"
+    )
+    command.add_argument(
+        "-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m"
+    )
     command.add_argument("program", metavar="PROGRAM", help="a Python file")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
 
 
-def _checked_launch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
+def _checked_launch(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> argparse.Namespace:
     if options.nodes is not None:
         _check_nodes(parser, options)
     slots = sum(host.slots for host in options.hosts or ())
-    if (options.processes is not None and options.most is not None) or not (options.processes or options.most or slots):
+    if (options.processes is not None and options.most is not None) or not (
+        options.processes or options.most or slots
+    ):
         parser.error("weft launch: give the number of processes, as -n N or as --max N")
     options.processes = options.processes or options.most or slots
     if slots and options.processes > slots:
-        parser.error(f"weft launch: {options.processes} processes do not fit on the hosts, which take {slots}")
+        parser.error(
+            f"weft launch: {options.processes} processes do not fit on the hosts, which take {slots}"
+        )
     if options.least is not None and options.least > options.processes:
-        parser.error(f"weft launch: --min {options.least} is more than the {options.processes} processes to begin with")
+        parser.error(
+            f"weft launch: --min {options.least} is more than the {options.processes} processes to begin with"
+        )
     if options.arguments[:1] == ["--"]:
         options.arguments = options.arguments[1:]
     return options
@@ -246,7 +384,9 @@ def _check_nodes(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     from weft.tools.launch.node_hosts import node_number
 
     if options.hosts is not None or options.most is not None:
-        parser.error("weft launch: --nodes excludes --hosts and --max: each node starts -n processes")
+        parser.error(
+            "weft launch: --nodes excludes --hosts and --max: each node starts -n processes"
+        )
     if options.rendezvous is None:
         parser.error("weft launch: --nodes needs --rendezvous HOST:PORT, an address of node 0")
     try:
@@ -256,27 +396,45 @@ def _check_nodes(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     if options.node_rank is None:
         options.node_rank = node_number()
     if options.node_rank is None or options.node_rank >= options.nodes:
-        parser.error(f"weft launch: give the number of this node, as --node-rank I, from 0 to {options.nodes - 1}")
+        parser.error(
+            f"weft launch: give the number of this node, as --node-rank I, from 0 to {options.nodes - 1}"
+        )
     options.processes = (options.processes or 1) * options.nodes
 
 
 def _usage(name: str) -> str:
-    options = " ".join(f"[{option} {value}]" for option, value in _OPTIONS[name].items()).replace("[--target NAME]", "--target NAME")
+    options = " ".join(f"[{option} {value}]" for option, value in _OPTIONS[name].items()).replace(
+        "[--target NAME]", "--target NAME"
+    )
     return f"weft {name} [-h] {options} [-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]"
 
 
 def _long_options(name: str) -> argparse.ArgumentParser:
     """The options of the command `name` that may stand on both sides of the program."""
-    parser = argparse.ArgumentParser(prog=f"weft {name}", usage=_usage(name), add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=f"weft {name}", usage=_usage(name), add_help=False, allow_abbrev=False
+    )
     if "--devices" in _OPTIONS[name]:
-        parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual devices")
+        parser.add_argument(
+            "--devices", type=_device_count, metavar="N", help="number of virtual devices"
+        )
     if name == "compile":
-        parser.add_argument("--target", metavar="NAME", help="the devices, such as v5e:2x4, v5p:8x8x8 or h100:8")
+        parser.add_argument(
+            "--target", metavar="NAME", help="the devices, such as v5e:2x4, v5p:8x8x8 or h100:8"
+        )
         parser.add_argument("--json", metavar="FILE", help="write the reports to FILE as JSON, too")
     if name == "explain":
-        parser.add_argument("--html", metavar="FILE", help="write the explanations to FILE as an HTML page, too")
+        parser.add_argument(
+            "--html", metavar="FILE", help="write the explanations to FILE as an HTML page, too"
+        )
     else:
-        parser.add_argument("--html", nargs="?", action=_OfExplain, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        parser.add_argument(
+            "--html",
+            nargs="?",
+            action=_OfExplain,
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )
     return parser
 
 
@@ -285,7 +443,9 @@ class _OfExplain(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         option = self.option_strings[0]
-        parser.error(f"{option} is an option of 'weft explain'; if the program has one of this name, put -- before it")
+        parser.error(
+            f"{option} is an option of 'weft explain'; if the program has one of this name, put -- before it"
+        )
 
 
 _WITH_VALUE = frozenset([option for options in _OPTIONS.values() for option in options])

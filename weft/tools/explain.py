@@ -14,7 +14,14 @@ from typing import Any
 import weft
 import weft.ops.ragged_exchange  # noqa: F401  (the one collective that programs load only when they use it)
 from weft.ir.collective_spec import COLLECTIVES
-from weft.tools.report import Collective, Exchange, as_text, collectives_of, exchanges_of, exchanges_text
+from weft.tools.report import (
+    Collective,
+    Exchange,
+    as_text,
+    collectives_of,
+    exchanges_of,
+    exchanges_text,
+)
 from weft.util import tree
 from weft.util.record import field, record
 
@@ -54,7 +61,13 @@ class Explanation:
         return sum(r.bytes for r in self.collectives)
 
     def __str__(self) -> str:
-        return "\n".join([*self.facts(), as_text(self.collectives), *([exchanges_text(self.exchanges)] if self.exchanges else [])])
+        return "\n".join(
+            [
+                *self.facts(),
+                as_text(self.collectives),
+                *([exchanges_text(self.exchanges)] if self.exchanges else []),
+            ]
+        )
 
     def facts(self) -> list[str]:
         """Kernels, memory and compile times, in lines."""
@@ -92,7 +105,11 @@ class Explanation:
         """
         wanted = tuple(map(_kind, kinds))
         among = {axes} if isinstance(axes, str) else None if axes is None else set(axes)
-        found = [r for r in self.collectives if (not wanted or r.kind in wanted) and (among is None or not among.isdisjoint(r.axes))]
+        found = [
+            r
+            for r in self.collectives
+            if (not wanted or r.kind in wanted) and (among is None or not among.isdisjoint(r.axes))
+        ]
         where = "" if among is None else f" over {', '.join(sorted(among))}"
         self._demand(f"no {' or '.join(wanted) or 'collective'}{where}", found, bool(found))
         return self
@@ -100,22 +117,34 @@ class Explanation:
     def assert_count(self, total: int | None = None, /, **kinds: int) -> Explanation:
         """Raise AssertionError unless exactly so many collectives run: `total` in all, and of each kind given."""
         if total is not None:
-            self._demand(f"{total} collectives", self.collectives, sum(self.counts.values()) != total)
+            self._demand(
+                f"{total} collectives", self.collectives, sum(self.counts.values()) != total
+            )
         for name, count in kinds.items():
             kind = _kind(name)
-            self._demand(f"{count} x {kind}", [r for r in self.collectives if r.kind == kind], self.counts.get(kind, 0) != count)
+            self._demand(
+                f"{count} x {kind}",
+                [r for r in self.collectives if r.kind == kind],
+                self.counts.get(kind, 0) != count,
+            )
         return self
 
     def assert_bytes(self, *kinds: str, max: int) -> Explanation:
         """Raise AssertionError if a device sends more than `max` bytes in a call, in collectives of `kinds` or in all."""
         wanted = tuple(map(_kind, kinds))
         found = [r for r in self.collectives if not wanted or r.kind in wanted]
-        self._demand(f"at most {max:,} B in {' and '.join(wanted) or 'all collectives'}", found, sum(r.bytes for r in found) > max)
+        self._demand(
+            f"at most {max:,} B in {' and '.join(wanted) or 'all collectives'}",
+            found,
+            sum(r.bytes for r in found) > max,
+        )
         return self
 
     def _demand(self, what: str, found: Sequence[Collective], fails: bool) -> None:
         if fails:
-            raise AssertionError(f"explain: {self.name} should have {what}; it has {as_text(found)}")
+            raise AssertionError(
+                f"explain: {self.name} should have {what}; it has {as_text(found)}"
+            )
 
 
 def _kind(name: str) -> str:
@@ -131,7 +160,9 @@ def _kind(name: str) -> str:
         for other in (spec.hlo.replace("-", "_"), *spec.aliases):
             kinds.setdefault(other, spec.counted_as)
     if plain not in kinds:
-        raise ValueError(f"explain: there is no collective {name!r}; kinds are {', '.join(dict.fromkeys(kinds.values()))}.")
+        raise ValueError(
+            f"explain: there is no collective {name!r}; kinds are {', '.join(dict.fromkeys(kinds.values()))}."
+        )
     return kinds[plain]
 
 
@@ -150,7 +181,9 @@ def explanation_of(executable: Any, text: str = "") -> Explanation:
     """The explanation of an executable; `text` is its program."""
     stages, out_tree = executable.stages, executable.out_tree
     places = range(len(executable.out_specs))
-    paths = tree.tree_leaves_with_path(list(places) if out_tree is None else tree.tree_unflatten(out_tree, places))
+    paths = tree.tree_leaves_with_path(
+        list(places) if out_tree is None else tree.tree_unflatten(out_tree, places)
+    )
     return Explanation(
         stages.name,
         collectives_of(executable),

@@ -12,7 +12,12 @@ from weft.tools.run import run_program
 
 
 def explain_program(
-    program: str, arguments: Sequence[str], html: str | None = None, *, as_module: bool = False, devices: int | None = None
+    program: str,
+    arguments: Sequence[str],
+    html: str | None = None,
+    *,
+    as_module: bool = False,
+    devices: int | None = None,
 ) -> int:
     """Run `program` as `run_program` does and print the explanations of what it compiled; return its exit status."""
     from weft import programs
@@ -31,7 +36,9 @@ def print_explanations(executables: Sequence[Any], html: str | None) -> None:
     from weft.tools.explain import explanation_of
     from weft.tools.page import pages
 
-    explanations = [explanation_of(executable) for executable in executables if executable.stages.collectives]
+    explanations = [
+        explanation_of(executable) for executable in executables if executable.stages.collectives
+    ]
     for explanation in explanations:
         print(f"\n{explanation}")
     print(f"\n{len(executables)} programs were compiled, {len(explanations)} of them communicate.")

@@ -30,8 +30,14 @@ def describe() -> str:
         ("machine model", _machine_model()),
         ("memory", _memory()),
         ("devices", _devices()),
-        *[("plugins" if i == 0 else "", line) for i, line in enumerate(backends.describe_plugins())],
-        *[("with" if i == 0 else "", f"{name} {_version_of(name)}") for i, name in enumerate(PARTS)],
+        *[
+            ("plugins" if i == 0 else "", line)
+            for i, line in enumerate(backends.describe_plugins())
+        ],
+        *[
+            ("with" if i == 0 else "", f"{name} {_version_of(name)}")
+            for i, name in enumerate(PARTS)
+        ],
         ("mpi", mpi.describe_library()),
         ("jax", shim.describe()),
         *_cache_rows(),
@@ -62,7 +68,9 @@ def settings() -> str:
 
 def _is_read(variable: str) -> bool:
     """Whether weft reads an environment variable."""
-    return variable.startswith(_VARIABLES) or (variable.startswith("JAX_") and variable[4:].lower() in config.values)
+    return variable.startswith(_VARIABLES) or (
+        variable.startswith("JAX_") and variable[4:].lower() in config.values
+    )
 
 
 def _shown(variable: str) -> str:
@@ -100,10 +108,14 @@ def _memory() -> str:
 def _devices() -> str:
     try:
         devices: list[Any] = list(weft.devices())
-    except Exception as error:              # the report says what does not work
+    except Exception as error:  # the report says what does not work
         return str(error).partition("\n")[0]
     kinds = sorted({f"{device.platform}" for device in devices})
-    advice = "choose with WEFT_NUM_DEVICES or `weft run --devices N`" if kinds == ["cpu"] else "choose with WEFT_PLATFORMS"
+    advice = (
+        "choose with WEFT_NUM_DEVICES or `weft run --devices N`"
+        if kinds == ["cpu"]
+        else "choose with WEFT_PLATFORMS"
+    )
     return f"{len(devices)} ({', '.join(kinds)}; {advice})"
 
 
@@ -121,6 +133,11 @@ def _cache_rows() -> list[tuple[str, str]]:
         return [("cache", "off")]
     sizes = []
     for file in Path(folder).glob("*/*"):
-        with contextlib.suppress(FileNotFoundError):        # another process deleted it meanwhile
+        with contextlib.suppress(FileNotFoundError):  # another process deleted it meanwhile
             sizes.append(file.stat().st_blocks * 512)
-    return [("cache", f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB (choose with WEFT_CACHE_DIR)")]
+    return [
+        (
+            "cache",
+            f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB (choose with WEFT_CACHE_DIR)",
+        )
+    ]

@@ -4,7 +4,9 @@ import os
 import select
 import sys
 
-CLOSED_OUTPUT = 128 + 13           # the status that a shell shows for a process that the signal SIGPIPE ended
+CLOSED_OUTPUT = (
+    128 + 13
+)  # the status that a shell shows for a process that the signal SIGPIPE ended
 
 
 def is_output_closed() -> bool:
@@ -13,7 +15,7 @@ def is_output_closed() -> bool:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
         return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
-    except (AttributeError, OSError, ValueError):           # no poll, or no file
+    except (AttributeError, OSError, ValueError):  # no poll, or no file
         return True
 
 

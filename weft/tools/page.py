@@ -32,7 +32,9 @@ def page(explanation: Any) -> str:
 
 def pages(explanations: Sequence[Any]) -> str:
     """Several explanations on one page."""
-    title = html.escape(f"weft.explain: {', '.join(dict.fromkeys(one.name for one in explanations))}")
+    title = html.escape(
+        f"weft.explain: {', '.join(dict.fromkeys(one.name for one in explanations))}"
+    )
     body = "".join(map(fragment, explanations))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -42,7 +44,11 @@ def pages(explanations: Sequence[Any]) -> str:
 
 def fragment(explanation: Any) -> str:
     """The body of the page, which a notebook shows too."""
-    parts = [f"<style>{_STYLE}</style>", '<div class="weft-explain">', f"<h1>{html.escape(explanation.name)}</h1>"]
+    parts = [
+        f"<style>{_STYLE}</style>",
+        '<div class="weft-explain">',
+        f"<h1>{html.escape(explanation.name)}</h1>",
+    ]
     parts += [f"<p>{html.escape(line)}</p>" for line in explanation.facts()]
     parts.append(_collectives(explanation.collectives))
     if explanation.partition is not None and explanation.partition.program is not None:
@@ -84,14 +90,26 @@ def _program(explanation: Any) -> str:
     draw = _Drawings(sizes, ids)
     rows = [_heading("arguments")]
     for i, (var, spec) in enumerate(zip(found.program.invars, found.in_specs)):
-        rows.append(_row(explanation.arg_names[i], draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
+        rows.append(
+            _row(
+                explanation.arg_names[i],
+                draw(var.aval, _whole(spec)),
+                _type(var.aval, _whole(spec)),
+            )
+        )
     rows.append(_heading("equations"))
     sends = _sends(found.records)
     for placed in found.placed_eqns:
         rows.append(_equation(placed, draw, sends.get(id(placed.eqn), ())))
     rows.append(_heading("results"))
     for i, (var, spec) in enumerate(zip(found.program.outvars, found.out_specs)):
-        rows.append(_row(explanation.result_names[i], draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
+        rows.append(
+            _row(
+                explanation.result_names[i],
+                draw(var.aval, _whole(spec)),
+                _type(var.aval, _whole(spec)),
+            )
+        )
     return f"<h2>Program</h2><p>mesh: {mesh}</p><table>{''.join(rows)}</table>"
 
 
@@ -126,7 +144,9 @@ def _equation(placed: Any, draw: Any, sends: Sequence[str]) -> str:
     drawings = '<span class="line">differs by device</span>' if placed.manual else drawings
     texts = [_type(v.aval, place) for v, place in zip(eqn.outvars, placed.placements)]
     more = f"<br>and {len(texts) - 4} more" if len(texts) > 4 else ""
-    line = f'<div class="line">{html.escape(str(eqn.source))}</div>' if eqn.source is not None else ""
+    line = (
+        f'<div class="line">{html.escape(str(eqn.source))}</div>' if eqn.source is not None else ""
+    )
     sent = "".join(f'<div class="sends">{html.escape(text)}</div>' for text in sends)
     title = f' title="{html.escape(spell_equation(eqn))}"'
     name = f'<tr><td style="padding-left: {1 + 2 * placed.depth}em"{title}>{times}{html.escape(str(eqn.primitive))}{line}{sent}</td>'
@@ -156,7 +176,9 @@ class _Drawings:
             return f'<span class="line">{math.prod(counts)} tiles</span>'
         holders = self.holders(place.dims)
         planes = list(product(*map(range, counts[:-2])))
-        return "".join(self.plane(shape, counts, outer, holders, bool(place.partial)) for outer in planes)
+        return "".join(
+            self.plane(shape, counts, outer, holders, bool(place.partial)) for outer in planes
+        )
 
     def holders(self, dims: Sequence) -> dict[tuple[int, ...], list[int]]:
         """The devices that hold each tile."""
@@ -173,7 +195,14 @@ class _Drawings:
             found.setdefault(tuple(tile), []).append(device)
         return found
 
-    def plane(self, shape: tuple[int, ...], counts: Sequence[int], outer: tuple[int, ...], holders: Mapping, partial: bool) -> str:
+    def plane(
+        self,
+        shape: tuple[int, ...],
+        counts: Sequence[int],
+        outer: tuple[int, ...],
+        holders: Mapping,
+        partial: bool,
+    ) -> str:
         rows, columns = ([1, 1, *counts])[-2:]
         height, width = ([1, 1, *shape])[-2:]
         ratio = min(4.0, max(0.25, height / max(1, width)))
@@ -183,14 +212,18 @@ class _Drawings:
         dashed = ' class="partial"' if partial else ""
         return f'<svg width="{w:.0f}" height="{h:.0f}" viewBox="0 0 {w:.0f} {h:.0f}"{dashed}>{boxes}</svg>'
 
-    def boxes(self, rank: int, rows: int, columns: int, outer: tuple, holders: Mapping, w: float, h: float) -> Iterator[str]:
+    def boxes(
+        self, rank: int, rows: int, columns: int, outer: tuple, holders: Mapping, w: float, h: float
+    ) -> Iterator[str]:
         for row, column in product(range(rows), range(columns)):
             tile = (*outer, *(row, column)[max(0, 2 - rank) :]) if rank else ()
             ids = holders.get(tile, [])
             lowest = self.ids.index(ids[0]) if ids else 0
             red, green, blue = PALETTE[lowest % len(PALETTE)]
             box = f'x="{column * w / columns:.1f}" y="{row * h / rows:.1f}" width="{w / columns:.1f}" height="{h / rows:.1f}"'
-            label = f"devices {spell_ids(sorted(ids))}" if len(ids) > 1 else f"device {spell_ids(ids)}"
+            label = (
+                f"devices {spell_ids(sorted(ids))}" if len(ids) > 1 else f"device {spell_ids(ids)}"
+            )
             yield f'<rect {box} fill="rgb({red},{green},{blue})"><title>{label}</title></rect>'
 
 

@@ -91,10 +91,25 @@ def exchanges_of(executable: Any) -> list[Exchange]:
         return []
     from weft.partition import exchanges
 
-    host_of = executable.in_specs[0].backend.host_of if executable.in_specs else executable.out_specs[0].backend.host_of
-    return [Exchange(f"{r.kind} {r.op}" if r.op else r.kind, r.operand.str_short(), r.size, r.bytes, r.messages, r.count,
-                     str(r.source or ""), exchanges.link_bytes([r], host_of), r.open_ended)
-            for r in exchanges.exchanges_of(executable.stages.lowered.stacked)]
+    host_of = (
+        executable.in_specs[0].backend.host_of
+        if executable.in_specs
+        else executable.out_specs[0].backend.host_of
+    )
+    return [
+        Exchange(
+            f"{r.kind} {r.op}" if r.op else r.kind,
+            r.operand.str_short(),
+            r.size,
+            r.bytes,
+            r.messages,
+            r.count,
+            str(r.source or ""),
+            exchanges.link_bytes([r], host_of),
+            r.open_ended,
+        )
+        for r in exchanges.exchanges_of(executable.stages.lowered.stacked)
+    ]
 
 
 def exchanges_text(exchanges: Sequence[Exchange]) -> str:
@@ -110,8 +125,11 @@ def exchanges_text(exchanges: Sequence[Exchange]) -> str:
     for r in exchanges:
         for ends, nbytes in r.links.items():
             links[ends] = links.get(ends, 0) + nbytes
-    totals = [f"{n_runs} exchange{'s'[: n_runs != 1]}", f"{sum(r.bytes for r in exchanges):,} B sent by each process",
-              *[f"{nbytes:,} B from host {a} to host {b}" for (a, b), nbytes in sorted(links.items())]]
+    totals = [
+        f"{n_runs} exchange{'s'[: n_runs != 1]}",
+        f"{sum(r.bytes for r in exchanges):,} B sent by each process",
+        *[f"{nbytes:,} B from host {a} to host {b}" for (a, b), nbytes in sorted(links.items())],
+    ]
     lines = [", ".join(totals)]
     for r in exchanges:
         lines.append(f"  {r.title}")
@@ -156,7 +174,11 @@ def _collective(r: Any, arg_names: Sequence[str]) -> Collective:
 def spell_equation(eqn: Any) -> str:
     """An equation by its operation and its types."""
     ins, outs = (" ".join(a.aval.str_short() for a in atoms) for atoms in (eqn.invars, eqn.outvars))
-    return f"{eqn.primitive} {ins} -> {outs}" if len(ins) + len(outs) <= LINE else f"{eqn.primitive} of {len(eqn.invars)} operands"
+    return (
+        f"{eqn.primitive} {ins} -> {outs}"
+        if len(ins) + len(outs) <= LINE
+        else f"{eqn.primitive} of {len(eqn.invars)} operands"
+    )
 
 
 def _some(texts: Sequence[str]) -> str:
@@ -187,10 +209,16 @@ def as_text(records: Sequence[Collective]) -> str:
         because  a sum over a split dim
     """
     n_runs = sum(r.count for r in records)
-    lines = [f"{n_runs} collective{'s'[: n_runs != 1]}, {sum(r.bytes for r in records):,} B sent by each device"]
+    lines = [
+        f"{n_runs} collective{'s'[: n_runs != 1]}, {sum(r.bytes for r in records):,} B sent by each device"
+    ]
     for r in merged(records):
         lines.append(f"  {r.title}")
         for what, text in r.facts():
-            broken = [line for paragraph in text.splitlines() for line in wrap(paragraph, LINE, break_long_words=False)]
+            broken = [
+                line
+                for paragraph in text.splitlines()
+                for line in wrap(paragraph, LINE, break_long_words=False)
+            ]
             lines += [f"    {what if not i else '':9}{line}" for i, line in enumerate(broken)]
     return "\n".join(lines)

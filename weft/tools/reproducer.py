@@ -47,7 +47,9 @@ if __name__ == "__main__":
 '''
 
 
-def mismatch_of(program: Jaxpr, args: Sequence[np.ndarray], check: str = "values") -> VerificationError | None:
+def mismatch_of(
+    program: Jaxpr, args: Sequence[np.ndarray], check: str = "values"
+) -> VerificationError | None:
     """Compile and run a program; return what is wrong with its results, or None."""
     fresh = program.replace(name=program.name or "program")
     with Override(check=check):
@@ -63,7 +65,10 @@ def reproduce(text: str, arguments: Sequence[np.ndarray]) -> None:
     """Run the program that `text` prints, under the checks of stages and of values; raise what is wrong."""
     program = parse_jaxpr(text)
     with Override(enable_x64=True):
-        given = [x.view(v.aval.dtype).reshape(v.aval.shape) for x, v in zip(arguments, program.invars, strict=True)]
+        given = [
+            x.view(v.aval.dtype).reshape(v.aval.shape)
+            for x, v in zip(arguments, program.invars, strict=True)
+        ]
         error = mismatch_of(program, given, "stages") or mismatch_of(program, given)
     if error is not None:
         raise error
@@ -76,7 +81,9 @@ def readable_text(program: Jaxpr) -> str:
     try:
         parsed = parse_jaxpr(text)
     except (TypeError, AttributeError, KeyError) as error:
-        raise JaxprSyntaxError(f"the program has a parameter that cannot be written as text ({error})") from error
+        raise JaxprSyntaxError(
+            f"the program has a parameter that cannot be written as text ({error})"
+        ) from error
     if len(parsed.invars) != len(program.invars):
         raise JaxprSyntaxError("the text has other arguments than the program")
     return text
@@ -93,9 +100,15 @@ def write_reproducer(path: Path, program: Jaxpr, args: Sequence[np.ndarray], err
     else:
         data = path.with_suffix(".npz")
         np.savez(data, *values)
-        arguments = (f'with np.load(Path(__file__).with_name("{data.name}")) as file:\n    DATA = dict(file)\n'
-                     'ARGUMENTS = [DATA[f"arr_{i}"] for i in range(len(DATA))]')
-    path.write_text(_TEMPLATE.format(title=title, details=details, program=text.replace("\\", "\\\\"), arguments=arguments))
+        arguments = (
+            f'with np.load(Path(__file__).with_name("{data.name}")) as file:\n    DATA = dict(file)\n'
+            'ARGUMENTS = [DATA[f"arr_{i}"] for i in range(len(DATA))]'
+        )
+    path.write_text(
+        _TEMPLATE.format(
+            title=title, details=details, program=text.replace("\\", "\\\\"), arguments=arguments
+        )
+    )
 
 
 def _plain(x: np.ndarray) -> np.ndarray:

@@ -27,7 +27,12 @@ ShowError = Callable[[BaseException, TracebackType | None], int]
 
 
 def run_program(
-    program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None, show_error: ShowError | None = None
+    program: str,
+    arguments: Sequence[str],
+    *,
+    as_module: bool = False,
+    devices: int | None = None,
+    show_error: ShowError | None = None,
 ) -> int:
     """Run `program` with `arguments` and return its exit status."""
     _meet_launcher()
@@ -67,7 +72,9 @@ def _meet_launcher() -> None:
             raise SystemExit("weft run: the launcher has ended")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # a pipe takes the place of the terminal
-    descriptor = os.environ.pop("WEFT_ERROR_FD", None)  # programs that this one starts have no part in it
+    descriptor = os.environ.pop(
+        "WEFT_ERROR_FD", None
+    )  # programs that this one starts have no part in it
     if descriptor is not None:
         os.set_inheritable(int(descriptor), False)
         _error_files.append(int(descriptor))

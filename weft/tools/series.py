@@ -10,14 +10,21 @@ import importlib
 
 from weft.scipy.special import fits
 
-MODULES = "weft.scipy.special.integrals", "weft.scipy.stats.vonmises"       # that have series
+MODULES = "weft.scipy.special.integrals", "weft.scipy.stats.vonmises"  # that have series
 
 
 def main() -> None:
     """Write the terms of all series."""
     for module in MODULES:
         importlib.import_module(module)
-    fits.STORED.write_text("".join([f"{name}: {' '.join(map(repr, series.fit()))}\n" for name, series in sorted(fits.known.items())]))
+    fits.STORED.write_text(
+        "".join(
+            [
+                f"{name}: {' '.join(map(repr, series.fit()))}\n"
+                for name, series in sorted(fits.known.items())
+            ]
+        )
+    )
 
 
 if __name__ == "__main__":

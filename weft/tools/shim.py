@@ -28,9 +28,11 @@ from weft.compat import JAX_VERSION, is_shim
 DEFAULT_VERSION = f"{JAX_VERSION}+weft"
 _INSTALLER = "weft"
 _PACKAGES = ("jax", "jaxlib")
-_VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?")  # releases of JAX, with a local label
+_VERSION = re.compile(
+    r"(\d+)\.(\d+)(\.\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
+)  # releases of JAX, with a local label
 _EXTRAS = ("cpu", "minimum-jaxlib")
-_ACCELERATOR_EXTRAS = ("cuda12", "cuda13", "tpu", "rocm")     # of weft's distribution, too
+_ACCELERATOR_EXTRAS = ("cuda12", "cuda13", "tpu", "rocm")  # of weft's distribution, too
 
 
 class ShimError(Exception):
@@ -39,7 +41,9 @@ class ShimError(Exception):
 
 def run(options: argparse.Namespace) -> int:
     """Carry out the command and return its exit status."""
-    action: Callable[[], list[str]] = uninstall if options.action == "uninstall" else lambda: install(options.version)
+    action: Callable[[], list[str]] = (
+        uninstall if options.action == "uninstall" else lambda: install(options.version)
+    )
     try:
         print("\n".join(action()))
     except ShimError as error:
@@ -67,10 +71,14 @@ def install(version: str = DEFAULT_VERSION, site: Path | None = None) -> list[st
     except OSError as error:
         for file in written:
             file.unlink(missing_ok=True)
-        raise ShimError(f"cannot write to {site}: {error.strerror}.\n"
-                        "  Run it with the Python of a virtual environment of your own.") from None
-    return [f"jax {version} and jaxlib {version}, provided by weft {weft_version}, are installed in {site}",
-            "`import jax` is weft for this environment's Python; `weft shim uninstall` undoes it"]
+        raise ShimError(
+            f"cannot write to {site}: {error.strerror}.\n"
+            "  Run it with the Python of a virtual environment of your own."
+        ) from None
+    return [
+        f"jax {version} and jaxlib {version}, provided by weft {weft_version}, are installed in {site}",
+        "`import jax` is weft for this environment's Python; `weft shim uninstall` undoes it",
+    ]
 
 
 def uninstall(site: Path | None = None) -> list[str]:
@@ -86,7 +94,11 @@ def uninstall(site: Path | None = None) -> list[str]:
             _remove(name, found, site)
         except OSError as error:
             raise ShimError(f"cannot remove {error.filename or site}: {error.strerror}") from None
-    return [f"removed {' and '.join(removed)} from {site}"] if removed else [f"nothing to remove in {site}"]
+    return (
+        [f"removed {' and '.join(removed)} from {site}"]
+        if removed
+        else [f"nothing to remove in {site}"]
+    )
 
 
 def describe() -> str:
@@ -99,15 +111,21 @@ def describe() -> str:
     except PackageNotFoundError:
         version = "of no known version"
     folder = os.path.dirname(spec.origin)
-    return f"{version}, provided by weft ({folder})" if is_shim(spec.origin) else f"{version}, not weft's ({folder})"
+    return (
+        f"{version}, provided by weft ({folder})"
+        if is_shim(spec.origin)
+        else f"{version}, not weft's ({folder})"
+    )
 
 
 def _site() -> Path:
     """The folder of packages of the running Python."""
     marker = Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED"
     if sys.prefix == sys.base_prefix and marker.exists():
-        raise ShimError("this Python belongs to the operating system, whose package manager looks after it.\n"
-                        "  Make a virtual environment (python -m venv ENV), install weft there and run ENV/bin/weft shim install.")
+        raise ShimError(
+            "this Python belongs to the operating system, whose package manager looks after it.\n"
+            "  Make a virtual environment (python -m venv ENV), install weft there and run ENV/bin/weft shim install."
+        )
     return Path(sysconfig.get_path("purelib"))
 
 
@@ -118,14 +136,20 @@ def _path() -> list[str]:
 
 
 def _refuse_another(name: str, site: Path) -> None:
-    way_out = (f"  Nothing was changed. Uninstall it (pip uninstall jax jaxlib), or use an environment without it;\n"
-               f"  `weft run` works beside it. (This environment is {sys.prefix}.)")
+    way_out = (
+        f"  Nothing was changed. Uninstall it (pip uninstall jax jaxlib), or use an environment without it;\n"
+        f"  `weft run` works beside it. (This environment is {sys.prefix}.)"
+    )
     found = _distribution(name, site)
     if found is not None and not _is_ours(found):
-        raise ShimError(f"{name} {found.version} is installed here, and it is not weft's ({found.locate_file(name)}).\n{way_out}")
+        raise ShimError(
+            f"{name} {found.version} is installed here, and it is not weft's ({found.locate_file(name)}).\n{way_out}"
+        )
     spec = PathFinder.find_spec(name, [str(site), *_path()])
     if spec is not None and spec.origin is not None and not is_shim(spec.origin):
-        raise ShimError(f"a package {name!r} that is not weft's is on the module path ({spec.origin}).\n{way_out}")
+        raise ShimError(
+            f"a package {name!r} that is not weft's is on the module path ({spec.origin}).\n{way_out}"
+        )
 
 
 def _distribution(name: str, site: Path) -> Distribution | None:
@@ -134,20 +158,26 @@ def _distribution(name: str, site: Path) -> Distribution | None:
 
 
 def _is_ours(found: Distribution) -> bool:
-    return (found.read_text("INSTALLER") or "").strip() == _INSTALLER and "weft" in (found.metadata["Summary"] or "")
+    return (found.read_text("INSTALLER") or "").strip() == _INSTALLER and "weft" in (
+        found.metadata["Summary"] or ""
+    )
 
 
 def _write(name: str, version: str, site: Path) -> list[Path]:
     folder = f"{name}-{version}.dist-info"
     contents = {
-        f"{name}/__init__.py": _PACKAGE_JAX.format(version=version) if name == "jax" else _PACKAGE_JAXLIB.format(version=version),
+        f"{name}/__init__.py": _PACKAGE_JAX.format(version=version)
+        if name == "jax"
+        else _PACKAGE_JAXLIB.format(version=version),
         f"{folder}/METADATA": _metadata(name, version),
         f"{folder}/WHEEL": f"Wheel-Version: 1.0\nGenerator: weft {weft_version}\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{folder}/INSTALLER": f"{_INSTALLER}\n",
         f"{folder}/REQUESTED": "",
         f"{folder}/top_level.txt": f"{name}\n",
     }
-    lines = [f"{path},sha256={_digest(text)},{len(text.encode())}" for path, text in contents.items()]
+    lines = [
+        f"{path},sha256={_digest(text)},{len(text.encode())}" for path, text in contents.items()
+    ]
     contents[f"{folder}/RECORD"] = "\n".join([*lines, f"{folder}/RECORD,,", ""])
     for path, text in contents.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
@@ -166,17 +196,32 @@ def _metadata(name: str, version: str) -> str:
         distribution(DISTRIBUTION_NAME)
         needs.append(DISTRIBUTION_NAME)
         if name == "jax":
-            needs += [f"{DISTRIBUTION_NAME}[{extra}]; extra == '{extra}'" for extra in _ACCELERATOR_EXTRAS]
+            needs += [
+                f"{DISTRIBUTION_NAME}[{extra}]; extra == '{extra}'" for extra in _ACCELERATOR_EXTRAS
+            ]
     except PackageNotFoundError:
         pass
     lines = [
-        "Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}",
+        "Metadata-Version: 2.1",
+        f"Name: {name}",
+        f"Version: {version}",
         f"Summary: The names of {name}, provided by weft; installed by `weft shim install`",
         f"Requires-Python: >={sys.version_info.major}.{sys.version_info.minor}",
         *[f"Requires-Dist: {need}" for need in needs],
-        *[f"Provides-Extra: {extra}" for extra in (*_EXTRAS, *_ACCELERATOR_EXTRAS) if name == "jax"],
+        *[
+            f"Provides-Extra: {extra}"
+            for extra in (*_EXTRAS, *_ACCELERATOR_EXTRAS)
+            if name == "jax"
+        ],
     ]
-    return "\n".join([*lines, "", "`import jax` gives the objects of weft in this environment. `weft shim uninstall` removes it.", ""])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "`import jax` gives the objects of weft in this environment. `weft shim uninstall` removes it.",
+            "",
+        ]
+    )
 
 
 def _remove(name: str, found: Distribution, site: Path) -> None:

@@ -25,35 +25,58 @@ def stubs() -> dict[Path, str]:
     root = Path(weft.__file__).parent
     for path in sorted(root.rglob("*.py")):
         if "import attach\n" in path.read_text():
-            importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"))
-    tables = {"weft": _of_weft(), "weft.numpy": _of_numpy(), **{name: table for name, table in lazy.tables.items() if name in sys.modules}}
-    return {Path(str(sys.modules[name].__file__)).with_suffix(".pyi"): _HEAD + _text(table) for name, table in tables.items()}
+            importlib.import_module(
+                ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(
+                    ".__init__"
+                )
+            )
+    tables = {
+        "weft": _of_weft(),
+        "weft.numpy": _of_numpy(),
+        **{name: table for name, table in lazy.tables.items() if name in sys.modules},
+    }
+    return {
+        Path(str(sys.modules[name].__file__)).with_suffix(".pyi"): _HEAD + _text(table)
+        for name, table in tables.items()
+    }
 
 
 def _of_weft() -> dict[str, tuple[str, str]]:
     """Names that are listed and not written yet are left out. A package that can be called is not a module to type checkers."""
     here = vars(weft)
-    functions = {name: (module, name) for name, module in here["_LAZY_NAMES"].items() if hasattr(weft, name)}
+    functions = {
+        name: (module, name) for name, module in here["_LAZY_NAMES"].items() if hasattr(weft, name)
+    }
     there = [name for name in here["_SUBMODULES"] if hasattr(weft, name)]
-    submodules = {name: ("Any" if callable(getattr(weft, name)) else f"weft.{name}", "") for name in there}
+    submodules = {
+        name: ("Any" if callable(getattr(weft, name)) else f"weft.{name}", "") for name in there
+    }
     return {**functions, **submodules, "__version__": ("weft._version", "__version__")}
 
 
 def _of_numpy() -> dict[str, tuple[str, str]]:
     here = vars(wnp)
-    found = {name: (f"weft.numpy.{module}", name) for name, (module, _) in here["_LAZY_NAMES"].items()}
+    found = {
+        name: (f"weft.numpy.{module}", name) for name, (module, _) in here["_LAZY_NAMES"].items()
+    }
     found |= {name: (f"weft.numpy.{name}", "") for name in here["_SUBMODULES"]}
-    return found | {name: _origin(name, getattr(wnp, name)) for name in wnp.__all__ if name not in found}
+    return found | {
+        name: _origin(name, getattr(wnp, name)) for name in wnp.__all__ if name not in found
+    }
 
 
 def _origin(name: str, value: Any) -> tuple[str, str]:
     """The module of this package that has a class or function, and its name there; of other values the type, and no name."""
     if value is None or isinstance(value, float):
         return "None" if value is None else "float", ""
-    value = getattr(value, "__wrapped__", value)             # of a guarded function
+    value = getattr(value, "__wrapped__", value)  # of a guarded function
     for module in (getattr(value, "__module__", None), "weft.util.dtypes"):
         stated = getattr(value, "__name__", name) if isinstance(value, type) else name
-        if module != "weft.numpy" and str(module).startswith("weft.") and getattr(sys.modules.get(str(module)), stated, None) is value:
+        if (
+            module != "weft.numpy"
+            and str(module).startswith("weft.")
+            and getattr(sys.modules.get(str(module)), stated, None) is value
+        ):
             return str(module), stated
     return "Any", ""
 
@@ -69,7 +92,9 @@ def _text(table: dict[str, tuple[str, str]]) -> str:
         else:
             values.append(f"{name}: {module}\n")
             imports.update({"typing": ["Any"]} if module == "Any" else {})
-    lines = [f"from {module} import {_wrapped(names, '()')}" for module, names in sorted(imports.items())]
+    lines = [
+        f"from {module} import {_wrapped(names, '()')}" for module, names in sorted(imports.items())
+    ]
     offered = _wrapped([f'"{name}"' for name in sorted(table)], "[]")
     return "".join([*lines, "\n", *values, "\n" * bool(values), f"__all__ = {offered}"])
 
@@ -77,8 +102,10 @@ def _text(table: dict[str, tuple[str, str]]) -> str:
 def _wrapped(names: list[str], brackets: str) -> str:
     if brackets == "()" and sum(map(len, names)) < _WIDTH // 2:
         return ", ".join(names) + "\n"
-    whole = ", ".join([name.replace(" ", "\0") for name in names])       # lines break between names only
-    lines = textwrap.fill(whole, _WIDTH - 1, initial_indent="    ", subsequent_indent="    ").replace("\0", " ")
+    whole = ", ".join([name.replace(" ", "\0") for name in names])  # lines break between names only
+    lines = textwrap.fill(
+        whole, _WIDTH - 1, initial_indent="    ", subsequent_indent="    "
+    ).replace("\0", " ")
     return f"{brackets[0]}\n{lines},\n{brackets[1]}\n"
 
 

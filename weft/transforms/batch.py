@@ -22,6 +22,7 @@ from weft.ops.layout import broadcast_in_dim, transpose
 
 class BatchTracer(Tracer):
     """A value mapped over dim `dim` of `value`."""
+
     __slots__ = ("value", "dim")
 
     def __init__(self, trace: "BatchTrace", value, dim: int):
@@ -29,12 +30,19 @@ class BatchTracer(Tracer):
         self.value = value
         self.dim = dim
 
-    val = property(lambda self: self.value, doc="All examples in one array, under the name by which JAX's users look at them.")
+    val = property(
+        lambda self: self.value,
+        doc="All examples in one array, under the name by which JAX's users look at them.",
+    )
 
     @property
     def aval(self) -> ShapedArray:
         aval = typeof(self.value)
-        return aval.dec_rank(self._trace.axis.size, self.dim) if aval.is_high else aval.without_dim(self.dim)
+        return (
+            aval.dec_rank(self._trace.axis.size, self.dim)
+            if aval.is_high
+            else aval.without_dim(self.dim)
+        )
 
     def __repr__(self) -> str:
         return f"VmapTracer(aval={self.aval.str_short(kinds=True)}, batched={typeof(self.value).str_short(kinds=True)})"
@@ -84,7 +92,9 @@ class BatchTrace(Trace):
             return False
         if primitive.kind == "collective":
             return name in collective_axes(params)
-        return primitive.kind == "region" and any(not named_axes(j).isdisjoint((name, ANY_AXIS)) for _, j in subjaxprs(params))
+        return primitive.kind == "region" and any(
+            not named_axes(j).isdisjoint((name, ANY_AXIS)) for _, j in subjaxprs(params)
+        )
 
 
 ANY_AXIS = object()
@@ -92,6 +102,7 @@ ANY_AXIS = object()
 
 def named_axes(jaxpr: Jaxpr) -> frozenset:
     """Names of all axes that collectives anywhere in `jaxpr` work over; with `ANY_AXIS` where a derivative rule of its own may do so."""
+
     def make():
         names: set = set()
         for eqn in jaxpr.eqns:
@@ -102,12 +113,19 @@ def named_axes(jaxpr: Jaxpr) -> frozenset:
                 for _, inner in subjaxprs(eqn.params):
                     names.update(named_axes(inner))
         return frozenset(names)
+
     return jaxpr.memo("named_axes", make)
 
 
 def batch_flat(fun: Callable, axis: BatchAxis, args: Sequence, dims: Sequence) -> tuple[list, list]:
     """Results of flat `fun` mapped over `dims` of `args`, and the dims they are mapped over (None: not mapped)."""
-    return run_pairs(BatchTrace(current_trace(), axis), fun, args, dims, [(axis.name, axis.size)] if axis.name is not None else [])
+    return run_pairs(
+        BatchTrace(current_trace(), axis),
+        fun,
+        args,
+        dims,
+        [(axis.name, axis.size)] if axis.name is not None else [],
+    )
 
 
 def move_dim(x, source: int, target: int):
@@ -131,8 +149,12 @@ def to_dim(x, dim, axis: BatchAxis, target: int):
     return add_batch_dim(x, axis.size, target) if dim is None else move_dim(x, dim, target)
 
 
-def batch_jaxpr(jaxpr: Jaxpr, axis: BatchAxis, in_batched: tuple[bool, ...], force_out: bool | tuple[bool, ...] = False
-                ) -> tuple[Jaxpr, tuple[bool, ...]]:
+def batch_jaxpr(
+    jaxpr: Jaxpr,
+    axis: BatchAxis,
+    in_batched: tuple[bool, ...],
+    force_out: bool | tuple[bool, ...] = False,
+) -> tuple[Jaxpr, tuple[bool, ...]]:
     """`jaxpr` mapped over dim 0 of its `in_batched` inputs; batched outputs (the second result says which) have it as dim 0.
     `force_out` makes some (or all) outputs batched."""
     force = (force_out,) * len(jaxpr.outvars) if isinstance(force_out, bool) else tuple(force_out)
@@ -141,12 +163,17 @@ def batch_jaxpr(jaxpr: Jaxpr, axis: BatchAxis, in_batched: tuple[bool, ...], for
         out_batched: list[bool] = []
 
         def run(*args):
-            outs, dims = batch_flat(lambda *xs: evaluate(jaxpr, *xs), axis, args, [0 if b else None for b in in_batched])
+            outs, dims = batch_flat(
+                lambda *xs: evaluate(jaxpr, *xs), axis, args, [0 if b else None for b in in_batched]
+            )
             batched = [d is not None or f for d, f in zip(dims, force)]
             out_batched.extend(batched)
             return [to_dim(o, d, axis, 0) if b else o for o, d, b in zip(outs, dims, batched)]
 
-        avals = [a.with_dim(0, axis.size, axis.splits) if b else a for a, b in zip(jaxpr.in_avals, in_batched)]
+        avals = [
+            a.with_dim(0, axis.size, axis.splits) if b else a
+            for a, b in zip(jaxpr.in_avals, in_batched)
+        ]
         return stage(run, avals, jaxpr.name), tuple(out_batched)
 
     return jaxpr.memo(("batch", axis, in_batched, force), make)

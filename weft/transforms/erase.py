@@ -43,8 +43,13 @@ def _has_axes(jaxpr: Jaxpr) -> bool:
     """Whether any type, or a cast between types, mentions varying axes."""
     if any(v.aval.vma for v in (*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars)):
         return True
-    return any(eqn.primitive.attrs.get("casts") or eqn.params.get(TRACKS) or any(v.aval.vma for v in eqn.outvars)
-               or any(erase(inner) is not inner for _, inner in subjaxprs(eqn.params)) for eqn in jaxpr.eqns)
+    return any(
+        eqn.primitive.attrs.get("casts")
+        or eqn.params.get(TRACKS)
+        or any(v.aval.vma for v in eqn.outvars)
+        or any(erase(inner) is not inner for _, inner in subjaxprs(eqn.params))
+        for eqn in jaxpr.eqns
+    )
 
 
 def _erased(jaxpr: Jaxpr) -> Jaxpr:
@@ -66,4 +71,12 @@ def _erased(jaxpr: Jaxpr) -> Jaxpr:
             continue
         outs = [DropVar(plain(v.aval)) if type(v) is DropVar else fresh(v) for v in eqn.outvars]
         eqns.append(eqn.replace(invars=ins, outvars=outs, params=erase_params(eqn.params)))
-    return Jaxpr(constvars, jaxpr.consts, invars, [read(a) for a in jaxpr.outvars], eqns, jaxpr.effects, jaxpr.name)
+    return Jaxpr(
+        constvars,
+        jaxpr.consts,
+        invars,
+        [read(a) for a in jaxpr.outvars],
+        eqns,
+        jaxpr.effects,
+        jaxpr.name,
+    )

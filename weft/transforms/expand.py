@@ -19,13 +19,23 @@ from weft.transforms.erase import erase
 
 def has_extensions(jaxpr: Jaxpr) -> bool:
     """Whether some operation in the program, at any depth, is a library's."""
-    return jaxpr.memo("has extensions", lambda: any(
-        eqn.primitive.kind == "extension" or any(has_extensions(inner) for _, inner in subjaxprs(eqn.params)) for eqn in jaxpr.eqns))
+    return jaxpr.memo(
+        "has extensions",
+        lambda: any(
+            eqn.primitive.kind == "extension"
+            or any(has_extensions(inner) for _, inner in subjaxprs(eqn.params))
+            for eqn in jaxpr.eqns
+        ),
+    )
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` in operations of weft's own; itself if it has no others. NotImplementedError where one that is used has no lowering."""
-    return jaxpr.memo("expanded", lambda: _expanded(dce(erase(jaxpr)))) if has_extensions(jaxpr) else jaxpr
+    return (
+        jaxpr.memo("expanded", lambda: _expanded(dce(erase(jaxpr))))
+        if has_extensions(jaxpr)
+        else jaxpr
+    )
 
 
 def _expanded(jaxpr: Jaxpr) -> Jaxpr:
@@ -51,8 +61,12 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
             operands = [a if type(a) is Literal else names[a] for a in inner.invars]
             names.update(zip(inner.outvars, outs))
             eqns.append(inner.replace(invars=operands, outvars=outs, source=source or eqn.source))
-        env.update(zip(eqn.outvars, [a if type(a) is Literal else names[a] for a in program.outvars]))
-    return Jaxpr(constvars, consts, jaxpr.invars, [read(a) for a in jaxpr.outvars], eqns, name=jaxpr.name)
+        env.update(
+            zip(eqn.outvars, [a if type(a) is Literal else names[a] for a in program.outvars])
+        )
+    return Jaxpr(
+        constvars, consts, jaxpr.invars, [read(a) for a in jaxpr.outvars], eqns, name=jaxpr.name
+    )
 
 
 def _axes_of(eqn: Eqn):
@@ -60,4 +74,7 @@ def _axes_of(eqn: Eqn):
     if not eqn.primitive.attrs.get("per_device"):
         return nullcontext()
     manual = eqn.params["manual_axes"]
-    return extend_axis_env([(name, size) for name, size in eqn.params["mesh"].shape_tuple if name in manual], frozenset())
+    return extend_axis_env(
+        [(name, size) for name, size in eqn.params["mesh"].shape_tuple if name in manual],
+        frozenset(),
+    )

@@ -21,6 +21,7 @@ from weft.util.errors import CustomVJPException
 
 class JVPTracer(Tracer):
     """A value with its tangent."""
+
     __slots__ = ("aval", "primal", "tangent")
 
     def __init__(self, trace: "JVPTrace", primal, tangent):
@@ -39,7 +40,9 @@ class JVPTracer(Tracer):
         return self.primal
 
     def __repr__(self) -> str:
-        if type(self.tangent) is StageTracer and self._trace.parent is self.tangent._trace:       # a value of the program of tangents
+        if (
+            type(self.tangent) is StageTracer and self._trace.parent is self.tangent._trace
+        ):  # a value of the program of tangents
             return f"GradTracer(primal={self.primal}, typeof(tangent)={typeof(self.tangent).str_short(True, kinds=True)})"
         return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
 
@@ -49,6 +52,7 @@ class JVPTracer(Tracer):
 
 class JVPTrace(Trace):
     """Computes primals and tangents. `tag` marks the transformation, if a library gives one."""
+
     __slots__ = ("tag",)
 
     def __init__(self, parent_trace: Trace | None, tag: Any = None):
@@ -98,8 +102,9 @@ def instantiate(tangent):
     return zeros(tangent.aval)
 
 
-def jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], instantiate_outs: bool | tuple[bool, ...] = False
-              ) -> tuple[Jaxpr, tuple[bool, ...]]:
+def jvp_jaxpr(
+    jaxpr: Jaxpr, nonzero: tuple[bool, ...], instantiate_outs: bool | tuple[bool, ...] = False
+) -> tuple[Jaxpr, tuple[bool, ...]]:
     """The program that takes all primals, then the tangents of the `nonzero` inputs, and gives all primal results, then the
     tangents that are not zero; with it, which results those are. `instantiate_outs` forces some (or all) to be given."""
     if isinstance(instantiate_outs, bool):
@@ -111,14 +116,21 @@ def jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], instantiate_outs: bool | 
 
         def run(*args):
             given = iter(args[n:])
-            tangents = [next(given) if nz else Zero(v.aval.to_tangent_aval()) for nz, v in zip(nonzero, jaxpr.invars)]
+            tangents = [
+                next(given) if nz else Zero(v.aval.to_tangent_aval())
+                for nz, v in zip(nonzero, jaxpr.invars)
+            ]
             outs, out_tangents = jvp_flat(lambda *xs: evaluate(jaxpr, *xs), args[:n], tangents)
-            out_tangents = [instantiate(t) if force else t for t, force in zip(out_tangents, instantiate_outs)]
+            out_tangents = [
+                instantiate(t) if force else t for t, force in zip(out_tangents, instantiate_outs)
+            ]
             out_nonzero.extend(type(t) is not Zero for t in out_tangents)
             return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
 
-        in_avals = [*jaxpr.in_avals,
-                    *(v.aval.to_tangent_aval() for v, nz in zip(jaxpr.invars, nonzero) if nz)]
+        in_avals = [
+            *jaxpr.in_avals,
+            *(v.aval.to_tangent_aval() for v, nz in zip(jaxpr.invars, nonzero) if nz),
+        ]
         return stage(run, in_avals, jaxpr.name), tuple(out_nonzero)
 
     return jaxpr.memo(("jvp", nonzero, instantiate_outs), make)

@@ -19,6 +19,7 @@ from weft.util.state import guard
 
 class LinearTrace(StageTrace):
     """Stages what depends on its own tracers; passes everything else to its parent."""
+
     __slots__ = ()
     records_constants = False
 
@@ -40,16 +41,19 @@ class LinearTrace(StageTrace):
         return type(x) is StageTracer and x._trace is self
 
 
-def linearize_flat(fun: Callable, primals: Sequence, nonzero: Sequence[bool] | None = None
-                   ) -> tuple[list, Jaxpr, list[bool]]:
+def linearize_flat(
+    fun: Callable, primals: Sequence, nonzero: Sequence[bool] | None = None
+) -> tuple[list, Jaxpr, list[bool]]:
     """Values of flat `fun`, its linear program from the tangents of the inputs (`nonzero` ones) to the nonzero tangents of
     the outputs, and which outputs those are. The program's `consts` are the residuals."""
     if nonzero is None:
         nonzero = [True] * len(primals)
     linear = LinearTrace(current_trace())
     jvp = JVPTrace(linear)
-    tangents = [linear.new_arg(typeof(p).to_tangent_aval()) if nz else Zero(typeof(p).to_tangent_aval())
-                for p, nz in zip(primals, nonzero)]
+    tangents = [
+        linear.new_arg(typeof(p).to_tangent_aval()) if nz else Zero(typeof(p).to_tangent_aval())
+        for p, nz in zip(primals, nonzero)
+    ]
     guard[0] += 1
     try:
         with set_trace(jvp):
@@ -57,7 +61,10 @@ def linearize_flat(fun: Callable, primals: Sequence, nonzero: Sequence[bool] | N
         pairs = [jvp.split(o) for o in outs]
         jvp.finished = True
         out_nonzero = [type(t) is not Zero for _, t in pairs]
-        program = linear.to_jaxpr([t for t in tangents if type(t) is not Zero], [t for _, t in pairs if type(t) is not Zero])
+        program = linear.to_jaxpr(
+            [t for t in tangents if type(t) is not Zero],
+            [t for _, t in pairs if type(t) is not Zero],
+        )
     finally:
         guard[0] -= 1
         linear.finished = jvp.finished = True
@@ -77,14 +84,24 @@ class Partial:
     out_unknown: per original output, whether it is unknown
     forwarded:   for each residual, the index of the known input that it is, or None if `known` computes it
     """
+
     __slots__ = ("known", "unknown", "out_unknown", "forwarded")
 
     def __init__(self, known, unknown, out_unknown, forwarded):
-        self.known, self.unknown, self.out_unknown, self.forwarded = known, unknown, out_unknown, forwarded
+        self.known, self.unknown, self.out_unknown, self.forwarded = (
+            known,
+            unknown,
+            out_unknown,
+            forwarded,
+        )
 
 
-def partial_eval_jaxpr(jaxpr: Jaxpr, in_unknown: Sequence[bool], force_unknown: Sequence[bool] = (),
-                       saveable: Callable[[Eqn], bool] | None = None) -> Partial:
+def partial_eval_jaxpr(
+    jaxpr: Jaxpr,
+    in_unknown: Sequence[bool],
+    force_unknown: Sequence[bool] = (),
+    saveable: Callable[[Eqn], bool] | None = None,
+) -> Partial:
     """Split `jaxpr` into what the known inputs determine and the rest.
 
     `force_unknown` marks outputs to be treated as unknown whatever they are. With `saveable` (a checkpoint policy), only
@@ -93,7 +110,10 @@ def partial_eval_jaxpr(jaxpr: Jaxpr, in_unknown: Sequence[bool], force_unknown: 
     in_unknown = tuple(in_unknown)
     force_unknown = tuple(force_unknown) or (False,) * len(jaxpr.outvars)
     if saveable is None:
-        return jaxpr.memo(("partial", in_unknown, force_unknown), lambda: _partial(jaxpr, in_unknown, force_unknown, None))
+        return jaxpr.memo(
+            ("partial", in_unknown, force_unknown),
+            lambda: _partial(jaxpr, in_unknown, force_unknown, None),
+        )
     return _partial(jaxpr, in_unknown, force_unknown, saveable)
 
 
@@ -101,7 +121,7 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
     unknown_vars = {v for v, u in zip(jaxpr.invars, in_unknown) if u}
     known_eqns: list[Eqn] = []
     unknown_eqns: list[Eqn] = []
-    saved: set[Var] = set()              # residuals that a policy allowed inside of an operation
+    saved: set[Var] = set()  # residuals that a policy allowed inside of an operation
     for eqn in jaxpr.eqns:
         mask = [type(a) is not Literal and a in unknown_vars for a in eqn.invars]
         if not any(mask):
@@ -111,10 +131,14 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
                 saved.update(inside(eqn, saveable))
             continue
         split = eqn.primitive.rules.get("partial_eval_eqn")
-        under_policy = eqn.primitive.rules.get("partial_eval_saveable") if saveable is not None else None
+        under_policy = (
+            eqn.primitive.rules.get("partial_eval_saveable") if saveable is not None else None
+        )
         if split is not None:
             # each side an equation, a list of them, or None
-            known, unknown, new_unknown, *allowed = split(eqn, mask) if under_policy is None else under_policy(eqn, mask, saveable)
+            known, unknown, new_unknown, *allowed = (
+                split(eqn, mask) if under_policy is None else under_policy(eqn, mask, saveable)
+            )
             saved.update(*allowed)
             known_eqns.extend(_as_list(known))
             unknown_eqns.extend(_as_list(unknown))
@@ -122,13 +146,19 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
         else:
             unknown_eqns.append(eqn)
             unknown_vars.update(eqn.outvars)
-    out_unknown = tuple((type(a) is not Literal and a in unknown_vars) or force
-                        for a, force in zip(jaxpr.outvars, force_unknown))
+    out_unknown = tuple(
+        (type(a) is not Literal and a in unknown_vars) or force
+        for a, force in zip(jaxpr.outvars, force_unknown)
+    )
     unknown_outs = [a for a, u in zip(jaxpr.outvars, out_unknown) if u]
     if saveable is not None:
-        unknown_eqns, unknown_outs = _recompute(known_eqns, unknown_eqns, unknown_outs, saveable, saved)
+        unknown_eqns, unknown_outs = _recompute(
+            known_eqns, unknown_eqns, unknown_outs, saveable, saved
+        )
     consts = dict(zip(jaxpr.constvars, jaxpr.consts))
-    defined_unknown = {v for e in unknown_eqns for v in e.outvars} | {v for v, u in zip(jaxpr.invars, in_unknown) if u}
+    defined_unknown = {v for e in unknown_eqns for v in e.outvars} | {
+        v for v, u in zip(jaxpr.invars, in_unknown) if u
+    }
     residuals: dict[Var, None] = {}
     unknown_consts: dict[Var, None] = {}
     for a in [*(a for e in unknown_eqns for a in e.invars), *unknown_outs]:
@@ -138,10 +168,22 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
     known_invars = [v for v, u in zip(jaxpr.invars, in_unknown) if not u]
     position = {v: i for i, v in enumerate(known_invars)}
     computed = [v for v in residuals if v not in position]
-    known = Jaxpr(jaxpr.constvars, jaxpr.consts, known_invars,
-                  [a for a, u in zip(jaxpr.outvars, out_unknown) if not u] + computed, known_eqns, name=jaxpr.name)
-    unknown = Jaxpr(tuple(unknown_consts), [consts[v] for v in unknown_consts],
-                    [*residuals, *(v for v, u in zip(jaxpr.invars, in_unknown) if u)], unknown_outs, unknown_eqns, name=jaxpr.name)
+    known = Jaxpr(
+        jaxpr.constvars,
+        jaxpr.consts,
+        known_invars,
+        [a for a, u in zip(jaxpr.outvars, out_unknown) if not u] + computed,
+        known_eqns,
+        name=jaxpr.name,
+    )
+    unknown = Jaxpr(
+        tuple(unknown_consts),
+        [consts[v] for v in unknown_consts],
+        [*residuals, *(v for v, u in zip(jaxpr.invars, in_unknown) if u)],
+        unknown_outs,
+        unknown_eqns,
+        name=jaxpr.name,
+    )
     return Partial(known, unknown, out_unknown, [position.get(v) for v in residuals])
 
 
@@ -156,7 +198,11 @@ def _recompute(known_eqns, unknown_eqns, unknown_outs, saveable, saved) -> tuple
     wanted |= {a for a in unknown_outs if type(a) is not Literal}
     again: list[Eqn] = []
     for eqn in reversed(known_eqns):
-        if any(v in wanted and v not in saved for v in eqn.outvars) and not eqn.effects and not saveable(eqn):
+        if (
+            any(v in wanted and v not in saved for v in eqn.outvars)
+            and not eqn.effects
+            and not saveable(eqn)
+        ):
             again.append(eqn)
             wanted.update(a for a in eqn.invars if type(a) is not Literal)
     again.reverse()
@@ -173,11 +219,19 @@ def _recompute(known_eqns, unknown_eqns, unknown_outs, saveable, saved) -> tuple
         source = None if eqn.source is None else eqn.source.within("rematted_computation")
         copies.append(eqn.replace(invars=invars, outvars=outvars, source=source))
     rename = lambda a: fresh.get(a, a) if type(a) is not Literal else a
-    return copies + [e.replace(invars=[rename(a) for a in e.invars]) for e in unknown_eqns], [rename(a) for a in unknown_outs]
+    return copies + [e.replace(invars=[rename(a) for a in e.invars]) for e in unknown_eqns], [
+        rename(a) for a in unknown_outs
+    ]
 
 
-def run_partial(trace: LinearTrace, partial: Partial, known_args: Sequence, unknown_args: Sequence,
-                bind_known: Callable[[Jaxpr, Sequence], list], bind_unknown: Callable[[Jaxpr, Sequence], list]) -> list:
+def run_partial(
+    trace: LinearTrace,
+    partial: Partial,
+    known_args: Sequence,
+    unknown_args: Sequence,
+    bind_known: Callable[[Jaxpr, Sequence], list],
+    bind_unknown: Callable[[Jaxpr, Sequence], list],
+) -> list:
     """Outputs of a split program under `trace`: the known part bound by the parent, the unknown part staged."""
     with set_trace(trace.parent):
         known_outs = bind_known(partial.known, known_args)

@@ -32,12 +32,22 @@ def on_transposed(jaxpr: Jaxpr, ins: Sequence[Order | None], outs: Sequence[Orde
     for i, (v, order) in enumerate(zip(jaxpr.invars, ins)):
         if order is not None:
             invars[i] = Var(transposed_type(v.aval, order))
-            before.append(Eqn(transpose_p, [invars[i]], [v], {"permutation": inverse_permutation(order)}))
+            before.append(
+                Eqn(transpose_p, [invars[i]], [v], {"permutation": inverse_permutation(order)})
+            )
     for i, (v, order) in enumerate(zip(jaxpr.outvars, outs)):
         if order is not None:
             outvars[i] = Var(transposed_type(v.aval, order))
             after.append(Eqn(transpose_p, [v], [outvars[i]], {"permutation": order}))
-    return Jaxpr(jaxpr.constvars, jaxpr.consts, invars, outvars, (*before, *jaxpr.eqns, *after), jaxpr.effects, jaxpr.name)
+    return Jaxpr(
+        jaxpr.constvars,
+        jaxpr.consts,
+        invars,
+        outvars,
+        (*before, *jaxpr.eqns, *after),
+        jaxpr.effects,
+        jaxpr.name,
+    )
 
 
 def constrained_orders(jaxpr: Jaxpr) -> list[Order | None]:
@@ -80,7 +90,11 @@ def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
     of = lambda x: _ANY if type(x) is Literal or not x.aval.ndim else orders.get(x)
     if primitive is transpose_p:
         order, place = of(eqn.invars[0]), inverse_permutation(eqn.params["permutation"])
-        return order if order is _ANY else _other_than_row_major([place[d] for d in order or range(len(place))])
+        return (
+            order
+            if order is _ANY
+            else _other_than_row_major([place[d] for d in order or range(len(place))])
+        )
     if primitive.kind == "elementwise":
         found = {of(x) for x in eqn.invars} - {_ANY}
         return found.pop() if len(found) == 1 else None if found else _ANY

@@ -28,10 +28,14 @@ def is_key(aval: ShapedArray) -> bool:
 
 def has_keys(jaxpr: Jaxpr) -> bool:
     """Whether a key occurs anywhere in the program."""
+
     def make():
         avals = [*jaxpr.in_avals, *jaxpr.out_avals, *(v.aval for v in jaxpr.constvars)]
         avals += [v.aval for e in jaxpr.eqns for v in e.outvars]
-        return any(map(is_key, avals)) or any(has_keys(j) for e in jaxpr.eqns for _, j in subjaxprs(e.params))
+        return any(map(is_key, avals)) or any(
+            has_keys(j) for e in jaxpr.eqns for _, j in subjaxprs(e.params)
+        )
+
     return jaxpr.memo("has keys", make)
 
 
@@ -51,8 +55,11 @@ def physicalize(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
-    with set_trace(eval_trace):          # also where a program that calls this one is being made
-        rows = [registry["random_unwrap"].bind(c) if is_key(v.aval) else c for v, c in zip(jaxpr.constvars, jaxpr.consts)]
+    with set_trace(eval_trace):  # also where a program that calls this one is being made
+        rows = [
+            registry["random_unwrap"].bind(c) if is_key(v.aval) else c
+            for v, c in zip(jaxpr.constvars, jaxpr.consts)
+        ]
     run = lambda *args: evaluate_by(_run_eqn, jaxpr.replace(consts=rows), args)
     return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
 
@@ -66,15 +73,25 @@ def _run_eqn(eqn, args) -> list:
     if not any(in_keys + out_keys) or any(True for _ in subjaxprs(params)):
         outs = eqn.primitive.bind(*args, **params)
         return outs if eqn.primitive.multiple_results else [outs]
-    key_shape = next(a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)).impl.key_shape
+    key_shape = next(
+        a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)
+    ).impl.key_shape
     axis = BatchAxis(math.prod(key_shape))
-    args = [reshape(x, (*a.aval.shape, axis.size)) if k and len(key_shape) != 1 else x for x, a, k in zip(args, eqn.invars, in_keys)]
+    args = [
+        reshape(x, (*a.aval.shape, axis.size)) if k and len(key_shape) != 1 else x
+        for x, a, k in zip(args, eqn.invars, in_keys)
+    ]
     dims = [typeof(x).ndim - 1 if k else None for x, k in zip(args, in_keys)]
     outs, out_dims = eqn.primitive.rule("batch")(axis, args, dims, **params)
     if not eqn.primitive.multiple_results:
         outs, out_dims = [outs], [out_dims]
     from weft.transforms.batch import to_dim  # most programs have no keys
-    outs = [to_dim(o, d, axis, v.aval.ndim) if k else o for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)]
-    return [reshape(o, (*v.aval.shape, *key_shape)) if k and len(key_shape) != 1 else o for o, v, k in zip(outs, eqn.outvars, out_keys)]
 
-
+    outs = [
+        to_dim(o, d, axis, v.aval.ndim) if k else o
+        for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)
+    ]
+    return [
+        reshape(o, (*v.aval.shape, *key_shape)) if k and len(key_shape) != 1 else o
+        for o, v, k in zip(outs, eqn.outvars, out_keys)
+    ]

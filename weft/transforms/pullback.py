@@ -37,7 +37,9 @@ _ABSENT = (NotNeeded, NotSaveable)
 class Pullback:
     """The function from cotangents of results to cotangents of arguments that `vjp` gives; a pytree of what it keeps."""
 
-    def __init__(self, function: Callable, in_tree: Any, origins: Sequence[int | None], residuals: Sequence):
+    def __init__(
+        self, function: Callable, in_tree: Any, origins: Sequence[int | None], residuals: Sequence
+    ):
         """`function(residuals, ct, accumulators)`; residual k is leaf `origins[k]` of the arguments, or computed (None). The function's
         `cotangents` are the tree of the types of what it takes."""
         self._static = (function, in_tree, tuple(origins))
@@ -47,9 +49,11 @@ class Pullback:
     def __call__(self, *cts: Any, accumulators: tuple | None = None) -> Any:
         if len(cts) != 1:
             name = self._static[0].__name__
-            raise TypeError(f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a "
-                            "cotangent of "
-                            f"the structure of what {name} returns.")
+            raise TypeError(
+                f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a "
+                "cotangent of "
+                f"the structure of what {name} returns."
+            )
         return self._static[0](self._checked(), cts[0], accumulators)
 
     def __repr__(self) -> str:
@@ -114,16 +118,29 @@ class Pullback:
         residuals = self._checked()
 
         def backward(*values: Any) -> list:
-            found = function(values[:len(residuals)], tree.tree_unflatten(structure, values[len(residuals):]), None)
+            found = function(
+                values[: len(residuals)],
+                tree.tree_unflatten(structure, values[len(residuals) :]),
+                None,
+            )
             return [ct for ct in tree.tree_leaves(found) if typeof(ct).dtype != float0]
 
         with set_trace(eval_trace):
-            return stage(backward, [*map(typeof, residuals), *[aval.to_ct_aval() for aval in avals]], function.__name__)
+            return stage(
+                backward,
+                [*map(typeof, residuals), *[aval.to_ct_aval() for aval in avals]],
+                function.__name__,
+            )
 
-    def replace(self, *, args_res: Sequence | None = None, opaque_residuals: Sequence | None = None) -> Pullback:
+    def replace(
+        self, *, args_res: Sequence | None = None, opaque_residuals: Sequence | None = None
+    ) -> Pullback:
         """The same function with other residuals."""
         computed = iter(self.opaque_residuals if opaque_residuals is None else opaque_residuals)
-        new = Pullback(*self._static, [next(computed) if k is None else x for k, x in zip(self._static[2], self._now())])
+        new = Pullback(
+            *self._static,
+            [next(computed) if k is None else x for k, x in zip(self._static[2], self._now())],
+        )
         if args_res is not None:
             new.args_res = args_res
         return new
@@ -135,18 +152,30 @@ class Pullback:
         _, in_tree, origins = self._static
         children = tree.treedef_children(in_tree)
         if len(self._args_res) != len(children):
-            raise ValueError(f"vjp: args_res has {len(self._args_res)} entries, but there were {len(children)} arguments.")
-        leaves = [x for child, value in zip(children, self._args_res) for x in _leaves_of(child, value)]
+            raise ValueError(
+                f"vjp: args_res has {len(self._args_res)} entries, but there were {len(children)} arguments."
+            )
+        leaves = [
+            x for child, value in zip(children, self._args_res) for x in _leaves_of(child, value)
+        ]
         return [x if k is None else leaves[k] for k, x in zip(origins, self._residuals)]
 
     def _checked(self) -> Sequence:
         residuals = self._now()
-        absent = [k for k, x in zip(self._static[2], residuals) if k is not None and (x is None or isinstance(x, _ABSENT))]
+        absent = [
+            k
+            for k, x in zip(self._static[2], residuals)
+            if k is not None and (x is None or isinstance(x, _ABSENT))
+        ]
         if absent:
-            paths = tree.tree_flatten_with_path(tree.tree_unflatten(self._static[1], range(self._static[1].num_leaves)))[0]
+            paths = tree.tree_flatten_with_path(
+                tree.tree_unflatten(self._static[1], range(self._static[1].num_leaves))
+            )[0]
             names = ", ".join(f"args{tree.keystr(paths[k][0])}" for k in dict.fromkeys(absent))
-            raise ValueError(f"vjp: the backward pass needs arguments that are not-saveable or were taken away: {names}. Restore them "
-                             "before the call, as in f_vjp.args_res[0] = value, or f_vjp = f_vjp.replace(args_res=[...]).")
+            raise ValueError(
+                f"vjp: the backward pass needs arguments that are not-saveable or were taken away: {names}. Restore them "
+                "before the call, as in f_vjp.args_res[0] = value, or f_vjp = f_vjp.replace(args_res=[...])."
+            )
         return residuals
 
 
@@ -154,7 +183,9 @@ def _flatten(pullback: Pullback) -> tuple:
     return tuple(pullback._now()), pullback._static
 
 
-tree.register_pytree_node(Pullback, _flatten, lambda static, residuals: Pullback(*static, list(residuals)))
+tree.register_pytree_node(
+    Pullback, _flatten, lambda static, residuals: Pullback(*static, list(residuals))
+)
 
 
 def _as_tuples(structure: Any, leaves) -> Any:
@@ -175,7 +206,9 @@ def _leaves_of(structure: Any, value: Any) -> list:
         return leaves
     children = tree.treedef_children(structure)
     if not isinstance(value, (tuple, list)) or len(value) != len(children):
-        raise ValueError(f"vjp: an entry of args_res must have the structure of its argument, {structure}, got {found}.")
+        raise ValueError(
+            f"vjp: an entry of args_res must have the structure of its argument, {structure}, got {found}."
+        )
     return [x for child, part in zip(children, value) for x in _leaves_of(child, part)]
 
 
@@ -188,10 +221,18 @@ def saved(saveable: Any, structure: Any, path: str = "saveable_args") -> list[bo
     if isinstance(saveable, bool):
         return [saveable] * structure.num_leaves
     if not isinstance(saveable, tuple):
-        raise ValueError(f"vjp: saveable_args must be a tuple-tree of bools; {path} is {saveable!r}.")
+        raise ValueError(
+            f"vjp: saveable_args must be a tuple-tree of bools; {path} is {saveable!r}."
+        )
     if tree.treedef_is_leaf(structure):
         raise ValueError(f"vjp: {path} is a tuple where the arguments have a leaf; give a bool.")
     children = tree.treedef_children(structure)
     if len(children) != len(saveable):
-        raise ValueError(f"vjp: the number of children differs: {path} has {len(saveable)}, the arguments have {len(children)} there.")
-    return [x for i, (s, child) in enumerate(zip(saveable, children)) for x in saved(s, child, f"{path}[{i}]")]
+        raise ValueError(
+            f"vjp: the number of children differs: {path} has {len(saveable)}, the arguments have {len(children)} there."
+        )
+    return [
+        x
+        for i, (s, child) in enumerate(zip(saveable, children))
+        for x in saved(s, child, f"{path}[{i}]")
+    ]

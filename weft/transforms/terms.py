@@ -16,11 +16,21 @@ from weft.ir.types import ShapedArray
 from weft.ops.placement import sum_of_terms, terms
 
 
-def on_memory(jaxpr: Jaxpr, stored: Sequence[ShapedArray], ins: Sequence[Sharding | None], outs: Sequence[Sharding | None]) -> Jaxpr:
+def on_memory(
+    jaxpr: Jaxpr,
+    stored: Sequence[ShapedArray],
+    ins: Sequence[Sharding | None],
+    outs: Sequence[Sharding | None],
+) -> Jaxpr:
     """`jaxpr` on memory of the types `stored`; `ins` and `outs` are the shardings of arguments and results."""
+
     def run(*args):
         values = [sum_of_terms(x, s.term_axes) if _unreduced(s) else x for x, s in zip(args, ins)]
-        return [terms(x, s.mesh, s.term_axes) if _unreduced(s) else x for x, s in zip(evaluate(jaxpr, *values), outs)]
+        return [
+            terms(x, s.mesh, s.term_axes) if _unreduced(s) else x
+            for x, s in zip(evaluate(jaxpr, *values), outs)
+        ]
+
     return stage(run, stored, jaxpr.name)
 
 

@@ -16,7 +16,9 @@ from weft.ops.elementwise import add_any
 from weft.ops.placement import laid_out_as
 
 
-def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[int] = ()) -> list:
+def backward_pass(
+    jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[int] = ()
+) -> list:
     """Cotangents of the inputs of `jaxpr` given as `UndefPrimal` in `args` (None for the others), from those of its outputs.
 
     Equations that do not depend on a linear input are evaluated as they are, under the current trace. What only the cotangents of
@@ -68,12 +70,18 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[in
     def finished(atom):
         """The sum of the cotangents of a variable, of its type."""
         ct = ct_env.pop(atom, None)
-        return ct if ct is None or atom.aval.explicit is None else laid_out_as(ct, atom.aval, cotangent=True)
+        return (
+            ct
+            if ct is None or atom.aval.explicit is None
+            else laid_out_as(ct, atom.aval, cotangent=True)
+        )
 
     for atom, ct in zip(jaxpr.outvars, cts):
         accumulate(atom, ct)
     for eqn in reversed(pending):
-        passes = eqn.primitive.kind == "constraint"       # a partial sum may pass it, to be completed where the operand is
+        passes = (
+            eqn.primitive.kind == "constraint"
+        )  # a partial sum may pass it, to be completed where the operand is
         out_cts = [ct_env.pop(v, None) if passes else finished(v) for v in eqn.outvars]
         if all(ct is None for ct in out_cts):
             continue
@@ -81,17 +89,25 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[in
         rule = eqn.primitive.rule("transpose")
         with with_source(eqn.source and eqn.source.transposed()):
             if eqn.primitive.multiple_results:
-                out_cts = [Zero(v.aval.to_tangent_aval()) if ct is None else ct for v, ct in zip(eqn.outvars, out_cts)]
+                out_cts = [
+                    Zero(v.aval.to_tangent_aval()) if ct is None else ct
+                    for v, ct in zip(eqn.outvars, out_cts)
+                ]
                 in_cts = rule(out_cts, *ins, **eqn.params)
             else:
                 in_cts = rule(out_cts[0], *ins, **eqn.params)
         for atom, ct in zip(eqn.invars, in_cts):
             accumulate(atom, ct)
     found = [finished(v) if is_undef(a) else None for v, a in zip(jaxpr.invars, args)]
-    return [Zero(v.aval.to_ct_aval()) if ct is None and is_undef(a) else ct for v, a, ct in zip(jaxpr.invars, args, found)]
+    return [
+        Zero(v.aval.to_ct_aval()) if ct is None and is_undef(a) else ct
+        for v, a, ct in zip(jaxpr.invars, args, found)
+    ]
 
 
-def transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def transpose_jaxpr(
+    jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]
+) -> tuple[Jaxpr, tuple[bool, ...]]:
     """The program that takes the non-linear inputs, then the nonzero output cotangents, and gives the nonzero cotangents of
     the `linear` inputs; with it, which of the linear inputs those belong to."""
     backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
@@ -100,7 +116,9 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bo
     return backward, nonzero
 
 
-def transpose_with_refs(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...], list]:
+def transpose_with_refs(
+    jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]
+) -> tuple[Jaxpr, tuple[bool, ...], list]:
     """The same, and the references to mutable arrays that derivative rules inside of it use: then the program takes their values first, and
     gives their last values last."""
 
@@ -111,8 +129,13 @@ def transpose_with_refs(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tupl
             n = len(linear) - sum(linear)
             fixed = iter(args[:n])
             given = iter(args[n:])
-            ins = [UndefPrimal(v.aval) if lin else next(fixed) for v, lin in zip(jaxpr.invars, linear)]
-            cts = [next(given) if nz else Zero(a.aval.to_tangent_aval()) for a, nz in zip(jaxpr.outvars, ct_nonzero)]
+            ins = [
+                UndefPrimal(v.aval) if lin else next(fixed) for v, lin in zip(jaxpr.invars, linear)
+            ]
+            cts = [
+                next(given) if nz else Zero(a.aval.to_tangent_aval())
+                for a, nz in zip(jaxpr.outvars, ct_nonzero)
+            ]
             out = [ct for ct, lin in zip(backward_pass(jaxpr, ins, cts), linear) if lin]
             nonzero.extend(type(ct) is not Zero for ct in out)
             return [ct for ct in out if type(ct) is not Zero]

@@ -26,6 +26,7 @@ class MappingSpec:
 
 class Vmappable(NamedTuple):
     """What a library said of a type."""
+
     spec_type: type
     axis_size_type: type
     to_elt: Callable
@@ -46,12 +47,20 @@ def is_spec(x: Any) -> bool:
     array, also where a registered type has ints as its specs."""
     if isinstance(x, MappingSpec):
         return True
-    return bool(registered) and type(x) is not int and any(type(x) is kind.spec_type for kind in registered.values())
+    return (
+        bool(registered)
+        and type(x) is not int
+        and any(type(x) is kind.spec_type for kind in registered.values())
+    )
 
 
 def _counter(axis_size: Any) -> Callable | None:
     """What makes the numbers of the examples of an axis whose size is not an integer; None: the size is one."""
-    makers = [kind.make_iota for kind in registered.values() if kind.axis_size_type is type(axis_size) and kind.make_iota is not None]
+    makers = [
+        kind.make_iota
+        for kind in registered.values()
+        if kind.axis_size_type is type(axis_size) and kind.make_iota is not None
+    ]
     return makers[0] if makers else None
 
 
@@ -61,7 +70,9 @@ def length_of_axis(axis_size: Any) -> Any:
     return axis_size if counter is None else typeof(counter(axis_size)).shape[0]
 
 
-def batch_elements(fun: Callable, axis: BatchAxis, axis_size: Any, args: Sequence, dims: Sequence) -> tuple[list, list, BatchTrace]:
+def batch_elements(
+    fun: Callable, axis: BatchAxis, axis_size: Any, args: Sequence, dims: Sequence
+) -> tuple[list, list, BatchTrace]:
     """Results of flat `fun` on the elements of `args`, the dims they are mapped over, and the trace that they belong to.
 
     A result of a registered type is still an element; `whole` makes it one value.
@@ -72,7 +83,11 @@ def batch_elements(fun: Callable, axis: BatchAxis, axis_size: Any, args: Sequenc
     def index() -> BatchTracer:
         if not numbers:
             counter = _counter(axis_size)
-            numbers.append(BatchTracer(trace, iota("int32", axis.size) if counter is None else counter(axis_size), 0))
+            numbers.append(
+                BatchTracer(
+                    trace, iota("int32", axis.size) if counter is None else counter(axis_size), 0
+                )
+            )
         return numbers[0]
 
     def element(x: Any, dim: Any) -> Any:
@@ -82,21 +97,32 @@ def batch_elements(fun: Callable, axis: BatchAxis, axis_size: Any, args: Sequenc
             return registered[type(x)].to_elt(element, index, x, dim)
         ndim = typeof(x).ndim
         if not -ndim <= dim < ndim:
-            raise ValueError(f"vmap was requested to map a part of an argument along axis {dim}, but its shape is {typeof(x).shape}: the "
-                             "to_elt of its type (register_vmappable) gave cont that axis.")
+            raise ValueError(
+                f"vmap was requested to map a part of an argument along axis {dim}, but its shape is {typeof(x).shape}: the "
+                "to_elt of its type (register_vmappable) gave cont that axis."
+            )
         if typeof(x).shape[dim] != axis.size:
-            raise ValueError(f"vmap got inconsistent sizes for array axes to be mapped: a part of an argument has shape {typeof(x).shape}, "
-                             f"mapped along axis {dim}, where the mapped axis has size {axis.size}. The to_elt of its type "
-                             "(register_vmappable) gave cont that axis.")
+            raise ValueError(
+                f"vmap got inconsistent sizes for array axes to be mapped: a part of an argument has shape {typeof(x).shape}, "
+                f"mapped along axis {dim}, where the mapped axis has size {axis.size}. The to_elt of its type "
+                "(register_vmappable) gave cont that axis."
+            )
         return trace.join(x, dim % ndim)
 
     elements = [element(x, d) for x, d in zip(args, dims)]
-    outs, out_dims = run_pairs(trace, fun, elements, [None] * len(elements), [(axis.name, axis.size)] if axis.name is not None else [])
+    outs, out_dims = run_pairs(
+        trace,
+        fun,
+        elements,
+        [None] * len(elements),
+        [(axis.name, axis.size)] if axis.name is not None else [],
+    )
     return outs, out_dims, trace
 
 
 def whole(out: Any, axis_size: Any, spec: Any, place: Callable, trace: BatchTrace) -> Any:
     """A result of a registered type from its element, a value of `trace`; `place(value, dim, spec)` does so for an array per example."""
+
     def cont(size: Any, part: Any, inner: Any) -> Any:
         if type(part) in registered:
             with set_trace(trace):
@@ -104,4 +130,5 @@ def whole(out: Any, axis_size: Any, spec: Any, place: Callable, trace: BatchTrac
         assert trace.parent is not None
         with set_trace(trace.parent):
             return place(*trace.split(part), inner)
+
     return cont(axis_size, out, spec)

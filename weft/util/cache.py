@@ -50,7 +50,7 @@ def directory() -> str | None:
     return named if _is_safe_folder(named) else None
 
 
-_safe: dict[str, bool] = {}              # folders that were looked at
+_safe: dict[str, bool] = {}  # folders that were looked at
 
 
 def _is_safe_folder(place: str) -> bool:
@@ -73,9 +73,12 @@ def _is_safe(facts: os.stat_result, place: str) -> bool:
         return True
     if not _warned:
         _warned.append(place)
-        warnings.warn(f"weft does not use {place} to keep compiled programs: another user owns it or may write to it, and what lies "
-                      f"there is executed. Own it and run `chmod -R go-w` on it, or name another folder in WEFT_CACHE_DIR.",
-                      RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"weft does not use {place} to keep compiled programs: another user owns it or may write to it, and what lies "
+            f"there is executed. Own it and run `chmod -R go-w` on it, or name another folder in WEFT_CACHE_DIR.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return False
 
 
@@ -94,11 +97,17 @@ def fingerprint(rooms: tuple[str, ...]) -> str:
 
     It is kept on disk under what the system says of the files, so that they need not be read again until one is replaced.
     """
-    facts = [f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for room in rooms for _, path, at in _sources(room)]
+    facts = [
+        f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}"
+        for room in rooms
+        for _, path, at in _sources(room)
+    ]
     name = blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
     known = read(name)
     if known is None:
-        known = blake2b("\n".join(map(_contents, rooms)).encode(), digest_size=16).hexdigest().encode()
+        known = (
+            blake2b("\n".join(map(_contents, rooms)).encode(), digest_size=16).hexdigest().encode()
+        )
         write(name, known)
     return known.decode()
 
@@ -163,7 +172,7 @@ def token() -> str | None:
         place = _file(name)
         if place is not None:
             _put(place, os.urandom(8).hex().encode(), os.link)
-        known = read(name)                      # perhaps that of another process, which was faster
+        known = read(name)  # perhaps that of another process, which was faster
     return None if known is None else known.decode()
 
 
@@ -180,7 +189,7 @@ def read(name: str) -> bytes | None:
     return data[at:] if data[:at] == _head(name, data[at:]) else None
 
 
-_SEAL = 16          # bytes of a checksum
+_SEAL = 16  # bytes of a checksum
 
 
 def _head(name: str, data: bytes) -> bytes:
@@ -191,12 +200,18 @@ def _head(name: str, data: bytes) -> bytes:
 def _bytes_of(place: str) -> bytes:
     """The contents of a file; nothing if there is none, or others may have written it."""
     try:
-        file = os.open(place, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))     # a pipe would wait
+        file = os.open(
+            place, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+        )  # a pipe would wait
     except OSError:
         return b""
     try:
         facts = os.fstat(file)
-        return os.read(file, facts.st_size) if stat.S_ISREG(facts.st_mode) and _is_safe(facts, place) else b""
+        return (
+            os.read(file, facts.st_size)
+            if stat.S_ISREG(facts.st_mode) and _is_safe(facts, place)
+            else b""
+        )
     except OSError:
         return b""
     finally:
@@ -212,7 +227,11 @@ def has(name: str) -> bool:
 def _file(name: str) -> str | None:
     place = directory()
     folder = None if place is None else os.path.join(place, name[:2])
-    return os.path.join(folder, f"{name}.o") if folder is not None and _is_safe_folder(folder) else None
+    return (
+        os.path.join(folder, f"{name}.o")
+        if folder is not None and _is_safe_folder(folder)
+        else None
+    )
 
 
 def write(name: str, data: bytes) -> None:
@@ -240,9 +259,9 @@ def _put(place: str, data: bytes, move: Callable[[str, str], None] = os.replace)
             _warn_of_full_disk(folder, error)
         return
     finally:
-        with contextlib.suppress(OSError):                   # gone if it was renamed
+        with contextlib.suppress(OSError):  # gone if it was renamed
             os.unlink(temporary)
-    if name[2:4] == "00":                    # one in 256 of this folder: often enough, in short-lived processes too
+    if name[2:4] == "00":  # one in 256 of this folder: often enough, in short-lived processes too
         _prune(folder, _limit() // _FOLDERS)
 
 
@@ -255,8 +274,12 @@ def _warn_of_full_disk(folder: str, error: OSError) -> None:
     if root in _warned_of:
         return
     _warned_of.add(root)
-    warnings.warn(f"Compiled programs are not kept on disk: {root}: {error.strerror}. Programs run, and each process compiles them again. "
-                  "Free space there, or set WEFT_CACHE_DIR to a folder with more.", RuntimeWarning, stacklevel=2)
+    warnings.warn(
+        f"Compiled programs are not kept on disk: {root}: {error.strerror}. Programs run, and each process compiles them again. "
+        "Free space there, or set WEFT_CACHE_DIR to a folder with more.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _private(place: str, flags: int) -> int:
@@ -265,7 +288,7 @@ def _private(place: str, flags: int) -> int:
 
 # ---- what is to be written
 
-_PAUSE_S = 0.02     # by then the call that compiled something is mostly over
+_PAUSE_S = 0.02  # by then the call that compiled something is mostly over
 _waiting: dict[str, Callable[[], bytes | None]] = {}
 _lock, _writing = threading.RLock(), threading.RLock()
 
@@ -279,8 +302,10 @@ def later(name: str, make: Callable[[], bytes | None]) -> None:
         first = not _waiting
         _waiting[place] = make
     if first:
-        with contextlib.suppress(RuntimeError):     # the interpreter ends, and starts no thread
-            _thread.start_new_thread(_write_soon, ())    # nobody waits for it, not even for its beginning
+        with contextlib.suppress(RuntimeError):  # the interpreter ends, and starts no thread
+            _thread.start_new_thread(
+                _write_soon, ()
+            )  # nobody waits for it, not even for its beginning
 
 
 def _write_soon() -> None:
@@ -293,17 +318,19 @@ def flush() -> None:
     """Write what waits to be written."""
     with _writing:
         while True:
-            with suspended, _lock:                  # other threads add to it
+            with suspended, _lock:  # other threads add to it
                 if not _waiting:
                     return
-                place, make = next(reversed(_waiting.items()))      # programs before the objects that they read
+                place, make = next(
+                    reversed(_waiting.items())
+                )  # programs before the objects that they read
             try:
                 data = make()
                 if data is not None:
                     _put(place, data)
             except ProcessFailureError:
-                raise                               # another process failed meanwhile
-            except Exception:                       # the cache is only a cache
+                raise  # another process failed meanwhile
+            except Exception:  # the cache is only a cache
                 pass
             with suspended, _lock:
                 _waiting.pop(place, None)
@@ -347,7 +374,7 @@ def _prune(folder: str, limit: int) -> int:
             try:
                 facts = file.stat()
             except OSError:
-                continue                          # another process was faster
+                continue  # another process was faster
             found.append((facts.st_mtime, facts.st_blocks * 512, file.path))
             total += facts.st_blocks * 512
     if total <= limit:

@@ -86,7 +86,9 @@ def _share_of(share: str, text: str) -> float:
     except ValueError:
         number = -1.0
     if not share.endswith("%") or not 0 < number <= 1:
-        raise _bad_check(text, f"the share of values is above 0% and at most 100%, as values:10%, not {share!r}")
+        raise _bad_check(
+            text, f"the share of values is above 0% and at most 100%, as values:10%, not {share!r}"
+        )
     return number
 
 

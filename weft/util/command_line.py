@@ -18,11 +18,13 @@ def _absl() -> ModuleType:
     try:
         from absl import flags
     except ImportError as error:
-        raise ImportError("config: settings as flags need absl, which is not installed: pip install absl-py.") from error
+        raise ImportError(
+            "config: settings as flags need absl, which is not installed: pip install absl-py."
+        ) from error
     return flags
 
 
-_made: dict[str, Any] = {}                    # settings by the names of their flags
+_made: dict[str, Any] = {}  # settings by the names of their flags
 
 
 def define(config: Any, settings: Iterable[Any]) -> None:
@@ -35,7 +37,7 @@ def define(config: Any, settings: Iterable[Any]) -> None:
         default = getattr(config, setting.name)
         if setting.kind is bool and not setting.optional:
             flags.DEFINE_bool(name, default, setting.doc)
-        else:                                              # the setting itself reads the text, and refuses what is none
+        else:  # the setting itself reads the text, and refuses what is none
             flags.DEFINE_string(name, None if default is None else str(default), setting.doc)
         _made[name] = setting
 
@@ -52,10 +54,14 @@ def take(config: Any) -> None:
 def parse(config: Any, settings: Iterable[Any]) -> None:
     """Read the flags of settings from the command line and count absl's flags as parsed; the program may parse its own later."""
     given = sys.argv[1:]
-    given = given[:given.index("--")] if "--" in given else given
-    ours = [argument for argument in given if argument.startswith("-") and argument.lstrip("-").startswith(("jax_", "nojax_"))]
+    given = given[: given.index("--")] if "--" in given else given
+    ours = [
+        argument
+        for argument in given
+        if argument.startswith("-") and argument.lstrip("-").startswith(("jax_", "nojax_"))
+    ]
     if not ours and importlib.util.find_spec("absl") is None:
-        return                                             # nobody reads flags
+        return  # nobody reads flags
     define(config, settings)
     _absl().FLAGS([sys.argv[0] if sys.argv else "", *ours], known_only=True)
     take(config)
@@ -67,4 +73,5 @@ def follow(config: Any, settings: Iterable[Any]) -> None:
         return
     define(config, settings)
     from absl import app
+
     app.call_after_init(lambda: take(config))

@@ -31,8 +31,20 @@ complex_dtypes = (np.dtype("complex64"), np.dtype("complex128"))
 _SMALL = {
     "u": ("uint1", "uint2", "uint4"),
     "i": ("int1", "int2", "int4"),
-    "f": ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e8m0fnu", "float8_e4m3b11fnuz",
-          "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "bfloat16"),
+    "f": (
+        "float4_e2m1fn",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e8m0fnu",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "bfloat16",
+    ),
 }
 _PLAIN = {
     "u": ("uint8", "uint16", "uint32", "uint64"),
@@ -72,8 +84,13 @@ class _ByName(dict[str, "np.dtype | None"]):
         return self.get(name)
 
 
-kinds = _Kinds({bool_dtype: "b", **{np.dtype(name): kind for kind, names in _PLAIN.items() for name in names},
-                **dict.fromkeys(complex_dtypes, "c")})
+kinds = _Kinds(
+    {
+        bool_dtype: "b",
+        **{np.dtype(name): kind for kind, names in _PLAIN.items() for name in names},
+        **dict.fromkeys(complex_dtypes, "c"),
+    }
+)
 dtypes_by_name = _ByName({dtype.name: dtype for dtype in kinds})
 _LATE = ("unsigned_dtypes", "signed_dtypes", "float_dtypes", "all_dtypes", "bfloat16")
 
@@ -84,15 +101,23 @@ def load_small() -> None:
         return
     import ml_dtypes
 
-    found = {kind: tuple([np.dtype(getattr(ml_dtypes, name)) for name in names if hasattr(ml_dtypes, name)])
-             for kind, names in _SMALL.items()}
+    found = {
+        kind: tuple(
+            [np.dtype(getattr(ml_dtypes, name)) for name in names if hasattr(ml_dtypes, name)]
+        )
+        for kind, names in _SMALL.items()
+    }
     for kind, small in found.items():
         kinds.update(dict.fromkeys(small, kind))
         dtypes_by_name.update({dtype.name: dtype for dtype in small})
     ordered = {kind: (*small, *map(np.dtype, _PLAIN[kind])) for kind, small in found.items()}
-    globals().update(unsigned_dtypes=ordered["u"], signed_dtypes=ordered["i"], float_dtypes=ordered["f"],
-                     bfloat16=np.dtype(ml_dtypes.bfloat16),
-                     all_dtypes=(bool_dtype, *ordered["u"], *ordered["i"], *ordered["f"], *complex_dtypes))
+    globals().update(
+        unsigned_dtypes=ordered["u"],
+        signed_dtypes=ordered["i"],
+        float_dtypes=ordered["f"],
+        bfloat16=np.dtype(ml_dtypes.bfloat16),
+        all_dtypes=(bool_dtype, *ordered["u"], *ordered["i"], *ordered["f"], *complex_dtypes),
+    )
 
 
 def __getattr__(name: str) -> Any:
@@ -205,8 +230,10 @@ def as_dtype(dtype: DTypeLike, what: str = "`dtype`") -> DType:
         return inner
     try:
         return np.dtype(dtype)
-    except (TypeError, ValueError, SyntaxError) as error:       # NumPy reads strings as Python does
-        raise TypeError(f"{what} must be a dtype or what NumPy takes for one, got {dtype!r:.80}: {error}") from error
+    except (TypeError, ValueError, SyntaxError) as error:  # NumPy reads strings as Python does
+        raise TypeError(
+            f"{what} must be a dtype or what NumPy takes for one, got {dtype!r:.80}: {error}"
+        ) from error
 
 
 _canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}
@@ -256,20 +283,33 @@ def named_dtype(dtype: DTypeLike) -> DType:
 
 def check_held(dtype: DType, api: str = "") -> None:
     """Raise TypeError for a dtype that arrays do not hold: object, strings of one width, dates, structures, long doubles."""
-    if not isinstance(dtype, ExtendedDType) and kinds[dtype] is None and dtype != float0 and not is_strings(dtype):
-        raise TypeError(f"{api + ': ' if api else ''}dtype {dtype} is not one that arrays hold: they hold booleans and numbers")
+    if (
+        not isinstance(dtype, ExtendedDType)
+        and kinds[dtype] is None
+        and dtype != float0
+        and not is_strings(dtype)
+    ):
+        raise TypeError(
+            f"{api + ': ' if api else ''}dtype {dtype} is not one that arrays hold: they hold booleans and numbers"
+        )
 
 
 def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
     """Return the canonical dtype for one a user named; warn if it is cut, raise if arrays cannot hold it."""
-    if isinstance(dtype, np.dtype) and kinds[dtype] is not None and canonicalize_dtype(dtype) is dtype:
+    if (
+        isinstance(dtype, np.dtype)
+        and kinds[dtype] is not None
+        and canonicalize_dtype(dtype) is dtype
+    ):
         return dtype
     wanted = as_dtype(dtype)
     if isinstance(wanted, ExtendedDType) or wanted == float0:
         return wanted
     if is_strings(wanted):
-        raise TypeError(f"{api + ': ' if api else ''}dtype {wanted} is that of arrays of strings, which array, asarray and device_put "
-                        "make of NumPy arrays alone")
+        raise TypeError(
+            f"{api + ': ' if api else ''}dtype {wanted} is that of arrays of strings, which array, asarray and device_put "
+            "make of NumPy arrays alone"
+        )
     check_held(wanted.newbyteorder("="), api)
     prefix = f"{api}: " if api else ""
     result = canonicalize_dtype(wanted) if is_weak_type(dtype) else named_dtype(wanted)
@@ -304,7 +344,7 @@ def _scalar_subclass_dtype(x: Any) -> np.dtype:
         if isinstance(x, base):
             return python_scalar_dtypes[base]
     if isinstance(x, (list, tuple)):
-        with suppress(ValueError):      # parts of different shapes
+        with suppress(ValueError):  # parts of different shapes
             if not (found := np.asarray(x).dtype).hasobject:
                 return found
     convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)

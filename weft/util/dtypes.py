@@ -87,7 +87,9 @@ def issubdtype(a: DTypeLike, b: DTypeLike) -> bool:
 
 def _abstract(x: Any) -> type | None:
     """The abstract scalar type that `x` is, if it is one."""
-    is_abstract = isinstance(x, type) and issubclass(x, np.generic) and (x in _FAMILIES or x in _ABSTRACT)
+    is_abstract = (
+        isinstance(x, type) and issubclass(x, np.generic) and (x in _FAMILIES or x in _ABSTRACT)
+    )
     return x if is_abstract and x is not np.bool_ else None
 
 
@@ -119,7 +121,9 @@ def isdtype(dtype: DTypeLike, kind: Any) -> bool:
     if isinstance(kind, str) and kind in _KINDS:
         return any(issubdtype(dtype, family) for family in _KINDS[kind])
     if isinstance(kind, str) and dtypes_by_name[kind] is None:
-        raise ValueError(f"isdtype: kind {kind!r} is neither a dtype nor one of {', '.join(map(repr, _KINDS))}")
+        raise ValueError(
+            f"isdtype: kind {kind!r} is neither a dtype nor one of {', '.join(map(repr, _KINDS))}"
+        )
     return as_dtype(dtype) == as_dtype(kind)
 
 
@@ -148,7 +152,9 @@ class _LimitsMeta(type):
 
     def __instancecheck__(cls, instance: Any) -> bool:
         libraries = [np, sys.modules.get("ml_dtypes")]
-        return isinstance(instance, tuple(getattr(library, cls.__name__) for library in libraries if library))
+        return isinstance(
+            instance, tuple(getattr(library, cls.__name__) for library in libraries if library)
+        )
 
 
 class finfo(metaclass=_LimitsMeta):
@@ -241,7 +247,9 @@ def to_real_dtype(dtype: DTypeLike) -> np.dtype:
     (dtype('float32'), dtype('int8'))
     """
     dtype = as_dtype(dtype)
-    return {"complex64": np.dtype("float32"), "complex128": np.dtype("float64")}.get(dtype.name, dtype)
+    return {"complex64": np.dtype("float32"), "complex128": np.dtype("float64")}.get(
+        dtype.name, dtype
+    )
 
 
 # ---- names
@@ -265,13 +273,20 @@ def _short_name(dtype: DType) -> str:
     if dtype == float0:
         return "float0"
     name = dtype.name
-    for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")):
+    for long, short in (
+        ("bfloat", "bf"),
+        ("float", "f"),
+        ("uint", "u"),
+        ("int", "i"),
+        ("complex", "c"),
+    ):
         if name.startswith(long):
             return short + name[len(long) :]
     return name
 
 
 # ---- scalar types: `wnp.float32` is a dtype in all but class, and makes arrays when called
+
 
 class _ScalarMeta(type):
     """The type of scalar types: equal to their dtype, hashed like its NumPy type, accepted by NumPy as one."""
@@ -314,7 +329,12 @@ def _make_scalar_type(dtype: np.dtype) -> type:
     >>> np.dtype(wnp.{name}).itemsize
     {dtype.itemsize}
     """
-    attributes = {"dtype": dtype, "__numpy_dtype__": dtype, "__doc__": doc, "__module__": "weft.numpy"}
+    attributes = {
+        "dtype": dtype,
+        "__numpy_dtype__": dtype,
+        "__doc__": doc,
+        "__module__": "weft.numpy",
+    }
     return _ScalarMeta(name, (), attributes)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 try:
     import resource
-except ImportError:                              # Windows has no such limits
+except ImportError:  # Windows has no such limits
     resource = None
 
 
@@ -139,10 +139,23 @@ class VerificationError(DeviceRuntimeError):
     `program` and `arguments` hold the program and the values it was called with; `result` and `index` locate the first wrong element.
     """
 
-    def __init__(self, message: str = "", program: Any = None, arguments: Sequence[Any] = (), result: int = -1,
-                 index: tuple[int, ...] = (), stage: str = "") -> None:
+    def __init__(
+        self,
+        message: str = "",
+        program: Any = None,
+        arguments: Sequence[Any] = (),
+        result: int = -1,
+        index: tuple[int, ...] = (),
+        stage: str = "",
+    ) -> None:
         super().__init__(message)
-        self.program, self.arguments, self.result, self.index, self.stage = program, tuple(arguments), result, index, stage
+        self.program, self.arguments, self.result, self.index, self.stage = (
+            program,
+            tuple(arguments),
+            result,
+            index,
+            stage,
+        )
 
 
 class OutOfMemoryError(DeviceRuntimeError, MemoryError):
@@ -173,13 +186,22 @@ class KeyReuseError(RuntimeError):
     """
 
 
-for _class in [value for value in globals().values() if isinstance(value, type) and issubclass(value, Exception)]:
+for _class in [
+    value
+    for value in globals().values()
+    if isinstance(value, type) and issubclass(value, Exception)
+]:
     _class.__module__ = "weft.errors"  # the public module, which tracebacks print
 del _class
 
 
 def describe(
-    api: str, fact_line: str, table: Iterable[Sequence[Any] | str] = (), where: Any = None, rule: str = "", remedy: str = ""
+    api: str,
+    fact_line: str,
+    table: Iterable[Sequence[Any] | str] = (),
+    where: Any = None,
+    rule: str = "",
+    remedy: str = "",
 ) -> str:
     """Write an error message: the API and what is wrong, facts, the user's line, the rule and a way out.
 
@@ -209,7 +231,9 @@ def without_frames(error: BaseException) -> BaseException:
         if type(made) is not type(error) or not isinstance(made, Exception):
             raise TypeError
     except Exception:
-        text = f"The program that computes this array was stopped by {type(error).__name__}: {error}"
+        text = (
+            f"The program that computes this array was stopped by {type(error).__name__}: {error}"
+        )
         made = RuntimeError(text.rstrip(": "))
     for name in ("__cause__", "__context__"):
         other = getattr(error, name)
@@ -229,17 +253,28 @@ def align(rows: Iterable[Sequence[Any] | str], indent: str = "", gap: str = "  "
     for row in rows:
         if not isinstance(row, str):
             widths += [0] * (len(row) - len(widths))
-            widths[: len(row)] = [max(width, len(cell)) for width, cell in zip(widths, row, strict=False)]
+            widths[: len(row)] = [
+                max(width, len(cell)) for width, cell in zip(widths, row, strict=False)
+            ]
     lines = []
     for row in rows:
-        text = row if isinstance(row, str) else gap.join(f"{cell:{width}}" for cell, width in zip(row, widths))
+        text = (
+            row
+            if isinstance(row, str)
+            else gap.join(f"{cell:{width}}" for cell, width in zip(row, widths))
+        )
         lines.append(f"{indent}{text}".rstrip())
     return lines
 
 
 # ---- memory that the system refuses
 
-_REFUSALS = ("failed to map segment", "cannot allocate memory", "cannot create cache", "cannot map zero-fill pages")
+_REFUSALS = (
+    "failed to map segment",
+    "cannot allocate memory",
+    "cannot create cache",
+    "cannot map zero-fill pages",
+)
 
 
 def limit_text() -> str:

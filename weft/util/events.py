@@ -61,6 +61,7 @@ def reports_as(module: str) -> Callable[[C], C]:
     'jax.core'
     >>> report_jax(False)
     """
+
     def register(cls: C) -> C:
         _classes[cls] = cls.__module__, module
         if above:
@@ -78,7 +79,9 @@ def report_jax(is_jax: bool) -> None:
 
 
 _applied: tuple = ("NOTSET", "")
-_changed: list[tuple[Any, Any]] = []  # loggers whose level the settings changed, and the handler they got
+_changed: list[
+    tuple[Any, Any]
+] = []  # loggers whose level the settings changed, and the handler they got
 
 
 def report(topic: str, asked: bool, message: str, *args: object) -> None:
@@ -91,7 +94,9 @@ def report(topic: str, asked: bool, message: str, *args: object) -> None:
     logging.getLogger("weft").parent = logging.getLogger(above[-1] if above else None)
     if settings != _applied:
         _apply(*settings)
-    logging.getLogger(f"weft.{topic}").log(logging.WARNING if asked else logging.DEBUG, message, *args)
+    logging.getLogger(f"weft.{topic}").log(
+        logging.WARNING if asked else logging.DEBUG, message, *args
+    )
 
 
 def _apply(level: str, modules: str) -> None:
@@ -105,9 +110,13 @@ def _apply(level: str, modules: str) -> None:
     _applied = level, modules
     wanted = {"weft": level} if level != "NOTSET" else {}
     for name in filter(None, (part.strip() for part in modules.split(","))):
-        wanted["weft" if name.split(".")[0] == "jax" else name] = "DEBUG"  # JAX's modules have no loggers here
+        wanted["weft" if name.split(".")[0] == "jax" else name] = (
+            "DEBUG"  # JAX's modules have no loggers here
+        )
     _changed[:] = [(logging.getLogger(name), logging.StreamHandler()) for name in wanted]
     for (logger, handler), chosen in zip(_changed, wanted.values(), strict=True):
-        handler.setFormatter(logging.Formatter("{levelname}:{asctime}:{name}:{lineno}: {message}", style="{"))
+        handler.setFormatter(
+            logging.Formatter("{levelname}:{asctime}:{name}:{lineno}: {message}", style="{")
+        )
         logger.setLevel(chosen)
         logger.addHandler(handler)

@@ -20,7 +20,7 @@ from weft.util import threads
 
 #: elements from which a transform is worth several threads
 _SHARED = 1 << 14
-_PLAIN, _MEAN = 0, 2        # how results are scaled
+_PLAIN, _MEAN = 0, 2  # how results are scaled
 #: folder and name of the engine in SciPy, by its releases: up to 1.17, and since
 _ENGINES = (("_pocketfft", "pypocketfft"), ("_duccfft", "pyduccfft"))
 
@@ -59,7 +59,10 @@ def _workers(x: np.ndarray) -> int:
 def _engine() -> ModuleType | type[_Public]:
     package = importlib.util.find_spec("scipy")
     for folder, name in _ENGINES:
-        folders = [os.path.join(root, "fft", folder) for root in (package and package.submodule_search_locations) or ()]
+        folders = [
+            os.path.join(root, "fft", folder)
+            for root in (package and package.submodule_search_locations) or ()
+        ]
         found = importlib.machinery.PathFinder.find_spec(name, folders)
         if found is not None and found.loader is not None:
             engine = importlib.util.module_from_spec(found)
@@ -72,19 +75,43 @@ class _Public:
     """The engine's interface on SciPy's public functions, for a SciPy whose engine has another name."""
 
     @staticmethod
-    def c2c(x: np.ndarray, axes: Sequence[int], is_forward: bool, scale: int, out: np.ndarray, workers: int) -> None:
+    def c2c(
+        x: np.ndarray,
+        axes: Sequence[int],
+        is_forward: bool,
+        scale: int,
+        out: np.ndarray,
+        workers: int,
+    ) -> None:
         from scipy import fft
 
         out[...] = (fft.fftn if is_forward else fft.ifftn)(x, axes=axes, workers=workers)
 
     @staticmethod
-    def r2c(x: np.ndarray, axes: Sequence[int], is_forward: bool, scale: int, out: np.ndarray, workers: int) -> None:
+    def r2c(
+        x: np.ndarray,
+        axes: Sequence[int],
+        is_forward: bool,
+        scale: int,
+        out: np.ndarray,
+        workers: int,
+    ) -> None:
         from scipy import fft
 
         out[...] = fft.rfftn(x, axes=axes, workers=workers)
 
     @staticmethod
-    def c2r(x: np.ndarray, axes: Sequence[int], last: int, is_forward: bool, scale: int, out: np.ndarray, workers: int) -> None:
+    def c2r(
+        x: np.ndarray,
+        axes: Sequence[int],
+        last: int,
+        is_forward: bool,
+        scale: int,
+        out: np.ndarray,
+        workers: int,
+    ) -> None:
         from scipy import fft
 
-        out[...] = fft.irfftn(x, [*[x.shape[axis] for axis in axes[:-1]], last], axes=axes, workers=workers)
+        out[...] = fft.irfftn(
+            x, [*[x.shape[axis] for axis in axes[:-1]], last], axes=axes, workers=workers
+        )

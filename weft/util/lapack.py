@@ -18,7 +18,12 @@ import numpy as np
 #: how a library spells its routines, and the bytes of its integers
 _SPELLINGS = (("scipy_{}_64_", 8), ("{}_64_", 8), ("scipy_{}_", 4), ("{}_", 4))
 #: how OpenBLAS spells the functions that get and set its number of threads
-_THREADS = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
+_THREADS = (
+    "scipy_openblas_{}_num_threads64_",
+    "openblas_{}_num_threads64_",
+    "scipy_openblas_{}_num_threads",
+    "openblas_{}_num_threads",
+)
 _PROBE = "sgesdd"
 
 
@@ -46,18 +51,25 @@ def call(routine: str, arguments: Sequence[Any], arrays: Mapping[str, np.ndarray
     """
     integer = np.dtype(f"i{integer_bytes()}")
     number = np.dtype({"s": "f4", "d": "f8", "c": "c8", "z": "c16"}[routine[0]])
-    wide = {name: array.astype(integer) if array.dtype == np.int32 else array for name, array in arrays.items()}
+    wide = {
+        name: array.astype(integer) if array.dtype == np.int32 else array
+        for name, array in arrays.items()
+    }
     given = []
     for argument in arguments:
         if isinstance(argument, tuple) and len(argument) == 2:
-            given.append(wide[argument[0]].ravel()[argument[1]:])
+            given.append(wide[argument[0]].ravel()[argument[1] :])
         elif isinstance(argument, tuple):
             given.append(np.empty(argument[2], integer if argument[1] == "int32" else argument[1]))
         elif isinstance(argument, str):
-            given.append(np.frombuffer(argument.encode(), "u1") if len(argument) == 1 else wide[argument])
+            given.append(
+                np.frombuffer(argument.encode(), "u1") if len(argument) == 1 else wide[argument]
+            )
         else:
             given.append(np.array(argument, integer if isinstance(argument, int) else number))
-    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(given))(address(routine))(*[array.ctypes.data for array in given])
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(given))(address(routine))(
+        *[array.ctypes.data for array in given]
+    )
     for name, array in arrays.items():
         if wide[name] is not array:
             array[...] = wide[name]
@@ -99,7 +111,9 @@ def _from_numpy(spelling: str, routine: str) -> int:
     """The address of a routine in the library that NumPy runs on."""
     found = _symbol(_numpys(), spelling.format(routine))
     if not found:
-        raise NotImplementedError(f"linear algebra: the library that NumPy runs on has no routine {routine!r}.")
+        raise NotImplementedError(
+            f"linear algebra: the library that NumPy runs on has no routine {routine!r}."
+        )
     return found
 
 
@@ -119,7 +133,13 @@ def _from_scipy(routine: str) -> int:
         capsule = table.__pyx_capi__.get(routine)
         if capsule is not None:
             api = ctypes.pythonapi
-            api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
-            api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = (
+                ctypes.c_char_p,
+                [ctypes.py_object],
+            )
+            api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = (
+                ctypes.c_void_p,
+                [ctypes.py_object, ctypes.c_char_p],
+            )
             return api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
     raise NotImplementedError(f"linear algebra: SciPy has no routine {routine!r}.")

@@ -29,8 +29,9 @@ from weft.util.user_code import has_signals, is_suspended, suspended
 tables: dict[str, dict[str, tuple[str, str]]] = {}
 
 
-def attach(package: str, names_of: dict[str, str], others: str = "", guards: bool = False
-           ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def attach(
+    package: str, names_of: dict[str, str], others: str = "", guards: bool = False
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of module `package`; for names that are not listed, `find` of module `others` is asked.
     With `guards`, functions name what they were given when they fail.
 
@@ -56,6 +57,7 @@ def attach(package: str, names_of: dict[str, str], others: str = "", guards: boo
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if guards:
             from weft.util.source import guarded
+
             value = guarded(value, package, name)
         setattr(sys.modules[package], name, value)
         return value
@@ -64,7 +66,9 @@ def attach(package: str, names_of: dict[str, str], others: str = "", guards: boo
     return load, lambda: sorted(table)
 
 
-def loader(package: str, path: Iterable[str], stated_by: Mapping[str, str] | None = None) -> Callable[[str | None], Iterator[ModuleType]]:
+def loader(
+    package: str, path: Iterable[str], stated_by: Mapping[str, str] | None = None
+) -> Callable[[str | None], Iterator[ModuleType]]:
     """A function that loads modules of `package`, whose `__path__` is `path`, and yields each when it is loaded: given a name the one
     that `stated_by` lists for it, if any, given None all of them in alphabetical order.
 
@@ -78,7 +82,13 @@ def loader(package: str, path: Iterable[str], stated_by: Mapping[str, str] | Non
     listed = stated_by or {}
 
     def load(name: str | None) -> Iterator[ModuleType]:
-        modules = [found.name for found in pkgutil.iter_modules(path)] if name is None else [listed[name]] if name in listed else []
+        modules = (
+            [found.name for found in pkgutil.iter_modules(path)]
+            if name is None
+            else [listed[name]]
+            if name in listed
+            else []
+        )
         for module in modules:
             yield import_module(f"{package}.{module}")
 
@@ -88,7 +98,9 @@ def loader(package: str, path: Iterable[str], stated_by: Mapping[str, str] | Non
 # ---- imports that no user code interrupts
 
 #: packages that functions of weft import late
-_PACKAGES = frozenset("weft llvmlite ml_dtypes opt_einsum scipy dataclasses logging traceback".split())
+_PACKAGES = frozenset(
+    "weft llvmlite ml_dtypes opt_einsum scipy dataclasses logging traceback".split()
+)
 _FINDERS = (BuiltinImporter, FrozenImporter, PathFinder)
 #: complete modules whose imports an exception of a signal handler may have ended: Python forgets them, and imports them again
 _interrupted: dict[str, ModuleType] = {}
@@ -110,7 +122,9 @@ class _Loader:
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Return the module if user code has imported it since the search began; otherwise have it created."""
-        if sys._getframe(2).f_code.co_name != "_load_unlocked":      # its execution may never follow, or much later
+        if (
+            sys._getframe(2).f_code.co_name != "_load_unlocked"
+        ):  # its execution may never follow, or much later
             return self._loader.create_module(spec)
         suspended.__enter__()
         stay_first()
@@ -144,14 +158,16 @@ class ImportGuard:
     """A finder for the packages above, and for whatever their modules import while they are executed."""
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return the spec that the other finders give, with a loader that suspends user code."""
         is_listed = name.partition(".")[0] in _PACKAGES
         if target is not None or not (is_listed or is_suspended()):
             return None
         spec = _find(name, path)
         if is_listed and spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader)       # type: ignore[assignment]
+            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
         return spec
 
 
@@ -162,7 +178,9 @@ def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         if spec is not None:
             return spec
     for other in sys.meta_path[:]:
-        find = None if other is ImportGuard or other in _FINDERS else getattr(other, "find_spec", None)
+        find = (
+            None if other is ImportGuard or other in _FINDERS else getattr(other, "find_spec", None)
+        )
         spec = find and find(name, path, None)
         if spec is not None:
             return spec
@@ -182,9 +200,11 @@ def import_module(name: str) -> ModuleType:
 
 def install() -> None:
     """Guard all later imports."""
-    for finder in [finder for finder in sys.meta_path if getattr(finder, "__module__", None) == __name__]:
-        sys.meta_path.remove(finder)                 # of an earlier import of weft
-    sys.meta_path.insert(0, ImportGuard)             # type: ignore[arg-type]
+    for finder in [
+        finder for finder in sys.meta_path if getattr(finder, "__module__", None) == __name__
+    ]:
+        sys.meta_path.remove(finder)  # of an earlier import of weft
+    sys.meta_path.insert(0, ImportGuard)  # type: ignore[arg-type]
 
 
 def stay_first() -> None:

@@ -34,7 +34,16 @@ def cpu_text() -> str:
             first = file.read(1 << 14).split("\n\n")[0]
     except OSError:
         return ""
-    constant = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
+    constant = (
+        "vendor_id",
+        "cpu family",
+        "model",
+        "stepping",
+        "flags",
+        "CPU implementer",
+        "CPU part",
+        "Features",
+    )
     return "\n".join([line for line in first.split("\n") if line.startswith(constant)])
 
 
@@ -48,8 +57,17 @@ def name_of(text: str, architecture: str) -> str:
         return "neoverse"
     if architecture.lower() not in ("x86_64", "amd64"):
         return "generic"
-    facts = {key.strip(): value.strip() for key, _, value in [line.partition(":") for line in text.split("\n")]}
+    facts = {
+        key.strip(): value.strip()
+        for key, _, value in [line.partition(":") for line in text.split("\n")]
+    }
     vendor, family, wide = facts.get("vendor_id"), facts.get("cpu family"), " avx512f" in text
     if vendor == "AuthenticAMD" and family in ("25", "26"):
         return "zen5" if family == "26" else "zen4" if wide else "zen3"
-    return "intel-avx512" if vendor == "GenuineIntel" and wide else "avx2" if " avx2" in text else "generic"
+    return (
+        "intel-avx512"
+        if vendor == "GenuineIntel" and wide
+        else "avx2"
+        if " avx2" in text
+        else "generic"
+    )

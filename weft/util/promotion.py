@@ -69,14 +69,16 @@ class _UpperSets(dict[Node, frozenset[Node]]):
         return found
 
 
-_upper: dict[tuple[bool, bool, int], _UpperSets] = {}  # by (strict, x64, number of dtypes), made on first use
+_upper: dict[
+    tuple[bool, bool, int], _UpperSets
+] = {}  # by (strict, x64, number of dtypes), made on first use
 
 
 def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
     """Return the least upper bound of nodes."""
     nodes = list(nodes)
     for node in nodes:
-        table.kinds[node]     # loads what it needs to
+        table.kinds[node]  # loads what it needs to
     mode = strict, x64, len(table.kinds)
     upper = _upper.get(mode)
     if upper is None:
@@ -85,9 +87,13 @@ def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
         shared = frozenset.intersection(*[upper[node] for node in nodes])
     except KeyError as error:
         if error.args[0] == table.float0:
-            raise TypeError("float0s do not support any operations by design: they are the derivatives with respect to integers, zeros "
-                            "without a meaning.") from None
-        raise ValueError(f"{error.args[0]} is not a valid dtype of numbers, and takes no part in promotion") from None
+            raise TypeError(
+                "float0s do not support any operations by design: they are the derivatives with respect to integers, zeros "
+                "without a meaning."
+            ) from None
+        raise ValueError(
+            f"{error.args[0]} is not a valid dtype of numbers, and takes no part in promotion"
+        ) from None
     for node in shared:
         if upper[node] == shared:
             return node
@@ -95,7 +101,9 @@ def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
 
 
 def _no_join(nodes: list[Node], strict: bool) -> str:
-    names = " and ".join(dict.fromkeys(f"a Python {n.__name__}" if isinstance(n, type) else n.name for n in nodes))
+    names = " and ".join(
+        dict.fromkeys(f"a Python {n.__name__}" if isinstance(n, type) else n.name for n in nodes)
+    )
     if strict:
         return (
             f"{names} are not promoted together while numpy_dtype_promotion is 'strict'. "
@@ -144,7 +152,9 @@ def _promoted_pair(a: table.DTypeLike, b: table.DTypeLike, mode: str) -> table.D
     if any(isinstance(node, table.ExtendedDType) for node in nodes):
         if nodes[0] == nodes[1]:
             return nodes[0]
-        raise KeyPromotionError(f"{nodes[0]} and {nodes[1]} are not promoted together: a key is not a number")
+        raise KeyPromotionError(
+            f"{nodes[0]} and {nodes[1]} are not promoted together: a key is not a number"
+        )
     result = _join(nodes, mode == "strict", x64)
     result = table.python_scalar_dtypes[result] if isinstance(result, type) else result
     try:
@@ -212,7 +222,9 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
         pairs = tuple([_dtype_and_weak(part) for part in key])
         whole = any(type(part) is tuple and part[0] == "kept" for part in key)
         try:
-            result = _results.setdefault(mode, {})[key] = _join_pairs(pairs, mode[0], mode[1] == "strict", whole)
+            result = _results.setdefault(mode, {})[key] = _join_pairs(
+                pairs, mode[0], mode[1] == "strict", whole
+            )
         except TypePromotionError:
             if mode[1] != "strict" or not is_own_arithmetic():
                 raise
@@ -233,28 +245,43 @@ def join_dtypes(pairs: tuple[tuple[table.DType, bool], ...]) -> tuple[table.DTyp
     return _join_pairs(pairs, config.enable_x64, config.numpy_dtype_promotion == "strict")
 
 
-_WIDEST = {"i": np.dtype("int64"), "u": np.dtype("uint64"), "f": np.dtype("float64"), "c": np.dtype("complex128")}
+_WIDEST = {
+    "i": np.dtype("int64"),
+    "u": np.dtype("uint64"),
+    "f": np.dtype("float64"),
+    "c": np.dtype("complex128"),
+}
 
 
-def _join_pairs(pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: bool, whole: bool = False) -> tuple[table.DType, bool]:
+def _join_pairs(
+    pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: bool, whole: bool = False
+) -> tuple[table.DType, bool]:
     """Join pairs; the dtype of arrays among them is not cut if it is to be `whole`."""
     if not pairs:
         raise ValueError("result_type needs at least one array, number or dtype")
-    pairs = tuple([(dtype, weak and dtype != table.bool_dtype) for dtype, weak in pairs])     # booleans are of one width: none is weak
+    pairs = tuple(
+        [(dtype, weak and dtype != table.bool_dtype) for dtype, weak in pairs]
+    )  # booleans are of one width: none is weak
     dtypes, weak = [dtype for dtype, _ in pairs], all(weak for _, weak in pairs)
     if not weak and all(dtype == dtypes[0] for dtype in dtypes):
         return dtypes[0], False
     if any(isinstance(dtype, table.ExtendedDType) for dtype in dtypes):
-        raise KeyPromotionError(f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number")
+        raise KeyPromotionError(
+            f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number"
+        )
     kinds = {table.kind_of(dtype) for dtype in dtypes}
     if weak and len(kinds) == 1 and not (strict and len(pairs) > 1):
-        node = _WIDEST[kinds.pop()]  # weak numbers among themselves take the widest dtype of their kind
+        node = _WIDEST[
+            kinds.pop()
+        ]  # weak numbers among themselves take the widest dtype of their kind
     else:
         node = _join([_node(dtype, is_weak_) for dtype, is_weak_ in pairs], strict, x64)
     weak = weak or isinstance(node, type)
     if whole and not weak:
         return node, False
-    return table.canonicalize_dtype(table.python_scalar_dtypes[node] if isinstance(node, type) else node), weak
+    return table.canonicalize_dtype(
+        table.python_scalar_dtypes[node] if isinstance(node, type) else node
+    ), weak
 
 
 def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
@@ -266,10 +293,14 @@ def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
     kinds = {table.kinds[lhs], table.kinds[rhs]}
     of_out = table.kinds[out]
     if kinds <= set("biu") and of_out in "biu":
-        return out if of_out != "b" and out.itemsize >= 4 else np.dtype(np.int64 if 8 in (lhs.itemsize, rhs.itemsize) else np.int32)
+        return (
+            out
+            if of_out != "b" and out.itemsize >= 4
+            else np.dtype(np.int64 if 8 in (lhs.itemsize, rhs.itemsize) else np.int32)
+        )
     is_double = any(_needs_double(x) for x in (lhs, rhs)) or (of_out in "fc" and _needs_double(out))
     if kinds <= set("biu"):
-        is_double |= max(lhs.itemsize, rhs.itemsize) > 1          # products of 16-bit integers have 32 bits
+        is_double |= max(lhs.itemsize, rhs.itemsize) > 1  # products of 16-bit integers have 32 bits
     if "c" in kinds:
         return np.dtype(np.complex128 if is_double else np.complex64)
     return np.dtype(np.float64 if is_double else np.float32)

@@ -20,6 +20,7 @@ _MISSING: Any = object()
 
 class _Field:
     """One field: its default, and whether it takes part in comparison and text."""
+
     __slots__ = ("default", "factory", "compare", "repr")
 
     def __init__(self, default: Any, factory: Any, compare: bool, repr: bool):
@@ -28,13 +29,20 @@ class _Field:
 
 class _Record:
     """The fields of a class, and how many objects were made before it got an `__init__` of its own."""
+
     __slots__ = ("fields", "made")
 
     def __init__(self, fields: dict[str, _Field]):
         self.fields, self.made = fields, 0
 
 
-def field(*, default: Any = _MISSING, default_factory: Any = _MISSING, compare: bool = True, repr: bool = True) -> Any:
+def field(
+    *,
+    default: Any = _MISSING,
+    default_factory: Any = _MISSING,
+    compare: bool = True,
+    repr: bool = True,
+) -> Any:
     """A field whose default is made by `default_factory`, or which takes no part in comparison or text."""
     return _Field(default, default_factory, compare, repr)
 
@@ -56,7 +64,11 @@ def record(cls: Any = None, *, frozen: bool = True, eq: bool = True) -> Any:
     >>> Point(1), Point(1) == Point(1, 0), {Point(1): "found"}[Point(1)]
     (Point(x=1, y=0), True, 'found')
     """
-    return functools.partial(_record, frozen=frozen, eq=eq) if cls is None else _record(cls, frozen, eq)
+    return (
+        functools.partial(_record, frozen=frozen, eq=eq)
+        if cls is None
+        else _record(cls, frozen, eq)
+    )
 
 
 def replace(old: _T, **changes: Any) -> _T:
@@ -74,17 +86,31 @@ def replace(old: _T, **changes: Any) -> _T:
 
 def _record(cls: type, frozen: bool, eq: bool) -> type:
     names: tuple[str, ...] = tuple(getattr(cls, "__annotations__", ()))
-    fields: dict[str, _Field] = {name: _described(cls.__dict__.get(name, _MISSING)) for name in names}
-    members = {name: value for name, value in cls.__dict__.items() if name not in names and name not in ("__dict__", "__weakref__")}
+    fields: dict[str, _Field] = {
+        name: _described(cls.__dict__.get(name, _MISSING)) for name in names
+    }
+    members = {
+        name: value
+        for name, value in cls.__dict__.items()
+        if name not in names and name not in ("__dict__", "__weakref__")
+    }
     own = {"__slots__": names, "__match_args__": names, "__record__": _Record(fields)}
-    return type(cls)(cls.__name__, cls.__bases__, {**_methods(fields, frozen, eq), **members, **own})
+    return type(cls)(
+        cls.__name__, cls.__bases__, {**_methods(fields, frozen, eq), **members, **own}
+    )
 
 
 _PLAIN = _Field(_MISSING, _MISSING, True, True)
 
 
 def _described(default: Any) -> _Field:
-    return _PLAIN if default is _MISSING else default if type(default) is _Field else _Field(default, _MISSING, True, True)
+    return (
+        _PLAIN
+        if default is _MISSING
+        else default
+        if type(default) is _Field
+        else _Field(default, _MISSING, True, True)
+    )
 
 
 def _shown(self: Any) -> str:
@@ -98,14 +124,25 @@ def _reduced(self: Any) -> tuple:
 
 def _methods(fields: dict[str, _Field], frozen: bool, eq: bool) -> dict[str, Any]:
     """Methods of a record. Those that need not be fast are shared by all classes: fewer objects to free at exit."""
-    methods: dict[str, Any] = {"__init__": _init_while_few, "__repr__": _shown, "__reduce__": _reduced}
+    methods: dict[str, Any] = {
+        "__init__": _init_while_few,
+        "__repr__": _shown,
+        "__reduce__": _reduced,
+    }
     if eq:
         values = _getter([name for name, one in fields.items() if one.compare])
 
         def __eq__(self, other) -> bool:
-            return self is other or values(self) == values(other) if type(self) is type(other) else NotImplemented
+            return (
+                self is other or values(self) == values(other)
+                if type(self) is type(other)
+                else NotImplemented
+            )
 
-        methods |= {"__eq__": __eq__, "__hash__": (lambda self: hash(values(self))) if frozen else None}
+        methods |= {
+            "__eq__": __eq__,
+            "__hash__": (lambda self: hash(values(self))) if frozen else None,
+        }
     if frozen:
         methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
     return methods
@@ -116,7 +153,9 @@ def _getter(names) -> Callable[[Any], Any]:
 
 
 def _refuse(self, name: str, *value: Any) -> None:
-    raise AttributeError(f"{type(self).__name__} is frozen: cannot change {name!r}. Make another with `replace`.")
+    raise AttributeError(
+        f"{type(self).__name__} is frozen: cannot change {name!r}. Make another with `replace`."
+    )
 
 
 #: number of objects of a class that make up for the time to write its own `__init__`

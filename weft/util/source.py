@@ -25,14 +25,18 @@ from weft.util.errors import OutOfMemoryError, describe, limit_text
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Helpers that call back into weft on the user's behalf are not places a user would recognise.
-_HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py")) + (f"{os.sep}opt_einsum{os.sep}",)
+_HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py")) + (
+    f"{os.sep}opt_einsum{os.sep}",
+)
 
 
 class _Internal(dict):
     """file name -> whether its frames are hidden; filled on first sight."""
 
     def __missing__(self, file: str) -> bool:
-        hidden = os.path.abspath(file).startswith(_PACKAGE) or any(part in file for part in _HELPERS)
+        hidden = os.path.abspath(file).startswith(_PACKAGE) or any(
+            part in file for part in _HELPERS
+        )
         self[file] = hidden
         if hidden:
             _hidden_files.add(file)
@@ -84,20 +88,32 @@ def wraps(fun: Callable, says: str = "") -> Callable:
     >>> wraps(len, "Half of {}.")(lambda x: 0).__doc__
     'Half of len.\\n\\nOriginal documentation:\\n\\nReturn the number of items in a container.'
     """
-    kinds = {"__module__": str, "__name__": str, "__qualname__": str, "__doc__": str, "__annotations__": dict}
-    decorate = functools.wraps(fun, [name for name, kind in kinds.items() if isinstance(getattr(fun, name, None), kind)])
+    kinds = {
+        "__module__": str,
+        "__name__": str,
+        "__qualname__": str,
+        "__doc__": str,
+        "__annotations__": dict,
+    }
+    decorate = functools.wraps(
+        fun, [name for name, kind in kinds.items() if isinstance(getattr(fun, name, None), kind)]
+    )
     if not says or not isinstance(doc := getattr(fun, "__doc__", None), str):
         return decorate
 
     def documented(wrapper: Callable) -> Callable:
         wrapper = decorate(wrapper)
-        wrapper.__doc__ = f"{says.replace('{}', str(function_name(fun)))}\n\nOriginal documentation:\n\n{doc}"
+        wrapper.__doc__ = (
+            f"{says.replace('{}', str(function_name(fun)))}\n\nOriginal documentation:\n\n{doc}"
+        )
         return wrapper
+
     return documented
 
 
 class _Scope(threading.local):
     """The names of operations that are traced now, joined by slashes."""
+
     name = ""
 
 
@@ -121,6 +137,7 @@ def joined(outer: str, inner: str) -> str:
 
 class transformed_scope:
     """Context: operations have the name of a transformation around the names that they get inside."""
+
     __slots__ = ("_name", "_outer")
 
     def __init__(self, name: str) -> None:
@@ -146,7 +163,9 @@ def with_metadata(outer: Metadata, inner: Metadata) -> Metadata:
     """
     if not inner or not outer:
         return inner or outer
-    return tuple(sorted([(k, v) for k, v in {**dict(outer), **dict(inner)}.items() if v is not None]))
+    return tuple(
+        sorted([(k, v) for k, v in {**dict(outer), **dict(inner)}.items() if v is not None])
+    )
 
 
 class _Place:
@@ -171,11 +190,13 @@ class SourceLine:
 
     __slots__ = ("_code", "_lasti", "metadata", "scope")
 
-    def __init__(self, code: CodeType | _Place, lasti: int, scope: str = "", metadata: Metadata = ()) -> None:
+    def __init__(
+        self, code: CodeType | _Place, lasti: int, scope: str = "", metadata: Metadata = ()
+    ) -> None:
         self._code = code
         self._lasti = lasti
-        self.scope = scope                      # the names that `named_scope` gave it, joined by slashes
-        self.metadata = metadata                # the attributes that `set_xla_metadata` gave it
+        self.scope = scope  # the names that `named_scope` gave it, joined by slashes
+        self.metadata = metadata  # the attributes that `set_xla_metadata` gave it
 
     def within(self, scope: str, metadata: Metadata = ()) -> SourceLine:
         """The same place under one more outer name, and with attributes of what is around it."""
@@ -184,7 +205,9 @@ class SourceLine:
 
     def tagged(self, metadata: Metadata) -> SourceLine:
         """The same place with more attributes."""
-        return SourceLine(self._code, self._lasti, self.scope, with_metadata(self.metadata, metadata))
+        return SourceLine(
+            self._code, self._lasti, self.scope, with_metadata(self.metadata, metadata)
+        )
 
     def unnamed(self) -> SourceLine:
         """The same place and attributes, without names around it."""
@@ -198,7 +221,7 @@ class SourceLine:
         """
         names = self.scope.split("/")
         at = next((i for i, name in enumerate(names) if "jvp(" in name), None)
-        if at is None:          # in a program that is called, whose names are its own
+        if at is None:  # in a program that is called, whose names are its own
             return self
         names[at] = f"transpose({names[at]})"
         return SourceLine(self._code, self._lasti, "/".join(names), self.metadata)
@@ -214,7 +237,9 @@ class SourceLine:
         return self
 
     @staticmethod
-    def at(file: str, line: int, function: str = "<module>", scope: str = "", metadata: Metadata = ()) -> SourceLine:
+    def at(
+        file: str, line: int, function: str = "<module>", scope: str = "", metadata: Metadata = ()
+    ) -> SourceLine:
         """Return the record of a place that is not on the stack.
 
         >>> str(SourceLine.at('/src/train.py', 41, 'attend'))
@@ -274,13 +299,24 @@ class SourceLine:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SourceLine):
             return NotImplemented
-        return (self.file, self.line, self.function, self.metadata) == (other.file, other.line, other.function, other.metadata)
+        return (self.file, self.line, self.function, self.metadata) == (
+            other.file,
+            other.line,
+            other.function,
+            other.metadata,
+        )
 
     def __hash__(self) -> int:
         return hash((self.file, self.line, self.function))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SourceLine.at, (self.file, self.line, self.function, self.scope, *([self.metadata] if self.metadata else ()))
+        return SourceLine.at, (
+            self.file,
+            self.line,
+            self.function,
+            self.scope,
+            *([self.metadata] if self.metadata else ()),
+        )
 
 
 def user_frame() -> SourceLine | None:
@@ -317,9 +353,19 @@ def show(file: str) -> None:
 
 
 # What is between a call of the user's and the promotion of its operands and computes nothing itself.
-_FORWARDING = tuple(f"{_PACKAGE}{part}" for part in (
-    *[f"{package}{os.sep}" for package in ("api", "control", "core", "ops", "runtime", "transforms", "util")],
-    *[f"numpy{os.sep}{module}.py" for module in ("promote", "eager", "eager_choice", "methods", "ufunc_type")]))
+_FORWARDING = tuple(
+    f"{_PACKAGE}{part}"
+    for part in (
+        *[
+            f"{package}{os.sep}"
+            for package in ("api", "control", "core", "ops", "runtime", "transforms", "util")
+        ],
+        *[
+            f"numpy{os.sep}{module}.py"
+            for module in ("promote", "eager", "eager_choice", "methods", "ufunc_type")
+        ],
+    )
+)
 
 
 def is_own_arithmetic() -> bool:
@@ -378,14 +424,22 @@ def strip_internal_frames(error: BaseException) -> None:
         return
     if config.traceback_filtering in ("tracebackhide", "remove_frames"):
         if _is_outermost():
-            (_mark_internal_frames if config.traceback_filtering == "tracebackhide" else _move_to_cause)(error)
+            (
+                _mark_internal_frames
+                if config.traceback_filtering == "tracebackhide"
+                else _move_to_cause
+            )(error)
         return
     for current in _chain(error):
         shown = without_internal_frames(current.__traceback__)
         if shown is not current.__traceback__:
             current.__traceback__ = shown
     is_ours = type(error).__module__.startswith("weft")
-    if not is_ours and isinstance(error, Exception) and _NOTE not in getattr(error, "__notes__", ()):
+    if (
+        not is_ours
+        and isinstance(error, Exception)
+        and _NOTE not in getattr(error, "__notes__", ())
+    ):
         error.add_note(_NOTE)
 
 
@@ -431,7 +485,9 @@ def _mark_internal_frames(error: BaseException) -> None:
 
 def _move_to_cause(error: BaseException) -> None:
     """Leave the user's frames alone in an error's traceback; all of them are in its cause."""
-    whole = UnfilteredStackTrace("The traceback of this error, with the frames of weft, is that above.").with_traceback(error.__traceback__)
+    whole = UnfilteredStackTrace(
+        "The traceback of this error, with the frames of weft, is that above."
+    ).with_traceback(error.__traceback__)
     whole.__cause__, whole.__context__ = error.__cause__, error.__context__
     whole.__suppress_context__ = error.__suppress_context__
     error.__traceback__ = without_internal_frames(error.__traceback__)
@@ -442,9 +498,17 @@ def _move_to_cause(error: BaseException) -> None:
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _CLASSES: tuple[tuple[type[Exception], type[Exception]], ...] = (
-    (TypeError, TypeError), (OverflowError, OverflowError), (ValueError, ValueError), (IndexError, IndexError),
-    (AttributeError, TypeError), (KeyError, ValueError), (NameError, ValueError), (ArithmeticError, ValueError),
-    (RecursionError, ValueError), (StopIteration, ValueError), (BufferError, TypeError),
+    (TypeError, TypeError),
+    (OverflowError, OverflowError),
+    (ValueError, ValueError),
+    (IndexError, IndexError),
+    (AttributeError, TypeError),
+    (KeyError, ValueError),
+    (NameError, ValueError),
+    (ArithmeticError, ValueError),
+    (RecursionError, ValueError),
+    (StopIteration, ValueError),
+    (BufferError, TypeError),
 )
 
 
@@ -493,15 +557,21 @@ def guarded(fun: Any, module: str, name: str) -> Any:
 def guard_all(namespace: dict[str, Any], names: Iterable[str] = ()) -> None:
     """Guard the public functions that a module states itself, and those of `names` and `__all__`: its last line."""
     module = namespace["__name__"]
-    own = [name for name, value in namespace.items() if name[0] != "_" and getattr(value, "__module__", None) == module]
+    own = [
+        name
+        for name, value in namespace.items()
+        if name[0] != "_" and getattr(value, "__module__", None) == module
+    ]
     for name in {*own, *names, *namespace.get("__all__", ())}:
         namespace[name] = guarded(namespace[name], module, name)
 
 
-def _explained(error: Exception, name: str, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> Exception:
+def _explained(
+    error: Exception, name: str, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]
+) -> Exception:
     """What to raise in the place of an `error` that leaves the public function `fun`: itself, or a better one."""
     inside = _is_inside(error)
-    if name == "_call":                              # the slow path of a function object
+    if name == "_call":  # the slow path of a function object
         name = args[0].name if getattr(args[0], "is_public", False) else ""
         fun, args = args[0].fun, args[1:]
     called = name or getattr(fun, "__name__", "a function")
@@ -511,12 +581,32 @@ def _explained(error: Exception, name: str, fun: Callable, args: Sequence, kwarg
     kind = next((to for of, to in _CLASSES if isinstance(error, of)), None)
     if inside and kind is not None:
         rule = f"{type(error).__name__}: {error}"
-        wrong = _wrong_argument(error, fun, args, kwargs) if isinstance(error, AttributeError) else None
+        wrong = (
+            _wrong_argument(error, fun, args, kwargs) if isinstance(error, AttributeError) else None
+        )
         if wrong is not None:
-            return _shown(TypeError(describe(called, wrong, _table(fun, args, kwargs), user_frame(), rule)))
-        return _shown(kind(describe(called, "failed on these arguments.", _table(fun, args, kwargs), user_frame(), rule)))
+            return _shown(
+                TypeError(describe(called, wrong, _table(fun, args, kwargs), user_frame(), rule))
+            )
+        return _shown(
+            kind(
+                describe(
+                    called,
+                    "failed on these arguments.",
+                    _table(fun, args, kwargs),
+                    user_frame(),
+                    rule,
+                )
+            )
+        )
     said = getattr(error, "_said", error.args[0] if len(error.args) == 1 else None)
-    if inside is False and name and isinstance(said, str) and not isinstance(error, KeyError) and not _names(said, name, fun):
+    if (
+        inside is False
+        and name
+        and isinstance(said, str)
+        and not isinstance(error, KeyError)
+        and not _names(said, name, fun)
+    ):
         error._said, error.args = said, (f"{name}: {said}",)  # type: ignore[attr-defined]
     return _shown(error)
 
@@ -531,25 +621,47 @@ def _is_inside(error: Exception) -> bool | None:
     codes, entry, at = [], error.__traceback__, 0
     while entry is not None:
         code, at = entry.tb_frame.f_code, entry.tb_lasti
-        if not _internal[code.co_filename] and not code.co_filename.startswith("<frozen") and not _LIBRARIES.search(code.co_filename):
+        if (
+            not _internal[code.co_filename]
+            and not code.co_filename.startswith("<frozen")
+            and not _LIBRARIES.search(code.co_filename)
+        ):
             return None
         codes.append(code)
         entry = entry.tb_next
     if len(codes) < 2 and not hasattr(error, "_inside"):
-        return None                                      # the call itself: a wrong number of arguments
-    if hasattr(error, "_inside"):                        # frames of weft may have been left out since
+        return None  # the call itself: a wrong number of arguments
+    if hasattr(error, "_inside"):  # frames of weft may have been left out since
         return error._inside  # type: ignore[attr-defined]
     last = codes[-1]
-    by_protocol = type(error).__module__ == "builtins" and any(code.co_name in _PROTOCOLS for code in codes[-3:])
+    by_protocol = type(error).__module__ == "builtins" and any(
+        code.co_name in _PROTOCOLS for code in codes[-3:]
+    )
     by_weft = _internal[last.co_filename] and last.co_code[at] == _RAISE and not by_protocol
     error._inside = not by_weft  # type: ignore[attr-defined]
     return error._inside  # type: ignore[attr-defined]
 
 
 #: methods by which Python asks an array for what it is not
-_PROTOCOLS = {f"__{name}__" for name in ("bool", "index", "int", "float", "complex", "hash", "iter", "len", "contains", "getattr")}
+_PROTOCOLS = {
+    f"__{name}__"
+    for name in (
+        "bool",
+        "index",
+        "int",
+        "float",
+        "complex",
+        "hash",
+        "iter",
+        "len",
+        "contains",
+        "getattr",
+    )
+}
 #: what weft calls
-_LIBRARIES = re.compile(r"[/\\](numpy|scipy|ml_dtypes|opt_einsum|python3\.\d+)[/\\](?!site-packages)")
+_LIBRARIES = re.compile(
+    r"[/\\](numpy|scipy|ml_dtypes|opt_einsum|python3\.\d+)[/\\](?!site-packages)"
+)
 
 
 def _names(text: str, name: str, fun: Callable) -> bool:
@@ -557,20 +669,29 @@ def _names(text: str, name: str, fun: Callable) -> bool:
     return re.search(rf"(?<!\w)({names})(?!\w)", text) is not None
 
 
-def _wrong_argument(error: AttributeError, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> str | None:
+def _wrong_argument(
+    error: AttributeError, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]
+) -> str | None:
     """Which argument, or entry of one, lacks the attribute that was asked for, and what it should be; None if it is none of them."""
     try:
         bound = inspect.signature(fun).bind(*args, **kwargs)
     except (TypeError, ValueError):
         return None
     for name, x in bound.arguments.items():
-        entries = list(x.values()) if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+        entries = (
+            list(x.values()) if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+        )
         if any(value is error.obj for value in (x, *entries)):
             takes = bound.signature.parameters[name].annotation
             entry = x is not error.obj
-            said = (" cannot hold" if entry else " cannot be") if takes is inspect.Parameter.empty else \
-                f" takes {getattr(takes, '__name__', takes)}, got{' an entry' if entry else ''}"
-            return f"argument `{name}`{said} {_words(error.obj)} of type {type(error.obj).__name__}."
+            said = (
+                (" cannot hold" if entry else " cannot be")
+                if takes is inspect.Parameter.empty
+                else f" takes {getattr(takes, '__name__', takes)}, got{' an entry' if entry else ''}"
+            )
+            return (
+                f"argument `{name}`{said} {_words(error.obj)} of type {type(error.obj).__name__}."
+            )
     return None
 
 
@@ -583,15 +704,24 @@ def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tup
     try:
         bound = inspect.signature(fun).bind(*args, **kwargs)
     except (TypeError, ValueError):
-        return [*[(f"argument {i}", _words(x)) for i, x in enumerate(args)], *[(name, _words(x)) for name, x in kwargs.items()]]
+        return [
+            *[(f"argument {i}", _words(x)) for i, x in enumerate(args)],
+            *[(name, _words(x)) for name, x in kwargs.items()],
+        ]
     rows = []
     for name, x in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
-        several = {inspect.Parameter.VAR_POSITIONAL: enumerate, inspect.Parameter.VAR_KEYWORD: dict.items}.get(kind)
+        several = {
+            inspect.Parameter.VAR_POSITIONAL: enumerate,
+            inspect.Parameter.VAR_KEYWORD: dict.items,
+        }.get(kind)
         if several is None:
             rows.append((name, _words(x)))
             continue
-        rows += [(f"{name}[{k!r}]", _words(part)) for k, part in itertools.islice(several(x), _MOST_SHOWN)]
+        rows += [
+            (f"{name}[{k!r}]", _words(part))
+            for k, part in itertools.islice(several(x), _MOST_SHOWN)
+        ]
         if len(x) > _MOST_SHOWN:
             rows.append(("...", f"{len(x) - _MOST_SHOWN} more"))
     return rows

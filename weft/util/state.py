@@ -43,6 +43,7 @@ def forget_entries(head, entries: dict) -> None:
 class Dispatching:
     """Base of functions whose calls a backend may take over from Python: `_slow` is the Python path, a function of this object and the
     arguments, `_cell` the address of a word in which the backend notes the calls that it knows; 0 stands for none."""
+
     __slots__ = ("_cell", "_slow", "_head", "_entries", "__dict__", "__weakref__")
 
     def __init__(self, slow, known: tuple | None = None):

@@ -17,13 +17,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 L = TypeVar("L")
-_PATIENCE_S = 10.0      # for imports that wait for something themselves
-_module_locks: dict = getattr(importlib._bootstrap, "_module_locks", {})    # type: ignore[attr-defined]
+_PATIENCE_S = 10.0  # for imports that wait for something themselves
+_module_locks: dict = getattr(importlib._bootstrap, "_module_locks", {})  # type: ignore[attr-defined]
 
 
 class _Held:
     """A lock during a fork. What was made while the fork waited for others gets only its end."""
-    had_logging: bool | None = None          # whether the current fork began with that module
+
+    had_logging: bool | None = None  # whether the current fork began with that module
 
     def __init__(self, lock: Any):
         self.lock, self.is_taken = lock, False
@@ -60,7 +61,7 @@ class _Imports:
             _imp.acquire_lock()
         logging = sys.modules.get("logging")
         if logging is not None and not _Held.had_logging:
-            logging._lock.acquire()         # which it will release after a fork that it was not asked before
+            logging._lock.acquire()  # which it will release after a fork that it was not asked before
         _Held.had_logging = None
 
     def release(self) -> None:
@@ -72,7 +73,9 @@ def _others_import() -> bool:
     return bool(owners - {None, _thread.get_ident()})
 
 
-held_over_forks(_Imports())     # before any other, so that it is taken last: who has one of the others may import
+held_over_forks(
+    _Imports()
+)  # before any other, so that it is taken last: who has one of the others may import
 
 
 def allowed_threads() -> int:
@@ -86,7 +89,9 @@ def allowed_threads() -> int:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if text.isdigit() and int(text) >= 1:
         return int(text)
-    raise ValueError(f"WEFT_NUM_THREADS must be a positive integer, got {text!r}; unset it to use every CPU")
+    raise ValueError(
+        f"WEFT_NUM_THREADS must be a positive integer, got {text!r}; unset it to use every CPU"
+    )
 
 
 class DaemonThread:
@@ -94,6 +99,7 @@ class DaemonThread:
 
     Starting a `threading.Thread` waits until it runs: 0.2 ms, and up to 4 ms while NumPy's threads spin.
     """
+
     __slots__ = ("_over", "_process")
 
     def __init__(self, work: Callable[..., object], *args: Any):
@@ -132,6 +138,7 @@ class Background:
     >>> found
     {'x': 1}
     """
+
     __slots__ = ("_over", "_work")
 
     def __init__(self, work: Callable[[], object]):
@@ -170,6 +177,7 @@ def share_work(work: Callable[..., object], parts: list[tuple]) -> None:
             work(*part)
         except BaseException as error:
             errors.append(error)
+
     threads = [DaemonThread(guarded, *part) for part in parts[1:]]
     guarded(*parts[0])
     for thread in threads:

@@ -14,7 +14,15 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from weft.util.trees.code import are_plain_names, compile_constructor
-from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
+from weft.util.trees.keypath import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyEntry,
+    KeyPath,
+    SequenceKey,
+    keystr,
+)
 from weft.util.trees.treedef import (
     IsLeaf,
     NodeType,
@@ -119,14 +127,18 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
         mapped = treedef.unflatten([*map(f, leaves)])
     else:
         columns = _columns("tree_map", tree, treedef, rest, is_leaf)
-        mapped = treedef.unflatten([*map(f, leaves, *columns)])      # columns are as long as leaves
+        mapped = treedef.unflatten([*map(f, leaves, *columns)])  # columns are as long as leaves
     if is_leaf is None:
         remember(tree, treedef)
     return mapped
 
 
 def tree_map_with_path(
-    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+    f: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
 ) -> Any:
     """Like `tree_map`, with `f(path, leaf, *rest_leaves)`.
 
@@ -134,11 +146,17 @@ def tree_map_with_path(
     {'a': "['a'] is 1"}
     """
     pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
-    columns = _columns("tree_map_with_path", tree, treedef, rest, None if is_leaf_takes_path else is_leaf)
-    return treedef.unflatten([f(path, x, *xs) for (path, x), *xs in zip(pairs, *columns, strict=True)])
+    columns = _columns(
+        "tree_map_with_path", tree, treedef, rest, None if is_leaf_takes_path else is_leaf
+    )
+    return treedef.unflatten(
+        [f(path, x, *xs) for (path, x), *xs in zip(pairs, *columns, strict=True)]
+    )
 
 
-def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_leaf: IsLeaf | None) -> list[list[Any]]:
+def _columns(
+    api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_leaf: IsLeaf | None
+) -> list[list[Any]]:
     columns = []
     for position, other in enumerate(rest, 1):
         found = treedef.match(other)
@@ -146,19 +164,27 @@ def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_
             columns.append(found)
             continue
         try:
-            if type(other) is type(tree) and not treedef.is_leaf and is_leaf is None:      # else what is deeper may be no tree
+            if (
+                type(other) is type(tree) and not treedef.is_leaf and is_leaf is None
+            ):  # else what is deeper may be no tree
                 try:
                     leaves, other_def = flatten(other)
-                except ValueError:  # below the leaves of the first tree the others may hold what is not a tree
+                except (
+                    ValueError
+                ):  # below the leaves of the first tree the others may hold what is not a tree
                     leaves, other_def = [], None
-                if other_def == treedef:  # the usual case, and quicker than walking both trees together
+                if (
+                    other_def == treedef
+                ):  # the usual case, and quicker than walking both trees together
                     columns.append(leaves)
                     continue
             columns.append(treedef.flatten_up_to(other))
         except ValueError as error:
             where = "tree" if len(rest) == 1 else f"tree {position} of {len(rest)} after the first"
             facts = prefix_errors(tree, other, is_leaf) or f"  {error}"
-            raise ValueError(f"{api}: pytree structure error: the other {where} does not fit the first.\n{facts}") from None
+            raise ValueError(
+                f"{api}: pytree structure error: the other {where} does not fit the first.\n{facts}"
+            ) from None
     return columns
 
 
@@ -171,18 +197,31 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
     return all(tree_leaves(tree, is_leaf))
 
 
-def tree_reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _UNSET, is_leaf: IsLeaf | None = None) -> Any:
+def tree_reduce(
+    function: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = _UNSET,
+    is_leaf: IsLeaf | None = None,
+) -> Any:
     """Fold the leaves from left to right.
 
     >>> tree_reduce(lambda total, x: total + x, [1, (2, 3)])
     6
     """
     leaves = tree_leaves(tree, is_leaf)
-    return functools.reduce(function, leaves) if initializer is _UNSET else functools.reduce(function, leaves, initializer)
+    return (
+        functools.reduce(function, leaves)
+        if initializer is _UNSET
+        else functools.reduce(function, leaves, initializer)
+    )
 
 
 def tree_reduce_associative(
-    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _UNSET, is_leaf: IsLeaf | None = None
+    operation: Callable[[Any, Any], Any],
+    tree: Any,
+    *,
+    identity: Any = _UNSET,
+    is_leaf: IsLeaf | None = None,
 ) -> Any:
     """Fold the leaves pairwise, in logarithmic depth, for an associative operation.
 
@@ -226,7 +265,9 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     (True, False)
     """
     if not isinstance(treedef, PyTreeDef):
-        raise TypeError(f"treedef_is_leaf: `treedef` must be a PyTreeDef, got {type(treedef).__name__}.")
+        raise TypeError(
+            f"treedef_is_leaf: `treedef` must be a PyTreeDef, got {type(treedef).__name__}."
+        )
     return treedef.num_nodes == 1
 
 
@@ -239,7 +280,9 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     return PyTreeDef.from_node_data_and_children((tuple, None), treedefs)
 
 
-def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
+def tree_transpose(
+    outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any
+) -> Any:
     """Turn an outer tree of inner trees into an inner tree of outer trees.
 
     Nodes of registered types may take their children apart further, if their leaves are as many: so caches do that hold the leaves of
@@ -255,11 +298,17 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
     if inner_size == 0 or outer_size == 0:
         raise ValueError("tree_transpose: outer and inner structures need at least one leaf each")
     expected = outer_treedef.compose(inner_treedef)
-    if treedef != expected and not (treedef.num_leaves == expected.num_leaves and _fits(treedef, expected)):
-        raise TypeError("tree_transpose: Mismatch: the tree is not an outer tree of inner trees as given.\n"
-                        f"    tree      {treedef}\n    expected  {expected}")
+    if treedef != expected and not (
+        treedef.num_leaves == expected.num_leaves and _fits(treedef, expected)
+    ):
+        raise TypeError(
+            "tree_transpose: Mismatch: the tree is not an outer tree of inner trees as given.\n"
+            f"    tree      {treedef}\n    expected  {expected}"
+        )
     rows = [leaves[i : i + inner_size] for i in range(0, len(leaves), inner_size)]
-    return inner_treedef.unflatten([outer_treedef.unflatten(column) for column in zip(*rows, strict=True)])
+    return inner_treedef.unflatten(
+        [outer_treedef.unflatten(column) for column in zip(*rows, strict=True)]
+    )
 
 
 def _fits(treedef: PyTreeDef, expected: PyTreeDef) -> bool:
@@ -291,7 +340,9 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
         facts = prefix_errors(prefix_tree, full_tree, is_leaf)
         found = facts.count("\n  at ") + facts.startswith("  at ")
         rule = "pytree structure error: a tree does not fit its prefix."
-        raise ValueError(f"{rule} Mismatch details ({found} found):\n{facts}" if facts else f"{rule}\n  {error}") from None
+        raise ValueError(
+            f"{rule} Mismatch details ({found} found):\n{facts}" if facts else f"{rule}\n  {error}"
+        ) from None
     result: list[Any] = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):
         result.extend([leaf] * flatten(subtree)[1].num_leaves)
@@ -309,7 +360,12 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = No
 
 
 def prefix_errors(
-    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None, *, prefix_name: str = "prefix", full_name: str = "tree"
+    prefix_tree: Any,
+    full_tree: Any,
+    is_leaf: IsLeaf | None = None,
+    *,
+    prefix_name: str = "prefix",
+    full_name: str = "tree",
 ) -> str:
     """Say where and why `prefix_tree` is not a prefix of `full_tree`; return '' if it is one.
 
@@ -319,16 +375,23 @@ def prefix_errors(
         args     tuple of length 3
     """
     width = max(len(prefix_name), len(full_name))
-    return "\n".join([f"  at {prefix_name}{keystr(path)}:\n    {prefix_name:{width}}  {left}\n    {full_name:{width}}  {right}"
-                      for path, left, right in disagreements(prefix_tree, full_tree, is_leaf)])
+    return "\n".join(
+        [
+            f"  at {prefix_name}{keystr(path)}:\n    {prefix_name:{width}}  {left}\n    {full_name:{width}}  {right}"
+            for path, left, right in disagreements(prefix_tree, full_tree, is_leaf)
+        ]
+    )
 
 
-def disagreements(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[KeyPath, str, str]]:
+def disagreements(
+    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
+) -> list[tuple[KeyPath, str, str]]:
     """Where `prefix_tree` is no prefix of `full_tree`: the key path of each place, and what each tree has there, in words.
 
     >>> disagreements({'w': (1, 2)}, {'w': (1, 2, 3)})
     [((DictKey(key='w'),), 'tuple of length 2', 'tuple of length 3')]
     """
+
     def visit(path: KeyPath, prefix: Any, full: Any) -> Iterable[tuple[KeyPath, str, str]]:
         if (is_leaf is not None and is_leaf(prefix)) or (node := node_type(type(prefix))) is None:
             return
@@ -342,7 +405,11 @@ def disagreements(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = Non
             here, there = _key_list(aux, full_aux), _key_list(full_aux, aux)
             yield path, f"dict with keys {here}", f"dict with keys {there}"
         elif len(children) != len(full_children):
-            yield path, f"{name} of length {len(children)}", f"{name} of length {len(full_children)}"
+            yield (
+                path,
+                f"{name} of length {len(children)}",
+                f"{name} of length {len(full_children)}",
+            )
         elif aux != full_aux:
             yield path, f"{name} with static data {aux!r}", f"{name} with static data {full_aux!r}"
         else:
@@ -374,7 +441,9 @@ def _key_list(keys: Sequence[Any], others: Sequence[Any]) -> str:
 
 
 def register_pytree_node(
-    nodetype: type[T], flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]], unflatten_func: Callable[[Any, Iterable[Any]], T],
+    nodetype: type[T],
+    flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]],
+    unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Hashable]] | None = None,
 ) -> None:
     """Make `nodetype` a container: `flatten_func(x) -> (children, aux)`, `unflatten_func(aux, children) -> x`.
@@ -385,7 +454,9 @@ def register_pytree_node(
     >>> tree_leaves([Pair(1, 2), 3])
     [1, 2, 3]
     """
-    register(NodeType(nodetype, flatten_func, unflatten_func, flatten_with_keys=flatten_with_keys_func))
+    register(
+        NodeType(nodetype, flatten_func, unflatten_func, flatten_with_keys=flatten_with_keys_func)
+    )
 
 
 def register_pytree_node_class(cls: Typ) -> Typ:
@@ -395,8 +466,10 @@ def register_pytree_node_class(cls: Typ) -> Typ:
 
 
 def register_pytree_with_keys(
-    nodetype: type[T], flatten_with_keys: Callable[[T], tuple[Iterable[tuple[Any, Any]], Hashable]],
-    unflatten_func: Callable[[Any, Iterable[Any]], T], flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]] | None = None,
+    nodetype: type[T],
+    flatten_with_keys: Callable[[T], tuple[Iterable[tuple[Any, Any]], Hashable]],
+    unflatten_func: Callable[[Any, Iterable[Any]], T],
+    flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]] | None = None,
 ) -> None:
     """Make `nodetype` a container whose children carry keys for key paths."""
 
@@ -404,13 +477,17 @@ def register_pytree_with_keys(
         pairs, aux = flatten_with_keys(value)
         return [child for _, child in pairs], aux
 
-    register_pytree_node(nodetype, flatten_func or flatten_without_keys, unflatten_func, flatten_with_keys)
+    register_pytree_node(
+        nodetype, flatten_func or flatten_without_keys, unflatten_func, flatten_with_keys
+    )
 
 
 def register_pytree_with_keys_class(cls: Typ) -> Typ:
     """Class decorator: a container through `tree_flatten_with_keys` and `tree_unflatten` (and `tree_flatten`)."""
     flatten_func = (lambda x: x.tree_flatten()) if hasattr(cls, "tree_flatten") else None
-    register_pytree_with_keys(cls, lambda x: x.tree_flatten_with_keys(), cls.tree_unflatten, flatten_func)
+    register_pytree_with_keys(
+        cls, lambda x: x.tree_flatten_with_keys(), cls.tree_unflatten, flatten_func
+    )
     return cls
 
 
@@ -422,7 +499,9 @@ def register_static(cls: Typ) -> Typ:
     >>> tree_leaves([Mode('train'), 1])
     [1]
     """
-    register_pytree_node(cls, lambda value: ((), value), lambda value, children: value, lambda value: ((), value))
+    register_pytree_node(
+        cls, lambda value: ((), value), lambda value, children: value, lambda value: ((), value)
+    )
     return cls
 
 
@@ -438,7 +517,10 @@ def static(**kwargs: Any) -> Any:
 
 
 def register_dataclass(
-    nodetype: Typ, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = ()
+    nodetype: Typ,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
 ) -> Typ:
     """Make a dataclass a container: `data_fields` are children, `meta_fields` static data.
 
@@ -461,15 +543,24 @@ def register_dataclass(
 
     def unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> Any:
         if len(children) != len(data):
-            raise ValueError(f"register_dataclass: {nodetype.__name__} has {len(data)} children, got {len(children)}.")
+            raise ValueError(
+                f"register_dataclass: {nodetype.__name__} has {len(data)} children, got {len(children)}."
+            )
         if not are_plain:
             return nodetype(**dict(zip((*data, *meta), (*children, *aux))))
-        if not made:                         # many types are registered that no program uses
+        if not made:  # many types are registered that no program uses
             made.append(compile_constructor(nodetype, data, meta))
         return made[0](aux, children)
 
-    register(NodeType(nodetype, lambda x: (get_data(x), get_meta(x)), unflatten, keys=lambda aux, n: data_keys,
-                      fields=(data, meta) if are_plain else None))
+    register(
+        NodeType(
+            nodetype,
+            lambda x: (get_data(x), get_meta(x)),
+            unflatten,
+            keys=lambda aux, n: data_keys,
+            fields=(data, meta) if are_plain else None,
+        )
+    )
     return nodetype
 
 
@@ -485,15 +576,21 @@ def _dataclass_fields(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     api = f"register_dataclass({nodetype.__name__})"
     if (data is None) != (meta is None):
-        raise TypeError(f"{api}: data_fields and meta_fields must both be specified, or neither. Got data_fields={data} and "
-                        f"meta_fields={meta}.")
+        raise TypeError(
+            f"{api}: data_fields and meta_fields must both be specified, or neither. Got data_fields={data} and "
+            f"meta_fields={meta}."
+        )
     import dataclasses
 
     if not dataclasses.is_dataclass(nodetype):
         if data is None or meta is None:
-            raise TypeError(f"{api}: data_fields and meta_fields are required when the class is not a dataclass")
+            raise TypeError(
+                f"{api}: data_fields and meta_fields are required when the class is not a dataclass"
+            )
         return tuple(data), tuple(meta)
-    fields = [field for field in dataclasses.fields(nodetype) if field.init and field.name not in drop]
+    fields = [
+        field for field in dataclasses.fields(nodetype) if field.init and field.name not in drop
+    ]
     if data is None or meta is None:
         is_static = [bool(field.metadata.get("static", False)) for field in fields]
         return (
@@ -503,13 +600,19 @@ def _dataclass_fields(
     names, given = {field.name for field in fields}, {*data, *meta}
     if len(given) != len(data) + len(meta):
         twice = {name for name in given if [*data, *meta].count(name) > 1}
-        raise ValueError(f"{api}: data_fields and meta_fields must not overlap, nor name a field twice. Overlapping fields: {twice!r}.")
+        raise ValueError(
+            f"{api}: data_fields and meta_fields must not overlap, nor name a field twice. Overlapping fields: {twice!r}."
+        )
     if missing := sorted(names - given):
-        raise ValueError(f"{api}: data_fields and meta_fields must include all dataclass fields that drop_fields leaves. Missing fields: "
-                         f"{set(missing)!r}.")
+        raise ValueError(
+            f"{api}: data_fields and meta_fields must include all dataclass fields that drop_fields leaves. Missing fields: "
+            f"{set(missing)!r}."
+        )
     if unexpected := sorted(given - names):
-        raise ValueError(f"{api}: data_fields and meta_fields must include all dataclass fields with init=True that drop_fields leaves, "
-                         f"and no others. Unexpected fields: {set(unexpected)!r}.")
+        raise ValueError(
+            f"{api}: data_fields and meta_fields must include all dataclass fields with init=True that drop_fields leaves, "
+            f"and no others. Unexpected fields: {set(unexpected)!r}."
+        )
     return tuple(data), tuple(meta)
 
 
@@ -541,7 +644,11 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
     children, aux = node.checked(tree)
     if kind in (tuple, dict) or not is_standard(kind):
         return children, aux
-    return (list(children), kind) if node.is_sequence else (list(children) if children else children, aux)
+    return (
+        (list(children), kind)
+        if node.is_sequence
+        else (list(children) if children else children, aux)
+    )
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Hashable]:
@@ -553,7 +660,9 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], H
 def _root_node(tree: Any) -> NodeType:
     node = node_type(type(tree))
     if node is None:
-        raise ValueError(f"can't tree-flatten type: {type(tree)}, whose values are leaves without children.")
+        raise ValueError(
+            f"can't tree-flatten type: {type(tree)}, whose values are leaves without children."
+        )
     return node
 
 
@@ -569,7 +678,9 @@ class PyTreeRegistry:
         """Return the function `flatten_one_level` of the tree, or None for a leaf."""
         return flatten_one_level(tree) if is_tree_node(type(tree)) else None
 
-    def flatten_one_level_with_keys(self, tree: Any) -> tuple[Iterable[tuple[Any, Any]], Hashable] | None:
+    def flatten_one_level_with_keys(
+        self, tree: Any
+    ) -> tuple[Iterable[tuple[Any, Any]], Hashable] | None:
         """Return the function `flatten_one_level_with_keys` of the tree, or None for a leaf."""
         return flatten_one_level_with_keys(tree) if is_tree_node(type(tree)) else None
 
@@ -631,4 +742,3 @@ def register_partial(kind: type[Partial]) -> None:
 
 
 register_partial(Partial)
-

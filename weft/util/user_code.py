@@ -32,12 +32,13 @@ from typing import Any
 
 # ---- the collector of garbage
 
-_pauses: list[None] = []          # one entry for each; a lock would be held where finalizers run
-_owes = False                     # whether the end of the last pause enables the collector
+_pauses: list[None] = []  # one entry for each; a lock would be held where finalizers run
+_owes = False  # whether the end of the last pause enables the collector
 
 
 class _Paused:
     """The collector does not start by itself inside of the `with` block."""
+
     __slots__ = ()
 
     def __enter__(self) -> None:
@@ -47,14 +48,19 @@ class _Paused:
             _owes = True
             gc.disable()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         global _owes
-        if _pauses:                        # a fork inside leaves none
+        if _pauses:  # a fork inside leaves none
             _pauses.pop()
         if not _pauses and _owes:
             _owes = False
             gc.enable()
-            if _pauses:                    # another thread began one meanwhile
+            if _pauses:  # another thread began one meanwhile
                 _owes = True
                 gc.disable()
 
@@ -86,13 +92,18 @@ _sections: dict[int, _Section] = {}
 
 class _Section:
     """The user code that one thread suspends."""
+
     __slots__ = ("arrived", "depth", "handlers", "importer", "profile", "trace")
 
     def __init__(self) -> None:
         self.depth = 0
         self.handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self.arrived: list[int] = []
-        self.trace, self.profile, self.importer = sys.gettrace(), sys.getprofile(), builtins.__import__
+        self.trace, self.profile, self.importer = (
+            sys.gettrace(),
+            sys.getprofile(),
+            builtins.__import__,
+        )
 
     def suspend(self) -> None:
         """Begin, with signals first: their handlers may run between any two statements."""
@@ -130,7 +141,7 @@ class _Section:
                 self.handlers[number] = handler
                 try:
                     _signal.signal(number, self._note)
-                except ValueError:              # only the main thread, which this one is not, runs handlers
+                except ValueError:  # only the main thread, which this one is not, runs handlers
                     self.handlers.clear()
                     return
 
@@ -140,7 +151,7 @@ class _Section:
             for number, handler in self.handlers.items():
                 if _signal.getsignal(number) == self._note:
                     _signal.signal(number, handler)
-        except BaseException:                   # from a handler that is set again
+        except BaseException:  # from a handler that is set again
             self._return_handlers()
             raise
 
@@ -166,6 +177,7 @@ def _calls_python(function: Any) -> bool:
 
 class _Suspended:
     """Suspend user code in this thread; blocks nest."""
+
     __slots__ = ()
 
     def __enter__(self) -> None:
@@ -201,8 +213,10 @@ def has_signals() -> bool:
 
 # ---- handlers of signals in a context of their own
 
+
 class _EnclosedHandler:
     """A handler that runs in the context of `handler_context`."""
+
     __slots__ = ("handler",)
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]):
@@ -222,10 +236,18 @@ def enclose_handlers() -> dict[int, _EnclosedHandler]:
     global _plain_handlers
     enclosed: dict[int, _EnclosedHandler] = {}
     handlers = [*map(_signal.getsignal, _SIGNALS)]
-    if handlers == _plain_handlers or is_suspended() or _thread.get_ident() != threading.main_thread().ident:
+    if (
+        handlers == _plain_handlers
+        or is_suspended()
+        or _thread.get_ident() != threading.main_thread().ident
+    ):
         return enclosed
     for number, handler in zip(_SIGNALS, handlers, strict=True):
-        if callable(handler) and handler is not _signal.default_int_handler and type(handler) is not _EnclosedHandler:
+        if (
+            callable(handler)
+            and handler is not _signal.default_int_handler
+            and type(handler) is not _EnclosedHandler
+        ):
             enclosed[number] = _EnclosedHandler(handler)
             _signal.signal(number, enclosed[number])
     if not enclosed:

@@ -209,7 +209,9 @@ class EquationMaps:
 
         def of_operand(codes: np.ndarray, start: int, size: int) -> np.ndarray:
             at = codes & _ELEMENT
-            positions = (table[np.unravel_index(at, shape)] if shape else table.reshape(1)[at]) - start
+            positions = (
+                table[np.unravel_index(at, shape)] if shape else table.reshape(1)[at]
+            ) - start
             inside = (positions >= 0) & (positions < size)
             return pairs((codes >> BITS)[inside], positions[inside])
 

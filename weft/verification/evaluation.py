@@ -24,7 +24,19 @@ from weft.util import lapack
 from weft.verification.tolerance import TRIALS, epsilon_of
 
 #: kinds of primitives whose results are rounded
-_ROUNDING = frozenset(("elementwise", "reduce", "contract", "conv", "ragged", "scan", "scatter", "library", "collective"))
+_ROUNDING = frozenset(
+    (
+        "elementwise",
+        "reduce",
+        "contract",
+        "conv",
+        "ragged",
+        "scan",
+        "scatter",
+        "library",
+        "collective",
+    )
+)
 #: primitives of these kinds whose results are not
 _EXACT = frozenset((
     "neg", "abs", "sign", "floor", "ceil", "round", "max", "min", "select_n", "select", "clamp", "copy", "real", "imag", "conj",
@@ -111,22 +123,33 @@ class Replay:
         with called_through(answer):
             results = rule_results(eqn, ins)
         if missing and eqn.outvars:
-            raise UnverifiableError(f"{eqn.primitive.name} was not called with operands of these types")
+            raise UnverifiableError(
+                f"{eqn.primitive.name} was not called with operands of these types"
+            )
         return results
 
     def _take(self, key: int, operands: Sequence) -> tuple[list[np.ndarray], Sequence] | None:
         """Return the call with equal operands, or else the first with operands of the same types."""
         calls = self.calls.get(key, [])
         types = [(np.shape(x), np.asarray(x).dtype) for x in operands]
-        alike = [i for i, (given, _) in enumerate(calls) if [(x.shape, x.dtype) for x in given] == types]
+        alike = [
+            i for i, (given, _) in enumerate(calls) if [(x.shape, x.dtype) for x in given] == types
+        ]
         if not alike:
             return None
-        equal = lambda i: all(np.asarray(x).tobytes() == y.tobytes() for x, y in zip(operands, calls[i][0]))
+        equal = lambda i: all(
+            np.asarray(x).tobytes() == y.tobytes() for x, y in zip(operands, calls[i][0])
+        )
         return calls.pop(next(filter(equal, alike), alike[0]))
 
 
-def op_by_op(program: Jaxpr, args: Sequence[np.ndarray], replay: Replay | None = None, noise: int | None = None,
-             run: Callable[[Sequence[np.ndarray]], Sequence] | None = None) -> list[np.ndarray]:
+def op_by_op(
+    program: Jaxpr,
+    args: Sequence[np.ndarray],
+    replay: Replay | None = None,
+    noise: int | None = None,
+    run: Callable[[Sequence[np.ndarray]], Sequence] | None = None,
+) -> list[np.ndarray]:
     """Return the results of `program`, or of `run(args)`, evaluated equation by equation."""
     rng = None if noise is None else np.random.default_rng(noise)
     units = 1 if noise is None or noise < TRIALS else WIDER_UNITS
@@ -135,11 +158,20 @@ def op_by_op(program: Jaxpr, args: Sequence[np.ndarray], replay: Replay | None =
         if eqn.primitive.kind == "callback" and replay is not None:
             return replay.results(eqn, ins)
         outs = _factors(eqn, ins) if eqn.primitive.name in _NOT_UNIQUE else rule_results(eqn, ins)
-        return outs if rng is None or not rounds(eqn) else [moved(np.asarray(x), rng, units) for x in outs]
+        return (
+            outs
+            if rng is None or not rounds(eqn)
+            else [moved(np.asarray(x), rng, units) for x in outs]
+        )
 
     if rng is not None:
         args = [moved(x, rng, units) for x in args]
-    with computed_by(compute), set_trace(eval_trace), np.errstate(all="ignore"), one_library_thread():
+    with (
+        computed_by(compute),
+        set_trace(eval_trace),
+        np.errstate(all="ignore"),
+        one_library_thread(),
+    ):
         outs = run_reference(program, *args) if run is None else run(args)
     return [np.asarray(x) for x in outs]
 
@@ -167,7 +199,10 @@ def one_library_thread() -> Iterator[None]:
     if control is None:
         yield
         return
-    get, put = ctypes.CFUNCTYPE(ctypes.c_int)(control[0]), ctypes.CFUNCTYPE(None, ctypes.c_int)(control[1])
+    get, put = (
+        ctypes.CFUNCTYPE(ctypes.c_int)(control[0]),
+        ctypes.CFUNCTYPE(None, ctypes.c_int)(control[1]),
+    )
     threads = get()
     put(1)
     try:

@@ -26,8 +26,12 @@ Case = tuple[Jaxpr, list[np.ndarray]]
 class Minimizer:
     """Searches within `seconds`. `found` is called with every smaller case."""
 
-    def __init__(self, fails: Callable[[Jaxpr, list[np.ndarray]], Any], seconds: float = 60.0,
-                 found: Callable[[Jaxpr, list[np.ndarray]], None] | None = None) -> None:
+    def __init__(
+        self,
+        fails: Callable[[Jaxpr, list[np.ndarray]], Any],
+        seconds: float = 60.0,
+        found: Callable[[Jaxpr, list[np.ndarray]], None] | None = None,
+    ) -> None:
         self.fails, self.found = fails, found
         self.end = time.monotonic() + seconds
         self.env: dict[Var, np.ndarray] = {}
@@ -56,7 +60,9 @@ class Minimizer:
                 self.env.update(zip(eqn.outvars, map(np.asarray, outs)))
 
     def _value(self, atom: Atom) -> np.ndarray:
-        return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else self.env[atom]
+        return (
+            np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else self.env[atom]
+        )
 
     def _case(self, eqns: Sequence[Eqn], outs: Sequence[Atom]) -> Case:
         """Return the program of the equations that `outs` need; values that no equation gives are arguments."""

@@ -24,7 +24,9 @@ REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
 class RecordedCall:
     """One call: copies of its arguments, its results as NumPy arrays, and the callbacks that it made."""
 
-    def __init__(self, executable: Any, args: Sequence[Any], step_code: dict[int, Any] | None = None) -> None:
+    def __init__(
+        self, executable: Any, args: Sequence[Any], step_code: dict[int, Any] | None = None
+    ) -> None:
         #: native code of single steps, which the calls of one executable share
         self.step_code: dict[int, Any] = {} if step_code is None else step_code
         self.executable, self.name, self.line = executable, executable.name, user_frame()
@@ -43,20 +45,28 @@ class RecordedCall:
         for i, spec in enumerate(self.executable.out_specs):
             producer = producer_of(self.program, i)
             if producer is not None and producer.primitive.kind == "terms" and not spec.has_terms:
-                raise UnverifiableError("a result has the terms of a sum, whose division is not determined")
+                raise UnverifiableError(
+                    "a result has the terms of a sum, whose division is not determined"
+                )
         if self.is_traced_runnable:
             try:
                 return self.comparable(op_by_op(self.program, self.args, replay, noise))
             except UnverifiableError:
                 raise
-            except Exception as error:       # a rule that NumPy cannot run on these operands
+            except Exception as error:  # a rule that NumPy cannot run on these operands
                 self.is_traced_runnable = False
                 replay.restart(self.log)
                 if stages.partition is None:
-                    raise UnverifiableError(f"an operation has no reference: {type(error).__name__}: {error}") from error
+                    raise UnverifiableError(
+                        f"an operation has no reference: {type(error).__name__}: {error}"
+                    ) from error
         local = stages.partition.jaxpr
         try:
-            return self.comparable(op_by_op(local, self.args, replay, noise, lambda args: stages.run_local(local, args)))
+            return self.comparable(
+                op_by_op(
+                    local, self.args, replay, noise, lambda args: stages.run_local(local, args)
+                )
+            )
         except UnverifiableError:
             raise
         except Exception as error:
@@ -65,7 +75,10 @@ class RecordedCall:
     def comparable(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return results with their terms added up: how a sum is divided into terms over unreduced axes is not determined."""
         with np.errstate(all="ignore"):
-            return [x.sum(0, dtype=x.dtype) if spec.has_terms else x for x, spec in zip(results, self.executable.out_specs, strict=True)]
+            return [
+                x.sum(0, dtype=x.dtype) if spec.has_terms else x
+                for x, spec in zip(results, self.executable.out_specs, strict=True)
+            ]
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Run the executable. VerificationError if it writes to an argument that is not donated."""
@@ -73,13 +86,26 @@ class RecordedCall:
         with self.log.replay().answering() if self.log.calls else self.log.recording():
             outs = executable(args, is_verified=True, may_queue=False)
         self.outs = self.comparable(executable.memory_of(outs, executable.out_specs))
-        kept = [i for i in range(len(args)) if i not in executable.donated and i not in executable.aliases.values()]
+        kept = [
+            i
+            for i in range(len(args))
+            if i not in executable.donated and i not in executable.aliases.values()
+        ]
         now = executable.memory_of([args[i] for i in kept], [executable.in_specs[i] for i in kept])
         for i, x in zip(kept, now):
             if x.tobytes() != self.args[i].tobytes():
-                raise VerificationError(describe(
-                    self.name, f"the program wrote to its argument {executable.arg_names[i]}, which is not donated.", (), self.line,
-                    RULE, REMEDY), self.program, self.args)
+                raise VerificationError(
+                    describe(
+                        self.name,
+                        f"the program wrote to its argument {executable.arg_names[i]}, which is not donated.",
+                        (),
+                        self.line,
+                        RULE,
+                        REMEDY,
+                    ),
+                    self.program,
+                    self.args,
+                )
         return outs
 
 
@@ -93,6 +119,10 @@ def producer_of(program: Jaxpr, result: int) -> Eqn | None:
 
 def mismatch_rows(mismatch: Mismatch, compiled: str, expected: str) -> list[tuple[str, ...]]:
     """Return the facts of a mismatch as rows of a table."""
-    return [("first at", str(list(mismatch.index))), (compiled, str(mismatch.got)), (expected, str(mismatch.want)),
-            ("tolerance", "exact" if mismatch.is_exact else f"{mismatch.allowed:.3g}"),
-            ("wrong", f"{mismatch.count} of {mismatch.size} elements")]
+    return [
+        ("first at", str(list(mismatch.index))),
+        (compiled, str(mismatch.got)),
+        (expected, str(mismatch.want)),
+        ("tolerance", "exact" if mismatch.is_exact else f"{mismatch.allowed:.3g}"),
+        ("wrong", f"{mismatch.count} of {mismatch.size} elements"),
+    ]

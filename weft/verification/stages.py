@@ -27,7 +27,15 @@ from weft.verification.evaluation import Replay, op_by_op
 from weft.verification.recorded_call import REMEDY, RULE, RecordedCall, mismatch_rows, producer_of
 from weft.verification.step_evaluator import StepEvaluator
 from weft.verification.step_memory import StepMemory, bodies, describe_step
-from weft.verification.tolerance import Mismatch, Precision, Tolerance, difference, epsilon_of, precisions, wide
+from weft.verification.tolerance import (
+    Mismatch,
+    Precision,
+    Tolerance,
+    difference,
+    epsilon_of,
+    precisions,
+    wide,
+)
 
 #: iterations of a step's loops that the evaluator runs, at most; it takes about 10 us for each
 MOST_ITERATIONS = 200_000
@@ -45,16 +53,32 @@ def check_stages(call: RecordedCall) -> None:
         if got is None:
             continue
         if (mismatch := tolerance.difference(got, want)) is not None:
-            raise _stage_error(call, stage, before, mismatch, _equation_row(program, mismatch.result))
+            raise _stage_error(
+                call, stage, before, mismatch, _equation_row(program, mismatch.result)
+            )
         before, want = stage, got
-    kernels = StepwiseRun(call, stages) if stages.scheduled is not None and not stages.scheduled.words else None
-    got = None if kernels is None else _attempt(call, lambda replay: call.comparable(kernels.evaluate(replay)))
+    kernels = (
+        StepwiseRun(call, stages)
+        if stages.scheduled is not None and not stages.scheduled.words
+        else None
+    )
+    got = (
+        None
+        if kernels is None
+        else _attempt(call, lambda replay: call.comparable(kernels.evaluate(replay)))
+    )
     if kernels is not None and got is not None:
         if (mismatch := tolerance.difference(got, want)) is not None:
-            raise _stage_error(call, "schedule", before, mismatch, _kernel_row(kernels.first_foreign()))
+            raise _stage_error(
+                call, "schedule", before, mismatch, _kernel_row(kernels.first_foreign())
+            )
         before, want = "schedule (kernels on the evaluator of Loops)", got
     if (mismatch := tolerance.difference(call.outs, want)) is not None:
-        row = None if kernels is None else _kernel_row(_attempt(call, lambda replay: kernels.first_wrong(replay)))
+        row = (
+            None
+            if kernels is None
+            else _kernel_row(_attempt(call, lambda replay: kernels.first_wrong(replay)))
+        )
         raise _stage_error(call, "codegen", before, mismatch, row)
 
 
@@ -70,7 +94,13 @@ def check_memory(call: RecordedCall) -> None:
         return
     step, where = problem
     rows = _source_rows(run.source_of(step))
-    text = describe(call.name, f"{describe_step(step)} wrote outside of its buffers: {where}.", rows, call.line, RULE)
+    text = describe(
+        call.name,
+        f"{describe_step(step)} wrote outside of its buffers: {where}.",
+        rows,
+        call.line,
+        RULE,
+    )
     raise VerificationError(text, call.program, call.args, stage=f"memory: {describe_step(step)}")
 
 
@@ -80,7 +110,7 @@ def _attempt(call: RecordedCall, run: Callable[[Replay], Any]) -> Any:
         return run(call.log.replay())
     except VerificationError:
         raise
-    except Exception:                        # a rule that NumPy cannot run on these operands
+    except Exception:  # a rule that NumPy cannot run on these operands
         return None
 
 
@@ -119,16 +149,28 @@ def _shifted(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarr
 # ---- stages that are jaxprs
 
 
-def _jaxpr_stages(call: RecordedCall) -> list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]]:
+def _jaxpr_stages(
+    call: RecordedCall,
+) -> list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]]:
     """Return the stages that are jaxprs: title, program, and what runs it on the call's arguments."""
     stages, args = call.executable.stages, call.args
     runnable: list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]] = [
         ("simplify", stages.simplified, lambda replay: op_by_op(stages.simplified, args, replay))
     ]
     if stages.partition is not None:
-        for title, program in (("partition", stages.partition.jaxpr), ("simplify local", stages.local)):
-            runnable.append((title, program, lambda replay, program=program: op_by_op(
-                program, args, replay, run=lambda given: stages.run_local(program, given))))
+        for title, program in (
+            ("partition", stages.partition.jaxpr),
+            ("simplify local", stages.local),
+        ):
+            runnable.append(
+                (
+                    title,
+                    program,
+                    lambda replay, program=program: op_by_op(
+                        program, args, replay, run=lambda given: stages.run_local(program, given)
+                    ),
+                )
+            )
     stacked = getattr(stages.lowered, "stacked", None)
     if stacked is None:
         return runnable
@@ -153,7 +195,11 @@ class StepwiseRun:
     """Runs the steps of a call's program one by one, on the evaluator or as native code."""
 
     def __init__(self, call: RecordedCall, stages: Any) -> None:
-        self.stages, self.scheduled, self.stacked = stages, stages.scheduled, expand(stages.lowered.stacked)
+        self.stages, self.scheduled, self.stacked = (
+            stages,
+            stages.scheduled,
+            expand(stages.lowered.stacked),
+        )
         self.args = stages.to_memory(call.args)
         self.program: P.Program = self.scheduled.program
         self.out_bytes = [v.aval.nbytes for v in self.stacked.outvars]
@@ -170,7 +216,10 @@ class StepwiseRun:
 
     def results(self) -> list[np.ndarray]:
         """Return the results that the memory holds."""
-        outs = [m[: v.aval.nbytes].view(v.aval.dtype).reshape(v.aval.shape) for m, v in zip(self.memory.outs, self.stacked.outvars)]
+        outs = [
+            m[: v.aval.nbytes].view(v.aval.dtype).reshape(v.aval.shape)
+            for m, v in zip(self.memory.outs, self.stacked.outvars)
+        ]
         return self.stages.from_memory([np.array(x) for x in outs])
 
     def run_native(self, step: P.Step) -> None:
@@ -254,7 +303,9 @@ class StepwiseRun:
         """Return the equation of the stacked program that gives the elements of `x`, in any order."""
         if not self.values:
             env = _values_of(self.stacked, self.args)
-            self.values = [(eqn, env[v]) for eqn in self.stacked.eqns for v in eqn.outvars if v in env]
+            self.values = [
+                (eqn, env[v]) for eqn in self.stacked.eqns for v in eqn.outvars if v in env
+            ]
         return next((eqn for eqn, value in self.values if _same_elements(x, value)), None)
 
     def source_of(self, step: P.Step) -> Eqn | None:
@@ -270,9 +321,14 @@ def work_of(step: P.Step, times: float = 1) -> float:
     if isinstance(step, P.WhileLoop):
         return sum(work_of(s, times * 100) for s in inner)
     if inner or isinstance(step, P.Loop | P.Branch):
-        return sum(work_of(s, times * (step.extent if isinstance(step, P.Loop) else 1)) for s in inner)
-    return times * sum(iterations(kernel.body, bound) for kernel in _kernels_of(step)) * (
-        step.m * step.n if isinstance(step, P.Gemm) else 1)
+        return sum(
+            work_of(s, times * (step.extent if isinstance(step, P.Loop) else 1)) for s in inner
+        )
+    return (
+        times
+        * sum(iterations(kernel.body, bound) for kernel in _kernels_of(step))
+        * (step.m * step.n if isinstance(step, P.Gemm) else 1)
+    )
 
 
 def _kernels_of(step: P.Step) -> list[Any]:
@@ -291,7 +347,11 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
         case P.Gemm():
             if step.epilogue is None:
                 return [(step.c, step.out_type)] if step.c is not None else []
-            return [(ref, b.type) for ref, b in zip(step.epilogue_args, step.epilogue.bufs[2:]) if b.mode != "in"]
+            return [
+                (ref, b.type)
+                for ref, b in zip(step.epilogue_args, step.epilogue.bufs[2:])
+                if b.mode != "in"
+            ]
         case P.Sort():
             written = [(step.out, "i32" if step.kind == "order" else step.type)]
             return written if step.places is None else [*written, (step.places, "i32")]
@@ -300,7 +360,9 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
         case P.Join():
             return [(step.out, "u8")]
         case P.LibraryCall():
-            return [(ref, _short(dtype)) for name, ref, _, dtype in step.arrays if name.startswith("y")]
+            return [
+                (ref, _short(dtype)) for name, ref, _, dtype in step.arrays if name.startswith("y")
+            ]
         case P.HostCall():
             return [(ref, _short(dtype)) for ref, _, dtype in step.outs]
         case _:
@@ -312,14 +374,19 @@ def _short(dtype: str) -> str:
 
 
 def _calls_host(step: P.Step) -> bool:
-    return isinstance(step, P.HostCall) or any(_calls_host(s) for body in bodies(step) for s in body)
+    return isinstance(step, P.HostCall) or any(
+        _calls_host(s) for body in bodies(step) for s in body
+    )
 
 
 def _differs(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> bool:
     """Whether arrays differ by more than the rounding of one kernel."""
     for x, y in zip(got, want):
         precision = Precision(epsilon_of(y.dtype), max(1, int(math.sqrt(y.size))))
-        if x.tobytes() != y.tobytes() and difference([x], [y], Tolerance([y], [precision])) is not None:
+        if (
+            x.tobytes() != y.tobytes()
+            and difference([x], [y], Tolerance([y], [precision])) is not None
+        ):
             return True
     return False
 
@@ -330,13 +397,20 @@ def _same_elements(x: np.ndarray, value: np.ndarray) -> bool:
         return False
     a, b = (np.sort(wide(y).real.reshape(-1)) for y in (x, value))
     scale = float(np.max(np.abs(b), initial=0, where=np.isfinite(b)))
-    return bool(np.allclose(a, b, rtol=0, atol=200 * epsilon_of(value.dtype) * scale, equal_nan=True))
+    return bool(
+        np.allclose(a, b, rtol=0, atol=200 * epsilon_of(value.dtype) * scale, equal_nan=True)
+    )
 
 
 def _values_of(program: Jaxpr, args: Sequence[np.ndarray]) -> dict[Var, np.ndarray]:
     """Return the value of every variable that can be computed without callbacks."""
     env = {v: x.reshape(v.aval.shape) for v, x in zip(program.invars, args)}
-    variables = [v for eqn in program.eqns if not eqn.effects and eqn.primitive.kind != "callback" for v in eqn.outvars]
+    variables = [
+        v
+        for eqn in program.eqns
+        if not eqn.effects and eqn.primitive.kind != "callback"
+        for v in eqn.outvars
+    ]
     if any(eqn.primitive.kind == "callback" for eqn in program.eqns):
         return {}
     whole = program.replace(outvars=variables)
@@ -348,23 +422,47 @@ def _values_of(program: Jaxpr, args: Sequence[np.ndarray]) -> dict[Var, np.ndarr
 
 def _equation_row(program: Jaxpr, result: int) -> tuple[str, str] | None:
     eqn = producer_of(program, result)
-    return None if eqn is None else ("equation", f"{eqn.primitive.name} at {eqn.source or 'an unknown line'}")
+    return (
+        None
+        if eqn is None
+        else ("equation", f"{eqn.primitive.name} at {eqn.source or 'an unknown line'}")
+    )
 
 
 def _kernel_row(foreign: tuple[P.Step, Eqn | None] | None) -> tuple[str, str] | None:
     if foreign is None:
         return None
     step, eqn = foreign
-    return "kernel", describe_step(step) + (f", which computes {eqn.primitive.name} at {eqn.source}" if eqn and eqn.source else "")
+    return "kernel", describe_step(step) + (
+        f", which computes {eqn.primitive.name} at {eqn.source}" if eqn and eqn.source else ""
+    )
 
 
 def _source_rows(eqn: Eqn | None) -> list[tuple[str, str]]:
-    return [] if eqn is None else [("computes", f"{eqn.primitive.name} at {eqn.source or 'an unknown line'}")]
+    return (
+        []
+        if eqn is None
+        else [("computes", f"{eqn.primitive.name} at {eqn.source or 'an unknown line'}")]
+    )
 
 
-def _stage_error(call: RecordedCall, stage: str, before: str, mismatch: Mismatch, row: tuple[str, str] | None) -> VerificationError:
-    rows = [("stage", stage), *([row] if row else []), *mismatch_rows(mismatch, f"after {stage}", "before")]
-    text = describe(call.name, f"result {mismatch.result} ({mismatch.kind}) differs after {stage} from the {before}.", rows, call.line,
-                    RULE, REMEDY)
+def _stage_error(
+    call: RecordedCall, stage: str, before: str, mismatch: Mismatch, row: tuple[str, str] | None
+) -> VerificationError:
+    rows = [
+        ("stage", stage),
+        *([row] if row else []),
+        *mismatch_rows(mismatch, f"after {stage}", "before"),
+    ]
+    text = describe(
+        call.name,
+        f"result {mismatch.result} ({mismatch.kind}) differs after {stage} from the {before}.",
+        rows,
+        call.line,
+        RULE,
+        REMEDY,
+    )
     at_fault = f"{stage}, {row[0]} {row[1]}".replace("kernel kernel", "kernel") if row else stage
-    return VerificationError(text, call.program, call.args, mismatch.result, mismatch.index, at_fault)
+    return VerificationError(
+        text, call.program, call.args, mismatch.result, mismatch.index, at_fault
+    )

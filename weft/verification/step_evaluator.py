@@ -30,7 +30,9 @@ class StepEvaluator:
         for step in steps:
             run = _RUN.get(type(step))
             if run is None:
-                raise NotImplementedError(f"verification: no evaluator of steps of type {type(step).__name__}.")
+                raise NotImplementedError(
+                    f"verification: no evaluator of steps of type {type(step).__name__}."
+                )
             run(self, step)
 
     def start(self, ref: P.BufRef) -> int:
@@ -41,7 +43,9 @@ class StepEvaluator:
         """Return the bytes at an address."""
         start, memory = self.start(ref), self.memory[ref.slot]
         if start < 0 or start + nbytes > memory.nbytes:
-            raise IndexError(f"bytes {start} to {start + nbytes} are outside of slot {ref.slot} of {memory.nbytes} bytes")
+            raise IndexError(
+                f"bytes {start} to {start + nbytes} are outside of slot {ref.slot} of {memory.nbytes} bytes"
+            )
         return memory[start : start + nbytes]
 
     def typed(self, ref: P.BufRef, type_: str, size: int) -> np.ndarray:
@@ -62,7 +66,9 @@ class StepEvaluator:
     def join(self, step: P.Join) -> None:
         rows = self.at(step.out, step.rows * step.pitch).reshape(step.rows, step.pitch)
         for ref, width, begin in step.parts:
-            rows[:, begin : begin + width] = self.at(ref, step.rows * width).reshape(step.rows, width)
+            rows[:, begin : begin + width] = self.at(ref, step.rows * width).reshape(
+                step.rows, width
+            )
 
     def pad(self, step: P.Pad) -> None:
         rows = self.at(step.dst, step.rows * step.row).reshape(step.rows, step.row)
@@ -77,7 +83,9 @@ class StepEvaluator:
                 start = self.start(step.src) + source
                 run = self.memory[step.src.slot][start : start + step.run]
                 if run.size < step.run:
-                    raise IndexError(f"a run of {step.run} bytes at {start} is outside of slot {step.src.slot}")
+                    raise IndexError(
+                        f"a run of {step.run} bytes at {start} is outside of slot {step.src.slot}"
+                    )
                 rows[row, step.lead : step.lead + step.run] = run
 
     def sort(self, step: P.Sort) -> None:
@@ -95,13 +103,17 @@ class StepEvaluator:
         if step.previous is not None:
             before = self.typed(step.previous, "i32", source.size).reshape(shape)
         ordered = np.take_along_axis(keys, before, axis=1)
-        order = np.argsort(-ordered if step.descending or step.kind == "top" else ordered, axis=1, kind="stable")
+        order = np.argsort(
+            -ordered if step.descending or step.kind == "top" else ordered, axis=1, kind="stable"
+        )
         order = np.take_along_axis(before, order, axis=1)
         if step.kind == "order":
             self.typed(step.out, "i32", source.size).reshape(shape)[...] = order
             return
         order = order[:, : step.k]
-        self.typed(step.out, step.type, order.size).reshape(order.shape)[...] = np.take_along_axis(source, order, axis=1)
+        self.typed(step.out, step.type, order.size).reshape(order.shape)[...] = np.take_along_axis(
+            source, order, axis=1
+        )
         if step.places is not None:
             self.typed(step.places, "i32", order.size).reshape(order.shape)[...] = order
 
@@ -123,7 +135,9 @@ class StepEvaluator:
                     arrays[name][:] = 0
             lapack.call(step.routine, step.arguments, arrays)
 
-    def strided(self, ref: P.BufRef, type_: str, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    def strided(
+        self, ref: P.BufRef, type_: str, shape: Sequence[int], strides: Sequence[int]
+    ) -> np.ndarray:
         """Return elements at steps of `strides` elements."""
         dtype = loops_eval.DTYPES[type_]
         last = sum((n - 1) * s for n, s in zip(shape, strides))
@@ -137,11 +151,21 @@ class StepEvaluator:
         batch = [extent for extent, *_ in step.batch]
         if step.epilogue is None:
             assert step.c is not None
-            shape, strides = [*batch, step.m, step.n], [*(x[3] for x in step.batch), *step.c_strides]
+            shape, strides = (
+                [*batch, step.m, step.n],
+                [*(x[3] for x in step.batch), *step.c_strides],
+            )
             self.strided(step.c, step.out_type, shape, strides)[...] = sums
             return
         for element, tile in enumerate(sums.reshape(-1, step.m, step.n)):
-            place = {"row": 0, "rows": step.m, "col": 0, "cols": step.n, "batch": element, "pitch": step.n}
+            place = {
+                "row": 0,
+                "rows": step.m,
+                "col": 0,
+                "cols": step.n,
+                "batch": element,
+                "pitch": step.n,
+            }
             words = np.array([place[name] for name in P.PLACE])
             operands = self.arrays(step.epilogue.bufs[2:], step.epilogue_args)
             loops_eval.evaluate(step.epilogue, tile.reshape(-1).copy(), words, *operands)
@@ -155,11 +179,17 @@ class StepEvaluator:
         b_lead = [*(x[2] for x in g.batch), *(x[2] for x in g.outer_k)]
         a_strides = [*a_lead, *(s for _, s in g.a_rows), *g.a_strides]
         b_strides = [*b_lead, g.b_strides[0], *(s for _, s in g.b_cols), g.b_strides[1]]
-        a = self.strided(g.a, g.in_type, [*batch, *outer, *rows, down, g.k], a_strides).reshape(*batch, *outer, g.m, g.k)
-        b = self.strided(g.b, g.in_type, [*batch, *outer, g.k, *cols, across], b_strides).reshape(*batch, *outer, g.k, g.n)
+        a = self.strided(g.a, g.in_type, [*batch, *outer, *rows, down, g.k], a_strides).reshape(
+            *batch, *outer, g.m, g.k
+        )
+        b = self.strided(g.b, g.in_type, [*batch, *outer, g.k, *cols, across], b_strides).reshape(
+            *batch, *outer, g.k, g.n
+        )
         acc = loops_eval.DTYPES[g.acc_type]
         with np.errstate(all="ignore"):
-            sums = np.matmul(a.astype(acc), b.astype(acc)).sum(tuple(range(len(batch), len(batch) + len(outer))))
+            sums = np.matmul(a.astype(acc), b.astype(acc)).sum(
+                tuple(range(len(batch), len(batch) + len(outer)))
+            )
         return sums.reshape(*batch, g.m, g.n).astype(loops_eval.DTYPES[g.out_type])
 
     def loop(self, step: P.Loop) -> None:

@@ -23,17 +23,30 @@ UNWRITTEN = 0xA5
 class StepMemory:
     """The buffers of one run of `scheduled`."""
 
-    def __init__(self, scheduled: Any, inputs: Sequence[np.ndarray], out_bytes: Sequence[int]) -> None:
+    def __init__(
+        self, scheduled: Any, inputs: Sequence[np.ndarray], out_bytes: Sequence[int]
+    ) -> None:
         program: P.Program = scheduled.program
         self.program = program
-        self.blocks: list[tuple[str, np.ndarray, int]] = []            # name, bytes with guards, size
+        self.blocks: list[tuple[str, np.ndarray, int]] = []  # name, bytes with guards, size
         ins = [self._block(f"argument {i}", x.nbytes, _bytes(x)) for i, x in enumerate(inputs)]
-        outs = [ins[scheduled.aliases[i]] if i in scheduled.aliases else self._block(f"result {i}", n)
-                for i, n in enumerate(out_bytes)]
-        consts = [self._block(f"constant {i}", c.nbytes, _bytes(c)) for i, c in enumerate(scheduled.consts)]
+        outs = [
+            ins[scheduled.aliases[i]] if i in scheduled.aliases else self._block(f"result {i}", n)
+            for i, n in enumerate(out_bytes)
+        ]
+        consts = [
+            self._block(f"constant {i}", c.nbytes, _bytes(c))
+            for i, c in enumerate(scheduled.consts)
+        ]
         self.arena = self._block("the arena", program.arena_bytes)
-        own = np.zeros(max([s.offset + s.nbytes for s in program.slots if s.own], default=0), np.uint8)
-        temps = [(own if s.own else self.arena)[s.offset : s.offset + s.nbytes] for s in program.slots if s.kind == "temp"]
+        own = np.zeros(
+            max([s.offset + s.nbytes for s in program.slots if s.own], default=0), np.uint8
+        )
+        temps = [
+            (own if s.own else self.arena)[s.offset : s.offset + s.nbytes]
+            for s in program.slots
+            if s.kind == "temp"
+        ]
         self.ins, self.outs, self.own = ins, outs, own
         self.slots = [*ins, *outs, *consts, *temps]
         self.addresses = [x.ctypes.data for x in (*ins, *outs, *consts, self.arena)]
@@ -70,7 +83,10 @@ class StepMemory:
                 bad = np.flatnonzero(guard != PATTERN)
                 if bad.size:
                     distance = GUARD - int(bad[0]) if side == "before" else int(bad[0])
-                    damage = damage or f"{bad.size} bytes {side} {name} of {nbytes} bytes, the first {distance} bytes from it"
+                    damage = (
+                        damage
+                        or f"{bad.size} bytes {side} {name} of {nbytes} bytes, the first {distance} bytes from it"
+                    )
                     guard[...] = PATTERN
         bad = np.flatnonzero((self.arena != PATTERN) & self.is_guard)
         if bad.size:
@@ -80,8 +96,11 @@ class StepMemory:
 
     def _in_arena(self, at: int, count: int) -> str:
         """Describe a guard of the arena by the closest buffer."""
-        near = [(max(s.offset - at, at - s.offset - s.nbytes, 0), i, s) for i, s in enumerate(self.program.slots)
-                if s.kind == "temp" and not s.own and s.nbytes]
+        near = [
+            (max(s.offset - at, at - s.offset - s.nbytes, 0), i, s)
+            for i, s in enumerate(self.program.slots)
+            if s.kind == "temp" and not s.own and s.nbytes
+        ]
         if not near:
             return f"{count} bytes of the arena at {at}"
         distance, number, slot = min(near, key=lambda item: item[:2])

@@ -56,7 +56,9 @@ class Precision:
     def joined(self, other: Precision) -> Precision:
         """Return the coarser of both."""
         return Precision(
-            max(self.epsilon, other.epsilon), max(self.length, other.length), self.overflows or other.overflows
+            max(self.epsilon, other.epsilon),
+            max(self.length, other.length),
+            self.overflows or other.overflows,
         )
 
     def relative(self, coarse_units: int = COARSE_UNITS) -> float:
@@ -148,7 +150,9 @@ def _length(eqn: Any) -> int:
         rhs, spec = eqn.invars[1].aval, getattr(params.get("dimension_numbers"), "rhs_spec", None)
         return max(1, math.prod(rhs.shape) // max(1, rhs.shape[spec[0]] if spec else 1))
     if kind == "reduce":
-        return _product(eqn.invars[0].aval.shape, params.get("axes", range(eqn.invars[0].aval.ndim)))
+        return _product(
+            eqn.invars[0].aval.shape, params.get("axes", range(eqn.invars[0].aval.ndim))
+        )
     if kind in ("scan", "sort"):
         return max(eqn.invars[0].aval.shape, default=1)
     if kind == "scatter":
@@ -169,10 +173,23 @@ class Tolerance:
     `either_zero` the sign of an exact zero is free, and with `wild` infinities and NaN are interchangeable.
     """
 
-    def __init__(self, want: Sequence[np.ndarray], precision: Sequence[Precision],
-                 repeat: Callable[[int], Sequence[np.ndarray]] | None = None, *, least: float = 0.0,
-                 either_zero: bool = True, wild: bool = False, coarse_units: int = COARSE_UNITS) -> None:
-        self.want, self.precision, self.repeat, self.coarse_units = want, precision, repeat, coarse_units
+    def __init__(
+        self,
+        want: Sequence[np.ndarray],
+        precision: Sequence[Precision],
+        repeat: Callable[[int], Sequence[np.ndarray]] | None = None,
+        *,
+        least: float = 0.0,
+        either_zero: bool = True,
+        wild: bool = False,
+        coarse_units: int = COARSE_UNITS,
+    ) -> None:
+        self.want, self.precision, self.repeat, self.coarse_units = (
+            want,
+            precision,
+            repeat,
+            coarse_units,
+        )
         self.least, self.either_zero, self.wild = least, either_zero, wild
         self.moved: list[Sequence[np.ndarray]] = []
 
@@ -218,8 +235,12 @@ class Tolerance:
         return differs
 
 
-def difference(got: Sequence[np.ndarray], want: Sequence[np.ndarray], tolerance: Tolerance | None,
-               exact: Sequence[bool] = ()) -> Mismatch | None:
+def difference(
+    got: Sequence[np.ndarray],
+    want: Sequence[np.ndarray],
+    tolerance: Tolerance | None,
+    exact: Sequence[bool] = (),
+) -> Mismatch | None:
     """Return the first element of `got` that is not `want`. Results that are `exact`, and all without a tolerance, are equal."""
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         is_exact = tolerance is None or (i < len(exact) and exact[i])
@@ -234,9 +255,17 @@ def difference(got: Sequence[np.ndarray], want: Sequence[np.ndarray], tolerance:
             bad = _too_far(x, y, i, tolerance)
         if bad.any():
             at = tuple(int(k[0]) for k in np.nonzero(np.atleast_1d(bad)))
-            return Mismatch(i, at, np.atleast_1d(x)[at], np.atleast_1d(y)[at], int(bad.sum()), bad.size,
-                            is_exact or not is_float, 0.0 if is_exact or tolerance is None else tolerance.at(i),
-                            f"{x.dtype.name}{list(x.shape)}")
+            return Mismatch(
+                i,
+                at,
+                np.atleast_1d(x)[at],
+                np.atleast_1d(y)[at],
+                int(bad.sum()),
+                bad.size,
+                is_exact or not is_float,
+                0.0 if is_exact or tolerance is None else tolerance.at(i),
+                f"{x.dtype.name}{list(x.shape)}",
+            )
     return None
 
 

@@ -75,13 +75,18 @@ def is_selected(number: int, share: float) -> bool:
     >>> [n for n in range(30) if is_selected(n, 0.1)]
     [0, 10, 20]
     """
-    return share > 0 and (number == 0 or int(number * share + 1e-9) != int((number - 1) * share + 1e-9))
+    return share > 0 and (
+        number == 0 or int(number * share + 1e-9) != int((number - 1) * share + 1e-9)
+    )
 
 
 def is_elsewhere(executable: Any) -> bool:
     """Whether some of the values are on other processes, or NumPy runs the program itself."""
     specs = (*executable.in_specs, *executable.out_specs)
-    return any(s.by_process is not None or (s.backend is not None and s.backend.platform == "reference") for s in specs)
+    return any(
+        s.by_process is not None or (s.backend is not None and s.backend.platform == "reference")
+        for s in specs
+    )
 
 
 def check_values(call: RecordedCall) -> None:
@@ -101,7 +106,9 @@ def compare(call: RecordedCall) -> Mismatch | None:
     checked = [*call.expected(replay), *replay.seen]
     precision = precisions(call.program)
     if replay.seen:
-        every = functools.reduce(Precision.joined, precisions(_with_all_results(call.program)), Precision())
+        every = functools.reduce(
+            Precision.joined, precisions(_with_all_results(call.program)), Precision()
+        )
         precision += [every] * len(replay.seen)
 
     def again(k: int) -> list[np.ndarray]:
@@ -114,7 +121,9 @@ def compare(call: RecordedCall) -> Mismatch | None:
 
 def _with_all_results(program: Jaxpr) -> Jaxpr:
     """Return the program with every value as a result."""
-    return program.replace(outvars=[*program.invars, *[v for eqn in program.eqns for v in eqn.outvars]])
+    return program.replace(
+        outvars=[*program.invars, *[v for eqn in program.eqns for v in eqn.outvars]]
+    )
 
 
 def mismatch_error(call: RecordedCall, mismatch: Mismatch) -> VerificationError:
@@ -123,7 +132,20 @@ def mismatch_error(call: RecordedCall, mismatch: Mismatch) -> VerificationError:
     rows = mismatch_rows(mismatch, "compiled", "op by op")
     producer = producer_of(program, mismatch.result)
     if producer is not None:
-        rows.append(("computed by", f"{producer.primitive.name} at {producer.source or 'an unknown line'}"))
-    what = f"result {mismatch.result}" if mismatch.result < len(program.outvars) else "an operand of a callback"
-    text = describe(call.name, f"{what} ({mismatch.kind}) differs from op-by-op execution.", rows, call.line, RULE, REMEDY)
+        rows.append(
+            ("computed by", f"{producer.primitive.name} at {producer.source or 'an unknown line'}")
+        )
+    what = (
+        f"result {mismatch.result}"
+        if mismatch.result < len(program.outvars)
+        else "an operand of a callback"
+    )
+    text = describe(
+        call.name,
+        f"{what} ({mismatch.kind}) differs from op-by-op execution.",
+        rows,
+        call.line,
+        RULE,
+        REMEDY,
+    )
     return VerificationError(text, program, call.args, mismatch.result, mismatch.index)

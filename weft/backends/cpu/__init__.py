@@ -32,8 +32,15 @@ if TYPE_CHECKING:
 
 pool.prewarm()
 
-_C_TYPES = {np.dtype(name): getattr(ctypes, f"c_{c}").from_address for name, c in (
-    ("bool", "bool"), ("float32", "float"), ("float64", "double"), *((k, k) for n in (8, 16, 32, 64) for k in (f"int{n}", f"uint{n}")))}
+_C_TYPES = {
+    np.dtype(name): getattr(ctypes, f"c_{c}").from_address
+    for name, c in (
+        ("bool", "bool"),
+        ("float32", "float"),
+        ("float64", "double"),
+        *((k, k) for n in (8, 16, 32, 64) for k in (f"int{n}", f"uint{n}")),
+    )
+}
 
 
 def _computed(held: Any) -> Any:
@@ -45,6 +52,7 @@ def _computed(held: Any) -> Any:
 
 class CpuBackend(Backend):
     """Virtual devices of this process; programs are compiled to native code."""
+
     platform = "cpu"
     device_prefix = "TFRT_CPU"
     is_one_memory = True
@@ -52,6 +60,7 @@ class CpuBackend(Backend):
     # ---- memory
     def of_strings(self) -> Backend:
         from weft.backends.strings import held_on_host
+
         return held_on_host(self)
 
     def allocate(self, spec: ArraySpec) -> Buffer:
@@ -62,7 +71,7 @@ class CpuBackend(Backend):
 
     def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
         shards = from_blocks(buffer.view(spec.storage_dtype, spec.storage_shape), spec)
-        whole = Buffer(spec.nbytes).view(shards.dtype, shards.shape)      # its pages are used again
+        whole = Buffer(spec.nbytes).view(shards.dtype, shards.shape)  # its pages are used again
         fill(whole, shards)
         return whole.reshape(spec.global_shape)
 
@@ -71,7 +80,11 @@ class CpuBackend(Backend):
 
     def scalar_reader(self, dtype: np.dtype) -> Callable[[Any], bool | int | float] | None:
         read = _C_TYPES.get(dtype)
-        return read and (lambda held: read(held.ptr if type(held) is Buffer else block_address(_computed(held))).value)
+        return read and (
+            lambda held: (
+                read(held.ptr if type(held) is Buffer else block_address(_computed(held))).value
+            )
+        )
 
     def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
         return Buffer.from_numpy(blocks)
@@ -79,7 +92,9 @@ class CpuBackend(Backend):
     def get_blocks(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
         return buffer.view(spec.storage_dtype, spec.storage_shape)
 
-    def shard(self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec) -> Buffer:
+    def shard(
+        self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
+    ) -> Buffer:
         number = 0
         for place, count in zip(position, spec.storage_shape):
             number = number * count + place
@@ -92,7 +107,9 @@ class CpuBackend(Backend):
 
     def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
         """Native dispatch leaves blocks of the native heap in the arrays that it makes."""
-        return held if type(held) is Buffer else Buffer.of_block(_computed(held), spec.storage_bytes)
+        return (
+            held if type(held) is Buffer else Buffer.of_block(_computed(held), spec.storage_bytes)
+        )
 
     def wait(self, held: Any) -> None:
         if (running := queue.current()) is not None:
@@ -127,11 +144,17 @@ class CpuBackend(Backend):
 
     def cache_key(self) -> str | None:
         shared = processes.current()
-        devices = "" if shared is None else f" {shared.local_counts}"        # which of them are here decides what a program is
-        return f"cpu {target.current().identity} {pool.num_threads()}{devices}" if loader.works_here() else None
+        devices = (
+            "" if shared is None else f" {shared.local_counts}"
+        )  # which of them are here decides what a program is
+        return (
+            f"cpu {target.current().identity} {pool.num_threads()}{devices}"
+            if loader.works_here()
+            else None
+        )
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        pool.defer(1)                # the pool is not what is waited for; but if this takes long, let it come
+        pool.defer(1)  # the pool is not what is waited for; but if this takes long, let it come
         yield
         pool.defer()

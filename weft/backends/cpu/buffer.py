@@ -48,6 +48,7 @@ _OWN = _Probe().count()
 class Heap(Protocol):
     """Where buffers take their memory from: `take(nbytes)` gives the owner of a new block, which is freed with it, or None when there
     is no memory; `trim()` gives all cached blocks back to the system. Bytes that are alive, were at most, and are cached."""
+
     take: Callable[[int], object]
     trim: Callable[[], None]
     live: int
@@ -61,7 +62,9 @@ def cache_limit() -> int:
     if not text:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8
     if not text.isdigit():
-        raise ValueError(f"WEFT_BUFFER_CACHE_BYTES must be a number of bytes, got {text!r}; 0 keeps nothing")
+        raise ValueError(
+            f"WEFT_BUFFER_CACHE_BYTES must be a number of bytes, got {text!r}; 0 keeps nothing"
+        )
     return int(text)
 
 
@@ -74,15 +77,21 @@ class _Block:
         self.capacity = capacity
         self.nbytes = 0
         if capacity < _LARGE:
-            self.memory: Any = bytearray(capacity + ALIGNMENT)          # ctypes would make a type for each size
+            self.memory: Any = bytearray(
+                capacity + ALIGNMENT
+            )  # ctypes would make a type for each size
             self.ptr = _up(ctypes.addressof(ctypes.c_char.from_buffer(self.memory)), ALIGNMENT)
             return
-        self.memory = mmap.mmap(-1, capacity + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory takes no huge pages
+        self.memory = mmap.mmap(
+            -1, capacity + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )  # shared memory takes no huge pages
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.ptr = _up(base, _HUGE_PAGE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             try:
-                self.memory.madvise(mmap.MADV_HUGEPAGE, _up(self.ptr - base, _PAGE), _up(capacity, _PAGE))
+                self.memory.madvise(
+                    mmap.MADV_HUGEPAGE, _up(self.ptr - base, _PAGE), _up(capacity, _PAGE)
+                )
             except OSError:
                 pass  # a kernel without huge pages: slower, not wrong
 
@@ -95,7 +104,9 @@ class PythonHeap:
         self._free: dict[int, list[_Block]] = {}
         self.live = self.peak = self.cached = 0
         self._limit: int | None = None  # of the cache; looked up at the first `free`
-        self._lock = held_over_forks(threading.RLock())  # a collection inside `alloc` may call `free` on the same thread
+        self._lock = held_over_forks(
+            threading.RLock()
+        )  # a collection inside `alloc` may call `free` on the same thread
 
     def take(self, nbytes: int) -> _Lease | None:
         lease = _Lease(self)
@@ -157,13 +168,18 @@ class _Lease:
         self.heap, self.ptr = heap, 0
 
     def __del__(self) -> None:
-        if self.ptr and cache_limit is not None:  # module globals go first when the interpreter ends
+        if (
+            self.ptr and cache_limit is not None
+        ):  # module globals go first when the interpreter ends
             self.heap.free(self.ptr)
 
 
 def _counter(name: str) -> Any:
     """A number that native code keeps."""
-    return property(lambda heap: heap._counters[name].value, lambda heap, value: setattr(heap._counters[name], "value", value))
+    return property(
+        lambda heap: heap._counters[name].value,
+        lambda heap, value: setattr(heap._counters[name], "value", value),
+    )
 
 
 class NativeHeap:
@@ -173,13 +189,18 @@ class NativeHeap:
         # PYFUNCTYPE: the GIL is held during the call, which is what keeps the native free lists whole.
         self.take = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_int64)(addresses["weft_new_block"])
         self.trim = ctypes.PYFUNCTYPE(None)(addresses["weft_heap_trim"])
-        self._counters = {name: ctypes.c_int64.from_address(addresses[f"weft_heap_{name}"]) for name in ("live", "peak", "cached", "limit")}
+        self._counters = {
+            name: ctypes.c_int64.from_address(addresses[f"weft_heap_{name}"])
+            for name in ("live", "peak", "cached", "limit")
+        }
         self._counters["limit"].value = cache_limit()
 
     live, peak, cached = map(_counter, ("live", "peak", "cached"))
 
 
-_heaps: list[Heap] = [PythonHeap()]  # the last one allocates new buffers; earlier ones take their blocks back
+_heaps: list[Heap] = [
+    PythonHeap()
+]  # the last one allocates new buffers; earlier ones take their blocks back
 
 
 def use_native(addresses: Mapping[str, int]) -> None:
@@ -229,7 +250,9 @@ def trim() -> None:
 def fill(target: np.ndarray, view: np.ndarray) -> None:
     """Copy `view` into the dense array `target` of its shape and dtype."""
     if view.nbytes >= _LARGE:
-        from weft.codegen.library import strided_copy  # which a process with small arrays does without
+        from weft.codegen.library import (
+            strided_copy,
+        )  # which a process with small arrays does without
 
         if strided_copy.copy(target.ctypes.data, view):
             return
@@ -259,7 +282,12 @@ class Buffer:
     ((2, 3), 0)
     """
 
-    __slots__ = ("__weakref__", "_owner", "nbytes", "ptr")  # and no `__del__`: an interrupt inside of one would be lost
+    __slots__ = (
+        "__weakref__",
+        "_owner",
+        "nbytes",
+        "ptr",
+    )  # and no `__del__`: an interrupt inside of one would be lost
 
     def __init__(self, nbytes: int) -> None:
         owner = _heaps[-1].take(nbytes) if nbytes >= 0 else None
@@ -281,7 +309,10 @@ class Buffer:
         buffer = cls(array.nbytes)
         if array.nbytes:
             native = array.dtype.newbyteorder("=")
-            fill(buffer.view(native, array.shape), array if array.dtype.isnative else array.astype(native))
+            fill(
+                buffer.view(native, array.shape),
+                array if array.dtype.isnative else array.astype(native),
+            )
         return buffer
 
     @classmethod
@@ -297,18 +328,26 @@ class Buffer:
 
     def is_held_only_by(self, holders: int) -> bool:
         """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
-        if _refcount is None or not (isinstance(self._owner, _Lease) or self.block() is not None or self._owns_numpy()):
+        if _refcount is None or not (
+            isinstance(self._owner, _Lease) or self.block() is not None or self._owns_numpy()
+        ):
             return False  # lent by something else than a block
         return _refcount(self) <= holders + _OWN
 
     def block(self) -> Any:
         """The block of the native heap that this is all of, and that nothing else holds, as queued programs may; else None."""
-        is_sole = block_address(self._owner) == self.ptr and _refcount is not None and _refcount(self._owner) <= 2
+        is_sole = (
+            block_address(self._owner) == self.ptr
+            and _refcount is not None
+            and _refcount(self._owner) <= 2
+        )
         return self._owner if is_sole else None
 
     def _owns_numpy(self) -> bool:
         """Whether the memory is that of a NumPy array that is not used elsewhere: creation functions make such arrays, or views of them."""
-        if _refcount is None or type(self._owner) is not np.ndarray or _refcount(self._owner) > 2:     # this buffer's, and the call's
+        if (
+            _refcount is None or type(self._owner) is not np.ndarray or _refcount(self._owner) > 2
+        ):  # this buffer's, and the call's
             return False
         array: Any = self._owner
         while array.base is not None:
@@ -339,7 +378,9 @@ class Buffer:
 
     def _check(self, offset: int, nbytes: int, name: str) -> None:
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
-            raise ValueError(f"Buffer.{name}: bytes {offset} to {offset + nbytes} reach outside the buffer of {self.nbytes} bytes")
+            raise ValueError(
+                f"Buffer.{name}: bytes {offset} to {offset + nbytes} reach outside the buffer of {self.nbytes} bytes"
+            )
 
     def __repr__(self) -> str:
         return f"Buffer({self.nbytes} bytes at {self.ptr:#x})"

@@ -30,21 +30,35 @@ if TYPE_CHECKING:
     from weft.backends.base import Call
     from weft.codegen.runtime.dispatch import Dispatcher, Places
 
-_ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL, _NUMPY, _NUMPY_NUMBER = range(13)
+_ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL, _NUMPY, _NUMPY_NUMBER = (
+    range(13)
+)
 #: a Python number of this type, wanted as this dtype, is written by native code
-_NUMBERS = {(float, np.dtype("float32")): _F32, (float, np.dtype("float64")): _F64, (int, np.dtype("int32")): _I32,
-            (int, np.dtype("int64")): _I64, (bool, np.dtype("bool")): _BOOL}
+_NUMBERS = {
+    (float, np.dtype("float32")): _F32,
+    (float, np.dtype("float64")): _F64,
+    (int, np.dtype("int32")): _I32,
+    (int, np.dtype("int64")): _I64,
+    (bool, np.dtype("bool")): _BOOL,
+}
 #: what native code does with values of NumPy: those of 64 bits are cut where such dtypes are off
-_CONVERSIONS = {(np.dtype(wide), np.dtype(narrow)): how for wide, narrow, how in (
-    ("float64", "float32", 1), ("complex128", "complex64", 1), ("int64", "int32", 2), ("uint64", "uint32", 2))}
-_PLAIN = 0x101          # flags of an array of NumPy: row-major without gaps, and aligned
+_CONVERSIONS = {
+    (np.dtype(wide), np.dtype(narrow)): how
+    for wide, narrow, how in (
+        ("float64", "float32", 1),
+        ("complex128", "complex64", 1),
+        ("int64", "int32", 2),
+        ("uint64", "uint32", 2),
+    )
+}
+_PLAIN = 0x101  # flags of an array of NumPy: row-major without gaps, and aligned
 _MOST_ENTRIES = 256
 
 
 def speed_up(function: Dispatching, loaded: Any, call: Call) -> bool:
     """Let later calls like this one go to native code, if they can; whether there is more to be had by trying again later."""
     if call.is_first and not can_dispatch(type(function)):
-        return True                                   # the second call will see to it
+        return True  # the second call will see to it
     add_entry(function, loaded, call)
     return type(function) not in _dispatchers
 
@@ -101,17 +115,31 @@ class _Words:
         """The words of an array or a number of NumPy whose fields are where native code reads them."""
         dtype, aval, at = x.dtype, spec.aval, id(x)
         how = 0 if dtype == aval.dtype else _CONVERSIONS.get((dtype, aval.dtype))
-        is_plain = spec.is_row_major and spec.stored is spec and (spec.storage_dtype, spec.storage_bytes) == (aval.dtype, aval.nbytes)
+        is_plain = (
+            spec.is_row_major
+            and spec.stored is spec
+            and (spec.storage_dtype, spec.storage_bytes) == (aval.dtype, aval.nbytes)
+        )
         if how is None or not is_plain or not 0 < aval.nbytes <= MODEL.numpy_argument_bytes:
             raise _Unmatchable
         if isinstance(x, np.generic):
-            if dtype.itemsize > 8 or type(x).__basicsize__ != 24 or ctypes.string_at(at + 16, dtype.itemsize) != x.tobytes():
+            if (
+                dtype.itemsize > 8
+                or type(x).__basicsize__ != 24
+                or ctypes.string_at(at + 16, dtype.itemsize) != x.tobytes()
+            ):
                 raise _Unmatchable
             return [_NUMPY_NUMBER, id(type(x)), how]
         word = lambda offset: ctypes.c_int64.from_address(at + offset).value
         rank, flags = [ctypes.c_int32.from_address(at + offset).value for offset in (24, 64)]
-        if (word(16), rank, word(56), flags & _PLAIN) != (x.ctypes.data, x.ndim, id(dtype), _PLAIN) \
-                or [ctypes.c_int64.from_address(word(32) + 8 * d).value for d in range(rank)] != list(x.shape):
+        if (word(16), rank, word(56), flags & _PLAIN) != (
+            x.ctypes.data,
+            x.ndim,
+            id(dtype),
+            _PLAIN,
+        ) or [ctypes.c_int64.from_address(word(32) + 8 * d).value for d in range(rank)] != list(
+            x.shape
+        ):
             raise _Unmatchable
         self.objects.append(dtype)
         return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, rank, *x.shape]
@@ -125,35 +153,86 @@ class _Words:
 class _Entry:
     """The words of one entry, and everything they point to. Native code holds it while it runs the program."""
 
-    def __init__(self, loaded: Any, call: Call, names: Sequence[str], ins: _Words, outs: _Words, next_address: int | None):
+    def __init__(
+        self,
+        loaded: Any,
+        call: Call,
+        names: Sequence[str],
+        ins: _Words,
+        outs: _Words,
+        next_address: int | None,
+    ):
         executable, plan = call.executable, loaded.plan
         n_const = len(executable.const_inputs)
         in_specs = executable.in_specs[n_const:]
-        aliases = [loaded.aliases.get(i, n_const - 1) - n_const for i in range(len(executable.out_specs))]
+        aliases = [
+            loaded.aliases.get(i, n_const - 1) - n_const for i in range(len(executable.out_specs))
+        ]
         donated = [d - n_const for d in executable.donated]
         by_name = sorted(range(len(names)), key=names.__getitem__)
         pointers = lambda xs: (ctypes.c_void_p * max(1, len(xs)))(*xs)
         words = lambda xs: (ctypes.c_int64 * max(1, len(xs)))(*xs)
         const_buffers = [a._live() for a in executable.const_inputs]
         parts = [
-            words(ins.words), pointers([id(s) for s in in_specs]), pointers([b.ptr for b in const_buffers]),
-            pointers([id(s) for s in executable.out_specs]), words(plan.result_bytes),
-            words(outs.words), pointers([c.ptr for c in loaded.consts]), words(by_name), pointers([id(n) for n in names]),
-            words(aliases), words(donated)]
+            words(ins.words),
+            pointers([id(s) for s in in_specs]),
+            pointers([b.ptr for b in const_buffers]),
+            pointers([id(s) for s in executable.out_specs]),
+            words(plan.result_bytes),
+            words(outs.words),
+            pointers([c.ptr for c in loaded.consts]),
+            words(by_name),
+            pointers([id(n) for n in names]),
+            words(aliases),
+            words(donated),
+        ]
         native = loaded.native
         self.raise_error = native.host.reraise
-        self.alive = [executable, native, in_specs, names, ins.objects, outs.objects, const_buffers, parts]
+        self.alive = [
+            executable,
+            native,
+            in_specs,
+            names,
+            ins.objects,
+            outs.objects,
+            const_buffers,
+            parts,
+        ]
         at = [ctypes.addressof(p) for p in parts]
-        self.words = words([
-            next_address or 0, len(call.args), at[0], at[1], native.entry, n_const, at[2], len(in_specs),
-            len(executable.out_specs), at[3], at[4], at[5], len(loaded.consts), at[6], plan.arena_bytes, guard[1],
-            _kind(loaded), id(self), len(names), at[7], at[8], at[9], len(donated), at[10],
-            sum([n for i, n in enumerate(plan.result_bytes) if i not in loaded.aliases])])
+        self.words = words(
+            [
+                next_address or 0,
+                len(call.args),
+                at[0],
+                at[1],
+                native.entry,
+                n_const,
+                at[2],
+                len(in_specs),
+                len(executable.out_specs),
+                at[3],
+                at[4],
+                at[5],
+                len(loaded.consts),
+                at[6],
+                plan.arena_bytes,
+                guard[1],
+                _kind(loaded),
+                id(self),
+                len(names),
+                at[7],
+                at[8],
+                at[9],
+                len(donated),
+                at[10],
+                sum([n for i, n in enumerate(plan.result_bytes) if i not in loaded.aliases]),
+            ]
+        )
         assert len(self.words) == dispatch.ENTRY_WORDS
         self.address = ctypes.addressof(self.words)
         if native.draft is not None:
             loaded.followers.append(functools.partial(self.words.__setitem__, dispatch.ENTRY_CODE))
-            if loaded.native is not native:       # it was replaced meanwhile
+            if loaded.native is not native:  # it was replaced meanwhile
                 self.words[dispatch.ENTRY_CODE] = loaded.native.entry
 
     def __call__(self) -> None:
@@ -171,25 +250,30 @@ def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
     """Let later calls like this one go to native code, if they can."""
     executable, args, kwargs = call.executable, call.args, call.kwargs
     if executable.check is not None or executable.verifier is not None:
-        return                                        # every call is to be checked
+        return  # every call is to be checked
     if guard[0] or not install(type(jitted), call.array_type, wait=False):
         return
     if loaded.native.draft is not None and not loaded.native.draft.was_called:
-        return                                        # Python is to see its second call
-    specs = executable.in_specs[len(executable.const_inputs):]
+        return  # Python is to see its second call
+    specs = executable.in_specs[len(executable.const_inputs) :]
     ins, outs = _Words(call.array_type), _Words(call.array_type)
     try:
         for i, x in enumerate(args):
-            ins.same(x) if i in call.static_nums or i - len(args) in call.static_nums else ins.tree(x, specs)
+            ins.same(x) if i in call.static_nums or i - len(args) in call.static_nums else ins.tree(
+                x, specs
+            )
         for name in sorted(kwargs):
             ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
         outs.tree(tree.tree_unflatten(call.out_tree, [_Leaf] * call.out_tree.num_leaves), None)
     except (_Unmatchable, IndexError):
         return
     if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
-        return                                        # a registered node hides leaves
-    if any(type(ins.leaves[d - len(executable.const_inputs)]) is not call.array_type for d in executable.donated):
-        return                                        # what has no memory of its own gives none up
+        return  # a registered node hides leaves
+    if any(
+        type(ins.leaves[d - len(executable.const_inputs)]) is not call.array_type
+        for d in executable.donated
+    ):
+        return  # what has no memory of its own gives none up
     names = tuple(map(sys.intern, kwargs))
     key = (len(args), names, tuple(ins.words), tuple(id(s) for s in specs), guard[1])
     with suspended, pool.making:
@@ -220,7 +304,11 @@ def install(cls: type, array_type: type, wait: bool = True) -> bool:
         with suspended, pool.making:
             if cls not in _dispatchers:
                 places = _places(cls, array_type)
-                if not wait and places is not None and not are_at_hand([*heap.PARTS, places.part()]):
+                if (
+                    not wait
+                    and places is not None
+                    and not are_at_hand([*heap.PARTS, places.part()])
+                ):
                     return False
                 _dispatchers[cls] = _install(cls, places)
     return _dispatchers[cls] is not None
@@ -238,14 +326,18 @@ def _install(cls: type, places: Places | None) -> Dispatcher | None:
 def _code(places: Places | None) -> dict[str, int] | None:
     """Link native dispatch, and so the queue."""
     buffer.use_native(heap.symbols())
-    UNREADY.update(heap.block_types()[1:])             # before the queue is there: another thread may use it at once
+    UNREADY.update(
+        heap.block_types()[1:]
+    )  # before the queue is there: another thread may use it at once
     return places and dispatch.code(places, ctypes.addressof(guard))
 
 
 def open_queue(array_type: type, wait: bool) -> None:
     """Make the queue of programs; code that has to be compiled is waited for, or compiled beside what goes on."""
     with suspended, pool.making:
-        places = _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
+        places = (
+            _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
+        )
         if places is not None and are_at_hand([*heap.PARTS, places.part()], wait):
             _code(places)
 

@@ -25,6 +25,7 @@ from weft.util.record import record
 @record
 class CpuStages:
     """The program over all devices, and how it is scheduled."""
+
     stacked: Jaxpr
     scheduled: Scheduled
 
@@ -35,14 +36,29 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
     if program.owners is not None:
         from weft.partition.exchanges import program_of_process
 
-        stacked = stage("stack", program_of_process, stacked, program.mesh, program.owners, [x.dims for x in program.ins],
-                        [x.dims for x in program.outs], [x.blocks for x in program.outs])
+        stacked = stage(
+            "stack",
+            program_of_process,
+            stacked,
+            program.mesh,
+            program.owners,
+            [x.dims for x in program.ins],
+            [x.dims for x in program.outs],
+            [x.blocks for x in program.outs],
+        )
         stacked = stage("simplify stacked", simplify, stacked)
     elif program.mesh:
         from weft.partition.stack import stack
 
-        stacked = stage("stack", stack, stacked, program.mesh, [x.dims for x in program.ins], [x.dims for x in program.outs],
-                        [x.blocks for x in program.outs])
+        stacked = stage(
+            "stack",
+            stack,
+            stacked,
+            program.mesh,
+            [x.dims for x in program.ins],
+            [x.dims for x in program.outs],
+            [x.blocks for x in program.outs],
+        )
         stacked = stage("simplify stacked", simplify, stacked)
     return CpuStages(stacked, stage("schedule", _scheduled, stacked, program.donated))
 
@@ -50,7 +66,10 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
 def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
     scheduled = schedule(program, donated, _kernel_check())
     if scheduled.has_loops:
-        from weft.compiler.schedule.loop_outlining import with_loop_kernels  # a millisecond that most programs need not spend
+        from weft.compiler.schedule.loop_outlining import (
+            with_loop_kernels,
+        )  # a millisecond that most programs need not spend
+
         scheduled = with_loop_kernels(scheduled)
     check_memory(scheduled.program, scheduled.aliases)
     return scheduled
@@ -72,9 +91,22 @@ def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> Cpu
     if native.host.calls:
         from weft.codegen.runtime import heap
 
-        use_native(heap.symbols())    # whose blocks are freed without running Python, where an interrupt could be lost
+        use_native(
+            heap.symbols()
+        )  # whose blocks are freed without running Python, where an interrupt could be lost
     for maker in scheduled.const_makers:
         maker.finish()
     sizes = [tuple(x.spec.storage_bytes for x in some) for some in (program.ins, program.outs)]
-    return CpuLoaded(native, Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, *sizes,
-                                  native.work, scheduled.words, scheduled.words_at))
+    return CpuLoaded(
+        native,
+        Plan(
+            scheduled.consts,
+            scheduled.aliases,
+            scheduled.program.arena_bytes,
+            scheduled.kernel_count,
+            *sizes,
+            native.work,
+            scheduled.words,
+            scheduled.words_at,
+        ),
+    )

@@ -43,25 +43,29 @@ Write = Callable[[Callable[[], bytes | None]], None]
 class Plan:
     """What running a program needs besides its code. `aliases`: result number -> number of the donated argument whose memory it
     takes."""
+
     consts: Sequence[np.ndarray]
     aliases: dict[int, int]
     arena_bytes: int
     kernel_count: int
-    argument_bytes: tuple[int, ...]             # of each
+    argument_bytes: tuple[int, ...]  # of each
     result_bytes: tuple[int, ...]
-    work: int                                   # roughly what a call costs, in bytes of memory traffic
-    words: tuple = ()                           # what depends on the process (`exchanges.filled`), the value of a constant:
-    words_at: int = -1                          # that of this number
+    work: int  # roughly what a call costs, in bytes of memory traffic
+    words: tuple = ()  # what depends on the process (`exchanges.filled`), the value of a constant:
+    words_at: int = -1  # that of this number
 
 
 class CpuLoaded(Loaded):
     """A program of one native call."""
+
     buffer_type = Buffer
 
     def __init__(self, native: NativeProgram, plan: Plan):
         self.native, self.plan = native, plan
         self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in plan.consts]
-        self.has_words = not plan.words             # those that depend on the process, which it asks the others for when it first runs
+        self.has_words = (
+            not plan.words
+        )  # those that depend on the process, which it asks the others for when it first runs
         if plan.words:
             self.consts[plan.words_at] = Buffer(8 * len(plan.words))
         #: whether calls have to keep their order: programs that call Python, or exchange with other processes
@@ -75,8 +79,12 @@ class CpuLoaded(Loaded):
         # worth letting other Python threads run; while a host call runs they may, and arguments must be held
         self.is_long = traffic > MODEL.long_call_bytes or native.takes_long or bool(plan.words)
         self.holds_gil = not self.is_long and plan.work <= MODEL.long_call_bytes
-        self.slots_type = ctypes.c_void_p * (len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1)
-        self.followers: list[Callable[[int], None]] = []    # called with the address of the code that takes over
+        self.slots_type = ctypes.c_void_p * (
+            len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1
+        )
+        self.followers: list[
+            Callable[[int], None]
+        ] = []  # called with the address of the code that takes over
         if native.draft is not None:
             me = weakref.ref(self)
             native.draft.then.append(lambda better: _replace(me(), better))
@@ -91,52 +99,95 @@ class CpuLoaded(Loaded):
         if self.has_effects and queue is not None:
             queue.wait_for_effects()
         for i in aliases.values():
-            if not buffers[i].is_held_only_by(2):       # by its array and by `buffers`; else someone would see the results in it
+            if not buffers[i].is_held_only_by(
+                2
+            ):  # by its array and by `buffers`; else someone would see the results in it
                 buffers[i] = buffers[i].copy()
-        outs = [buffers[aliases[i]] if i in aliases else Buffer(n) for i, n in enumerate(self.plan.result_bytes)]
+        outs = [
+            buffers[aliases[i]] if i in aliases else Buffer(n)
+            for i, n in enumerate(self.plan.result_bytes)
+        ]
         arena = Buffer(self.temporary_bytes) if self.temporary_bytes else None
-        slots = self.slots_type(*[b.ptr for b in buffers], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
-                                arena.ptr if arena is not None else None)
+        slots = self.slots_type(
+            *[b.ptr for b in buffers],
+            *[b.ptr for b in outs],
+            *[c.ptr for c in self.consts],
+            arena.ptr if arena is not None else None,
+        )
         failed = native.short_call(slots) if self.holds_gil else native.call(slots)
         for array_type in _first_long[:]:
             _first_long.clear()
             DaemonThread(_open_queue, array_type, False)
         if failed:
             if self.plan.words:
-                _abandoned.append((buffers, outs, arena))       # others may still read or write there
+                _abandoned.append((buffers, outs, arena))  # others may still read or write there
             native.host.reraise()
         return outs
 
-    def start(self, held: list[Any], array_type: type, check: Callable | None = None) -> list[Any] | None:
+    def start(
+        self, held: list[Any], array_type: type, check: Callable | None = None
+    ) -> list[Any] | None:
         """Queue the program if it takes long, its arguments are not computed yet, or it calls Python and others are queued that do."""
         queue, native = queues.current() or _first_queue(self, array_type), self.native
         ordered = self.has_effects
-        if queue is None or not (self.is_queued or queue.pending in map(type, held) or (ordered and queue.has_effects())):
+        if queue is None or not (
+            self.is_queued or queue.pending in map(type, held) or (ordered and queue.has_effects())
+        ):
             return None
-        if not config.cpu_enable_async_dispatch or queue.is_mine() or queue.failed in map(type, held) \
-                or (native.host.calls and guard[0]):
-            return None                                 # settings in force here would not be, where Python is called from
+        if (
+            not config.cpu_enable_async_dispatch
+            or queue.is_mine()
+            or queue.failed in map(type, held)
+            or (native.host.calls and guard[0])
+        ):
+            return None  # settings in force here would not be, where Python is called from
         if not self.has_words:
             self._fill_words()
         fresh = sum([n for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases])
         queue.room(fresh)
         outs = []
         for i, n in enumerate(self.plan.result_bytes):
-            out = _sole_block(held, self.aliases[i], queue) if i in self.aliases else buffer.new_block(n)
+            out = (
+                _sole_block(held, self.aliases[i], queue)
+                if i in self.aliases
+                else buffer.new_block(n)
+            )
             if out is None:
                 return None
             outs.append(out)
         if native.draft is not None:
             native.draft.called()
-        slots = self.slots_type(*[address(x) for x in held], *[address(x) for x in outs], *[c.ptr for c in self.consts], None)
+        slots = self.slots_type(
+            *[address(x) for x in held],
+            *[address(x) for x in outs],
+            *[c.ptr for c in self.consts],
+            None,
+        )
         objects = [(ctypes.c_void_p * max(1, len(xs)))(*map(id, xs)) for xs in (held, outs)]
         if check is None:
-            keep, entry, calls_python = functools.partial(_raise_error, native, self.consts), native.entry, ordered
+            keep, entry, calls_python = (
+                functools.partial(_raise_error, native, self.consts),
+                native.entry,
+                ordered,
+            )
         else:
             keep = _Checked(self, held, outs, check)
             entry, calls_python = keep.entry, True
-        refused = queue.post(entry, len(slots), slots, len(held), objects[0], len(outs), objects[1], self.temporary_bytes, id(keep),
-                             fresh, None, 0, calls_python)
+        refused = queue.post(
+            entry,
+            len(slots),
+            slots,
+            len(held),
+            objects[0],
+            len(outs),
+            objects[1],
+            self.temporary_bytes,
+            id(keep),
+            fresh,
+            None,
+            0,
+            calls_python,
+        )
         return None if refused else outs
 
     def _fill_words(self) -> None:
@@ -144,7 +195,9 @@ class CpuLoaded(Loaded):
         from weft.backends.cpu import exchanges  # what a single process does without
 
         plan = self.plan
-        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.filled(plan.words)
+        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.filled(
+            plan.words
+        )
         self.has_words = True
 
     @property
@@ -162,7 +215,7 @@ class CpuLoaded(Loaded):
         """Make an entry for native dispatch."""
         global _has_second_calls
         if call.is_first and not _has_second_calls:
-            return True                                 # a process that calls everything once does without dispatch
+            return True  # a process that calls everything once does without dispatch
         _has_second_calls = True
         with suspended:
             from weft.backends.cpu import calls
@@ -209,7 +262,12 @@ class _Checked:
     """A queued program, and what looks at its results once it has run: `entry` does both. Called, it raises what either failed with."""
 
     def __init__(self, loaded: CpuLoaded, held: list[Any], outs: list[Any], check: Callable):
-        plan, self.native, self.consts, self.check = loaded.plan, loaded.native, loaded.consts, check
+        plan, self.native, self.consts, self.check = (
+            loaded.plan,
+            loaded.native,
+            loaded.consts,
+            check,
+        )
         self.error: BaseException | None = None
         self.memory = [(held, plan.argument_bytes), (outs, plan.result_bytes)]
         self.run = _RUN(self._run)
@@ -219,10 +277,15 @@ class _Checked:
         try:
             if self.native.call(slots):
                 return 1
-            self.check(*[[x if type(x) is Buffer else Buffer.of_block(x, n) for x, n in zip(*part)] for part in self.memory])
+            self.check(
+                *[
+                    [x if type(x) is Buffer else Buffer.of_block(x, n) for x, n in zip(*part)]
+                    for part in self.memory
+                ]
+            )
             return 0
         except BaseException as error:
-            self.error = error.with_traceback(None)            # whose frames hold the arrays
+            self.error = error.with_traceback(None)  # whose frames hold the arrays
             return 1
         finally:
             self.memory = []
@@ -235,7 +298,7 @@ class _Checked:
         try:
             raise error
         finally:
-            del error                        # no cycle through this frame
+            del error  # no cycle through this frame
 
 
 def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
@@ -256,6 +319,7 @@ def _replace(loaded: CpuLoaded | None, better: NativeProgram) -> None:
 
 # ---- on disk
 
+
 def _keep(code: NativeProgram, plan: Plan, write: Write) -> None:
     """Keep a program, and what becomes of it if it is a draft."""
     parts, draft = code.made, code.draft
@@ -271,9 +335,19 @@ def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: Plan) -> by
 
     image = image_of(parts)
     values = [np.ascontiguousarray(c).tobytes() for c in plan.consts]
-    facts = (tuple(plan.aliases.items()), plan.arena_bytes, plan.kernel_count, plan.argument_bytes, plan.result_bytes, plan.work,
-             plan.words, plan.words_at)
-    return None if image is None else marshal.dumps((tuple(image), is_draft, distinct, values, facts))
+    facts = (
+        tuple(plan.aliases.items()),
+        plan.arena_bytes,
+        plan.kernel_count,
+        plan.argument_bytes,
+        plan.result_bytes,
+        plan.work,
+        plan.words,
+        plan.words_at,
+    )
+    return (
+        None if image is None else marshal.dumps((tuple(image), is_draft, distinct, values, facts))
+    )
 
 
 def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:

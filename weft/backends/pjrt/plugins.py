@@ -263,7 +263,11 @@ def _find_library(plugin: KnownPlugin) -> str:
 def find_versions() -> dict[str, str]:
     """Return the version of each registered plugin by platform: of the distributions that its folder is named after, or the size
     of its library. No library is loaded."""
-    return {plugin.platform: _version_of(Path(plugin.path)) for plugin in registered.values() if plugin.path}
+    return {
+        plugin.platform: _version_of(Path(plugin.path))
+        for plugin in registered.values()
+        if plugin.path
+    }
 
 
 def _version_of(path: Path) -> str:
@@ -273,7 +277,11 @@ def _version_of(path: Path) -> str:
     distributions = sorted(info.stem for info in site.glob(f"*{stem}*.dist-info"))
     if distributions:
         return ", ".join(distributions)
-    return f"{path.name} of {path.stat().st_size} bytes" if path.is_file() else f"{path.name}, which is not there"
+    return (
+        f"{path.name} of {path.stat().st_size} bytes"
+        if path.is_file()
+        else f"{path.name}, which is not there"
+    )
 
 
 def register_installed() -> None:

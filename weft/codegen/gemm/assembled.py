@@ -25,7 +25,9 @@ def kernels(recipe: Recipe) -> Callable[[Recipe, Collection[str]], str] | None:
         from weft.codegen.gemm.avx512 import kernel_module
 
         return kernel_module.module
-    if assembly.has_avx2(recipe.machine) and (recipe.is_float or recipe.acc_bytes == 4):    # it multiplies no integers of 64 bits
+    if assembly.has_avx2(recipe.machine) and (
+        recipe.is_float or recipe.acc_bytes == 4
+    ):  # it multiplies no integers of 64 bits
         from weft.codegen.gemm.avx2 import register_kernels
 
         return register_kernels.module
@@ -61,16 +63,29 @@ def packs_alone(recipe: Recipe, operand: str, wanted: Collection[str]) -> bool:
 def entry(recipe: Recipe, feature: str) -> str:
     """`pack_a` or `pack_b` (see `gemm_pack`) where all operands go the packing of one feature: its arguments are put in another order."""
     name, (_, operand, packing) = function(recipe, feature) or "", feature.split("_")
-    if operand == "a":    # dst, row_bytes, src, ms, ks, rows; and k on the stack
-        order = {"copy": [f"movq {_LENGTH}, {_LINES}", f"movq 8(%rsp), {_LENGTH}"],
-                 "transpose": [f"movq {_LINES}, {_SRC_STEP}", f"movq 8(%rsp), {_LINES}"]}[packing]
-    else:                 # dst, src, ns, ks, cols, k
-        order = {"copy": [f"movq %rsi, {_SRC}", f"xchgq {_LINES}, {_LENGTH}"],
-                 "transpose": [f"movq %rdx, {_SRC_STEP}", f"movq %rsi, {_SRC}"]}[packing] + [f"movq ${recipe.panel_row_bytes}, {_DST_STEP}"]
+    if operand == "a":  # dst, row_bytes, src, ms, ks, rows; and k on the stack
+        order = {
+            "copy": [f"movq {_LENGTH}, {_LINES}", f"movq 8(%rsp), {_LENGTH}"],
+            "transpose": [f"movq {_LINES}, {_SRC_STEP}", f"movq 8(%rsp), {_LINES}"],
+        }[packing]
+    else:  # dst, src, ns, ks, cols, k
+        order = {
+            "copy": [f"movq %rsi, {_SRC}", f"xchgq {_LINES}, {_LENGTH}"],
+            "transpose": [f"movq %rdx, {_SRC_STEP}", f"movq %rsi, {_SRC}"],
+        }[packing] + [f"movq ${recipe.panel_row_bytes}, {_DST_STEP}"]
     order += [f"imulq ${recipe.in_bytes}, {_LENGTH}, {_LENGTH}"] if counts_bytes(name) else []
     title = f"pack_{operand}"
-    return as_module([".p2align 4", f".globl {title}", f".type {title},@function", f"{title}:", *order, f"jmp {name}",
-                      f".size {title}, .-{title}"])
+    return as_module(
+        [
+            ".p2align 4",
+            f".globl {title}",
+            f".type {title},@function",
+            f"{title}:",
+            *order,
+            f"jmp {name}",
+            f".size {title}, .-{title}",
+        ]
+    )
 
 
 def counts_bytes(name: str) -> bool:
@@ -81,4 +96,8 @@ def counts_bytes(name: str) -> bool:
 def text(recipe: Recipe, names: Collection[str]) -> str:
     """Return the functions that are named, for a module."""
     writer = _writer(recipe.machine)
-    return as_module([line for name in sorted(names) for line in writer.lines(name)]) if writer is not None else ""
+    return (
+        as_module([line for name in sorted(names) for line in writer.lines(name)])
+        if writer is not None
+        else ""
+    )

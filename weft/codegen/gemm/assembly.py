@@ -24,7 +24,12 @@ def has_avx2(machine: Machine) -> bool:
 
 def finds_runs(recipe: Recipe) -> bool:
     """Whether there are kernels that find A by lists (`avx512.indirect_operand`)."""
-    return has_avx512(recipe.machine) and recipe.unpacked_ok and not recipe.is_complex and not recipe.quads
+    return (
+        has_avx512(recipe.machine)
+        and recipe.unpacked_ok
+        and not recipe.is_complex
+        and not recipe.quads
+    )
 
 
 def as_module(lines: Sequence[str]) -> str:
@@ -42,5 +47,15 @@ def function(name: str, body: Sequence[str], kept: Sequence[str]) -> list[str]:
     >>> function("f", ["incq %rbx"], ["%rbx"])[2:5]
     ['f:', 'pushq %rbx', 'incq %rbx']
     """
-    return [".p2align 4", f".type {name},@function", f"{name}:", *[f"pushq {r}" for r in kept], *body, f".L{name}_end:",
-            *[f"popq {r}" for r in reversed(kept)], "vzeroupper", "retq", f".size {name}, .-{name}"]
+    return [
+        ".p2align 4",
+        f".type {name},@function",
+        f"{name}:",
+        *[f"pushq {r}" for r in kept],
+        *body,
+        f".L{name}_end:",
+        *[f"popq {r}" for r in reversed(kept)],
+        "vzeroupper",
+        "retq",
+        f".size {name}, .-{name}",
+    ]

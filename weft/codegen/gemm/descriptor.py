@@ -56,7 +56,9 @@ class Word:
     SUMS_OFFSET = 35
     PANEL_OFFSET = 36
     WORKERS = 37
-    SWAPPED = 38  # the pointers A and B change places: all other words refer to the exchanged operands
+    SWAPPED = (
+        38  # the pointers A and B change places: all other words refer to the exchanged operands
+    )
     BATCH_DIMS = 39
     BATCH_AT = 40
     OUTER_DIMS = 41

@@ -38,7 +38,9 @@ class _Made:
 
 
 _made: dict[tuple[str, Machine], _Made] = {}
-_drafts: dict[tuple[str, Machine, frozenset[str]], int] = {}     # addresses of those whose helpers are not optimized, by their features
+_drafts: dict[
+    tuple[str, Machine, frozenset[str]], int
+] = {}  # addresses of those whose helpers are not optimized, by their features
 
 
 def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
@@ -97,20 +99,26 @@ def _recipe(symbol: str, machine: Machine) -> Recipe:
 _recipe_of = functools.cache(Recipe)
 
 
-def parts(symbol: str, machine: Machine, wanted: frozenset[str] | None = None, draft: bool = False) -> list[LibraryModule]:
+def parts(
+    symbol: str, machine: Machine, wanted: frozenset[str] | None = None, draft: bool = False
+) -> list[LibraryModule]:
     """Return the modules that make up the function that `describe` named, with all optional functions or the wanted ones.
 
     Those of a `draft` are not optimized.
     """
     recipe, module = _recipe(symbol, machine), _module_of(symbol)
-    found = module.parts(recipe, symbol, _all_features(symbol, machine) if wanted is None else wanted)
+    found = module.parts(
+        recipe, symbol, _all_features(symbol, machine) if wanted is None else wanted
+    )
     return [part.as_draft() for part in found] if draft else found
 
 
 def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
     """Whether something is to be compiled for the wanted functions that takes long to optimize."""
     have = _to_make(symbol, wanted)
-    return have is not None and any(not part.quick and not is_there(request(part)) for part in parts(symbol, machine(), have))
+    return have is not None and any(
+        not part.quick and not is_there(request(part)) for part in parts(symbol, machine(), have)
+    )
 
 
 def is_small(step: Gemm) -> bool:
@@ -136,11 +144,17 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
 
 
-def requests(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[CompileRequest]:
+def requests(
+    symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
+) -> list[CompileRequest]:
     """What to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted, draft)
     # the driver first, which takes longest where kernels and packers are assembled
-    return [] if have is None else [*pool.requests(), *map(request, reversed(parts(symbol, machine(), have, draft)))]
+    return (
+        []
+        if have is None
+        else [*pool.requests(), *map(request, reversed(parts(symbol, machine(), have, draft)))]
+    )
 
 
 def stored(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
@@ -149,7 +163,9 @@ def stored(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     return [request(part).key for part in parts(symbol, machine(), have, draft)]
 
 
-def _to_make(symbol: str, wanted: frozenset[str] | None, draft: bool = False) -> frozenset[str] | None:
+def _to_make(
+    symbol: str, wanted: frozenset[str] | None, draft: bool = False
+) -> frozenset[str] | None:
     """The optional functions that a new compilation should have; None when the one there is will do."""
     key = (symbol, machine())
     if draft and wanted is not None:
@@ -159,7 +175,14 @@ def _to_make(symbol: str, wanted: frozenset[str] | None, draft: bool = False) ->
     made = _made.get(key)
     if made is not None and needed <= made.features:
         return None
-    if made is not None and all(required_functions.is_driver_feature(feature) for feature in needed - made.features):
-        return made.features | {feature for feature in everything if required_functions.is_driver_feature(feature)}
-    return everything if made is not None or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything)) else needed
-
+    if made is not None and all(
+        required_functions.is_driver_feature(feature) for feature in needed - made.features
+    ):
+        return made.features | {
+            feature for feature in everything if required_functions.is_driver_feature(feature)
+        }
+    return (
+        everything
+        if made is not None or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything))
+        else needed
+    )

@@ -11,7 +11,13 @@ from collections.abc import Collection, Sequence
 from weft.codegen.gemm.descriptor import Word
 from weft.codegen.gemm.gemm_epilogue import Ends, finish
 from weft.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
-from weft.codegen.gemm.operand_addressing import BATCH, Task, locate, offsets_function, row_block_count
+from weft.codegen.gemm.operand_addressing import (
+    BATCH,
+    Task,
+    locate,
+    offsets_function,
+    row_block_count,
+)
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import FunctionWriter, suffix
 from weft.codegen.ir.writer import Declarations
@@ -33,7 +39,11 @@ def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     Row tiles are multiples of the most rows, so the remainder follows from M, where that is known.
     """
     most, rows = _ROW_COUNTS[-1], words[Word.M]
-    found = [f"dots_{r}" for r in _ROW_COUNTS if words[Word.ANY_ROWS] or (rows >= most if r == most else rows % most & r)]
+    found = [
+        f"dots_{r}"
+        for r in _ROW_COUNTS
+        if words[Word.ANY_ROWS] or (rows >= most if r == most else rows % most & r)
+    ]
     return frozenset([*found, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
 
 
@@ -41,13 +51,22 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryM
     """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` features."""
     inner = sorted([name for name in wanted if name != "epilogue"])
     exports = ("dots", "finish") if "finish" in wanted else ("dots",)
-    return [LibraryModule(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
-            driver(recipe, symbol, wanted)]
+    return [
+        LibraryModule(
+            f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports
+        ),
+        driver(recipe, symbol, wanted),
+    ]
 
 
 def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
     """Return the last of the `parts`."""
-    return LibraryModule(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
+    return LibraryModule(
+        f"{symbol} {' '.join(sorted(wanted))}",
+        lambda: _driver_module(recipe, symbol, wanted),
+        (symbol,),
+        quick=True,
+    )
 
 
 def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
@@ -55,8 +74,11 @@ def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
     decls = Declarations()
     names = [f"dots_{rows}" for rows in _ROW_COUNTS]
     table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
-    made = [*(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
-            f"@dots = constant [{len(names)} x ptr] [{table}]", finish(recipe, decls) if "finish" in wanted else ""]
+    made = [
+        *(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
+        f"@dots = constant [{len(names)} x ptr] [{table}]",
+        finish(recipe, decls) if "finish" in wanted else "",
+    ]
     return str(decls) + "\n".join(made)
 
 
@@ -64,14 +86,22 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     """The IR that calls those functions for a descriptor."""
     decls = Declarations()
     decls.use("@dots = external constant ptr")
-    made = [offsets_function(decls, recipe), _task(recipe, decls, wanted), _driver(recipe, decls, symbol)]
+    made = [
+        offsets_function(decls, recipe),
+        _task(recipe, decls, wanted),
+        _driver(recipe, decls, symbol),
+    ]
     return str(decls) + "\n".join(made)
 
 
 def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     """sums[r] = sum over k of a[r, k] * b[k]."""
-    f = FunctionWriter(f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)", decls, recipe.machine,
-                       "noinline nounwind")
+    f = FunctionWriter(
+        f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
     wide = lanes * recipe.k_per_step
@@ -80,7 +110,9 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     at_once = max(chains, MODEL.cache_line // (wide * recipe.in_bytes))
 
     def load(base: str, at: str, mask: str | None) -> str:
-        value = f.load(llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask)
+        value = f.load(
+            llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask
+        )
         if recipe.joined:
             return join(f, recipe, value, lanes)
         return f.convert(value, recipe.in_type, recipe.acc, lanes)
@@ -103,10 +135,16 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
                 mask = f.first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
                 y = load("%b", at, mask)
                 if recipe.flips:
-                    out[chain - chains] = multiply_add(f, recipe, sign_bits(lanes), y, out[chain - chains], lanes)
+                    out[chain - chains] = multiply_add(
+                        f, recipe, sign_bits(lanes), y, out[chain - chains], lanes
+                    )
                 for r in range(rows):
                     i = r * chains + chain
-                    if rows == _ROW_COUNTS[-1] and not masked and c * wide * recipe.in_bytes % MODEL.cache_line == 0:
+                    if (
+                        rows == _ROW_COUNTS[-1]
+                        and not masked
+                        and c * wide * recipe.in_bytes % MODEL.cache_line == 0
+                    ):
                         fetch(row_of[r], at)
                     x = flip(f, recipe, load(row_of[r], at, mask), lanes)
                     out[i] = multiply_add(f, recipe, x, y, out[i], lanes)
@@ -134,7 +172,9 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
         else:
             decls.use(f"declare {acc} {name}({vector})")
             one = f.let(f"call {acc} {name}({vector} {total})")
-        f.do(f"store {acc} {one}, ptr {f.at('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}")
+        f.do(
+            f"store {acc} {one}, ptr {f.at('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}"
+        )
     return f.end()
 
 
@@ -164,7 +204,9 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
                     r, index = f.pick(enough, count, r), f.pick(enough, number, index)
                 dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(index, 8))}")
                 mine = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
-                f.do(f"call void {dots}(ptr {mine}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})")
+                f.do(
+                    f"call void {dots}(ptr {mine}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})"
+                )
                 return [f.add(i, r)]
 
             count = f.sub(i2, i1)

@@ -18,8 +18,12 @@ from weft.ir.program import MOST_EPILOGUE_ARGS, PLACE
 
 def finish(recipe: Recipe, decls: Declarations) -> str:
     """Return `@finish`: round a tile of sums once and store it with any strides."""
-    f = FunctionWriter("void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)", decls, recipe.machine,
-                       "noinline nounwind")
+    f = FunctionWriter(
+        "void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
     part = real_of(recipe.out_type)
     part_bytes = recipe.out_bytes // recipe.parts
     lanes, acc, out = recipe.lanes, llvm_type(recipe.acc), llvm_type(part)
@@ -32,7 +36,13 @@ def finish(recipe: Recipe, decls: Declarations) -> str:
             total = f.mul("%cols", recipe.parts)
             mask = f.first_lanes(f.min(f.sub(total, j), lanes), lanes)
             value = f.load(acc, lanes, f.at(sums, f.mul(j, recipe.acc_bytes)))
-            f.store(out, lanes, f.convert(value, recipe.acc, part, lanes), f.at(c, f.mul(j, part_bytes)), mask)
+            f.store(
+                out,
+                lanes,
+                f.convert(value, recipe.acc, part, lanes),
+                f.at(c, f.mul(j, part_bytes)),
+                mask,
+            )
 
         def elements(j: str) -> None:
             for p in range(recipe.parts):
@@ -42,8 +52,11 @@ def finish(recipe: Recipe, decls: Declarations) -> str:
                 rounded = f.convert(value, recipe.acc, part, 0)
                 f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")
 
-        f.when(f.equal("%cns", recipe.out_bytes), lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
-               lambda: f.loop(0, "%cols", 1, elements))
+        f.when(
+            f.equal("%cns", recipe.out_bytes),
+            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
+            lambda: f.loop(0, "%cols", 1, elements),
+        )
 
     f.loop(0, "%rows", 1, row)
     return f.end()
@@ -51,7 +64,9 @@ def finish(recipe: Recipe, decls: Declarations) -> str:
 
 def add(recipe: Recipe, decls: Declarations) -> str:
     """Return `@add`: add tiles of sums, `parts` of them `size` bytes apart, in order to the first one."""
-    f = FunctionWriter("void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind")
+    f = FunctionWriter(
+        "void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind"
+    )
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
 
@@ -62,7 +77,9 @@ def add(recipe: Recipe, decls: Declarations) -> str:
             here = f.at(before, "%size")
             return [here, f.let(f"{plus} {vector} {sum}, {f.load(acc, lanes, here)}")]
 
-        [_, sum] = f.loop(1, "%parts", 1, part, [("ptr", first), (vector, f.load(acc, lanes, first))])
+        [_, sum] = f.loop(
+            1, "%parts", 1, part, [("ptr", first), (vector, f.load(acc, lanes, first))]
+        )
         f.store(acc, lanes, sum, first)
 
     f.loop(0, "%size", recipe.machine.vector_bytes, place)
@@ -108,7 +125,10 @@ class _Epilogue:
 
     def __init__(self, f: FunctionWriter, desc: str) -> None:
         self.f = f
-        self.context, self.place = f.slot(f"[{2 + MOST_EPILOGUE_ARGS} x ptr]"), f.slot(f"[{len(PLACE)} x i64]")
+        self.context, self.place = (
+            f.slot(f"[{2 + MOST_EPILOGUE_ARGS} x ptr]"),
+            f.slot(f"[{len(PLACE)} x i64]"),
+        )
         self.function = f.word(desc, Word.EPILOGUE, "ptr")
         self.exists = f.let(f"icmp ne ptr {self.function}, null")
         f.do(f"store ptr {self.place}, ptr {f.at(self.context, 8)}, align 8")
@@ -116,7 +136,9 @@ class _Epilogue:
 
         def hand_on(i: str) -> None:
             offset = f.mul(i, 8)
-            f.do(f"store ptr {f.word(f.at(given, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8")
+            f.do(
+                f"store ptr {f.word(f.at(given, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8"
+            )
 
         f.loop(0, f.word(desc, Word.EPILOGUE_ARGS), 1, hand_on)
         self.listed, self.nowhere = f.slot(f"[{STREAMS} x ptr]"), f.slot(f"[{STREAMS} x ptr]")
@@ -147,4 +169,6 @@ class _Epilogue:
     def at(self, **place: str) -> None:
         """Set words of the place."""
         for name, value in place.items():
-            self.f.do(f"store i64 {value}, ptr {self.f.at(self.place, 8 * PLACE.index(name))}, align 8")
+            self.f.do(
+                f"store i64 {value}, ptr {self.f.at(self.place, 8 * PLACE.index(name))}, align 8"
+            )

@@ -28,7 +28,11 @@ _ADDS = {
     "u8": "@llvm.x86.avx512.vpdpbusd.512",
 }
 #: and those that leave the sum to another one
-_PAIRS_OF_I16 = {64: "@llvm.x86.avx512.pmaddw.d.512", 32: "@llvm.x86.avx2.pmadd.wd", 16: "@llvm.x86.sse2.pmadd.wd"}
+_PAIRS_OF_I16 = {
+    64: "@llvm.x86.avx512.pmaddw.d.512",
+    32: "@llvm.x86.avx2.pmadd.wd",
+    16: "@llvm.x86.sse2.pmadd.wd",
+}
 
 
 def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
@@ -37,11 +41,22 @@ def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str
     for tile in tiles(recipe):
         name = kernel_name(*tile)
         if name in wanted:
-            made.append(_kernel(recipe, decls, name, *tile, "blocks" in wanted, "epilogue" in wanted))
+            made.append(
+                _kernel(recipe, decls, name, *tile, "blocks" in wanted, "epilogue" in wanted)
+            )
     return "\n".join(made)
 
 
-def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: int, edge: bool, adds: bool, epilogue: bool) -> str:
+def _kernel(
+    recipe: Recipe,
+    decls: Declarations,
+    name: str,
+    rows: int,
+    vectors: int,
+    edge: bool,
+    adds: bool,
+    epilogue: bool,
+) -> str:
     machine, acc = recipe.machine, llvm_type(recipe.acc)
     lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
@@ -62,7 +77,9 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
         bs = []
         for v in range(vectors):
             # Without cheap masks the planner sees to it that a panel's edge can be read (packed and padded).
-            masked = mask if edge and v == vectors - 1 and machine.masks and not recipe.joined else None
+            masked = (
+                mask if edge and v == vectors - 1 and machine.masks and not recipe.joined else None
+            )
             kind = "i32" if recipe.joined else acc
             bs.append(f.load(kind, lanes, f.at(pb, v * machine.vector_bytes), masked))
         sums = list(sums)
@@ -76,13 +93,18 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
     def pair_of_beats(_: str, pa: str, pb: str, *state: str) -> list[str]:
         """Two beats that read the elements of a row of A together; it stays in a register no longer than its row takes."""
         sums, after = list(state), f.at(pb, "%bs")
-        bs = [[f.load(acc, lanes, f.at(row, v * machine.vector_bytes)) for v in range(vectors)] for row in (pb, after)]
+        bs = [
+            [f.load(acc, lanes, f.at(row, v * machine.vector_bytes)) for v in range(vectors)]
+            for row in (pb, after)
+        ]
         for r in range(rows):
             x = f.load(acc, 2, f.at(pa, row_offsets[r]))
             for h, of_b in enumerate(bs):
                 one = f.shuffle(x, "poison", f"<2 x {acc}>", [h] * lanes)
-                sums[r * vectors:(r + 1) * vectors] = [multiply_add(f, recipe, one, b, sum, lanes)
-                                                       for b, sum in zip(of_b, sums[r * vectors:])]
+                sums[r * vectors : (r + 1) * vectors] = [
+                    multiply_add(f, recipe, one, b, sum, lanes)
+                    for b, sum in zip(of_b, sums[r * vectors :])
+                ]
         return [f.at(pa, 2 * element_bytes), f.at(after, "%bs"), *sums]
 
     def fetch_rows(i: str, pa: str, unroll: int) -> None:
@@ -96,7 +118,10 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
     def fetch_place(i: str) -> None:
         """Prefetch where the sums will go, rows that are as far apart: one line per iteration."""
         lines = recipe.panel_row_bytes // 64
-        row = f.at("%place" if epilogue else "%dst", f.mul("%pitch" if epilogue else "%ds", f.let(f"and i64 {i}, 7")))
+        row = f.at(
+            "%place" if epilogue else "%dst",
+            f.mul("%pitch" if epilogue else "%ds", f.let(f"and i64 {i}, 7")),
+        )
         line = f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
         if epilogue:
             stream = f.let(f"and i64 {f.div(i, 8 * lines)}, {STREAMS - 1}")
@@ -115,21 +140,32 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
             for u in range(unroll):
                 sums = beat(pa, pb, u * element_bytes, sums)
                 pb = f.at(pb, "%bs")
-            return [f.at(pa, unroll * element_bytes), pb, *sums, *([f.at(pf, 64 // MODEL.gemm_line_beats)] if pf else [])]
+            return [
+                f.at(pa, unroll * element_bytes),
+                pb,
+                *sums,
+                *([f.at(pf, 64 // MODEL.gemm_line_beats)] if pf else []),
+            ]
 
         return body
 
     state = [("ptr", "%a"), ("ptr", "%b"), *((vector, "zeroinitializer") for _ in tile)]
     prefetch = rows == recipe.rows and not edge and not recipe.by_element
     if unroll > 1:
-        done = f.loop(0, f.div("%beats", unroll), 1, pair_of_beats if recipe.by_element else steps(unroll, False), state)
+        done = f.loop(
+            0,
+            f.div("%beats", unroll),
+            1,
+            pair_of_beats if recipe.by_element else steps(unroll, False),
+            state,
+        )
         state = [(t, v) for (t, _), v in zip(state, done)]
         rest = f.rem("%beats", unroll)
     else:
         rest = "%beats"
         state = [*state, ("ptr", "%prefetch")] if prefetch else state
     _, end, *sums = f.loop(0, rest, 1, steps(1, prefetch), state)
-    sums = sums[:len(tile)]
+    sums = sums[: len(tile)]
     if recipe.flips:
         takes = [f.load(acc, lanes, f.at(end, v * machine.vector_bytes)) for v in range(vectors)]
         sums = [f.let(f"add {vector} {s}, {takes[v]}") for (_, v), s in zip(tile, sums)]
@@ -197,7 +233,9 @@ def _multiply_add_joined(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum:
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x {llvm_type(recipe.acc)}>"
     joined = f"<{recipe.k_per_step * lanes} x {'bfloat' if recipe.is_float else llvm_type(recipe.joined)}>"
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))
-    if recipe.flips and recipe.in_type == "i8":  # the first one without signs: for i8 that is the flipped one
+    if (
+        recipe.flips and recipe.in_type == "i8"
+    ):  # the first one without signs: for i8 that is the flipped one
         x, y = y, x
     name = _ADDS.get(recipe.joined) if recipe.is_float or recipe.machine.i8_dot else None
     if name:
@@ -205,4 +243,6 @@ def _multiply_add_joined(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum:
         return f.let(f"call {vector} {name}({vector} {sum}, {joined} {y}, {joined} {x})")
     name = _PAIRS_OF_I16[recipe.machine.vector_bytes]
     f.decls.use(f"declare {vector} {name}({joined}, {joined})")
-    return f.let(f"add {vector} {f.let(f'call {vector} {name}({joined} {x}, {joined} {y})')}, {sum}")
+    return f.let(
+        f"add {vector} {f.let(f'call {vector} {name}({joined} {x}, {joined} {y})')}, {sum}"
+    )

@@ -33,7 +33,11 @@ def _unit(recipe: Recipe) -> str:
 
 
 def _convert(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
-    return value if recipe.is_complex or recipe.joined else f.convert(value, recipe.in_type, recipe.acc, lanes)
+    return (
+        value
+        if recipe.is_complex or recipe.joined
+        else f.convert(value, recipe.in_type, recipe.acc, lanes)
+    )
 
 
 def _in_unit(recipe: Recipe) -> str:
@@ -51,7 +55,9 @@ def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) 
 def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str, mask: str) -> str:
     """Load `lanes` steps of one row or column with dense k, from `step` on; zero outside the mask."""
     per = recipe.k_per_step
-    value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask)
+    value = f.load(
+        _in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask
+    )
     return to_unit(f, recipe, value, lanes)
 
 
@@ -60,7 +66,16 @@ def to_unit(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
     return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
 
 
-def _across_k(f: FunctionWriter, recipe: Recipe, src: str, ks: str, lanes: int, step: str, k: str, mask: str | None) -> str:
+def _across_k(
+    f: FunctionWriter,
+    recipe: Recipe,
+    src: str,
+    ks: str,
+    lanes: int,
+    step: str,
+    k: str,
+    mask: str | None,
+) -> str:
     """Load one step of `lanes` neighbouring rows or columns (dense in that direction); zero beyond k."""
     per, unit = recipe.k_per_step, _in_unit(recipe)
     parts = []
@@ -84,11 +99,15 @@ def interleave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) 
 
 def _element(f: FunctionWriter, recipe: Recipe, src: str, at: str) -> str:
     unit = _in_unit(recipe)
-    value = f.let(f"load {unit}, ptr {f.at(src, at)}, align {min(recipe.in_bytes, bits_of(unit) // 8, 8)}")
+    value = f.let(
+        f"load {unit}, ptr {f.at(src, at)}, align {min(recipe.in_bytes, bits_of(unit) // 8, 8)}"
+    )
     return _convert(f, recipe, value, 0)
 
 
-def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Path], wanted: Collection[str]) -> None:
+def _paths(
+    f: FunctionWriter, along: str, across: str, made: dict[str, _Path], wanted: Collection[str]
+) -> None:
     """Choose among the packings (name -> code) by the two stride tests; those not wanted are not compiled."""
 
     def take(kind: str) -> None:
@@ -101,11 +120,23 @@ def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Path], w
     only = {name.rpartition("_")[2] for name in made if name in wanted}
     if len(only) == 1:
         return take(only.pop())
-    f.when(along, lambda: take("copy"), lambda: f.when(across, lambda: take("transpose"), lambda: take("scalar")))
+    f.when(
+        along,
+        lambda: take("copy"),
+        lambda: f.when(across, lambda: take("transpose"), lambda: take("scalar")),
+    )
 
 
 def _assembled(
-    f: FunctionWriter, recipe: Recipe, feature: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str
+    f: FunctionWriter,
+    recipe: Recipe,
+    feature: str,
+    dst: str,
+    step: object,
+    src: str,
+    src_step: str,
+    lines: str,
+    length: str,
 ) -> _Path | None:
     """The packing through memory that is a function of `assembled`, if it is one; `length` is in elements."""
     name = assembled.function(recipe, feature)
@@ -115,7 +146,9 @@ def _assembled(
     def call() -> None:
         f.decls.use(f"declare void @{name}(ptr, i64, ptr, i64, i64, i64)")
         size = f.mul(length, recipe.in_bytes) if assembled.counts_bytes(name) else length
-        f.do(f"call void @{name}(ptr {dst}, i64 {step}, ptr {src}, i64 {src_step}, i64 {lines}, i64 {size})")
+        f.do(
+            f"call void @{name}(ptr {dst}, i64 {step}, ptr {src}, i64 {src_step}, i64 {lines}, i64 {size})"
+        )
 
     return call
 
@@ -143,12 +176,21 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
             src = f.at("%src", f.mul(i, "%ms"))
 
             def whole(s: str) -> None:
-                value = f.load(_in_unit(recipe), lanes * per, f.at(src, f.mul(s, per * recipe.in_bytes)))
+                value = f.load(
+                    _in_unit(recipe), lanes * per, f.at(src, f.mul(s, per * recipe.in_bytes))
+                )
                 put(to_unit(f, recipe, value, lanes), i, s)
 
             full = f.mul(f.div(f.div("%k", per), lanes), lanes)
             f.loop(0, full, lanes, whole)
-            f.loop(full, steps, lanes, lambda s: put(_along_k(f, recipe, src, lanes, s, _inside_k(f, recipe, lanes, s, "%k")), i, s))
+            f.loop(
+                full,
+                steps,
+                lanes,
+                lambda s: put(
+                    _along_k(f, recipe, src, lanes, s, _inside_k(f, recipe, lanes, s, "%k")), i, s
+                ),
+            )
 
         f.loop(0, "%rows", 1, row)
 
@@ -161,7 +203,10 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
             def square(i: str) -> None:
                 mask = f.first_lanes(f.min(f.sub("%rows", i), lanes), lanes)
                 src = f.at("%src", f.mul(i, recipe.in_bytes))
-                loads = [_across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask) for t in range(lanes)]
+                loads = [
+                    _across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask)
+                    for t in range(lanes)
+                ]
                 # Rows are far apart, so the hardware would find none of them in time.
                 next_square = f.at(f.at(here, f.mul(i, recipe.in_bytes)), distance)
                 for t in range(lanes * per):
@@ -179,9 +224,13 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
             def one(s: str) -> None:
                 if per == 1:
-                    f.do(f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4")
+                    f.do(
+                        f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4"
+                    )
                 else:
-                    _store_joined(f, recipe, src, s, "%ks", "%k", place(i, s), 0x80 if recipe.flips else 0)
+                    _store_joined(
+                        f, recipe, src, s, "%ks", "%k", place(i, s), 0x80 if recipe.flips else 0
+                    )
 
             f.loop(0, steps, 1, one)
 
@@ -189,15 +238,23 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
     across = f.equal("%ms", recipe.in_bytes) if has_squares(recipe, "a") else "false"
     made = {
-        "pack_a_copy": _assembled(f, recipe, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k") or copy,
-        "pack_a_transpose": _assembled(f, recipe, "pack_a_transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows") or transpose,
+        "pack_a_copy": _assembled(
+            f, recipe, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k"
+        )
+        or copy,
+        "pack_a_transpose": _assembled(
+            f, recipe, "pack_a_transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows"
+        )
+        or transpose,
         "pack_a_scalar": scalar,
     }
     _paths(f, f.equal("%ks", recipe.in_bytes), across, made, wanted)
     return f.end()
 
 
-def _store_joined(f: FunctionWriter, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str, flips: int) -> None:
+def _store_joined(
+    f: FunctionWriter, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str, flips: int
+) -> None:
     first, kind = f.mul(step, recipe.k_per_step), llvm_type(recipe.joined)
     size = bits_of(kind) // 8
     for part in range(recipe.k_per_step):
@@ -206,14 +263,20 @@ def _store_joined(f: FunctionWriter, recipe: Recipe, src: str, step: str, ks: st
         # What is missing at the end repeats a readable address and is then cleared.
         there = f.at(src, f.mul(f.pick(inside, at, first), ks))
         value = f.let(f"load {_in_unit(recipe)}, ptr {there}, align {recipe.in_bytes}")
-        value = f.let(f"select i1 {inside}, {kind} {f.convert(value, recipe.in_type, recipe.joined, 0)}, {kind} 0")
+        value = f.let(
+            f"select i1 {inside}, {kind} {f.convert(value, recipe.in_type, recipe.joined, 0)}, {kind} 0"
+        )
         value = f.let(f"xor {kind} {value}, {flips}") if flips else value
         f.do(f"store {kind} {value}, ptr {f.at(place, part * size)}, align {size}")
 
 
 def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    f = FunctionWriter("void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)", decls, recipe.machine,
-                       "noinline nounwind")
+    f = FunctionWriter(
+        "void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
     if recipe.is_complex:
         _pack_complex_b(f, recipe, wanted)
         return f.end()
@@ -234,17 +297,31 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
             for v in range(recipe.vectors):
                 parts = []
                 for h in range(per):
-                    src = f.at(f.at("%src", f.mul(f.add(f.mul(s, per), h), "%ks")), v * lanes * recipe.in_bytes)
+                    src = f.at(
+                        f.at("%src", f.mul(f.add(f.mul(s, per), h), "%ks")),
+                        v * lanes * recipe.in_bytes,
+                    )
                     parts.append(f.load(_in_unit(recipe), lanes, src))
                     if v * lanes * recipe.in_bytes % 64 == 0:
                         f.prefetch(f.at(src, distance))
-                f.store(unit, lanes, to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes), place(s, v * lanes))
+                f.store(
+                    unit,
+                    lanes,
+                    to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes),
+                    place(s, v * lanes),
+                )
 
         def edge_row(s: str) -> None:
             def vector(j: str) -> None:
                 mask = f.first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
                 src = f.at("%src", f.mul(j, recipe.in_bytes))
-                f.store(unit, lanes, _across_k(f, recipe, src, "%ks", lanes, s, "%k", mask), place(s, j), mask)
+                f.store(
+                    unit,
+                    lanes,
+                    _across_k(f, recipe, src, "%ks", lanes, s, "%k", mask),
+                    place(s, j),
+                    mask,
+                )
 
             f.loop(0, "%cols", lanes, vector)
 
@@ -276,7 +353,9 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
             def one(j: str) -> None:
                 src = f.at("%src", f.mul(j, "%ns"))
                 if per == 1:
-                    f.do(f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4")
+                    f.do(
+                        f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4"
+                    )
                 else:
                     _store_joined(f, recipe, src, s, "%ks", "%k", place(s, j), 0)
 
@@ -285,8 +364,14 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
         f.loop(0, steps, 1, row)
 
     made = {
-        "pack_b_copy": _assembled(f, recipe, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols") or copy,
-        "pack_b_transpose": _assembled(f, recipe, "pack_b_transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k") or transpose,
+        "pack_b_copy": _assembled(
+            f, recipe, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols"
+        )
+        or copy,
+        "pack_b_transpose": _assembled(
+            f, recipe, "pack_b_transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k"
+        )
+        or transpose,
         "pack_b_scalar": scalar,
     }
     _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), made, wanted)
@@ -295,13 +380,21 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
 def end_panel(recipe: Recipe, decls: Declarations) -> str:
     """`@end_panel`: store after the steps of a panel what the kernel adds to sums, to cancel what flipped signs added."""
-    f = FunctionWriter("void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind")
+    f = FunctionWriter(
+        "void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind"
+    )
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
 
     def step(s: str, *sums: str) -> list[str]:
         row = f.at("%panel", f.mul(s, recipe.panel_row_bytes))
-        parts = [f.load("i32", lanes, f.at(row, v * recipe.machine.vector_bytes)) for v in range(recipe.vectors)]
-        return [multiply_add(f, recipe, sign_bits(lanes), part, sum, lanes) for part, sum in zip(parts, sums)]
+        parts = [
+            f.load("i32", lanes, f.at(row, v * recipe.machine.vector_bytes))
+            for v in range(recipe.vectors)
+        ]
+        return [
+            multiply_add(f, recipe, sign_bits(lanes), part, sum, lanes)
+            for part, sum in zip(parts, sums)
+        ]
 
     sums = f.loop(0, "%steps", 1, step, [(vector, "zeroinitializer")] * recipe.vectors)
     end = f.at("%panel", f.mul("%steps", recipe.panel_row_bytes))
@@ -320,7 +413,9 @@ def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> N
 
         def step(s: str) -> None:
             rows = [f.at("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
-            interleaved = interleave(f, recipe, [f.load(acc, width, row, mask) for row in rows], width)
+            interleaved = interleave(
+                f, recipe, [f.load(acc, width, row, mask) for row in rows], width
+            )
             f.store(acc, 4 * width, interleaved, f.at("%dst", f.mul(s, recipe.panel_row_bytes)))
 
         f.loop(0, f.div("%k", 4), 1, step)
@@ -339,7 +434,13 @@ def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> N
 
         f.loop(0, "%cols", 1, column)
 
-    _paths(f, f.equal("%ns", recipe.in_bytes), "false", {"pack_b_copy": copy, "pack_b_scalar": scalar}, wanted)
+    _paths(
+        f,
+        f.equal("%ns", recipe.in_bytes),
+        "false",
+        {"pack_b_copy": copy, "pack_b_scalar": scalar},
+        wanted,
+    )
 
 
 def _pack_complex_b(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
@@ -378,10 +479,18 @@ def _pack_complex_b(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) 
                 im = f.let(f"load {real}, ptr {f.at(src, half)}, align {half}")
                 for beat, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
                     for p, value in enumerate(pair):
-                        f.do(f"store {real} {value}, ptr {f.at(place(s, beat, col), p * half)}, align {half}")
+                        f.do(
+                            f"store {real} {value}, ptr {f.at(place(s, beat, col), p * half)}, align {half}"
+                        )
 
             f.loop(0, "%cols", 1, column)
 
         f.loop(0, "%k", 1, row)
 
-    _paths(f, f.equal("%ns", recipe.in_bytes), "false", {"pack_b_copy": copy, "pack_b_scalar": scalar}, wanted)
+    _paths(
+        f,
+        f.equal("%ns", recipe.in_bytes),
+        "false",
+        {"pack_b_copy": copy, "pack_b_scalar": scalar},
+        wanted,
+    )

@@ -34,15 +34,23 @@ class Tile:
 
     def sums_of(self, f: Task, recipe: Recipe, sums: str, panel: str) -> str:
         """Return where the sums of a panel are among those of the tile."""
-        return f.at(sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.SUMS_ROWS)), recipe.panel_row_bytes))
+        return f.at(
+            sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.SUMS_ROWS)), recipe.panel_row_bytes)
+        )
 
 
-def multiply_along(f: Task, recipe: Recipe, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]) -> None:
+def multiply_along(
+    f: Task, recipe: Recipe, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
+) -> None:
     """A tile of all rows of C, over all of k at once; sums in scratch are copied to C if nothing else is to be done to them."""
     names = along_names(wanted)
     for name in names:
         f.decls.use(f"declare void @{name}(ptr, i64, i64, ptr, i64, i64, i64, ptr, i64)")
-    function = f"@{names[0]}" if len(names) == 1 else f.pick(f.equal(f.d(Word.M), 1), "@along_row", "@along", "ptr")
+    function = (
+        f"@{names[0]}"
+        if len(names) == 1
+        else f.pick(f.equal(f.d(Word.M), 1), "@along_row", "@along", "ptr")
+    )
     f.decls.use("declare ptr @memcpy(ptr, ptr, i64)")
     col = f.mul(f.add(f.first_panel, t.p0), recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
@@ -51,7 +59,12 @@ def multiply_along(f: Task, recipe: Recipe, t: Tile, a: str, a_stride: str, sums
     simple, in_c = f.some(f.d(Word.SIMPLE)), f.some(f.d(Word.SUMS_IN_C))
     to, size = f.pick(in_c, c, sums, "ptr"), f.mul(cols, recipe.acc_bytes)
     f.decls.use("declare ptr @memset(ptr, i32, i64)")
-    f.loop(0, t.rows, 1, lambda r: f.do(f"call ptr @memset(ptr {f.at(to, f.mul(r, stride))}, i32 0, i64 {size})"))
+    f.loop(
+        0,
+        t.rows,
+        1,
+        lambda r: f.do(f"call ptr @memset(ptr {f.at(to, f.mul(r, stride))}, i32 0, i64 {size})"),
+    )
     f.do(f"call void {function}(ptr {a}, i64 {a_stride}, i64 {t.rows}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {f.d(Word.STEPS)}, i64 {cols}, "
          f"ptr {to}, i64 {stride})")  # fmt: skip
 
@@ -88,7 +101,9 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
         vectors = f.div(f.add(width, lanes - 1), lanes)
         last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
         whole = f.equal(width, recipe.panel_lanes)
-        kind = f.pick(whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0))
+        kind = f.pick(
+            whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0)
+        )
     else:  # all panels are whole
         kind, last_lanes = str(recipe.vectors + 1), str(lanes)
     simple = f.some(f.d(Word.SIMPLE))
@@ -110,18 +125,33 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     if only:
         f.decls.use(f"declare void @{only}()")
 
-    in_runs = f.pick(f.equal(f.d(Word.A_DIRECT), IN_RUNS), len(row_counts(recipe)), 0) if has_runs(wanted) and not only else "0"
-    at_once = (p.is_first, to_c) == ("true", "true")    # all of the sum, into C
+    in_runs = (
+        f.pick(f.equal(f.d(Word.A_DIRECT), IN_RUNS), len(row_counts(recipe)), 0)
+        if has_runs(wanted) and not only
+        else "0"
+    )
+    at_once = (p.is_first, to_c) == ("true", "true")  # all of the sum, into C
 
     def rows(_: str, i: str) -> list[str]:
         row_block = row_blocks.at(i)
         index = f.add(f.mul(f.add(row_block.kind, in_runs), len(shapes(recipe))), kind)
-        kernel = f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
+        kernel = (
+            f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
+        )
         c = f.at(c_panel, f.mul(row_block.first, cms))
         # What reaches back makes sums of rows before it once more, the same ones, and must not add them to those in C.
         reaches = row_blocks.reach_back and not at_once
         in_c = f.both(sums_in_c, f.equal(row_block.first, i)) if reaches else sums_in_c
-        mine = c if at_once else f.pick(in_c, c, f.at(sums, f.mul(f.pick(sums_in_c, 0, i) if reaches else i, row_bytes)), "ptr")
+        mine = (
+            c
+            if at_once
+            else f.pick(
+                in_c,
+                c,
+                f.at(sums, f.mul(f.pick(sums_in_c, 0, i) if reaches else i, row_bytes)),
+                "ptr",
+            )
+        )
         kept = f.pick(in_c, cms, row_bytes)
         dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, kept)
         src = f.pick(p.is_first, "null", mine, "ptr")
@@ -134,16 +164,31 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
         )
 
         if not at_once:
-            made = f.at(mine, f.mul(f.sub(i, row_block.first), row_bytes)) if row_blocks.reach_back else mine
+            made = (
+                f.at(mine, f.mul(f.sub(i, row_block.first), row_bytes))
+                if row_blocks.reach_back
+                else mine
+            )
             place = {"row": f.add(t.i0, i), "rows": row_block.new, "col": p.col, "cols": cols}
-            f.when(to_finish, lambda: t.ends.take(made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place))
+            f.when(
+                to_finish,
+                lambda: t.ends.take(
+                    made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place
+                ),
+            )
         return [f.add(i, row_block.new)]
 
-    first, count = _wanted_row_blocks(f, recipe.rows, t, p.col, cols, row_blocks.count) if "band" in wanted else ("0", row_blocks.count)
+    first, count = (
+        _wanted_row_blocks(f, recipe.rows, t, p.col, cols, row_blocks.count)
+        if "band" in wanted
+        else ("0", row_blocks.count)
+    )
     f.loop(first, count, 1, rows, [("i64", f.mul(first, recipe.rows))])
 
 
-def _wanted_row_blocks(f: Task, most: int, t: Tile, col: str, cols: str, count: str) -> tuple[str, str]:
+def _wanted_row_blocks(
+    f: Task, most: int, t: Tile, col: str, cols: str, count: str
+) -> tuple[str, str]:
     """The row_blocks of a tile of which somebody reads anything in a panel: from the first to the one that is none any more."""
     here = f.add(t.i0, BAND_ZERO)
     first = f.min(f.sub(f.max(f.add(col, f.d(Word.BAND_FROM)), here), here), t.rows)
@@ -168,8 +213,17 @@ class _RowBlocks:
         self.f, self.rows, self.most, self.counts = f, rows, recipe.rows, row_counts(recipe)
         self.reach_back = "back" in wanted
         #: besides the most rows; without them none but the last row_block can be short, and that reaches back
-        self.fewer = any(name.startswith(kernel_name(r, 0, False)[:-1]) for r in self.counts if r < self.most for name in wanted)
-        self.back = f.let(f"icmp ne i64 {f.d(Word.BACK)}, 0") if self.reach_back and self.fewer else str(self.reach_back).lower()
+        self.fewer = any(
+            name.startswith(kernel_name(r, 0, False)[:-1])
+            for r in self.counts
+            if r < self.most
+            for name in wanted
+        )
+        self.back = (
+            f.let(f"icmp ne i64 {f.d(Word.BACK)}, 0")
+            if self.reach_back and self.fewer
+            else str(self.reach_back).lower()
+        )
         whole = f.ceil_div(rows, self.most) if self.reach_back or not self.fewer else ""
         self.count = whole if not self.fewer else row_block_count(f, rows, self.most)
         if self.reach_back and self.fewer:
@@ -187,4 +241,6 @@ class _RowBlocks:
             return _RowBlock(i, r, kind)
         short = f.both(self.back, f.less(left, self.most))
         kind = f.pick(short, most, kind) if self.fewer else kind
-        return _RowBlock(f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, left, r), kind)
+        return _RowBlock(
+            f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, left, r), kind
+        )

@@ -34,7 +34,12 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
     of them would be copied. (Epilogues count rows and batch elements in the original order.)
     """
     run = p.m // math.prod(e for e, _ in p.rows)
-    if not p.rows or p.epilogue_args is not None or run < MODEL.gemm_run_rows or _a_in_runs(p, recipe):
+    if (
+        not p.rows
+        or p.epilogue_args is not None
+        or run < MODEL.gemm_run_rows
+        or _a_in_runs(p, recipe)
+    ):
         return p
     dims, step = [], p.m * p.c[0]
     for e, stride in p.rows:
@@ -61,8 +66,20 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and assembly.has_avx512(recipe.machine)
-    few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= MODEL.gemm_quads[0] and p.m * p.k * p.batches >= MODEL.gemm_quads[1]
-    return kind and few and many and p.grouped != "k" and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe, 1)
+    few, many = (
+        4 * p.n <= 3 * recipe.lanes,
+        min(p.m, p.k) >= MODEL.gemm_quads[0] and p.m * p.k * p.batches >= MODEL.gemm_quads[1],
+    )
+    return (
+        kind
+        and few
+        and many
+        and p.grouped != "k"
+        and p.k % 4 == 0
+        and not p.cols
+        and p.segments == 1
+        and _a_direct(p, recipe, 1)
+    )
 
 
 def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
@@ -70,8 +87,14 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps, block = segment_steps * p.segments, _block_steps(p, recipe)
     blocks, along = max(_ceil(steps, block), 1), _is_along(p, recipe)
-    simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.epilogue_args is None
-    collides = along and p.m > 1  # few rows of A, whose places in the cache are often the same, are all used at once
+    simple = (
+        recipe.out_type == recipe.packed_type
+        and p.c[1] == recipe.out_bytes
+        and p.epilogue_args is None
+    )
+    collides = (
+        along and p.m > 1
+    )  # few rows of A, whose places in the cache are often the same, are all used at once
     collides |= _a_collides(p, recipe, block)
     a_direct = _a_direct(p, recipe, block) and not collides
     in_runs = not along and not a_direct and _a_in_runs(p, recipe)
@@ -82,21 +105,44 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     part_blocks = _ceil(blocks, parts)
     parts = max(_ceil(blocks, part_blocks), 1)
     simple = simple and parts == 1
-    work = _work_of(p, recipe, threads, _ceil(steps, parts), part_blocks, parts, panel, a_direct or in_runs, simple)
+    work = _work_of(
+        p,
+        recipe,
+        threads,
+        _ceil(steps, parts),
+        part_blocks,
+        parts,
+        panel,
+        a_direct or in_runs,
+        simple,
+    )
     split = _best_split(work)
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
     if shared:
-        group = p.b_share * max(min(p.batches // p.b_share, MODEL.gemm_shared_bytes // max(panels * blocks * panel, 1)), 1)
+        group = p.b_share * max(
+            min(p.batches // p.b_share, MODEL.gemm_shared_bytes // max(panels * blocks * panel, 1)),
+            1,
+        )
         chunk = _chunk(panels, blocks * panel, split.tile_panels)
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
     in_c = simple and (p.m == 1 if along else split.mode == PRIVATE and blocks > 1)
-    back = parts == 1 and not along and p.grouped != "m" and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
-    sums_rows = (recipe.rows if back else 0) if in_c else 0 if simple and blocks == 1 else split.tile_rows
+    back = (
+        parts == 1
+        and not along
+        and p.grouped != "m"
+        and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
+    )
+    sums_rows = (
+        (recipe.rows if back else 0) if in_c else 0 if simple and blocks == 1 else split.tile_rows
+    )
     sums_stride = recipe.panel_row_bytes
     if along:
-        sums_rows, sums_stride = 0 if in_c else p.m, split.tile_panels * recipe.panel_row_bytes + vector
+        sums_rows, sums_stride = (
+            0 if in_c else p.m,
+            split.tile_panels * recipe.panel_row_bytes + vector,
+        )
     sums = sums_rows * (sums_stride if along else split.tile_panels * sums_stride)
     square = _square(recipe)  # which may begin at any row
     a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
@@ -106,7 +152,13 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     private = split.tile_panels * panel if split.mode == PRIVATE else 0
     shared_bytes = group // p.b_share * blocks * chunk * panel if shared else 0
     if parts > 1:
-        shared_bytes = p.batches * _ceil(p.m, split.tile_rows) * _ceil(panels, split.tile_panels) * parts * sums
+        shared_bytes = (
+            p.batches
+            * _ceil(p.m, split.tile_rows)
+            * _ceil(panels, split.tile_panels)
+            * parts
+            * sums
+        )
     return {
         Word.SIMPLE: int(simple),
         Word.A_DIRECT: IN_RUNS if in_runs else int(a_direct),
@@ -143,7 +195,9 @@ def _block_steps(p: Problem, recipe: Recipe) -> int:
     """Steps of k in a block."""
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
-    limit = MODEL.gemm_block_steps[recipe.machine.vector_bytes == 64 and p.m > MODEL.gemm_skinny_rows]
+    limit = MODEL.gemm_block_steps[
+        recipe.machine.vector_bytes == 64 and p.m > MODEL.gemm_skinny_rows
+    ]
     if _is_stream(p, recipe):
         limit = MODEL.gemm_skinny_rows_of_b[p.m >= recipe.rows] // recipe.k_per_step
     along = _is_along(p, recipe)
@@ -152,7 +206,9 @@ def _block_steps(p: Problem, recipe: Recipe) -> int:
     if along or steps <= MODEL.gemm_one_block * limit:
         limit = max(steps, 1)
     per_segment = _ceil(segment_steps, limit)
-    if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:  # no block is in two segments
+    if (
+        p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0
+    ):  # no block is in two segments
         return segment_steps // per_segment
     return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
 
@@ -173,7 +229,9 @@ def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
         return 1
     wanted = MODEL.gemm_parts // results
     if p.a[1] != recipe.in_bytes:
-        wanted = max(wanted, min(MODEL.gemm_strided_parts[0], MODEL.gemm_strided_parts[1] // results))
+        wanted = max(
+            wanted, min(MODEL.gemm_strided_parts[0], MODEL.gemm_strided_parts[1] // results)
+        )
     most = max(min(wanted, blocks // MODEL.gemm_part_blocks), 1)
     return 1 << most.bit_length() - 1
 
@@ -187,7 +245,11 @@ def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
 def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
     """True when rows of A may be read in place: same bits, and dense, and each block of them in one segment."""
     dense = p.a[1] == recipe.in_bytes and not p.rows and _whole_steps(p, recipe)
-    return dense and recipe.unpacked_ok and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
+    return (
+        dense
+        and recipe.unpacked_ok
+        and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
+    )
 
 
 def _whole_steps(p: Problem, recipe: Recipe) -> bool:
@@ -203,7 +265,11 @@ def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
     block_bytes = block * recipe.step_bytes
     strip = min(p.m, MODEL.gemm_strip_bytes // block_bytes)
     short = recipe.machine.vector_bytes < 64
-    return short and p.n >= MODEL.gemm_colliding_columns and strip > _held(MODEL.l2_bytes, p.a[0], block_bytes)
+    return (
+        short
+        and p.n >= MODEL.gemm_colliding_columns
+        and strip > _held(MODEL.l2_bytes, p.a[0], block_bytes)
+    )
 
 
 def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
@@ -239,8 +305,15 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
     """True when B is large and dense along n, and is used by few rows of A: it is bound by memory."""
-    large = p.k * p.segments * p.n * recipe.in_bytes > MODEL.gemm_cached_bytes[p.m > 2 * recipe.rows]
-    return large and p.m <= MODEL.gemm_skinny_rows and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
+    large = (
+        p.k * p.segments * p.n * recipe.in_bytes > MODEL.gemm_cached_bytes[p.m > 2 * recipe.rows]
+    )
+    return (
+        large
+        and p.m <= MODEL.gemm_skinny_rows
+        and p.b[1] == recipe.in_bytes
+        and p.n > recipe.panel_cols
+    )
 
 
 def _is_along(p: Problem, recipe: Recipe) -> bool:
@@ -248,8 +321,15 @@ def _is_along(p: Problem, recipe: Recipe) -> bool:
     size = p.k * p.segments * p.n * recipe.in_bytes
     large = size > MODEL.gemm_cached_bytes[recipe.unpacked_b_ok or p.m > MODEL.gemm_along_rows[0]]
     near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= MODEL.gemm_along_bytes
-    few = p.m == 1 or (p.m <= MODEL.gemm_along_rows[1] and near and large and p.n >= 2 * recipe.panel_cols)
-    dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and p.k % recipe.k_per_step == 0
+    few = p.m == 1 or (
+        p.m <= MODEL.gemm_along_rows[1] and near and large and p.n >= 2 * recipe.panel_cols
+    )
+    dense = (
+        p.b[1] == recipe.in_bytes
+        and p.segments == 1
+        and not p.cols
+        and p.k % recipe.k_per_step == 0
+    )
     whole = recipe.machine.masks or p.n % recipe.along_cols == 0
     return few and dense and whole and not p.grouped and not recipe.is_complex and not recipe.quads
 
@@ -273,15 +353,23 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
     """True when B is better read in place: it is small, or too few rows of A use it to pay for a copy."""
     if not _b_direct_ok(p, recipe):
         return False
-    size, aligned = p.k * p.segments * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
-    if aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes:  # it is stored as if packed
+    size, aligned = (
+        p.k * p.segments * p.n * recipe.in_bytes,
+        p.b[0] % recipe.machine.vector_bytes == 0,
+    )
+    if (
+        aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes
+    ):  # it is stored as if packed
         return True
     small, most_rows = MODEL.gemm_in_place_bytes, MODEL.gemm_in_place_rows
     if not aligned:
         small, most_rows = small >> 3, most_rows >> 2
     if recipe.machine.vector_bytes < 64 and not _b_near(p, recipe):
         return p.m <= 2 * recipe.rows or _is_stream(p, recipe)
-    few = p.m <= most_rows >> (size > 2 * MODEL.gemm_cached_bytes[0]) and size <= MODEL.gemm_cached_bytes[1] >> 1
+    few = (
+        p.m <= most_rows >> (size > 2 * MODEL.gemm_cached_bytes[0])
+        and size <= MODEL.gemm_cached_bytes[1] >> 1
+    )
     return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
 
 
@@ -289,7 +377,9 @@ def _b_near(p: Problem, recipe: Recipe) -> bool:
     """True when rows of a panel of B that is read in place stay in the first-level cache, or in the second for few rows of A; but not
     if all have the same set in the first: there they drive out each other while one row of A is multiplied."""
     steps = min(_block_steps(p, recipe), p.k * p.segments)
-    held = [_held(cache, p.b[0], recipe.panel_row_bytes) for cache in (MODEL.l1_bytes, MODEL.l2_bytes)]
+    held = [
+        _held(cache, p.b[0], recipe.panel_row_bytes) for cache in (MODEL.l1_bytes, MODEL.l2_bytes)
+    ]
     return steps <= held[p.m <= MODEL.gemm_near_rows and p.b[0] % _way(MODEL.l1_bytes) != 0]
 
 
@@ -314,7 +404,15 @@ class _Work:
 
 
 def _work_of(
-    p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, parts: int, panel_bytes: int, a_direct: bool, simple: bool
+    p: Problem,
+    recipe: Recipe,
+    threads: int,
+    steps: int,
+    blocks: int,
+    parts: int,
+    panel_bytes: int,
+    a_direct: bool,
+    simple: bool,
 ) -> _Work:
     panels, vectors = max(_ceil(p.n, recipe.panel_cols), 1), _ceil(p.n * recipe.parts, recipe.lanes)
     pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
@@ -322,11 +420,30 @@ def _work_of(
     if p.segments > 1 and p.k < 4 * recipe.lanes:
         pack_a, pack_b = max(pack_a, MODEL.gemm_pack_scalar), max(pack_b, MODEL.gemm_pack_scalar)
     # Squares that are transposed should begin with cache lines.
-    unit = math.lcm(recipe.rows, _square(recipe)) if pack_a == MODEL.gemm_pack_transpose else recipe.rows
+    unit = (
+        math.lcm(recipe.rows, _square(recipe))
+        if pack_a == MODEL.gemm_pack_transpose
+        else recipe.rows
+    )
     fit = MODEL.gemm_strip_bytes // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
     fit = min(max(fit, MODEL.gemm_strip_rows[0]), MODEL.gemm_strip_rows[1])
     beats = steps * recipe.beats
-    return _Work(p, recipe, threads, beats, blocks, parts, simple, panels, panel_bytes, vectors, pack_a, pack_b, unit, fit)
+    return _Work(
+        p,
+        recipe,
+        threads,
+        beats,
+        blocks,
+        parts,
+        simple,
+        panels,
+        panel_bytes,
+        vectors,
+        pack_a,
+        pack_b,
+        unit,
+        fit,
+    )
 
 
 @record
@@ -339,7 +456,10 @@ class _Split:
 
 def _best_split(work: _Work) -> _Split:
     """The split with the least estimated time among a few dozen."""
-    return min([_timed(work, mode, *tile) for mode in _modes(work) for tile in _tiles(work, mode)], key=lambda found: found[0])[1]
+    return min(
+        [_timed(work, mode, *tile) for mode in _modes(work) for tile in _tiles(work, mode)],
+        key=lambda found: found[0],
+    )[1]
 
 
 def _modes(work: _Work) -> list[int]:
@@ -349,7 +469,11 @@ def _modes(work: _Work) -> list[int]:
         return [ALONG]
     if _b_direct_pays(p, recipe):
         return [DIRECT]
-    can_share = work.blocks * work.panel_bytes <= MODEL.gemm_shared_bytes and work.parts == 1 and not _is_stream(p, recipe)
+    can_share = (
+        work.blocks * work.panel_bytes <= MODEL.gemm_shared_bytes
+        and work.parts == 1
+        and not _is_stream(p, recipe)
+    )
     return [PRIVATE, SHARED] if can_share else [PRIVATE]
 
 
@@ -363,18 +487,36 @@ def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
     in_c = work.simple and (mode == PRIVATE or work.blocks == 1)
     most_rows, most_panels = work.fit, panels
     if mode == PRIVATE:
-        most_panels = min(panels, max((MODEL.gemm_private_bytes << bool(work.pack_a)) // work.panel_bytes, 1))
+        most_panels = min(
+            panels, max((MODEL.gemm_private_bytes << bool(work.pack_a)) // work.panel_bytes, 1)
+        )
         most_rows = m if in_c else max(MODEL.gemm_sums_bytes // (most_panels * row_bytes), work.fit)
     if mode == ALONG:
-        most_rows, most_panels = m, min(panels, max(MODEL.gemm_along_sums_bytes // (m * row_bytes), 1))
+        most_rows, most_panels = (
+            m,
+            min(panels, max(MODEL.gemm_along_sums_bytes // (m * row_bytes), 1)),
+        )
     if mode == SHARED:
-        most_panels = min(panels, max(MODEL.gemm_shared_bytes // (work.blocks * work.panel_bytes), 1))
+        most_panels = min(
+            panels, max(MODEL.gemm_shared_bytes // (work.blocks * work.panel_bytes), 1)
+        )
     least = max(_ceil(m, most_rows), 1)
-    for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
+    for row_tiles in sorted(
+        {least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}
+    ):
         rows = max(_up(_ceil(m, row_tiles), unit), unit)
-        if row_tiles < least or (mode == ALONG and row_tiles > 1) or (rows < 2 * work.recipe.rows and row_tiles > 1):
+        if (
+            row_tiles < least
+            or (mode == ALONG and row_tiles > 1)
+            or (rows < 2 * work.recipe.rows and row_tiles > 1)
+        ):
             continue
-        least_cols = _ceil(panels, most_panels if in_c else max(min(most_panels, MODEL.gemm_sums_bytes // (rows * row_bytes)), 1))
+        least_cols = _ceil(
+            panels,
+            most_panels
+            if in_c
+            else max(min(most_panels, MODEL.gemm_sums_bytes // (rows * row_bytes)), 1),
+        )
         for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
             yield rows, _ceil(panels, col_tiles)
 
@@ -386,7 +528,11 @@ def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, 
     share = min(tile_panels / panels, 1.0) * work.vectors
     each = min(rows, max(p.m, 1)) * share * beats + rows * beats / work.recipe.lanes * work.pack_a
     if mode == PRIVATE:
-        far = MODEL.gemm_pack_far if p.k * p.segments * p.n * work.recipe.in_bytes > MODEL.gemm_cached_bytes[0] else 0
+        far = (
+            MODEL.gemm_pack_far
+            if p.k * p.segments * p.n * work.recipe.in_bytes > MODEL.gemm_cached_bytes[0]
+            else 0
+        )
         each += share * beats * (work.pack_b + far)
     if mode == SHARED:
         each += share * beats * MODEL.gemm_pass
@@ -432,7 +578,11 @@ def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
 def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
     if row_stride == recipe.in_bytes:
         return MODEL.gemm_pack_copy
-    return MODEL.gemm_pack_transpose if other_stride == recipe.in_bytes and not recipe.is_complex else MODEL.gemm_pack_scalar
+    return (
+        MODEL.gemm_pack_transpose
+        if other_stride == recipe.in_bytes and not recipe.is_complex
+        else MODEL.gemm_pack_scalar
+    )
 
 
 def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
@@ -443,16 +593,27 @@ def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
     words[Word.C_MS], words[Word.C_NS] = p.c
     words[Word.ROW_RUN] = max(p.m // math.prod(e for e, _ in p.rows), 1)
     words[Word.COL_RUN] = max(p.n // math.prod(e for e, _ in p.cols), 1)
-    words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = int(p.swapped), p.b_share, p.batches
+    words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = (
+        int(p.swapped),
+        p.b_share,
+        p.batches,
+    )
     low, high = p.band or (-BAND_ZERO, BAND_ZERO)
     words[Word.ANY_ROWS] = int(p.grouped == "m")
     words[Word.BAND_FROM], words[Word.BAND_TO] = BAND_ZERO - high, BAND_ZERO - low
     named = p.epilogue_streams
-    words[Word.EPILOGUE_STREAMS] = sum([(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)])
+    words[Word.EPILOGUE_STREAMS] = sum(
+        [(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)]
+    )
     for word, value in chosen.items():
         words[word] = value
-    lists = [(Word.BATCH_DIMS, Word.BATCH_AT, p.batch), (Word.OUTER_DIMS, Word.OUTER_AT, p.outer), (Word.ROW_DIMS, Word.ROWS_AT, p.rows),
-             (Word.COL_DIMS, Word.COLS_AT, p.cols), (Word.EPILOGUE_ARGS, Word.EPILOGUE_AT, ((0,),) * (p.epilogue_args or 0))]
+    lists = [
+        (Word.BATCH_DIMS, Word.BATCH_AT, p.batch),
+        (Word.OUTER_DIMS, Word.OUTER_AT, p.outer),
+        (Word.ROW_DIMS, Word.ROWS_AT, p.rows),
+        (Word.COL_DIMS, Word.COLS_AT, p.cols),
+        (Word.EPILOGUE_ARGS, Word.EPILOGUE_AT, ((0,),) * (p.epilogue_args or 0)),
+    ]
     for count, at, dims in lists:
         words[count], words[at] = len(dims), len(words)
         words += [x for dim in dims for x in dim]

@@ -57,9 +57,20 @@ class Problem:
 
     def exchanged(self) -> "Problem":
         """Return the transposed problem, C' = B' A'."""
-        return replace(self, m=self.n, n=self.m, a=(self.b[1], self.b[0]), b=(self.a[1], self.a[0]), c=(self.c[1], self.c[0]),
-                       batch=tuple((e, b, a, c) for e, a, b, c in self.batch), outer=tuple((e, b, a) for e, a, b in self.outer),
-                       rows=self.cols, cols=self.rows, band=self.band and (-self.band[1], -self.band[0]), swapped=not self.swapped)
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a=(self.b[1], self.b[0]),
+            b=(self.a[1], self.a[0]),
+            c=(self.c[1], self.c[0]),
+            batch=tuple((e, b, a, c) for e, a, b, c in self.batch),
+            outer=tuple((e, b, a) for e, a, b in self.outer),
+            rows=self.cols,
+            cols=self.rows,
+            band=self.band and (-self.band[1], -self.band[0]),
+            swapped=not self.swapped,
+        )
 
 
 def problem_of(step: Gemm, recipe: Recipe) -> Problem:
@@ -67,19 +78,35 @@ def problem_of(step: Gemm, recipe: Recipe) -> Problem:
     i, o, m = recipe.in_bytes, recipe.out_bytes, step.m
     if step.grouped == "m":
         m = min(m, max(-(-m // step.groups[-1][0]), MODEL.gemm_group_rows))
-    return Problem(m, step.n, step.k, (step.a_strides[0] * i, step.a_strides[1] * i), (step.b_strides[0] * i, step.b_strides[1] * i),
-                   (step.c_strides[0] * o, step.c_strides[1] * o), tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
-                   tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1), tuple((e, a * i) for e, a in step.a_rows if e != 1),
-                   tuple((e, b * i) for e, b in step.b_cols if e != 1), step.band,
-                   None if step.epilogue is None else len(step.epilogue_args),
-                   _streams(step, o), grouped=step.grouped)
+    return Problem(
+        m,
+        step.n,
+        step.k,
+        (step.a_strides[0] * i, step.a_strides[1] * i),
+        (step.b_strides[0] * i, step.b_strides[1] * i),
+        (step.c_strides[0] * o, step.c_strides[1] * o),
+        tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
+        tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1),
+        tuple((e, a * i) for e, a in step.a_rows if e != 1),
+        tuple((e, b * i) for e, b in step.b_cols if e != 1),
+        step.band,
+        None if step.epilogue is None else len(step.epilogue_args),
+        _streams(step, o),
+        grouped=step.grouped,
+    )
 
 
 def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
     """Return which arguments of a step's epilogue are arrays like C."""
     elements = step.m * step.n * math.prod(dim[0] for dim in step.batch)
     bufs = () if step.epilogue is None else step.epilogue.bufs[2:]
-    return tuple([i for i, buf in enumerate(bufs) if buf.size == elements and ITEMSIZE[buf.type] == out_bytes][:STREAMS])
+    return tuple(
+        [
+            i
+            for i, buf in enumerate(bufs)
+            if buf.size == elements and ITEMSIZE[buf.type] == out_bytes
+        ][:STREAMS]
+    )
 
 
 def fold(p: Problem, recipe: Recipe) -> Problem:
@@ -98,14 +125,25 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
 
     def suits(dim: tuple[int, int, int]) -> tuple[bool, int, int, int]:
         """The inner dim is best long enough, dense in an operand that is not dense in its other direction, and with a short stride."""
-        useful = sum(stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other))
-        return dim[0] >= MODEL.gemm_wanted_run[0], useful, min(dim[0], MODEL.gemm_wanted_run[1]), -dim[1] - dim[2]
+        useful = sum(
+            stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other)
+        )
+        return (
+            dim[0] >= MODEL.gemm_wanted_run[0],
+            useful,
+            min(dim[0], MODEL.gemm_wanted_run[1]),
+            -dim[1] - dim[2],
+        )
 
     dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
     k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])
-    outer = sorted(dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True)  # as stored in memory, so that B may be even
+    outer = sorted(
+        dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True
+    )  # as stored in memory, so that B may be even
     p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
-    if p.epilogue_args is not None:  # it counts rows, columns and batch elements in the original order
+    if (
+        p.epilogue_args is not None
+    ):  # it counts rows, columns and batch elements in the original order
         return p
     m, n, c, batch = p.m, p.n, p.c, list(p.batch)
     for dim in sorted(p.batch, key=lambda d: d[3]):
@@ -120,8 +158,18 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
                 b, c = (b[0], sb), (c[0], sc)
             n *= e
             batch.remove(dim)
-    return replace(p, m=m, n=n, a=a, b=b, c=c, band=p.band if (m, n) == (p.m, p.n) else None,
-                   batch=tuple(sorted(_merge(sorted(batch, key=lambda d: d[3])), key=lambda d: (d[2] == 0, -d[3]))))
+    return replace(
+        p,
+        m=m,
+        n=n,
+        a=a,
+        b=b,
+        c=c,
+        band=p.band if (m, n) == (p.m, p.n) else None,
+        batch=tuple(
+            sorted(_merge(sorted(batch, key=lambda d: d[3])), key=lambda d: (d[2] == 0, -d[3]))
+        ),
+    )
 
 
 def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -129,7 +177,10 @@ def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     out: list[tuple[int, ...]] = []
     for dim in dims:
         for i, inner in enumerate(out):
-            if all(outer_stride == inner[0] * stride for outer_stride, stride in zip(dim[1:], inner[1:])):
+            if all(
+                outer_stride == inner[0] * stride
+                for outer_stride, stride in zip(dim[1:], inner[1:])
+            ):
                 out[i] = (inner[0] * dim[0], *inner[1:])
                 break
         else:
@@ -147,7 +198,9 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
         return p
     if p.epilogue_args is not None:
         exchanged = p.exchanged()
-        return exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p
+        return (
+            exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p
+        )
     i, o = recipe.in_bytes, recipe.out_bytes
     if p.m == 1:
         p = replace(p, c=(p.c[0], p.c[1]) if p.n > 1 else (o, o))

@@ -15,7 +15,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping
 
-from weft.codegen.gemm import assembled, operand_addressing as addressing, required_functions as required
+from weft.codegen.gemm import (
+    assembled,
+    operand_addressing as addressing,
+    required_functions as required,
+)
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.gemm.gemm_epilogue import Ends, add, finish
 from weft.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
@@ -36,24 +40,35 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryM
     """
     listed = sorted(wanted)
     outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
-    exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])    # all packings are one function
+    exports = dict.fromkeys(
+        [name.rpartition("_")[0] or name for name in outer]
+    )  # all packings are one function
     exports |= {"end_panel": None} if required.ends_panels(recipe, wanted) else {}
     found = _kernel_parts(recipe, listed)
     if outer:
         quick = all(_is_assembled(recipe, name) for name in outer)
         name = f"helpers {recipe.name} {' '.join(outer)}"
-        found.append(LibraryModule(name, lambda: _helper_module(recipe, outer), tuple(exports), quick))
+        found.append(
+            LibraryModule(name, lambda: _helper_module(recipe, outer), tuple(exports), quick)
+        )
     for name in required.along_names(wanted):
         from weft.codegen.gemm.avx512 import gemm_asm_skinny
 
         write = functools.partial(_along_module, recipe, name)
-        found.append(LibraryModule(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe)))
+        found.append(
+            LibraryModule(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe))
+        )
     return [*found, driver(recipe, symbol, wanted)]
 
 
 def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
     """Return the last of the `parts`."""
-    return LibraryModule(f"{symbol} {' '.join(sorted(wanted))}", lambda: _driver_module(recipe, symbol, wanted), (symbol,), quick=True)
+    return LibraryModule(
+        f"{symbol} {' '.join(sorted(wanted))}",
+        lambda: _driver_module(recipe, symbol, wanted),
+        (symbol,),
+        quick=True,
+    )
 
 
 def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
@@ -64,9 +79,16 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
     found = assembled.kernels(recipe)
     write = found or _kernel_module
     modules = [made] if found else [most, [name for name in made if name not in most]]
-    return [LibraryModule(f"kernels {recipe.name} {' '.join([*names, *options])}", functools.partial(write, recipe, [*names, *options]),
-                          names, found is not None)
-            for names in modules if names]
+    return [
+        LibraryModule(
+            f"kernels {recipe.name} {' '.join([*names, *options])}",
+            functools.partial(write, recipe, [*names, *options]),
+            names,
+            found is not None,
+        )
+        for names in modules
+        if names
+    ]
 
 
 def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
@@ -103,7 +125,7 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     decls, made = Declarations(), list(done.values())
     if left or (required.ends_panels(recipe, wanted) and "end_panel" not in done):
         made += _compiled_helpers(recipe, decls, wanted, done)
-    return "\n".join([*made[:len(done)], str(decls), *made[len(done):]])
+    return "\n".join([*made[: len(done)], str(decls), *made[len(done) :]])
 
 
 def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str]:
@@ -111,8 +133,12 @@ def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str
     found = {}
     packed = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
     if packed:
-        found["lines"] = assembled.text(recipe, {assembled.function(recipe, name) or "" for name in packed})
-        alone = [name for name in packed if assembled.packs_alone(recipe, name[len("pack_")], wanted)]
+        found["lines"] = assembled.text(
+            recipe, {assembled.function(recipe, name) or "" for name in packed}
+        )
+        alone = [
+            name for name in packed if assembled.packs_alone(recipe, name[len("pack_")], wanted)
+        ]
         found |= {name.rpartition("_")[0]: assembled.entry(recipe, name) for name in alone}
     if "finish" in wanted and _is_assembled(recipe, "finish"):
         from weft.codegen.gemm.avx512 import gemm_asm_epilogue
@@ -121,30 +147,52 @@ def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str
     if required.ends_panels(recipe, wanted):
         from weft.codegen.gemm.avx512 import gemm_asm_epilogue
 
-        found |= {"end_panel": gemm_asm_epilogue.end_panel(recipe)} if gemm_asm_epilogue.ends_panels(recipe) else {}
+        found |= (
+            {"end_panel": gemm_asm_epilogue.end_panel(recipe)}
+            if gemm_asm_epilogue.ends_panels(recipe)
+            else {}
+        )
     return found
 
 
-def _compiled_helpers(recipe: Recipe, decls: Declarations, wanted: Collection[str], done: Collection[str]) -> list[str]:
+def _compiled_helpers(
+    recipe: Recipe, decls: Declarations, wanted: Collection[str], done: Collection[str]
+) -> list[str]:
     from weft.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
-    return [finish(recipe, decls) if "finish" in wanted and "finish" not in done else "",
-            pack_a(recipe, decls, wanted) if required.packs(wanted, "a") and "pack_a" not in done else "",
-            pack_b(recipe, decls, wanted) if required.packs(wanted, "b") and "pack_b" not in done else "",
-            end_panel(recipe, decls) if required.ends_panels(recipe, wanted) and "end_panel" not in done else "",
-            add(recipe, decls) if "add" in wanted else ""]
+    return [
+        finish(recipe, decls) if "finish" in wanted and "finish" not in done else "",
+        pack_a(recipe, decls, wanted)
+        if required.packs(wanted, "a") and "pack_a" not in done
+        else "",
+        pack_b(recipe, decls, wanted)
+        if required.packs(wanted, "b") and "pack_b" not in done
+        else "",
+        end_panel(recipe, decls)
+        if required.ends_panels(recipe, wanted) and "end_panel" not in done
+        else "",
+        add(recipe, decls) if "add" in wanted else "",
+    ]
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     """The IR that calls, for a descriptor, the functions of the other modules."""
     decls, known = Declarations(), required.known_words(wanted)
-    even = all(known.get(dims.count) == "0" for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS))
-    made = [kernel_table(recipe, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
-            "" if even else addressing.offsets_function(decls, recipe),
-            _pack_rows(recipe, decls, known) if required.packs(wanted, "a") else "",
-            _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known) if required.packs(wanted, "b") else "",
-            _tile_task(recipe, decls, wanted, known), _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
-            _driver(recipe, decls, symbol, wanted, known)]
+    even = all(
+        known.get(dims.count) == "0"
+        for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS)
+    )
+    made = [
+        kernel_table(recipe, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
+        "" if even else addressing.offsets_function(decls, recipe),
+        _pack_rows(recipe, decls, known) if required.packs(wanted, "a") else "",
+        _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known)
+        if required.packs(wanted, "b")
+        else "",
+        _tile_task(recipe, decls, wanted, known),
+        _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
+        _driver(recipe, decls, symbol, wanted, known),
+    ]
     return str(decls) + "\n".join(made)
 
 
@@ -163,7 +211,12 @@ def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -
 
         def row(i: str) -> None:
             for v in range(recipe.panel_row_bytes // width):
-                f.store("i8", width, "zeroinitializer", f.at("%dst", f.add(f.mul(i, recipe.panel_row_bytes), v * width)))
+                f.store(
+                    "i8",
+                    width,
+                    "zeroinitializer",
+                    f.at("%dst", f.add(f.mul(i, recipe.panel_row_bytes), v * width)),
+                )
 
         f.loop(0, f.mul(f.sub("%last", "%first"), recipe.beats), 1, row)
 
@@ -177,7 +230,9 @@ def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -
         def pack(done: str, offset: str, count: str) -> None:
             to = f.at(place, f.mul(done, recipe.beats * recipe.panel_row_bytes))
             f.decls.use("declare void @pack_b(ptr, ptr, i64, i64, i64, i64)")
-            f.do(f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})")
+            f.do(
+                f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})"
+            )
 
         addressing.segments(f, recipe, "%first", "%last", 1, ks, pack)
 
@@ -224,18 +279,24 @@ def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) ->
     dst = _shared_panel(f, batch, block, panel, p0, f.min(f.sub(f.panels, p0), width))
     first, last = addressing.block_of(f, block)
     number = f.add(f.first_panel, panel)
-    f.do(f"call void @pack_panel(ptr {f.desc}, ptr {base}, ptr {dst}, i64 {number}, i64 {first}, i64 {last})")
+    f.do(
+        f"call void @pack_panel(ptr {f.desc}, ptr {base}, ptr {dst}, i64 {number}, i64 {first}, i64 {last})"
+    )
     return f.end()
 
 
-def _shared_panel(f: addressing.Task, of_b: str, block: str, panel: str, p0: str, width: str) -> str:
+def _shared_panel(
+    f: addressing.Task, of_b: str, block: str, panel: str, p0: str, width: str
+) -> str:
     """Where a block of a panel is, packed for all: in the order in which the tile from `p0` on, `width` panels, goes."""
     first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.d(Word.BLOCKS))
     slot = f.add(f.add(first, f.mul(block, width)), f.sub(panel, p0))
     return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
 
 
-def _tile_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]) -> str:
+def _tile_task(
+    recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+) -> str:
     f = addressing.Task("tile_task", decls, recipe, known)
     mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
     sums, task, first, last = f.at(mine, f.d(Word.SUMS_OFFSET)), "%task", "0", f.d(Word.BLOCKS)
@@ -245,11 +306,19 @@ def _tile_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], kno
         sums = f.pick(f.equal(parts, 1), sums, kept, "ptr")
         task, first = f.div("%task", parts), f.mul(f.rem("%task", parts), blocks)
         last = f.min(f.add(first, blocks), last)
-    _tiles(f, recipe, task, wanted, lambda t: _tile(f, recipe, t, _Part(mine, sums, first, last), wanted))
+    _tiles(
+        f,
+        recipe,
+        task,
+        wanted,
+        lambda t: _tile(f, recipe, t, _Part(mine, sums, first, last), wanted),
+    )
     return f.end()
 
 
-def _add_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]) -> str:
+def _add_task(
+    recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+) -> str:
     """`@add_task`: add the parts of a tile's sums and finish them."""
     decls.use("declare void @add(ptr, i64, i64)")
     f = addressing.Task("add_task", decls, recipe, known)
@@ -263,7 +332,17 @@ def _add_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], know
             cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
             cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
             here = t.sums_of(f, recipe, sums, p)
-            t.ends.take(here, recipe.panel_row_bytes, f.at(t.c, f.mul(col, cns)), cms, cns, row=t.i0, rows=t.rows, col=col, cols=cols)
+            t.ends.take(
+                here,
+                recipe.panel_row_bytes,
+                f.at(t.c, f.mul(col, cns)),
+                cms,
+                cns,
+                row=t.i0,
+                rows=t.rows,
+                col=col,
+                cols=cols,
+            )
 
         f.loop(t.p0, t.p1, 1, panel)
 
@@ -271,14 +350,26 @@ def _add_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], know
     return f.end()
 
 
-def _tiles(f: addressing.Task, recipe: Recipe, task: str, wanted: Collection[str], each: Callable[["Tile"], None]) -> None:
+def _tiles(
+    f: addressing.Task,
+    recipe: Recipe,
+    task: str,
+    wanted: Collection[str],
+    each: Callable[["Tile"], None],
+) -> None:
     """Go through the tiles of a task, one for each of its batch elements."""
     offsets = f.slot("[3 x i64]")
     ends = Ends(f, f.desc, wanted)
-    row_tiles, tile_rows, tile_panels = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS), f.d(Word.TILE_PANELS)
+    row_tiles, tile_rows, tile_panels = (
+        f.d(Word.ROW_TILES),
+        f.d(Word.TILE_ROWS),
+        f.d(Word.TILE_PANELS),
+    )
     row_tile = f.rem(task, row_tiles)
     rest = f.div(task, row_tiles)
-    col_tile, task_batch = (rest, "0") if f.batch == "1" else (f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles))
+    col_tile, task_batch = (
+        (rest, "0") if f.batch == "1" else (f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles))
+    )
     i0 = f.mul(row_tile, tile_rows)
     rows = f.min(f.sub(f.d(Word.M), i0), tile_rows)
     p0 = f.mul(col_tile, tile_panels)
@@ -289,7 +380,12 @@ def _tiles(f: addressing.Task, recipe: Recipe, task: str, wanted: Collection[str
 
     def element(b: str) -> None:
         element = f.add(f.first_batch, b)
-        a, bb, c = (f.at(p, offset) for p, offset in zip(f.operands(), addressing.locate(f, addressing.BATCH, element, offsets)))
+        a, bb, c = (
+            f.at(p, offset)
+            for p, offset in zip(
+                f.operands(), addressing.locate(f, addressing.BATCH, element, offsets)
+            )
+        )
         c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
         ends.at(batch=element, pitch=f.div(f.d(Word.SUMS_STRIDE), recipe.acc_bytes * recipe.parts))
         each(Tile(b, a, bb, c, i0, rows, p0, p1, ends))
@@ -307,22 +403,36 @@ class _Part:
     last: str
 
 
-def _tile(f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]) -> None:
+def _tile(
+    f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]
+) -> None:
     panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
     whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
     ms = f.d(Word.A_MS)
-    direct, in_runs = f.some(f.d(Word.A_DIRECT)), f.equal(f.d(Word.A_DIRECT), IN_RUNS) if required.has_runs(wanted) else "false"
+    direct, in_runs = (
+        f.some(f.d(Word.A_DIRECT)),
+        f.equal(f.d(Word.A_DIRECT), IN_RUNS) if required.has_runs(wanted) else "false",
+    )
     packs_a, packs_b = required.packs(wanted, "a"), required.packs(wanted, "b")
-    as_ = f.pick(f.equal(f.d(Word.A_DIRECT), 1), ms, f.d(Word.A_ROW_BYTES)) if packs_a or in_runs != "false" else ms
+    as_ = (
+        f.pick(f.equal(f.d(Word.A_DIRECT), 1), ms, f.d(Word.A_ROW_BYTES))
+        if packs_a or in_runs != "false"
+        else ms
+    )
     steps = f.at(part.mine, f.mul(f.add(f.d(Word.TILE_ROWS), SPARE_ROWS), 8))
     f.when(in_runs, lambda: _list_rows(f, t, part.mine))
-    walk = as_ if in_runs == "false" else f.pick(in_runs, f.let(f"ptrtoint ptr {steps} to i64"), as_)
+    walk = (
+        as_ if in_runs == "false" else f.pick(in_runs, f.let(f"ptrtoint ptr {steps} to i64"), as_)
+    )
     b_mode, of_b, i0 = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE)), t.i0
 
     def block(kb: str) -> None:
         first, last = addressing.block_of(f, kb)
         beats = f.mul(f.sub(last, first), recipe.beats)
-        is_first, is_last = f.equal(kb, part.first), f.both(whole_sum, f.equal(f.add(kb, 1), part.last))
+        is_first, is_last = (
+            f.equal(kb, part.first),
+            f.both(whole_sum, f.equal(f.add(kb, 1), part.last)),
+        )
         private = lambda p: f.at(panel_buffer, f.mul(f.sub(p, t.p0), f.d(Word.PANEL_BYTES)))
 
         def pack(p: str) -> None:
@@ -334,7 +444,9 @@ def _tile(f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Coll
         if f.d(Word.SEGMENTS) != "1":  # a block of A that is read in place is in one of them
             segment = f.div(first, f.d(Word.SEGMENT_STEPS))
             inside = f.mul(f.rem(first, f.d(Word.SEGMENT_STEPS)), recipe.step_bytes)
-            offset = f.add(addressing.locate(f, addressing.OUTER, segment, f.slot("[2 x i64]"))[0], inside)
+            offset = f.add(
+                addressing.locate(f, addressing.OUTER, segment, f.slot("[2 x i64]"))[0], inside
+            )
 
         def strip(t: Tile, sums: str) -> None:
             a = f.at(f.at(t.a, f.mul(t.i0, ms)), offset)
@@ -354,7 +466,13 @@ def _tile(f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Coll
                     in_place = f.equal(b_mode, DIRECT)
                     b = f.pick(in_place, b, packed, "ptr")
                     bs = f.pick(in_place, bs, recipe.panel_row_bytes)
-                multiply_panel(f, recipe, t, Panel(is_first, is_last, p, col, a, as_, walk, b, bs, beats, sums), wanted)
+                multiply_panel(
+                    f,
+                    recipe,
+                    t,
+                    Panel(is_first, is_last, p, col, a, as_, walk, b, bs, beats, sums),
+                    wanted,
+                )
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
             rows = lambda: multiply_along(f, recipe, t, a, as_, sums, wanted)
@@ -378,12 +496,19 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
     """Write the addresses of a tile's rows of A, which are in runs."""
     ms = f.d(Word.A_MS)
     kind = "<8 x i64>"
-    steps = f.let(f"mul {kind} {f.splat(ms, 'i64', 8)}, <{', '.join(f'i64 {i}' for i in range(8))}>")
+    steps = f.let(
+        f"mul {kind} {f.splat(ms, 'i64', 8)}, <{', '.join(f'i64 {i}' for i in range(8))}>"
+    )
 
     def run(done: str, offset: str, count: str) -> None:
         def some(i: str) -> None:  # (what is too much belongs to the next run, or is nobody's)
             first = f.let(f"ptrtoint ptr {f.at(t.a, f.add(offset, f.mul(i, ms)))} to i64")
-            f.store("i64", 8, f.let(f"add {kind} {f.splat(first, 'i64', 8)}, {steps}"), f.at(list_, f.mul(f.add(done, i), 8)))
+            f.store(
+                "i64",
+                8,
+                f.let(f"add {kind} {f.splat(first, 'i64', 8)}, {steps}"),
+                f.at(list_, f.mul(f.add(done, i), 8)),
+            )
 
         f.loop(0, count, 8, some)
 
@@ -407,19 +532,35 @@ def _list_steps(f: addressing.Task, recipe: Recipe, list_: str, first: str, last
     put("0", f.word(end, 0, "ptr"))
 
 
-def _strips(f: addressing.Task, recipe: Recipe, t: Tile, sums: str, wanted: Collection[str], each: Callable[[Tile, str], None]) -> None:
+def _strips(
+    f: addressing.Task,
+    recipe: Recipe,
+    t: Tile,
+    sums: str,
+    wanted: Collection[str],
+    each: Callable[[Tile, str], None],
+) -> None:
     """Process a tile by strips of rows; a strip's block of A stays in cache while panels of B are streamed."""
     strip_rows, in_c = f.d(Word.STRIP_ROWS), f.some(f.d(Word.SUMS_IN_C))
 
     def strip(i: str) -> None:
         rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
         kept = f.pick(in_c, 0, i) if "back" in wanted else i
-        each(replace(t, i0=f.add(t.i0, i), rows=rows, c=c), f.at(sums, f.mul(kept, recipe.panel_row_bytes)))
+        each(
+            replace(t, i0=f.add(t.i0, i), rows=rows, c=c),
+            f.at(sums, f.mul(kept, recipe.panel_row_bytes)),
+        )
 
     f.loop(0, t.rows, strip_rows, strip)
 
 
-def _driver(recipe: Recipe, decls: Declarations, symbol: str, wanted: Collection[str], known: Mapping[int, str]) -> str:
+def _driver(
+    recipe: Recipe,
+    decls: Declarations,
+    symbol: str,
+    wanted: Collection[str],
+    known: Mapping[int, str],
+) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")
@@ -429,7 +570,9 @@ def _driver(recipe: Recipe, decls: Declarations, symbol: str, wanted: Collection
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
     total = f.add(shared, workers)
     some = f.some(total)
-    [scratch] = f.when_value(some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr")
+    [scratch] = f.when_value(
+        some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr"
+    )
 
     def put(i: int, value: str, type: str = "i64") -> None:
         f.do(f"store {type} {value}, ptr {f.at(ctx, 8 * i)}")
@@ -438,6 +581,7 @@ def _driver(recipe: Recipe, decls: Declarations, symbol: str, wanted: Collection
     put(1, scratch, "ptr")
     put(2, f.at(scratch, shared), "ptr")
     panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
+
     def group(b: str) -> None:
         batch = f.min(f.sub(d(Word.BATCH), b), d(Word.GROUP))
         put(3, b)
@@ -451,13 +595,21 @@ def _driver(recipe: Recipe, decls: Declarations, symbol: str, wanted: Collection
             put(7, col_tiles)
             parts = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
             if required.packs(wanted, "b"):
-                pack = lambda: f.do(f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {parts})")
+                pack = lambda: f.do(
+                    f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {parts})"
+                )
                 f.when(f.equal(d(Word.B_MODE), SHARED), pack)
-            tasks = f.mul(f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles)
+            tasks = f.mul(
+                f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles
+            )
             parts = d(Word.PARTS) if "add" in wanted else "1"
-            f.do(f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {f.mul(tasks, parts)})")
+            f.do(
+                f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {f.mul(tasks, parts)})"
+            )
             if "add" in wanted:
-                add = lambda: f.do(f"call void @weft_parallel_for(ptr @add_task, ptr {ctx}, i64 {tasks})")
+                add = lambda: f.do(
+                    f"call void @weft_parallel_for(ptr @add_task, ptr {ctx}, i64 {tasks})"
+                )
                 f.when(f.less(1, parts), add)
 
         f.loop(0, panels, d(Word.CHUNK_PANELS), chunk)

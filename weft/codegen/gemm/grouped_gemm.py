@@ -18,7 +18,12 @@ from weft.ir.program import Gemm
 
 def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
     """The text of a function for all groups of a step."""
-    f = FunctionWriter(f"internal void @{name}(ptr %desc, ptr %first, ptr %count)", Declarations(), machine(), "nounwind")
+    f = FunctionWriter(
+        f"internal void @{name}(ptr %desc, ptr %first, ptr %count)",
+        Declarations(),
+        machine(),
+        "nounwind",
+    )
     operands = [f.word("%desc", word, "ptr") for word in (Word.A, Word.B, Word.C)]
     recipe = Recipe(step.in_type, step.acc_type, step.out_type, machine())
     sizes = nbytes(step.in_type), nbytes(step.in_type), nbytes(step.out_type)
@@ -27,7 +32,9 @@ def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
         f.do(f"store {kind} {value}, ptr {f.at('%desc', 8 * word)}, align 8")
 
     def read(base: str, at: str) -> str:
-        return f.let(f"zext i32 {f.let(f'load i32, ptr {f.at(base, f.mul(at, 4))}, align 4')} to i64")
+        return f.let(
+            f"zext i32 {f.let(f'load i32, ptr {f.at(base, f.mul(at, 4))}, align 4')} to i64"
+        )
 
     def moved(places: Sequence[str], at: str, strides: Sequence[int]) -> list[str]:
         return [f.at(place, f.mul(at, stride)) for place, stride in zip(places, strides)]
@@ -47,8 +54,14 @@ def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
 
     def clear(c: str, first: str, last: str) -> None:
         """Rows that no group has."""
-        place, size = f.at(c, f.mul(first, words[Word.C_MS])), f.mul(f.sub(last, first), words[Word.C_MS])
-        f.when(f.less(first, last), lambda: f.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)"))
+        place, size = (
+            f.at(c, f.mul(first, words[Word.C_MS])),
+            f.mul(f.sub(last, first), words[Word.C_MS]),
+        )
+        f.when(
+            f.less(first, last),
+            lambda: f.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)"),
+        )
 
     def rows(places: Sequence[str], first: str, count: str, done: str) -> list[str]:
         """A group of rows, and those before it that are not `done`."""

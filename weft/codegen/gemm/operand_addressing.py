@@ -23,7 +23,9 @@ class Described(FunctionWriter):
     desc = "%desc"
     optimized = False
 
-    def __init__(self, signature: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
+    def __init__(
+        self, signature: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}
+    ) -> None:
         super().__init__(signature, decls, recipe.machine)
         self._words = dict(known)
 
@@ -42,12 +44,20 @@ class Described(FunctionWriter):
 class Task(Described):
     """A task function; words of the round by name, too."""
 
-    def __init__(self, name: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}) -> None:
-        super().__init__(f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe, known)
+    def __init__(
+        self, name: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}
+    ) -> None:
+        super().__init__(
+            f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe, known
+        )
         self.desc = self.first_word("%ctx", 0, "ptr")
-        self.first_panel, self.panels, self.col_tiles = (self.first_word("%ctx", i) for i in (4, 5, 7))
+        self.first_panel, self.panels, self.col_tiles = (
+            self.first_word("%ctx", i) for i in (4, 5, 7)
+        )
         alone = known.get(Word.BATCH) == "1"
-        self.first_batch, self.batch = ("0", "1") if alone else (self.first_word("%ctx", i) for i in (3, 6))
+        self.first_batch, self.batch = (
+            ("0", "1") if alone else (self.first_word("%ctx", i) for i in (3, 6))
+        )
 
     def operands(self) -> tuple[str, str, str]:
         """Return the pointers of A, B and C, after the exchange that the plan asked for."""
@@ -71,7 +81,11 @@ ROWS, COLS = Dims(Word.ROW_DIMS, Word.ROWS_AT, 1), Dims(Word.COL_DIMS, Word.COLS
 
 def offsets_function(decls: Declarations, recipe: Recipe) -> str:
     """Return `@offsets`: split a flat index over a list of dims and write one byte offset per stride."""
-    f = FunctionWriter("internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)", decls, recipe.machine)
+    f = FunctionWriter(
+        "internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)",
+        decls,
+        recipe.machine,
+    )
     width = f.add("%strides", 1)
 
     def put(j: str, value: str) -> None:
@@ -99,15 +113,23 @@ def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
     if f.d(dims.count) == "0":
         return ["0"] * dims.strides
     first = f.at(f.desc, f.mul(f.d(dims.at), 8))
-    f.do(f"call void @offsets(ptr {first}, i64 {f.d(dims.count)}, i64 {dims.strides}, i64 {index}, ptr {out})")
+    f.do(
+        f"call void @offsets(ptr {first}, i64 {f.d(dims.count)}, i64 {dims.strides}, i64 {index}, ptr {out})"
+    )
     return [f.word(out, j) for j in range(dims.strides)]
 
 
-def segments(f: Described, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack) -> None:
+def segments(
+    f: Described, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack
+) -> None:
     """Call `pack(steps done, byte offset in the operand, k elements)` per block of [first, last) in one segment."""
     per, segment_steps, k = recipe.k_per_step, f.d(Word.SEGMENT_STEPS), f.d(Word.K)
     if f.d(Word.SEGMENTS) == "1":
-        return pack("0", f.mul(f.mul(first, per), stride), f.min(f.sub(k, f.mul(first, per)), f.mul(f.sub(last, first), per)))
+        return pack(
+            "0",
+            f.mul(f.mul(first, per), stride),
+            f.min(f.sub(k, f.mul(first, per)), f.mul(f.sub(last, first), per)),
+        )
     offsets = f.slot("[2 x i64]")
 
     def segment(s: str) -> None:
@@ -122,7 +144,9 @@ def segments(f: Described, recipe: Recipe, first: str, last: str, operand: int, 
     return None
 
 
-def runs(f: Described, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack) -> None:
+def runs(
+    f: Described, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack
+) -> None:
     """Call `pack(done, byte offset in the operand, count)` per block of rows or columns [first, last) in one run."""
     if f.d(dims.count) == "0":
         return pack("0", f.mul(first, stride), f.sub(last, first))

@@ -15,17 +15,42 @@ from weft.codegen.ir.writer import Typed, Writer
 
 #: LLVM register types of the scalar types; half precision lives in f32 registers
 REGISTER = {
-    "bool": "i1", "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32", "i64": "i64",
-    "u64": "i64", "f16": "float", "bf16": "float", "f32": "float", "f64": "double",
+    "bool": "i1",
+    "i8": "i8",
+    "u8": "i8",
+    "i16": "i16",
+    "u16": "i16",
+    "i32": "i32",
+    "u32": "i32",
+    "i64": "i64",
+    "u64": "i64",
+    "f16": "float",
+    "bf16": "float",
+    "f32": "float",
+    "f64": "double",
 }
 #: LLVM types in memory
 MEMORY = REGISTER | {"bool": "i8", "f16": "half", "bf16": "i16"}
-BITS = {"bool": 1, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64,
-        "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+BITS = {
+    "bool": 1,
+    "i8": 8,
+    "u8": 8,
+    "i16": 16,
+    "u16": 16,
+    "i32": 32,
+    "u32": 32,
+    "i64": 64,
+    "u64": 64,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
+}
 
 
 class Scope:
     """A region of code under construction: its lines, its value table and the label of its current block."""
+
     __slots__ = ("label", "lines", "table")
 
     def __init__(self, label: str):
@@ -84,7 +109,11 @@ class Builder(Writer):
     def shuffle(self, type_: str, x: str, y: str, order: Iterable[int]) -> str:
         """Lanes of two vectors of a type, numbered through, in a new order; the second may be `poison`."""
         lanes = [f"i32 {lane}" for lane in order]
-        return self.pure(f"shufflevector {type_} {x}, {type_} {y}, <{len(lanes)} x i32> <{', '.join(lanes)}>", x, y)
+        return self.pure(
+            f"shufflevector {type_} {x}, {type_} {y}, <{len(lanes)} x i32> <{', '.join(lanes)}>",
+            x,
+            y,
+        )
 
     def invariant_load(self, text: str, *operands: str) -> str:
         """Like `pure`, for a load of memory that nobody writes: it must not leave a scope that may not run."""
@@ -115,7 +144,9 @@ class Builder(Writer):
 
     # --- control
 
-    def _arm(self, label: str, emit: Callable[[], Sequence[str] | None]) -> tuple[Scope, Sequence[str]]:
+    def _arm(
+        self, label: str, emit: Callable[[], Sequence[str] | None]
+    ) -> tuple[Scope, Sequence[str]]:
         """A closed scope of what `emit` writes, which nothing leaves, as it may not run; and the values that it gives."""
         floors = self.floor, self.load_floor
         self.push(label)
@@ -124,10 +155,18 @@ class Builder(Writer):
         self.floor, self.load_floor = floors
         return self.pop(), made
 
-    def branch(self, cond: str, then: Callable[[], Sequence[str] | None], orelse: Callable[[], Sequence[str] | None] | None = None,
-               types: Sequence[str] = ()) -> list[str]:
+    def branch(
+        self,
+        cond: str,
+        then: Callable[[], Sequence[str] | None],
+        orelse: Callable[[], Sequence[str] | None] | None = None,
+        types: Sequence[str] = (),
+    ) -> list[str]:
         labels = [self.label("then"), *([self.label("else")] if orelse else []), self.label("done")]
-        arms = [self._arm(label, emit) for label, emit in zip(labels, (then, orelse) if orelse else (then,))]
+        arms = [
+            self._arm(label, emit)
+            for label, emit in zip(labels, (then, orelse) if orelse else (then,))
+        ]
         self.do(f"br i1 {cond}, label %{labels[0]}, label %{labels[1]}")
         for label, (scope, _) in zip(labels, arms):
             self.block(label)
@@ -137,26 +176,51 @@ class Builder(Writer):
         if not types:
             return []
         (first, a), (second, b) = arms
-        return [x if x == y else self.let(f"phi {type} [{x}, %{first.label}], [{y}, %{second.label}]") for type, x, y in zip(types, a, b)]
+        return [
+            x if x == y else self.let(f"phi {type} [{x}, %{first.label}], [{y}, %{second.label}]")
+            for type, x, y in zip(types, a, b)
+        ]
 
-    def conditional(self, cond: str, emit: Callable[[], Sequence[str]], type_: str, others: Sequence[str] = (),
-                    level: int | None = None, rarely: bool = False) -> list[str]:
+    def conditional(
+        self,
+        cond: str,
+        emit: Callable[[], Sequence[str]],
+        type_: str,
+        others: Sequence[str] = (),
+        level: int | None = None,
+        rarely: bool = False,
+    ) -> list[str]:
         """The values of `emit`, all of one type, where `cond` holds, else `others`, or zeros if none are given.
 
         The branch is in the scope `level` (default: the innermost one), which has the operands; `rarely` is a hint for LLVM.
         """
-        place, (then, done) = self.scopes[self.depth if level is None else level], (self.label("then"), self.label("done"))
+        place, (then, done) = (
+            self.scopes[self.depth if level is None else level],
+            (self.label("then"), self.label("done")),
+        )
         scope, made = self._arm(then, emit)
-        begin = [f"  br i1 {cond}, label %{then}, label %{done}" + (", !prof !2" if rarely else ""), f"{then}:"]
+        begin = [
+            f"  br i1 {cond}, label %{then}, label %{done}" + (", !prof !2" if rarely else ""),
+            f"{then}:",
+        ]
         place.lines += [*begin, *scope.lines, f"  br label %{done}", f"{done}:"]
         values = [self.define(self.name(), level) for _ in made]
-        place.lines += [f"  {value} = phi {type_} [{x}, %{scope.label}], [{other}, %{place.label}]"
-                        for value, x, other in zip(values, made, others or ["zeroinitializer"] * len(made))]
+        place.lines += [
+            f"  {value} = phi {type_} [{x}, %{scope.label}], [{other}, %{place.label}]"
+            for value, x, other in zip(values, made, others or ["zeroinitializer"] * len(made))
+        ]
         place.label = done
         return values
 
-    def counted_loop(self, start: str, stop: str, step: int, body: Callable[..., Sequence[str]], carried: Typed,
-                     certain: bool) -> list[str]:
+    def counted_loop(
+        self,
+        start: str,
+        stop: str,
+        step: int,
+        body: Callable[..., Sequence[str]],
+        carried: Typed,
+        certain: bool,
+    ) -> list[str]:
         """Emit a loop of signed numbers, as `loop` does; one that is `certain` runs at least once."""
         head, exit_, counter = self.label("loop"), self.label("exit"), self.name("i")
         values = self._open_loop(head, [counter], carried)
@@ -176,14 +240,21 @@ class Builder(Writer):
             self.do(f"br i1 {again}, label %{head}, label %{exit_}")
         else:
             self.do(f"br label %{head}")
-        self._close_loop(head, exit_, [("i64", counter, start, onward), *_phis(carried, values, renewed)])
+        self._close_loop(
+            head, exit_, [("i64", counter, start, onward), *_phis(carried, values, renewed)]
+        )
         results = renewed if certain else values
         for name in results:
             if name[0] == "%" and self.level_of.get(name, 0) > self.depth:
                 self.define(name)
         return results
 
-    def loop_while(self, tests: Sequence[Callable[..., str]], body: Callable[..., Sequence[str] | None], carried: Typed = ()) -> list[str]:
+    def loop_while(
+        self,
+        tests: Sequence[Callable[..., str]],
+        body: Callable[..., Sequence[str] | None],
+        carried: Typed = (),
+    ) -> list[str]:
         head, exit_ = self.label("while"), self.label("exit")
         values = self._open_loop(head, [], carried)
         load_floor, self.load_floor = self.load_floor, self.depth
@@ -213,11 +284,24 @@ class Builder(Writer):
         enter = self.scopes[-1].label
         self.do(f"br label %{head}")
         self.lines.append(f"{head}:")
-        self.lines.extend([f"  {name} = phi {type_} [{first}, %{enter}], [{last}, %{scope.label}]" for type_, name, first, last in phis])
+        self.lines.extend(
+            [
+                f"  {name} = phi {type_} [{first}, %{enter}], [{last}, %{scope.label}]"
+                for type_, name, first, last in phis
+            ]
+        )
         self.lines.extend(scope.lines)
         self.block(exit_)
 
-    def helper(self, name: str, type_: str, params: str, result: str, linkage: str = "internal", traits: str = "noinline") -> str:
+    def helper(
+        self,
+        name: str,
+        type_: str,
+        params: str,
+        result: str,
+        linkage: str = "internal",
+        traits: str = "noinline",
+    ) -> str:
         """The text of a function with what was written so far for its body."""
         lines = "\n".join(self.scopes[0].lines)
         return f"define {linkage} {type_} @{name}({params}) {traits} #0 {{\nentry:\n{lines}\n  ret {type_} {result}\n}}\n"
@@ -241,8 +325,12 @@ class Builder(Writer):
         return self.pure(f"call {result or type_} @{name}({listed})", *args)
 
 
-def _phis(carried: Typed, values: Sequence[str], renewed: Sequence[str]) -> list[tuple[str, str, str, str]]:
-    return [(type_, value, first, last) for (type_, first), value, last in zip(carried, values, renewed)]
+def _phis(
+    carried: Typed, values: Sequence[str], renewed: Sequence[str]
+) -> list[tuple[str, str, str, str]]:
+    return [
+        (type_, value, first, last) for (type_, first), value, last in zip(carried, values, renewed)
+    ]
 
 
 _SHORT = {"float": "f32", "double": "f64", "half": "f16"}

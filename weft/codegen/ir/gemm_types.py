@@ -19,7 +19,17 @@ from weft.util.record import record, replace
 
 _LLVM = {"f16": "half", "f32": "float", "f64": "double"}
 _REAL_OF = {"c64": "f32", "c128": "f64"}
-INTEGERS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "u8": 8, "u16": 16, "u32": 32, "u64": 64, "bool": 8}
+INTEGERS = {
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "u8": 8,
+    "u16": 16,
+    "u32": 32,
+    "u64": 64,
+    "bool": 8,
+}
 FLOATS = ("bf16", "f16", "f32", "f64")
 TYPES = (*INTEGERS, *FLOATS, *_REAL_OF)
 
@@ -83,7 +93,9 @@ def machine() -> Machine:
 
 @functools.cache
 def _machine(features: str) -> Machine:
-    made = Machine.of((name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture())
+    made = Machine.of(
+        (name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture()
+    )
     return made if MODEL.gemm_bf16_dots else replace(made, bf16_dot=False)
 
 
@@ -154,7 +166,11 @@ class Recipe:
     @property
     def joined(self) -> str | None:
         """Type of the elements that a step joins; None where each has a lane of its own."""
-        return None if self.quads else {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: None}[self.k_per_step]
+        return (
+            None
+            if self.quads
+            else {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: None}[self.k_per_step]
+        )
 
     @property
     def flips(self) -> bool:
@@ -181,7 +197,11 @@ class Recipe:
     @property
     def half_lanes(self) -> int:
         """Lanes of half a vector, 0 when halves gain nothing: the widest vectors often take as long as two halves."""
-        return self.lanes // 2 if self.machine.vector_bytes == 64 and not self.joined and not self.quads else 0
+        return (
+            self.lanes // 2
+            if self.machine.vector_bytes == 64 and not self.joined and not self.quads
+            else 0
+        )
 
     @property
     def in_bytes(self) -> int:
@@ -199,11 +219,17 @@ class Recipe:
     @property
     def unpacked_ok(self) -> bool:
         """True when the kernel may read the operand A where it is (same bits as the packed form)."""
-        return (self.joined == self.in_type and not self.flips) or self.in_type == self.acc_type == self.packed_type
+        return (
+            self.joined == self.in_type and not self.flips
+        ) or self.in_type == self.acc_type == self.packed_type
 
     @property
     def unpacked_b_ok(self) -> bool:
-        return self.in_type == self.acc_type == self.packed_type and not self.is_complex and not self.quads
+        return (
+            self.in_type == self.acc_type == self.packed_type
+            and not self.is_complex
+            and not self.quads
+        )
 
     @property
     def by_element(self) -> bool:
@@ -213,7 +239,13 @@ class Recipe:
     @property
     def along_vectors(self) -> int:
         """Vectors of a stretch of rows of B that are read along them: as many as a step joins, or what registers have room for."""
-        return self.k_per_step if self.joined else 2 if self.machine.registers == 32 and not self.by_element else 1
+        return (
+            self.k_per_step
+            if self.joined
+            else 2
+            if self.machine.registers == 32 and not self.by_element
+            else 1
+        )
 
     @property
     def along_cols(self) -> int:

@@ -20,7 +20,9 @@ def _truth(said: bool) -> str:
 class FunctionWriter(Writer):
     """One function; operands are i64 unless a type is given."""
 
-    def __init__(self, signature: str, decls: Declarations, machine: Machine, attributes: str = "") -> None:
+    def __init__(
+        self, signature: str, decls: Declarations, machine: Machine, attributes: str = ""
+    ) -> None:
         super().__init__()
         self.head = f"define {signature} {attributes} {{"
         self.decls = decls
@@ -44,19 +46,27 @@ class FunctionWriter(Writer):
     def add(self, a: object, b: object) -> str:
         if known(a, b):
             return str(int(a) + int(b))
-        return str(a) if str(b) == "0" else str(b) if str(a) == "0" else self.let(f"add i64 {a}, {b}")
+        return (
+            str(a) if str(b) == "0" else str(b) if str(a) == "0" else self.let(f"add i64 {a}, {b}")
+        )
 
     def sub(self, a: object, b: object) -> str:
         if str(b) == "0":
             return str(a)
-        return str(int(a) - int(b)) if known(a, b) and int(a) >= int(b) else self.let(f"sub i64 {a}, {b}")
+        return (
+            str(int(a) - int(b))
+            if known(a, b) and int(a) >= int(b)
+            else self.let(f"sub i64 {a}, {b}")
+        )
 
     def mul(self, a: object, b: object) -> str:
         if known(a, b):
             return str(int(a) * int(b))
         if "0" in (str(a), str(b)):
             return "0"
-        return str(a) if str(b) == "1" else str(b) if str(a) == "1" else self.let(f"mul i64 {a}, {b}")
+        return (
+            str(a) if str(b) == "1" else str(b) if str(a) == "1" else self.let(f"mul i64 {a}, {b}")
+        )
 
     def div(self, a: object, b: object) -> str:
         if known(a, b) and int(b):
@@ -99,14 +109,18 @@ class FunctionWriter(Writer):
         return self.pick(self.less(a, b), b, a)
 
     def at(self, base: str, offset: object) -> str:
-        return base if str(offset) == "0" else self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+        return (
+            base if str(offset) == "0" else self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+        )
 
     def word(self, base: str, index: int, type: str = "i64") -> str:
         return self.let(f"load {type}, ptr {self.at(base, 8 * index)}, align 8")
 
     # -- control
 
-    def when(self, cond: str, then: Callable[[], object], orelse: Callable[[], object] | None = None) -> None:
+    def when(
+        self, cond: str, then: Callable[[], object], orelse: Callable[[], object] | None = None
+    ) -> None:
         """Emit a branch; neither side gives a value to the code after it."""
         if cond not in _TRUTHS:
             self.branch(cond, then, orelse)
@@ -115,7 +129,9 @@ class FunctionWriter(Writer):
         elif orelse:
             orelse()
 
-    def when_value(self, cond: str, then: Callable[[], Sequence[str]], orelse: Sequence[str], type: str) -> list[str]:
+    def when_value(
+        self, cond: str, then: Callable[[], Sequence[str]], orelse: Sequence[str], type: str
+    ) -> list[str]:
         """Emit a branch whose values are those of `then()` where `cond` holds, else `orelse`."""
         return self.branch(cond, then, lambda: orelse, [type] * len(orelse))
 
@@ -126,7 +142,9 @@ class FunctionWriter(Writer):
 
     def splat(self, value: str, type: str, lanes: int) -> str:
         one = self.let(f"insertelement <{lanes} x {type}> poison, {type} {value}, i32 0")
-        return self.let(f"shufflevector <{lanes} x {type}> {one}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer")
+        return self.let(
+            f"shufflevector <{lanes} x {type}> {one}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer"
+        )
 
     def first_lanes(self, count: str, lanes: int) -> str:
         """Return the mask whose first `count` lanes are set; `count` below 2**31."""
@@ -142,9 +160,13 @@ class FunctionWriter(Writer):
         vector, m = f"<{lanes} x {type}>", f"<{lanes} x i1>"
         name = f"@llvm.masked.load.v{lanes}{suffix(type)}.p0"
         self.decls.use(f"declare {vector} {name}(ptr, i32, {m}, {vector})")
-        return self.let(f"call {vector} {name}(ptr {pointer}, i32 {align}, {m} {mask}, {vector} zeroinitializer)")
+        return self.let(
+            f"call {vector} {name}(ptr {pointer}, i32 {align}, {m} {mask}, {vector} zeroinitializer)"
+        )
 
-    def store(self, type: str, lanes: int, value: str, pointer: str, mask: str | None = None) -> None:
+    def store(
+        self, type: str, lanes: int, value: str, pointer: str, mask: str | None = None
+    ) -> None:
         align = min(bits_of(type) // 8, 8)
         vector, m = f"<{lanes} x {type}>", f"<{lanes} x i1>"
         if mask is None:
@@ -161,7 +183,9 @@ class FunctionWriter(Writer):
 
     def shuffle(self, a: str, b: str, vector: str, picks: Sequence[int]) -> str:
         places = ", ".join(f"i32 {p}" for p in picks)
-        return self.let(f"shufflevector {vector} {a}, {vector} {b}, <{len(picks)} x i32> <{places}>")
+        return self.let(
+            f"shufflevector {vector} {a}, {vector} {b}, <{len(picks)} x i32> <{places}>"
+        )
 
     def transpose(self, rows: list[str], type: str) -> list[str]:
         """Transpose n vectors of n elements in log2(n) rounds: pairs of rows first exchange blocks of 16 bytes, then elements within
@@ -173,7 +197,10 @@ class FunctionWriter(Writer):
             kept = [i for i in range(n) if not i & span]
             low = [i if i in kept else n + i - span for i in range(n)]
             high = [i + span if i in kept else n + i for i in range(n)]
-            moved = {i: [self.shuffle(rows[i], rows[i + span], vector, p) for p in (low, high)] for i in kept}
+            moved = {
+                i: [self.shuffle(rows[i], rows[i + span], vector, p) for p in (low, high)]
+                for i in kept
+            }
             rows = [moved[i][0] if i in kept else moved[i - span][1] for i in range(n)]
             span //= 2
         low = [first + i // 2 + n * (i % 2) for first in range(0, n, block) for i in range(block)]
@@ -181,8 +208,12 @@ class FunctionWriter(Writer):
         half = block // 2
         for _ in range(block.bit_length() - 1):
             # Interleaving row i with row i + block/2 rotates the address bits (row, lane) within a block by one place.
-            rows = [self.shuffle(rows[first + i], rows[first + i + half], vector, p)
-                    for first in range(0, n, block) for i in range(half) for p in (low, high)]
+            rows = [
+                self.shuffle(rows[first + i], rows[first + i + half], vector, p)
+                for first in range(0, n, block)
+                for i in range(half)
+                for p in (low, high)
+            ]
         return rows
 
     # -- conversions; lanes == 0 means a scalar
@@ -200,7 +231,9 @@ class FunctionWriter(Writer):
         if source in INTEGERS:
             wide = "f64" if target == "f64" else "f32"
             op = "sitofp" if source.startswith("i") else "uitofp"
-            value = self.let(f"{op} {_of(llvm_type(source), lanes)} {value} to {_of(llvm_type(wide), lanes)}")
+            value = self.let(
+                f"{op} {_of(llvm_type(source), lanes)} {value} to {_of(llvm_type(wide), lanes)}"
+            )
             return self.convert(value, wide, target, lanes)
         if source not in FLOATS or target not in FLOATS:
             raise NotImplementedError(f"matmul conversion from {source} to {target}")
@@ -215,7 +248,9 @@ class FunctionWriter(Writer):
         if target == "f16" and not self.machine.f16:
             return self._round_to_half(self.convert(value, source, "f32", lanes), lanes)
         op = "fpext" if nbytes(target) > nbytes(source) else "fptrunc"
-        return self.let(f"{op} {_of(llvm_type(source), lanes)} {value} to {_of(llvm_type(target), lanes)}")
+        return self.let(
+            f"{op} {_of(llvm_type(source), lanes)} {value} to {_of(llvm_type(target), lanes)}"
+        )
 
     def _resize(self, value: str, source: str, target: str, lanes: int) -> str:
         a, b = llvm_type(source), llvm_type(target)
@@ -247,13 +282,19 @@ class FunctionWriter(Writer):
 
     def _widen_half(self, value: str, lanes: int) -> str:
         """f16 to f32 with integers: shift the fields into place, then scale by 2**112 (exact for subnormals too)."""
-        wide = self.let(f"zext {_of('i16', lanes)} {self._cast(value, 'half', 'i16', lanes)} to {_of('i32', lanes)}")
+        wide = self.let(
+            f"zext {_of('i16', lanes)} {self._cast(value, 'half', 'i16', lanes)} to {_of('i32', lanes)}"
+        )
         sign = self._int("shl", self._int("and", wide, 0x8000, lanes), 16, lanes)
         body = self._int("shl", self._int("and", wide, 0x7FFF, lanes), 13, lanes)
         scale = const("float", "0x46F0000000000000", lanes)
-        scaled = self.let(f"fmul {_of('float', lanes)} {self._cast(body, 'i32', 'float', lanes)}, {scale}")
+        scaled = self.let(
+            f"fmul {_of('float', lanes)} {self._cast(body, 'i32', 'float', lanes)}, {scale}"
+        )
         finite = self._cast(scaled, "float", "i32", lanes)
-        special = self.let(f"icmp uge {_of('i32', lanes)} {body}, {const('i32', 0x0F800000, lanes)}")
+        special = self.let(
+            f"icmp uge {_of('i32', lanes)} {body}, {const('i32', 0x0F800000, lanes)}"
+        )
         magnitude = self._pick(special, self._int("or", body, 0x7F800000, lanes), finite, lanes)
         return self._cast(self._int("or", magnitude, sign, lanes), "i32", "float", lanes)
 
@@ -263,7 +304,12 @@ class FunctionWriter(Writer):
         sign = self._int("and", self._int("lshr", bits, 16, lanes), 0x8000, lanes)
         mag = self._int("and", bits, 0x7FFFFFFF, lanes)
         odd = self._int("and", self._int("lshr", mag, 13, lanes), 1, lanes)
-        moved = self._int("add", self._int("sub", mag, 112 << 23, lanes), self._int("add", odd, 0xFFF, lanes), lanes)
+        moved = self._int(
+            "add",
+            self._int("sub", mag, 112 << 23, lanes),
+            self._int("add", odd, 0xFFF, lanes),
+            lanes,
+        )
         normal = self._int("lshr", moved, 13, lanes)
         magic = 126 << 23
         half = _of("float", lanes)

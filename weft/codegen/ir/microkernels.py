@@ -52,6 +52,8 @@ def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
     """Beats of one iteration: a wide tile has work enough for one, and each costs its share of compiling."""
     if recipe.quads:
         return 64 // recipe.step_bytes
-    if recipe.by_element:    # two elements of a row of A are one load
+    if recipe.by_element:  # two elements of a row of A are one load
         return 2
-    return 2 * MODEL.gemm_line_beats if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row
+    return (
+        2 * MODEL.gemm_line_beats if rows == recipe.rows and vectors == 1 and edge else 1
+    )  # about a cache line of every row

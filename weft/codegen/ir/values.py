@@ -20,9 +20,28 @@ class Value:
     `placed`: a bool that depends on the place alone, so that whole vectors of places mostly agree.
     `sum_of`: a uniform i64 and the constant that makes this one of it, which an address has room for.
     """
-    __slots__ = ("base", "const", "imag", "kind", "parts", "placed", "real", "stride", "sum_of", "type")
 
-    def __init__(self, type_: ScalarType, kind: int, parts: tuple[str, ...] = (), const: int | None = None, placed: bool = False):
+    __slots__ = (
+        "base",
+        "const",
+        "imag",
+        "kind",
+        "parts",
+        "placed",
+        "real",
+        "stride",
+        "sum_of",
+        "type",
+    )
+
+    def __init__(
+        self,
+        type_: ScalarType,
+        kind: int,
+        parts: tuple[str, ...] = (),
+        const: int | None = None,
+        placed: bool = False,
+    ):
         self.placed = placed
         self.type = type_
         self.kind = kind
@@ -71,7 +90,11 @@ def each(change: Callable[..., Value], *values: Value) -> Value:
     """What `change` makes of real values; of complex ones, of their real and of their imaginary parts."""
     if values[0].kind != PAIR:
         return change(*values)
-    return pair(values[0].type, change(*[value.real for value in values]), change(*[value.imag for value in values]))
+    return pair(
+        values[0].type,
+        change(*[value.real for value in values]),
+        change(*[value.imag for value in values]),
+    )
 
 
 def leaves(value: Value) -> list[Value]:

@@ -74,7 +74,14 @@ class Writer:
 
     # --- control
 
-    def loop(self, lo: object, hi: object, step: object, body: Callable[..., Sequence[str] | None], carried: Typed = ()) -> list[str]:
+    def loop(
+        self,
+        lo: object,
+        hi: object,
+        step: object,
+        body: Callable[..., Sequence[str] | None],
+        carried: Typed = (),
+    ) -> list[str]:
         """Emit `for i in range(lo, hi, step)`; `carried`: (type, first value) pairs that `body(i, *values)` renews."""
         if known(lo, hi) and int(hi) - int(lo) == 1:
             return list(body(str(lo), *[first for _, first in carried]) or ())
@@ -83,41 +90,79 @@ class Writer:
         self.lines += [f"  br i1 %c{k}, label %body{k}, label %end{k}", f"body{k}:"]
         self.lines.append(f"  %i{k} = phi i64 [ {lo}, %pre{k} ], [ %n{k}, %latch{k} ]")
         phis = len(self.lines)
-        index = self.let(f"freeze i64 {self.let(f'add i64 %i{k}, 0')}") if self.optimized else f"%i{k}"
+        index = (
+            self.let(f"freeze i64 {self.let(f'add i64 %i{k}, 0')}") if self.optimized else f"%i{k}"
+        )
         renewed = list(body(index, *(f"%v{k}_{j}" for j in range(len(carried)))) or ())
         pairs = list(enumerate(zip(carried, renewed)))
         self.lines[phis:phis] = [
-            f"  %v{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs
+            f"  %v{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]"
+            for j, ((type, first), new) in pairs
         ]
         self.lines += [f"  br label %latch{k}", f"latch{k}:", f"  %n{k} = add i64 %i{k}, {step}"]
-        self.lines += [f"  %m{k} = icmp ult i64 %n{k}, {hi}", f"  br i1 %m{k}, label %body{k}, label %end{k}", f"end{k}:"]
-        self.lines += [f"  %r{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]" for j, ((type, first), new) in pairs]
+        self.lines += [
+            f"  %m{k} = icmp ult i64 %n{k}, {hi}",
+            f"  br i1 %m{k}, label %body{k}, label %end{k}",
+            f"end{k}:",
+        ]
+        self.lines += [
+            f"  %r{k}_{j} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]"
+            for j, ((type, first), new) in pairs
+        ]
         return [f"%r{k}_{j}" for j in range(len(carried))]
 
-    def loop_while(self, tests: Sequence[Callable[..., str]], body: Callable[..., Sequence[str] | None], carried: Typed = ()) -> list[str]:
+    def loop_while(
+        self,
+        tests: Sequence[Callable[..., str]],
+        body: Callable[..., Sequence[str] | None],
+        carried: Typed = (),
+    ) -> list[str]:
         """Emit a loop that goes on while all `tests` hold, each computed only where those before it do; returns what is carried."""
         k = self.fresh()
         values = [f"%v{k}_{j}" for j in range(len(carried))]
         self.lines += [f"  br label %pre{k}", f"pre{k}:", f"  br label %head{k}", f"head{k}:"]
         phis = len(self.lines)
         for number, test in enumerate(tests):
-            self.lines += [f"  br i1 {test(*values)}, label %pass{k}_{number}, label %end{k}", f"pass{k}_{number}:"]
+            self.lines += [
+                f"  br i1 {test(*values)}, label %pass{k}_{number}, label %end{k}",
+                f"pass{k}_{number}:",
+            ]
         renewed = list(body(*values) or ())
         self.lines += [f"  br label %latch{k}", f"latch{k}:", f"  br label %head{k}", f"end{k}:"]
-        self.lines[phis:phis] = [f"  {value} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]"
-                                 for value, (type, first), new in zip(values, carried, renewed)]
+        self.lines[phis:phis] = [
+            f"  {value} = phi {type} [ {first}, %pre{k} ], [ {new}, %latch{k} ]"
+            for value, (type, first), new in zip(values, carried, renewed)
+        ]
         return values
 
-    def branch(self, cond: str, then: Callable[[], Sequence[str] | None], orelse: Callable[[], Sequence[str] | None] | None = None,
-               types: Sequence[str] = ()) -> list[str]:
+    def branch(
+        self,
+        cond: str,
+        then: Callable[[], Sequence[str] | None],
+        orelse: Callable[[], Sequence[str] | None] | None = None,
+        types: Sequence[str] = (),
+    ) -> list[str]:
         """Emit a branch; both arms give values of `types`, if any, and those of the arm taken are returned."""
         k = self.fresh()
         self.lines += [f"  br i1 {cond}, label %then{k}, label %else{k}", f"then{k}:"]
         first = then() or ()
-        self.lines += [f"  br label %thenend{k}", f"thenend{k}:", f"  br label %join{k}", f"else{k}:"]
+        self.lines += [
+            f"  br label %thenend{k}",
+            f"thenend{k}:",
+            f"  br label %join{k}",
+            f"else{k}:",
+        ]
         second = (orelse() if orelse else None) or ()
-        self.lines += [f"  br label %elseend{k}", f"elseend{k}:", f"  br label %join{k}", f"join{k}:"]
-        return [self.let(f"phi {type} [ {a}, %thenend{k} ], [ {b}, %elseend{k} ]") for type, a, b in zip(types, first, second)]
+        self.lines += [
+            f"  br label %elseend{k}",
+            f"elseend{k}:",
+            f"  br label %join{k}",
+            f"join{k}:",
+        ]
+        return [
+            self.let(f"phi {type} [ {a}, %thenend{k} ], [ {b}, %elseend{k} ]")
+            for type, a, b in zip(types, first, second)
+        ]
 
     def switch(self, index: str, cases: Sequence[Callable[[], object]]) -> None:
         """Emit a choice by an i32 number; the last case is taken for all numbers that no other has."""

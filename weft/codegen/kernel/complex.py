@@ -56,12 +56,15 @@ def _parts(r: _Real, x: Value) -> tuple[Value, Value]:
 def _componentwise(op: str) -> Callable:
     def rule(r: _Real, args: list[Value], type_: str) -> Value:
         return pair(type_, r(op, *[arg.real for arg in args]), r(op, *[arg.imag for arg in args]))
+
     return rule
 
 
 def _mul(r: _Real, args: list[Value], type_: str) -> Value:
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
-    return pair(type_, r("sub", r("mul", a, c), r("mul", b, d)), r("add", r("mul", a, d), r("mul", b, c)))
+    return pair(
+        type_, r("sub", r("mul", a, c), r("mul", b, d)), r("add", r("mul", a, d), r("mul", b, c))
+    )
 
 
 def _div(r: _Real, args: list[Value], type_: str) -> Value:
@@ -98,7 +101,13 @@ def _sign(r: _Real, x: Value, y: Value, type_: str) -> Value:
     for part, own, other in ((x, *infinite), (y, *infinite[::-1])):
         # one infinite part outweighs the other; two leave no direction
         near = r.select(other, r.const(0.0, x), r("div", part, safe))
-        parts.append(r.select(own, r.select(other, r.const(float("nan"), x), r("copysign", r.const(1.0, x), part)), near))
+        parts.append(
+            r.select(
+                own,
+                r.select(other, r.const(float("nan"), x), r("copysign", r.const(1.0, x), part)),
+                near,
+            )
+        )
     return pair(type_, *parts)
 
 
@@ -106,15 +115,20 @@ def _equal(op: str, joined: str) -> Callable:
     def rule(r: _Real, args: list[Value], type_: str) -> Value:
         x, y = args
         return r.e.operate(joined, [r.test(op, x.real, y.real), r.test(op, x.imag, y.imag)], "bool")
+
     return rule
 
 
 def _extremum(op: str) -> Callable:
     """The larger or smaller by real parts, then by imaginary ones; the second where a NaN leaves that open."""
+
     def rule(r: _Real, args: list[Value], type_: str) -> Value:
         x, y = args
         tie = r.e.operate("and", [r.test("eq", x.real, y.real), r.test(op, x.imag, y.imag)], "bool")
-        return _select(r, [r.e.operate("or", [r.test(op, x.real, y.real), tie], "bool"), x, y], type_)
+        return _select(
+            r, [r.e.operate("or", [r.test(op, x.real, y.real), tie], "bool"), x, y], type_
+        )
+
     return rule
 
 
@@ -140,7 +154,9 @@ def _exp(r: _Real, x: Value, y: Value, type_: str) -> Value:
     first, second = _split_exp(r, x)
     cos, sin = _direction(r, x, y)
     gone = r.e.operate("and", [r.infinite(x), r.test("lt", x, r.const(0.0, x))], "bool")
-    sin = r.select(r.e.operate("and", [gone, r.wild(y)], "bool"), r("copysign", r.const(0.0, y), y), sin)
+    sin = r.select(
+        r.e.operate("and", [gone, r.wild(y)], "bool"), r("copysign", r.const(0.0, y), y), sin
+    )
     # a zero angle keeps the imaginary part exactly zero, also where the modulus is infinite
     imag = r.select(r.test("eq", y, r.const(0.0, y)), y, r("mul", r("mul", first, sin), second))
     return pair(type_, r("mul", r("mul", first, cos), second), imag)
@@ -185,7 +201,9 @@ def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) ->
     """log of a modulus from the larger part, the smaller part, the larger less 1, and the modulus; accurate near 1."""
     two = r.const(2.0, big)
     grown = r("add", r("mul", excess, r("add", excess, two)), r("mul", small, small))
-    near = r.e.operate("and", [r.test("gt", big, r.const(0.5, big)), r.test("lt", big, two)], "bool")
+    near = r.e.operate(
+        "and", [r.test("gt", big, r.const(0.5, big)), r.test("lt", big, two)], "bool"
+    )
     near_log = r("mul", r.const(0.5, big), r("log1p", r.select(near, grown, r.const(0.0, big))))
     return r.select(near, near_log, r("log", size))
 
@@ -194,7 +212,10 @@ def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
     zero, one = r.const(0.0, x), r.const(1.0, x)
     # by powers of four away from overflow and from subnormal numbers
     big = r("max", r("abs", x), r("abs", y))
-    huge, tiny = r.test("gt", big, r.const(_HUGE[r.type], x)), r.test("lt", big, r.const(1 / _HUGE[r.type], x))
+    huge, tiny = (
+        r.test("gt", big, r.const(_HUGE[r.type], x)),
+        r.test("lt", big, r.const(1 / _HUGE[r.type], x)),
+    )
     power = 2.0**24 if r.type == "f32" else 2.0**54
     scale = r.select(huge, r.const(0.25, x), r.select(tiny, r.const(power, x), one))
     back = r.select(huge, r.const(2.0, x), r.select(tiny, r.const(power**-0.5, x), one))
@@ -233,14 +254,21 @@ def _hyperbolic(r: _Real, x: Value, y: Value) -> tuple[Value, ...]:
     large = r.test("gt", r("abs", x), r.const(_LARGE[r.type], x))
     half = r("mul", r.const(0.5, x), first)
     near = r.select(large, r.const(0.0, x), x)
-    return (r.select(large, r("copysign", half, x), r("sinh", near)), r.select(large, half, r("cosh", near)), tail, *_direction(r, x, y))
+    return (
+        r.select(large, r("copysign", half, x), r("sinh", near)),
+        r.select(large, half, r("cosh", near)),
+        tail,
+        *_direction(r, x, y),
+    )
 
 
 def _of_exchanged(hyperbolic: Callable) -> Callable:
     """The sine or tangent of a number: that of the number with its parts exchanged, exchanged."""
+
     def rule(r: _Real, x: Value, y: Value, type_: str) -> Value:
         rotated = hyperbolic(r, y, x, type_)
         return pair(type_, rotated.imag, rotated.real)
+
     return rule
 
 
@@ -262,8 +290,10 @@ def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Value:
     # far out the real part is 1 and the imaginary part 4 sin y cos y e^-2|x|
     e = r("exp", r("neg", r("abs", x)))
     tail = r("mul", r("mul", r("mul", r.const(4.0, x), r("div", t, b)), e), e)
-    tail = r.select(r.e.operate("and", [r.infinite(x), r.wild(y)], "bool"), r("copysign", zero, y), tail)
-    outer = r("copysign", r("add", one, r("mul", zero, tail)), x)         # NaN where the angle has none
+    tail = r.select(
+        r.e.operate("and", [r.infinite(x), r.wild(y)], "bool"), r("copysign", zero, y), tail
+    )
+    outer = r("copysign", r("add", one, r("mul", zero, tail)), x)  # NaN where the angle has none
     real = r.select(far, outer, r.select(r.test("eq", x, zero), x, real))
     imag = r.select(r.test("eq", y, zero), y, r.select(far, tail, r("div", t, below)))
     return pair(type_, real, imag)
@@ -286,7 +316,9 @@ def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Value:
     s = r("sin", r("mul", r.const(0.5, y), y))
     near = r("sub", r("mul", r("expm1", x), r("cos", y)), r("mul", r.const(2.0, x), r("mul", s, s)))
     whole = _exp(r, x, y, type_)
-    return pair(type_, r.select(r.test("gt", x, r.const(_LARGE[r.type], x)), whole.real, near), whole.imag)
+    return pair(
+        type_, r.select(r.test("gt", x, r.const(_LARGE[r.type], x)), whole.real, near), whole.imag
+    )
 
 
 def _pow(r: _Real, args: list[Value], type_: str) -> Value:
@@ -318,7 +350,9 @@ def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
     gone = r.e.operate("and", [r.infinite(x), r.wild(y)], "bool")
     e_real = r.select(gone, zero, r("mul", e, r("cos", y)))
     e_imag = r.select(gone, zero, e_imag)
-    below = r.select(gone, one, r("sub", r("mul", two, r("mul", e, r("mul", c, c))), r("expm1", size)))
+    below = r.select(
+        gone, one, r("sub", r("mul", two, r("mul", e, r("mul", c, c))), r("expm1", size))
+    )
     top = pair(type_, r.select(left, e_real, one), r.select(left, e_imag, zero))
     return _div(r, [top, pair(type_, below, e_imag)], type_)
 
@@ -330,14 +364,38 @@ def _is_finite(r: _Real, x: Value, y: Value, type_: str) -> Value:
 
 #: rules of the two parts of a number, and others
 _UNARY = {
-    "abs": _abs, "sign": _sign, "exp": _exp, "log": _log, "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _of_exchanged(_sinh), "cos": _cos,
-    "tan": _of_exchanged(_tanh), "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "log1p": _log1p, "expm1": _expm1, "logistic": _logistic,
-    "is_finite": _is_finite, "real": lambda r, x, y, type_: x, "imag": lambda r, x, y, type_: y,
+    "abs": _abs,
+    "sign": _sign,
+    "exp": _exp,
+    "log": _log,
+    "sqrt": _sqrt,
+    "rsqrt": _rsqrt,
+    "sin": _of_exchanged(_sinh),
+    "cos": _cos,
+    "tan": _of_exchanged(_tanh),
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "tanh": _tanh,
+    "log1p": _log1p,
+    "expm1": _expm1,
+    "logistic": _logistic,
+    "is_finite": _is_finite,
+    "real": lambda r, x, y, type_: x,
+    "imag": lambda r, x, y, type_: y,
     "conj": lambda r, x, y, type_: pair(type_, x, r("neg", y)),
 }
 _RULES = {
-    "add": _componentwise("add"), "sub": _componentwise("sub"), "neg": _componentwise("neg"), "mul": _mul, "div": _div,
-    "eq": _equal("eq", "and"), "ne": _equal("ne", "or"), "select": _select, "cast": _cast, "pow": _pow,
-    "max": _extremum("gt"), "min": _extremum("lt"),
+    "add": _componentwise("add"),
+    "sub": _componentwise("sub"),
+    "neg": _componentwise("neg"),
+    "mul": _mul,
+    "div": _div,
+    "eq": _equal("eq", "and"),
+    "ne": _equal("ne", "or"),
+    "select": _select,
+    "cast": _cast,
+    "pow": _pow,
+    "max": _extremum("gt"),
+    "min": _extremum("lt"),
     "complex": lambda r, args, type_: pair(type_, args[0], args[1]),
 }

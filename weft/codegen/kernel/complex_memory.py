@@ -26,7 +26,9 @@ def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value 
             text = f"load {memory}, ptr {pointer}, align {ITEMSIZE[type_]}{e.alias_tag(buf.name)}"
             raw = e.read(buf.name, text, pointer)
         else:
-            raw = e.masked_load(buf.name, memory, pointer, _doubled(e, mask), ITEMSIZE[type_], 2 * lanes.w)
+            raw = e.masked_load(
+                buf.name, memory, pointer, _doubled(e, mask), ITEMSIZE[type_], 2 * lanes.w
+            )
         for half in (0, 1):
             halves[half].append(e.b.shuffle(memory, raw, "poison", range(half, 2 * lanes.w, 2)))
     made = pair(buf.type, varying(type_, tuple(halves[0])), varying(type_, tuple(halves[1])))
@@ -44,7 +46,10 @@ def store(emitter: Emission, buf: Buf, value: Value, index: Value, guard: Value 
     order = [lane // 2 + lane % 2 * lanes.w for lane in range(2 * lanes.w)]
     for part, (x, y) in enumerate(zip(emitter.spread(value.real), emitter.spread(value.imag))):
         pairs = b.shuffle(half, x, y, order)
-        pointer, mask = emitter.vector_address(buf.name, type_, wide, part * lanes.w), emitter.mask_of(part, conds and conds[part])
+        pointer, mask = (
+            emitter.vector_address(buf.name, type_, wide, part * lanes.w),
+            emitter.mask_of(part, conds and conds[part]),
+        )
         mask = mask and _doubled(emitter, mask)
         emitter.write(memory, pairs, pointer, (ITEMSIZE[type_], emitter.alias_tag(buf.name)), mask)
 

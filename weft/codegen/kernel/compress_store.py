@@ -24,7 +24,14 @@ def pack(emitter: Emission, stmt: Pack) -> None:
         _side_by_side(emitter, stmt, value, guard)
         return
     one = uniform("i64", emitter.scalar.convert("zext", "i1", guard.parts[0], "i64"))
-    emitter.store_real(stmt.stored(), emitter.buffers[stmt.buf].type, emitter.buffers[stmt.buf].size, value, emitter.env[stmt.acc], None)
+    emitter.store_real(
+        stmt.stored(),
+        emitter.buffers[stmt.buf].type,
+        emitter.buffers[stmt.buf].size,
+        value,
+        emitter.env[stmt.acc],
+        None,
+    )
     emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], one], "i64")
 
 
@@ -40,10 +47,20 @@ def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> 
         else:
             called = f"llvm.experimental.vector.compress.{mangle(memory)}"
             b.declare(called, memory, memory, lanes.i1, memory)
-            packed = b.pure(f"call {memory} @{called}({memory} {x}, {lanes.i1} {wanted}, {memory} poison)", x, wanted)
+            packed = b.pure(
+                f"call {memory} @{called}({memory} {x}, {lanes.i1} {wanted}, {memory} poison)",
+                x,
+                wanted,
+            )
         count = b.intrinsic("ctpop", bits, selected)
         place = emitter.address(stmt.buf, type_, emitter.env[stmt.acc])
-        first = None if mask is None else emitter.lanes_below(lanes.splat(emitter.scalar.convert("zext", bits, count, "i32"), "i32"))
+        first = (
+            None
+            if mask is None
+            else emitter.lanes_below(
+                lanes.splat(emitter.scalar.convert("zext", bits, count, "i32"), "i32")
+            )
+        )
         emitter.write(memory, packed, place, (ITEMSIZE[type_], emitter.alias_tag(stmt.buf)), first)
         more = uniform("i64", emitter.scalar.convert("zext", bits, count, "i64"))
         emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], more], "i64")
@@ -52,7 +69,9 @@ def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> 
 def _permuted(emitter: Emission, x: str, selected: str) -> str:
     """The words of an AVX2 register whose bits are set in `selected`, side by side."""
     b = emitter.b
-    b.helpers[_ORDERS] = f"@{_ORDERS} = private unnamed_addr constant [256 x <8 x i8>] [{', '.join(map(_order, range(256)))}]\n"
+    b.helpers[_ORDERS] = (
+        f"@{_ORDERS} = private unnamed_addr constant [256 x <8 x i8>] [{', '.join(map(_order, range(256)))}]\n"
+    )
     number = b.pure(f"zext i8 {selected} to i64", selected)
     place = b.pure(f"getelementptr <8 x i8>, ptr @{_ORDERS}, i64 {number}", number)
     order = b.pure(f"load <8 x i8>, ptr {place}, align 8", place)
@@ -64,4 +83,6 @@ def _permuted(emitter: Emission, x: str, selected: str) -> str:
 def _order(selected: int) -> str:
     """The numbers of the bits that are set, then zeros."""
     numbers = [bit for bit in range(8) if selected >> bit & 1]
-    return f"<8 x i8> <{', '.join([f'i8 {number}' for number in numbers + [0] * (8 - len(numbers))])}>"
+    return (
+        f"<8 x i8> <{', '.join([f'i8 {number}' for number in numbers + [0] * (8 - len(numbers))])}>"
+    )

@@ -46,7 +46,9 @@ class Emission:
         self.memo: dict[int, Value] = {}
         self.buffers: dict[str, Buf] = {}
         self.pure_buffers: set[str] = set()
-        self.strided: dict[tuple, list[int]] = {}   # offsets that `strided_access` has read: by scope, buffer, index, stride, width
+        self.strided: dict[
+            tuple, list[int]
+        ] = {}  # offsets that `strided_access` has read: by scope, buffer, index, stride, width
         self.tags: dict[str, str] = {}
         self.alias_tags: dict[str, str] = {}
         self._lanes: dict[int, Lanes] = {}
@@ -55,13 +57,13 @@ class Emission:
         self.parts = 1
         self.induction = constant(0)
         self.masks: list[str | None] = [None]
-        self.left = constant(0)                     # iterations from the first lane on, where there are masks
+        self.left = constant(0)  # iterations from the first lane on, where there are masks
         self.vectorized = False
         self.reducing: frozenset[str] = frozenset()
         self.scanned: frozenset[str] = frozenset()
         self.outlined: Container[str] = frozenset()
         self.demands: dict[int, str] = {}
-        self.streamed = False                       # whether some store bypasses the caches
+        self.streamed = False  # whether some store bypasses the caches
 
     # --- what the classes above this one do
 
@@ -81,7 +83,9 @@ class Emission:
         """Write a value, real or complex, where `stmt` says how."""
         raise NotImplementedError
 
-    def store_real(self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
+    def store_real(
+        self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None
+    ) -> None:
         """Write a real value."""
         raise NotImplementedError
 
@@ -147,8 +151,14 @@ class Emission:
             return self._affine_parts(x, "i64")
         if x.kind == OFFSET:
             wide = varying("i64", tuple([self.lanes.cast(part, "i32", "i64") for part in x.parts]))
-            scaled = wide if x.stride == 1 else self.operate("mul", [wide, constant(x.stride)], "i64")
-            return scaled.parts if x.base.const == 0 else self.operate("add", [x.base, scaled], "i64").parts
+            scaled = (
+                wide if x.stride == 1 else self.operate("mul", [wide, constant(x.stride)], "i64")
+            )
+            return (
+                scaled.parts
+                if x.base.const == 0
+                else self.operate("add", [x.base, scaled], "i64").parts
+            )
         if self.lanes.w == 1:
             return x.parts * self.parts
         return (self.lanes.splat(x.parts[0], REGISTER[x.type]),) * self.parts
@@ -157,11 +167,17 @@ class Emission:
         """Vectors of `base + stride * iteration` in an integer type (wrapping, as a cast would)."""
         start = self.sum(x.base, self.scaled(self.induction, x.stride)).parts[0]
         element, width = REGISTER[type_], self.lanes.w
-        start = self.scalar.cast(start, "i64", type_) if start[0] == "%" else literal(int(start), type_)
+        start = (
+            self.scalar.cast(start, "i64", type_) if start[0] == "%" else literal(int(start), type_)
+        )
         splat, made = self.lanes.splat(start, element), []
         for part in range(self.parts):
             steps = [literal(x.stride * (part * width + lane), type_) for lane in range(width)]
-            ramp = steps[0] if width == 1 else f"<{', '.join([f'{element} {step}' for step in steps])}>"
+            ramp = (
+                steps[0]
+                if width == 1
+                else f"<{', '.join([f'{element} {step}' for step in steps])}>"
+            )
             made.append(self.lanes.binary("add", self.lanes.type(type_), splat, ramp))
         return tuple(made)
 
@@ -203,7 +219,10 @@ class Emission:
         """Give the accumulators new registers, in the order of `_flatten`."""
         rest = iter(registers)
         for name in names:
-            self.env[name] = each(lambda old: Value(old.type, old.kind, tuple([next(rest) for _ in old.parts])), self.env[name])
+            self.env[name] = each(
+                lambda old: Value(old.type, old.kind, tuple([next(rest) for _ in old.parts])),
+                self.env[name],
+            )
 
     # --- memory
 
@@ -215,18 +234,26 @@ class Emission:
         right, but cost some CPUs hundreds of cycles."""
         if guard.kind != UNIFORM or index.kind != AFFINE:
             return index
-        return affine(self._where(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride)
+        return affine(
+            self._where(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride
+        )
 
     def address(self, name: str, type_: str, index: Value) -> str:
         """Pointer to the element at a uniform index."""
         pointer, (rest, more) = self.tags[name], self.apart(index)
         if rest is not None:
             at = rest.parts[0]
-            pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
+            pointer = self.b.pure(
+                f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at
+            )
         return self._shifted(pointer, more * ITEMSIZE[type_])
 
     def _shifted(self, pointer: str, nbytes: int) -> str:
-        return pointer if nbytes == 0 else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {nbytes}", pointer)
+        return (
+            pointer
+            if nbytes == 0
+            else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {nbytes}", pointer)
+        )
 
     def vector_address(self, name: str, type_: str, index: Value, offset: int) -> str:
         """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
@@ -235,7 +262,9 @@ class Emission:
         steps, further = self.apart(self.scaled(self.induction, index.stride))
         if steps is not None:
             at = steps.parts[0]
-            pointer = self.b.pure(f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at)
+            pointer = self.b.pure(
+                f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at
+            )
         return self._shifted(pointer, (more + further + offset * index.stride) * ITEMSIZE[type_])
 
     def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
@@ -243,15 +272,22 @@ class Emission:
         memory, lanes = MEMORY[type_], self.lanes
         if index.kind not in (AFFINE, OFFSET) or self.buffers[name].size >= _SHORT_SIZE:
             where, base = self.spread(index)[part], self.tags[name]
-            return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i64} {where}", base, where)
+            return self.b.pure(
+                f"getelementptr {memory}, ptr {base}, {lanes.i64} {where}", base, where
+            )
         start = index.base if index.kind == OFFSET else index
         stride = 0
         if start.kind == AFFINE:
-            start, stride = self.sum(start.base, self.scaled(self.induction, start.stride)), start.stride
+            start, stride = (
+                self.sum(start.base, self.scaled(self.induction, start.stride)),
+                start.stride,
+            )
         steps = [f"i32 {stride * (part * lanes.w + lane)}" for lane in range(lanes.w)]
         where, base = f"<{', '.join(steps)}>", self.address(name, type_, start)
         if index.kind == OFFSET:
-            short = lanes.arithmetic("mul", "i32", [index.parts[part], lanes.const(index.stride, "i32")])
+            short = lanes.arithmetic(
+                "mul", "i32", [index.parts[part], lanes.const(index.stride, "i32")]
+            )
             short = index.parts[part] if index.stride == 1 else short
             where = lanes.arithmetic("add", "i32", [short, where]) if stride else short
         return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i32} {where}", base, where)
@@ -262,22 +298,36 @@ class Emission:
             return self.b.invariant_load(text, *operands)
         return self.b.let(text)
 
-    def masked_load(self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0) -> str:
+    def masked_load(
+        self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0
+    ) -> str:
         """The elements in lanes that the mask holds, zeros in the others."""
         bits, called = vector("i1", width or self.lanes.w), f"llvm.masked.load.{mangle(memory)}.p0"
         self.b.declare(called, memory, "ptr", "i32", bits, memory)
-        return self.read(name, f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
-                               f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
+        return self.read(
+            name,
+            f"call {memory} @{called}(ptr {pointer}, i32 {size}, {bits} {mask}, "
+            f"{memory} zeroinitializer){self.alias_tag(name)}",
+            pointer,
+            mask,
+        )
 
-    def write(self, memory: str, x: str, pointer: str, rest: tuple[int, str], mask: str | None) -> None:
+    def write(
+        self, memory: str, x: str, pointer: str, rest: tuple[int, str], mask: str | None
+    ) -> None:
         """Store a vector, of which a mask may leave lanes; `rest`: the alignment, and the metadata of the buffer."""
         align, tag = rest
         if mask is None:
             self.b.do(f"store {memory} {x}, ptr {pointer}, align {align}{tag}")
             return
-        bits, called = f"<{memory[1:memory.index(' ')]} x i1>", f"llvm.masked.store.{mangle(memory)}.p0"
+        bits, called = (
+            f"<{memory[1 : memory.index(' ')]} x i1>",
+            f"llvm.masked.store.{mangle(memory)}.p0",
+        )
         self.b.declare(called, "void", memory, "ptr", "i32", bits)
-        self.b.do(f"call void @{called}({memory} {x}, ptr {pointer}, i32 {align}, {bits} {mask}){tag}")
+        self.b.do(
+            f"call void @{called}({memory} {x}, ptr {pointer}, i32 {align}, {bits} {mask}){tag}"
+        )
 
     def alias_tag(self, name: str) -> str:
         """Metadata that says which buffer an access is in."""

@@ -8,12 +8,38 @@ Laws: uniform operands are computed once as scalars; i64 expressions affine in t
 from __future__ import annotations
 
 from weft.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
-from weft.codegen.ir.values import AFFINE, OFFSET, PAIR, UNIFORM, VARYING, Value, affine, constant, offset, pair, uniform, varying
+from weft.codegen.ir.values import (
+    AFFINE,
+    OFFSET,
+    PAIR,
+    UNIFORM,
+    VARYING,
+    Value,
+    affine,
+    constant,
+    offset,
+    pair,
+    uniform,
+    varying,
+)
 from weft.codegen.kernel.emission import Emission
 from weft.codegen.vector import math as vector_math
 from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
-from weft.ir.loops import ARITHMETIC, COMPARISONS, COMPLEX, FLOATS, ITEMSIZE, REAL_OF, Const, Expr, Index, Load, Op, Ref
+from weft.ir.loops import (
+    ARITHMETIC,
+    COMPARISONS,
+    COMPLEX,
+    FLOATS,
+    ITEMSIZE,
+    REAL_OF,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Op,
+    Ref,
+)
 from weft.ir.registry import functions
 from weft.util.machine_model import MODEL
 
@@ -40,7 +66,12 @@ class Expressions(Emission):
     def _evaluate(self, expr: Expr) -> Value:
         kind = type(expr)
         if kind is Op:
-            return self.operate(expr.op, [self.evaluate(arg) for arg in expr.args], expr.type, self.demands.get(id(expr), ""))
+            return self.operate(
+                expr.op,
+                [self.evaluate(arg) for arg in expr.args],
+                expr.type,
+                self.demands.get(id(expr), ""),
+            )
         if kind is Load:
             return self.load(expr)
         if kind is Const:
@@ -55,6 +86,7 @@ class Expressions(Emission):
         """Apply an operation to values; `demand` is a half type where the result needs no more bits."""
         if type_ in COMPLEX or any(arg.kind == PAIR for arg in args):
             from weft.codegen.kernel import complex as complex_ops
+
             return complex_ops.operate(self, op, args, type_)
         if type_ == "i64":
             made = self._index_arithmetic(op, args)
@@ -66,22 +98,45 @@ class Expressions(Emission):
             shorts = self._shorts(args)
             if shorts is not None:
                 made = varying("i32", shorts[0]), varying("i32", shorts[1])
-                return self.operate(op, list(made), "bool") if type_ == "bool" else self._offset(self.operate(op, list(made), "i32"))
-        if op in COMPARISONS and {arg.kind for arg in args} == {AFFINE, UNIFORM} and all(map(self._is_near, args)):
+                return (
+                    self.operate(op, list(made), "bool")
+                    if type_ == "bool"
+                    else self._offset(self.operate(op, list(made), "i32"))
+                )
+        if (
+            op in COMPARISONS
+            and {arg.kind for arg in args} == {AFFINE, UNIFORM}
+            and all(map(self._is_near, args))
+        ):
             return self._compare_places(op, *args)
         if all(arg.kind == UNIFORM for arg in args):
-            return uniform(type_, self._lanewise(self.scalar, op, args, [arg.parts[0] for arg in args], type_, demand))
+            return uniform(
+                type_,
+                self._lanewise(
+                    self.scalar, op, args, [arg.parts[0] for arg in args], type_, demand
+                ),
+            )
         columns = [self.spread(arg) for arg in args]
         lanes = self.lanes
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
-            return varying(type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, demand)))
+            return varying(
+                type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, demand))
+            )
         if self.parts > 1 and functions[op]:
             return varying(type_, self._side_by_side(op, args, columns, type_, demand))
         placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
-        return varying(type_, tuple([self._lanewise(lanes, op, args, list(row), type_, demand) for row in zip(*columns)]), placed)
+        return varying(
+            type_,
+            tuple(
+                [self._lanewise(lanes, op, args, list(row), type_, demand) for row in zip(*columns)]
+            ),
+            placed,
+        )
 
-    def _side_by_side(self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, demand: str) -> tuple[str, ...]:
+    def _side_by_side(
+        self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, demand: str
+    ) -> tuple[str, ...]:
         """A long function of all parts, an instruction of each in turn: chains of dependent ones overlap in the CPU's window."""
         lines, made, runs = self.b.scopes[-1].lines, [], []
         for row in zip(*columns):
@@ -90,7 +145,10 @@ class Expressions(Emission):
             runs.append(lines[before:])
             del lines[before:]
         # up to the first branch; later parts share what the first computes, so that they may be shorter, at the front
-        straight = [next((i for i, line in enumerate(run) if line.startswith("  br ")), len(run)) for run in runs]
+        straight = [
+            next((i for i, line in enumerate(run) if line.startswith("  br ")), len(run))
+            for run in runs
+        ]
         longest = max(straight)
         for at in range(-longest, 0):
             lines += [run[size + at] for run, size in zip(runs, straight) if size + at >= 0]
@@ -98,7 +156,15 @@ class Expressions(Emission):
             lines += run[size:]
         return tuple(made)
 
-    def _lanewise(self, lanes: Lanes, op: str, args: list[Value], names: list[str], type_: str, demand: str = "") -> str:
+    def _lanewise(
+        self,
+        lanes: Lanes,
+        op: str,
+        args: list[Value],
+        names: list[str],
+        type_: str,
+        demand: str = "",
+    ) -> str:
         if op in COMPARISONS:
             return lanes.compare(op, args[0].type, *names)
         function = functions["fmod" if op == "rem" and type_ in FLOATS else op]
@@ -130,10 +196,17 @@ class Expressions(Emission):
         fits = [arg.const is not None and abs(arg.const) < 1 << 31 for arg in args]
         if not any(plain) or not any(fits):
             return None
-        return [arg.parts if short else (self.lanes.const(arg.const, "i32"),) * self.parts for arg, short in zip(args, plain)]
+        return [
+            arg.parts if short else (self.lanes.const(arg.const, "i32"),) * self.parts
+            for arg, short in zip(args, plain)
+        ]
 
     def _cast(self, x: Value, type_: str) -> Value:
-        if x.kind == AFFINE and type_ in REGISTER and type_ not in ("f16", "bf16", "f32", "f64", "bool"):
+        if (
+            x.kind == AFFINE
+            and type_ in REGISTER
+            and type_ not in ("f16", "bf16", "f32", "f64", "bool")
+        ):
             return varying(type_, self._affine_parts(x, type_))
         if x.kind == UNIFORM:
             if x.const is not None:
@@ -141,7 +214,9 @@ class Expressions(Emission):
             return uniform(type_, self.scalar.cast(x.parts[0], x.type, type_))
         if type_ == "i64" and x.type in _SHORT:
             return self._offset(self._cast(x, "i32"))
-        return varying(type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.spread(x)]))
+        return varying(
+            type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.spread(x)])
+        )
 
     # --- index arithmetic
 
@@ -202,7 +277,9 @@ class Expressions(Emission):
             few = str(min(max(left.const, -most), most))
         else:
             low = scalar.arithmetic("max", "i64", [left.parts[0], str(-most)])
-            few = scalar.convert("trunc", "i64", scalar.arithmetic("min", "i64", [low, str(most)]), "i32")
+            few = scalar.convert(
+                "trunc", "i64", scalar.arithmetic("min", "i64", [low, str(most)]), "i32"
+            )
         splat, made = self.lanes.splat(few, "i32"), []
         for part in range(self.parts):
             steps = [f"i32 {x.stride * (part * width + lane)}" for lane in range(width)]
@@ -221,6 +298,7 @@ class Expressions(Emission):
         if buf.type in COMPLEX:
             if index.kind == AFFINE and index.stride == 1 and buf.size:
                 from weft.codegen.kernel.complex_memory import load
+
                 return load(self, buf, index, guard, other)
             real_type = REAL_OF[buf.type]
             halves = []
@@ -237,11 +315,27 @@ class Expressions(Emission):
             return self.operate("mul", [index, constant(2)], "i64")
         return self.scaled(index, 2)
 
-    def _load(self, name: str, type_: str, size: int, index: Value, guard: Value | None, other: Value | None) -> Value:
+    def _load(
+        self,
+        name: str,
+        type_: str,
+        size: int,
+        index: Value,
+        guard: Value | None,
+        other: Value | None,
+    ) -> Value:
         if guard is None or (guard.kind == UNIFORM and guard.parts[0] == "true"):
             if index.kind == UNIFORM:
                 return uniform(type_, self._load_scalar(name, type_, index))
-            return varying(type_, tuple([self._load_part(name, type_, index, part, self.masks[part], None) for part in range(self.parts)]))
+            return varying(
+                type_,
+                tuple(
+                    [
+                        self._load_part(name, type_, index, part, self.masks[part], None)
+                        for part in range(self.parts)
+                    ]
+                ),
+            )
         other = other or self.constant(0, type_)
         if size == 0:
             return other
@@ -255,53 +349,93 @@ class Expressions(Emission):
             raise AssertionError("a scalar value is uniform")
         index = self.inside(guard, index, size)
         # lanes that are not loaded are zero
-        conds, rest = self.spread(guard), self.spread(other) if other.parts[0] != literal(0, type_) else (None,) * self.parts
+        conds, rest = (
+            self.spread(guard),
+            self.spread(other) if other.parts[0] != literal(0, type_) else (None,) * self.parts,
+        )
         masks = [self.mask_of(part, cond) for part, cond in enumerate(conds)]
 
         def emit() -> list[str]:
-            return [self._load_part(name, type_, index, part, masks[part], rest[part]) for part in range(self.parts)]
+            return [
+                self._load_part(name, type_, index, part, masks[part], rest[part])
+                for part in range(self.parts)
+            ]
 
         if guard.placed and rest[0] is None:
             # only where the guard holds in some lane: loads for no lane would still bring cache lines
-            return varying(type_, tuple(self.b.conditional(self._any(guard).parts[0], emit, self.lanes.type(type_))))
+            return varying(
+                type_,
+                tuple(self.b.conditional(self._any(guard).parts[0], emit, self.lanes.type(type_))),
+            )
         return varying(type_, tuple(emit()))
 
     def _load_scalar(self, name: str, type_: str, index: Value) -> str:
         pointer = self.address(name, type_, index)
         size = min(ITEMSIZE[type_], 8)
-        raw = self.read(name, f"load {MEMORY[type_]}, ptr {pointer}, align {size}{self.alias_tag(name)}", pointer)
+        raw = self.read(
+            name,
+            f"load {MEMORY[type_]}, ptr {pointer}, align {size}{self.alias_tag(name)}",
+            pointer,
+        )
         return self.scalar.from_memory(raw, type_)
 
-    def _load_part(self, name: str, type_: str, index: Value, part: int, mask: str | None, other: str | None) -> str:
-        lanes, memory, size = self.lanes, vector(MEMORY[type_], self.lanes.w), min(ITEMSIZE[type_], 8)
+    def _load_part(
+        self, name: str, type_: str, index: Value, part: int, mask: str | None, other: str | None
+    ) -> str:
+        lanes, memory, size = (
+            self.lanes,
+            vector(MEMORY[type_], self.lanes.w),
+            min(ITEMSIZE[type_], 8),
+        )
         tag = self.alias_tag(name)
         first = part * lanes.w
         if index.kind == AFFINE and index.stride in (1, -1):
             reverse = index.stride == -1
-            pointer = self.vector_address(name, type_, index, first + (lanes.w - 1 if reverse else 0))
+            pointer = self.vector_address(
+                name, type_, index, first + (lanes.w - 1 if reverse else 0)
+            )
             if mask is None:
                 raw = self.read(name, f"load {memory}, ptr {pointer}, align {size}{tag}", pointer)
             else:
-                raw = self.masked_load(name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size)
+                raw = self.masked_load(
+                    name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size
+                )
             if reverse:
                 raw = self.reversed(raw, memory)
-        elif index.kind == AFFINE and mask is self.masks[part] and other is None \
-                and 2 <= index.stride <= min(MODEL.widest_stride, lanes.w):
+        elif (
+            index.kind == AFFINE
+            and mask is self.masks[part]
+            and other is None
+            and 2 <= index.stride <= min(MODEL.widest_stride, lanes.w)
+        ):
             from weft.codegen.kernel import strided_access
+
             raw = strided_access.load(self, name, type_, index, part)
         else:
             raw = self._gather(name, type_, memory, index, part, mask, size)
         value = lanes.from_memory(raw, type_)
         return value if other is None else lanes.select(mask, lanes.type(type_), value, other)
 
-    def _gather(self, name: str, type_: str, memory: str, index: Value, part: int, mask: str | None, size: int) -> str:
+    def _gather(
+        self,
+        name: str,
+        type_: str,
+        memory: str,
+        index: Value,
+        part: int,
+        mask: str | None,
+        size: int,
+    ) -> str:
         lanes = self.lanes
         pointers = self.pointers(name, type_, index, part)
         several = f"<{lanes.w} x ptr>"
         called = f"llvm.masked.gather.{mangle(memory)}.v{lanes.w}p0"
         self.b.declare(called, memory, several, "i32", lanes.i1, memory)
         mask = mask or lanes.splat_literal("true", "i1")
-        return self.read(name, f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
-                                f"{memory} zeroinitializer){self.alias_tag(name)}", pointers, mask)
-
-
+        return self.read(
+            name,
+            f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
+            f"{memory} zeroinitializer){self.alias_tag(name)}",
+            pointers,
+            mask,
+        )

@@ -19,7 +19,11 @@ def neutral(emitter: Emission, op: str, type_: str) -> Value:
     if type_ in COMPLEX:
         part = REAL_OF[type_]
         real = emitter.constant(1.0 if op == "mul" else -0.0, part)
-        return pair(type_, emitter.widened(real), emitter.widened(emitter.constant(-0.0 if op == "add" else 0.0, part)))
+        return pair(
+            type_,
+            emitter.widened(real),
+            emitter.widened(emitter.constant(-0.0 if op == "add" else 0.0, part)),
+        )
     return emitter.widened(emitter.constant(identity(op, type_), type_))
 
 
@@ -38,7 +42,10 @@ def folded(emitter: Emission, op: str, start: Value, total: Value) -> Value:
 
     while len(rows) > 1:
         half = (len(rows) + 1) // 2
-        rows = [merge(width, rows[i], rows[i + half]) if i + half < len(rows) else rows[i] for i in range(half)]
+        rows = [
+            merge(width, rows[i], rows[i + half]) if i + half < len(rows) else rows[i]
+            for i in range(half)
+        ]
     row = rows[0]
     elements = [REGISTER[leaf.type] for leaf in leaves(total)]
     while width > 1:
@@ -86,7 +93,9 @@ def identity(op: str, type_: str) -> object:
 def _row(like: Value, names: tuple[str, ...]) -> Value:
     """One vector register of each leaf, as a value."""
     if like.kind == PAIR:
-        return pair(like.type, varying(like.real.type, names[:1]), varying(like.imag.type, names[1:]))
+        return pair(
+            like.type, varying(like.real.type, names[:1]), varying(like.imag.type, names[1:])
+        )
     return varying(like.type, names)
 
 

@@ -20,7 +20,14 @@ from weft.codegen.ir.builder import MEMORY, mangle, vector
 from weft.codegen.ir.values import AFFINE, UNIFORM, Value, affine, constant, each, uniform, varying
 from weft.codegen.kernel.expressions import Expressions
 from weft.codegen.kernel.precision_demand import demands_of
-from weft.codegen.kernel.vectorization_plan import VectorizationPlan, assigned, bound, mostly_calls, plan_of, repeated_math
+from weft.codegen.kernel.vectorization_plan import (
+    VectorizationPlan,
+    assigned,
+    bound,
+    mostly_calls,
+    plan_of,
+    repeated_math,
+)
 from weft.codegen.toolchain.target import Target
 from weft.ir import loops
 from weft.util.machine_model import MODEL
@@ -44,7 +51,9 @@ def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> st
     # An aligned stack, or spilled vectors straddle cache lines. What the machine says (the width of vectors) is not said again:
     # for each set of such words LLVM builds its tables of the CPU once more, and keeps them.
     attributes = f"attributes #0 = {{ nounwind alignstack={target.vector_bytes} }}"
-    return "\n".join([*declarations.values(), *helpers.values(), *functions, attributes, *metadata, ""])
+    return "\n".join(
+        [*declarations.values(), *helpers.values(), *functions, attributes, *metadata, ""]
+    )
 
 
 class KernelEmitter(Expressions):
@@ -80,7 +89,11 @@ class KernelEmitter(Expressions):
         lines = "\n".join(self.b.scopes[0].lines)
         # unoptimized, LLVM fails on shuffles of eight lanes of 16 bits: "Value is not an N-bit unsigned value"
         halves = any(f"shufflevector <8 x {type_}>" in lines for type_ in ("half", "i16"))
-        plain = " optnone noinline" if self.outlined and not halves and mostly_calls(self.kernel.body, self.outlined) else ""
+        plain = (
+            " optnone noinline"
+            if self.outlined and not halves and mostly_calls(self.kernel.body, self.outlined)
+            else ""
+        )
         return f"define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker){plain} #0 {{\nentry:\n{lines}\n}}"
 
     def _bind_buffers(self) -> None:
@@ -112,21 +125,28 @@ class KernelEmitter(Expressions):
             self.b.declare("weft_scratch_take", "ptr", "i64")
             base = self.heap = self.b.let(f"call ptr @weft_scratch_take(i64 {offset})")
         for name, at in places:
-            self.tags[name] = base if at == 0 else self.b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base)
+            self.tags[name] = (
+                base if at == 0 else self.b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base)
+            )
 
     def _alias_metadata(self, bufs: list[loops.Buf]) -> None:
         """One alias scope per family of overlapping buffers: accesses of others do not disturb it."""
         family: dict[str, str] = {}
         for buf in bufs:
-            family[buf.name] = family.get(buf.alias, buf.alias) if buf.alias else family.get(buf.name, buf.name)
+            family[buf.name] = (
+                family.get(buf.alias, buf.alias) if buf.alias else family.get(buf.name, buf.name)
+            )
         roots = list(dict.fromkeys(family.values()))
         if len(roots) < 2:
             return
         scopes = {root: self.first_metadata + 3 * i for i, root in enumerate(roots)}
         for root, number in scopes.items():
             others = ", ".join([f"!{other}" for key, other in scopes.items() if key != root])
-            self.metadata += [f"!{number} = distinct !{{!{number}, !0}}", f"!{number + 1} = !{{!{number}}}",
-                              f"!{number + 2} = !{{{others}}}"]
+            self.metadata += [
+                f"!{number} = distinct !{{!{number}, !0}}",
+                f"!{number + 1} = !{{!{number}}}",
+                f"!{number + 2} = !{{{others}}}",
+            ]
         for buf in bufs:
             number = scopes[family[buf.name]]
             self.alias_tags[buf.name] = f", !alias.scope !{number + 1}, !noalias !{number + 2}"
@@ -156,7 +176,9 @@ class KernelEmitter(Expressions):
         old, value = self.env[stmt.name], self.evaluate(stmt.value)
         if self.vectorized:
             value = self.widened(value)
-        operands = [value, old] if stmt.op in ("min", "max") else [old, value]     # what comes asks of itself alone whether it is NaN
+        operands = (
+            [value, old] if stmt.op in ("min", "max") else [old, value]
+        )  # what comes asks of itself alone whether it is NaN
         new = value if stmt.op == "set" else self.operate(stmt.op, operands, old.type)
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         new = self.chosen(guard, new, old)
@@ -171,8 +193,10 @@ class KernelEmitter(Expressions):
         return each(lambda x, y: self.operate("select", [guard, x, y], x.type), new, old)
 
     def _masked_choice(self, new: Value, old: Value) -> Value:
-        parts = [x if mask is None else self.lanes.select(mask, self.lanes.type(new.type), x, y)
-                 for x, y, mask in zip(new.parts, old.parts, self.masks)]
+        parts = [
+            x if mask is None else self.lanes.select(mask, self.lanes.type(new.type), x, y)
+            for x, y, mask in zip(new.parts, old.parts, self.masks)
+        ]
         return varying(new.type, tuple(parts))
 
     def store(self, stmt: loops.Store) -> None:
@@ -180,7 +204,9 @@ class KernelEmitter(Expressions):
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         self.store_value(stmt, self.evaluate(stmt.value), self.evaluate(stmt.index), guard)
 
-    def store_value(self, stmt: loops.Store, value: Value, index: Value, guard: Value | None) -> None:
+    def store_value(
+        self, stmt: loops.Store, value: Value, index: Value, guard: Value | None
+    ) -> None:
         """Write a value, real or complex, where `stmt` says how."""
         buf = self.buffers[stmt.buf]
         if buf.type not in loops.COMPLEX:
@@ -190,14 +216,30 @@ class KernelEmitter(Expressions):
             raise NotImplementedError("codegen: accumulating store of complex values")
         if self.vectorized and index.kind == AFFINE and index.stride == 1:
             from weft.codegen.kernel import complex_memory
+
             complex_memory.store(self, buf, value, index, guard)
             return
         part = loops.REAL_OF[buf.type]
         double = self.operate("mul", [index, constant(2)], "i64")
         self.store_real(stmt, part, 2 * buf.size, value.real, double, guard)
-        self.store_real(stmt, part, 2 * buf.size, value.imag, self.operate("add", [double, constant(1)], "i64"), guard)
+        self.store_real(
+            stmt,
+            part,
+            2 * buf.size,
+            value.imag,
+            self.operate("add", [double, constant(1)], "i64"),
+            guard,
+        )
 
-    def store_real(self, stmt: loops.Store, type_: str, size: int, value: Value, index: Value, guard: Value | None) -> None:
+    def store_real(
+        self,
+        stmt: loops.Store,
+        type_: str,
+        size: int,
+        value: Value,
+        index: Value,
+        guard: Value | None,
+    ) -> None:
         """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""
         if size == 0:
             return
@@ -207,25 +249,55 @@ class KernelEmitter(Expressions):
             elif guard.parts[0] != "false":
                 self.b.branch(guard.parts[0], lambda: self._store_scalar(stmt, type_, value, index))
             return
-        if stmt.streaming and guard is None and not any(self.masks) and not stmt.accumulate and self.target.is_x86:
+        if (
+            stmt.streaming
+            and guard is None
+            and not any(self.masks)
+            and not stmt.accumulate
+            and self.target.is_x86
+        ):
             if index.kind == AFFINE and index.stride in (1, -1):
                 from weft.codegen.kernel import nontemporal
+
                 nontemporal.store(self, stmt, type_, value, index)
                 return
-        if guard is not None and guard.kind == UNIFORM:  # a branch for all lanes: masked stores are slow on some processors
+        if (
+            guard is not None and guard.kind == UNIFORM
+        ):  # a branch for all lanes: masked stores are slow on some processors
             if guard.parts[0] != "false":
-                self.b.branch(guard.parts[0], lambda: self._store_parts(stmt, type_, value, index, [None] * self.parts))
+                self.b.branch(
+                    guard.parts[0],
+                    lambda: self._store_parts(stmt, type_, value, index, [None] * self.parts),
+                )
             return
-        self._store_parts(stmt, type_, value, index, [None] * self.parts if guard is None else list(self.spread(guard)))
+        self._store_parts(
+            stmt,
+            type_,
+            value,
+            index,
+            [None] * self.parts if guard is None else list(self.spread(guard)),
+        )
 
-    def _store_parts(self, stmt: loops.Store, type_: str, value: Value, index: Value, conds: list) -> None:
+    def _store_parts(
+        self, stmt: loops.Store, type_: str, value: Value, index: Value, conds: list
+    ) -> None:
         """Write the registers of a value, each where its condition holds (None: everywhere)."""
-        registers = self.spread(value) if stmt.accumulate else self.lanes.all_to_memory(self.spread(value), type_)[1]
+        registers = (
+            self.spread(value)
+            if stmt.accumulate
+            else self.lanes.all_to_memory(self.spread(value), type_)[1]
+        )
         for part in range(self.parts):
-            self._store_part(stmt, type_, registers[part], index, part, self.mask_of(part, conds[part]))
+            self._store_part(
+                stmt, type_, registers[part], index, part, self.mask_of(part, conds[part])
+            )
 
     def _store_scalar(self, stmt: loops.Store, type_: str, value: Value, index: Value) -> None:
-        pointer, size, tag = self.address(stmt.buf, type_, index), loops.ITEMSIZE[type_], self.alias_tag(stmt.buf)
+        pointer, size, tag = (
+            self.address(stmt.buf, type_, index),
+            loops.ITEMSIZE[type_],
+            self.alias_tag(stmt.buf),
+        )
         if stmt.accumulate:
             raw = self.b.let(f"load {MEMORY[type_]}, ptr {pointer}, align {size}{tag}")
             old = uniform(type_, self.scalar.from_memory(raw, type_))
@@ -233,7 +305,9 @@ class KernelEmitter(Expressions):
         memory, name = self.scalar.to_memory(value.parts[0], type_)
         self.b.do(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
 
-    def _store_part(self, stmt: loops.Store, type_: str, x: str, index: Value, part: int, mask: str | None) -> None:
+    def _store_part(
+        self, stmt: loops.Store, type_: str, x: str, index: Value, part: int, mask: str | None
+    ) -> None:
         """Store a register as stored in memory, or combine one with what is there."""
         lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
         if stmt.accumulate:
@@ -241,10 +315,14 @@ class KernelEmitter(Expressions):
             _, x = lanes.to_memory(lanes.arithmetic(stmt.accumulate, type_, [raw, x]), type_)
         size, tag = loops.ITEMSIZE[type_], self.alias_tag(stmt.buf)
         if index.kind == UNIFORM:
-            raise NotImplementedError("codegen: every iteration of a vector loop stores to one element")
+            raise NotImplementedError(
+                "codegen: every iteration of a vector loop stores to one element"
+            )
         if index.kind == AFFINE and index.stride in (1, -1):
             reverse = index.stride == -1
-            pointer = self.vector_address(stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0))
+            pointer = self.vector_address(
+                stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0)
+            )
             x = self.reversed(x, memory) if reverse else x
             mask = self.reversed(mask, lanes.i1) if reverse and mask is not None else mask
             if mask is not None and self.masks[part] is None and memory.endswith(("i8>", "i16>")):
@@ -255,19 +333,25 @@ class KernelEmitter(Expressions):
         called = f"llvm.masked.scatter.{mangle(memory)}.v{lanes.w}p0"
         b.declare(called, "void", memory, several, "i32", lanes.i1)
         mask = mask or lanes.splat_literal("true", "i1")
-        b.do(f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}")
+        b.do(
+            f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}"
+        )
 
     # --- loops
 
     def loop(self, stmt: loops.For) -> None:
         """A serial, vector or (nested) parallel loop."""
-        extent = constant(stmt.extent) if isinstance(stmt.extent, int) else self.evaluate(stmt.extent)
+        extent = (
+            constant(stmt.extent) if isinstance(stmt.extent, int) else self.evaluate(stmt.extent)
+        )
         self.memo.clear()
         if extent.const is not None and extent.const <= 0:
             return
         if stmt.kind == "vector" and not self.vectorized:
             most = extent.const if extent.const is not None else bound(stmt.extent)
-            plan = plan_of(stmt, self.target, self.buffers, most, extent.const is not None, self.outlined)
+            plan = plan_of(
+                stmt, self.target, self.buffers, most, extent.const is not None, self.outlined
+            )
             if plan is not None:
                 self._vector_loop(stmt, extent, plan)
                 return
@@ -277,7 +361,9 @@ class KernelEmitter(Expressions):
         self.env[stmt.var] = counter
         self.body(stmt.body)
 
-    def _counted(self, stmt: loops.For, start: Value, stop: Value, step: int, emit: Callable[[Value], None]) -> None:
+    def _counted(
+        self, stmt: loops.For, start: Value, stop: Value, step: int, emit: Callable[[Value], None]
+    ) -> None:
         """Run `emit(counter)` for counter = start, start + step, ... below stop."""
         saved = self.env.get(stmt.var)
         if start.const is not None and stop.const is not None:
@@ -294,8 +380,14 @@ class KernelEmitter(Expressions):
             emit(uniform("i64", index))
             self.memo.clear()
             return [register for _, register in self.flatten(carried)]
+
         certain = start.const is not None and stop.const is not None
-        self.unflatten(carried, self.b.counted_loop(start.parts[0], stop.parts[0], step, body, self.flatten(carried), certain))
+        self.unflatten(
+            carried,
+            self.b.counted_loop(
+                start.parts[0], stop.parts[0], step, body, self.flatten(carried), certain
+            ),
+        )
         self._restore(stmt.var, saved)
 
     def _restore(self, var: str, saved: Value | None) -> None:
@@ -307,11 +399,27 @@ class KernelEmitter(Expressions):
     # --- vector loops
 
     def _vector_loop(self, stmt: loops.For, extent: Value, plan: VectorizationPlan) -> None:
-        outer = (self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned)
-        reduced = [name for name in assigned(stmt) if name in self.env and name not in plan.scanned | plan.packed]
+        outer = (
+            self.lanes,
+            self.parts,
+            self.induction,
+            self.masks,
+            self.vectorized,
+            self.reducing,
+            self.scanned,
+        )
+        reduced = [
+            name
+            for name in assigned(stmt)
+            if name in self.env and name not in plan.scanned | plan.packed
+        ]
         starts = {name: self.env[name] for name in reduced}
         block = plan.lanes * plan.parts
-        self.lanes, self.vectorized, self.reducing = self.lanes_of(plan.lanes), True, frozenset(reduced)
+        self.lanes, self.vectorized, self.reducing = (
+            self.lanes_of(plan.lanes),
+            True,
+            frozenset(reduced),
+        )
         self.parts, self.scanned = plan.parts, plan.scanned
         if reduced:
             from weft.codegen.kernel.horizontal_reduction import folded, neutral
@@ -331,7 +439,9 @@ class KernelEmitter(Expressions):
             clamped = constant(0)
             most = bound(stmt.extent)
             if not plan.masked or most is None or most > block or plan.parts > 1:
-                whole = uniform("i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block)))
+                whole = uniform(
+                    "i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block))
+                )
                 self._vector_pass(stmt, constant(0), whole, plan.parts)
                 clamped = self.operate("max", [whole, constant(0)], "i64")
             if plan.masked:
@@ -341,7 +451,15 @@ class KernelEmitter(Expressions):
             self.env[name] = folded(self, plan.reductions[name], starts[name], self.env[name])
         for name in plan.scanned:
             self.env[name] = of_first_lane(self, self.env[name])
-        self.lanes, self.parts, self.induction, self.masks, self.vectorized, self.reducing, self.scanned = outer
+        (
+            self.lanes,
+            self.parts,
+            self.induction,
+            self.masks,
+            self.vectorized,
+            self.reducing,
+            self.scanned,
+        ) = outer
         if not plan.masked:
             start = constant(whole) if extent.const is not None else clamped
             self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
@@ -358,8 +476,11 @@ class KernelEmitter(Expressions):
             self.masks[-1] = self.lanes.opaque_mask(odd)
         self._block(stmt, constant(start), parts)
 
-    def _vector_pass(self, stmt: loops.For, start: Value, stop: Value, parts: int, masked: bool = False) -> None:
+    def _vector_pass(
+        self, stmt: loops.For, start: Value, stop: Value, parts: int, masked: bool = False
+    ) -> None:
         """Blocks of `parts` vectors from `start` while below `stop`."""
+
         def emit(counter: Value) -> None:
             self.masks = self._tail_masks(counter, stop, parts) if masked else [None] * parts
             self._block(stmt, counter, parts)
@@ -381,13 +502,19 @@ class KernelEmitter(Expressions):
         full = {name: self.env[name] for name in self.reducing}
         if parts != kept:
             for name in self.reducing:
-                self.env[name] = each(lambda value: varying(value.type, value.parts[:parts]), full[name])
+                self.env[name] = each(
+                    lambda value: varying(value.type, value.parts[:parts]), full[name]
+                )
         self.parts, self.induction = parts, counter
         self.env[stmt.var] = affine(constant(0), 1)
         self.body(stmt.body)
         if parts != kept:
             for name in self.reducing:
-                self.env[name] = each(lambda all, first: varying(all.type, first.parts + all.parts[parts:]), full[name], self.env[name])
+                self.env[name] = each(
+                    lambda all, first: varying(all.type, first.parts + all.parts[parts:]),
+                    full[name],
+                    self.env[name],
+                )
         self.parts = kept
 
 
@@ -407,6 +534,11 @@ def _emitter_of(kind: type) -> Callable[[KernelEmitter, Any], None]:
     elif kind is loops.While:
         from weft.codegen.kernel.structured_branches import repeat as emit
     else:
-        return {loops.Let: KernelEmitter.let, loops.Init: KernelEmitter.init, loops.Accum: KernelEmitter.accum,
-                loops.Store: KernelEmitter.store, loops.For: KernelEmitter.loop}[kind]
+        return {
+            loops.Let: KernelEmitter.let,
+            loops.Init: KernelEmitter.init,
+            loops.Accum: KernelEmitter.accum,
+            loops.Store: KernelEmitter.store,
+            loops.For: KernelEmitter.loop,
+        }[kind]
     return emit

@@ -26,8 +26,14 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
     if not emitter.vectorized or index.kind == UNIFORM:
         places = [emitter.address(stmt.buf, type_, index)]
     elif index.kind == AFFINE and step <= index.stride <= MODEL.cache_line // ITEMSIZE[type_]:
-        base = emitter.address(stmt.buf, type_, emitter.sum(index.base, emitter.scaled(emitter.induction, index.stride)))
-        lines = range(0, emitter.parts * emitter.lanes.w * index.stride * ITEMSIZE[type_], MODEL.cache_line)
+        base = emitter.address(
+            stmt.buf,
+            type_,
+            emitter.sum(index.base, emitter.scaled(emitter.induction, index.stride)),
+        )
+        lines = range(
+            0, emitter.parts * emitter.lanes.w * index.stride * ITEMSIZE[type_], MODEL.cache_line
+        )
         places = [b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base) for at in lines]
     for place in places:
         b.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
@@ -42,18 +48,34 @@ def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Value
     if index.stride < 0:
         registers, offset = [emitter.reversed(x, memory) for x in registers], lanes.w - 1
     base = emitter.address(stmt.buf, type_, emitter.sum(index.base, constant(-offset)))
-    places = [emitter.vector_address(stmt.buf, type_, index, part * lanes.w + offset) for part in range(emitter.parts)]
-    while nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0:    # halves of lines are joined
+    places = [
+        emitter.vector_address(stmt.buf, type_, index, part * lanes.w + offset)
+        for part in range(emitter.parts)
+    ]
+    while (
+        nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0
+    ):  # halves of lines are joined
         count = 2 * nbytes // ITEMSIZE[type_]
         order = ", ".join([f"i32 {lane}" for lane in range(count)])
-        registers = [b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{count} x i32> <{order}>", x, y)
-                     for x, y in zip(registers[0::2], registers[1::2])]
+        registers = [
+            b.pure(f"shufflevector {memory} {x}, {memory} {y}, <{count} x i32> <{order}>", x, y)
+            for x, y in zip(registers[0::2], registers[1::2])
+        ]
         places, nbytes, memory = places[0::2], 2 * nbytes, vector(MEMORY[type_], count)
-    store_if_aligned(emitter, base, list(zip(registers, places)), memory, nbytes, ITEMSIZE[type_], tag)
+    store_if_aligned(
+        emitter, base, list(zip(registers, places)), memory, nbytes, ITEMSIZE[type_], tag
+    )
 
 
-def store_if_aligned(emitter: Emission, base: str, stores: Sequence[tuple[str, str]], memory: str, nbytes: int, size: int,
-                     tag: str) -> None:
+def store_if_aligned(
+    emitter: Emission,
+    base: str,
+    stores: Sequence[tuple[str, str]],
+    memory: str,
+    nbytes: int,
+    size: int,
+    tag: str,
+) -> None:
     """Store (register, address) pairs past the caches where `base` is a multiple of `nbytes`, else to multiples of `size`."""
     b = emitter.b
     address = b.pure(f"ptrtoint ptr {base} to i64", base)
@@ -62,5 +84,10 @@ def store_if_aligned(emitter: Emission, base: str, stores: Sequence[tuple[str, s
     def write(alignment: str) -> None:
         for register, place in stores:
             b.do(f"store {memory} {register}, ptr {place}, align {alignment}")
-    b.branch(b.pure(f"icmp eq i64 {low}, 0", low), lambda: write(f"{nbytes}{tag}, !nontemporal !1"), lambda: write(f"{size}{tag}"))
+
+    b.branch(
+        b.pure(f"icmp eq i64 {low}, 0", low),
+        lambda: write(f"{nbytes}{tag}, !nontemporal !1"),
+        lambda: write(f"{size}{tag}"),
+    )
     emitter.streamed = True

@@ -11,7 +11,22 @@ from __future__ import annotations
 
 from weft.codegen.kernel.vectorization_plan import bodies, expressions
 from weft.ir.build import HALVES
-from weft.ir.loops import Accum, Const, Expr, Init, Interleave, Kernel, Let, Load, Op, Pack, Ref, Scan, Stmt, Store
+from weft.ir.loops import (
+    Accum,
+    Const,
+    Expr,
+    Init,
+    Interleave,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Pack,
+    Ref,
+    Scan,
+    Stmt,
+    Store,
+)
 from weft.ir.registry import functions
 
 #: what keeps relative errors: operation -> its first such argument
@@ -28,7 +43,11 @@ def demands_of(kernel: Kernel) -> dict[int, str]:
     if not any(buf.type in HALVES and buf.mode != "in" for buf in kernel.bufs):
         return {}
     demands = _Demands(kernel)
-    return {key: demands.expressions[key] for key in demands.functions if demands.expressions[key] in HALVES}
+    return {
+        key: demands.expressions[key]
+        for key in demands.functions
+        if demands.expressions[key] in HALVES
+    }
 
 
 def _is_brief(op: str) -> bool:
@@ -55,7 +74,11 @@ class _Demands:
         self.opaque |= {name for name in self.sources if self.grows(name)}
         #: names and scratch that are never negative: all that nothing speaks against
         self.not_negative = set(self.sources) - self.opaque
-        while wrong := {name for name in self.not_negative if not all(self.positive(x) for x in self.sources[name])}:
+        while wrong := {
+            name
+            for name in self.not_negative
+            if not all(self.positive(x) for x in self.sources[name])
+        }:
             self.not_negative -= wrong
         for expr in self.roots:
             self.ask(expr, _FULL)
@@ -66,8 +89,12 @@ class _Demands:
             self.made(stmt.name, stmt.value)
         elif isinstance(stmt, Accum) and stmt.op in _KEPT_ACROSS_ITERATIONS and stmt.guard is None:
             self.made(stmt.name, stmt.value, stmt.op)
-        elif isinstance(stmt, Store) and stmt.buf in self.scratch and stmt.guard is None \
-                and (stmt.accumulate is None or stmt.accumulate in _KEPT_ACROSS_ITERATIONS):
+        elif (
+            isinstance(stmt, Store)
+            and stmt.buf in self.scratch
+            and stmt.guard is None
+            and (stmt.accumulate is None or stmt.accumulate in _KEPT_ACROSS_ITERATIONS)
+        ):
             self.roots.append(stmt.index)
             self.made(stmt.buf, stmt.value, stmt.accumulate)
         else:
@@ -93,9 +120,13 @@ class _Demands:
             seen.add((id(expr), multiplied))
             if isinstance(expr, Op):
                 first = _KEEPS.get(expr.op, len(expr.args))
-                stack += [(arg, multiplied or expr.op in ("mul", "div")) for arg in expr.args[first:]]
+                stack += [
+                    (arg, multiplied or expr.op in ("mul", "div")) for arg in expr.args[first:]
+                ]
                 continue
-            source = expr.name if isinstance(expr, Ref) else expr.buf if isinstance(expr, Load) else ""
+            source = (
+                expr.name if isinstance(expr, Ref) else expr.buf if isinstance(expr, Load) else ""
+            )
             if source == name and multiplied:
                 return True
             stack += [(arg, multiplied) for arg in self.sources.get(source, ())]
@@ -154,7 +185,11 @@ class _Demands:
         if isinstance(expr, Const):
             return isinstance(expr.value, int | float) and expr.value >= 0
         if isinstance(expr, Op):
-            return _is_brief(expr.op) or (expr.op in ("add", "mul", "div", "max") and all(self.positive(x) for x in expr.args))
+            return _is_brief(expr.op) or (
+                expr.op in ("add", "mul", "div", "max") and all(self.positive(x) for x in expr.args)
+            )
         if isinstance(expr, Load):
-            return expr.buf in self.not_negative and (expr.other is None or self.positive(expr.other))
+            return expr.buf in self.not_negative and (
+                expr.other is None or self.positive(expr.other)
+            )
         return isinstance(expr, Ref) and expr.name in self.not_negative

@@ -20,7 +20,11 @@ def interleave(emitter: Emission, stmt: Interleave) -> None:
     type_, count = emitter.buffers[stmt.buf].type, len(stmt.values)
     index = emitter.evaluate(stmt.index)
     values = [emitter.evaluate(value) for value in stmt.values]
-    even = index.kind == AFFINE and type_ not in COMPLEX and (index.stride == count or (index.stride > count and count & (count - 1) == 0))
+    even = (
+        index.kind == AFFINE
+        and type_ not in COMPLEX
+        and (index.stride == count or (index.stride > count and count & (count - 1) == 0))
+    )
     if not emitter.vectorized or not even or not emitter.buffers[stmt.buf].size:
         _one_by_one(emitter, stmt, index, values)
         return
@@ -46,9 +50,16 @@ WIDEST = 8
 class _Rows:
     """The rows of one part of a vector loop: `count` vectors of `width` lanes become `width` rows of `count`."""
 
-    def __init__(self, emitter: Emission, stmt: Interleave, index: Value, part: int, registers: list[str]):
+    def __init__(
+        self, emitter: Emission, stmt: Interleave, index: Value, part: int, registers: list[str]
+    ):
         self.emitter, self.stmt, self.index = emitter, stmt, index
-        self.b, self.lanes, self.width, self.count = emitter.b, emitter.lanes, emitter.lanes.w, len(registers)
+        self.b, self.lanes, self.width, self.count = (
+            emitter.b,
+            emitter.lanes,
+            emitter.lanes.w,
+            len(registers),
+        )
         self.type = emitter.buffers[stmt.buf].type
         self.size, self.tag = ITEMSIZE[self.type], emitter.alias_tag(stmt.buf)
         self.mask = emitter.masks[part]
@@ -56,28 +67,53 @@ class _Rows:
         self.memory, vectors = self.lanes.all_to_memory(registers, self.type)
         self.element = self.memory.split(" x ")[1][:-1]
         block = max(1, min(MODEL.transpose_block_bytes // self.size, self.width))
-        transposed = block <= self.count < self.width <= block * self.count and index.stride > self.count
+        transposed = (
+            block <= self.count < self.width <= block * self.count and index.stride > self.count
+        )
         whole = transposed or self.count == self.width
-        self.sequence = self._transposed(vectors, block) if whole else self._interleaved(vectors, self.width)
+        self.sequence = (
+            self._transposed(vectors, block) if whole else self._interleaved(vectors, self.width)
+        )
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
         """Lanes of two vectors, numbered through, in a new order; together where they stay together, which LLVM takes less time for."""
         width, b, run = width or self.width, self.b, 1
-        while 2 * run * self.size <= WIDEST and 2 * run < width and all(order[at] % (2 * run) == 0 and order[at + run] == order[at] + run
-                                                    for at in range(0, width, 2 * run)):
+        while (
+            2 * run * self.size <= WIDEST
+            and 2 * run < width
+            and all(
+                order[at] % (2 * run) == 0 and order[at + run] == order[at] + run
+                for at in range(0, width, 2 * run)
+            )
+        ):
             run *= 2
-        memory, back = (vector(f"i{8 * self.size * run}" if run > 1 else self.element, lanes // run) for lanes in (self.width, width))
+        memory, back = (
+            vector(f"i{8 * self.size * run}" if run > 1 else self.element, lanes // run)
+            for lanes in (self.width, width)
+        )
         if run > 1:
-            x, y = (z if z == "poison" else b.pure(f"bitcast {self.memory} {z} to {memory}", z) for z in (x, y))
+            x, y = (
+                z if z == "poison" else b.pure(f"bitcast {self.memory} {z} to {memory}", z)
+                for z in (x, y)
+            )
         made = b.shuffle(memory, x, y, [lane // run for lane in order[::run]])
-        return made if run == 1 else b.pure(f"bitcast {back} {made} to {vector(self.element, width)}", made)
+        return (
+            made
+            if run == 1
+            else b.pure(f"bitcast {back} {made} to {vector(self.element, width)}", made)
+        )
 
     def _transposed(self, vectors: list[str], block: int) -> list[str]:
         """The rows of no more vectors than there are lanes: interleaved within each 16 bytes by one instruction each, and these dealt."""
-        interleaved = [self._interleaved(vectors[at:at + block], block) for at in range(0, self.count, block)]
+        interleaved = [
+            self._interleaved(vectors[at : at + block], block) for at in range(0, self.count, block)
+        ]
         alike = list(zip(*interleaved))
-        per_vector = self.width // self.count                # rows that one vector holds
-        dealt = [self._dealt([x for each in alike[at:at + per_vector] for x in each], block) for at in range(0, block, per_vector)]
+        per_vector = self.width // self.count  # rows that one vector holds
+        dealt = [
+            self._dealt([x for each in alike[at : at + per_vector] for x in each], block)
+            for at in range(0, block, per_vector)
+        ]
         return [x for together in zip(*dealt) for x in together]
 
     def _dealt(self, vectors: list[str], block: int) -> list[str]:
@@ -86,7 +122,12 @@ class _Rows:
             return vectors
         even = [lane for lane in range(2 * self.width) if lane // block % 2 == 0]
         pairs = list(zip(vectors[0::2], vectors[1::2]))
-        halves = [self._dealt([self.shuffle(x, y, [lane + side for lane in even]) for x, y in pairs], block) for side in (0, block)]
+        halves = [
+            self._dealt(
+                [self.shuffle(x, y, [lane + side for lane in even]) for x, y in pairs], block
+            )
+            for side in (0, block)
+        ]
         return [x for both in zip(*halves) for x in both]
 
     def _interleaved(self, vectors: list[str], block: int) -> list[str]:
@@ -100,11 +141,19 @@ class _Rows:
             run, first, second = half, vectors[:half], vectors[half:]
         else:
             run, first, second = 1, vectors[0::2], vectors[1::2]
-        low = [lane // block * block + lane % block // (2 * run) * run + lane % run + lane // run % 2 * self.width
-               for lane in range(self.width)]
+        low = [
+            lane // block * block
+            + lane % block // (2 * run) * run
+            + lane % run
+            + lane // run % 2 * self.width
+            for lane in range(self.width)
+        ]
         made = []
         for x, y in zip(self._interleaved(first, block), self._interleaved(second, block)):
-            made += [self.shuffle(x, y, low), self.shuffle(x, y, [lane + block // 2 for lane in low])]
+            made += [
+                self.shuffle(x, y, low),
+                self.shuffle(x, y, [lane + block // 2 for lane in low]),
+            ]
         return made
 
     def _picked(self, vectors: list[str], at: int) -> str:
@@ -121,7 +170,11 @@ class _Rows:
     def pointer(self, row: int, beyond: int) -> str:
         """The address of element `beyond` of a row."""
         at = self.emitter.vector_address(self.stmt.buf, self.type, self.index, self.first + row)
-        return at if not beyond else self.b.pure(f"getelementptr i8, ptr {at}, i64 {beyond * self.size}", at)
+        return (
+            at
+            if not beyond
+            else self.b.pure(f"getelementptr i8, ptr {at}, i64 {beyond * self.size}", at)
+        )
 
     def store_together(self) -> None:
         """Rows that touch: whole vectors."""
@@ -141,18 +194,31 @@ class _Rows:
         nbytes = self.size * self.width
         base = self.pointer(0, 0)
         places = [self.pointer(0, number * self.width) for number in range(self.count)]
-        store_if_aligned(self.emitter, base, list(zip(self.sequence, places)), self.memory, nbytes, self.size, self.tag)
+        store_if_aligned(
+            self.emitter,
+            base,
+            list(zip(self.sequence, places)),
+            self.memory,
+            nbytes,
+            self.size,
+            self.tag,
+        )
 
     def store_apart(self) -> None:
         """Rows with gaps between them: each by itself."""
         for row in range(self.width):
             mask, width = None, min(self.count, self.width)
             if self.mask is not None:
-                on = self.b.pure(f"extractelement {self.lanes.i1} {self.mask}, i32 {row}", self.mask)
+                on = self.b.pure(
+                    f"extractelement {self.lanes.i1} {self.mask}, i32 {row}", self.mask
+                )
                 mask = self.emitter.lanes_of(width).splat(on, "i1")
             for first in range(0, self.count, width):
                 at, lane = divmod(row * self.count + first, self.width)
                 x, memory = self.sequence[at], self.memory
                 if width < self.width:
-                    x, memory = self.shuffle(x, "poison", list(range(lane, lane + width)), width), vector(self.element, width)
+                    x, memory = (
+                        self.shuffle(x, "poison", list(range(lane, lane + width)), width),
+                        vector(self.element, width),
+                    )
                 self.emitter.write(memory, x, self.pointer(row, first), (self.size, self.tag), mask)

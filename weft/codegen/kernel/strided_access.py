@@ -17,8 +17,12 @@ from weft.ir.loops import ITEMSIZE
 def load(e: Emission, name: str, type_: str, index: Value, part: int) -> str:
     """Vector `part` of the elements at `index`."""
     (rest, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
-    ends = part + 1 == e.parts or any(e.masks[part:part + 2])
-    seen = e.strided.setdefault((e.b.scopes[-1], name, rest and rest.parts[0], stride, width), []) if name in e.pure_buffers else [at]
+    ends = part + 1 == e.parts or any(e.masks[part : part + 2])
+    seen = (
+        e.strided.setdefault((e.b.scopes[-1], name, rest and rest.parts[0], stride, width), [])
+        if name in e.pure_buffers
+        else [at]
+    )
     if at not in seen:
         seen.append(at)
     skip = 0
@@ -28,13 +32,24 @@ def load(e: Emission, name: str, type_: str, index: Value, part: int) -> str:
         if 0 < apart < stride * width and apart % stride == 0 and not ends:
             earlier = affine(e.sum(index.base, constant(-apart)), stride)
             x, y = [load(e, name, type_, earlier, i) for i in (part, part + 1)]
-            return e.b.shuffle(vector(MEMORY[type_], width), x, y, range(apart // stride, apart // stride + width))
-    return _picked(e, name, type_, affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends)
+            return e.b.shuffle(
+                vector(MEMORY[type_], width), x, y, range(apart // stride, apart // stride + width)
+            )
+    return _picked(
+        e, name, type_, affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends
+    )
 
 
-def _picked(e: Emission, name: str, type_: str, index: Value, part: int, skip: int, ends: bool) -> str:
+def _picked(
+    e: Emission, name: str, type_: str, index: Value, part: int, skip: int, ends: bool
+) -> str:
     """Elements `skip`, `skip + stride`, ... from `index` on; where they end the last vector ends with them, or has a mask."""
-    width, stride, size, memory = e.lanes.w, index.stride, ITEMSIZE[type_], vector(MEMORY[type_], e.lanes.w)
+    width, stride, size, memory = (
+        e.lanes.w,
+        index.stride,
+        ITEMSIZE[type_],
+        vector(MEMORY[type_], e.lanes.w),
+    )
     pointer, tag = e.vector_address(name, type_, index, part * width), e.alias_tag(name)
     starts = [i * width for i in range(stride)]
     masked = e.masks[part] is not None
@@ -42,8 +57,14 @@ def _picked(e: Emission, name: str, type_: str, index: Value, part: int, skip: i
         starts[-1] = (stride - 1) * (width - 1) + skip
     picked = ""
     for i, start in enumerate(starts):
-        at = pointer if start == 0 else e.b.pure(f"getelementptr i8, ptr {pointer}, i64 {start * size}", pointer)
-        mask = _first(e, stride, skip + 1 - stride - start - part * width * stride) if masked else None
+        at = (
+            pointer
+            if start == 0
+            else e.b.pure(f"getelementptr i8, ptr {pointer}, i64 {start * size}", pointer)
+        )
+        mask = (
+            _first(e, stride, skip + 1 - stride - start - part * width * stride) if masked else None
+        )
         if mask is None:
             raw = e.read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
         else:
@@ -66,5 +87,7 @@ def _first(e: Emission, stride: int, more: int) -> str | None:
     if e.left.const is not None:
         count = e.left.const * stride + more
         return None if count >= width else e.lanes.opaque_mask(count) if count > 0 else ""
-    count = e.operate("add", [e.operate("mul", [e.left, constant(stride)], "i64"), constant(more)], "i64").parts[0]
+    count = e.operate(
+        "add", [e.operate("mul", [e.left, constant(stride)], "i64"), constant(more)], "i64"
+    ).parts[0]
     return e.lanes_below(e.lanes.splat(e.scalar.convert("trunc", "i64", count, "i32"), "i32"))

@@ -19,7 +19,9 @@ def branch(emitter: Emission, stmt: If) -> None:
     """A two-way branch on a condition that is the same in every lane."""
     cond = emitter.evaluate(stmt.cond)
     if cond.kind != UNIFORM:
-        raise NotImplementedError("codegen: `if` inside a vector loop on a condition that varies over it")
+        raise NotImplementedError(
+            "codegen: `if` inside a vector loop on a condition that varies over it"
+        )
     if cond.parts[0] in ("true", "false"):
         emitter.body(stmt.body if cond.parts[0] == "true" else stmt.orelse)
         return
@@ -33,8 +35,12 @@ def branch(emitter: Emission, stmt: If) -> None:
         flat = emitter.flatten(carried)
         types[:] = [type_ for type_, _ in flat]
         return [register for _, register in flat]
+
     types: list[str] = []
-    emitter.unflatten(carried, emitter.b.branch(cond.parts[0], lambda: arm(stmt.body), lambda: arm(stmt.orelse), types))
+    emitter.unflatten(
+        carried,
+        emitter.b.branch(cond.parts[0], lambda: arm(stmt.body), lambda: arm(stmt.orelse), types),
+    )
 
 
 def repeat(emitter: Emission, stmt: While) -> None:
@@ -49,4 +55,5 @@ def repeat(emitter: Emission, stmt: While) -> None:
     def body(*_: str) -> list[str]:
         emitter.body(stmt.body)
         return [register for _, register in emitter.flatten(carried)]
+
     emitter.unflatten(carried, emitter.b.loop_while([test], body, emitter.flatten(carried)))

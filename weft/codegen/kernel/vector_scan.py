@@ -31,16 +31,26 @@ def scan(emitter: Emission, stmt: Scan) -> None:
 
 def in_all_lanes(emitter: Emission, value: Value) -> Value:
     """A uniform value as one register, however many parts the loop has."""
-    return each(lambda x: varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value)
+    return each(
+        lambda x: varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value
+    )
 
 
 def of_first_lane(emitter: Emission, value: Value) -> Value:
     """Back to a uniform value."""
     lanes = emitter.lanes
-    return each(lambda x: uniform(x.type, emitter.b.pure(f"extractelement {lanes.type(x.type)} {x.parts[0]}, i32 0", x.parts[0])), value)
+    return each(
+        lambda x: uniform(
+            x.type,
+            emitter.b.pure(f"extractelement {lanes.type(x.type)} {x.parts[0]}, i32 0", x.parts[0]),
+        ),
+        value,
+    )
 
 
-def _combined(emitter: Emission, stmt: Scan, earlier: list[Value], later: list[Value]) -> list[Value]:
+def _combined(
+    emitter: Emission, stmt: Scan, earlier: list[Value], later: list[Value]
+) -> list[Value]:
     """What the statement's `combine` makes of two groups of values."""
     emitter.env.update(zip(stmt.accs, earlier))
     emitter.env.update(zip(stmt.names, later))
@@ -51,27 +61,48 @@ def _combined(emitter: Emission, stmt: Scan, earlier: list[Value], later: list[V
     return [emitter.widened(value) for value in made] if wide else made
 
 
-def _across(emitter: Emission, stmt: Scan, totals: list[Value], values: list[Value]) -> tuple[list, list]:
+def _across(
+    emitter: Emission, stmt: Scan, totals: list[Value], values: list[Value]
+) -> tuple[list, list]:
     """The totals after this block, and the running values in it."""
     step = 1
     while step < emitter.lanes.w:
-        combined = _combined(emitter, stmt, [each(lambda x, by=step: _shifted(emitter, x, by), v) for v in values], values)
-        values = [each(lambda new, old, by=step: _beyond(emitter, by, new, old), *both) for both in zip(combined, values)]
+        combined = _combined(
+            emitter,
+            stmt,
+            [each(lambda x, by=step: _shifted(emitter, x, by), v) for v in values],
+            values,
+        )
+        values = [
+            each(lambda new, old, by=step: _beyond(emitter, by, new, old), *both)
+            for both in zip(combined, values)
+        ]
         step *= 2
     parts, rows = emitter.parts, []
     emitter.parts = 1
     for part in range(parts):
-        mine = [each(lambda x, at=part: varying(x.type, x.parts[at:at + 1]), v) for v in values]
+        mine = [each(lambda x, at=part: varying(x.type, x.parts[at : at + 1]), v) for v in values]
         last = [each(lambda x, at=part: _last(emitter, x, emitter.masks[at]), v) for v in mine]
         rows.append(_combined(emitter, stmt, totals, mine))
         totals = _combined(emitter, stmt, totals, last)
     emitter.parts = parts
-    return totals, [each(lambda *one: varying(one[0].type, tuple([x.parts[0] for x in one])), *column) for column in zip(*rows)]
+    return totals, [
+        each(lambda *one: varying(one[0].type, tuple([x.parts[0] for x in one])), *column)
+        for column in zip(*rows)
+    ]
 
 
 def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
     """The lanes of each register in a new order."""
-    return varying(x.type, tuple([emitter.b.shuffle(emitter.lanes.type(x.type), part, "poison", order) for part in x.parts]))
+    return varying(
+        x.type,
+        tuple(
+            [
+                emitter.b.shuffle(emitter.lanes.type(x.type), part, "poison", order)
+                for part in x.parts
+            ]
+        ),
+    )
 
 
 def _shifted(emitter: Emission, x: Value, by: int) -> Value:
@@ -83,8 +114,15 @@ def _shifted(emitter: Emission, x: Value, by: int) -> Value:
 def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
     """`new` in all lanes but the first `step`, which keep `old`."""
     lanes = emitter.lanes
-    mask = f"<{', '.join(['i1 ' + ('false' if lane < step else 'true') for lane in range(lanes.w)])}>"
-    return varying(new.type, tuple([lanes.select(mask, lanes.type(new.type), x, y) for x, y in zip(new.parts, old.parts)]))
+    mask = (
+        f"<{', '.join(['i1 ' + ('false' if lane < step else 'true') for lane in range(lanes.w)])}>"
+    )
+    return varying(
+        new.type,
+        tuple(
+            [lanes.select(mask, lanes.type(new.type), x, y) for x, y in zip(new.parts, old.parts)]
+        ),
+    )
 
 
 def _last(emitter: Emission, x: Value, mask: str | None) -> Value:
@@ -95,5 +133,7 @@ def _last(emitter: Emission, x: Value, mask: str | None) -> Value:
     bits = lanes.convert("bitcast", lanes.i1, mask, f"i{lanes.w}")
     count = b.intrinsic("ctpop", f"i{lanes.w}", bits)
     at = b.pure(f"sub i{lanes.w} {count}, 1", count)
-    one = b.pure(f"extractelement {lanes.type(x.type)} {x.parts[0]}, i{lanes.w} {at}", x.parts[0], at)
+    one = b.pure(
+        f"extractelement {lanes.type(x.type)} {x.parts[0]}, i{lanes.w} {at}", x.parts[0], at
+    )
     return varying(x.type, (lanes.splat(one, REGISTER[x.type]),))

@@ -24,6 +24,7 @@ class VectorizationPlan:
 
     `masked`: the rest is a masked block. `merged`: every block is masked, so that a long body is compiled once.
     """
+
     lanes: int
     parts: int
     masked: bool
@@ -71,13 +72,29 @@ def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
     found: list = []
     for name in _EXPRESSIONS[type(stmt)]:
         part = getattr(stmt, name)
-        found += part if isinstance(part, tuple) else () if part is None or isinstance(part, int) else (part,)
+        found += (
+            part
+            if isinstance(part, tuple)
+            else ()
+            if part is None or isinstance(part, int)
+            else (part,)
+        )
     return found
 
 
-_EXPRESSIONS = {loops.Let: ("value",), loops.Init: ("value",), loops.Accum: ("value", "guard"), loops.Scan: ("values", "combine"),
-                loops.Store: ("index", "value", "guard"), loops.Interleave: ("index", "values"), loops.Pack: ("value", "guard"),
-                loops.Prefetch: ("index",), loops.For: ("extent",), loops.While: ("cond",), loops.If: ("cond",)}
+_EXPRESSIONS = {
+    loops.Let: ("value",),
+    loops.Init: ("value",),
+    loops.Accum: ("value", "guard"),
+    loops.Scan: ("values", "combine"),
+    loops.Store: ("index", "value", "guard"),
+    loops.Interleave: ("index", "values"),
+    loops.Pack: ("value", "guard"),
+    loops.Prefetch: ("index",),
+    loops.For: ("extent",),
+    loops.While: ("cond",),
+    loops.If: ("cond",),
+}
 
 
 class _LoopFacts:
@@ -149,7 +166,9 @@ class _LoopFacts:
         elif isinstance(stmt, loops.Store | loops.Interleave | loops.Pack):
             stored = self.buffers[stmt.buf].type
             self.memory.add(stored)
-            (self.note if isinstance(stmt, loops.Store) and stmt.accumulate else self.note_moved)(stored)
+            (self.note if isinstance(stmt, loops.Store) and stmt.accumulate else self.note_moved)(
+                stored
+            )
             if isinstance(stmt, loops.Store):
                 self.streaming = self.streaming or stmt.streaming
             elif isinstance(stmt, loops.Interleave):
@@ -168,7 +187,9 @@ def is_brief(kernel: loops.Kernel) -> bool:
     return iterations(kernel.body) <= MODEL.brief_iterations and not repeated_math(kernel.body)
 
 
-def iterations(body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], int | None] = lambda extent: None) -> float:
+def iterations(
+    body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], int | None] = lambda extent: None
+) -> float:
     """How often the innermost statements of a body run, at most; `computed` gives the most of a computed extent."""
     most = 1.0
     for stmt in body:
@@ -176,7 +197,9 @@ def iterations(body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], in
             return math.inf
         if isinstance(stmt, loops.For):
             extent = stmt.extent if isinstance(stmt.extent, int) else computed(stmt.extent)
-            most = max(most, iterations(stmt.body, computed) * (math.inf if extent is None else extent))
+            most = max(
+                most, iterations(stmt.body, computed) * (math.inf if extent is None else extent)
+            )
         elif isinstance(stmt, loops.If):
             most = max(most, iterations(stmt.body, computed), iterations(stmt.orelse, computed))
     return most
@@ -190,7 +213,9 @@ def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
     counts = _count(body)
     if counts.get("complex", 0) >= MODEL.outline_from:
         return HEAVY
-    return frozenset([op for op, count in counts.items() if count >= MODEL.outline_from and op in HEAVY])
+    return frozenset(
+        [op for op, count in counts.items() if count >= MODEL.outline_from and op in HEAVY]
+    )
 
 
 def mostly_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
@@ -211,7 +236,11 @@ def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
         seen.add(id(expr))
         if isinstance(expr, loops.Op):
             if expr.type != "i64":
-                name = "complex" if expr.op in HEAVY and expr.args[0].type in loops.COMPLEX else expr.op
+                name = (
+                    "complex"
+                    if expr.op in HEAVY and expr.args[0].type in loops.COMPLEX
+                    else expr.op
+                )
                 counts[name] = counts.get(name, 0) + 1
         for part in _parts(expr):
             visit(part)
@@ -233,8 +262,14 @@ def bound(extent: loops.Expr) -> int | None:
     return None
 
 
-def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
-             outlined: Container[str] = frozenset()) -> VectorizationPlan | None:
+def plan_of(
+    loop: loops.For,
+    target: Target,
+    buffers: dict,
+    extent: int | None,
+    exact: bool = True,
+    outlined: Container[str] = frozenset(),
+) -> VectorizationPlan | None:
     """The plan of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
     facts = _LoopFacts(buffers, outlined)
     for stmt in loop.body:
@@ -245,7 +280,9 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
     if target.vector_bytes <= 16:
         lanes = min(lanes, 8)
     # AVX2 masks loads and stores of 4 and 8 bytes only
-    masked = target.has_masks or (target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in facts.memory))
+    masked = target.has_masks or (
+        target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in facts.memory)
+    )
     if extent is not None and extent < lanes:
         if masked:
             lanes = max(4, 1 << (extent - 1).bit_length())
@@ -271,8 +308,22 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
     if facts.transposed:
         parts = max(1, min(parts, MODEL.transpose_registers // facts.transposed))
     if not exact:
-        parts = 1 << (parts.bit_length() - 1)     # whole blocks are separated from the rest by the low bits of the extent
+        parts = 1 << (
+            parts.bit_length() - 1
+        )  # whole blocks are separated from the rest by the low bits of the extent
     rest = not exact or extent is None or extent % (lanes * parts) != 0
-    merged = target.has_masks and rest and facts.cost >= MODEL.masked_loop_cost \
+    merged = (
+        target.has_masks
+        and rest
+        and facts.cost >= MODEL.masked_loop_cost
         and not (facts.streaming or facts.transposed or facts.scanned)
-    return VectorizationPlan(lanes, parts, masked, merged, facts.reductions, frozenset(facts.scanned), frozenset(facts.packed))
+    )
+    return VectorizationPlan(
+        lanes,
+        parts,
+        masked,
+        merged,
+        facts.reductions,
+        frozenset(facts.scanned),
+        frozenset(facts.packed),
+    )

@@ -43,7 +43,11 @@ def can_combine(op: str, dtype: str) -> bool:
 def _small(dtype: str) -> np.dtype | None:
     """The dtype if its elements have at most 8 bits, and are none of the compiler's own types."""
     found = getattr(ml_dtypes, dtype, None)
-    return None if dtype in TYPE_NAMES or found is None or np.dtype(found).itemsize != 1 else np.dtype(found)
+    return (
+        None
+        if dtype in TYPE_NAMES or found is None or np.dtype(found).itemsize != 1
+        else np.dtype(found)
+    )
 
 
 @functools.cache
@@ -61,7 +65,13 @@ def _reduction(name: str, op: str, dtype: str) -> _Reduction:
     if small is None:
         return _Reduction(name, op, TYPE_NAMES[dtype], machine())
     if "int" in dtype:
-        return _NarrowIntegers(name, op, "i8" if dtype.startswith("i") else "u8", machine(), ml_dtypes.iinfo(small).bits)
+        return _NarrowIntegers(
+            name,
+            op,
+            "i8" if dtype.startswith("i") else "u8",
+            machine(),
+            ml_dtypes.iinfo(small).bits,
+        )
     return _NarrowFloats(name, op, "u8", machine(), small)
 
 
@@ -70,13 +80,20 @@ class _Reduction:
 
     def __init__(self, name: str, op: str, type_: str, machine: Machine):
         self.name, self.machine = name, machine
-        self.op = {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(op, op) if type_ == "bool" else op
+        self.op = (
+            {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(op, op)
+            if type_ == "bool"
+            else op
+        )
         self.type, self.parts = real_of(type_), 1 if type_ == real_of(type_) else 2
         self.acc = "f32" if self.type in ("f16", "bf16") else self.type
         self.width = _BLOCK // nbytes(self.acc)
 
     def text(self) -> str:
-        return module_of(lambda decls: [self._plain(decls), self._stream(decls), self._mpi(decls)]) + "\n!0 = !{i32 1}\n"
+        return (
+            module_of(lambda decls: [self._plain(decls), self._stream(decls), self._mpi(decls)])
+            + "\n!0 = !{i32 1}\n"
+        )
 
     def _function(self, decls: Declarations, name: str, arguments: str) -> FunctionWriter:
         return FunctionWriter(f"void @{name}({arguments})", decls, self.machine, "nounwind")
@@ -88,14 +105,20 @@ class _Reduction:
 
     def _stream(self, decls: Declarations) -> str:
         """The same for large results, which go past the caches to an address that is a multiple of 64."""
-        f = self._function(decls, f"{self.name}_stream", "ptr %out, ptr %list, i64 %n, i64 %elements")
+        f = self._function(
+            decls, f"{self.name}_stream", "ptr %out, ptr %list, i64 %n, i64 %elements"
+        )
 
         def past_the_caches() -> None:
             self._loops(f, "align 64, !nontemporal !0")
             f.do("fence seq_cst")
 
         aligned = f.equal(f.let(f"and i64 {f.let('ptrtoint ptr %out to i64')}, 63"), 0)
-        f.when(aligned, past_the_caches, lambda: f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)"))
+        f.when(
+            aligned,
+            past_the_caches,
+            lambda: f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)"),
+        )
         return f.end()
 
     def _mpi(self, decls: Declarations) -> str:
@@ -113,19 +136,32 @@ class _Reduction:
         count = f.mul("%elements", self.parts)
         whole = f.let(f"and i64 {count}, -{self.width}")
         f.loop(0, whole, self.width, lambda i: self._block(f, i, self.width, store))
-        f.loop(whole, count, self.parts, lambda i: self._block(f, i, self.parts, f"align {nbytes(self.type)}"))
+        f.loop(
+            whole,
+            count,
+            self.parts,
+            lambda i: self._block(f, i, self.parts, f"align {nbytes(self.type)}"),
+        )
 
     def _block(self, f: FunctionWriter, first: str, lanes: int, store: str) -> None:
         """`lanes` numbers of all arrays."""
-        place, memory, register = f.mul(first, nbytes(self.type)), llvm_type(self.type), llvm_type(self.acc)
+        place, memory, register = (
+            f.mul(first, nbytes(self.type)),
+            llvm_type(self.type),
+            llvm_type(self.acc),
+        )
 
         def load(k: str) -> str:
             array = f.let(f"load ptr, ptr {f.at('%list', f.mul(k, 8))}, align 8")
             return self._widened(f, f.load(memory, lanes, f.at(array, place)), lanes)
 
-        step: Callable[[str, str], list[str]] = lambda k, total: [self._combined(f, total, load(k), f"<{lanes} x {register}>", lanes)]
+        step: Callable[[str, str], list[str]] = lambda k, total: [
+            self._combined(f, total, load(k), f"<{lanes} x {register}>", lanes)
+        ]
         (total,) = f.loop(1, "%n", 1, step, [(f"<{lanes} x {register}>", load("0"))])
-        f.do(f"store <{lanes} x {memory}> {self._narrowed(f, total, lanes)}, ptr {f.at('%out', place)}, {store}")
+        f.do(
+            f"store <{lanes} x {memory}> {self._narrowed(f, total, lanes)}, ptr {f.at('%out', place)}, {store}"
+        )
 
     def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
         """What was loaded, as it is combined."""
@@ -140,22 +176,34 @@ class _Reduction:
         if self.op == "prod" and self.parts == 2:
             return self._complex_product(f, a, b, vector, lanes)
         if self.op not in ("max", "min"):
-            word = {"sum": "fadd" if is_float else "add", "prod": "fmul" if is_float else "mul"}.get(self.op, self.op)
+            word = {
+                "sum": "fadd" if is_float else "add",
+                "prod": "fmul" if is_float else "mul",
+            }.get(self.op, self.op)
             return f.let(f"{word} {vector} {a}, {b}")
         order = "gt" if self.op == "max" else "lt"
-        if is_float:                            # the first operand where it is greater, or NaN
-            first = f.let(f"or <{lanes} x i1> {f.let(f'fcmp o{order} {vector} {a}, {b}')}, {f.let(f'fcmp uno {vector} {a}, {a}')}")
+        if is_float:  # the first operand where it is greater, or NaN
+            first = f.let(
+                f"or <{lanes} x i1> {f.let(f'fcmp o{order} {vector} {a}, {b}')}, {f.let(f'fcmp uno {vector} {a}, {a}')}"
+            )
         else:
-            first = f.let(f"icmp {'s' if self.acc.startswith('i') else 'u'}{order} {vector} {a}, {b}")
+            first = f.let(
+                f"icmp {'s' if self.acc.startswith('i') else 'u'}{order} {vector} {a}, {b}"
+            )
         return f.let(f"select <{lanes} x i1> {first}, {vector} {a}, {vector} {b}")
 
     def _complex_product(self, f: FunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
         """Pairs of real and imaginary parts: ar br - ai bi and ar bi + ai br."""
         pairs = range(0, lanes, 2)
-        pick = lambda value, even, odd: f.shuffle(value, value, vector, [i + k for i in pairs for k in (even, odd)])
+        pick = lambda value, even, odd: f.shuffle(
+            value, value, vector, [i + k for i in pairs for k in (even, odd)]
+        )
         straight = f.let(f"fmul {vector} {pick(a, 0, 0)}, {b}")
         crossed = f.let(f"fmul {vector} {pick(a, 1, 1)}, {pick(b, 1, 0)}")
-        less, more = f.let(f"fsub {vector} {straight}, {crossed}"), f.let(f"fadd {vector} {straight}, {crossed}")
+        less, more = (
+            f.let(f"fsub {vector} {straight}, {crossed}"),
+            f.let(f"fadd {vector} {straight}, {crossed}"),
+        )
         return f.shuffle(less, more, vector, [i + k for i in pairs for k in (0, lanes + 1)])
 
 
@@ -182,22 +230,35 @@ class _NarrowFloats(_Reduction):
         self.acc, self.width, self.dtype = "f32", 1, dtype
 
     def text(self) -> str:
-        values = np.arange(256, dtype=np.uint8).view(self.dtype).astype(np.float32).astype(np.float64)
+        values = (
+            np.arange(256, dtype=np.uint8).view(self.dtype).astype(np.float32).astype(np.float64)
+        )
         with np.errstate(all="ignore"):
-            rounded = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32).astype(self.dtype).view(np.uint8)
+            rounded = (
+                (np.arange(1 << 16, dtype=np.uint32) << 16)
+                .view(np.float32)
+                .astype(self.dtype)
+                .view(np.uint8)
+            )
         wide = ", ".join(f"float 0x{int(bits):016X}" for bits in values.view(np.uint64))
         narrow = "".join(f"\\{byte:02X}" for byte in rounded.tolist())
-        return (f"{super().text()}@widen = private constant [256 x float] [{wide}]\n"
-                f'@narrow = private constant [65536 x i8] c"{narrow}"\n')
+        return (
+            f"{super().text()}@widen = private constant [256 x float] [{wide}]\n"
+            f'@narrow = private constant [65536 x i8] c"{narrow}"\n'
+        )
 
     def _stream(self, decls: Declarations) -> str:
-        f = self._function(decls, f"{self.name}_stream", "ptr %out, ptr %list, i64 %n, i64 %elements")
+        f = self._function(
+            decls, f"{self.name}_stream", "ptr %out, ptr %list, i64 %n, i64 %elements"
+        )
         f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)")
         return f.end()
 
     def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
         index = f.let(f"zext i8 {f.let(f'extractelement <1 x i8> {value}, i32 0')} to i64")
-        number = f.let(f"load float, ptr {f.let(f'getelementptr float, ptr @widen, i64 {index}')}, align 4")
+        number = f.let(
+            f"load float, ptr {f.let(f'getelementptr float, ptr @widen, i64 {index}')}, align 4"
+        )
         return f.let(f"insertelement <1 x float> poison, float {number}, i32 0")
 
     def _narrowed(self, f: FunctionWriter, value: str, lanes: int) -> str:
@@ -205,5 +266,7 @@ class _NarrowFloats(_Reduction):
         rest = f.let(f"icmp ne i32 {f.let(f'and i32 {bits}, 65535')}, 0")
         upper = f.let(f"or i32 {f.let(f'lshr i32 {bits}, 16')}, {f.let(f'zext i1 {rest} to i32')}")
         index = f.let(f"zext i32 {upper} to i64")
-        byte = f.let(f"load i8, ptr {f.let(f'getelementptr i8, ptr @narrow, i64 {index}')}, align 1")
+        byte = f.let(
+            f"load i8, ptr {f.let(f'getelementptr i8, ptr @narrow, i64 {index}')}, align 1"
+        )
         return f.let(f"insertelement <1 x i8> poison, i8 {byte}, i32 0")

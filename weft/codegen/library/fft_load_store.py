@@ -94,11 +94,13 @@ def _transpose(v: Vectors, short: bool = False) -> None:
     last, blocks = f.sub(f.max("%total", lanes), lanes), f.ceil_div("%total", lanes)
     place = lambda number: f.min(f.mul(number, lanes), last)
     if lanes < 16:
+
         def block(number: str) -> None:
             start = place(number)
             read, write = reader(start), writer(start)
             for i, column in enumerate(f.transpose([read(str(i)) for i in range(lanes)], v.part)):
                 write(str(i), column)
+
         f.loop(0, blocks, 1, block)
         return
 
@@ -120,17 +122,27 @@ def _transpose(v: Vectors, short: bool = False) -> None:
                 step(place(f.add(first, c)), f.at(between, f.mul(c, lanes * v.bytes)), i)
                 over = f.equal(f.add(c, 1), count)
                 return [f.pick(over, f.add(i, 1), i), f.pick(over, 0, f.add(c, 1))]
+
             f.loop(0, f.mul(count, lanes // 4), 1, one, [("i64", "0"), ("i64", "0")])
+
         half(lambda start, there, i: quarter(reader(start), lambda j, x: v.store(x, there, j), i))
         half(lambda start, there, i: quarter(lambda j: v.load(there, j), writer(start), i))
+
     f.loop(0, blocks, MODEL.fft_transposed_blocks, group)
 
 
 def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], object]) -> None:
     """A loop over vectors of `count` complex numbers; with masks for the two of them only where they are not full, or in a draft."""
     f, parts = v.f, v.f.mul("%count", 2)
-    short = lambda: [f.first_lanes(parts, v.lanes), f.first_lanes(f.sub(f.max(parts, v.lanes), v.lanes), v.lanes)]
-    f.when(f.equal("%count", v.lanes) if f.optimized else "false", lambda: loop((None, None)), lambda: loop(short()))
+    short = lambda: [
+        f.first_lanes(parts, v.lanes),
+        f.first_lanes(f.sub(f.max(parts, v.lanes), v.lanes), v.lanes),
+    ]
+    f.when(
+        f.equal("%count", v.lanes) if f.optimized else "false",
+        lambda: loop((None, None)),
+        lambda: loop(short()),
+    )
 
 
 def _columns(v: Vectors) -> None:
@@ -140,11 +152,15 @@ def _columns(v: Vectors) -> None:
     def loop(masks: Sequence[str | None]) -> None:
         def element(j: str) -> None:
             at = f.at("%from", f.mul(j, "%pitch"))
-            low, high = (f.load(v.part, v.lanes, f.at(at, i * v.bytes), mask) for i, mask in enumerate(masks))
+            low, high = (
+                f.load(v.part, v.lanes, f.at(at, i * v.bytes), mask) for i, mask in enumerate(masks)
+            )
             for part in (0, 1):
                 picked = f.shuffle(low, high, v.vector, range(part, 2 * v.lanes, 2))
                 v.store(picked, "%to", f.add(f.mul(j, 2), f.let(f"xor i64 %swap, {part}")))
+
         f.loop(0, "%n", 1, element)
+
     _whole_or_not(v, loop)
 
 
@@ -156,11 +172,18 @@ def _uncolumns(v: Vectors) -> None:
     def loop(masks: Sequence[str | None]) -> None:
         def element(j: str) -> None:
             at = f.at("%to", f.mul(j, "%pitch"))
-            parts = [v.mul(v.load("%from", f.add(f.mul(j, 2), f.let(f"xor i64 %swap, {part}"))), scale) for part in (0, 1)]
+            parts = [
+                v.mul(v.load("%from", f.add(f.mul(j, 2), f.let(f"xor i64 %swap, {part}"))), scale)
+                for part in (0, 1)
+            ]
             for i, mask in enumerate(masks):
-                vector = f.shuffle(parts[0], parts[1], v.vector, picks[i * v.lanes:(i + 1) * v.lanes])
+                vector = f.shuffle(
+                    parts[0], parts[1], v.vector, picks[i * v.lanes : (i + 1) * v.lanes]
+                )
                 f.store(v.part, v.lanes, vector, f.at(at, i * v.bytes), mask)
+
         f.loop(0, "%n", 1, element)
+
     _whole_or_not(v, loop)
 
 
@@ -172,6 +195,7 @@ def _twist(v: Vectors) -> None:
         at = f.at("%factors", f.mul(f.mul(j, "%rows"), 2 * v.size))
         cos, sin = v.load(at, 0), v.load(f.at(at, f.mul("%rows", v.size)), 0)
         _put(v, *v.times(_get(v, "%at", j), cos, sin), "%at", j)
+
     f.loop(0, "%n", 1, element)
 
 
@@ -189,7 +213,9 @@ def _get(v: Vectors, base: str, element: object) -> tuple[str, str]:
     return v.load(at, 0), v.load(at, 1)
 
 
-def _pairs(v: Vectors, read: Callable[[str], Sequence[str]], sign: Callable[[str], str], body: Callable) -> None:
+def _pairs(
+    v: Vectors, read: Callable[[str], Sequence[str]], sign: Callable[[str], str], body: Callable
+) -> None:
     """Of k = 1 .. h/2, give `body` E = Z[k] + conj Z[h-k] and w^k times O = Z[k] - conj Z[h-k], `sign` being that of k, and Z[k] as it
     is `read`; it says what becomes of Z[k] and Z[h-k]."""
     f = v.f
@@ -198,9 +224,12 @@ def _pairs(v: Vectors, read: Callable[[str], Sequence[str]], sign: Callable[[str
         other = f.sub("%h", k)
         (a, b), (c, d) = read(k), read(other)
         cos, sin = v.factor("%factors", f.mul(k, 2)), v.factor("%factors", f.add(f.mul(k, 2), 1))
-        low, high = body((v.add(a, c), v.sub(b, d)), v.times((v.sub(a, c), v.add(b, d)), cos, sign(sin)))
+        low, high = body(
+            (v.add(a, c), v.sub(b, d)), v.times((v.sub(a, c), v.add(b, d)), cos, sign(sin))
+        )
         _put(v, *low, "%at", k)
         _put(v, *high, "%at", other)
+
     f.loop(1, f.add(f.div("%h", 2), 1), 1, one)
 
 
@@ -213,7 +242,11 @@ def _part(v: Vectors) -> None:
     _put(v, v.sub(re, im), zero, "%at", "%h")
 
     def body(even: tuple[str, str], odd: tuple[str, str]) -> tuple:
-        return (v.add(even[0], odd[1]), v.sub(even[1], odd[0])), (v.sub(even[0], odd[1]), v.sub(v.neg(even[1]), odd[0]))
+        return (v.add(even[0], odd[1]), v.sub(even[1], odd[0])), (
+            v.sub(even[0], odd[1]),
+            v.sub(v.neg(even[1]), odd[0]),
+        )
+
     _pairs(v, lambda k: [v.mul(part, half) for part in _get(v, "%at", k)], lambda sin: sin, body)
 
 
@@ -224,7 +257,11 @@ def _join(v: Vectors) -> None:
     _put(v, v.sub(first, last), v.add(first, last), "%at", 0)
 
     def body(even: tuple[str, str], odd: tuple[str, str]) -> tuple:
-        return (v.add(even[1], odd[0]), v.sub(even[0], odd[1])), (v.sub(odd[0], even[1]), v.add(even[0], odd[1]))
+        return (v.add(even[1], odd[0]), v.sub(even[0], odd[1])), (
+            v.sub(odd[0], even[1]),
+            v.add(even[0], odd[1]),
+        )
+
     _pairs(v, lambda k: _get(v, "%at", k), v.neg, body)
 
 
@@ -236,21 +273,27 @@ def _gather(v: Vectors) -> None:
     def one(i: str, k: str, q: str) -> list[str]:
         # frequency k*r + q is the conjugate of n - k*r - q = (n/r - 1 - k)*r + r - q
         there = f.less(q, wide)
-        group, number = f.pick(there, k, f.sub(f.sub(groups, 1), k)), f.pick(there, q, f.sub("%r", q))
+        group, number = (
+            f.pick(there, k, f.sub(f.sub(groups, 1), k)),
+            f.pick(there, q, f.sub("%r", q)),
+        )
         re, im = _get(v, "%from", f.add(f.mul(group, wide), number))
         sign = f.splat(f.pick(there, "1.0", "-1.0", v.part), v.part, v.lanes)
         _put(v, re, v.mul(im, sign), "%to", i)
         next_ = f.add(q, 1)
         over = f.equal(next_, "%r")
         return [f.pick(over, f.add(k, 1), k), f.pick(over, 0, next_)]
+
     f.loop(0, f.add(f.div("%n", 2), 1), 1, one, [("i64", "0"), ("i64", "0")])
 
 
 def _mirror(v: Vectors) -> None:
     """Frequency n - k from k, its conjugate."""
+
     def one(k: str) -> None:
         re, im = _get(v, "%at", k)
         _put(v, re, v.neg(im), "%at", v.f.sub("%n", k))
+
     v.f.loop(1, v.f.div(v.f.add("%n", 1), 2), 1, one)
 
 
@@ -262,6 +305,7 @@ def _extend(v: Vectors) -> None:
         re, im = _get(v, "%at", k)
         _put(v, im, re, "%at", k)
         _put(v, v.neg(im), re, "%at", v.f.sub("%n", k))
+
     v.f.loop(1, v.f.add(v.f.div("%n", 2), 1), 1, one)
 
 
@@ -277,12 +321,26 @@ def _product(v: Vectors, real: bool = False) -> None:
 
     def element(j: str) -> None:
         x = (v.load("%from", j), None) if real else _get(v, "%from", j)
-        re, im = v.times(x, v.factor("%factors", f.mul(j, 2)), v.factor("%factors", f.add(f.mul(j, 2), 1)))
+        re, im = v.times(
+            x, v.factor("%factors", f.mul(j, 2)), v.factor("%factors", f.add(f.mul(j, 2), 1))
+        )
         put(j, re, str(im))
+
     f.loop(0, "%n", 1, element)
     f.loop("%n", "%length", 1, lambda j: put(j, zero, zero))
 
 
-_WRITE = {"transpose": _transpose, "short": lambda v: _transpose(v, True), "columns": _columns, "uncolumns": _uncolumns, "twist": _twist,
-          "part": _part, "join": _join, "gather": _gather, "mirror": _mirror, "extend": _extend,
-          "product": _product, "product_real": lambda v: _product(v, True)}
+_WRITE = {
+    "transpose": _transpose,
+    "short": lambda v: _transpose(v, True),
+    "columns": _columns,
+    "uncolumns": _uncolumns,
+    "twist": _twist,
+    "part": _part,
+    "join": _join,
+    "gather": _gather,
+    "mirror": _mirror,
+    "extend": _extend,
+    "product": _product,
+    "product_real": lambda v: _product(v, True),
+}

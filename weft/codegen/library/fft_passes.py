@@ -39,7 +39,9 @@ def _block(radix: int, real: bool) -> int:
     """How many frequencies are summed at a time, of complex numbers in twice as many registers: few passes over the pairs, and few sums
     that are made twice."""
     half, most = radix // 2, 5 if real or machine().registers >= 32 else 2
-    return min(range(2, min(half, most) + 1), key=lambda size: (-(-half // size) * (size + 1), -size))
+    return min(
+        range(2, min(half, most) + 1), key=lambda size: (-(-half // size) * (size + 1), -size)
+    )
 
 
 class Vectors:
@@ -60,7 +62,9 @@ class Vectors:
 
     def factor(self, base: str, index: object) -> str:
         """A number of a table, in all lanes."""
-        one = self.f.let(f"load {self.part}, ptr {self.f.at(base, self.f.mul(index, self.size))}, align {self.size}")
+        one = self.f.let(
+            f"load {self.part}, ptr {self.f.at(base, self.f.mul(index, self.size))}, align {self.size}"
+        )
         return self.f.splat(one, self.part, self.lanes)
 
     def number(self, value: float) -> str:
@@ -109,7 +113,10 @@ class Vectors:
         """x - iy and x + iy."""
         if x[1] is None or y[1] is None:
             return (x[0], self.neg(y[0])), (x[0], y[0])
-        return (self.add(x[0], y[1]), self.sub(x[1], y[0])), (self.sub(x[0], y[1]), self.add(x[1], y[0]))
+        return (self.add(x[0], y[1]), self.sub(x[1], y[0])), (
+            self.sub(x[0], y[1]),
+            self.add(x[1], y[0]),
+        )
 
     # --- small transforms
 
@@ -132,7 +139,11 @@ class Vectors:
         c = self.number(math.sqrt(0.5) if eighth in (1, 7) else -math.sqrt(0.5))
         total, rest = self.add(a, b), self.sub(b, a)
         # (a + ib)(1 - i) = a + b + i(b - a), and (a + ib)(1 + i) = a - b + i(a + b)
-        return (self.mul(total, c), self.mul(rest, c)) if eighth in (1, 5) else (self.mul(self.neg(rest), c), self.mul(total, c))
+        return (
+            (self.mul(total, c), self.mul(rest, c))
+            if eighth in (1, 5)
+            else (self.mul(self.neg(rest), c), self.mul(total, c))
+        )
 
     def transform(self, xs: Sequence[Number]) -> list[Number]:
         """The transform of a few numbers; of real ones the first half."""
@@ -148,7 +159,10 @@ class Vectors:
         if n == 8:
             first, rest = 4, 2
         columns = [self.transform(xs[j::rest]) for j in range(rest)]
-        rows = [self.transform([self.twiddled(columns[j][k], j * k, n) for j in range(rest)]) for k in range(first)]
+        rows = [
+            self.transform([self.twiddled(columns[j][k], j * k, n) for j in range(rest)])
+            for k in range(first)
+        ]
         return [rows[k % first][k // first] for k in range(n)]
 
     def _prime(self, xs: Sequence[Number]) -> list[Number]:
@@ -164,7 +178,7 @@ class Vectors:
                 odd = self._more(odd, rest, self.number(-minus_sin))
             assert odd is not None
             found[k], found[p - k] = self.butterfly_pair(even, odd)
-        return found if xs[0][1] is not None else found[:p // 2 + 1]
+        return found if xs[0][1] is not None else found[: p // 2 + 1]
 
     def _more(self, x: Number | None, y: Number, c: str) -> Number:
         """x + y * c."""
@@ -192,8 +206,9 @@ def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
     def element(number: str) -> None:
         place.enter(f.div(number, "%s"))
         write(v, place.at(f.rem(number, "%s")), radix)
+
     if write is _sums:
-        f.loop(0, f.mul("%m", "%s"), 1, element)             # each further loop takes LLVM a millisecond
+        f.loop(0, f.mul("%m", "%s"), 1, element)  # each further loop takes LLVM a millisecond
     else:
         f.loop(0, "%m", 1, group)
     return f.end()
@@ -258,11 +273,20 @@ def _written_out(v: Vectors, place: _Places, radix: int) -> None:
     """A radix whose transform is straight code."""
     values = v.transform([place.read(j) for j in range(radix)])
     place.write(values[0], 0)
-    flat = [part for value in values[1:] for part in (value[0], value[1] or const(v.part, "0.0", v.lanes))]
+    flat = [
+        part
+        for value in values[1:]
+        for part in (value[0], value[1] or const(v.part, "0.0", v.lanes))
+    ]
 
     def apply_twiddles() -> list[str]:
-        return [str(part) for k, value in enumerate(values[1:], 1) for part in place.twiddled(value, k)]
-    flat = v.f.when_value(v.f.some(place.p), apply_twiddles, flat, v.vector)             # those of group 0 stay
+        return [
+            str(part) for k, value in enumerate(values[1:], 1) for part in place.twiddled(value, k)
+        ]
+
+    flat = v.f.when_value(
+        v.f.some(place.p), apply_twiddles, flat, v.vector
+    )  # those of group 0 stay
     for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
         place.write(value, k)
 
@@ -284,6 +308,7 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
         for i, part in enumerate([*both[:parts], *apart[:parts]]):
             v.store(str(part), at, i)
         return [v.add(a, str(b)) for a, b in zip(total, both)]
+
     total = f.loop(1, f.add(half, 1), 1, pair, [(v.vector, str(part)) for part in first[:parts]])
     place.write((total[0], None if real else total[1]), 0)
 
@@ -297,17 +322,24 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
             renewed = []
             for k in range(block):
                 both = v.factor(row, 2 * k), v.factor(row, 2 * k + 1)
-                renewed += [v.fma(loaded[i], both[i // parts], sums[2 * parts * k + i]) for i in range(2 * parts)]
+                renewed += [
+                    v.fma(loaded[i], both[i // parts], sums[2 * parts * k + i])
+                    for i in range(2 * parts)
+                ]
             return renewed
+
         start = [(v.vector, str(part)) for part in [*first[:parts], *[zero] * parts]] * block
         sums = f.loop(0, half, 1, more, start)
         for i in range(block):
-            mine = sums[2 * parts * i:2 * parts * (i + 1)]
+            mine = sums[2 * parts * i : 2 * parts * (i + 1)]
             even: Number = (mine[0], None if real else mine[1])
             odd: Number = (mine[parts], None if real else mine[parts + 1])
             k = f.add(f.add(begin, i), 1)
-            for value, number in list(zip(v.butterfly_pair(even, odd), (k, f.sub("%radix", k))))[:parts]:
+            for value, number in list(zip(v.butterfly_pair(even, odd), (k, f.sub("%radix", k))))[
+                :parts
+            ]:
                 place.write(value, number)
+
     f.loop(0, half, block, some)
 
     def apply_twiddles(k: str) -> None:
@@ -315,4 +347,7 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
         value = place.twiddled((v.load(at, 0), v.load(at, 1)), k, f.mul(f.mul(half, half), 2))
         for i, part in enumerate(value):
             v.store(str(part), at, i)
-    f.when(f.some(place.p), lambda: f.loop(1, f.add(half, 1) if real else "%radix", 1, apply_twiddles))
+
+    f.when(
+        f.some(place.p), lambda: f.loop(1, f.add(half, 1) if real else "%radix", 1, apply_twiddles)
+    )

@@ -33,7 +33,12 @@ def tasks(step: Join) -> int:
 
 def task(step: Join, name: str, table: str) -> str:
     """The text of a function for a share of the copies."""
-    f = FunctionWriter(f"internal void @{name}(ptr %places, i64 %task, i64 %worker)", Declarations(), machine(), "nounwind")
+    f = FunctionWriter(
+        f"internal void @{name}(ptr %places, i64 %task, i64 %worker)",
+        Declarations(),
+        machine(),
+        "nounwind",
+    )
     if _is_narrow(step):
         _blocks(f, step)
     else:
@@ -43,14 +48,20 @@ def task(step: Join, name: str, table: str) -> str:
 
 def _is_narrow(step: Join) -> bool:
     width = step.parts[0][1]
-    return width <= MODEL.cache_line and width & (width - 1) == 0 and step.pitch == width * len(step.parts) \
+    return (
+        width <= MODEL.cache_line
+        and width & (width - 1) == 0
+        and step.pitch == width * len(step.parts)
         and all(part[1] == width for part in step.parts)
+    )
 
 
 def _pieces(step: Join) -> tuple[int, int]:
     """Into how many pieces a row of a part is cut, at most, and how many rows of parts a task has."""
     widths = [width for _, width, _ in step.parts]
-    return -(-max(widths) // MODEL.copy_task_bytes), max(MODEL.copy_task_bytes * len(widths) // sum(widths), 1)
+    return -(-max(widths) // MODEL.copy_task_bytes), max(
+        MODEL.copy_task_bytes * len(widths) // sum(widths), 1
+    )
 
 
 def _runs(f: FunctionWriter, step: Join, table: str) -> None:
@@ -60,13 +71,22 @@ def _runs(f: FunctionWriter, step: Join, table: str) -> None:
     def run(i: str) -> None:
         row, part = f.div(i, count), f.rem(i, count)
         known = f.at(table, f.mul(part, 16))
-        width, place, source = f.word(known, 0), f.word(known, 1), f.word(f.at("%places", f.mul(part, 8)), 1, "ptr")
+        width, place, source = (
+            f.word(known, 0),
+            f.word(known, 1),
+            f.word(f.at("%places", f.mul(part, 8)), 1, "ptr"),
+        )
         line = MODEL.cache_line
         size = width if pieces == 1 else f.mul(f.ceil_div(f.ceil_div(width, pieces), line), line)
         start = f.mul(piece, size)
         to = f.at(target, f.add(f.add(f.mul(row, step.pitch), place), start))
         of, nbytes = f.at(source, f.add(f.mul(row, width), start)), f.min(f.sub(width, start), size)
-        f.when(f.less(start, width), lambda: f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {of}, i64 {nbytes}, i1 false)"))
+        f.when(
+            f.less(start, width),
+            lambda: f.do(
+                f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {of}, i64 {nbytes}, i1 false)"
+            ),
+        )
 
     target = f.word("%places", 0, "ptr")
     f.loop(first, f.min(f.add(first, share), step.rows * count), 1, run)
@@ -85,7 +105,9 @@ def _blocks(f: FunctionWriter, step: Join) -> None:
 
     def move(count: int):
         def rows(_: str, source: str, to: str) -> Sequence[str]:
-            values = [f.let(f"load {kind}, ptr {f.at(source, i * width)}, align 1") for i in range(count)]
+            values = [
+                f.let(f"load {kind}, ptr {f.at(source, i * width)}, align 1") for i in range(count)
+            ]
             for i, value in enumerate(values):
                 f.do(f"store {kind} {value}, ptr {f.at(to, i * step.pitch)}, align 1")
             return [f.at(source, count * width), f.at(to, count * step.pitch)]
@@ -99,7 +121,9 @@ def _blocks(f: FunctionWriter, step: Join) -> None:
 
         def part(p: str) -> None:
             source = f.at(f.word(f.at("%places", f.mul(p, 8)), 1, "ptr"), before)
-            places = f.loop(0, whole, some, move(some), [("ptr", source), ("ptr", f.at(start, f.mul(p, width)))])
+            places = f.loop(
+                0, whole, some, move(some), [("ptr", source), ("ptr", f.at(start, f.mul(p, width)))]
+            )
             f.loop(whole, count, 1, move(1), [("ptr", place) for place in places])
 
         f.loop(0, len(step.parts), 1, part)

@@ -51,7 +51,11 @@ def _share(step: LibraryCall) -> int:
     if tiny_lapack.is_tiny(step):
         tasks = min(MODEL.lapack_most_tasks, max(1, step.count // MODEL.lapack_unrolled_problems))
         return -(-step.count // tasks)
-    tiny = {"trsm": MODEL.lapack_tiny_trsm, "potrf": MODEL.lapack_tiny_potrf, "getrf": MODEL.lapack_tiny_getrf}
+    tiny = {
+        "trsm": MODEL.lapack_tiny_trsm,
+        "potrf": MODEL.lapack_tiny_potrf,
+        "getrf": MODEL.lapack_tiny_getrf,
+    }
     alone = lapack.thread_control() is not None and _touched(step) < tiny.get(step.routine[1:], 0)
     return step.count if alone else -(-step.count // MODEL.lapack_most_tasks)
 
@@ -64,7 +68,12 @@ def _touched(step: LibraryCall) -> int:
 
 def task(step: LibraryCall, name: str) -> str:
     """The text of a function for some problems of the batch."""
-    f = FunctionWriter(f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)", Declarations(), machine(), "nounwind")
+    f = FunctionWriter(
+        f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)",
+        Declarations(),
+        machine(),
+        "nounwind",
+    )
     if tiny_lapack.is_tiny(step):
         _write_tiny(f, step)
         return f.end() + "\n"
@@ -74,24 +83,44 @@ def task(step: LibraryCall, name: str) -> str:
         scratch = f.let(f"call ptr @weft_scratch_take(i64 {room.nbytes})")
     bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
     first = f.mul("%task", _share(step))
-    is_place = lambda value: isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)    # an array or memory, no constant
-    constants = [None if is_place(value) else _constant(f, value, step.routine[0]) for value in step.arguments]
+    is_place = lambda value: (
+        isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)
+    )  # an array or memory, no constant
+    constants = [
+        None if is_place(value) else _constant(f, value, step.routine[0])
+        for value in step.arguments
+    ]
 
     def one(problem: str) -> None:
-        places = {array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize)) for array, _, size, kind in step.arrays}
+        places = {
+            array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
+            for array, _, size, kind in step.arrays
+        }
         given = dict(places)
         widths = {array: np.dtype(kind).itemsize for array, _, _, kind in step.arrays}
 
         def place(position: int, value: Any) -> str:
             if isinstance(value, str):
                 return given[value]
-            return f.at(given[value[0]], value[1] * widths[value[0]]) if len(value) == 2 else f.at(scratch, room.offsets[position])
+            return (
+                f.at(given[value[0]], value[1] * widths[value[0]])
+                if len(value) == 2
+                else f.at(scratch, room.offsets[position])
+            )
 
         for array, _, size, _ in room.integers:
             given[array] = f.at(scratch, room.offsets[array])
             f.loop(0, size, 1, functools.partial(_before, f, array, places[array], given[array]))
-        passed = [constant or place(position, value) for position, (constant, value) in enumerate(zip(constants, step.arguments))]
-        typed = [f"{kind} {value}" for kind, value in itertools.zip_longest(signature(step).split(", "), passed, fillvalue="1")]
+        passed = [
+            constant or place(position, value)
+            for position, (constant, value) in enumerate(zip(constants, step.arguments))
+        ]
+        typed = [
+            f"{kind} {value}"
+            for kind, value in itertools.zip_longest(
+                signature(step).split(", "), passed, fillvalue="1"
+            )
+        ]
         f.do(f"call void @{symbols.routine(step.routine)}({', '.join(typed)})")
         for array, _, size, _ in room.integers:
             if array.startswith("y"):
@@ -109,7 +138,10 @@ def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
     first = f.mul("%task", _share(step))
 
     def one(problem: str) -> None:
-        places = {array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize)) for array, _, size, kind in step.arrays}
+        places = {
+            array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
+            for array, _, size, kind in step.arrays
+        }
         tiny_lapack.write(f, step, places)
 
     f.loop(first, f.min(f.add(first, _share(step)), step.count), 1, one)
@@ -121,10 +153,15 @@ class _Room:
     def __init__(self, step: LibraryCall):
         self.integers = [array for array in step.arrays if array[3] == "int32"]
         width = lapack.integer_bytes()
-        wanted: list[tuple[str | int, int]] = [(array, size * width) for array, _, size, _ in self.integers]
-        wanted += [(position, value[2] * (width if value[1] == "int32" else np.dtype(value[1]).itemsize))
-                   for position, value in enumerate(step.arguments) if isinstance(value, tuple) and len(value) == 3]
-        self.offsets: dict[str | int, int] = {}              # by name, or position among the arguments
+        wanted: list[tuple[str | int, int]] = [
+            (array, size * width) for array, _, size, _ in self.integers
+        ]
+        wanted += [
+            (position, value[2] * (width if value[1] == "int32" else np.dtype(value[1]).itemsize))
+            for position, value in enumerate(step.arguments)
+            if isinstance(value, tuple) and len(value) == 3
+        ]
+        self.offsets: dict[str | int, int] = {}  # by name, or position among the arguments
         self.nbytes = 0
         for key, nbytes in wanted:
             self.offsets[key] = self.nbytes

@@ -14,8 +14,13 @@ from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 from weft.util.machine_model import MODEL
 
-_EXPORTS = ("weft_collective_start", "weft_collective_wait", "weft_window_start", "weft_window_wait")
-_HINTS_OF_POLL = 16         # that take as long as asking MPI once
+_EXPORTS = (
+    "weft_collective_start",
+    "weft_collective_wait",
+    "weft_window_start",
+    "weft_window_wait",
+)
+_HINTS_OF_POLL = 16  # that take as long as asking MPI once
 _LIBC = ("malloc", "free", "memcpy", "memset", "sched_yield", "usleep", "clock_gettime")
 
 
@@ -28,7 +33,16 @@ def _filled(name: str, **words: str) -> str:
 @functools.cache
 def symbols() -> dict[str, int]:
     """Name -> address of the functions of `windows.ll`; compiled on the first call."""
-    return link([LibraryModule("windows", lambda: _filled("windows.ll", spins=str(MODEL.exchange_spin_hints)), _EXPORTS)], libc=_LIBC)
+    return link(
+        [
+            LibraryModule(
+                "windows",
+                lambda: _filled("windows.ll", spins=str(MODEL.exchange_spin_hints)),
+                _EXPORTS,
+            )
+        ],
+        libc=_LIBC,
+    )
 
 
 @functools.cache
@@ -36,7 +50,9 @@ def mpi_symbols(handle: str) -> dict[str, int]:
     """Name -> address of the functions of `mpi.ll`, for an MPI whose handles have the type `handle`: i32 or ptr."""
     exports = ("weft_mpi_start", "weft_mpi_wait", "weft_ring_start", "weft_mpi_progress")
     spins = str(MODEL.exchange_spin_hints // _HINTS_OF_POLL)
-    module = LibraryModule(f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle, spins=spins), exports)
+    module = LibraryModule(
+        f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle, spins=spins), exports
+    )
     return link([module], libc=_LIBC)
 
 

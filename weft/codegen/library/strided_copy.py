@@ -30,13 +30,25 @@ def copy(target: int, view: np.ndarray) -> bool:
     runs = math.prod(extent for extent, _ in dims)
     chunks = -(-run // MODEL.copy_task_bytes)
     share = max(1, MODEL.copy_task_bytes // run)
-    words = [target, view.ctypes.data, run, runs, share, chunks, -(-run // chunks), len(dims), *(word for dim in dims for word in dim)]
+    words = [
+        target,
+        view.ctypes.data,
+        run,
+        runs,
+        share,
+        chunks,
+        -(-run // chunks),
+        len(dims),
+        *(word for dim in dims for word in dim),
+    ]
     context = (ctypes.c_int64 * len(words))(*words)
     pool.parallel_for(_address(), ctypes.addressof(context), -(-runs // share) * chunks)
     return True
 
 
-def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, list[tuple[int, int]]]:
+def runs_of(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[int, list[tuple[int, int]]]:
     """The bytes of a contiguous run, and the (extent, stride) of the dims, outermost first, over which there are runs.
 
     >>> runs_of((4, 2, 8), (128, 64, 4), 4)
@@ -62,4 +74,7 @@ def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> 
 @functools.cache
 def _address() -> int:
     name = "weft_copy_runs"
-    return link([LibraryModule("blocks", lambda: text_of("blocks.ll"), (name,), quick=True)], libc=("memcpy",))[name]
+    return link(
+        [LibraryModule("blocks", lambda: text_of("blocks.ll"), (name,), quick=True)],
+        libc=("memcpy",),
+    )[name]

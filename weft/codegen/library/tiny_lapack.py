@@ -66,10 +66,15 @@ class _TinyWriter:
     def load(self, place: str, rows: int, columns: int) -> Matrix:
         f, size = self.f, self.nbytes
         at = lambda i, j: f.at(place, (j * rows + i) * size)
-        return [[f.let(f"load {self.type}, ptr {at(i, j)}, align {size}") for j in range(columns)] for i in range(rows)]
+        return [
+            [f.let(f"load {self.type}, ptr {at(i, j)}, align {size}") for j in range(columns)]
+            for i in range(rows)
+        ]
 
     def store(self, value: str, place: str, index: int) -> None:
-        self.f.do(f"store {self.type} {value}, ptr {self.f.at(place, index * self.nbytes)}, align {self.nbytes}")
+        self.f.do(
+            f"store {self.type} {value}, ptr {self.f.at(place, index * self.nbytes)}, align {self.nbytes}"
+        )
 
     def store_int(self, value: str, place: str, index: int = 0) -> None:
         self.f.do(f"store i32 {value}, ptr {self.f.at(place, 4 * index)}, align 4")

@@ -20,18 +20,20 @@ from weft.util.record import record
 @record(frozen=False)
 class CompiledKernel:
     """A kernel in memory: the address of its function, and what it was made from."""
+
     symbol: str
     address: int
     kernel: Kernel
     from_disk: bool
     keepalive: object
-    stored: str                 # the key of the object that holds it
+    stored: str  # the key of the object that holds it
     is_draft: bool = False
 
 
 @record
 class BuildRecord:
     """What a native program was made of. `stored` are the keys of its objects, each after those that it names."""
+
     program: Program
     compiled_kernels: tuple[CompiledKernel, ...]
     entry_texts: tuple[str, ...]
@@ -39,7 +41,10 @@ class BuildRecord:
 
     def ir_text(self) -> str:
         """LLVM IR of the kernels and the entry."""
-        texts = [f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}" for made in self.compiled_kernels]
+        texts = [
+            f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}"
+            for made in self.compiled_kernels
+        ]
         return "\n".join([*texts, *[f"; entry\n{text}" for text in self.entry_texts]])
 
     def loops_text(self) -> str:
@@ -49,7 +54,10 @@ class BuildRecord:
     def assembly(self) -> str:
         """Assembly of the kernels and the entry."""
         machine = target.current()
-        texts = [target.assembly(kernel_ir(made.kernel, made.symbol), machine) for made in self.compiled_kernels]
+        texts = [
+            target.assembly(kernel_ir(made.kernel, made.symbol), machine)
+            for made in self.compiled_kernels
+        ]
         return "\n".join([*texts, *[target.assembly(text, machine) for text in self.entry_texts]])
 
 

@@ -36,18 +36,35 @@ class _Function(Writer):
     def __init__(self):
         super().__init__()
         self.declared: dict[str, str] = {}
-        self.tables: dict[str, str] = {}      # words -> name
-        self.helpers: list[str] = []          # functions that serve one step
+        self.tables: dict[str, str] = {}  # words -> name
+        self.helpers: list[str] = []  # functions that serve one step
         self.context_words = 1
 
-    def module(self, head: str, start: str, end: str = "  ret i32 0\nfailed:\n  ret i32 1", returns: str = "i32") -> str:
+    def module(
+        self,
+        head: str,
+        start: str,
+        end: str = "  ret i32 0\nfailed:\n  ret i32 1",
+        returns: str = "i32",
+    ) -> str:
         """The text of the function and all it needs; `start` comes before its lines, `end` after them."""
         declared = "\n".join(self.declared.values())
-        tables = "\n".join([f"{name} = private unnamed_addr constant {words}" for words, name in self.tables.items()])
-        helpers = "".join([text_of(file) for name, file in _HELPERS.items() if name in self.declared] + self.helpers)
-        return (f"{declared}\n{tables}\n{helpers}define {returns} {head} nounwind {{\nentry:\n"
-                f"  %ctx = alloca i64, i64 {self.context_words}, align 64\n{start}" + "\n".join(self.lines)
-                + f"\n{end}\n}}\n")
+        tables = "\n".join(
+            [
+                f"{name} = private unnamed_addr constant {words}"
+                for words, name in self.tables.items()
+            ]
+        )
+        helpers = "".join(
+            [text_of(file) for name, file in _HELPERS.items() if name in self.declared]
+            + self.helpers
+        )
+        return (
+            f"{declared}\n{tables}\n{helpers}define {returns} {head} nounwind {{\nentry:\n"
+            f"  %ctx = alloca i64, i64 {self.context_words}, align 64\n{start}"
+            + "\n".join(self.lines)
+            + f"\n{end}\n}}\n"
+        )
 
 
 class EntryEmitter:
@@ -58,16 +75,20 @@ class EntryEmitter:
         self.kernel_symbol = kernel_symbol
         self.library_symbol = library_symbol
         self.function = _Function()
-        self.parts: list[tuple[str, str]] = []                # symbol, text
+        self.parts: list[tuple[str, str]] = []  # symbol, text
         self.vars: dict[str, str] = {}
         self.host_calls: list[P.HostCall] = []
-        self.routines: dict[str, None] = {}     # of the library that are called
-        self.rules_library = False              # whether its threads are taken away for a time
+        self.routines: dict[str, None] = {}  # of the library that are called
+        self.rules_library = False  # whether its threads are taken away for a time
         self.checks_signals = False
-        self.in_task = False              # of a loop whose iterations run in parallel: there signals wait for the loop
+        self.in_task = (
+            False  # of a loop whose iterations run in parallel: there signals wait for the loop
+        )
         self.has_tasks = False
-        self.counts_work = False          # at run time, in `%spent`: bytes of traffic since signals were looked for
-        self.work = 0                     # the same, as far as it is known here
+        self.counts_work = (
+            False  # at run time, in `%spent`: bytes of traffic since signals were looked for
+        )
+        self.work = 0  # the same, as far as it is known here
         self.positions = _positions(program)
         self.has_arena = any(slot.kind == "temp" for slot in program.slots)
 
@@ -75,7 +96,10 @@ class EntryEmitter:
         """(symbol, text) of every module; each needs only those before it, and the last has the entry itself."""
         self._steps(self.program.steps)
         start = "  %spent = alloca i64\n  store i64 0, ptr %spent\n" if self.counts_work else ""
-        return [*self.parts, (symbol, self.function.module(f"@{symbol}(ptr %slots)", start + self._arena()))]
+        return [
+            *self.parts,
+            (symbol, self.function.module(f"@{symbol}(ptr %slots)", start + self._arena())),
+        ]
 
     # --- small parts
 
@@ -101,7 +125,9 @@ class EntryEmitter:
         if slot.kind == "temp":
             pointer, offset = "%own" if slot.own else "%arena", offset + slot.offset
         else:
-            pointer = self._value(f"load ptr, ptr {self._value(f'getelementptr ptr, ptr %slots, i64 {self.positions[ref.slot]}')}, align 8")
+            pointer = self._value(
+                f"load ptr, ptr {self._value(f'getelementptr ptr, ptr %slots, i64 {self.positions[ref.slot]}')}, align 8"
+            )
         if offset:
             pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
         for var, stride in ref.strides:
@@ -115,11 +141,15 @@ class EntryEmitter:
         known = sum(isinstance(word, int) for word in words) >= TABLE
         if known:
             copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
-            self._line(f"call void {copy}(ptr align 8 %ctx, ptr align 8 {self._table(words)}, i64 {8 * len(words)}, i1 false)")
+            self._line(
+                f"call void {copy}(ptr align 8 %ctx, ptr align 8 {self._table(words)}, i64 {8 * len(words)}, i1 false)"
+            )
         for i, word in enumerate(words):
             if not (known and isinstance(word, int)):
                 kind = "i64" if isinstance(word, int) else "ptr"
-                self._line(f"store {kind} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8")
+                self._line(
+                    f"store {kind} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8"
+                )
 
     def _table(self, words: Sequence[str | int]) -> str:
         """The name of a constant array with the numbers among `words`."""
@@ -141,11 +171,20 @@ class EntryEmitter:
     def _part(self, steps: list[P.Step]) -> None:
         """Write steps as a function, and call it here."""
         outer, outer_vars = self.function, self.vars
-        self.function, self.vars, self.counts_work = _Function(), {var: f"%v{i}" for i, var in enumerate(outer_vars)}, True
+        self.function, self.vars, self.counts_work = (
+            _Function(),
+            {var: f"%v{i}" for i, var in enumerate(outer_vars)},
+            True,
+        )
         self._straight(steps)
         symbol = f"weft_part_{len(self.parts)}"
         given = "".join([f", i64 {value}" for value in self.vars.values()])
-        self.parts.append((symbol, self.function.module(f"@{symbol}(ptr %slots, ptr %spent{given})", self._arena())))
+        self.parts.append(
+            (
+                symbol,
+                self.function.module(f"@{symbol}(ptr %slots, ptr %spent{given})", self._arena()),
+            )
+        )
         self.function, self.vars = outer, outer_vars
         called = self._external(symbol, f"i32 NAME(ptr, ptr{', i64' * len(self.vars)})")
         given = "".join([f", i64 {value}" for value in self.vars.values()])
@@ -167,13 +206,24 @@ class EntryEmitter:
         if isinstance(step, P.Launch):
             return 64 + step.work + sum(map(self._reach, step.args))
         if isinstance(step, P.Gemm):
-            return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // MODEL.flops_per_byte
+            return (
+                step.m
+                * step.n
+                * step.k
+                * math.prod(b[0] for b in (*step.batch, *step.outer_k))
+                // MODEL.flops_per_byte
+            )
         if isinstance(step, P.Sort):
             return step.rows * step.n * (8 if step.kind == "top" else 64)
         if isinstance(step, P.Fft):
             return 64 * step.rows * step.n * step.inner
         if isinstance(step, P.LibraryCall):
-            return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // MODEL.flops_per_byte
+            return (
+                step.count
+                * FACTORIZATION
+                * round(max(size for _, _, size, _ in step.arrays) ** 1.5)
+                // MODEL.flops_per_byte
+            )
         if isinstance(step, P.Join):
             return step.rows * step.pitch
         if isinstance(step, P.Pad):
@@ -182,7 +232,9 @@ class EntryEmitter:
 
     def _reach(self, ref: P.BufRef) -> int:
         """The bytes that a step can touch through `ref`: a slice, where a loop steps through the buffer."""
-        return min([self.program.slots[ref.slot].nbytes, *(abs(stride) for _, stride in ref.strides)])
+        return min(
+            [self.program.slots[ref.slot].nbytes, *(abs(stride) for _, stride in ref.strides)]
+        )
 
     def _check_signals(self) -> None:
         """Let the handlers of signals run; stop the program if one raises."""
@@ -206,17 +258,30 @@ class EntryEmitter:
 
     def _fail_unless_zero(self, status: str) -> None:
         onward = f"onward{self.function.fresh()}"
-        self._line(f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed")
+        self._line(
+            f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed"
+        )
         self.function.block(onward)
 
     def _pointers(self, refs: Sequence[P.BufRef]) -> None:
         """Fill the context array with the addresses of `refs`."""
-        if len(refs) < TABLE // 2 or any(ref.strides or self.program.slots[ref.slot].own for ref in refs):
+        if len(refs) < TABLE // 2 or any(
+            ref.strides or self.program.slots[ref.slot].own for ref in refs
+        ):
             self._context([self.address(ref) for ref in refs])
             return
         slots = self.program.slots
-        offsets = [ref.offset + (slots[ref.slot].offset if slots[ref.slot].kind == "temp" else 0) for ref in refs]
-        table = self._table([word for ref, offset in zip(refs, offsets) for word in (self.positions[ref.slot], offset)])
+        offsets = [
+            ref.offset + (slots[ref.slot].offset if slots[ref.slot].kind == "temp" else 0)
+            for ref in refs
+        ]
+        table = self._table(
+            [
+                word
+                for ref, offset in zip(refs, offsets)
+                for word in (self.positions[ref.slot], offset)
+            ]
+        )
         self.function.context_words = max(self.function.context_words, len(refs))
         self.function.declared["weft_fill"] = ""
         self._line(f"call void @weft_fill(ptr %ctx, ptr %slots, ptr {table}, i64 {len(refs)})")
@@ -240,7 +305,7 @@ class EntryEmitter:
         c = "null" if step.c is None else self.address(step.c)
         pointers = [self.address(step.a), self.address(step.b), c, epilogue]
         _, words = gemm.describe(step)
-        rest = words[len(gemm.POINTERS):len(words) - len(step.epilogue_args)]
+        rest = words[len(gemm.POINTERS) : len(words) - len(step.epilogue_args)]
         self._context([*pointers, *rest, *(self.address(ref) for ref in step.epilogue_args)])
         if not step.groups:
             self._line(f"call void {function}(ptr %ctx)")
@@ -250,7 +315,9 @@ class EntryEmitter:
         name = f"weft_groups_{len(self.function.helpers)}"
         self._external("llvm.memset.p0.i64", "void NAME(ptr, i8, i64, i1)")
         self.function.helpers.append(grouped_gemm.calls(step, words, name, function))
-        self._line(f"call void @{name}(ptr %ctx, ptr {self.address(step.first)}, ptr {self.address(step.count)})")
+        self._line(
+            f"call void @{name}(ptr %ctx, ptr {self.address(step.first)}, ptr {self.address(step.count)})"
+        )
 
     def sort(self, step: P.Sort) -> None:
         """Sort rows, one a task (see `codegen.library.sort`)."""
@@ -333,7 +400,14 @@ class EntryEmitter:
         self.function.declared["weft_pad"] = ""
         share = max(1, MODEL.pad_task_bytes // step.row)
         sizes = step.row, step.lead, step.run, step.rows, share, len(step.dims)
-        self._context([self.address(step.dst), self.address(step.src), *sizes, *(word for dim in step.dims for word in dim)])
+        self._context(
+            [
+                self.address(step.dst),
+                self.address(step.src),
+                *sizes,
+                *(word for dim in step.dims for word in dim),
+            ]
+        )
         self._run("@weft_pad", -(-step.rows // share))
 
     def host_call(self, step: P.HostCall) -> None:
@@ -350,7 +424,10 @@ class EntryEmitter:
     def start(self, step: P.Start) -> None:
         """Begin an exchange with other processes."""
         words = self.address(step.words)
-        function, handle = self._word(words, P.START_WORD, "ptr"), self._word(words, step.word, "i64")
+        function, handle = (
+            self._word(words, P.START_WORD, "ptr"),
+            self._word(words, step.word, "i64"),
+        )
         operands = f"ptr {self.address(step.source)}, ptr {self.address(step.out)}"
         request = self._value(f"call i64 {function}(i64 {handle}, {operands})")
         self._line(f"store i64 {request}, ptr {self.address(step.request)}, align 8")
@@ -365,7 +442,9 @@ class EntryEmitter:
 
     def _word(self, words: str, number: int, kind: str) -> str:
         """One of the words that the process has filled in."""
-        return self._value(f"load {kind}, ptr {self._value(f'getelementptr i64, ptr {words}, i64 {number}')}, align 8")
+        return self._value(
+            f"load {kind}, ptr {self._value(f'getelementptr i64, ptr {words}, i64 {number}')}, align 8"
+        )
 
     def loop(self, step: P.Loop) -> None:
         """A counted loop."""
@@ -377,7 +456,9 @@ class EntryEmitter:
         saved, outside, self.work = self.vars.get(step.var), self.work, 0
 
         def body(counter: str) -> None:
-            self.vars[step.var] = self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
+            self.vars[step.var] = (
+                self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
+            )
             self._steps(step.body)
             self._spend(self.work)
 
@@ -393,17 +474,27 @@ class EntryEmitter:
         between rounds of tasks."""
         outer, outer_vars, outer_work = self.function, self.vars, self.work
         symbol = f"weft_tasks_{len(self.parts)}"
-        self.function, self.vars, self.work, self.in_task, self.has_tasks = _Function(), {}, 0, True, True
+        self.function, self.vars, self.work, self.in_task, self.has_tasks = (
+            _Function(),
+            {},
+            0,
+            True,
+            True,
+        )
         for i, var in enumerate(outer_vars):
             self.vars[var] = self._word("%given", i + 2, "i64")
         first = self._value(f"add i64 {self._word('%given', 1, 'i64')}, %task")
         # how many iterations make a task is known when the body is written
         self._line(f"%begin = mul i64 {first}, %each")
         self._line("%behind = add i64 %begin, %each")
-        self._line(f"%end = call i64 {self._external('llvm.umin.i64', 'i64 NAME(i64, i64)')}(i64 %behind, i64 {step.extent})")
+        self._line(
+            f"%end = call i64 {self._external('llvm.umin.i64', 'i64 NAME(i64, i64)')}(i64 %behind, i64 {step.extent})"
+        )
 
         def body(counter: str) -> None:
-            self.vars[step.var] = self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
+            self.vars[step.var] = (
+                self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
+            )
             self._straight(step.body)
 
         self.function.loop("%begin", "%end", 1, body)
@@ -411,13 +502,25 @@ class EntryEmitter:
         start = f"  %slots = load ptr, ptr %given, align 8\n{self._arena()}  %each = add i64 0, {each}\n"
         end = "  ret void"
         if step.own_bytes:
-            take, give = self._external("weft_scratch_take", "ptr NAME(i64)"), self._external("weft_scratch_give", "void NAME(ptr)")
+            take, give = (
+                self._external("weft_scratch_take", "ptr NAME(i64)"),
+                self._external("weft_scratch_give", "void NAME(ptr)"),
+            )
             start += f"  %own = call ptr {take}(i64 {step.own_bytes})\n"
             end = f"  call void {give}(ptr %own)\n{end}"
-        self.parts.append((symbol, self.function.module(f"@{symbol}(ptr %given, i64 %task, i64 %wid)", start, end, "void")))
+        self.parts.append(
+            (
+                symbol,
+                self.function.module(
+                    f"@{symbol}(ptr %given, i64 %task, i64 %wid)", start, end, "void"
+                ),
+            )
+        )
         work = max(self.work, 64) * each
         self.function, self.vars, self.work, self.in_task = outer, outer_vars, outer_work, False
-        self._run_rounds(self._external(symbol, "void NAME(ptr, i64, i64)"), -(-step.extent // each), work)
+        self._run_rounds(
+            self._external(symbol, "void NAME(ptr, i64, i64)"), -(-step.extent // each), work
+        )
 
     def _run_rounds(self, function: str, tasks: int, work: int) -> None:
         """Run tasks that cost `work` each, with a look for signals now and then."""
@@ -427,7 +530,9 @@ class EntryEmitter:
             words = ["%slots", base, *self.vars.values()]
             self.function.context_words = max(self.function.context_words, len(words))
             for i, word in enumerate(words):
-                self._line(f"store {'i64' if i else 'ptr'} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8")
+                self._line(
+                    f"store {'i64' if i else 'ptr'} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8"
+                )
             if per_round == tasks:
                 self._run(function, tasks)
                 return
@@ -507,20 +612,46 @@ def _divide(steps: Sequence[P.Step]) -> list[tuple[int, list[P.Step]]]:
     return [*runs, (total, run)]
 
 
-_EMIT = {P.Launch: EntryEmitter.launch, P.Gemm: EntryEmitter.gemm, P.Sort: EntryEmitter.sort, P.Fft: EntryEmitter.fft,
-         P.LibraryCall: EntryEmitter.library_call, P.Copy: EntryEmitter.copy, P.Join: EntryEmitter.join, P.Pad: EntryEmitter.pad,
-         P.HostCall: EntryEmitter.host_call, P.Loop: EntryEmitter.loop, P.WhileLoop: EntryEmitter.while_loop,
-         P.Branch: EntryEmitter.branch, P.Start: EntryEmitter.start, P.Wait: EntryEmitter.wait}
+_EMIT = {
+    P.Launch: EntryEmitter.launch,
+    P.Gemm: EntryEmitter.gemm,
+    P.Sort: EntryEmitter.sort,
+    P.Fft: EntryEmitter.fft,
+    P.LibraryCall: EntryEmitter.library_call,
+    P.Copy: EntryEmitter.copy,
+    P.Join: EntryEmitter.join,
+    P.Pad: EntryEmitter.pad,
+    P.HostCall: EntryEmitter.host_call,
+    P.Loop: EntryEmitter.loop,
+    P.WhileLoop: EntryEmitter.while_loop,
+    P.Branch: EntryEmitter.branch,
+    P.Start: EntryEmitter.start,
+    P.Wait: EntryEmitter.wait,
+}
 
 
 #: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback
-_PYTHON = {"PyGILState_Ensure": "i32 NAME()", "PyGILState_Release": "void NAME(i32)", "PyErr_CheckSignals": "i32 NAME()",
-           "PyErr_Fetch": "void NAME(ptr, ptr, ptr)"}
+_PYTHON = {
+    "PyGILState_Ensure": "i32 NAME()",
+    "PyGILState_Release": "void NAME(i32)",
+    "PyErr_CheckSignals": "i32 NAME()",
+    "PyErr_Fetch": "void NAME(ptr, ptr, ptr)",
+}
 
 #: and what a call of a host function needs
-_PYTHON_CALL = {"PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)", "PyLong_AsLong": "i64 NAME(ptr)", "Py_DecRef": "void NAME(ptr)"}
+_PYTHON_CALL = {
+    "PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)",
+    "PyLong_AsLong": "i64 NAME(ptr)",
+    "Py_DecRef": "void NAME(ptr)",
+}
 
 
 #: functions that serve steps -> the files of `codegen.runtime` that define them
-_HELPERS = {"weft_copy": "parallel_copy.ll", "weft_pad": "padded_copy.ll", "weft_check_signals": "check_signals.ll",
-            "weft_call_host": "call_host.ll", "weft_fill": "fill_context.ll", "weft_library_enter": "library_threads.ll"}
+_HELPERS = {
+    "weft_copy": "parallel_copy.ll",
+    "weft_pad": "padded_copy.ll",
+    "weft_check_signals": "check_signals.ll",
+    "weft_call_host": "call_host.ll",
+    "weft_fill": "fill_context.ll",
+    "weft_library_enter": "library_threads.ll",
+}

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from weft.codegen.program.build_record import BuildRecord
     from weft.ir.program import HostCall
 
+
 class HostCalls:
     """The Python side of a program's host calls: native code calls `runner`, which this keeps alive."""
 
     def __init__(self, calls: list[HostCall]):
         self.calls = calls
-        self.errors: dict[int, BaseException] = {}       # by thread
+        self.errors: dict[int, BaseException] = {}  # by thread
         self.runner = self.run if calls else None
 
     def run(self, number: int, pointers: int) -> int:
@@ -53,11 +54,13 @@ class HostCalls:
             try:
                 raise error
             finally:
-                del error                    # no cycle through this frame: what its frames hold is freed with it
+                del error  # no cycle through this frame: what its frames hold is freed with it
         if symbols.signal_error[0]:
             raised = tuple(map(ctypes.c_void_p, symbols.signal_error))
             symbols.signal_error[:] = (None, None, None)
-            ctypes.pythonapi.PyErr_Restore(*raised)      # ctypes raises it, and takes over the references
+            ctypes.pythonapi.PyErr_Restore(
+                *raised
+            )  # ctypes raises it, and takes over the references
         if (here := processes.current()) is not None:
             here.raise_failure()
         raise RuntimeError("codegen: a program stopped without saying why")
@@ -90,21 +93,44 @@ class NativeProgram:
     """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised. `short_call` is
     `call` with the GIL held. A thread that asks for the GIL has Python give it up after 5 ms in which nobody else did: who gives it up
     in every call, and has it back before another thread wakes up, keeps it for good."""
-    __slots__ = ("entry", "call", "short_call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "work", "is_draft",
-                 "draft", "_made")
 
-    def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int,
-                 made: Callable[[], BuildRecord], calls_library: bool = False):
+    __slots__ = (
+        "entry",
+        "call",
+        "short_call",
+        "host",
+        "keepalive",
+        "kernel_count",
+        "from_disk",
+        "takes_long",
+        "work",
+        "is_draft",
+        "draft",
+        "_made",
+    )
+
+    def __init__(
+        self,
+        entry: int,
+        host: HostCalls,
+        keepalive: object,
+        kernel_count: int,
+        from_disk: int,
+        made: Callable[[], BuildRecord],
+        calls_library: bool = False,
+    ):
         self.entry = entry
         self.call, self.short_call = _ENTRY_TYPE(entry), _SHORT_ENTRY_TYPE(entry)
         self.host = host
         self.keepalive = keepalive
-        self.kernel_count = kernel_count         # distinct kernels
-        self.from_disk = from_disk               # how many of them were not compiled now
-        self.takes_long = bool(host.calls) or calls_library     # calls Python or a library: for how long, no count of bytes says
-        self.work = 0                            # roughly what a call costs, in bytes of memory traffic
-        self.is_draft = False                    # some of its code is not optimized yet
-        self.draft: Any = None                   # the `tiered_compilation.Draft` that has it optimized
+        self.kernel_count = kernel_count  # distinct kernels
+        self.from_disk = from_disk  # how many of them were not compiled now
+        self.takes_long = (
+            bool(host.calls) or calls_library
+        )  # calls Python or a library: for how long, no count of bytes says
+        self.work = 0  # roughly what a call costs, in bytes of memory traffic
+        self.is_draft = False  # some of its code is not optimized yet
+        self.draft: Any = None  # the `tiered_compilation.Draft` that has it optimized
         self._made = made
 
     @property
@@ -127,7 +153,9 @@ def load(image: loader.Image, kernel_count: int, made: Callable[[], BuildRecord]
     """A program that an earlier process linked; an error where this process cannot run it."""
     code = loader.place(image, symbols.address)
     calls_library = any(name.startswith(symbols.LIBRARY_PREFIX) for name in image.imports)
-    return NativeProgram(code[ENTRY], HostCalls([]), code, kernel_count, kernel_count, made, calls_library)
+    return NativeProgram(
+        code[ENTRY], HostCalls([]), code, kernel_count, kernel_count, made, calls_library
+    )
 
 
 #: the symbol of the entry of every program

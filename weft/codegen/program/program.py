@@ -28,7 +28,18 @@ from weft.codegen.toolchain.native_library import compile_apart
 from weft.codegen.toolchain.objects import CompileRequest
 from weft.ir import loops_text
 from weft.ir.loops import Kernel
-from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
+from weft.ir.program import (
+    Branch,
+    Fft,
+    Gemm,
+    HostCall,
+    Launch,
+    Loop,
+    Program,
+    Sort,
+    Step,
+    WhileLoop,
+)
 from weft.util import cache
 from weft.util.errors import ProcessFailureError
 from weft.util.machine_model import MODEL
@@ -51,7 +62,9 @@ _drafts: dict[str, CompiledKernel] = {}
 _lock = held_over_forks(threading.RLock())
 
 
-def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> loader.Loaded | ResourceTracker:
+def _link(
+    data: bytes, exports: Sequence[str], imports: dict[str, int]
+) -> loader.Loaded | ResourceTracker:
     """Load an object that may call the C library, and the thread pool: that is made when the first object names it."""
     if any(name.encode() in data for name in symbols.POOL_PREFIXES):
         imports = imports | pool.symbols()
@@ -71,8 +84,12 @@ def _forget_kernels() -> None:
         _drafts.clear()
 
 
-def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequence[CompileRequest],
-             meanwhile: Callable[[], object] | None = None) -> dict[str, CompiledKernel]:
+def _provide(
+    kernels: dict[str, Kernel],
+    quick: Collection[str],
+    others: Sequence[CompileRequest],
+    meanwhile: Callable[[], object] | None = None,
+) -> dict[str, CompiledKernel]:
     """Load kernels, compiling what is missing, some only as drafts; objects that will be wanted next are prepared at the same time."""
     threads = pool.num_threads()
     with _lock:
@@ -82,10 +99,18 @@ def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequenc
             if not found(name):
                 _adopt(name, missing)
         rest = [(name, kernel) for name, kernel in missing.items() if not found(name)]
-        kinds: dict[OptLevel, list[tuple[str, Kernel]]] = {"optimized": [], "brief": [], "draft": []}
+        kinds: dict[OptLevel, list[tuple[str, Kernel]]] = {
+            "optimized": [],
+            "brief": [],
+            "draft": [],
+        }
         for name, kernel in rest:
             kinds[_opt_level(kernel, name in quick)].append((name, kernel))
-        batches = [(batch, opt_level) for opt_level, some in kinds.items() for batch in _batches(some, threads)]
+        batches = [
+            (batch, opt_level)
+            for opt_level, some in kinds.items()
+            for batch in _batches(some, threads)
+        ]
         requests = [_batch_request(batch, opt_level) for batch, opt_level in batches]
         objects.prepare([*requests, *others], threads, meanwhile)
         for (batch, opt_level), request in zip(batches, requests):
@@ -124,8 +149,8 @@ def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
         try:
             _link_batch({one: wanted[one] for one in held if one in wanted}, where, code, True)
         except ProcessFailureError:
-            raise                                        # another process failed while this one was reading
-        except Exception:                                # an object that cannot be read counts as missing
+            raise  # another process failed while this one was reading
+        except Exception:  # an object that cannot be read counts as missing
             return
 
 
@@ -134,12 +159,18 @@ def _batch_ir(batch: dict[str, Kernel]) -> str:
     return module_ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
 
 
-def _link_batch(batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False) -> None:
+def _link_batch(
+    batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False
+) -> None:
     tracker = _link(code, [_symbol(name) for name in batch], {})
     if not isinstance(tracker, loader.Loaded):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))      # LLVM would unload it at exit, while threads may run it
+        ctypes.pythonapi.Py_IncRef(
+            ctypes.py_object(tracker)
+        )  # LLVM would unload it at exit, while threads may run it
     for name, kernel in batch.items():
-        made = CompiledKernel(_symbol(name), tracker[_symbol(name)], kernel, from_disk, tracker, stored, is_draft)
+        made = CompiledKernel(
+            _symbol(name), tracker[_symbol(name)], kernel, from_disk, tracker, stored, is_draft
+        )
         (_drafts if is_draft else _kernels).setdefault(name, made)
 
 
@@ -149,7 +180,9 @@ def _symbol(name: str) -> str:
 
 def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     """Make a program callable; where a `draft` is asked for, what takes LLVM long and the program little is not optimized yet."""
-    launched = {id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0}
+    launched = {
+        id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0
+    }
     names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
     routines = _RoutinesOf(draft)
 
@@ -158,24 +191,38 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
 
     flat = [*_flat(program.steps)]
     draft = draft and not any(isinstance(step, HostCall) for step, _ in flat)
-    quick = frozenset([names[number] for number in _drafted(flat) if number in names] if draft else [])
+    quick = frozenset(
+        [names[number] for number in _drafted(flat) if number in names] if draft else []
+    )
     routines.draft_ok = draft and all(times == 1 for _, times in flat)
     emitter = EntryEmitter(program, kernel_symbol, routines.symbol)
     modules = emitter.modules(native.ENTRY)
     identity = target.current().identity
-    entry_requests = [CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
+    entry_requests = [
+        CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True)
+        for _, text in modules
+    ]
     used = routines.used()
     requests = [part for routine in used for part in routine.requests()]
-    parallel = bool(used or emitter.routines or emitter.has_tasks) or any(kernel.parallel_extent > 1 for kernel in launched.values())
+    parallel = bool(used or emitter.routines or emitter.has_tasks) or any(
+        kernel.parallel_extent > 1 for kernel in launched.values()
+    )
     if parallel:
         requests += pool.requests()
     kernels = {names[number]: kernel for number, kernel in launched.items()}
-    found = _provide(kernels, quick, [*requests, *entry_requests], pool.make_of_what_is_there if parallel else None)
+    found = _provide(
+        kernels,
+        quick,
+        [*requests, *entry_requests],
+        pool.make_of_what_is_there if parallel else None,
+    )
     distinct = {_symbol(name): found[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {routine.symbol: routine.address() for routine in used}
     host = native.HostCalls(emitter.host_calls)
-    imports |= symbols.addresses([*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())])
+    imports |= symbols.addresses(
+        [*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())]
+    )
     if emitter.host_calls:
         imports["weft_host_run"] = id(host.runner)
         imports |= symbols.addresses(symbols.CALLS)
@@ -188,20 +235,33 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
     stored += [key for routine in used for key in routine.stored()]
     stored += [request.key for request in entry_requests]
-    made = BuildRecord(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
+    made = BuildRecord(
+        program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored)
+    )
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
-    done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
+    done = NativeProgram(
+        imports[native.ENTRY],
+        host,
+        [trackers, made],
+        len(distinct),
+        from_disk,
+        lambda: made,
+        bool(emitter.routines),
+    )
     done.work = round(sum([_work(emitter.traffic(step), times) for step, times in flat]))
-    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routine.draft for routine in used):
+    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(
+        routine.draft for routine in used
+    ):
         done.is_draft = True
     return done
 
 
 class _Routine(NamedTuple):
     """A native routine that a program calls: a matmul with some of its optional functions, a sort or a Fourier transform."""
+
     symbol: str
     made_by: RoutineMaker
-    wanted: frozenset[str] | None       # the optional functions of a matmul
+    wanted: frozenset[str] | None  # the optional functions of a matmul
     draft: bool
 
     def requests(self) -> list[CompileRequest]:
@@ -219,9 +279,11 @@ class _RoutinesOf:
 
     def __init__(self, draft_ok: bool = False):
         self.draft_ok = draft_ok
-        self.matmuls: dict[str, frozenset[str]] = {}         # and the optional functions that they need
-        self.large: set[str] = set()                         # matmuls that should be optimized
-        self.others: dict[str, tuple[Routines, bool]] = {}   # sorts and Fourier transforms, and whether a draft will do
+        self.matmuls: dict[str, frozenset[str]] = {}  # and the optional functions that they need
+        self.large: set[str] = set()  # matmuls that should be optimized
+        self.others: dict[
+            str, tuple[Routines, bool]
+        ] = {}  # sorts and Fourier transforms, and whether a draft will do
 
     def symbol(self, step: Gemm | Sort | Fft) -> str:
         """The name of the function for a step, which is wanted from now on."""
@@ -239,7 +301,10 @@ class _RoutinesOf:
             from weft.codegen.library import fft as made_by
         symbol = made_by.symbol(step)
         _, rough = self.others.get(symbol, (None, True))
-        self.others[symbol] = made_by.ROUTINES, rough and self.draft_ok and not made_by.is_worth_optimizing(step)
+        self.others[symbol] = (
+            made_by.ROUTINES,
+            rough and self.draft_ok and not made_by.is_worth_optimizing(step),
+        )
         return symbol
 
     def used(self) -> list[_Routine]:
@@ -248,9 +313,14 @@ class _RoutinesOf:
         for symbol, wanted in self.matmuls.items():
             from weft.codegen.gemm import gemm
 
-            draft = self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, wanted)
+            draft = (
+                self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, wanted)
+            )
             found.append(_Routine(symbol, gemm, wanted, draft))
-        return found + [_Routine(symbol, routines, None, rough) for symbol, (routines, rough) in self.others.items()]
+        return found + [
+            _Routine(symbol, routines, None, rough)
+            for symbol, (routines, rough) in self.others.items()
+        ]
 
 
 def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
@@ -258,7 +328,9 @@ def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
     work: dict[int, float] = {}
     for step, times in steps:
         if isinstance(step, Launch):
-            work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * iterations(step.kernel.body, bound)
+            work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * iterations(
+                step.kernel.body, bound
+            )
         elif isinstance(step, Gemm) and step.epilogue is not None:
             elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
             work[id(step.epilogue)] = work.get(id(step.epilogue), 0) + times * elements
@@ -282,7 +354,9 @@ def _work(traffic: int, times: float) -> float:
     """What a step may cost in all. Kernels that go round an uncounted loop themselves name the most that is possible as their traffic."""
     if times < math.inf:
         return times * traffic
-    return MODEL.while_loop_trips * (traffic if traffic < MODEL.outlined_call_bytes else MODEL.outlined_bytes)
+    return MODEL.while_loop_trips * (
+        traffic if traffic < MODEL.outlined_call_bytes else MODEL.outlined_bytes
+    )
 
 
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
@@ -317,12 +391,21 @@ def image_of(made: BuildRecord) -> loader.Image | None:
     """All code of a program, linked; None where an object is not on disk or not for our linker."""
     found = [cache.read(key) for key in made.stored] if loader.works_here() else [None]
     try:
-        return loader.link([data for data in found if data is not None]) if None not in found else None
+        return (
+            loader.link([data for data in found if data is not None]) if None not in found else None
+        )
     except loader.Unsupported:
         return None
 
 
 def _launched(steps: Iterable[Step]) -> list[Kernel]:
     """Every kernel that some step launches, on its own or as an epilogue."""
-    found = [step.kernel if isinstance(step, Launch) else step.epilogue if isinstance(step, Gemm) else None for step, _ in _flat(steps)]
+    found = [
+        step.kernel
+        if isinstance(step, Launch)
+        else step.epilogue
+        if isinstance(step, Gemm)
+        else None
+        for step, _ in _flat(steps)
+    ]
     return [kernel for kernel in found if kernel is not None]

@@ -38,17 +38,20 @@ def compile_draft(program: Program) -> NativeProgram:
     return made
 
 
-_PATIENCE_S = 0.1           # others may compile so long without a pause
+_PATIENCE_S = 0.1  # others may compile so long without a pause
 #: how long a process runs a draft of an earlier one before it loads the compiler for it
 FROM_DISK_S = 1.0
 
 
 class Draft:
     """How a draft comes to be optimized, at the earliest `after` seconds from its second call."""
+
     __slots__ = ("then", "was_called", "due", "_program", "_after")
 
     def __init__(self, program: Callable[[], Program], after: float = 0.0):
-        self.then: list[Callable[[NativeProgram], None]] = []   # called with what came of it, by the thread that made it
+        self.then: list[
+            Callable[[NativeProgram], None]
+        ] = []  # called with what came of it, by the thread that made it
         self.was_called = False
         self.due = 0.0
         self._program = program
@@ -62,14 +65,14 @@ class Draft:
 
     def improve(self) -> None:
         """Have the program optimized, now."""
-        with contextlib.suppress(BaseException):    # the draft does as well
+        with contextlib.suppress(BaseException):  # the draft does as well
             from weft.codegen.program.program import improve
 
             program = self._program()
             made = improve(program, _over.is_set)
             for tell in self.then if made is not None else ():
                 tell(made)
-        self.then.clear()                           # native entries keep the draft, but nobody needs what these hold
+        self.then.clear()  # native entries keep the draft, but nobody needs what these hold
 
 
 _waiting: list[Draft] = []
@@ -77,12 +80,12 @@ _waiting: list[Draft] = []
 
 def _improve_soon(draft: Draft, after: float) -> None:
     with suspended, _lock:
-        if draft.due:       # another thread was faster; what replaces the draft must stay, for native calls may be running it
+        if draft.due:  # another thread was faster; what replaces the draft must stay, for native calls may be running it
             return
         draft.due = time.monotonic() + after
         _waiting.append(draft)
         if _idle.is_set():
-            with contextlib.suppress(RuntimeError):         # the interpreter ends, and starts no thread
+            with contextlib.suppress(RuntimeError):  # the interpreter ends, and starts no thread
                 _thread.start_new_thread(_work, ())
                 _idle.clear()
 
@@ -112,7 +115,9 @@ def _stop() -> None:
 def _begin() -> None:
     """No thread optimizes, nor in a forked child: what was to be optimized stays there as it is."""
     global _lock, _over, _idle
-    _lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
+    _lock = (
+        threading.RLock()
+    )  # a finalizer or the handler of a signal may run programs while this thread has it
     _over, _idle = threading.Event(), threading.Event()
     _idle.set()
     _waiting.clear()

@@ -20,26 +20,54 @@ from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 from weft.util.user_code import suspended
 
 _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
-_MEMORY = ("weft_heap_list_alloc", "weft_heap_map_alloc", "weft_heap_map_free", "weft_heap_trim", "weft_heap_live", "weft_heap_peak",
-           "weft_heap_cached", "weft_heap_limit", "weft_heap_map_flags", "weft_heap_free_lists")
-_BLOCKS = ("weft_alloc", "weft_free", "weft_new_block", "weft_block_dealloc", "weft_failed_dealloc", "weft_block_type", "weft_no_block")
-PARTS = (LibraryModule("heap memory", lambda: text_of("heap_memory.ll"), _MEMORY, quick=True),
-         LibraryModule("heap", lambda: text_of("heap.ll"), _BLOCKS))
+_MEMORY = (
+    "weft_heap_list_alloc",
+    "weft_heap_map_alloc",
+    "weft_heap_map_free",
+    "weft_heap_trim",
+    "weft_heap_live",
+    "weft_heap_peak",
+    "weft_heap_cached",
+    "weft_heap_limit",
+    "weft_heap_map_flags",
+    "weft_heap_free_lists",
+)
+_BLOCKS = (
+    "weft_alloc",
+    "weft_free",
+    "weft_new_block",
+    "weft_block_dealloc",
+    "weft_failed_dealloc",
+    "weft_block_type",
+    "weft_no_block",
+)
+PARTS = (
+    LibraryModule("heap memory", lambda: text_of("heap_memory.ll"), _MEMORY, quick=True),
+    LibraryModule("heap", lambda: text_of("heap.ll"), _BLOCKS),
+)
 
 
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    with suspended, pool.making:       # there is one heap
+    with suspended, pool.making:  # there is one heap
         return _made()
 
 
 @functools.cache
 def _made() -> dict[str, int]:
-    addresses = link(PARTS, {"Py_DecRef": ctypes.cast(ctypes.pythonapi.Py_DecRef, ctypes.c_void_p).value or 0}, _LIBC)
+    addresses = link(
+        PARTS,
+        {"Py_DecRef": ctypes.cast(ctypes.pythonapi.Py_DecRef, ctypes.c_void_p).value or 0},
+        _LIBC,
+    )
     if sys.platform == "darwin":
         ctypes.c_int32.from_address(addresses["weft_heap_map_flags"]).value = 0x1002
-    _types.extend([_make_type(name, addresses[f"weft_{dealloc}_dealloc"]) for name, dealloc in (
-        (b"Block", "block"), (b"Pending", "block"), (b"Failed", "failed"))])
+    _types.extend(
+        [
+            _make_type(name, addresses[f"weft_{dealloc}_dealloc"])
+            for name, dealloc in ((b"Block", "block"), (b"Pending", "block"), (b"Failed", "failed"))
+        ]
+    )
     ctypes.c_void_p.from_address(addresses["weft_block_type"]).value = id(_types[0])
     ctypes.c_void_p.from_address(addresses["weft_no_block"]).value = id(None)
     return addresses
@@ -50,11 +78,16 @@ class _Slot(ctypes.Structure):
 
 
 class _Spec(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("basic_size", ctypes.c_int), ("item_size", ctypes.c_int), ("flags", ctypes.c_uint),
-                ("slots", ctypes.POINTER(_Slot))]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("basic_size", ctypes.c_int),
+        ("item_size", ctypes.c_int),
+        ("flags", ctypes.c_uint),
+        ("slots", ctypes.POINTER(_Slot)),
+    ]
 
 
-_TP_DEALLOC = 52                       # the numbers of the stable ABI
+_TP_DEALLOC = 52  # the numbers of the stable ABI
 _DISALLOW_INSTANTIATION = 1 << 7
 
 
@@ -71,7 +104,7 @@ def _make_type(name: bytes, dealloc: int) -> type:
     make = ctypes.pythonapi.PyType_FromSpec
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]
     made = make(ctypes.addressof(spec))
-    _names.append(spec)                # which are in use
+    _names.append(spec)  # which are in use
     return made
 
 

@@ -22,25 +22,64 @@ from collections.abc import Callable
 
 from weft.codegen.toolchain import objects, target
 from weft.codegen.toolchain.loader import architecture
-from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, link, request, text_of
+from weft.codegen.toolchain.native_library import (
+    LibraryModule,
+    compile_apart,
+    link,
+    request,
+    text_of,
+)
 from weft.codegen.toolchain.objects import CompileRequest
 from weft.util.machine_model import MODEL
 from weft.util.threads import DaemonThread, allowed_threads, held_over_forks
 from weft.util.user_code import suspended
 
-_EXPORTS = ("weft_parallel_for", "weft_scratch_take", "weft_scratch_give", "weft_pool_stop", "weft_pool_forked", "weft_pool_threads",
-            "weft_pool_spin", "weft_pool_allowed", "weft_pool_place", "weft_pool_alive")
-_LIBC = ("syscall", "sched_getcpu", "sched_yield", "pthread_create", "pthread_detach", "pthread_setaffinity_np", "pthread_sigmask",
-         "sigfillset", "aligned_alloc", "free", "madvise", "memcpy", "abort")
+_EXPORTS = (
+    "weft_parallel_for",
+    "weft_scratch_take",
+    "weft_scratch_give",
+    "weft_pool_stop",
+    "weft_pool_forked",
+    "weft_pool_threads",
+    "weft_pool_spin",
+    "weft_pool_allowed",
+    "weft_pool_place",
+    "weft_pool_alive",
+)
+_LIBC = (
+    "syscall",
+    "sched_getcpu",
+    "sched_yield",
+    "pthread_create",
+    "pthread_detach",
+    "pthread_setaffinity_np",
+    "pthread_sigmask",
+    "sigfillset",
+    "aligned_alloc",
+    "free",
+    "madvise",
+    "memcpy",
+    "abort",
+)
 _MAX_THREADS = 1024
 # What differs between architectures: the number of the futex system call, and a hint that this is a spin loop.
 _ARCH = {
-    "x86_64": {"futex": "202", "declare_relax": "declare void @llvm.x86.sse2.pause()", "relax": "call void @llvm.x86.sse2.pause()"},
-    "aarch64": {"futex": "98", "declare_relax": "declare void @llvm.aarch64.hint(i32)", "relax": "call void @llvm.aarch64.hint(i32 1)"},
+    "x86_64": {
+        "futex": "202",
+        "declare_relax": "declare void @llvm.x86.sse2.pause()",
+        "relax": "call void @llvm.x86.sse2.pause()",
+    },
+    "aarch64": {
+        "futex": "98",
+        "declare_relax": "declare void @llvm.aarch64.hint(i32)",
+        "relax": "call void @llvm.aarch64.hint(i32 1)",
+    },
 }
 making = held_over_forks(threading.RLock())
 _made: list[dict[str, int]] = []  # one pool, once it is made
-_prewarmers: list[DaemonThread] = []  # threads that load LLVM and compile the pool before they are needed
+_prewarmers: list[
+    DaemonThread
+] = []  # threads that load LLVM and compile the pool before they are needed
 
 
 @functools.cache
@@ -79,11 +118,12 @@ def source(machine: str) -> str:
 
 # ---- prewarming
 
-PAUSE_S = 0.02     # a process that compiled nothing for so long has a CPU to spare
+PAUSE_S = 0.02  # a process that compiled nothing for so long has a CPU to spare
 
 
 class _Prewarming:
     """What the thread of `prewarm` does, and until when it pauses."""
+
     resting = over = compiling = False
     pause_ends = 0.0
 
@@ -161,7 +201,10 @@ def make_of_what_is_there() -> None:
 
 def _make() -> dict[str, int]:
     addresses = link([_part()], libc=_LIBC)
-    threads, cpus = num_threads(), os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
+    threads, cpus = (
+        num_threads(),
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0},
+    )
     ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
     hints = MODEL.pool_spin_hints if threads <= len(cpus) else MODEL.pool_spin_hints_crowded
     ctypes.c_int32.from_address(addresses["weft_pool_spin"]).value = hints
@@ -170,7 +213,9 @@ def _make() -> dict[str, int]:
         if cpu < 1024:
             words[cpu // 64] |= 1 << cpu % 64
     # One system call per worker whenever the caller moved: worth it for few workers only.
-    ctypes.c_int32.from_address(addresses["weft_pool_place"]).value = int(2 <= threads <= 16 and len(cpus) >= 2)
+    ctypes.c_int32.from_address(addresses["weft_pool_place"]).value = int(
+        2 <= threads <= 16 and len(cpus) >= 2
+    )
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(addresses["weft_pool_forked"]))
     atexit.register(_stop_at_exit)
@@ -190,7 +235,9 @@ def parallel_for(fn: int, ctx: int, ntasks: int) -> None:
 
 @functools.cache
 def _entry() -> Callable[[int, int, int], None]:
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(symbols()["weft_parallel_for"])
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+        symbols()["weft_parallel_for"]
+    )
 
 
 def _stop_at_exit() -> None:

@@ -20,15 +20,21 @@ from weft.codegen.toolchain.objects import CompileRequest
 class RoutineMaker(Protocol):
     """What makes the routines of one kind. A routine may have optional functions, of which it gets those `wanted`, or all (None)."""
 
-    def requests(self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False) -> list[CompileRequest]:
+    def requests(
+        self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
+    ) -> list[CompileRequest]:
         """What to prepare before `ensure` is called."""
         ...
 
-    def ensure(self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
+    def ensure(
+        self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
+    ) -> int:
         """The address of a routine, or of a draft of it; it stays valid."""
         ...
 
-    def stored(self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
+    def stored(
+        self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
+    ) -> list[str]:
         """The keys of the objects of a routine that `ensure` gave."""
         ...
 
@@ -39,10 +45,16 @@ class Routines:
     def __init__(self, parts: Callable[[str, bool], list[LibraryModule]], libc: Sequence[str] = ()):
         self.parts = parts
         self.libc = libc
-        self._addresses: dict[tuple[str, str, bool], int] = {}            # of routines, by name, machine and whether it is a draft
-        self._linked: dict[tuple[str, str, bool], dict[str, int]] = {}    # of what their modules export
+        self._addresses: dict[
+            tuple[str, str, bool], int
+        ] = {}  # of routines, by name, machine and whether it is a draft
+        self._linked: dict[
+            tuple[str, str, bool], dict[str, int]
+        ] = {}  # of what their modules export
 
-    def requests(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[CompileRequest]:
+    def requests(
+        self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
+    ) -> list[CompileRequest]:
         missing = self._missing(name, draft)
         return [*pool.requests(), *map(request, missing)] if missing else []
 
@@ -53,11 +65,20 @@ class Routines:
             for part in self.parts(name, draft):
                 known = known | self._linked.get(_key(part.name, draft), {})
             found = link(missing, known, self.libc)
-            self._addresses[_key(name, draft)] = found[name]      # before `_linked`, after which nothing is missing
-            self._linked.update({_key(part.name, draft): {symbol: found[symbol] for symbol in part.exports} for part in missing})
+            self._addresses[_key(name, draft)] = found[
+                name
+            ]  # before `_linked`, after which nothing is missing
+            self._linked.update(
+                {
+                    _key(part.name, draft): {symbol: found[symbol] for symbol in part.exports}
+                    for part in missing
+                }
+            )
         return self._addresses[_key(name, draft)]
 
-    def stored(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
+    def stored(
+        self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
+    ) -> list[str]:
         return [request(part).key for part in self.parts(name, draft)]
 
     def is_ready(self, name: str) -> bool:
@@ -68,7 +89,9 @@ class Routines:
         """The modules that this process has not linked."""
         if _key(name, draft) in self._addresses:
             return []
-        return [part for part in self.parts(name, draft) if _key(part.name, draft) not in self._linked]
+        return [
+            part for part in self.parts(name, draft) if _key(part.name, draft) not in self._linked
+        ]
 
 
 def _key(name: str, draft: bool) -> tuple[str, str, bool]:

@@ -16,14 +16,60 @@ from weft.codegen.runtime import pool
 from weft.codegen.toolchain import loader
 
 #: names of the C library's functions that kernels may call
-LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "fmod", "fma", "fmaf",
-        "round",
-        "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
-        "fmodf", "nearbyint", "nearbyintf")
+LIBM = (
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "cbrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "lgamma",
+    "pow",
+    "atan2",
+    "fmod",
+    "fma",
+    "fmaf",
+    "round",
+    "roundf",
+    "roundeven",
+    "roundevenf",
+    "floor",
+    "floorf",
+    "ceil",
+    "ceilf",
+    "trunc",
+    "truncf",
+    "rint",
+    "rintf",
+    "fmodf",
+    "nearbyint",
+    "nearbyintf",
+)
 LIBC = ("memcpy", "memset", "memmove", "pthread_self")
 #: what programs need to look for signals
-SIGNALS = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "weft_signal_error", "weft_runner")
+SIGNALS = (
+    "PyGILState_Ensure",
+    "PyGILState_Release",
+    "PyErr_CheckSignals",
+    "PyErr_Fetch",
+    "weft_signal_error",
+    "weft_runner",
+)
 #: and what they need to call Python
 CALLS = ("PyObject_CallFunction", "PyLong_AsLong", "Py_DecRef")
 #: what takes the threads away from the library of BLAS and LAPACK for a time
@@ -58,7 +104,11 @@ def address(name: str) -> int | None:
         return ctypes.addressof(signal_error)
     if name == "weft_runner":
         return ctypes.addressof(runner)
-    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value if name in SIGNALS + CALLS else None
+    return (
+        ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        if name in SIGNALS + CALLS
+        else None
+    )
 
 
 def addresses(names: Iterable[str]) -> dict[str, int]:

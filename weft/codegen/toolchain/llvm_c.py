@@ -55,8 +55,8 @@ _LONG = {"ParseAssembly", "TargetMachineEmitToMemory"}
 
 _lock = held_over_forks(threading.RLock())
 _loaded: list[ctypes.CDLL] = []  # the library, once it is loaded
-_inside: set[int] = set()        # the threads that have LLVM work for them
-_ends = False                    # whether the interpreter does
+_inside: set[int] = set()  # the threads that have LLVM work for them
+_ends = False  # whether the interpreter does
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_inside.clear)
 
@@ -66,9 +66,14 @@ def place() -> str:
     """Where the library is."""
     spec = importlib.util.find_spec("llvmlite")
     if spec is None or not spec.submodule_search_locations:
-        raise ImportError("weft compiles with LLVM, which the package llvmlite brings along; it is not installed. "
-                          "Install it with `pip install llvmlite`.", name="llvmlite")
-    name = {"win32": "llvmlite.dll", "darwin": "libllvmlite.dylib"}.get(sys.platform, "libllvmlite.so")
+        raise ImportError(
+            "weft compiles with LLVM, which the package llvmlite brings along; it is not installed. "
+            "Install it with `pip install llvmlite`.",
+            name="llvmlite",
+        )
+    name = {"win32": "llvmlite.dll", "darwin": "libllvmlite.dylib"}.get(
+        sys.platform, "libllvmlite.so"
+    )
     return os.path.join(spec.submodule_search_locations[0], "binding", name)
 
 
@@ -95,7 +100,11 @@ def is_loaded() -> bool:
 
 def _load(path: str) -> ctypes.CDLL:
     try:
-        found = ctypes.PyDLL(path, handle=_open(path)) if sys.platform == "linux" else ctypes.PyDLL(path)
+        found = (
+            ctypes.PyDLL(path, handle=_open(path))
+            if sys.platform == "linux"
+            else ctypes.PyDLL(path)
+        )
     except OSError as error:
         if not is_refusal(error):
             raise
@@ -120,6 +129,7 @@ def _open(path: str) -> int | None:
 
 class _Words:
     """A string that LLVM gives away: an error or an answer."""
+
     __slots__ = ("pointer",)
 
     def __init__(self):
@@ -149,6 +159,7 @@ def host() -> tuple[str, str]:
 
 class Machine:
     """A code generator for one CPU at one level of optimization. It keeps its tables of the CPU, 0.7 MiB, until it is disposed of."""
+
     __slots__ = ("pointer",)
 
     def __init__(self, cpu: str, features: str, level: int):
@@ -156,8 +167,10 @@ class Machine:
         target = library().GetTargetFromTriple(triple, error.pointer)
         if not target:
             raise RuntimeError(f"LLVM: {error.take()}")
-        model = b"jitdefault"                      # the large code model: objects may be anywhere in memory
-        self.pointer = library().CreateTargetMachine(target, triple, cpu.encode(), features.encode(), level, b"pic", model, 0, 1, b"")
+        model = b"jitdefault"  # the large code model: objects may be anywhere in memory
+        self.pointer = library().CreateTargetMachine(
+            target, triple, cpu.encode(), features.encode(), level, b"pic", model, 0, 1, b""
+        )
         if not self.pointer:
             raise RuntimeError(f"LLVM: no machine for {cpu!r} with features {features!r}")
 
@@ -182,7 +195,7 @@ def ends() -> bool:
 def emit(ir: str, machine: Machine, assembly: bool = False) -> bytes:
     """The object of a textual module, or its assembly text. SystemExit in a daemon thread while the interpreter ends."""
     me = threading.get_ident()
-    _inside.add(me)                     # before the question: `_finish` sets the one, and then reads the other
+    _inside.add(me)  # before the question: `_finish` sets the one, and then reads the other
     try:
         if _ends and threading.current_thread() is not threading.main_thread():
             raise SystemExit
@@ -208,7 +221,9 @@ def _translated(ir: str, machine: Machine, assembly: bool) -> bytes:
         llvm.ContextDispose(context)
 
 
-def _emitted(llvm: ctypes.CDLL, machine: Machine, module: int, error: _Words, as_object: bool) -> bytes:
+def _emitted(
+    llvm: ctypes.CDLL, machine: Machine, module: int, error: _Words, as_object: bool
+) -> bytes:
     buffer = llvm.TargetMachineEmitToMemory(machine.pointer, module, int(as_object), error.pointer)
     if not buffer:
         raise RuntimeError(f"LLVM: {error.take()}")

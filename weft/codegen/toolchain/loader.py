@@ -57,6 +57,7 @@ class _Section(NamedTuple):
 
 class Loaded:
     """A linked object: `loaded[name]` is the address of a global symbol."""
+
     __slots__ = ("_memory", "_symbols")
 
     def __init__(self, memory: mmap.mmap | _Pages, symbols: dict[str, int]):
@@ -82,7 +83,9 @@ def process() -> ctypes.CDLL:
 def _system(name: str) -> ctypes._CFuncPtr:
     """A system call about memory."""
     function = getattr(process(), name)
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long][:6 if name == "mmap" else 3]
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long][
+        : 6 if name == "mmap" else 3
+    ]
     function.restype = ctypes.c_void_p if name == "mmap" else ctypes.c_int
     return function
 
@@ -96,13 +99,16 @@ def _protect(address: int, size: int, rights: int) -> None:
 
 _ARENA = 16 << 20
 _MADV_DONTNEED = 4
-_unused: dict[int, array[int]] = {}         # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
-_fresh: list[tuple[int, int]] = []          # (begin, end) of unused pages
+_unused: dict[
+    int, array[int]
+] = {}  # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
+_fresh: list[tuple[int, int]] = []  # (begin, end) of unused pages
 # No lock: `pop` of a list takes what it gives away from threads, finalizers and handlers of signals.
 
 
 class _Pages:
     """Pages with code and constants, of an arena: neighbours with equal rights are one mapping to the system, however many there are."""
+
     __slots__ = ("address", "size")
 
     def __init__(self, contents: Callable[[int], bytes], size: int):
@@ -114,7 +120,7 @@ class _Pages:
         _protect(self.address, self.size, mmap.PROT_READ | mmap.PROT_EXEC)
 
     def __del__(self, over: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.size and not over():        # threads may run to the very end of the process
+        if self.size and not over():  # threads may run to the very end of the process
             _system("madvise")(self.address, self.size, _MADV_DONTNEED)
             _unused.setdefault(self.size, array("Q")).append(self.address)
 
@@ -151,6 +157,7 @@ class Image(NamedTuple):
     To the u64 at `places[i]` the address of target `targets[i]` is to be added: 0 is the image itself, n > 0 is
     `imports[n - 1]` (both arrays are the bytes of u32). `exports` gives the places of global symbols in the image.
     """
+
     memory: bytes
     code_size: int
     size: int
@@ -169,16 +176,22 @@ def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
     """Bring an image into memory; `address` knows what it imports."""
     known = [0, *map(address, image.imports)]
     if not all(known[1:]):
-        raise RuntimeError(f"codegen: nothing is called {image.imports[known.index(None) - 1]!r}, which compiled code refers to")
+        raise RuntimeError(
+            f"codegen: nothing is called {image.imports[known.index(None) - 1]!r}, which compiled code refers to"
+        )
 
     def at(base: int) -> bytes:
         """The contents, at their place."""
         made = np.zeros(image.size, np.uint8)
-        made[:len(image.memory)] = np.frombuffer(image.memory, np.uint8)
+        made[: len(image.memory)] = np.frombuffer(image.memory, np.uint8)
         if image.places:
-            words = np.ndarray((image.size - 7,), "<u8", made, strides=(1,))     # one begins at every byte
+            words = np.ndarray(
+                (image.size - 7,), "<u8", made, strides=(1,)
+            )  # one begins at every byte
             known[0] = base
-            words[np.frombuffer(image.places, np.uint32)] += np.array(known, np.uint64)[np.frombuffer(image.targets, np.uint32)]
+            words[np.frombuffer(image.places, np.uint32)] += np.array(known, np.uint64)[
+                np.frombuffer(image.targets, np.uint32)
+            ]
         return made.tobytes()
 
     if image.code_size == image.size:
@@ -205,7 +218,11 @@ def link(objects: Sequence[bytes]) -> Image:
     for one in parsed:
         one.copy_to(linked.memory)
         linked.relocate(one, [_target(one, symbol, exports) for symbol in one.symbols])
-        exports |= {one.names[s[0]]: one.places[s[3]] + s[4] for s in one.symbols if s[1] >> 4 and s[3] in one.places}
+        exports |= {
+            one.names[s[0]]: one.places[s[3]] + s[4]
+            for s in one.symbols
+            if s[1] >> 4 and s[3] in one.places
+        }
     return linked.image(code_size, exports)
 
 
@@ -230,32 +247,40 @@ class _Object:
             raise Unsupported("not a relocatable x86-64 object")
         start, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
         self.data = data
-        self.sections = [_Section(*_SECTION.unpack_from(data, start + 64 * i)) for i in range(count)]
+        self.sections = [
+            _Section(*_SECTION.unpack_from(data, start + 64 * i)) for i in range(count)
+        ]
         table = next((s for s in self.sections if s.kind == _SYMTAB), None)
         if table is None:
             raise Unsupported("no symbols")
-        self.symbols = list(_SYMBOL.iter_unpack(data[table.offset:table.offset + table.size]))
+        self.symbols = list(_SYMBOL.iter_unpack(data[table.offset : table.offset + table.size]))
         self.names = _Names(data, self.sections[table.link])
-        self.titles = _Names(data, self.sections[struct.unpack_from("<H", data, 62)[0]])     # of sections
+        self.titles = _Names(
+            data, self.sections[struct.unpack_from("<H", data, 62)[0]]
+        )  # of sections
         self.places: dict[int, int] = {}
 
     def is_variable(self, s: _Section) -> bool:
         """Whether a section is written while the program runs; constants that hold addresses are writable to the linker alone."""
-        return bool(s.flags & _ALLOC and s.flags & _WRITE and s.size) and not self.titles[s.name].startswith(".data.rel.ro")
+        return bool(s.flags & _ALLOC and s.flags & _WRITE and s.size) and not self.titles[
+            s.name
+        ].startswith(".data.rel.ro")
 
     def copy_to(self, memory: bytearray) -> None:
         """Write the sections that have contents."""
         for i, at in self.places.items():
             s = self.sections[i]
             if s.kind == _PROGBITS:
-                memory[at:at + s.size] = self.data[s.offset:s.offset + s.size]
+                memory[at : at + s.size] = self.data[s.offset : s.offset + s.size]
 
     def relocations(self) -> Iterator[tuple[int, int, int, int]]:
         """(place in memory, kind, symbol, addend) of every relocation of a section that is in memory."""
         for s in self.sections:
             if s.kind == _RELA and s.info in self.places:
                 start = self.places[s.info]
-                for offset, info, addend in _RELOCATION.iter_unpack(self.data[s.offset:s.offset + s.size]):
+                for offset, info, addend in _RELOCATION.iter_unpack(
+                    self.data[s.offset : s.offset + s.size]
+                ):
                     yield start + offset, info & 0xFFFFFFFF, info >> 32, addend
 
 
@@ -265,15 +290,17 @@ class _Linked:
     def __init__(self, table: int):
         self.memory = bytearray(table)
         self.table = table
-        self.slots: dict[_Target, int] = {}          # target -> place in the table
-        self.open: list[tuple[int, str]] = []        # place, name of the target
+        self.slots: dict[_Target, int] = {}  # target -> place in the table
+        self.open: list[tuple[int, str]] = []  # place, name of the target
 
     def relocate(self, one: _Object, targets: Sequence[_Target | None]) -> None:
         """Apply an object's relocations."""
         for place, kind, number, addend in one.relocations():
             target = targets[number]
             if target is None:
-                raise Unsupported(f"symbol {one.names[one.symbols[number][0]]!r} in section {one.symbols[number][3]}")
+                raise Unsupported(
+                    f"symbol {one.names[one.symbols[number][0]]!r} in section {one.symbols[number][3]}"
+                )
             which, at = target
             if kind == _GOT64:
                 value = self.slots.setdefault(target, 8 * len(self.slots))
@@ -293,11 +320,21 @@ class _Linked:
         table = struct.pack(f"<{len(self.slots)}Q", *[at for _, at in self.slots])
         self.open += [(self.table + slot, which) for (which, _), slot in self.slots.items()]
         numbers = {"": 0}
-        words = np.array([(place, numbers.setdefault(which, len(numbers))) for place, which in self.open], np.uint32).reshape(-1, 2)
+        words = np.array(
+            [(place, numbers.setdefault(which, len(numbers))) for place, which in self.open],
+            np.uint32,
+        ).reshape(-1, 2)
         memory = bytes(self.memory) + table
         size = max(len(memory), 8)
-        return Image(memory.rstrip(b"\0"), size if code_size is None else code_size, size, words[:, 0].tobytes(), words[:, 1].tobytes(),
-                     tuple(numbers)[1:], exports)
+        return Image(
+            memory.rstrip(b"\0"),
+            size if code_size is None else code_size,
+            size,
+            words[:, 0].tobytes(),
+            words[:, 1].tobytes(),
+            tuple(numbers)[1:],
+            exports,
+        )
 
 
 class _Names(dict):
@@ -309,7 +346,7 @@ class _Names(dict):
 
     def __missing__(self, offset: int) -> str:
         begin = self.start + offset
-        name = self[offset] = self.data[begin:self.data.index(b"\0", begin)].decode()
+        name = self[offset] = self.data[begin : self.data.index(b"\0", begin)].decode()
         return name
 
 
@@ -321,7 +358,12 @@ def _layout(objects: Sequence[_Object]) -> tuple[int | None, int]:
     for wanted in (_EXECUTE, 0):
         for one in objects:
             for i, s in enumerate(one.sections):
-                if s.kind in (_PROGBITS, _NOBITS) and s.flags & _ALLOC and s.flags & _EXECUTE == wanted and s.size:
+                if (
+                    s.kind in (_PROGBITS, _NOBITS)
+                    and s.flags & _ALLOC
+                    and s.flags & _EXECUTE == wanted
+                    and s.size
+                ):
                     one.places[i] = at = -(-at // max(s.align, 1)) * max(s.align, 1)
                     at += s.size
         if wanted:

@@ -33,14 +33,20 @@ class LibraryModule(NamedTuple):
         return self if self.quick else self._replace(name=f"{self.name} draft", quick=True)
 
 
-def link(parts: Sequence[LibraryModule], imports: Mapping[str, int] | None = None, libc: Sequence[str] = ()) -> dict[str, int]:
+def link(
+    parts: Sequence[LibraryModule],
+    imports: Mapping[str, int] | None = None,
+    libc: Sequence[str] = (),
+) -> dict[str, int]:
     """Return the addresses of all that `parts` export for the current target; nothing is ever unloaded.
 
     A part may import what those before it export. An object on disk is found by the part's name and the fingerprint of
     this code generator.
     """
     process = loader.process()
-    known = {symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc}
+    known = {
+        symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc
+    }
     known |= imports or {}
     exports = [symbol for part in parts for symbol in part.exports]
     image = objects.image([request(part) for part in parts])

@@ -17,6 +17,7 @@ from weft.util import cache
 
 class CompileRequest(NamedTuple):
     """A module that is wanted; `quick` for code in which little time is spent: it is not optimized."""
+
     key: str
     text: Callable[[], str]
     quick: bool = False
@@ -25,7 +26,9 @@ class CompileRequest(NamedTuple):
 _prepared: dict[str, bytes] = {}
 
 
-def prepare(requests: Iterable[CompileRequest], threads: int, meanwhile: Callable[[], object] | None = None) -> None:
+def prepare(
+    requests: Iterable[CompileRequest], threads: int, meanwhile: Callable[[], object] | None = None
+) -> None:
     """Compile the modules that are neither prepared nor on disk, on up to `threads` threads; give what takes long first.
 
     What is to be done `meanwhile` is done while others still compile, if anything is compiled at all.
@@ -34,7 +37,9 @@ def prepare(requests: Iterable[CompileRequest], threads: int, meanwhile: Callabl
     wanted = {request.key: request for request in optimized_first if not is_there(request)}
     if wanted:
         modules = [(request.text, request.quick) for request in wanted.values()]
-        for request, data in zip(wanted.values(), target.emit_objects(modules, target.current(), threads, meanwhile)):
+        for request, data in zip(
+            wanted.values(), target.emit_objects(modules, target.current(), threads, meanwhile)
+        ):
             keep(request, data)
 
 

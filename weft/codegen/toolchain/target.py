@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _AVX2 = "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+cx16,+64bit"
 _LEVELS = {
     "avx512": None,
-    "avx512-plain": f"{_AVX2},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",       # what the first such CPUs had
+    "avx512-plain": f"{_AVX2},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",  # what the first such CPUs had
     "avx2": _AVX2,
     "generic": "+sse2,+64bit",
 }
@@ -46,6 +46,7 @@ _CODEGEN_LEVEL = 1
 @record
 class Target:
     """A CPU with its features. `level` is avx512, avx2, neon or generic; `vector_bytes` the width of its registers."""
+
     cpu: str
     features: str
     level: str
@@ -102,9 +103,13 @@ def _make(level: str | None) -> Target:
     if loader.architecture().lower() not in ("x86_64", "amd64"):
         neon = loader.architecture().lower() in ("arm64", "aarch64")
         made = ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
-        return Target(cpu, features, *made, identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}")
+        return Target(
+            cpu, features, *made, identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}"
+        )
     have = set(features.split(","))
-    best = "avx512" if _AVX512 <= have else "avx2" if {"+avx2", "+fma", "+f16c"} <= have else "generic"
+    best = (
+        "avx512" if _AVX512 <= have else "avx2" if {"+avx2", "+fma", "+f16c"} <= have else "generic"
+    )
     order = ("generic", "avx2", "avx512-plain", "avx512")
     if level is None or order.index(level) >= order.index(best):
         level = best
@@ -117,7 +122,16 @@ def _make(level: str | None) -> Target:
         features += ",-prefer-256-bit"
     width = {"avx512": 64, "avx2": 32, "generic": 16}[level]
     wide = level != "generic"
-    return Target(cpu, features, level, width, wide, wide, True, identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}")
+    return Target(
+        cpu,
+        features,
+        level,
+        width,
+        wide,
+        wide,
+        True,
+        identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}",
+    )
 
 
 def current() -> Target:
@@ -134,11 +148,15 @@ def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> ll
     return llvm_c.Machine(target.cpu, target.features, level)
 
 
-_lock, _apart = held_over_forks(threading.RLock()), held_over_forks(threading.RLock())     # of who uses LLVM
+_lock, _apart = (
+    held_over_forks(threading.RLock()),
+    held_over_forks(threading.RLock()),
+)  # of who uses LLVM
 
 
 class _Compilations:
     """The compilations in progress by the thread that has `_lock`: the handler of a signal may begin one within another."""
+
     count = 0
     most_machines = 1024
 
@@ -172,8 +190,12 @@ def _emit_by_new_machine(ir: str, target: Target, quick: bool) -> bytes:
         machine.dispose()
 
 
-def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int,
-                 meanwhile: Callable[[], object] | None = None) -> list[bytes]:
+def emit_objects(
+    modules: Sequence[tuple[Callable[[], str], bool]],
+    target: Target,
+    threads: int,
+    meanwhile: Callable[[], object] | None = None,
+) -> list[bytes]:
     """Machine code of several modules, (function that writes the text, quick), compiled on up to `threads` threads.
 
     Those that take long should come first; the caller takes the first, since a new thread may wait for a CPU on which others
@@ -204,7 +226,7 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
             work(0, longest)
             if meanwhile is not None:
                 meanwhile()
-        finally:                                         # their machines are for the next compilation
+        finally:  # their machines are for the next compilation
             for other in others:
                 other.join()
             _Compilations.count -= 1
@@ -214,8 +236,12 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
     return made
 
 
-def _next_text(modules: Sequence[tuple[Callable[[], str], bool]], unwritten: Iterator[int], written: deque[tuple[int, str]],
-               made: list[bytes | BaseException]) -> tuple[int, str] | None:
+def _next_text(
+    modules: Sequence[tuple[Callable[[], str], bool]],
+    unwritten: Iterator[int],
+    written: deque[tuple[int, str]],
+    made: list[bytes | BaseException],
+) -> tuple[int, str] | None:
     """The next text to compile, written now unless it is: several of them while LLVM is still being loaded."""
     while not written or not llvm_c.is_loaded():
         i = next(unwritten, None)
@@ -262,7 +288,13 @@ def _jit() -> LLJIT:
     binding.initialize_native_asmprinter()
     target = _make(None)
     machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=_CODEGEN_LEVEL, reloc="pic", codemodel="jitdefault", jit=True)
+        cpu=target.cpu,
+        features=target.features,
+        opt=_CODEGEN_LEVEL,
+        reloc="pic",
+        codemodel="jitdefault",
+        jit=True,
+    )
     return binding.create_lljit_compiler(machine, use_jit_link=True)
 
 
@@ -287,7 +319,9 @@ def share(symbols: Callable[[], Mapping[str, int]]) -> None:
             _shared.update(symbols())
 
 
-def link(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> loader.Loaded | ResourceTracker:
+def link(
+    data: bytes, exports: Iterable[str], imports: Mapping[str, int]
+) -> loader.Loaded | ResourceTracker:
     """Load an object into the process. The result maps each exported name to its address and must be kept alive."""
     if loader.works_here():
         try:
@@ -297,7 +331,9 @@ def link(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> loa
     return link_by_llvm(data, exports, imports)
 
 
-def link_by_llvm(data: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> ResourceTracker:
+def link_by_llvm(
+    data: bytes, exports: Iterable[str], imports: Mapping[str, int]
+) -> ResourceTracker:
     """What `link` does, done by LLVM: for every machine and every object."""
     from llvmlite.binding import JITLibraryBuilder
 

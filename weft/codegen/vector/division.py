@@ -37,7 +37,10 @@ def _divide_by_floats(lanes: Registers, op: str, type_: ScalarType, x: str, y: s
     # vectors have no integer division; 32-bit quotients are exact through doubles
     t, to_float = lanes.type(type_), "sitofp" if type_ in SIGNED else "uitofp"
     zero = lanes.compare("eq", type_, y, lanes.const(0, type_))
-    a, b = (lanes.convert(to_float, t, v, lanes.f64) for v in (x, lanes.select(zero, t, lanes.const(1, type_), y)))
+    a, b = (
+        lanes.convert(to_float, t, v, lanes.f64)
+        for v in (x, lanes.select(zero, t, lanes.const(1, type_), y))
+    )
     wide = lanes.convert("fptosi", lanes.f64, lanes.binary("fdiv", lanes.f64, a, b), lanes.i64)
     quotient = lanes.convert("trunc", lanes.i64, wide, t)
     if op == "div":
@@ -53,7 +56,9 @@ def _divide_by_constant(lanes: Registers, op: str, x: str, divisor: int) -> str:
     guess = lanes.binary("fmul", f64, lanes.convert("sitofp", i64, x, f64), inverse)
     q = lanes.convert("fptosi", f64, guess, i64)
     rest = lanes.binary("sub", i64, x, lanes.binary("mul", i64, q, d))
-    half = lanes.binary("fadd", f64, lanes.convert("sitofp", i64, rest, f64), lanes.const(0.5, "f64"))
+    half = lanes.binary(
+        "fadd", f64, lanes.convert("sitofp", i64, rest, f64), lanes.const(0.5, "f64")
+    )
     step = lanes.b.intrinsic("floor", f64, lanes.binary("fmul", f64, half, inverse))
     step = lanes.convert("fptosi", f64, step, i64)
     q = lanes.binary("add", i64, q, step)

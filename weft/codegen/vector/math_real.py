@@ -28,25 +28,48 @@ _LONG = 4
 
 def _operator(floating: str, integer: str = "", swap: bool = False) -> Callable[[V, Any], V]:
     """An operator of values: its instruction on floats, and that on integers and masks where it is another one."""
+
     def apply(x: V, other: V | float) -> V:
         real, kind = x.real, x.kind
         a, b = x.name, real.operand(kind, other)
         a, b = (b, a) if swap else (a, b)
-        return V(real, kind, real.b.pure(f"{floating if kind == 'f' or not integer else integer} {real.types[kind]} {a}, {b}", a, b))
+        return V(
+            real,
+            kind,
+            real.b.pure(
+                f"{floating if kind == 'f' or not integer else integer} {real.types[kind]} {a}, {b}",
+                a,
+                b,
+            ),
+        )
+
     return apply
 
 
 def _order(name: str) -> Callable[[V, Any], V]:
     """A comparison of values; a NaN is neither less nor greater."""
+
     def apply(x: V, other: V | float) -> V:
-        instruction = f"fcmp o{name}" if x.kind == "f" else f"icmp {name}" if name == "eq" else f"icmp s{name}"
+        instruction = (
+            f"fcmp o{name}"
+            if x.kind == "f"
+            else f"icmp {name}"
+            if name == "eq"
+            else f"icmp s{name}"
+        )
         y = x.real.operand(x.kind, other)
-        return V(x.real, "m", x.real.b.pure(f"{instruction} {x.real.types[x.kind]} {x.name}, {y}", x.name, y))
+        return V(
+            x.real,
+            "m",
+            x.real.b.pure(f"{instruction} {x.real.types[x.kind]} {x.name}, {y}", x.name, y),
+        )
+
     return apply
 
 
 class V:
     """A register value: kind `f` (float), `i` (integer of the float's size) or `m` (mask)."""
+
     __slots__ = ("kind", "name", "real")
 
     def __init__(self, real: Real, kind: str, name: str):
@@ -63,7 +86,11 @@ class V:
     __lt__, __le__, __gt__, __ge__, same = (_order(name) for name in ("lt", "le", "gt", "ge", "eq"))
 
     def __neg__(self) -> V:
-        return 0 - self if self.kind == "i" else V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
+        return (
+            0 - self
+            if self.kind == "i"
+            else V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
+        )
 
     def __invert__(self) -> V:
         return self ^ (1 if self.kind == "m" else -1)
@@ -164,15 +191,21 @@ class Real(Formulas):
         """A polynomial by pairs of coefficients where it is long and the chain of dependent instructions would be."""
         if len(coefficients) > _LONG and not self.wide:
             first = len(coefficients) % 2
-            pairs = zip(coefficients[first::2], coefficients[first + 1::2])
-            return self._in_pairs(x * x, [*coefficients[:first], *[self.fma(high, x, low) for high, low in pairs]])
+            pairs = zip(coefficients[first::2], coefficients[first + 1 :: 2])
+            return self._in_pairs(
+                x * x, [*coefficients[:first], *[self.fma(high, x, low) for high, low in pairs]]
+            )
         y = coefficients[0]
         for coefficient in coefficients[1:]:
             y = self.fma(y, x, coefficient)
         return y
 
     def ldexp(self, x: V, shifted: V) -> V:
-        return self._whole("scalef", x, shifted - self.magic) if self.zmm else super().ldexp(x, shifted)
+        return (
+            self._whole("scalef", x, shifted - self.magic)
+            if self.zmm
+            else super().ldexp(x, shifted)
+        )
 
     def scale(self, x: V, k: V) -> V:
         return self._whole("scalef", x, k) if self.zmm else super().scale(x, k)
@@ -188,14 +221,25 @@ class Real(Formulas):
     def _whole(self, name: str, *args: V | int) -> V:
         """The AVX-512 instruction `name` on values and an immediate number, for all lanes."""
         t, mask = self.t, f"i{self.lanes.w}"
-        passed = [("i32", str(arg)) if isinstance(arg, int) else (self.types[arg.kind], arg.name) for arg in args]
+        passed = [
+            ("i32", str(arg)) if isinstance(arg, int) else (self.types[arg.kind], arg.name)
+            for arg in args
+        ]
         if name != "fixupimm":
-            passed.insert(1 if isinstance(args[0], V) and len(args) == 1 else 2, (t, "zeroinitializer"))
+            passed.insert(
+                1 if isinstance(args[0], V) and len(args) == 1 else 2, (t, "zeroinitializer")
+            )
         passed += [(mask, "-1"), ("i32", "4")]
         called = f"llvm.x86.avx512.mask.{name}.p{'d' if self.wide else 's'}.512"
         self.b.declare(called, t, *[kind for kind, _ in passed])
         listed = ", ".join([f"{kind} {text}" for kind, text in passed])
-        return V(self, "f", self.b.pure(f"call {t} @{called}({listed})", *[arg.name for arg in args if isinstance(arg, V)]))
+        return V(
+            self,
+            "f",
+            self.b.pure(
+                f"call {t} @{called}({listed})", *[arg.name for arg in args if isinstance(arg, V)]
+            ),
+        )
 
     def split(self, x: V) -> tuple[V, V]:
         if self.zmm:
@@ -211,11 +255,19 @@ class Real(Formulas):
 
     def small_to_float(self, k: V) -> V:
         """A small integer as a float, also where 64-bit conversions are slow."""
-        return self.to_float(k) if not self.wide else self.from_bits(k + self.magic_bits) - self.magic
+        return (
+            self.to_float(k) if not self.wide else self.from_bits(k + self.magic_bits) - self.magic
+        )
 
     def at(self, y: V, x: V, **known: float) -> V:
         if self.zmm:
-            table = _NAN_STAYS + sum([_ANSWERS[str(value)] << 4 * kind for name, value in known.items() for kind in _KINDS[name]])
+            table = _NAN_STAYS + sum(
+                [
+                    _ANSWERS[str(value)] << 4 * kind
+                    for name, value in known.items()
+                    for kind in _KINDS[name]
+                ]
+            )
             return self._whole("fixupimm", y, x, V(self, "i", self.operand("i", table)), 0)
         return super().at(y, x, **known)
 
@@ -227,7 +279,11 @@ class Real(Formulas):
         """A value in double precision."""
         if self.wide:
             return x
-        return V(Real(self.lanes, "f64"), "f", self.lanes.convert("fpext", self.t, x.name, self.lanes.f64))
+        return V(
+            Real(self.lanes, "f64"),
+            "f",
+            self.lanes.convert("fpext", self.t, x.name, self.lanes.f64),
+        )
 
     def narrow(self, x: V) -> V:
         """A double back in this precision."""
@@ -235,15 +291,23 @@ class Real(Formulas):
 
     def library(self, function: str, *args: V) -> V:
         """A function of the C library on every lane."""
-        return V(self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args]))
+        return V(
+            self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args])
+        )
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
         """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until `more` is false."""
+
         def body(*names: str) -> list[str]:
             number, *values = [self.v(name) for name in names[:-1]]
-            return [value.name for value in self.advanced(step, number, values, V(self, "m", names[-1]))]
+            return [
+                value.name for value in self.advanced(step, number, values, V(self, "m", names[-1]))
+            ]
 
-        first = [(self.t, (value if isinstance(value, V) else self.c(value)).name) for value in (1.0, *start)]
+        first = [
+            (self.t, (value if isinstance(value, V) else self.c(value)).name)
+            for value in (1.0, *start)
+        ]
         going = (self.lanes.i1, self.operand("m", True))
         names = self.b.loop_while([lambda *names: self.lanes.any(names[-1])], body, [*first, going])
         return [self.v(name) for name in names[1:-1]]
@@ -275,9 +339,17 @@ class Real(Formulas):
             return V(self, "f", b.pure(text, number.name))
         if lanes.w == 8 and lanes.target.level in ("avx2", "avx512"):
             self.b.declare("llvm.x86.avx2.permps", self.t, self.t, self.it)
-            low, high = (V(self, "f", b.pure(
-                f"call {self.t} @llvm.x86.avx2.permps({self.t} {self._row(half)}, {self.it} {number.name})", number.name))
-                for half in (table[:8], table[8:]))
+            low, high = (
+                V(
+                    self,
+                    "f",
+                    b.pure(
+                        f"call {self.t} @llvm.x86.avx2.permps({self.t} {self._row(half)}, {self.it} {number.name})",
+                        number.name,
+                    ),
+                )
+                for half in (table[:8], table[8:])
+            )
             return self.select((number & 8).same(0), low, high)
         return self._lookup_one_by_one(number, table)
 
@@ -293,7 +365,11 @@ class Real(Formulas):
         number = number & 15
         made = "poison"
         for lane in range(lanes.w):
-            at = number.name if lanes.w == 1 else b.pure(f"extractelement {self.it} {number.name}, i32 {lane}", number.name)
+            at = (
+                number.name
+                if lanes.w == 1
+                else b.pure(f"extractelement {self.it} {number.name}, i32 {lane}", number.name)
+            )
             place = b.pure(f"getelementptr [16 x float], ptr @{name}, i64 0, i32 {at}", at)
             entry = b.pure(f"load float, ptr {place}, align 4", place)
             if lanes.w == 1:
@@ -312,7 +388,11 @@ class Real(Formulas):
         helper, passed = self._cold_helper(label, function, len(args)), [y, *args]
         listed = ", ".join([f"{self.t} {v.name}" for v in passed])
         call = f"call {self.t} @{helper}({listed}, {self.lanes.i1} {where.name})"
-        return V(self, "f", self.lanes.rarely(where.name, [(y.name, call)], self.t, *[v.name for v in passed])[0])
+        return V(
+            self,
+            "f",
+            self.lanes.rarely(where.name, [(y.name, call)], self.t, *[v.name for v in passed])[0],
+        )
 
     def _cold_helper(self, label: str, function: str | Callable[..., V], arity: int) -> str:
         b, t, mask = self.b, self.t, self.lanes.i1
@@ -321,10 +401,16 @@ class Real(Formulas):
             own = Builder()
             inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type, self.demand)
             args = [inner.v(f"%x{k}") for k in range(arity)]
-            made = inner.library(function, *args) if isinstance(function, str) else function(inner, *args)
+            made = (
+                inner.library(function, *args)
+                if isinstance(function, str)
+                else function(inner, *args)
+            )
             made = inner.select(V(inner, "m", "%m"), made, inner.v("%y"))
             b.declarations |= own.declarations
             b.helpers |= own.helpers
             params = ", ".join([f"{t} %x{k}" for k in range(arity)])
-            b.helpers[name] = own.helper(name, t, f"{t} %y, {params}, {mask} %m", made.name, traits="cold noinline")
+            b.helpers[name] = own.helper(
+                name, t, f"{t} %y, {params}, {mask} %m", made.name, traits="cold noinline"
+            )
         return name

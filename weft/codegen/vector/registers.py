@@ -74,7 +74,7 @@ class Registers:
         self.target = target
         self.w = width
         self._raw: dict[tuple[str, str], str] = {}
-        self.unrounded: dict[str, str] = {}        # by bfloat16 values, what they are roundings of
+        self.unrounded: dict[str, str] = {}  # by bfloat16 values, what they are roundings of
         self.f32 = vector("float", width)
         self.f64 = vector("double", width)
         self.i32 = vector("i32", width)
@@ -103,7 +103,9 @@ class Registers:
             return f"splat ({element} {name})"
         type_ = vector(element, self.w)
         one = self.b.pure(f"insertelement {type_} poison, {element} {name}, i32 0", name)
-        return self.b.pure(f"shufflevector {type_} {one}, {type_} poison, <{self.w} x i32> zeroinitializer", one)
+        return self.b.pure(
+            f"shufflevector {type_} {one}, {type_} poison, <{self.w} x i32> zeroinitializer", one
+        )
 
     def binary(self, instruction: str, type_: str, x: str, y: str) -> str:
         """One two-operand instruction."""
@@ -140,7 +142,9 @@ class Registers:
         of the type before truncation, which writes too much.
         """
         width = max(8, self.w)
-        bits = self.b.pure(f'call i{width} asm "", "=r,0"(i{width} {literal((1 << count) - 1, f"i{width}")})')
+        bits = self.b.pure(
+            f'call i{width} asm "", "=r,0"(i{width} {literal((1 << count) - 1, f"i{width}")})'
+        )
         mask = self.b.pure(f"bitcast i{width} {bits} to <{width} x i1>", bits)
         if width == self.w:
             return mask
@@ -152,14 +156,21 @@ class Registers:
             return self.b.intrinsic("fma", type_, x, y, z)
         return self.binary("fadd", type_, self.binary("fmul", type_, x, y), z)
 
-    def rarely(self, where: str, cases: Sequence[tuple[str, str]], type_: str, *operands: str) -> list[str]:
+    def rarely(
+        self, where: str, cases: Sequence[tuple[str, str]], type_: str, *operands: str
+    ) -> list[str]:
         """Of each case the value, but what its call gives if the mask `where` holds in any lane; nearly free while it does in none."""
         b = self.b
-        level = max(b.floor, *[b.level_of.get(name, 0) for name in (where, *[y for y, _ in cases], *operands)])
+        level = max(
+            b.floor,
+            *[b.level_of.get(name, 0) for name in (where, *[y for y, _ in cases], *operands)],
+        )
         table, keys = b.scopes[level].table, [f"{where} {y} {call}" for y, call in cases]
         if keys[0] not in table:
             others, emit = [y for y, _ in cases], lambda: [b.let(call) for _, call in cases]
-            table.update(zip(keys, b.conditional(self.any(where), emit, type_, others, level, rarely=True)))
+            table.update(
+                zip(keys, b.conditional(self.any(where), emit, type_, others, level, rarely=True))
+            )
         return [table[key] for key in keys]
 
     def any(self, mask: str) -> str:

@@ -13,7 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.codegen.ir.builder import BITS, MEMORY, REGISTER, Builder, mangle, vector
-from weft.codegen.vector.registers import INTEGER_RANGE, Registers, float_bits, known_integer, round_to
+from weft.codegen.vector.registers import (
+    INTEGER_RANGE,
+    Registers,
+    float_bits,
+    known_integer,
+    round_to,
+)
 from weft.ir.loops import FLOATS, SIGNED, ScalarType
 
 _HALVES = frozenset({"f16", "bf16"})
@@ -33,6 +39,7 @@ class Lanes(Registers):
         """Round a freshly computed value to its type (does something for half precision only)."""
         if type_ in _HALVES:
             from weft.codegen.vector import half
+
             return half.rounded(self, x, type_, any_nan=False)
         return x
 
@@ -46,6 +53,7 @@ class Lanes(Registers):
         if type_ == "bf16" and self.target.has_bf16 and self.w == 16:
             fresh = [x for x in xs if (x, type_) not in self._raw and x in self.unrounded]
             from weft.codegen.vector import half
+
             at_once = dict(zip(fresh, half.bf16_at_once(self, [self.unrounded[x] for x in fresh])))
             return vector("i16", self.w), [at_once.get(x) or self._to_memory(x, type_) for x in xs]
         return vector(MEMORY[type_], self.w), [self._to_memory(x, type_) for x in xs]
@@ -58,6 +66,7 @@ class Lanes(Registers):
             return self.convert("zext", self.i1, x, vector("i8", self.w))
         if type_ in _HALVES:
             from weft.codegen.vector import half
+
             return half.to_memory(self, x, type_)
         return x
 
@@ -73,6 +82,7 @@ class Lanes(Registers):
             return self.b.pure(f"icmp ne {byte} {x}, {self.splat_literal('0', 'i8')}", x)
         if type_ in _HALVES:
             from weft.codegen.vector import half
+
             return half.from_memory(self, x, type_)
         return x
 
@@ -129,13 +139,16 @@ class Lanes(Registers):
             return self.binary(op, t, x, args[1])
         if op in ("div", "rem"):
             from weft.codegen.vector import division
+
             return division.divide(self, op, type_, x, args[1])
         if op in ("min", "max"):
             if type_ == "bool":
                 return self.binary("and" if op == "min" else "or", t, x, args[1])
             sign = "s" if type_ in SIGNED else "u"
             order = "lt" if op == "min" else "gt"
-            return self.select(self.b.pure(f"icmp {sign}{order} {t} {x}, {args[1]}", x, args[1]), t, x, args[1])
+            return self.select(
+                self.b.pure(f"icmp {sign}{order} {t} {x}, {args[1]}", x, args[1]), t, x, args[1]
+            )
         if op in ("shl", "shr_logical", "shr_arithmetic"):
             return self._shift(op, type_, x, args[1])
         if op == "neg":
@@ -148,10 +161,14 @@ class Lanes(Registers):
             negative = self.arithmetic("neg", type_, [x])
             return self.select(self.compare("lt", type_, x, self.const(0, type_)), t, negative, x)
         if op == "sign":
-            positive = self.convert("zext", self.i1, self.compare("ne", type_, x, self.const(0, type_)), t)
+            positive = self.convert(
+                "zext", self.i1, self.compare("ne", type_, x, self.const(0, type_)), t
+            )
             if type_ not in SIGNED:
                 return positive
-            return self.binary("or", t, self.binary("ashr", t, x, self.const(BITS[type_] - 1, type_)), positive)
+            return self.binary(
+                "or", t, self.binary("ashr", t, x, self.const(BITS[type_] - 1, type_)), positive
+            )
         if op == "popcount":
             return self.b.intrinsic("ctpop", t, x)
         if op == "clz":
@@ -166,10 +183,14 @@ class Lanes(Registers):
         t, width = self.type(type_), BITS[type_]
         known = known_integer(y)
         if known is not None and 0 <= known < width:
-            return self.binary({"shl": "shl", "shr_logical": "lshr", "shr_arithmetic": "ashr"}[op], t, x, y)
+            return self.binary(
+                {"shl": "shl", "shr_logical": "lshr", "shr_arithmetic": "ashr"}[op], t, x, y
+            )
         inside = self.b.pure(f"icmp ult {t} {y}, {self.const(width, type_)}", y)
         if op == "shr_arithmetic":
-            return self.binary("ashr", t, x, self.select(inside, t, y, self.const(width - 1, type_)))
+            return self.binary(
+                "ashr", t, x, self.select(inside, t, y, self.const(width - 1, type_))
+            )
         safe = self.select(inside, t, y, self.const(0, type_))
         shifted = self.binary("shl" if op == "shl" else "lshr", t, x, safe)
         return self.select(inside, t, shifted, self.const(0, type_))
@@ -183,7 +204,12 @@ class Lanes(Registers):
         s, t = self.type(source), self.type(target)
         if target == "bool":
             if source in FLOATS:
-                return self.b.pure(f"fcmp une {s} {x}, zeroinitializer" if self.w > 1 else f"fcmp une {s} {x}, 0.0", x)
+                return self.b.pure(
+                    f"fcmp une {s} {x}, zeroinitializer"
+                    if self.w > 1
+                    else f"fcmp une {s} {x}, 0.0",
+                    x,
+                )
             return self.b.pure(f"icmp ne {s} {x}, {self.const(0, source)}", x)
         if target in FLOATS:
             return self._to_float(x, source, target)
@@ -205,7 +231,9 @@ class Lanes(Registers):
         s, signed = self.type(source), target in SIGNED
         least, most = INTEGER_RANGE[target]
         # the largest float that converts; above it the answer is `most`
-        below = float(most) if round_to(float(most), source) == most else 2.0 ** (BITS[target] - signed)
+        below = (
+            float(most) if round_to(float(most), source) == most else 2.0 ** (BITS[target] - signed)
+        )
         exact = below == most
         if not exact:
             below -= 2.0 ** (BITS[target] - signed - (53 if source == "f64" else 24))
@@ -226,9 +254,12 @@ class Lanes(Registers):
     def _to_float(self, x: str, source: ScalarType, target: ScalarType) -> str:
         s, t = self.type(source), self.type(target)
         if source not in FLOATS:
-            return self.settle(self.convert("sitofp" if source in SIGNED else "uitofp", s, x, t), target)
+            return self.settle(
+                self.convert("sitofp" if source in SIGNED else "uitofp", s, x, t), target
+            )
         if target in _HALVES:
             from weft.codegen.vector import half
+
             return half.rounded(self, half.round_odd(self, x) if source == "f64" else x, target)
         if source == "f64":
             return self.convert("fptrunc", s, x, t)
@@ -253,7 +284,9 @@ class Lanes(Registers):
             args = tuple(self.convert("fpext", t, arg, double) for arg in args)
         self.b.declare(function, "double", *(["double"] * len(args)))
         if self.w == 1:
-            result = self.b.pure(f"call double @{function}({', '.join(f'double {arg}' for arg in args)})", *args)
+            result = self.b.pure(
+                f"call double @{function}({', '.join(f'double {arg}' for arg in args)})", *args
+            )
         else:
             helper = lane_helper(self.b, label, function, self.w, len(args))
             listed = ", ".join(f"{double} {arg}" for arg in args)
@@ -272,11 +305,17 @@ def lane_helper(builder: Builder, label: str, function: str, width: int, arity: 
 
         def body(lane: str) -> list[str]:
             places = [own.let(f"getelementptr double, ptr {place}, i64 {lane}") for place in kept]
-            passed = ", ".join([f"double {own.let(f'load double, ptr {place}, align 8')}" for place in places])
-            own.do(f"store double {own.let(f'call double @{function}({passed})')}, ptr {places[0]}, align 8")
+            passed = ", ".join(
+                [f"double {own.let(f'load double, ptr {place}, align 8')}" for place in places]
+            )
+            own.do(
+                f"store double {own.let(f'call double @{function}({passed})')}, ptr {places[0]}, align 8"
+            )
             return []
 
         own.counted_loop("0", str(width), 1, body, (), certain=True)
         made = own.let(f"load {v}, ptr {kept[0]}, align 64")
-        builder.helpers[name] = own.helper(name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), made)
+        builder.helpers[name] = own.helper(
+            name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), made
+        )
     return name

@@ -22,10 +22,18 @@ Bands = dict[tuple[int, int], tuple[int, int]]
 #: a position: coefficients of indices, and a constant
 Form = tuple[dict[int, int], int]
 
-MOST = 1 << 80             # beyond any sum of a few integers
-MOST_EQUATIONS = 128       # that are examined for a mask: there are 2^n paths through n that share operands
+MOST = 1 << 80  # beyond any sum of a few integers
+MOST_EQUATIONS = (
+    128  # that are examined for a mask: there are 2^n paths through n that share operands
+)
 #: bounds of the difference of two operands where a comparison holds, and the comparison that holds elsewhere
-_COMPARISONS = {"ge": (0, MOST, "lt"), "gt": (1, MOST, "le"), "le": (-MOST, 0, "gt"), "lt": (-MOST, -1, "ge"), "eq": (0, 0, "")}
+_COMPARISONS = {
+    "ge": (0, MOST, "lt"),
+    "gt": (1, MOST, "le"),
+    "le": (-MOST, 0, "gt"),
+    "lt": (-MOST, -1, "ge"),
+    "eq": (0, 0, ""),
+}
 
 
 def read(jaxpr: Jaxpr) -> dict[Var, Bands]:
@@ -42,7 +50,10 @@ def read(jaxpr: Jaxpr) -> dict[Var, Bands]:
 
 def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_Masks") -> Bands:
     """Within which bands an equation reads an operand, if its result is read within some."""
-    if eqn.primitive.kind != "elementwise" or eqn.invars[place].aval.shape != eqn.outvars[0].aval.shape:
+    if (
+        eqn.primitive.kind != "elementwise"
+        or eqn.invars[place].aval.shape != eqn.outvars[0].aval.shape
+    ):
         return {}
     selects = computes(eqn) == "select" and len(eqn.invars) == 3 and place > 0
     return _both(result, masks.holds(eqn.invars[0], place == 2)) if selects else result
@@ -50,11 +61,16 @@ def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_Masks") -> Bands:
 
 def _either(a: Bands, b: Bands) -> Bands:
     """What holds if one of the two does."""
-    return {pair: (min(a[pair][0], b[pair][0]), max(a[pair][1], b[pair][1])) for pair in a if pair in b}
+    return {
+        pair: (min(a[pair][0], b[pair][0]), max(a[pair][1], b[pair][1])) for pair in a if pair in b
+    }
 
 
 def _both(a: Bands, b: Bands) -> Bands:
-    return a | {pair: (max(low, a[pair][0]), min(high, a[pair][1])) if pair in a else (low, high) for pair, (low, high) in b.items()}
+    return a | {
+        pair: (max(low, a[pair][0]), min(high, a[pair][1])) if pair in a else (low, high)
+        for pair, (low, high) in b.items()
+    }
 
 
 class _Masks:
@@ -63,7 +79,7 @@ class _Masks:
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.producer = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if len(eqn.outvars) == 1}
         self.known: dict[tuple[Var, bool], Bands] = {}
-        self.left = 0       # equations that may still be looked at
+        self.left = 0  # equations that may still be looked at
 
     def holds(self, mask: Atom, wanted: bool) -> Bands:
         """The bands within which a mask is as wanted."""
@@ -108,13 +124,21 @@ class _Masks:
         if sorted(terms.values()) != [-1, 1]:
             return {}
         r, c = sorted(terms)
-        low, high = (low - constant, high - constant) if terms[c] == 1 else (constant - high, constant - low)
+        low, high = (
+            (low - constant, high - constant)
+            if terms[c] == 1
+            else (constant - high, constant - low)
+        )
         return {(r, c): (max(low, -MOST), min(high, MOST))}
 
     def _position(self, atom: Atom, place: "_Place") -> Form | None:
         """An integer as indices and a constant, if no step of it leaves its type."""
         if type(atom) is Literal:
-            return ({}, int(atom.val)) if np.ndim(atom.val) == 0 and np.dtype(atom.aval.dtype).kind in "iu" else None
+            return (
+                ({}, int(atom.val))
+                if np.ndim(atom.val) == 0 and np.dtype(atom.aval.dtype).kind in "iu"
+                else None
+            )
         eqn = self._maker(atom)
         if eqn is None or getattr(atom.aval.dtype, "kind", "") not in ("i", "u"):
             return None
@@ -123,7 +147,11 @@ class _Masks:
             found = place.index[eqn.params["dimension"]]
         elif operation in ("add", "sub"):
             a, b = (self._position(x, place.of(x)) for x in eqn.invars)
-            found = _sum(a, b, 1 if operation == "add" else -1) if a is not None and b is not None else None
+            found = (
+                _sum(a, b, 1 if operation == "add" else -1)
+                if a is not None and b is not None
+                else None
+            )
         elif operation == "cast":
             found = self._position(eqn.invars[0], place)
         else:
@@ -158,7 +186,10 @@ class _Place:
     def fits(self, form: Form, limits: np.iinfo) -> bool:
         terms, constant = form
         reach = [k * (self.shape[d] - 1) for d, k in terms.items()]
-        return limits.min <= constant + sum(min(r, 0) for r in reach) and constant + sum(max(r, 0) for r in reach) <= limits.max
+        return (
+            limits.min <= constant + sum(min(r, 0) for r in reach)
+            and constant + sum(max(r, 0) for r in reach) <= limits.max
+        )
 
 
 def _sum(a: Form, b: Form, times: int) -> Form:

@@ -19,6 +19,7 @@ from weft.util.record import record
 
 class LoweringKind(enum.Enum):
     """What becomes of an equation. The first two are fused: `PULL` computes any element of the result when it is asked for."""
+
     PULL = "pull"
     REDUCE = "reduce"
     SCAN = "scan"
@@ -33,18 +34,37 @@ class LoweringKind(enum.Enum):
     HOST = "host"
     EXPAND = "expand"
     REGION = "region"
-    COLLECTIVE = "collective"       # before stacking only
-    EXCHANGE = "exchange"           # with other processes
+    COLLECTIVE = "collective"  # before stacking only
+    EXCHANGE = "exchange"  # with other processes
 
 
-_BY_SPEC = {families.ReduceSpec: LoweringKind.REDUCE, families.ScanSpec: LoweringKind.SCAN, families.ScatterSpec: LoweringKind.SCATTER,
-            families.ContractSpec: LoweringKind.CONTRACT, families.HostSpec: LoweringKind.HOST, families.SortSpec: LoweringKind.SORT,
-            families.LibrarySpec: LoweringKind.LIBRARY, families.FftSpec: LoweringKind.FFT, families.ExpandSpec: LoweringKind.EXPAND,
-            families.ExchangeSpec: LoweringKind.EXCHANGE, families.GroupedSpec: LoweringKind.GROUPED,
-            families.JoinSpec: LoweringKind.JOIN}
-_IN_KERNELS = frozenset({LoweringKind.PULL, LoweringKind.REDUCE, LoweringKind.SCAN, LoweringKind.SCATTER, LoweringKind.UPDATE,
-                         LoweringKind.CONTRACT, LoweringKind.GROUPED, LoweringKind.SORT})
-_kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}        # and whether a kernel of ours does it
+_BY_SPEC = {
+    families.ReduceSpec: LoweringKind.REDUCE,
+    families.ScanSpec: LoweringKind.SCAN,
+    families.ScatterSpec: LoweringKind.SCATTER,
+    families.ContractSpec: LoweringKind.CONTRACT,
+    families.HostSpec: LoweringKind.HOST,
+    families.SortSpec: LoweringKind.SORT,
+    families.LibrarySpec: LoweringKind.LIBRARY,
+    families.FftSpec: LoweringKind.FFT,
+    families.ExpandSpec: LoweringKind.EXPAND,
+    families.ExchangeSpec: LoweringKind.EXCHANGE,
+    families.GroupedSpec: LoweringKind.GROUPED,
+    families.JoinSpec: LoweringKind.JOIN,
+}
+_IN_KERNELS = frozenset(
+    {
+        LoweringKind.PULL,
+        LoweringKind.REDUCE,
+        LoweringKind.SCAN,
+        LoweringKind.SCATTER,
+        LoweringKind.UPDATE,
+        LoweringKind.CONTRACT,
+        LoweringKind.GROUPED,
+        LoweringKind.SORT,
+    }
+)
+_kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}  # and whether a kernel of ours does it
 
 
 def lowering_kind(eqn: Eqn) -> LoweringKind:
@@ -56,11 +76,14 @@ def lowering_kind(eqn: Eqn) -> LoweringKind:
         found = _kinds[primitive] = kind, kind in _IN_KERNELS
     kind, in_kernel = found
     if kind is LoweringKind.UPDATE and eqn.invars[0].aval.size <= eqn.invars[1].aval.size:
-        kind = LoweringKind.PULL     # nothing is left of the operand
+        kind = LoweringKind.PULL  # nothing is left of the operand
     if in_kernel:
-        for atom in (*eqn.invars, *eqn.outvars):        # (all() of a generator takes twice as long, and this is asked often)
+        for atom in (
+            *eqn.invars,
+            *eqn.outvars,
+        ):  # (all() of a generator takes twice as long, and this is asked often)
             if not has_kernels(atom.aval.dtype):
-                return LoweringKind.HOST                # 8-bit and narrower numbers: their meaning is ml_dtypes'
+                return LoweringKind.HOST  # 8-bit and narrower numbers: their meaning is ml_dtypes'
     return kind
 
 
@@ -76,7 +99,9 @@ def _lowering_kind(primitive: Primitive) -> LoweringKind:
         return LoweringKind.PULL
     if primitive.has("reference"):
         return LoweringKind.HOST
-    raise NotImplementedError(f"compile: primitive {primitive.name!r} has neither a lower rule nor a reference.")
+    raise NotImplementedError(
+        f"compile: primitive {primitive.name!r} has neither a lower rule nor a reference."
+    )
 
 
 def computes(eqn: Eqn | None) -> str | None:
@@ -91,7 +116,11 @@ def moves(eqn: Eqn | None) -> str | None:
 
 def is_sum(eqn: Eqn | None) -> bool:
     """Whether an equation adds up elements along dims."""
-    return eqn is not None and eqn.primitive.kind == "reduce" and eqn.primitive.rules["lower"].combine == "add"
+    return (
+        eqn is not None
+        and eqn.primitive.kind == "reduce"
+        and eqn.primitive.rules["lower"].combine == "add"
+    )
 
 
 def loop_of(eqn: Eqn) -> families.LoopSpec | None:
@@ -108,7 +137,9 @@ def eqn_cost(eqn: Eqn) -> int:
 
 @functools.cache
 def _cost_of_kind(kind: str) -> int:
-    return {"random": MODEL.random_cost, "index": MODEL.index_cost, "layout": 0, "slice": 0}.get(kind, 1)
+    return {"random": MODEL.random_cost, "index": MODEL.index_cost, "layout": 0, "slice": 0}.get(
+        kind, 1
+    )
 
 
 @record
@@ -117,6 +148,7 @@ class View:
 
     `maps[k]` gives index k of the operand: a constant and (result dim, coefficient) pairs; None where it is not affine.
     """
+
     offset: int
     strides: tuple[int, ...]
     maps: tuple[tuple[int, tuple[tuple[int, int], ...]] | None, ...]
@@ -183,7 +215,11 @@ _views: dict = {}
 
 def view_of(eqn: Eqn) -> View | None:
     """How a layout or slice op renames addresses, found by asking its lower rule; None if it does more than that."""
-    if eqn.primitive.kind not in ("layout", "slice") or len(eqn.invars) != 1 or len(eqn.outvars) != 1:
+    if (
+        eqn.primitive.kind not in ("layout", "slice")
+        or len(eqn.invars) != 1
+        or len(eqn.outvars) != 1
+    ):
         return None
     operand, result = eqn.invars[0], eqn.outvars[0]
     if type(operand) is Literal or not callable(eqn.primitive.rules.get("lower")):
@@ -191,7 +227,13 @@ def view_of(eqn: Eqn) -> View | None:
     params = params_key(eqn.params)
     if params is None:
         return _probe(eqn, operand.aval, result.aval)
-    key = (eqn.primitive, params, operand.aval.shape, result.aval.shape, operand.aval.dtype == result.aval.dtype)
+    key = (
+        eqn.primitive,
+        params,
+        operand.aval.shape,
+        result.aval.shape,
+        operand.aval.dtype == result.aval.dtype,
+    )
     if key not in _views:
         if len(_views) > 10000:
             _views.clear()
@@ -203,7 +245,9 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
     if operand.size == 0 or result.size == 0 or operand.dtype != result.dtype:
         return None
     b = Builder()
-    index = tuple(b.const(0, "i64") if n == 1 else b.index(f"i{d}", n) for d, n in enumerate(result.shape))
+    index = tuple(
+        b.const(0, "i64") if n == 1 else b.index(f"i{d}", n) for d, n in enumerate(result.shape)
+    )
     asked: list = []
     mark = b.ref("operand", "i64")
 
@@ -211,7 +255,9 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
         asked.append((tuple(idx), guard))
         return mark
 
-    out = eqn.primitive.rules["lower"](b, index, read, in_avals=[operand], out_avals=[result], **eqn.params)
+    out = eqn.primitive.rules["lower"](
+        b, index, read, in_avals=[operand], out_avals=[result], **eqn.params
+    )
     if isinstance(out, list | tuple):
         out = out[0]
     if out is not mark or len(asked) != 1 or asked[0][1] is not None:
@@ -235,9 +281,21 @@ def dilation_of(eqn: Eqn) -> int:
     """How many elements of the result there are for each of the operand, if it is padded between its elements; else 1."""
     if eqn.primitive.kind != "slice" or moves(eqn) != "pad":
         return 1
-    dims = [(n, inner + 1) for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"]) if n > 1]
-    if not dims or dims[-1][1] > MODEL.unrolled_elements or dims[-1][0] < (
-            MODEL.vector_outer_iterations if dims[-1][1] == 1 else MODEL.unrolled_iterations * dims[-1][1]):
+    dims = [
+        (n, inner + 1)
+        for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"])
+        if n > 1
+    ]
+    if (
+        not dims
+        or dims[-1][1] > MODEL.unrolled_elements
+        or dims[-1][0]
+        < (
+            MODEL.vector_outer_iterations
+            if dims[-1][1] == 1
+            else MODEL.unrolled_iterations * dims[-1][1]
+        )
+    ):
         return 1
     return math.prod([step for _, step in dims])
 
@@ -256,5 +314,8 @@ def joins_rows(eqn: Eqn) -> bool:
         if len(padded) != 1 or eqn.params["padding_config"][padded[0]][2]:
             return False
         d, parts = padded[0], eqn.invars[:1]
-    return math.prod(out.shape[d + 1:]) == 1 and len(parts) <= MODEL.split_places \
+    return (
+        math.prod(out.shape[d + 1 :]) == 1
+        and len(parts) <= MODEL.split_places
         and all(x.aval.shape[d] >= MODEL.split_segment for x in parts)
+    )

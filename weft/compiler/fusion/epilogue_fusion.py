@@ -17,6 +17,7 @@ from weft.ir.program import MOST_EPILOGUE_ARGS
 
 class Epilogue(NamedTuple):
     """A group that might be the epilogue of the matmul that makes `result`; `late`: the results of matmuls that have one."""
+
     graph: FusionGraph
     group: Group
     result: Var
@@ -25,23 +26,60 @@ class Epilogue(NamedTuple):
 
 def _reads_what_is_made_later(epilogue: Epilogue) -> bool:
     graph, group, result, late = epilogue
-    return any(graph.depth[v] >= graph.depth[result] + (v not in late) for v in group.leaves if v is not result)
+    return any(
+        graph.depth[v] >= graph.depth[result] + (v not in late)
+        for v in group.leaves
+        if v is not result
+    )
 
 
 #: whether a group becomes the epilogue of a matmul
 EPILOGUE_RULES: list[FusionRule] = [
-    FusionRule("one matmul", "the sums of one matmul are in the registers", lambda e: e.group.dot is not None, False),
-    FusionRule("no reductions", "a tile of the result has no whole rows", lambda e: e.group.domain is not None, False),
-    FusionRule("next kernels", "a matmul with an epilogue runs half a step below its depth",
-               lambda e: e.group.depth != e.graph.depth[e.result] + 1, False),
+    FusionRule(
+        "one matmul",
+        "the sums of one matmul are in the registers",
+        lambda e: e.group.dot is not None,
+        False,
+    ),
+    FusionRule(
+        "no reductions",
+        "a tile of the result has no whole rows",
+        lambda e: e.group.domain is not None,
+        False,
+    ),
+    FusionRule(
+        "next kernels",
+        "a matmul with an epilogue runs half a step below its depth",
+        lambda e: e.group.depth != e.graph.depth[e.result] + 1,
+        False,
+    ),
     FusionRule("scalars", "a single sum has no tile", lambda e: e.result.aval.size < 2, False),
-    FusionRule("arguments", "the matmul's routine passes so many on",
-               lambda e: len(e.group.leaves) + len(e.group.roots) > MOST_EPILOGUE_ARGS, False),
-    FusionRule("sizes", "every element of the sums gives one of each result",
-               lambda e: any(v.aval.size != e.result.aval.size for v in e.group.roots), False),
-    FusionRule("what is made later", "all else that it reads is there before the matmul begins", _reads_what_is_made_later, False),
-    FusionRule("element by element", "only the sum at hand is there to be read", lambda e: True,
-               lambda e: all(_reads_own_element(e.graph, root, e.result, e.group.depth) for root in e.group.roots)),
+    FusionRule(
+        "arguments",
+        "the matmul's routine passes so many on",
+        lambda e: len(e.group.leaves) + len(e.group.roots) > MOST_EPILOGUE_ARGS,
+        False,
+    ),
+    FusionRule(
+        "sizes",
+        "every element of the sums gives one of each result",
+        lambda e: any(v.aval.size != e.result.aval.size for v in e.group.roots),
+        False,
+    ),
+    FusionRule(
+        "what is made later",
+        "all else that it reads is there before the matmul begins",
+        _reads_what_is_made_later,
+        False,
+    ),
+    FusionRule(
+        "element by element",
+        "only the sum at hand is there to be read",
+        lambda e: True,
+        lambda e: all(
+            _reads_own_element(e.graph, root, e.result, e.group.depth) for root in e.group.roots
+        ),
+    ),
 ]
 
 
@@ -89,7 +127,11 @@ def _reads_own_element(graph: FusionGraph, root: Var, result: Var, depth: int) -
             if type(atom) is Literal or not along[atom]:
                 continue
             even = atom.aval.shape == var.aval.shape and eqn.primitive.kind == "elementwise"
-            if not even and (view is None or atom.aval.size != var.aval.size or not is_dense(view, var.aval.shape)):
+            if not even and (
+                view is None
+                or atom.aval.size != var.aval.size
+                or not is_dense(view, var.aval.shape)
+            ):
                 return False
             if atom not in seen:
                 seen.add(atom)

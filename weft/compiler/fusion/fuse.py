@@ -106,7 +106,9 @@ class Fusion(FusionGraph):
             var = stack.pop()
             if group.dot is not None and var is group.dot.outvars[0]:
                 leaves[var] = None
-                parts.append((numbers.setdefault(var, len(numbers)), var.aval))    # (its type may show nowhere else)
+                parts.append(
+                    (numbers.setdefault(var, len(numbers)), var.aval)
+                )  # (its type may show nowhere else)
                 continue
             eqn = self.producer[var]
             if id(eqn) in done:

@@ -18,24 +18,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from weft.compiler.fusion.classify import LoweringKind, View, dilation_of, eqn_cost, is_dense, joins_rows, lowering_kind, moves, view_of
-from weft.compiler.fusion.column_reduction import ColumnReduction, before_reshape, column_reduction_of
-from weft.compiler.fusion.reduction_domain import Domain, fits_domain, keeps_order, may_follow, reduced_dims
+from weft.compiler.fusion.classify import (
+    LoweringKind,
+    View,
+    dilation_of,
+    eqn_cost,
+    is_dense,
+    joins_rows,
+    lowering_kind,
+    moves,
+    view_of,
+)
+from weft.compiler.fusion.column_reduction import (
+    ColumnReduction,
+    before_reshape,
+    column_reduction_of,
+)
+from weft.compiler.fusion.reduction_domain import (
+    Domain,
+    fits_domain,
+    keeps_order,
+    may_follow,
+    reduced_dims,
+)
 from weft.compiler.fusion.rounding import rounded_values
 from weft.compiler.fusion.window_analysis import windows
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.util.machine_model import MODEL
 from weft.util.record import record
 
-WHOLE = "whole"                         # the alignment of a value that has the shape of its reduction domain,
-RESHAPED = "reshaped"                   # the same number of elements in another shape,
-COLUMN_REDUCED = "column reduced"       # or is a sum over the rows
+WHOLE = "whole"  # the alignment of a value that has the shape of its reduction domain,
+RESHAPED = "reshaped"  # the same number of elements in another shape,
+COLUMN_REDUCED = "column reduced"  # or is a sum over the rows
 
 
 class Use(NamedTuple):
     """An operand that an equation reads, as rules of fusion see it. `view`: how the equation sees it, if it only moves elements;
     `pointwise`: whether it reads the element at its own position; `alignment`: how the result is then aligned with the operand's reduction
     domain; `in_domain`: whether any operand has one; `dilated_cost`: that of the operands inlined before."""
+
     graph: "FusionGraph"
     eqn: Eqn
     operand: Var
@@ -49,6 +70,7 @@ class Use(NamedTuple):
 @record
 class FusionRule:
     """A decision about fusion. Of a list of rules the first that `applies` decides, by what `fuses` is or says; `why` is the reason."""
+
     name: str
     why: str
     applies: Callable[[Any], bool]
@@ -73,15 +95,21 @@ class FusionGraph:
         self.order: dict[Var, int] = {}
         self.depth: dict[Var, int] = {}
         self.domain: dict[Var, Domain] = {}
-        self.alignment: dict[Var, object] = {}       # WHOLE, RESHAPED, COLUMN_REDUCED, or for each dim that of the domain it is
-        self.cost: dict[Var, int] = {}               # of computing it from what is in memory for certain,
-        self.recompute_cost: dict[Var, int] = {}     # and from roots, were they in memory
-        self.inlined: dict[Var, int] = {}            # the longest chain of equations inlined into one another
-        self.dilation: dict[Var, int] = {}           # the elements that separate code computes, where there are several,
-        self.dilated_cost: dict[Var, int] = {}       # and the cost of what is padded between them
+        self.alignment: dict[
+            Var, object
+        ] = {}  # WHOLE, RESHAPED, COLUMN_REDUCED, or for each dim that of the domain it is
+        self.cost: dict[Var, int] = {}  # of computing it from what is in memory for certain,
+        self.recompute_cost: dict[Var, int] = {}  # and from roots, were they in memory
+        self.inlined: dict[Var, int] = {}  # the longest chain of equations inlined into one another
+        self.dilation: dict[
+            Var, int
+        ] = {}  # the elements that separate code computes, where there are several,
+        self.dilated_cost: dict[Var, int] = {}  # and the cost of what is padded between them
         self.column_reductions: dict[Var, ColumnReduction] = {}
         self.roots: set[Var] = set()
-        self.demanded: dict[Var, None] = {}          # what must be in memory, in the order of demand, the same in every process
+        self.demanded: dict[
+            Var, None
+        ] = {}  # what must be in memory, in the order of demand, the same in every process
         self.non_fusible: list[tuple[int, Eqn]] = []
         self.non_fusible_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}
@@ -122,9 +150,14 @@ class FusionGraph:
             if kind is LoweringKind.SCATTER:
                 eqn = self._with_known_updates(eqn)
             for place, atom in enumerate(eqn.invars):
-                strided = kind is LoweringKind.CONTRACT or (kind is LoweringKind.SCATTER and place == 2) \
+                strided = (
+                    kind is LoweringKind.CONTRACT
+                    or (kind is LoweringKind.SCATTER and place == 2)
                     or (kind is LoweringKind.GROUPED and place < 2)
-                depth = max(depth, (self._demand_strided(atom) if strided else self.demand(atom)) + 1)
+                )
+                depth = max(
+                    depth, (self._demand_strided(atom) if strided else self.demand(atom)) + 1
+                )
             for var in eqn.outvars:
                 self.depth[var] = depth
                 self.non_fusible_outs[var] = eqn
@@ -146,7 +179,8 @@ class FusionGraph:
         domain, alignment = None, None
         view = view_of(eqn)
         pointwise = eqn.primitive.kind == "elementwise" or (
-            eqn.primitive.kind == "random" and all(a.aval.shape in (shape, ()) for a in eqn.invars))
+            eqn.primitive.kind == "random" and all(a.aval.shape in (shape, ()) for a in eqn.invars)
+        )
         in_domain = any(type(atom) is not Literal and atom in self.domain for atom in eqn.invars)
         for atom in eqn.invars:
             if type(atom) is Literal:
@@ -160,20 +194,29 @@ class FusionGraph:
                 its_alignment = self._aligned(eqn, atom, view, pointwise, its_domain)
                 if domain is not None and (domain, alignment) != (its_domain, its_alignment):
                     its_alignment = None
-            if decide(self.rules, Use(self, eqn, atom, view, pointwise, its_alignment, in_domain, dilated_cost)):
+            if decide(
+                self.rules,
+                Use(self, eqn, atom, view, pointwise, its_alignment, in_domain, dilated_cost),
+            ):
                 if its_domain is not None:
                     domain, alignment = its_domain, its_alignment
                 depth = max(depth, self.depth[atom])
                 cost += self.cost[atom]
                 recompute_cost += self.recompute_cost[atom]
-                inlined, dilation = max(inlined, self.inlined[atom] + 1), max(dilation, self.dilation.get(atom, 1))
+                inlined, dilation = (
+                    max(inlined, self.inlined[atom] + 1),
+                    max(dilation, self.dilation.get(atom, 1)),
+                )
                 dilated_cost += self.dilated_cost.get(atom, 0)
             else:
                 depth = max(depth, self.demand(atom) + 1)
                 cost, recompute_cost = cost + 1, recompute_cost + 1
         own_dilation = dilation_of(eqn)
         if own_dilation > 1:
-            dilation, dilated_cost = dilation * own_dilation, dilated_cost + self.distinct_cost(eqn.invars[0])
+            dilation, dilated_cost = (
+                dilation * own_dilation,
+                dilated_cost + self.distinct_cost(eqn.invars[0]),
+            )
         if alignment == WHOLE:
             self._sink_reductions(eqn, depth, domain)
         for var in eqn.outvars:
@@ -184,14 +227,23 @@ class FusionGraph:
             self.recompute_cost[var] = recompute_cost
             if dilation > 1:
                 self.dilation[var], self.dilated_cost[var] = dilation, dilated_cost
-            if recompute_cost >= MODEL.expensive and self.uses.get(var, 0) > 1 and alignment != RESHAPED:
+            if (
+                recompute_cost >= MODEL.expensive
+                and self.uses.get(var, 0) > 1
+                and alignment != RESHAPED
+            ):
                 self.roots.add(var if view is None else self._computed_shape(var))
                 self.recompute_cost[var] = 1
 
     def _computed_shape(self, var: Var) -> Var:
         """The computed value that `var` only gives another shape, or itself: one of them in memory is enough for the readers of both."""
         base, view = self.resolve(var)
-        same = view is not None and base in self.producer and base.aval.size == var.aval.size and is_dense(view, var.aval.shape)
+        same = (
+            view is not None
+            and base in self.producer
+            and base.aval.size == var.aval.size
+            and is_dense(view, var.aval.shape)
+        )
         return base if same else var
 
     def _sink_reductions(self, eqn: Eqn, depth: int, domain: Domain) -> None:
@@ -200,7 +252,12 @@ class FusionGraph:
         stack = [a for a in eqn.invars if type(a) is not Literal]
         while stack:
             atom = stack.pop()
-            if self.domain.get(atom) != domain or self.depth[atom] >= depth or self.uses.get(atom) != 1 or atom in self.demanded:
+            if (
+                self.domain.get(atom) != domain
+                or self.depth[atom] >= depth
+                or self.uses.get(atom) != 1
+                or atom in self.demanded
+            ):
                 continue
             maker = self.producer[atom]
             if lowering_kind(maker) is LoweringKind.REDUCE:
@@ -231,13 +288,20 @@ class FusionGraph:
             if found is None or found[0] or len(found[1]) != 1 or found[1][0][1] != 1:
                 return None
             d = found[1][0][0]
-            if shape[d] != whole[dim]:          # the beginning of the rows only: a loop over all would write too much
+            if (
+                shape[d] != whole[dim]
+            ):  # the beginning of the rows only: a loop over all would write too much
                 return None
             fresh[d] = dim
-        if shape == whole and all(t is None or t == d for d, t in enumerate(fresh)) and all(
-                t is not None or d in domain[1] or shape[d] == 1 for d, t in enumerate(fresh)):
+        if (
+            shape == whole
+            and all(t is None or t == d for d, t in enumerate(fresh))
+            and all(t is not None or d in domain[1] or shape[d] == 1 for d, t in enumerate(fresh))
+        ):
             return WHOLE if may_follow(domain) else None
-        if all(t is not None or n == 1 for t, n in zip(fresh, shape)) and keeps_order(fresh, domain):
+        if all(t is not None or n == 1 for t, n in zip(fresh, shape)) and keeps_order(
+            fresh, domain
+        ):
             return tuple(fresh)
         return None
 
@@ -248,7 +312,11 @@ class FusionGraph:
             eqn = self.producer.get(stack.pop())
             if eqn is not None:
                 total += eqn_cost(eqn)
-                fresh = [a for a in eqn.invars if type(a) is not Literal and a not in seen and a not in self.demanded]
+                fresh = [
+                    a
+                    for a in eqn.invars
+                    if type(a) is not Literal and a not in seen and a not in self.demanded
+                ]
                 seen.update(fresh)
                 stack += fresh
         return total
@@ -280,15 +348,25 @@ class FusionGraph:
         if sums is not None:
             source = sums.source
             self.add_column_reduction(out, sums, self.domain[source])
-            self.depth[out], self.cost[out], self.inlined[out] = self.depth[source], self.cost[source] + 20, 1
+            self.depth[out], self.cost[out], self.inlined[out] = (
+                self.depth[source],
+                self.cost[source] + 20,
+                1,
+            )
             return
         shape, axes = atom.aval.shape, reduced_dims(eqn)
         domain = (shape, axes)
         depth, cost, inlined = 0, 20, 1
         if self.computed(atom):
-            alignment = WHOLE if self.domain.get(atom) == domain and self.alignment[atom] == WHOLE else None
+            alignment = (
+                WHOLE if self.domain.get(atom) == domain and self.alignment[atom] == WHOLE else None
+            )
             if decide(self.rules, Use(self, eqn, atom, None, False, alignment, True, 0)):
-                depth, cost, inlined = self.depth[atom], cost + self.cost[atom], self.inlined[atom] + 1
+                depth, cost, inlined = (
+                    self.depth[atom],
+                    cost + self.cost[atom],
+                    self.inlined[atom] + 1,
+                )
             else:
                 depth = self.demand(atom) + 1
         elif type(atom) is not Literal:
@@ -299,9 +377,14 @@ class FusionGraph:
 
     def _column_reduction(self, eqn: Eqn, atom: Atom) -> ColumnReduction | None:
         """The reduction as a sum over the rows of the domain of its operand."""
-        if self.alignment.get(atom) not in (WHOLE, RESHAPED) or self.inlined[atom] >= MODEL.longest_chain:
+        if (
+            self.alignment.get(atom) not in (WHOLE, RESHAPED)
+            or self.inlined[atom] >= MODEL.longest_chain
+        ):
             return None
-        source = before_reshape(atom, self.producer[atom]) if self.alignment[atom] == RESHAPED else atom
+        source = (
+            before_reshape(atom, self.producer[atom]) if self.alignment[atom] == RESHAPED else atom
+        )
         sums = column_reduction_of(eqn, source)
         return sums if sums is not None and fits_domain(sums, self.domain[source]) else None
 
@@ -319,7 +402,11 @@ class FusionGraph:
             return -1
         if atom in self.producer:
             base, view = self.resolve(atom)
-            if base is not atom and is_dense(view, atom.aval.shape) and (base.aval.size == atom.aval.size or base not in self.producer):
+            if (
+                base is not atom
+                and is_dense(view, atom.aval.shape)
+                and (base.aval.size == atom.aval.size or base not in self.producer)
+            ):
                 atom = base
         if atom in self.producer:
             self.roots.add(atom)
@@ -341,19 +428,31 @@ class FusionGraph:
         return found
 
     def _resolve(self, var: Var) -> tuple[Var, View | None]:
-        if type(var) is Literal or var not in self.producer or (var in self.domain and self.alignment[var] != RESHAPED):
+        if (
+            type(var) is Literal
+            or var not in self.producer
+            or (var in self.domain and self.alignment[var] != RESHAPED)
+        ):
             return var, None
         eqn = self.producer[var]
         view = view_of(eqn)
         if view is None or any(s < 0 for s in view.strides):
             return var, None
         source = eqn.invars[0]
-        if source in self.domain and source not in self.demanded and source.aval.size < var.aval.size:
+        if (
+            source in self.domain
+            and source not in self.demanded
+            and source.aval.size < var.aval.size
+        ):
             return var, None
         base, inner = self.resolve(source)
         if inner is None:
             return source, view
-        joined = view.after_dense(inner.offset) if is_dense(inner, source.aval.shape) else view.over(inner)
+        joined = (
+            view.after_dense(inner.offset)
+            if is_dense(inner, source.aval.shape)
+            else view.over(inner)
+        )
         return (source, view) if joined is None else (base, joined)
 
     def loads(self, atom: Var, depth: int) -> bool:
@@ -373,7 +472,8 @@ def _materialized(jaxpr: Jaxpr) -> set[Var]:
     found = {a for a in jaxpr.outvars if type(a) is not Literal}
     for eqn in reversed(jaxpr.eqns):
         if lowering_kind(eqn) not in (LoweringKind.PULL, LoweringKind.REDUCE) or (
-                eqn.outvars[0] in found and before_reshape(eqn.outvars[0], eqn) is not eqn.outvars[0]):
+            eqn.outvars[0] in found and before_reshape(eqn.outvars[0], eqn) is not eqn.outvars[0]
+        ):
             found.update(a for a in eqn.invars if type(a) is not Literal)
     return found
 
@@ -386,6 +486,8 @@ def _reduction_inputs(jaxpr: Jaxpr) -> set[Var]:
         return found
     for eqn in reversed(jaxpr.eqns):
         kind = lowering_kind(eqn)
-        if kind is LoweringKind.REDUCE or (kind is LoweringKind.PULL and not found.isdisjoint(eqn.outvars)):
+        if kind is LoweringKind.REDUCE or (
+            kind is LoweringKind.PULL and not found.isdisjoint(eqn.outvars)
+        ):
             found.update(a for a in eqn.invars if type(a) is not Literal)
     return found

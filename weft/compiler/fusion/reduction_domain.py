@@ -34,8 +34,12 @@ def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
     shape, axes = domain
     order = [dim for dim in dims if dim is not None]
     columns = math.prod([shape[d] for d in axes])
-    return order == sorted(order) or columns >= MODEL.reduction_short_row or math.prod(shape) <= MODEL.serial_elements \
+    return (
+        order == sorted(order)
+        or columns >= MODEL.reduction_short_row
+        or math.prod(shape) <= MODEL.serial_elements
         or not is_trailing(shape, axes)
+    )
 
 
 def may_follow(domain: Domain) -> bool:
@@ -46,8 +50,11 @@ def may_follow(domain: Domain) -> bool:
     for d, n in enumerate(shape):
         size *= n
         rows *= 1 if d in axes else n
-    return size <= MODEL.serial_elements or (rows >= MODEL.reduction_rows_parallel and is_trailing(shape, axes)) \
+    return (
+        size <= MODEL.serial_elements
+        or (rows >= MODEL.reduction_rows_parallel and is_trailing(shape, axes))
         or stays_in_strips(shape, axes)
+    )
 
 
 def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
@@ -56,7 +63,10 @@ def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
     columns = rows = 1
     for d, n in enumerate(shape):
         columns, rows = (columns * n, rows) if d in axes else (columns, rows * n)
-    return is_trailing(shape, axes) and (columns, rows) == (reduction.columns, reduction.parts * reduction.rows)
+    return is_trailing(shape, axes) and (columns, rows) == (
+        reduction.columns,
+        reduction.parts * reduction.rows,
+    )
 
 
 def strip_width(rows: int, lanes: int, others: int = 1) -> int:
@@ -72,5 +82,8 @@ def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     """Whether a reduction over outer dims and what follows it row by row are one kernel that reads memory once."""
     if not axes or any(b - a != 1 for a, b in itertools.pairwise(axes)):
         return False
-    lanes, rows = math.prod(shape[axes[-1] + 1:]), math.prod([shape[a] for a in axes])
-    return lanes >= MODEL.reduction_narrowest_strip and strip_width(rows, lanes, math.prod(shape[:axes[0]])) > 0
+    lanes, rows = math.prod(shape[axes[-1] + 1 :]), math.prod([shape[a] for a in axes])
+    return (
+        lanes >= MODEL.reduction_narrowest_strip
+        and strip_width(rows, lanes, math.prod(shape[: axes[0]])) > 0
+    )

@@ -23,7 +23,12 @@ _STEPS = frozenset({"max", "min", "floor", "ceil", "nextafter"})
 
 def rounded_values(jaxpr: Jaxpr) -> frozenset[Var]:
     """Return the 16-bit values with several readers that are results, or whose rounding an op observes, directly or through others."""
-    halves = [var for eqn in jaxpr.eqns for var in eqn.outvars if var.aval.dtype.name in ("float16", "bfloat16")]
+    halves = [
+        var
+        for eqn in jaxpr.eqns
+        for var in eqn.outvars
+        if var.aval.dtype.name in ("float16", "bfloat16")
+    ]
     if not halves:
         return frozenset()
     results = [atom for atom in jaxpr.outvars if type(atom) is not Literal]
@@ -32,7 +37,9 @@ def rounded_values(jaxpr: Jaxpr) -> frozenset[Var]:
     for eqn in reversed(jaxpr.eqns):
         operands = [atom for atom in dict.fromkeys(eqn.invars) if type(atom) is not Literal]
         readers.update(operands)
-        if _observes(eqn) or (lowering_kind(eqn) is LoweringKind.PULL and not observed.isdisjoint(eqn.outvars)):
+        if _observes(eqn) or (
+            lowering_kind(eqn) is LoweringKind.PULL and not observed.isdisjoint(eqn.outvars)
+        ):
             observed.update(operands)
     observed.update(results)
     return frozenset([var for var in halves if readers[var] > 1 and var in observed])
@@ -43,5 +50,7 @@ def _observes(eqn: Eqn) -> bool:
     kind = lowering_kind(eqn)
     if kind is LoweringKind.PULL:
         gives_floats = dtypes.issubdtype(eqn.outvars[0].aval.dtype, np.inexact)
-        return not gives_floats or computes(eqn) in _STEPS or eqn.primitive.attrs.get("jumps", False)
+        return (
+            not gives_floats or computes(eqn) in _STEPS or eqn.primitive.attrs.get("jumps", False)
+        )
     return kind is not LoweringKind.CONTRACT and not is_sum(eqn)

@@ -18,22 +18,33 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     pads = [eqn for eqn in jaxpr.eqns if eqn.primitive.kind == "slice" and moves(eqn) == "pad"]
     if not any(inner for eqn in pads for _, _, inner in eqn.params["padding_config"]):
         return {}
-    whole: dict[Var, Var] = {}                   # what is made of a value, up to where that is padded,
-    around: dict[Var, Var] = {}                  # and of which that becomes a part
+    whole: dict[Var, Var] = {}  # what is made of a value, up to where that is padded,
+    around: dict[Var, Var] = {}  # and of which that becomes a part
     counts: dict[Var, int] = {}
-    dims: dict[Var, set[int]] = {}               # that are padded, counted from the last one, -1
+    dims: dict[Var, set[int]] = {}  # that are padded, counted from the last one, -1
     for eqn in reversed(jaxpr.eqns):
         if eqn.primitive.kind not in ("elementwise", "slice", "layout"):
             continue
         out = eqn.outvars[0]
         end = whole.setdefault(out, out)
-        padded = [d - out.aval.ndim for d, (_, _, inner) in enumerate(eqn.params["padding_config"]) if inner] \
-            if moves(eqn) == "pad" else []
+        padded = (
+            [
+                d - out.aval.ndim
+                for d, (_, _, inner) in enumerate(eqn.params["padding_config"])
+                if inner
+            ]
+            if moves(eqn) == "pad"
+            else []
+        )
         if padded:
             counts[end] = counts.get(end, 0) + 1
             dims.setdefault(end, set()).update(padded)
         for atom in eqn.invars:
-            if type(atom) is not Literal and whole.setdefault(atom, atom if padded else end) is atom and padded:
+            if (
+                type(atom) is not Literal
+                and whole.setdefault(atom, atom if padded else end) is atom
+                and padded
+            ):
                 around[atom] = end
     first: dict[Var, Var] = {}
     made: dict[Var, int] = {}
@@ -41,7 +52,9 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     for end, count in counts.items():
         outer = around.get(end)
         again = not dims[end].isdisjoint(dims.get(outer, ()))
-        made[end] = count * made.get(outer, 1) * (2 if -1 in dims[end] else 1) + (MODEL.widest_window if again else 0)
+        made[end] = count * made.get(outer, 1) * (2 if -1 in dims[end] else 1) + (
+            MODEL.widest_window if again else 0
+        )
         dims[end] |= dims.get(outer, set())
         top = first[end] = first.get(outer, end)
         most[top] = max(most.get(top, 0), made[end])

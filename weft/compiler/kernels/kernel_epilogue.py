@@ -30,7 +30,11 @@ class EpilogueLowering(Lowering):
         super().__init__(graph, group)
         self.dot, self.result = dot, group.dot.outvars[0]
         b = self.b
-        self.row, self.col, self.element = b.index("row", dot.m), b.index("col", dot.n), b.index("element")
+        self.row, self.col, self.element = (
+            b.index("row", dot.m),
+            b.index("col", dot.n),
+            b.index("element"),
+        )
         self.sums = b.ref("sums", sum_type(accumulate))
         self.vars = self._position(group.shape)
 
@@ -42,11 +46,18 @@ class EpilogueLowering(Lowering):
         for place, (extent, _, _, stride) in reversed(list(enumerate(dot.batch))):
             flat = b.iadd(flat, b.imul(rest if place == 0 else b.irem(rest, extent), stride))
             rest = b.idiv(rest, extent) if place else rest
-        return [b.irem(b.idiv(flat, stride), n) if n > 1 else b.const(0, "i64") for n, stride in zip(shape, row_major(shape))]
+        return [
+            b.irem(b.idiv(flat, stride), n) if n > 1 else b.const(0, "i64")
+            for n, stride in zip(shape, row_major(shape))
+        ]
 
     def _value(self, atom: Var, index: tuple, guard: Expr | None, own: bool) -> Expr:
         if atom is self.result:
-            return self.b.cast(self.sums, type_name(atom.aval.dtype)) if self.sums.type == "i32" else self.sums
+            return (
+                self.b.cast(self.sums, type_name(atom.aval.dtype))
+                if self.sums.type == "i32"
+                else self.sums
+            )
         return super()._value(atom, index, guard, own)
 
     def kernel(self, name: str) -> BuiltKernel:
@@ -54,37 +65,62 @@ class EpilogueLowering(Lowering):
         roots, at = self.group.roots, []
         values = []
         for root in roots:
-            index = self.vars if root.aval.shape == self.group.shape else self._position(root.aval.shape)
-            values.append(self.b.stored(self.value(root, tuple(index), None, True), type_name(root.aval.dtype)))
+            index = (
+                self.vars
+                if root.aval.shape == self.group.shape
+                else self._position(root.aval.shape)
+            )
+            values.append(
+                self.b.stored(
+                    self.value(root, tuple(index), None, True), type_name(root.aval.dtype)
+                )
+            )
             at.append(flat_index(self.b, index, row_major(root.aval.shape)))
         b = Builder()
         word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
         r, c = b.index("r", None, 1), b.index("c", None, 2)
         there = {
-            id(self.row): b.iadd(word["row"], r), id(self.col): b.iadd(word["col"], c), id(self.element): word["batch"],
+            id(self.row): b.iadd(word["row"], r),
+            id(self.col): b.iadd(word["col"], c),
+            id(self.element): word["batch"],
             id(self.sums): b.load("sums", b.iadd(b.imul(r, word["pitch"]), c), self.sums.type),
         }
         substitute, emit = Substitution(self.b, b, there), Emitter(b)
         emit.open(1)
         emit.open(2)
         done = emit.compute([substitute(x) for x in (*at, *values)])
-        for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots):]))):
+        for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots) :]))):
             emit.append(Store(f"y{i}", index, value))
-        emit.close("c", b.imin(word["cols"], self.dot.n), "vector" if self.dot.n > 1 else "serial")  # codegen sees whether they are few
+        emit.close(
+            "c", b.imin(word["cols"], self.dot.n), "vector" if self.dot.n > 1 else "serial"
+        )  # codegen sees whether they are few
         emit.close("r", word["rows"], "serial")
         leaves = list(self.names)
-        bufs = [Buf("sums", self.sums.type, self.dot.m * self.dot.n), Buf("place", "i64", len(PLACE))]
+        bufs = [
+            Buf("sums", self.sums.type, self.dot.m * self.dot.n),
+            Buf("place", "i64", len(PLACE)),
+        ]
         bufs += [Buf(self.names[v], type_name(v.aval.dtype), v.aval.size) for v in leaves]
-        bufs += [Buf(f"y{i}", type_name(v.aval.dtype), v.aval.size, "out") for i, v in enumerate(roots)]
+        bufs += [
+            Buf(f"y{i}", type_name(v.aval.dtype), v.aval.size, "out") for i, v in enumerate(roots)
+        ]
         kernel = Kernel(tuple(bufs), tuple(emit.scopes[0].body), name=name)
         return BuiltKernel(kernel, leaves, list(roots), self._in_place(roots, at, values, leaves))
 
-    def _in_place(self, roots: list[Var], at: list[Expr], values: list[Expr], leaves: list[Var]) -> list[tuple[Var, Var]]:
+    def _in_place(
+        self, roots: list[Var], at: list[Expr], values: list[Expr], leaves: list[Var]
+    ) -> list[tuple[Var, Var]]:
         """(output, input) pairs where every read of the input is of the element about to be written."""
         reads: dict[str, set[int]] = {}
         for x in reachable(values):
             if type(x) is Load:
                 reads.setdefault(x.buf, set()).add(id(x.index) if x.guard is None else 0)
-        alike = lambda a, b: a.aval.size == b.aval.size and a.aval.dtype.itemsize == b.aval.dtype.itemsize
-        return [(out, leaf) for out, index in zip(roots, at) for leaf in leaves
-                if alike(out, leaf) and reads.get(self.names[leaf]) == {id(index)}]
+        alike = lambda a, b: (
+            a.aval.size == b.aval.size and a.aval.dtype.itemsize == b.aval.dtype.itemsize
+        )
+        return [
+            (out, leaf)
+            for out, index in zip(roots, at)
+            for leaf in leaves
+            if alike(out, leaf) and reads.get(self.names[leaf]) == {id(index)}
+        ]

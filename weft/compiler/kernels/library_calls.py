@@ -53,18 +53,25 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
         kinds[0] = "parallel"
     if names:
         kinds[-1] = "vector"
-    body = loops_around(b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))])
+    body = loops_around(
+        b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))]
+    )
     return Kernel(tuple(bufs), body, name="update"), reads
 
 
-def loops_around(b: Builder, names: list[str], extents: list, kinds: list[str], body: Callable) -> tuple:
+def loops_around(
+    b: Builder, names: list[str], extents: list, kinds: list[str], body: Callable
+) -> tuple:
     """Nested loops around prefetches and stores whose expressions are computed where they vary."""
     emit = Emitter(b)
     for level in range(len(names)):
         emit.open(level)
     stmts = body()
     emit.written = frozenset(stmt.buf for stmt in stmts)
-    fields = [(stmt.index,) if type(stmt) is Prefetch else (stmt.index, stmt.value, stmt.guard) for stmt in stmts]
+    fields = [
+        (stmt.index,) if type(stmt) is Prefetch else (stmt.index, stmt.value, stmt.guard)
+        for stmt in stmts
+    ]
     done = iter(emit.compute([x for parts in fields for x in parts if x is not None]))
     for stmt in stmts:
         if type(stmt) is Prefetch:
@@ -111,7 +118,10 @@ def _parts(views: tuple, most: int) -> list[tuple]:
     size, count = views[-1].size, min(allowed_threads(), most)
     ends = [size * k // count for k in range(count + 1)]
     flat = [view.reshape(-1) if view.ndim else view for view in views]
-    return [tuple([x[start:stop] if x.ndim else x for x in flat]) for start, stop in itertools.pairwise(ends)]
+    return [
+        tuple([x[start:stop] if x.ndim else x for x in flat])
+        for start, stop in itertools.pairwise(ends)
+    ]
 
 
 class Contraction:
@@ -130,9 +140,14 @@ class Contraction:
         a_free = [d for d in range(len(a_shape)) if d not in a_contract and d not in a_batch]
         b_free = [d for d in range(len(b_shape)) if d not in b_contract and d not in b_batch]
         n = len(a_batch)
-        batch = [(a_shape[x], a_strides[x], b_strides[y], c_strides[i]) for i, (x, y) in enumerate(zip(a_batch, b_batch))]
+        batch = [
+            (a_shape[x], a_strides[x], b_strides[y], c_strides[i])
+            for i, (x, y) in enumerate(zip(a_batch, b_batch))
+        ]
         rows = [(a_shape[x], a_strides[x], c_strides[n + i]) for i, x in enumerate(a_free)]
-        cols = [(b_shape[y], b_strides[y], c_strides[n + len(a_free) + i]) for i, y in enumerate(b_free)]
+        cols = [
+            (b_shape[y], b_strides[y], c_strides[n + len(a_free) + i]) for i, y in enumerate(b_free)
+        ]
         inner = [(a_shape[x], a_strides[x], b_strides[y]) for x, y in zip(a_contract, b_contract)]
         inner.sort(key=lambda e: -e[1])
         k, self.outer_k = _main(merged(inner))
@@ -145,7 +160,9 @@ class Contraction:
         self.m, self.n = (math.prod(e for e, *_ in dims) for dims in (m, n_))
         self.c_strides = (m[-1][2], n_[-1][2])
         self.a_rows, self.b_cols = (tuple((e, s) for e, s, _ in dims[:-1]) for dims in (m, n_))
-        self.exchanged = dense_rows and (self.n == 1 or (self.c_strides[1] != 1 and self.c_strides[0] == 1))
+        self.exchanged = dense_rows and (
+            self.n == 1 or (self.c_strides[1] != 1 and self.c_strides[0] == 1)
+        )
         if self.exchanged:
             self._exchange()
 
@@ -183,11 +200,37 @@ def grouped(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) ->
     batch = [*zip(lhs.shape[:at], a_strides, b_strides, c_strides)]
     groups, n = first.shape[-1], rhs.shape[-1]
     if eqn.params["contracted"]:
-        m, k, kind, a, by_group = lhs.shape[-1], lhs.shape[-2], "k", a_strides[:-3:-1], (groups, 0, 0, c_strides[at])
+        m, k, kind, a, by_group = (
+            lhs.shape[-1],
+            lhs.shape[-2],
+            "k",
+            a_strides[:-3:-1],
+            (groups, 0, 0, c_strides[at]),
+        )
     else:
-        m, k, kind, a, by_group = lhs.shape[-2], lhs.shape[-1], "m", a_strides[at:], (groups, 0, b_strides[at], 0)
-    return Gemm(m, n, k, here, here, here, a, b_strides[-2:], c_strides[-2:], *types, grouped=kind, groups=(*batch, by_group), first=here,
-                count=here)
+        m, k, kind, a, by_group = (
+            lhs.shape[-2],
+            lhs.shape[-1],
+            "m",
+            a_strides[at:],
+            (groups, 0, b_strides[at], 0),
+        )
+    return Gemm(
+        m,
+        n,
+        k,
+        here,
+        here,
+        here,
+        a,
+        b_strides[-2:],
+        c_strides[-2:],
+        *types,
+        grouped=kind,
+        groups=(*batch, by_group),
+        first=here,
+        count=here,
+    )
 
 
 def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:

@@ -27,16 +27,28 @@ def is_zero(atom: Atom, producer: Mapping[Var, Eqn], consts: Mapping[Var, object
 def rows_of(eqn: Eqn, strides: Sequence[int]) -> dict | None:
     """The sizes of a padding with zeros that has large enough runs, in bytes; strides count elements."""
     operand, aval, config = eqn.invars[0].aval, eqn.outvars[0].aval, eqn.params["padding_config"]
-    if not operand.size or aval.nbytes < MODEL.pad_bytes or any(lo < 0 or hi < 0 or interior for lo, hi, interior in config):
+    if (
+        not operand.size
+        or aval.nbytes < MODEL.pad_bytes
+        or any(lo < 0 or hi < 0 or interior for lo, hi, interior in config)
+    ):
         return None
     row = run = size = aval.dtype.itemsize
     lead, dims = 0, []
     for extent, stride, (lo, hi, _) in reversed([*zip(operand.shape, strides, config)]):
         padded = lo + extent + hi
-        if not dims and row == run and (stride * size == run or extent == 1):       # what is inside is whole
+        if (
+            not dims and row == run and (stride * size == run or extent == 1)
+        ):  # what is inside is whole
             row, lead, run = row * padded, lo * run, run * extent
         elif padded > 1:
             dims.append((padded, lo, extent, stride * size))
     if run < MODEL.pad_run_bytes:
         return None
-    return {"row": row, "lead": lead, "run": run, "rows": math.prod(padded for padded, *_ in dims), "dims": tuple(dims)}
+    return {
+        "row": row,
+        "lead": lead,
+        "run": run,
+        "rows": math.prod(padded for padded, *_ in dims),
+        "dims": tuple(dims),
+    }

@@ -19,7 +19,22 @@ import numpy as np
 from weft.compiler.lowering.lower import combining_operation
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
-from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Prefetch, Ref, Scan, Stmt, Store
+from weft.ir.loops import (
+    ITEMSIZE,
+    Accum,
+    Buf,
+    Expr,
+    For,
+    If,
+    Init,
+    Kernel,
+    Let,
+    Prefetch,
+    Ref,
+    Scan,
+    Stmt,
+    Store,
+)
 from weft.util.machine_model import MODEL
 from weft.util.record import record
 
@@ -33,18 +48,24 @@ def prefix_scan_of(eqn: Eqn) -> PrefixScan:
     neutral = None if spec.identity is None else (spec.identity(aval.dtype),)
     op = combining_operation(spec.combine, types[0])
     combine = _of_program(eqn.params["combine"].program) if op is None else _of_op(op)
-    around = math.prod(aval.shape[:axis]), aval.shape[axis], math.prod(aval.shape[axis + 1:])
-    return PrefixScan(*around, types, combine, eqn.params["reverse"], eqn.primitive.name, neutral, op)
+    around = math.prod(aval.shape[:axis]), aval.shape[axis], math.prod(aval.shape[axis + 1 :])
+    return PrefixScan(
+        *around, types, combine, eqn.params["reverse"], eqn.primitive.name, neutral, op
+    )
 
 
 def _of_op(op: str) -> Combine:
-    if op in ("min", "max"):      # what comes asks of itself whether it is NaN: the dependency between iterations is shorter
+    if op in (
+        "min",
+        "max",
+    ):  # what comes asks of itself whether it is NaN: the dependency between iterations is shorter
         return lambda b, earlier, later: [b.op(op, later[0], earlier[0])]
     return lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
 
 
 def _of_program(program: Jaxpr) -> Combine:
     """A program of scalars, by the lower rules of its operations."""
+
     def combine(b: Builder, earlier: list[Expr], later: list[Expr]) -> list[Expr]:
         env: dict[Var, Expr] = dict(zip(program.invars, (*earlier, *later)))
 
@@ -55,7 +76,10 @@ def _of_program(program: Jaxpr) -> Combine:
 
         for eqn in program.eqns:
             readers = [lambda index, guard=None, atom=a: read(atom) for a in eqn.invars]
-            avals = {"in_avals": [a.aval for a in eqn.invars], "out_avals": [v.aval for v in eqn.outvars]}
+            avals = {
+                "in_avals": [a.aval for a in eqn.invars],
+                "out_avals": [v.aval for v in eqn.outvars],
+            }
             made = eqn.primitive.rules["lower"](b, (), *readers, **avals, **eqn.params)
             env[eqn.outvars[0]] = made[0] if isinstance(made, list | tuple) else made
         return [b.cast(read(a), x.type) for a, x in zip(program.outvars, earlier)]
@@ -70,6 +94,7 @@ class PrefixScan:
     `neutral`, where it is known, are the values that change nothing; without them the first elements begin. `op` is the operation
     that the combination is, if it is one.
     """
+
     outer: int
     length: int
     inner: int
@@ -100,7 +125,10 @@ class PrefixScan:
     @property
     def block(self) -> int:
         """The length of the blocks that `length` is cut into."""
-        if self.outer * self.strips >= MODEL.scan_few_tasks or self.outer * self.length * self.inner < MODEL.scan_split_from:
+        if (
+            self.outer * self.strips >= MODEL.scan_few_tasks
+            or self.outer * self.length * self.inner < MODEL.scan_split_from
+        ):
             return self.length
         return min(self.length, MODEL.scan_block // self.lanes)
 
@@ -128,7 +156,11 @@ class PrefixScan:
     @property
     def carried_bytes(self) -> list[int]:
         """The sizes of what the runs of the kernel leave each other: totals of blocks, and prefixes at their ends."""
-        return [self.outer * self.blocks * self.inner * ITEMSIZE[type_] for _ in range(2) for type_ in self.wide]
+        return [
+            self.outer * self.blocks * self.inner * ITEMSIZE[type_]
+            for _ in range(2)
+            for type_ in self.wide
+        ]
 
     def kernel(self) -> Kernel:
         """From arrays to their prefixes. Cut into blocks, it also takes the number of a segment, from -1 on, and what it keeps."""
@@ -146,14 +178,25 @@ class _Writer:
         run, b = self.run, self.b
         cut = run.blocks > 1
         rows = run.outer * run.segment_blocks * run.strips
-        per = 1 if cut else max(1, min(rows, MODEL.scan_task_bytes // (run.block * run.lanes * ITEMSIZE[run.types[0]])))
+        per = (
+            1
+            if cut
+            else max(
+                1,
+                min(
+                    rows, MODEL.scan_task_bytes // (run.block * run.lanes * ITEMSIZE[run.types[0]])
+                ),
+            )
+        )
         tasks = -(-rows // per)
         row = b.imul(b.index("t", tasks), per)
         if per > 1:
             row = b.iadd(row, b.index("r", per, 1))
         body = self.segment(row) if cut else self.row(row)
         if per > 1:
-            extent = per if rows % per == 0 else b.imin(b.isub(rows, b.imul(b.index("t"), per)), per)
+            extent = (
+                per if rows % per == 0 else b.imin(b.isub(rows, b.imul(b.index("t"), per)), per)
+            )
             body = (For("r", extent, body),)
         body = (For("t", tasks, body, "parallel" if tasks > 1 else "serial"),)
         size, totals = run.outer * run.length * run.inner, run.outer * run.blocks * run.inner
@@ -162,8 +205,16 @@ class _Writer:
             bufs.append(Buf("n", "i64", 1))
         bufs += [Buf(f"y{i}", type_, size, "out") for i, type_ in enumerate(run.types)]
         if cut:
-            bufs += [Buf(f"{letter}{i}", type_, totals, "inout") for letter in "tp" for i, type_ in enumerate(run.wide)]
-        scratch = [Buf(f"s{i}", type_, run.lanes) for i, type_ in enumerate(run.wide)] if self.strip else []
+            bufs += [
+                Buf(f"{letter}{i}", type_, totals, "inout")
+                for letter in "tp"
+                for i, type_ in enumerate(run.wide)
+            ]
+        scratch = (
+            [Buf(f"s{i}", type_, run.lanes) for i, type_ in enumerate(run.wide)]
+            if self.strip
+            else []
+        )
         return Kernel(tuple(bufs), body, tuple(scratch), run.name)
 
     def row(self, row: Expr) -> tuple[Stmt, ...]:
@@ -180,16 +231,30 @@ class _Writer:
         number = b.iadd(begin, place)
         next_block = b.iadd(number, run.segment_blocks)
         here = b.op("and", b.icmp("ge", number, 0), b.icmp("lt", number, run.blocks))
-        return (If(here, self.over(strip, outer, number, begin)),
-                If(b.icmp("lt", next_block, run.blocks), self.over(strip, outer, next_block, stores=False)))
+        return (
+            If(here, self.over(strip, outer, number, begin)),
+            If(
+                b.icmp("lt", next_block, run.blocks),
+                self.over(strip, outer, next_block, stores=False),
+            ),
+        )
 
-    def over(self, strip: Expr, outer: Expr, number: Expr, segment: Expr | None = None, stores: bool = True) -> tuple[Stmt, ...]:
+    def over(
+        self,
+        strip: Expr,
+        outer: Expr,
+        number: Expr,
+        segment: Expr | None = None,
+        stores: bool = True,
+    ) -> tuple[Stmt, ...]:
         """One block of one strip, which begins with what came before where it belongs to a segment, whose first block is given."""
         run, b = self.run, self.b
         self.outer, self.number, self.begin, self.stores = outer, number, segment, stores
         begin, self.side = b.imul(number, run.block), b.imul(strip, run.lanes)
         whole = run.length % run.block == 0
-        extent = b.const(run.block, "i64") if whole else b.imin(b.isub(run.length, begin), run.block)
+        extent = (
+            b.const(run.block, "i64") if whole else b.imin(b.isub(run.length, begin), run.block)
+        )
         self.j = b.index("j", run.lanes, 3) if run.inner > 1 else b.const(0, "i64")
         self.aside = b.iadd(self.side, self.j)
         self.at = lambda k: self.position(b.iadd(begin, k))
@@ -197,7 +262,11 @@ class _Writer:
         skipped = 0 if run.neutral is not None else 1
         steps = b.isub(extent, skipped)
         steps = steps.value if not hasattr(steps, "op") else steps
-        return self.in_strips(steps, b.iadd(k, skipped)) if self.strip else self.in_registers(steps, b.iadd(k, skipped))
+        return (
+            self.in_strips(steps, b.iadd(k, skipped))
+            if self.strip
+            else self.in_registers(steps, b.iadd(k, skipped))
+        )
 
     def position(self, along: Expr) -> Expr:
         """The place of an element."""
@@ -213,7 +282,10 @@ class _Writer:
     def values(self, k: Expr) -> list[Expr]:
         """The elements at a place of the block."""
         b, at = self.b, self.at(k)
-        return [b.cast(b.load(f"x{i}", at, type_), wide) for i, (type_, wide) in enumerate(zip(self.run.types, self.run.wide))]
+        return [
+            b.cast(b.load(f"x{i}", at, type_), wide)
+            for i, (type_, wide) in enumerate(zip(self.run.types, self.run.wide))
+        ]
 
     def first(self) -> list[Expr]:
         """What changes nothing, or the first elements."""
@@ -226,36 +298,63 @@ class _Writer:
         """What came before the segment, how many totals of its blocks are to be combined with that, and these, by Index `c`."""
         run, b = self.run, self.b
         later = b.icmp("gt", self.begin, 0)
-        past = [b.load(f"p{i}", self.block_at(b.isub(self.begin, 1)), type_, later) for i, type_ in enumerate(run.wide)]
+        past = [
+            b.load(f"p{i}", self.block_at(b.isub(self.begin, 1)), type_, later)
+            for i, type_ in enumerate(run.wide)
+        ]
         # without neutral values, the first total of all is what later ones are combined with
-        skipped = b.const(0, "i64") if run.neutral is not None else b.select(later, b.const(0, "i64"), b.const(1, "i64"))
+        skipped = (
+            b.const(0, "i64")
+            if run.neutral is not None
+            else b.select(later, b.const(0, "i64"), b.const(1, "i64"))
+        )
         first = self.first() if run.neutral is not None else self.totals(self.begin)
         place = b.iadd(self.begin, b.iadd(skipped, b.index("c", run.segment_blocks, 2)))
-        return ([b.select(later, x, y) for x, y in zip(past, first)], b.isub(b.isub(self.number, self.begin), skipped), self.totals(place))
+        return (
+            [b.select(later, x, y) for x, y in zip(past, first)],
+            b.isub(b.isub(self.number, self.begin), skipped),
+            self.totals(place),
+        )
 
     def totals(self, number: Expr) -> list[Expr]:
-        return [self.b.load(f"t{i}", self.block_at(number), type_) for i, type_ in enumerate(self.run.wide)]
+        return [
+            self.b.load(f"t{i}", self.block_at(number), type_)
+            for i, type_ in enumerate(self.run.wide)
+        ]
 
     def joined(self, before: list[Expr]) -> list[Expr]:
         """What the block begins with, after what came before it."""
         b, found = self.b, self.first()
         if self.run.neutral is not None:
             return before
-        return [b.select(b.icmp("gt", self.number, 0), x, y) for x, y in zip(self.run.combine(b, before, found), found)]
+        return [
+            b.select(b.icmp("gt", self.number, 0), x, y)
+            for x, y in zip(self.run.combine(b, before, found), found)
+        ]
 
     def stored(self, at: Expr, values: list[Expr]) -> list[Stmt]:
         types = self.run.types
-        return [Store(f"y{i}", at, self.b.stored(value, types[i]), streaming=self.streaming[i]) for i, value in enumerate(values)]
+        return [
+            Store(f"y{i}", at, self.b.stored(value, types[i]), streaming=self.streaming[i])
+            for i, value in enumerate(values)
+        ]
 
     def begun(self, values: list[Expr]) -> list[Stmt]:
         """The first prefixes, where they are the first elements."""
-        return self.stored(self.at(self.b.const(0, "i64")), values) if self.stores and self.run.neutral is None else []
+        return (
+            self.stored(self.at(self.b.const(0, "i64")), values)
+            if self.stores and self.run.neutral is None
+            else []
+        )
 
     def ended(self, values: list[Expr]) -> list[Stmt]:
         """What a block leaves to others: its last prefix, or its total."""
         if self.run.blocks == 1:
             return []
-        return [Store(f"{'p' if self.stores else 't'}{i}", self.block_at(self.number), value) for i, value in enumerate(values)]
+        return [
+            Store(f"{'p' if self.stores else 't'}{i}", self.block_at(self.number), value)
+            for i, value in enumerate(values)
+        ]
 
     def refs(self, letter: str) -> list[Expr]:
         return [Ref(f"{letter}{i}", type_) for i, type_ in enumerate(self.run.wide)]
@@ -264,26 +363,52 @@ class _Writer:
         """The accumulators are scalars, or lanes of a vector of all inner elements."""
         run, b = self.run, self.b
         accs, names = self.refs("a"), self.refs("v")
-        if not self.stores and run.op is not None and run.inner == 1:      # lanes need not be in order
+        if not self.stores and run.op is not None and run.inner == 1:  # lanes need not be in order
             step: Stmt = Accum(accs[0].name, run.op, *self.values(k))
         else:
-            step = Scan(tuple([x.name for x in names]), tuple([x.name for x in accs]), tuple(self.values(k)),
-                        tuple(run.combine(b, accs, names)))
+            step = Scan(
+                tuple([x.name for x in names]),
+                tuple([x.name for x in accs]),
+                tuple(self.values(k)),
+                tuple(run.combine(b, accs, names)),
+            )
         body: list[Stmt] = []
         found = self.first()
         if self.begin is not None:
             base, count, totals = self.before()
             priors, next_ = self.refs("c"), self.refs("w")
             body += [Init(prior.name, value) for prior, value in zip(priors, base)]
-            body.append(For("c", count, (Scan(tuple([x.name for x in next_]), tuple([x.name for x in priors]), tuple(totals),
-                                              tuple(run.combine(b, priors, next_))),)))
+            body.append(
+                For(
+                    "c",
+                    count,
+                    (
+                        Scan(
+                            tuple([x.name for x in next_]),
+                            tuple([x.name for x in priors]),
+                            tuple(totals),
+                            tuple(run.combine(b, priors, next_)),
+                        ),
+                    ),
+                )
+            )
             found = self.joined(priors)
         body += [Init(acc.name, value) for acc, value in zip(accs, found)]
         body += self.begun(accs)
-        prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))      # what this task sums next
-        coming = [Prefetch(f"x{i}", prefetched) for i in range(self.count)] if self.begin is not None else []
-        body.append(For("k", steps, (step, *(self.stored(self.at(k), names) if self.stores else ()), *coming),
-                        "serial" if run.inner > 1 else "vector"))
+        prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))  # what this task sums next
+        coming = (
+            [Prefetch(f"x{i}", prefetched) for i in range(self.count)]
+            if self.begin is not None
+            else []
+        )
+        body.append(
+            For(
+                "k",
+                steps,
+                (step, *(self.stored(self.at(k), names) if self.stores else ()), *coming),
+                "serial" if run.inner > 1 else "vector",
+            )
+        )
         body += self.ended(accs)
         return (For("j", run.inner, tuple(body), "vector"),) if run.inner > 1 else tuple(body)
 
@@ -302,8 +427,15 @@ class _Writer:
 
         # the next rows of a strip are elsewhere, where no hardware prefetcher finds them
         distance = MODEL.scan_prefetch_rows
-        coming = [Prefetch(f"x{i}", self.at(b.iadd(k, distance))) for i in range(self.count)] if run.strips > 1 else []
-        step = keep(run.combine(b, kept, self.values(k)), [*coming, *(self.stored(self.at(k), names) if self.stores else ())])
+        coming = (
+            [Prefetch(f"x{i}", self.at(b.iadd(k, distance))) for i in range(self.count)]
+            if run.strips > 1
+            else []
+        )
+        step = keep(
+            run.combine(b, kept, self.values(k)),
+            [*coming, *(self.stored(self.at(k), names) if self.stores else ())],
+        )
         if self.begin is None:
             body = [keep(self.first(), self.begun(names))]
         else:

@@ -28,11 +28,19 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     """Whether many single elements fall on few places."""
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
-    few = operand.size <= MODEL.table_largest \
-        and max(MODEL.scatter_fewest_updates, 8 * MODEL.table_tasks * operand.size) <= updates.size < 1 << 31
-    known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
+    few = (
+        operand.size <= MODEL.table_largest
+        and max(MODEL.scatter_fewest_updates, 8 * MODEL.table_tasks * operand.size)
+        <= updates.size
+        < 1 << 31
+    )
+    known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(
+        operand.dtype
+    ) in INTEGERS | {"f32", "f64"}
     dims = [d for d, n in enumerate(updates.shape) if n > 1]
-    alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and one_run(dims, update_strides, updates.shape)
+    alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and one_run(
+        dims, update_strides, updates.shape
+    )
     return few and known and alike
 
 
@@ -41,7 +49,12 @@ def _layout(eqn: Eqn) -> tuple[int, int]:
     aval = eqn.invars[0].aval
     line = MODEL.cache_line // ITEMSIZE[type_name(aval.dtype)]
     apart = (aval.size // line + 1) * line
-    return apart, MODEL.table_copies if MODEL.table_copies * apart * aval.dtype.itemsize <= MODEL.table_near_bytes else 1
+    return (
+        apart,
+        MODEL.table_copies
+        if MODEL.table_copies * apart * aval.dtype.itemsize <= MODEL.table_near_bytes
+        else 1,
+    )
 
 
 def table_bytes(eqn: Eqn) -> int:
@@ -62,7 +75,9 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     share = -(-n // (MODEL.table_tasks * MODEL.table_unrolled)) * MODEL.table_unrolled
     task = b.index("t", MODEL.table_tasks, 0)
     begin, table = b.imul(task, share), b.imul(task, copies * apart)
-    start = b.iadd(begin, b.imul(b.index("block", -(-share // MODEL.scatter_block), 1), MODEL.scatter_block))
+    start = b.iadd(
+        begin, b.imul(b.index("block", -(-share // MODEL.scatter_block), 1), MODEL.scatter_block)
+    )
     left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), MODEL.scatter_block)
     k = b.index("k", MODEL.scatter_block, 2)
     place, inside = s.place(index(b.iadd(start, k)), read_indices)
@@ -71,25 +86,63 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
 
     def update(at: Expr, copy: int) -> Store:
         place = b.cast(b.load("places", at, "i32"), "i64")
-        return s.update(b.iadd(b.iadd(table, copy * apart), place), read_updates(index(b.iadd(start, at))), None)[0]
+        return s.update(
+            b.iadd(b.iadd(table, copy * apart), place), read_updates(index(b.iadd(start, at))), None
+        )[0]
 
     iterations = b.idiv(left, MODEL.table_unrolled)
     whole = b.imul(iterations, MODEL.table_unrolled)
-    at = b.imul(b.index("batch", MODEL.scatter_block // MODEL.table_unrolled, 2), MODEL.table_unrolled)
-    body: list[Stmt] = [For("k", left, (find,), "vector"),
-                        For("batch", iterations, tuple([update(b.iadd(at, i), i % copies) for i in range(MODEL.table_unrolled)]))]
+    at = b.imul(
+        b.index("batch", MODEL.scatter_block // MODEL.table_unrolled, 2), MODEL.table_unrolled
+    )
+    body: list[Stmt] = [
+        For("k", left, (find,), "vector"),
+        For(
+            "batch",
+            iterations,
+            tuple([update(b.iadd(at, i), i % copies) for i in range(MODEL.table_unrolled)]),
+        ),
+    ]
     if n % MODEL.table_unrolled:
-        body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", MODEL.table_unrolled, 2)), 0),)))
+        body.append(
+            For(
+                "rest",
+                b.isub(left, whole),
+                (update(b.iadd(whole, b.index("rest", MODEL.table_unrolled, 2)), 0),),
+            )
+        )
     j = b.index("j", copies * apart, 1)
     # of sums -0.0, which leaves a -0.0 on which no update falls
-    neutral = b.const(-0.0 if s.combine == "add" else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype), s.stored)
-    stmts: list[Stmt] = [For("j", copies * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
-                         For("block", -(-share // MODEL.scatter_block), tuple(body))]
+    neutral = b.const(
+        -0.0
+        if s.combine == "add"
+        else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype),
+        s.stored,
+    )
+    stmts: list[Stmt] = [
+        For("j", copies * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
+        For("block", -(-share // MODEL.scatter_block), tuple(body)),
+    ]
     if copies > 1:
-        stmts.append(For("j", s.operand.size, (Store("y0", b.iadd(table, j), _together(b, s, "y0", b.iadd(table, j), copies, apart)),),
-                         "vector"))
+        stmts.append(
+            For(
+                "j",
+                s.operand.size,
+                (
+                    Store(
+                        "y0",
+                        b.iadd(table, j),
+                        _together(b, s, "y0", b.iadd(table, j), copies, apart),
+                    ),
+                ),
+                "vector",
+            )
+        )
     bufs = (*s.bufs, Buf("y0", s.stored, MODEL.table_tasks * copies * apart, "out"))
-    tasks, places = For("t", MODEL.table_tasks, tuple(stmts), "parallel"), Buf("places", "i32", MODEL.scatter_block)
+    tasks, places = (
+        For("t", MODEL.table_tasks, tuple(stmts), "parallel"),
+        Buf("places", "i32", MODEL.scatter_block),
+    )
     return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
 
 
@@ -97,8 +150,13 @@ def combined_tables(eqn: Eqn) -> Kernel:
     """From tables to a buffer that holds the operand."""
     s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j = s.b.index("j", s.operand.size)
-    bufs = Buf("x0", s.stored, MODEL.table_tasks * copies * apart), Buf("y0", s.stored, s.operand.size, "inout")
-    stored = Store("y0", j, _together(s.b, s, "x0", j, MODEL.table_tasks, copies * apart), None, s.combine)
+    bufs = (
+        Buf("x0", s.stored, MODEL.table_tasks * copies * apart),
+        Buf("y0", s.stored, s.operand.size, "inout"),
+    )
+    stored = Store(
+        "y0", j, _together(s.b, s, "x0", j, MODEL.table_tasks, copies * apart), None, s.combine
+    )
     return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
 
 

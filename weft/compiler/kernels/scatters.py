@@ -25,7 +25,23 @@ from weft.compiler.lowering.let_placement import Emitter
 from weft.compiler.lowering.lower import combining_operation
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
-from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Load, Pack, Prefetch, Ref, Stmt, Store
+from weft.ir.loops import (
+    ITEMSIZE,
+    Accum,
+    Buf,
+    Expr,
+    For,
+    If,
+    Init,
+    Kernel,
+    Let,
+    Load,
+    Pack,
+    Prefetch,
+    Ref,
+    Stmt,
+    Store,
+)
 from weft.util.machine_model import MODEL
 
 
@@ -60,7 +76,9 @@ class Scatter:
             value = b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_)
             return lambda at, guard=None: value
         strides, name = self.strides[number], f"x{len(self.bufs)}"
-        size = 1 + sum((n - 1) * s for n, s in zip(atom.aval.shape, strides)) if atom.aval.size else 0
+        size = (
+            1 + sum((n - 1) * s for n, s in zip(atom.aval.shape, strides)) if atom.aval.size else 0
+        )
         self.bufs.append(Buf(name, type_, size))
         self.reads.append(number)
         return lambda at, guard=None: b.load(name, flat_index(b, at, strides), type_, guard)
@@ -68,20 +86,27 @@ class Scatter:
     def place(self, index: tuple, read_indices: Callable) -> tuple[Expr, Expr | None]:
         """The element of the operand that an update goes to, and whether it is inside (None: always)."""
         from weft.ops.windows import scatter_position  # the op's own arithmetic of positions
-        position, inside = scatter_position(self.b, index, read_indices, self.operand.shape, self.shape, **self.eqn.params)
+
+        position, inside = scatter_position(
+            self.b, index, read_indices, self.operand.shape, self.shape, **self.eqn.params
+        )
         return flat_index(self.b, position, row_major(self.operand.shape)), inside
 
     def among(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
         """Whether a place is one of the `count` from `first` on, and inside."""
         found = _between(self.b, place, first, count)
-        return found if inside is None or self.operand.ndim == 1 else self.b.logical_and(inside, found)   # of one dim, no other is
+        return (
+            found if inside is None or self.operand.ndim == 1 else self.b.logical_and(inside, found)
+        )  # of one dim, no other is
 
     def update(self, target: Expr, value: Expr, inside: Expr | None) -> tuple[Store, bool]:
         """The statement that combines a value with what is at `target`, and whether vectors may do so."""
         b, stored = self.b, self.stored
         if (stored in HALVES or stored in ("c64", "c128")) and self.combine is not None:
             old = b.load("y0", target, stored, inside)
-            return Store("y0", target, b.stored(b.op(self.combine, old, value), stored), inside), False
+            return Store(
+                "y0", target, b.stored(b.op(self.combine, old, value), stored), inside
+            ), False
         return Store("y0", target, b.stored(value, stored), inside, self.combine), True
 
 
@@ -104,7 +129,11 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
         n: int | Expr = shape[d]
         if names[:1] == ["t"] and d == inner[-1]:
             left = b.isub(lanes, start)
-            n = MODEL.scatter_task_columns if lanes % MODEL.scatter_task_columns == 0 else b.imin(left, MODEL.scatter_task_columns)
+            n = (
+                MODEL.scatter_task_columns
+                if lanes % MODEL.scatter_task_columns == 0
+                else b.imin(left, MODEL.scatter_task_columns)
+            )
             index[d] = b.iadd(start, b.index(f"i{d}", MODEL.scatter_task_columns, len(names)))
         else:
             index[d] = b.index(f"i{d}", shape[d], len(names))
@@ -118,25 +147,33 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
         kinds[-1] = "vector"
         body = [*_places_later(s, tuple(index), inner[-1], read_indices), store]
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
-    return Kernel(bufs, loops_around(b, names, extents, kinds, lambda: body), name=eqn.primitive.name), s.reads
+    return Kernel(
+        bufs, loops_around(b, names, extents, kinds, lambda: body), name=eqn.primitive.name
+    ), s.reads
 
 
-def _places_later(s: Scatter, index: tuple[Expr, ...], along: int, read_indices: Callable) -> list[Prefetch]:
+def _places_later(
+    s: Scatter, index: tuple[Expr, ...], along: int, read_indices: Callable
+) -> list[Prefetch]:
     """Where updates some rows later go, if that is in no cache: their indices are known, and the hardware cannot foresee them."""
     weight = s.operand.dtype.itemsize
     rows = [d for d in s.outer if s.shape[d] > 1]
     if s.operand.nbytes < MODEL.prefetch_gather_from_bytes or not rows:
         return []
     columns = min(s.shape[along], MODEL.scatter_task_columns)
-    ahead = min(max(2, MODEL.prefetch_gather_distance // (columns * weight)), MODEL.prefetch_gather_rows)
+    ahead = min(
+        max(2, MODEL.prefetch_gather_distance // (columns * weight)), MODEL.prefetch_gather_rows
+    )
     d, b = rows[-1], s.b
-    later = (*index[:d], b.imin(b.iadd(index[d], ahead), s.shape[d] - 1), *index[d + 1:])
+    later = (*index[:d], b.imin(b.iadd(index[d], ahead), s.shape[d] - 1), *index[d + 1 :])
     return [Prefetch("y0", s.place(later, read_indices)[0])]
 
 
 def _columns_apart(eqn: Eqn, lanes: int) -> bool:
     """Whether tasks own columns of a window that has `lanes` of them."""
-    return lanes >= 2 * MODEL.scatter_task_columns and eqn.invars[2].aval.nbytes > MODEL.parallel_bytes
+    return (
+        lanes >= 2 * MODEL.scatter_task_columns and eqn.invars[2].aval.nbytes > MODEL.parallel_bytes
+    )
 
 
 # ---- single elements onto many places, rows onto rows
@@ -146,14 +183,27 @@ def has_owners(eqn: Eqn) -> bool:
     """Whether tasks should own parts of the places: many updates along one dim, of single elements or of rows of the operand."""
     operand, updates = eqn.invars[0].aval, eqn.invars[2].aval
     window = eqn.params["dimension_numbers"].update_window_dims
-    many = max(n for d, n in enumerate(updates.shape) if d not in window) if len(window) < updates.ndim else 1
+    many = (
+        max(n for d, n in enumerate(updates.shape) if d not in window)
+        if len(window) < updates.ndim
+        else 1
+    )
     width = updates.size // many
     if width == 1:
         enough = updates.size >= MODEL.scatter_fewest_updates
-    else:      # the columns of wide rows are shared out sooner: no task reads indices for nothing
+    else:  # the columns of wide rows are shared out sooner: no task reads indices for nothing
         lanes = next(n for n in reversed(updates.shape) if n > 1)
-        enough = updates.nbytes > MODEL.parallel_bytes and _rows_of(eqn) == width and not _columns_apart(eqn, lanes)
-    return enough and 1 < many < 1 << 31 and operand.size >= MODEL.scatter_owners * width and type(eqn.invars[1]) is not Literal
+        enough = (
+            updates.nbytes > MODEL.parallel_bytes
+            and _rows_of(eqn) == width
+            and not _columns_apart(eqn, lanes)
+        )
+    return (
+        enough
+        and 1 < many < 1 << 31
+        and operand.size >= MODEL.scatter_owners * width
+        and type(eqn.invars[1]) is not Literal
+    )
 
 
 def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
@@ -164,7 +214,10 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
     zero = b.const(0, "i64")
 
     def index(number: Expr, columns: dict[int, Expr]) -> tuple:
-        return tuple(columns.get(d, number if d in s.outer and size > 1 else zero) for d, size in enumerate(s.shape))
+        return tuple(
+            columns.get(d, number if d in s.outer and size > 1 else zero)
+            for d, size in enumerate(s.shape)
+        )
 
     width = math.prod(s.shape[d] for d in s.inner)
     share = -(-s.operand.size // (MODEL.scatter_owners * width)) * width
@@ -173,7 +226,11 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
     number = b.iadd(start, b.index("k", MODEL.scatter_block, 2))
     place, inside = s.place(index(number, {}), read_indices)
     mine = s.among(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
-    extent = MODEL.scatter_block if n % MODEL.scatter_block == 0 else b.imin(b.isub(n, start), MODEL.scatter_block)
+    extent = (
+        MODEL.scatter_block
+        if n % MODEL.scatter_block == 0
+        else b.imin(b.isub(n, start), MODEL.scatter_block)
+    )
     find = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
     own = b.cast(b.load("numbers", b.index("q", MODEL.scatter_block, 0), "i32"), "i64")
 
@@ -181,9 +238,16 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
         at = index(own, columns)
         return s.update(s.place(at, read_indices)[0], read_updates(at), None)
 
-    body = For("block", -(-n // MODEL.scatter_block), (Init("count", zero), find, For("q", Ref("count", "i64"), _over_columns(s, update))))
+    body = For(
+        "block",
+        -(-n // MODEL.scatter_block),
+        (Init("count", zero), find, For("q", Ref("count", "i64"), _over_columns(s, update))),
+    )
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
-    tasks, numbers = For("t", MODEL.scatter_owners, (body,), "parallel"), Buf("numbers", "i32", MODEL.scatter_block)
+    tasks, numbers = (
+        For("t", MODEL.scatter_owners, (body,), "parallel"),
+        Buf("numbers", "i32", MODEL.scatter_block),
+    )
     return Kernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads
 
 
@@ -198,7 +262,10 @@ def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
     last, start = s.shape[s.inner[-1]] if s.inner else 1, 0
     while start < last:
         left = last - start
-        size = left // MODEL.scatter_whole_columns * MODEL.scatter_whole_columns or 1 << left.bit_length() - 1
+        size = (
+            left // MODEL.scatter_whole_columns * MODEL.scatter_whole_columns
+            or 1 << left.bit_length() - 1
+        )
         if s.inner:
             columns[s.inner[-1]] = b.iadd(b.index(f"from{start}", size, len(s.inner)), start)
         store, side_by_side = update(columns)
@@ -216,7 +283,12 @@ def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
 def _between(b: Builder, place: Expr, first: Expr, count: Expr) -> Expr:
     """Whether `first <= place < first + count`, in 32 bits where these suffice: no two differences may be the same there."""
     low, high = b.range(place)
-    if -(1 << 31) <= low and high < 1 << 31 and b.range(first)[1] <= 1 << 30 and b.range(count)[1] <= 1 << 30:
+    if (
+        -(1 << 31) <= low
+        and high < 1 << 31
+        and b.range(first)[1] <= 1 << 30
+        and b.range(count)[1] <= 1 << 30
+    ):
         narrow = lambda x: b.cast(b.cast(x, "i32"), "u32")
         return b.op("lt", b.op("sub", narrow(place), narrow(first)), narrow(count))
     aside = b.isub(place, first)
@@ -233,8 +305,11 @@ def _rows_of(eqn: Eqn) -> int:
     lead = operand.ndim - len(numbers.update_window_dims)
     gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     width = math.prod(operand.shape[lead:])
-    whole = gone == set(range(lead)) and all(d < lead for d in numbers.scatter_dims_to_operand_dims) \
+    whole = (
+        gone == set(range(lead))
+        and all(d < lead for d in numbers.scatter_dims_to_operand_dims)
         and tuple(updates.shape[d] for d in numbers.update_window_dims) == operand.shape[lead:]
+    )
     return width if whole else 0
 
 
@@ -248,9 +323,16 @@ def has_rows(eqn: Eqn, in_place: bool) -> bool:
     """Whether all rows of the operand should be written once. `in_place`: otherwise only those that change need be touched.
     One update has no order to bring it into."""
     operand, _, updates = (a.aval for a in eqn.invars)
-    enough, width = operand.size if in_place else operand.size // MODEL.scatter_fewest_updated, row_width(eqn)
-    return operand.nbytes >= MODEL.scatter_rows_bytes and updates.size >= enough and 0 < width < updates.size \
+    enough, width = (
+        operand.size if in_place else operand.size // MODEL.scatter_fewest_updated,
+        row_width(eqn),
+    )
+    return (
+        operand.nbytes >= MODEL.scatter_rows_bytes
+        and updates.size >= enough
+        and 0 < width < updates.size
         and max(updates.size, operand.size) < (1 << 31) * width
+    )
 
 
 def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
@@ -265,15 +347,31 @@ def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
         index[d] = b.index(f"i{d}", shape[d], level)
     place, inside = s.place(tuple(index), read_indices)
     row, one = b.idiv(place, width), b.const(1, "i32")
-    number = flat_index(b, tuple(index[d] for d in s.outer), row_major(tuple(shape[d] for d in s.outer)))
-    over_updates = lambda *stores: loops_around(b, [f"i{d}" for d in dims], [shape[d] for d in dims], ["serial"] * len(dims),
-                                                lambda: stores)
+    number = flat_index(
+        b, tuple(index[d] for d in s.outer), row_major(tuple(shape[d] for d in s.outer))
+    )
+    over_updates = lambda *stores: loops_around(
+        b, [f"i{d}" for d in dims], [shape[d] for d in dims], ["serial"] * len(dims), lambda: stores
+    )
     j, total, end = b.index("j", rows, 0), Ref("total", "i32"), b.load("y0", row, "i32", inside)
-    body = (For("j", rows, (Store("y0", j, b.const(0, "i32")),), "vector"),
-            *over_updates(Store("y0", row, one, inside, "add")),
-            Init("total", b.const(0, "i32")),
-            For("j", rows, (Let("many", b.load("y0", j, "i32")), Store("y0", j, total), Accum("total", "add", Ref("many", "i32")))),
-            *over_updates(Store("y1", b.cast(end, "i64"), b.cast(number, "i32"), inside), Store("y0", row, one, inside, "add")))
+    body = (
+        For("j", rows, (Store("y0", j, b.const(0, "i32")),), "vector"),
+        *over_updates(Store("y0", row, one, inside, "add")),
+        Init("total", b.const(0, "i32")),
+        For(
+            "j",
+            rows,
+            (
+                Let("many", b.load("y0", j, "i32")),
+                Store("y0", j, total),
+                Accum("total", "add", Ref("many", "i32")),
+            ),
+        ),
+        *over_updates(
+            Store("y1", b.cast(end, "i64"), b.cast(number, "i32"), inside),
+            Store("y0", row, one, inside, "add"),
+        ),
+    )
     bufs = (*s.bufs, Buf("y0", "i32", rows, "out"), Buf("y1", "i32", count, "out"))
     return Kernel(bufs, body, name="sorted_by_row"), s.reads
 
@@ -296,7 +394,11 @@ class _RowByRow:
 
     def kernel(self) -> Kernel:
         s, b, width = self.s, self.b, self.width
-        segment = width if width <= MODEL.scatter_row_segment else segment_length(width, -(-width // MODEL.scatter_row_segment))
+        segment = (
+            width
+            if width <= MODEL.scatter_row_segment
+            else segment_length(width, -(-width // MODEL.scatter_row_segment))
+        )
         segments = -(-width // segment)
         total = self.rows * segments
         per = max(1, MODEL.task_bytes // (segment * ITEMSIZE[s.stored]))
@@ -307,10 +409,18 @@ class _RowByRow:
         self.row, start = b.idiv(at, segments), b.imul(b.irem(at, segments), segment)
         self.extent = segment if width % segment == 0 else b.imin(b.isub(width, start), segment)
         self.aside = b.iadd(start, b.index("j", segment, 3))
-        self.prefetch_rows = min(max(2, MODEL.prefetch_gather_distance // (segment * ITEMSIZE[s.stored])), MODEL.prefetch_gather_rows)
+        self.prefetch_rows = min(
+            max(2, MODEL.prefetch_gather_distance // (segment * ITEMSIZE[s.stored])),
+            MODEL.prefetch_gather_rows,
+        )
         operand = f"x{len(s.bufs)}"
-        bufs = (*s.bufs, Buf(operand, s.stored, s.operand.size), Buf("ends", "i32", self.rows), Buf("order", "i32", self.count),
-                Buf("y0", s.stored, s.operand.size, "out"))
+        bufs = (
+            *s.bufs,
+            Buf(operand, s.stored, s.operand.size),
+            Buf("ends", "i32", self.rows),
+            Buf("order", "i32", self.count),
+            Buf("y0", s.stored, s.operand.size, "out"),
+        )
         body = (For("t", tasks, (For("r", n, self.one_row(operand)),), "parallel"),)
         return Kernel(bufs, body, (Buf("row", self.wide, segment),), s.eqn.primitive.name)
 
@@ -318,22 +428,40 @@ class _RowByRow:
         """A row combined with its updates and written. One update, the most frequent number, is combined on the way; otherwise the
         row is brought near first. What comes next is fetched meanwhile: rows and updates are two streams that break off."""
         s, b, j, stored = self.s, self.b, self.b.index("j"), self.s.stored
-        here, first, count = b.iadd(b.imul(self.row, self.width), self.aside), Ref("first", "i64"), Ref("count", "i64")
+        here, first, count = (
+            b.iadd(b.imul(self.row, self.width), self.aside),
+            Ref("first", "i64"),
+            Ref("count", "i64"),
+        )
         k = b.iadd(first, b.index("k", self.count, 2))
         kept, old = b.load("row", j, self.wide), b.cast(b.load(operand, here, stored), self.wide)
-        update, later = (self.read_updates(self.index(Ref(name, "i64"))) for name in ("update", "later"))
-        updated = lambda x: b.cast(update, self.wide) if s.combine is None else b.op(s.combine, x, b.cast(update, self.wide))
+        update, later = (
+            self.read_updates(self.index(Ref(name, "i64"))) for name in ("update", "later")
+        )
+        updated = lambda x: (
+            b.cast(update, self.wide)
+            if s.combine is None
+            else b.op(s.combine, x, b.cast(update, self.wide))
+        )
         next_row = Prefetch(operand, b.iadd(here, self.prefetch_rows * self.width))
         next_update = [Prefetch(later.buf, later.index)] if isinstance(later, Load) else []
         along = lambda *stmts: For("j", self.extent, stmts, "vector")
-        written = lambda x: Store("y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes)
+        written = lambda x: Store(
+            "y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes
+        )
         once = (*self.numbers(first), along(next_row, *next_update, written(updated(old))))
-        often = (along(next_row, Store("row", j, old)),
-                 For("k", count, (*self.numbers(k), along(*next_update, Store("row", j, updated(kept))))),
-                 along(written(kept)))
-        return (Let("first", self.entry("ends", b.isub(self.row, 1), b.icmp("gt", self.row, 0))),
-                Let("count", b.isub(self.entry("ends", self.row), first)),
-                If(b.icmp("eq", count, 1), once, often))
+        often = (
+            along(next_row, Store("row", j, old)),
+            For(
+                "k", count, (*self.numbers(k), along(*next_update, Store("row", j, updated(kept))))
+            ),
+            along(written(kept)),
+        )
+        return (
+            Let("first", self.entry("ends", b.isub(self.row, 1), b.icmp("gt", self.row, 0))),
+            Let("count", b.isub(self.entry("ends", self.row), first)),
+            If(b.icmp("eq", count, 1), once, often),
+        )
 
     def entry(self, buf: str, at: Expr, guard: Expr | None = None) -> Expr:
         return self.b.cast(self.b.load(buf, at, "i32", guard), "i64")

@@ -16,6 +16,7 @@ from weft.util.record import field, record
 @record(frozen=False)
 class Dim:
     """One loop: dims `[first..last]` of the shape; `steps` are its strides in all accesses."""
+
     dims: list[int]
     extent: int
     column: bool
@@ -29,6 +30,7 @@ class Access:
     `affine`: the address is a sum of such strides; `plain`: and there is no guard.
     `nonaffine`: loop variables that move the address by no fixed stride; `gathered`: it is computed from values in memory.
     `run`: adjacent elements that it reads or writes; `weight` is their bytes."""
+
     buf: str
     terms: dict[int, int]
     weight: int
@@ -55,7 +57,13 @@ class AccessAnalysis:
         for out in low.outputs:
             for value in (out.value, *out.after):
                 self.visit(value)
-            self.address(f"out {len(self.accesses)}", out.index, ITEMSIZE[type_name(out.var.aval.dtype)], None, 1 + len(out.after))
+            self.address(
+                f"out {len(self.accesses)}",
+                out.index,
+                ITEMSIZE[type_name(out.var.aval.dtype)],
+                None,
+                1 + len(out.after),
+            )
 
     def address(self, buf: str, index: Expr, size: int, guard: Expr | None, run: int = 1) -> None:
         form = self.b.affine(index)
@@ -71,7 +79,19 @@ class AccessAnalysis:
         made_of = reachable(others)
         nonaffine = {id(x) for x in made_of if type(x) is Index}
         gathered = any(type(x) is Load for x in made_of)
-        self.accesses.append(Access(buf, terms, size * run, not others, guard is None and not others, form, nonaffine, gathered, run))
+        self.accesses.append(
+            Access(
+                buf,
+                terms,
+                size * run,
+                not others,
+                guard is None and not others,
+                form,
+                nonaffine,
+                gathered,
+                run,
+            )
+        )
 
     def visit(self, root: Expr) -> None:
         stack = [root]

@@ -22,10 +22,15 @@ def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
     """The guarded loads, if some of them are strided, or read one element under several guards; else none.
 
     A load that does not vary over the vector loop keeps its guard: it runs before the loop, even where that has no iterations."""
-    found = [(load, access) for load, access in nest.analysis.loads
-             if load.guard is not None and access.affine and nest.step(access, nest.vector) != 0]
+    found = [
+        (load, access)
+        for load, access in nest.analysis.loads
+        if load.guard is not None and access.affine and nest.step(access, nest.vector) != 0
+    ]
     places = {(load.buf, id(load.index)) for load, _ in found}
-    free = {(load.buf, id(load.index)) for load, access in nest.analysis.loads if load.guard is None}
+    free = {
+        (load.buf, id(load.index)) for load, access in nest.analysis.loads if load.guard is None
+    }
     alike = len(places) < len(found) or not free.isdisjoint(places)
     return found if alike or any(nest.step(access, nest.vector) != 1 for _, access in found) else []
 
@@ -33,13 +38,26 @@ def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
 def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:
     """The element without its guard; zero where the guard does not hold, if the code relies on that."""
     x = nest.b.load(load.buf, at(load.index), load.type)
-    return nest.b.select(at(load.guard), x, nest.b.const(0, load.type)) if id(load) in nest.low.builder.zeros else x
+    return (
+        nest.b.select(at(load.guard), x, nest.b.const(0, load.type))
+        if id(load) in nest.low.builder.zeros
+        else x
+    )
 
 
-def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[int, Expr], start: Expr, stop: Expr) -> Expr:
+def stay_inside(
+    nest: LoopNest,
+    found: list[tuple[Load, Access]],
+    where: dict[int, Expr],
+    start: Expr,
+    stop: Expr,
+) -> Expr:
     """Whether these loads stay in their arrays while the vector loop goes from `start` to `stop`."""
     b, low, holds = nest.b, nest.low, None
-    first, last = [Substitution(low.builder, b, nest.mapping({**where, id(nest.vector): at})) for at in (start, b.isub(stop, 1))]
+    first, last = [
+        Substitution(low.builder, b, nest.mapping({**where, id(nest.vector): at}))
+        for at in (start, b.isub(stop, 1))
+    ]
     # Keys have no order: ids differ from run to run. Terms have the order of the code.
     reach: dict[tuple, tuple[dict[int, int], int, int]] = {}
     for load, access in found:
@@ -54,5 +72,7 @@ def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[in
         size = nest.lengths[buf]
         for end in (first, last):
             at = flat_index(b, [end(low.builder.base(key)) for key in terms], terms.values())
-            holds = b.logical_and(holds, b.icmp("le", 0, b.iadd(at, ends[0])), b.icmp("lt", b.iadd(at, ends[1]), size))
+            holds = b.logical_and(
+                holds, b.icmp("le", 0, b.iadd(at, ends[0])), b.icmp("lt", b.iadd(at, ends[1]), size)
+            )
     return holds if holds is not None else b.const(True, "bool")

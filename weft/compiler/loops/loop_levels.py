@@ -26,17 +26,19 @@ from weft.util.record import field, record, replace
 
 class Level(enum.IntEnum):
     """Where a loop is in a nest over rows and columns, from the outside in. A value is computed at the innermost level that it needs."""
+
     TASK = 0
     ROW = 1
-    ROW_VECTOR = 2          # lanes are rows
-    REMAINDER = 3           # what an unrolled vector loop leaves
-    COLUMN = 5              # the first of them; the others follow two apart, between them the columns in a block of a long sum
+    ROW_VECTOR = 2  # lanes are rows
+    REMAINDER = 3  # what an unrolled vector loop leaves
+    COLUMN = 5  # the first of them; the others follow two apart, between them the columns in a block of a long sum
 
 
 @record
 class LoopLevel:
     """One loop of a nest: its level, the name of its variable, how often it runs, and what else is written `before` it and where an
     iteration begins. A loop with `own_sums` has accumulators of its own, which are added to the outer accumulators when it ends."""
+
     level: int
     name: str
     extent: int | Expr
@@ -50,6 +52,7 @@ class LoopLevel:
 class LoopPass:
     """One pass over the columns of a row: reductions, outputs, the values of both (`roots`), and what it does for other passes:
     values it keeps in scratch (buffer, index, value), and operands it prefetches."""
+
     reductions: list[Reduction]
     outputs: list[Output]
     roots: list[Expr]
@@ -66,7 +69,10 @@ class LoopNest:
         self.low, self.name = low, name
         self.analysis = AccessAnalysis(low)
         #: of the main code, and of the remainders of unrolled dims
-        self.analyses = [self.analysis, *(AccessAnalysis(replace(low, outputs=r.outputs)) for r in low.remainders)]
+        self.analyses = [
+            self.analysis,
+            *(AccessAnalysis(replace(low, outputs=r.outputs)) for r in low.remainders),
+        ]
         self.sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
         self.lengths = {low.names[v]: v.aval.size for v in low.leaves}
         self.dims = self._collapse()
@@ -74,29 +80,38 @@ class LoopNest:
         self.b = b = Builder()
         self.emit = Emitter(b)
         self.scratch: list[Buf] = []
-        self.staged: dict[int, Expr] = {}               # loads that are read from scratch,
-        self.decided: dict[int, Expr] = {}              # and what has one value in the current loop
+        self.staged: dict[int, Expr] = {}  # loads that are read from scratch,
+        self.decided: dict[int, Expr] = {}  # and what has one value in the current loop
         self.part: Expr = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None
         self.stream_from = MODEL.stream_bytes
-        self.out_names = {var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))}
+        self.out_names = {
+            var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))
+        }
 
     def _collapse(self) -> list[Dim]:
         """Return the dims, adjacent ones as one where every access of the main code and of all remainders allows it."""
         low = self.low
         pinned = {key for analysis in self.analyses for key in analysis.pinned}
         dims: list[Dim] = []
-        all_steps: list[int] = []                       # of the last dim, in all accesses
+        all_steps: list[int] = []  # of the last dim, in all accesses
         for d, x in enumerate(low.vars):
             if type(x) is Const:
                 continue
             column = d in low.columns
-            outer_steps, all_steps = all_steps, [a.terms.get(id(x), 0) for analysis in self.analyses for a in analysis.accesses]
-            steps = all_steps[:len(self.analysis.accesses)]
+            outer_steps, all_steps = (
+                all_steps,
+                [a.terms.get(id(x), 0) for analysis in self.analyses for a in analysis.accesses],
+            )
+            steps = all_steps[: len(self.analysis.accesses)]
             last = dims[-1] if dims else None
-            if last is not None and last.column == column and pinned.isdisjoint((id(x), id(low.vars[last.dims[-1]]))) \
-                    and all(big == small * low.shape[d] for big, small in zip(outer_steps, all_steps)):
+            if (
+                last is not None
+                and last.column == column
+                and pinned.isdisjoint((id(x), id(low.vars[last.dims[-1]])))
+                and all(big == small * low.shape[d] for big, small in zip(outer_steps, all_steps))
+            ):
                 dims[-1] = Dim([*last.dims, d], last.extent * low.shape[d], column, steps)
             else:
                 dims.append(Dim([d], low.shape[d], column, steps))
@@ -107,14 +122,21 @@ class LoopNest:
         columns = {id(self.low.vars[d]) for d in self.low.columns}
         once = 1 / max(1, math.prod([self.low.shape[d] for d in self.low.columns]))
         widest = max([4, *(out.var.aval.dtype.itemsize for out in self.low.outputs)])
-        often = [once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine) else 1.0 for a in self.analysis.accesses]
+        often = [
+            once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine) else 1.0
+            for a in self.analysis.accesses
+        ]
         for dim in self.dims if not self.low.parts else [d for d in self.dims if d.column]:
             got = 0.0
             own = {id(self.low.vars[d]) for d in dim.dims}
             for step, access, share in zip(dim.steps, self.analysis.accesses, often):
                 if own.isdisjoint(access.nonaffine):
                     near = 0.5 if abs(step) <= MODEL.near_stride else 0.0
-                    got += access.weight * share * (1.0 if step == access.run else 0.55 if step == 0 else near)
+                    got += (
+                        access.weight
+                        * share
+                        * (1.0 if step == access.run else 0.55 if step == 0 else near)
+                    )
             got *= min(1.0, dim.extent * widest / MODEL.cache_line)
             if got >= score:
                 best, score = dim, got
@@ -129,7 +151,9 @@ class LoopNest:
         total = math.prod([dim.extent for dim in self.dims])
         moved = sum(a.weight for a in self.analysis.accesses) or 1
         work = total * (moved + self.analysis.cost * 0.5)
-        return 1 if work < MODEL.parallel_work else min(int(work / MODEL.task_bytes), MODEL.most_tasks)
+        return (
+            1 if work < MODEL.parallel_work else min(int(work / MODEL.task_bytes), MODEL.most_tasks)
+        )
 
     def share(self, total: int, segments: int, tasks: int) -> tuple[list[LoopLevel], Expr, Expr]:
         """Loops that give every task its share of `total` rows, or of the segments of one; the row, and the segment of it."""
@@ -148,7 +172,9 @@ class LoopNest:
         if per > 1:
             r = b.index("r", per, Level.ROW)
             left = b.isub(total, row)
-            loops.append(LoopLevel(Level.ROW, "r", per if total % per == 0 else b.imin(left, per), "serial"))
+            loops.append(
+                LoopLevel(Level.ROW, "r", per if total % per == 0 else b.imin(left, per), "serial")
+            )
             row = b.iadd(row, r)
         return loops, row, segment
 
@@ -165,7 +191,11 @@ class LoopNest:
 
     def mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
         zero = self.b.const(0, "i64")
-        mapping = {id(self.low.part): self.part, **self.decided} if self.low.parts > 1 else dict(self.decided)
+        mapping = (
+            {id(self.low.part): self.part, **self.decided}
+            if self.low.parts > 1
+            else dict(self.decided)
+        )
         for dim in self.dims:
             for d in dim.dims:
                 mapping[id(self.low.vars[d])] = zero
@@ -186,7 +216,11 @@ class LoopNest:
         for out, index in zip(outputs, indices):
             name, past = self.out_names[out.var], out.var.aval.nbytes >= self.stream_from
             value, *after = [next(ready) for _ in out.exprs[1:]]
-            stored = Interleave(name, index, (value, *after), past) if after else Store(name, index, value, guard, out.combine, past)
+            stored = (
+                Interleave(name, index, (value, *after), past)
+                if after
+                else Store(name, index, value, guard, out.combine, past)
+            )
             self.emit.append(stored)
 
 
@@ -194,7 +228,9 @@ def segment_length(extent: int, segments: int) -> int:
     """Length of each of `segments` segments: a multiple of 64, one that divides the extent if there is such a length nearby."""
     want = -(-extent // segments)
     least, blocks = -(-want // 64), extent // 64
-    for count in range(blocks // least, -(-blocks // (2 * least)) - 1, -1) if extent % 64 == 0 else ():
-        if blocks % count == 0:                     # there are few counts, whatever the extent
+    for count in (
+        range(blocks // least, -(-blocks // (2 * least)) - 1, -1) if extent % 64 == 0 else ()
+    ):
+        if blocks % count == 0:  # there are few counts, whatever the extent
             return 64 * (blocks // count)
     return min(64 * least, extent)

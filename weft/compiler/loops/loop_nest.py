@@ -25,13 +25,32 @@ from weft.compiler.lowering.lower import Lowered, Output, reachable
 from weft.compiler.lowering.substitution import Replacement, Substitution
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Var
-from weft.ir.loops import FLOATS, ITEMSIZE, Accum, Buf, Const, Expr, Init, Kernel, Load, Op, Prefetch, Ref, Store
+from weft.ir.loops import (
+    FLOATS,
+    ITEMSIZE,
+    Accum,
+    Buf,
+    Const,
+    Expr,
+    Init,
+    Kernel,
+    Load,
+    Op,
+    Prefetch,
+    Ref,
+    Store,
+)
 from weft.ir.registry import HEAVY
 from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
-_SUM_BLOCK = 4096              # a float sum along one dim is made in blocks of this length if it has four of them
-_SUM_TERMS = 128, 16           # of one accumulator in nested loops: more are accumulated in two parts, the inner one of these at least
+_SUM_BLOCK = (
+    4096  # a float sum along one dim is made in blocks of this length if it has four of them
+)
+_SUM_TERMS = (
+    128,
+    16,
+)  # of one accumulator in nested loops: more are accumulated in two parts, the inner one of these at least
 
 
 def _apart_from(loops: Sequence[LoopLevel]) -> tuple[int, int] | None:
@@ -46,21 +65,24 @@ def _apart_from(loops: Sequence[LoopLevel]) -> tuple[int, int] | None:
         return len(loops) - 1, _SUM_BLOCK
     if math.prod(terms) < most:
         return None
-    found: list[tuple[int, int, int]] = []              # terms of the longer part, loop, iterations of a block
+    found: list[tuple[int, int, int]] = []  # terms of the longer part, loop, iterations of a block
     for i, loop in enumerate(loops):
-        outer, inner = math.prod(terms[:i]), math.prod(terms[i + 1:])
+        outer, inner = math.prod(terms[:i]), math.prod(terms[i + 1 :])
         if outer > 1 and terms[i] * inner >= fewest:
             found.append((max(outer, terms[i] * inner), i, loop.extent))
         if loop.kind == "serial":
             block = max(-(-fewest // inner), math.isqrt(outer * loop.extent // inner), 1)
             if block < loop.extent:
-                found.append((2 * max(outer * -(-loop.extent // block), block * inner), i, block))  # twice: it is one more loop
+                found.append(
+                    (2 * max(outer * -(-loop.extent // block), block * inner), i, block)
+                )  # twice: it is one more loop
     return min(found)[1:] if found else None
 
 
 @record(frozen=False)
 class BuiltKernel:
     """A kernel, the values of its buffers in order, and (output, input) pairs that may share memory."""
+
     kernel: Kernel
     ins: list[Var]
     outs: list[Var]
@@ -95,8 +117,13 @@ class _Writer(LoopNest):
             loops = self._row_loops(rows, where)
             if self.vector is not None and not any(d.column for d in self.dims):
                 self.guarded = guarded(self)
-                splits = splits_of(low, [load for load, _ in self.analysis.loads], low.vars[self.vector.dims[-1]], self.vector.extent,
-                               MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes)
+                splits = splits_of(
+                    low,
+                    [load for load, _ in self.analysis.loads],
+                    low.vars[self.vector.dims[-1]],
+                    self.vector.extent,
+                    MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes,
+                )
             whole = splits is None and not low.remainders and not self.guarded
             loops = loops if whole else loops[:-1]
         for loop in loops:
@@ -114,8 +141,13 @@ class _Writer(LoopNest):
         for loop in reversed(loops):
             self.emit.close(loop.name, loop.extent, loop.kind)
         bufs = [Buf(low.names[v], type_name(v.aval.dtype), v.aval.size) for v in low.leaves]
-        bufs += [Buf(name, type_name(v.aval.dtype), v.aval.size, "out") for v, name in self.out_names.items()]
-        kernel = Kernel(tuple(bufs), tuple(self.emit.scopes[0].body), tuple(self.scratch), self.name)
+        bufs += [
+            Buf(name, type_name(v.aval.dtype), v.aval.size, "out")
+            for v, name in self.out_names.items()
+        ]
+        kernel = Kernel(
+            tuple(bufs), tuple(self.emit.scopes[0].body), tuple(self.scratch), self.name
+        )
         in_place = [] if tiles is not None and tiles.twice else self._in_place()
         return BuiltKernel(kernel, list(low.leaves), list(self.out_names), in_place)
 
@@ -125,9 +157,19 @@ class _Writer(LoopNest):
         lanes_are_rows = vector is not None and not vector.column
         if lanes_are_rows and all(o.var.aval.nbytes >= self.stream_from for o in self.low.outputs):
             # reads wait for memory, stores past the caches do not
-            rows = sorted(rows, key=lambda dim: -sum([abs(self.step(access, dim)) for _, access in self.analysis.loads]))
+            rows = sorted(
+                rows,
+                key=lambda dim: (
+                    -sum([abs(self.step(access, dim)) for _, access in self.analysis.loads])
+                ),
+            )
         counts = [d.extent for d in rows]
-        total, tasks, segments, chunk = math.prod(counts), self.low.parts or self.tasks(), 1, vector.extent if lanes_are_rows else 0
+        total, tasks, segments, chunk = (
+            math.prod(counts),
+            self.low.parts or self.tasks(),
+            1,
+            vector.extent if lanes_are_rows else 0,
+        )
         if lanes_are_rows and total < tasks:
             chunk = segment_length(vector.extent, -(-tasks // total))
             segments = -(-vector.extent // chunk)
@@ -137,11 +179,15 @@ class _Writer(LoopNest):
             if self.low.parts:
                 loops[-1] = replace(loops[-1], before=self._begin_parts)
             self.split(b.iadd(row, 1), rows, counts, self.next_row)
-            self.rows_later = lambda n: self._split_of(b.imin(b.iadd(row, n), total - 1), rows, counts)
+            self.rows_later = lambda n: self._split_of(
+                b.imin(b.iadd(row, n), total - 1), rows, counts
+            )
         if lanes_are_rows:
             j = b.index("j", chunk, Level.ROW_VECTOR)
             start = b.imul(segment, chunk)
-            extent = chunk if vector.extent % chunk == 0 else b.imin(b.isub(vector.extent, start), chunk)
+            extent = (
+                chunk if vector.extent % chunk == 0 else b.imin(b.isub(vector.extent, start), chunk)
+            )
             where[id(vector)] = b.iadd(start, j)
             self.run = start, b.imin(b.iadd(start, chunk), vector.extent), chunk
             loops.append(LoopLevel(Level.ROW_VECTOR, "j", extent, "vector"))
@@ -159,7 +205,14 @@ class _Writer(LoopNest):
             if out.combine is not None:
                 columns = out.var.aval.size // self.low.parts
                 emit.open(Level.COLUMN)
-                (at,) = emit.compute([b.iadd(b.imul(self.part, columns), b.index(f"z{columns}", columns, Level.COLUMN))])
+                (at,) = emit.compute(
+                    [
+                        b.iadd(
+                            b.imul(self.part, columns),
+                            b.index(f"z{columns}", columns, Level.COLUMN),
+                        )
+                    ]
+                )
                 emit.append(Store(self.out_names[out.var], at, out.init))
                 emit.close(f"z{columns}", columns, "vector")
 
@@ -175,18 +228,31 @@ class _Writer(LoopNest):
         for k, dim in enumerate(columns):
             name = f"c{k}" if dim is not self.vector else "j"
             where[id(dim)] = b.index(name, dim.extent, Level.COLUMN + 2 * k)
-            loops.append(LoopLevel(Level.COLUMN + 2 * k, name, dim.extent, "vector" if dim is self.vector else "serial"))
+            loops.append(
+                LoopLevel(
+                    Level.COLUMN + 2 * k,
+                    name,
+                    dim.extent,
+                    "vector" if dim is self.vector else "serial",
+                )
+            )
         if (apart := _apart_from(loops)) is not None:
             k, length = apart
             loop, dim = loops[k], columns[k]
-            loops[k:k + 1] = [replace(loop, own_sums=True)]
+            loops[k : k + 1] = [replace(loop, own_sums=True)]
             if length < dim.extent:
                 blocks = -(-dim.extent // length)
                 start = b.imul(b.index("k", blocks, loop.level), length)
                 where[id(dim)] = b.iadd(start, b.index("j2", length, loop.level + 1))
-                extent = length if dim.extent % length == 0 else b.imin(b.isub(dim.extent, start), length)
-                loops[k:k + 1] = [LoopLevel(loop.level, "k", blocks, "serial"),
-                                  LoopLevel(loop.level + 1, "j2", extent, loop.kind, own_sums=True)]
+                extent = (
+                    length
+                    if dim.extent % length == 0
+                    else b.imin(b.isub(dim.extent, start), length)
+                )
+                loops[k : k + 1] = [
+                    LoopLevel(loop.level, "k", blocks, "serial"),
+                    LoopLevel(loop.level + 1, "j2", extent, loop.kind, own_sums=True),
+                ]
         substitute = Substitution(low.builder, b, {**self.mapping(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
@@ -206,11 +272,14 @@ class _Writer(LoopNest):
             self._pass(one, loops)
         final = [o for o in low.outputs if o.level < 0]
         roots = [substitute(x) for o in final for x in o.exprs]
-        coming = [*irregular_rows(self, where), *([] if columns else [*gathered(self, where), *streams(self, substitute)])]
+        coming = [
+            *irregular_rows(self, where),
+            *([] if columns else [*gathered(self, where), *streams(self, substitute)]),
+        ]
         done = emit.compute(roots + [index for _, index in coming])
-        for (buf, _), index in zip(coming, done[len(roots):]):
+        for (buf, _), index in zip(coming, done[len(roots) :]):
             emit.append(Prefetch(buf, index))
-        self.store(final, done[:len(roots)])
+        self.store(final, done[: len(roots)])
 
     def _in_segments(self, where: dict[int, Expr], splits: Splits | None) -> None:
         """The vector loop, split where comparisons of its index change; and the remainders of unrolled dims."""
@@ -222,14 +291,19 @@ class _Writer(LoopNest):
             segments = segments_of(splits, b, outside, low.builder.base, start, stop, most)
         elif self.guarded:
             free = stay_inside(self, self.guarded, where, start, stop)
-            segments = [Segment(start, b.select(now, length, b.const(0, "i64")), most, {}) for now in (free, b.logical_not(free))]
+            segments = [
+                Segment(start, b.select(now, length, b.const(0, "i64")), most, {})
+                for now in (free, b.logical_not(free))
+            ]
         else:
             segments = [Segment(start, length, most, {})]
         for k, segment in enumerate(segments):
             if type(segment.extent) is Const and not segment.extent.value:
                 continue
             name = f"j{k}"
-            where[id(self.vector)] = b.iadd(segment.start, b.index(name, segment.most, Level.ROW_VECTOR))
+            where[id(self.vector)] = b.iadd(
+                segment.start, b.index(name, segment.most, Level.ROW_VECTOR)
+            )
             self.decided = segment.decided
             if free is not None and k == 0:
                 at = Substitution(low.builder, b, self.mapping(where))
@@ -239,9 +313,17 @@ class _Writer(LoopNest):
             emit.close(name, segment.extent, "vector")
         self.decided = {}
         for k, remainder in enumerate(low.remainders):
-            when = None if remainder.when is None else Substitution(low.builder, b, self.mapping(where))(remainder.when)
+            when = (
+                None
+                if remainder.when is None
+                else Substitution(low.builder, b, self.mapping(where))(remainder.when)
+            )
             if remainder.once:
-                self._outputs(remainder.outputs, where, b.logical_and(when, b.icmp("eq", stop, self.vector.extent)))
+                self._outputs(
+                    remainder.outputs,
+                    where,
+                    b.logical_and(when, b.icmp("eq", stop, self.vector.extent)),
+                )
                 continue
             where[id(self.vector)] = b.iadd(start, b.index(f"e{k}", most, Level.REMAINDER))
             emit.open(Level.ROW_VECTOR)
@@ -250,9 +332,13 @@ class _Writer(LoopNest):
             emit.close(f"e{k}", b.isub(stop, start), "vector")
             emit.close(f"w{k}", b.select(when, b.const(1, "i64"), b.const(0, "i64")), "serial")
 
-    def _outputs(self, outputs: list[Output], where: dict[int, Expr], guard: Expr | None = None) -> None:
+    def _outputs(
+        self, outputs: list[Output], where: dict[int, Expr], guard: Expr | None = None
+    ) -> None:
         substitute = Substitution(self.low.builder, self.b, self.mapping(where))
-        self.store(outputs, self.emit.compute([substitute(x) for o in outputs for x in o.exprs]), guard)
+        self.store(
+            outputs, self.emit.compute([substitute(x) for o in outputs for x in o.exprs]), guard
+        )
 
     def _pass(self, one: LoopPass, loops: list[LoopLevel]) -> None:
         emit, reductions, outputs = self.emit, one.reductions, one.outputs
@@ -266,15 +352,17 @@ class _Writer(LoopNest):
                         partial[r.name] = r.name + "b"
                         emit.append(Init(r.name + "b", r.init))
             emit.open(loop.level)
-        done = emit.compute(one.roots + [x for s in one.spills for x in s[1:]] + [x for _, x in one.prefetched])
+        done = emit.compute(
+            one.roots + [x for s in one.spills for x in s[1:]] + [x for _, x in one.prefetched]
+        )
         stored = len(reductions) + 2 * len(outputs)
         for r, value in zip(reductions, done):
             emit.append(Accum(partial.get(r.name, r.name), r.op, value))
-        for (buf, _, _), index, value in zip(one.spills, done[stored::2], done[stored + 1::2]):
+        for (buf, _, _), index, value in zip(one.spills, done[stored::2], done[stored + 1 :: 2]):
             emit.append(Store(buf, index, value))
-        for (buf, _), index in zip(one.prefetched, done[len(done) - len(one.prefetched):]):
+        for (buf, _), index in zip(one.prefetched, done[len(done) - len(one.prefetched) :]):
             emit.append(Prefetch(buf, index))
-        self.store(outputs, done[len(reductions):stored])
+        self.store(outputs, done[len(reductions) : stored])
         for loop in reversed(loops):
             emit.close(loop.name, loop.extent, loop.kind)
             if loop.own_sums:
@@ -286,15 +374,25 @@ class _Writer(LoopNest):
         """Costly values that several passes compute are kept in a scratch row by the first."""
         b = self.b
         extents = tuple([dim.extent for dim in columns])
-        at, size = flat_index(b, [where[id(dim)] for dim in columns], row_major(extents)), math.prod(extents)
+        at, size = (
+            flat_index(b, [where[id(dim)] for dim in columns], row_major(extents)),
+            math.prod(extents),
+        )
         first: dict[int, int] = {}
         kept: dict[int, Expr] = {}
         for p, one in enumerate(passes):
             replaced: dict[int, Expr] = {}
             reach = reachable(one.roots)
             for x in reach:
-                if id(x) in first and first[id(x)] < p and type(x) is Op and x.op in HEAVY and x.type in FLOATS \
-                        and size * ITEMSIZE[x.type] <= MODEL.spill_bytes and len(self.scratch) < 4 + len(kept):
+                if (
+                    id(x) in first
+                    and first[id(x)] < p
+                    and type(x) is Op
+                    and x.op in HEAVY
+                    and x.type in FLOATS
+                    and size * ITEMSIZE[x.type] <= MODEL.spill_bytes
+                    and len(self.scratch) < 4 + len(kept)
+                ):
                     if id(x) not in kept:
                         if len(kept) >= 4 or self.emit.level(x) < Level.COLUMN:
                             continue
@@ -321,12 +419,23 @@ class _Writer(LoopNest):
         else:
             last_pass = max([last, *(r.level for r in low.reductions)], default=0)
         for var in self.out_names:
-            if any(o.combine is not None or (low.columns and (o.level < 0 or o.level != last_pass)) for o in low.outputs if o.var is var):
+            if any(
+                o.combine is not None or (low.columns and (o.level < 0 or o.level != last_pass))
+                for o in low.outputs
+                if o.var is var
+            ):
                 continue
             for leaf in low.leaves:
-                alike = leaf.aval.size == var.aval.size and leaf.aval.dtype.itemsize == var.aval.dtype.itemsize
-                if alike and all(_reads_what_it_writes(analysis, low.names[leaf], [o for o in outputs if o.var is var])
-                                 for outputs, analysis in versions):
+                alike = (
+                    leaf.aval.size == var.aval.size
+                    and leaf.aval.dtype.itemsize == var.aval.dtype.itemsize
+                )
+                if alike and all(
+                    _reads_what_it_writes(
+                        analysis, low.names[leaf], [o for o in outputs if o.var is var]
+                    )
+                    for outputs, analysis in versions
+                ):
                     pairs.append((var, leaf))
         return pairs
 
@@ -334,5 +443,10 @@ class _Writer(LoopNest):
 def _reads_what_it_writes(analysis: AccessAnalysis, name: str, outputs: list[Output]) -> bool:
     """Whether an iteration reads no other elements of a buffer than it writes of an output."""
     forms = [analysis.b.affine(o.index) for o in outputs]
-    written = [(form[0], form[1] + k) for o, form in zip(outputs, forms) if form is not None for k in range(1 + len(o.after))]
+    written = [
+        (form[0], form[1] + k)
+        for o, form in zip(outputs, forms)
+        if form is not None
+        for k in range(1 + len(o.after))
+    ]
     return all(a.plain and a.form in written for a in analysis.accesses if a.buf == name)

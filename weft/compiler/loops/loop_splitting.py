@@ -19,12 +19,13 @@ from weft.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
 from weft.util.machine_model import MODEL
 from weft.util.record import record
 
-OPEN = 1 << 62                 # beyond any index
+OPEN = 1 << 62  # beyond any index
 
 
 @record
 class Segment:
     """Indices `start` to `start + extent` (at most `most`), and the values of comparisons there."""
+
     start: Expr
     extent: int | Expr
     most: int
@@ -35,6 +36,7 @@ class Segment:
 class Splits:
     """Where a loop is split. `term`: by id of base expression, what is added to the index before it is compared with `places`, in order;
     places that share a cache line are one group. `holds`: by id of comparison, where it holds (from, below), and whether it is so."""
+
     term: dict[int, int]
     groups: list[tuple[int, int]]
     holds: dict[int, tuple[int, int, bool]]
@@ -42,15 +44,23 @@ class Splits:
 
     def between(self, left: int, right: int) -> dict[int, bool]:
         """What the comparisons are between two places that follow one another."""
-        return {key: (first <= left and below >= right) is so for key, (first, below, so) in self.holds.items()}
+        return {
+            key: (first <= left and below >= right) is so
+            for key, (first, below, so) in self.holds.items()
+        }
 
     def around(self, left: int, right: int) -> dict[int, bool]:
         """What those are, around a group of places, that change elsewhere."""
-        return {key: (first < left and below > right) is so for key, (first, below, so) in self.holds.items()
-                if not (left <= first <= right or left <= below <= right)}
+        return {
+            key: (first < left and below > right) is so
+            for key, (first, below, so) in self.holds.items()
+            if not (left <= first <= right or left <= below <= right)
+        }
 
 
-def splits_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int) -> Splits | None:
+def splits_of(
+    low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int
+) -> Splits | None:
     """Where to split the loop over `var`, if that pays: from `least` bytes of results on."""
     if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
         return None
@@ -64,13 +74,17 @@ def splits_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least
     if not families:
         return None
     term, holds = max(families.values(), key=lambda family: len(family[1]))
-    places = sorted({place for first, last, _ in holds.values() for place in (first, last)} - {-OPEN, OPEN})
+    places = sorted(
+        {place for first, last, _ in holds.values() for place in (first, last)} - {-OPEN, OPEN}
+    )
     if len(places) > MODEL.split_places or extent < MODEL.split_segment * (len(places) + 1):
         return None
     line = MODEL.cache_line // min([ITEMSIZE[type_name(out.var.aval.dtype)] for out in low.outputs])
     groups = [(places[0], places[0])]
     for place in places[1:]:
-        groups.append((place, place)) if place - groups[-1][1] >= line else groups.append((groups.pop()[0], place))
+        groups.append((place, place)) if place - groups[-1][1] >= line else groups.append(
+            (groups.pop()[0], place)
+        )
     return Splits(term, groups, holds, line)
 
 
@@ -90,22 +104,35 @@ def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int,
         return term, (at, at + 1, x.op == "eq")
     if x.op not in ("lt", "le"):
         return None
-    past = const + (x.op == "lt")          # the difference, without the constant, is at most -past
+    past = const + (x.op == "lt")  # the difference, without the constant, is at most -past
     if step > 0:
         return term, (-OPEN, -past // step + 1, True)
     return term, (-(past // step), OPEN, True)
 
 
-def segments_of(splits: Splits, b: Builder, substitute: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,
-              most: int) -> list[Segment]:
+def segments_of(
+    splits: Splits,
+    b: Builder,
+    substitute: Callable[[Expr], Expr],
+    base: Callable[[int], Expr],
+    start: Expr,
+    stop: Expr,
+    most: int,
+) -> list[Segment]:
     """The segments from `start`, where a cache line begins, to `stop`; each is `most` long at most."""
     term = flat_index(b, [substitute(base(key)) for key in splits.term], splits.term.values())
     line, at, below = splits.line, start, -OPEN
     found = []
     for first, last in splits.groups:
-        before, after = [b.imin(b.imul(b.idiv(b.imax(b.isub(place, term), start), line), line), stop) for place in (first, last + line - 1)]
+        before, after = [
+            b.imin(b.imul(b.idiv(b.imax(b.isub(place, term), start), line), line), stop)
+            for place in (first, last + line - 1)
+        ]
         widest = (last - first + 2 * line - 2) // line * line
-        found += [(at, before, most, splits.between(below, first)), (before, after, widest, splits.around(first, last))]
+        found += [
+            (at, before, most, splits.between(below, first)),
+            (before, after, widest, splits.around(first, last)),
+        ]
         at, below = after, last
     found.append((at, stop, most, splits.between(below, OPEN)))
     segments = []
@@ -113,6 +140,12 @@ def segments_of(splits: Splits, b: Builder, substitute: Callable[[Expr], Expr], 
         length = b.isub(end, begin)
         extent = length.value if type(length) is Const else b.imin(length, most)
         if type(extent) is not int or extent > 0:
-            segments.append(Segment(begin, extent, extent if type(extent) is int else most,
-                                {key: b.const(value, "bool") for key, value in known.items()}))
+            segments.append(
+                Segment(
+                    begin,
+                    extent,
+                    extent if type(extent) is int else most,
+                    {key: b.const(value, "bool") for key, value in known.items()},
+                )
+            )
     return segments

@@ -13,6 +13,7 @@ from weft.util.record import field, record
 @record(frozen=False)
 class Scope:
     """The body of a loop that is being written."""
+
     level: int
     body: list[Stmt] = field(default_factory=list)
     bound: list[int] = field(default_factory=list)
@@ -27,7 +28,9 @@ class Emitter:
         self.env: dict[int, Expr] = {}
         self.level_of: dict[int, int] = {}
         self.ref_levels: dict[str, int] = {}
-        self.written: frozenset[str] = frozenset()      # buffers that the current body writes: they are read in that body
+        self.written: frozenset[str] = (
+            frozenset()
+        )  # buffers that the current body writes: they are read in that body
         self.count = 0
         self.keep: list = []
 
@@ -132,7 +135,10 @@ class Emitter:
     def before_stores(self, values: list[Expr]) -> list[Expr]:
         """Computed values that are stored one after the other, all but the first bound: a store may write into memory
         that another value still has to be read from."""
-        return [v if not i or type(v) in (Const, Index, Ref) else self._let(v, self.scopes[-1]) for i, v in enumerate(values)]
+        return [
+            v if not i or type(v) in (Const, Index, Ref) else self._let(v, self.scopes[-1])
+            for i, v in enumerate(values)
+        ]
 
     def _let(self, value: Expr, scope: Scope) -> Ref:
         name = f"v{self.count}"

@@ -14,7 +14,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 import numpy as np
 
-from weft.compiler.fusion.classify import LoweringKind, computes, flat_index, lowering_kind, row_major
+from weft.compiler.fusion.classify import (
+    LoweringKind,
+    computes,
+    flat_index,
+    lowering_kind,
+    row_major,
+)
 from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.graph import WHOLE
 from weft.compiler.fusion.groups import Group
@@ -33,6 +39,7 @@ class Reduction:
 
     That of positions `at` of the extreme value `extreme` may be filled along with it, instead of in a pass of its own.
     """
+
     name: str
     op: str
     init: Expr
@@ -49,6 +56,7 @@ class Output:
 
     With `combine`, each row's values are combined into those of its part, which begin as `init`. `after` are values of the
     elements that follow, stored along with it."""
+
     var: Var
     index: Expr
     value: Expr
@@ -67,6 +75,7 @@ class Output:
 class Remainder:
     """What is left of dims after whole iterations: `outputs` that are stored in rows where `when` holds, and if `once`, where the vector
     dim ends."""
+
     outputs: list[Output]
     when: Expr | None
     once: bool
@@ -76,6 +85,7 @@ class Remainder:
 class Lowered:
     """The scalar program of a kernel. `vars[d]` is the index expression of dim d of `shape`, `part` that of the share of the
     rows in which a task is, one of `parts` (0: tasks share the work as they like)."""
+
     builder: Builder
     shape: tuple[int, ...]
     columns: tuple[int, ...]
@@ -109,7 +119,9 @@ class Lowering:
         if self.flat:
             shape = (math.prod(shape),)
         b = self.b
-        self.vars = [b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)]
+        self.vars = [
+            b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)
+        ]
         part = b.index("part", self.group.parts) if self.group.parts > 1 else b.const(0, "i64")
         outputs = []
         strides = row_major(shape)
@@ -119,19 +131,42 @@ class Lowering:
                 continue
             alignment = self.graph.alignment.get(root)
             full = domain is None or (root not in self.graph.domain) or alignment == WHOLE
-            index = tuple(self.vars) if full else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in alignment)
+            index = (
+                tuple(self.vars)
+                if full
+                else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in alignment)
+            )
             value = self.value(root, index, None, True)
             at = flat_index(b, index, strides if full else row_major(root.aval.shape))
             stored = b.stored(value, type_name(root.aval.dtype))
             outputs.append(Output(root, at, stored, self.level(value) if full and columns else -1))
-        return Lowered(b, shape, columns, self.vars, self.reductions, outputs, list(self.names), self.names, self.group.parts, part)
+        return Lowered(
+            b,
+            shape,
+            columns,
+            self.vars,
+            self.reductions,
+            outputs,
+            list(self.names),
+            self.names,
+            self.group.parts,
+            part,
+        )
 
-    def _column_reduction(self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
+    def _column_reduction(
+        self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Output:
         """A sum over rows: what a row adds to the results of its part."""
-        b, reduction, spec = self.b, self.graph.column_reductions[root], self.graph.producer[root].primitive.rules["lower"]
+        b, reduction, spec = (
+            self.b,
+            self.graph.column_reductions[root],
+            self.graph.producer[root].primitive.rules["lower"],
+        )
         value = self.value(reduction.source, tuple(self.vars), None)
-        at = b.iadd(b.imul(part, reduction.columns),
-                    flat_index(b, tuple(self.vars[d] for d in columns), tuple(strides[d] for d in columns)))
+        at = b.iadd(
+            b.imul(part, reduction.columns),
+            flat_index(b, tuple(self.vars[d] for d in columns), tuple(strides[d] for d in columns)),
+        )
         init = b.const(spec.identity(root.aval.dtype), type_name(root.aval.dtype))
         return Output(root, at, value, self.level(value), spec.combine, init)
 
@@ -172,7 +207,9 @@ class Lowering:
 
     def _rounded(self, atom: Var, value: Expr) -> Expr:
         """Round a 16-bit value whose readers all have to see the value that memory has."""
-        return self.b.cast(value, type_name(atom.aval.dtype)) if atom in self.graph.rounded else value
+        return (
+            self.b.cast(value, type_name(atom.aval.dtype)) if atom in self.graph.rounded else value
+        )
 
     def _value(self, atom: Var, index: tuple, guard: Expr | None, own: bool) -> Expr:
         graph, b = self.graph, self.b
@@ -180,7 +217,11 @@ class Lowering:
             name = self.names.get(atom)
             if name is None:
                 name = self.names[atom] = f"x{len(self.names)}"
-            flat = index[0] if self.flat and index else flat_index(b, index, row_major(atom.aval.shape))
+            flat = (
+                index[0]
+                if self.flat and index
+                else flat_index(b, index, row_major(atom.aval.shape))
+            )
             return b.load(name, flat, type_name(atom.aval.dtype), guard)
         eqn = graph.producer[atom]
         if lowering_kind(eqn) is LoweringKind.REDUCE:
@@ -204,19 +245,33 @@ class Lowering:
         if computes(eqn) == "bitcast":
             source = type_name(eqn.invars[0].aval.dtype)
             readers = [lambda idx, guard=None, read=readers[0]: b.stored(read(idx, guard), source)]
-        return eqn.primitive.rules["lower"](b, index, *readers, in_avals=[a.aval for a in eqn.invars],
-                                            out_avals=[v.aval for v in eqn.outvars], **eqn.params)
+        return eqn.primitive.rules["lower"](
+            b,
+            index,
+            *readers,
+            in_avals=[a.aval for a in eqn.invars],
+            out_avals=[v.aval for v in eqn.outvars],
+            **eqn.params,
+        )
 
     def _reader(self, atom: Atom, outer: Expr | None, anywhere: bool = False):
         """What a rule reads an operand by; `anywhere`: without the outer guard, where there is an element all the same.
 
         An index that does not depend on the guard is one for many elements.
         """
+
         def read(index, guard=None):
             if anywhere and guard is None and self._is_inside(tuple(index), atom.aval.shape):
                 return self.value(atom, tuple(index), None)
-            both = guard if outer is None else outer if guard is None else self.b.logical_and(outer, guard)
+            both = (
+                guard
+                if outer is None
+                else outer
+                if guard is None
+                else self.b.logical_and(outer, guard)
+            )
             return self.value(atom, tuple(index), both)
+
         return read
 
     def _is_inside(self, index: tuple, shape: tuple[int, ...]) -> bool:
@@ -241,13 +296,17 @@ class Lowering:
         value = b.cast(self.value(atom, where, None), wide)
         return self._accumulate(op, b.const(spec.identity(atom.aval.dtype), wide), value, axes)
 
-    def _arg_reduce(self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str) -> Expr:
+    def _arg_reduce(
+        self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str
+    ) -> Expr:
         """First the extreme value (NaN wins), then the least position that holds it."""
         b, least = self.b, eqn.primitive.rules["lower"].combine == "argmin"
         value = b.cast(self.value(atom, where, None), wide)
         if wide == "bool":
             value, wide = b.cast(value, "i32"), "i32"
-        extreme = self._accumulate("min" if least else "max", b.const(_extreme(wide, least), wide), value, axes)
+        extreme = self._accumulate(
+            "min" if least else "max", b.const(_extreme(wide, least), wide), value, axes
+        )
         hit = b.op("eq", value, extreme)
         if wide in FLOATS:
             hit = b.logical_or(hit, b.op("ne", value, value))
@@ -334,11 +393,17 @@ def children(x: Expr) -> tuple:
     return ()
 
 
-def parts_first(root: Expr, known: Container[int], parts: Callable[[Expr], Sequence[Expr]] = children) -> Iterator[Expr]:
+def parts_first(
+    root: Expr, known: Container[int], parts: Callable[[Expr], Sequence[Expr]] = children
+) -> Iterator[Expr]:
     """What `root` is made of, and itself, each after its `parts`, but what is `known` by its id: the caller adds there what it is given."""
     stack = [root]
     while stack:
-        waiting = [part for part in parts(stack[-1]) if id(part) not in known] if id(stack[-1]) not in known else None
+        waiting = (
+            [part for part in parts(stack[-1]) if id(part) not in known]
+            if id(stack[-1]) not in known
+            else None
+        )
         if waiting:
             stack += waiting
             continue
@@ -365,5 +430,7 @@ def _extreme(type_: str, least: bool):
     if type_ in FLOATS:
         return float("inf") if least else float("-inf")
     bits = int(type_[1:])
-    low, high = (0, (1 << bits) - 1) if type_[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    low, high = (
+        (0, (1 << bits) - 1) if type_[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    )
     return high if least else low

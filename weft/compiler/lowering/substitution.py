@@ -40,7 +40,9 @@ class Substitution:
         if type(x) is Ref:
             return new.ref(x.name, x.type)
         if type(x) is Load:
-            load = new.load(x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)])
+            load = new.load(
+                x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)]
+            )
             if id(x) in self.old.zeros:
                 new.zeros.add(id(load))
             return load
@@ -59,8 +61,13 @@ class Replacement(Substitution):
     def _rewrite(self, x: Expr, form) -> Expr:
         if type(x) is Op:
             args = tuple([self.made[id(a)] for a in x.args])
-            return x if all(a is b for a, b in zip(args, x.args)) else self.new.same(x, args, self.old)
+            return (
+                x if all(a is b for a, b in zip(args, x.args)) else self.new.same(x, args, self.old)
+            )
         if type(x) is Load:
-            index, guard = self.made[id(x.index)], None if x.guard is None else self.made[id(x.guard)]
+            index, guard = (
+                self.made[id(x.index)],
+                None if x.guard is None else self.made[id(x.guard)],
+            )
             return self.new.load(x.buf, index, x.type, guard)
         return x

@@ -35,8 +35,15 @@ def merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
 def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
     """The equations that compute a sum over batch dims of a matmul, and need no sum; None where it is none."""
     axes, atom = tuple(sum_.params["axes"]), sum_.invars[0]
-    between: list[tuple[Eqn, tuple[int, ...]]] = []      # what changes the layout, last first, and the summed dims after it
-    while axes and type(atom) is not Literal and uses[atom] == 1 and (made := makers.get(atom)) is not None:
+    between: list[
+        tuple[Eqn, tuple[int, ...]]
+    ] = []  # what changes the layout, last first, and the summed dims after it
+    while (
+        axes
+        and type(atom) is not Literal
+        and uses[atom] == 1
+        and (made := makers.get(atom)) is not None
+    ):
         if lowering_kind(made) is LoweringKind.CONTRACT:
             break
         before = _before(made, axes)
@@ -58,7 +65,13 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
     for layout, gone in reversed(between):
         last = layout is between[0][0]
         after = sum_.outvars[0] if last else Var(_without(layout.outvars[0].aval, gone))
-        eqns.append(layout.replace(invars=eqns[-1].outvars, outvars=(after,), params=_params_without(layout, gone, after.aval.shape)))
+        eqns.append(
+            layout.replace(
+                invars=eqns[-1].outvars,
+                outvars=(after,),
+                params=_params_without(layout, gone, after.aval.shape),
+            )
+        )
     return eqns
 
 
@@ -77,9 +90,16 @@ def _before(eqn: Eqn, axes: tuple[int, ...]) -> tuple[int, ...] | None:
 def _params_without(eqn: Eqn, gone: tuple[int, ...], shape: tuple[int, ...]) -> dict:
     """The parameters of a layout operation whose result has lost the dims `gone`, and has `shape` without them."""
     before = _before(eqn, gone)
-    number = {d: i for i, d in enumerate([d for d in range(eqn.invars[0].aval.ndim) if d not in before])}
+    number = {
+        d: i for i, d in enumerate([d for d in range(eqn.invars[0].aval.ndim) if d not in before])
+    }
     if moves(eqn) == "permute":
-        return {**eqn.params, "permutation": tuple([number[d] for i, d in enumerate(eqn.params["permutation"]) if i not in gone])}
+        return {
+            **eqn.params,
+            "permutation": tuple(
+                [number[d] for i, d in enumerate(eqn.params["permutation"]) if i not in gone]
+            ),
+        }
     if "dimensions" in eqn.params:
         return {**eqn.params, "dimensions": tuple([number[d] for d in eqn.params["dimensions"]])}
     return {**eqn.params, "new_sizes": shape}

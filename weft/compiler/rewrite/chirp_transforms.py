@@ -30,21 +30,34 @@ def complex_transform(eqn: Eqn) -> Callable | None:
     if not target.size or fft_plan.matrix(taken + given - 1) is None:
         return None
     k = np.arange(n // 2 + 1)
-    alone = (k == 0) | (2 * k == n)              # frequencies that are their own mirror images
+    alone = (k == 0) | (2 * k == n)  # frequencies that are their own mirror images
 
     def times(x, factors: np.ndarray):
-        return mul(x, broadcast_in_dim(factors.astype(typeof(x).dtype), (*source.shape[:-1], len(factors)), (last,)))
+        return mul(
+            x,
+            broadcast_in_dim(
+                factors.astype(typeof(x).dtype), (*source.shape[:-1], len(factors)), (last,)
+            ),
+        )
 
     def to_real(x):
         x = complex_(real(x), times(imag(x), np.where(alone, 0, 1)))
-        return [real(fft_p.bind(times(x, np.where(alone, 1, 2)), fft_type=FftType.IFFT, fft_lengths=(n,), kept=n))]
+        return [
+            real(
+                fft_p.bind(
+                    times(x, np.where(alone, 1, 2)), fft_type=FftType.IFFT, fft_lengths=(n,), kept=n
+                )
+            )
+        ]
 
     def of_real(x):
         x = convert_element_type(x, np.result_type(source.dtype, np.complex64))
         out = fft_p.bind(x, fft_type=FftType.FFT, fft_lengths=(n,), kept=given)
         out = complex_(real(out), times(imag(out), np.where(alone, 0, 1)))
         if kind is FftType.FFT:
-            out = concatenate([out, conj(rev(slice_in_dim(out, 1, n - given + 1, axis=last), (last,)))], last)
+            out = concatenate(
+                [out, conj(rev(slice_in_dim(out, 1, n - given + 1, axis=last), (last,)))], last
+            )
         return [out]
 
     return to_real if kind is FftType.IRFFT else of_real

@@ -33,8 +33,11 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
     jaxpr = inline_calls(jaxpr)
     if any(eqn.primitive.kind == "region" and loop_of(eqn) for eqn in jaxpr.eqns):
         from weft.compiler.rewrite.loop_hoisting import lift_products
+
         jaxpr = lift_products(jaxpr)
-    return _drop_barriers(_fold_transposes(_fold_reshapes(_rebuild(split_deviations(narrow_reductions(jaxpr))))))
+    return _drop_barriers(
+        _fold_transposes(_fold_reshapes(_rebuild(split_deviations(narrow_reductions(jaxpr)))))
+    )
 
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
@@ -49,7 +52,9 @@ def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
             env.update(zip(eqn.outvars, eqn.invars))
         else:
             eqns.append(eqn)
-    return jaxpr.replace(eqns=eqns, outvars=[a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars])
+    return jaxpr.replace(
+        eqns=eqns, outvars=[a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    )
 
 
 #: A matmul that writes its result with permuted dims; made here only, from a dot_general and a transpose.
@@ -72,7 +77,10 @@ def _transposed_dot_reference(*args, permutation, **params):
 def _join() -> Primitive:
     """A concatenation that copies its operands, made here only."""
     found = Primitive("concatenate", "library", register=False)
-    found.rules.update({slot: registry["concatenate"].rules[slot] for slot in ("type", "reference")}, lower=JoinSpec())
+    found.rules.update(
+        {slot: registry["concatenate"].rules[slot] for slot in ("type", "reference")},
+        lower=JoinSpec(),
+    )
     return found
 
 
@@ -85,10 +93,18 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
             (x,) = eqn.invars
             source = x if type(x) is Literal else made.get(x, x)
             if source is not x:
-                eqn = eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": eqn.outvars[0].aval.shape})
+                eqn = eqn.replace(
+                    primitive=registry["reshape"],
+                    invars=[source],
+                    params={"new_sizes": eqn.outvars[0].aval.shape},
+                )
             made[eqn.outvars[0]] = source
         eqns.append(eqn)
-    return dce(jaxpr.replace(eqns=eqns)) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
+    return (
+        dce(jaxpr.replace(eqns=eqns))
+        if any(a is not b for a, b in zip(eqns, jaxpr.eqns))
+        else jaxpr
+    )
 
 
 def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
@@ -102,11 +118,19 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         if eqn.primitive.kind == "contract" and uses.get(eqn.outvars[0]) == 1:
             dots[eqn.outvars[0]] = len(eqns)
-        elif eqn.primitive.kind == "layout" and moves(eqn) == "permute" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
+        elif (
+            eqn.primitive.kind == "layout"
+            and moves(eqn) == "permute"
+            and type(eqn.invars[0]) is not Literal
+            and eqn.invars[0] in dots
+        ):
             at = dots[eqn.invars[0]]
             dot = eqns[at]
             inner = dot.params.get("permutation", range(dot.outvars[0].aval.ndim))
-            params = {**dot.params, "permutation": tuple(inner[d] for d in eqn.params["permutation"])}
+            params = {
+                **dot.params,
+                "permutation": tuple(inner[d] for d in eqn.params["permutation"]),
+            }
             made = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
             if _is_contiguous(made):
                 eqns[at], eqn = None, made
@@ -118,8 +142,11 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
 def _is_contiguous(dot: Eqn) -> bool:
     """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
     from weft.compiler.kernels.library_calls import Contraction
-    return dot.outvars[0].aval.nbytes <= MODEL.parallel_bytes \
+
+    return (
+        dot.outvars[0].aval.nbytes <= MODEL.parallel_bytes
         or 1 in Contraction(dot, *(row_major(a.aval.shape) for a in dot.invars)).c_strides
+    )
 
 
 def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
@@ -157,11 +184,15 @@ def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
     """Reductions over outer dims that are read along with what they reduce, strip by strip, and those of what is made there:
     their kernel is not cut in two."""
     origins: dict[Var, set[Eqn]] = {}
-    again: dict[Var, set[tuple[int, ...]]] = {}        # what is made where rows are gone over once more -> dims that were reduced
+    again: dict[
+        Var, set[tuple[int, ...]]
+    ] = {}  # what is made where rows are gone over once more -> dims that were reduced
     found: set[Eqn] = set()
     for eqn in jaxpr.eqns:
         kind, read = lowering_kind(eqn), [a for a in eqn.invars if type(a) is not Literal]
-        if kind is LoweringKind.REDUCE and stays_in_strips(eqn.invars[0].aval.shape, reduced_dims(eqn)):
+        if kind is LoweringKind.REDUCE and stays_in_strips(
+            eqn.invars[0].aval.shape, reduced_dims(eqn)
+        ):
             origins[eqn.outvars[0]] = {eqn}
             if any(reduced_dims(eqn) in again.get(a, ()) for a in read):
                 found.add(eqn)
@@ -172,7 +203,9 @@ def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
             found |= back
             if mine - back:
                 origins[eqn.outvars[0]] = mine - back
-            again[eqn.outvars[0]] = {reduced_dims(e) for e in back}.union(*[again.get(a, ()) for a in read if a.aval.shape == shape])
+            again[eqn.outvars[0]] = {reduced_dims(e) for e in back}.union(
+                *[again.get(a, ()) for a in read if a.aval.shape == shape]
+            )
     return found
 
 
@@ -202,10 +235,12 @@ def _rebuilt(eqn: Eqn):
         return _split_reduction(eqn)
     if kind is LoweringKind.FFT and len(eqn.params["fft_lengths"]) == 1:
         from weft.compiler.kernels.fft_plan import is_matrix_convolution
+
         source, (n,) = eqn.invars[0].aval, eqn.params["fft_lengths"]
         is_real = "f" in (source.dtype.kind, eqn.outvars[0].aval.dtype.kind)
         if is_real and is_matrix_convolution(math.prod(source.shape[:-1]), n):
             from weft.compiler.rewrite.chirp_transforms import complex_transform
+
             return complex_transform(eqn)
     if moves(eqn) == "concatenate":
         return _rebuilt_join(eqn)
@@ -217,21 +252,34 @@ def _rebuilt_join(eqn: Eqn):
     dim, out, count = eqn.params["dimension"], eqn.outvars[0].aval, len(eqn.invars)
     lengths = [n for a in eqn.invars if (n := a.aval.shape[dim])]
     if out.nbytes >= MODEL.join_from_bytes:
-        shortest = min(lengths) * math.prod(out.shape[dim + 1:]) * out.dtype.itemsize
-        narrow = len({*lengths}) == 1 and shortest <= MODEL.cache_line and shortest & (shortest - 1) == 0
-        if (shortest >= MODEL.cache_line and count > MODEL.split_places + 1) or (narrow and count > MODEL.interleaved):
-            quick = count <= MODEL.unrolled_elements or count >= MODEL.tile_least_side         # to transpose
-            return _stacked(dim) if shortest == out.dtype.itemsize and quick else lambda *xs: [_join().bind(*xs, dimension=dim)]
+        shortest = min(lengths) * math.prod(out.shape[dim + 1 :]) * out.dtype.itemsize
+        narrow = (
+            len({*lengths}) == 1 and shortest <= MODEL.cache_line and shortest & (shortest - 1) == 0
+        )
+        if (shortest >= MODEL.cache_line and count > MODEL.split_places + 1) or (
+            narrow and count > MODEL.interleaved
+        ):
+            quick = (
+                count <= MODEL.unrolled_elements or count >= MODEL.tile_least_side
+            )  # to transpose
+            return (
+                _stacked(dim)
+                if shortest == out.dtype.itemsize and quick
+                else lambda *xs: [_join().bind(*xs, dimension=dim)]
+            )
     return _joined_by_parts(eqn) if count > MODEL.most_joined else None
 
 
 def _stacked(dim: int):
     """Elements that alternate in the result: all of each operand, transposed."""
+
     def stacked(*xs):
         shape = typeof(xs[0]).shape
         flat = [registry["reshape"].bind(x, new_sizes=(1, math.prod(shape))) for x in xs]
         turned = registry["transpose"].bind(_join().bind(*flat, dimension=0), permutation=(1, 0))
-        return [registry["reshape"].bind(turned, new_sizes=(*shape[:dim], len(xs), *shape[dim + 1:]))]
+        return [
+            registry["reshape"].bind(turned, new_sizes=(*shape[:dim], len(xs), *shape[dim + 1 :]))
+        ]
 
     return stacked
 
@@ -242,7 +290,15 @@ def _joined_by_parts(eqn: Eqn):
 
     def by_parts(*operands):
         n = math.isqrt(len(operands))
-        return [join.bind(*(join.bind(*operands[i:i + n], dimension=dim) for i in range(0, len(operands), n)), dimension=dim)]
+        return [
+            join.bind(
+                *(
+                    join.bind(*operands[i : i + n], dimension=dim)
+                    for i in range(0, len(operands), n)
+                ),
+                dimension=dim,
+            )
+        ]
 
     return by_parts
 
@@ -265,7 +321,9 @@ def _rebuilt_dot(eqn: Eqn):
         bind, params = eqn.primitive.bind, {**eqn.params, "preferred_element_type": wide}
         if _has_gemm(lhs.dtype, rhs.dtype, wide):
             return lambda a, b: [_convert(bind(a, b, **params), out.dtype)]
-        return lambda a, b: [_convert(bind(_convert(a, wide), _convert(b, wide), **params), out.dtype)]
+        return lambda a, b: [
+            _convert(bind(_convert(a, wide), _convert(b, wide), **params), out.dtype)
+        ]
 
     lengths = tuple([lhs.shape[d] for d in a_contract])
     contracted = tuple(range(out.ndim, out.ndim + len(lengths)))
@@ -275,10 +333,19 @@ def _rebuilt_dot(eqn: Eqn):
 
     def product(a, b):
         # Elements are taken from the spread operand: an expensive operand is then stored once, as a whole.
-        a = _broadcast(_convert(a, wide), (*out.shape, *lengths), [place_a[d] for d in range(lhs.ndim)])
-        b = _broadcast(_convert(b, wide), (*out.shape, *lengths), [place_b[d] for d in range(rhs.ndim)])
+        a = _broadcast(
+            _convert(a, wide), (*out.shape, *lengths), [place_a[d] for d in range(lhs.ndim)]
+        )
+        b = _broadcast(
+            _convert(b, wide), (*out.shape, *lengths), [place_b[d] for d in range(rhs.ndim)]
+        )
         if not 0 < inner <= MODEL.unrolled_sum:
-            return [_convert(registry["reduce_sum"].bind(registry["mul"].bind(a, b), axes=contracted), out.dtype)]
+            return [
+                _convert(
+                    registry["reduce_sum"].bind(registry["mul"].bind(a, b), axes=contracted),
+                    out.dtype,
+                )
+            ]
         places = itertools.product(*[range(n) for n in lengths])
         terms = [registry["mul"].bind(_take(a, place), _take(b, place)) for place in places]
         return [_convert(functools.reduce(registry["add"].bind, terms), out.dtype)]
@@ -297,7 +364,7 @@ def _is_tiny_product(dtype: np.dtype, rows: int, inner: int, columns: int) -> bo
 def _take(x, place: tuple[int, ...]):
     """The elements of `x` at one place of its last dims, without these dims."""
     shape = typeof(x).shape
-    outer = shape[:len(shape) - len(place)]
+    outer = shape[: len(shape) - len(place)]
     start, limit = (*[0] * len(outer), *place), (*outer, *[i + 1 for i in place])
     part = registry["slice"].bind(x, start_indices=start, limit_indices=limit, strides=None)
     return registry["reshape"].bind(part, new_sizes=outer)
@@ -328,7 +395,9 @@ def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
     order = sorted(range(len(dims)), key=lambda d: dims[d])
     if order != list(range(len(dims))):
         x = registry["transpose"].bind(x, permutation=tuple(order))
-    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=tuple(sorted(dims)))
+    return registry["broadcast_in_dim"].bind(
+        x, shape=shape, broadcast_dimensions=tuple(sorted(dims))
+    )
 
 
 def _split_reduction(eqn: Eqn):
@@ -342,8 +411,8 @@ def _split_reduction(eqn: Eqn):
     if len(runs) > 1 and type_name(dtype) not in HALVES:
         rest = tuple(a for a in axes if a not in runs[-1])
         return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
-    after = math.prod(shape[axes[-1] + 1:])
-    before = math.prod(shape[:axes[0]])
+    after = math.prod(shape[axes[-1] + 1 :])
+    before = math.prod(shape[: axes[0]])
     want = 1
     if after > 1:
         want = MODEL.reduction_split_tasks // (before * -(-after // MODEL.reduction_split_columns))
@@ -356,22 +425,24 @@ def _split_reduction(eqn: Eqn):
     def two_steps(x):
         wide = _convert(x, np.dtype(np.float32)) if type_name(dtype) in HALVES else x
         outer, inner = kept, tuple(a for a in axes if a not in kept)
-        rest: list = []            # what equal parts leave over, not yet reduced along d
+        rest: list = []  # what equal parts leave over, not yet reduced along d
         if split > 1:
             d = inner[0]
             part = shape[d] // split
             if shape[d] % split:
                 from weft.ops.slicing import slice_in_dim
+
                 left = slice_in_dim(wide, split * part, shape[d], axis=d)
                 rest = [bind(left, axes=inner[1:]) if inner[1:] else left]
                 wide = slice_in_dim(wide, 0, split * part, axis=d)
-            folded = (*shape[:d], split, part, *shape[d + 1:])
+            folded = (*shape[:d], split, part, *shape[d + 1 :])
             wide = registry["reshape"].bind(wide, new_sizes=folded)
             outer, inner = (*kept, d), tuple(a + 1 for a in inner)
         if inner:
             wide = bind(wide, axes=inner)
         if rest:
             from weft.ops.slicing import concatenate
+
             wide = concatenate([wide, *rest], d)
         return [_convert(bind(wide, axes=outer), dtype)]
 
@@ -389,7 +460,9 @@ def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]
     return [tuple(r) for r in runs]
 
 
-def _outer_part(shape: tuple[int, ...], axes: tuple[int, ...], want: int) -> tuple[tuple[int, ...], int]:
+def _outer_part(
+    shape: tuple[int, ...], axes: tuple[int, ...], want: int
+) -> tuple[tuple[int, ...], int]:
     """Leading reduced dims that the first step keeps, and how many parts it makes of the next one."""
     have, kept = 1, []
     for a in axes:

@@ -13,7 +13,7 @@ from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind,
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce, use_counts
 
-_HALVES = ("float16", "bfloat16")            # by name: bfloat16 itself is made when a program uses it
+_HALVES = ("float16", "bfloat16")  # by name: bfloat16 itself is made when a program uses it
 
 
 def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
@@ -24,7 +24,11 @@ def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
     changed = False
     for eqn in jaxpr.eqns:
         now = [eqn]
-        if computes(eqn) == "cast" and eqn.invars[0].aval.dtype == np.float32 and eqn.outvars[0].aval.dtype.name in _HALVES:
+        if (
+            computes(eqn) == "cast"
+            and eqn.invars[0].aval.dtype == np.float32
+            and eqn.outvars[0].aval.dtype.name in _HALVES
+        ):
             uses = uses or use_counts(jaxpr)
             now = _narrowed(eqn, maker, uses) or now
             changed = changed or now[0] is not eqn
@@ -65,7 +69,11 @@ def _narrow(atom: Atom, dtype: np.dtype, maker: dict[Var, Eqn], made: list[Eqn])
     """`atom` in 16 bits, exactly, by equations added to `made`; None if it is not made from such."""
     if type(atom) is Literal:
         value = np.asarray(atom.val).astype(dtype)
-        return Literal(value[()], atom.aval.update(dtype=dtype)) if value.astype(np.float32) == atom.val else None
+        return (
+            Literal(value[()], atom.aval.update(dtype=dtype))
+            if value.astype(np.float32) == atom.val
+            else None
+        )
     eqn = maker.get(atom)
     if eqn is None:
         return None

@@ -28,6 +28,8 @@ def without_inspections(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
             if eqn.primitive.kind == "callback":
                 callbacks.append(eqn.params["callback"])
                 continue
-            eqn = eqn.replace(params=map_jaxprs(eqn.params, inner), effects=eqn.effects - {"inspect"})
+            eqn = eqn.replace(
+                params=map_jaxprs(eqn.params, inner), effects=eqn.effects - {"inspect"}
+            )
         eqns.append(eqn)
     return jaxpr.replace(eqns=eqns), callbacks

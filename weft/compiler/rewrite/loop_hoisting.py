@@ -41,8 +41,8 @@ class _Scan:
         constants, carried = eqn.params["num_consts"], eqn.params["num_carry"]
         both = list(zip(self.body.invars, eqn.invars))
         self.constants: dict[Var, Atom] = dict(both[:constants])
-        self.carried = both[constants:constants + carried]
-        self.along: dict[Var, Atom] = dict(both[constants + carried:])
+        self.carried = both[constants : constants + carried]
+        self.along: dict[Var, Atom] = dict(both[constants + carried :])
         results = list(zip(self.body.outvars, eqn.outvars))
         self.carries, self.stacks = results[:carried], results[carried:]
         self.maker: dict[Var, Eqn] = {v: e for e in self.body.eqns for v in e.outvars}
@@ -53,15 +53,25 @@ class _Scan:
     def lifted(self) -> list[Eqn]:
         """The scan, and what runs before and after it."""
         for inner in self.body.eqns:
-            if self._is_small_product(inner) and self._by_constant(inner) and inner.invars[0] in self.along:
+            if (
+                self._is_small_product(inner)
+                and self._by_constant(inner)
+                and inner.invars[0] in self.along
+            ):
                 product = Var(self._stacked(inner.outvars[0].aval))
                 self.before.append(self._over_all(inner, self.along[inner.invars[0]], product))
                 self.along[inner.outvars[0]] = product
         self._stacked_products()
-        self._carried_sums(lambda made: self._is_small_product(made) and self._fit(made.invars), new=True)
+        self._carried_sums(
+            lambda made: self._is_small_product(made) and self._fit(made.invars), new=True
+        )
         self._carried_sums(is_sum, new=False)
         eqns = self._with_transposed_constants(self._staying())
-        return [*self.before, self._rebuilt(eqns), *self.after] if self.before or self.after else [self.eqn]
+        return (
+            [*self.before, self._rebuilt(eqns), *self.after]
+            if self.before or self.after
+            else [self.eqn]
+        )
 
     # ---- which
 
@@ -69,24 +79,40 @@ class _Scan:
         if inner.primitive.kind != "contract":
             return False
         (contracted, _), _ = inner.params["dimension_numbers"]
-        work = inner.outvars[0].aval.size * math.prod([inner.invars[0].aval.shape[d] for d in contracted])
+        work = inner.outvars[0].aval.size * math.prod(
+            [inner.invars[0].aval.shape[d] for d in contracted]
+        )
         return work < MODEL.hoisted_most_work and all(type(a) is Var for a in inner.invars)
 
     def _by_constant(self, inner: Eqn) -> bool:
         """Whether iterations are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
         _, (batch, _) = inner.params["dimension_numbers"]
-        return inner.invars[1] in self.constants and inner.invars[0] not in self.constants and not batch and self._fit(inner.outvars)
+        return (
+            inner.invars[1] in self.constants
+            and inner.invars[0] not in self.constants
+            and not batch
+            and self._fit(inner.outvars)
+        )
 
     def _fit(self, atoms: list) -> bool:
-        return all(a not in self.constants and a.aval.nbytes * self.length <= MODEL.hoisted_most_bytes for a in atoms)
+        return all(
+            a not in self.constants and a.aval.nbytes * self.length <= MODEL.hoisted_most_bytes
+            for a in atoms
+        )
 
     def _stacked_products(self) -> None:
         stacks, self.stacks = self.stacks, []
         leaving: list[tuple[Eqn, Var]] = []
         for value, result in stacks:
             made = None if type(value) is Literal or value in self.along else self.maker.get(value)
-            if made is not None and self.uses[value] == 1 and type(result) is not DropVar and self._is_small_product(made) \
-                    and self._by_constant(made) and self._fit(made.invars[:1]):
+            if (
+                made is not None
+                and self.uses[value] == 1
+                and type(result) is not DropVar
+                and self._is_small_product(made)
+                and self._by_constant(made)
+                and self._fit(made.invars[:1])
+            ):
                 leaving.append((made, result))
             else:
                 self.stacks.append((value, result))
@@ -98,12 +124,18 @@ class _Scan:
         pairs, self.carries, self.carried = list(zip(self.carried, self.carries)), [], []
         for (mine, first), (value, result) in pairs:
             made = self._carried_sum(mine, value) if type(result) is not DropVar else None
-            if made is None or not leaves(made) or not (new or all(map(self._known_stack, made.invars))):
+            if (
+                made is None
+                or not leaves(made)
+                or not (new or all(map(self._known_stack, made.invars)))
+            ):
                 self.carried.append((mine, first))
                 self.carries.append((value, result))
                 continue
             summed = Var(made.outvars[0].aval)
-            self.after.append(self._sum_over_all(made, [self._stack(a) for a in made.invars], summed))
+            self.after.append(
+                self._sum_over_all(made, [self._stack(a) for a in made.invars], summed)
+            )
             self.after.append(self.maker[value].replace(invars=[first, summed], outvars=[result]))
 
     def _carried_sum(self, mine: Var, value: Atom) -> Eqn | None:
@@ -127,21 +159,41 @@ class _Scan:
                     aval = constant.aval.update(shape=constant.aval.shape[::-1])
                     outside, transposed[constant] = Var(aval), Var(aval)
                     params = {"permutation": (1, 0)}
-                    self.before.append(Eqn(registry["transpose"], [self.constants[constant]], [outside], params, inner.source))
+                    self.before.append(
+                        Eqn(
+                            registry["transpose"],
+                            [self.constants[constant]],
+                            [outside],
+                            params,
+                            inner.source,
+                        )
+                    )
                     self.constants[transposed[constant]] = outside
-                inner = inner.replace(invars=[inner.invars[0], transposed[constant]],
-                                      params={**inner.params, "dimension_numbers": ((mine, (0,)), batch)})
+                inner = inner.replace(
+                    invars=[inner.invars[0], transposed[constant]],
+                    params={**inner.params, "dimension_numbers": ((mine, (0,)), batch)},
+                )
             made.append(inner)
         return made
 
     def _sums_along_constant(self, inner: Eqn) -> bool:
         """Whether few rows are multiplied by a constant along its rows."""
-        if inner.primitive.kind != "contract" or inner.invars[1] not in self.constants or self.length < MODEL.hoisted_least_iterations:
+        if (
+            inner.primitive.kind != "contract"
+            or inner.invars[1] not in self.constants
+            or self.length < MODEL.hoisted_least_iterations
+        ):
             return False
         (_, other), (batch, _) = inner.params["dimension_numbers"]
         aval = inner.invars[1].aval
-        return other == (1,) and not batch and aval.ndim == 2 and aval.size >= MODEL.hoisted_least_transposed and aval.explicit is None \
+        return (
+            other == (1,)
+            and not batch
+            and aval.ndim == 2
+            and aval.size >= MODEL.hoisted_least_transposed
+            and aval.explicit is None
             and inner.outvars[0].aval.size <= MODEL.hoisted_few_rows * aval.shape[0]
+        )
 
     # ---- the products outside
 
@@ -150,7 +202,9 @@ class _Scan:
 
     def _known_stack(self, var: Atom) -> Atom | None:
         """The values of all iterations, where they are to be had."""
-        return self.along.get(var) or next((r for v, r in self.stacks if v is var and type(r) is not DropVar), None)
+        return self.along.get(var) or next(
+            (r for v, r in self.stacks if v is var and type(r) is not DropVar), None
+        )
 
     def _stack(self, var: Var) -> Atom:
         """The values of all iterations."""
@@ -164,8 +218,11 @@ class _Scan:
         """The product of all iterations' first factors with the constant one."""
         (mine, other), batch = inner.params["dimension_numbers"]
         numbers = ((tuple([d + 1 for d in mine]), other), batch)
-        return inner.replace(invars=[rows, self.constants[inner.invars[1]]], outvars=[result],
-                             params={**inner.params, "dimension_numbers": numbers})
+        return inner.replace(
+            invars=[rows, self.constants[inner.invars[1]]],
+            outvars=[result],
+            params={**inner.params, "dimension_numbers": numbers},
+        )
 
     def _sum_over_all(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
         """The sum over all iterations of products, or of sums over dims."""
@@ -174,7 +231,10 @@ class _Scan:
             params = {**inner.params, "axes": (0, *later(inner.params["axes"]))}
         else:
             (mine, other), (mine_batch, other_batch) = inner.params["dimension_numbers"]
-            numbers = ((0, *later(mine)), (0, *later(other))), (later(mine_batch), later(other_batch))
+            numbers = (
+                ((0, *later(mine)), (0, *later(other))),
+                (later(mine_batch), later(other_batch)),
+            )
             params = {**inner.params, "dimension_numbers": numbers}
         return inner.replace(invars=operands, outvars=[result], params=params)
 
@@ -187,7 +247,15 @@ class _Scan:
     def _body(self, eqns: list[Eqn]) -> Jaxpr:
         body = self.body
         results = [v for v, _ in (*self.carries, *self.stacks)]
-        return Jaxpr(body.constvars, body.consts, [v for v, _ in self._given()], results, eqns, body.effects, body.name)
+        return Jaxpr(
+            body.constvars,
+            body.consts,
+            [v for v, _ in self._given()],
+            results,
+            eqns,
+            body.effects,
+            body.name,
+        )
 
     def _given(self) -> list[tuple[Var, Atom]]:
         """What the body is given, each with what the scan is."""
@@ -195,6 +263,15 @@ class _Scan:
 
     def _rebuilt(self, eqns: list[Eqn]) -> Eqn:
         given = self._given()
-        params = {**self.eqn.params, "jaxpr": self._body(eqns), "num_consts": len(self.constants), "num_carry": len(self.carried),
-                  "linear": (False,) * len(given)}
-        return self.eqn.replace(invars=[a for _, a in given], outvars=[r for _, r in (*self.carries, *self.stacks)], params=params)
+        params = {
+            **self.eqn.params,
+            "jaxpr": self._body(eqns),
+            "num_consts": len(self.constants),
+            "num_carry": len(self.carried),
+            "linear": (False,) * len(given),
+        }
+        return self.eqn.replace(
+            invars=[a for _, a in given],
+            outvars=[r for _, r in (*self.carries, *self.stacks)],
+            params=params,
+        )

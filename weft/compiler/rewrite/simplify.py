@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.compiler.fusion.classify import LoweringKind, computes, loop_of, lowering_kind, merged, moves
+from weft.compiler.fusion.classify import (
+    LoweringKind,
+    computes,
+    loop_of,
+    lowering_kind,
+    merged,
+    moves,
+)
 from weft.compiler.rewrite.batch_sums import merge_batch_sums
 from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
@@ -22,7 +29,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.families import LoopSpec
 from weft.util.machine_model import MODEL
 
-MOST_JOINED = 16           # values that are looked at before a sum of them is taken for a join
+MOST_JOINED = 16  # values that are looked at before a sum of them is taken for a join
 
 
 def simplify(jaxpr: Jaxpr) -> Jaxpr:
@@ -46,7 +53,7 @@ class _Algebra:
         self.jaxpr = jaxpr
         self.env: dict[Var, Atom] = {}
         self.maker: dict[Var, Eqn] = {}
-        self.views: dict[Var, _ElementOrder] = {}       # of what reshapes and transposes made
+        self.views: dict[Var, _ElementOrder] = {}  # of what reshapes and transposes made
         self.eqns: list[Eqn] = []
         self.uses = use_counts(jaxpr)
 
@@ -55,7 +62,15 @@ class _Algebra:
         for eqn in jaxpr.eqns:
             self._visit(eqn)
         outvars = [self.read(a) for a in jaxpr.outvars]
-        return Jaxpr(jaxpr.constvars, jaxpr.consts, jaxpr.invars, outvars, self.eqns, jaxpr.effects, jaxpr.name)
+        return Jaxpr(
+            jaxpr.constvars,
+            jaxpr.consts,
+            jaxpr.invars,
+            outvars,
+            self.eqns,
+            jaxpr.effects,
+            jaxpr.name,
+        )
 
     def read(self, atom: Atom) -> Atom:
         return atom if type(atom) is Literal else self.env.get(atom, atom)
@@ -83,7 +98,11 @@ class _Algebra:
 
     def _fold(self, eqn: Eqn) -> Literal | None:
         """An elementwise operation on literals, computed by its reference."""
-        if eqn.primitive.kind != "elementwise" or not eqn.invars or not all(type(a) is Literal for a in eqn.invars):
+        if (
+            eqn.primitive.kind != "elementwise"
+            or not eqn.invars
+            or not all(type(a) is Literal for a in eqn.invars)
+        ):
             return None
         aval = eqn.outvars[0].aval
         if aval.ndim or not eqn.primitive.has("reference"):
@@ -95,7 +114,9 @@ class _Algebra:
 
     def as_reshape(self, eqn: Eqn) -> Atom | Eqn:
         """An equation that keeps the order of the elements, as a reshape; or what it gives, if that is there already."""
-        made = eqn.replace(primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape})
+        made = eqn.replace(
+            primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape}
+        )
         return self.undone(made) or _reshape(self, made) or made
 
     def undone(self, eqn: Eqn) -> Atom | Eqn | None:
@@ -109,7 +130,11 @@ class _Algebra:
             dims = _split_runs(before.runs, x.aval.shape)
             if dims is None:
                 return None
-            after = _ElementOrder(before.source, tuple(merged([run for d in eqn.params["permutation"] for run in dims[d]])), True)
+            after = _ElementOrder(
+                before.source,
+                tuple(merged([run for d in eqn.params["permutation"] for run in dims[d]])),
+                True,
+            )
         self.views[out] = after
         if not after.moved or len(after.runs) > 1 or out.aval.explicit is not None:
             return None
@@ -117,30 +142,51 @@ class _Algebra:
         self.views[out] = _ElementOrder(source, after.runs, False)
         if source.aval.shape == out.aval.shape:
             return source
-        return eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": out.aval.shape})
+        return eqn.replace(
+            primitive=registry["reshape"], invars=[source], params={"new_sizes": out.aval.shape}
+        )
 
     def _region(self, eqn: Eqn) -> Eqn:
-        params = map_jaxprs(eqn.params, lambda jaxpr: jaxpr.memo("simplified", lambda: simplify(jaxpr)))
+        params = map_jaxprs(
+            eqn.params, lambda jaxpr: jaxpr.memo("simplified", lambda: simplify(jaxpr))
+        )
         eqn = eqn.replace(params=params) if params is not eqn.params else eqn
         loop = loop_of(eqn)
         return eqn if loop is None else self._hoist(eqn, loop)
 
     def _hoist(self, eqn: Eqn, loop: LoopSpec) -> Eqn:
         """Equations of a loop body that depend on loop constants alone run once, before the loop."""
-        body, count, start = eqn.params[loop.body], eqn.params[loop.constants], loop.first_constant(eqn.params)
+        body, count, start = (
+            eqn.params[loop.body],
+            eqn.params[loop.constants],
+            loop.first_constant(eqn.params),
+        )
         if count == 0 or (loop.counted and eqn.params["length"] <= 1):
             return eqn
-        outside: dict[Var, Atom] = dict(zip(body.invars[:count], eqn.invars[start:start + count]))
+        outside: dict[Var, Atom] = dict(zip(body.invars[:count], eqn.invars[start : start + count]))
         hoisted: list[Eqn] = []
         kept: list[Eqn] = []
         for inner in body.eqns:
-            movable = not inner.effects and inner.invars and not any(True for _ in subjaxprs(inner.params)) and all(
-                type(a) is Literal or a in outside for a in inner.invars) and any(
-                type(a) is not Literal for a in inner.invars)
-            small = sum(v.aval.size for v in inner.outvars) <= 4 * sum(a.aval.size for a in inner.invars)
+            movable = (
+                not inner.effects
+                and inner.invars
+                and not any(True for _ in subjaxprs(inner.params))
+                and all(type(a) is Literal or a in outside for a in inner.invars)
+                and any(type(a) is not Literal for a in inner.invars)
+            )
+            small = sum(v.aval.size for v in inner.outvars) <= 4 * sum(
+                a.aval.size for a in inner.invars
+            )
             if movable and (small or inner.primitive.kind == "collective"):
-                outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars]
-                hoisted.append(inner.replace(invars=[a if type(a) is Literal else outside[a] for a in inner.invars], outvars=outs))
+                outs = [
+                    DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars
+                ]
+                hoisted.append(
+                    inner.replace(
+                        invars=[a if type(a) is Literal else outside[a] for a in inner.invars],
+                        outvars=outs,
+                    )
+                )
                 outside.update(zip(inner.outvars, outs))
             else:
                 kept.append(inner)
@@ -153,23 +199,32 @@ class _Algebra:
         for e in hoisted:
             self.emit(e)
         invars = [*body.invars[:count], *fresh, *body.invars[count:]]
-        inner = Jaxpr(body.constvars, body.consts, invars, body.outvars, kept, body.effects, body.name)
+        inner = Jaxpr(
+            body.constvars, body.consts, invars, body.outvars, kept, body.effects, body.name
+        )
         params = {**eqn.params, loop.body: inner, loop.constants: count + len(fresh)}
         if isinstance(params.get("linear"), tuple):
-            params["linear"] = params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
+            params["linear"] = (
+                params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
+            )
         at = start + count
-        return eqn.replace(params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]])
+        return eqn.replace(
+            params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]]
+        )
 
 
 class _ElementOrder(NamedTuple):
     """In which order a value has the elements of another: runs of (extent, distance), outermost first. `moved`: since that was last
     the order of the other one."""
+
     source: Var
     runs: tuple[tuple[int, int], ...]
     moved: bool
 
 
-def _split_runs(runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> list[list[tuple[int, int]]] | None:
+def _split_runs(
+    runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]
+) -> list[list[tuple[int, int]]] | None:
     """The runs of each dim of a shape; None where a dim has a part of a run that does not divide it."""
     left, dims = list(reversed(runs)), []
     for n in shape:
@@ -220,7 +275,9 @@ def _concatenated(walk: _Algebra, eqn: Eqn):
         return None
     while stack:
         atom = stack.pop()
-        made = walk.maker.get(atom) if type(atom) is not Literal and walk.uses.get(atom) == 1 else None
+        made = (
+            walk.maker.get(atom) if type(atom) is not Literal and walk.uses.get(atom) == 1 else None
+        )
         if made is None or len(leaves) == MOST_JOINED:
             return None
         if computes(made) == "add":
@@ -229,19 +286,35 @@ def _concatenated(walk: _Algebra, eqn: Eqn):
             leaves.append(made)
         else:
             return None
-    padded = {d for made in leaves for d, config in enumerate(made.params["padding_config"]) if config != (0, 0, 0)}
+    padded = {
+        d
+        for made in leaves
+        for d, config in enumerate(made.params["padding_config"])
+        if config != (0, 0, 0)
+    }
     values = {(made.invars[1].val, bool(np.signbit(made.invars[1].val))) for made in leaves}
     if len(padded) != 1 or len(values) != 1 or any(made.invars[1].val != 0 for made in leaves):
         return None
     (dim,) = padded
-    parts, at = sorted([(*made.params["padding_config"][dim], made.invars[0]) for made in leaves], key=lambda part: part[:3]), 0
+    parts, at = (
+        sorted(
+            [(*made.params["padding_config"][dim], made.invars[0]) for made in leaves],
+            key=lambda part: part[:3],
+        ),
+        0,
+    )
     for low, high, inner, x in parts:
         if low != at or inner or high < 0:
             return None
         at += x.aval.shape[dim]
     if at != aval.shape[dim]:
         return None
-    whole = eqn.replace(primitive=registry["concatenate"], invars=[x for *_, x in parts], outvars=[Var(aval)], params={"dimension": dim})
+    whole = eqn.replace(
+        primitive=registry["concatenate"],
+        invars=[x for *_, x in parts],
+        outvars=[Var(aval)],
+        params={"dimension": dim},
+    )
     walk.emit(whole)
     return eqn.replace(invars=[whole.outvars[0], leaves[0].invars[1]])
 
@@ -269,7 +342,12 @@ def _convert(walk: _Algebra, eqn: Eqn):
 def _lossless(small: np.dtype, big: np.dtype) -> bool:
     if small.name == "bfloat16" or small.name == "float16":
         return big.name in ("float32", "float64")
-    return small.kind in "fiub" and big.kind in "fiu" and small != big and np.can_cast(small, big, "safe")
+    return (
+        small.kind in "fiub"
+        and big.kind in "fiu"
+        and small != big
+        and np.can_cast(small, big, "safe")
+    )
 
 
 def _transpose(walk: _Algebra, eqn: Eqn):
@@ -299,7 +377,9 @@ def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
     if order != (*range(n), *range(n + rows, rank), *range(n, n + rows)):
         return None
     numbers = ((contract[1], contract[0]), (batch[1], batch[0]))
-    return dot.replace(invars=(rhs, lhs), outvars=eqn.outvars, params={**dot.params, "dimension_numbers": numbers})
+    return dot.replace(
+        invars=(rhs, lhs), outvars=eqn.outvars, params={**dot.params, "dimension_numbers": numbers}
+    )
 
 
 def _dot(walk: _Algebra, eqn: Eqn):
@@ -314,24 +394,44 @@ def _dot(walk: _Algebra, eqn: Eqn):
         summed, along = ([order[d] for d in dims[side]] for dims in (contract, batch))
         free = [d for d in order if d not in summed and d not in along]
         if free == sorted(free):
-            operands[side], contract[side], batch[side] = made.invars[0], tuple(summed), tuple(along)
+            operands[side], contract[side], batch[side] = (
+                made.invars[0],
+                tuple(summed),
+                tuple(along),
+            )
     if operands == list(eqn.invars):
         return _dot_by_parts(walk, eqn)
-    return eqn.replace(invars=operands, params={**eqn.params, "dimension_numbers": (tuple(contract), tuple(batch))})
+    return eqn.replace(
+        invars=operands, params={**eqn.params, "dimension_numbers": (tuple(contract), tuple(batch))}
+    )
 
 
 def _dot_by_parts(walk: _Algebra, eqn: Eqn):
     """A matmul whose summed dims were put together of parts that are apart, as shards are, sums over these where they are."""
     contract, batch = eqn.params["dimension_numbers"]
     (a, b), out = eqn.invars, eqn.outvars[0]
-    if type(a) is Literal or type(b) is Literal or out.aval.explicit is not None or batch[0] or not a.aval.size * b.aval.size:
+    if (
+        type(a) is Literal
+        or type(b) is Literal
+        or out.aval.explicit is not None
+        or batch[0]
+        or not a.aval.size * b.aval.size
+    ):
         return None
     seen = [walk.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False) for x in (a, b)]
     dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
-    if not all(dims) or not any(order.moved and len(parts[i]) > 1 for order, parts, mine in zip(seen, dims, contract) for i in mine):
+    if not all(dims) or not any(
+        order.moved and len(parts[i]) > 1
+        for order, parts, mine in zip(seen, dims, contract)
+        for i in mine
+    ):
         return None
     cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
-    if not all(cut) or max([extent for pair in cut for extent, _ in pair[0]], default=0) < MODEL.gemm_split_columns:
+    if (
+        not all(cut)
+        or max([extent for pair in cut for extent, _ in pair[0]], default=0)
+        < MODEL.gemm_split_columns
+    ):
         return None
     operands, numbers, shape = [], [], []
     for side, (order, parts, mine) in enumerate(zip(seen, dims, contract)):
@@ -341,19 +441,33 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn):
         if free != [run for run in runs if run in free]:
             return None
         view = Var(order.source.aval.update(shape=tuple(extent for extent, _ in runs)))
-        walk.emit(Eqn(registry["reshape"], [order.source], [view], {"new_sizes": view.aval.shape}, eqn.source))
+        walk.emit(
+            Eqn(
+                registry["reshape"],
+                [order.source],
+                [view],
+                {"new_sizes": view.aval.shape},
+                eqn.source,
+            )
+        )
         operands.append(view)
         numbers.append(tuple(runs.index(run) for run in mine))
         shape += [extent for extent, _ in free]
-    product = eqn.replace(invars=operands, params={**eqn.params, "dimension_numbers": (tuple(numbers), ((), ()))})
+    product = eqn.replace(
+        invars=operands, params={**eqn.params, "dimension_numbers": (tuple(numbers), ((), ()))}
+    )
     if tuple(shape) == out.aval.shape:
         return product
     made = Var(out.aval.update(shape=tuple(shape)))
     walk.emit(product.replace(outvars=[made]))
-    return eqn.replace(primitive=registry["reshape"], invars=[made], params={"new_sizes": out.aval.shape})
+    return eqn.replace(
+        primitive=registry["reshape"], invars=[made], params={"new_sizes": out.aval.shape}
+    )
 
 
-def _common_runs(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
+def _common_runs(
+    a: list[tuple[int, int]], b: list[tuple[int, int]]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
     """Two splits of a dim into runs, refined to the same extents; None if they have none in common."""
     left, cut = (list(a), list(b)), ([], [])
     while all(left):
@@ -375,16 +489,33 @@ def _reshape(walk: _Algebra, eqn: Eqn):
     source = before.invars[0] if before is not None and before.primitive is eqn.primitive else x
     if source.aval.shape == shape:
         return source
-    return None if source is x else eqn.replace(primitive=registry["reshape"], invars=[source], params={"new_sizes": shape})
+    return (
+        None
+        if source is x
+        else eqn.replace(
+            primitive=registry["reshape"], invars=[source], params={"new_sizes": shape}
+        )
+    )
 
 
 def _sum_of_sums(walk: _Algebra, eqn: Eqn):
     """A reduction of the same reduction over other dims is one reduction; of one element each it is what it reduces."""
     x = eqn.invars[0]
-    if list(eqn.params) == ["axes"] and x.aval.size and all(x.aval.shape[d] == 1 for d in eqn.params["axes"]):
-        return eqn.replace(primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape})
+    if (
+        list(eqn.params) == ["axes"]
+        and x.aval.size
+        and all(x.aval.shape[d] == 1 for d in eqn.params["axes"])
+    ):
+        return eqn.replace(
+            primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape}
+        )
     before = walk.maker.get(x) if type(x) is not Literal else None
-    if before is None or before.primitive is not eqn.primitive or walk.uses.get(x) != 1 or list(eqn.params) != ["axes"]:
+    if (
+        before is None
+        or before.primitive is not eqn.primitive
+        or walk.uses.get(x) != 1
+        or list(eqn.params) != ["axes"]
+    ):
         return None
     inner = sorted(before.params["axes"])
     kept = [d for d in range(before.invars[0].aval.ndim) if d not in inner]
@@ -399,8 +530,12 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
         return None
     if x.aval.shape == shape and tuple(dims) == tuple(range(len(shape))):
         return x
-    if x.aval.size == eqn.outvars[0].aval.size and eqn.outvars[0].aval.explicit is None and list(dims) == sorted(dims):
-        return walk.as_reshape(eqn)      # only dims of size 1 are new
+    if (
+        x.aval.size == eqn.outvars[0].aval.size
+        and eqn.outvars[0].aval.explicit is None
+        and list(dims) == sorted(dims)
+    ):
+        return walk.as_reshape(eqn)  # only dims of size 1 are new
     before, found = walk.maker.get(x), None
     if moves(before) == "repeat":
         x, dims = before.invars[0], tuple([dims[d] for d in before.params["broadcast_dimensions"]])
@@ -408,12 +543,16 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
     kept = [d for d, at in enumerate(dims) if x.aval.shape[d] == shape[at]]
     if len(kept) == len(dims) or x.aval.explicit is not None:
         return found
-    flat = Var(x.aval.update(shape=tuple([x.aval.shape[d] for d in kept])))       # a dim of size 1 that is stretched is a new one
+    flat = Var(
+        x.aval.update(shape=tuple([x.aval.shape[d] for d in kept]))
+    )  # a dim of size 1 that is stretched is a new one
     made = walk.as_reshape(Eqn(registry["reshape"], [x], [flat], {}, eqn.source))
     if isinstance(made, Eqn):
         walk.emit(made)
         made = flat
-    return eqn.replace(invars=[made], params={**eqn.params, "broadcast_dimensions": tuple([dims[d] for d in kept])})
+    return eqn.replace(
+        invars=[made], params={**eqn.params, "broadcast_dimensions": tuple([dims[d] for d in kept])}
+    )
 
 
 def _other(walk: _Algebra, eqn: Eqn):
@@ -428,7 +567,11 @@ def _pad(walk: _Algebra, eqn: Eqn):
     if any(low > 0 or high > 0 or inner for low, high, inner in config):
         return None
     ends = tuple([n + high for n, (_, high, _) in zip(x.aval.shape, config)])
-    params = {"start_indices": tuple([-low for low, _, _ in config]), "limit_indices": ends, "strides": None}
+    params = {
+        "start_indices": tuple([-low for low, _, _ in config]),
+        "limit_indices": ends,
+        "strides": None,
+    }
     return eqn.replace(primitive=registry["slice"], invars=[x], params=params)
 
 
@@ -456,8 +599,12 @@ def _select(walk: _Algebra, eqn: Eqn) -> Atom | None:
 
 
 _BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0], "select": _select}
-_BY_MOVE = {"permute": lambda walk, eqn: walk.undone(eqn) or _transpose(walk, eqn),
-            "reshape": lambda walk, eqn: walk.undone(eqn) or _reshape(walk, eqn), "repeat": _broadcast, "pad": _pad}
+_BY_MOVE = {
+    "permute": lambda walk, eqn: walk.undone(eqn) or _transpose(walk, eqn),
+    "reshape": lambda walk, eqn: walk.undone(eqn) or _reshape(walk, eqn),
+    "repeat": _broadcast,
+    "pad": _pad,
+}
 _BY_KIND = {"reduce": _sum_of_sums, "contract": _dot}
 
 
@@ -485,4 +632,8 @@ def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] 
         return _other
     if facts.get("tags"):
         return _tag
-    return _BY_OPERATION.get(facts.get("computes")) or _BY_MOVE.get(facts.get("moves")) or _BY_KIND.get(primitive.kind)
+    return (
+        _BY_OPERATION.get(facts.get("computes"))
+        or _BY_MOVE.get(facts.get("moves"))
+        or _BY_KIND.get(primitive.kind)
+    )

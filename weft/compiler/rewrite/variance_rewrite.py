@@ -28,17 +28,18 @@ from weft.ir.rewrite import dce, substitute
 from weft.util.machine_model import MODEL
 from weft.util.record import record
 
-FARTHEST = 8               # equations between a sum and what deviations are taken from
+FARTHEST = 8  # equations between a sum and what deviations are taken from
 
 
 @record
 class Deviations:
     """The equation that sums the squares of `x` less `center`, a view of which is taken off; the one that sums `x`."""
+
     squares: Eqn
     total: Eqn
     x: Var
     center: Var
-    dims: tuple[int, ...]      # of x, along which the dims of `center` are
+    dims: tuple[int, ...]  # of x, along which the dims of `center` are
 
 
 def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
@@ -77,7 +78,11 @@ def _splice(function: Callable, args: list[Atom], eqns: list[Eqn]) -> list[Atom]
 
 def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
     """What `eqn` sums, if it is squared deviations from something made from the sum, and too large to be read twice."""
-    if not is_sum(eqn) or eqn.invars[0].aval.size < MODEL.variance_from or eqn.invars[0].aval.dtype.kind != "f":
+    if (
+        not is_sum(eqn)
+        or eqn.invars[0].aval.size < MODEL.variance_from
+        or eqn.invars[0].aval.dtype.kind != "f"
+    ):
         return None
     base = _base_of_square(maker.get(eqn.invars[0]))
     off = maker.get(base) if base is not None else None
@@ -91,8 +96,13 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
             return None
         (center,), dims = spread.invars, tuple(spread.params["broadcast_dimensions"])
     axes = reduced_dims(eqn)
-    if type(x) is Literal or type(center) is Literal or x.aval.shape != eqn.invars[0].aval.shape or x.aval.dtype.itemsize < 4 or any(
-            d in axes and n > 1 for d, n in zip(dims, center.aval.shape)):
+    if (
+        type(x) is Literal
+        or type(center) is Literal
+        or x.aval.shape != eqn.invars[0].aval.shape
+        or x.aval.dtype.itemsize < 4
+        or any(d in axes and n > 1 for d, n in zip(dims, center.aval.shape))
+    ):
         return None
     total = _sum_behind(center, x, axes, maker)
     found = None if total is None else Deviations(eqn, total, x, center, dims)
@@ -101,7 +111,9 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
 
 def _base_of_square(eqn: Eqn | None) -> Var | None:
     """What an equation is the square of."""
-    if not (computes(eqn) == "square" or (computes(eqn) == "mul" and eqn.invars[0] is eqn.invars[1])):
+    if not (
+        computes(eqn) == "square" or (computes(eqn) == "mul" and eqn.invars[0] is eqn.invars[1])
+    ):
         return None
     return eqn.invars[0] if type(eqn.invars[0]) is Var else None
 
@@ -127,14 +139,25 @@ def _folded(d: Deviations) -> tuple[tuple[int, ...], int] | None:
     first, last = axes[0], axes[-1]
     if len(axes) != last - first + 1 or stays_in_strips(shape, axes):
         return None
-    before, count, after = math.prod(shape[:first]), math.prod(shape[first:last + 1]), math.prod(shape[last + 1:])
+    before, count, after = (
+        math.prod(shape[:first]),
+        math.prod(shape[first : last + 1]),
+        math.prod(shape[last + 1 :]),
+    )
     if is_trailing(shape, axes) and before >= MODEL.reduction_rows_parallel:
         return None
     want = max(count * after // MODEL.variance_part, MODEL.variance_fewest_parts // before)
-    parts = next((n for n in range(want, min(4 * want, count) + 1) if count % n == 0), 0) if want > 1 else 0
-    folded = (*shape[:first], parts, count // parts, *shape[last + 1:]) if parts else ()
+    parts = (
+        next((n for n in range(want, min(4 * want, count) + 1) if count % n == 0), 0)
+        if want > 1
+        else 0
+    )
+    folded = (*shape[:first], parts, count // parts, *shape[last + 1 :]) if parts else ()
     inner = (first + 1,)
-    if not parts or not (stays_in_strips(folded, inner) or (is_trailing(folded, inner) and before * parts >= MODEL.variance_fewest_parts)):
+    if not parts or not (
+        stays_in_strips(folded, inner)
+        or (is_trailing(folded, inner) and before * parts >= MODEL.variance_fewest_parts)
+    ):
         return None
     return folded, first
 
@@ -154,7 +177,12 @@ def _parts(d: Deviations) -> Callable:
         sums = add(x, axes=(at + 1,))
         means = registry["div"].bind(sums, count)
         off = registry["sub"].bind(x, _spread(means, folded, kept))
-        return [add(sums, axes=(at,)), means, add(off, axes=(at + 1,)), add(registry["mul"].bind(off, off), axes=(at + 1,))]
+        return [
+            add(sums, axes=(at,)),
+            means,
+            add(off, axes=(at + 1,)),
+            add(registry["mul"].bind(off, off), axes=(at + 1,)),
+        ]
 
     return parts
 
@@ -169,7 +197,7 @@ def _joined(d: Deviations) -> Callable:
 
     def joined(means, rests, squares, center):
         center = registry["reshape"].bind(center, new_sizes=tuple([n for _, n in apart]))
-        off = sub(means, _spread(center, (*folded[:at + 1], *folded[at + 2:]), where))
+        off = sub(means, _spread(center, (*folded[: at + 1], *folded[at + 2 :]), where))
         moved = mul(off, plus(mul(off, count), plus(rests, rests)))
         return [plus(add(squares, axes=(at,)), add(moved, axes=(at,)))]
 

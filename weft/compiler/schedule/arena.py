@@ -20,20 +20,24 @@ from weft.util.record import field, record
 @record(frozen=False, eq=False)
 class Buffer:
     """Memory of one value. `kind` is that of its slot; `forward` is set when it is part of another one after all."""
+
     nbytes: int
     kind: str = "temp"
-    number: int = -1                    # position among the buffers of its kind, for in, out and const
-    region: "Region | None" = None      # the loop body it belongs to
+    number: int = -1  # position among the buffers of its kind, for in, out and const
+    region: "Region | None" = None  # the loop body it belongs to
     first: int = 1 << 60
     last: int = -1
     offset: int = 0
     forward: "Ref | None" = None
-    takes_over: "Buffer | None" = None  # a buffer whose last reader is this one's first writer, in place
+    takes_over: "Buffer | None" = (
+        None  # a buffer whose last reader is this one's first writer, in place
+    )
 
 
 @record
 class Ref:
     """An address: `offset` bytes into a buffer, and bytes per loop variable."""
+
     buffer: Buffer
     offset: int = 0
     strides: tuple[tuple[str, int], ...] = ()
@@ -54,6 +58,7 @@ class Ref:
 class Region:
     """A loop body or branch: what it touches of the outside stays alive until it ends. The iterations of a loop with `tasks` run in
     parallel, each with `own_bytes` of memory."""
+
     parent: "Region | None"
     touched: set[Buffer] = field(default_factory=set)
     tasks: bool = False
@@ -76,13 +81,13 @@ def place(buffers: Iterable[Buffer]) -> int:
     temps.sort(key=lambda b: (b.first, -b.nbytes))
     if config.check and config.checks.memory:
         return _place_apart(temps)
-    owners: dict[Buffer, int] = {}                  # buffer that owns memory -> the end of that
-    expiring: list[tuple[int, int, Buffer]] = []      # (last, order, owner), a heap
+    owners: dict[Buffer, int] = {}  # buffer that owns memory -> the end of that
+    expiring: list[tuple[int, int, Buffer]] = []  # (last, order, owner), a heap
     gaps = _Gaps()
     for order, buffer in enumerate(temps):
         while expiring and expiring[0][0] < buffer.first:
             gone = heapq.heappop(expiring)[2]
-            if gone in owners:                      # else another buffer took it over
+            if gone in owners:  # else another buffer took it over
                 gaps.give(gone.offset, owners.pop(gone))
         previous = buffer.takes_over
         if previous is not None and previous in owners:
@@ -94,7 +99,9 @@ def place(buffers: Iterable[Buffer]) -> int:
             owners[buffer] = buffer.offset + nbytes
         heapq.heappush(expiring, (buffer.last, order, buffer))
     if gaps.top >= 1 << 63:
-        raise OutOfMemoryError(f"a program needs {gaps.top} bytes for values between its operations, more than memory has addresses")
+        raise OutOfMemoryError(
+            f"a program needs {gaps.top} bytes for values between its operations, more than memory has addresses"
+        )
     return gaps.top
 
 
@@ -119,6 +126,7 @@ def _place_apart(temps: Iterable[Buffer]) -> int:
 
 class _Gaps:
     """Free ranges below the end of what is held, by their start; `top` is the greatest end there ever was."""
+
     __slots__ = ("end", "starts", "ends", "top")
 
     def __init__(self):
@@ -128,8 +136,11 @@ class _Gaps:
 
     def take(self, nbytes: int, align: int) -> int:
         """The start of a range that is free no longer."""
-        fits = [(end - start, i) for i, (start, end) in enumerate(zip(self.starts, self.ends))
-                if end - -(-start // align) * align >= nbytes]
+        fits = [
+            (end - start, i)
+            for i, (start, end) in enumerate(zip(self.starts, self.ends))
+            if end - -(-start // align) * align >= nbytes
+        ]
         if not fits:
             begin = -(-self.end // align) * align
             if begin > self.end:
@@ -142,7 +153,10 @@ class _Gaps:
         start, end = self.starts[at], self.ends[at]
         begin = -(-start // align) * align
         left = [(a, b) for a, b in ((start, begin), (begin + nbytes, end)) if a < b]
-        self.starts[at:at + 1], self.ends[at:at + 1] = [a for a, _ in left], [b for _, b in left]
+        self.starts[at : at + 1], self.ends[at : at + 1] = (
+            [a for a, _ in left],
+            [b for _, b in left],
+        )
         return begin
 
     def give(self, start: int, end: int) -> None:

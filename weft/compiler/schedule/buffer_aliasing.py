@@ -13,8 +13,13 @@ from weft.compiler.schedule.arena import Buffer
 from weft.compiler.schedule.liveness import PendingStep, ProgramBuilder
 
 
-def donate(plan: ProgramBuilder, donated: Sequence[int], ins: list[Buffer], outs: list[Buffer], are_alike: Callable[[int, int], bool]
-           ) -> dict[int, int]:
+def donate(
+    plan: ProgramBuilder,
+    donated: Sequence[int],
+    ins: list[Buffer],
+    outs: list[Buffer],
+    are_alike: Callable[[int, int], bool],
+) -> dict[int, int]:
     """Outputs that may be written into donated inputs: those are not read later, or the kernel works in place. An input goes first to an
     output that `are_alike(output, input)` says is of its type."""
     writers = {b: p for p in plan.launches for b in (p.in_place or {})}
@@ -25,8 +30,12 @@ def donate(plan: ProgramBuilder, donated: Sequence[int], ins: list[Buffer], outs
             source = ins[i]
             if source.nbytes != out.nbytes or out.last < 0 or are_alike(number, i) != alike:
                 continue
-            copy = next((p for p in plan.copies if p.time == out.first and p.copied == (out, source)), None)
-            pairs = writers[out].in_place[out] if out in writers and source.last == out.first else ()
+            copy = next(
+                (p for p in plan.copies if p.time == out.first and p.copied == (out, source)), None
+            )
+            pairs = (
+                writers[out].in_place[out] if out in writers and source.last == out.first else ()
+            )
             pair = next((p for p in pairs if p[0] is source), None)
             if copy is not None and source.last == copy.time:
                 copy.dropped = True
@@ -45,12 +54,23 @@ def share_dead(plan: ProgramBuilder) -> None:
     taken: set[Buffer] = set()
     for pending in plan.launches:
         for out, pairs in (pending.in_place or {}).items():
-            if out.kind != "temp" or out.forward is not None or out.first != pending.time or out.nbytes < 1 << 16:
+            if (
+                out.kind != "temp"
+                or out.forward is not None
+                or out.first != pending.time
+                or out.nbytes < 1 << 16
+            ):
                 continue
             for pair in pairs:
                 source = pair[0]
-                if source.kind == "temp" and source.forward is None and source.last == pending.time \
-                        and source.region is out.region and source not in taken and source.nbytes == out.nbytes:
+                if (
+                    source.kind == "temp"
+                    and source.forward is None
+                    and source.last == pending.time
+                    and source.region is out.region
+                    and source not in taken
+                    and source.nbytes == out.nbytes
+                ):
                     out.takes_over = source
                     taken.add(source)
                     alias(pending, pair)

@@ -21,7 +21,7 @@ def joined_rows(eqn: Eqn) -> tuple[int, int, list[tuple[Atom, int, int]]]:
     """What a concatenation by copies copies: the number of rows, the bytes of one, and of each operand the bytes of a row and where in
     the result's row they are."""
     dim, out = eqn.params["dimension"], eqn.outvars[0].aval
-    after, at, parts = math.prod(out.shape[dim + 1:]) * out.dtype.itemsize, 0, []
+    after, at, parts = math.prod(out.shape[dim + 1 :]) * out.dtype.itemsize, 0, []
     for atom in eqn.invars:
         width = atom.aval.shape[dim] * after
         parts.append((atom, width, at))
@@ -32,7 +32,14 @@ def joined_rows(eqn: Eqn) -> tuple[int, int, list[tuple[Atom, int, int]]]:
 class BufferAssignment:
     """The memory of a body's values. `owned` inputs may be overwritten when dead; `outs` say where results go, or None."""
 
-    def __init__(self, plan: ProgramBuilder, jaxpr: Jaxpr, ins: Sequence[Ref], outs: Sequence[Ref | None], owned: Sequence[bool] = ()):
+    def __init__(
+        self,
+        plan: ProgramBuilder,
+        jaxpr: Jaxpr,
+        ins: Sequence[Ref],
+        outs: Sequence[Ref | None],
+        owned: Sequence[bool] = (),
+    ):
         self.plan, self.jaxpr = plan, jaxpr
         self.env: dict[Var, Ref] = dict(zip(jaxpr.invars, ins))
         for var, value in zip(jaxpr.constvars, jaxpr.consts):
@@ -43,18 +50,23 @@ class BufferAssignment:
         self.items = self.graph.items
         if any(eqn.primitive.kind == "exchange" for eqn in jaxpr.eqns):
             from weft.compiler.schedule.overlap import overlapped  # few programs have such
+
             self.items = overlapped(self.graph)
         self.targets: dict[Var, Ref] = {}
         self.last_read: dict[Var, int] = {}
-        self.requests: dict[Var, Ref] = {}               # of exchanges in flight, by their results
-        self.now = 0                                     # the item whose step is being made
+        self.requests: dict[Var, Ref] = {}  # of exchanges in flight, by their results
+        self.now = 0  # the item whose step is being made
 
     def assign_targets(self) -> set[int]:
         """Before any step: where values go that results and updates are made of; results that are copied before all else."""
         self._find_targets()
         early = self._copy_carries()
         for i, item in enumerate(self.items):
-            reads = self.graph.read_by(item) if isinstance(item, Group) else [a for a in item.invars if type(a) is not Literal]
+            reads = (
+                self.graph.read_by(item)
+                if isinstance(item, Group)
+                else [a for a in item.invars if type(a) is not Literal]
+            )
             for var in reads:
                 self.last_read[self.graph.memory_of(var)] = i
         for atom in self.jaxpr.outvars:
@@ -69,7 +81,11 @@ class BufferAssignment:
             if out is None or type(atom) is Literal:
                 continue
             base = self.graph.memory_of(atom)
-            if base not in self.env and base not in self.targets and base.aval.nbytes == atom.aval.nbytes:
+            if (
+                base not in self.env
+                and base not in self.targets
+                and base.aval.nbytes == atom.aval.nbytes
+            ):
                 self.targets[base] = out
 
     def _copy_carries(self) -> set[int]:
@@ -87,14 +103,21 @@ class BufferAssignment:
             item = self.items[i]
             if isinstance(item, Group):
                 continue
-            if lowering_kind(item) in (LoweringKind.SCATTER, LoweringKind.UPDATE, LoweringKind.LIBRARY):
+            if lowering_kind(item) in (
+                LoweringKind.SCATTER,
+                LoweringKind.UPDATE,
+                LoweringKind.LIBRARY,
+            ):
                 self._propagate_target(i, item.invars[0], item.outvars[0])
             elif lowering_kind(item) is LoweringKind.JOIN:
                 rows, _, parts = joined_rows(item)
                 for atom, _, at in parts if rows == 1 else ():
                     self._propagate_target(i, atom, item.outvars[0], at)
             elif (loop := loop_of(item)) is not None:
-                from weft.compiler.schedule.loop_carries import stacked_carries  # what programs without loops do without
+                from weft.compiler.schedule.loop_carries import (
+                    stacked_carries,
+                )  # what programs without loops do without
+
                 stacked = stacked_carries(item, self.targets)
                 first, count = loop.first_carried(item.params), loop.carried_count(item.params)
                 for n, (atom, var) in enumerate(zip(item.invars[first:], item.outvars[:count])):
@@ -109,8 +132,13 @@ class BufferAssignment:
         base = self.graph.memory_of(atom)
         if not self._reads_once(item.invars, base):
             return
-        if base not in self.env and base not in self.targets and self.last_read[base] == position \
-                and base.aval.nbytes == atom.aval.nbytes and (at is not None or atom.aval.nbytes == var.aval.nbytes):
+        if (
+            base not in self.env
+            and base not in self.targets
+            and self.last_read[base] == position
+            and base.aval.nbytes == atom.aval.nbytes
+            and (at is not None or atom.aval.nbytes == var.aval.nbytes)
+        ):
             if var not in self.targets:
                 self.targets[var] = self.plan.temp(var.aval)
             self.targets[base] = self.targets[var].moved(at or 0)
@@ -144,13 +172,15 @@ class BufferAssignment:
         source = self.ref(operand)
         if type(operand) is not Literal and out not in self.targets:
             base = self.graph.memory_of(operand)
-            mine = base in self.owned or (base not in self.jaxpr.invars and base not in self.jaxpr.constvars)
+            mine = base in self.owned or (
+                base not in self.jaxpr.invars and base not in self.jaxpr.constvars
+            )
             dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
             if mine and dead and not source.strides and base.aval.nbytes == out.aval.nbytes:
                 self.env[out] = source
                 return source
         target = self.result(out)
-        self.plan.copy(target, source, out.aval.nbytes)      # nothing if the operand was made there
+        self.plan.copy(target, source, out.aval.nbytes)  # nothing if the operand was made there
         return target
 
     def may_overwrite(self, eqn: Eqn) -> bool:
@@ -159,7 +189,9 @@ class BufferAssignment:
         if type(operand) is Literal:
             return False
         base = self.graph.memory_of(operand)
-        given = base in self.jaxpr.invars and base not in self.owned and base not in self.plan.donated
+        given = (
+            base in self.jaxpr.invars and base not in self.owned and base not in self.plan.donated
+        )
         dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
         return dead and not given and base not in self.jaxpr.constvars
 

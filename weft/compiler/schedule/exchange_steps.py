@@ -23,7 +23,9 @@ def lower(body: BufferAssignment, eqn: Eqn) -> None:
     role = role_of(eqn)
     if role == "position":
         at = _word(plan, ("position", *eqn.params["table"]))
-        body.env[eqn.outvars[0]] = _words(plan).moved(8 * at)       # of an i64 on a little-endian machine, the int32 in front
+        body.env[eqn.outvars[0]] = _words(plan).moved(
+            8 * at
+        )  # of an i64 on a little-endian machine, the int32 in front
         plan.touch(_words(plan))
         return
     if role == "done":
@@ -38,11 +40,26 @@ def lower(body: BufferAssignment, eqn: Eqn) -> None:
     params, aval = eqn.params, eqn.invars[0].aval
     size = len(params["groups"][0]) if params["groups"] else 1
     what = str(eqn.source) if eqn.source is not None else ""
-    word = _word(plan, ("plan", params["kind"], aval.dtype.name, count_of(params["kind"], aval, size), params["op"], params["groups"],
-                        params["pairs"], what))
+    word = _word(
+        plan,
+        (
+            "plan",
+            params["kind"],
+            aval.dtype.name,
+            count_of(params["kind"], aval, size),
+            params["op"],
+            params["groups"],
+            params["pairs"],
+            what,
+        ),
+    )
     words, request = _words(plan), Ref(plan.new(8))
     title = f"{params['kind']}{' ' + params['op'] if params['op'] else ''} of {aval.str_short()}"
-    plan.step(lambda at: P.Start(title, word, at(words), at(source), at(out), at(request)), [source, words], [out, request])
+    plan.step(
+        lambda at: P.Start(title, word, at(words), at(source), at(out), at(request)),
+        [source, words],
+        [out, request],
+    )
     body.requests[eqn.outvars[0]] = request
 
 

@@ -21,11 +21,14 @@ from weft.util.threads import Background
 @record(frozen=False, eq=False)
 class PendingStep:
     """A step whose addresses are not fixed yet: `make(address)` gives it. Launches may gain in-place pairs."""
+
     make: Callable
     time: int
     in_place: dict[Buffer, list[tuple[Buffer, str, str]]] | None = None
     aliases: list[tuple[str, str]] | None = None
-    copied: tuple[Buffer, Buffer] | None = None      # a step that only copies one whole buffer to another
+    copied: tuple[Buffer, Buffer] | None = (
+        None  # a step that only copies one whole buffer to another
+    )
     dropped: bool = False
 
 
@@ -43,16 +46,16 @@ class ProgramBuilder:
         self.region: Region | None = None
         self.buffers: list[Buffer] = []
         self.consts: list[np.ndarray] = []
-        self.const_makers: list[Background] = []             # what has to finish before constants are used
+        self.const_makers: list[Background] = []  # what has to finish before constants are used
         self.const_refs: dict[object, Ref] = {}
         self.steps: list[PendingStep] = []
         self.loops = 0
-        self.launches: list[PendingStep] = []                # the steps that run kernels
+        self.launches: list[PendingStep] = []  # the steps that run kernels
         self.copies: list[PendingStep] = []
         self.gemms = 0
         self.last_read: dict[Buffer, int] = {}
-        self.task_regions: list[Region] = []                 # bodies of loops whose iterations run in parallel
-        self.words: list = []                                # what depends on the process (`schedule.exchange_steps`), and where it is
+        self.task_regions: list[Region] = []  # bodies of loops whose iterations run in parallel
+        self.words: list = []  # what depends on the process (`schedule.exchange_steps`), and where it is
         self.words_at: Ref | None = None
         self.check_kernel: Callable[..., None] | None = None  # see `schedule.KernelCheck`
 
@@ -110,8 +113,14 @@ class ProgramBuilder:
                 step.copied = ends[0].buffer, ends[1].buffer
                 self.copies.append(step)
 
-    def launch(self, kernel: Kernel, reads: Sequence[Ref], writes: Sequence[Ref], operands: Sequence[Ref] = (),
-               step: Callable = lambda kernel, args, operands: P.Launch(kernel, args)) -> PendingStep:
+    def launch(
+        self,
+        kernel: Kernel,
+        reads: Sequence[Ref],
+        writes: Sequence[Ref],
+        operands: Sequence[Ref] = (),
+        step: Callable = lambda kernel, args, operands: P.Launch(kernel, args),
+    ) -> PendingStep:
         """Add a step that runs `kernel` on `reads` and `writes`; as part of a matmul, it reads `operands` too."""
         refs = (*reads, *writes)
 
@@ -119,7 +128,13 @@ class ProgramBuilder:
             final = kernel
             if pending.aliases:
                 names = dict(pending.aliases)
-                final = replace(kernel, bufs=tuple(replace(b, alias=names[b.name]) if b.name in names else b for b in kernel.bufs))
+                final = replace(
+                    kernel,
+                    bufs=tuple(
+                        replace(b, alias=names[b.name]) if b.name in names else b
+                        for b in kernel.bufs
+                    ),
+                )
             return step(final, tuple(at(r) for r in refs), tuple(at(r) for r in operands))
 
         pending = self.step(make, (*reads, *operands), writes)

@@ -22,21 +22,30 @@ def stacked_carries(eqn: Eqn, targets: Collection[Var]) -> dict[int, list[tuple[
         return {}
     inner, nc, nk = eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"]
     found = {}
-    for n, (begin, end) in enumerate(zip(inner.invars[nc:nc + nk], inner.outvars[:nk])):
-        stacks = [(var, atom is not begin) for atom, var in zip(inner.outvars[nk:], eqn.outvars[nk:])
-                  if var not in targets and (atom is begin or atom is end)]
+    for n, (begin, end) in enumerate(zip(inner.invars[nc : nc + nk], inner.outvars[:nk])):
+        stacks = [
+            (var, atom is not begin)
+            for atom, var in zip(inner.outvars[nk:], eqn.outvars[nk:])
+            if var not in targets and (atom is begin or atom is end)
+        ]
         if begin.aval.nbytes and not all(ends for _, ends in stacks):
             found[n] = stacks
     return found
 
 
-def update_carries(plan: ProgramBuilder, carries: list[Ref], fresh: list[Ref], avals: Sequence) -> None:
+def update_carries(
+    plan: ProgramBuilder, carries: list[Ref], fresh: list[Ref], avals: Sequence
+) -> None:
     """End of a loop body: the new values become the carried ones."""
     ends = [r.final() for r in fresh]
     buffers = {c.final().buffer for c in carries}
     copies = []
     for carry, new, aval in zip(carries, ends, avals):
-        if new == carry.final() or not aval.nbytes or _write_in_place(plan, carry.final(), new, ends, buffers):
+        if (
+            new == carry.final()
+            or not aval.nbytes
+            or _write_in_place(plan, carry.final(), new, ends, buffers)
+        ):
             continue
         if new.buffer in buffers:
             spare = plan.temp(aval)
@@ -47,12 +56,20 @@ def update_carries(plan: ProgramBuilder, carries: list[Ref], fresh: list[Ref], a
         plan.copy(carry, new, nbytes)
 
 
-def _write_in_place(plan: ProgramBuilder, carry: Ref, new: Ref, ends: list[Ref], carried: set[Buffer]) -> bool:
+def _write_in_place(
+    plan: ProgramBuilder, carry: Ref, new: Ref, ends: list[Ref], carried: set[Buffer]
+) -> bool:
     """Let the step that makes a new carried value write it into the carry, if the old one is dead by then."""
     buffer = new.buffer
     if buffer.kind != "temp" or buffer.region is not plan.region or buffer in carried:
         return False
-    if new.offset or new.strides or carry.strides or carry.offset or buffer.nbytes != carry.buffer.nbytes:
+    if (
+        new.offset
+        or new.strides
+        or carry.strides
+        or carry.offset
+        or buffer.nbytes != carry.buffer.nbytes
+    ):
         return False
     if sum(e.buffer is buffer for e in ends) != 1 or any(e.buffer is carry.buffer for e in ends):
         return False
@@ -61,7 +78,9 @@ def _write_in_place(plan: ProgramBuilder, carry: Ref, new: Ref, ends: list[Ref],
     if writer is None or read > buffer.first:
         return False
     if read == buffer.first:
-        pair = next((p for p in (writer.in_place or {}).get(buffer, ()) if p[0] is carry.buffer), None)
+        pair = next(
+            (p for p in (writer.in_place or {}).get(buffer, ()) if p[0] is carry.buffer), None
+        )
         if pair is None:
             return False
         alias(writer, pair)

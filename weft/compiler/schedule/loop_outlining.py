@@ -25,7 +25,9 @@ def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
     """The program with its small loops as kernels."""
     program = scheduled.program
     uses = Counter(ref.slot for step in program.steps for ref in P.refs_of(step))
-    return replace(scheduled, program=replace(program, steps=_rewritten(program, uses, program.steps)))
+    return replace(
+        scheduled, program=replace(program, steps=_rewritten(program, uses, program.steps))
+    )
 
 
 def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tuple[P.Step, ...]:
@@ -38,7 +40,10 @@ def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tu
             except _NotOutlined:
                 step = replace(step, body=_rewritten(program, uses, step.body))
         elif isinstance(step, P.Branch):
-            step = replace(step, branches=tuple([_rewritten(program, uses, branch) for branch in step.branches]))
+            step = replace(
+                step,
+                branches=tuple([_rewritten(program, uses, branch) for branch in step.branches]),
+            )
         made.append(step)
     return tuple(made)
 
@@ -46,10 +51,18 @@ def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tu
 def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.Step:
     """The loop as a kernel, written twice: at first to learn which buffers can be registers."""
     mine = Counter(ref.slot for ref in P.refs_of(loop))
-    private = {slot for slot, count in mine.items() if program.slots[slot].kind == "temp" and uses[slot] == count}
+    private = {
+        slot
+        for slot, count in mine.items()
+        if program.slots[slot].kind == "temp" and uses[slot] == count
+    }
     if isinstance(loop, P.WhileLoop):
         private.discard(loop.cond.slot)
-    types = {ref.slot: buf.type for launch in _launches(loop) for buf, ref in zip(launch.kernel.bufs, launch.args)}
+    types = {
+        ref.slot: buf.type
+        for launch in _launches(loop)
+        for buf, ref in zip(launch.kernel.bufs, launch.args)
+    }
     draft = _Writer(private, types, frozenset())
     draft.written(loop)
     return _Writer(private, types, draft.registers()).written(loop)
@@ -60,7 +73,11 @@ def _launches(step: object) -> Iterator[P.Launch]:
     if isinstance(step, P.Launch):
         yield step
     bodies = {P.Loop: ("body",), P.WhileLoop: ("cond_body", "body"), P.Branch: ("branches",)}
-    for part in step if isinstance(step, tuple) else [getattr(step, name) for name in bodies.get(type(step), ())]:
+    for part in (
+        step
+        if isinstance(step, tuple)
+        else [getattr(step, name) for name in bodies.get(type(step), ())]
+    ):
         yield from _launches(part)
 
 
@@ -71,12 +88,13 @@ class _NotOutlined(Exception):
 @record(frozen=False)
 class _Memory:
     """A buffer of the new kernel. `outer`: strides of its address along loops around the kernel; `reach`: elements that are used."""
+
     name: str
     type: str
     outer: tuple[tuple[str, int], ...] = ()
     reach: int = 0
     private: bool = False
-    constant: bool = True                   # indexed by constants only
+    constant: bool = True  # indexed by constants only
     loaded: bool = False
     stored: bool = False
     places: dict[int, None] = field(default_factory=dict)
@@ -86,24 +104,36 @@ class _Writer:
     def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
         self.private, self.types, self.in_registers = private, types, registers
         self.b = Builder()
-        self.memory: dict[int | str, _Memory] = {}      # by slot; the inner kernels' scratch by name
-        self.vars: dict[str, tuple[loops.Expr, int]] = {}     # of loops in the kernel: the number of the iteration, and of iterations
+        self.memory: dict[int | str, _Memory] = {}  # by slot; the inner kernels' scratch by name
+        self.vars: dict[
+            str, tuple[loops.Expr, int]
+        ] = {}  # of loops in the kernel: the number of the iteration, and of iterations
         self.names: dict[str, loops.Expr] = {}
-        self.bufs: dict[str, tuple[_Memory, loops.Expr]] = {} # of the kernel being copied: where it is, from which element on
+        self.bufs: dict[
+            str, tuple[_Memory, loops.Expr]
+        ] = {}  # of the kernel being copied: where it is, from which element on
         self.memo: dict[int, loops.Expr] = {}
         self.count = self.work = 0
         self.copies = 1
-        self.known: dict[tuple[str, int], tuple[loops.Expr, loops.Expr]] = {}   # (memory, id) -> element, last stored there
+        self.known: dict[
+            tuple[str, int], tuple[loops.Expr, loops.Expr]
+        ] = {}  # (memory, id) -> element, last stored there
         self.in_vector = False
-        self.early: set[str] = set()                    # registers that a condition needs
+        self.early: set[str] = set()  # registers that a condition needs
 
     def registers(self) -> frozenset[str]:
         """Names of buffers that can be registers, and gain by it."""
-        return frozenset([
-            m.name for m in self.memory.values()
-            if m.constant and len(m.places) <= MODEL.outlined_iterations
-            and all(0 <= at < m.reach for at in m.places) and m.type not in HALVES
-            and (m.private or (m.loaded and m.stored))])
+        return frozenset(
+            [
+                m.name
+                for m in self.memory.values()
+                if m.constant
+                and len(m.places) <= MODEL.outlined_iterations
+                and all(0 <= at < m.reach for at in m.places)
+                and m.type not in HALVES
+                and (m.private or (m.loaded and m.stored))
+            ]
+        )
 
     # ---- the loop
 
@@ -118,9 +148,27 @@ class _Writer:
             body, total = self._while(loop), MODEL.outlined_call_bytes
         if self.work > MODEL.outlined_bytes:
             raise _NotOutlined
-        taken = [(slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private]
-        bufs = tuple([loops.Buf(m.name, m.type, m.reach, "in" if not m.stored else "inout" if m.loaded else "out") for _, m in taken])
-        scratch = tuple([loops.Buf(m.name, m.type, m.reach) for m in self.memory.values() if m.private and m.name not in self.in_registers])
+        taken = [
+            (slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private
+        ]
+        bufs = tuple(
+            [
+                loops.Buf(
+                    m.name,
+                    m.type,
+                    m.reach,
+                    "in" if not m.stored else "inout" if m.loaded else "out",
+                )
+                for _, m in taken
+            ]
+        )
+        scratch = tuple(
+            [
+                loops.Buf(m.name, m.type, m.reach)
+                for m in self.memory.values()
+                if m.private and m.name not in self.in_registers
+            ]
+        )
         kernel = loops.Kernel(bufs, tuple(body), scratch, "loop")
         launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in taken]), total)
         return launch if isinstance(loop, P.Loop) else P.WhileLoop((launch,), loop.cond, ())
@@ -130,12 +178,19 @@ class _Writer:
         name = self._fresh("l")
         index = self.b.index(name, loop.extent)
         saved = self.vars
-        self.vars = {**saved, loop.var: (self.b.isub(loop.extent - 1, index) if loop.reverse else index, loop.extent)}
+        self.vars = {
+            **saved,
+            loop.var: (self.b.isub(loop.extent - 1, index) if loop.reverse else index, loop.extent),
+        }
         outside, self.work = self.work, 0
         body = self._inner(self._steps, loop.body)
         self.work = outside + self.work * (1 if top else loop.extent)
         self.vars = saved
-        return [loops.For(name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial")]
+        return [
+            loops.For(
+                name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial"
+            )
+        ]
 
     def _while(self, loop: P.WhileLoop) -> list[loops.Stmt]:
         """An uncounted loop, or as many iterations of it as may run between checks for signals."""
@@ -147,9 +202,19 @@ class _Writer:
         again = self._steps(loop.cond_body)
         most = max(1, MODEL.outlined_call_bytes // self.work)
         iterations = loops.Ref("iterations", "i64")
-        goes_on = loops.Op("and", (cond, loops.Op("lt", (iterations, loops.Const(most, "i64")), "bool")), "bool")
-        iteration = [*self._inits(private=True), *body, *again, loops.Accum("iterations", "add", loops.Const(1, "i64"))]
-        loop = [loops.Init("iterations", loops.Const(0, "i64")), loops.While(goes_on, tuple(iteration))]
+        goes_on = loops.Op(
+            "and", (cond, loops.Op("lt", (iterations, loops.Const(most, "i64")), "bool")), "bool"
+        )
+        iteration = [
+            *self._inits(private=True),
+            *body,
+            *again,
+            loops.Accum("iterations", "add", loops.Const(1, "i64")),
+        ]
+        loop = [
+            loops.Init("iterations", loops.Const(0, "i64")),
+            loops.While(goes_on, tuple(iteration)),
+        ]
         return [*self._begun(), *first, *loop, *self._ended()]
 
     def _begun(self) -> list[loops.Stmt]:
@@ -159,16 +224,28 @@ class _Writer:
     def _inits(self, private: bool, early: bool = False) -> list[loops.Stmt]:
         made: list[loops.Stmt] = []
         for m in self.memory.values():
-            if m.name in self.in_registers and m.private == private and (not private or (m.name in self.early) == early):
+            if (
+                m.name in self.in_registers
+                and m.private == private
+                and (not private or (m.name in self.early) == early)
+            ):
                 for at in m.places:
-                    value = loops.Const(_zero(m.type), m.type) if private else loops.Load(m.name, loops.Const(at, "i64"), m.type)
+                    value = (
+                        loops.Const(_zero(m.type), m.type)
+                        if private
+                        else loops.Load(m.name, loops.Const(at, "i64"), m.type)
+                    )
                     made.append(loops.Init(_register(m, at), value))
         return made
 
     def _ended(self) -> list[loops.Stmt]:
         """What others see of the registers."""
-        return [loops.Store(m.name, loops.Const(at, "i64"), loops.Ref(_register(m, at), m.type)) for m in self.memory.values()
-                if m.name in self.in_registers and not m.private for at in m.places]
+        return [
+            loops.Store(m.name, loops.Const(at, "i64"), loops.Ref(_register(m, at), m.type))
+            for m in self.memory.values()
+            if m.name in self.in_registers and not m.private
+            for at in m.places
+        ]
 
     # ---- steps
 
@@ -216,7 +293,9 @@ class _Writer:
         self.bufs = dict(zip("yx", [self._place(ref, type_) for ref in refs]))
         self.names = {}
         at = loops.Index("j")
-        return self._body((loops.For("j", count, (loops.Store("y", at, loops.Load("x", at, type_)),), "vector"),))
+        return self._body(
+            (loops.For("j", count, (loops.Store("y", at, loops.Load("x", at, type_)),), "vector"),)
+        )
 
     def _branch(self, step: P.Branch) -> list[loops.Stmt]:
         """The branches, each but the last guarded by a comparison."""
@@ -224,11 +303,19 @@ class _Writer:
             return self._steps(step.branches[0] if step.branches else ())
         self._reach(step.index, "i32", 1)
         name = self._fresh("v")
-        made: list[loops.Stmt] = [loops.Let(name, self._load(self._place(step.index, "i32"), None, None))]
+        made: list[loops.Stmt] = [
+            loops.Let(name, self._load(self._place(step.index, "i32"), None, None))
+        ]
         bodies = [self._inner(self._steps, branch) for branch in step.branches]
         chosen = bodies[-1]
         for i in reversed(range(len(bodies) - 1)):
-            chosen = (loops.If(loops.Op("le", (loops.Ref(name, "i32"), loops.Const(i, "i32")), "bool"), bodies[i], chosen),)
+            chosen = (
+                loops.If(
+                    loops.Op("le", (loops.Ref(name, "i32"), loops.Const(i, "i32")), "bool"),
+                    bodies[i],
+                    chosen,
+                ),
+            )
         return [*made, *chosen]
 
     # ---- places
@@ -238,11 +325,21 @@ class _Writer:
         memory, size = self.memory.get(ref.slot), loops.ITEMSIZE[type_]
         outer = tuple([(var, stride) for var, stride in ref.strides if var not in self.vars])
         if memory is None:
-            memory = self.memory[ref.slot] = _Memory(f"m{ref.slot}", type_, outer, private=ref.slot in self.private)
+            memory = self.memory[ref.slot] = _Memory(
+                f"m{ref.slot}", type_, outer, private=ref.slot in self.private
+            )
         inner = [(stride, self.vars[var][1]) for var, stride in ref.strides if var in self.vars]
-        if memory.type != type_ or memory.outer != outer or any(n % size for n in (ref.offset, *(stride for stride, _ in inner))):
+        if (
+            memory.type != type_
+            or memory.outer != outer
+            or any(n % size for n in (ref.offset, *(stride for stride, _ in inner)))
+        ):
             raise _NotOutlined
-        end = ref.offset // size + count + sum([stride // size * (extent - 1) for stride, extent in inner])
+        end = (
+            ref.offset // size
+            + count
+            + sum([stride // size * (extent - 1) for stride, extent in inner])
+        )
         memory.reach = max(memory.reach, end)
 
     def _place(self, ref: P.BufRef, type_: str) -> tuple[_Memory, loops.Expr]:
@@ -277,7 +374,9 @@ class _Writer:
         self.names = outer
         return made
 
-    def _inner(self, write: Callable[[Sequence], list[loops.Stmt]], what: Sequence) -> tuple[loops.Stmt, ...]:
+    def _inner(
+        self, write: Callable[[Sequence], list[loops.Stmt]], what: Sequence
+    ) -> tuple[loops.Stmt, ...]:
         """What may run several times, or not at all: nothing is known in it of what was stored before, nor after it."""
         self.known = {}
         made = write(what)
@@ -293,32 +392,63 @@ class _Writer:
                     return []
                 return [type(stmt)(self._bound(stmt.name, value.type), value)]
             case loops.Accum():
-                return [replace(stmt, name=self._name(stmt.name), value=self._expr(stmt.value), guard=self._maybe(stmt.guard))]
+                return [
+                    replace(
+                        stmt,
+                        name=self._name(stmt.name),
+                        value=self._expr(stmt.value),
+                        guard=self._maybe(stmt.guard),
+                    )
+                ]
             case loops.Scan():
                 values = tuple([self._expr(x) for x in stmt.values])
                 names = tuple([self._bound(name, x.type) for name, x in zip(stmt.names, values)])
                 self.memo = {}
-                return [loops.Scan(names, tuple(map(self._name, stmt.accs)), values, tuple([self._expr(x) for x in stmt.combine]))]
+                return [
+                    loops.Scan(
+                        names,
+                        tuple(map(self._name, stmt.accs)),
+                        values,
+                        tuple([self._expr(x) for x in stmt.combine]),
+                    )
+                ]
             case loops.Store():
                 return self._store(stmt)
             case loops.Interleave():
                 memory, index = self._element(stmt.buf, stmt.index)
                 self._stored(memory, index)
                 memory.constant = False
-                return [loops.Interleave(memory.name, index, tuple([self._expr(x) for x in stmt.values]))]
+                return [
+                    loops.Interleave(
+                        memory.name, index, tuple([self._expr(x) for x in stmt.values])
+                    )
+                ]
             case loops.Pack():
                 memory, first = self.bufs[stmt.buf]
                 if not (isinstance(first, loops.Const) and first.value == 0):
                     raise _NotOutlined
                 self._stored(memory, first)
                 memory.constant = False
-                return [loops.Pack(self._name(stmt.acc), memory.name, self._expr(stmt.value), self._expr(stmt.guard))]
+                return [
+                    loops.Pack(
+                        self._name(stmt.acc),
+                        memory.name,
+                        self._expr(stmt.value),
+                        self._expr(stmt.guard),
+                    )
+                ]
             case loops.Prefetch():
                 return []
             case loops.For():
                 return self._for(stmt)
             case loops.If():
-                return [loops.If(self._expr(stmt.cond), self._inner(self._body, stmt.body), self._inner(self._body, stmt.orelse))]
+                return [
+                    loops.If(
+                        self._expr(stmt.cond),
+                        self._inner(self._body, stmt.body),
+                        self._inner(self._body, stmt.orelse),
+                    )
+                ]
         raise _NotOutlined
 
     def _name(self, name: str) -> str:
@@ -333,7 +463,11 @@ class _Writer:
         if not isinstance(extent, int):
             raise _NotOutlined
         copies = self.copies * extent
-        short = extent <= MODEL.outlined_unrolled and copies <= MODEL.outlined_iterations and not self.in_vector
+        short = (
+            extent <= MODEL.outlined_unrolled
+            and copies <= MODEL.outlined_iterations
+            and not self.in_vector
+        )
         if short and copies * _cost(stmt.body, set()) <= MODEL.outlined_cost:
             return self._unrolled(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
@@ -374,13 +508,19 @@ class _Writer:
             guard = None
         self._stored(memory, at)
         if memory.name in self.in_registers:
-            return [loops.Accum(_register(memory, at.value), stmt.accumulate or "set", value, guard)]
+            return [
+                loops.Accum(_register(memory, at.value), stmt.accumulate or "set", value, guard)
+            ]
         if self.in_vector or guard is not None or stmt.accumulate or memory.type in HALVES:
             return [loops.Store(memory.name, at, value, guard, stmt.accumulate)]
         name = self._fresh("v")
         kept = value if isinstance(value, loops.Const) else loops.Ref(name, memory.type)
         self.known[memory.name, id(at)] = at, kept
-        return [loops.Store(memory.name, at, value)] if kept is value else [loops.Let(name, value), loops.Store(memory.name, at, kept)]
+        return (
+            [loops.Store(memory.name, at, value)]
+            if kept is value
+            else [loops.Let(name, value), loops.Store(memory.name, at, kept)]
+        )
 
     def _stored(self, memory: _Memory, at: loops.Expr) -> None:
         """Note a store: what was stored before in places that may be the same is not known any more."""
@@ -399,7 +539,9 @@ class _Writer:
 
     # ---- expressions
 
-    def _load(self, place: tuple[_Memory, loops.Expr], guard: loops.Expr | None, other: loops.Expr | None) -> loops.Expr:
+    def _load(
+        self, place: tuple[_Memory, loops.Expr], guard: loops.Expr | None, other: loops.Expr | None
+    ) -> loops.Expr:
         memory, at = place
         zero = loops.Const(_zero(memory.type), memory.type)
         if isinstance(guard, loops.Const):
@@ -413,7 +555,11 @@ class _Writer:
                 return self.known[memory.name, id(at)][1]
             return loops.Load(memory.name, at, memory.type, guard, other)
         value = loops.Ref(_register(memory, at.value), memory.type)
-        return value if guard is None else loops.Op("select", (guard, value, other or zero), memory.type)
+        return (
+            value
+            if guard is None
+            else loops.Op("select", (guard, value, other or zero), memory.type)
+        )
 
     def _expr(self, expr: loops.Expr) -> loops.Expr:
         made = self.memo.get(id(expr))
@@ -427,7 +573,11 @@ class _Writer:
         if isinstance(expr, loops.Index | loops.Ref):
             return self.names[expr.name]
         if isinstance(expr, loops.Load):
-            return self._load(self._element(expr.buf, expr.index), self._maybe(expr.guard), self._maybe(expr.other))
+            return self._load(
+                self._element(expr.buf, expr.index),
+                self._maybe(expr.guard),
+                self._maybe(expr.other),
+            )
         args = tuple([self._expr(arg) for arg in expr.args])
         if expr.op == "select" and isinstance(args[0], loops.Const):
             return args[1] if args[0].value else args[2]
@@ -443,8 +593,12 @@ def _cost(part: object, seen: set[int]) -> int:
     seen.add(id(part))
     if isinstance(part, tuple):
         return sum([_cost(inner, seen) for inner in part])
-    own = 0 if not isinstance(part, loops.Op) or part.type == "i64" else 20 if part.op in HEAVY else 1
-    return own + sum([_cost(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())])
+    own = (
+        0 if not isinstance(part, loops.Op) or part.type == "i64" else 20 if part.op in HEAVY else 1
+    )
+    return own + sum(
+        [_cost(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())]
+    )
 
 
 def _register(memory: _Memory, at: int) -> str:
@@ -452,4 +606,12 @@ def _register(memory: _Memory, at: int) -> str:
 
 
 def _zero(type_: str) -> object:
-    return False if type_ == "bool" else 0 if type_ in loops.INTEGERS else 0.0 if type_ in loops.FLOATS else 0j
+    return (
+        False
+        if type_ == "bool"
+        else 0
+        if type_ in loops.INTEGERS
+        else 0.0
+        if type_ in loops.FLOATS
+        else 0j
+    )

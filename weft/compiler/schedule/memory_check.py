@@ -35,6 +35,7 @@ def check_memory(program: P.Program, aliases: Mapping[int, int] | None = None) -
 @record
 class _Location:
     """The bytes of one access, over all iterations of the loops around it."""
+
     slot: int
     space: tuple[str, int]
     start: int
@@ -54,7 +55,11 @@ class _Memory:
         self.host = {outs[out]: ins[source] for out, source in aliases.items()}
         self.owners: dict[tuple[str, int], _Owners] = {}
         donated = set(self.host.values())
-        self.constant = {i for i, slot in enumerate(program.slots) if slot.kind == "const" or (slot.kind == "in" and i not in donated)}
+        self.constant = {
+            i
+            for i, slot in enumerate(program.slots)
+            if slot.kind == "const" or (slot.kind == "in" and i not in donated)
+        }
         for i, slot in enumerate(program.slots):
             if slot.kind in ("in", "const"):
                 self._owners_of((slot.kind, i)).give(0, slot.nbytes, i)
@@ -64,7 +69,11 @@ class _Memory:
         for number, step in enumerate(steps):
             match step:
                 case P.Loop():
-                    self._repeat([step.body], {**loops, step.var: step.extent}, checks_reads and step.extent > 0)
+                    self._repeat(
+                        [step.body],
+                        {**loops, step.var: step.extent},
+                        checks_reads and step.extent > 0,
+                    )
                 case P.WhileLoop():
                     self.follow(step.cond_body, loops, checks_reads)
                     condition = [P.Copy(step.cond, step.cond, 1)]
@@ -74,7 +83,9 @@ class _Memory:
                 case _:
                     self._step(step, f"step {number} ({_title(step)})", loops, checks_reads)
 
-    def _repeat(self, bodies: Iterable[Sequence[P.Step]], loops: dict[str, int], checks_reads: bool) -> None:
+    def _repeat(
+        self, bodies: Iterable[Sequence[P.Step]], loops: dict[str, int], checks_reads: bool
+    ) -> None:
         for checks in (False, checks_reads):
             for body in bodies:
                 self.follow(body, loops, checks)
@@ -100,7 +111,9 @@ class _Memory:
         for access, location in located:
             if access.writes:
                 if location.slot in self.constant:
-                    raise MemoryPlanError(f"{title} writes {self._name(location.slot)}, which is not to be changed")
+                    raise MemoryPlanError(
+                        f"{title} writes {self._name(location.slot)}, which is not to be changed"
+                    )
                 self._owners_of(location.space).give(location.start, location.end, location.slot)
 
     def _locate(self, access: StepAccess, title: str, loops: Mapping[str, int]) -> _Location:
@@ -117,21 +130,35 @@ class _Memory:
             high = max(high, slot.nbytes)
         if low < 0 or high > slot.nbytes:
             verb = "writes" if access.writes else "reads"
-            raise MemoryPlanError(f"{title} {verb} bytes {low} to {high} of {self._name(ref.slot)}, which has {slot.nbytes} bytes")
+            raise MemoryPlanError(
+                f"{title} {verb} bytes {low} to {high} of {self._name(ref.slot)}, which has {slot.nbytes} bytes"
+            )
         if slot.kind == "temp":
-            return _Location(ref.slot, ("own" if slot.own else "arena", 0), low + slot.offset, high + slot.offset)
+            return _Location(
+                ref.slot, ("own" if slot.own else "arena", 0), low + slot.offset, high + slot.offset
+            )
         host = self.host.get(ref.slot, ref.slot)
         return _Location(ref.slot, (self.slots[host].kind, host), low, high)
 
     def _check_owner(self, location: _Location, title: str) -> None:
-        for start, end, owner in self._owners_of(location.space).between(location.start, location.end):
-            if owner == location.slot or (owner is not None and self.host.get(location.slot) == owner):
+        for start, end, owner in self._owners_of(location.space).between(
+            location.start, location.end
+        ):
+            if owner == location.slot or (
+                owner is not None and self.host.get(location.slot) == owner
+            ):
                 continue
             offset = self.slots[location.slot].offset
-            state = "nothing has written" if owner is None else f"{self._name(owner)} has overwritten"
-            raise MemoryPlanError(f"{title} reads {self._name(location.slot)}, but {state} its bytes {start - offset} to {end - offset}")
+            state = (
+                "nothing has written" if owner is None else f"{self._name(owner)} has overwritten"
+            )
+            raise MemoryPlanError(
+                f"{title} reads {self._name(location.slot)}, but {state} its bytes {start - offset} to {end - offset}"
+            )
 
-    def _check_overlap(self, step: P.Step, located: Sequence[tuple[StepAccess, _Location]], title: str) -> None:
+    def _check_overlap(
+        self, step: P.Step, located: Sequence[tuple[StepAccess, _Location]], title: str
+    ) -> None:
         """Different buffers of one step share memory only where the kernel declares it, or the step works in place."""
         if isinstance(step, P.HostCall | P.LibraryCall | P.Fft | P.Start | P.Wait):
             return
@@ -140,16 +167,25 @@ class _Memory:
             for other, there in located[:n]:
                 if not (access.writes or other.writes) or not location.overlaps(there):
                     continue
-                if access.ref == other.ref and access.writes != other.writes and access.nbytes == other.nbytes:
+                if (
+                    access.ref == other.ref
+                    and access.writes != other.writes
+                    and access.nbytes == other.nbytes
+                ):
                     continue
                 if isinstance(step, P.Join) and access.writes and other.writes:
                     continue
-                if isinstance(step, P.Gemm | P.Launch) and frozenset((access.ref, other.ref)) in aliased:
+                if (
+                    isinstance(step, P.Gemm | P.Launch)
+                    and frozenset((access.ref, other.ref)) in aliased
+                ):
                     continue
                 if access.ref.strides and location.slot == there.slot:
-                    continue                 # iterations of a loop around: their addresses differ within one iteration
-                raise MemoryPlanError(f"{title} accesses {self._name(location.slot)} and {self._name(there.slot)}, "
-                                      "whose memory overlaps, and writes one of them")
+                    continue  # iterations of a loop around: their addresses differ within one iteration
+                raise MemoryPlanError(
+                    f"{title} accesses {self._name(location.slot)} and {self._name(there.slot)}, "
+                    "whose memory overlaps, and writes one of them"
+                )
 
     def _owners_of(self, space: tuple[str, int]) -> _Owners:
         return self.owners.setdefault(space, _Owners())
@@ -166,11 +202,21 @@ def _aliased_refs(step: P.Step) -> set[frozenset[P.BufRef]]:
     if kernel is None:
         return set()
     refs = dict(zip([buf.name for buf in kernel.bufs], args))
-    return {frozenset((ref, refs[buf.alias])) for buf, ref in zip(kernel.bufs, args) if buf.alias is not None}
+    return {
+        frozenset((ref, refs[buf.alias]))
+        for buf, ref in zip(kernel.bufs, args)
+        if buf.alias is not None
+    }
 
 
 def _title(step: P.Step) -> str:
-    kernel = step.kernel if isinstance(step, P.Launch) else step.epilogue if isinstance(step, P.Gemm) else None
+    kernel = (
+        step.kernel
+        if isinstance(step, P.Launch)
+        else step.epilogue
+        if isinstance(step, P.Gemm)
+        else None
+    )
     return f"{type(step).__name__}" if kernel is None else f"{type(step).__name__} of {kernel.name}"
 
 

@@ -33,7 +33,7 @@ def lower_region(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         case BranchSpec():
             _cond(body, eqn, lower)
         case _:
-            eqn.primitive.rule("lower")      # which says why there is none
+            eqn.primitive.rule("lower")  # which says why there is none
 
 
 # ---- carried values
@@ -50,12 +50,18 @@ def _carries(body: BufferAssignment, atoms: Sequence[Atom], outvars: Sequence[Va
     return carries
 
 
-def _history(body: BufferAssignment, eqn: Eqn, n: int, stacks: list[tuple[Var, bool]]) -> tuple[Ref, Ref]:
+def _history(
+    body: BufferAssignment, eqn: Eqn, n: int, stacks: list[tuple[Var, bool]]
+) -> tuple[Ref, Ref]:
     """Memory for a carried value in all iterations; where it is at the beginning and at the end of the first one.
 
     An iteration ends with what the next begins with: a stack of ends is that of beginnings, one place on."""
     params = eqn.params
-    first, length, back = eqn.invars[params["num_consts"] + n], params["length"], bool(params.get("reverse", False))
+    first, length, back = (
+        eqn.invars[params["num_consts"] + n],
+        params["length"],
+        bool(params.get("reverse", False)),
+    )
     nbytes, last = first.aval.nbytes, eqn.outvars[n]
     history = Ref(body.plan.new((length + 1) * nbytes))
     begins, ends = history.moved(back * nbytes), history.moved((not back) * nbytes)
@@ -75,8 +81,11 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     inner, length = params["jaxpr"], params["length"]
     nc, nk = params["num_consts"], params["num_carry"]
     consts = [body.ref(a) for a in eqn.invars[:nc]]
-    xs = [body.ref(a) for a in eqn.invars[nc + nk:]]
-    histories = {n: _history(body, eqn, n, stacks) for n, stacks in stacked_carries(eqn, body.targets).items()}
+    xs = [body.ref(a) for a in eqn.invars[nc + nk :]]
+    histories = {
+        n: _history(body, eqn, n, stacks)
+        for n, stacks in stacked_carries(eqn, body.targets).items()
+    }
     moving = [n for n in range(nk) if n not in histories]
     carries = _carries(body, [eqn.invars[nc + n] for n in moving], [eqn.outvars[n] for n in moving])
     ys = [body.env.get(v) or body.result(v) for v in eqn.outvars[nk:]]
@@ -88,7 +97,11 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     def run() -> None:
         for ref in (*carries, *ys, *(begins for begins, _ in histories.values())):
             plan.touch(ref)
-        given: list[Ref] = [*consts, *([None] * nk), *(along(r, v.aval) for r, v in zip(xs, inner.invars[nc + nk:]))]
+        given: list[Ref] = [
+            *consts,
+            *([None] * nk),
+            *(along(r, v.aval) for r, v in zip(xs, inner.invars[nc + nk :])),
+        ]
         outs = [None] * nk + [along(r, a.aval) for r, a in zip(ys, inner.outvars[nk:])]
         for n, carry in zip(moving, carries):
             given[nc + n] = carry
@@ -97,15 +110,28 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
             given[nc + n], outs[n] = along(begins, aval), along(ends, aval)
         owned = [False] * nc + [n not in histories for n in range(nk)] + [False] * len(xs)
         fresh = lower(inner, given, outs, owned)
-        update_carries(plan, carries, [fresh[n] for n in moving], [eqn.outvars[n].aval for n in moving])
+        update_carries(
+            plan, carries, [fresh[n] for n in moving], [eqn.outvars[n].aval for n in moving]
+        )
 
-    region = Region(plan.region, tasks=not nk and length >= MODEL.task_loop_iterations and _are_tasks(inner)
-                    and (plan.region is None or plan.region.of_tasks() is None))
+    region = Region(
+        plan.region,
+        tasks=not nk
+        and length >= MODEL.task_loop_iterations
+        and _are_tasks(inner)
+        and (plan.region is None or plan.region.of_tasks() is None),
+    )
     if region.tasks:
         plan.task_regions.append(region)
     steps = plan.inside(run, region)
     reverse = bool(params.get("reverse", False))
-    plan.step(lambda at: P.Loop(var, length, finalized(steps, at), reverse, region.tasks, region.own_bytes), [], [])
+    plan.step(
+        lambda at: P.Loop(
+            var, length, finalized(steps, at), reverse, region.tasks, region.own_bytes
+        ),
+        [],
+        [],
+    )
     for n, (_, ends) in histories.items():
         out = eqn.outvars[n]
         if out in body.targets:
@@ -114,22 +140,30 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
 
 
 #: what native code does by itself, on any thread
-_NATIVE = frozenset(LoweringKind) - {LoweringKind.HOST, LoweringKind.LIBRARY, LoweringKind.FFT, LoweringKind.COLLECTIVE,
-                                     LoweringKind.EXCHANGE}
+_NATIVE = frozenset(LoweringKind) - {
+    LoweringKind.HOST,
+    LoweringKind.LIBRARY,
+    LoweringKind.FFT,
+    LoweringKind.COLLECTIVE,
+    LoweringKind.EXCHANGE,
+}
 
 
 def _are_tasks(jaxpr: Jaxpr) -> bool:
     """Whether a program, the body of a loop that carries nothing, may run on any thread, several times at once."""
-    return not jaxpr.effects and all(lowering_kind(eqn) in _NATIVE and all(_are_tasks(inner) for _, inner in subjaxprs(eqn.params))
-                                     for eqn in jaxpr.eqns)
+    return not jaxpr.effects and all(
+        lowering_kind(eqn) in _NATIVE
+        and all(_are_tasks(inner) for _, inner in subjaxprs(eqn.params))
+        for eqn in jaxpr.eqns
+    )
 
 
 def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     params, plan = eqn.params, body.plan
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     cond_consts = [body.ref(a) for a in eqn.invars[:n_cond]]
-    body_consts = [body.ref(a) for a in eqn.invars[n_cond:n_cond + n_body]]
-    carries = _carries(body, eqn.invars[n_cond + n_body:], eqn.outvars)
+    body_consts = [body.ref(a) for a in eqn.invars[n_cond : n_cond + n_body]]
+    carries = _carries(body, eqn.invars[n_cond + n_body :], eqn.outvars)
     flag = plan.temp(params["cond_jaxpr"].outvars[0].aval)
     plan.touch(flag)
     test: list[PendingStep] = []
@@ -137,7 +171,9 @@ def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     def whole() -> None:
         for ref in (*carries, flag):
             plan.touch(ref)
-        test.extend(plan.inside(lambda: lower(params["cond_jaxpr"], [*cond_consts, *carries], [flag])))
+        test.extend(
+            plan.inside(lambda: lower(params["cond_jaxpr"], [*cond_consts, *carries], [flag]))
+        )
         plan.steps.extend(plan.inside(run))
 
     def run() -> None:
@@ -146,7 +182,9 @@ def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         update_carries(plan, carries, fresh, [v.aval for v in eqn.outvars])
 
     steps = plan.inside(whole)
-    plan.step(lambda at: P.WhileLoop(finalized(test, at), at(flag), finalized(steps, at)), [flag], [])
+    plan.step(
+        lambda at: P.WhileLoop(finalized(test, at), at(flag), finalized(steps, at)), [flag], []
+    )
 
 
 def _cond(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
@@ -164,5 +202,8 @@ def _cond(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
             made.append(plan.inside(lambda branch=branch: lower(branch, ins, outs)))
 
     plan.inside(whole)
-    plan.step(lambda at: P.Branch(at(selector), tuple(finalized(steps, at) for steps in made)), [selector], outs)
-
+    plan.step(
+        lambda at: P.Branch(at(selector), tuple(finalized(steps, at) for steps in made)),
+        [selector],
+        outs,
+    )

@@ -41,6 +41,7 @@ class StepAccess:
     `partial` marks an access that the step may make only in part: data decide, or the order of its writes and reads.
     With `until_end`, a run ends where the buffer does: the step does not state its size.
     """
+
     ref: BufRef
     nbytes: int
     dims: Dims = ()
@@ -91,9 +92,23 @@ def _gemm(step: Gemm) -> list[StepAccess]:
     batch = (*step.batch, *step.groups)
     rows = _run(step.m, step.a_strides[0], step.a_rows)
     cols = _run(step.n, step.b_strides[1], step.b_cols)
-    a = [*[(e, a) for e, a, _, _ in batch], *[(e, a) for e, a, _ in step.outer_k], *rows, (step.k, step.a_strides[1])]
-    b = [*[(e, b) for e, _, b, _ in batch], *[(e, b) for e, _, b in step.outer_k], *cols, (step.k, step.b_strides[0])]
-    c = [*[(e, c) for e, _, _, c in batch], (step.m, step.c_strides[0]), (step.n, step.c_strides[1])]
+    a = [
+        *[(e, a) for e, a, _, _ in batch],
+        *[(e, a) for e, a, _ in step.outer_k],
+        *rows,
+        (step.k, step.a_strides[1]),
+    ]
+    b = [
+        *[(e, b) for e, _, b, _ in batch],
+        *[(e, b) for e, _, b in step.outer_k],
+        *cols,
+        (step.k, step.b_strides[0]),
+    ]
+    c = [
+        *[(e, c) for e, _, _, c in batch],
+        (step.m, step.c_strides[0]),
+        (step.n, step.c_strides[1]),
+    ]
     accesses = [_strided(step.a, step.in_type, a), _strided(step.b, step.in_type, b)]
     if step.c is not None:
         accesses.append(_strided(step.c, step.out_type, c, writes=True))
@@ -111,9 +126,13 @@ def _run(count: int, stride: int, outer: tuple[tuple[int, int], ...]) -> list[tu
     return [*outer, (count // max(1, math.prod(extent for extent, _ in outer)), stride)]
 
 
-def _strided(ref: BufRef, type_: str, dims: list[tuple[int, int]], writes: bool = False) -> StepAccess:
+def _strided(
+    ref: BufRef, type_: str, dims: list[tuple[int, int]], writes: bool = False
+) -> StepAccess:
     size = ITEMSIZE[type_]
-    return StepAccess(ref, size, tuple([(extent, stride * size) for extent, stride in dims]), writes)
+    return StepAccess(
+        ref, size, tuple([(extent, stride * size) for extent, stride in dims]), writes
+    )
 
 
 @_accesses.register
@@ -139,11 +158,16 @@ _FFT_PARTS: dict[str, Callable[[int], tuple[int, int]]] = {
 
 @_accesses.register
 def _fft(step: Fft) -> list[StepAccess]:
-    source, out = [step.inner * parts for parts in _FFT_PARTS.get(step.kind, lambda n: (2 * n, 2 * n))(step.n)]
+    source, out = [
+        step.inner * parts for parts in _FFT_PARTS.get(step.kind, lambda n: (2 * n, 2 * n))(step.n)
+    ]
     if step.part is not None:
         source, out = 2 * step.part.taken, 2 * step.part.given
     around = step.rows * ITEMSIZE[step.type]
-    return [StepAccess(step.source, source * around), StepAccess(step.out, out * around, writes=True)]
+    return [
+        StepAccess(step.source, source * around),
+        StepAccess(step.out, out * around, writes=True),
+    ]
 
 
 @_accesses.register
@@ -167,14 +191,27 @@ def _copy(step: Copy) -> list[StepAccess]:
 def _join(step: Join) -> list[StepAccess]:
     reads = [StepAccess(ref, step.rows * width) for ref, width, _ in step.parts]
     out = step.out
-    return [*reads, *[StepAccess(BufRef(out.slot, out.offset + at, out.strides), width, ((step.rows, step.pitch),), writes=True)
-                      for _, width, at in step.parts]]
+    return [
+        *reads,
+        *[
+            StepAccess(
+                BufRef(out.slot, out.offset + at, out.strides),
+                width,
+                ((step.rows, step.pitch),),
+                writes=True,
+            )
+            for _, width, at in step.parts
+        ],
+    ]
 
 
 @_accesses.register
 def _pad(step: Pad) -> list[StepAccess]:
     runs = tuple([(count, stride) for _, _, count, stride in step.dims])
-    return [StepAccess(step.src, step.run, runs), StepAccess(step.dst, step.rows * step.row, writes=True)]
+    return [
+        StepAccess(step.src, step.run, runs),
+        StepAccess(step.dst, step.rows * step.row, writes=True),
+    ]
 
 
 @_accesses.register
@@ -189,7 +226,11 @@ def _host_call(step: HostCall) -> list[StepAccess]:
 @_accesses.register
 def _start(step: Start) -> list[StepAccess]:
     # the plan of the exchange states how many bytes are exchanged
-    return [StepAccess(step.source, 1), StepAccess(step.out, 1, writes=True, until_end=True), StepAccess(step.request, 1, writes=True)]
+    return [
+        StepAccess(step.source, 1),
+        StepAccess(step.out, 1, writes=True, until_end=True),
+        StepAccess(step.request, 1, writes=True),
+    ]
 
 
 @_accesses.register

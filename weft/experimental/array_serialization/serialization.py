@@ -31,14 +31,29 @@ from weft.checkpoint.store import tensorstore
 from weft.runtime.array import Array
 from weft.util import dtypes
 
-__all__ = ["AsyncManager", "GlobalAsyncCheckpointManager", "GlobalAsyncCheckpointManagerBase", "async_deserialize", "async_serialize",
-           "get_tensorstore_spec", "is_remote_storage", "run_deserialization", "run_serialization"]
+__all__ = [
+    "AsyncManager",
+    "GlobalAsyncCheckpointManager",
+    "GlobalAsyncCheckpointManagerBase",
+    "async_deserialize",
+    "async_serialize",
+    "get_tensorstore_spec",
+    "is_remote_storage",
+    "run_deserialization",
+    "run_serialization",
+]
 
-_REMOTE = {"gs": "gcs", "s3": "s3"}           # what begins an address, and tensorstore's name for it
+_REMOTE = {"gs": "gcs", "s3": "s3"}  # what begins an address, and tensorstore's name for it
 
 
-def get_tensorstore_spec(ckpt_path: str | os.PathLike[str], *, ocdbt: bool = False, process_idx: int | None = None,
-                         arr: Any = None, driver: str = "zarr") -> dict[str, Any]:
+def get_tensorstore_spec(
+    ckpt_path: str | os.PathLike[str],
+    *,
+    ocdbt: bool = False,
+    process_idx: int | None = None,
+    arr: Any = None,
+    driver: str = "zarr",
+) -> dict[str, Any]:
     """Where an array lies, as tensorstore describes it: a folder, or a `gs://` or `s3://` address.
 
     With `ocdbt` the last part of the path is the array's name in a database, which the folder is. `process_idx` puts a folder for each
@@ -51,10 +66,14 @@ def get_tensorstore_spec(ckpt_path: str | os.PathLike[str], *, ocdbt: bool = Fal
     if not separator:
         scheme, rest = "", os.path.normpath(os.fspath(ckpt_path))
     elif scheme not in _REMOTE:
-        raise ValueError(f"get_tensorstore_spec: addresses begin with {' or '.join(f'{s}://' for s in _REMOTE)}, got {ckpt_path!r}.")
+        raise ValueError(
+            f"get_tensorstore_spec: addresses begin with {' or '.join(f'{s}://' for s in _REMOTE)}, got {ckpt_path!r}."
+        )
     folder, name = posixpath.split(rest)
     if ocdbt and not folder:
-        raise ValueError(f"get_tensorstore_spec: with ocdbt the path is a folder and a name in it, got {os.fspath(ckpt_path)!r}.")
+        raise ValueError(
+            f"get_tensorstore_spec: with ocdbt the path is a folder and a name in it, got {os.fspath(ckpt_path)!r}."
+        )
     if process_idx is not None:
         folder = posixpath.join(folder, f"process_{process_idx}")
     place = folder if ocdbt else posixpath.join(folder, name)
@@ -63,7 +82,10 @@ def get_tensorstore_spec(ckpt_path: str | os.PathLike[str], *, ocdbt: bool = Fal
         base = {"driver": _REMOTE[scheme], "bucket": bucket, "path": place}
     else:
         base = {"driver": "file", "path": place}
-    spec = {"driver": driver, "kvstore": {"driver": "ocdbt", "base": base, "path": name} if ocdbt else base}
+    spec = {
+        "driver": driver,
+        "kvstore": {"driver": "ocdbt", "base": base, "path": name} if ocdbt else base,
+    }
     if arr is not None:
         spec["metadata"] = _metadata(arr, driver)
     return spec
@@ -77,8 +99,12 @@ def _metadata(arr: Any, driver: str) -> dict[str, Any]:
     """Shape and blocks, a block for each shard."""
     shape, block = [int(n) for n in arr.shape], [max(int(n), 1) for n in _shard_shape(arr)]
     if driver == "zarr3":
-        return {"codecs": [], "shape": shape, "data_type": np.dtype(arr.dtype).name,
-                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": block}}}
+        return {
+            "codecs": [],
+            "shape": shape,
+            "data_type": np.dtype(arr.dtype).name,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": block}},
+        }
     return {"compressor": {"id": "zstd"}, "shape": shape, "chunks": block}
 
 
@@ -111,25 +137,56 @@ class _Budget:
             self.changed.notify_all()
 
 
-async def async_serialize(arr_inp: Array, tensorstore_spec: Any, commit_future: list | None = None, context: Any = None,
-                          chunk_layout: Any = None, primary_host: int | None = None, replica_id: int = 0,
-                          transaction: Any = None) -> None:
+async def async_serialize(
+    arr_inp: Array,
+    tensorstore_spec: Any,
+    commit_future: list | None = None,
+    context: Any = None,
+    chunk_layout: Any = None,
+    primary_host: int | None = None,
+    replica_id: int = 0,
+    transaction: Any = None,
+) -> None:
     """Write the shards of an array that this process holds as replica `replica_id`.
 
     Returns when they are copied if there is a list `commit_future`, which gets what to wait for, else when they are written. Raises
     TypeError for random keys, tensorstore's ValueError where another array lies in the place already.
     """
     if not isinstance(arr_inp, Array) or dtypes.is_extended(arr_inp.dtype):
-        raise TypeError(f"async_serialize: takes arrays of numbers, got {type(arr_inp).__name__}. The data of random keys are "
-                        "random.key_data(keys).")
+        raise TypeError(
+            f"async_serialize: takes arrays of numbers, got {type(arr_inp).__name__}. The data of random keys are "
+            "random.key_data(keys)."
+        )
     ts = tensorstore()
-    spec = tensorstore_spec if isinstance(tensorstore_spec, ts.Spec) else ts.Spec({
-        **({"metadata": {"compressor": {"id": "zstd"}}} if tensorstore_spec.get("driver") == "zarr" else {}), **tensorstore_spec})
+    spec = (
+        tensorstore_spec
+        if isinstance(tensorstore_spec, ts.Spec)
+        else ts.Spec(
+            {
+                **(
+                    {"metadata": {"compressor": {"id": "zstd"}}}
+                    if tensorstore_spec.get("driver") == "zarr"
+                    else {}
+                ),
+                **tensorstore_spec,
+            }
+        )
+    )
     layout = {} if chunk_layout is None else {"chunk_layout": chunk_layout}
     if not layout and spec.chunk_layout.read_chunk.shape is None:
-        layout = {"chunk_layout": ts.ChunkLayout(chunk_shape=[max(n, 1) for n in _shard_shape(arr_inp)])}
-    opened = await ts.open(spec, create=True, open=True, dtype=ts.dtype(np.dtype(arr_inp.dtype)), shape=arr_inp.shape, context=context,
-                           transaction=transaction, **layout)
+        layout = {
+            "chunk_layout": ts.ChunkLayout(chunk_shape=[max(n, 1) for n in _shard_shape(arr_inp)])
+        }
+    opened = await ts.open(
+        spec,
+        create=True,
+        open=True,
+        dtype=ts.dtype(np.dtype(arr_inp.dtype)),
+        shape=arr_inp.shape,
+        context=context,
+        transaction=transaction,
+        **layout,
+    )
     commits = []
     for shard in arr_inp.addressable_shards:
         if shard.replica_id == replica_id:
@@ -143,9 +200,16 @@ async def async_serialize(arr_inp: Array, tensorstore_spec: Any, commit_future: 
         commit_future += commits
 
 
-async def async_deserialize(in_type: Any, tensorstore_spec: Any, global_shape: Sequence[int] | None = None, dtype: Any = None,
-                            byte_limiter: Any = None, context: Any = None, chunk_layout: Any = None,
-                            assume_metadata: bool = False) -> Array:
+async def async_deserialize(
+    in_type: Any,
+    tensorstore_spec: Any,
+    global_shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    byte_limiter: Any = None,
+    context: Any = None,
+    chunk_layout: Any = None,
+    assume_metadata: bool = False,
+) -> Array:
     """Read an array laid out by `in_type`, a sharding, a format or a ShapeDtypeStruct with one.
 
     Of another `global_shape` it is cut, or filled with zeros, at the ends of its dims. Raises ValueError where nothing is stored, and
@@ -156,18 +220,29 @@ async def async_deserialize(in_type: Any, tensorstore_spec: Any, global_shape: S
         dtype, in_type = in_type.dtype if dtype is None else dtype, in_type.sharding
     sharding = in_type.sharding if isinstance(in_type, Format) else in_type
     if sharding is None:
-        raise ValueError("async_deserialize: in_type says nothing of the layout. Give a sharding, or a ShapeDtypeStruct that has one.")
+        raise ValueError(
+            "async_deserialize: in_type says nothing of the layout. Give a sharding, or a ShapeDtypeStruct that has one."
+        )
     ts = tensorstore()
-    opened = await ts.open(ts.Spec(tensorstore_spec), open=True, context=context, assume_metadata=assume_metadata,
-                           **({} if chunk_layout is None else {"chunk_layout": chunk_layout}))
+    opened = await ts.open(
+        ts.Spec(tensorstore_spec),
+        open=True,
+        context=context,
+        assume_metadata=assume_metadata,
+        **({} if chunk_layout is None else {"chunk_layout": chunk_layout}),
+    )
     shape = tuple(opened.shape) if global_shape is None else tuple(global_shape)
     if len(shape) != len(opened.shape):
-        raise ValueError(f"async_deserialize: the stored array has shape {tuple(opened.shape)}; {shape} has another rank.")
+        raise ValueError(
+            f"async_deserialize: the stored array has shape {tuple(opened.shape)}; {shape} has another rank."
+        )
     kept = {}
 
     async def read(index: tuple[slice, ...]) -> np.ndarray:
         spans = [s.indices(n)[:2] for s, n in zip(index, shape)]
-        inside = tuple(slice(min(first, n), min(last, n)) for (first, last), n in zip(spans, opened.shape))
+        inside = tuple(
+            slice(min(first, n), min(last, n)) for (first, last), n in zip(spans, opened.shape)
+        )
         size = int(np.prod([s.stop - s.start for s in inside])) * opened.dtype.numpy_dtype.itemsize
         if byte_limiter is not None:
             await byte_limiter.take(size)
@@ -178,7 +253,7 @@ async def async_deserialize(in_type: Any, tensorstore_spec: Any, global_shape: S
                 await byte_limiter.give(size)
         found = found if dtype is None else found.astype(dtype)
         missing = [(0, last - first - n) for (first, last), n in zip(spans, found.shape)]
-        return np.pad(found, missing) if missing else found               # which takes no array without dims
+        return np.pad(found, missing) if missing else found  # which takes no array without dims
 
     for index in sharding.addressable_devices_indices_map(shape).values():
         if str(index) not in kept:
@@ -191,23 +266,40 @@ def run_serialization(arrays: Sequence[Array], tensorstore_specs: Sequence[Any])
     _check_lengths("run_serialization", arrays=arrays, tensorstore_specs=tensorstore_specs)
 
     async def write() -> None:
-        await asyncio.gather(*[async_serialize(x, spec) for x, spec in zip(arrays, tensorstore_specs)])
+        await asyncio.gather(
+            *[async_serialize(x, spec) for x, spec in zip(arrays, tensorstore_specs)]
+        )
 
     _run(write())
 
 
-def run_deserialization(shardings: Sequence[Any], tensorstore_specs: Sequence[Any], global_shapes: Sequence[Sequence[int]] | None = None,
-                        dtypes: Sequence[Any] | None = None, concurrent_gb: int = 32) -> list[Array]:
+def run_deserialization(
+    shardings: Sequence[Any],
+    tensorstore_specs: Sequence[Any],
+    global_shapes: Sequence[Sequence[int]] | None = None,
+    dtypes: Sequence[Any] | None = None,
+    concurrent_gb: int = 32,
+) -> list[Array]:
     """Read arrays, laid out by `shardings`, with at most `concurrent_gb` times 10^9 bytes in flight; see `async_deserialize`."""
     count = len(shardings)
     shapes = [None] * count if global_shapes is None else global_shapes
     wanted = [None] * count if dtypes is None else dtypes
-    _check_lengths("run_deserialization", shardings=shardings, tensorstore_specs=tensorstore_specs, global_shapes=shapes, dtypes=wanted)
+    _check_lengths(
+        "run_deserialization",
+        shardings=shardings,
+        tensorstore_specs=tensorstore_specs,
+        global_shapes=shapes,
+        dtypes=wanted,
+    )
 
     async def read() -> list[Array]:
         limiter = _Budget(concurrent_gb * 10**9)
-        return await asyncio.gather(*[async_deserialize(*each, byte_limiter=limiter)
-                                      for each in zip(shardings, tensorstore_specs, shapes, wanted)])
+        return await asyncio.gather(
+            *[
+                async_deserialize(*each, byte_limiter=limiter)
+                for each in zip(shardings, tensorstore_specs, shapes, wanted)
+            ]
+        )
 
     return _run(read())
 
@@ -224,7 +316,9 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
 
 def _check_lengths(api: str, **sequences: Sequence[Any]) -> None:
     if len({len(values) for values in sequences.values()}) > 1:
-        raise ValueError(f"{api}: one of each is needed for every array, got {', '.join(f'{len(v)} {k}' for k, v in sequences.items())}.")
+        raise ValueError(
+            f"{api}: one of each is needed for every array, got {', '.join(f'{len(v)} {k}' for k, v in sequences.items())}."
+        )
 
 
 class GlobalAsyncCheckpointManagerBase(abc.ABC):
@@ -243,16 +337,29 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
         """Return when every save that was started is done."""
 
     @abc.abstractmethod
-    def serialize(self, arrays: Any, tensorstore_specs: Any, *, on_commit_callback: Any = None, transaction: Any = None) -> None:
+    def serialize(
+        self,
+        arrays: Any,
+        tensorstore_specs: Any,
+        *,
+        on_commit_callback: Any = None,
+        transaction: Any = None,
+    ) -> None:
         """Begin to save arrays to stores."""
 
     @abc.abstractmethod
-    def deserialize(self, shardings: Any, tensorstore_specs: Any, global_shapes: Any = None, dtypes: Any = None,
-                    concurrent_gb: int = 32) -> Any:
+    def deserialize(
+        self,
+        shardings: Any,
+        tensorstore_specs: Any,
+        global_shapes: Any = None,
+        dtypes: Any = None,
+        concurrent_gb: int = 32,
+    ) -> Any:
         """Read arrays back, laid out by `shardings`."""
 
 
-_saves = itertools.count()                     # all processes save in the same order: barriers get the same names
+_saves = itertools.count()  # all processes save in the same order: barriers get the same names
 
 
 class AsyncManager:
@@ -302,8 +409,14 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
     `timeout_secs` is how long a process waits for the others. Needs tensorstore.
     """
 
-    def serialize(self, arrays: Sequence[Array], tensorstore_specs: Sequence[Any], *, on_commit_callback: Callable[[], None] | None = None,
-                  transaction: Any = None) -> None:
+    def serialize(
+        self,
+        arrays: Sequence[Array],
+        tensorstore_specs: Sequence[Any],
+        *,
+        on_commit_callback: Callable[[], None] | None = None,
+        transaction: Any = None,
+    ) -> None:
         """Begin to save arrays, each where its spec says; returns when their values are copied.
 
         `on_commit_callback` is called when all are written. Waits for the save before, and raises what went wrong in it; raises ValueError
@@ -314,26 +427,60 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         commits: list[Any] = []
 
         async def copy() -> None:
-            await asyncio.gather(*[async_serialize(x, spec, commit_future=commits, transaction=transaction)
-                                   for x, spec in zip(arrays, tensorstore_specs)])
+            await asyncio.gather(
+                *[
+                    async_serialize(x, spec, commit_future=commits, transaction=transaction)
+                    for x, spec in zip(arrays, tensorstore_specs)
+                ]
+            )
 
         _run(copy())
         self._add_futures(commits)
         self._start_async_commit(on_commit_callback)
 
-    def serialize_with_paths(self, arrays: Sequence[Array], paths: Sequence[str], *, on_commit_callback: Callable[[], None] | None = None,
-                             transaction: Any = None) -> None:
+    def serialize_with_paths(
+        self,
+        arrays: Sequence[Array],
+        paths: Sequence[str],
+        *,
+        on_commit_callback: Callable[[], None] | None = None,
+        transaction: Any = None,
+    ) -> None:
         """`serialize`, each array in a folder."""
-        self.serialize(arrays, [get_tensorstore_spec(path) for path in paths], on_commit_callback=on_commit_callback,
-                       transaction=transaction)
+        self.serialize(
+            arrays,
+            [get_tensorstore_spec(path) for path in paths],
+            on_commit_callback=on_commit_callback,
+            transaction=transaction,
+        )
 
-    def deserialize(self, shardings: Sequence[Any], tensorstore_specs: Sequence[Any], global_shapes: Sequence[Any] | None = None,
-                    dtypes: Sequence[Any] | None = None, concurrent_gb: int = 32) -> list[Array]:
+    def deserialize(
+        self,
+        shardings: Sequence[Any],
+        tensorstore_specs: Sequence[Any],
+        global_shapes: Sequence[Any] | None = None,
+        dtypes: Sequence[Any] | None = None,
+        concurrent_gb: int = 32,
+    ) -> list[Array]:
         """Read arrays, when the save before is done; see `run_deserialization`."""
         self.wait_until_finished()
-        return run_deserialization(shardings, tensorstore_specs, global_shapes, dtypes, concurrent_gb)
+        return run_deserialization(
+            shardings, tensorstore_specs, global_shapes, dtypes, concurrent_gb
+        )
 
-    def deserialize_with_paths(self, shardings: Sequence[Any], paths: Sequence[str], global_shapes: Sequence[Any] | None = None,
-                               dtypes: Sequence[Any] | None = None, concurrent_gb: int = 32) -> list[Array]:
+    def deserialize_with_paths(
+        self,
+        shardings: Sequence[Any],
+        paths: Sequence[str],
+        global_shapes: Sequence[Any] | None = None,
+        dtypes: Sequence[Any] | None = None,
+        concurrent_gb: int = 32,
+    ) -> list[Array]:
         """`deserialize`, each array from a folder."""
-        return self.deserialize(shardings, [get_tensorstore_spec(path) for path in paths], global_shapes, dtypes, concurrent_gb)
+        return self.deserialize(
+            shardings,
+            [get_tensorstore_spec(path) for path in paths],
+            global_shapes,
+            dtypes,
+            concurrent_gb,
+        )

@@ -30,29 +30,54 @@ def colocated_cpu_devices(devices_or_mesh: Sequence[Device] | Mesh) -> Any:
 
 class _Colocated:
     """A function that is called with arrays and gives arrays; `specialize` states their types or devices beforehand."""
+
     __name__: str
 
-    def __init__(self, fun: Callable[..., Any], in_specs: Any = None, out_specs_fn: Callable[..., Any] | None = None,
-                 devices: Sequence[Device] | None = None):
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        in_specs: Any = None,
+        out_specs_fn: Callable[..., Any] | None = None,
+        devices: Sequence[Device] | None = None,
+    ):
         functools.update_wrapper(self, fun)
-        self._fun, self._in_specs, self._out_specs_fn, self._devices = fun, in_specs, out_specs_fn, devices
+        self._fun, self._in_specs, self._out_specs_fn, self._devices = (
+            fun,
+            in_specs,
+            out_specs_fn,
+            devices,
+        )
 
-    def specialize(self, in_specs: Any = None, out_specs_fn: Callable[..., Any] | None = None,
-                   devices: Sequence[Device] | None = None) -> _Colocated:
+    def specialize(
+        self,
+        in_specs: Any = None,
+        out_specs_fn: Callable[..., Any] | None = None,
+        devices: Sequence[Device] | None = None,
+    ) -> _Colocated:
         """The same function for arguments of the types `in_specs`, with results of the types that `out_specs_fn` gives."""
-        return _Colocated(self._fun, self._in_specs if in_specs is None else in_specs,
-                          self._out_specs_fn if out_specs_fn is None else out_specs_fn, self._devices if devices is None else devices)
+        return _Colocated(
+            self._fun,
+            self._in_specs if in_specs is None else in_specs,
+            self._out_specs_fn if out_specs_fn is None else out_specs_fn,
+            self._devices if devices is None else devices,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = tree.tree_leaves((args, kwargs))
         if any_tracers(leaves):
-            raise NotImplementedError(f"colocated_python: {self.__name__} is called on traced values. It runs in Python, outside of "
-                                      "compiled programs: call it on arrays, or use pure_callback inside a program.")
+            raise NotImplementedError(
+                f"colocated_python: {self.__name__} is called on traced values. It runs in Python, outside of "
+                "compiled programs: call it on arrays, or use pure_callback inside a program."
+            )
         if self._in_specs is not None:
             _fit(f"an argument of {self.__name__}", tree.tree_leaves(self._in_specs), leaves)
         out = self._fun(*args, **kwargs)
         if self._out_specs_fn is not None:
-            _fit(f"a result of {self.__name__}", tree.tree_leaves(self._out_specs_fn(*args, **kwargs)), tree.tree_leaves(out))
+            _fit(
+                f"a result of {self.__name__}",
+                tree.tree_leaves(self._out_specs_fn(*args, **kwargs)),
+                tree.tree_leaves(out),
+            )
         return out
 
 
@@ -60,7 +85,9 @@ def _fit(what: str, specs: Sequence[Any], values: Sequence[Any]) -> None:
     for spec, x in zip(specs, values, strict=True):
         aval = typeof(x)
         if (tuple(spec.shape), spec.dtype) != (aval.shape, aval.dtype):
-            raise ValueError(f"colocated_python: {what} has type {aval.str_short()}, but {spec.dtype}{list(spec.shape)} was stated.")
+            raise ValueError(
+                f"colocated_python: {what} has type {aval.str_short()}, but {spec.dtype}{list(spec.shape)} was stated."
+            )
 
 
 def colocated_python(fun: Callable[..., Any]) -> Any:

@@ -18,7 +18,15 @@ from weft.control.ref import Ref
 from weft.control.ref_index import Slice
 from weft.core.stage import stage
 from weft.core.trace import typeof
-from weft.experimental.pallas.specs import BlockDim, BlockSpec, BoundedSlice, Element, Squeezed, block_dim, block_size
+from weft.experimental.pallas.specs import (
+    BlockDim,
+    BlockSpec,
+    BoundedSlice,
+    Element,
+    Squeezed,
+    block_dim,
+    block_size,
+)
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapedArray
 from weft.ops.casting import convert_element_type
@@ -37,6 +45,7 @@ class BlockMapping:
     `index` gives per entry of `dims` the number of the block, or of its first element. An array that is mapped by `vmap` has leading
     dims besides; `lead` has for each the axis of the grid, mapped axes counted, by which it is indexed.
     """
+
     aval: ShapedArray
     dims: tuple[BlockDim, ...]
     index: Jaxpr
@@ -51,16 +60,25 @@ class BlockMapping:
     @property
     def block_aval(self) -> ShapedArray:
         """The type of a block, as the kernel sees it."""
-        return ShapedArray(tuple([block_size(d) for d in self.dims if not isinstance(d, Squeezed)]), self.aval.dtype)
+        return ShapedArray(
+            tuple([block_size(d) for d in self.dims if not isinstance(d, Squeezed)]),
+            self.aval.dtype,
+        )
 
     @property
     def padding(self) -> list[tuple[int, int]]:
         """Elements that the array is padded by, so that every block lies inside."""
         found = [(0, 0)] * len(self.lead)
-        for size, dim in zip(self.aval.shape[len(self.lead):], self.dims):
+        for size, dim in zip(self.aval.shape[len(self.lead) :], self.dims):
             low, high = dim.padding if isinstance(dim, Element) else (0, 0)
             count, n = block_size(dim), size + low + high
-            behind = count if isinstance(dim, BoundedSlice) else max(-(-n // count) * count, count) - n if count else 0
+            behind = (
+                count
+                if isinstance(dim, BoundedSlice)
+                else max(-(-n // count) * count, count) - n
+                if count
+                else 0
+            )
             found.append((low, high + behind))
         return found
 
@@ -69,7 +87,9 @@ class BlockMapping:
         lead = tuple([axis + 1 for axis in self.lead])
         if not is_mapped:
             return BlockMapping(self.aval, self.dims, self.index, self.origin, lead)
-        return BlockMapping(self.aval.with_dim(0, size), self.dims, self.index, self.origin, (0, *lead))
+        return BlockMapping(
+            self.aval.with_dim(0, size), self.dims, self.index, self.origin, (0, *lead)
+        )
 
 
 @record(eq=False)
@@ -81,6 +101,7 @@ class Kernel:
     `aliases` are pairs of the number of an input, prefetched scalars counted, and of an output that begins as it. `parallel`: axes whose
     iterations the user declares to be independent. `blank` is what memory holds that nobody has written: "nan" or "zero".
     """
+
     name: str
     grid: tuple[Any, ...]
     mapped: int
@@ -106,20 +127,36 @@ def place(fun: Callable) -> str:
     return name if code is None else f"{name} at {code.co_filename}:{code.co_firstlineno}"
 
 
-def map_blocks(spec: Any, aval: ShapedArray, origin: str, grid: int, scalars: Sequence[ShapedArray]) -> BlockMapping:
+def map_blocks(
+    spec: Any, aval: ShapedArray, origin: str, grid: int, scalars: Sequence[ShapedArray]
+) -> BlockMapping:
     """The mapping that a spec means for an array; ValueError where they do not fit."""
     if not isinstance(spec, BlockSpec):
         spec = BlockSpec()
     shape = aval.shape if spec.block_shape is None else spec.block_shape
     dims = tuple(map(block_dim, shape))
     if len(dims) != aval.ndim:
-        raise ValueError(describe("pallas_call", f"Block shape for {origin} (= {tuple(shape)}) must have the same number of dimensions as "
-                                  f"the array shape {aval.shape}.", (), user_frame(), "A block has an entry per dim of its array.",
-                                  "Write None for a dim of which a block has one element."))
+        raise ValueError(
+            describe(
+                "pallas_call",
+                f"Block shape for {origin} (= {tuple(shape)}) must have the same number of dimensions as "
+                f"the array shape {aval.shape}.",
+                (),
+                user_frame(),
+                "A block has an entry per dim of its array.",
+                "Write None for a dim of which a block has one element.",
+            )
+        )
     return BlockMapping(aval, dims, _staged(spec.index_map, dims, origin, grid, scalars), origin)
 
 
-def _staged(index_map: Callable | None, dims: tuple[BlockDim, ...], origin: str, grid: int, scalars: Sequence[ShapedArray]) -> Jaxpr:
+def _staged(
+    index_map: Callable | None,
+    dims: tuple[BlockDim, ...],
+    origin: str,
+    grid: int,
+    scalars: Sequence[ShapedArray],
+) -> Jaxpr:
     """The program of an index map."""
     avals = [INDEX] * grid + list(scalars)
     if index_map is None:
@@ -130,25 +167,44 @@ def _staged(index_map: Callable | None, dims: tuple[BlockDim, ...], origin: str,
         given = index_map(*xs[:grid], *map(Ref.make, xs[grid:]))
         found = list(given) if isinstance(given, (tuple, list)) else [given]
         if len(found) != len(dims):
-            raise ValueError(describe("pallas_call", f"{where} must return {len(dims)} values to match block_shape={dims}. Currently "
-                                      f"returning {len(found)} values.", (), user_frame()))
+            raise ValueError(
+                describe(
+                    "pallas_call",
+                    f"{where} must return {len(dims)} values to match block_shape={dims}. Currently "
+                    f"returning {len(found)} values.",
+                    (),
+                    user_frame(),
+                )
+            )
         return [_number(x, dim, f"{where}", i) for i, (x, dim) in enumerate(zip(found, dims))]
 
     jaxpr = stage(run, avals, function_name(index_map))
     if jaxpr.consts:
         types = ", ".join([typeof(c).str_short() for c in jaxpr.consts])
-        raise ValueError(describe("pallas_call", f"{where} must not capture constants: it reads arrays of type {types}.", (), user_frame(),
-                                  "An index map is a function of the grid.", "Pass arrays as prefetched scalars: PrefetchScalarGridSpec."))
+        raise ValueError(
+            describe(
+                "pallas_call",
+                f"{where} must not capture constants: it reads arrays of type {types}.",
+                (),
+                user_frame(),
+                "An index map is a function of the grid.",
+                "Pass arrays as prefetched scalars: PrefetchScalarGridSpec.",
+            )
+        )
     return jaxpr
 
 
 def _number(x: Any, dim: BlockDim, where: str, i: int) -> Any:
     if isinstance(x, Slice):
         if not isinstance(dim, BoundedSlice):
-            raise ValueError(f"{where} must return integer scalars. Output[{i}] is {x!r}, which is for dims of kind BoundedSlice.")
+            raise ValueError(
+                f"{where} must return integer scalars. Output[{i}] is {x!r}, which is for dims of kind BoundedSlice."
+            )
         x = x.start
     elif isinstance(dim, BoundedSlice):
-        raise ValueError(f"{where} must return a ds for a dim of kind BoundedSlice. Output[{i}] is {x!r}.")
+        raise ValueError(
+            f"{where} must return a ds for a dim of kind BoundedSlice. Output[{i}] is {x!r}."
+        )
     aval = typeof(x)
     if aval.shape or aval.dtype.kind not in "iu":
         raise ValueError(f"{where} must return integer scalars. Output[{i}] has type {aval}.")

@@ -37,7 +37,9 @@ from weft.util.errors import describe
 from weft.util.source import api_boundary, function_name, user_frame
 
 #: params: jaxpr (the whole program), kernel (the `Kernel`, or None for what derivatives made), name
-pallas_call_p = Primitive("pallas_call", "region", multiple_results=True, call_like=True, only_derivatives=("kernel",))
+pallas_call_p = Primitive(
+    "pallas_call", "region", multiple_results=True, call_like=True, only_derivatives=("kernel",)
+)
 make_call_rules(pallas_call_p, jit_p)
 pallas_call_p.def_dce(keep_whole)
 
@@ -53,37 +55,70 @@ def _type(*avals: ShapedArray, jaxpr: Jaxpr, **_: Any) -> list[ShapedArray]:
 @pallas_call_p.def_jvp
 def _jvp(primals: Sequence, tangents: Sequence, *, kernel: Kernel | None, **params: Any) -> tuple:
     if kernel is not None and kernel.aliases:
-        raise NotImplementedError(f"jvp of pallas_call: {kernel.name} has input_output_aliases. Give the function a custom_jvp rule.")
+        raise NotImplementedError(
+            f"jvp of pallas_call: {kernel.name} has input_output_aliases. Give the function a custom_jvp rule."
+        )
     return _generic_jvp(primals, tangents, kernel=None, **params)
 
 
 @pallas_call_p.def_batch
-def _batch(axis: Any, args: Sequence, dims: Sequence, *, jaxpr: Jaxpr, kernel: Kernel | None, name: str) -> tuple:
+def _batch(
+    axis: Any, args: Sequence, dims: Sequence, *, jaxpr: Jaxpr, kernel: Kernel | None, name: str
+) -> tuple:
     traced = 0 if kernel is None else sum(n is None for n in kernel.grid)
-    if kernel is None or axis.size == 0 or any(d is not None for d in dims[:traced + kernel.scalars]):
+    if (
+        kernel is None
+        or axis.size == 0
+        or any(d is not None for d in dims[: traced + kernel.scalars])
+    ):
         return _generic_batch(axis, args, dims, jaxpr=jaxpr, kernel=None, name=name)
     lead = traced + kernel.scalars
     aliased = {i for i, _ in kernel.aliases}
-    moved = [x if d is None and i - traced not in aliased else to_dim(x, d, axis, 0) for i, (x, d) in enumerate(zip(args, dims))]
+    moved = [
+        x if d is None and i - traced not in aliased else to_dim(x, d, axis, 0)
+        for i, (x, d) in enumerate(zip(args, dims))
+    ]
     flags = tuple([d is not None or i - traced in aliased for i, d in enumerate(dims)])
-    mapped, program = jaxpr.memo(("pallas batch", axis.size, flags), lambda: _mapped(kernel, axis.size, flags[lead:], moved))
+    mapped, program = jaxpr.memo(
+        ("pallas batch", axis.size, flags), lambda: _mapped(kernel, axis.size, flags[lead:], moved)
+    )
     outs = pallas_call_p.bind(*moved, jaxpr=program, kernel=mapped, name=name)
     return outs, [0] * len(outs)
 
 
-def _mapped(kernel: Kernel, size: int, flags: Sequence[bool], args: Sequence) -> tuple[Kernel, Jaxpr]:
+def _mapped(
+    kernel: Kernel, size: int, flags: Sequence[bool], args: Sequence
+) -> tuple[Kernel, Jaxpr]:
     """A kernel with one more axis in its grid."""
-    made = Kernel(kernel.name, (size, *kernel.grid), kernel.mapped + 1, kernel.body, kernel.scalars,
-                  tuple([m.mapped(size, f) for m, f in zip(kernel.ins, flags)]), tuple([m.mapped(size, True) for m in kernel.outs]),
-                  kernel.scratch, kernel.aliases, frozenset([0, *(axis + 1 for axis in kernel.parallel)]) if kernel.parallel else
-                  kernel.parallel, kernel.blank)
+    made = Kernel(
+        kernel.name,
+        (size, *kernel.grid),
+        kernel.mapped + 1,
+        kernel.body,
+        kernel.scalars,
+        tuple([m.mapped(size, f) for m, f in zip(kernel.ins, flags)]),
+        tuple([m.mapped(size, True) for m in kernel.outs]),
+        kernel.scratch,
+        kernel.aliases,
+        frozenset([0, *(axis + 1 for axis in kernel.parallel)])
+        if kernel.parallel
+        else kernel.parallel,
+        kernel.blank,
+    )
     return made, program_of(made, list(map(typeof, args)))
 
 
 def _no_reverse(name: str) -> ValueError:
-    return ValueError(describe("grad", f"Linearization failed: {name}, a kernel of pallas_call, has no reverse-mode derivative.", (),
-                               user_frame(), "What a kernel writes in place, a backward pass would have to keep.",
-                               "Wrap the call in a custom_vjp whose backward half is another kernel."))
+    return ValueError(
+        describe(
+            "grad",
+            f"Linearization failed: {name}, a kernel of pallas_call, has no reverse-mode derivative.",
+            (),
+            user_frame(),
+            "What a kernel writes in place, a backward pass would have to keep.",
+            "Wrap the call in a custom_vjp whose backward half is another kernel.",
+        )
+    )
 
 
 @pallas_call_p.def_partial_eval
@@ -105,14 +140,17 @@ def _transpose(cts: Sequence, *args: Any, **params: Any) -> Any:
 
 # ---- what a call says
 
+
 def _result_type(x: Any) -> ShapedArray:
     if isinstance(x, AbstractRef):
         x = x.inner_aval
     if hasattr(x, "inner_aval"):
         x = x.inner_aval
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise TypeError(f"pallas_call: out_shape holds types with a shape and a dtype, such as ShapeDtypeStruct, got {x!r} of type "
-                        f"{type(x).__name__}.")
+        raise TypeError(
+            f"pallas_call: out_shape holds types with a shape and a dtype, such as ShapeDtypeStruct, got {x!r} of type "
+            f"{type(x).__name__}."
+        )
     return ShapedArray(tuple(x.shape), x.dtype)
 
 
@@ -129,9 +167,15 @@ def _specs(specs: Any, given: Any, names: tuple[str, str]) -> list:
     except ValueError:
         pass
     rows = list(_differences(specs, given, names, ""))
-    raise ValueError(describe(
-        "pallas_call", f"Pytree for `{names[0]}` and `{names[1]}` do not match. There are {len(rows)} mismatches, including:", rows,
-        user_frame(), f"`{names[0]}` has a BlockSpec for each array, or one for a part of the tree."))
+    raise ValueError(
+        describe(
+            "pallas_call",
+            f"Pytree for `{names[0]}` and `{names[1]}` do not match. There are {len(rows)} mismatches, including:",
+            rows,
+            user_frame(),
+            f"`{names[0]}` has a BlockSpec for each array, or one for a part of the tree.",
+        )
+    )
 
 
 def _differences(specs: Any, given: Any, names: tuple[str, str], path: str) -> Iterator[str]:
@@ -146,7 +190,9 @@ def _differences(specs: Any, given: Any, names: tuple[str, str], path: str) -> I
     elif isinstance(specs, (tuple, list)):
         if len(specs) != len(given):
             kind = type(specs).__name__
-            yield (f"{where}`{names[0]}` is a {kind} of length {len(specs)} but `{names[1]}` is a {kind} of length {len(given)}")
+            yield (
+                f"{where}`{names[0]}` is a {kind} of length {len(specs)} but `{names[1]}` is a {kind} of length {len(given)}"
+            )
         else:
             for i, (s, g) in enumerate(zip(specs, given)):
                 yield from _differences(s, g, names, f"{path}[{i}]")
@@ -160,7 +206,9 @@ def _differences(specs: Any, given: Any, names: tuple[str, str], path: str) -> I
         yield f"{where}`{names[0]}` and `{names[1]}` are different nodes of type {type(specs).__name__}"
 
 
-def _check_aliases(aliases: Mapping[int, int], ins: Sequence[ShapedArray], outs: Sequence[ShapedArray]) -> tuple[tuple[int, int], ...]:
+def _check_aliases(
+    aliases: Mapping[int, int], ins: Sequence[ShapedArray], outs: Sequence[ShapedArray]
+) -> tuple[tuple[int, int], ...]:
     for i, o in aliases.items():
         fact = f"input_output_aliases contains the mapping '{i}:{o}'"
         if not 0 <= i < len(ins):
@@ -168,8 +216,10 @@ def _check_aliases(aliases: Mapping[int, int], ins: Sequence[ShapedArray], outs:
         if not 0 <= o < len(outs):
             raise ValueError(f"{fact} with output index {o} outside the range [0, {len(outs)}).")
         if (ins[i].shape, ins[i].dtype) != (outs[o].shape, outs[o].dtype):
-            raise ValueError(f"{fact} referring to input[{i}] with abstract value {ins[i]}, and to output[{o}] with a different abstract "
-                             f"value {outs[o]}. Both name one memory.")
+            raise ValueError(
+                f"{fact} referring to input[{i}] with abstract value {ins[i]}, and to output[{o}] with a different abstract "
+                f"value {outs[o]}. Both name one memory."
+            )
     return tuple(sorted(aliases.items()))
 
 
@@ -184,7 +234,7 @@ def _held_arrays(fun: Any) -> list:
     for cell in getattr(fun, "__closure__", None) or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:               # not bound yet
+        except ValueError:  # not bound yet
             continue
     if code is not None:
         found += [fun.__globals__[name] for name in code.co_names if name in fun.__globals__]
@@ -197,14 +247,28 @@ def _check_constants(fun: Callable, jaxpr: Jaxpr) -> None:
     taken = [c for c in jaxpr.consts if isinstance(c, Tracer) or id(c) in held]
     if taken:
         types = ", ".join([typeof(c).str_short() for c in taken])
-        raise ValueError(describe("pallas_call", f"The kernel function {place(fun)} captures constants of type {types}.", (), user_frame(),
-                                  "A kernel reads memory through its references.", "Pass each array as an input of the call."))
+        raise ValueError(
+            describe(
+                "pallas_call",
+                f"The kernel function {place(fun)} captures constants of type {types}.",
+                (),
+                user_frame(),
+                "A kernel reads memory through its references.",
+                "Pass each array as an input of the call.",
+            )
+        )
 
 
 def _parallel_axes(params: Any, grid: Sequence) -> frozenset[int]:
     """The axes of the grid whose iterations the user declares to be independent."""
     semantics = getattr(params, "dimension_semantics", None) or ()
-    return frozenset([i for i, s in enumerate(semantics[:len(grid)]) if "parallel" in str(getattr(s, "value", s)).lower()])
+    return frozenset(
+        [
+            i
+            for i, s in enumerate(semantics[: len(grid)])
+            if "parallel" in str(getattr(s, "value", s)).lower()
+        ]
+    )
 
 
 def _blank(interpret: Any) -> str:
@@ -212,18 +276,27 @@ def _blank(interpret: Any) -> str:
     return "zero" if getattr(interpret, "uninitialized_memory", "nan") == "zero" else "nan"
 
 
-def _trace(fun: Callable, spec: GridSpec, trees: tuple, scalars: Sequence[ShapedArray], ins: Sequence[BlockMapping],
-           outs: Sequence[BlockMapping], scratch: Sequence[ShapedArray], single_out: bool, blank: str) -> Jaxpr:
+def _trace(
+    fun: Callable,
+    spec: GridSpec,
+    trees: tuple,
+    scalars: Sequence[ShapedArray],
+    ins: Sequence[BlockMapping],
+    outs: Sequence[BlockMapping],
+    scratch: Sequence[ShapedArray],
+    single_out: bool,
+    blank: str,
+) -> Jaxpr:
     """The program of one iteration: see `Kernel.body`."""
     arg_tree, out_tree, scratch_tree = trees
     n, counts = len(spec.grid), (len(scalars), len(ins), len(outs), len(scratch))
     avals = [*scalars, *(m.block_aval for m in ins), *(m.block_aval for m in outs), *scratch]
 
     def run(*xs: Any) -> list:
-        refs = [Ref.make(x, lent_by="of a kernel") for x in xs[2 * n:]]
+        refs = [Ref.make(x, lent_by="of a kernel") for x in xs[2 * n :]]
         parts, at = [], 0
         for count in counts:
-            parts.append(refs[at:at + count])
+            parts.append(refs[at : at + count])
             at += count
         args = tree.tree_unflatten(arg_tree, [*parts[0], *parts[1]])
         results = tree.tree_unflatten(out_tree, parts[2])
@@ -234,8 +307,15 @@ def _trace(fun: Callable, spec: GridSpec, trees: tuple, scalars: Sequence[Shaped
         with in_grid(xs[:n], sizes, blank), extend_axis_env(named) if named else nullcontext():
             returned = fun(*given, **more) if isinstance(more, dict) else fun(*given, *more)
         if returned is not None:
-            raise ValueError(describe("pallas_call", f"The kernel function {place(fun)} should return None, it returned {returned!r}.", (),
-                                      user_frame(), "Results are written to references: out_ref[...] = value."))
+            raise ValueError(
+                describe(
+                    "pallas_call",
+                    f"The kernel function {place(fun)} should return None, it returned {returned!r}.",
+                    (),
+                    user_frame(),
+                    "Results are written to references: out_ref[...] = value.",
+                )
+            )
         return [r._read() for r in refs]
 
     jaxpr = stage(run, [INDEX] * (2 * n) + avals, function_name(fun))
@@ -246,9 +326,24 @@ def _trace(fun: Callable, spec: GridSpec, trees: tuple, scalars: Sequence[Shaped
 class PallasCall:
     """The function that `pallas_call` gives."""
 
-    def __init__(self, fun: Callable, spec: GridSpec, out_shape: Any, aliases: Mapping[int, int], name: str | None, params: Any,
-                 interpret: Any, debug: bool):
-        self.fun, self.spec, self.aliases, self.params, self.debug = fun, spec, dict(aliases), params, debug
+    def __init__(
+        self,
+        fun: Callable,
+        spec: GridSpec,
+        out_shape: Any,
+        aliases: Mapping[int, int],
+        name: str | None,
+        params: Any,
+        interpret: Any,
+        debug: bool,
+    ):
+        self.fun, self.spec, self.aliases, self.params, self.debug = (
+            fun,
+            spec,
+            dict(aliases),
+            params,
+            debug,
+        )
         self.__name__ = re.sub(r"\W", "_", name or function_name(fun))
         self.single_out = not isinstance(out_shape, (tuple, list))
         self.out_shape = tuple(out_shape) if isinstance(out_shape, list) else out_shape
@@ -265,34 +360,75 @@ class PallasCall:
         key = (arg_tree, avals, config.trace_key(), current_mesh(), axis_env())
         made = self.known.get(key)
         if made is None:
-            made = self.known[key] = self._made(grid, args, arg_tree, avals[len(operands) - len(leaves):], avals)
+            made = self.known[key] = self._made(
+                grid, args, arg_tree, avals[len(operands) - len(leaves) :], avals
+            )
         kernel, program = made
         outs = pallas_call_p.bind(*operands, jaxpr=program, kernel=kernel, name=self.__name__)
         return tree.tree_unflatten(tree.tree_structure(self.out_shape), outs)
 
-    def _made(self, grid: list, args: tuple, arg_tree: Any, given: Sequence[ShapedArray], avals: Sequence[ShapedArray]
-              ) -> tuple[Kernel, Jaxpr]:
+    def _made(
+        self,
+        grid: list,
+        args: tuple,
+        arg_tree: Any,
+        given: Sequence[ShapedArray],
+        avals: Sequence[ShapedArray],
+    ) -> tuple[Kernel, Jaxpr]:
         spec, count = self.spec, self.spec.num_scalar_prefetch
         if len(args) < count:
-            raise ValueError(f"pallas_call: the grid spec has {count} prefetched scalars, and the call {len(args)} arguments.")
+            raise ValueError(
+                f"pallas_call: the grid spec has {count} prefetched scalars, and the call {len(args)} arguments."
+            )
         given = [ShapedArray(a.shape, a.dtype) for a in given]
         n = len(tree.tree_leaves(args[:count]))
         out_leaves, out_tree = tree.tree_flatten(self.out_shape)
         results = [_result_type(x) for x in out_leaves]
         aliases = _check_aliases(self.aliases, given, results)
-        scratch_leaves, scratch_tree = tree.tree_flatten(spec.scratch_shapes, is_leaf=lambda x: hasattr(x, "as_scratch"))
+        scratch_leaves, scratch_tree = tree.tree_flatten(
+            spec.scratch_shapes, is_leaf=lambda x: hasattr(x, "as_scratch")
+        )
         scratch = tuple(map(scratch_type, scratch_leaves))
         in_specs = _specs(spec.in_specs, args[count:], ("in_specs", "inputs"))
         out_specs = _specs(spec.out_specs, self.out_shape, ("out_specs", "out_shape"))
         paths = [f"args{tree.keystr(p)}" for p, _ in tree.tree_flatten_with_path(args)[0]][n:]
-        out_paths = [f"outputs{tree.keystr(p)}" for p, _ in tree.tree_flatten_with_path(self.out_shape)[0]]
+        out_paths = [
+            f"outputs{tree.keystr(p)}" for p, _ in tree.tree_flatten_with_path(self.out_shape)[0]
+        ]
         scalars = given[:n]
-        ins = tuple([map_blocks(s, a, p, len(grid), scalars) for s, a, p in zip(in_specs, given[n:], paths)])
-        outs = tuple([map_blocks(s, a, p, len(grid), scalars) for s, a, p in zip(out_specs, results, out_paths)])
-        body = _trace(self.fun, spec, (arg_tree, out_tree, scratch_tree), scalars, ins, outs, [a for a, _ in scratch], self.single_out,
-                      self.blank)
-        kernel = Kernel(self.__name__, tuple([g if isinstance(g, int) else None for g in grid]), 0, body, n, ins, outs, scratch, aliases,
-                        _parallel_axes(self.params, grid), self.blank)
+        ins = tuple(
+            [map_blocks(s, a, p, len(grid), scalars) for s, a, p in zip(in_specs, given[n:], paths)]
+        )
+        outs = tuple(
+            [
+                map_blocks(s, a, p, len(grid), scalars)
+                for s, a, p in zip(out_specs, results, out_paths)
+            ]
+        )
+        body = _trace(
+            self.fun,
+            spec,
+            (arg_tree, out_tree, scratch_tree),
+            scalars,
+            ins,
+            outs,
+            [a for a, _ in scratch],
+            self.single_out,
+            self.blank,
+        )
+        kernel = Kernel(
+            self.__name__,
+            tuple([g if isinstance(g, int) else None for g in grid]),
+            0,
+            body,
+            n,
+            ins,
+            outs,
+            scratch,
+            aliases,
+            _parallel_axes(self.params, grid),
+            self.blank,
+        )
         if self.debug:
             print(f"The kernel {self.__name__}:\n{body}")
         return kernel, program_of(kernel, avals)
@@ -304,7 +440,9 @@ def _size(n: Any) -> Any:
     if isinstance(n, Tracer):
         aval = typeof(n)
         if aval.shape or aval.dtype.kind not in "iu":
-            raise TypeError(f"pallas_call: a size of the grid must be an integer scalar, got {aval.str_short()}.")
+            raise TypeError(
+                f"pallas_call: a size of the grid must be an integer scalar, got {aval.str_short()}."
+            )
         known = n.concrete()
         return n_any.astype(np.int32) if known is None else int(known)
     if isinstance(n, (bool, float)):
@@ -313,11 +451,24 @@ def _size(n: Any) -> Any:
 
 
 @api_boundary
-def pallas_call(kernel: Callable[..., None], out_shape: Any, *, grid_spec: GridSpec | None = None, grid: Any = (),
-                in_specs: Any = no_block_spec, out_specs: Any = no_block_spec, scratch_shapes: Any = (),
-                input_output_aliases: Mapping[int, int] = {}, debug: bool = False, interpret: Any = False, name: str | None = None,
-                compiler_params: Any = None, cost_estimate: Any = None, metadata: Mapping[str, str] | None = None,
-                backend: Any = None) -> Callable[..., Any]:
+def pallas_call(
+    kernel: Callable[..., None],
+    out_shape: Any,
+    *,
+    grid_spec: GridSpec | None = None,
+    grid: Any = (),
+    in_specs: Any = no_block_spec,
+    out_specs: Any = no_block_spec,
+    scratch_shapes: Any = (),
+    input_output_aliases: Mapping[int, int] = {},
+    debug: bool = False,
+    interpret: Any = False,
+    name: str | None = None,
+    compiler_params: Any = None,
+    cost_estimate: Any = None,
+    metadata: Mapping[str, str] | None = None,
+    backend: Any = None,
+) -> Callable[..., Any]:
     """A function that runs a kernel once per point of a grid, on references to blocks of its arguments and results.
 
     The kernel takes references to the inputs, the outputs and scratch memory, and returns nothing. `out_shape` is a tree of types;
@@ -339,9 +490,18 @@ def pallas_call(kernel: Callable[..., None], out_shape: Any, *, grid_spec: GridS
     """
     if grid_spec is None:
         grid_spec = GridSpec(grid, in_specs, out_specs, scratch_shapes)
-    elif grid != () or in_specs is not no_block_spec or out_specs is not no_block_spec or scratch_shapes != ():
-        raise ValueError("pallas_call: give either a grid_spec, or grid, in_specs, out_specs and scratch_shapes, not both.")
+    elif (
+        grid != ()
+        or in_specs is not no_block_spec
+        or out_specs is not no_block_spec
+        or scratch_shapes != ()
+    ):
+        raise ValueError(
+            "pallas_call: give either a grid_spec, or grid, in_specs, out_specs and scratch_shapes, not both."
+        )
     refuse = getattr(compiler_params, "refuse", None)
     if refuse is not None:
         refuse()
-    return PallasCall(kernel, grid_spec, out_shape, input_output_aliases, name, compiler_params, interpret, debug)
+    return PallasCall(
+        kernel, grid_spec, out_shape, input_output_aliases, name, compiler_params, interpret, debug
+    )

@@ -27,5 +27,7 @@ def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEst
 
     program = make_jaxpr(fun)(*args, **kwargs)
     cost = module_cost(lowered(program, "estimated"))
-    nbytes = sum(aval.size * aval.dtype.itemsize for aval in (*program.in_avals, *program.out_avals))
+    nbytes = sum(
+        aval.size * aval.dtype.itemsize for aval in (*program.in_avals, *program.out_avals)
+    )
     return CostEstimate(int(cost["flops"]), int(cost["transcendentals"]), nbytes)

@@ -53,10 +53,25 @@ def in_grid(indices: Sequence[Any], sizes: Sequence[Any], blank: str) -> Iterato
 
 def _of_grid(api: str, axis: int, part: int) -> Any:
     if not _grids.stack:
-        raise ValueError(describe(api, "there is no grid here.", (), user_frame(), "It is asked for in a kernel that pallas_call runs."))
+        raise ValueError(
+            describe(
+                api,
+                "there is no grid here.",
+                (),
+                user_frame(),
+                "It is asked for in a kernel that pallas_call runs.",
+            )
+        )
     found = _grids.stack[-1][part]
     if not 0 <= axis < len(found):
-        raise ValueError(describe(api, f"axis {axis} is not an axis of the grid, which has {len(found)}.", (), user_frame()))
+        raise ValueError(
+            describe(
+                api,
+                f"axis {axis} is not an axis of the grid, which has {len(found)}.",
+                (),
+                user_frame(),
+            )
+        )
     return found[axis]
 
 
@@ -88,11 +103,16 @@ def blank_value(aval: ShapedArray, blank: str = "nan") -> Any:
     """What memory holds that nobody has written: NaN, the least integer, False; or zeros."""
     fill: Any = 0
     if blank == "nan" and aval.dtype != np.bool_:
-        fill = int(dtypes.iinfo(aval.dtype).min) if dtypes.issubdtype(aval.dtype, np.integer) else np.nan
+        fill = (
+            int(dtypes.iinfo(aval.dtype).min)
+            if dtypes.issubdtype(aval.dtype, np.integer)
+            else np.nan
+        )
     return full(aval.shape, fill, aval.dtype)
 
 
 # ---- conditions and loops
+
 
 @api_boundary
 def when(condition: Any, /) -> Callable[[Callable[[], None]], None]:
@@ -105,17 +125,26 @@ def when(condition: Any, /) -> Callable[[Callable[[], None]], None]:
     >>> total
     Ref(5, dtype=int32)
     """
+
     def decorate(fun: Callable[[], None]) -> None:
         if isinstance(condition, (bool, np.bool_)):
             if condition:
                 fun()
         else:
             cond(condition, lambda: (fun(), None)[1], lambda: None)
+
     return decorate
 
 
 @api_boundary
-def loop(lower: Any, upper: Any, *, init_carry: Any = None, step: Any = 1, unroll: int | bool | None = None) -> Callable[[Callable], Any]:
+def loop(
+    lower: Any,
+    upper: Any,
+    *,
+    init_carry: Any = None,
+    step: Any = 1,
+    unroll: int | bool | None = None,
+) -> Callable[[Callable], Any]:
     """Decorator: call a function with lower, lower + step, ... below `upper`, and with what it carries if there is an `init_carry`.
 
     >>> from weft.experimental import pallas as pl
@@ -126,20 +155,34 @@ def loop(lower: Any, upper: Any, *, init_carry: Any = None, step: Any = 1, unrol
     if known:
         lower, upper, step = int(lower), int(upper), int(step)
     else:
-        dtype = dtypes.result_type(*[x if isinstance(x, (int, float)) else typeof(x).dtype for x in (lower, upper, step)])
+        dtype = dtypes.result_type(
+            *[x if isinstance(x, (int, float)) else typeof(x).dtype for x in (lower, upper, step)]
+        )
         lower, upper, step = (wnp.asarray(x, dtype) for x in (lower, upper, step))
     count = cdiv(upper - lower, step)
 
     def decorate(body: Callable) -> Any:
         if init_carry is None:
-            return fori_loop(0 if known else wnp.zeros_like(count), count, lambda i, _: (body(lower + i * step), None)[1], None,
-                             unroll=unroll)
-        return fori_loop(0 if known else wnp.zeros_like(count), count, lambda i, carry: body(lower + i * step, carry), init_carry,
-                         unroll=unroll)
+            return fori_loop(
+                0 if known else wnp.zeros_like(count),
+                count,
+                lambda i, _: (body(lower + i * step), None)[1],
+                None,
+                unroll=unroll,
+            )
+        return fori_loop(
+            0 if known else wnp.zeros_like(count),
+            count,
+            lambda i, carry: body(lower + i * step, carry),
+            init_carry,
+            unroll=unroll,
+        )
+
     return decorate
 
 
 # ---- memory
+
 
 def new_memory(what: Any, blank: str = "nan") -> Ref:
     """A reference to new memory of a type."""
@@ -148,7 +191,9 @@ def new_memory(what: Any, blank: str = "nan") -> Ref:
 
 
 @api_boundary
-def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **kw_types: Any) -> Any:
+def run_scoped(
+    f: Callable[..., Any], *types: Any, collective_axes: Any = (), **kw_types: Any
+) -> Any:
     """`f` of references to new memory of these types, which nobody else sees; gives what `f` returns.
 
     NotImplementedError for `collective_axes`: there is one core.
@@ -162,10 +207,15 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
     2.0
     """
     if collective_axes:
-        raise NotImplementedError("run_scoped: collective_axes, memory that several cores share: a kernel runs on one.")
+        raise NotImplementedError(
+            "run_scoped: collective_axes, memory that several cores share: a kernel runs on one."
+        )
     blank = _grids.stack[-1][2] if _grids.stack else "nan"
     made = [tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type) for t in types]
-    named = {name: tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type) for name, t in kw_types.items()}
+    named = {
+        name: tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type)
+        for name, t in kw_types.items()
+    }
     return f(*made, **named)
 
 
@@ -181,19 +231,27 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
     >>> [v.tolist() for v in pl.run_state(add)((wnp.ones(2), wnp.arange(2.0)))]
     [[1.0, 1.0], [1.0, 2.0]]
     """
+
     @api_boundary
     def run(init_val: Any) -> Any:
         refs = tree.tree_map(new_ref, init_val)
         f(refs)
         return tree.tree_map(freeze, refs, is_leaf=lambda x: isinstance(x, (Ref, ValueRef)))
+
     return wraps(f)(run)
 
 
 def _is_type(x: Any) -> bool:
-    return isinstance(x, MemoryRef) or hasattr(x, "as_scratch") or (hasattr(x, "shape") and hasattr(x, "dtype"))
+    return (
+        isinstance(x, MemoryRef)
+        or hasattr(x, "as_scratch")
+        or (hasattr(x, "shape") and hasattr(x, "dtype"))
+    )
 
 
-def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Callable[[Callable], Callable]:
+def with_scoped(
+    *types: Any, collective_axes: Any = (), **kw_types: Any
+) -> Callable[[Callable], Callable]:
     """Decorator: a function gets references to new memory of these types after its arguments, and by their names.
 
     >>> from weft.experimental import pallas as pl
@@ -205,11 +263,18 @@ def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Call
     >>> f(wnp.int32(1)).item()
     2
     """
+
     def decorate(f: Callable) -> Callable:
         def run(*args: Any, **kwargs: Any) -> Any:
-            return run_scoped(lambda *refs, **named: f(*args, *refs, **kwargs, **named), *types, collective_axes=collective_axes,
-                              **kw_types)
+            return run_scoped(
+                lambda *refs, **named: f(*args, *refs, **kwargs, **named),
+                *types,
+                collective_axes=collective_axes,
+                **kw_types,
+            )
+
         return run
+
     return decorate
 
 
@@ -219,7 +284,9 @@ def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
     >>> weft.experimental.pallas.empty((2,), "int8").tolist()
     [-128, -128]
     """
-    made = wnp.asarray(blank_value(ShapedArray((shape,) if isinstance(shape, int) else tuple(shape), dtype)))
+    made = wnp.asarray(
+        blank_value(ShapedArray((shape,) if isinstance(shape, int) else tuple(shape), dtype))
+    )
     return made if out_sharding is None else device_put(made, out_sharding)
 
 
@@ -245,7 +312,9 @@ def empty_ref_like(x: Any) -> Ref:
 
 def get_global(what: Any) -> Any:
     """Memory that all kernels of a program share: there is none here, NotImplementedError."""
-    raise NotImplementedError("get_global: memory that outlives a kernel. Pass an array with input_output_aliases.")
+    raise NotImplementedError(
+        "get_global: memory that outlives a kernel. Pass an array with input_output_aliases."
+    )
 
 
 def select_ref(idx: Any, *refs: Any) -> Any:
@@ -256,11 +325,14 @@ def select_ref(idx: Any, *refs: Any) -> Any:
     if len(refs) < 2:
         raise ValueError("select_ref: at least two refs are required.")
     if isinstance(idx, Tracer) and idx.concrete() is None:
-        raise NotImplementedError("select_ref: a traced number. Write `@pl.when(idx == i)` for each reference.")
+        raise NotImplementedError(
+            "select_ref: a traced number. Write `@pl.when(idx == i)` for each reference."
+        )
     return refs[int(idx)]
 
 
 # ---- numbers
+
 
 def cdiv(a: Any, b: Any) -> Any:
     """`a / b`, rounded up.
@@ -333,21 +405,40 @@ def reciprocal(x: Any, *, approx: bool = False, full_range: bool = True) -> Any:
     return wnp.reciprocal(x)
 
 
-def dot(a: Any, b: Any, trans_a: bool = False, trans_b: bool = False, allow_tf32: bool | None = None, precision: Any = None) -> Any:
+def dot(
+    a: Any,
+    b: Any,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    allow_tf32: bool | None = None,
+    precision: Any = None,
+) -> Any:
     """The product of two matrices, each transposed if wanted, with sums in float32 (int32 for integers). ValueError for other ranks.
 
     >>> weft.experimental.pallas.triton.dot(wnp.ones((2, 3)), wnp.ones((2, 3)), trans_b=True).tolist()
     [[3.0, 3.0], [3.0, 3.0]]
     """
     if typeof(a).ndim != 2 or typeof(b).ndim != 2:
-        raise ValueError(f"dot: `a` and `b` must be 2D arrays, got {typeof(a).str_short()} and {typeof(b).str_short()}.")
+        raise ValueError(
+            f"dot: `a` and `b` must be 2D arrays, got {typeof(a).str_short()} and {typeof(b).str_short()}."
+        )
     if allow_tf32 is not None and precision is not None:
         raise ValueError("dot: give either allow_tf32 or precision, not both.")
-    sums = wnp.int32 if wnp.issubdtype(typeof(a).dtype, wnp.integer) else wnp.promote_types(typeof(a).dtype, wnp.float32)
-    return wnp.dot(a.T if trans_a else a, b.T if trans_b else b, precision=precision, preferred_element_type=sums)
+    sums = (
+        wnp.int32
+        if wnp.issubdtype(typeof(a).dtype, wnp.integer)
+        else wnp.promote_types(typeof(a).dtype, wnp.float32)
+    )
+    return wnp.dot(
+        a.T if trans_a else a,
+        b.T if trans_b else b,
+        precision=precision,
+        preferred_element_type=sums,
+    )
 
 
 # ---- debugging
+
 
 def debug_print(fmt: str, *args: Any) -> None:
     """Print values while the kernel runs, one iteration after another; a text without braces is followed by the values.
@@ -357,7 +448,11 @@ def debug_print(fmt: str, *args: Any) -> None:
     """
     if args and "{" not in fmt:
         fmt += " {}" * len(args)
-    debug_callback(lambda *xs: print(fmt.format(*xs)), *[x[...] if isinstance(x, (Ref, TransformedRef)) else x for x in args], ordered=True)
+    debug_callback(
+        lambda *xs: print(fmt.format(*xs)),
+        *[x[...] if isinstance(x, (Ref, TransformedRef)) else x for x in args],
+        ordered=True,
+    )
 
 
 def delay(nanos: Any) -> None:
@@ -376,5 +471,3 @@ def debug_check(condition: Any, message: str) -> None:
         from weft.experimental.checkify import check
 
         check(condition, message)
-
-

@@ -29,13 +29,16 @@ def _parts(ref: Any, idx: Any = None) -> tuple[Ref, tuple]:
     if isinstance(ref, TransformedRef):
         return ref.ref, (*ref.transforms, *more)
     if not isinstance(ref, Ref):
-        raise TypeError(f"load, store: expected a reference, or ref.at[index], got {ref!r} of type {type(ref).__name__}.")
+        raise TypeError(
+            f"load, store: expected a reference, or ref.at[index], got {ref!r} of type {type(ref).__name__}."
+        )
     return ref, more
 
 
 class _Place:
     """Elements of a reference that may lie outside of it: the value that they are elements of, the position along each dim (arrays
     that broadcast to `shape`, which has the dims of the result), and how to write that value back."""
+
     __slots__ = ("positions", "shape", "value", "write")
 
     def __init__(self, ref: Any, idx: Any):
@@ -54,7 +57,12 @@ class _Place:
 
     def clipped(self) -> tuple:
         """Positions that lie inside."""
-        return tuple([wnp.clip(at, 0, max(n - 1, 0)) for at, n in zip(self.positions, typeof(self.value).shape)])
+        return tuple(
+            [
+                wnp.clip(at, 0, max(n - 1, 0))
+                for at, n in zip(self.positions, typeof(self.value).shape)
+            ]
+        )
 
 
 def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...]]:
@@ -62,10 +70,12 @@ def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...
     apart, as NumPy has it."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if any(i is None for i in parts):
-        raise NotImplementedError("load, store: an index with None beside a mask. Reshape the value instead.")
+        raise NotImplementedError(
+            "load, store: an index with None beside a mask. Reshape the value instead."
+        )
     spread = [n for n, i in enumerate(parts) if i is Ellipsis]
     if spread:
-        parts[spread[0]:spread[0] + 1] = [slice(None)] * (len(shape) - len(parts) + 1)
+        parts[spread[0] : spread[0] + 1] = [slice(None)] * (len(shape) - len(parts) + 1)
     parts += [slice(None)] * (len(shape) - len(parts))
     arrays = [d for d, i in enumerate(parts) if not isinstance(i, (slice, Slice))]
     common = np.broadcast_shapes(*[np.shape(parts[d]) for d in arrays]) if arrays else ()
@@ -78,9 +88,15 @@ def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...
     for d, run in enumerate(runs):
         if run is None:
             at: Any = wnp.asarray(parts[d])
-            at = wnp.where(at < 0, at + shape[d], at) if wnp.issubdtype(at.dtype, wnp.signedinteger) else at
+            at = (
+                wnp.where(at < 0, at + shape[d], at)
+                if wnp.issubdtype(at.dtype, wnp.signedinteger)
+                else at
+            )
             lead = len(common) - at.ndim
-            found.append(at.reshape((1,) * (before + lead) + at.shape + (1,) * (len(sizes) - before)))
+            found.append(
+                at.reshape((1,) * (before + lead) + at.shape + (1,) * (len(sizes) - before))
+            )
             continue
         where = seen if seen < before else seen + len(common)
         found.append(run.reshape([run.shape[0] if k == where else 1 for k in range(len(full))]))
@@ -91,14 +107,24 @@ def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...
 def _run(part: slice | Slice, n: int) -> Any:
     """The positions of a slice."""
     if isinstance(part, Slice):
-        return wnp.asarray(part.start, np.int32) + wnp.arange(part.size, dtype=np.int32) * np.int32(part.stride)
+        return wnp.asarray(part.start, np.int32) + wnp.arange(part.size, dtype=np.int32) * np.int32(
+            part.stride
+        )
     start, stop, step = part.indices(n)
     return wnp.arange(start, stop, step, dtype=np.int32)
 
 
 @api_boundary
-def load(ref: Any, idx: Any = None, *, mask: Any = None, other: Any = None, cache_modifier: str | None = None,
-         eviction_policy: str | None = None, volatile: bool = False) -> Any:
+def load(
+    ref: Any,
+    idx: Any = None,
+    *,
+    mask: Any = None,
+    other: Any = None,
+    cache_modifier: str | None = None,
+    eviction_policy: str | None = None,
+    volatile: bool = False,
+) -> Any:
     """The value of a reference, of a part of it, or of an index into it; where `mask` is False, `other`. The last three change nothing.
 
     >>> from weft.experimental import pallas as pl
@@ -108,16 +134,26 @@ def load(ref: Any, idx: Any = None, *, mask: Any = None, other: Any = None, cach
     """
     if mask is None:
         if other is not None:
-            raise ValueError("load: `other` is what masked elements are, so that it needs a `mask`.")
+            raise ValueError(
+                "load: `other` is what masked elements are, so that it needs a `mask`."
+            )
         base, indices = _parts(ref, idx)
         return TransformedRef(base, indices)[...] if indices else base[...]
     at = _Place(ref, idx)
     if at.positions:
-        found = at.value[at.clipped()] if at.value.size else blank_value(typeof(at.value).update(shape=at.shape))
+        found = (
+            at.value[at.clipped()]
+            if at.value.size
+            else blank_value(typeof(at.value).update(shape=at.shape))
+        )
     else:
         found = at.value
     found = wnp.broadcast_to(found, at.shape)
-    rest = blank_value(typeof(found)) if other is None else wnp.broadcast_to(wnp.asarray(other, found.dtype), at.shape)
+    rest = (
+        blank_value(typeof(found))
+        if other is None
+        else wnp.broadcast_to(wnp.asarray(other, found.dtype), at.shape)
+    )
     return wnp.where(at.inside(mask), found, rest)
 
 
@@ -137,7 +173,7 @@ def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], A
         return old
     inside = at.inside(mask)
     whole = [wnp.broadcast_to(p, at.shape) for p in at.positions]
-    whole[0] = wnp.where(inside, whole[0], at.value.shape[0])        # behind the end: dropped
+    whole[0] = wnp.where(inside, whole[0], at.value.shape[0])  # behind the end: dropped
     at.write(at.value.at[tuple(whole)].set(new, mode="drop"))
     return old
 
@@ -170,16 +206,20 @@ def swap(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = N
 
 def _value_of(api: str, args: Sequence) -> Any:
     if len(args) not in (1, 2):
-        raise TypeError(f"{api}: takes a reference, perhaps an index, and a value; got {1 + len(args)} arguments.")
+        raise TypeError(
+            f"{api}: takes a reference, perhaps an index, and a value; got {1 + len(args)} arguments."
+        )
     return (None, args[0]) if len(args) == 1 else args
 
 
 def atomic(name: str, what: str, how: Callable[[Any, Any], Any] | None) -> Callable:
     """The atomic update `how(old, new)`."""
+
     def update(x_ref_or_view: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
         base, indices = _parts(x_ref_or_view, None if isinstance(idx, tuple) and not idx else idx)
         part = TransformedRef(base, indices) if indices else base
         return _update(part, None, val, mask, how)
+
     update.__name__ = update.__qualname__ = name
     update.__doc__ = f"""Write {what} to a part of a reference, where `mask` is True; gives what was there.
 
@@ -200,12 +240,15 @@ def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
     """
     old = ref[...]
     if typeof(old).ndim:
-        raise ValueError(f"atomic_cas: the reference must have no dims, got {typeof(old).str_short()}.")
+        raise ValueError(
+            f"atomic_cas: the reference must have no dims, got {typeof(old).str_short()}."
+        )
     ref.set(wnp.where(old == cmp, wnp.asarray(val, old.dtype), old))
     return old
 
 
 # ---- copies
+
 
 class AsyncCopy:
     """A copy between references of a kernel: `start` does it, after which there is nothing to wait for."""
@@ -238,7 +281,9 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopy:
     return AsyncCopy(src_ref, dst_ref, sem)
 
 
-def async_copy(src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0, add: bool = False) -> AsyncCopy:
+def async_copy(
+    src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0, add: bool = False
+) -> AsyncCopy:
     """Start a copy from one reference to another.
 
     >>> from weft.experimental.pallas import tpu as pltpu
@@ -260,14 +305,22 @@ def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
 
 # ---- semaphores
 
+
 class DeviceIdType(enum.Enum):
     """How a device is named that a semaphore is on."""
+
     MESH = "mesh"
     LOGICAL = "logical"
 
 
-def semaphore_signal(sem_or_view: Any, inc: Any = 1, *, device_id: Any = None, device_id_type: DeviceIdType = DeviceIdType.MESH,
-                     core_index: Any = None) -> None:
+def semaphore_signal(
+    sem_or_view: Any,
+    inc: Any = 1,
+    *,
+    device_id: Any = None,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+    core_index: Any = None,
+) -> None:
     """Add to a semaphore. NotImplementedError for one of another device.
 
     >>> from weft.experimental import pallas as pl
@@ -277,8 +330,10 @@ def semaphore_signal(sem_or_view: Any, inc: Any = 1, *, device_id: Any = None, d
     2
     """
     if device_id is not None:
-        raise NotImplementedError("semaphore_signal: device_id, the semaphore of another device: kernels do not communicate. Use "
-                                  "shard_map and collectives around them.")
+        raise NotImplementedError(
+            "semaphore_signal: device_id, the semaphore of another device: kernels do not communicate. Use "
+            "shard_map and collectives around them."
+        )
     sem_or_view.addupdate(wnp.asarray(inc, sem_or_view.dtype))
 
 

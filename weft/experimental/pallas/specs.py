@@ -19,6 +19,7 @@ from weft.util.record import record
 
 # ---- dims of blocks
 
+
 @record
 class Blocked:
     """A dim that is cut into blocks of `block_size`: the index map gives the number of the block. A plain integer means the same.
@@ -26,6 +27,7 @@ class Blocked:
     >>> weft.experimental.pallas.Blocked(8)
     Blocked(block_size=8)
     """
+
     block_size: int
 
 
@@ -37,6 +39,7 @@ class Element:
     >>> weft.experimental.pallas.Element(8, (0, 2)).padding
     (0, 2)
     """
+
     block_size: int
     padding: tuple[int, int] = (0, 0)
 
@@ -58,6 +61,7 @@ class BoundedSlice:
     >>> weft.experimental.pallas.BoundedSlice(8).block_size
     8
     """
+
     block_size: int
 
 
@@ -74,8 +78,10 @@ def block_dim(dim: Any) -> BlockDim:
     try:
         return Blocked(operator.index(dim))
     except TypeError:
-        raise ValueError(f"BlockSpec: a dim of a block is an integer, None, Blocked, Element, Squeezed or BoundedSlice, got {dim!r} of "
-                         f"type {type(dim).__name__}.") from None
+        raise ValueError(
+            f"BlockSpec: a dim of a block is an integer, None, Blocked, Element, Squeezed or BoundedSlice, got {dim!r} of "
+            f"type {type(dim).__name__}."
+        ) from None
 
 
 def block_size(dim: BlockDim) -> int:
@@ -85,8 +91,10 @@ def block_size(dim: BlockDim) -> int:
 
 # ---- specs
 
+
 class RevisitMode(enum.Enum):
     """Whether a block that was just used is fetched again; both mean the same here."""
+
     ANY = "any"
     IMMEDIATE = "immediate"
 
@@ -98,6 +106,7 @@ class Buffered:
     >>> weft.experimental.pallas.Buffered(2).buffer_count
     2
     """
+
     buffer_count: int
     use_lookahead: bool = False
     revisit: RevisitMode | None = None
@@ -125,10 +134,17 @@ class BlockSpec:
     >>> pl.BlockSpec((8, 128), lambda i, j: (i, j)).block_shape
     (8, 128)
     """
+
     __slots__ = ("block_shape", "index_map", "memory_space", "pipeline_mode")
 
-    def __init__(self, block_shape: Sequence[Any] | None = None, index_map: Callable[..., Any] | None = None,
-                 pipeline_mode: Buffered | None = None, *, memory_space: Any = None):
+    def __init__(
+        self,
+        block_shape: Sequence[Any] | None = None,
+        index_map: Callable[..., Any] | None = None,
+        pipeline_mode: Buffered | None = None,
+        *,
+        memory_space: Any = None,
+    ):
         self.block_shape, self.index_map = block_shape, index_map
         self.memory_space, self.pipeline_mode = memory_space, pipeline_mode
 
@@ -136,12 +152,19 @@ class BlockSpec:
         """A spec with some attributes replaced."""
         old = {name: getattr(self, name) for name in self.__slots__}
         if unknown := changes.keys() - old.keys():
-            raise TypeError(f"BlockSpec.replace: there is no attribute {min(unknown)!r}; there are {', '.join(old)}.")
+            raise TypeError(
+                f"BlockSpec.replace: there is no attribute {min(unknown)!r}; there are {', '.join(old)}."
+            )
         return BlockSpec(**(old | changes))
 
     def _key(self) -> tuple:
         shape = self.block_shape
-        return (shape if shape is None else tuple(shape)), self.index_map, self.memory_space, self.pipeline_mode
+        return (
+            (shape if shape is None else tuple(shape)),
+            self.index_map,
+            self.memory_space,
+            self.pipeline_mode,
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BlockSpec) and self._key() == other._key()
@@ -162,25 +185,37 @@ class GridSpec:
     >>> pl.GridSpec(grid=(("rows", 4), 2)).grid
     (4, 2)
     """
+
     __slots__ = ("grid", "grid_names", "in_specs", "out_specs", "scratch_shapes")
     num_scalar_prefetch = 0
 
-    def __init__(self, grid: Any = (), in_specs: Any = no_block_spec, out_specs: Any = no_block_spec, scratch_shapes: Any = ()):
+    def __init__(
+        self,
+        grid: Any = (),
+        in_specs: Any = no_block_spec,
+        out_specs: Any = no_block_spec,
+        scratch_shapes: Any = (),
+    ):
         entries = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
         named = [isinstance(e, tuple) and len(e) == 2 for e in entries]
         self.grid = tuple([e[1] if is_named else e for e, is_named in zip(entries, named)])
         self.grid_names = tuple([e[0] if is_named else None for e, is_named in zip(entries, named)])
         if in_specs is not no_block_spec and not isinstance(in_specs, (tuple, list)):
-            raise ValueError(f"`in_specs` must be a tuple or a list, with one entry per argument of the kernel's call, got {in_specs!r}.")
+            raise ValueError(
+                f"`in_specs` must be a tuple or a list, with one entry per argument of the kernel's call, got {in_specs!r}."
+            )
         self.in_specs = in_specs if in_specs is no_block_spec else tuple(in_specs)
         self.out_specs = tuple(out_specs) if isinstance(out_specs, list) else out_specs
-        self.scratch_shapes = tuple(scratch_shapes) if isinstance(scratch_shapes, list) else scratch_shapes
+        self.scratch_shapes = (
+            tuple(scratch_shapes) if isinstance(scratch_shapes, list) else scratch_shapes
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(grid={self.grid})"
 
 
 # ---- memory
+
 
 @record
 class MemoryRef:
@@ -190,6 +225,7 @@ class MemoryRef:
     >>> pltpu.VMEM((8, 128), wnp.float32).shape
     (8, 128)
     """
+
     inner_aval: ShapedArray
     memory_space: Any = None
     semaphore: bool = False
@@ -216,6 +252,7 @@ class _Space(enum.Enum):
 
 class MemorySpace(_Space):
     """Names of memory, which say nothing here: there is one. Called with a shape and a dtype, a name gives a type of scratch memory."""
+
     ANY = "any"
     ERROR = "error"
     INDEX = "index"
@@ -237,11 +274,14 @@ def scratch_type(x: Any) -> tuple[ShapedArray, bool]:
         return x.inner_aval, x.semaphore
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return ShapedArray(tuple(x.shape), x.dtype), False
-    raise TypeError(f"scratch memory is given by a memory space that is called with a shape and a dtype, got {x!r} of type "
-                    f"{type(x).__name__}.")
+    raise TypeError(
+        f"scratch memory is given by a memory space that is called with a shape and a dtype, got {x!r} of type "
+        f"{type(x).__name__}."
+    )
 
 
 # ---- costs
+
 
 @record
 class CostEstimate:
@@ -250,6 +290,7 @@ class CostEstimate:
     >>> weft.experimental.pallas.CostEstimate(flops=10, transcendentals=0, bytes_accessed=80).flops
     10
     """
+
     flops: int
     transcendentals: int
     bytes_accessed: int
@@ -261,5 +302,3 @@ class CostEstimate:
 
         names = ("flops", "transcendentals", "bytes_accessed", "remote_bytes_transferred")
         return json.dumps({name: getattr(self, name) for name in names}).encode()
-
-

@@ -21,7 +21,13 @@ from weft.experimental.pallas.memory import (
     store as store,
     sync_copy as sync_copy,
 )
-from weft.experimental.pallas.specs import SEMAPHORE_TYPE, GridSpec, MemoryRef, _Space, no_block_spec
+from weft.experimental.pallas.specs import (
+    SEMAPHORE_TYPE,
+    GridSpec,
+    MemoryRef,
+    _Space,
+    no_block_spec,
+)
 from weft.ir.types import ShapedArray
 from weft.util.record import record
 
@@ -33,6 +39,7 @@ class MemorySpace(_Space):
     >>> pltpu.SMEM((2,), wnp.int32).dtype.name
     'int32'
     """
+
     ANY = "any"
     VMEM = "vmem"
     VMEM_SHARED = "vmem_shared"
@@ -43,8 +50,18 @@ class MemorySpace(_Space):
     SEMAPHORE = "semaphore_mem"
 
 
-ANY, VMEM, VMEM_SHARED, SMEM = MemorySpace.ANY, MemorySpace.VMEM, MemorySpace.VMEM_SHARED, MemorySpace.SMEM
-CMEM, HBM, HOST, SEMAPHORE = MemorySpace.CMEM, MemorySpace.HBM, MemorySpace.HOST, MemorySpace.SEMAPHORE
+ANY, VMEM, VMEM_SHARED, SMEM = (
+    MemorySpace.ANY,
+    MemorySpace.VMEM,
+    MemorySpace.VMEM_SHARED,
+    MemorySpace.SMEM,
+)
+CMEM, HBM, HOST, SEMAPHORE = (
+    MemorySpace.CMEM,
+    MemorySpace.HBM,
+    MemorySpace.HOST,
+    MemorySpace.SEMAPHORE,
+)
 
 
 class SemaphoreType(enum.Enum):
@@ -54,6 +71,7 @@ class SemaphoreType(enum.Enum):
     >>> pltpu.SemaphoreType.DMA((2,)).shape
     (2,)
     """
+
     REGULAR = "regular"
     DMA = "dma"
     BARRIER = "barrier"
@@ -68,6 +86,7 @@ class SemaphoreType(enum.Enum):
 
 class GridDimensionSemantics(enum.Enum):
     """Whether the iterations along an axis of the grid are independent."""
+
     PARALLEL = "parallel"
     CORE_PARALLEL = "core_parallel"
     SUBCORE_PARALLEL = "subcore_parallel"
@@ -75,11 +94,15 @@ class GridDimensionSemantics(enum.Enum):
 
 
 PARALLEL, ARBITRARY = GridDimensionSemantics.PARALLEL, GridDimensionSemantics.ARBITRARY
-CORE_PARALLEL, SUBCORE_PARALLEL = GridDimensionSemantics.CORE_PARALLEL, GridDimensionSemantics.SUBCORE_PARALLEL
+CORE_PARALLEL, SUBCORE_PARALLEL = (
+    GridDimensionSemantics.CORE_PARALLEL,
+    GridDimensionSemantics.SUBCORE_PARALLEL,
+)
 
 
 class SideEffectType(enum.Enum):
     """Whether a kernel may be dropped or repeated."""
+
     PURE = "pure"
     DATAFLOW_SIDE_EFFECTING = "dataflow_side_effecting"
     SIDE_EFFECTING = "side_effecting"
@@ -96,10 +119,17 @@ class PrefetchScalarGridSpec(GridSpec):
     >>> call(wnp.array([2, 0, 1]), wnp.array([5., 6., 7.])).tolist()
     [7.0, 5.0, 6.0]
     """
+
     __slots__ = ("num_scalar_prefetch",)
 
-    def __init__(self, num_scalar_prefetch: int, grid: Any = (), in_specs: Any = no_block_spec, out_specs: Any = no_block_spec,
-                 scratch_shapes: Any = ()):
+    def __init__(
+        self,
+        num_scalar_prefetch: int,
+        grid: Any = (),
+        in_specs: Any = no_block_spec,
+        out_specs: Any = no_block_spec,
+        scratch_shapes: Any = (),
+    ):
         super().__init__(grid, in_specs, out_specs, scratch_shapes)
         self.num_scalar_prefetch = num_scalar_prefetch
 
@@ -112,11 +142,24 @@ class CompilerParams:
     ('parallel', 'arbitrary')
     """
 
-    def __init__(self, dimension_semantics: Sequence[Any] | None = None, allow_input_fusion: Sequence[bool] | None = None,
-                 vmem_limit_bytes: int | None = None, collective_id: int | None = None, has_side_effects: Any = False,
-                 flags: Mapping[str, Any] | None = None, **others: Any):
-        self.dimension_semantics = None if dimension_semantics is None else tuple(dimension_semantics)
-        self.allow_input_fusion, self.vmem_limit_bytes, self.collective_id = allow_input_fusion, vmem_limit_bytes, collective_id
+    def __init__(
+        self,
+        dimension_semantics: Sequence[Any] | None = None,
+        allow_input_fusion: Sequence[bool] | None = None,
+        vmem_limit_bytes: int | None = None,
+        collective_id: int | None = None,
+        has_side_effects: Any = False,
+        flags: Mapping[str, Any] | None = None,
+        **others: Any,
+    ):
+        self.dimension_semantics = (
+            None if dimension_semantics is None else tuple(dimension_semantics)
+        )
+        self.allow_input_fusion, self.vmem_limit_bytes, self.collective_id = (
+            allow_input_fusion,
+            vmem_limit_bytes,
+            collective_id,
+        )
         self.has_side_effects, self.flags = has_side_effects, flags
         self.__dict__.update(others)
 
@@ -133,6 +176,7 @@ class InterpretParams:
     >>> pltpu.InterpretParams(uninitialized_memory="zero").detect_races
     False
     """
+
     detect_races: bool = False
     out_of_bounds_reads: str = "raise"
     skip_floating_point_ops: bool = False
@@ -149,6 +193,7 @@ class InterpretParams:
 
 # ---- values
 
+
 def bitcast(x: Any, ty: Any) -> Any:
     """The bits of `x` as another dtype; where sizes differ, the last dim but one is cut or joined.
 
@@ -162,18 +207,24 @@ def bitcast(x: Any, ty: Any) -> Any:
     if old == new:
         return bitcast_convert_type(x, ty)
     if x.ndim < 2:
-        raise ValueError(f"bitcast: between sizes of elements, an array needs two dims, got {x.ndim}.")
+        raise ValueError(
+            f"bitcast: between sizes of elements, an array needs two dims, got {x.ndim}."
+        )
     *lead, rows, cols = x.shape
     if old > new:
-        parts = bitcast_convert_type(x, ty)                               # [..., rows, cols, old // new]
+        parts = bitcast_convert_type(x, ty)  # [..., rows, cols, old // new]
         return wnp.reshape(wnp.moveaxis(parts, -1, -2), (*lead, rows * (old // new), cols))
     if rows % (new // old):
-        raise ValueError(f"bitcast: {rows} rows of {x.dtype} do not make whole elements of {np.dtype(ty).name}.")
+        raise ValueError(
+            f"bitcast: {rows} rows of {x.dtype} do not make whole elements of {np.dtype(ty).name}."
+        )
     parts = x.reshape(*lead, rows // (new // old), new // old, cols)
     return bitcast_convert_type(wnp.moveaxis(parts, -2, -1), ty)
 
 
-def roll(x: Any, shift: Any, axis: int, *, stride: int | None = None, stride_axis: int | None = None) -> Any:
+def roll(
+    x: Any, shift: Any, axis: int, *, stride: int | None = None, stride_axis: int | None = None
+) -> Any:
     """`x` shifted along a dim, in a circle; with `stride`, by that much more for each index along `stride_axis`.
 
     ValueError if one of the two is missing.
@@ -183,10 +234,12 @@ def roll(x: Any, shift: Any, axis: int, *, stride: int | None = None, stride_axi
     [3, 0, 1, 2]
     """
     if (stride is None) != (stride_axis is None):
-        raise ValueError("roll: stride and stride_axis must be both specified or both not specified.")
+        raise ValueError(
+            "roll: stride and stride_axis must be both specified or both not specified."
+        )
     if stride is None:
         return wnp.roll(x, shift, axis)
-    axis, along = axis % x.ndim, stride_axis % x.ndim                     # type: ignore[operator]
+    axis, along = axis % x.ndim, stride_axis % x.ndim  # type: ignore[operator]
     n, shape = x.shape[axis], [1] * x.ndim
     places = wnp.reshape(wnp.arange(n), [n if d == axis else 1 for d in range(x.ndim)])
     shape[along] = x.shape[along]
@@ -227,7 +280,9 @@ def is_tpu_device() -> bool:
     return False
 
 
-def force_tpu_interpret_mode(params: InterpretParams | None = None) -> contextlib.AbstractContextManager[None]:
+def force_tpu_interpret_mode(
+    params: InterpretParams | None = None,
+) -> contextlib.AbstractContextManager[None]:
     """Return a context manager without effect: weft compiles kernels for this machine anyway.
 
     >>> with weft.experimental.pallas.tpu.force_tpu_interpret_mode(): pass

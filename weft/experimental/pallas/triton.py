@@ -6,11 +6,32 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.experimental.pallas.inside import dot as dot
-from weft.experimental.pallas.memory import atomic, atomic_cas as atomic_cas, load as load, store as store
+from weft.experimental.pallas.memory import (
+    atomic,
+    atomic_cas as atomic_cas,
+    load as load,
+    store as store,
+)
 from weft.util.record import record
 
-__all__ = ["CompilerParams", "approx_tanh", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
-           "atomic_xchg", "atomic_xor", "debug_barrier", "dot", "elementwise_inline_asm", "load", "max_contiguous", "store"]
+__all__ = [
+    "CompilerParams",
+    "approx_tanh",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xchg",
+    "atomic_xor",
+    "debug_barrier",
+    "dot",
+    "elementwise_inline_asm",
+    "load",
+    "max_contiguous",
+    "store",
+]
 
 
 @record
@@ -20,6 +41,7 @@ class CompilerParams:
     >>> weft.experimental.pallas.triton.CompilerParams(num_warps=4).num_warps
     4
     """
+
     num_warps: int | None = None
     num_stages: int | None = None
 
@@ -60,11 +82,15 @@ def max_contiguous(x: Any, values: Any) -> Any:
     return x
 
 
-def elementwise_inline_asm(asm: str, *, args: Any, constraints: str, pack: int, result_shape_dtypes: Any) -> Any:
+def elementwise_inline_asm(
+    asm: str, *, args: Any, constraints: str, pack: int, result_shape_dtypes: Any
+) -> Any:
     """NotImplementedError: assembler of a GPU.
 
     >>> weft.experimental.pallas.triton.elementwise_inline_asm("", args=[], constraints="", pack=1, result_shape_dtypes=[])
     Traceback (most recent call last):
     NotImplementedError: elementwise_inline_asm: assembler of a GPU. Write the function with weft.numpy.
     """
-    raise NotImplementedError("elementwise_inline_asm: assembler of a GPU. Write the function with weft.numpy.")
+    raise NotImplementedError(
+        "elementwise_inline_asm: assembler of a GPU. Write the function with weft.numpy."
+    )

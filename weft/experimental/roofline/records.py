@@ -21,6 +21,7 @@ class RooflineShape:
     >>> shape.size, shape.bytes
     (12, 48)
     """
+
     shape: tuple[int, ...]
     dtype: Any
 
@@ -28,7 +29,9 @@ class RooflineShape:
     def from_aval(cls, aval: Any) -> RooflineShape:
         """The shape of values of type `aval`; TypeError if that is not the type of an array."""
         if not isinstance(aval, ShapedArray):
-            raise TypeError(f"RooflineShape.from_aval: expected the type of an array, a ShapedArray, got {type(aval).__name__}.")
+            raise TypeError(
+                f"RooflineShape.from_aval: expected the type of an array, a ShapedArray, got {type(aval).__name__}."
+            )
         return cls(shape=aval.shape, dtype=aval.dtype)
 
     @property
@@ -59,6 +62,7 @@ class RooflineRuleContext:
     `pin_lhs_in_vmem`, `pin_rhs_in_vmem`: whether the first (with the result) or the second operand of matrix products stays on the chip.
     `name_stack`: the names of the functions that it was traced in. `jaxpr_eqn_ctx`: settings under which it was traced.
     """
+
     name_stack: Any
     primitive: Primitive
     avals_in: list[Any]
@@ -83,6 +87,7 @@ class RooflineResult:
     >>> b.flops, sorted(b.ici_bytes.items()), b.peak_hbm_bytes
     (13, [('x', 10), ('y', 4)], 16)
     """
+
     flops: int = 0
     unfused_flops: int = 0
     ici_bytes: dict[str, int] = field(default_factory=dict)
@@ -105,9 +110,14 @@ class RooflineResult:
         times = lambda figure: int(figure * constant)
         by_axis = lambda figures: {axis: times(figure) for axis, figure in figures.items()}
         return RooflineResult(
-            flops=times(self.flops), unfused_flops=times(self.unfused_flops), ici_bytes=by_axis(self.ici_bytes),
-            ici_latency=by_axis(self.ici_latency), hbm_bytes=times(self.hbm_bytes), peak_hbm_bytes=times(self.peak_hbm_bytes),
-            unfused_hbm_bytes=times(self.unfused_hbm_bytes))
+            flops=times(self.flops),
+            unfused_flops=times(self.unfused_flops),
+            ici_bytes=by_axis(self.ici_bytes),
+            ici_latency=by_axis(self.ici_latency),
+            hbm_bytes=times(self.hbm_bytes),
+            peak_hbm_bytes=times(self.peak_hbm_bytes),
+            unfused_hbm_bytes=times(self.unfused_hbm_bytes),
+        )
 
     __rmul__ = __mul__
 
@@ -120,9 +130,16 @@ def largest(results: Iterable[RooflineResult]) -> RooflineResult:
     return found
 
 
-def _joined(x: RooflineResult, y: RooflineResult, join: Callable[[int, int], int]) -> RooflineResult:
+def _joined(
+    x: RooflineResult, y: RooflineResult, join: Callable[[int, int], int]
+) -> RooflineResult:
     by_axis = lambda a, b: {axis: join(a.get(axis, 0), b.get(axis, 0)) for axis in {**a, **b}}
     return RooflineResult(
-        flops=join(x.flops, y.flops), unfused_flops=join(x.unfused_flops, y.unfused_flops), ici_bytes=by_axis(x.ici_bytes, y.ici_bytes),
-        ici_latency=by_axis(x.ici_latency, y.ici_latency), hbm_bytes=join(x.hbm_bytes, y.hbm_bytes),
-        peak_hbm_bytes=max(x.peak_hbm_bytes, y.peak_hbm_bytes), unfused_hbm_bytes=join(x.unfused_hbm_bytes, y.unfused_hbm_bytes))
+        flops=join(x.flops, y.flops),
+        unfused_flops=join(x.unfused_flops, y.unfused_flops),
+        ici_bytes=by_axis(x.ici_bytes, y.ici_bytes),
+        ici_latency=by_axis(x.ici_latency, y.ici_latency),
+        hbm_bytes=join(x.hbm_bytes, y.hbm_bytes),
+        peak_hbm_bytes=max(x.peak_hbm_bytes, y.peak_hbm_bytes),
+        unfused_hbm_bytes=join(x.unfused_hbm_bytes, y.unfused_hbm_bytes),
+    )

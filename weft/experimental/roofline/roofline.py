@@ -19,22 +19,48 @@ from weft.api.arrays import make_jaxpr
 from weft.api.autodiff import vjp
 from weft.api.shard_map import shard_map
 from weft.api.struct import ShapeDtypeStruct
-from weft.experimental.roofline.records import RooflineResult, RooflineRuleContext, RooflineShape, largest
-from weft.experimental.roofline.rooflines import given_rule, kind_rule, register_roofline, register_standard_roofline
+from weft.experimental.roofline.records import (
+    RooflineResult,
+    RooflineRuleContext,
+    RooflineShape,
+    largest,
+)
+from weft.experimental.roofline.rooflines import (
+    given_rule,
+    kind_rule,
+    register_roofline,
+    register_standard_roofline,
+)
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, subjaxprs
 from weft.ir.rewrite import dce
 from weft.ir.shardings import NamedSharding
 from weft.util import dtypes, tree
 from weft.util.source import api_boundary, wraps
 
-__all__ = ["RooflineResult", "RooflineRuleContext", "RooflineShape", "register_roofline", "register_standard_roofline", "roofline",
-           "roofline_and_grad"]
+__all__ = [
+    "RooflineResult",
+    "RooflineRuleContext",
+    "RooflineShape",
+    "register_roofline",
+    "register_standard_roofline",
+    "roofline",
+    "roofline_and_grad",
+]
 
 _log = logging.getLogger(__name__)
 
 
-def roofline(f: Callable, mesh: Any = None, in_specs: Any = None, out_specs: Any = None, *, pin_lhs_in_vmem: bool = False,
-             pin_rhs_in_vmem: bool = False, vjp: bool = False, print_jaxpr: bool = False) -> Callable[..., tuple[Any, RooflineResult]]:
+def roofline(
+    f: Callable,
+    mesh: Any = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
+    *,
+    pin_lhs_in_vmem: bool = False,
+    pin_rhs_in_vmem: bool = False,
+    vjp: bool = False,
+    print_jaxpr: bool = False,
+) -> Callable[..., tuple[Any, RooflineResult]]:
     """The function that gives what `f` costs: the types of its results, as ShapeDtypeStructs, and a `RooflineResult`.
 
     It takes arrays or ShapeDtypeStructs; `f` is traced, not run. With `mesh`, `in_specs` and `out_specs`, `f` is a function of blocks, as
@@ -59,8 +85,12 @@ def roofline(f: Callable, mesh: Any = None, in_specs: Any = None, out_specs: Any
         jaxpr, types = make_jaxpr(fun, return_shape=True)(*args)
         if mesh is not None and specs is not None:
             leaves, structure = tree.tree_flatten(types)
-            types = structure.unflatten([ShapeDtypeStruct(t.shape, t.dtype, sharding=NamedSharding(mesh, spec))
-                                         for t, spec in zip(leaves, tree.broadcast_prefix(specs, types))])
+            types = structure.unflatten(
+                [
+                    ShapeDtypeStruct(t.shape, t.dtype, sharding=NamedSharding(mesh, spec))
+                    for t, spec in zip(leaves, tree.broadcast_prefix(specs, types))
+                ]
+            )
         jaxpr, on = dce(jaxpr), mesh
         for eqn in jaxpr.eqns:
             if eqn.primitive.attrs.get("per_device"):
@@ -68,12 +98,20 @@ def roofline(f: Callable, mesh: Any = None, in_specs: Any = None, out_specs: Any
         if print_jaxpr:
             print(jaxpr)
         return types, _Analysis(pin_lhs_in_vmem, pin_rhs_in_vmem).program(jaxpr, on)
+
     return wraps(f)(api_boundary(analyzed, "roofline"))
 
 
-def roofline_and_grad(f: Callable, mesh: Any, in_specs: Any, out_specs: Any, *, pin_lhs_in_vmem: bool = False,
-                      pin_rhs_in_vmem: bool = False, print_jaxpr: bool = False,
-                      ) -> Callable[..., tuple[Any, RooflineResult, RooflineResult]]:
+def roofline_and_grad(
+    f: Callable,
+    mesh: Any,
+    in_specs: Any,
+    out_specs: Any,
+    *,
+    pin_lhs_in_vmem: bool = False,
+    pin_rhs_in_vmem: bool = False,
+    print_jaxpr: bool = False,
+) -> Callable[..., tuple[Any, RooflineResult, RooflineResult]]:
     """The function that gives what `f` and its backward pass cost: types of the results, and two `RooflineResult`.
 
     Arguments are those of `roofline`. The backward pass is that of arguments in bfloat16, but for those in int32, which stay; cotangents
@@ -84,23 +122,49 @@ def roofline_and_grad(f: Callable, mesh: Any, in_specs: Any, out_specs: Any, *, 
     >>> forward.flops, backward.flops
     (1024, 2048)
     """
-    options: dict[str, Any] = {"pin_lhs_in_vmem": pin_lhs_in_vmem, "pin_rhs_in_vmem": pin_rhs_in_vmem, "print_jaxpr": print_jaxpr}
+    options: dict[str, Any] = {
+        "pin_lhs_in_vmem": pin_lhs_in_vmem,
+        "pin_rhs_in_vmem": pin_rhs_in_vmem,
+        "print_jaxpr": print_jaxpr,
+    }
 
     def analyzed(*args):
         types, forward = roofline(f, mesh, in_specs, out_specs, **options)(*args)
-        halved = tree.tree_map(lambda x: ShapeDtypeStruct(x.shape, x.dtype if x.dtype == np.int32 else dtypes.bfloat16,
-                                                          sharding=getattr(x, "sharding", None)), args)
-        return types, forward, roofline(f, mesh, in_specs, out_specs, vjp=True, **options)(*halved)[1]
+        halved = tree.tree_map(
+            lambda x: ShapeDtypeStruct(
+                x.shape,
+                x.dtype if x.dtype == np.int32 else dtypes.bfloat16,
+                sharding=getattr(x, "sharding", None),
+            ),
+            args,
+        )
+        return (
+            types,
+            forward,
+            roofline(f, mesh, in_specs, out_specs, vjp=True, **options)(*halved)[1],
+        )
+
     return wraps(f)(api_boundary(analyzed, "roofline_and_grad"))
 
 
 def _backward(f: Callable) -> Callable:
     """The cotangents of the arguments of `f`, the results being the cotangents of the results."""
+
     def pulled(*args):
         results: Any
         pull: Any
         results, pull = vjp(f, *args)[:2]
-        return pull(tree.tree_map(lambda x: x if dtypes.issubdtype(x.dtype, np.inexact) else np.zeros(x.shape, dtypes.float0), results))
+        return pull(
+            tree.tree_map(
+                lambda x: (
+                    x
+                    if dtypes.issubdtype(x.dtype, np.inexact)
+                    else np.zeros(x.shape, dtypes.float0)
+                ),
+                results,
+            )
+        )
+
     return pulled
 
 
@@ -109,18 +173,27 @@ class _Analysis:
 
     def __init__(self, pin_lhs: bool, pin_rhs: bool):
         self.pin_lhs, self.pin_rhs = pin_lhs, pin_rhs
-        self.unknown: set[Any] = set()            # operations that were named as without a rule
+        self.unknown: set[Any] = set()  # operations that were named as without a rule
 
     def program(self, jaxpr: Jaxpr, mesh: Any) -> RooflineResult:
         """The cost of a program. Its peak is that of its own values, or that of a program inside if that is higher."""
-        last = {atom: i for i, eqn in enumerate(jaxpr.eqns) for atom in eqn.invars if type(atom) is not Literal}
+        last = {
+            atom: i
+            for i, eqn in enumerate(jaxpr.eqns)
+            for atom in eqn.invars
+            if type(atom) is not Literal
+        }
         last.update((atom, len(jaxpr.eqns)) for atom in jaxpr.outvars if type(atom) is not Literal)
         alive = sum(map(_nbytes, (*jaxpr.constvars, *jaxpr.invars)))
         total = RooflineResult(peak_hbm_bytes=alive)
         for i, eqn in enumerate(jaxpr.eqns):
             total += self.equation(eqn, mesh)
             alive += sum(_nbytes(v) for v in eqn.outvars if type(v) is not DropVar)
-            alive -= sum(_nbytes(v) for v in {v for v in eqn.invars if type(v) is not Literal} if last[v] == i)
+            alive -= sum(
+                _nbytes(v)
+                for v in {v for v in eqn.invars if type(v) is not Literal}
+                if last[v] == i
+            )
             total += RooflineResult(peak_hbm_bytes=alive)
         return total
 
@@ -132,14 +205,22 @@ class _Analysis:
         rule = rule or kind_rule(eqn.primitive)
         if rule is None:
             if eqn.primitive not in self.unknown:
-                _log.warning("roofline: nothing is known of what %s costs; it counts as nothing. Give it a rule with register_roofline.",
-                             eqn.primitive.name)
+                _log.warning(
+                    "roofline: nothing is known of what %s costs; it counts as nothing. Give it a rule with register_roofline.",
+                    eqn.primitive.name,
+                )
                 self.unknown.add(eqn.primitive)
             return RooflineResult()
         context = RooflineRuleContext(
-            name_stack=getattr(eqn.source_info, "name_stack", ""), primitive=eqn.primitive, avals_in=[_type(x) for x in eqn.invars],
-            avals_out=[_type(x) for x in eqn.outvars], jaxpr_eqn_ctx=eqn.ctx, mesh=mesh, pin_lhs_in_vmem=self.pin_lhs,
-            pin_rhs_in_vmem=self.pin_rhs)
+            name_stack=getattr(eqn.source_info, "name_stack", ""),
+            primitive=eqn.primitive,
+            avals_in=[_type(x) for x in eqn.invars],
+            avals_out=[_type(x) for x in eqn.outvars],
+            jaxpr_eqn_ctx=eqn.ctx,
+            mesh=mesh,
+            pin_lhs_in_vmem=self.pin_lhs,
+            pin_rhs_in_vmem=self.pin_rhs,
+        )
         return rule(context, *map(RooflineShape.from_aval, context.avals_in), **eqn.params)
 
     def region(self, eqn: Eqn, mesh: Any) -> RooflineResult:
@@ -148,7 +229,9 @@ class _Analysis:
         if "branches" in params:
             return largest(self.program(branch, mesh) for branch in params["branches"])
         if "jaxpr" in params:
-            once = self.program(params["jaxpr"], params["mesh"] if eqn.primitive.attrs.get("per_device") else mesh)
+            once = self.program(
+                params["jaxpr"], params["mesh"] if eqn.primitive.attrs.get("per_device") else mesh
+            )
             return replace(params.get("length", 1) * once, peak_hbm_bytes=once.peak_hbm_bytes)
         return sum((self.program(inner, mesh) for _, inner in subjaxprs(params)), RooflineResult())
 

@@ -45,9 +45,11 @@ def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
     >>> roofline.roofline(double_p.bind)(wnp.ones(8))[1].unfused_flops
     8
     """
+
     def register(rule: Rule) -> Rule:
         _GIVEN[prim] = rule
         return rule
+
     return register
 
 
@@ -70,6 +72,7 @@ def kind_rule(primitive: Primitive) -> Rule | None:
 
 # ---- computation and memory
 
+
 def _nothing(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
     return RooflineResult()
 
@@ -88,62 +91,127 @@ def _elementwise(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any
     if how in ("cast", "bitcast", "copy") or ctx.primitive.multiple_results:
         return RooflineResult()
     out = RooflineShape.from_aval(ctx.avals_out[0])
-    return RooflineResult(unfused_flops=out.size, unfused_hbm_bytes=shapes[0].bytes + out.bytes if how == "select" else _traffic(ctx))
+    return RooflineResult(
+        unfused_flops=out.size,
+        unfused_hbm_bytes=shapes[0].bytes + out.bytes if how == "select" else _traffic(ctx),
+    )
 
 
-def _reduce(ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, **params: Any) -> RooflineResult:
+def _reduce(
+    ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, **params: Any
+) -> RooflineResult:
     """n elements are combined by n - 1 operations, for each element of the result."""
-    return RooflineResult(unfused_flops=max(x.size - RooflineShape.from_aval(ctx.avals_out[0]).size, 0), unfused_hbm_bytes=_traffic(ctx))
+    return RooflineResult(
+        unfused_flops=max(x.size - RooflineShape.from_aval(ctx.avals_out[0]).size, 0),
+        unfused_hbm_bytes=_traffic(ctx),
+    )
 
 
-def _scan(ctx: RooflineRuleContext, x: RooflineShape, *, axis: int, **params: Any) -> RooflineResult:
+def _scan(
+    ctx: RooflineRuleContext, x: RooflineShape, *, axis: int, **params: Any
+) -> RooflineResult:
     """As many operations as follow one another, twice as many for those that take exponentials before."""
     each = 2 if ctx.primitive.name == "cumlogsumexp" else 1
     return RooflineResult(unfused_flops=each * x.shape[axis], unfused_hbm_bytes=_traffic(ctx))
 
 
-def _contract(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *, dimension_numbers: Any, **params: Any) -> RooflineResult:
+def _contract(
+    ctx: RooflineRuleContext,
+    lhs: RooflineShape,
+    rhs: RooflineShape,
+    *,
+    dimension_numbers: Any,
+    **params: Any,
+) -> RooflineResult:
     """A multiplication and an addition for each element of the result and each position along the contracted dims."""
     out = RooflineShape.from_aval(ctx.avals_out[0])
     (contracted, _), _ = dimension_numbers
     flops = 2 * out.size * math.prod(lhs.shape[d] for d in contracted)
-    nbytes = (0 if ctx.pin_lhs_in_vmem else lhs.bytes + out.bytes) + (0 if ctx.pin_rhs_in_vmem else rhs.bytes)
-    return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=nbytes, unfused_hbm_bytes=nbytes)
+    nbytes = (0 if ctx.pin_lhs_in_vmem else lhs.bytes + out.bytes) + (
+        0 if ctx.pin_rhs_in_vmem else rhs.bytes
+    )
+    return RooflineResult(
+        flops=flops, unfused_flops=flops, hbm_bytes=nbytes, unfused_hbm_bytes=nbytes
+    )
 
 
-def _ragged(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *places: RooflineShape, **params: Any) -> RooflineResult:
+def _ragged(
+    ctx: RooflineRuleContext,
+    lhs: RooflineShape,
+    rhs: RooflineShape,
+    *places: RooflineShape,
+    **params: Any,
+) -> RooflineResult:
     """Each row meets the matrix of one group, or the columns of one row."""
     out = RooflineShape.from_aval(ctx.avals_out[0])
     flops, nbytes = 2 * lhs.size * rhs.shape[-1], sum(x.bytes for x in (lhs, rhs, *places, out))
-    return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=nbytes, unfused_hbm_bytes=nbytes)
+    return RooflineResult(
+        flops=flops, unfused_flops=flops, hbm_bytes=nbytes, unfused_hbm_bytes=nbytes
+    )
 
 
-def _conv(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *, dimension_numbers: Any, window_strides: Sequence[int],
-          padding: Sequence[tuple[int, int]], lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], **params: Any) -> RooflineResult:
+def _conv(
+    ctx: RooflineRuleContext,
+    lhs: RooflineShape,
+    rhs: RooflineShape,
+    *,
+    dimension_numbers: Any,
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    **params: Any,
+) -> RooflineResult:
     """A multiplication and an addition for each product that is not with padding."""
     out = RooflineShape.from_aval(ctx.avals_out[0])
     x_dims, w_dims, out_dims = conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     products = out.shape[out_dims[0]] * out.shape[out_dims[1]] * rhs.shape[w_dims[1]]
     for k, (low, _) in enumerate(padding):
-        products *= products_along(lhs.shape[x_dims[2 + k]], rhs.shape[w_dims[2 + k]], out.shape[out_dims[2 + k]], low,
-                                   window_strides[k], lhs_dilation[k], rhs_dilation[k])
+        products *= products_along(
+            lhs.shape[x_dims[2 + k]],
+            rhs.shape[w_dims[2 + k]],
+            out.shape[out_dims[2 + k]],
+            low,
+            window_strides[k],
+            lhs_dilation[k],
+            rhs_dilation[k],
+        )
     return RooflineResult(unfused_flops=2 * products, unfused_hbm_bytes=_traffic(ctx))
 
 
-def _sort(ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, dimension: int = -1, axis: int = -1,
-          **params: Any) -> RooflineResult:
+def _sort(
+    ctx: RooflineRuleContext,
+    x: RooflineShape,
+    *rest: RooflineShape,
+    dimension: int = -1,
+    axis: int = -1,
+    **params: Any,
+) -> RooflineResult:
     """Each element takes part in as many comparisons as a merge sort of its row has levels."""
     n = x.shape[dimension if ctx.primitive.name == "sort" else axis]
-    return RooflineResult(unfused_flops=x.size * max(n - 1, 0).bit_length(), unfused_hbm_bytes=_traffic(ctx))
+    return RooflineResult(
+        unfused_flops=x.size * max(n - 1, 0).bit_length(), unfused_hbm_bytes=_traffic(ctx)
+    )
 
 
-def _fft(ctx: RooflineRuleContext, x: RooflineShape, *, fft_lengths: Sequence[int], **params: Any) -> RooflineResult:
+def _fft(
+    ctx: RooflineRuleContext, x: RooflineShape, *, fft_lengths: Sequence[int], **params: Any
+) -> RooflineResult:
     """Five operations for each element and each doubling of the length: those of a transform of radix 2."""
     size = max(x.size, RooflineShape.from_aval(ctx.avals_out[0]).size)
-    return RooflineResult(unfused_flops=int(5 * size * math.log2(max(math.prod(fft_lengths), 1))), unfused_hbm_bytes=_traffic(ctx))
+    return RooflineResult(
+        unfused_flops=int(5 * size * math.log2(max(math.prod(fft_lengths), 1))),
+        unfused_hbm_bytes=_traffic(ctx),
+    )
 
 
-def _index(ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, mode: Any = None, **params: Any) -> RooflineResult:
+def _index(
+    ctx: RooflineRuleContext,
+    x: RooflineShape,
+    *rest: RooflineShape,
+    mode: Any = None,
+    **params: Any,
+) -> RooflineResult:
     """What is picked is read and written, and so is a window that is replaced; the rest of the operand is not touched.
 
     Where elements outside are filled, every index is compared with two limits, the comparisons are joined, twice, and every element of the
@@ -153,14 +221,24 @@ def _index(ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, mod
         return RooflineResult(unfused_hbm_bytes=rest[0].bytes + sum(shape.bytes for shape in rest))
     out = RooflineShape.from_aval(ctx.avals_out[0])
     filled = mode == GatherScatterMode.FILL_OR_DROP
-    return RooflineResult(unfused_flops=4 * rest[0].size + out.size if filled else 0,
-                          unfused_hbm_bytes=2 * out.bytes + sum(shape.bytes for shape in rest))
+    return RooflineResult(
+        unfused_flops=4 * rest[0].size + out.size if filled else 0,
+        unfused_hbm_bytes=2 * out.bytes + sum(shape.bytes for shape in rest),
+    )
 
 
-def _scatter(ctx: RooflineRuleContext, x: RooflineShape, indices: RooflineShape, updates: RooflineShape, **params: Any) -> RooflineResult:
+def _scatter(
+    ctx: RooflineRuleContext,
+    x: RooflineShape,
+    indices: RooflineShape,
+    updates: RooflineShape,
+    **params: Any,
+) -> RooflineResult:
     """Updates are read, and what they change is read and written; one operation combines two elements, unless one replaces the other."""
-    return RooflineResult(unfused_flops=0 if ctx.primitive.name == "scatter" else updates.size,
-                          unfused_hbm_bytes=3 * updates.bytes + indices.bytes)
+    return RooflineResult(
+        unfused_flops=0 if ctx.primitive.name == "scatter" else updates.size,
+        unfused_hbm_bytes=3 * updates.bytes + indices.bytes,
+    )
 
 
 def _callback(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
@@ -170,18 +248,27 @@ def _callback(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -
 
 # ---- the network: mesh axes are rings of devices, with one link between neighbors
 
-def _on_axes(ctx: RooflineRuleContext, axes: Sequence[str], nbytes: float, hops: float) -> RooflineResult:
-    return RooflineResult(ici_bytes=dict.fromkeys(axes, int(nbytes)), ici_latency=dict.fromkeys(axes, int(hops)))
+
+def _on_axes(
+    ctx: RooflineRuleContext, axes: Sequence[str], nbytes: float, hops: float
+) -> RooflineResult:
+    return RooflineResult(
+        ici_bytes=dict.fromkeys(axes, int(nbytes)), ici_latency=dict.fromkeys(axes, int(hops))
+    )
 
 
 def _sizes(ctx: RooflineRuleContext, axes: Sequence[str]) -> list[int]:
     if ctx.mesh is None:
-        raise ValueError(f"roofline: {ctx.primitive.name} over {', '.join(map(repr, axes))} needs a mesh; pass `mesh`, or call it "
-                         "inside `shard_map`.")
+        raise ValueError(
+            f"roofline: {ctx.primitive.name} over {', '.join(map(repr, axes))} needs a mesh; pass `mesh`, or call it "
+            "inside `shard_map`."
+        )
     return [ctx.mesh.shape[axis] for axis in axes]
 
 
-def _ring(ctx: RooflineRuleContext, axes: Sequence[str], nbytes: float, passes: int = 1) -> RooflineResult:
+def _ring(
+    ctx: RooflineRuleContext, axes: Sequence[str], nbytes: float, passes: int = 1
+) -> RooflineResult:
     """Gathering blocks of `nbytes` around the rings, or the reverse, `passes` times.
 
     The block is divided by the number of axes, so that all their links are busy; every part then goes around one axis after another, the
@@ -203,9 +290,11 @@ def _all_gather(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any)
 
 def _reduced(passes: int) -> Rule:
     """A reduction whose result stays divided between the devices, which a second pass gathers."""
+
     def rule(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
         axes = collective_axes(params)
         return _ring(ctx, axes, sum(x.bytes for x in shapes) / math.prod(_sizes(ctx, axes)), passes)
+
     return rule
 
 
@@ -221,10 +310,17 @@ def _all_to_all(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any)
     if math.prod(sizes) == 1:
         return _on_axes(ctx, axes, 0, 0)
     links = min(sizes) ** (len(sizes) - 1) * (2 if min(sizes) > 2 else 1)
-    return _on_axes(ctx, axes, sum(x.bytes for x in shapes) * math.prod(sizes) / 2 / links, sum(n / 2 for n in sizes))
+    return _on_axes(
+        ctx,
+        axes,
+        sum(x.bytes for x in shapes) * math.prod(sizes) / 2 / links,
+        sum(n / 2 for n in sizes),
+    )
 
 
-def _ppermute(ctx: RooflineRuleContext, *shapes: RooflineShape, perm: Sequence[tuple[int, int]], **params: Any) -> RooflineResult:
+def _ppermute(
+    ctx: RooflineRuleContext, *shapes: RooflineShape, perm: Sequence[tuple[int, int]], **params: Any
+) -> RooflineResult:
     """Each block goes the shorter way along one axis after another; the link that most blocks pass is what all wait for."""
     axes = collective_axes(params)
     sizes = _sizes(ctx, axes)
@@ -233,7 +329,11 @@ def _ppermute(ctx: RooflineRuleContext, *shapes: RooflineShape, perm: Sequence[t
     links: Counter = Counter()
     most = 0
     for source, target in perm:
-        at, to, hops = [int(i) for i in np.unravel_index(source, sizes)], np.unravel_index(target, sizes), 0
+        at, to, hops = (
+            [int(i) for i in np.unravel_index(source, sizes)],
+            np.unravel_index(target, sizes),
+            0,
+        )
         for d, n in enumerate(sizes):
             step = 1 if (to[d] - at[d]) % n <= (at[d] - to[d]) % n else -1
             while at[d] != to[d]:
@@ -247,13 +347,29 @@ def _ppermute(ctx: RooflineRuleContext, *shapes: RooflineShape, perm: Sequence[t
 
 #: kind -> rule; of kinds that are not here nothing is known
 _KINDS: dict[str, Rule] = {
-    "elementwise": _elementwise, "reduce": _reduce, "scan": _scan, "contract": _contract, "ragged": _ragged, "conv": _conv,
-    "index": _index, "scatter": _scatter, "callback": _callback,
+    "elementwise": _elementwise,
+    "reduce": _reduce,
+    "scan": _scan,
+    "contract": _contract,
+    "ragged": _ragged,
+    "conv": _conv,
+    "index": _index,
+    "scatter": _scatter,
+    "callback": _callback,
     **dict.fromkeys(("layout", "slice", "random", "constraint", "barrier", "ref"), _nothing),
 }
 #: operation -> rule, where the kind says too little
 _OPERATIONS: dict[str, Rule] = {
-    "sort": _sort, "top_k": _sort, "threefry_sequence": _nothing, "fft": _fft,
-    "all_gather": _all_gather, "all_gather_invariant": _all_gather, "reduce_scatter": _reduced(1), "psum": _reduced(2),
-    "pmin": _extreme, "pmax": _extreme, "all_to_all": _all_to_all, "ppermute": _ppermute,
+    "sort": _sort,
+    "top_k": _sort,
+    "threefry_sequence": _nothing,
+    "fft": _fft,
+    "all_gather": _all_gather,
+    "all_gather_invariant": _all_gather,
+    "reduce_scatter": _reduced(1),
+    "psum": _reduced(2),
+    "pmin": _extreme,
+    "pmax": _extreme,
+    "all_to_all": _all_to_all,
+    "ppermute": _ppermute,
 }

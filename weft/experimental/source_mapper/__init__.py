@@ -5,7 +5,13 @@ Out:  for each pass its text and a source map of version 3, the format that edit
 See `common` for passes, `source_maps` for the format, `jaxpr`, `mlir` and `hlo` for the texts.
 """
 
-from weft.experimental.source_mapper.common import Pass, SourceMapDump, all_passes, filter_passes, register_pass
+from weft.experimental.source_mapper.common import (
+    Pass,
+    SourceMapDump,
+    all_passes,
+    filter_passes,
+    register_pass,
+)
 from weft.experimental.source_mapper.generate_map import generate_sourcemaps
 from weft.experimental.source_mapper.jaxpr import canonicalize_filename
 from weft.experimental.source_mapper.mlir import create_mlir_sourcemap

@@ -18,6 +18,7 @@ from weft.util.source import guard_all
 @record
 class SourceMapDump:
     """A source map and the text that it is of, with the name of the pass that wrote it."""
+
     source_map: SourceMap
     generated_code: str
     pass_name: str
@@ -27,6 +28,7 @@ class SourceMapDump:
 class Pass:
     """A stage of compilation: `compile_fn(work_dir, f, f_args, f_kwargs, **options)` gives what `generate_dump(made, **options)` writes as
     a `SourceMapDump`. Both take the options of all passes."""
+
     name: str
     compile_fn: Callable[..., Any]
     generate_dump: Callable[..., SourceMapDump]
@@ -38,7 +40,9 @@ _passes: dict[str, Pass] = {}
 def register_pass(pass_: Pass) -> None:
     """Add a pass to those that `all_passes` lists. ValueError if there is one of its name."""
     if pass_.name in _passes:
-        raise ValueError(f"register_pass: Pass {pass_.name} already registered; give it another name.")
+        raise ValueError(
+            f"register_pass: Pass {pass_.name} already registered; give it another name."
+        )
     _passes[pass_.name] = pass_
 
 

@@ -11,7 +11,9 @@ from weft.experimental.source_mapper.common import Pass, SourceMapDump
 from weft.util.source import guard_all, wraps
 
 
-def generate_sourcemaps(f: Callable, passes: Sequence[Pass], **pass_kwargs: Any) -> Callable[..., Sequence[SourceMapDump]]:
+def generate_sourcemaps(
+    f: Callable, passes: Sequence[Pass], **pass_kwargs: Any
+) -> Callable[..., Sequence[SourceMapDump]]:
     """A function of the arguments of `f` that gives a `SourceMapDump` for each pass. `pass_kwargs` are options of the passes.
 
     >>> from weft.experimental import source_mapper
@@ -22,13 +24,19 @@ def generate_sourcemaps(f: Callable, passes: Sequence[Pass], **pass_kwargs: Any)
     >>> [(line, column) for line, column, *_ in dump.source_map.positions()], len(dump.source_map.sources)
     ([(0, 24), (0, 41)], 1)
     """
+
     @wraps(f)
     def mapped(*args: Any, **kwargs: Any) -> Sequence[SourceMapDump]:
         dumps = []
         for p in passes:
             with tempfile.TemporaryDirectory() as folder:
-                dumps.append(p.generate_dump(p.compile_fn(folder, f, args, kwargs, **pass_kwargs), **pass_kwargs))
+                dumps.append(
+                    p.generate_dump(
+                        p.compile_fn(folder, f, args, kwargs, **pass_kwargs), **pass_kwargs
+                    )
+                )
         return dumps
+
     return mapped
 
 

@@ -18,6 +18,7 @@ from weft.util.source import guard_all
 
 class HloPass(enum.Enum):
     """The names of passes: the program as StableHLO, as HLO, and the kernels that it becomes as HLO."""
+
     STABLE_HLO = "hlo:stable-hlo"
     ORIGINAL = "hlo:original"
     OPTIMIZED = "hlo:optimized"
@@ -25,7 +26,8 @@ class HloPass(enum.Enum):
 
 #: where an instruction comes from
 METADATA_REGEX = re.compile(
-    r'metadata=\{(?:.*?op_name="(?P<scope>(?:[^"\\]|\\.)*)")?.*?source_file="(?P<src_file>(?:[^"\\]|\\.)*)" source_line=(?P<src_line>\d+)')
+    r'metadata=\{(?:.*?op_name="(?P<scope>(?:[^"\\]|\\.)*)")?.*?source_file="(?P<src_file>(?:[^"\\]|\\.)*)" source_line=(?P<src_line>\d+)'
+)
 #: the same by a number, and the tables that XLA writes before the computations: a frame names a location, which names a file
 _FRAME = re.compile(r"metadata=\{.*?stack_frame_id=(\d+)")
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
@@ -65,17 +67,27 @@ def _tables(lines: list[str]) -> dict[str, dict[str, Any]]:
         elif row is None:
             rows = {}
         else:
-            rows[row[1]] = row[2] if row[3] is None else dict(fact.split("=") for fact in row[3].split())
+            rows[row[1]] = (
+                row[2] if row[3] is None else dict(fact.split("=") for fact in row[3].split())
+            )
     return tables
 
 
 def _frame_place(tables: dict[str, dict[str, Any]], frame: str) -> tuple[str, int, int] | None:
-    location = tables["FileLocations"].get(tables["StackFrames"].get(frame, {}).get("file_location_id"))
+    location = tables["FileLocations"].get(
+        tables["StackFrames"].get(frame, {}).get("file_location_id")
+    )
     file = None if location is None else tables["FileNames"].get(location["file_name_id"])
-    return None if location is None or file is None else (file, int(location["line"]), int(location.get("column", 0)))
+    return (
+        None
+        if location is None or file is None
+        else (file, int(location["line"]), int(location.get("column", 0)))
+    )
 
 
-def trace_and_lower(work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_: Any) -> tuple[Any, str]:
+def trace_and_lower(
+    work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_: Any
+) -> tuple[Any, str]:
     """`f`, lowered for its arguments, and the folder."""
     jitted = f if hasattr(f, "lower") else weft.jit(f)
     return jitted.lower(*f_args, **f_kwargs), work_dir
@@ -93,13 +105,18 @@ def original_hlo_generate_dump(args: tuple[Any, str], **_: Any) -> SourceMapDump
     return SourceMapDump(parse_hlo_dump(text), text, HloPass.ORIGINAL.value)
 
 
-def optimized_generate_dump(args: tuple[Any, str], xla_compiler_flags: dict[str, Any] | None = None, **_: Any) -> SourceMapDump:
+def optimized_generate_dump(
+    args: tuple[Any, str], xla_compiler_flags: dict[str, Any] | None = None, **_: Any
+) -> SourceMapDump:
     """The compiled program as HLO, whose fusions are kernels, and its source map; `xla_compiler_flags` are as `compile` takes them."""
     text = args[0].compile(xla_compiler_flags).as_text()
     return SourceMapDump(parse_hlo_dump(text), text, HloPass.OPTIMIZED.value)
 
 
-for _name, _dump in ((HloPass.STABLE_HLO, stable_hlo_generate_dump), (HloPass.ORIGINAL, original_hlo_generate_dump),
-                     (HloPass.OPTIMIZED, optimized_generate_dump)):
+for _name, _dump in (
+    (HloPass.STABLE_HLO, stable_hlo_generate_dump),
+    (HloPass.ORIGINAL, original_hlo_generate_dump),
+    (HloPass.OPTIMIZED, optimized_generate_dump),
+):
     register_pass(Pass(_name.value, trace_and_lower, _dump))
 guard_all(globals())

@@ -24,7 +24,11 @@ def canonicalize_filename(file_name: str) -> str:
 
 def compile_jaxpr(work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_: Any) -> Any:
     """The jaxpr of `f`."""
-    return f.trace(*f_args, **f_kwargs).jaxpr if hasattr(f, "trace") else weft.make_jaxpr(f)(*f_args, **f_kwargs)
+    return (
+        f.trace(*f_args, **f_kwargs).jaxpr
+        if hasattr(f, "trace")
+        else weft.make_jaxpr(f)(*f_args, **f_kwargs)
+    )
 
 
 def make_jaxpr_dump(jaxpr: Any, **_: Any) -> SourceMapDump:
@@ -34,8 +38,11 @@ def make_jaxpr_dump(jaxpr: Any, **_: Any) -> SourceMapDump:
     'jaxpr'
     """
     text, marks = placed_text(jaxpr)
-    places = [(line, column, canonicalize_filename(source.file), source.line - 1, source.column)
-              for line, column, source in marks if source is not None]
+    places = [
+        (line, column, canonicalize_filename(source.file), source.line - 1, source.column)
+        for line, column, source in marks
+        if source is not None
+    ]
     return SourceMapDump(map_of(text.count("\n") + 1, places), text, "jaxpr")
 
 

@@ -21,7 +21,7 @@ Mappings = Sequence[Sequence[Segment]]
 _DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
 _BITS = 5
-_MORE = 1 << _BITS         # set in all digits of a number but the last
+_MORE = 1 << _BITS  # set in all digits of a number but the last
 #: how many numbers a segment may have
 _LENGTHS = (1, 4, 5)
 
@@ -56,7 +56,9 @@ def decode_vlq(enc: Iterable[int]) -> int:
         if not found & _MORE:
             return -(value >> 1) if value & 1 else value >> 1
         shift += _BITS
-    raise ValueError("decode_vlq: the digits end in the middle of a number. Its last digit stands for less than 32.")
+    raise ValueError(
+        "decode_vlq: the digits end in the middle of a number. Its last digit stands for less than 32."
+    )
 
 
 def encode_segment(seg: Segment) -> bytes:
@@ -75,12 +77,16 @@ def decode_segment(enc: Iterable[int]) -> Segment:
     (0, 0, 1, -1, 2)
     """
     rest = iter(enc)
-    return _checked("decode_segment", [decode_vlq(itertools.chain([first], rest)) for first in rest])
+    return _checked(
+        "decode_segment", [decode_vlq(itertools.chain([first], rest)) for first in rest]
+    )
 
 
 def _checked(name: str, numbers: Sequence[int]) -> Segment:
     if len(numbers) not in _LENGTHS:
-        raise ValueError(f"{name}: a segment has 1, 4 or 5 numbers, got {len(numbers)}: {tuple(numbers)}.")
+        raise ValueError(
+            f"{name}: a segment has 1, 4 or 5 numbers, got {len(numbers)}: {tuple(numbers)}."
+        )
     return tuple(numbers)
 
 
@@ -90,7 +96,9 @@ def serialize_mappings(mappings: Mappings) -> str:
     >>> serialize_mappings([[(0,), (0, 0, 0, 1)], [], [(0, 0, 1, -1, 2)]])
     'A,AAAC;;AACDE'
     """
-    return ";".join([",".join([encode_segment(seg).decode() for seg in group]) for group in mappings])
+    return ";".join(
+        [",".join([encode_segment(seg).decode() for seg in group]) for group in mappings]
+    )
 
 
 def deserialize_mappings(mappings_str: str) -> Mappings:
@@ -99,7 +107,10 @@ def deserialize_mappings(mappings_str: str) -> Mappings:
     >>> deserialize_mappings("A,AAAC;;AACDE")
     [[(0,), (0, 0, 0, 1)], [], [(0, 0, 1, -1, 2)]]
     """
-    return [[decode_segment(seg.encode()) for seg in group.split(",") if seg] for group in mappings_str.split(";")]
+    return [
+        [decode_segment(seg.encode()) for seg in group.split(",") if seg]
+        for group in mappings_str.split(";")
+    ]
 
 
 @record
@@ -109,6 +120,7 @@ class SourceMap:
     >>> SourceMap.from_json('{"version": 3, "sources": ["f.py"], "names": [], "mappings": "AAAA;AACA"}').positions()
     [(0, 0, 'f.py', 0, 0), (1, 0, 'f.py', 1, 0)]
     """
+
     version: int
     sources: Sequence[str]
     sources_content: Sequence[str | None]
@@ -121,14 +133,29 @@ class SourceMap:
         data = json.loads(json_data)
         lacking = [key for key in ("version", "sources", "mappings") if key not in data]
         if lacking or data["version"] != 3:
-            raise ValueError(f"SourceMap.from_json: takes source maps of version 3, with sources and mappings; "
-                             f"{f'there is no {lacking[0]}' if lacking else 'the version is ' + repr(data['version'])}.")
-        return cls(3, data["sources"], data.get("sourcesContent", []), data.get("names", []), deserialize_mappings(data["mappings"]))
+            raise ValueError(
+                f"SourceMap.from_json: takes source maps of version 3, with sources and mappings; "
+                f"{f'there is no {lacking[0]}' if lacking else 'the version is ' + repr(data['version'])}."
+            )
+        return cls(
+            3,
+            data["sources"],
+            data.get("sourcesContent", []),
+            data.get("names", []),
+            deserialize_mappings(data["mappings"]),
+        )
 
     def to_json(self) -> str:
         """The source map as JSON."""
-        return json.dumps({"version": self.version, "sources": list(self.sources), "sourcesContent": list(self.sources_content),
-                           "names": list(self.names), "mappings": serialize_mappings(self.mappings)})
+        return json.dumps(
+            {
+                "version": self.version,
+                "sources": list(self.sources),
+                "sourcesContent": list(self.sources_content),
+                "names": list(self.names),
+                "mappings": serialize_mappings(self.mappings),
+            }
+        )
 
     def positions(self) -> list[tuple[int, int, str, int, int]]:
         """What it maps, in order, counted from 0: line and column of the text, and the file, its line and column."""
@@ -168,10 +195,12 @@ class MappingsGenerator:
     def new_segment(self, *seg: int) -> None:
         """Map a column of the line: `new_segment(column, source, line, column there, name)`, without the last, or the column alone."""
         if not self._groups:
-            raise RuntimeError("MappingsGenerator.new_segment: there is no current group; call new_group() first.")
+            raise RuntimeError(
+                "MappingsGenerator.new_segment: there is no current group; call new_group() first."
+            )
         given = _checked("MappingsGenerator.new_segment", seg)
         self._groups[-1].append(tuple([x - last for x, last in zip(given, self._last)]))
-        self._last[:len(given)] = given
+        self._last[: len(given)] = given
 
     def mappings(self) -> Mappings:
         """The mappings."""

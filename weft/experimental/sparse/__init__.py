@@ -39,7 +39,9 @@ from weft.experimental.sparse.bcsr import (
     bcsr_sum_duplicates as bcsr_sum_duplicates,
     bcsr_todense as bcsr_todense,
 )
-from weft.experimental.sparse.convolution import bcoo_conv_general_dilated as bcoo_conv_general_dilated
+from weft.experimental.sparse.convolution import (
+    bcoo_conv_general_dilated as bcoo_conv_general_dilated,
+)
 from weft.experimental.sparse.coo import (
     COO as COO,
     coo_fromdense as coo_fromdense,

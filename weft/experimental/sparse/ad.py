@@ -22,7 +22,10 @@ from weft.util import tree
 
 def _derivative(transform: Callable, name: str, doc: str) -> Callable:
     """A transformation of functions of arrays for functions with sparse arguments: derivatives are those of the data."""
-    def derived(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any) -> Callable:
+
+    def derived(
+        fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
+    ) -> Callable:
         if not isinstance(has_aux, (int, np.bool_)):
             raise TypeError(f"{name}: `has_aux` must be True or False, got {has_aux!r:.60}.")
 
@@ -34,7 +37,10 @@ def _derivative(transform: Callable, name: str, doc: str) -> Callable:
 
             def of_data(data: list) -> Any:
                 whole = list(args)
-                sparse = [_replaced(leaf, each) if is_sparse(leaf) else each for leaf, each in zip(leaves, data)]
+                sparse = [
+                    _replaced(leaf, each) if is_sparse(leaf) else each
+                    for leaf, each in zip(leaves, data)
+                ]
                 for i, value in zip(numbers, tree.tree_unflatten(treedef, sparse)):
                     whole[i] = value
                 return fun(*whole, **others)
@@ -54,9 +60,14 @@ def _replaced(mat: Any, data: Any) -> Any:
     return type(mat).tree_unflatten(static, (data, *children[1:]))
 
 
-def _rewrapped(name: str, found: Any, leaves: list, treedef: Any, single: bool, has_aux: bool) -> Any:
+def _rewrapped(
+    name: str, found: Any, leaves: list, treedef: Any, single: bool, has_aux: bool
+) -> Any:
     def wrap(derivatives: list) -> Any:
-        made = [_with_leading(leaf, each) if is_sparse(leaf) else each for leaf, each in zip(leaves, derivatives)]
+        made = [
+            _with_leading(leaf, each) if is_sparse(leaf) else each
+            for leaf, each in zip(leaves, derivatives)
+        ]
         back = tree.tree_unflatten(treedef, made)
         return back[0] if single else tuple(back)
 
@@ -67,7 +78,9 @@ def _rewrapped(name: str, found: Any, leaves: list, treedef: Any, single: bool, 
         return (wrap(found[0]), found[1]) if has_aux else wrap(found)
     outs, aux = found if has_aux else (found, None)
     count = len(leaves)
-    wrapped = tree.tree_map(wrap, outs, is_leaf=lambda node: isinstance(node, list) and len(node) == count)
+    wrapped = tree.tree_map(
+        wrap, outs, is_leaf=lambda node: isinstance(node, list) and len(node) == count
+    )
     return (wrapped, aux) if has_aux else wrapped
 
 
@@ -78,17 +91,36 @@ def _with_leading(mat: Any, data: Any) -> Any:
         return _replaced(mat, data)
     lead = data.shape[:more]
     indices = wnp.broadcast_to(mat.indices, (*lead, *mat.indices.shape))
-    return BCOO((data, indices), shape=(*lead, *mat.shape), indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+    return BCOO(
+        (data, indices),
+        shape=(*lead, *mat.shape),
+        indices_sorted=mat.indices_sorted,
+        unique_indices=mat.unique_indices,
+    )
 
 
 _SPARSE = " with respect to arguments that may be sparse: the derivative is sparse with the same indices. See `weft.{}`."
-grad = _derivative(weft.grad, "grad", "The gradient" + _SPARSE.format("grad") + """
+grad = _derivative(
+    weft.grad,
+    "grad",
+    "The gradient"
+    + _SPARSE.format("grad")
+    + """
 
     >>> from weft.experimental import sparse
     >>> sparse.grad(lambda m: (m @ wnp.array([1., 2.])).sum())(sparse.eye(2)).data.tolist()
     [1.0, 2.0]
-    """)
-value_and_grad = _derivative(weft.value_and_grad, "value_and_grad", "The value and the gradient" + _SPARSE.format("value_and_grad"))
-jacfwd = _derivative(weft.jacfwd, "jacfwd", "The Jacobian by forward mode" + _SPARSE.format("jacfwd"))
-jacrev = _derivative(weft.jacrev, "jacrev", "The Jacobian by reverse mode" + _SPARSE.format("jacrev"))
+    """,
+)
+value_and_grad = _derivative(
+    weft.value_and_grad,
+    "value_and_grad",
+    "The value and the gradient" + _SPARSE.format("value_and_grad"),
+)
+jacfwd = _derivative(
+    weft.jacfwd, "jacfwd", "The Jacobian by forward mode" + _SPARSE.format("jacfwd")
+)
+jacrev = _derivative(
+    weft.jacrev, "jacrev", "The Jacobian by reverse mode" + _SPARSE.format("jacrev")
+)
 jacobian = jacrev

@@ -1,5 +1,4 @@
-"""Sparse arrays of any format: zeros, diagonals and random entries; and back to dense arrays.
-"""
+"""Sparse arrays of any format: zeros, diagonals and random entries; and back to dense arrays."""
 
 from __future__ import annotations
 
@@ -27,11 +26,19 @@ _FORMATS = {"bcoo": BCOO, "bcsr": BCSR, "coo": COO, "csr": CSR, "csc": CSC}
 
 def _format(name: str, sparse_format: str) -> Any:
     if sparse_format not in _FORMATS:
-        raise ValueError(f"{name}: sparse_format={sparse_format!r} not recognized; must be one of {list(_FORMATS)}.")
+        raise ValueError(
+            f"{name}: sparse_format={sparse_format!r} not recognized; must be one of {list(_FORMATS)}."
+        )
     return _FORMATS[sparse_format]
 
 
-def empty(shape: Sequence[int], dtype: Any = None, index_dtype: Any = "int32", sparse_format: str = "bcoo", **kwds: Any) -> JAXSparse:
+def empty(
+    shape: Sequence[int],
+    dtype: Any = None,
+    index_dtype: Any = "int32",
+    sparse_format: str = "bcoo",
+    **kwds: Any,
+) -> JAXSparse:
     """A sparse array of zeros, which has no entries. ValueError for a format that is none.
 
     >>> from weft.experimental import sparse
@@ -39,11 +46,23 @@ def empty(shape: Sequence[int], dtype: Any = None, index_dtype: Any = "int32", s
     BCOO(float32[2, 3], nse=0)
     """
     kind = _format("empty", sparse_format)
-    return kind._empty(tuple(shape), dtype=wnp.result_type(float) if dtype is None else dtype, index_dtype=index_dtype, **kwds)
+    return kind._empty(
+        tuple(shape),
+        dtype=wnp.result_type(float) if dtype is None else dtype,
+        index_dtype=index_dtype,
+        **kwds,
+    )
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype: Any = "int32", sparse_format: str = "bcoo",
-        **kwds: Any) -> JAXSparse:
+def eye(
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: Any = None,
+    index_dtype: Any = "int32",
+    sparse_format: str = "bcoo",
+    **kwds: Any,
+) -> JAXSparse:
     """A sparse matrix with ones on a diagonal. ValueError for a format that is none.
 
     >>> from weft.experimental import sparse
@@ -52,8 +71,14 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype
     """
     kind = _format("eye", sparse_format)
     N = operator.index(N)
-    return kind._eye(N, N if M is None else operator.index(M), operator.index(k), dtype=wnp.result_type(float) if dtype is None else dtype,
-                     index_dtype=index_dtype, **kwds)
+    return kind._eye(
+        N,
+        N if M is None else operator.index(M),
+        operator.index(k),
+        dtype=wnp.result_type(float) if dtype is None else dtype,
+        index_dtype=index_dtype,
+        **kwds,
+    )
 
 
 def todense(arr: Any) -> Any:
@@ -68,8 +93,20 @@ def todense(arr: Any) -> Any:
     return arr.todense() if isinstance(arr, JAXSparse) else wnp.asarray(arr)
 
 
-def random_bcoo(key: Any, shape: Sequence[int], *, dtype: Any = None, indices_dtype: Any = None, nse: float = 0.2, n_batch: int = 0,
-                n_dense: int = 0, unique_indices: bool = True, sorted_indices: bool = False, generator: Any = None, **kwds: Any) -> BCOO:
+def random_bcoo(
+    key: Any,
+    shape: Sequence[int],
+    *,
+    dtype: Any = None,
+    indices_dtype: Any = None,
+    nse: float = 0.2,
+    n_batch: int = 0,
+    n_dense: int = 0,
+    unique_indices: bool = True,
+    sorted_indices: bool = False,
+    generator: Any = None,
+    **kwds: Any,
+) -> BCOO:
     """A sparse array of random entries: `nse` of them in each batch, or that share of all if it is below 1.
 
     `generator(key, shape, dtype, **kwds)` draws the values, `weft.random.uniform` if not given. ValueError if more different entries
@@ -86,17 +123,33 @@ def random_bcoo(key: Any, shape: Sequence[int], *, dtype: Any = None, indices_dt
     whole = int(np.prod(sparse, dtype=int))
     count = int(np.ceil(nse * whole)) if 0 <= nse < 1 else operator.index(int(nse))
     if unique_indices and count > whole:
-        raise ValueError(f"random_bcoo: {count} different entries of {whole} places. Give a smaller nse, or unique_indices=False.")
+        raise ValueError(
+            f"random_bcoo: {count} different entries of {whole} places. Give a smaller nse, or unique_indices=False."
+        )
     dtype = wnp.result_type(float) if dtype is None else dtype
     key, of_data = random.split(random.key(key) if isinstance(key, int) else key)
     total = int(np.prod(batch, dtype=int))
 
     def places(key: Any) -> Any:
-        flat = random.choice(key, whole, (count,), replace=not unique_indices) if whole else wnp.zeros((count,), int)
+        flat = (
+            random.choice(key, whole, (count,), replace=not unique_indices)
+            if whole
+            else wnp.zeros((count,), int)
+        )
         flat = wnp.sort(flat) if sorted_indices else flat
-        return wnp.stack(wnp.unravel_index(flat, sparse), axis=1) if sparse else wnp.zeros((count, 0), int)
+        return (
+            wnp.stack(wnp.unravel_index(flat, sparse), axis=1)
+            if sparse
+            else wnp.zeros((count, 0), int)
+        )
 
-    indices = wnp.stack([places(each) for each in random.split(key, total)]) if total else wnp.zeros((0, count, len(sparse)), int)
+    indices = (
+        wnp.stack([places(each) for each in random.split(key, total)])
+        if total
+        else wnp.zeros((0, count, len(sparse)), int)
+    )
     indices = wnp.reshape(indices, (*batch, count, len(sparse))).astype(indices_dtype or np.int32)
     data = (generator or random.uniform)(of_data, (*batch, count, *dense), dtype, **kwds)
-    return BCOO((data, indices), shape=shape, indices_sorted=sorted_indices, unique_indices=unique_indices)
+    return BCOO(
+        (data, indices), shape=shape, indices_sorted=sorted_indices, unique_indices=unique_indices
+    )

@@ -26,6 +26,7 @@ class JAXSparse:
     >>> isinstance(sparse.eye(3), sparse.JAXSparse)
     True
     """
+
     __slots__ = ("shape",)
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 100
@@ -50,10 +51,14 @@ class JAXSparse:
         raise NotImplementedError(f"{cls.__name__}.tree_unflatten")
 
     # ---- facts
-    size = property(lambda self: math.prod(self.shape), doc="Number of elements of the array that it means.")
+    size = property(
+        lambda self: math.prod(self.shape), doc="Number of elements of the array that it means."
+    )
     ndim = property(lambda self: len(self.shape), doc="Number of dims.")
     dtype = property(lambda self: self.data.dtype, doc="Element type.")
-    nse = property(lambda self: self.data.shape[0], doc="Number of specified elements, padding included.")
+    nse = property(
+        lambda self: self.data.shape[0], doc="Number of specified elements, padding included."
+    )
 
     @property
     def T(self) -> Any:
@@ -84,7 +89,10 @@ class JAXSparse:
             for name in ("n_batch", "n_dense"):
                 if getattr(self, name, 0):
                     sizes += f", {name}={getattr(self, name)}"
-        except (AttributeError, IndexError):  # leaves that are no arrays, as in a tree of specs, or do not belong together
+        except (
+            AttributeError,
+            IndexError,
+        ):  # leaves that are no arrays, as in a tree of specs, or do not belong together
             return f"{type(self).__name__}(<invalid>)"
         return f"{type(self).__name__}({dtype}[{', '.join(map(str, self.shape))}], {sizes})"
 
@@ -140,7 +148,9 @@ class JAXSparse:
         return self._sparsified(lambda x: x[index], self)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{type(self).__name__} is sparse and does not become a dense array by itself. Call its todense().")
+        raise TypeError(
+            f"{type(self).__name__} is sparse and does not become a dense array by itself. Call its todense()."
+        )
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -165,7 +175,13 @@ def dims_of(data: Any, indices: Any) -> tuple[int | None, int | None]:
     return getattr(data, "ndim", None), getattr(indices, "ndim", None)
 
 
-def mapped_shape(shape: tuple[int, ...], before: tuple[int | None, int | None], data: Any, indices: Any, entry: int) -> tuple[int, ...]:
+def mapped_shape(
+    shape: tuple[int, ...],
+    before: tuple[int | None, int | None],
+    data: Any,
+    indices: Any,
+    entry: int,
+) -> tuple[int, ...]:
     """The shape of an array whose data and indices had other numbers of dims: without a batch dim that was mapped over, or with one that
     was added.
 
@@ -176,18 +192,25 @@ def mapped_shape(shape: tuple[int, ...], before: tuple[int | None, int | None], 
     if ndim is None or now is None or now == ndim:
         return shape
     batch, count, given = (), 0, []
-    if ndim_indices is not None and now_indices is not None and now_indices - ndim_indices == now - ndim:
-        batch, count = shape[:ndim_indices - entry], now_indices - entry
+    if (
+        ndim_indices is not None
+        and now_indices is not None
+        and now_indices - ndim_indices == now - ndim
+    ):
+        batch, count = shape[: ndim_indices - entry], now_indices - entry
         given = [tuple(each.shape[:count]) for each in (data, indices)]
 
     def fits(sizes: tuple[int, ...], others: Iterable[tuple[int, ...]]) -> bool:
-        return all(len(other) == len(sizes) and all(a in (1, b) for a, b in zip(other, sizes)) for other in others)
+        return all(
+            len(other) == len(sizes) and all(a in (1, b) for a, b in zip(other, sizes))
+            for other in others
+        )
 
     for k in range(len(batch)) if now == ndim - 1 else ():
-        rest = batch[:k] + batch[k + 1:]
+        rest = batch[:k] + batch[k + 1 :]
         if fits(rest, given):
-            return rest + shape[len(batch):]
+            return rest + shape[len(batch) :]
     for k in range(count) if now == ndim + 1 else ():
-        if fits(batch, [sizes[:k] + sizes[k + 1:] for sizes in given]):
+        if fits(batch, [sizes[:k] + sizes[k + 1 :] for sizes in given]):
             return (*shape[:k], max(sizes[k] for sizes in given), *shape[k:])
-    return shape[ndim - now:] if now < ndim else (*data.shape[:now - ndim], *shape)
+    return shape[ndim - now :] if now < ndim else (*data.shape[: now - ndim], *shape)

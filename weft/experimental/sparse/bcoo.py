@@ -32,11 +32,19 @@ class BCOO(JAXSparse):
     >>> m, m.indices.tolist(), (m @ wnp.ones(2)).tolist()
     (BCOO(float32[2, 2], nse=2), [[0, 1], [1, 0]], [2.0, 3.0])
     """
+
     __slots__ = ("data", "indices", "indices_sorted", "unique_indices")
 
     indices: Any
 
-    def __init__(self, args: Sequence[Any], *, shape: Sequence[int], indices_sorted: bool = False, unique_indices: bool = False):
+    def __init__(
+        self,
+        args: Sequence[Any],
+        *,
+        shape: Sequence[int],
+        indices_sorted: bool = False,
+        unique_indices: bool = False,
+    ):
         super().__init__(args, shape=shape)
         data, indices = args
         self.data, self.indices = wnp.asarray(data), wnp.asarray(indices)
@@ -45,13 +53,22 @@ class BCOO(JAXSparse):
 
     n_batch = property(lambda self: self.indices.ndim - 2, doc="Number of batch dims.")
     n_sparse = property(lambda self: self.indices.shape[-1], doc="Number of sparse dims.")
-    n_dense = property(lambda self: self.data.ndim - self.indices.ndim + 1, doc="Number of dense dims.")
-    nse = property(lambda self: self.indices.shape[-2], doc="Number of specified elements, padding included, in each batch.")
+    n_dense = property(
+        lambda self: self.data.ndim - self.indices.ndim + 1, doc="Number of dense dims."
+    )
+    nse = property(
+        lambda self: self.indices.shape[-2],
+        doc="Number of specified elements, padding included, in each batch.",
+    )
 
     def tree_flatten(self) -> tuple[tuple, Any]:
         """The data and the indices; the shape and what is known of the indices are static."""
         return (self.data, self.indices), (
-            self.shape, self.indices_sorted, self.unique_indices, dims_of(self.data, self.indices))
+            self.shape,
+            self.indices_sorted,
+            self.unique_indices,
+            dims_of(self.data, self.indices),
+        )
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> BCOO:
@@ -64,12 +81,24 @@ class BCOO(JAXSparse):
         return self
 
     @classmethod
-    def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0) -> BCOO:
+    def fromdense(
+        cls,
+        mat: Any,
+        *,
+        nse: int | None = None,
+        index_dtype: Any = np.int32,
+        n_dense: int = 0,
+        n_batch: int = 0,
+    ) -> BCOO:
         """See `bcoo_fromdense`."""
-        return bcoo_fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
+        return bcoo_fromdense(
+            mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch
+        )
 
     @classmethod
-    def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
+    def from_scipy_sparse(
+        cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0
+    ) -> BCOO:
         """A matrix of `scipy.sparse`."""
         if n_dense or n_batch:
             raise NotImplementedError("BCOO.from_scipy_sparse: n_dense and n_batch must be 0.")
@@ -78,20 +107,54 @@ class BCOO(JAXSparse):
         return cls((mat.data, indices), shape=mat.shape)
 
     @classmethod
-    def _empty(cls, shape: Sequence[int], *, dtype: Any = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0,
-               nse: int = 0) -> BCOO:
+    def _empty(
+        cls,
+        shape: Sequence[int],
+        *,
+        dtype: Any = None,
+        index_dtype: Any = np.int32,
+        n_dense: int = 0,
+        n_batch: int = 0,
+        nse: int = 0,
+    ) -> BCOO:
         shape = tuple(shape)
         batch, sparse, dense = split_shape(shape, n_batch, n_dense)
-        return cls((wnp.zeros((*batch, nse, *dense), dtype), wnp.full((*batch, nse, len(sparse)), np.array(sparse), index_dtype)),
-                   shape=shape, indices_sorted=True, unique_indices=True)
+        return cls(
+            (
+                wnp.zeros((*batch, nse, *dense), dtype),
+                wnp.full((*batch, nse, len(sparse)), np.array(sparse), index_dtype),
+            ),
+            shape=shape,
+            indices_sorted=True,
+            unique_indices=True,
+        )
 
     @classmethod
-    def _eye(cls, N: int, M: int, k: int, *, dtype: Any = None, index_dtype: Any = np.int32, n_batch: int = 0, n_dense: int = 0) -> BCOO:
+    def _eye(
+        cls,
+        N: int,
+        M: int,
+        k: int,
+        *,
+        dtype: Any = None,
+        index_dtype: Any = np.int32,
+        n_batch: int = 0,
+        n_dense: int = 0,
+    ) -> BCOO:
         start = max(-k, 0)
         count = max(min(N - start, M - max(k, 0)), 0)
         rows = wnp.arange(count, dtype=index_dtype) + start
-        found = cls((wnp.ones(count, dtype), wnp.stack([rows, rows + k], axis=1)), shape=(N, M), indices_sorted=True, unique_indices=True)
-        return found if not (n_batch or n_dense) else bcoo_fromdense(found.todense(), n_batch=n_batch, n_dense=n_dense)
+        found = cls(
+            (wnp.ones(count, dtype), wnp.stack([rows, rows + k], axis=1)),
+            shape=(N, M),
+            indices_sorted=True,
+            unique_indices=True,
+        )
+        return (
+            found
+            if not (n_batch or n_dense)
+            else bcoo_fromdense(found.todense(), n_batch=n_batch, n_dense=n_dense)
+        )
 
     def todense(self) -> Any:
         """The dense array."""
@@ -119,29 +182,47 @@ class BCOO(JAXSparse):
             return bcoo_sum_duplicates(_without_zeros(self))
         return bcoo_sum_duplicates(self, nse)
 
-    def update_layout(self, *, n_batch: int | None = None, n_dense: int | None = None, on_inefficient: str | None = "error") -> BCOO:
+    def update_layout(
+        self,
+        *,
+        n_batch: int | None = None,
+        n_dense: int | None = None,
+        on_inefficient: str | None = "error",
+    ) -> BCOO:
         """See `bcoo_update_layout`."""
-        return bcoo_update_layout(self, n_batch=n_batch, n_dense=n_dense, on_inefficient=on_inefficient)
+        return bcoo_update_layout(
+            self, n_batch=n_batch, n_dense=n_dense, on_inefficient=on_inefficient
+        )
 
 
 def _check(mat: BCOO) -> None:
     shape, data, indices = mat.shape, mat.data, mat.indices
     if indices.ndim < 2 or data.ndim < indices.ndim - 1:
-        raise ValueError(f"BCOO: data of shape {data.shape} and indices of shape {indices.shape} do not belong together:"
-                         " they are [*batch, nse, *dense] and [*batch, nse, n_sparse].")
+        raise ValueError(
+            f"BCOO: data of shape {data.shape} and indices of shape {indices.shape} do not belong together:"
+            " they are [*batch, nse, *dense] and [*batch, nse, n_sparse]."
+        )
     if not np.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"BCOO: indices must be integers, got {indices.dtype.name}.")
     n_batch, n_dense = mat.n_batch, mat.n_dense
     batch, sparse, dense = split_shape(shape, n_batch, n_dense)
-    fits = (len(sparse) == indices.shape[-1] and n_batch + n_dense <= len(shape) and data.shape[n_batch + 1:] == dense
-            and data.shape[n_batch] == indices.shape[-2])
+    fits = (
+        len(sparse) == indices.shape[-1]
+        and n_batch + n_dense <= len(shape)
+        and data.shape[n_batch + 1 :] == dense
+        and data.shape[n_batch] == indices.shape[-2]
+    )
     for given in (data.shape[:n_batch], indices.shape[:n_batch]):
         fits &= all(one in (1, size) for one, size in zip(given, batch))
     if not fits:
-        raise ValueError(f"BCOO: data of shape {data.shape} and indices of shape {indices.shape} do not mean an array of shape {shape}.")
+        raise ValueError(
+            f"BCOO: data of shape {data.shape} and indices of shape {indices.shape} do not mean an array of shape {shape}."
+        )
 
 
-def split_shape(shape: tuple[int, ...], n_batch: int, n_dense: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def split_shape(
+    shape: tuple[int, ...], n_batch: int, n_dense: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """The sizes of the batch, sparse and dense dims."""
     cut = len(shape) - n_dense
     return shape[:n_batch], shape[n_batch:cut], shape[cut:]
@@ -153,14 +234,21 @@ def shapes_of(mat: BCOO) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, .
 
 
 def _like(mat: BCOO, data: Any, indices: Any) -> BCOO:
-    return BCOO((data, indices), shape=mat.shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+    return BCOO(
+        (data, indices),
+        shape=mat.shape,
+        indices_sorted=mat.indices_sorted,
+        unique_indices=mat.unique_indices,
+    )
 
 
 def whole_batches(mat: BCOO) -> tuple[Any, Any]:
     """Data and indices with every batch dim at its full size."""
-    batch = mat.shape[:mat.n_batch]
-    return (wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[len(batch):])),
-            wnp.broadcast_to(mat.indices, (*batch, *mat.indices.shape[len(batch):])))
+    batch = mat.shape[: mat.n_batch]
+    return (
+        wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[len(batch) :])),
+        wnp.broadcast_to(mat.indices, (*batch, *mat.indices.shape[len(batch) :])),
+    )
 
 
 def over_batches(fun: Callable, n_batch: int) -> Callable:
@@ -192,11 +280,16 @@ def pad_entries(data: Any, indices: Any, nse: int, sparse: Sequence[int]) -> tup
     more = nse - data.shape[0]
     if more <= 0:
         return data, indices
-    return (wnp.concatenate([data, wnp.zeros((more, *data.shape[1:]), data.dtype)]),
-            wnp.concatenate([indices, wnp.full((more, len(sparse)), np.array(sparse, np.int64), indices.dtype)]))
+    return (
+        wnp.concatenate([data, wnp.zeros((more, *data.shape[1:]), data.dtype)]),
+        wnp.concatenate(
+            [indices, wnp.full((more, len(sparse)), np.array(sparse, np.int64), indices.dtype)]
+        ),
+    )
 
 
 # ---- to and from dense arrays
+
 
 def bcoo_todense(mat: BCOO) -> Any:
     """The dense array.
@@ -216,7 +309,14 @@ def bcoo_todense(mat: BCOO) -> Any:
     return over_batches(one, mat.n_batch)(*whole_batches(mat))
 
 
-def bcoo_fromdense(mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32) -> BCOO:
+def bcoo_fromdense(
+    mat: Any,
+    *,
+    nse: int | None = None,
+    n_batch: int = 0,
+    n_dense: int = 0,
+    index_dtype: Any = np.int32,
+) -> BCOO:
     """The entries of a dense array that are not 0, in the order of their indices.
 
     `nse` is how many entries are kept, which must be said where values are traced. ValueError if `n_batch` and `n_dense` are more than
@@ -229,7 +329,9 @@ def bcoo_fromdense(mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dens
     mat = wnp.asarray(mat)
     n_batch, n_dense = operator.index(n_batch), operator.index(n_dense)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > mat.ndim:
-        raise ValueError(f"bcoo_fromdense: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {mat.ndim} dims.")
+        raise ValueError(
+            f"bcoo_fromdense: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {mat.ndim} dims."
+        )
     _, sparse, dense = split_shape(mat.shape, n_batch, n_dense)
     there = mat != 0
     if dense:
@@ -237,7 +339,9 @@ def bcoo_fromdense(mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dens
     if nse is None:
         if isinstance(mat, Tracer):
             raise weft.errors.ConcretizationTypeError(
-                mat, "bcoo_fromdense: the number of entries depends on values that are not known while tracing. Give nse=.")
+                mat,
+                "bcoo_fromdense: the number of entries depends on values that are not known while tracing. Give nse=.",
+            )
         counts = np.asarray(there).sum(axis=tuple(range(n_batch, there.ndim)))
         nse = int(counts.max()) if counts.size else 0
     nse = operator.index(nse)
@@ -249,18 +353,26 @@ def bcoo_fromdense(mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dens
         return wnp.stack(found, axis=1).astype(index_dtype)
 
     indices = over_batches(one, n_batch)(there)
-    return BCOO((bcoo_extract_data(indices, mat), indices), shape=mat.shape, indices_sorted=True, unique_indices=True)
+    return BCOO(
+        (bcoo_extract_data(indices, mat), indices),
+        shape=mat.shape,
+        indices_sorted=True,
+        unique_indices=True,
+    )
 
 
 def bcoo_extract_data(indices: Any, mat: Any) -> Any:
     """The values of a dense array at the indices; 0 where they are out of range."""
+
     def one(indices: Any, mat: Any) -> Any:
         if not indices.shape[1]:
             return wnp.broadcast_to(mat[None], (indices.shape[0], *mat.shape))
         return mat.at[columns(indices)].get(mode="fill", fill_value=0)
 
-    batch = mat.shape[:indices.ndim - 2]
-    return over_batches(one, len(batch))(wnp.broadcast_to(indices, (*batch, *indices.shape[-2:])), mat)
+    batch = mat.shape[: indices.ndim - 2]
+    return over_batches(one, len(batch))(
+        wnp.broadcast_to(indices, (*batch, *indices.shape[-2:])), mat
+    )
 
 
 def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) -> BCOO:
@@ -274,15 +386,31 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
     """
     arr = wnp.asarray(arr)
     if not isinstance(sparr, BCOO):
-        raise TypeError(f"bcoo_extract: the first argument must be a BCOO, got {type(sparr).__name__}.")
+        raise TypeError(
+            f"bcoo_extract: the first argument must be a BCOO, got {type(sparr).__name__}."
+        )
     if sparr.shape != arr.shape:
-        raise ValueError(f"bcoo_extract: shapes differ: {sparr.shape} of the sparse array, {arr.shape} of the dense one.")
+        raise ValueError(
+            f"bcoo_extract: shapes differ: {sparr.shape} of the sparse array, {arr.shape} of the dense one."
+        )
     data = bcoo_extract_data(sparr.indices, arr)
     if not (sparr.unique_indices if assume_unique is None else assume_unique):
         first = over_batches(_first_of_equals, data.ndim - 1 - sparr.n_dense)(
-            wnp.broadcast_to(sparr.indices, (*data.shape[:sparr.n_batch], *sparr.indices.shape[-2:])))
-        data = wnp.where(wnp.reshape(first, (*first.shape, *[1] * sparr.n_dense)), data, wnp.zeros((), data.dtype))
-    return BCOO((data, sparr.indices), shape=sparr.shape, indices_sorted=sparr.indices_sorted, unique_indices=sparr.unique_indices)
+            wnp.broadcast_to(
+                sparr.indices, (*data.shape[: sparr.n_batch], *sparr.indices.shape[-2:])
+            )
+        )
+        data = wnp.where(
+            wnp.reshape(first, (*first.shape, *[1] * sparr.n_dense)),
+            data,
+            wnp.zeros((), data.dtype),
+        )
+    return BCOO(
+        (data, sparr.indices),
+        shape=sparr.shape,
+        indices_sorted=sparr.indices_sorted,
+        unique_indices=sparr.unique_indices,
+    )
 
 
 def _order(indices: Any) -> Any:
@@ -310,12 +438,17 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
     [2, 1]
     """
     order = over_batches(_order, mat.n_batch)(mat.indices)
-    batch = tuple(map(max, mat.data.shape[:mat.n_batch], order.shape[:-1]))       # indices keep batch dims over which they are repeated
+    batch = tuple(
+        map(max, mat.data.shape[: mat.n_batch], order.shape[:-1])
+    )  # indices keep batch dims over which they are repeated
     wide = wnp.broadcast_to(order, (*batch, mat.nse))
     data = over_batches(lambda data, order: data[order], mat.n_batch)(
-        wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[mat.n_batch:])), wide)
+        wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[mat.n_batch :])), wide
+    )
     indices = over_batches(lambda indices, order: indices[order], mat.n_batch)(mat.indices, order)
-    return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=mat.unique_indices)
+    return BCOO(
+        (data, indices), shape=mat.shape, indices_sorted=True, unique_indices=mat.unique_indices
+    )
 
 
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
@@ -332,10 +465,17 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     if nse is None:
         if isinstance(indices, Tracer):
             raise weft.errors.ConcretizationTypeError(
-                indices, "bcoo_sum_duplicates: the number of different indices is not known while tracing. Give nse=.")
+                indices,
+                "bcoo_sum_duplicates: the number of different indices is not known while tracing. Give nse=.",
+            )
         flat = np.asarray(indices).reshape(math.prod(indices.shape[:-2]), *indices.shape[-2:])
-        valid = [rows[((rows >= 0) & (rows < np.array(sparse, rows.dtype))).all(1)] for rows in flat]
-        nse = max((len(np.unique(rows, axis=0)) if sparse else min(1, len(rows)) for rows in valid), default=0)
+        valid = [
+            rows[((rows >= 0) & (rows < np.array(sparse, rows.dtype))).all(1)] for rows in flat
+        ]
+        nse = max(
+            (len(np.unique(rows, axis=0)) if sparse else min(1, len(rows)) for rows in valid),
+            default=0,
+        )
     kept = operator.index(nse)
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
@@ -348,13 +488,19 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         place = wnp.cumsum(_begins(ordered)) - 1
         start: Any = wnp.zeros((kept, *data.shape[1:]), data.dtype)
         sums = start.at[place].add(data[order], mode="drop")
-        return sums, wnp.broadcast_to(bound, (kept, len(sparse))).at[place].set(ordered, mode="drop")
+        return sums, wnp.broadcast_to(bound, (kept, len(sparse))).at[place].set(
+            ordered, mode="drop"
+        )
 
     batch = np.broadcast_shapes(mat.data.shape[:n_batch], indices.shape[:n_batch])
-    data, distinct = over_batches(one, n_batch)(wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[n_batch:])),
-                                               wnp.broadcast_to(indices, (*batch, *indices.shape[n_batch:])))
+    data, distinct = over_batches(one, n_batch)(
+        wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[n_batch:])),
+        wnp.broadcast_to(indices, (*batch, *indices.shape[n_batch:])),
+    )
     repeated = tuple(slice(1) if size == 1 else slice(None) for size in indices.shape[:n_batch])
-    return BCOO((data, distinct[repeated]), shape=mat.shape, indices_sorted=True, unique_indices=True)
+    return BCOO(
+        (data, distinct[repeated]), shape=mat.shape, indices_sorted=True, unique_indices=True
+    )
 
 
 def _without_zeros(mat: BCOO) -> BCOO:
@@ -364,14 +510,31 @@ def _without_zeros(mat: BCOO) -> BCOO:
     there = data != 0
     if mat.n_dense:
         there = wnp.any(there, axis=tuple(range(there.ndim - mat.n_dense, there.ndim)))
-    repeated = tuple(d for d, size in enumerate(indices.shape[:mat.n_batch]) if size == 1)
-    there = wnp.any(there, axis=repeated, keepdims=True)         # a repeated index is needed where any of its entries is
-    return BCOO((data, wnp.where(there[..., None], indices, wnp.array(np.array(sparse, np.int64), indices.dtype))), shape=mat.shape)
+    repeated = tuple(d for d, size in enumerate(indices.shape[: mat.n_batch]) if size == 1)
+    there = wnp.any(
+        there, axis=repeated, keepdims=True
+    )  # a repeated index is needed where any of its entries is
+    return BCOO(
+        (
+            data,
+            wnp.where(
+                there[..., None], indices, wnp.array(np.array(sparse, np.int64), indices.dtype)
+            ),
+        ),
+        shape=mat.shape,
+    )
 
 
 # ---- dims that change their kind
 
-def bcoo_update_layout(mat: BCOO, *, n_batch: int | None = None, n_dense: int | None = None, on_inefficient: str | None = "error") -> BCOO:
+
+def bcoo_update_layout(
+    mat: BCOO,
+    *,
+    n_batch: int | None = None,
+    n_dense: int | None = None,
+    on_inefficient: str | None = "error",
+) -> BCOO:
     """The same array with other numbers of batch and dense dims.
 
     A sparse dim that becomes a batch or a dense dim needs memory for its whole length: SparseEfficiencyError, or a warning with
@@ -385,12 +548,19 @@ def bcoo_update_layout(mat: BCOO, *, n_batch: int | None = None, n_dense: int | 
     n_batch = operator.index(mat.n_batch if n_batch is None else n_batch)
     n_dense = operator.index(mat.n_dense if n_dense is None else n_dense)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > mat.ndim:
-        raise ValueError(f"bcoo_update_layout: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {mat.ndim} dims.")
+        raise ValueError(
+            f"bcoo_update_layout: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {mat.ndim} dims."
+        )
     if on_inefficient not in ("error", "warn", None):
-        raise ValueError(f"bcoo_update_layout: on_inefficient must be 'error', 'warn' or None, got {on_inefficient!r}.")
+        raise ValueError(
+            f"bcoo_update_layout: on_inefficient must be 'error', 'warn' or None, got {on_inefficient!r}."
+        )
     if n_batch > mat.n_batch or n_dense > mat.n_dense:
-        _inefficient(f"bcoo_update_layout: from n_batch={mat.n_batch}, n_dense={mat.n_dense} to n_batch={n_batch}, n_dense={n_dense}"
-                     " a sparse dim is stored whole.", on_inefficient)
+        _inefficient(
+            f"bcoo_update_layout: from n_batch={mat.n_batch}, n_dense={mat.n_dense} to n_batch={n_batch}, n_dense={n_dense}"
+            " a sparse dim is stored whole.",
+            on_inefficient,
+        )
     while mat.n_dense > n_dense:
         mat = _dense_to_sparse(mat)
     while mat.n_batch > n_batch:
@@ -413,7 +583,8 @@ def _inefficient(message: str, on_inefficient: str | None) -> None:
 
 def batch_to_sparse(mat: BCOO) -> BCOO:
     """The last batch dim becomes the first sparse one."""
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:                  # [b, nse, ...], [b, nse, s]
+
+    def one(data: Any, indices: Any) -> tuple[Any, Any]:  # [b, nse, ...], [b, nse, s]
         count, nse, dims = indices.shape
         places = wnp.repeat(wnp.arange(count, dtype=indices.dtype), nse)[:, None]
         places = wnp.concatenate([places, wnp.reshape(indices, (count * nse, dims))], axis=1)
@@ -421,17 +592,22 @@ def batch_to_sparse(mat: BCOO) -> BCOO:
 
     data, indices = whole_batches(mat)
     if not mat.n_sparse:
-        return _relaid(mat, one, mat.n_batch - 1, data, wnp.zeros((*indices.shape[:-1], 0), indices.dtype))
+        return _relaid(
+            mat, one, mat.n_batch - 1, data, wnp.zeros((*indices.shape[:-1], 0), indices.dtype)
+        )
     return _relaid(mat, one, mat.n_batch - 1, data, indices, mat.indices_sorted)
 
 
 def _dense_to_sparse(mat: BCOO) -> BCOO:
     """The first dense dim becomes the last sparse one."""
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:                  # [nse, d, ...], [nse, s]
+
+    def one(data: Any, indices: Any) -> tuple[Any, Any]:  # [nse, d, ...], [nse, s]
         nse, count = data.shape[:2]
         places = wnp.tile(wnp.arange(count, dtype=indices.dtype), nse)[:, None]
         repeated = wnp.repeat(indices, count, axis=0)
-        return wnp.reshape(data, (nse * count, *data.shape[2:])), wnp.concatenate([repeated, places], axis=1)
+        return wnp.reshape(data, (nse * count, *data.shape[2:])), wnp.concatenate(
+            [repeated, places], axis=1
+        )
 
     return _relaid(mat, one, mat.n_batch, *whole_batches(mat), mat.indices_sorted)
 
@@ -456,14 +632,26 @@ def _sparse_to_batch(mat: BCOO) -> BCOO:
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
         def row(place: Any) -> tuple[Any, Any]:
             here = indices[:, 0] == place
-            rest = wnp.where(here[:, None], indices[:, 1:], wnp.array(np.array(sparse[1:], np.int64), indices.dtype))
+            rest = wnp.where(
+                here[:, None],
+                indices[:, 1:],
+                wnp.array(np.array(sparse[1:], np.int64), indices.dtype),
+            )
             return wnp.where(beside(here, data), data, wnp.zeros((), data.dtype)), rest
+
         return weft.vmap(row)(wnp.arange(sparse[0], dtype=indices.dtype))
 
     data, indices = over_batches(one, mat.n_batch)(*whole_batches(mat))
     return BCOO((data, indices), shape=mat.shape, unique_indices=mat.unique_indices)
 
 
-def _relaid(mat: BCOO, one: Callable, n_batch: int, data: Any, indices: Any, indices_sorted: bool = False) -> BCOO:
+def _relaid(
+    mat: BCOO, one: Callable, n_batch: int, data: Any, indices: Any, indices_sorted: bool = False
+) -> BCOO:
     data, indices = over_batches(one, n_batch)(data, indices)
-    return BCOO((data, indices), shape=mat.shape, indices_sorted=indices_sorted, unique_indices=mat.unique_indices)
+    return BCOO(
+        (data, indices),
+        shape=mat.shape,
+        indices_sorted=indices_sorted,
+        unique_indices=mat.unique_indices,
+    )

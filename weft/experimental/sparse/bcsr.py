@@ -19,12 +19,16 @@ from weft.experimental.sparse.bcoo import BCOO, over_batches
 
 def beginnings_of(rows: Any, count: int) -> Any:
     """Where each of `count` rows begins among ordered row numbers, and where the last one ends."""
-    return wnp.searchsorted(rows, wnp.arange(count + 1, dtype=rows.dtype), side="left").astype(rows.dtype)
+    return wnp.searchsorted(rows, wnp.arange(count + 1, dtype=rows.dtype), side="left").astype(
+        rows.dtype
+    )
 
 
 def numbers(beginnings: Any, nse: int) -> Any:
     """The row of each of `nse` entries; behind the last row there is padding."""
-    return (wnp.searchsorted(beginnings, wnp.arange(nse, dtype=beginnings.dtype), side="right") - 1).astype(beginnings.dtype)
+    return (
+        wnp.searchsorted(beginnings, wnp.arange(nse, dtype=beginnings.dtype), side="right") - 1
+    ).astype(beginnings.dtype)
 
 
 class BCSR(JAXSparse):
@@ -35,26 +39,47 @@ class BCSR(JAXSparse):
     >>> m, m.indptr.tolist(), (m @ wnp.ones(2)).tolist()
     (BCSR(float32[2, 2], nse=2), [0, 1, 2], [2.0, 3.0])
     """
+
     __slots__ = ("data", "indices", "indptr", "indices_sorted", "unique_indices")
 
-    def __init__(self, args: Sequence[Any], *, shape: Sequence[int], indices_sorted: bool = False, unique_indices: bool = False):
+    def __init__(
+        self,
+        args: Sequence[Any],
+        *,
+        shape: Sequence[int],
+        indices_sorted: bool = False,
+        unique_indices: bool = False,
+    ):
         super().__init__(args, shape=shape)
         self.data, self.indices, self.indptr = map(wnp.asarray, args)
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
         rows = self.shape[self.n_batch] if len(self.shape) > self.n_batch else None
-        if self.ndim != self.n_batch + 2 + self.n_dense or self.n_dense < 0 or self.indptr.shape[-1] != (rows or 0) + 1:
-            raise ValueError(f"BCSR: data {self.data.shape}, indices {self.indices.shape} and indptr {self.indptr.shape} do not mean an"
-                             f" array of shape {self.shape}.")
+        if (
+            self.ndim != self.n_batch + 2 + self.n_dense
+            or self.n_dense < 0
+            or self.indptr.shape[-1] != (rows or 0) + 1
+        ):
+            raise ValueError(
+                f"BCSR: data {self.data.shape}, indices {self.indices.shape} and indptr {self.indptr.shape} do not mean an"
+                f" array of shape {self.shape}."
+            )
 
     n_batch = property(lambda self: self.indices.ndim - 1, doc="Number of batch dims.")
     n_sparse = property(lambda self: 2, doc="Number of sparse dims: rows and columns.")
     n_dense = property(lambda self: self.data.ndim - self.indices.ndim, doc="Number of dense dims.")
-    nse = property(lambda self: self.indices.shape[-1], doc="Number of specified elements, padding included, in each batch.")
+    nse = property(
+        lambda self: self.indices.shape[-1],
+        doc="Number of specified elements, padding included, in each batch.",
+    )
 
     def tree_flatten(self) -> tuple[tuple, Any]:
         """Data, columns and beginnings; the shape and what is known of the indices are static."""
         return (self.data, self.indices, self.indptr), (
-            self.shape, self.indices_sorted, self.unique_indices, dims_of(self.data, self.indices))
+            self.shape,
+            self.indices_sorted,
+            self.unique_indices,
+            dims_of(self.data, self.indices),
+        )
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> BCSR:
@@ -67,9 +92,19 @@ class BCSR(JAXSparse):
         return self
 
     @classmethod
-    def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0) -> BCSR:
+    def fromdense(
+        cls,
+        mat: Any,
+        *,
+        nse: int | None = None,
+        index_dtype: Any = np.int32,
+        n_dense: int = 0,
+        n_batch: int = 0,
+    ) -> BCSR:
         """See `bcsr_fromdense`."""
-        return bcsr_fromdense(mat, nse=nse, n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype)
+        return bcsr_fromdense(
+            mat, nse=nse, n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype
+        )
 
     @classmethod
     def from_bcoo(cls, arr: BCOO) -> BCSR:
@@ -80,11 +115,20 @@ class BCSR(JAXSparse):
             arr = arr.sort_indices()
         rows = arr.shape[arr.n_batch]
         data, indices = coordinates.whole_batches(arr)
-        beginnings = over_batches(lambda rows_of: beginnings_of(rows_of, rows), arr.n_batch)(indices[..., 0])
-        return cls((data, indices[..., 1], beginnings), shape=arr.shape, indices_sorted=True, unique_indices=arr.unique_indices)
+        beginnings = over_batches(lambda rows_of: beginnings_of(rows_of, rows), arr.n_batch)(
+            indices[..., 0]
+        )
+        return cls(
+            (data, indices[..., 1], beginnings),
+            shape=arr.shape,
+            indices_sorted=True,
+            unique_indices=arr.unique_indices,
+        )
 
     @classmethod
-    def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCSR:
+    def from_scipy_sparse(
+        cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0
+    ) -> BCSR:
         """A matrix of `scipy.sparse`."""
         if n_dense or n_batch:
             raise NotImplementedError("BCSR.from_scipy_sparse: n_dense and n_batch must be 0.")
@@ -102,13 +146,19 @@ class BCSR(JAXSparse):
 
     def to_bcoo(self) -> BCOO:
         """The same array in coordinates."""
-        batch = self.shape[:self.n_batch]
+        batch = self.shape[: self.n_batch]
         columns = wnp.broadcast_to(self.indices, (*batch, self.nse))
         beginnings = wnp.broadcast_to(self.indptr, (*batch, self.indptr.shape[-1]))
-        rows = over_batches(lambda each: numbers(each, self.nse), self.n_batch)(beginnings).astype(columns.dtype)
-        data = wnp.broadcast_to(self.data, (*batch, *self.data.shape[self.n_batch:]))
-        return BCOO((data, wnp.stack([rows, columns], axis=-1)), shape=self.shape, indices_sorted=self.indices_sorted,
-                    unique_indices=self.unique_indices)
+        rows = over_batches(lambda each: numbers(each, self.nse), self.n_batch)(beginnings).astype(
+            columns.dtype
+        )
+        data = wnp.broadcast_to(self.data, (*batch, *self.data.shape[self.n_batch :]))
+        return BCOO(
+            (data, wnp.stack([rows, columns], axis=-1)),
+            shape=self.shape,
+            indices_sorted=self.indices_sorted,
+            unique_indices=self.unique_indices,
+        )
 
     def todense(self) -> Any:
         """The dense array."""
@@ -117,14 +167,25 @@ class BCSR(JAXSparse):
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
         """The dims permuted."""
         axes = axes_of(self.ndim, axes)
-        return self if axes == tuple(range(self.ndim)) else BCSR.from_bcoo(self.to_bcoo().transpose(axes))
+        return (
+            self
+            if axes == tuple(range(self.ndim))
+            else BCSR.from_bcoo(self.to_bcoo().transpose(axes))
+        )
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
         """See `bcsr_sum_duplicates`; with `remove_zeros`, and where `nse` is not given, entries of 0 go too."""
         return BCSR.from_bcoo(self.to_bcoo().sum_duplicates(nse, remove_zeros))
 
 
-def bcsr_fromdense(mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32) -> BCSR:
+def bcsr_fromdense(
+    mat: Any,
+    *,
+    nse: int | None = None,
+    n_batch: int = 0,
+    n_dense: int = 0,
+    index_dtype: Any = np.int32,
+) -> BCSR:
     """The entries of a dense array that are not 0, by rows. ValueError if there are not two sparse dims.
 
     >>> from weft.experimental import sparse
@@ -133,9 +194,15 @@ def bcsr_fromdense(mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dens
     """
     mat = wnp.asarray(mat)
     if mat.ndim != n_batch + n_dense + 2:
-        raise ValueError(f"bcsr_fromdense: an array with {mat.ndim} dims, n_batch={n_batch} and n_dense={n_dense} leave"
-                         f" {mat.ndim - n_batch - n_dense} sparse dims; there must be two.")
-    return BCSR.from_bcoo(coordinates.bcoo_fromdense(mat, nse=nse, n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype))
+        raise ValueError(
+            f"bcsr_fromdense: an array with {mat.ndim} dims, n_batch={n_batch} and n_dense={n_dense} leave"
+            f" {mat.ndim - n_batch - n_dense} sparse dims; there must be two."
+        )
+    return BCSR.from_bcoo(
+        coordinates.bcoo_fromdense(
+            mat, nse=nse, n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype
+        )
+    )
 
 
 def bcsr_todense(mat: BCSR) -> Any:
@@ -152,17 +219,36 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Any:
     """
     indices, indptr, mat = map(wnp.asarray, (indices, indptr, mat))
     if not indices.ndim or not indptr.ndim:
-        raise ValueError("bcsr_extract: `indices` and `indptr` must have at least 1 dim, got a scalar.")
-    rows = over_batches(lambda each: numbers(each, indices.shape[-1]), indptr.ndim - 1)(indptr).astype(indices.dtype)
-    return coordinates.bcoo_extract_data(wnp.stack(wnp.broadcast_arrays(rows, indices), axis=-1), mat)
+        raise ValueError(
+            "bcsr_extract: `indices` and `indptr` must have at least 1 dim, got a scalar."
+        )
+    rows = over_batches(lambda each: numbers(each, indices.shape[-1]), indptr.ndim - 1)(
+        indptr
+    ).astype(indices.dtype)
+    return coordinates.bcoo_extract_data(
+        wnp.stack(wnp.broadcast_arrays(rows, indices), axis=-1), mat
+    )
 
 
-def bcsr_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None,
-                     out_sharding: Any = None) -> Any:
+def bcsr_dot_general(
+    lhs: Any,
+    rhs: Any,
+    *,
+    dimension_numbers: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """The product of a sparse and a dense array: see `bcoo_dot_general`."""
     lhs, rhs = (each.to_bcoo() if isinstance(each, BCSR) else each for each in (lhs, rhs))
-    return products.bcoo_dot_general(lhs, rhs, dimension_numbers=dimension_numbers, precision=precision,
-                                     preferred_element_type=preferred_element_type, out_sharding=out_sharding)
+    return products.bcoo_dot_general(
+        lhs,
+        rhs,
+        dimension_numbers=dimension_numbers,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+        out_sharding=out_sharding,
+    )
 
 
 def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
@@ -174,9 +260,17 @@ def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
     """Arrays joined along a dim: see `bcoo_concatenate`."""
     if not all(isinstance(each, BCSR) for each in operands):
         raise TypeError(f"bcsr_concatenate: `operands` must be BCSR arrays, got {operands!r:.60}.")
-    return BCSR.from_bcoo(shapes.bcoo_concatenate([each.to_bcoo() for each in operands], dimension=dimension))
+    return BCSR.from_bcoo(
+        shapes.bcoo_concatenate([each.to_bcoo() for each in operands], dimension=dimension)
+    )
 
 
-def bcsr_broadcast_in_dim(mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None) -> BCSR:
+def bcsr_broadcast_in_dim(
+    mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
+) -> BCSR:
     """Repeated along new dims: see `bcoo_broadcast_in_dim`. The result has two sparse dims."""
-    return BCSR.from_bcoo(shapes.bcoo_broadcast_in_dim(mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions))
+    return BCSR.from_bcoo(
+        shapes.bcoo_broadcast_in_dim(
+            mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions
+        )
+    )

@@ -21,9 +21,19 @@ from weft.experimental.sparse.bcoo import BCOO, bcoo_fromdense, bcoo_sum_duplica
 
 
 def bcoo_conv_general_dilated(
-    lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: Any, lhs_dilation: Sequence[int] | None = None,
-    rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1,
-    precision: Any = None, preferred_element_type: Any = None, **_: Any,
+    lhs: Any,
+    rhs: Any,
+    *,
+    window_strides: Sequence[int],
+    padding: Any,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    **_: Any,
 ) -> BCOO:
     """A convolution of two arrays of which one at least is sparse: see `weft.lax.conv_general_dilated`.
 
@@ -35,25 +45,51 @@ def bcoo_conv_general_dilated(
     [[[1.0, 0.0, 2.0]]]
     """
     if feature_group_count != 1 or batch_group_count != 1:
-        raise NotImplementedError("bcoo_conv_general_dilated: groups of features or of the batch. Call todense() first.")
+        raise NotImplementedError(
+            "bcoo_conv_general_dilated: groups of features or of the batch. Call todense() first."
+        )
     left, right = (_all_sparse(each) for each in (lhs, rhs))
     spatial = left.ndim - 2
     of_lhs, of_rhs = (tuple(each or (1,) * spatial) for each in (lhs_dilation, rhs_dilation))
     numbers = lax.conv_dimension_numbers(left.shape, right.shape, dimension_numbers)
-    images = [(left.shape[d] - 1) * step + 1 if left.shape[d] else 0 for d, step in zip(numbers.lhs_spec[2:], of_lhs)]
-    windows = [(right.shape[d] - 1) * step + 1 if right.shape[d] else 0 for d, step in zip(numbers.rhs_spec[2:], of_rhs)]
-    pads = lax.padtype_to_pads(images, windows, window_strides, padding) if isinstance(padding, str) else padding
+    images = [
+        (left.shape[d] - 1) * step + 1 if left.shape[d] else 0
+        for d, step in zip(numbers.lhs_spec[2:], of_lhs)
+    ]
+    windows = [
+        (right.shape[d] - 1) * step + 1 if right.shape[d] else 0
+        for d, step in zip(numbers.rhs_spec[2:], of_rhs)
+    ]
+    pads = (
+        lax.padtype_to_pads(images, windows, window_strides, padding)
+        if isinstance(padding, str)
+        else padding
+    )
     result = weft.eval_shape(
-        lambda x, y: lax.conv_general_dilated(x, y, window_strides, pads, of_lhs, of_rhs, numbers,
-                                              preferred_element_type=preferred_element_type),
-        *(weft.ShapeDtypeStruct(each.shape, each.dtype) for each in (left, right)))
+        lambda x, y: lax.conv_general_dilated(
+            x,
+            y,
+            window_strides,
+            pads,
+            of_lhs,
+            of_rhs,
+            numbers,
+            preferred_element_type=preferred_element_type,
+        ),
+        *(weft.ShapeDtypeStruct(each.shape, each.dtype) for each in (left, right)),
+    )
     index_dtype = wnp.result_type(left.indices.dtype, right.indices.dtype)
-    a, b = left.indices.astype(index_dtype)[:, None], right.indices.astype(index_dtype)[None]       # [pairs of entries, dims]
+    a, b = (
+        left.indices.astype(index_dtype)[:, None],
+        right.indices.astype(index_dtype)[None],
+    )  # [pairs of entries, dims]
     (batch, feature, *image), (out, entering, *window) = numbers.lhs_spec, numbers.rhs_spec
     there = in_range(left.indices, left.shape)[:, None] & in_range(right.indices, right.shape)[None]
     there = there & (a[..., feature] == b[..., entering])
     place: list[Any] = [a[..., batch], b[..., out]]
-    for d, e, spread, dilation, stride, (low, _high) in zip(image, window, of_lhs, of_rhs, window_strides, pads):
+    for d, e, spread, dilation, stride, (low, _high) in zip(
+        image, window, of_lhs, of_rhs, window_strides, pads
+    ):
         at = a[..., d] * spread + low - b[..., e] * dilation
         there = there & (at % stride == 0) & (at >= 0)
         place.append(at // stride)
@@ -63,7 +99,11 @@ def bcoo_conv_general_dilated(
     ordered: list[Any] = [None] * len(sizes)
     for d, column, size in zip(numbers.out_spec, place, sizes):
         ordered[d] = wnp.where(there, column, size)
-    data: Any = wnp.where(there, left.data.astype(result.dtype)[:, None] * right.data.astype(result.dtype), np.zeros((), result.dtype))
+    data: Any = wnp.where(
+        there,
+        left.data.astype(result.dtype)[:, None] * right.data.astype(result.dtype),
+        np.zeros((), result.dtype),
+    )
     indices: Any = wnp.stack(ordered, axis=-1)
     indices = indices.reshape(-1, len(sizes)).astype(index_dtype)
     found = BCOO((data.reshape(-1), indices), shape=result.shape)

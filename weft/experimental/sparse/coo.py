@@ -20,6 +20,7 @@ from weft.experimental.sparse.bcoo import BCOO
 
 class Matrix(JAXSparse):
     """A matrix of entries whose three arrays are values and two of indices."""
+
     __slots__ = ()
 
     def tree_flatten(self) -> tuple[tuple, Any]:
@@ -56,7 +57,9 @@ class Matrix(JAXSparse):
         """The entries of a dense matrix that are not 0."""
         mat = wnp.asarray(mat)
         if mat.ndim != 2:
-            raise ValueError(f"{cls.__name__}.fromdense: needs a matrix, got an array with {mat.ndim} dims.")
+            raise ValueError(
+                f"{cls.__name__}.fromdense: needs a matrix, got an array with {mat.ndim} dims."
+            )
         return cls._from_bcoo(coordinates.bcoo_fromdense(mat, nse=nse, index_dtype=index_dtype))
 
     @classmethod
@@ -77,7 +80,9 @@ class Matrix(JAXSparse):
         """Whether `axes` turn the matrix. ValueError if they are no permutation of two."""
         axes = axes_of(2, axes)
         if sorted(axes) != [0, 1]:
-            raise ValueError(f"{type(self).__name__}.transpose: {axes} is no permutation of two dims.")
+            raise ValueError(
+                f"{type(self).__name__}.transpose: {axes} is no permutation of two dims."
+            )
         return axes == (1, 0)
 
 
@@ -89,10 +94,18 @@ class COO(Matrix):
     >>> m.row.tolist(), m.col.tolist(), (m.T @ wnp.ones(2)).tolist()
     ([0, 1], [1, 0], [3.0, 2.0])
     """
+
     __slots__ = ("data", "row", "col", "_rows_sorted", "_cols_sorted")
     _names = ("data", "row", "col")
 
-    def __init__(self, args: Sequence[Any], *, shape: Sequence[int], rows_sorted: bool = False, cols_sorted: bool = False):
+    def __init__(
+        self,
+        args: Sequence[Any],
+        *,
+        shape: Sequence[int],
+        rows_sorted: bool = False,
+        cols_sorted: bool = False,
+    ):
         super().__init__(args, shape=shape)
         self.data, self.row, self.col = map(wnp.asarray, args)
         self._rows_sorted, self._cols_sorted = rows_sorted, cols_sorted
@@ -105,7 +118,11 @@ class COO(Matrix):
 
     @classmethod
     def _from_bcoo(cls, mat: BCOO) -> COO:
-        return cls((mat.data, mat.indices[:, 0], mat.indices[:, 1]), shape=mat.shape, rows_sorted=mat.indices_sorted)
+        return cls(
+            (mat.data, mat.indices[:, 0], mat.indices[:, 1]),
+            shape=mat.shape,
+            rows_sorted=mat.indices_sorted,
+        )
 
     def to_bcoo(self) -> BCOO:
         """The same matrix in batched coordinates."""
@@ -115,7 +132,13 @@ class COO(Matrix):
         """The matrix turned: rows become columns."""
         if not self._two_dims(axes):
             return self
-        return COO((self.data, self.col, self.row), shape=self.shape[::-1], rows_sorted=self._cols_sorted, cols_sorted=self._rows_sorted)
+        return COO(
+            (self.data, self.col, self.row),
+            shape=self.shape[::-1],
+            rows_sorted=self._cols_sorted,
+            cols_sorted=self._rows_sorted,
+        )
+
 
 def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> COO:
     """The entries of a dense matrix that are not 0.
@@ -126,9 +149,11 @@ def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
     """
     return COO.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
+
 def coo_todense(mat: COO) -> Any:
     """The dense matrix."""
     return mat.todense()
+
 
 def product(name: str, mat: Any, other: Any, dims: int, transpose: bool) -> Any:
     other = wnp.asarray(other)
@@ -136,8 +161,13 @@ def product(name: str, mat: Any, other: Any, dims: int, transpose: bool) -> Any:
     if not isinstance(turned, Matrix):
         raise ValueError(f"{name}: `mat` must be a sparse matrix, got {turned!r:.60}.")
     if other.ndim != dims or other.shape[0] != turned.shape[1]:
-        raise ValueError(f"{name}: a matrix of shape {turned.shape} and an array of shape {other.shape} have no product.")
-    return products.bcoo_dot_general(turned.to_bcoo(), other, dimension_numbers=(((1,), (0,)), ((), ())))
+        raise ValueError(
+            f"{name}: a matrix of shape {turned.shape} and an array of shape {other.shape} have no product."
+        )
+    return products.bcoo_dot_general(
+        turned.to_bcoo(), other, dimension_numbers=(((1,), (0,)), ((), ()))
+    )
+
 
 def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Any:
     """The product of a matrix, turned with `transpose`, and a vector. ValueError if sizes differ.

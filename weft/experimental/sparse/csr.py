@@ -19,6 +19,7 @@ from weft.experimental.sparse.coo import Matrix, product
 
 class _Compressed(Matrix):
     """A matrix of compressed rows or columns."""
+
     __slots__ = ("data", "indices", "indptr")
     _names = ("data", "indices", "indptr")
 
@@ -34,12 +35,16 @@ class CSR(_Compressed):
     >>> sparse.CSR.fromdense(wnp.array([[0., 2.], [3., 0.]])).indptr.tolist()
     [0, 1, 2]
     """
+
     __slots__ = ()
 
     @classmethod
     def _from_bcoo(cls, mat: BCOO) -> CSR:
         mat = mat if mat.indices_sorted else mat.sort_indices()
-        return cls((mat.data, mat.indices[:, 1], beginnings_of(mat.indices[:, 0], mat.shape[0])), shape=mat.shape)
+        return cls(
+            (mat.data, mat.indices[:, 1], beginnings_of(mat.indices[:, 0], mat.shape[0])),
+            shape=mat.shape,
+        )
 
     def to_bcoo(self) -> BCOO:
         """The same matrix in batched coordinates."""
@@ -48,7 +53,11 @@ class CSR(_Compressed):
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
         """The matrix turned, in compressed columns."""
-        return CSC((self.data, self.indices, self.indptr), shape=self.shape[::-1]) if self._two_dims(axes) else self
+        return (
+            CSC((self.data, self.indices, self.indptr), shape=self.shape[::-1])
+            if self._two_dims(axes)
+            else self
+        )
 
 
 class CSC(_Compressed):
@@ -58,6 +67,7 @@ class CSC(_Compressed):
     >>> sparse.CSC.fromdense(wnp.array([[0., 2.], [3., 0.]])).indices.tolist()
     [1, 0]
     """
+
     __slots__ = ()
 
     @classmethod
@@ -71,15 +81,22 @@ class CSC(_Compressed):
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
         """The matrix turned, in compressed rows."""
-        return CSR((self.data, self.indices, self.indptr), shape=self.shape[::-1]) if self._two_dims(axes) else self
+        return (
+            CSR((self.data, self.indices, self.indptr), shape=self.shape[::-1])
+            if self._two_dims(axes)
+            else self
+        )
+
 
 def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> CSR:
     """The entries of a dense matrix that are not 0, by rows."""
     return CSR.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
+
 def csr_todense(mat: CSR) -> Any:
     """The dense matrix."""
     return mat.todense()
+
 
 def csr_matvec(mat: CSR, v: Any, transpose: bool = False) -> Any:
     """The product of a matrix, turned with `transpose`, and a vector. ValueError if sizes differ."""

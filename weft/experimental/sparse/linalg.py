@@ -18,7 +18,9 @@ from weft.experimental.sparse.bcsr import numbers
 from weft.util.source import guard_all
 
 
-def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:
+def spsolve(
+    data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1
+) -> Any:
     """The solution x of A x = b for a square matrix A of compressed rows, by SciPy's sparse LU on the host.
 
     `tol` and `reorder` are what a GPU's library is told. Derivatives of `data` and `b` are those of
@@ -29,11 +31,20 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
     [1.0, 0.5]
     """
     data, indices, indptr, b = map(wnp.asarray, (data, indices, indptr, b))
-    if data.ndim != 1 or indices.shape != data.shape or b.ndim != 1 or indptr.shape != (b.shape[0] + 1,):
-        raise ValueError(f"spsolve: data {data.shape}, indices {indices.shape}, indptr {indptr.shape} and b {b.shape} do not make a system:"
-                         " they are [nse], [nse], [n + 1] and [n].")
+    if (
+        data.ndim != 1
+        or indices.shape != data.shape
+        or b.ndim != 1
+        or indptr.shape != (b.shape[0] + 1,)
+    ):
+        raise ValueError(
+            f"spsolve: data {data.shape}, indices {indices.shape}, indptr {indptr.shape} and b {b.shape} do not make a system:"
+            " they are [nse], [nse], [n + 1] and [n]."
+        )
     if reorder not in range(4):
-        raise ValueError(f"spsolve: reorder={reorder!r} is not valid; it is 0 (none), 1 (symrcm), 2 (symamd) or 3 (csrmetisnd).")
+        raise ValueError(
+            f"spsolve: reorder={reorder!r} is not valid; it is 0 (none), 1 (symrcm), 2 (symamd) or 3 (csrmetisnd)."
+        )
     dtype = wnp.result_type(data.dtype, b.dtype)
     data, b = data.astype(dtype), b.astype(dtype)
     rows = numbers(indptr, data.shape[0])
@@ -56,14 +67,19 @@ def _on_host(transposed: bool) -> Callable:
         kept = slice(0, int(np.asarray(indptr)[-1]))
         arrays = tuple(np.asarray(each) for each in (data, indices, indptr))
         n = len(b)
-        matrix = (csc_matrix if transposed else csr_matrix)((arrays[0][kept], arrays[1][kept], arrays[2]), shape=(n, n))
+        matrix = (csc_matrix if transposed else csr_matrix)(
+            (arrays[0][kept], arrays[1][kept], arrays[2]), shape=(n, n)
+        )
         return splu(matrix.tocsc()).solve(np.asarray(b)).astype(arrays[0].dtype)
+
     return solve
 
 
 def _call(transposed: bool, data: Any, indices: Any, indptr: Any, b: Any) -> Any:
     shape = weft.ShapeDtypeStruct(b.shape, b.dtype)
-    return weft.pure_callback(_on_host(transposed), shape, data, indices, indptr, b, vmap_method="sequential")
+    return weft.pure_callback(
+        _on_host(transposed), shape, data, indices, indptr, b, vmap_method="sequential"
+    )
 
 
 def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> tuple[Any, Any, Any]:
@@ -85,15 +101,21 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
     if k < 1:
         raise ValueError(f"lobpcg_standard: needs search dim > 0, and X has no columns: {X.shape}.")
     if k * 5 >= n:
-        raise ValueError(f"lobpcg_standard: needs search dim * 5 < matrix dim, and X has {k} columns and {n} rows.")
+        raise ValueError(
+            f"lobpcg_standard: needs search dim * 5 < matrix dim, and X has {k} columns and {n} rows."
+        )
     if not callable(A) and np.shape(A) != (n, n):
         raise ValueError(f"lobpcg_standard: A must be {n, n} as X has {n} rows, got {np.shape(A)}.")
     apply = A if callable(A) else lambda X: A @ X
     image = weft.eval_shape(apply, X)
     if image.dtype != X.dtype:
-        raise ValueError(f"lobpcg_standard: A, X must have same dtypes, and A X is {image.dtype.name} for X of {X.dtype.name}.")
+        raise ValueError(
+            f"lobpcg_standard: A, X must have same dtypes, and A X is {image.dtype.name} for X of {X.dtype.name}."
+        )
     if image.shape != X.shape:
-        raise ValueError(f"lobpcg_standard: A must map shape {X.shape} to itself, and A X has shape {image.shape}.")
+        raise ValueError(
+            f"lobpcg_standard: A must map shape {X.shape} to itself, and A X has shape {image.shape}."
+        )
     tol = float(wnp.finfo(X.dtype).eps) if tol is None else tol
     X = wnp.linalg.qr(X)[0]
     start = (wnp.array(0), X, wnp.zeros_like(X), *_ritz(apply, X, k), wnp.array(True))
@@ -110,9 +132,18 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         direction = new - X @ (X.T @ new)
         error = wnp.linalg.norm(apply(new) - new * values, axis=0)
         scale = wnp.linalg.norm(apply(new), axis=0) + wnp.abs(values)
-        return count + 1, new, direction, values, mixed[:k, :k], wnp.any(error > tol * 10 * n * scale)
+        return (
+            count + 1,
+            new,
+            direction,
+            values,
+            mixed[:k, :k],
+            wnp.any(error > tol * 10 * n * scale),
+        )
 
-    count, X, _, values, _, _ = lax.while_loop(more, step, (*start[:4], wnp.eye(k, dtype=X.dtype), start[-1]))
+    count, X, _, values, _, _ = lax.while_loop(
+        more, step, (*start[:4], wnp.eye(k, dtype=X.dtype), start[-1])
+    )
     values, mixed = _ritz(apply, X, k)
     return values, X @ mixed, count
 
@@ -124,7 +155,9 @@ def _ritz(apply: Callable, basis: Any, k: int) -> tuple[Any, Any]:
     low = wnp.where(there, 0.0, -wnp.inf)
     product = (product + product.T) / 2
     bound = wnp.max(wnp.sum(wnp.abs(product), axis=0)) + 1
-    values, vectors = wnp.linalg.eigh(product + wnp.diag(wnp.astype(wnp.where(wnp.isinf(low), -2 * bound, 0.0), product.dtype)))
+    values, vectors = wnp.linalg.eigh(
+        product + wnp.diag(wnp.astype(wnp.where(wnp.isinf(low), -2 * bound, 0.0), product.dtype))
+    )
     return values[::-1][:k], vectors[:, ::-1][:, :k]
 
 

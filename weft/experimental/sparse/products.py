@@ -35,18 +35,31 @@ from weft.experimental.sparse.bcoo import (
 )
 
 
-def _numbers(name: str, dimension_numbers: Any, left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _numbers(
+    name: str, dimension_numbers: Any, left: tuple[int, ...], right: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
     """Contracted and batch dims, checked."""
     (contract_l, contract_r), (batch_l, batch_r) = dimension_numbers
-    found = tuple(tuple(int(d) for d in dims) for dims in (contract_l, contract_r, batch_l, batch_r))
+    found = tuple(
+        tuple(int(d) for d in dims) for dims in (contract_l, contract_r, batch_l, batch_r)
+    )
     for a, b in ((found[0], found[1]), (found[2], found[3])):
         if len(a) != len(b) or any(left[i] != right[j] for i, j in zip(a, b)):
-            raise TypeError(f"{name}: dims {a} of shape {left} and dims {b} of shape {right} do not belong together.")
+            raise TypeError(
+                f"{name}: dims {a} of shape {left} and dims {b} of shape {right} do not belong together."
+            )
     return found
 
 
-def bcoo_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None,
-                     out_sharding: Any = None) -> Any:
+def bcoo_dot_general(
+    lhs: Any,
+    rhs: Any,
+    *,
+    dimension_numbers: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """The product of two arrays of which one at least is sparse; dims as in `weft.lax.dot_general`.
 
     Sparse × sparse is sparse. TypeError if dims do not belong together; NotImplementedError for sparse × sparse with dense dims.
@@ -62,7 +75,9 @@ def bcoo_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: A
     elif isinstance(rhs, BCOO):
         (contract_l, contract_r), (batch_l, batch_r) = dimension_numbers
         lhs = wnp.asarray(lhs)
-        found = _sparse_dense(rhs, lhs, ((contract_r, contract_l), (batch_r, batch_l)), preferred_element_type)
+        found = _sparse_dense(
+            rhs, lhs, ((contract_r, contract_l), (batch_r, batch_l)), preferred_element_type
+        )
         n, free_r = len(batch_l), rhs.ndim - len(batch_r) - len(contract_r)
         found = wnp.moveaxis(found, range(n, n + free_r), range(found.ndim - free_r, found.ndim))
     else:
@@ -71,24 +86,51 @@ def bcoo_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: A
 
 
 def _sparse_dense(lhs: BCOO, rhs: Any, dimension_numbers: Any, preferred: Any) -> Any:
-    contract_l, contract_r, batch_l, batch_r = _numbers("bcoo_dot_general", dimension_numbers, lhs.shape, rhs.shape)
+    contract_l, contract_r, batch_l, batch_r = _numbers(
+        "bcoo_dot_general", dimension_numbers, lhs.shape, rhs.shape
+    )
     letters = iter(string.ascii_letters)
     left = [next(letters) for _ in range(lhs.ndim)]
     right = [next(letters) for _ in range(rhs.ndim)]
     for i, j in (*zip(contract_l, contract_r), *zip(batch_l, batch_r)):
         right[j] = left[i]
     batch = [left[d] for d in batch_l]
-    out = batch + [l for d, l in enumerate(left) if d not in contract_l + batch_l] \
+    out = (
+        batch
+        + [l for d, l in enumerate(left) if d not in contract_l + batch_l]
         + [l for d, l in enumerate(right) if d not in contract_r + batch_r]
+    )
     sizes = {**dict(zip(left, lhs.shape)), **dict(zip(right, rhs.shape))}
     dtype = wnp.result_type(lhs.dtype, rhs.dtype) if preferred is None else preferred
     data, indices = whole_batches(lhs)
-    return _batches(data.astype(dtype), indices, rhs.astype(dtype), left, right, out, lhs.n_batch, lhs.n_sparse, sizes,
-                    lhs.indices_sorted, lhs.unique_indices)
+    return _batches(
+        data.astype(dtype),
+        indices,
+        rhs.astype(dtype),
+        left,
+        right,
+        out,
+        lhs.n_batch,
+        lhs.n_sparse,
+        sizes,
+        lhs.indices_sorted,
+        lhs.unique_indices,
+    )
 
 
-def _batches(data: Any, indices: Any, rhs: Any, left: list, right: list, out: list, n_batch: int, n_sparse: int, sizes: dict,
-             ordered: bool, unique: bool) -> Any:
+def _batches(
+    data: Any,
+    indices: Any,
+    rhs: Any,
+    left: list,
+    right: list,
+    out: list,
+    n_batch: int,
+    n_sparse: int,
+    sizes: dict,
+    ordered: bool,
+    unique: bool,
+) -> Any:
     """The product for the first batch dim of the sparse array, each in turn."""
     if not n_batch:
         return _entries(data, indices, rhs, left, right, out, n_sparse, sizes, ordered, unique)
@@ -98,14 +140,38 @@ def _batches(data: Any, indices: Any, rhs: Any, left: list, right: list, out: li
     inner_out = [l for l in out if l != letter]
 
     def one(data: Any, indices: Any, rhs: Any) -> Any:
-        return _batches(data, indices, rhs, left[1:], inner_right, inner_out, n_batch - 1, n_sparse, sizes, ordered, unique)
+        return _batches(
+            data,
+            indices,
+            rhs,
+            left[1:],
+            inner_right,
+            inner_out,
+            n_batch - 1,
+            n_sparse,
+            sizes,
+            ordered,
+            unique,
+        )
 
-    found = weft.vmap(one, in_axes=(0, 0, axis), out_axes=out.index(letter) if letter in out else 0)(data, indices, rhs)
+    found = weft.vmap(
+        one, in_axes=(0, 0, axis), out_axes=out.index(letter) if letter in out else 0
+    )(data, indices, rhs)
     return found if letter in out else found.sum(0)
 
 
-def _entries(data: Any, indices: Any, rhs: Any, left: list, right: list, out: list, n_sparse: int, sizes: dict,
-             ordered: bool, unique: bool) -> Any:
+def _entries(
+    data: Any,
+    indices: Any,
+    rhs: Any,
+    left: list,
+    right: list,
+    out: list,
+    n_sparse: int,
+    sizes: dict,
+    ordered: bool,
+    unique: bool,
+) -> Any:
     """The product of entries [nse, *dense] with a dense array: gather, multiply, add."""
     sparse, dense = left[:n_sparse], left[n_sparse:]
     if data.shape[0] == 0:
@@ -126,8 +192,12 @@ def _entries(data: Any, indices: Any, rhs: Any, left: list, right: list, out: li
     terms = _contract(data, [entry, *dense], rhs, rest, [*head, *tail])
     if kept:
         start: Any = wnp.zeros([sizes[l] for l in kept + tail], terms.dtype)
-        terms = start.at[tuple(at[l] for l in kept)].add(terms, mode="drop", indices_are_sorted=ordered and kept == sparse[:len(kept)],
-                                                        unique_indices=unique and kept == sparse)
+        terms = start.at[tuple(at[l] for l in kept)].add(
+            terms,
+            mode="drop",
+            indices_are_sorted=ordered and kept == sparse[: len(kept)],
+            unique_indices=unique and kept == sparse,
+        )
     return wnp.transpose(terms, [(kept + tail).index(l) for l in out])
 
 
@@ -146,16 +216,22 @@ def _aligned(x: Any, labels: list, out: list) -> Any:
 
 def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any) -> BCOO:
     """All pairs of entries whose contracted and shared indices are equal."""
-    contract_l, contract_r, batch_l, batch_r = _numbers("bcoo_dot_general", dimension_numbers, lhs.shape, rhs.shape)
+    contract_l, contract_r, batch_l, batch_r = _numbers(
+        "bcoo_dot_general", dimension_numbers, lhs.shape, rhs.shape
+    )
     if lhs.n_dense or rhs.n_dense:
-        raise NotImplementedError("bcoo_dot_general: sparse × sparse with dense dims. Call update_layout(n_dense=0) first.")
+        raise NotImplementedError(
+            "bcoo_dot_general: sparse × sparse with dense dims. Call update_layout(n_dense=0) first."
+        )
     n = _leading(lhs.n_batch, batch_l) if batch_l == batch_r and lhs.n_batch == rhs.n_batch else 0
     if (lhs.n_batch, rhs.n_batch) != (n, n):
         lhs, rhs = _all_sparse(lhs, n), _all_sparse(rhs, n)
     free_l = [d for d in range(lhs.ndim) if d not in contract_l + batch_l]
     free_r = [d for d in range(rhs.ndim) if d not in contract_r + batch_r]
     same_l, same_r = [*contract_l, *batch_l[n:]], [*contract_r, *batch_r[n:]]
-    sizes = tuple(lhs.shape[d] for d in [*batch_l[n:], *free_l]) + tuple(rhs.shape[d] for d in free_r)
+    sizes = tuple(lhs.shape[d] for d in [*batch_l[n:], *free_l]) + tuple(
+        rhs.shape[d] for d in free_r
+    )
     dtype = wnp.result_type(lhs.dtype, rhs.dtype) if preferred is None else preferred
     index_dtype = wnp.result_type(lhs.indices.dtype, rhs.indices.dtype)
     _, sparse_l, _ = shapes_of(lhs)
@@ -166,12 +242,20 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
         equal = in_range(indices_l, sparse_l)[:, None] & in_range(indices_r, sparse_r)[None, :]
         for d, e in zip(same_l, same_r):
             equal = equal & (indices_l[:, d - n][:, None] == indices_r[:, e - n][None, :])
-        data: Any = wnp.where(equal, data_l.astype(dtype)[:, None] * data_r.astype(dtype)[None, :], wnp.zeros((), dtype))
-        made = [wnp.broadcast_to(indices_l[:, d - n][:, None], equal.shape) for d in [*batch_l[n:], *free_l]] \
-            + [wnp.broadcast_to(indices_r[:, d - n][None, :], equal.shape) for d in free_r]
+        data: Any = wnp.where(
+            equal,
+            data_l.astype(dtype)[:, None] * data_r.astype(dtype)[None, :],
+            wnp.zeros((), dtype),
+        )
+        made = [
+            wnp.broadcast_to(indices_l[:, d - n][:, None], equal.shape)
+            for d in [*batch_l[n:], *free_l]
+        ] + [wnp.broadcast_to(indices_r[:, d - n][None, :], equal.shape) for d in free_r]
         if not made:
             return data.sum()[None], wnp.zeros((1, 0), index_dtype)
-        indices = wnp.stack([wnp.where(equal, column, size) for column, size in zip(made, sizes)], axis=-1)
+        indices = wnp.stack(
+            [wnp.where(equal, column, size) for column, size in zip(made, sizes)], axis=-1
+        )
         return wnp.reshape(data, (nse,)), wnp.reshape(indices, (nse, len(made))).astype(index_dtype)
 
     data, indices = over_batches(one, n)(*whole_batches(lhs), *whole_batches(rhs))
@@ -198,29 +282,39 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
     [6.0]
     """
     A, B, indices = wnp.asarray(A), wnp.asarray(B), wnp.asarray(indices)
-    contract_a, contract_b, batch_a, batch_b = _numbers("bcoo_dot_general_sampled", dimension_numbers, A.shape, B.shape)
+    contract_a, contract_b, batch_a, batch_b = _numbers(
+        "bcoo_dot_general_sampled", dimension_numbers, A.shape, B.shape
+    )
     n = indices.ndim - 2
     free_a = [d for d in range(A.ndim) if d not in contract_a + batch_a]
     free_b = [d for d in range(B.ndim) if d not in contract_b + batch_b]
     if n != len(batch_a) or indices.shape[-1] != len(free_a) + len(free_b):
         product = lax.dot_general(A, B, dimension_numbers)
         if indices.shape[-1] + n > product.ndim:
-            raise ValueError(f"bcoo_dot_general_sampled: indices of shape {indices.shape} do not fit a product of shape {product.shape}.")
+            raise ValueError(
+                f"bcoo_dot_general_sampled: indices of shape {indices.shape} do not fit a product of shape {product.shape}."
+            )
         return bcoo_extract_data(indices, product)
     A = wnp.transpose(A, (*batch_a, *free_a, *contract_a))
     B = wnp.transpose(B, (*batch_b, *free_b, *contract_b))
-    letters = string.ascii_lowercase[1:len(contract_a) + 1]
+    letters = string.ascii_lowercase[1 : len(contract_a) + 1]
 
     def one(A: Any, B: Any, indices: Any) -> Any:
         at = columns(indices)
-        rows = _rows(A, at[:len(free_a)], len(indices))
-        return wnp.einsum(f"a{letters},a{letters}->a", rows, _rows(B, at[len(free_a):], len(indices)))
+        rows = _rows(A, at[: len(free_a)], len(indices))
+        return wnp.einsum(
+            f"a{letters},a{letters}->a", rows, _rows(B, at[len(free_a) :], len(indices))
+        )
 
     return over_batches(one, n)(A, B, wnp.broadcast_to(indices, (*A.shape[:n], *indices.shape[n:])))
 
 
 def _rows(x: Any, at: tuple, count: int) -> Any:
-    return x.at[at].get(mode="fill", fill_value=0) if at else wnp.broadcast_to(x[None], (count, *x.shape))
+    return (
+        x.at[at].get(mode="fill", fill_value=0)
+        if at
+        else wnp.broadcast_to(x[None], (count, *x.shape))
+    )
 
 
 def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
@@ -231,8 +325,12 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
     [3.0, 4.0]
     """
     v = wnp.asarray(v)
-    if v.ndim > sp_mat.ndim or any(size not in (1, whole) for size, whole in zip(v.shape[::-1], sp_mat.shape[::-1])):
-        raise NotImplementedError(f"bcoo_multiply_dense: a dense array of shape {v.shape} does not broadcast to {sp_mat.shape}.")
+    if v.ndim > sp_mat.ndim or any(
+        size not in (1, whole) for size, whole in zip(v.shape[::-1], sp_mat.shape[::-1])
+    ):
+        raise NotImplementedError(
+            f"bcoo_multiply_dense: a dense array of shape {v.shape} does not broadcast to {sp_mat.shape}."
+        )
     if not v.ndim:
         return sp_mat.data * v
     v = wnp.reshape(v, (*[1] * (sp_mat.ndim - v.ndim), *v.shape))
@@ -240,12 +338,17 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
 
     def one(data: Any, indices: Any, v: Any) -> Any:
         count = indices.shape[1]
-        at = tuple(wnp.minimum(column, v.shape[i] - 1) if v.shape[i] == 1 else column for i, column in enumerate(columns(indices)))
+        at = tuple(
+            wnp.minimum(column, v.shape[i] - 1) if v.shape[i] == 1 else column
+            for i, column in enumerate(columns(indices))
+        )
         rows = v.at[at].get(mode="fill", fill_value=0) if count else v[None]
         return data * rows
 
     data, indices = whole_batches(sp_mat)
-    return over_batches(one, n_batch)(data, indices, wnp.broadcast_to(v, (*sp_mat.shape[:n_batch], *v.shape[n_batch:])))
+    return over_batches(one, n_batch)(
+        data, indices, wnp.broadcast_to(v, (*sp_mat.shape[:n_batch], *v.shape[n_batch:]))
+    )
 
 
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
@@ -255,16 +358,32 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     >>> sparse.bcoo_multiply_sparse(sparse.eye(3), sparse.eye(3, k=1)).todense().sum().item()
     0.0
     """
-    if lhs.ndim != rhs.ndim or any(a != b and 1 not in (a, b) for a, b in zip(lhs.shape, rhs.shape)):
-        raise NotImplementedError(f"bcoo_multiply_sparse: shapes {lhs.shape} and {rhs.shape} do not broadcast dim by dim.")
+    if lhs.ndim != rhs.ndim or any(
+        a != b and 1 not in (a, b) for a, b in zip(lhs.shape, rhs.shape)
+    ):
+        raise NotImplementedError(
+            f"bcoo_multiply_sparse: shapes {lhs.shape} and {rhs.shape} do not broadcast dim by dim."
+        )
     if lhs.n_dense != rhs.n_dense:
-        raise NotImplementedError("bcoo_multiply_sparse: arrays with different n_dense. Call update_layout first.")
-    if lhs.indices is rhs.indices and lhs.shape == rhs.shape and lhs.unique_indices and rhs.unique_indices:
-        return BCOO((lhs.data * rhs.data, lhs.indices), shape=lhs.shape, indices_sorted=lhs.indices_sorted, unique_indices=True)
+        raise NotImplementedError(
+            "bcoo_multiply_sparse: arrays with different n_dense. Call update_layout first."
+        )
+    if (
+        lhs.indices is rhs.indices
+        and lhs.shape == rhs.shape
+        and lhs.unique_indices
+        and rhs.unique_indices
+    ):
+        return BCOO(
+            (lhs.data * rhs.data, lhs.indices),
+            shape=lhs.shape,
+            indices_sorted=lhs.indices_sorted,
+            unique_indices=True,
+        )
     n_batch = min(lhs.n_batch, rhs.n_batch)
     lhs, rhs = lhs.update_layout(n_batch=n_batch), rhs.update_layout(n_batch=n_batch)
     shape = tuple(max(a, b) if 0 not in (a, b) else 0 for a, b in zip(lhs.shape, rhs.shape))
-    sparse = shape[n_batch:len(shape) - lhs.n_dense]
+    sparse = shape[n_batch : len(shape) - lhs.n_dense]
     (_, sparse_l, _), (_, sparse_r, _) = shapes_of(lhs), shapes_of(rhs)
     dtype = wnp.result_type(lhs.dtype, rhs.dtype)
 
@@ -280,9 +399,16 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
         mask = wnp.reshape(equal, (*equal.shape, *[1] * (product.ndim - 2)))
         data: Any = wnp.where(mask, product, wnp.zeros((), dtype))
         count = equal.size
-        indices = wnp.stack([wnp.where(equal, column, size) for column, size in zip(made, sparse)], axis=-1) if made \
+        indices = (
+            wnp.stack(
+                [wnp.where(equal, column, size) for column, size in zip(made, sparse)], axis=-1
+            )
+            if made
             else wnp.zeros((*equal.shape, 0), indices_l.dtype)
-        return wnp.reshape(data, (count, *data.shape[2:])), wnp.reshape(indices, (count, len(made))).astype(indices_l.dtype)
+        )
+        return wnp.reshape(data, (count, *data.shape[2:])), wnp.reshape(
+            indices, (count, len(made))
+        ).astype(indices_l.dtype)
 
     wide_l, wide_r = _to_batches(lhs, shape[:n_batch]), _to_batches(rhs, shape[:n_batch])
     data, indices = over_batches(one, n_batch)(*wide_l, *wide_r)
@@ -296,12 +422,18 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
 def _most_pairs(lhs: BCOO, rhs: BCOO) -> int:
     """How many different indices the product may have."""
     pairs = lhs.nse * rhs.nse
-    return min(lhs.nse, rhs.nse) if lhs.shape == rhs.shape and lhs.unique_indices and rhs.unique_indices else pairs
+    return (
+        min(lhs.nse, rhs.nse)
+        if lhs.shape == rhs.shape and lhs.unique_indices and rhs.unique_indices
+        else pairs
+    )
 
 
 def _to_batches(mat: BCOO, batch: tuple[int, ...]) -> tuple[Any, Any]:
-    return (wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[len(batch):])),
-            wnp.broadcast_to(mat.indices, (*batch, *mat.indices.shape[len(batch):])))
+    return (
+        wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[len(batch) :])),
+        wnp.broadcast_to(mat.indices, (*batch, *mat.indices.shape[len(batch) :])),
+    )
 
 
 def add(lhs: BCOO, rhs: BCOO) -> BCOO:
@@ -309,17 +441,36 @@ def add(lhs: BCOO, rhs: BCOO) -> BCOO:
     if lhs.shape != rhs.shape:
         raise NotImplementedError(f"sparse addition: shapes {lhs.shape} and {rhs.shape} differ.")
     n_batch, n_dense = min(lhs.n_batch, rhs.n_batch), min(lhs.n_dense, rhs.n_dense)
-    lhs, rhs = lhs.update_layout(n_batch=n_batch, n_dense=n_dense), rhs.update_layout(n_batch=n_batch, n_dense=n_dense)
+    lhs, rhs = (
+        lhs.update_layout(n_batch=n_batch, n_dense=n_dense),
+        rhs.update_layout(n_batch=n_batch, n_dense=n_dense),
+    )
     dtype = wnp.result_type(lhs.dtype, rhs.dtype)
     if lhs.indices is rhs.indices and lhs.data.shape == rhs.data.shape:
-        return BCOO((lhs.data.astype(dtype) + rhs.data.astype(dtype), lhs.indices), shape=lhs.shape, indices_sorted=lhs.indices_sorted,
-                    unique_indices=lhs.unique_indices)
+        return BCOO(
+            (lhs.data.astype(dtype) + rhs.data.astype(dtype), lhs.indices),
+            shape=lhs.shape,
+            indices_sorted=lhs.indices_sorted,
+            unique_indices=lhs.unique_indices,
+        )
     (data_l, indices_l), (data_r, indices_r) = whole_batches(lhs), whole_batches(rhs)
-    return BCOO((wnp.concatenate([data_l.astype(dtype), data_r.astype(dtype)], axis=n_batch),
-                 wnp.concatenate([indices_l, indices_r.astype(indices_l.dtype)], axis=n_batch)), shape=lhs.shape)
+    return BCOO(
+        (
+            wnp.concatenate([data_l.astype(dtype), data_r.astype(dtype)], axis=n_batch),
+            wnp.concatenate([indices_l, indices_r.astype(indices_l.dtype)], axis=n_batch),
+        ),
+        shape=lhs.shape,
+    )
 
 
 def to_dense(value: Any) -> Any:
     """A dense array, of a sparse or a dense one."""
-    return bcoo_todense(value) if isinstance(value, BCOO) else value.todense() if isinstance(value, JAXSparse) else np.asarray(value) \
-        if np.isscalar(value) else value
+    return (
+        bcoo_todense(value)
+        if isinstance(value, BCOO)
+        else value.todense()
+        if isinstance(value, JAXSparse)
+        else np.asarray(value)
+        if np.isscalar(value)
+        else value
+    )

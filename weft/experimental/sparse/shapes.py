@@ -45,17 +45,25 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     batch, sparse, dense = permutation[:b], permutation[b:end], permutation[end:]
     if any(d >= b for d in batch) or any(not b <= d < end for d in sparse):
-        raise NotImplementedError(f"bcoo_transpose: permutation {permutation} of an array with n_batch={b}, n_sparse={mat.n_sparse},"
-                                  f" n_dense={mat.n_dense} mixes dims of different kinds. Call update_layout first.")
+        raise NotImplementedError(
+            f"bcoo_transpose: permutation {permutation} of an array with n_batch={b}, n_sparse={mat.n_sparse},"
+            f" n_dense={mat.n_dense} mixes dims of different kinds. Call update_layout first."
+        )
     data = wnp.transpose(mat.data, (*batch, b, *(d - end + b + 1 for d in dense)))
     indices: Any = wnp.transpose(mat.indices, (*batch, b, b + 1))
     if sparse:
         indices = indices[..., tuple(d - b for d in sparse)]
-    return BCOO((data, indices), shape=tuple(mat.shape[d] for d in permutation), unique_indices=mat.unique_indices,
-                indices_sorted=mat.indices_sorted and sparse == tuple(range(b, end)))
+    return BCOO(
+        (data, indices),
+        shape=tuple(mat.shape[d] for d in permutation),
+        unique_indices=mat.unique_indices,
+        indices_sorted=mat.indices_sorted and sparse == tuple(range(b, end)),
+    )
 
 
-def bcoo_broadcast_in_dim(mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None) -> BCOO:
+def bcoo_broadcast_in_dim(
+    mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
+) -> BCOO:
     """An array of `shape` in which dim i of `mat` is dim `broadcast_dimensions[i]`; entries are repeated along the others.
 
     >>> from weft.experimental import sparse
@@ -63,34 +71,56 @@ def bcoo_broadcast_in_dim(mat: BCOO, *, shape: Sequence[int], broadcast_dimensio
     [[0.0, 2.0], [0.0, 2.0]]
     """
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    placed = len(dims) == mat.ndim and list(dims) == sorted(set(dims).intersection(range(len(shape))))
+    placed = len(dims) == mat.ndim and list(dims) == sorted(
+        set(dims).intersection(range(len(shape)))
+    )
     if not placed or any(size not in (1, shape[d]) for size, d in zip(mat.shape, dims)):
-        raise ValueError(f"bcoo_broadcast_in_dim: dims {dims} do not place an array of shape {mat.shape} in {shape}.")
+        raise ValueError(
+            f"bcoo_broadcast_in_dim: dims {dims} do not place an array of shape {mat.shape} in {shape}."
+        )
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     kinds: list[str] = []
-    for d in range(len(shape)):                          # a new dim behind the last batch dim, or before it, is of the batch
+    for d in range(
+        len(shape)
+    ):  # a new dim behind the last batch dim, or before it, is of the batch
         before = sum(place < d for place in dims)
         new = d not in dims
-        kinds.append("batch" if before + (not new) <= b else "dense" if before >= end and mat.n_dense else "sparse")
+        kinds.append(
+            "batch"
+            if before + (not new) <= b
+            else "dense"
+            if before >= end and mat.n_dense
+            else "sparse"
+        )
     n_batch, n_dense = kinds.count("batch"), kinds.count("dense")
     source = {place: i for i, place in enumerate(dims)}
     data, indices = mat.data, mat.indices
     lead = [1 if d not in source else data.shape[source[d]] for d in range(n_batch)]
     lead_indices = [1 if d not in source else indices.shape[source[d]] for d in range(n_batch)]
-    tail = [1 if d not in source else mat.shape[source[d]] for d in range(len(shape) - n_dense, len(shape))]
-    data = wnp.broadcast_to(wnp.reshape(data, (*lead, mat.nse, *tail)),
-                            (*lead, mat.nse, *shape[len(shape) - n_dense:]))
+    tail = [
+        1 if d not in source else mat.shape[source[d]]
+        for d in range(len(shape) - n_dense, len(shape))
+    ]
+    data = wnp.broadcast_to(
+        wnp.reshape(data, (*lead, mat.nse, *tail)), (*lead, mat.nse, *shape[len(shape) - n_dense :])
+    )
     indices = wnp.reshape(indices, (*lead_indices, mat.nse, mat.n_sparse))
     wide = list(range(n_batch, len(shape) - n_dense))
     repeated = [d for d in wide if d not in source or mat.shape[source[d]] != shape[d]]
     factor = math.prod(shape[d] for d in repeated)
-    places = np.indices([shape[d] for d in repeated]).reshape(len(repeated), -1) if repeated else np.zeros((0, 1), int)
+    places = (
+        np.indices([shape[d] for d in repeated]).reshape(len(repeated), -1)
+        if repeated
+        else np.zeros((0, 1), int)
+    )
     made = []
     for d in wide:
         if d in repeated:
             row = wnp.asarray(places[repeated.index(d)].astype(np.dtype(indices.dtype)))
-            column = wnp.broadcast_to(wnp.tile(row, mat.nse), (*indices.shape[:-2], mat.nse * factor))
-            if d in source:                              # padding of a dim of size 1 stays padding
+            column = wnp.broadcast_to(
+                wnp.tile(row, mat.nse), (*indices.shape[:-2], mat.nse * factor)
+            )
+            if d in source:  # padding of a dim of size 1 stays padding
                 old = wnp.repeat(indices[..., source[d] - b], factor, axis=-1)
                 column = wnp.where(old == 0, column, wnp.array(shape[d], indices.dtype))
         else:
@@ -102,7 +132,13 @@ def bcoo_broadcast_in_dim(mat: BCOO, *, shape: Sequence[int], broadcast_dimensio
     return BCOO((data, indices), shape=shape, unique_indices=mat.unique_indices)
 
 
-def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, sharding: Any = None) -> BCOO:
+def bcoo_reshape(
+    mat: BCOO,
+    *,
+    new_sizes: Sequence[int],
+    dimensions: Sequence[int] | None = None,
+    sharding: Any = None,
+) -> BCOO:
     """The array with new sizes, in row-major order. Batch, sparse and dense dims are reshaped each among themselves.
 
     ValueError if sizes would mix kinds of dims.
@@ -116,12 +152,16 @@ def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[in
     batch, sparse, dense = shapes_of(mat)
     sizes = tuple(new_sizes)
     if math.prod(sizes) != mat.size:
-        raise ValueError(f"bcoo_reshape: an array of shape {mat.shape} has no {math.prod(sizes)} elements, which {sizes} needs.")
+        raise ValueError(
+            f"bcoo_reshape: an array of shape {mat.shape} has no {math.prod(sizes)} elements, which {sizes} needs."
+        )
     cuts = _cuts(sizes, math.prod(batch), math.prod(sparse), bool(batch), bool(sparse), bool(dense))
     if cuts is None:
-        raise ValueError(f"bcoo_reshape: from {mat.shape} to {sizes} cannot mix batch and sparse dimensions, or those with dense ones"
-                         f" (n_batch={mat.n_batch}, n_dense={mat.n_dense}). Call update_layout first.")
-    new_batch, new_sparse, new_dense = sizes[:cuts[0]], sizes[cuts[0]:cuts[1]], sizes[cuts[1]:]
+        raise ValueError(
+            f"bcoo_reshape: from {mat.shape} to {sizes} cannot mix batch and sparse dimensions, or those with dense ones"
+            f" (n_batch={mat.n_batch}, n_dense={mat.n_dense}). Call update_layout first."
+        )
+    new_batch, new_sparse, new_dense = sizes[: cuts[0]], sizes[cuts[0] : cuts[1]], sizes[cuts[1] :]
     data, indices = whole_batches(mat)
     data = wnp.reshape(data, (*new_batch, mat.nse, *new_dense))
     indices = wnp.reshape(indices, (*new_batch, mat.nse, len(sparse)))
@@ -137,18 +177,37 @@ def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[in
             flat = flat // max(size, 1)
         return wnp.stack(made[::-1], axis=1) if made else wnp.zeros((mat.nse, 0), indices.dtype)
 
-    return BCOO((data, over_batches(one, len(new_batch))(indices)), shape=sizes, indices_sorted=mat.indices_sorted,
-                unique_indices=mat.unique_indices)
+    return BCOO(
+        (data, over_batches(one, len(new_batch))(indices)),
+        shape=sizes,
+        indices_sorted=mat.indices_sorted,
+        unique_indices=mat.unique_indices,
+    )
 
 
-def _cuts(sizes: tuple[int, ...], batch: int, sparse: int, has_batch: bool, has_sparse: bool, has_dense: bool) -> tuple[int, int] | None:
+def _cuts(
+    sizes: tuple[int, ...],
+    batch: int,
+    sparse: int,
+    has_batch: bool,
+    has_sparse: bool,
+    has_dense: bool,
+) -> tuple[int, int] | None:
     """Where the batch and the sparse dims end in new sizes."""
     for first in range(len(sizes) + 1):
-        if math.prod(sizes[:first]) != batch or (first and not has_batch) or (has_batch and not first and batch != 1):
+        if (
+            math.prod(sizes[:first]) != batch
+            or (first and not has_batch)
+            or (has_batch and not first and batch != 1)
+        ):
             continue
         ends = range(len(sizes), first - 1, -1) if not has_dense else range(first, len(sizes) + 1)
         for second in ends:
-            if math.prod(sizes[first:second]) == sparse and (has_sparse or first == second) and (has_dense or second == len(sizes)):
+            if (
+                math.prod(sizes[first:second]) == sparse
+                and (has_sparse or first == second)
+                and (has_dense or second == len(sizes))
+            ):
                 return first, second
     return None
 
@@ -162,9 +221,13 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
     """
     drop = set(canonical_dims("bcoo_squeeze", dimensions, arr.ndim))
     if bad := [d for d in drop if arr.shape[d] != 1]:
-        raise ValueError(f"bcoo_squeeze: dim {bad[0]} of shape {arr.shape} has size {arr.shape[bad[0]]}, not 1.")
+        raise ValueError(
+            f"bcoo_squeeze: dim {bad[0]} of shape {arr.shape} has size {arr.shape[bad[0]]}, not 1."
+        )
     b, end = arr.n_batch, arr.n_batch + arr.n_sparse
-    data = wnp.squeeze(arr.data, tuple(d if d < b else d - end + b + 1 for d in drop if not b <= d < end))
+    data = wnp.squeeze(
+        arr.data, tuple(d if d < b else d - end + b + 1 for d in drop if not b <= d < end)
+    )
     gone = tuple(d - b for d in drop if b <= d < end)
     keep = [i for i in range(arr.n_sparse) if i not in gone]
     indices: Any = wnp.squeeze(arr.indices, tuple(d for d in drop if d < b))
@@ -175,11 +238,21 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
             inside = wnp.reshape(~out[..., 0], (*out.shape[:-1], *[1] * (data.ndim - out.ndim + 1)))
             data = wnp.where(inside, data, wnp.zeros((), data.dtype))
         indices = wnp.where(out, bound, indices[..., tuple(keep)]) if keep else indices[..., :0]
-    return BCOO((data, indices), shape=tuple(size for d, size in enumerate(arr.shape) if d not in drop),
-                indices_sorted=arr.indices_sorted and not gone, unique_indices=arr.unique_indices)
+    return BCOO(
+        (data, indices),
+        shape=tuple(size for d, size in enumerate(arr.shape) if d not in drop),
+        indices_sorted=arr.indices_sorted and not gone,
+        unique_indices=arr.unique_indices,
+    )
 
 
-def bcoo_slice(mat: BCOO, *, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None) -> BCOO:
+def bcoo_slice(
+    mat: BCOO,
+    *,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> BCOO:
     """A slice: see `weft.lax.slice`. Entries outside of it become padding; the slice has no more entries than fit.
 
     >>> from weft.experimental import sparse
@@ -189,20 +262,44 @@ def bcoo_slice(mat: BCOO, *, start_indices: Sequence[int], limit_indices: Sequen
     starts, limits = tuple(start_indices), tuple(limit_indices)
     steps = (1,) * mat.ndim if strides is None else tuple(strides)
     if not len(starts) == len(limits) == len(steps) == mat.ndim:
-        raise ValueError(f"bcoo_slice: an array with {mat.ndim} dims needs as many starts, limits and strides;"
-                         f" got {starts}, {limits}, {strides}.")
-    if any(not 0 <= start <= limit <= size or step < 1 for start, limit, step, size in zip(starts, limits, steps, mat.shape)):
-        raise ValueError(f"bcoo_slice: starts {starts}, limits {limits} and strides {steps} are no slice of shape {mat.shape}.")
+        raise ValueError(
+            f"bcoo_slice: an array with {mat.ndim} dims needs as many starts, limits and strides;"
+            f" got {starts}, {limits}, {strides}."
+        )
+    if any(
+        not 0 <= start <= limit <= size or step < 1
+        for start, limit, step, size in zip(starts, limits, steps, mat.shape)
+    ):
+        raise ValueError(
+            f"bcoo_slice: starts {starts}, limits {limits} and strides {steps} are no slice of shape {mat.shape}."
+        )
     shape = tuple(-(-(limit - start) // step) for start, limit, step in zip(starts, limits, steps))
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     cut = [slice(start, limit, step) for start, limit, step in zip(starts, limits, steps)]
     whole = slice(None)
-    data = mat.data[tuple(whole if mat.data.shape[d] == 1 else cut[d] for d in range(b)) + (whole, *cut[end:])]
+    data = mat.data[
+        tuple(whole if mat.data.shape[d] == 1 else cut[d] for d in range(b)) + (whole, *cut[end:])
+    ]
     indices = mat.indices[tuple(whole if mat.indices.shape[d] == 1 else cut[d] for d in range(b))]
     data, indices = _resize_ones(data, shape, b), _resize_ones(indices, shape, b)
     if shape[b:end] == mat.shape[b:end]:
-        return _no_more_than_fit(BCOO((data, indices), shape=shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices))
-    return _windowed(mat, data, indices, shape, np.array(starts[b:end]), np.array(steps[b:end]), np.array(limits[b:end]))
+        return _no_more_than_fit(
+            BCOO(
+                (data, indices),
+                shape=shape,
+                indices_sorted=mat.indices_sorted,
+                unique_indices=mat.unique_indices,
+            )
+        )
+    return _windowed(
+        mat,
+        data,
+        indices,
+        shape,
+        np.array(starts[b:end]),
+        np.array(steps[b:end]),
+        np.array(limits[b:end]),
+    )
 
 
 def _resize_ones(array: Any, shape: tuple[int, ...], b: int) -> Any:
@@ -210,14 +307,20 @@ def _resize_ones(array: Any, shape: tuple[int, ...], b: int) -> Any:
     return array[tuple(slice(0, min(array.shape[d], shape[d])) for d in range(b))] if b else array
 
 
-def _windowed(mat: BCOO, data: Any, indices: Any, shape: tuple[int, ...], starts: Any, steps: Any, limits: Any) -> BCOO:
+def _windowed(
+    mat: BCOO, data: Any, indices: Any, shape: tuple[int, ...], starts: Any, steps: Any, limits: Any
+) -> BCOO:
     """Entries whose sparse indices lie in a window, moved; the others become padding, and of it no more than is needed is kept."""
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     sparse = shape[b:end]
     dtype = indices.dtype
-    starts, steps, limits = (wnp.astype(wnp.asarray(each), dtype) for each in (starts, steps, limits))
+    starts, steps, limits = (
+        wnp.astype(wnp.asarray(each), dtype) for each in (starts, steps, limits)
+    )
     moved = indices - starts
-    inside = wnp.all((indices >= starts) & (indices < limits) & (moved % steps == 0), axis=-1, keepdims=True)
+    inside = wnp.all(
+        (indices >= starts) & (indices < limits) & (moved % steps == 0), axis=-1, keepdims=True
+    )
     new = wnp.where(inside, moved // steps, wnp.array(np.array(sparse, np.int64), dtype))
     mask = wnp.reshape(inside[..., 0], (*inside.shape[:-1], *[1] * (data.ndim - inside.ndim + 1)))
     data = wnp.where(mask, data, wnp.zeros((), data.dtype))
@@ -238,7 +341,9 @@ def _no_more_than_fit(mat: BCOO) -> BCOO:
         return data[order], indices[order]
 
     data, indices = over_batches(first, len(batch))(*whole_batches(mat))
-    return BCOO((data, indices), shape=mat.shape, indices_sorted=mat.indices_sorted, unique_indices=True)
+    return BCOO(
+        (data, indices), shape=mat.shape, indices_sorted=mat.indices_sorted, unique_indices=True
+    )
 
 
 def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
@@ -252,14 +357,20 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
 
     sizes, starts = tuple(slice_sizes), list(start_indices)
     if not len(sizes) == len(starts) == mat.ndim:
-        raise ValueError(f"bcoo_dynamic_slice: {mat.ndim} dims need as many starts and sizes; got {len(starts)} and {sizes}.")
+        raise ValueError(
+            f"bcoo_dynamic_slice: {mat.ndim} dims need as many starts and sizes; got {len(starts)} and {sizes}."
+        )
     if any(not 0 <= size <= whole for size, whole in zip(sizes, mat.shape)):
         raise ValueError(f"bcoo_dynamic_slice: sizes {sizes} do not fit shape {mat.shape}.")
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
-    starts = [wnp.clip(wnp.where(wnp.asarray(start) < 0, wnp.asarray(start) + whole, start), 0, whole - size)
-              for start, size, whole in zip(starts, sizes, mat.shape)]
+    starts = [
+        wnp.clip(
+            wnp.where(wnp.asarray(start) < 0, wnp.asarray(start) + whole, start), 0, whole - size
+        )
+        for start, size, whole in zip(starts, sizes, mat.shape)
+    ]
 
-    def cut(array: Any, dims: dict[int, int]) -> Any:                    # dim of the array -> dim of the matrix
+    def cut(array: Any, dims: dict[int, int]) -> Any:  # dim of the array -> dim of the matrix
         for own, d in dims.items():
             if array.shape[own] == mat.shape[d]:
                 array = lax.dynamic_slice_in_dim(array, starts[d], sizes[d], own)
@@ -267,17 +378,35 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
                 array = array[(slice(None),) * own + (slice(0, min(1, sizes[d])),)]
         return array
 
-    data = cut(mat.data, {**{d: d for d in range(b)}, **{d - end + b + 1: d for d in range(end, mat.ndim)}})
+    data = cut(
+        mat.data, {**{d: d for d in range(b)}, **{d - end + b + 1: d for d in range(end, mat.ndim)}}
+    )
     indices = cut(mat.indices, {d: d for d in range(b)})
     if not mat.n_sparse or sizes[b:end] == mat.shape[b:end]:
-        return _no_more_than_fit(BCOO((data, indices), shape=sizes, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices))
+        return _no_more_than_fit(
+            BCOO(
+                (data, indices),
+                shape=sizes,
+                indices_sorted=mat.indices_sorted,
+                unique_indices=mat.unique_indices,
+            )
+        )
     at = wnp.stack([wnp.asarray(start, indices.dtype) for start in starts[b:end]])
     limits = at + wnp.array(np.array(sizes[b:end], np.int64), indices.dtype)
     return _windowed(mat, data, indices, sizes, at, np.ones(end - b, int), limits)
 
 
-def bcoo_gather(operand: BCOO, start_indices: Any, dimension_numbers: Any, slice_sizes: Sequence[int], *, unique_indices: bool = False,
-                indices_are_sorted: bool = False, mode: Any = None, fill_value: Any = None) -> BCOO:
+def bcoo_gather(
+    operand: BCOO,
+    start_indices: Any,
+    dimension_numbers: Any,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: Any = None,
+    fill_value: Any = None,
+) -> BCOO:
     """A gather: see `weft.lax.gather`. One slice is a dynamic slice; NotImplementedError for a gather of several.
 
     >>> from weft.experimental import sparse
@@ -285,11 +414,15 @@ def bcoo_gather(operand: BCOO, start_indices: Any, dimension_numbers: Any, slice
     >>> sparse.bcoo_gather(sparse.eye(3), wnp.array([1]), dims, (1, 3)).todense().tolist()
     [0.0, 1.0, 0.0]
     """
-    lax.GatherScatterMode.from_any(mode)         # where a slice does not fit, it is moved until it does, as a dynamic slice is
+    lax.GatherScatterMode.from_any(
+        mode
+    )  # where a slice does not fit, it is moved until it does, as a dynamic slice is
     start_indices = wnp.asarray(start_indices)
     if start_indices.ndim != 1 or getattr(dimension_numbers, "operand_batching_dims", ()):
-        raise NotImplementedError("bcoo_gather: a gather of more than one slice from a sparse array. Use update_layout and todense,"
-                                  " or one slice at a time.")
+        raise NotImplementedError(
+            "bcoo_gather: a gather of more than one slice from a sparse array. Use update_layout and todense,"
+            " or one slice at a time."
+        )
     starts: list[Any] = [0] * operand.ndim
     for place, d in enumerate(dimension_numbers.start_index_map):
         starts[d] = start_indices[place]
@@ -306,15 +439,21 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     """
     dims = set(canonical_dims("bcoo_rev", dimensions, operand.ndim))
     b, end = operand.n_batch, operand.n_batch + operand.n_sparse
-    data = wnp.flip(operand.data, tuple(d if d < b else d - end + b + 1 for d in dims if not b <= d < end))
+    data = wnp.flip(
+        operand.data, tuple(d if d < b else d - end + b + 1 for d in dims if not b <= d < end)
+    )
     indices = wnp.flip(operand.indices, tuple(d for d in dims if d < b))
     turned = [d - b for d in dims if b <= d < end]
     for i in turned:
         size = operand.shape[b + i]
         column = indices[..., i]
         indices = indices.at[..., i].set(wnp.where(column < size, size - 1 - column, size))
-    return BCOO((data, indices), shape=operand.shape, indices_sorted=operand.indices_sorted and not turned,
-                unique_indices=operand.unique_indices)
+    return BCOO(
+        (data, indices),
+        shape=operand.shape,
+        indices_sorted=operand.indices_sorted and not turned,
+        unique_indices=operand.unique_indices,
+    )
 
 
 def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
@@ -327,7 +466,12 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     wide = sum_dtype(mat)
     if mat.dtype != wide:
         data = mat.data.astype(wide)
-        mat = BCOO((data, mat.indices), shape=mat.shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+        mat = BCOO(
+            (data, mat.indices),
+            shape=mat.shape,
+            indices_sorted=mat.indices_sorted,
+            unique_indices=mat.unique_indices,
+        )
     return reduce_sum(mat, axes)
 
 
@@ -336,17 +480,25 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     drop = sorted(set(canonical_dims("bcoo_reduce_sum", axes, mat.ndim)))
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     data, indices = whole_batches(mat) if any(d < b for d in drop) else (mat.data, mat.indices)
-    data = data.sum(tuple(d - end + b + 1 for d in drop if d >= end)) if any(d >= end for d in drop) else data
+    data = (
+        data.sum(tuple(d - end + b + 1 for d in drop if d >= end))
+        if any(d >= end for d in drop)
+        else data
+    )
     kept_dense = tuple(size for d, size in enumerate(mat.shape) if d >= end and d not in drop)
-    mat = BCOO((data, indices), shape=(*mat.shape[:end], *kept_dense), unique_indices=mat.unique_indices)
+    mat = BCOO(
+        (data, indices), shape=(*mat.shape[:end], *kept_dense), unique_indices=mat.unique_indices
+    )
     summed_batches = [d for d in drop if d < b]
-    if summed_batches:                                                   # these go last, and become sparse
+    if summed_batches:  # these go last, and become sparse
         order = [d for d in range(b) if d not in summed_batches] + summed_batches
         mat = bcoo_transpose(mat, permutation=(*order, *range(b, mat.ndim)))
         for _ in summed_batches:
             mat = batch_to_sparse(mat)
     n_batch = mat.n_batch
-    gone = set(range(n_batch, n_batch + len(summed_batches))) | {d - b + n_batch + len(summed_batches) for d in drop if b <= d < end}
+    gone = set(range(n_batch, n_batch + len(summed_batches))) | {
+        d - b + n_batch + len(summed_batches) for d in drop if b <= d < end
+    }
     if not gone:
         return mat
     keep = [d - n_batch for d in range(n_batch, n_batch + mat.n_sparse) if d not in gone]
@@ -359,7 +511,9 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
         if not keep:
             return data.sum(0, keepdims=True), wnp.zeros((1, 0), indices.dtype)
         rest = wnp.stack([indices[:, i] for i in keep], axis=1)
-        return data, wnp.where(there[:, None], rest, wnp.array(np.array(sizes, np.int64), indices.dtype))
+        return data, wnp.where(
+            there[:, None], rest, wnp.array(np.array(sizes, np.int64), indices.dtype)
+        )
 
     data, indices = over_batches(one, n_batch)(*whole_batches(mat))
     return BCOO((data.astype(mat.dtype), indices), shape=(*mat.shape[:n_batch], *sizes, *dense))
@@ -378,28 +532,53 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     first = operands[0]
     (dimension,) = canonical_dims("bcoo_concatenate", (dimension,), first.ndim)
     for each in operands[1:]:
-        if (each.n_batch, each.n_sparse, each.n_dense) != (first.n_batch, first.n_sparse, first.n_dense):
-            raise ValueError(f"bcoo_concatenate: the kinds of dims differ: n_batch={first.n_batch}, n_dense={first.n_dense} and"
-                             f" n_batch={each.n_batch}, n_dense={each.n_dense}.")
+        if (each.n_batch, each.n_sparse, each.n_dense) != (
+            first.n_batch,
+            first.n_sparse,
+            first.n_dense,
+        ):
+            raise ValueError(
+                f"bcoo_concatenate: the kinds of dims differ: n_batch={first.n_batch}, n_dense={first.n_dense} and"
+                f" n_batch={each.n_batch}, n_dense={each.n_dense}."
+            )
         if any(a != b for d, (a, b) in enumerate(zip(first.shape, each.shape)) if d != dimension):
-            raise ValueError(f"bcoo_concatenate: shapes {first.shape} and {each.shape} differ in a dim that is not {dimension}.")
+            raise ValueError(
+                f"bcoo_concatenate: shapes {first.shape} and {each.shape} differ in a dim that is not {dimension}."
+            )
     b, end = first.n_batch, first.n_batch + first.n_sparse
     if dimension >= end:
         raise NotImplementedError("bcoo_concatenate: along a dense dim. Call update_layout first.")
-    shape = tuple(sum(each.shape[d] for each in operands) if d == dimension else size for d, size in enumerate(first.shape))
+    shape = tuple(
+        sum(each.shape[d] for each in operands) if d == dimension else size
+        for d, size in enumerate(first.shape)
+    )
     dtype = wnp.result_type(*(each.dtype for each in operands))
     wholes = [whole_batches(each) for each in operands]
     if dimension < b:
         nse = max(each.nse for each in operands)
-        padded = [over_batches(lambda data, indices: pad_entries(data, indices, nse, shape[b:end]), b)(*whole) for whole in wholes]
+        padded = [
+            over_batches(lambda data, indices: pad_entries(data, indices, nse, shape[b:end]), b)(
+                *whole
+            )
+            for whole in wholes
+        ]
         data = wnp.concatenate([each.astype(dtype) for each, _ in padded], axis=dimension)
-        return BCOO((data, wnp.concatenate([each for _, each in padded], axis=dimension)), shape=shape,
-                    unique_indices=all(each.unique_indices for each in operands))
+        return BCOO(
+            (data, wnp.concatenate([each for _, each in padded], axis=dimension)),
+            shape=shape,
+            unique_indices=all(each.unique_indices for each in operands),
+        )
     column, offset, moved = dimension - b, 0, []
     for each, (_, indices) in zip(operands, wholes):
         size = each.shape[dimension]
         place = indices[..., column]
-        moved.append(indices.at[..., column].set(wnp.where(place < size, place + offset, shape[dimension])))
+        moved.append(
+            indices.at[..., column].set(wnp.where(place < size, place + offset, shape[dimension]))
+        )
         offset += size
     data = wnp.concatenate([data.astype(dtype) for data, _ in wholes], axis=b)
-    return BCOO((data, wnp.concatenate(moved, axis=b)), shape=shape, unique_indices=all(each.unique_indices for each in operands))
+    return BCOO(
+        (data, wnp.concatenate(moved, axis=b)),
+        shape=shape,
+        unique_indices=all(each.unique_indices for each in operands),
+    )

@@ -25,7 +25,7 @@ from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.transform import sparsify
 from weft.util import tree
 
-try:                                     # with absl there, its decorators for tests with parameters work in subclasses
+try:  # with absl there, its decorators for tests with parameters work in subclasses
     from absl.testing.parameterized import TestCase as _Base  # pyright: ignore[reportMissingImports]
 except ImportError:
     _Base = unittest.TestCase
@@ -33,11 +33,19 @@ except ImportError:
 #: bounds of the error of products of matrices, by dtype
 MATMUL_TOL = {np.float32: 1e-5, np.float64: 1e-10, np.complex64: 1e-5, np.complex128: 1e-10}
 
-_TOLERANCE = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-6, "float64": 1e-15, "complex64": 1e-6, "complex128": 1e-15}
+_TOLERANCE = {
+    "float16": 1e-3,
+    "bfloat16": 1e-2,
+    "float32": 1e-6,
+    "float64": 1e-15,
+    "complex64": 1e-6,
+    "complex128": 1e-15,
+}
 
 
 class SparseLayout(NamedTuple):
     """How many dims of each kind an array has."""
+
     n_batch: int
     n_dense: int
     n_sparse: int
@@ -45,6 +53,7 @@ class SparseLayout(NamedTuple):
 
 class BatchedDotGeneralProperties(NamedTuple):
     """The parameters of a product of a sparse array and another one."""
+
     lhs_shape: tuple[int, ...]
     rhs_shape: tuple[int, ...]
     n_batch: int
@@ -71,7 +80,9 @@ def iter_sparse_layouts(shape: Sequence[int], min_n_batch: int = 0) -> Iterator[
     ndim = len(shape)
     for n_batch in range(min_n_batch, ndim + 1):
         for n_sparse in range(ndim - n_batch, -1, -1):
-            yield SparseLayout(n_batch=n_batch, n_dense=ndim - n_batch - n_sparse, n_sparse=n_sparse)
+            yield SparseLayout(
+                n_batch=n_batch, n_dense=ndim - n_batch - n_sparse, n_sparse=n_sparse
+            )
 
 
 def iter_bcsr_layouts(shape: Sequence[int], min_n_batch: int = 0) -> Iterator[SparseLayout]:
@@ -81,8 +92,10 @@ def iter_bcsr_layouts(shape: Sequence[int], min_n_batch: int = 0) -> Iterator[Sp
 
 # ---- random arrays
 
+
 def rand_default(rng: np.random.RandomState) -> Callable[..., Any]:
     """A function of (shape, dtype) that draws normal values of deviation 3, rounded for integers; of booleans one in two is true."""
+
     def draw(shape: Sequence[int], dtype: Any) -> Any:
         dtype = np.dtype(dtype)
         values = np.asarray(3 * rng.standard_normal(tuple(shape)))
@@ -93,11 +106,16 @@ def rand_default(rng: np.random.RandomState) -> Callable[..., Any]:
         if dtype.kind in "iu":
             return np.rint(np.abs(values) if dtype.kind == "u" else values).astype(dtype)
         return values.astype(dtype)
+
     return draw
 
 
-def rand_sparse(rng: np.random.RandomState, nse: float = 0.5, post: Callable[[Any], Any] = lambda x: x,
-                rand_method: Callable[..., Any] = rand_default) -> Callable[..., Any]:
+def rand_sparse(
+    rng: np.random.RandomState,
+    nse: float = 0.5,
+    post: Callable[[Any], Any] = lambda x: x,
+    rand_method: Callable[..., Any] = rand_default,
+) -> Callable[..., Any]:
     """A function of (shape, dtype) that draws dense arrays of which `nse` elements at most (below 1: that share) are not 0.
 
     `post` is applied to each. The drawn function takes another `nse` as its third argument.
@@ -105,17 +123,24 @@ def rand_sparse(rng: np.random.RandomState, nse: float = 0.5, post: Callable[[An
     >>> int(np.count_nonzero(rand_sparse(np.random.RandomState(0), nse=3)((4, 5), np.float32)))
     3
     """
+
     def draw(shape: Sequence[int], dtype: Any, nse: float = nse) -> Any:
         values = rand_method(rng)(shape, dtype)
         size = math.prod(shape)
         kept = min(size, int(nse * size if 0 <= nse < 1 else nse))
         values.flat[rng.permutation(size)[kept:]] = 0
         return post(values)
+
     return draw
 
 
-def rand_bcoo(rng: np.random.RandomState, rand_method: Callable[..., Any] = rand_default, nse: float = 0.5, n_batch: int = 0,
-              n_dense: int = 0) -> Callable[..., BCOO]:
+def rand_bcoo(
+    rng: np.random.RandomState,
+    rand_method: Callable[..., Any] = rand_default,
+    nse: float = 0.5,
+    n_batch: int = 0,
+    n_dense: int = 0,
+) -> Callable[..., BCOO]:
     """A function of (shape, dtype) that draws BCOO arrays with `nse` entries in each batch, or that share if it is below 1.
 
     Indices are in no order and may be equal. The drawn function takes the keywords `nse`, `n_batch` and `n_dense`, too; ValueError for
@@ -124,43 +149,71 @@ def rand_bcoo(rng: np.random.RandomState, rand_method: Callable[..., Any] = rand
     >>> rand_bcoo(np.random.RandomState(0), nse=3)((4, 5), np.float32)
     BCOO(float32[4, 5], nse=3)
     """
-    def draw(shape: Sequence[int], dtype: Any, nse: float = nse, n_batch: int = n_batch, n_dense: int = n_dense) -> BCOO:
+
+    def draw(
+        shape: Sequence[int],
+        dtype: Any,
+        nse: float = nse,
+        n_batch: int = n_batch,
+        n_dense: int = n_dense,
+    ) -> BCOO:
         batch, sparse, dense, count = _sizes("rand_bcoo", shape, nse, n_batch, n_dense)
         data = rand_method(rng)((*batch, count, *dense), dtype)
         indices = rng.randint(0, sparse or 1, (*batch, count, len(sparse)), np.int32)
         return BCOO((data, indices), shape=shape)
+
     return draw
 
 
-def rand_bcsr(rng: np.random.RandomState, rand_method: Callable[..., Any] = rand_default, nse: float = 0.5, n_batch: int = 0,
-              n_dense: int = 0) -> Callable[..., BCSR]:
+def rand_bcsr(
+    rng: np.random.RandomState,
+    rand_method: Callable[..., Any] = rand_default,
+    nse: float = 0.5,
+    n_batch: int = 0,
+    n_dense: int = 0,
+) -> Callable[..., BCSR]:
     """A function of (shape, dtype) that draws BCSR arrays: see `rand_bcoo`. Entries behind the end of the last row are padding.
 
     >>> rand_bcsr(np.random.RandomState(0), nse=3)((4, 5), np.float32)
     BCSR(float32[4, 5], nse=3)
     """
-    def draw(shape: Sequence[int], dtype: Any, nse: float = nse, n_batch: int = n_batch, n_dense: int = n_dense) -> BCSR:
+
+    def draw(
+        shape: Sequence[int],
+        dtype: Any,
+        nse: float = nse,
+        n_batch: int = n_batch,
+        n_dense: int = n_dense,
+    ) -> BCSR:
         batch, sparse, dense, count = _sizes("rand_bcsr", shape, nse, n_batch, n_dense)
         if len(sparse) != 2:
-            raise ValueError(f"rand_bcsr: shape {tuple(shape)}, n_batch={n_batch} and n_dense={n_dense} leave {len(sparse)} sparse dims;"
-                             " there must be two.")
+            raise ValueError(
+                f"rand_bcsr: shape {tuple(shape)}, n_batch={n_batch} and n_dense={n_dense} leave {len(sparse)} sparse dims;"
+                " there must be two."
+            )
         data = rand_method(rng)((*batch, count, *dense), dtype)
         columns = rng.randint(0, sparse[1], (*batch, count), np.int32)
         ends = np.sort(rng.randint(0, count + 1, (*batch, sparse[0]), np.int32), axis=-1)
         beginnings = np.concatenate([np.zeros((*batch, 1), np.int32), ends], axis=-1)
         return BCSR((data, columns, beginnings), shape=shape)
+
     return draw
 
 
-def _sizes(name: str, shape: Sequence[int], nse: float, n_batch: int, n_dense: int) -> tuple[tuple, tuple, tuple, int]:
+def _sizes(
+    name: str, shape: Sequence[int], nse: float, n_batch: int, n_dense: int
+) -> tuple[tuple, tuple, tuple, int]:
     """The sizes of the batch, sparse and dense dims, and the number of entries."""
     if min(n_batch, n_dense, len(shape) - n_batch - n_dense) < 0:
-        raise ValueError(f"{name}: n_batch={n_batch} and n_dense={n_dense} do not fit shape {tuple(shape)}.")
+        raise ValueError(
+            f"{name}: n_batch={n_batch} and n_dense={n_dense} do not fit shape {tuple(shape)}."
+        )
     batch, sparse, dense = split_shape(tuple(shape), n_batch, n_dense)
     return batch, sparse, dense, math.ceil(nse * math.prod(sparse)) if 0 <= nse < 1 else int(nse)
 
 
 # ---- comparisons
+
 
 class SparseTestCase(_Base):
     """A test case whose assertions compare arrays and trees of them, and functions of sparse arrays with those of dense ones.
@@ -179,109 +232,242 @@ class SparseTestCase(_Base):
 
     def assertDtypesMatch(self, x: Any, y: Any, *, canonicalize_dtypes: bool = True) -> None:
         """The dtypes are equal, or become so where 64 bits are not enabled."""
-        found = [weft.dtypes.result_type(each) if np.isscalar(each) else np.dtype(each.dtype) for each in (x, y)]
+        found = [
+            weft.dtypes.result_type(each) if np.isscalar(each) else np.dtype(each.dtype)
+            for each in (x, y)
+        ]
         if canonicalize_dtypes:
             found = [weft.dtypes.canonicalize_dtype(each) for each in found]
         self.assertEqual(*found)
 
-    def assertArraysEqual(self, x: Any, y: Any, *, check_dtypes: bool = True, err_msg: str = "", **_: Any) -> None:
+    def assertArraysEqual(
+        self, x: Any, y: Any, *, check_dtypes: bool = True, err_msg: str = "", **_: Any
+    ) -> None:
         """Shapes, elements and, with `check_dtypes`, dtypes are equal."""
         if check_dtypes:
             self.assertDtypesMatch(x, y)
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y), err_msg=err_msg)
 
-    def assertArraysAllClose(self, x: Any, y: Any, *, check_dtypes: bool = True, atol: Any = None, rtol: Any = None,
-                             err_msg: str = "") -> None:
+    def assertArraysAllClose(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        check_dtypes: bool = True,
+        atol: Any = None,
+        rtol: Any = None,
+        err_msg: str = "",
+    ) -> None:
         """Shapes and, with `check_dtypes`, dtypes are equal, and elements are within the bounds."""
         self._close(x, y, check_dtypes, atol, rtol, True, err_msg)
 
-    def assertAllClose(self, x: Any, y: Any, *, check_dtypes: bool = True, atol: Any = None, rtol: Any = None,
-                       canonicalize_dtypes: bool = True, err_msg: str = "") -> None:
+    def assertAllClose(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        check_dtypes: bool = True,
+        atol: Any = None,
+        rtol: Any = None,
+        canonicalize_dtypes: bool = True,
+        err_msg: str = "",
+    ) -> None:
         """`assertArraysAllClose` for trees of arrays: a list and a tuple of the same values are alike."""
         xs, ys = (tree.tree_leaves(each) for each in (x, y))
         self.assertEqual(len(xs), len(ys), err_msg)
         for a, b in zip(xs, ys):
             self._close(a, b, check_dtypes, atol, rtol, canonicalize_dtypes, err_msg)
 
-    def _close(self, x: Any, y: Any, check_dtypes: bool, atol: Any, rtol: Any, canonicalize_dtypes: bool, err_msg: str) -> None:
+    def _close(
+        self,
+        x: Any,
+        y: Any,
+        check_dtypes: bool,
+        atol: Any,
+        rtol: Any,
+        canonicalize_dtypes: bool,
+        err_msg: str,
+    ) -> None:
         if check_dtypes:
             self.assertDtypesMatch(x, y, canonicalize_dtypes=canonicalize_dtypes)
         x, y = np.asarray(x), np.asarray(y)
         self.assertEqual(x.shape, y.shape, err_msg)
         atol, rtol = (max(_bound(each, x.dtype), _bound(each, y.dtype)) for each in (atol, rtol))
-        if min(x.dtype.itemsize, y.dtype.itemsize) <= 2 and x.dtype.kind not in "iub":         # NumPy has no rule for some of these
+        if (
+            min(x.dtype.itemsize, y.dtype.itemsize) <= 2 and x.dtype.kind not in "iub"
+        ):  # NumPy has no rule for some of these
             x, y = x.astype(np.float32), y.astype(np.float32)
         np.testing.assert_allclose(x, y, rtol=rtol, atol=atol, err_msg=err_msg)
 
-    def assertSparseArraysEquivalent(self, x: Any, y: Any, *, check_dtypes: bool = True, atol: Any = None, rtol: Any = None,
-                                     canonicalize_dtypes: bool = True, err_msg: str = "") -> None:
+    def assertSparseArraysEquivalent(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        check_dtypes: bool = True,
+        atol: Any = None,
+        rtol: Any = None,
+        canonicalize_dtypes: bool = True,
+        err_msg: str = "",
+    ) -> None:
         """Trees of arrays have the same structure, sparse arrays in them the same entries, up to the bounds."""
         (xs, of_x), (ys, of_y) = tree.tree_flatten(x), tree.tree_flatten(y)
         self.assertEqual(of_x, of_y, err_msg)
-        self.assertAllClose(xs, ys, check_dtypes=check_dtypes, atol=atol, rtol=rtol, canonicalize_dtypes=canonicalize_dtypes,
-                            err_msg=err_msg)
+        self.assertAllClose(
+            xs,
+            ys,
+            check_dtypes=check_dtypes,
+            atol=atol,
+            rtol=rtol,
+            canonicalize_dtypes=canonicalize_dtypes,
+            err_msg=err_msg,
+        )
 
-    def _CheckAgainstDense(self, dense_op: Callable, sparse_op: Callable, args_maker: Callable[[], Sequence], check_jit: bool = True,
-                           check_dtypes: bool = True, tol: Any = None, atol: Any = None, rtol: Any = None,
-                           canonicalize_dtypes: bool = True) -> None:
+    def _CheckAgainstDense(
+        self,
+        dense_op: Callable,
+        sparse_op: Callable,
+        args_maker: Callable[[], Sequence],
+        check_jit: bool = True,
+        check_dtypes: bool = True,
+        tol: Any = None,
+        atol: Any = None,
+        rtol: Any = None,
+        canonicalize_dtypes: bool = True,
+    ) -> None:
         """`sparse_op` on arguments gives what `dense_op` gives on the same made dense; with `check_jit`, under `jit` as well."""
         args = args_maker()
         bounds = {"atol": atol or tol, "rtol": rtol or tol}
         found = sparse_op(*args)
-        self.assertAllClose(dense_op(*_made_dense(args)), _made_dense(found), check_dtypes=check_dtypes,
-                            canonicalize_dtypes=canonicalize_dtypes, **bounds)
+        self.assertAllClose(
+            dense_op(*_made_dense(args)),
+            _made_dense(found),
+            check_dtypes=check_dtypes,
+            canonicalize_dtypes=canonicalize_dtypes,
+            **bounds,
+        )
         if check_jit:
             self.assertSparseArraysEquivalent(found, weft.jit(sparse_op)(*args), **bounds)
 
-    def _CheckGradsSparse(self, dense_fun: Callable, sparse_fun: Callable, args_maker: Callable[[], Sequence], *,
-                          argnums: Sequence[int] | None = None, modes: Sequence[str] = ("fwd", "rev"), atol: Any = None,
-                          rtol: Any = None) -> None:
+    def _CheckGradsSparse(
+        self,
+        dense_fun: Callable,
+        sparse_fun: Callable,
+        args_maker: Callable[[], Sequence],
+        *,
+        argnums: Sequence[int] | None = None,
+        modes: Sequence[str] = ("fwd", "rev"),
+        atol: Any = None,
+        rtol: Any = None,
+    ) -> None:
         """Jacobians with respect to the data of arguments are equal, forward and backward."""
         transforms = {"fwd": weft.jacfwd, "rev": weft.jacrev}
         if not set(modes) <= set(transforms):
             raise ValueError(f"modes are 'fwd' and 'rev', got {sorted(modes)}.")
         args = args_maker()
         leaves, structure = tree.tree_flatten(args)
-        first = np.cumsum([0, *(len(tree.tree_leaves(arg)) for arg in args)]).tolist()      # of its arrays the data come first
+        first = np.cumsum(
+            [0, *(len(tree.tree_leaves(arg)) for arg in args)]
+        ).tolist()  # of its arrays the data come first
         chosen = [first[i] for i in (range(len(args)) if argnums is None else argnums)]
         dense = lambda *leaves: dense_fun(*_made_dense(tree.tree_unflatten(structure, leaves)))
         sparse = lambda *leaves: _made_dense(sparse_fun(*tree.tree_unflatten(structure, leaves)))
         for mode in modes:
-            expected, found = (transforms[mode](fun, argnums=chosen)(*leaves) for fun in (dense, sparse))
+            expected, found = (
+                transforms[mode](fun, argnums=chosen)(*leaves) for fun in (dense, sparse)
+            )
             self.assertAllClose(expected, found, atol=atol, rtol=rtol)
 
     def _random_bdims(self, *args: int) -> list[int]:
         """For each number of dims a place of one more."""
         return [int(self.rng().randint(0, arg + 1)) for arg in args]
 
-    def _CheckBatchingSparse(self, dense_fun: Callable, sparse_fun: Callable, args_maker: Callable[[], Sequence], *, batch_size: int = 3,
-                             bdims: Sequence[int | None] | None = None, check_jit: bool = False, check_dtypes: bool = True,
-                             tol: Any = None, atol: Any = None, rtol: Any = None, canonicalize_dtypes: bool = True) -> None:
+    def _CheckBatchingSparse(
+        self,
+        dense_fun: Callable,
+        sparse_fun: Callable,
+        args_maker: Callable[[], Sequence],
+        *,
+        batch_size: int = 3,
+        bdims: Sequence[int | None] | None = None,
+        check_jit: bool = False,
+        check_dtypes: bool = True,
+        tol: Any = None,
+        atol: Any = None,
+        rtol: Any = None,
+        canonicalize_dtypes: bool = True,
+    ) -> None:
         """The two functions are equal under `vmap`, over dims at random places if `bdims` does not say which."""
         if bdims is None:
-            bdims = self._random_bdims(*(arg.n_batch if isinstance(arg, BCOO | BCSR) else np.ndim(arg) for arg in args_maker()))
+            bdims = self._random_bdims(
+                *(
+                    arg.n_batch if isinstance(arg, BCOO | BCSR) else np.ndim(arg)
+                    for arg in args_maker()
+                )
+            )
 
         def batched_args() -> list:
             examples = list(zip(*(args_maker() for _ in range(batch_size))))
-            return [each[0] if dim is None else _stacked(each, dim) for each, dim in zip(examples, bdims, strict=True)]
+            return [
+                each[0] if dim is None else _stacked(each, dim)
+                for each, dim in zip(examples, bdims, strict=True)
+            ]
 
-        self._CheckAgainstDense(weft.vmap(dense_fun, list(bdims)), weft.vmap(sparse_fun, list(bdims)), batched_args, check_jit,
-                                check_dtypes, tol, atol, rtol, canonicalize_dtypes)
+        self._CheckAgainstDense(
+            weft.vmap(dense_fun, list(bdims)),
+            weft.vmap(sparse_fun, list(bdims)),
+            batched_args,
+            check_jit,
+            check_dtypes,
+            tol,
+            atol,
+            rtol,
+            canonicalize_dtypes,
+        )
 
-    def _CompileAndCheck(self, fun: Callable, args_maker: Callable[[], Sequence], *, check_dtypes: bool = True, tol: Any = None,
-                         atol: Any = None, rtol: Any = None, **_: Any) -> None:
+    def _CompileAndCheck(
+        self,
+        fun: Callable,
+        args_maker: Callable[[], Sequence],
+        *,
+        check_dtypes: bool = True,
+        tol: Any = None,
+        atol: Any = None,
+        rtol: Any = None,
+        **_: Any,
+    ) -> None:
         """A function gives the same under `jit`, for two draws of arguments."""
         compiled = weft.jit(fun)
         for args in (args_maker(), args_maker()):
-            self.assertAllClose(fun(*args), compiled(*args), check_dtypes=check_dtypes, atol=atol or tol, rtol=rtol or tol)
+            self.assertAllClose(
+                fun(*args),
+                compiled(*args),
+                check_dtypes=check_dtypes,
+                atol=atol or tol,
+                rtol=rtol or tol,
+            )
 
-    def _CheckAgainstNumpy(self, numpy_reference_op: Callable, op: Callable, args_maker: Callable[[], Sequence],
-                           check_dtypes: bool = True, tol: Any = None, atol: Any = None, rtol: Any = None,
-                           canonicalize_dtypes: bool = True) -> None:
+    def _CheckAgainstNumpy(
+        self,
+        numpy_reference_op: Callable,
+        op: Callable,
+        args_maker: Callable[[], Sequence],
+        check_dtypes: bool = True,
+        tol: Any = None,
+        atol: Any = None,
+        rtol: Any = None,
+        canonicalize_dtypes: bool = True,
+    ) -> None:
         """A function gives what its reference gives."""
         args = args_maker()
-        self.assertAllClose(op(*args), numpy_reference_op(*args), check_dtypes=check_dtypes, atol=atol or tol, rtol=rtol or tol,
-                            canonicalize_dtypes=canonicalize_dtypes)
+        self.assertAllClose(
+            op(*args),
+            numpy_reference_op(*args),
+            check_dtypes=check_dtypes,
+            atol=atol or tol,
+            rtol=rtol or tol,
+            canonicalize_dtypes=canonicalize_dtypes,
+        )
 
 
 def _made_dense(args: Any) -> Any:

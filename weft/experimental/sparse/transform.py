@@ -40,8 +40,10 @@ def as_bcoo(value: Any) -> Any:
 
 # ---- values in an environment of arrays
 
+
 class SparsifyValue(NamedTuple):
     """A dense or sparse value as places in a `SparsifyEnv`: values that have the same place of indices have equal indices."""
+
     shape: tuple[int, ...]
     data_ref: int | None
     indices_ref: int | None = None
@@ -108,12 +110,28 @@ class SparsifyEnv:
         """A dense value of a new array."""
         return self._add(data)
 
-    def sparse(self, shape: Sequence[int], data: Any = None, indices: Any = None, indptr: Any = None, *, data_ref: int | None = None,
-               indices_ref: int | None = None, indptr_ref: int | None = None, indices_sorted: bool = False,
-               unique_indices: bool = False) -> SparsifyValue:
+    def sparse(
+        self,
+        shape: Sequence[int],
+        data: Any = None,
+        indices: Any = None,
+        indptr: Any = None,
+        *,
+        data_ref: int | None = None,
+        indices_ref: int | None = None,
+        indptr_ref: int | None = None,
+        indices_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> SparsifyValue:
         """A sparse value of new arrays, or of those that are at the given places."""
-        return SparsifyValue(tuple(shape), self._put(data, data_ref), self._put(indices, indices_ref),
-                             None if indptr is indptr_ref is None else self._put(indptr, indptr_ref), indices_sorted, unique_indices)
+        return SparsifyValue(
+            tuple(shape),
+            self._put(data, data_ref),
+            self._put(indices, indices_ref),
+            None if indptr is indptr_ref is None else self._put(indptr, indptr_ref),
+            indices_sorted,
+            unique_indices,
+        )
 
     def _add(self, value: Any, share: bool = False) -> SparsifyValue:
         """A value of an array; with `share`, of the arrays that are there already."""
@@ -123,16 +141,26 @@ class SparsifyEnv:
             return SparsifyValue(value.shape, self._put(value, refs.get(id(value))))
         arrays = value.tree_flatten()[0]
         names = ("data_ref", "indices_ref", "indptr_ref")
-        return self.sparse(value.shape, *arrays, **{name: refs.get(id(array)) for name, array in zip(names, arrays)},
-                           indices_sorted=value.indices_sorted, unique_indices=value.unique_indices)
+        return self.sparse(
+            value.shape,
+            *arrays,
+            **{name: refs.get(id(array)) for name, array in zip(names, arrays)},
+            indices_sorted=value.indices_sorted,
+            unique_indices=value.unique_indices,
+        )
 
     def _get(self, spvalue: SparsifyValue) -> Any:
         if spvalue.is_dense():
             return self.data(spvalue)
-        options: dict[str, Any] = {"shape": spvalue.shape, "indices_sorted": bool(spvalue.indices_sorted),
-                                   "unique_indices": bool(spvalue.unique_indices)}
+        options: dict[str, Any] = {
+            "shape": spvalue.shape,
+            "indices_sorted": bool(spvalue.indices_sorted),
+            "unique_indices": bool(spvalue.unique_indices),
+        }
         if spvalue.is_bcsr():
-            return BCSR((self.data(spvalue), self.indices(spvalue), self.indptr(spvalue)), **options)
+            return BCSR(
+                (self.data(spvalue), self.indices(spvalue), self.indptr(spvalue)), **options
+            )
         return BCOO((self.data(spvalue), self.indices(spvalue)), **options)
 
 
@@ -152,7 +180,9 @@ def spvalues_to_arrays(spenv: SparsifyEnv, spvalues: Any) -> Any:
 
 def spvalues_to_avals(spenv: SparsifyEnv, spvalues: Any) -> Any:
     """A tree of values as the types of the dense arrays that they mean."""
-    return tree.tree_map(lambda value: _dense_type(spenv._get(value)), spvalues, is_leaf=_is_spvalue)
+    return tree.tree_map(
+        lambda value: _dense_type(spenv._get(value)), spvalues, is_leaf=_is_spvalue
+    )
 
 
 def sparsify_raw(f: Callable) -> Callable:
@@ -161,17 +191,25 @@ def sparsify_raw(f: Callable) -> Callable:
     The returned function takes a `SparsifyEnv`, values, and keyword arguments of `f`. It gives the list of the values of the results, and
     the structure of their tree; new arrays are put into the environment.
     """
+
     @functools.wraps(f)
-    def wrapped(spenv: SparsifyEnv, *spvalues: SparsifyValue, **params: Any) -> tuple[list[SparsifyValue], Any]:
-        found, structure = _by_program(lambda *args: f(*args, **params), [spenv._get(each) for each in spvalues])
+    def wrapped(
+        spenv: SparsifyEnv, *spvalues: SparsifyValue, **params: Any
+    ) -> tuple[list[SparsifyValue], Any]:
+        found, structure = _by_program(
+            lambda *args: f(*args, **params), [spenv._get(each) for each in spvalues]
+        )
         return [spenv._add(each, share=True) for each in found], structure
+
     return wrapped
 
 
 # ---- functions, run as a program or by tracers
 
+
 class SparseTracer(Tracer):
     """Stands for a value, dense or sparse, in a function that `sparsify` runs with `use_tracer=True`."""
+
     __slots__ = ("value",)
 
     def __init__(self, trace: SparseTrace, *, spvalue: Any):
@@ -191,6 +229,7 @@ class SparseTracer(Tracer):
 
 class SparseTrace(Trace):
     """Runs operations by the rules for sparse values."""
+
     __slots__ = ()
 
     def join(self, value: Any, _: Any = None) -> SparseTracer:
@@ -202,7 +241,9 @@ class SparseTrace(Trace):
     def process(self, primitive: Any, args: Sequence, params: dict) -> Any:
         with set_trace(self.parent):  # pyright: ignore[reportArgumentType]
             outs = _bind(primitive, [self.split(x)[0] for x in args], params)
-        return [self.join(out) for out in outs] if primitive.multiple_results else self.join(outs[0])
+        return (
+            [self.join(out) for out in outs] if primitive.multiple_results else self.join(outs[0])
+        )
 
 
 def _dense_type(value: Any) -> ShapedArray:
@@ -227,9 +268,15 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, treedef = tree.tree_flatten((args, kwargs), is_leaf=is_sparse)
         if wrong := [leaf for leaf in leaves if isinstance(leaf, weft.ShapeDtypeStruct)]:
-            raise TypeError(f"sparsify: the arguments of `f` must be arrays and numbers, got {wrong[0]!r:.60}.")
+            raise TypeError(
+                f"sparsify: the arguments of `f` must be arrays and numbers, got {wrong[0]!r:.60}."
+            )
         positional = len(tree.tree_leaves(args, is_leaf=is_sparse))
-        traced = [i for i, leaf in enumerate(leaves) if is_sparse(leaf) or (i < positional and _is_number(leaf))]
+        traced = [
+            i
+            for i, leaf in enumerate(leaves)
+            if is_sparse(leaf) or (i < positional and _is_number(leaf))
+        ]
 
         def flat(*values: Any) -> Any:
             whole = list(leaves)
@@ -237,8 +284,14 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
                 whole[i] = value
             args, kwargs = tree.tree_unflatten(treedef, whole)
             result = f(*args, **kwargs)
-            if wrong := [x for x in tree.tree_leaves(result, is_leaf=is_sparse) if isinstance(x, (str, bytes)) or callable(x)]:
-                raise TypeError(f"sparsify: the result of `f` must hold arrays and numbers, got {wrong[0]!r:.60}.")
+            if wrong := [
+                x
+                for x in tree.tree_leaves(result, is_leaf=is_sparse)
+                if isinstance(x, (str, bytes)) or callable(x)
+            ]:
+                raise TypeError(
+                    f"sparsify: the result of `f` must hold arrays and numbers, got {wrong[0]!r:.60}."
+                )
             return result
 
         found, structure = run(flat, [_runnable(leaves[i]) for i in traced])
@@ -252,7 +305,10 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _by_program(fun: Callable, values: Sequence) -> tuple[list, Any]:
-    avals = [weft.ShapeDtypeStruct(value.shape, value.dtype) if is_sparse(value) else value for value in values]
+    avals = [
+        weft.ShapeDtypeStruct(value.shape, value.dtype) if is_sparse(value) else value
+        for value in values
+    ]
     program, shape = weft.make_jaxpr(fun, return_shape=True)(*avals)
     return list(map(_valued, _run(program, values))), tree.tree_structure(shape)
 
@@ -270,7 +326,11 @@ def _by_tracers(fun: Callable, values: Sequence) -> tuple[list, Any]:
 
 
 def _run(program: Any, args: Sequence[Any]) -> list:
-    return evaluate_by(lambda eqn, operands: _bind(eqn.primitive, operands, eqn.params), program, list(map(_valued, args)))
+    return evaluate_by(
+        lambda eqn, operands: _bind(eqn.primitive, operands, eqn.params),
+        program,
+        list(map(_valued, args)),
+    )
 
 
 def _runnable(arg: Any) -> Any:
@@ -305,15 +365,20 @@ def _kind(value: Any) -> str:
 
 
 def _constants(params: dict) -> list:
-    return [const for value in params.values() if isinstance(value, Jaxpr) for const in value.consts]
+    return [
+        const for value in params.values() if isinstance(value, Jaxpr) for const in value.consts
+    ]
 
 
 # ---- rules: primitive, operands, parameters -> result
 
+
 def _elementwise(primitive: Any, mat: Any, **params: Any) -> Any:
     if _at_zero(primitive, mat.dtype, params):
-        raise NotImplementedError(f"sparse rule for {primitive.name} is not implemented because it would result in dense output."
-                                  " Call todense() first.")
+        raise NotImplementedError(
+            f"sparse rule for {primitive.name} is not implemented because it would result in dense output."
+            " Call todense() first."
+        )
     mat = mat if _is_linear(primitive) else _unique(mat)
     return _with_data(mat, primitive.bind(mat.data, **params))
 
@@ -325,13 +390,19 @@ def _unique(mat: Any) -> Any:
 
 def _integer_pow(primitive: Any, mat: Any, *, y: int) -> Any:
     if y <= 0:
-        raise NotImplementedError(f"sparse rule for integer_pow with non-positive exponent {y} is not implemented because it would result"
-                                  " in dense output. Call todense() first.")
+        raise NotImplementedError(
+            f"sparse rule for integer_pow with non-positive exponent {y} is not implemented because it would result"
+            " in dense output. Call todense() first."
+        )
     return _elementwise(primitive, mat, y=y)
 
 
 def _name(primitive: Any, mat: Any, *, name: str) -> Any:
-    return products.to_dense(mat) if name == DENSE else _with_data(mat, primitive.bind(mat.data, name=name))
+    return (
+        products.to_dense(mat)
+        if name == DENSE
+        else _with_data(mat, primitive.bind(mat.data, name=name))
+    )
 
 
 def _at_zero(primitive: Any, dtype: Any, params: dict) -> bool:
@@ -351,9 +422,13 @@ def _mul(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
         return products.bcoo_multiply_sparse(as_bcoo(x), as_bcoo(y))
     mat, dense = (x, y) if is_sparse(x) else (y, x)
     if not np.ndim(dense):
-        return _with_data(mat, primitive.bind(mat.data, wnp.broadcast_to(dense, mat.data.shape), **params))
+        return _with_data(
+            mat, primitive.bind(mat.data, wnp.broadcast_to(dense, mat.data.shape), **params)
+        )
     if np.shape(dense) != mat.shape:
-        raise NotImplementedError(f"sparsify: a product of shapes {mat.shape} and {np.shape(dense)}.")
+        raise NotImplementedError(
+            f"sparsify: a product of shapes {mat.shape} and {np.shape(dense)}."
+        )
     mat = as_bcoo(mat)
     return _with_data(mat, products.bcoo_multiply_dense(mat, dense))
 
@@ -370,7 +445,12 @@ def _div(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
 def _with_data(mat: Any, data: Any) -> Any:
     """An array of the same format with the same indices and other values."""
     (_, *indices), _ = mat.tree_flatten()
-    return type(mat)((data, *indices), shape=mat.shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+    return type(mat)(
+        (data, *indices),
+        shape=mat.shape,
+        indices_sorted=mat.indices_sorted,
+        unique_indices=mat.unique_indices,
+    )
 
 
 def _add(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
@@ -378,8 +458,10 @@ def _add(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
         return products.add(x, y)
     if np.shape(x) != np.shape(y):
         mat, dense = (x, y) if is_sparse(x) else (y, x)
-        raise NotImplementedError("Addition between a sparse array X and a dense array Y is not implemented where their shapes differ:"
-                                  f" {mat.shape} and {np.shape(dense)}. Call todense() first.")
+        raise NotImplementedError(
+            "Addition between a sparse array X and a dense array Y is not implemented where their shapes differ:"
+            f" {mat.shape} and {np.shape(dense)}. Call todense() first."
+        )
     return primitive.bind(products.to_dense(x), products.to_dense(y), **params)
 
 
@@ -391,7 +473,9 @@ def _sub(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
 
 def _pow(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
     if is_sparse(y) or np.ndim(y) or isinstance(y, Tracer) or not np.asarray(y) > 0:
-        raise NotImplementedError("sparsify: pow of a sparse array needs one known exponent above 0.")
+        raise NotImplementedError(
+            "sparsify: pow of a sparse array needs one known exponent above 0."
+        )
     x = _unique(x)
     return _with_data(x, primitive.bind(x.data, wnp.broadcast_to(y, x.data.shape), **params))
 
@@ -400,13 +484,25 @@ def _max(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
     """The maximum or the minimum with 0, as in a relu."""
     mat, other = (x, y) if is_sparse(x) else (y, x)
     if is_sparse(other) or isinstance(other, Tracer) or np.any(np.asarray(other)):
-        raise NotImplementedError(f"sparsify: {primitive.name} of a sparse array with anything but 0.")
+        raise NotImplementedError(
+            f"sparsify: {primitive.name} of a sparse array with anything but 0."
+        )
     mat = _unique(mat)
     return _with_data(mat, primitive.bind(mat.data, wnp.zeros_like(mat.data), **params))
 
 
-def _dot_general(primitive: Any, x: Any, y: Any, *, dimension_numbers: Any, preferred_element_type: Any = None, **params: Any) -> Any:
-    return products.bcoo_dot_general(x, y, dimension_numbers=dimension_numbers, preferred_element_type=preferred_element_type)
+def _dot_general(
+    primitive: Any,
+    x: Any,
+    y: Any,
+    *,
+    dimension_numbers: Any,
+    preferred_element_type: Any = None,
+    **params: Any,
+) -> Any:
+    return products.bcoo_dot_general(
+        x, y, dimension_numbers=dimension_numbers, preferred_element_type=preferred_element_type
+    )
 
 
 def _reduce_sum(primitive: Any, mat: BCOO, *, axes: Sequence[int], **params: Any) -> Any:
@@ -418,15 +514,26 @@ def _concatenate(primitive: Any, *mats: Any, dimension: int) -> Any:
     if not all(map(is_sparse, mats)):
         raise NotImplementedError("sparsify: concatenate of sparse and dense arrays.")
     n_batch, n_dense = min(mat.n_batch for mat in mats), min(mat.n_dense for mat in mats)
-    return shapes.bcoo_concatenate([mat.update_layout(n_batch=n_batch, n_dense=n_dense) for mat in mats], dimension=dimension)
+    return shapes.bcoo_concatenate(
+        [mat.update_layout(n_batch=n_batch, n_dense=n_dense) for mat in mats], dimension=dimension
+    )
 
 
 def _broadcast_in_dim(primitive: Any, mat: BCOO, *_: Any, **params: Any) -> Any:
     shape = params["shape"]
-    return shapes.bcoo_broadcast_in_dim(mat, shape=shape, broadcast_dimensions=params.get("broadcast_dimensions", ()))
+    return shapes.bcoo_broadcast_in_dim(
+        mat, shape=shape, broadcast_dimensions=params.get("broadcast_dimensions", ())
+    )
 
 
-def _reshape(primitive: Any, mat: BCOO, *_: Any, new_sizes: Sequence[int], dimensions: Any = None, **params: Any) -> Any:
+def _reshape(
+    primitive: Any,
+    mat: BCOO,
+    *_: Any,
+    new_sizes: Sequence[int],
+    dimensions: Any = None,
+    **params: Any,
+) -> Any:
     return shapes.bcoo_reshape(mat, new_sizes=new_sizes, dimensions=dimensions)
 
 
@@ -450,19 +557,47 @@ def _dynamic_slice(primitive: Any, mat: BCOO, *starts: Any, slice_sizes: Sequenc
     return shapes.bcoo_dynamic_slice(mat, starts, slice_sizes)
 
 
-def _gather(primitive: Any, mat: BCOO, indices: Any, *, dimension_numbers: Any, slice_sizes: Sequence[int], **params: Any) -> Any:
+def _gather(
+    primitive: Any,
+    mat: BCOO,
+    indices: Any,
+    *,
+    dimension_numbers: Any,
+    slice_sizes: Sequence[int],
+    **params: Any,
+) -> Any:
     return shapes.bcoo_gather(mat, indices, dimension_numbers, slice_sizes)
 
 
-def _while(primitive: Any, *operands: Any, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int, **_: Any) -> list:
+def _while(
+    primitive: Any,
+    *operands: Any,
+    cond_jaxpr: Any,
+    body_jaxpr: Any,
+    cond_nconsts: int,
+    body_nconsts: int,
+    **_: Any,
+) -> list:
     of_cond, rest = operands[:cond_nconsts], operands[cond_nconsts:]
     of_body, carry = rest[:body_nconsts], list(rest[body_nconsts:])
-    return lax.while_loop(lambda carry: _run(cond_jaxpr, [*of_cond, *carry])[0],
-                          lambda carry: _alike("while_loop", carry, _run(body_jaxpr, [*of_body, *carry])), carry)
+    return lax.while_loop(
+        lambda carry: _run(cond_jaxpr, [*of_cond, *carry])[0],
+        lambda carry: _alike("while_loop", carry, _run(body_jaxpr, [*of_body, *carry])),
+        carry,
+    )
 
 
-def _scan(primitive: Any, *operands: Any, jaxpr: Any, length: int, num_carry: int, num_consts: int, reverse: bool, unroll: Any,
-          **_: Any) -> list:
+def _scan(
+    primitive: Any,
+    *operands: Any,
+    jaxpr: Any,
+    length: int,
+    num_carry: int,
+    num_consts: int,
+    reverse: bool,
+    unroll: Any,
+    **_: Any,
+) -> list:
     consts, rest = operands[:num_consts], list(operands[num_consts:])
     carry, rows = rest[:num_carry], rest[num_carry:]
 
@@ -478,10 +613,21 @@ def _alike(name: str, before: list, after: list) -> list:
     """What a loop carries keeps its structure: the number of entries, and what is known of the indices."""
     for i, (old, new) in enumerate(zip(before, after)):
         if _layout(old) != _layout(new):
-            raise TypeError(f"sparsify: {name} carries value {i} as {_kind(old)}, and its body returns {_kind(new)}."
-                            " A sparse value keeps its number of entries.")
-    return [BCOO((new.data, new.indices), shape=new.shape, indices_sorted=old.indices_sorted, unique_indices=old.unique_indices)
-            if is_sparse(old) else new for old, new in zip(before, after)]
+            raise TypeError(
+                f"sparsify: {name} carries value {i} as {_kind(old)}, and its body returns {_kind(new)}."
+                " A sparse value keeps its number of entries."
+            )
+    return [
+        BCOO(
+            (new.data, new.indices),
+            shape=new.shape,
+            indices_sorted=old.indices_sorted,
+            unique_indices=old.unique_indices,
+        )
+        if is_sparse(old)
+        else new
+        for old, new in zip(before, after)
+    ]
 
 
 def _layout(value: Any) -> Any:
@@ -493,15 +639,33 @@ def _cond(primitive: Any, index: Any, *operands: Any, branches: Sequence[Any], *
     found = [weft.eval_shape(run, *operands) for run in runs]
     for i, outs in enumerate(found):
         if list(map(_layout, outs)) != list(map(_layout, found[0])):
-            one, other = ("true_fun", "false_fun") if len(runs) == 2 else (f"branch {i}", "branch 0")
-            raise TypeError(f"sparsified {one} output must have same type structure as sparsified {other} output, got"
-                            f" {', '.join(map(_kind, outs))} and {', '.join(map(_kind, found[0]))}.")
-    known = [[all(getattr(outs[i], flag, False) for outs in found) for flag in ("indices_sorted", "unique_indices")]
-             for i in range(len(found[0]))]
+            one, other = (
+                ("true_fun", "false_fun") if len(runs) == 2 else (f"branch {i}", "branch 0")
+            )
+            raise TypeError(
+                f"sparsified {one} output must have same type structure as sparsified {other} output, got"
+                f" {', '.join(map(_kind, outs))} and {', '.join(map(_kind, found[0]))}."
+            )
+    known = [
+        [
+            all(getattr(outs[i], flag, False) for outs in found)
+            for flag in ("indices_sorted", "unique_indices")
+        ]
+        for i in range(len(found[0]))
+    ]
 
     def alike(outs: list) -> list:
-        return [BCOO((out.data, out.indices), shape=out.shape, indices_sorted=ordered, unique_indices=unique) if is_sparse(out) else out
-                for out, (ordered, unique) in zip(map(as_bcoo, outs), known)]
+        return [
+            BCOO(
+                (out.data, out.indices),
+                shape=out.shape,
+                indices_sorted=ordered,
+                unique_indices=unique,
+            )
+            if is_sparse(out)
+            else out
+            for out, (ordered, unique) in zip(map(as_bcoo, outs), known)
+        ]
 
     return lax.switch(index, [lambda *args, run=run: alike(run(*args)) for run in runs], *operands)
 
@@ -512,11 +676,31 @@ def _conv(primitive: Any, x: Any, y: Any, **params: Any) -> BCOO:
 
 _CONTROL = frozenset({"while", "scan", "cond"})
 _RULES: dict[str, Callable] = {
-    "mul": _mul, "div": _div, "add": _add, "sub": _sub, "add_any": _add, "pow": _pow, "max": _max, "min": _max, "integer_pow": _integer_pow,
-    "dot_general": _dot_general, "reduce_sum": _reduce_sum, "concatenate": _concatenate, "broadcast_in_dim": _broadcast_in_dim,
-    "reshape": _reshape, "transpose": _transpose, "slice": _slice, "squeeze": _squeeze, "rev": _rev, "dynamic_slice": _dynamic_slice,
-    "gather": _gather, "while": _while, "scan": _scan, "cond": _cond,
-    "name": _name, "conv_general_dilated": _conv,
+    "mul": _mul,
+    "div": _div,
+    "add": _add,
+    "sub": _sub,
+    "add_any": _add,
+    "pow": _pow,
+    "max": _max,
+    "min": _max,
+    "integer_pow": _integer_pow,
+    "dot_general": _dot_general,
+    "reduce_sum": _reduce_sum,
+    "concatenate": _concatenate,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "slice": _slice,
+    "squeeze": _squeeze,
+    "rev": _rev,
+    "dynamic_slice": _dynamic_slice,
+    "gather": _gather,
+    "while": _while,
+    "scan": _scan,
+    "cond": _cond,
+    "name": _name,
+    "conv_general_dilated": _conv,
 }
 #: rules that take BCSR arrays as they are
 _OF_ANY_FORMAT = frozenset({_elementwise, _integer_pow, _mul, _div, _name})

@@ -16,8 +16,10 @@ class SparseEfficiencyWarning(UserWarning):
 class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
     """Never given here: cuSPARSE is not used."""
 
+
 class SparseInfo(NamedTuple):
     """The shape of a sparse array, and whether its indices are known to be ordered and to differ from each other."""
+
     shape: tuple[int, ...]
     indices_sorted: bool = False
     unique_indices: bool = False

@@ -15,7 +15,12 @@ call_p = CallPrimitive("call")
 closed_call_p = CallPrimitive("closed_call")
 
 #: JAX's name, where it is not that of the operation with `_p`
-_OTHERS = {"add_jaxvals_p": "add_any", "linear_solve_p": "custom_linear_solve", "remat_p": "checkpoint", "argmax_p": "argmax"}
+_OTHERS = {
+    "add_jaxvals_p": "add_any",
+    "linear_solve_p": "custom_linear_solve",
+    "remat_p": "checkpoint",
+    "argmax_p": "argmax",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -31,7 +36,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({"call_p", "closed_call_p", *(f"{name.replace('-', '_')}_p" for name in registry), *_OTHERS})
+    return sorted(
+        {"call_p", "closed_call_p", *(f"{name.replace('-', '_')}_p" for name in registry), *_OTHERS}
+    )
 
 
 sys.modules[__name__].__class__ = LazyModule

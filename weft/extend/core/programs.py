@@ -26,10 +26,13 @@ ParamDict = dict[str, Any]
 
 class _Stands(type):
     """Makes a class one of whose name weft has another: `isinstance` asks that one."""
+
     stands_for: tuple[type, ...]
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return type.__instancecheck__(cls, instance) or isinstance(instance, cls.__dict__.get("stands_for", ()))
+        return type.__instancecheck__(cls, instance) or isinstance(
+            instance, cls.__dict__.get("stands_for", ())
+        )
 
 
 class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
@@ -53,6 +56,7 @@ class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
     >>> weft.vmap(weft.grad(weft.jit(lambda x: twice_p.bind(x) ** 2)))(wnp.arange(3.))
     Array([ 0.,  8., 16.], dtype=float32)
     """
+
     stands_for = (_Primitive,)
 
 
@@ -67,6 +71,7 @@ class CallPrimitive(_Primitive):
     >>> run_p.bind(linear_util.wrap_init(lambda x: [x + 1]), 2)
     [Array(3, dtype=int32, weak_type=True)]
     """
+
     call_primitive = True
 
     def __init__(self, name: str):
@@ -74,10 +79,12 @@ class CallPrimitive(_Primitive):
         make_call_rules(self, jit_p)
 
     def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> list:
-        if "jaxpr" in params:                # bound again
+        if "jaxpr" in params:  # bound again
             return super().bind(*args, **params)
         fun, *values = (*subfuns, *args)
-        jaxpr, consts = hoist_tracers(stage(fun.call_wrapped, [typeof(x) for x in values], self.name))
+        jaxpr, consts = hoist_tracers(
+            stage(fun.call_wrapped, [typeof(x) for x in values], self.name)
+        )
         return super().bind(*consts, *values, jaxpr=jaxpr, **{"name": self.name, **params})
 
 
@@ -99,6 +106,7 @@ class Jaxpr(OpenJaxpr, metaclass=_Stands):
     >>> weft.eval_jaxpr(jaxpr, [], 0.0)
     [Array(0., dtype=float32, weak_type=True)]
     """
+
     stands_for = (OpenJaxpr,)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -114,6 +122,7 @@ class ClosedJaxpr(ir.Jaxpr, metaclass=_Stands):
     >>> ClosedJaxpr(program.jaxpr, program.consts) is program, isinstance(program, ClosedJaxpr), isinstance(program, Jaxpr)
     (True, True, False)
     """
+
     stands_for = (ir.Jaxpr,)
 
     def __new__(cls, jaxpr: Any, consts: Sequence[Any]) -> Any:
@@ -122,17 +131,40 @@ class ClosedJaxpr(ir.Jaxpr, metaclass=_Stands):
 
 class JaxprEqn(ir.Eqn, metaclass=_Stands):
     """An equation of a program: `JaxprEqn(invars, outvars, primitive, params, effects, source_info, ctx)`."""
+
     stands_for = (ir.Eqn,)
 
-    def __new__(cls, invars: Iterable[Atom], outvars: Iterable[Var], primitive: Any, params: dict, effs: Iterable, source_info: Any,
-                ctx: Any = None) -> Any:
+    def __new__(
+        cls,
+        invars: Iterable[Atom],
+        outvars: Iterable[Var],
+        primitive: Any,
+        params: dict,
+        effs: Iterable,
+        source_info: Any,
+        ctx: Any = None,
+    ) -> Any:
         return new_jaxpr_eqn(invars, outvars, primitive, params, effs, source_info, ctx)
 
 
-def new_jaxpr_eqn(invars: Iterable[Atom], outvars: Iterable[Var], primitive: Any, params: dict, effects: Iterable, source_info: Any = None,
-                  ctx: Any = None) -> ir.Eqn:
+def new_jaxpr_eqn(
+    invars: Iterable[Atom],
+    outvars: Iterable[Var],
+    primitive: Any,
+    params: dict,
+    effects: Iterable,
+    source_info: Any = None,
+    ctx: Any = None,
+) -> ir.Eqn:
     """An equation; without `source_info` it belongs to the line of the caller."""
-    return ir.Eqn(primitive, invars, outvars, params, user_frame() if source_info is None else source_info, frozenset(effects))
+    return ir.Eqn(
+        primitive,
+        invars,
+        outvars,
+        params,
+        user_frame() if source_info is None else source_info,
+        frozenset(effects),
+    )
 
 
 def gensym(_suffix: str = "") -> Callable[[ShapedArray], Var]:
@@ -181,5 +213,20 @@ def check_jaxpr(jaxpr: Any) -> None:
     check.check_jaxpr(jaxpr)
 
 
-__all__ = ["Atom", "CallPrimitive", "ClosedJaxpr", "DebugInfo", "Jaxpr", "JaxprEqn", "ParamDict", "Primitive", "call_impl", "check_jaxpr",
-           "gensym", "jaxpr_as_fun", "jaxprs_in_params", "new_jaxpr_eqn", "subjaxprs"]
+__all__ = [
+    "Atom",
+    "CallPrimitive",
+    "ClosedJaxpr",
+    "DebugInfo",
+    "Jaxpr",
+    "JaxprEqn",
+    "ParamDict",
+    "Primitive",
+    "call_impl",
+    "check_jaxpr",
+    "gensym",
+    "jaxpr_as_fun",
+    "jaxprs_in_params",
+    "new_jaxpr_eqn",
+    "subjaxprs",
+]

@@ -76,6 +76,7 @@ def trace_state_clean() -> bool:
 
 class OpaqueTraceState:
     """Equal to another while the same trace is current."""
+
     __slots__ = ("_trace", "_hash")
 
     def __init__(self, trace: Trace):

@@ -40,7 +40,11 @@ Effects = Set[Effect]
 no_effects: frozenset = frozenset()
 
 #: the Python types of arrays and of what is used as one
-array_types: set[type] = {Array, np.ndarray, *{t for t in np.sctypeDict.values() if issubclass(t, (np.number, np.bool_))}}
+array_types: set[type] = {
+    Array,
+    np.ndarray,
+    *{t for t in np.sctypeDict.values() if issubclass(t, (np.number, np.bool_))},
+}
 
 
 def mapped_aval(size: int, axis: int | None, aval: ShapedArray) -> ShapedArray:
@@ -58,13 +62,21 @@ def mapped_aval(size: int, axis: int | None, aval: ShapedArray) -> ShapedArray:
     return aval.without_dim(axis)
 
 
-def unmapped_aval(size: int, axis: int | None, aval: ShapedArray, explicit_mesh_axis: Any = None) -> ShapedArray:
+def unmapped_aval(
+    size: int, axis: int | None, aval: ShapedArray, explicit_mesh_axis: Any = None
+) -> ShapedArray:
     """The type of `size` values of type `aval` stacked along `axis`; `aval` for None.
 
     >>> unmapped_aval(3, 1, weft.typeof(wnp.ones(2)))
     ShapedArray(float32[2,3])
     """
-    axes = () if explicit_mesh_axis is None else explicit_mesh_axis if isinstance(explicit_mesh_axis, tuple) else (explicit_mesh_axis,)
+    axes = (
+        ()
+        if explicit_mesh_axis is None
+        else explicit_mesh_axis
+        if isinstance(explicit_mesh_axis, tuple)
+        else (explicit_mesh_axis,)
+    )
     return aval if axis is None else aval.with_dim(axis, size, axes)
 
 
@@ -95,9 +107,15 @@ def concrete_or_error(force: Callable | None, val: Any, context: str = "") -> An
     if isinstance(val, Tracer):
         value = val.concrete()
         if value is None:
-            raise errors.ConcretizationTypeError(errors.describe(
-                "concrete_or_error", f"a concrete value is needed, got {val.describe()}: {val.why_no_value}.", [context] if context else (),
-                getattr(val, "source", None), "Pass it as a static argument, or compute it outside of what is traced."))
+            raise errors.ConcretizationTypeError(
+                errors.describe(
+                    "concrete_or_error",
+                    f"a concrete value is needed, got {val.describe()}: {val.why_no_value}.",
+                    [context] if context else (),
+                    getattr(val, "source", None),
+                    "Pass it as a static argument, or compute it outside of what is traced.",
+                )
+            )
         val = value
     return val if force is None else force(val)
 

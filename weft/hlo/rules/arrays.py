@@ -70,7 +70,11 @@ def _concatenate(b: Block, eqn: Eqn, *xs: Value) -> Value:
 
 def _starts(b: Block, starts: Sequence[Value]) -> list[Value]:
     """Start indices of one type."""
-    dtype = np.result_type(*[s.dtype for s in starts], np.int32) if len({s.dtype for s in starts}) > 1 else None
+    dtype = (
+        np.result_type(*[s.dtype for s in starts], np.int32)
+        if len({s.dtype for s in starts}) > 1
+        else None
+    )
     return [s if dtype is None else b.convert(s, dtype) for s in starts]
 
 
@@ -112,7 +116,9 @@ def _along(b: Block, x: Value, dim: int, start: int, count: int, step: int = 1) 
 def _windows(b: Block, eqn: Eqn, x: Value) -> Value:
     """Tap by tap, dim by dim: the places that a tap shows, and a dim at the end for the taps."""
     p = eqn.params
-    for d, n, taps, stride, step in zip(p["dims"], p["places"], p["taps"], p["strides"], p["dilation"]):
+    for d, n, taps, stride, step in zip(
+        p["dims"], p["places"], p["taps"], p["strides"], p["dilation"]
+    ):
         parts = [_along(b, x, d, t * step, n, stride) for t in range(taps)]
         x = _joined(b, [b.reshape(y, (*y.shape, 1)) for y in parts], x.ndim)
     return x
@@ -122,13 +128,19 @@ def _windows(b: Block, eqn: Eqn, x: Value) -> Value:
 def _shifted(b: Block, eqn: Eqn, x: Value) -> Value:
     p = eqn.params
     for d, t, n, step in zip(p["dims"], p["along"], p["places"], p["dilation"]):
-        x = _joined(b, [_along(b, _along(b, x, t, i, 1), d, i * step, n) for i in range(x.shape[t])], t)
+        x = _joined(
+            b, [_along(b, _along(b, x, t, i, 1), d, i * step, n) for i in range(x.shape[t])], t
+        )
     return x
 
 
 def _joined(b: Block, xs: Sequence[Value], dim: int) -> Value:
     shape = [sum(x.shape[dim] for x in xs) if d == dim else n for d, n in enumerate(xs[0].shape)]
-    return xs[0] if len(xs) == 1 else b.op("concatenate", *xs, type=array_type(shape, xs[0].dtype), dim=dim)
+    return (
+        xs[0]
+        if len(xs) == 1
+        else b.op("concatenate", *xs, type=array_type(shape, xs[0].dtype), dim=dim)
+    )
 
 
 # --- gather and scatters ----------------------------------------------------------------------------------------------
@@ -142,24 +154,39 @@ def _indices(b: Block, indices: Value) -> Value:
 def _sorted_numbers(n: GatherDimensionNumbers) -> GatherDimensionNumbers:
     """The same numbers, as XLA needs them: sets of dims in order."""
     pairs = sorted(zip(n.operand_batching_dims, n.start_indices_batching_dims))
-    return GatherDimensionNumbers(tuple(sorted(n.offset_dims)), tuple(sorted(n.collapsed_slice_dims)), tuple(n.start_index_map),
-                                  tuple(d for d, _ in pairs), tuple(d for _, d in pairs))
+    return GatherDimensionNumbers(
+        tuple(sorted(n.offset_dims)),
+        tuple(sorted(n.collapsed_slice_dims)),
+        tuple(n.start_index_map),
+        tuple(d for d, _ in pairs),
+        tuple(d for _, d in pairs),
+    )
 
 
-def _last_starts(b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]) -> Value:
+def _last_starts(
+    b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]
+) -> Value:
     """The greatest start of a window that is inside, by entry of an index."""
     last = [x.shape[d] - sizes[d] for d in n.start_index_map]
     return b.broadcast(b.size_vector(last, indices.dtype), indices.shape)
 
 
-def _clipped(b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]) -> Value:
-    return b.op("clamp", b.like(indices, 0), indices, _last_starts(b, x, indices, n, sizes), type=indices.type)
+def _clipped(
+    b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]
+) -> Value:
+    return b.op(
+        "clamp",
+        b.like(indices, 0),
+        indices,
+        _last_starts(b, x, indices, n, sizes),
+        type=indices.type,
+    )
 
 
 @rule("gather")
 def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
     p, (out,) = eqn.params, result_types(eqn)
-    if out.size == 0:                            # its windows may be larger than an empty operand
+    if out.size == 0:  # its windows may be larger than an empty operand
         return b.full(out.shape, 0, out.dtype)
     n, sizes, indices = p["dimension_numbers"], p["slice_sizes"], _indices(b, indices)
     numbers = _sorted_numbers(n)
@@ -168,16 +195,30 @@ def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
     shape = [out.shape[next((o for o, w in place.items() if w == d), d)] for d in range(out.ndim)]
     attrs = {"numbers": numbers, "indices_are_sorted": p["indices_are_sorted"]}
     if is_static(sizes):
-        windows = b.op("gather", x, indices, type=array_type(shape, out.dtype), sizes=tuple(sizes), **attrs)
+        windows = b.op(
+            "gather", x, indices, type=array_type(shape, out.dtype), sizes=tuple(sizes), **attrs
+        )
     else:
-        windows = b.op("dynamic_gather", x, indices, b.size_vector(sizes, indices.dtype), type=array_type(shape, out.dtype), **attrs)
+        windows = b.op(
+            "dynamic_gather",
+            x,
+            indices,
+            b.size_vector(sizes, indices.dtype),
+            type=array_type(shape, out.dtype),
+            **attrs,
+        )
     if tuple(n.offset_dims) != numbers.offset_dims:
         windows = b.transpose(windows, [place.get(d, d) for d in range(out.ndim)])
     if p["mode"] is not GatherScatterMode.FILL_OR_DROP or not n.start_index_map:
         return windows
-    inside = b.op("and", b.compare("GE", indices, b.like(indices, 0)),
-                  b.compare("LE", indices, _last_starts(b, x, indices, n, sizes)))
-    inside = b.reduce([inside], [b.constant(np.True_)], (indices.ndim - 1,), lambda r, x, y: r.op("and", x, y))[0]
+    inside = b.op(
+        "and",
+        b.compare("GE", indices, b.like(indices, 0)),
+        b.compare("LE", indices, _last_starts(b, x, indices, n, sizes)),
+    )
+    inside = b.reduce(
+        [inside], [b.constant(np.True_)], (indices.ndim - 1,), lambda r, x, y: r.op("and", x, y)
+    )[0]
     inside = b.broadcast(inside, out.shape, [d for d in range(out.ndim) if d not in n.offset_dims])
     return b.op("select", inside, windows, b.full(out.shape, p["fill_value"], out.dtype), type=out)
 
@@ -193,12 +234,26 @@ def _scatter(b: Block, eqn: Eqn, x: Value, indices: Value, updates: Value) -> Va
         indices = _clipped(b, x, indices, n, sizes)
     numbers = _sorted_numbers(n)
     if numbers.offset_dims != tuple(n.offset_dims):
-        window, rest = iter(n.offset_dims), iter([d for d in range(updates.ndim) if d not in n.offset_dims])
-        updates = b.transpose(updates, [next(window) if d in n.offset_dims else next(rest) for d in range(updates.ndim)])
+        window, rest = (
+            iter(n.offset_dims),
+            iter([d for d in range(updates.ndim) if d not in n.offset_dims]),
+        )
+        updates = b.transpose(
+            updates,
+            [next(window) if d in n.offset_dims else next(rest) for d in range(updates.ndim)],
+        )
     apply = (lambda r, old, new: new) if combine is None else of_combine(combine)
 
     def write(x: Value, updates: Value) -> Value:
         element = array_type((), x.dtype)
-        return b.emit("scatter", (x, indices, updates), [x.type], [b.region([element, element], apply)], numbers=numbers,
-                      indices_are_sorted=p["indices_are_sorted"], unique_indices=p["unique_indices"])[0]
+        return b.emit(
+            "scatter",
+            (x, indices, updates),
+            [x.type],
+            [b.region([element, element], apply)],
+            numbers=numbers,
+            indices_are_sorted=p["indices_are_sorted"],
+            unique_indices=p["unique_indices"],
+        )[0]
+
     return widened(b, combine, write, x, updates)

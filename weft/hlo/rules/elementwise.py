@@ -23,19 +23,57 @@ from weft.util import dtypes
 
 #: primitives that are one operation of XLA, or one of CHLO
 DIRECT = {
-    "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "rem": "remainder", "neg": "negate",
-    "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor", "not": "not", "shift_left": "shift_left",
-    "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
-    "population_count": "popcnt", "clz": "count_leading_zeros", "sign": "sign", "abs": "abs", "real": "real", "imag": "imag",
-    "complex": "complex", "is_finite": "is_finite", "atan2": "atan2",
+    "add": "add",
+    "add_any": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "rem": "remainder",
+    "neg": "negate",
+    "max": "maximum",
+    "min": "minimum",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "not": "not",
+    "shift_left": "shift_left",
+    "shift_right_logical": "shift_right_logical",
+    "shift_right_arithmetic": "shift_right_arithmetic",
+    "population_count": "popcnt",
+    "clz": "count_leading_zeros",
+    "sign": "sign",
+    "abs": "abs",
+    "real": "real",
+    "imag": "imag",
+    "complex": "complex",
+    "is_finite": "is_finite",
+    "atan2": "atan2",
 }
 _COMPARED = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 #: operations of Loops by the primitive of the same meaning, where that has another name
-_OF_LOOPS = {"shl": "shift_left", "shr_logical": "shift_right_logical", "shr_arithmetic": "shift_right_arithmetic",
-             "popcount": "population_count"}
-_DTYPES = {"bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
-           "u32": "uint32", "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
-           "c64": "complex64", "c128": "complex128"}
+_OF_LOOPS = {
+    "shl": "shift_left",
+    "shr_logical": "shift_right_logical",
+    "shr_arithmetic": "shift_right_arithmetic",
+    "popcount": "population_count",
+}
+_DTYPES = {
+    "bool": "bool",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "c64": "complex64",
+    "c128": "complex128",
+}
 #: dtypes that stand for narrow ones, by kind
 _WIDE = {"f": np.dtype(np.float32), "i": np.dtype(np.int8), "u": np.dtype(np.uint8)}
 #: scalar operations from which on code is written as a function of its own
@@ -81,7 +119,9 @@ def _tagged(b: Block, eqn: Eqn, x: Value) -> Value:
 
 @rule("layout_constraint")
 def _layout_constraint(b: Block, eqn: Eqn, x: Value) -> Value:
-    return b.op("custom_call", x, target="LayoutConstraint", backend_config={}, has_side_effect=False)
+    return b.op(
+        "custom_call", x, target="LayoutConstraint", backend_config={}, has_side_effect=False
+    )
 
 
 @rule("convert_element_type")
@@ -91,7 +131,11 @@ def _convert(b: Block, eqn: Eqn, x: Value) -> Value:
 
 @rule("bitcast_convert_type")
 def _bitcast(b: Block, eqn: Eqn, x: Value) -> Value:
-    return x if x.dtype == result_types(eqn)[0].dtype else b.op("bitcast_convert", x, type=result_types(eqn)[0])
+    return (
+        x
+        if x.dtype == result_types(eqn)[0].dtype
+        else b.op("bitcast_convert", x, type=result_types(eqn)[0])
+    )
 
 
 @rule("reduce_precision")
@@ -144,7 +188,9 @@ def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
     x, y = spread(b, (x, y))
     top, gap = b.op("maximum", x, y), b.op("abs", b.op("subtract", x, y))
     rest = b.op("log_plus_one", b.op("exponential", b.op("negate", gap)))
-    return b.op("select", b.compare("NE", gap, gap), top, b.op("add", top, rest), type=x.type)       # of equal infinities it is NaN
+    return b.op(
+        "select", b.compare("NE", gap, gap), top, b.op("add", top, rest), type=x.type
+    )  # of equal infinities it is NaN
 
 
 # --- by scalar code
@@ -158,10 +204,16 @@ def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     shape = types[0].shape
     at = tuple([build.index(f"i{d}", n) for d, n in enumerate(shape)])
     pulls = [_pull(build, i, a) for i, a in enumerate(avals)]
-    code = eqn.primitive.rules["lower"](build, at, *pulls, in_avals=avals, out_avals=[v.aval for v in eqn.outvars], **eqn.params)
+    code = eqn.primitive.rules["lower"](
+        build, at, *pulls, in_avals=avals, out_avals=[v.aval for v in eqn.outvars], **eqn.params
+    )
     code = list(code) if isinstance(code, (list, tuple)) else [code]
-    write = lambda inner, *xs: [inner.convert(y, t.dtype) for y, t in zip(_Code(inner, shape, xs).values(code), types)]
-    if sum(1 for _ in _operations(code)) < _MANY and not any(_is_formula(b, op) for op in _operations(code)):
+    write = lambda inner, *xs: [
+        inner.convert(y, t.dtype) for y, t in zip(_Code(inner, shape, xs).values(code), types)
+    ]
+    if sum(1 for _ in _operations(code)) < _MANY and not any(
+        _is_formula(b, op) for op in _operations(code)
+    ):
         return write(b, *args)
     key = tuple(sorted((k, str(v)) for k, v in eqn.params.items()))
     return b.context.shared(b, eqn.primitive.name, key, args, write)
@@ -169,7 +221,9 @@ def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 def in_wide_types(b: Block, eqn: Eqn, args: Sequence[Value], write: Rule) -> list[Value]:
     """Return what `write` makes of an equation whose narrow floats have 32 bits, and narrow integers 8."""
-    wide = eqn.replace(invars=[_widened(a) for a in eqn.invars], outvars=[_widened(v) for v in eqn.outvars])
+    wide = eqn.replace(
+        invars=[_widened(a) for a in eqn.invars], outvars=[_widened(v) for v in eqn.outvars]
+    )
     made = write(b, wide, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide.invars)])
     made = [made] if isinstance(made, Value) else made
     return [b.convert(y, t.dtype) for y, t in zip(made, result_types(eqn))]
@@ -184,8 +238,10 @@ def _widened(atom: Atom) -> Var:
 
 def _pull(build: Builder, i: int, aval: Any) -> Callable[..., Expr]:
     """How code reads operand i: at its own position alone."""
+
     def pull(index: Any, guard: Any = None) -> Expr:
         return build.ref(f"x{i}", type_name(aval.dtype))
+
     return pull
 
 
@@ -232,7 +288,9 @@ class _Code:
         if isinstance(expr, Index):
             return b.iota(self.shape, np.int64, int(expr.name[1:]))
         if not isinstance(expr, Op):
-            raise NotImplementedError(f"as_text: scalar code reads memory by {type(expr).__name__}.")
+            raise NotImplementedError(
+                f"as_text: scalar code reads memory by {type(expr).__name__}."
+            )
         return self.operation(expr.op, expr.type, [self.value(a) for a in expr.args])
 
     def operation(self, op: str, type_: str, args: list[Value]) -> Value:
@@ -247,7 +305,9 @@ class _Code:
         if op == "bitcast":
             return b.op("bitcast_convert", args[0], type=out)
         if op == "conj":
-            return b.op("complex", b.real(args[0]), b.op("negate", b.real(args[0], "imag")), type=out)
+            return b.op(
+                "complex", b.real(args[0]), b.op("negate", b.real(args[0], "imag")), type=out
+            )
         if op == "fma":
             return b.op("add", b.op("multiply", *args[:2]), args[2])
         name = _direct(b, _OF_LOOPS.get(op, op))

@@ -21,26 +21,60 @@ from weft.ops.functions import gammas
 
 #: functions that are an operation
 NAMED = {
-    "exp": "exponential", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "logistic": "logistic", "tanh": "tanh",
-    "sin": "sine", "cos": "cosine", "tan": "tan", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "pow": "power", "floor": "floor",
-    "ceil": "ceil", "round_even": "round_nearest_even", "round_away": "round_nearest_afz", "is_finite": "is_finite", "atan2": "atan2",
-    "fmod": "remainder", "sinh": "chlo.sinh", "cosh": "chlo.cosh", "asin": "chlo.asin", "acos": "chlo.acos", "atan": "chlo.atan",
-    "asinh": "chlo.asinh", "acosh": "chlo.acosh", "atanh": "chlo.atanh", "erf": "chlo.erf", "erfc": "chlo.erfc", "erf_inv": "chlo.erf_inv",
-    "digamma": "chlo.digamma", "lgamma": "chlo.lgamma", "bessel_i1e": "chlo.bessel_i1e", "nextafter": "chlo.next_after",
-    "polygamma": "chlo.polygamma", "zeta": "chlo.zeta",
+    "exp": "exponential",
+    "expm1": "exponential_minus_one",
+    "log": "log",
+    "log1p": "log_plus_one",
+    "logistic": "logistic",
+    "tanh": "tanh",
+    "sin": "sine",
+    "cos": "cosine",
+    "tan": "tan",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "cbrt": "cbrt",
+    "pow": "power",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round_even": "round_nearest_even",
+    "round_away": "round_nearest_afz",
+    "is_finite": "is_finite",
+    "atan2": "atan2",
+    "fmod": "remainder",
+    "sinh": "chlo.sinh",
+    "cosh": "chlo.cosh",
+    "asin": "chlo.asin",
+    "acos": "chlo.acos",
+    "atan": "chlo.atan",
+    "asinh": "chlo.asinh",
+    "acosh": "chlo.acosh",
+    "atanh": "chlo.atanh",
+    "erf": "chlo.erf",
+    "erfc": "chlo.erfc",
+    "erf_inv": "chlo.erf_inv",
+    "digamma": "chlo.digamma",
+    "lgamma": "chlo.lgamma",
+    "bessel_i1e": "chlo.bessel_i1e",
+    "nextafter": "chlo.next_after",
+    "polygamma": "chlo.polygamma",
+    "zeta": "chlo.zeta",
 }
 
 
 def apply(b: Block, name: str, args: Sequence[Value], type_: str) -> Value:
     """The function `name` of arrays; it will be rounded to `type_`."""
     if dtype_kind(args[0].dtype) == "c":
-        raise NotImplementedError(f"as_text: {name} of complex numbers has no form as operations of XLA.")
-    own = name == "nextafter"                   # which is about the bits of its type
+        raise NotImplementedError(
+            f"as_text: {name} of complex numbers has no form as operations of XLA."
+        )
+    own = name == "nextafter"  # which is about the bits of its type
     type_inside = "f32" if own and args[0].dtype != np.float64 else "f64"
     return apply_formula(b, functions[name].formula, args, type_, type_inside)
 
 
-def apply_formula(b: Block, formula: Callable, args: Sequence[Value], type_: str, type_inside: str = "f64") -> Value:
+def apply_formula(
+    b: Block, formula: Callable, args: Sequence[Value], type_: str, type_inside: str = "f64"
+) -> Value:
     """The values of a formula for arrays, computed in `type_inside`; they will be rounded to `type_`."""
     f = Tensors(b, args[0].shape, type_inside, type_)
     return formula(f, *[V(f, b.convert(x, f.dtype)) for x in args]).value
@@ -48,6 +82,7 @@ def apply_formula(b: Block, formula: Callable, args: Sequence[Value], type_: str
 
 class V:
     """An array of floats, of integers of the same size, or of bools, with Python's operators."""
+
     __slots__ = ("f", "value")
 
     def __init__(self, f: Tensors, value: Value):
@@ -71,12 +106,37 @@ class V:
         return self._test("NE", self)
 
 
-for _name, _op in {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "and": "and", "or": "or", "xor": "xor",
-                   "lshift": "shift_left", "rshift": "shift_right_arithmetic"}.items():
-    setattr(V, f"__{_name}__", functools.partialmethod(lambda self, op, other: self._with(op, other), _op))
-    setattr(V, f"__r{_name}__", functools.partialmethod(lambda self, op, other: self._with(op, other, True), _op))
-V.lshr = functools.partialmethod(lambda self, op, other: self._with(op, other), "shift_right_logical")
-for _name, _op in {"__lt__": "LT", "__le__": "LE", "__gt__": "GT", "__ge__": "GE", "same": "EQ"}.items():
+for _name, _op in {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "lshift": "shift_left",
+    "rshift": "shift_right_arithmetic",
+}.items():
+    setattr(
+        V,
+        f"__{_name}__",
+        functools.partialmethod(lambda self, op, other: self._with(op, other), _op),
+    )
+    setattr(
+        V,
+        f"__r{_name}__",
+        functools.partialmethod(lambda self, op, other: self._with(op, other, True), _op),
+    )
+V.lshr = functools.partialmethod(
+    lambda self, op, other: self._with(op, other), "shift_right_logical"
+)
+for _name, _op in {
+    "__lt__": "LT",
+    "__le__": "LE",
+    "__gt__": "GT",
+    "__ge__": "GE",
+    "same": "EQ",
+}.items():
     setattr(V, _name, functools.partialmethod(lambda self, op, other: self._test(op, other), _op))
 
 
@@ -85,7 +145,13 @@ class Tensors(Formulas):
 
     def __init__(self, b: Block, shape: Sequence[int], type_: str, demand: str):
         super().__init__(type_, demand)
-        self.b, self.shape, self.short, self.brief, self.has_fma = b, tuple(shape), False, False, True
+        self.b, self.shape, self.short, self.brief, self.has_fma = (
+            b,
+            tuple(shape),
+            False,
+            False,
+            True,
+        )
         self.dtype, self.int_dtype = np.dtype(f"f{self.bits // 8}"), np.dtype(f"i{self.bits // 8}")
 
     def __getattr__(self, name: str) -> Callable[..., V]:
@@ -100,7 +166,11 @@ class Tensors(Formulas):
             return x.value
         made = self.b.full(self.shape, x, self.dtype if like is None else like.dtype)
         # adding it rounds, and taking it away again must not be simplified to nothing
-        return self.b.emit("optimization_barrier", [made], [made.type])[0] if abs(x) == self.magic else made
+        return (
+            self.b.emit("optimization_barrier", [made], [made.type])[0]
+            if abs(x) == self.magic
+            else made
+        )
 
     def c(self, value: float) -> V:
         """A constant."""
@@ -143,11 +213,15 @@ class Tensors(Formulas):
 
     def to_bits(self, x: V) -> V:
         """The bits of a float."""
-        return V(self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.int_dtype)))
+        return V(
+            self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.int_dtype))
+        )
 
     def from_bits(self, x: V) -> V:
         """The float of some bits."""
-        return V(self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.dtype)))
+        return V(
+            self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.dtype))
+        )
 
     def to_float(self, x: V) -> V:
         """An integer as a float."""
@@ -172,12 +246,16 @@ class Tensors(Formulas):
 
     def cold(self, y: V, where: V, function: Any, *args: V | float) -> V:
         """`function` of the elements where it is asked for, else `y`."""
-        found = self.library(function, *args) if isinstance(function, str) else function(self, *args)
+        found = (
+            self.library(function, *args) if isinstance(function, str) else function(self, *args)
+        )
         return self.select(where, found, y)
 
     def library(self, name: str, *args: V) -> V:
         """What is a function of the C library elsewhere."""
-        return gammas.lgamma_in_double(self, *args) if name == "lgamma" else getattr(self, name)(*args)
+        return (
+            gammas.lgamma_in_double(self, *args) if name == "lgamma" else getattr(self, name)(*args)
+        )
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
         """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each element until it needs no more."""
@@ -189,7 +267,9 @@ class Tensors(Formulas):
         def go(block: Block, *values: Value) -> Value:
             init = block.constant(np.False_)
             axes = range(len(self.shape))
-            return block.reduce([values[-1]], [init], axes, lambda inner, x, y: inner.op("or", x, y))[0]
+            return block.reduce(
+                [values[-1]], [init], axes, lambda inner, x, y: inner.op("or", x, y)
+            )[0]
 
         def body(block: Block, *values: Value) -> list[Value]:
             outer, self.b = self.b, block

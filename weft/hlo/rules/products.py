@@ -27,12 +27,16 @@ def _same_dtype(b: Block, eqn: Eqn, x: Value, y: Value) -> tuple[Value, Value]:
     return b.convert(x, dtype), b.convert(y, dtype)
 
 
-def _product(b: Block, eqn: Eqn, name: str, shape: Sequence[int], x: Value, y: Value, **attrs: Any) -> Value:
+def _product(
+    b: Block, eqn: Eqn, name: str, shape: Sequence[int], x: Value, y: Value, **attrs: Any
+) -> Value:
     (out,) = result_types(eqn)
     x, y = _same_dtype(b, eqn, x, y)
     dtype = np.dtype(np.int32) if dtype_kind(out.dtype) == "b" else out.dtype
     precision = [p.name for p in eqn.params["precision"] or ()] or ["DEFAULT"] * 2
-    return b.convert(b.op(name, x, y, type=array_type(shape, dtype), precision=precision, **attrs), out.dtype)
+    return b.convert(
+        b.op(name, x, y, type=array_type(shape, dtype), precision=precision, **attrs), out.dtype
+    )
 
 
 @rule_of_kind("contract")
@@ -54,9 +58,21 @@ def _grouped_dot(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 @rule("conv_general_dilated")
 def _convolution(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
     p = eqn.params
-    return _product(b, eqn, "convolution", result_types(eqn)[0].shape, x, y, numbers=p["dimension_numbers"], strides=p["window_strides"],
-                    padding=p["padding"], lhs_dilation=p["lhs_dilation"], rhs_dilation=p["rhs_dilation"],
-                    feature_group_count=p["feature_group_count"], batch_group_count=p["batch_group_count"])
+    return _product(
+        b,
+        eqn,
+        "convolution",
+        result_types(eqn)[0].shape,
+        x,
+        y,
+        numbers=p["dimension_numbers"],
+        strides=p["window_strides"],
+        padding=p["padding"],
+        lhs_dilation=p["lhs_dilation"],
+        rhs_dilation=p["rhs_dilation"],
+        feature_group_count=p["feature_group_count"],
+        batch_group_count=p["batch_group_count"],
+    )
 
 
 # --- transforms
@@ -74,8 +90,16 @@ def _fft(b: Block, eqn: Eqn, x: Value) -> Value:
     whole = FftType.IFFT if kind in (FftType.IFFT, FftType.IRFFT) else FftType.FFT
     if kind is FftType.IRFFT:
         x = _along(b, x, outer, whole)
-    x = b.op("fft", x, type=array_type((*x.shape[:x.ndim - len(last)], *eqn.outvars[0].aval.shape[x.ndim - len(last):]),
-                                       eqn.outvars[0].aval.dtype), kind=kind.name, lengths=tuple(last))
+    x = b.op(
+        "fft",
+        x,
+        type=array_type(
+            (*x.shape[: x.ndim - len(last)], *eqn.outvars[0].aval.shape[x.ndim - len(last) :]),
+            eqn.outvars[0].aval.dtype,
+        ),
+        kind=kind.name,
+        lengths=tuple(last),
+    )
     return x if kind is FftType.IRFFT else _along(b, x, outer, whole)
 
 
@@ -95,7 +119,10 @@ def _along(b: Block, x: Value, dims: range, kind: FftType) -> Value:
 @rule("cholesky")
 def _cholesky(b: Block, eqn: Eqn, x: Value) -> Value:
     """The lower triangle; above it is nothing that is defined."""
-    factor, (rows, columns) = b.op("cholesky", x, lower=True), (b.iota(x.shape, np.int32, x.ndim - k) for k in (2, 1))
+    factor, (rows, columns) = (
+        b.op("cholesky", x, lower=True),
+        (b.iota(x.shape, np.int32, x.ndim - k) for k in (2, 1)),
+    )
     return b.op("select", b.compare("GE", rows, columns), factor, b.like(factor, 0), type=x.type)
 
 
@@ -105,7 +132,9 @@ def _triangular_solve(b: Block, eqn: Eqn, a: Value, y: Value) -> Value:
     transposes, conjugates = p.pop("transpose_a"), p.pop("conjugate_a")
     if conjugates and not transposes:
         a = b.op("complex", b.real(a), b.op("negate", b.real(a, "imag")), type=a.type)
-    transpose = "ADJOINT" if transposes and conjugates else "TRANSPOSE" if transposes else "NO_TRANSPOSE"
+    transpose = (
+        "ADJOINT" if transposes and conjugates else "TRANSPOSE" if transposes else "NO_TRANSPOSE"
+    )
     return b.op("triangular_solve", a, y, type=y.type, transpose=transpose, **p)
 
 
@@ -118,12 +147,18 @@ def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
         def step(places, pivot):
             i, made = places
             here, there = eq(at, i), eq(at, spread(pivot))
-            first, second = (spread(reduce_sum(select(where, made, 0), (made.ndim - 1,))) for where in (here, there))
+            first, second = (
+                spread(reduce_sum(select(where, made, 0), (made.ndim - 1,)))
+                for where in (here, there)
+            )
             return (add(i, 1), select(here, second, select(there, first, made))), None
 
         at = broadcasted_iota(out.dtype, out.shape, out.ndim - 1)
         spread = lambda x: broadcast_in_dim(x, out.shape, tuple(range(out.ndim - 1)))
-        return [scan(step, (np.zeros((), out.dtype), at), move_dim(pivots, pivots.ndim - 1, 0))[0][1]]
+        return [
+            scan(step, (np.zeros((), out.dtype), at), move_dim(pivots, pivots.ndim - 1, 0))[0][1]
+        ]
+
     return b.context.inline_function(b, exchanged, [pivots])
 
 
@@ -132,6 +167,14 @@ def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
 def _custom_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """What a library or the host computes."""
     backend_config = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}
-    named = getattr(getattr(eqn.params.get("callback"), "fun", None), "target", None)      # a function of another language
-    return b.emit("custom_call", args, result_types(eqn), target=named or f"weft_{eqn.primitive.name}", backend_config=backend_config,
-                  has_side_effect=bool(eqn.effects))
+    named = getattr(
+        getattr(eqn.params.get("callback"), "fun", None), "target", None
+    )  # a function of another language
+    return b.emit(
+        "custom_call",
+        args,
+        result_types(eqn),
+        target=named or f"weft_{eqn.primitive.name}",
+        backend_config=backend_config,
+        has_side_effect=bool(eqn.effects),
+    )

@@ -19,7 +19,15 @@ from weft.ops.reduce import highest, lowest
 from weft.ops.sorting import take_along
 
 #: what combines two elements, by the names that `ReduceSpec`, `ScanSpec` and `ScatterSpec` have for it
-COMBINES = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
+COMBINES = {
+    "add": "add",
+    "mul": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+}
 
 
 def of_combine(combine: str) -> Callable[[Block, Value, Value], Value]:
@@ -41,7 +49,12 @@ def widened(b: Block, combine: str | None, fn: Callable[..., Value], *xs: Value)
 @rule_of_kind("reduce")
 def _reduce(b: Block, eqn: Eqn, x: Value) -> Value:
     spec = eqn.primitive.rules["lower"]
-    run = lambda x: b.reduce([x], [b.constant(spec.identity(x.dtype), x.dtype)], eqn.params["axes"], of_combine(spec.combine))[0]
+    run = lambda x: b.reduce(
+        [x],
+        [b.constant(spec.identity(x.dtype), x.dtype)],
+        eqn.params["axes"],
+        of_combine(spec.combine),
+    )[0]
     return widened(b, spec.combine, run, x)
 
 
@@ -82,9 +95,18 @@ def _running(b: Block, eqn: Eqn, x: Value) -> Value:
         element = array_type((), x.dtype)
         init = b.constant(spec.identity(x.dtype), x.dtype)
         window = tuple(n if d == axis else 1 for d in range(x.ndim))
-        return b.emit("reduce_window", (x, init), [x.type], [b.region([element, element], of_combine(spec.combine))], window=window,
-                      strides=tuple(ones), base_dilations=tuple(ones), window_dilations=tuple(ones),
-                      padding=at((0, n - 1) if eqn.params["reverse"] else (n - 1, 0)))[0]
+        return b.emit(
+            "reduce_window",
+            (x, init),
+            [x.type],
+            [b.region([element, element], of_combine(spec.combine))],
+            window=window,
+            strides=tuple(ones),
+            base_dilations=tuple(ones),
+            window_dilations=tuple(ones),
+            padding=at((0, n - 1) if eqn.params["reverse"] else (n - 1, 0)),
+        )[0]
+
     return widened(b, spec.combine, run, x)
 
 
@@ -109,6 +131,7 @@ def _prefixes(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
         turned = [rev(x, (axis,)) for x in xs] if reverse else list(xs)
         made = prefixes(turned, combine, axis)
         return [rev(x, (axis,)) for x in made] if reverse else made
+
     return b.context.inline_function(b, run, xs)
 
 
@@ -127,24 +150,45 @@ def _ordered(r: Block, x: Value) -> list[Value]:
     return [r.op("select", x_nan, r.like(x, np.nan), x, type=x.type)]
 
 
-def _sorted(b: Block, xs: list[Value], dim: int, num_keys: int, is_stable: bool = True, direction: str = "LT") -> list[Value]:
+def _sorted(
+    b: Block,
+    xs: list[Value],
+    dim: int,
+    num_keys: int,
+    is_stable: bool = True,
+    direction: str = "LT",
+) -> list[Value]:
     def before(r: Block, *pairs: Value) -> Value:
-        keys = [(p, q) for x, y in zip(pairs[:2 * num_keys:2], pairs[1:2 * num_keys:2]) for p, q in zip(_ordered(r, x), _ordered(r, y))]
+        keys = [
+            (p, q)
+            for x, y in zip(pairs[: 2 * num_keys : 2], pairs[1 : 2 * num_keys : 2])
+            for p, q in zip(_ordered(r, x), _ordered(r, y))
+        ]
         made = None
         for x, y in reversed(keys):
             total = dtype_kind(x.dtype) == "f"
             less = r.compare(direction, x, y, total)
-            made = less if made is None else r.op("or", less, r.op("and", r.compare("EQ", x, y, total), made))
+            made = (
+                less
+                if made is None
+                else r.op("or", less, r.op("and", r.compare("EQ", x, y, total), made))
+            )
         return made
 
     types = [array_type((), x.dtype) for x in xs for _ in range(2)]
-    return b.emit("sort", xs, [x.type for x in xs], [b.region(types, before)], dim=dim, is_stable=is_stable)
+    return b.emit(
+        "sort", xs, [x.type for x in xs], [b.region(types, before)], dim=dim, is_stable=is_stable
+    )
 
 
 @rule("sort")
 def _sort(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
     p = eqn.params
-    return list(xs) if not xs[0].type.size else _sorted(b, list(xs), p["dimension"], p["num_keys"], p["is_stable"])
+    return (
+        list(xs)
+        if not xs[0].type.size
+        else _sorted(b, list(xs), p["dimension"], p["num_keys"], p["is_stable"])
+    )
 
 
 @rule("sorted_rows")
@@ -173,5 +217,3 @@ def _top_k(b: Block, eqn: Eqn, x: Value) -> list[Value]:
     made = [x, b.iota(x.shape, np.int32, axis)]
     made = _sorted(b, made, axis, 1, direction="GT") if x.type.size else made
     return [b.slice(y, (0,) * x.ndim, out.shape) for y in made]
-
-

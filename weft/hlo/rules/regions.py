@@ -29,7 +29,10 @@ def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
         return b.context.inline(b, in_place(eqn), args)
     p = eqn.params
     args = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]
-    return [constrained(b, y, s) for y, s in zip(b.context.call(b, p["jaxpr"], p["name"], args), p["out_shardings"])]
+    return [
+        constrained(b, y, s)
+        for y, s in zip(b.context.call(b, p["jaxpr"], p["name"], args), p["out_shardings"])
+    ]
 
 
 @rule("xla_metadata_call")
@@ -61,17 +64,21 @@ def _chained(b: Block, chain: Sequence[Value], made: Sequence[Value]) -> list[Va
     """The results of an operation; those that come last are the chain from now on, if it has one."""
     if not chain:
         return list(made)
-    b.context.chain = tuple(made[-len(chain):])
-    return list(made[:-len(chain)])
+    b.context.chain = tuple(made[-len(chain) :])
+    return list(made[: -len(chain)])
 
 
 @rule("cond")
 def _cond(b: Block, eqn: Eqn, index: Value, *args: Value) -> list[Value]:
     branches, chain = eqn.params["branches"], b.context.chain_in(eqn.params["branches"])
     index = b.op("clamp", b.like(index, 0), index, b.like(index, len(branches) - 1))
-    write = lambda branch: b.region([], lambda r: _after(r, chain, lambda: r.context.inline(r, branch, args)))
+    write = lambda branch: b.region(
+        [], lambda r: _after(r, chain, lambda: r.context.inline(r, branch, args))
+    )
     types = [*result_types(eqn), *[x.type for x in chain]]
-    return _chained(b, chain, b.emit("case", [index], types, [write(branch) for branch in branches]))
+    return _chained(
+        b, chain, b.emit("case", [index], types, [write(branch) for branch in branches])
+    )
 
 
 @rule("while")
@@ -83,14 +90,27 @@ def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
         return _while_with_calls(b, eqn, args[:n], args[n:m], args[m:])
     begin = [*args[m:], *chain]
     types, count = [x.type for x in begin], len(args) - m
-    body = lambda r, *carry: _after(r, carry[count:], lambda: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry[:count]]))
-    made = b.emit("while", begin, types, [
-        b.region(types, lambda r, *carry: r.context.inline(r, p["cond_jaxpr"], [*args[:n], *carry[:count]])),
-        b.region(types, body)])
+    body = lambda r, *carry: _after(
+        r, carry[count:], lambda: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry[:count]])
+    )
+    made = b.emit(
+        "while",
+        begin,
+        types,
+        [
+            b.region(
+                types,
+                lambda r, *carry: r.context.inline(r, p["cond_jaxpr"], [*args[:n], *carry[:count]]),
+            ),
+            b.region(types, body),
+        ],
+    )
     return _chained(b, chain, made)
 
 
-def _while_with_calls(b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]) -> list[Value]:
+def _while_with_calls(
+    b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]
+) -> list[Value]:
     """A loop whose condition calls the host: it is computed before the loop and at the end of each iteration."""
     p, count = eqn.params, len(carry)
     test = lambda r, values: r.context.inline(r, p["cond_jaxpr"], [*of_cond, *values])
@@ -101,9 +121,17 @@ def _while_with_calls(b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Seq
 
     begin = [*carry, *test(b, carry), *b.context.chain]
     types = [x.type for x in begin]
-    made = b.emit("while", begin, types, [
-        b.region(types, lambda r, *values: values[count]),
-        b.region(types, lambda r, *values: _after(r, values[count + 1:], lambda: body(r, *values)))])
+    made = b.emit(
+        "while",
+        begin,
+        types,
+        [
+            b.region(types, lambda r, *values: values[count]),
+            b.region(
+                types, lambda r, *values: _after(r, values[count + 1 :], lambda: body(r, *values))
+            ),
+        ],
+    )
     return _chained(b, b.context.chain, made)[:count]
 
 
@@ -113,7 +141,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     p, length = eqn.params, eqn.params["length"]
     nc, nk = p["num_consts"], p["num_consts"] + p["num_carry"]
     consts, carry, xs = args[:nc], args[nc:nk], args[nk:]
-    stacked = [b.full(t.shape, 0, t.dtype) for t in result_types(eqn)[p["num_carry"]:]]
+    stacked = [b.full(t.shape, 0, t.dtype) for t in result_types(eqn)[p["num_carry"] :]]
     if not length:
         return [*carry, *stacked]
     chain = b.context.chain_in([p["jaxpr"]])
@@ -123,16 +151,24 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     def body(r: Block, i: Value, *values: Value) -> list[Value]:
         at = r.op("subtract", r.size(length - 1, np.int32), i) if p["reverse"] else i
         start = lambda x: [at, *[r.constant(0, np.int32)] * (x.ndim - 1)]
-        rows = [r.reshape(dynamic_slice(r, x, start(x), (1, *x.shape[1:])), x.shape[1:]) for x in xs]
-        made = r.context.inline(r, p["jaxpr"], [*consts, *values[:len(carry)], *rows])
-        put = [r.op("dynamic_update_slice", y, r.reshape(row, (1, *row.shape)), *start(y))
-               for y, row in zip(values[len(carry):count], made[len(carry):])]
-        return [r.op("add", i, r.constant(1, np.int32)), *made[:len(carry)], *put]
+        rows = [
+            r.reshape(dynamic_slice(r, x, start(x), (1, *x.shape[1:])), x.shape[1:]) for x in xs
+        ]
+        made = r.context.inline(r, p["jaxpr"], [*consts, *values[: len(carry)], *rows])
+        put = [
+            r.op("dynamic_update_slice", y, r.reshape(row, (1, *row.shape)), *start(y))
+            for y, row in zip(values[len(carry) : count], made[len(carry) :])
+        ]
+        return [r.op("add", i, r.constant(1, np.int32)), *made[: len(carry)], *put]
 
     more = lambda r, i, *_: r.compare("LT", i, r.size(length, np.int32))
     trips = {"trip_count": length} if is_static([length]) else {}
     step = lambda r, i, *values: _after(r, values[count:], lambda: body(r, i, *values))
-    return _chained(b, chain, b.emit("while", begin, types, [b.region(types, more), b.region(types, step)], **trips))[1:]
+    return _chained(
+        b,
+        chain,
+        b.emit("while", begin, types, [b.region(types, more), b.region(types, step)], **trips),
+    )[1:]
 
 
 @rule_of_kind("barrier")
@@ -160,12 +196,23 @@ def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     inner = [array_type(a.shape, a.dtype) for a in p["jaxpr"].in_avals]
     body = b.region(inner, lambda r, *blocks: context.inline(r, p["jaxpr"], blocks))
     context.mesh = outer
-    others = len(p["manual_axes"]) < len(p["mesh"].axis_names)             # axes that may split any dim
-    show = lambda specs, atoms: [placed(context, p["mesh"], spec.dims(a.aval.ndim), range(a.aval.ndim) if others else ())
-                                 for spec, a in zip(specs, atoms)]
-    return b.emit("sdy.manual_computation", args, result_types(eqn), [body], axes=p["manual_axes"], mesh=p["mesh"],
-                  in_specs=p["in_specs"], out_specs=p["out_specs"],
-                  in_shardings=show(p["in_specs"], eqn.invars), out_shardings=show(p["out_specs"], eqn.outvars))
+    others = len(p["manual_axes"]) < len(p["mesh"].axis_names)  # axes that may split any dim
+    show = lambda specs, atoms: [
+        placed(context, p["mesh"], spec.dims(a.aval.ndim), range(a.aval.ndim) if others else ())
+        for spec, a in zip(specs, atoms)
+    ]
+    return b.emit(
+        "sdy.manual_computation",
+        args,
+        result_types(eqn),
+        [body],
+        axes=p["manual_axes"],
+        mesh=p["mesh"],
+        in_specs=p["in_specs"],
+        out_specs=p["out_specs"],
+        in_shardings=show(p["in_specs"], eqn.invars),
+        out_shardings=show(p["out_specs"], eqn.outvars),
+    )
 
 
 # --- collectives ------------------------------------------------------------------------------------------------------
@@ -198,7 +245,9 @@ def meeting(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
 
 @lru_cache(maxsize=256)
 def _parts_of_groups(axes: tuple, mesh: tuple[tuple[Any, int], ...], parts: Groups) -> Groups:
-    return tuple([tuple([group[i] for i in part]) for group in _groups(axes, mesh) for part in parts])
+    return tuple(
+        [tuple([group[i] for i in part]) for group in _groups(axes, mesh) for part in parts]
+    )
 
 
 def pairs(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
@@ -223,22 +272,48 @@ def _collective(instruction: str) -> Callable[[Rule], Rule]:
 def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     instruction = spec_of(eqn.primitive).hlo
     if instruction not in _COLLECTIVES:
-        raise NotImplementedError(f"as_text: {eqn.primitive.name} has no form as operations of XLA.")
+        raise NotImplementedError(
+            f"as_text: {eqn.primitive.name} has no form as operations of XLA."
+        )
     return _COLLECTIVES[instruction](b, eqn, *args)
 
 
-def _communicate(b: Block, eqn: Eqn, x: Value, shape: Sequence[int], groups: Groups | None = None, **attrs: object) -> Value:
+def _communicate(
+    b: Block,
+    eqn: Eqn,
+    x: Value,
+    shape: Sequence[int],
+    groups: Groups | None = None,
+    **attrs: object,
+) -> Value:
     """A collective among the groups of devices that exchange values."""
     return _exchange(b, eqn, [x], [array_type(shape, x.dtype)], groups, **attrs)[0]
 
 
-def _exchange(b: Block, eqn: Eqn, xs: Sequence[Value], types: Sequence[ShapedArray], groups: Groups | None = None,
-              **attrs: object) -> list[Value]:
+def _exchange(
+    b: Block,
+    eqn: Eqn,
+    xs: Sequence[Value],
+    types: Sequence[ShapedArray],
+    groups: Groups | None = None,
+    **attrs: object,
+) -> list[Value]:
     """The same of several values of one dtype."""
     spec, element = spec_of(eqn.primitive), array_type((), xs[0].dtype)
-    regions = [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))] if spec.to_apply else []
-    return b.emit(spec.hlo.replace("-", "_"), xs, types, regions, channel=b.context.next_channel(),
-                  groups=groups or meeting(eqn, b.context.mesh.shape_tuple), **attrs)
+    regions = (
+        [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))]
+        if spec.to_apply
+        else []
+    )
+    return b.emit(
+        spec.hlo.replace("-", "_"),
+        xs,
+        types,
+        regions,
+        channel=b.context.next_channel(),
+        groups=groups or meeting(eqn, b.context.mesh.shape_tuple),
+        **attrs,
+    )
 
 
 _collective("copy")(_same)
@@ -266,7 +341,15 @@ def _reduce_scatter(b: Block, eqn: Eqn, x: Value) -> Value:
 @_collective("all-to-all")
 def _all_to_all(b: Block, eqn: Eqn, x: Value) -> Value:
     p = eqn.params
-    return _communicate(b, eqn, x, result_types(eqn)[0].shape, split=p["split_axis"], concat=p["concat_axis"], count=p["axis_size"])
+    return _communicate(
+        b,
+        eqn,
+        x,
+        result_types(eqn)[0].shape,
+        split=p["split_axis"],
+        concat=p["concat_axis"],
+        count=p["axis_size"],
+    )
 
 
 @_collective("collective-permute")
@@ -278,14 +361,23 @@ def _permute(b: Block, eqn: Eqn, x: Value) -> Value:
 def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
     """The first device of a group sends."""
     source, found = eqn.params["source"], meeting(eqn, b.context.mesh.shape_tuple)
-    return _communicate(b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1:]) for g in found]))
+    return _communicate(
+        b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1 :]) for g in found])
+    )
 
 
 @_collective("ragged-all-to-all")
 def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     groups = meeting(eqn, b.context.mesh.shape_tuple)
-    return b.emit("custom_call", args, result_types(eqn), target="ragged_all_to_all", backend_config={},
-                  groups=groups, has_side_effect=False)
+    return b.emit(
+        "custom_call",
+        args,
+        result_types(eqn),
+        target="ragged_all_to_all",
+        backend_config={},
+        groups=groups,
+        has_side_effect=False,
+    )
 
 
 def _position(b: Block, axes: Sequence) -> Value:
@@ -295,9 +387,13 @@ def _position(b: Block, axes: Sequence) -> Value:
     made = None
     for axis in axes:
         at = [name for name, _ in sizes].index(axis)
-        minor, size = math.prod(n for _, n in sizes[at + 1:]), sizes[at][1]
-        here = b.op("remainder", b.op("divide", device, b.like(device, minor)), b.like(device, size))
-        made = here if made is None else b.op("add", b.op("multiply", made, b.like(made, size)), here)
+        minor, size = math.prod(n for _, n in sizes[at + 1 :]), sizes[at][1]
+        here = b.op(
+            "remainder", b.op("divide", device, b.like(device, minor)), b.like(device, size)
+        )
+        made = (
+            here if made is None else b.op("add", b.op("multiply", made, b.like(made, size)), here)
+        )
     return b.convert(made, np.int32)
 
 
@@ -309,5 +405,9 @@ def _axis_index(b: Block, eqn: Eqn) -> Value:
 @_collective("dynamic-slice")
 def _own_slice(b: Block, eqn: Eqn, x: Value) -> Value:
     dim, (out,) = eqn.params["dim"], result_types(eqn)
-    start = b.op("multiply", _position(b, collective_axes(eqn.params)), b.constant(out.shape[dim], np.int32))
-    return dynamic_slice(b, x, [start if d == dim else b.constant(0, np.int32) for d in range(x.ndim)], out.shape)
+    start = b.op(
+        "multiply", _position(b, collective_axes(eqn.params)), b.constant(out.shape[dim], np.int32)
+    )
+    return dynamic_slice(
+        b, x, [start if d == dim else b.constant(0, np.int32) for d in range(x.ndim)], out.shape
+    )

@@ -12,7 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from weft.ir.symbolic.polynomials import Atom, Monomial, Polynomial, add, as_constant, constant, multiply, operation, replace_monomial
+from weft.ir.symbolic.polynomials import (
+    Atom,
+    Monomial,
+    Polynomial,
+    add,
+    as_constant,
+    constant,
+    multiply,
+    operation,
+    replace_monomial,
+)
 
 _INFINITY = float("inf")
 #: facts that are added up, and nested case distinctions of max and min
@@ -27,11 +37,13 @@ class Bounds:
     `reduce` simplifies a polynomial by the equality constraints.
     """
 
-    def __init__(self, nonnegative: Sequence[Polynomial], reduce: Callable[[Polynomial], Polynomial]) -> None:
+    def __init__(
+        self, nonnegative: Sequence[Polynomial], reduce: Callable[[Polynomial], Polynomial]
+    ) -> None:
         self._nonnegative = tuple(nonnegative)
         self._reduce = reduce
-        self._known: dict[Polynomial, float] = {}                # by terms that are not constant
-        self._seen: dict[tuple, float] = {}                      # of one bound
+        self._known: dict[Polynomial, float] = {}  # by terms that are not constant
+        self._seen: dict[tuple, float] = {}  # of one bound
         self._intervals: dict[Atom, tuple[float, float]] = {}
 
     def __call__(self, p: Polynomial) -> tuple[float, float]:
@@ -60,9 +72,15 @@ class Bounds:
         difference = add(a, b, -1) if name == "max" else add(b, a, -1)
         chosen = []
         for operand, fact in ((a, difference), (b, multiply(constant(-1), difference))):
-            if -self._by_facts(multiply(constant(-1), fact), facts, 1) >= 0:       # otherwise the case does not occur
+            if (
+                -self._by_facts(multiply(constant(-1), fact), facts, 1) >= 0
+            ):  # otherwise the case does not occur
                 known = [replace_monomial(f, ((atom, 1),), operand) for f in (*facts, fact)]
-                chosen.append(self._by_cases(replace_monomial(p, ((atom, 1),), operand), tuple(known), cases - 1))
+                chosen.append(
+                    self._by_cases(
+                        replace_monomial(p, ((atom, 1),), operand), tuple(known), cases - 1
+                    )
+                )
         return max(low, min(chosen, default=_INFINITY))
 
     def _by_facts(self, p: Polynomial, facts: tuple[Polynomial, ...], depth: int) -> float:
@@ -75,10 +93,14 @@ class Bounds:
         for fact in (*facts, *self._implied(p)):
             for m, mine in p:
                 for factor, c in self._multiples(m, fact):
-                    if mine * c > 0:                             # abs(c) * p - abs(mine) * factor * fact has no term m
+                    if mine * c > 0:  # abs(c) * p - abs(mine) * factor * fact has no term m
                         scaled = multiply(((factor, abs(mine)),), fact)
-                        bound = self._by_facts(add(multiply(constant(abs(c)), p), scaled, -1), facts, depth - 1)
-                        low = max(low, bound if abs(bound) == _INFINITY else -(-int(bound) // abs(c)))
+                        bound = self._by_facts(
+                            add(multiply(constant(abs(c)), p), scaled, -1), facts, depth - 1
+                        )
+                        low = max(
+                            low, bound if abs(bound) == _INFINITY else -(-int(bound) // abs(c))
+                        )
         self._seen[key] = low
         return low
 
@@ -131,7 +153,11 @@ class Bounds:
 
     def _atom_interval(self, atom: Atom) -> tuple[float, float]:
         if atom not in self._intervals:
-            self._intervals[atom] = self._variable_interval(atom) if isinstance(atom, str) else self._operation_interval(atom)
+            self._intervals[atom] = (
+                self._variable_interval(atom)
+                if isinstance(atom, str)
+                else self._operation_interval(atom)
+            )
         return self._intervals[atom]
 
     def _operation_interval(self, atom: Atom) -> tuple[float, float]:
@@ -156,7 +182,7 @@ class Bounds:
         for p in self._nonnegative:
             terms = dict(p)
             c = terms.pop(((name, 1),), 0)
-            if c and set(terms) <= {()}:                         # c * name + k >= 0
+            if c and set(terms) <= {()}:  # c * name + k >= 0
                 k = terms.get((), 0)
                 if c > 0:
                     low = max(low, -(k // c))

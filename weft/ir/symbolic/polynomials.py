@@ -26,7 +26,15 @@ _OPERATIONS = ("floordiv", "mod", "max", "min")
 def _poly(terms: Mapping[Monomial, int]) -> Polynomial:
     """The polynomial of these terms, in one order: high degrees first."""
     kept = [(m, c) for m, c in terms.items() if c]
-    return tuple(sorted(kept, key=lambda term: (-sum(p for _, p in term[0]), [(_text_of_atom(a), -p) for a, p in term[0]])))
+    return tuple(
+        sorted(
+            kept,
+            key=lambda term: (
+                -sum(p for _, p in term[0]),
+                [(_text_of_atom(a), -p) for a, p in term[0]],
+            ),
+        )
+    )
 
 
 def constant(n: int) -> Polynomial:
@@ -99,14 +107,14 @@ def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
     if name in ("max", "min"):
         return p if p == q else _poly({(((name, *sorted((p, q), key=text)), 1),): 1})
     exact = _divided(p, q)
-    if exact is None and b:                                      # b + mod(-b, 4) is a multiple of 4
+    if exact is None and b:  # b + mod(-b, 4) is a multiple of 4
         exact = _divided(_with_quotients(p, b), q)
     if exact is not None:
         return exact if name == "floordiv" else constant(0)
     if b and b < 0:
         opposite = operation(name, multiply(constant(-1), p), constant(-b))
         return opposite if name == "floordiv" else multiply(constant(-1), opposite)
-    if b:                                                        # take out multiples: (4*b + 3) // 2 is 2*b + 1
+    if b:  # take out multiples: (4*b + 3) // 2 is 2*b + 1
         whole = _poly({m: c - c % b if m == () else c for m, c in p if c % b == 0 or m == ()})
         rest = add(p, whole, -1)
         if whole:
@@ -126,7 +134,12 @@ def _with_quotients(p: Polynomial, divisor: int) -> Polynomial:
     return p
 
 
-_COMPUTE: dict[str, Callable[[int, int], int]] = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min}
+_COMPUTE: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "max": max,
+    "min": min,
+}
 
 
 def evaluate(p: Polynomial, sizes: Mapping[str, Any]) -> Any:
@@ -135,7 +148,11 @@ def evaluate(p: Polynomial, sizes: Mapping[str, Any]) -> Any:
     for m, c in p:
         term: Any = c
         for atom, power in m:
-            value = sizes[atom] if isinstance(atom, str) else _apply(atom[0], evaluate(atom[1], sizes), evaluate(atom[2], sizes))
+            value = (
+                sizes[atom]
+                if isinstance(atom, str)
+                else _apply(atom[0], evaluate(atom[1], sizes), evaluate(atom[2], sizes))
+            )
             for _ in range(power):
                 term = term * value
         total = total + term
@@ -148,7 +165,7 @@ def _apply(name: str, a: Any, b: Any) -> Any:
     if name == "mod":
         return a % b
     for x in (a, b):
-        if hasattr(x, "expression"):                             # a size that is symbolic itself
+        if hasattr(x, "expression"):  # a size that is symbolic itself
             return x._operation(name, a, b)
     return _COMPUTE[name](a, b)
 
@@ -164,7 +181,9 @@ def replace_monomial(p: Polynomial, target: Monomial, by: Polynomial) -> Polynom
         for atom, power in m:
             if not isinstance(atom, str):
                 a, b = (replace_monomial(operand, target, by) for operand in atom[1:])
-                factor = _poly({((atom, 1),): 1}) if (a, b) == atom[1:] else operation(atom[0], a, b)
+                factor = (
+                    _poly({((atom, 1),): 1}) if (a, b) == atom[1:] else operation(atom[0], a, b)
+                )
                 factor = by if target == ((atom, 1),) else factor
             else:
                 factor = by if target == ((atom, 1),) else variable(atom)
@@ -201,7 +220,11 @@ def text(p: Polynomial) -> str:
 
 def _place_in_text(term: tuple[Monomial, int]) -> tuple:
     powers = term[0]
-    return sum(k for _, k in powers), len(powers), [(_text_of_atom(a), k) for a, k in reversed(powers)]
+    return (
+        sum(k for _, k in powers),
+        len(powers),
+        [(_text_of_atom(a), k) for a, k in reversed(powers)],
+    )
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -217,8 +240,10 @@ def parse(expression: str) -> Polynomial:
     try:
         node = ast.parse(expression.strip().replace("^", "**"), mode="eval").body
     except SyntaxError:
-        raise ValueError(f"syntax error in symbolic shape: {expression!r} is not an expression of sizes, such as 2*b + 1 or "
-                         "floordiv(b, 2).") from None
+        raise ValueError(
+            f"syntax error in symbolic shape: {expression!r} is not an expression of sizes, such as 2*b + 1 or "
+            "floordiv(b, 2)."
+        ) from None
     return parsed(node, expression)
 
 
@@ -228,7 +253,9 @@ def parsed(node: ast.expr, whole: str) -> Polynomial:
     if isinstance(node, ast.Name):
         return variable(node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
-        return multiply(constant(1 if isinstance(node.op, ast.UAdd) else -1), parsed(node.operand, whole))
+        return multiply(
+            constant(1 if isinstance(node.op, ast.UAdd) else -1), parsed(node.operand, whole)
+        )
     if isinstance(node, ast.BinOp):
         p, q = parsed(node.left, whole), parsed(node.right, whole)
         if isinstance(node.op, (ast.Add, ast.Sub)):
@@ -243,7 +270,14 @@ def parsed(node: ast.expr, whole: str) -> Polynomial:
             for _ in range(power):
                 out = multiply(out, p)
             return out
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OPERATIONS and len(node.args) == 2:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in _OPERATIONS
+        and len(node.args) == 2
+    ):
         return operation(node.func.id, *[parsed(arg, whole) for arg in node.args])
-    raise ValueError(f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes "
-                     f"have names, integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}.")
+    raise ValueError(
+        f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes "
+        f"have names, integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}."
+    )

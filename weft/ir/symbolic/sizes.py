@@ -64,7 +64,9 @@ class SymbolicScope:
         for constraint, (left, sign, right) in zip(given, self._parsed):
             low, high = self.bounds(add(left, right, -1))
             if (sign != "<=" and high < 0) or (sign != ">=" and low > 0):
-                raise ValueError(f"Unsatisfiable explicit constraint: {constraint}. No sizes satisfy it along with {list(given)}.")
+                raise ValueError(
+                    f"Unsatisfiable explicit constraint: {constraint}. No sizes satisfy it along with {list(given)}."
+                )
 
     def __repr__(self) -> str:
         return f"SymbolicScope({list(self.constraints)})"
@@ -109,21 +111,36 @@ class SymbolicScope:
         """
         for constraint, (left, sign, right) in zip(self.constraints, self._parsed):
             excess = add(left, right, -1) if sign != "<=" else add(right, left, -1)
-            known = lambda p: p if variables(p) <= set(sizes) else self._reduce(p, only_variables=True)
+            known = lambda p: (
+                p if variables(p) <= set(sizes) else self._reduce(p, only_variables=True)
+            )
             if not variables(known(excess)) <= set(sizes):
                 continue
             value = evaluate(known(excess), sizes)
             low, high = value.bounds() if isinstance(value, Dim) else (value, value)
             if low < 0 or (sign == "==" and high > 0):
-                values = [f"'{text(side)}' = {evaluate(known(side), sizes)}" for side in (left, right) if variables(side)]
+                values = [
+                    f"'{text(side)}' = {evaluate(known(side), sizes)}"
+                    for side in (left, right)
+                    if variables(side)
+                ]
                 relation = "equal to" if sign == "==" else "greater or equal to"
-                raise SizesDoNotFit(f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes break the constraint "
-                                    f"{constraint}: {', '.join(values)}.", found_by)
+                raise SizesDoNotFit(
+                    f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes break the constraint "
+                    f"{constraint}: {', '.join(values)}.",
+                    found_by,
+                )
 
 
 def is_variable(p: Polynomial) -> bool:
     """Whether an expression is one name."""
-    return len(p) == 1 and p[0][1] == 1 and len(p[0][0]) == 1 and isinstance(p[0][0][0][0], str) and p[0][0][0][1] == 1
+    return (
+        len(p) == 1
+        and p[0][1] == 1
+        and len(p[0][0]) == 1
+        and isinstance(p[0][0][0][0], str)
+        and p[0][0][0][1] == 1
+    )
 
 
 def _parse_constraint(constraint: str) -> tuple[Polynomial, str, Polynomial]:
@@ -132,9 +149,15 @@ def _parse_constraint(constraint: str) -> tuple[Polynomial, str, Polynomial]:
         node = ast.parse(constraint.replace("^", "**"), mode="eval").body
     except SyntaxError:
         node = None
-    sign = _SIGNS.get(type(node.ops[0])) if isinstance(node, ast.Compare) and len(node.ops) == 1 else None
+    sign = (
+        _SIGNS.get(type(node.ops[0]))
+        if isinstance(node, ast.Compare) and len(node.ops) == 1
+        else None
+    )
     if not isinstance(node, ast.Compare) or sign is None:
-        raise ValueError(f"SymbolicScope: a constraint is e1 >= e2, e1 <= e2 or e1 == e2, got {constraint!r}.")
+        raise ValueError(
+            f"SymbolicScope: a constraint is e1 >= e2, e1 <= e2 or e1 == e2, got {constraint!r}."
+        )
     return parsed(node.left, constraint), sign, parsed(node.comparators[0], constraint)
 
 
@@ -181,7 +204,8 @@ class Dim:
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension '{self}' used in a context that requires a constant.\n"
             "  The program is traced once for all sizes, so int(), range(), NumPy functions and indices of Python sequences have no value "
-            "for it.\n  Compute with it in weft.numpy (jax.numpy), whose functions take symbolic sizes, or export for a fixed size.")
+            "for it.\n  Compute with it in weft.numpy (jax.numpy), whose functions take symbolic sizes, or export for a fixed size."
+        )
 
     __int__ = __float__ = __complex__ = __index__
 
@@ -195,8 +219,10 @@ class Dim:
         """The expression of another operand; None if it is no integer."""
         if isinstance(other, Dim):
             if other.scope is not self.scope:
-                raise ValueError(f"symbolic sizes {self} and {other} belong to different scopes ({self.scope} and {other.scope}).\n"
-                                 "  Make them by one call of symbolic_shape, or pass the same scope=.")
+                raise ValueError(
+                    f"symbolic sizes {self} and {other} belong to different scopes ({self.scope} and {other.scope}).\n"
+                    "  Make them by one call of symbolic_shape, or pass the same scope=."
+                )
             return other.expression
         return constant(int(other)) if isinstance(other, (int, np.integer)) else None
 
@@ -205,7 +231,9 @@ class Dim:
         if p is None or q is None:
             return NotImplemented
         if name in ("floordiv", "mod") and as_constant(q) == 0:
-            raise ZeroDivisionError(f"a symbolic size is divided by zero: {a} {'//' if name == 'floordiv' else '%'} {b}")
+            raise ZeroDivisionError(
+                f"a symbolic size is divided by zero: {a} {'//' if name == 'floordiv' else '%'} {b}"
+            )
         if as_constant(q) == 1 and name in ("floordiv", "mod"):
             return self.scope.dim(p if name == "floordiv" else constant(0))
         if name in ("max", "min"):
@@ -213,13 +241,16 @@ class Dim:
             if low >= 0 or high <= 0:
                 return self.scope.dim(p if (low >= 0) == (name == "max") else q)
         elif self.scope.bounds(q)[0] > 0:
-            for quotient in (0, -1):                             # 0 <= p < q, or -q <= p < 0
+            for quotient in (0, -1):  # 0 <= p < q, or -q <= p < 0
                 rest = add(p, q, -quotient)
                 if self.scope.bounds(rest)[0] >= 0 and self.scope.bounds(add(q, rest, -1))[0] > 0:
                     return self.scope.dim(rest if name == "mod" else constant(quotient))
             if name == "floordiv" and (choice := _only_choice(p)) is not None:
-                (kind, first, second), factor, rest = choice     # a quotient is monotonic
-                ends = [self.scope.dim(add(rest, multiply(constant(factor), end))) // b for end in (first, second)]
+                (kind, first, second), factor, rest = choice  # a quotient is monotonic
+                ends = [
+                    self.scope.dim(add(rest, multiply(constant(factor), end))) // b
+                    for end in (first, second)
+                ]
                 choose = max_dim if kind == "max" else min_dim
                 return choose(*ends) if factor > 0 else -choose(-ends[0], -ends[1])
         return self.scope.dim(operation(name, p, q))
@@ -231,7 +262,11 @@ class Dim:
             return _with_array(_OPERATORS[name], a, b)
         if name == "mul":
             return self.scope.dim(multiply(p, q))
-        return self.scope.dim(add(p, q, 1 if name == "add" else -1)) if name in ("add", "sub") else self._operation(name, a, b)
+        return (
+            self.scope.dim(add(p, q, 1 if name == "add" else -1))
+            if name in ("add", "sub")
+            else self._operation(name, a, b)
+        )
 
     def __add__(self, other: Any) -> Any:
         return self._arithmetic("add", self, other)
@@ -315,21 +350,28 @@ class Dim:
         if q is None:
             return _with_array(_COMPARISONS[sign], self, other)
         low, high = self.scope.bounds(add(self.expression, q, -1))
-        always, never = {">=": (low >= 0, high < 0), ">": (low > 0, high <= 0),
-                         "<=": (high <= 0, low > 0), "<": (high < 0, low >= 0)}[sign]
+        always, never = {
+            ">=": (low >= 0, high < 0),
+            ">": (low > 0, high <= 0),
+            "<=": (high <= 0, low > 0),
+            "<": (high < 0, low >= 0),
+        }[sign]
         if always or never:
             return bool(always)
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\n"
             f"  It holds for some sizes and not for others{self.scope.described()}, and the program is traced once for all sizes.\n"
-            f"  {self._advice(q, sign)}")
+            f"  {self._advice(q, sign)}"
+        )
 
     def _advice(self, q: Polynomial, sign: str) -> str:
         """The constraint that decides a comparison."""
         more = text(q if sign in (">=", "<") else add(q, constant(1)))
         less = text(add(q, constant(-1)) if sign in (">=", "<") else q)
-        return (f"Add the constraint '{self} >= {more}' or '{self} <= {less}' in symbolic_shape(..., constraints=[...]), or write the "
-                "program without the comparison, for example with max_dim and min_dim.")
+        return (
+            f"Add the constraint '{self} >= {more}' or '{self} <= {less}' in symbolic_shape(..., constraints=[...]), or write the "
+            "program without the comparison, for example with max_dim and min_dim."
+        )
 
     def __ge__(self, other: Any) -> Any:
         return self._compare(other, ">=")
@@ -349,14 +391,24 @@ class Dim:
 
 def _only_choice(p: Polynomial) -> tuple[Atom, int, Polynomial] | None:
     """The max or min that is a term of `p`, its factor, and the rest of `p`, if it is the only one."""
-    terms = [(m, c) for m, c in p if any(not isinstance(atom, str) and atom[0] in ("max", "min") for atom, _ in m)]
+    terms = [
+        (m, c)
+        for m, c in p
+        if any(not isinstance(atom, str) and atom[0] in ("max", "min") for atom, _ in m)
+    ]
     if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0][1] != 1:
         return None
     ((atom, _),), factor = terms[0]
     return atom, factor, add(p, (terms[0],), -1)
 
 
-_OPERATORS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod}
+_OPERATORS = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+}
 _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
 
@@ -390,7 +442,9 @@ def as_size(n: Any) -> Any:
     except TracerIntegerConversionError:
         raise
     except TypeError:
-        raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got the size {n!r} in a shape.") from None
+        raise TypeError(
+            f"Shapes must be 1D sequences of concrete values of integer type, got the size {n!r} in a shape."
+        ) from None
 
 
 def as_int(n: Any) -> Any:
@@ -417,7 +471,8 @@ def is_multiple(n: Any, divisor: int) -> bool:
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{rest}' == '0' is inconclusive.\n"
             f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.described()}.\n"
-            f"  Add a constraint such as 'mod({n}, {divisor}) == 0' in symbolic_shape(..., constraints=[...]).")
+            f"  Add a constraint such as 'mod({n}, {divisor}) == 0' in symbolic_shape(..., constraints=[...])."
+        )
     return rest == 0
 
 
@@ -463,12 +518,20 @@ def max_dim(d1: Any, d2: Any) -> Any:
     >>> max_dim(2, 3), max_dim(SymbolicScope().dim("b + 5"), 0)
     (3, b + 5)
     """
-    return Dim._operation(d1 if isinstance(d1, Dim) else d2, "max", d1, d2) if isinstance(d1, Dim) or isinstance(d2, Dim) else max(d1, d2)
+    return (
+        Dim._operation(d1 if isinstance(d1, Dim) else d2, "max", d1, d2)
+        if isinstance(d1, Dim) or isinstance(d2, Dim)
+        else max(d1, d2)
+    )
 
 
 def min_dim(d1: Any, d2: Any) -> Any:
     """The smaller of two sizes, for all sizes that the constraints allow."""
-    return Dim._operation(d1 if isinstance(d1, Dim) else d2, "min", d1, d2) if isinstance(d1, Dim) or isinstance(d2, Dim) else min(d1, d2)
+    return (
+        Dim._operation(d1 if isinstance(d1, Dim) else d2, "min", d1, d2)
+        if isinstance(d1, Dim) or isinstance(d2, Dim)
+        else min(d1, d2)
+    )
 
 
 # ---- sizes from shapes
@@ -479,7 +542,9 @@ class UnsolvableSizes(ValueError):
 
     def __init__(self, names: Iterable[str], unprocessed: Sequence[str]):
         self.unprocessed = tuple(unprocessed)
-        super().__init__(f"Cannot solve for values of dimension variables {set(names)}. We can only solve linear uni-variate constraints.")
+        super().__init__(
+            f"Cannot solve for values of dimension variables {set(names)}. We can only solve linear uni-variate constraints."
+        )
 
 
 class SizesDoNotFit(ValueError):
@@ -503,7 +568,9 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
         rest = [item for item in left if not _solved(item, sizes, found_by)]
         if len(rest) == len(left):
             names = frozenset().union(*(variables(p) for p, _, _ in rest)) - set(sizes)
-            raise UnsolvableSizes(names, [f"'{text(p)}' for dimension size {what}" for p, _, what in rest])
+            raise UnsolvableSizes(
+                names, [f"'{text(p)}' for dimension size {what}" for p, _, what in rest]
+            )
         left = rest
     scope.check(sizes, found_by)
     return sizes
@@ -522,17 +589,26 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
             return False
         rest = value - evaluate(tuple((m, c) for m, c in p if m != ((name, 1),)), sizes)
         if rest % slope != 0:
-            raise SizesDoNotFit(f"Division had remainder {rest % slope} when computing the value of '{name}'.", found_by)
-        found_by.append(f"'{name}' = {rest // slope} from specification '{text(p)}' for dimension {what} (= {value})")
+            raise SizesDoNotFit(
+                f"Division had remainder {rest % slope} when computing the value of '{name}'.",
+                found_by,
+            )
+        found_by.append(
+            f"'{name}' = {rest // slope} from specification '{text(p)}' for dimension {what} (= {value})"
+        )
         found = rest // slope
-        if (found.bounds()[0] if isinstance(found, Dim) else found) < 1:       # for some of the sizes it depends on
+        if (
+            found.bounds()[0] if isinstance(found, Dim) else found
+        ) < 1:  # for some of the sizes it depends on
             raise SizesDoNotFit(f"Expected value >= 1 for dimension variable '{name}'.", found_by)
         sizes[name] = found
         return True
     found = evaluate(p, sizes)
     if found != value:
-        raise SizesDoNotFit(f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {found}).",
-                            found_by)
+        raise SizesDoNotFit(
+            f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {found}).",
+            found_by,
+        )
     return True
 
 
@@ -543,4 +619,6 @@ def names_in(values: Iterable[Any]) -> frozenset[str]:
 
 def has_names(value: Any) -> bool:
     """Whether a value, or a part of a tuple or list, is a symbolic size."""
-    return any(map(has_names, value)) if isinstance(value, (tuple, list)) else isinstance(value, Dim)
+    return (
+        any(map(has_names, value)) if isinstance(value, (tuple, list)) else isinstance(value, Dim)
+    )

@@ -33,7 +33,14 @@ def jaxpr_text(jaxpr) -> str:
     return render(_Exact().program(jaxpr))
 
 
-def shown_text(jaxpr, *, source_info: bool = False, print_shapes: bool = True, print_effects: bool = False, width: int = 80) -> str:
+def shown_text(
+    jaxpr,
+    *,
+    source_info: bool = False,
+    print_shapes: bool = True,
+    print_effects: bool = False,
+    width: int = 80,
+) -> str:
     """The program as JAX writes it."""
     return render(_Shown(source_info, print_shapes, print_effects).whole(jaxpr), width)
 
@@ -73,7 +80,12 @@ class _Exact:
         return self.names[var]
 
     def binders(self, variables: Iterable) -> Any:
-        return _spaced([f"{self.name(v)}:{self.type(v.aval)}" if self.shapes else self.name(v) for v in variables])
+        return _spaced(
+            [
+                f"{self.name(v)}:{self.type(v.aval)}" if self.shapes else self.name(v)
+                for v in variables
+            ]
+        )
 
     def atom(self, atom) -> str:
         if not hasattr(atom, "val"):
@@ -88,7 +100,9 @@ class _Exact:
         return aval.str_short(True)
 
     def lines(self, jaxpr) -> Sequence[Line]:
-        return [Line(e.outvars, e.primitive.name, _params(e), e.invars, e.source) for e in jaxpr.eqns]
+        return [
+            Line(e.outvars, e.primitive.name, _params(e), e.invars, e.source) for e in jaxpr.eqns
+        ]
 
     def results(self, jaxpr) -> Sequence:
         return jaxpr.outvars
@@ -97,17 +111,47 @@ class _Exact:
         consts, ins = self.binders(jaxpr.constvars), self.binders(jaxpr.invars)
         body = join(Break("; "), [self.line(line) for line in self.lines(jaxpr)])
         outs = _spaced([self.atom(a) for a in self.results(jaxpr)], ",")
-        effects = " : { " + ", ".join(sorted(map(str, jaxpr.effects))) + " }" if self.effects else ""
-        return group(Nest(["{ lambda ", consts, "; ", ins, ". let", Nest([Break(), body]), Break(),
-                           "in (", outs, ",)" if len(jaxpr.outvars) == 1 else ")", effects]), " }")
+        effects = (
+            " : { " + ", ".join(sorted(map(str, jaxpr.effects))) + " }" if self.effects else ""
+        )
+        return group(
+            Nest(
+                [
+                    "{ lambda ",
+                    consts,
+                    "; ",
+                    ins,
+                    ". let",
+                    Nest([Break(), body]),
+                    Break(),
+                    "in (",
+                    outs,
+                    ",)" if len(jaxpr.outvars) == 1 else ")",
+                    effects,
+                ]
+            ),
+            " }",
+        )
 
     def line(self, line: Line) -> Any:
         outs = self.binders(line.outvars)
         inside = join(Break(), [self.pair(key, value) for key, value in line.params])
         params = group(Nest(["[", Break(""), inside]), Break(""), "]") if inside else ""
-        note = Note(f"{line.source.file}:{line.source.line} ({line.source.function})") if self.source and line.source else ""
+        note = (
+            Note(f"{line.source.file}:{line.source.line} ({line.source.function})")
+            if self.source and line.source
+            else ""
+        )
         result = [outs, " = "] if line.outvars else outs
-        return [Mark(line.source), result, line.name, params, " ", _spaced([self.atom(a) for a in line.invars]), note]
+        return [
+            Mark(line.source),
+            result,
+            line.name,
+            params,
+            " ",
+            _spaced([self.atom(a) for a in line.invars]),
+            note,
+        ]
 
     def pair(self, key: str, value: Any) -> Any:
         return [key + "=", self.value(value)]
@@ -116,7 +160,9 @@ class _Exact:
         if _is_program(value):
             return self.program(value)
         if type(value) is tuple and any(map(_is_program, value)):
-            return group(Nest(["(", Break(""), join(Break(), map(self.value, value))]), Break(""), ")")
+            return group(
+                Nest(["(", Break(""), join(Break(), map(self.value, value))]), Break(""), ")"
+            )
         return self.text(value)
 
     def text(self, value: Any) -> str:
@@ -134,7 +180,10 @@ class _Shown(_Exact):
             used.update(a for a in line.invars if not hasattr(a, "val"))
         named = self.find_shared(jaxpr)
         self.taken = _KEYWORDS.union(self.shared.values())
-        parts = [["let ", name, " = ", super(_Shown, self).program(inner), " in", Break()] for name, inner in named]
+        parts = [
+            ["let ", name, " = ", super(_Shown, self).program(inner), " in", Break()]
+            for name, inner in named
+        ]
         return [*parts, self.program(jaxpr)]
 
     def __init__(self, *options):
@@ -200,7 +249,12 @@ class _Shown(_Exact):
         """The values of a call are called in it as they are outside."""
         given = set()
         for mine, its in zip(inner, outer):
-            if not hasattr(its, "val") and its not in given and not hasattr(mine, "val") and mine not in self.names:
+            if (
+                not hasattr(its, "val")
+                and its not in given
+                and not hasattr(mine, "val")
+                and mine not in self.names
+            ):
                 given.add(its)
                 self.names[mine] = self.name(its)
 
@@ -217,7 +271,7 @@ def _is_program(value) -> bool:
 
 
 def _params(eqn) -> list[tuple[str, Any]]:
-    implied = eqn.primitive.attrs.get("implied", ())         # what the types of the results say already
+    implied = eqn.primitive.attrs.get("implied", ())  # what the types of the results say already
     keys = sorted(eqn.params, key=lambda k: (k != "name", k))
     return [(k, eqn.params[k]) for k in keys if k not in implied]
 
@@ -232,7 +286,11 @@ def _value_text(value: Any) -> str:
     if isinstance(value, np.generic):
         return repr(value.item())
     if isinstance(value, str):
-        plain = re.fullmatch(r"[A-Za-z_][\w.<>-]*", value) and value not in ("None", "True", "False")
+        plain = re.fullmatch(r"[A-Za-z_][\w.<>-]*", value) and value not in (
+            "None",
+            "True",
+            "False",
+        )
         return value if plain else repr(value)
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"

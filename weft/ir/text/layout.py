@@ -12,27 +12,32 @@ from typing import Any, NamedTuple
 
 class Break(NamedTuple):
     """A new line, or `flat` where the group around it fits on one line."""
+
     flat: str = " "
 
 
 class Nest(NamedTuple):
     """The lines inside start two columns further to the right."""
+
     inside: Any
 
 
 class Group(NamedTuple):
     """All on one line, if it fits."""
+
     inside: Any
     width: int
 
 
 class Note(NamedTuple):
     """A comment at the end of the line."""
+
     text: str
 
 
 class Mark(NamedTuple):
     """A place in the text that belongs to `thing`."""
+
     thing: Any
 
 

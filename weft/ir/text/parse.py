@@ -24,12 +24,22 @@ class JaxprSyntaxError(ValueError):
     """The text is not a program; the message shows where."""
 
 
-_TOKEN = re.compile(r"\s*(?:(?P<num>-?(?:\d[\w.]*(?:(?<=e)[+-]\d+)?|inf|nan)(?![\w]))"
-                    r"|(?P<name>[A-Za-z_][\w-]*(?:<\w+>)?(?:\.\w+)*)"
-                    r"|(?P<str>'[^']*'|\"[^\"]*\")|(?P<fn><[^>\n]*>)|(?P<p>[{}\[\]();:,=.]))")
-_SHORT = {"bool": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64",
-          "c128": "complex128",
-          **{f"{k}{n}": f"{'u' if k == 'u' else ''}int{n}" for k in "iu" for n in (8, 16, 32, 64)}}
+_TOKEN = re.compile(
+    r"\s*(?:(?P<num>-?(?:\d[\w.]*(?:(?<=e)[+-]\d+)?|inf|nan)(?![\w]))"
+    r"|(?P<name>[A-Za-z_][\w-]*(?:<\w+>)?(?:\.\w+)*)"
+    r"|(?P<str>'[^']*'|\"[^\"]*\")|(?P<fn><[^>\n]*>)|(?P<p>[{}\[\]();:,=.]))"
+)
+_SHORT = {
+    "bool": "bool",
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "c64": "complex64",
+    "c128": "complex128",
+    **{f"{k}{n}": f"{'u' if k == 'u' else ''}int{n}" for k in "iu" for n in (8, 16, 32, 64)},
+}
+
 
 def parse_jaxpr(text: str, consts: Sequence = ()) -> Jaxpr:
     """The program that `text` prints. `consts` are the values of its constant variables.
@@ -47,7 +57,9 @@ class _Parser:
     def __init__(self, text: str):
         self.text, self.at = text, 0
         self.kind, self.token = "", ""
-        self.module: Any = None       # the module of the operation at hand, where the types of its parameters are known
+        self.module: Any = (
+            None  # the module of the operation at hand, where the types of its parameters are known
+        )
         self.step()
 
     def step(self) -> str:
@@ -55,7 +67,7 @@ class _Parser:
         found = _TOKEN.match(self.text, self.at)
         self.start = self.at
         if found is None:
-            if self.text[self.at:].strip():
+            if self.text[self.at :].strip():
                 self.fail("an unknown character")
             self.kind, self.token = "end", ""
         else:
@@ -64,7 +76,7 @@ class _Parser:
 
     def fail(self, what: str):
         line = self.text.count("\n", 0, self.at) + 1
-        near = self.text[self.start:self.start + 30].strip()
+        near = self.text[self.start : self.start + 30].strip()
         raise JaxprSyntaxError(f"parse_jaxpr: {what} at line {line}, near {near!r}.")
 
     def take(self, token: str) -> None:
@@ -87,7 +99,9 @@ class _Parser:
             if self.token == ",":
                 self.step()
         self.take("]")
-        return ShapedArray(tuple(shape), np.dtype(dtypes.bfloat16 if name == "bf16" else _SHORT[name]))
+        return ShapedArray(
+            tuple(shape), np.dtype(dtypes.bfloat16 if name == "bf16" else _SHORT[name])
+        )
 
     def binders(self, env: dict, stop: str) -> list[Var]:
         out = []
@@ -146,7 +160,10 @@ class _Parser:
         primitive = find(name)
         if primitive is None:
             self.fail(f"unknown operation {name!r}")
-        outer, self.module = self.module, sys.modules.get(getattr(primitive.rules.get("type"), "__module__", ""))
+        outer, self.module = (
+            self.module,
+            sys.modules.get(getattr(primitive.rules.get("type"), "__module__", "")),
+        )
         params = {}
         if self.token == "[":
             self.step()
@@ -165,7 +182,11 @@ class _Parser:
 
     def _at_binder(self) -> bool:
         numbers = ("True", "False", "inf", "nan")
-        return self.kind == "name" and self.token not in numbers and self.text[self.at:self.at + 1] == ":"
+        return (
+            self.kind == "name"
+            and self.token not in numbers
+            and self.text[self.at : self.at + 1] == ":"
+        )
 
     def value(self) -> Any:
         if self.kind == "num":
@@ -195,7 +216,13 @@ class _Parser:
         self.fail("a parameter that cannot be read from text")
 
     def named(self, name: str) -> Any:
-        plain = {"None": None, "True": True, "False": False, "inf": float("inf"), "nan": float("nan")}
+        plain = {
+            "None": None,
+            "True": True,
+            "False": False,
+            "inf": float("inf"),
+            "nan": float("nan"),
+        }
         if name in plain:
             return plain[name]
         named, _, member = name.partition(".")

@@ -43,7 +43,9 @@ def program_text(program: P.Program) -> str:
 
     lines = [f"program {program.name}  arena {program.arena_bytes} B"]
     for i, slot in enumerate(program.slots):
-        place = f" at {slot.offset}{' of a task' if slot.own else ''}" if slot.kind == "temp" else ""
+        place = (
+            f" at {slot.offset}{' of a task' if slot.own else ''}" if slot.kind == "temp" else ""
+        )
         lines.append(f"  s{i} {slot.kind} {slot.nbytes} B{place}")
     lines.append("steps")
     lines += _steps(program.steps, name_of, "  ")
@@ -59,7 +61,9 @@ def _steps(steps: Iterable[P.Step], name_of, pad: str) -> Iterator[str]:
             case P.Gemm():
                 yield pad + _gemm(step, name_of)
             case P.Sort():
-                operands = ", ".join(_ref(ref) for ref in (step.source, step.previous) if ref is not None)
+                operands = ", ".join(
+                    _ref(ref) for ref in (step.source, step.previous) if ref is not None
+                )
                 results = ", ".join(_ref(ref) for ref in (step.out, step.places) if ref is not None)
                 yield f"{pad}sort {step.kind} {step.type} {step.rows}x{step.n}({operands}) -> {results}"
             case P.Fft():
@@ -67,7 +71,9 @@ def _steps(steps: Iterable[P.Step], name_of, pad: str) -> Iterator[str]:
                 part = f" {step.part.taken} to {step.part.given}" if step.part else ""
                 yield f"{pad}fft {step.kind} {step.type} {step.rows}x{step.n}{inner}{part}({_ref(step.source)}) -> {_ref(step.out)}"
             case P.LibraryCall():
-                arrays = ", ".join(f"{name}={dtype}[{size}] {_ref(ref)}" for name, ref, size, dtype in step.arrays)
+                arrays = ", ".join(
+                    f"{name}={dtype}[{size}] {_ref(ref)}" for name, ref, size, dtype in step.arrays
+                )
                 yield f"{pad}library {step.count} of {step.routine}({', '.join(map(_argument, step.arguments))}): {arrays}"
             case P.Copy():
                 yield f"{pad}copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
@@ -75,11 +81,20 @@ def _steps(steps: Iterable[P.Step], name_of, pad: str) -> Iterator[str]:
                 parts = ", ".join(f"{width} B {_ref(ref)} at {at}" for ref, width, at in step.parts)
                 yield f"{pad}join {step.rows} rows of {step.pitch} B: {_ref(step.out)} = {parts}"
             case P.Pad():
-                over = "".join([f", {count} of {extent} from {first}" for extent, first, count, _ in reversed(step.dims)])
+                over = "".join(
+                    [
+                        f", {count} of {extent} from {first}"
+                        for extent, first, count, _ in reversed(step.dims)
+                    ]
+                )
                 yield f"{pad}pad {step.run} of {step.row} B from {step.lead}{over}: {_ref(step.dst)} = {_ref(step.src)}"
             case P.HostCall():
-                operands = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.ins)
-                results = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.outs)
+                operands = ", ".join(
+                    f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.ins
+                )
+                results = ", ".join(
+                    f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.outs
+                )
                 yield f"{pad}host {getattr(step.fn, '__name__', 'call')}({operands}) -> {results}"
             case P.Start():
                 yield f"{pad}start {step.what}: {_ref(step.source)} -> {_ref(step.out)} as {_ref(step.request)}"
@@ -103,7 +118,11 @@ def _gemm(step: P.Gemm, name_of) -> str:
     sizes = f"{step.m}x{step.n}x{step.k}"
     batch = "".join(f" batch {extent}" for extent, *_ in step.batch)
     outer = "".join(f" outer {extent}" for extent, *_ in step.outer_k)
-    runs = "".join(f" {name} of {extent}" for name, dims in (("rows", step.a_rows), ("cols", step.b_cols)) for extent, _ in dims)
+    runs = "".join(
+        f" {name} of {extent}"
+        for name, dims in (("rows", step.a_rows), ("cols", step.b_cols))
+        for extent, _ in dims
+    )
     band = f" band {step.band[0]}..{step.band[1]}" if step.band else ""
     groups = ""
     if step.first is not None and step.count is not None:
@@ -118,7 +137,11 @@ def _gemm(step: P.Gemm, name_of) -> str:
 
 def _argument(argument) -> str:
     if isinstance(argument, tuple):
-        return f"{argument[0]}+{argument[1]}" if len(argument) == 2 else f"{argument[1]}[{argument[2]}]"
+        return (
+            f"{argument[0]}+{argument[1]}"
+            if len(argument) == 2
+            else f"{argument[1]}[{argument[2]}]"
+        )
     return repr(argument) if isinstance(argument, str) and len(argument) == 1 else str(argument)
 
 

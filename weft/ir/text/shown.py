@@ -27,6 +27,7 @@ Params = dict[str, Any]
 
 class Line(NamedTuple):
     """An equation as it is written."""
+
     outvars: Sequence
     name: str
     params: Sequence[tuple[str, Any]]
@@ -36,6 +37,7 @@ class Line(NamedTuple):
 
 class _Value:
     """A variable that only the text has."""
+
     unused = False
 
     def __init__(self, aval: Any):
@@ -44,12 +46,14 @@ class _Value:
 
 class _Number(NamedTuple):
     """A number that only the text has."""
+
     val: Any
     aval: Any
 
 
 class _Program(NamedTuple):
     """A program that only the text has."""
+
     invars: Sequence
     outvars: Sequence
     eqns: Sequence
@@ -59,6 +63,7 @@ class _Program(NamedTuple):
 
 class _Equation(NamedTuple):
     """An equation that only the text has."""
+
     outvars: Sequence
     primitive: Any
     params: Params
@@ -74,7 +79,7 @@ def held(line: Line) -> list:
     return found
 
 
-_ADDRESS = re.compile(" at 0x[0-9a-f]+")         # equal programs have equal texts
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")  # equal programs have equal texts
 
 
 def shown_value(value: Any) -> str:
@@ -132,8 +137,11 @@ def _dot_general(eqn, p: Params) -> Params:
 
 
 def _jit(eqn, p: Params) -> Params:
-    shardings = {k: tuple(_Unspecified() if s is None else s for s in p[k]) for k in ("in_shardings", "out_shardings")
-                 if any(s is not None for s in p[k])}
+    shardings = {
+        k: tuple(_Unspecified() if s is None else s for s in p[k])
+        for k in ("in_shardings", "out_shardings")
+        if any(s is not None for s in p[k])
+    }
     more = {"donated_invars": p["donated"]} if any(p["donated"]) else {}
     more |= {"keep_unused": True} if p["keep_unused"] else {}
     return {"name": p["name"], "jaxpr": p["jaxpr"], **shardings, **more}
@@ -145,14 +153,25 @@ class _Unspecified:
 
 
 def _custom_jvp(eqn, p: Params) -> Params:
-    return {"name": p["name"], "call_jaxpr": p["jaxpr"], "jvp": _name(p["jvp"]), "symbolic_zeros": False,
-            **_only({"num_consts": p["num_consts"]}, 0, "num_consts")}
+    return {
+        "name": p["name"],
+        "call_jaxpr": p["jaxpr"],
+        "jvp": _name(p["jvp"]),
+        "symbolic_zeros": False,
+        **_only({"num_consts": p["num_consts"]}, 0, "num_consts"),
+    }
 
 
 def _custom_vjp(eqn, p: Params) -> Params:
     rules = p["rules"]
-    return {"name": p["name"], "bwd": _name(rules.bwd), "call_jaxpr": p["jaxpr"], "fwd": _name(rules.fwd), "symbolic_zeros": False,
-            **_only({"num_consts": p["num_consts"]}, 0, "num_consts")}
+    return {
+        "name": p["name"],
+        "bwd": _name(rules.bwd),
+        "call_jaxpr": p["jaxpr"],
+        "fwd": _name(rules.fwd),
+        "symbolic_zeros": False,
+        **_only({"num_consts": p["num_consts"]}, 0, "num_consts"),
+    }
 
 
 def _name(fun: Any) -> str:
@@ -162,7 +181,12 @@ def _name(fun: Any) -> str:
 def _checkpoint(eqn, p: Params) -> Params:
     barred = p["prevent_cse"]
     apart = any(barred) if p["differentiated"] and isinstance(barred, tuple) else barred
-    return {"differentiated": p["differentiated"], "jaxpr": p["jaxpr"], "policy": p["policy"], "prevent_cse": apart}
+    return {
+        "differentiated": p["differentiated"],
+        "jaxpr": p["jaxpr"],
+        "policy": p["policy"],
+        "prevent_cse": apart,
+    }
 
 
 def _scatter(eqn, p: Params) -> Params:
@@ -177,7 +201,9 @@ def _update(eqn) -> _Program | None:
     scalar = eqn.outvars[0].aval.update(shape=(), weak_type=False)
     if (primitive, scalar) not in _updates:
         one, other, result = _Value(scalar), _Value(scalar), _Value(scalar)
-        _updates[primitive, scalar] = _Program((one, other), (result,), (_Equation((result,), primitive, {}, (one, other)),))
+        _updates[primitive, scalar] = _Program(
+            (one, other), (result,), (_Equation((result,), primitive, {}, (one, other)),)
+        )
     return _updates[primitive, scalar]
 
 
@@ -194,16 +220,31 @@ def _is_invariant(eqn) -> bool:
 
 def _all_to_all(eqn, p: Params) -> Params:
     axes = p["axis_name"]
-    return {**{k: v for k, v in p.items() if k != "axis_size"}, "axis_name": axes[0] if len(axes) == 1 else axes}
+    return {
+        **{k: v for k, v in p.items() if k != "axis_size"},
+        "axis_name": axes[0] if len(axes) == 1 else axes,
+    }
 
 
 def _shard_map(eqn, p: Params) -> Params:
-    return {**{k: v for k, v in p.items() if k != "manual_axes"}, "newly_manual_axes": frozenset(p["manual_axes"])}
+    return {
+        **{k: v for k, v in p.items() if k != "manual_axes"},
+        "newly_manual_axes": frozenset(p["manual_axes"]),
+    }
 
 
 def _sharding_constraint(eqn, p: Params) -> Params:
-    free = p["sharding"].spec.unconstrained_dims() if isinstance(p["sharding"], NamedSharding) else frozenset()
-    return {"context_mesh": _EmptyMesh(), "layout": None, "sharding": p["sharding"], "unconstrained_dims": free}
+    free = (
+        p["sharding"].spec.unconstrained_dims()
+        if isinstance(p["sharding"], NamedSharding)
+        else frozenset()
+    )
+    return {
+        "context_mesh": _EmptyMesh(),
+        "layout": None,
+        "sharding": p["sharding"],
+        "unconstrained_dims": free,
+    }
 
 
 class _EmptyMesh:
@@ -231,7 +272,11 @@ _FORMS: dict[str, Callable[[Any, Params], Params]] = {
     "reduce_sum": _with(out_sharding=None),
     "reshape": _with(dimensions=None, sharding=None),
     "scan": _without("linear"),
-    "scatter": _scatter, "scatter-add": _scatter, "scatter-max": _scatter, "scatter-min": _scatter, "scatter-mul": _scatter,
+    "scatter": _scatter,
+    "scatter-add": _scatter,
+    "scatter-max": _scatter,
+    "scatter-min": _scatter,
+    "scatter-mul": _scatter,
     "shard_map": _shard_map,
     "sharding_constraint": _sharding_constraint,
     "svd": _with(algorithm=None, subset_by_index=None),
@@ -243,7 +288,13 @@ def _shown_name(eqn) -> str:
     name = eqn.primitive.name
     if eqn.primitive.kind == "extension":
         return name
-    return "remat2" if name == "checkpoint" else _reduction(eqn) if name in ("psum", "reduce_scatter") else name
+    return (
+        "remat2"
+        if name == "checkpoint"
+        else _reduction(eqn)
+        if name in ("psum", "reduce_scatter")
+        else name
+    )
 
 
 def _reduction(eqn) -> str:
@@ -261,9 +312,19 @@ def _line(eqn, outvars: Sequence, invars: Sequence) -> Line:
         return Line(outvars, operation, operation.shown, invars, eqn.source)
     form = _FORMS.get(eqn.primitive.name) if eqn.primitive.kind != "extension" else None
     implied = eqn.primitive.attrs.get("implied", ())
-    params = {k: v for k, v in eqn.params.items() if k not in implied} if form is None else form(eqn, eqn.params)
+    params = (
+        {k: v for k, v in eqn.params.items() if k not in implied}
+        if form is None
+        else form(eqn, eqn.params)
+    )
     named = {"name"} if eqn.primitive.kind == "region" else ()
-    return Line(outvars, _shown_name(eqn), sorted(params.items(), key=lambda kv: (kv[0] not in named, kv[0])), invars, eqn.source)
+    return Line(
+        outvars,
+        _shown_name(eqn),
+        sorted(params.items(), key=lambda kv: (kv[0] not in named, kv[0])),
+        invars,
+        eqn.source,
+    )
 
 
 # --- broadcasting -----------------------------------------------------------------------------------------------------
@@ -287,8 +348,10 @@ class _Broadcasts:
                     self.readers[atom].append(eqn)
         self.results = {a for a in outvars if not hasattr(a, "val")}
         self.small = {v: shape for v, shape in map(self.candidate, eqns) if shape is not None}
-        while self.small:                # what some operation needs whole is whole
-            wrong = {a for eqn in eqns for a in eqn.invars if a in self.small and not self.repeats(eqn)}
+        while self.small:  # what some operation needs whole is whole
+            wrong = {
+                a for eqn in eqns for a in eqn.invars if a in self.small and not self.repeats(eqn)
+            }
             if not wrong:
                 break
             for v in wrong:
@@ -297,7 +360,12 @@ class _Broadcasts:
     def candidate(self, eqn) -> tuple[Any, tuple | None]:
         """The result of an equation, and its shape before it is repeated."""
         out = eqn.outvars[0] if eqn.outvars else None
-        if eqn.primitive.kind != "layout" or eqn.primitive.name != "broadcast_in_dim" or out in self.results or not self.readers[out]:
+        if (
+            eqn.primitive.kind != "layout"
+            or eqn.primitive.name != "broadcast_in_dim"
+            or out in self.results
+            or not self.readers[out]
+        ):
             return out, None
         dims, have = eqn.params["broadcast_dimensions"], eqn.invars[0].aval.shape
         if not dims or out.aval.explicit is not None:
@@ -307,15 +375,23 @@ class _Broadcasts:
 
     def repeats(self, eqn) -> bool:
         """Whether an operation gives its result from operands of these shapes."""
-        if eqn.primitive.kind != "elementwise" or eqn.primitive.attrs.get("computes") == "select" or eqn.primitive.name == "clamp":
+        if (
+            eqn.primitive.kind != "elementwise"
+            or eqn.primitive.attrs.get("computes") == "select"
+            or eqn.primitive.name == "clamp"
+        ):
             return False
-        shapes = [self.small.get(a, a.aval.shape) if not hasattr(a, "val") else () for a in eqn.invars]
+        shapes = [
+            self.small.get(a, a.aval.shape) if not hasattr(a, "val") else () for a in eqn.invars
+        ]
         shape = eqn.outvars[0].aval.shape
-        return all(len(s) in (0, len(shape)) for s in shapes) and np.broadcast_shapes(*shapes) == shape
+        return (
+            all(len(s) in (0, len(shape)) for s in shapes) and np.broadcast_shapes(*shapes) == shape
+        )
 
     def lines(self) -> tuple[list[Line], dict]:
         lines: list[Line] = []
-        other: dict[Any, Any] = {}       # what stands for a value in the text
+        other: dict[Any, Any] = {}  # what stands for a value in the text
         for eqn in self.eqns:
             out = eqn.outvars[0] if eqn.outvars else None
             ins = [a if hasattr(a, "val") else other.get(a, a) for a in eqn.invars]
@@ -325,15 +401,25 @@ class _Broadcasts:
                     other[out] = _Value(out.aval.update(shape=self.small[out]))
                     lines.append(_line(eqn, [other[out]], ins))
                 continue
-            if eqn.primitive.attrs.get("computes") == "cast" and ins[0].aval.update(weak_type=True) is out.aval:
-                other[out] = ins[0]      # a derivative is as weak as what it belongs to
+            if (
+                eqn.primitive.attrs.get("computes") == "cast"
+                and ins[0].aval.update(weak_type=True) is out.aval
+            ):
+                other[out] = ins[0]  # a derivative is as weak as what it belongs to
                 continue
-            if eqn.primitive.attrs.get("overwrites") and all(hasattr(a, "val") and a.aval.weak_type for a in ins[2:]) \
-                    and self.scattered(eqn, ins, lines):
+            if (
+                eqn.primitive.attrs.get("overwrites")
+                and all(hasattr(a, "val") and a.aval.weak_type for a in ins[2:])
+                and self.scattered(eqn, ins, lines)
+            ):
                 continue
             if eqn.primitive.attrs.get("computes") == "select" and out.aval.shape:
                 ins[1:] = [self.whole(a, out.aval.shape, lines, eqn) for a in ins[1:]]
-            if eqn.primitive.name == "cond" and eqn.primitive.kind == "region" and not self.asks_bool(eqn):
+            if (
+                eqn.primitive.name == "cond"
+                and eqn.primitive.kind == "region"
+                and not self.asks_bool(eqn)
+            ):
                 ins[0] = self.clamped(ins[0], len(eqn.params["branches"]) - 1, lines, eqn)
             if eqn.primitive.kind == "elementwise" and out.aval.vma:
                 ins = [self.varying(a, out.aval.vma, lines, eqn) for a in ins]
@@ -351,31 +437,58 @@ class _Broadcasts:
         """Write an update at Python integers, `x.at[0].set(y)`, as the scatter that it is for JAX; whether that was done."""
         x, block, *starts = ins
         shape, sizes, values = x.aval.shape, block.aval.shape, block
-        made = lines[-1] if lines and lines[-1].outvars and lines[-1].outvars[0] is block and lines[-1].name == "reshape" else None
+        made = (
+            lines[-1]
+            if lines
+            and lines[-1].outvars
+            and lines[-1].outvars[0] is block
+            and lines[-1].name == "reshape"
+            else None
+        )
         if made is not None:
             values = made.invars[0]
         indexed = [d for d, start in enumerate(starts) if start.val or sizes[d] != shape[d]]
-        points = sorted(range(len(sizes)), key=lambda d: (sizes[d] != 1, d not in indexed, d))[:len(sizes) - values.aval.ndim]
+        points = sorted(range(len(sizes)), key=lambda d: (sizes[d] != 1, d not in indexed, d))[
+            : len(sizes) - values.aval.ndim
+        ]
         if tuple(n for d, n in enumerate(sizes) if d not in points) != values.aval.shape:
             return False
         if made is not None:
             lines.pop()
-        moved: list[Line] = []           # JAX gives the values their type and shape after it has made the positions
-        while lines and lines[-1].name in ("broadcast_in_dim", "convert_element_type") and lines[-1].outvars[0] is \
-                (moved[0].invars[0] if moved else values):
+        moved: list[
+            Line
+        ] = []  # JAX gives the values their type and shape after it has made the positions
+        while (
+            lines
+            and lines[-1].name in ("broadcast_in_dim", "convert_element_type")
+            and lines[-1].outvars[0] is (moved[0].invars[0] if moved else values)
+        ):
             moved.insert(0, lines.pop())
         indexed = sorted({*indexed, *points})
         one = starts[0].aval.update(shape=(1,), weak_type=False)
         parts = [_Value(one) for _ in indexed]
-        lines += [Line([part], "broadcast_in_dim", [], [starts[d]], eqn.source) for part, d in zip(parts, indexed)]
+        lines += [
+            Line([part], "broadcast_in_dim", [], [starts[d]], eqn.source)
+            for part, d in zip(parts, indexed)
+        ]
         if len(parts) != 1:
             parts.append(_Value(one.update(shape=(len(parts),))))
-            lines.append(Line(parts[-1:], "concatenate", [("dimension", 0)], parts[:-1], eqn.source))
-        numbers = f"ScatterDimensionNumbers(update_window_dims={tuple(range(values.aval.ndim))}, " \
-                  f"inserted_window_dims={tuple(sorted(points))}, scatter_dims_to_operand_dims={tuple(indexed)}, " \
-                  "operand_batching_dims=(), scatter_indices_batching_dims=())"
-        params = [("dimension_numbers", numbers), ("indices_are_sorted", True), ("mode", "GatherScatterMode.FILL_OR_DROP"),
-                  ("unique_indices", True), ("update_consts", ()), ("update_jaxpr", None)]
+            lines.append(
+                Line(parts[-1:], "concatenate", [("dimension", 0)], parts[:-1], eqn.source)
+            )
+        numbers = (
+            f"ScatterDimensionNumbers(update_window_dims={tuple(range(values.aval.ndim))}, "
+            f"inserted_window_dims={tuple(sorted(points))}, scatter_dims_to_operand_dims={tuple(indexed)}, "
+            "operand_batching_dims=(), scatter_indices_batching_dims=())"
+        )
+        params = [
+            ("dimension_numbers", numbers),
+            ("indices_are_sorted", True),
+            ("mode", "GatherScatterMode.FILL_OR_DROP"),
+            ("unique_indices", True),
+            ("update_consts", ()),
+            ("update_jaxpr", None),
+        ]
         lines += [*moved, Line(eqn.outvars, "scatter", params, [x, parts[-1], values], eqn.source)]
         return True
 
@@ -383,16 +496,30 @@ class _Broadcasts:
         """Whether the branch of a `cond` is chosen by a bool; other numbers are moved into bounds by the operation."""
         atom = eqn.invars[0]
         maker = None if hasattr(atom, "val") else self.makers.get(atom)
-        return maker is not None and maker.primitive.attrs.get("computes") == "cast" and maker.invars[0].aval.dtype == np.bool_
+        return (
+            maker is not None
+            and maker.primitive.attrs.get("computes") == "cast"
+            and maker.invars[0].aval.dtype == np.bool_
+        )
 
     def clamped(self, atom: Any, last: int, lines: list[Line], eqn) -> Any:
         made = _Value(atom.aval)
-        lines.append(Line([made], "clamp", [], [_Number(0, atom.aval), atom, _Number(last, atom.aval)], eqn.source))
+        lines.append(
+            Line(
+                [made],
+                "clamp",
+                [],
+                [_Number(0, atom.aval), atom, _Number(last, atom.aval)],
+                eqn.source,
+            )
+        )
         return made
 
     def varying(self, atom: Any, axes: frozenset, lines: list[Line], eqn) -> Any:
         if not hasattr(atom, "val"):
             return atom
         made = _Value(atom.aval.update(vma=axes))
-        lines.append(Line([made], "pvary", [("axes", tuple(sorted(axes, key=str)))], [atom], eqn.source))
+        lines.append(
+            Line([made], "pvary", [("axes", tuple(sorted(axes, key=str)))], [atom], eqn.source)
+        )
         return made

@@ -17,19 +17,23 @@ from weft.ir.registry import Function, functions, registry
 from weft.util.lazy import loader
 
 #: name, or NumPy's name -> the module that states it, so that the others need not be loaded. What is not listed is found, too.
-STATED_BY = {name: module for module, names in {
-    "errors": "erf erfc erf_inv log_ndtr ndtri normal_hazard",
-    "exponential": "exp exp2 expm1 sinh cosh tanh logistic",
-    "gammas": "digamma lgamma bessel_i0e bessel_i1e bessel_ratio",
-    "hurwitz": "polygamma zeta",
-    "incomplete": """igamma igammac igamma_grad_a igamma_grad_x random_gamma_grad log_igamma log_igammac igamma_hazard igammac_hazard""",
-    "incomplete_beta": "betainc regularized_incomplete_beta betaincc log_betainc betainc_hazard beta_density",
-    "logarithmic": "log log1p log2 logaddexp asinh acosh atanh arcsinh arccosh arctanh",
-    "powers": "pow fmod",
-    "roots": "sqrt rsqrt cbrt",
-    "rounding": "is_finite floor ceil trunc round_even round_away round RoundingMethod copysign nextafter",
-    "trigonometric": "sin cos tan asin acos atan atan2 arcsin arccos arctan arctan2",
-}.items() for name in names.split()}
+STATED_BY = {
+    name: module
+    for module, names in {
+        "errors": "erf erfc erf_inv log_ndtr ndtri normal_hazard",
+        "exponential": "exp exp2 expm1 sinh cosh tanh logistic",
+        "gammas": "digamma lgamma bessel_i0e bessel_i1e bessel_ratio",
+        "hurwitz": "polygamma zeta",
+        "incomplete": """igamma igammac igamma_grad_a igamma_grad_x random_gamma_grad log_igamma log_igammac igamma_hazard igammac_hazard""",
+        "incomplete_beta": "betainc regularized_incomplete_beta betaincc log_betainc betainc_hazard beta_density",
+        "logarithmic": "log log1p log2 logaddexp asinh acosh atanh arcsinh arccosh arctanh",
+        "powers": "pow fmod",
+        "roots": "sqrt rsqrt cbrt",
+        "rounding": "is_finite floor ceil trunc round_even round_away round RoundingMethod copysign nextafter",
+        "trigonometric": "sin cos tan asin acos atan atan2 arcsin arccos arctan arctan2",
+    }.items()
+    for name in names.split()
+}
 
 _modules = loader(__name__, __path__, STATED_BY)
 registry.announce(_modules)
@@ -54,7 +58,9 @@ def find(name: str) -> Any:
     function = functions.get(name)
     if module is None:
         return function and function.op
-    return None if function is not None and function.op is None else getattr(module, name, None)        # None: kernels alone have it
+    return (
+        None if function is not None and function.op is None else getattr(module, name, None)
+    )  # None: kernels alone have it
 
 
 def __getattr__(name: str) -> Any:
@@ -71,10 +77,20 @@ def named_by_numpy(name: str) -> Function | None:
         return None
     _load(name)
     # a copy: signal handlers and other threads may load more functions
-    return next((function for function in list(functions.values()) if function is not None and name in function.numpy), None)
+    return next(
+        (
+            function
+            for function in list(functions.values())
+            if function is not None and name in function.numpy
+        ),
+        None,
+    )
 
 
 def every() -> list[Function]:
     """All functions, by name."""
     _load("")
-    return sorted([function for function in list(functions.values()) if function is not None], key=lambda function: function.name)
+    return sorted(
+        [function for function in list(functions.values()) if function is not None],
+        key=lambda function: function.name,
+    )

@@ -12,7 +12,10 @@ from weft.ops.families import INEXACT, function
 LOG2E = 1.4426950408889634
 
 #: log(2), by parts whose leading one leaves room to be multiplied by small integers exactly
-LN2 = {"f32": (0.693359375, -2.12194440054690583e-4), "f64": (0.6931471803691238, 1.9082149292705877e-10)}
+LN2 = {
+    "f32": (0.693359375, -2.12194440054690583e-4),
+    "f64": (0.6931471803691238, 1.9082149292705877e-10),
+}
 
 EXP_RANGE = {"f32": (-105.0, 89.0), "f64": (-746.0, 710.0)}
 
@@ -40,8 +43,16 @@ def _reduced(f, x):
     return shifted, f.fma(r * r, f.poly(r, "exp"), r)
 
 
-@function(INEXACT, np.exp, jvp=[lambda t, out, x: mul(t, out)], numpy="exp", brief=True, ulp=(1.5, 1.5),
-          ranges=EXPONENTS, points=OVERFLOWS)
+@function(
+    INEXACT,
+    np.exp,
+    jvp=[lambda t, out, x: mul(t, out)],
+    numpy="exp",
+    brief=True,
+    ulp=(1.5, 1.5),
+    ranges=EXPONENTS,
+    points=OVERFLOWS,
+)
 def exp(f, x):
     """e to the power `x`."""
     return exp_within(f, x if f.brief else f.clamp(x, *EXP_RANGE[f.type]))
@@ -55,9 +66,17 @@ def exp_within(f, x):
     return f.ldexp(small + 1.0, shifted)
 
 
-@function(INEXACT, np.exp2, jvp=[lambda t, out, x: mul(mul(t, math.log(2)), out)], numpy="exp2",
-          on_complex="exp2", brief=True, ulp=(1.5, 1.5),
-          ranges=((-155, 130), (-1, 1), (-1080, 1030)), points=(128.0, 1024.0, -126.0, -150.0, -1022.0, -1075.0))
+@function(
+    INEXACT,
+    np.exp2,
+    jvp=[lambda t, out, x: mul(mul(t, math.log(2)), out)],
+    numpy="exp2",
+    on_complex="exp2",
+    brief=True,
+    ulp=(1.5, 1.5),
+    ranges=((-155, 130), (-1, 1), (-1080, 1030)),
+    points=(128.0, 1024.0, -126.0, -150.0, -1022.0, -1075.0),
+)
 def exp2(f, x):
     """2 to the power `x`."""
     if f.brief:
@@ -68,8 +87,15 @@ def exp2(f, x):
     return f.ldexp(f.fma(r, f.poly(r, "exp2"), 1.0), shifted)
 
 
-@function(INEXACT, np.expm1, jvp=[lambda t, out, x: mul(t, add(out, 1))], numpy="expm1", ulp=(2, 2),
-          ranges=(*EXPONENTS, (-1e-5, 1e-5)), points=OVERFLOWS)
+@function(
+    INEXACT,
+    np.expm1,
+    jvp=[lambda t, out, x: mul(t, add(out, 1))],
+    numpy="expm1",
+    ulp=(2, 2),
+    ranges=(*EXPONENTS, (-1e-5, 1e-5)),
+    points=OVERFLOWS,
+)
 def expm1(f, x):
     """`exp(x) - 1`, accurate near 0."""
     low, high = EXP_RANGE[f.type]
@@ -102,8 +128,15 @@ def _half_exp(f, x):
     return f.ldexp(small + 1.0, shifted - 1.0)
 
 
-@function(INEXACT, np.sinh, jvp=[lambda t, out, x: mul(t, cosh(x))], numpy="sinh", ulp=(2.5, 2.5), ranges=EXPONENTS,
-          points=(*OVERFLOWS, 30.0, 89.415986, 710.475860073944))
+@function(
+    INEXACT,
+    np.sinh,
+    jvp=[lambda t, out, x: mul(t, cosh(x))],
+    numpy="sinh",
+    ulp=(2.5, 2.5),
+    ranges=EXPONENTS,
+    points=(*OVERFLOWS, 30.0, 89.415986, 710.475860073944),
+)
 def sinh(f, x):
     """The hyperbolic sine of `x`."""
     size = f.abs(x)
@@ -113,19 +146,32 @@ def sinh(f, x):
     scale = f.power_of_two(f.to_bits(shifted) - (f.magic_bits + 2))
     e = f.fma(scale, small, scale - 0.25)
     half = e + e / f.fma(e, 4.0, 1.0)
-    return f.copysign(f.select(size < 2.0**(-f.mantissa // 2), size, half + half), x)
+    return f.copysign(f.select(size < 2.0 ** (-f.mantissa // 2), size, half + half), x)
 
 
-@function(INEXACT, np.cosh, jvp=[lambda t, out, x: mul(t, sinh(x))], numpy="cosh", ulp=(2, 2), ranges=EXPONENTS,
-          points=(*OVERFLOWS, 89.415986, 710.475860073944))
+@function(
+    INEXACT,
+    np.cosh,
+    jvp=[lambda t, out, x: mul(t, sinh(x))],
+    numpy="cosh",
+    ulp=(2, 2),
+    ranges=EXPONENTS,
+    points=(*OVERFLOWS, 89.415986, 710.475860073944),
+)
 def cosh(f, x):
     """The hyperbolic cosine of `x`."""
     half = _half_exp(f, f.abs(x))
     return half + 0.25 / half
 
 
-@function(INEXACT, np.tanh, jvp=[lambda t, out, x: mul(t, sub(1, square(out)))], numpy="tanh", ulp=(2.5, 2.5),
-          ranges=((-12, 12), (-1, 1), (-25, 25)))
+@function(
+    INEXACT,
+    np.tanh,
+    jvp=[lambda t, out, x: mul(t, sub(1, square(out)))],
+    numpy="tanh",
+    ulp=(2.5, 2.5),
+    ranges=((-12, 12), (-1, 1), (-25, 25)),
+)
 def tanh(f, x):
     """The hyperbolic tangent of `x`."""
     if f.short:
@@ -142,12 +188,19 @@ def tanh(f, x):
 def _logistic_reference(x):
     if np.iscomplexobj(x):
         return 1 / (1 + np.exp(-x))
-    small = np.exp(-np.abs(x))           # never overflows
+    small = np.exp(-np.abs(x))  # never overflows
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
 
 
-@function(INEXACT, _logistic_reference, jvp=[lambda t, out, x: mul(t, mul(out, sub(1, out)))], brief=True, ulp=(2.5, 2.5),
-          ranges=((-4, 4), (-85, 20), (-750, 40)), points=OVERFLOWS)
+@function(
+    INEXACT,
+    _logistic_reference,
+    jvp=[lambda t, out, x: mul(t, mul(out, sub(1, out)))],
+    brief=True,
+    ulp=(2.5, 2.5),
+    ranges=((-4, 4), (-85, 20), (-750, 40)),
+    points=OVERFLOWS,
+)
 def logistic(f, x):
     """`1 / (1 + exp(-x))`, stable at both ends.
 
@@ -156,7 +209,9 @@ def logistic(f, x):
     """
     if f.brief:
         # both terms are scaled: one overflows where the result is below bfloat16's least subnormal number
-        return _LOGISTIC_SCALE / (f.brief_power(f.fma(x, -LOG2E, math.log2(_LOGISTIC_SCALE))) + _LOGISTIC_SCALE)
+        return _LOGISTIC_SCALE / (
+            f.brief_power(f.fma(x, -LOG2E, math.log2(_LOGISTIC_SCALE))) + _LOGISTIC_SCALE
+        )
     below, low = -f.abs(x), EXP_RANGE[f.type][0]
     e = exp_within(f, f.select(below < low, low, below))
     return f.select(x < 0.0, e, 1.0) / (e + 1.0)

@@ -23,12 +23,28 @@ from weft.ops.functions.powers import pow, power_in_double
 
 #: how many terms are summed one by one, and how many corrections there are, by the bits of the result
 _TERMS, _CORRECTIONS = {32: 4, 64: 8}, {32: 5, 64: 10}
-_LARGEST_RATIO = 40.0           # of s and the first q + k that is not summed: beyond it, what follows is nothing beside the first terms
-_FACTORS = 20.0                 # of a factorial that doubles have exactly
-_STIRLING = 1e15                # orders from which on the logarithm of a factorial has but two terms
+_LARGEST_RATIO = 40.0  # of s and the first q + k that is not summed: beyond it, what follows is nothing beside the first terms
+_FACTORS = 20.0  # of a factorial that doubles have exactly
+_STIRLING = 1e15  # orders from which on the logarithm of a factorial has but two terms
 #: B(2j) / (2j)!: of the corrections, as many as a type can resolve
-_BERNOULLI = [b / math.factorial(2 * j) for j, b in enumerate(
-    (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330), 1)]
+_BERNOULLI = [
+    b / math.factorial(2 * j)
+    for j, b in enumerate(
+        (
+            1 / 6,
+            -1 / 30,
+            1 / 42,
+            -1 / 30,
+            5 / 66,
+            -691 / 2730,
+            7 / 6,
+            -3617 / 510,
+            43867 / 798,
+            -174611 / 330,
+        ),
+        1,
+    )
+]
 
 
 # --- the formulas
@@ -36,13 +52,15 @@ _BERNOULLI = [b / math.factorial(2 * j) for j, b in enumerate(
 
 def _corrections(f, s, a, inverse):
     """1/2 and the corrections, of the terms from a^-s on, in units of that one."""
-    first, *others = _BERNOULLI[:_CORRECTIONS[f.bits]]
+    first, *others = _BERNOULLI[: _CORRECTIONS[f.bits]]
     limit = a * _LARGEST_RATIO
     bounded = f.select(s > limit, limit, s)
     factor = bounded * inverse
     total = f.fma(factor, first, 0.5)
     for j, c in enumerate(others, 2):
-        factor = factor * (((bounded + (2.0 * j - 3)) * inverse) * ((bounded + (2.0 * j - 2)) * inverse))
+        factor = factor * (
+            ((bounded + (2.0 * j - 3)) * inverse) * ((bounded + (2.0 * j - 2)) * inverse)
+        )
         total = f.fma(factor, c, total)
     return total
 
@@ -61,7 +79,9 @@ def _sum(f, s, q):
 def _sum_of_singles(f, s, q):
     order, start = f.widen(s), f.widen(q)
     a, far = q + float(_TERMS[32]), start + float(_TERMS[32])
-    total = power_in_double(f, far, -order) * (far / (order - 1.0) + f.widen(_corrections(f, s, a, 1.0 / a)))
+    total = power_in_double(f, far, -order) * (
+        far / (order - 1.0) + f.widen(_corrections(f, s, a, 1.0 / a))
+    )
     for k in range(_TERMS[32] - 1, 0, -1):
         total = total + power_in_double(f, start + float(k), -order)
     return total + power_in_double(f, start, -order)
@@ -92,15 +112,23 @@ def _zeta_of_any(f, s, q, even):
 
     def above_zero(x):
         return f.cold(f.c(0.0), inside, _zeta_above_zero, order, f.select(inside, x, 1.0))
+
     # the terms below zero, that of -1 + start to that of q, are those of 1 - start to -q but for their sign; 1 - start is taken
     # from -q, since close below zero `start` is rounded
     aside = -f.floor(-q) - q
     above, below, rest = above_zero(start), above_zero(aside), above_zero(1.0 - q)
     odd = above - below
-    odd = f.select(start.same(aside), 0.0, f.select(odd.is_nan(), f.copysign(inf, aside - start), odd)) + rest
+    odd = (
+        f.select(
+            start.same(aside), 0.0, f.select(odd.is_nan(), f.copysign(inf, aside - start), odd)
+        )
+        + rest
+    )
     y = f.select(even, above + (below - rest), odd)
     y = f.select(inside, y, nan)
-    far = f.select(q > 1.0, 0.0, f.select(q.same(1.0), 1.0, f.select(q < 1.0, inf, f.c(nan))))        # of an infinite order
+    far = f.select(
+        q > 1.0, 0.0, f.select(q.same(1.0), 1.0, f.select(q < 1.0, inf, f.c(nan)))
+    )  # of an infinite order
     y = f.select(s.same(inf), far, f.select(q.same(inf), 0.0, y))
     y = f.select((q <= 0.0) & start.same(0.0), inf, y)
     return f.select(s > 1.0, y, f.select(s.same(1.0), inf, f.c(nan)))
@@ -128,6 +156,7 @@ def _of_large_order(f, m, x, inside):
         ratio = f.exp(-s * f.log1p(k * inverse))
         more = k < terms
         return more, [total + ratio * f.select(more, 1.0, rest)]
+
     total = f.repeat(step, 1.0)[0]
     many = m > _STIRLING
     few = f.select(many, 1.0, m)
@@ -138,14 +167,24 @@ def _of_large_order(f, m, x, inside):
 
 def _polygamma_elsewhere(f, m, x):
     """Where the order is zero, large or none, or the argument not positive and finite."""
-    g, ordinary, even = f.in_double(), (m >= 1.0) & (m < inf) & _is_whole(f, m), _is_whole(f, m * 0.5)
-    x = f.select(even & (x < 0.0) & (x - f.floor(x)).same(0.5), 1.0 - x, x)         # terms of either sign cancel
+    g, ordinary, even = (
+        f.in_double(),
+        (m >= 1.0) & (m < inf) & _is_whole(f, m),
+        _is_whole(f, m * 0.5),
+    )
+    x = f.select(
+        even & (x < 0.0) & (x - f.floor(x)).same(0.5), 1.0 - x, x
+    )  # terms of either sign cancel
     inside = ordinary & (x > 0.0) & (x < inf)
     small, factorial = _small_factorial(f, m)
-    product = _of_large_order(g, f.widen(f.select(ordinary, m, 1.0)), f.widen(f.select(inside, x, 1.0)), inside)
+    product = _of_large_order(
+        g, f.widen(f.select(ordinary, m, 1.0)), f.widen(f.select(inside, x, 1.0)), inside
+    )
     product = g.select(small & ~inside, factorial, g.select(ordinary, product, nan))
     product = _rounded(f, g.select(x.same(inf) & ordinary, 1.0, product))
-    size = f.select(inside, product, product * _zeta_of_any(f, m + 1.0, f.select(inside, 0.0, x), ~even))
+    size = f.select(
+        inside, product, product * _zeta_of_any(f, m + 1.0, f.select(inside, 0.0, x), ~even)
+    )
     return f.select(m.same(0.0), f.digamma(x), f.select(even, -size, size))
 
 
@@ -155,7 +194,7 @@ def _polygamma_elsewhere(f, m, x):
 def _zeta_by_order(s, q):
     """The derivative of zeta by s, for s > 1 and q > 0: that of each term of `_sum`."""
     bits = 8 * typeof(q).dtype.itemsize
-    terms, corrections = _TERMS[bits], _BERNOULLI[:_CORRECTIONS[bits]]
+    terms, corrections = _TERMS[bits], _BERNOULLI[: _CORRECTIONS[bits]]
     total = mul(log(q), pow(q, neg(s)))
     for k in range(1, terms):
         total = add(total, mul(log(add(q, float(k))), pow(add(q, float(k)), neg(s))))
@@ -170,7 +209,10 @@ def _zeta_by_order(s, q):
         rest, rest_slope = add(rest, mul(factor, c)), add(rest_slope, mul(slope, c))
     less = sub(s, 1.0)
     power, log_a = pow(a, neg(less)), log(a)
-    whole = add(mul(div(power, less), add(log_a, div(1.0, less))), mul(mul(power, inverse), sub(mul(log_a, add(rest, 0.5)), rest_slope)))
+    whole = add(
+        mul(div(power, less), add(log_a, div(1.0, less))),
+        mul(mul(power, inverse), sub(mul(log_a, add(rest, 0.5)), rest_slope)),
+    )
     return neg(add(total, whole))
 
 
@@ -180,7 +222,9 @@ def _slope_by_order(t, out, s, q):
     s, q = select(ok, s, 2.0), select(ok, q, 1.0)
     dtype = typeof(q).dtype
     if dtype.itemsize < 4:
-        slope = convert_element_type(_zeta_by_order(*[convert_element_type(x, np.dtype("f4")) for x in (s, q)]), dtype)
+        slope = convert_element_type(
+            _zeta_by_order(*[convert_element_type(x, np.dtype("f4")) for x in (s, q)]), dtype
+        )
     else:
         slope = _zeta_by_order(s, q)
     return mul(t, select(ok, slope, np.nan))
@@ -191,25 +235,36 @@ def _slope_by_order(t, out, s, q):
 
 def _polygamma_reference(m, x):
     from scipy.special import gamma, psi, zeta
+
     wide = np.asarray(x, np.float64)
     order = np.asarray(m, np.float64)
-    wide = np.where(wide == -np.inf, np.nan, wide)          # poles all the way
+    wide = np.where(wide == -np.inf, np.nan, wide)  # poles all the way
     sign_ = np.where(order % 2 == 0, -1.0, np.where(order % 2 == 1, 1.0, np.nan))
-    size = np.where((order > 150) & (wide > 0), _large_derivative(order, wide), gamma(order + 1) * zeta(order + 1, wide))
+    size = np.where(
+        (order > 150) & (wide > 0),
+        _large_derivative(order, wide),
+        gamma(order + 1) * zeta(order + 1, wide),
+    )
     return np.where(order == 0, psi(wide), sign_ * size).astype(x.dtype)
 
 
 def _large_derivative(m, x):
     """gamma(m + 1) zeta(m + 1, x) for large m, where a factor may overflow and the other underflow."""
     from scipy.special import gammaln
+
     exponent = np.where(m > 1e18, m * (np.log(m / x) - 1), gammaln(m + 1) - (m + 1) * np.log(x))
     ratios = 1 + sum(np.exp(-(m + 1) * np.log1p(k / x)) for k in range(1, 24))
     rest = np.exp(-(m + 1) * np.log1p(24 / x)) * ((x + 24) / m + 0.5)
     return np.where(np.isinf(x), 0.0, np.exp(exponent) * (ratios + rest))
 
 
-@function(FLOATING, _polygamma_reference, jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))], ulp=(1.5, 2000),
-          ranges=((0, 10), (0, 30), (0.5, 2)))
+@function(
+    FLOATING,
+    _polygamma_reference,
+    jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))],
+    ulp=(1.5, 2000),
+    ranges=((0, 10), (0, 30), (0.5, 2)),
+)
 def polygamma(f, m, x):
     """The derivative of order `m` of `digamma` at `x`; `m` has the dtype of `x`. NaN for orders that are negative or not whole."""
     small, factorial = _small_factorial(f, m)
@@ -219,11 +274,16 @@ def polygamma(f, m, x):
 
 
 def _zeta_reference(x, q):
-    return of_scipy("zeta", wide=True)(x, np.where(q == -np.inf, np.nan, q))         # poles all the way
+    return of_scipy("zeta", wide=True)(x, np.where(q == -np.inf, np.nan, q))  # poles all the way
 
 
-@function(FLOATING, _zeta_reference, ulp=(1.5, 20), ranges=((0, 10), (1, 60), (0.5, 2)), jvp=[
-    _slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
+@function(
+    FLOATING,
+    _zeta_reference,
+    ulp=(1.5, 20),
+    ranges=((0, 10), (1, 60), (0.5, 2)),
+    jvp=[_slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))],
+)
 def zeta(f, x, q):
     """The Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
     plain = (x > 1.0) & (x < inf) & (q > 0.0) & (q < inf)

@@ -43,7 +43,15 @@ def _log_specials(f, x, y):
     return f.at(y, x, zero=-inf, infinite=inf, negative=nan)
 
 
-@function(INEXACT, np.log, jvp=[lambda t, out, x: div(t, x)], numpy="log", ulp=(1.5, 1.5), ranges=((0, 4), (0.9, 1.1)), points=(1.0,))
+@function(
+    INEXACT,
+    np.log,
+    jvp=[lambda t, out, x: div(t, x)],
+    numpy="log",
+    ulp=(1.5, 1.5),
+    ranges=((0, 4), (0.9, 1.1)),
+    points=(1.0,),
+)
 def log(f, x):
     """The natural logarithm of `x`."""
     k, m = f.split(x)
@@ -88,11 +96,21 @@ def log2(f, x):
     return _log_specials(f, x, y + (small + rest))
 
 
-_LOG2E_SPLIT = {"f32": (1.4423828125, 0.00031222838896340733), "f64": (1.4426950216293335, 1.9259629911266175e-08)}
+_LOG2E_SPLIT = {
+    "f32": (1.4423828125, 0.00031222838896340733),
+    "f64": (1.4426950216293335, 1.9259629911266175e-08),
+}
 
 
-@function(INEXACT, np.log1p, jvp=[lambda t, out, x: div(t, add(x, 1))], numpy="log1p", ulp=(2, 2),
-          ranges=((-1, 4), (-0.01, 0.01)), points=(-1.0, 0.0))
+@function(
+    INEXACT,
+    np.log1p,
+    jvp=[lambda t, out, x: div(t, add(x, 1))],
+    numpy="log1p",
+    ulp=(2, 2),
+    ranges=((-1, 4), (-0.01, 0.01)),
+    points=(-1.0, 0.0),
+)
 def log1p(f, x):
     """`log(1 + x)`, accurate near 0."""
     return f.copysign(_log_of_one_plus(f, x), x)
@@ -113,9 +131,17 @@ def _share_of_first(x, y):
     return logistic(select(equal_infinities, 0, gap))
 
 
-@function(FLOATING, np.logaddexp, numpy="logaddexp", jvp=[
-    lambda t, out, x, y: mul(t, _share_of_first(x, y)), lambda t, out, x, y: mul(t, _share_of_first(y, x))],
-          ulp=(2, 2), ranges=((-10, 10), (-100, 100), (-1, 0)))
+@function(
+    FLOATING,
+    np.logaddexp,
+    numpy="logaddexp",
+    jvp=[
+        lambda t, out, x, y: mul(t, _share_of_first(x, y)),
+        lambda t, out, x, y: mul(t, _share_of_first(y, x)),
+    ],
+    ulp=(2, 2),
+    ranges=((-10, 10), (-100, 100), (-1, 0)),
+)
 def logaddexp(f, x, y):
     """`log(exp(x) + exp(y))`, without overflow; -inf is neutral.
 
@@ -131,7 +157,9 @@ def logaddexp(f, x, y):
 
 def _powers(f, bits):
     """k and 2^k, where k >= 0 is what the bits have in the place of an exponent."""
-    return f.small_to_float(bits >> f.mantissa), f.from_bits((bits & -(1 << f.mantissa)) + (f.bias << f.mantissa))
+    return f.small_to_float(bits >> f.mantissa), f.from_bits(
+        (bits & -(1 << f.mantissa)) + (f.bias << f.mantissa)
+    )
 
 
 def _log_by_ratio(f, k, top, bottom):
@@ -150,16 +178,25 @@ def _log_of_sum(f, x, great, small, low, square):
     power = f.leading_power(shifted)
     # what cancels first is at least half the power, so that the difference is exact
     far = _log_by_ratio(f, f.exponent(shifted), (great - power) + small, (great + power) + small)
-    return f.cold(f.select(square < 0.36, near, far), x > _SQUARE_IS_INFINITE[f.type], _log_of_double, x)
+    return f.cold(
+        f.select(square < 0.36, near, far), x > _SQUARE_IS_INFINITE[f.type], _log_of_double, x
+    )
 
 
 def _log_of_double(f, x):
     return f.at(log_of_normal(f, x) + sum(LN2[f.type]), x, infinite=inf)
 
 
-@function(INEXACT, np.arcsinh, jvp=[lambda t, out, x: mul(t, rsqrt(add(square(x), 1)))], numpy="arcsinh asinh",
-          on_complex="asinh", ulp=(2, 2),
-          ranges=((-10, 10), (-1e6, 1e6)), points=(0.6, 1.15, 2.0**60, 2.0**500))
+@function(
+    INEXACT,
+    np.arcsinh,
+    jvp=[lambda t, out, x: mul(t, rsqrt(add(square(x), 1)))],
+    numpy="arcsinh asinh",
+    on_complex="asinh",
+    ulp=(2, 2),
+    ranges=((-10, 10), (-1e6, 1e6)),
+    points=(0.6, 1.15, 2.0**60, 2.0**500),
+)
 def asinh(f, x):
     """The number whose hyperbolic sine is `x`."""
     size = f.abs(x)
@@ -167,9 +204,16 @@ def asinh(f, x):
     return f.copysign(_log_of_sum(f, size, f.sqrt(f.fma(size, size, 1.0)), size, size, square), x)
 
 
-@function(INEXACT, np.arccosh, jvp=[lambda t, out, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1))))],
-          numpy="arccosh acosh",
-          on_complex="acosh", ulp=(2, 2.5), ranges=((1, 10), (1, 1.001), (1, 1e6)), points=(1.0, 1.166, 2.0**60, 2.0**500))
+@function(
+    INEXACT,
+    np.arccosh,
+    jvp=[lambda t, out, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1))))],
+    numpy="arccosh acosh",
+    on_complex="acosh",
+    ulp=(2, 2.5),
+    ranges=((1, 10), (1, 1.001), (1, 1e6)),
+    points=(1.0, 1.166, 2.0**60, 2.0**500),
+)
 def acosh(f, x):
     """The non-negative number whose hyperbolic cosine is `x`."""
     t = x - 1.0
@@ -182,8 +226,16 @@ def acosh(f, x):
 _SQUARE_IS_INFINITE = {"f32": 2.0**60, "f64": 2.0**500}
 
 
-@function(INEXACT, np.arctanh, jvp=[lambda t, out, x: div(t, sub(1, square(x)))], numpy="arctanh atanh", on_complex="atanh", ulp=(3, 3),
-          ranges=((-1, 1), (0.99, 1)), points=(1.0,))
+@function(
+    INEXACT,
+    np.arctanh,
+    jvp=[lambda t, out, x: div(t, sub(1, square(x)))],
+    numpy="arctanh atanh",
+    on_complex="atanh",
+    ulp=(3, 3),
+    ranges=((-1, 1), (0.99, 1)),
+    points=(1.0,),
+)
 def atanh(f, x):
     """The number whose hyperbolic tangent is `x`."""
     size = f.abs(x)

@@ -22,7 +22,13 @@ def _pow_type(x, y):
     families.check_dtype("pow", x, INEXACT, 0)
     if not dtype_in(y.dtype, INTEGER):
         families.same_dtypes("pow", (x, y))
-    return ShapedArray(families.broadcast_shapes("pow", (x, y)), x.dtype, x.weak_type and y.weak_type, None, families.joined_vma((x, y)))
+    return ShapedArray(
+        families.broadcast_shapes("pow", (x, y)),
+        x.dtype,
+        x.weak_type and y.weak_type,
+        None,
+        families.joined_vma((x, y)),
+    )
 
 
 def _pow_jvp_base(t, out, x, y):
@@ -37,9 +43,16 @@ def _pow_jvp_exponent(t, out, x, y):
     return mul(t, mul(log(select(eq(x, 0), 1, x)), out))
 
 
-@function(INEXACT, lambda x, y: np.power(x, y.astype(x.dtype)), jvp=[_pow_jvp_base, _pow_jvp_exponent], type_rule=_pow_type,
-          emit=lambda b, x, y: b.op("pow", x, y if y.type == x.type else b.cast(y, x.type)), cost=30, ulp=(1, 1),
-          ranges=((0, 10), (-10, 10), (0, 2)))
+@function(
+    INEXACT,
+    lambda x, y: np.power(x, y.astype(x.dtype)),
+    jvp=[_pow_jvp_base, _pow_jvp_exponent],
+    type_rule=_pow_type,
+    emit=lambda b, x, y: b.op("pow", x, y if y.type == x.type else b.cast(y, x.type)),
+    cost=30,
+    ulp=(1, 1),
+    ranges=((0, 10), (-10, 10), (0, 2)),
+)
 def pow(f, x, y):
     """`x` to the power `y`, elementwise; `y` has the dtype of `x` or is an integer.
 
@@ -47,7 +60,7 @@ def pow(f, x, y):
     [4.0, 9.0]
     """
     if f.wide and not f.has_fma:
-        return f.library("pow", x, y)      # whose products are not taken apart in halves
+        return f.library("pow", x, y)  # whose products are not taken apart in halves
     size = f.abs(x)
     k, m = f.split(size)
     k = f.at(k, size, zero=-inf, infinite=inf)

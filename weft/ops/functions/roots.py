@@ -10,7 +10,15 @@ from weft.ops.arithmetic import div, mul
 from weft.ops.families import FLOATING, INEXACT, function
 
 
-@function(INEXACT, np.sqrt, jvp=[lambda t, out, x: mul(t, div(0.5, out))], numpy="sqrt", cost=4, ulp=(0.5, 0.5), ranges=((0, 10),))
+@function(
+    INEXACT,
+    np.sqrt,
+    jvp=[lambda t, out, x: mul(t, div(0.5, out))],
+    numpy="sqrt",
+    cost=4,
+    ulp=(0.5, 0.5),
+    ranges=((0, 10),),
+)
 def sqrt(f, x):
     """The square root of `x`.
 
@@ -20,15 +28,28 @@ def sqrt(f, x):
     return f.sqrt(x)
 
 
-@function(INEXACT, lambda x: np.divide(np.ones((), x.dtype), np.sqrt(x)), jvp=[lambda t, out, x: mul(t, mul(-0.5, div(out, x)))],
-          cost=4, ulp=(2, 2), ranges=((0, 10),))
+@function(
+    INEXACT,
+    lambda x: np.divide(np.ones((), x.dtype), np.sqrt(x)),
+    jvp=[lambda t, out, x: mul(t, mul(-0.5, div(out, x)))],
+    cost=4,
+    ulp=(2, 2),
+    ranges=((0, 10),),
+)
 def rsqrt(f, x):
     """`1 / sqrt(x)`."""
     return 1.0 / f.sqrt(x)
 
 
-@function(FLOATING, np.cbrt, jvp=[lambda t, out, x: mul(t, div(div(1 / 3, out), out))], numpy="cbrt", ulp=(1, 1.5),
-          ranges=((-10, 10),), points=(1.0, 8.0, 27.0))
+@function(
+    FLOATING,
+    np.cbrt,
+    jvp=[lambda t, out, x: mul(t, div(div(1 / 3, out), out))],
+    numpy="cbrt",
+    ulp=(1, 1.5),
+    ranges=((-10, 10),),
+    points=(1.0, 8.0, 27.0),
+)
 def cbrt(f, x):
     """The cube root of `x`, of the sign of `x`."""
     size = f.abs(x)

@@ -62,6 +62,7 @@ def round_away(f, x):
 
 class RoundingMethod(enum.IntEnum):
     """Where `round` sends halves."""
+
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
 
@@ -71,7 +72,9 @@ def _round_reference(x, *, rounding_method):
 
 
 def _round_emit(b, x, *, rounding_method):
-    return b.op("round_even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round_away", x)
+    return b.op(
+        "round_even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round_away", x
+    )
 
 
 round_p = elementwise("round", FLOATING, _round_reference, emit=_round_emit, jumps=True, jvp="zero")

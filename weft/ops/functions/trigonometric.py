@@ -48,7 +48,9 @@ def _half_turn_sine(f, r, flip):
     square = r * r
     y = f.fma(r * square, f.poly(square, "sin"), r)
     if f.type == "f64":
-        y = f.clamp(y, -1.0, 1.0)            # near the crest the last rounding may go beyond; that of f32 does not
+        y = f.clamp(
+            y, -1.0, 1.0
+        )  # near the crest the last rounding may go beyond; that of f32 does not
     return f.from_bits(f.to_bits(y) ^ (f.to_bits(flip) << (f.bits - 1)))
 
 
@@ -57,7 +59,15 @@ def _beyond(f, function, x, y):
     return f.select(x.same(0.0), x, y) if function != "cos" else y
 
 
-@function(INEXACT, np.sin, jvp=[lambda t, out, x: mul(t, cos(x))], numpy="sin", ulp=(2, 2), ranges=_TURNS, points=_QUARTERS)
+@function(
+    INEXACT,
+    np.sin,
+    jvp=[lambda t, out, x: mul(t, cos(x))],
+    numpy="sin",
+    ulp=(2, 2),
+    ranges=_TURNS,
+    points=_QUARTERS,
+)
 def sin(f, x):
     """The sine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
 
@@ -69,8 +79,15 @@ def sin(f, x):
     return _beyond(f, "sin", x, _half_turn_sine(f, r, shifted))
 
 
-@function(INEXACT, np.cos, jvp=[lambda t, out, x: neg(mul(t, sin(x)))], numpy="cos",
-          ulp=(2, 2), ranges=_TURNS, points=_QUARTERS)
+@function(
+    INEXACT,
+    np.cos,
+    jvp=[lambda t, out, x: neg(mul(t, sin(x)))],
+    numpy="cos",
+    ulp=(2, 2),
+    ranges=_TURNS,
+    points=_QUARTERS,
+)
 def cos(f, x):
     """The cosine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
 
@@ -85,8 +102,15 @@ def cos(f, x):
     return _beyond(f, "cos", x, y)
 
 
-@function(INEXACT, np.tan, jvp=[lambda t, out, x: mul(t, add(1, square(out)))], numpy="tan",
-          ulp=(2.5, 2.5), ranges=_TURNS, points=_QUARTERS)
+@function(
+    INEXACT,
+    np.tan,
+    jvp=[lambda t, out, x: mul(t, add(1, square(out)))],
+    numpy="tan",
+    ulp=(2.5, 2.5),
+    ranges=_TURNS,
+    points=_QUARTERS,
+)
 def tan(f, x):
     """The tangent of `x` in radians."""
     shifted = f.fma(x, 2 / pi, f.magic)
@@ -111,8 +135,16 @@ def _arc(f, top, bottom):
     return f.select(swap, _HALF_PI - (y - low), y)
 
 
-@function(INEXACT, np.arctan, jvp=[lambda t, out, x: div(t, add(1, square(x)))], numpy="arctan atan", on_complex="atan", ulp=(2.5, 2.5),
-          ranges=((-4, 4), (0.4, 0.5)), points=(0.4142135623730951, 2.414213562373095))
+@function(
+    INEXACT,
+    np.arctan,
+    jvp=[lambda t, out, x: div(t, add(1, square(x)))],
+    numpy="arctan atan",
+    on_complex="atan",
+    ulp=(2.5, 2.5),
+    ranges=((-4, 4), (0.4, 0.5)),
+    points=(0.4142135623730951, 2.414213562373095),
+)
 def atan(f, x):
     """The angle between -pi/2 and pi/2 whose tangent is `x`."""
     size = f.abs(x)
@@ -120,9 +152,17 @@ def atan(f, x):
     return f.copysign(f.select(x.is_nan(), x, y), x)
 
 
-@function(FLOATING, np.arctan2, jvp=[lambda t, out, x, y: mul(t, div(y, add(square(x), square(y)))),
-                                     lambda t, out, x, y: mul(t, div(neg(x), add(square(x), square(y))))],
-          numpy="arctan2 atan2", ulp=(2.5, 2.5), ranges=((-10, 10), (-1e-3, 1e3), (-3.3e38, 3.3e38)))
+@function(
+    FLOATING,
+    np.arctan2,
+    jvp=[
+        lambda t, out, x, y: mul(t, div(y, add(square(x), square(y)))),
+        lambda t, out, x, y: mul(t, div(neg(x), add(square(x), square(y)))),
+    ],
+    numpy="arctan2 atan2",
+    ulp=(2.5, 2.5),
+    ranges=((-10, 10), (-1e-3, 1e3), (-3.3e38, 3.3e38)),
+)
 def atan2(f, x, y):
     """The angle of the point (y, x): of `x / y`, in the right quadrant."""
     top, bottom = f.abs(x), f.abs(y)
@@ -132,7 +172,11 @@ def atan2(f, x, y):
     both_infinite = top.same(bottom) & (top.same(inf) | top.same(0.0))
     zero = top.same(0.0)
     # two equal infinities have slope one; two zeros are on the axis
-    angle = _arc(f, f.select(both_infinite, f.select(zero, f.c(0.0), 1.0), top), f.select(both_infinite, 1.0, bottom))
+    angle = _arc(
+        f,
+        f.select(both_infinite, f.select(zero, f.c(0.0), 1.0), top),
+        f.select(both_infinite, 1.0, bottom),
+    )
     low = _HALF_PI_LOW[f.type]
     turned = pi - (angle - 2 * low)
     angle = f.select(f.to_bits(y) < 0, turned, angle)
@@ -149,8 +193,16 @@ def _arc_sine_parts(f, x):
     return large, s * square * f.poly(square, "asin"), s
 
 
-@function(INEXACT, np.arcsin, jvp=[lambda t, out, x: mul(t, rsqrt(sub(1, square(x))))], numpy="arcsin asin", ulp=(2.5, 2.5),
-          on_complex="asin", ranges=((-1, 1),), points=(0.5, -0.5))
+@function(
+    INEXACT,
+    np.arcsin,
+    jvp=[lambda t, out, x: mul(t, rsqrt(sub(1, square(x))))],
+    numpy="arcsin asin",
+    ulp=(2.5, 2.5),
+    on_complex="asin",
+    ranges=((-1, 1),),
+    points=(0.5, -0.5),
+)
 def asin(f, x):
     """The angle between -pi/2 and pi/2 whose sine is `x`."""
     large, p, s = _arc_sine_parts(f, x)
@@ -158,8 +210,16 @@ def asin(f, x):
     return f.copysign(f.select(large, (_HALF_PI - 2.0 * s) - (2.0 * p - low), s + p), x)
 
 
-@function(INEXACT, np.arccos, jvp=[lambda t, out, x: neg(mul(t, rsqrt(sub(1, square(x)))))], numpy="arccos acos", ulp=(2, 2),
-          on_complex="acos", ranges=((-1, 1), (0.99, 1)), points=(0.5, -0.5))
+@function(
+    INEXACT,
+    np.arccos,
+    jvp=[lambda t, out, x: neg(mul(t, rsqrt(sub(1, square(x)))))],
+    numpy="arccos acos",
+    ulp=(2, 2),
+    on_complex="acos",
+    ranges=((-1, 1), (0.99, 1)),
+    points=(0.5, -0.5),
+)
 def acos(f, x):
     """The angle between 0 and pi whose cosine is `x`."""
     large, p, s = _arc_sine_parts(f, x)

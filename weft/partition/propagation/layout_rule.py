@@ -26,6 +26,7 @@ from weft.util.record import record
 @record
 class OperandInfo:
     """A value as the rule is shown it: shape, dtype, and how it is laid out."""
+
     shape: tuple[int, ...]
     dtype: Any
     sharding: NamedSharding
@@ -48,26 +49,45 @@ def operand_info(aval: ShapedArray, spec: Spec, fine: Mesh, mesh: Mesh) -> Opera
     return OperandInfo(aval.shape, aval.dtype, NamedSharding(mesh, shown), aval.weak_type)
 
 
-def specs(rule: PartitionRule, what: str, shardings: Any, structure: Any, avals: Sequence[ShapedArray], mesh: Mesh, sizes: Any, eqn: Eqn
-           ) -> list[Spec]:
+def specs(
+    rule: PartitionRule,
+    what: str,
+    shardings: Any,
+    structure: Any,
+    avals: Sequence[ShapedArray],
+    mesh: Mesh,
+    sizes: Any,
+    eqn: Eqn,
+) -> list[Spec]:
     """The layouts that a rule requests, a tree of shardings, on the axes of the program."""
     try:
-        flat = tree.broadcast_prefix(shardings, tree.tree_unflatten(structure, avals), is_leaf=lambda x: x is None)
+        flat = tree.broadcast_prefix(
+            shardings, tree.tree_unflatten(structure, avals), is_leaf=lambda x: x is None
+        )
     except ValueError:
-        raise misfit(rule, f"gives {what} shardings of another structure than the {what}s",
-                     [("shardings", shardings), (f"{what}s", structure)], eqn) from None
+        raise misfit(
+            rule,
+            f"gives {what} shardings of another structure than the {what}s",
+            [("shardings", shardings), (f"{what}s", structure)],
+            eqn,
+        ) from None
     found = []
     for i, (sharding, aval) in enumerate(zip(flat, avals)):
         spec = ((),) * aval.ndim if sharding is None else to_spec(sharding, mesh, aval.ndim)
         if spec is None or evenly_split(aval.shape, spec, sizes) != spec:
-            raise misfit(rule, f"asks for a layout of {what} {i} that cannot be made",
-                         [(what, aval.str_short(), sharding), ("mesh", mesh)], eqn)
+            raise misfit(
+                rule,
+                f"asks for a layout of {what} {i} that cannot be made",
+                [(what, aval.str_short(), sharding), ("mesh", mesh)],
+                eqn,
+            )
         found.append(spec)
     return found
 
 
 class InferTransfer:
     """Moves specs from the operands of such a function to its results, as its rule infers them."""
+
     __slots__ = ("eqn", "variables")
 
     def __init__(self, eqn: Eqn):
@@ -76,11 +96,21 @@ class InferTransfer:
 
     def __call__(self, state: Any) -> None:
         rule, (fine, mesh) = self.eqn.params["rule"], state.meshes
-        shown = [operand_info(a.aval, evenly_split(a.aval.shape, state.spec(a), state.sizes), fine, mesh) for a in self.eqn.invars]
+        shown = [
+            operand_info(a.aval, evenly_split(a.aval.shape, state.spec(a), state.sizes), fine, mesh)
+            for a in self.eqn.invars
+        ]
         results = [operand_info(v.aval, ((),) * v.aval.ndim, fine, mesh) for v in self.eqn.outvars]
         with derived_trace(eval_trace):
-            given = rule.infer(mesh, tree.tree_unflatten(rule.in_tree, shown), tree.tree_unflatten(rule.out_tree, results))
+            given = rule.infer(
+                mesh,
+                tree.tree_unflatten(rule.in_tree, shown),
+                tree.tree_unflatten(rule.out_tree, results),
+            )
         avals = [v.aval for v in self.eqn.outvars]
         carried = max([state.carried.get(a, 0) for a in self.variables], default=0)
-        for var, spec in zip(self.eqn.outvars, specs(rule, "result", given, rule.out_tree, avals, fine, state.sizes, self.eqn)):
+        for var, spec in zip(
+            self.eqn.outvars,
+            specs(rule, "result", given, rule.out_tree, avals, fine, state.sizes, self.eqn),
+        ):
             state.extend(var, spec, carried)

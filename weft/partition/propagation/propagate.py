@@ -21,7 +21,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from weft.ir.factors import FactorAxes, FactorRule, OperandFactors, axes_of_factors, dims_of_factors, joint_dims
+from weft.ir.factors import (
+    FactorAxes,
+    FactorRule,
+    OperandFactors,
+    axes_of_factors,
+    dims_of_factors,
+    joint_dims,
+)
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import params_key
 from weft.ir.specs import DimSpec, Spec
@@ -36,8 +43,13 @@ PASS_THROUGH = frozenset({"elementwise", "layout", "constraint"})
 
 class Settling(Enum):
     """How conflicts between layouts are settled, once those of results have prevailed over those of contracted dims."""
-    BY_SIZE = auto()                     # those that a larger value has had prevail; inner programs settle theirs first
-    BY_REACH = auto()                    # those of dims that run through more of the program prevail; outer programs are first
+
+    BY_SIZE = (
+        auto()
+    )  # those that a larger value has had prevail; inner programs settle theirs first
+    BY_REACH = (
+        auto()
+    )  # those of dims that run through more of the program prevail; outer programs are first
 
 
 def factor_rule(eqn: Eqn) -> FactorRule | None:
@@ -61,25 +73,38 @@ def _load_splits() -> None:
 @record(frozen=False)
 class Propagation:
     """The state of propagation: target specs so far, and which of them are given."""
+
     sizes: Mapping[Any, int]
     dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
-    fixed: set[Var] = field(default_factory=set)                # variables whose spec is given
-    explicit: dict[Var, frozenset] = field(default_factory=dict)        # axes whose place the variable's type says
-    cuts: set[tuple[Any, int]] = field(default_factory=set)     # axes that should be finer, and the sizes of their major parts
-    carried: dict[Var, int] = field(default_factory=dict)       # bytes of the largest value that has had the spec
-    changed: set[Var] = field(default_factory=set)              # since the last transfer began
+    fixed: set[Var] = field(default_factory=set)  # variables whose spec is given
+    explicit: dict[Var, frozenset] = field(
+        default_factory=dict
+    )  # axes whose place the variable's type says
+    cuts: set[tuple[Any, int]] = field(
+        default_factory=set
+    )  # axes that should be finer, and the sizes of their major parts
+    carried: dict[Var, int] = field(
+        default_factory=dict
+    )  # bytes of the largest value that has had the spec
+    changed: set[Var] = field(default_factory=set)  # since the last transfer began
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
-    shared: dict[tuple, FactorRule | None] = field(default_factory=dict)        # by what it follows from
+    shared: dict[tuple, FactorRule | None] = field(default_factory=dict)  # by what it follows from
     facts: dict[tuple, _RuleFacts] = field(default_factory=dict)
-    terms: dict[Var, frozenset] = field(default_factory=dict)   # axes over which devices have terms of a variable, or should have
-    boundary: set[Var] = field(default_factory=set)             # arguments and results of the program
-    meshes: Any = None                   # the mesh of the axes, and the coarser one that was given
-    last_round: bool = False             # whether specs pass from a value to its broadcast or part
+    terms: dict[Var, frozenset] = field(
+        default_factory=dict
+    )  # axes over which devices have terms of a variable, or should have
+    boundary: set[Var] = field(default_factory=set)  # arguments and results of the program
+    meshes: Any = None  # the mesh of the axes, and the coarser one that was given
+    last_round: bool = False  # whether specs pass from a value to its broadcast or part
     settling: Settling = Settling.BY_SIZE
-    reach: dict[Var, tuple[int, ...]] = field(default_factory=dict)      # of the dims of variables, where it settles conflicts
-    conflicts: bool = False              # whether values disagreed anywhere
-    slices_split: bool = False           # whether slices were taken along a split dim, by a loop or an equation
-    splits_slices: bool = False          # whether the axes of such dims split other dims of the slices
+    reach: dict[Var, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # of the dims of variables, where it settles conflicts
+    conflicts: bool = False  # whether values disagreed anywhere
+    slices_split: bool = (
+        False  # whether slices were taken along a split dim, by a loop or an equation
+    )
+    splits_slices: bool = False  # whether the axes of such dims split other dims of the slices
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
         """The sharding rule of an equation: one object for equations with equal operations, parameters and types."""
@@ -88,7 +113,13 @@ class Propagation:
             if params is None:
                 self.rules[eqn] = factor_rule(eqn)
             else:
-                key = (eqn.primitive, params, *[a.aval for a in eqn.invars], None, *[v.aval for v in eqn.outvars])
+                key = (
+                    eqn.primitive,
+                    params,
+                    *[a.aval for a in eqn.invars],
+                    None,
+                    *[v.aval for v in eqn.outvars],
+                )
                 if key not in self.shared:
                     self.shared[key] = factor_rule(eqn)
                 self.rules[eqn] = self.shared[key]
@@ -118,7 +149,9 @@ class Propagation:
         """What settles conflicts about factor `f` of `var`: the greater prevails, the earlier of equal ones."""
         if self.settling is Settling.BY_SIZE:
             return (self.carried[var],)
-        return max(reach for reach, of_dim in zip(self.reach[var], factors) if f in of_dim), var.aval.nbytes
+        return max(
+            reach for reach, of_dim in zip(self.reach[var], factors) if f in of_dim
+        ), var.aval.nbytes
 
     def is_fixed(self, atom: Any) -> bool:
         """Whether the layout of a variable is given, in full or by explicit axes."""
@@ -132,17 +165,20 @@ class Propagation:
         closed = self.explicit.get(atom, ())
         for d, axes in enumerate(spec):
             have = mine[d]
-            if len(axes) <= len(have) or axes[:len(have)] != have:
+            if len(axes) <= len(have) or axes[: len(have)] != have:
                 continue
-            for a in axes[len(have):]:
+            for a in axes[len(have) :]:
                 longer, size = (*mine[d], a), atom.aval.shape[d]
-                fits = is_even(size, longer, self.sizes) if atom in self.boundary else worth_splitting(size, longer, self.sizes)
+                fits = (
+                    is_even(size, longer, self.sizes)
+                    if atom in self.boundary
+                    else worth_splitting(size, longer, self.sizes)
+                )
                 if a in closed or any(a in other for other in mine) or not fits:
                     break
                 mine[d] = (*mine[d], a)
                 self.changed.add(atom)
                 self.carried[atom] = max(carried, self.carried.get(atom, 0), atom.aval.nbytes)
-
 
     def of_slices(self, spec: Spec, sliced: Collection[int], shape: Sequence[int]) -> Spec:
         """Return the layout of slices of sizes `shape` of a value that `spec` splits, which are taken along its dims `sliced`.
@@ -162,9 +198,19 @@ class Propagation:
         return tuple(dims)
 
 
-def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
-              constraint_spec: Any, type_spec: Any, meshes: Any = None, layouts: Iterable[tuple[Var, Spec]] = (),
-              settling: Settling = Settling.BY_SIZE, splits_slices: bool = False, like: Propagation | None = None) -> Propagation:
+def propagate(
+    jaxpr: Jaxpr,
+    sizes: Mapping[Any, int],
+    in_specs: Sequence[Spec | None],
+    out_specs: Sequence[Spec | None],
+    constraint_spec: Any,
+    type_spec: Any,
+    meshes: Any = None,
+    layouts: Iterable[tuple[Var, Spec]] = (),
+    settling: Settling = Settling.BY_SIZE,
+    splits_slices: bool = False,
+    like: Propagation | None = None,
+) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
@@ -193,9 +239,13 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     if state.terms:
         _trace_terms(state, eqns)
     for eqn in eqns:
-        if eqn.primitive.attrs.get("per_device"):              # blocks of its values are blocks of what is outside
+        if eqn.primitive.attrs.get(
+            "per_device"
+        ):  # blocks of its values are blocks of what is outside
             body = eqn.params["jaxpr"]
-            state.boundary.update(a for a in (*body.invars, *body.outvars) if type(a) is not Literal)
+            state.boundary.update(
+                a for a in (*body.invars, *body.outvars) if type(a) is not Literal
+            )
         if eqn.primitive.kind == "constraint":
             _fix_constraint(state, eqn, constraint_spec(eqn))
     for var, spec in layouts:
@@ -210,7 +260,9 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     _run(state, [t for t in transfers if t in simple], simple)
     _run(state, transfers, [t for t in transfers if t not in simple])
     state.last_round = True
-    _run(state, transfers, [t for t in transfers if type(t) is _FactorTransfer and t.has_last_round])
+    _run(
+        state, transfers, [t for t in transfers if type(t) is _FactorTransfer and t.has_last_round]
+    )
     return state
 
 
@@ -218,9 +270,18 @@ def _trace_terms(state: Propagation, eqns: Sequence[Eqn]) -> None:
     """Where terms are asked for of a value that nothing else reads, ask for them where it is made."""
     uses = Counter(a for eqn in eqns for a in eqn.invars if type(a) is not Literal)
     for eqn in reversed(eqns):
-        terms = state.terms.get(eqn.outvars[0]) if len(eqn.outvars) == 1 and len(eqn.invars) == 1 else None
+        terms = (
+            state.terms.get(eqn.outvars[0])
+            if len(eqn.outvars) == 1 and len(eqn.invars) == 1
+            else None
+        )
         atom = eqn.invars[0] if terms else None
-        if terms is None or type(atom) is Literal or atom.aval.explicit is not None or uses[atom] != 1:
+        if (
+            terms is None
+            or type(atom) is Literal
+            or atom.aval.explicit is not None
+            or uses[atom] != 1
+        ):
             continue
         rule = state.rule(eqn)
         if rule is not None and rule.linear_ins == (0,):
@@ -282,6 +343,7 @@ def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
 
 # --- equations --------------------------------------------------------------------------------------------------------
 
+
 def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
     """What moves specs through one equation, forward and backward; None if nothing passes."""
     if eqn.primitive.attrs.get("per_device"):
@@ -299,6 +361,7 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
 class _RuleFacts:
     """What the equations of one factor rule have in common, whose literals are the same operands; and what was found for values
     with equal layouts, as in equal layers."""
+
     __slots__ = ("closed", "in_result", "joint", "parts", "sliced", "broadcasts", "found")
 
     def __init__(self, eqn: Eqn, rule: FactorRule):
@@ -307,18 +370,23 @@ class _RuleFacts:
         self.joint = joint_dims(rule)
         self.parts = list(_parts(eqn, rule))
         self.sliced = _sliced_dims(eqn)
-        self.broadcasts = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max((a.aval.size for a in eqn.invars), default=0)
+        self.broadcasts = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
+            (a.aval.size for a in eqn.invars), default=0
+        )
         self.found: dict[tuple, tuple[list[tuple[int, Spec]], int]] = {}
 
 
 class _FactorTransfer:
     """Moves specs through an equation by its factor rule."""
+
     __slots__ = ("rule", "eqn", "values", "variables", "facts")
 
     def __init__(self, eqn: Eqn, rule: FactorRule, facts: dict[tuple, _RuleFacts]):
         self.rule, self.eqn = rule, eqn
         values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
-        self.values = [(a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim]
+        self.values = [
+            (a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim
+        ]
         self.variables = [a for a, _ in self.values]
         key = (id(rule), *[type(a) is Literal for a in eqn.invars])
         known = facts.get(key)
@@ -341,8 +409,18 @@ class _FactorTransfer:
         found = self.facts.found.get(key)
         if found is None:
             agreed, carried = self.agree(state)
-            specs = [dims_of_factors(factors, agreed, self.rule, state.sizes) for _, factors in self.values] if agreed else []
-            found = [(i, spec) for i, (spec, dims) in enumerate(zip(specs, layouts)) if spec != dims], carried
+            specs = (
+                [
+                    dims_of_factors(factors, agreed, self.rule, state.sizes)
+                    for _, factors in self.values
+                ]
+                if agreed
+                else []
+            )
+            found = (
+                [(i, spec) for i, (spec, dims) in enumerate(zip(specs, layouts)) if spec != dims],
+                carried,
+            )
             self.facts.found[key] = found
         for i, spec in found[0]:
             state.extend(self.variables[i], spec, found[1])
@@ -356,17 +434,26 @@ class _FactorTransfer:
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Axes per factor on which the values agree, conflicts settled by rank; and the bytes of the largest value that has had them."""
         facts = self.facts
-        best: dict[int, tuple] = {}              # factor -> (rank, axes, bytes of the largest value that has had them)
+        best: dict[
+            int, tuple
+        ] = {}  # factor -> (rank, axes, bytes of the largest value that has had them)
         for atom, factors in self.values:
             dims = state.dims.get(atom)
-            if dims is None or not any(dims) or (facts.broadcasts and not state.last_round and atom in self.eqn.invars):
+            if (
+                dims is None
+                or not any(dims)
+                or (facts.broadcasts and not state.last_round and atom in self.eqn.invars)
+            ):
                 continue
             found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
             state.cuts |= cuts
             for f, axes in found.items():
                 if f in facts.closed:
                     continue
-                rank, carried = (f in facts.in_result, state.stake(atom, factors, f)), state.carried[atom]
+                rank, carried = (
+                    (f in facts.in_result, state.stake(atom, factors, f)),
+                    state.carried[atom],
+                )
                 have = best.get(f)
                 if have is None or _extends(axes, have[1]):
                     best[f] = (max(rank, have[0]) if have else rank, axes, carried)
@@ -381,7 +468,9 @@ class _FactorTransfer:
             joint = any(f in dim for dim in facts.joint)
             for a in axes:
                 state.conflicts |= a in taken
-                if a in taken or (joint and not is_even(self.rule.sizes[f], (*kept, a), state.sizes)):
+                if a in taken or (
+                    joint and not is_even(self.rule.sizes[f], (*kept, a), state.sizes)
+                ):
                     break
                 kept.append(a)
             if kept:
@@ -399,8 +488,15 @@ def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:
         for m, (var, outs) in enumerate(zip(eqn.outvars, rule.outs)):
             if type(atom) is Literal:
                 continue
-            pairs = [(i, o) for i, f in enumerate(ins) for o, g in enumerate(outs) if _runs_along(rule, f, g, i == o)]
-            yield from ((n, i, m, o) for i, o in pairs if 4 * var.aval.shape[o] >= atom.aval.shape[i])
+            pairs = [
+                (i, o)
+                for i, f in enumerate(ins)
+                for o, g in enumerate(outs)
+                if _runs_along(rule, f, g, i == o)
+            ]
+            yield from (
+                (n, i, m, o) for i, o in pairs if 4 * var.aval.shape[o] >= atom.aval.shape[i]
+            )
 
 
 def _sliced_dims(eqn: Eqn) -> list[int]:
@@ -420,24 +516,32 @@ def _runs_along(rule: FactorRule, f: tuple, g: tuple, same_place: bool) -> bool:
 
 
 def _extends(longer: tuple, shorter: tuple) -> bool:
-    return longer[:len(shorter)] == shorter
+    return longer[: len(shorter)] == shorter
 
 
 # --- programs of one device -------------------------------------------------------------------------------------------
+
 
 class _ShardMapTransfer:
     """Moves specs into a shard_map and out of it: the axes that are not manual split its blocks further."""
 
     def __init__(self, eqn: Eqn):
         p = eqn.params
-        pairs = [*zip(eqn.invars, p["jaxpr"].invars, p["in_specs"]), *zip(eqn.outvars, p["jaxpr"].outvars, p["out_specs"])]
+        pairs = [
+            *zip(eqn.invars, p["jaxpr"].invars, p["in_specs"]),
+            *zip(eqn.outvars, p["jaxpr"].outvars, p["out_specs"]),
+        ]
         self.links = [(outer, inner, spec.dims(outer.aval.ndim)) for outer, inner, spec in pairs]
         self.manual = p["manual_axes"]
-        self.variables = [a for outer, inner, _ in self.links for a in (outer, inner) if type(a) is not Literal]
+        self.variables = [
+            a for outer, inner, _ in self.links for a in (outer, inner) if type(a) is not Literal
+        ]
 
     def __call__(self, state: Propagation) -> None:
         for outer, inner, dims in self.links:
-            rest = tuple(free_axes(mine, have, self.manual) for mine, have in zip(dims, state.spec(outer)))
+            rest = tuple(
+                free_axes(mine, have, self.manual) for mine, have in zip(dims, state.spec(outer))
+            )
             state.extend(inner, rest, state.carried.get(outer, 0))
             whole = tuple((*mine, *free) for mine, free in zip(dims, state.spec(inner)))
             state.extend(outer, whole, state.carried.get(inner, 0))
@@ -449,12 +553,13 @@ def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence) -> DimSpec:
     >>> free_axes(("i",), ("i", "a"), "ij"), free_axes((), ("a", "j"), "ij")
     (('a',), ('a',))
     """
-    rest = have[len(mine):] if _extends(have, mine) else ()
+    rest = have[len(mine) :] if _extends(have, mine) else ()
     free = next((k for k, a in enumerate(rest) if a in manual), len(rest))
     return rest[:free]
 
 
 # --- loops, branches and barriers -------------------------------------------------------------------------------------
+
 
 class _LinkTransfer:
     """Moves specs between an operation that holds programs and those programs, and between the operands of a barrier and its
@@ -472,7 +577,9 @@ class _LinkTransfer:
                 if any(spec):
                     for target, lead in group:
                         if target is not source:
-                            state.extend(target, ((),) * lead + tuple(spec), state.carried.get(source, 0))
+                            state.extend(
+                                target, ((),) * lead + tuple(spec), state.carried.get(source, 0)
+                            )
 
 
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
@@ -486,13 +593,19 @@ def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
     inner = call_jaxpr(eqn)
     if inner is None:
         return []
-    return ([[(a, 0), (v, 0)] for a, v in zip(eqn.invars, inner.invars)] + [[(a, 0), (v, 0)] for a, v in zip(inner.outvars, eqn.outvars)])
+    return [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, inner.invars)] + [
+        [(a, 0), (v, 0)] for a, v in zip(inner.outvars, eqn.outvars)
+    ]
 
 
 def call_jaxpr(eqn: Eqn) -> Jaxpr | None:
     """The program of an operation that merely calls one with its operands, or None."""
     for value in eqn.params.values():
-        if isinstance(value, Jaxpr) and len(value.invars) == len(eqn.invars) and len(value.outvars) == len(eqn.outvars):
+        if (
+            isinstance(value, Jaxpr)
+            and len(value.invars) == len(eqn.invars)
+            and len(value.outvars) == len(eqn.outvars)
+        ):
             return value
     return None
 

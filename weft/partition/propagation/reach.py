@@ -18,8 +18,11 @@ from weft.ir.jaxpr import Eqn, Literal, Var
 Dim = tuple[Var, int]
 
 
-def reach_of_dims(eqns: Iterable[Eqn], rule_of: Callable[[Eqn], FactorRule | None],
-                  links_of: Callable[[Eqn], Sequence[Sequence[tuple[Any, int]]]]) -> dict[Var, tuple[int, ...]]:
+def reach_of_dims(
+    eqns: Iterable[Eqn],
+    rule_of: Callable[[Eqn], FactorRule | None],
+    links_of: Callable[[Eqn], Sequence[Sequence[tuple[Any, int]]]],
+) -> dict[Var, tuple[int, ...]]:
     """Return the reach of each dim of each variable in `eqns`, in bytes."""
     classes = _DimClasses()
     for eqn in eqns:
@@ -55,7 +58,7 @@ class _DimClasses:
             if type(atom) is Literal:
                 continue
             for d, of_dim in enumerate(factors):
-                self.find((atom, d))                           # a dim of size 1 is a class, too
+                self.find((atom, d))  # a dim of size 1 is a class, too
                 major = next((f for f in of_dim if rule.sizes[f] != 1), None)
                 if major is not None:
                     self.join((atom, d), dims.setdefault(major, (atom, d)))
@@ -76,4 +79,7 @@ class _DimClasses:
         for var, found in classes.items():
             for representative in set(found):
                 total[representative] = total.get(representative, 0) + var.aval.nbytes
-        return {var: tuple(total[representative] for representative in found) for var, found in classes.items()}
+        return {
+            var: tuple(total[representative] for representative in found)
+            for var, found in classes.items()
+        }

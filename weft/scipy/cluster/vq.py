@@ -17,7 +17,9 @@ def vq(obs, code_book, check_finite: bool = True):
     """
     x, codes = (wnp.asarray(v) for v in all_inexact("vq", obs, code_book))
     if x.ndim != codes.ndim or x.ndim not in (1, 2):
-        raise ValueError(f"vq: observations and codes must both have one or two dims, got {x.ndim} and {codes.ndim}.")
+        raise ValueError(
+            f"vq: observations and codes must both have one or two dims, got {x.ndim} and {codes.ndim}."
+        )
     x, codes = (v[:, None] if v.ndim == 1 else v for v in (x, codes))
     distance = wnp.linalg.norm(x[:, None, :] - codes[None], axis=-1)
     return wnp.argmin(distance, -1), wnp.min(distance, -1)

@@ -32,12 +32,19 @@ def _map(fun: Callable, *trees: Any) -> Any:
 def _cast(x: Any, like: Any) -> Any:
     """`x` in the dtype of another value, which may be the weak one of a Python number."""
     weak = typeof(like).weak_type
-    return x if x.dtype == like.dtype and typeof(x).weak_type == weak else convert_element_type(x, like.dtype, weak_type=weak)
+    return (
+        x
+        if x.dtype == like.dtype and typeof(x).weak_type == weak
+        else convert_element_type(x, like.dtype, weak_type=weak)
+    )
 
 
 def _dot(x: Any, y: Any) -> Any:
     """The sum of conj(x) y over all leaves."""
-    return sum(wnp.vdot(a, b) if a.ndim else wnp.conj(a) * b for a, b in zip(tree.tree_leaves(x), tree.tree_leaves(y)))
+    return sum(
+        wnp.vdot(a, b) if a.ndim else wnp.conj(a) * b
+        for a, b in zip(tree.tree_leaves(x), tree.tree_leaves(y))
+    )
 
 
 def _square(x: Any) -> Any:
@@ -60,31 +67,53 @@ def _operator(name: str, a: Any, what: str = "linear operator") -> Callable:
     if is_arraylike(a) or hasattr(a, "__matmul__"):
         shape = tuple(np.shape(a)) if is_arraylike(a) else tuple(a.shape)
         if len(shape) != 2 or shape[0] != shape[1]:
-            raise ValueError(f"{name}: the linear operator must be a square matrix, got shape {shape}.")
+            raise ValueError(
+                f"{name}: the linear operator must be a square matrix, got shape {shape}."
+            )
         matrix = wnp.asarray(a) if is_arraylike(a) else a
         return lambda x: _map(lambda v: matrix @ v, x)
     raise TypeError(f"{name}: {what} must be either a function or ndarray, got {type(a).__name__}.")
 
 
-def _solve(name: str, method: Callable, a: Any, b: Any, x0: Any, maxiter: int | None, preconditioner: Any, symmetric: bool) -> tuple:
+def _solve(
+    name: str,
+    method: Callable,
+    a: Any,
+    b: Any,
+    x0: Any,
+    maxiter: int | None,
+    preconditioner: Any,
+    symmetric: bool,
+) -> tuple:
     """Check, and solve with derivatives. `method(a, b, x0, m, maxiter)` is a solver on trees."""
     b = _map(lambda v: concrete(inexact(name, v)), b)
     x0 = _map(wnp.zeros_like, b) if x0 is None else _map(lambda v: concrete(inexact(name, v)), x0)
     leaves, structure = tree.tree_flatten(b)
     guess, given = tree.tree_flatten(x0)
     if len(leaves) != len(guess) or structure != given:
-        raise ValueError(f"{name}: x0 and b must have matching tree structure: {given} vs {structure}.")
+        raise ValueError(
+            f"{name}: x0 and b must have matching tree structure: {given} vs {structure}."
+        )
     if [tuple(v.shape) for v in leaves] != [tuple(v.shape) for v in guess]:
-        raise ValueError(f"{name}: x0 and b must have matching shape: {[tuple(v.shape) for v in guess]} vs "
-                         f"{[tuple(v.shape) for v in leaves]}.")
+        raise ValueError(
+            f"{name}: x0 and b must have matching shape: {[tuple(v.shape) for v in guess]} vs "
+            f"{[tuple(v.shape) for v in leaves]}."
+        )
     apply = _operator(name, a)
-    prepare = (lambda x: x) if preconditioner is None else _operator(name, preconditioner, "preconditioner")
+    prepare = (
+        (lambda x: x)
+        if preconditioner is None
+        else _operator(name, preconditioner, "preconditioner")
+    )
     most = 10 * sum(int(np.prod(v.shape)) for v in leaves) if maxiter is None else maxiter
     real = not any(dtypes.issubdtype(v.dtype, np.complexfloating) for v in leaves)
 
     def solve(operator, right):
         return method(operator, right, x0, prepare, most)
-    x = lax.custom_linear_solve(apply, b, solve=solve, transpose_solve=solve, symmetric=symmetric and real)
+
+    x = lax.custom_linear_solve(
+        apply, b, solve=solve, transpose_solve=solve, symmetric=symmetric and real
+    )
     return x, None
 
 
@@ -98,7 +127,16 @@ def _like(x: Any, y: Any) -> Any:
     return _map(lambda a, b: _cast(wnp.asarray(a), b), x, y)
 
 
-def cg(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None, M: Any = None) -> tuple:  # noqa: N803
+def cg(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+) -> tuple:  # noqa: N803
     """Solve `A x = b` by conjugate gradients, for a Hermitian positive definite operator.
 
     `A` is a matrix or a function on trees of the structure of `b`; `M` is an operator close to the inverse of `A`. The search ends where
@@ -110,6 +148,7 @@ def cg(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, 
     >>> x.round(4).tolist() == (wnp.linalg.solve(wnp.array([[4.0, 1.0], [1.0, 3.0]]), wnp.array([1.0, 2.0]))).round(4).tolist()
     True
     """
+
     def method(apply, b, x0, prepare, most):
         target = _target(b, tol, atol)
 
@@ -125,20 +164,31 @@ def cg(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, 
             z = prepare(r)
             new = _dot(r, z)
             return x, r, new, _move(_like(z, p), new / gamma, p), k + 1
+
         r = _like(_less(b, apply(x0)), b)
         p = _like(prepare(r), b)
         return lax.while_loop(going, step, (_like(x0, b), r, _dot(r, p), p, np.int32(0)))[0]
+
     return _solve("cg", method, A, b, x0, maxiter, M, True)
 
 
-def bicgstab(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None,
-             M: Any = None) -> tuple:  # noqa: N803
+def bicgstab(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+) -> tuple:  # noqa: N803
     """Solve `A x = b` by stabilized biconjugate gradients, for any operator; arguments and results are those of `cg`.
 
     >>> x, _ = bicgstab(wnp.array([[2.0, 1.0], [0.0, 1.0]]), wnp.array([3.0, 1.0]))
     >>> x.round(3).tolist()
     [1.0, 1.0]
     """
+
     def method(apply, b, x0, prepare, most):
         target = _target(b, tol, atol)
 
@@ -163,10 +213,24 @@ def bicgstab(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float =
             x = _move(_move(x, alpha, phat), omega, shat)
             r = _move(s, -omega, t)
             broken = (omega == 0) & ~early | (alpha == 0) | (new == 0)
-            return x, r, shadow, alpha, omega, new, p, v, wnp.where(broken, -11, k + 1).astype(np.int32)
+            return (
+                x,
+                r,
+                shadow,
+                alpha,
+                omega,
+                new,
+                p,
+                v,
+                wnp.where(broken, -11, k + 1).astype(np.int32),
+            )
+
         r = _like(_less(b, apply(x0)), b)
         one = wnp.ones_like(_dot(b, r))
-        return lax.while_loop(going, step, (_like(x0, b), r, r, one, one, one, r, r, np.int32(0)))[0]
+        return lax.while_loop(going, step, (_like(x0, b), r, r, one, one, one, r, r, np.int32(0)))[
+            0
+        ]
+
     return _solve("bicgstab", method, A, b, x0, maxiter, M, False)
 
 
@@ -177,8 +241,10 @@ def _along(columns: Any, k: int, v: Any) -> Any:
 
 def _products(columns: Any, v: Any):
     """The inner product of each column with `v`."""
-    return sum(wnp.matmul(wnp.conj(wnp.reshape(q, (q.shape[0], -1))), wnp.reshape(x, (-1,)))
-               for q, x in zip(tree.tree_leaves(columns), tree.tree_leaves(v)))
+    return sum(
+        wnp.matmul(wnp.conj(wnp.reshape(q, (q.shape[0], -1))), wnp.reshape(x, (-1,)))
+        for q, x in zip(tree.tree_leaves(columns), tree.tree_leaves(v))
+    )
 
 
 def _combined(columns: Any, weights: Any) -> Any:
@@ -203,7 +269,9 @@ def _normalized(v: Any) -> tuple:
 
 def _krylov(apply: Callable, prepare: Callable, residual: Any, size, restart: int, enough) -> tuple:
     """An orthonormal basis of the Krylov space of the preconditioned operator, and its matrix in it, [restart, restart + 1]."""
-    q0 = _map(lambda a: (a / wnp.where(size == 0, 1, size).astype(a.dtype)).astype(a.dtype), residual)
+    q0 = _map(
+        lambda a: (a / wnp.where(size == 0, 1, size).astype(a.dtype)).astype(a.dtype), residual
+    )
     columns = _map(lambda a: wnp.zeros((restart + 1, *a.shape), a.dtype).at[0].set(a), q0)
     kind = typeof(_dot(residual, residual)).dtype
     h = wnp.eye(restart, restart + 1, dtype=kind)
@@ -213,21 +281,34 @@ def _krylov(apply: Callable, prepare: Callable, residual: Any, size, restart: in
         q = _map(lambda a: a[k], columns)
         v, share = _orthogonal(columns, _like(prepare(apply(q)), q))
         # what rounding leaves of a vector that is in the space already is nothing
-        largest = wnp.sqrt(wnp.sum(wnp.abs(share)**2))
+        largest = wnp.sqrt(wnp.sum(wnp.abs(share) ** 2))
         unit, length = _normalized(v)
         length = wnp.where(length > 10 * np.finfo(length.dtype).eps * largest, length, 0)
         unit = _map(lambda a: wnp.where(length == 0, 0, a), unit)
-        row = share.astype(kind) + wnp.where(wnp.arange(restart + 1) == k + 1, length, 0).astype(kind)
+        row = share.astype(kind) + wnp.where(wnp.arange(restart + 1) == k + 1, length, 0).astype(
+            kind
+        )
         return _along(columns, k + 1, unit), h.at[k].set(row), k + 1, length == 0
 
     def going(state):
         return (state[2] < restart) & ~state[3] & enough
+
     columns, h, *_ = lax.while_loop(going, step, (columns, h, np.int32(0), wnp.array(False)))
     return columns, h
 
 
-def gmres(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, restart: int = 20, maxiter: int | None = None,
-          M: Any = None, solve_method: str = "batched") -> tuple:  # noqa: N803
+def gmres(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: float = 1e-5,
+    atol: float = 0.0,
+    restart: int = 20,
+    maxiter: int | None = None,
+    M: Any = None,
+    solve_method: str = "batched",
+) -> tuple:  # noqa: N803
     """Solve `A x = b` by generalized minimal residuals, for any operator; arguments and results are those of `cg`.
 
     The Krylov space grows to `restart` vectors, in which the smallest residual is a least-squares problem; then it begins anew, `maxiter`
@@ -238,7 +319,9 @@ def gmres(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.
     [1.0, 1.0]
     """
     if solve_method not in ("batched", "incremental"):
-        raise ValueError(f"gmres: solve_method must be 'batched' or 'incremental', got {solve_method!r}.")
+        raise ValueError(
+            f"gmres: solve_method must be 'batched' or 'incremental', got {solve_method!r}."
+        )
     size = sum(int(np.prod(np.shape(v))) for v in tree.tree_leaves(b))
     count = min(restart, size)
 
@@ -259,8 +342,12 @@ def gmres(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.
             y = wnp.linalg.lstsq(h.T, right)[0]
             x = _map(lambda a, d: _cast(a + d, a), x, _combined(_map(lambda q: q[:-1], columns), y))
             return x, *rest(x), k + 1
+
         x0 = _like(x0, b)
-        return lax.while_loop(lambda s: (s[2] > target) & (s[3] < most), step, (x0, *rest(x0), np.int32(0)))[0]
+        return lax.while_loop(
+            lambda s: (s[2] > target) & (s[3] < most), step, (x0, *rest(x0), np.int32(0))
+        )[0]
+
     return _solve("gmres", method, A, b, x0, maxiter, M, False)
 
 

@@ -33,10 +33,12 @@ def _strong(x: Any):
 def _floats(name: str, x: Any, *last: int):
     """`x` as an array of floats whose last dims are `last`."""
     x = _strong(x)
-    if x.ndim not in (len(last), len(last) + 1) or tuple(x.shape[-len(last):]) != last:
+    if x.ndim not in (len(last), len(last) + 1) or tuple(x.shape[-len(last) :]) != last:
         wanted = ", ".join(map(str, last))
-        raise ValueError(f"{name}: expected an array of shape ({wanted}{',' if len(last) == 1 else ''}) or (N, {wanted}), "
-                         f"got {tuple(x.shape)}.")
+        raise ValueError(
+            f"{name}: expected an array of shape ({wanted}{',' if len(last) == 1 else ''}) or (N, {wanted}), "
+            f"got {tuple(x.shape)}."
+        )
     return x
 
 
@@ -51,8 +53,15 @@ def _product(p, q):
     """The product of quaternions."""
     px, py, pz, pw = (p[..., i] for i in range(4))
     qx, qy, qz, qw = (q[..., i] for i in range(4))
-    return wnp.stack([pw * qx + px * qw + py * qz - pz * qy, pw * qy - px * qz + py * qw + pz * qx,
-                      pw * qz + px * qy - py * qx + pz * qw, pw * qw - px * qx - py * qy - pz * qz], -1)
+    return wnp.stack(
+        [
+            pw * qx + px * qw + py * qz - pz * qy,
+            pw * qy - px * qz + py * qw + pz * qx,
+            pw * qz + px * qy - py * qx + pz * qw,
+            pw * qw - px * qx - py * qy - pz * qz,
+        ],
+        -1,
+    )
 
 
 def _canonical(quat):
@@ -66,8 +75,14 @@ def _canonical(quat):
 def _axes(name: str, seq: str, least: int) -> tuple[list[int], bool]:
     """The numbers of the axes of `seq`, and whether they turn with the body."""
     intrinsic = seq.isupper()
-    if not least <= len(seq) <= 3 or not (intrinsic or seq.islower()) or set(seq.lower()) - set("xyz"):
-        raise ValueError(f"{name}: seq must be {least if least == 3 else '1 to 3'} letters of 'xyz' or of 'XYZ', got {seq!r}.")
+    if (
+        not least <= len(seq) <= 3
+        or not (intrinsic or seq.islower())
+        or set(seq.lower()) - set("xyz")
+    ):
+        raise ValueError(
+            f"{name}: seq must be {least if least == 3 else '1 to 3'} letters of 'xyz' or of 'XYZ', got {seq!r}."
+        )
     axes = ["xyz".index(letter) for letter in seq.lower()]
     if any(a == b for a, b in itertools.pairwise(axes)):
         raise ValueError(f"{name}: consecutive axes must differ, got {seq!r}.")
@@ -81,6 +96,7 @@ class Rotation(NamedTuple):
     >>> quarter.apply(wnp.array([1.0, 0.0, 0.0])).round(3) + 0
     Array([0., 1., 0.], dtype=float32)
     """
+
     quat: Any
 
     @classmethod
@@ -97,10 +113,24 @@ class Rotation(NamedTuple):
         trace = d[0] + d[1] + d[2]
         candidates = []
         for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-            parts = {i: 1 - trace + 2 * d[i], j: m[..., j, i] + m[..., i, j], k: m[..., k, i] + m[..., i, k],
-                     3: m[..., k, j] - m[..., j, k]}
+            parts = {
+                i: 1 - trace + 2 * d[i],
+                j: m[..., j, i] + m[..., i, j],
+                k: m[..., k, i] + m[..., i, k],
+                3: m[..., k, j] - m[..., j, k],
+            }
             candidates.append(wnp.stack([parts[n] for n in range(4)], -1))
-        candidates.append(wnp.stack([m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1], 1 + trace], -1))
+        candidates.append(
+            wnp.stack(
+                [
+                    m[..., 2, 1] - m[..., 1, 2],
+                    m[..., 0, 2] - m[..., 2, 0],
+                    m[..., 1, 0] - m[..., 0, 1],
+                    1 + trace,
+                ],
+                -1,
+            )
+        )
         choice = wnp.argmax(wnp.stack([*d, trace], -1), -1)[..., None]
         quat = candidates[3]
         for i in range(3):
@@ -113,7 +143,11 @@ class Rotation(NamedTuple):
         rotvec = _floats("Rotation.from_rotvec", rotvec, 3)
         rotvec = wnp.deg2rad(rotvec) if degrees else rotvec
         angle = _norm(rotvec)
-        return cls(wnp.concatenate([0.5 * wnp.sinc(angle / (2 * math.pi)) * rotvec, wnp.cos(angle / 2)], -1))
+        return cls(
+            wnp.concatenate(
+                [0.5 * wnp.sinc(angle / (2 * math.pi)) * rotvec, wnp.cos(angle / 2)], -1
+            )
+        )
 
     @classmethod
     def from_mrp(cls, mrp: Any) -> Rotation:
@@ -135,13 +169,25 @@ class Rotation(NamedTuple):
         if len(axes) == 1 and (angles.ndim < 2):
             angles = angles[..., None]
         if angles.ndim not in (1, 2) or angles.shape[-1] != len(axes):
-            raise ValueError(f"Rotation.from_euler: angles of {len(axes)} axes must have shape ({len(axes)},) or (N, {len(axes)}), "
-                             f"got {shape}.")
+            raise ValueError(
+                f"Rotation.from_euler: angles of {len(axes)} axes must have shape ({len(axes)},) or (N, {len(axes)}), "
+                f"got {shape}."
+            )
         quat = None
         for i, axis in enumerate(axes):
             half = angles[..., i] / 2
-            turn = wnp.stack([wnp.sin(half) if n == axis else wnp.zeros_like(half) for n in range(3)] + [wnp.cos(half)], -1)
-            quat = turn if quat is None else _product(quat, turn) if intrinsic else _product(turn, quat)
+            turn = wnp.stack(
+                [wnp.sin(half) if n == axis else wnp.zeros_like(half) for n in range(3)]
+                + [wnp.cos(half)],
+                -1,
+            )
+            quat = (
+                turn
+                if quat is None
+                else _product(quat, turn)
+                if intrinsic
+                else _product(turn, quat)
+            )
         return cls(quat)
 
     @classmethod
@@ -187,7 +233,9 @@ class Rotation(NamedTuple):
 
     def inv(self) -> Rotation:
         """The rotation back."""
-        return Rotation(self.quat * np.array([-1, -1, -1, 1], self.quat.dtype)[(None,) * (self.quat.ndim - 1)])
+        return Rotation(
+            self.quat * np.array([-1, -1, -1, 1], self.quat.dtype)[(None,) * (self.quat.ndim - 1)]
+        )
 
     def magnitude(self):
         """The angle of the rotation, from 0 to pi."""
@@ -199,9 +247,15 @@ class Rotation(NamedTuple):
         F. L. Markley and others, "Averaging quaternions", Journal of Guidance, Control and Dynamics 30 (2007).
         """
         quat = wnp.atleast_2d(self.quat)
-        weights = wnp.ones(quat.shape[0], quat.dtype) if weights is None else wnp.asarray(weights, quat.dtype)
+        weights = (
+            wnp.ones(quat.shape[0], quat.dtype)
+            if weights is None
+            else wnp.asarray(weights, quat.dtype)
+        )
         if tuple(weights.shape) != (quat.shape[0],):
-            raise ValueError(f"Rotation.mean: expected {quat.shape[0]} weights, got shape {tuple(weights.shape)}.")
+            raise ValueError(
+                f"Rotation.mean: expected {quat.shape[0]} weights, got shape {tuple(weights.shape)}."
+            )
         return Rotation(wnp.linalg.eigh(wnp.matmul((quat * weights[:, None]).T, quat))[1][:, -1])
 
     def apply(self, vectors: Any, inverse: bool = False):
@@ -219,9 +273,11 @@ class Rotation(NamedTuple):
         """The orthogonal matrices, [3, 3] or [N, 3, 3]."""
         x, y, z, w = (self.quat[..., i] for i in range(4))
         xx, yy, zz, ww = x * x, y * y, z * z, w * w
-        rows = [[xx - yy - zz + ww, 2 * (x * y - z * w), 2 * (x * z + y * w)],
-                [2 * (x * y + z * w), -xx + yy - zz + ww, 2 * (y * z - x * w)],
-                [2 * (x * z - y * w), 2 * (y * z + x * w), -xx - yy + zz + ww]]
+        rows = [
+            [xx - yy - zz + ww, 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), -xx + yy - zz + ww, 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), -xx - yy + zz + ww],
+        ]
         return wnp.stack([wnp.stack(row, -1) for row in rows], -2)
 
     def as_rotvec(self, degrees: bool = False):
@@ -229,7 +285,11 @@ class Rotation(NamedTuple):
         quat = _canonical(self.quat)
         length = _norm(quat[..., :3])
         angle = 2 * wnp.arctan2(length, quat[..., 3:])
-        scale = wnp.where(angle < 1e-3, 2 + angle * angle / 12, angle / wnp.where(angle < 1e-3, 1, wnp.sin(angle / 2)))
+        scale = wnp.where(
+            angle < 1e-3,
+            2 + angle * angle / 12,
+            angle / wnp.where(angle < 1e-3, 1, wnp.sin(angle / 2)),
+        )
         out = scale * quat[..., :3]
         return wnp.rad2deg(out) if degrees else out
 
@@ -250,21 +310,38 @@ class Rotation(NamedTuple):
         if symmetric:
             a, b, c, d = quat[3], quat[i], quat[j], quat[k] * sign
         else:
-            a, b, c, d = quat[3] - quat[j], quat[i] + quat[k] * sign, quat[j] + quat[3], quat[k] * sign - quat[i]
+            a, b, c, d = (
+                quat[3] - quat[j],
+                quat[i] + quat[k] * sign,
+                quat[j] + quat[3],
+                quat[k] * sign - quat[i],
+            )
         second = 2 * wnp.arctan2(wnp.hypot(c, d), wnp.hypot(a, b))
         half_sum, half_difference = wnp.arctan2(b, a), wnp.arctan2(d, c)
         at_zero, at_pi = wnp.abs(second) < 1e-7, wnp.abs(second - math.pi) < 1e-7
         regular = ~(at_zero | at_pi)
         # angles of the fixed axes i, j, k; the one that is set to 0 is the last of `seq` as the caller reads it
-        first = wnp.where(regular, half_sum - half_difference, wnp.where(at_zero, 2 * half_sum, -2 * half_difference))
+        first = wnp.where(
+            regular,
+            half_sum - half_difference,
+            wnp.where(at_zero, 2 * half_sum, -2 * half_difference),
+        )
         third = wnp.where(regular, half_sum + half_difference, 0)
         if intrinsic:
-            first, third = (wnp.where(regular, first, 0),
-                            wnp.where(regular, third, wnp.where(at_zero, 2 * half_sum, 2 * half_difference)))
+            first, third = (
+                wnp.where(regular, first, 0),
+                wnp.where(regular, third, wnp.where(at_zero, 2 * half_sum, 2 * half_difference)),
+            )
         if not symmetric:
             third, second = third * sign, second - math.pi / 2
         angles = [third, second, first] if intrinsic else [first, second, third]
-        out = wnp.stack([wnp.where(x < -math.pi, x + 2 * math.pi, wnp.where(x > math.pi, x - 2 * math.pi, x)) for x in angles], -1)
+        out = wnp.stack(
+            [
+                wnp.where(x < -math.pi, x + 2 * math.pi, wnp.where(x > math.pi, x - 2 * math.pi, x))
+                for x in angles
+            ],
+            -1,
+        )
         return wnp.rad2deg(out) if degrees else out
 
 
@@ -275,6 +352,7 @@ class Slerp(NamedTuple):
     >>> round(float(Slerp.init(wnp.array([0.0, 1.0]), turns)(0.5).magnitude() * 180 / np.pi), 3)
     45.0
     """
+
     times: Any
     timedelta: Any
     rotations: Rotation
@@ -284,11 +362,15 @@ class Slerp(NamedTuple):
     def init(cls, times: Any, rotations: Rotation) -> Slerp:
         """From increasing `times` and as many rotations, at least two."""
         if not isinstance(rotations, Rotation):
-            raise TypeError(f"Slerp.init: `rotations` must be a Rotation, got {type(rotations).__name__}.")
+            raise TypeError(
+                f"Slerp.init: `rotations` must be a Rotation, got {type(rotations).__name__}."
+            )
         times = _strong(times)
         if rotations.single or len(rotations) < 2 or tuple(times.shape) != (len(rotations),):
-            raise ValueError(f"Slerp.init: expected a stack of at least two rotations and as many times, got {tuple(rotations.quat.shape)} "
-                             f"and {tuple(times.shape)}.")
+            raise ValueError(
+                f"Slerp.init: expected a stack of at least two rotations and as many times, got {tuple(rotations.quat.shape)} "
+                f"and {tuple(times.shape)}."
+            )
         before, after = rotations[:-1], rotations[1:]
         return cls(times, wnp.diff(times), before, (before.inv() * after).as_rotvec())
 
@@ -296,9 +378,13 @@ class Slerp(NamedTuple):
         """The rotations at `times`, a number or [N]."""
         times = wnp.asarray(times, self.times.dtype)
         if times.ndim > 1:
-            raise ValueError(f"Slerp: `times` must have at most one dim, got shape {tuple(times.shape)}.")
+            raise ValueError(
+                f"Slerp: `times` must have at most one dim, got shape {tuple(times.shape)}."
+            )
         flat = wnp.atleast_1d(times)
-        at = wnp.clip(wnp.searchsorted(self.times, flat, side="right") - 1, 0, self.times.shape[0] - 2)
+        at = wnp.clip(
+            wnp.searchsorted(self.times, flat, side="right") - 1, 0, self.times.shape[0] - 2
+        )
         share = (flat - self.times[at]) / self.timedelta[at]
         turned = self.rotations[at] * Rotation.from_rotvec(self.rotvecs[at] * share[:, None])
         return turned[0] if times.ndim == 0 else turned

@@ -29,11 +29,13 @@ __all__ = [
 
 def in_single(fun: Callable) -> Callable:
     """`fun`, which of 16-bit floats is computed in float32 and rounded once."""
+
     def wide(*xs):
         dtype = typeof(xs[0]).dtype
         if dtype.itemsize >= 4:
             return fun(*xs)
         return cast(fun(*[cast(x, np.dtype(np.float32)) for x in xs]), dtype)
+
     return wide
 
 
@@ -49,6 +51,7 @@ def _unary(name: str, op: Callable | str, text: str, weak: bool = True) -> Calla
 
     def fun(x):
         return apply(inexact(name, x) if weak else kept(inexact(name, x)))
+
     return named(fun, name, text)
 
 
@@ -63,12 +66,15 @@ _WRITTEN: dict[str, Callable[[Callable], Callable]] = {
 }
 
 
-def _binary(name: str, op: Callable | str, text: str, arguments: str = "x y", weak: bool = True) -> Callable:
+def _binary(
+    name: str, op: Callable | str, text: str, arguments: str = "x y", weak: bool = True
+) -> Callable:
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
     def both(x, y):
         x, y = promote_to_inexact(name, x, y)
         return apply(x, y) if weak else apply(kept(x), kept(y))
+
     return named(_WRITTEN[arguments](both), name, text)
 
 
@@ -91,7 +97,11 @@ def _expit_slope(x):
 _expit.defjvps(lambda t, out, x: ew.mul(t, _expit_slope(x)))
 _expit_slope.defjvps(lambda t, out, x: ew.neg(ew.mul(t, ew.mul(out, ew.tanh(ew.mul(x, 0.5))))))
 expit = _unary("expit", _expit, "1 / (1 + exp(-x)).")
-logit = _unary("logit", lambda x: ew.sub(ew.log(x), ew.log1p(ew.neg(x))), "log(x / (1 - x)), the inverse of `expit`.")
+logit = _unary(
+    "logit",
+    lambda x: ew.sub(ew.log(x), ew.log1p(ew.neg(x))),
+    "log(x / (1 - x)), the inverse of `expit`.",
+)
 i0e = _unary("i0e", "bessel_i0e", "The modified Bessel function of order 0 times exp(-|x|).")
 i1e = _unary("i1e", "bessel_i1e", "The modified Bessel function of order 1 times exp(-|x|).")
 i0 = _unary("i0", bessel_i0, "The modified Bessel function of order 0.")
@@ -102,10 +112,19 @@ def _gammasgn(x):
     below, odd = ew.lt(x, 0), ew.ne(ew.rem(ew.floor(x), 2), 0)
     down = ew.bitwise_or(ew.bitwise_and(below, odd), ew.eq(ew.div(1, x), -math.inf))
     pole = ew.bitwise_or(ew.bitwise_and(below, ew.eq(ew.floor(x), x)), ew.ne(x, x))
-    return select(pole, math.nan, select(down, -1.0, ew.add(ew.mul(select(ew.lt(ew.abs(x), math.inf), x, 0), 0), 1)))
+    return select(
+        pole,
+        math.nan,
+        select(down, -1.0, ew.add(ew.mul(select(ew.lt(ew.abs(x), math.inf), x, 0), 0), 1)),
+    )
 
 
-gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function: that of the limit at 0, NaN at the poles below.", weak=False)
+gammasgn = _unary(
+    "gammasgn",
+    _gammasgn,
+    "The sign of the gamma function: that of the limit at 0, NaN at the poles below.",
+    weak=False,
+)
 
 
 def _gamma(x):
@@ -142,6 +161,7 @@ def zeta(x, q=None):
 
 def _box(log_of):
     """(base^y - 1) / y and its slopes by the logarithm of the base, in factors that overflow no earlier than the result."""
+
     @custom_jvp
     def power(x, y):
         log, t, flat, y = parts(x, y)
@@ -162,8 +182,10 @@ def _box(log_of):
         half = ew.exp(ew.mul(ew.mul(select(ew.eq(y, 0), 1, log), y), 0.5))
         return ew.mul(half, half)
 
-    plain_power.defjvps(lambda t, out, x, y: ew.mul(t, ew.mul(y, plain_power(x, ew.sub(y, 1)))),
-                        lambda t, out, x, y: ew.mul(t, ew.mul(log_of(x), out)))
+    plain_power.defjvps(
+        lambda t, out, x, y: ew.mul(t, ew.mul(y, plain_power(x, ew.sub(y, 1)))),
+        lambda t, out, x, y: ew.mul(t, ew.mul(log_of(x), out)),
+    )
 
     def by_x(tangent, out, x, y):
         return ew.mul(tangent, plain_power(x, ew.sub(y, 1)))
@@ -179,13 +201,18 @@ def _box(log_of):
         half = ew.exp(ew.mul(t, 0.5))
         up = ew.mul(ew.mul(ew.div(half, y), half), ew.add(log, ew.div(ew.expm1(ew.neg(t)), y)))
         down = ew.div(ew.sub(ew.mul(log, ew.exp(t)), ew.div(ew.expm1(t), y)), y)
-        return ew.mul(tangent, select(small, ew.mul(ew.mul(log, log), series), select(positive, up, down)))
+        return ew.mul(
+            tangent, select(small, ew.mul(ew.mul(log, log), series), select(positive, up, down))
+        )
+
     power.defjvps(by_x, by_y)
     return power
 
 
 boxcox = _binary("boxcox", _box(_late("log")), "(x^y - 1) / y, log(x) where y is 0.", "x lmbda")
-boxcox1p = _binary("boxcox1p", _box(_late("log1p")), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.", "x lmbda")
+boxcox1p = _binary(
+    "boxcox1p", _box(_late("log1p")), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.", "x lmbda"
+)
 
 
 def polygamma(n, x):
@@ -193,13 +220,15 @@ def polygamma(n, x):
     return ew.polygamma(*promote_to_inexact("polygamma", n, x))
 
 
-_MOST_DIMENSIONS = 100_000      # each is a term of the traced program
+_MOST_DIMENSIONS = 100_000  # each is a term of the traced program
 
 
 def multigammaln(a, d):
     """The logarithm of the multivariate gamma function of dimension `d`."""
     if not (isinstance(d, (int, float, np.number)) and 0 < d <= _MOST_DIMENSIONS and d == int(d)):
-        raise ValueError(f"multigammaln: `d` must be a positive dimension of at most {_MOST_DIMENSIONS}, known while tracing, got {d!r}.")
+        raise ValueError(
+            f"multigammaln: `d` must be a positive dimension of at most {_MOST_DIMENSIONS}, known while tracing, got {d!r}."
+        )
     a = kept(inexact("multigammaln", a))
     total = ew.add(ew.mul(a, 0), 0.25 * d * (d - 1) * math.log(math.pi))
     for k in range(int(d)):
@@ -209,6 +238,7 @@ def multigammaln(a, d):
 
 def _times(log: Callable, shift: int):
     """x log(y + shift), 0 where x is, whose derivatives are those of the limit of x towards 0."""
+
     @custom_jvp
     def product(x, y):
         zero = ew.bitwise_and(ew.eq(x, 0), ew.eq(y, y))
@@ -253,8 +283,10 @@ def _rel_entr(p, q):
     return _of_support(p, q, value, 0.0)
 
 
-_rel_entr.defjvps(lambda t, out, p, q: ew.mul(t, _of_positive(p, q, lambda p, q: ew.add(log_quotient(p, q), 1))),
-                  lambda t, out, p, q: ew.neg(ew.mul(t, _of_positive(p, q, ew.div))))
+_rel_entr.defjvps(
+    lambda t, out, p, q: ew.mul(t, _of_positive(p, q, lambda p, q: ew.add(log_quotient(p, q), 1))),
+    lambda t, out, p, q: ew.neg(ew.mul(t, _of_positive(p, q, ew.div))),
+)
 
 
 @custom_jvp
@@ -275,7 +307,10 @@ def _relative_gap(p, q):
     return ew.div(ew.sub(q, p), q)
 
 
-_relative_gap.defjvps(lambda t, out, p, q: ew.neg(ew.div(t, q)), lambda t, out, p, q: ew.mul(t, ew.div(ew.div(p, q), q)))
+_relative_gap.defjvps(
+    lambda t, out, p, q: ew.neg(ew.div(t, q)),
+    lambda t, out, p, q: ew.mul(t, ew.div(ew.div(p, q), q)),
+)
 
 
 def _kl_div_by_q(t, out, p, q):
@@ -300,6 +335,7 @@ def softmax(x, /, *, axis=None):
 
 # ---- the normal distribution
 
+
 def _ndtr(x):
     z = ew.mul(x, math.sqrt(0.5))
     far = ew.mul(ew.erfc(ew.abs(z)), 0.5)
@@ -307,7 +343,9 @@ def _ndtr(x):
     return select(ew.lt(ew.abs(z), math.sqrt(0.5)), near, select(ew.gt(z, 0), ew.sub(1, far), far))
 
 
-ndtr = _unary("ndtr", _ndtr, "The distribution function of the standard normal distribution.", weak=False)
+ndtr = _unary(
+    "ndtr", _ndtr, "The distribution function of the standard normal distribution.", weak=False
+)
 _log_ndtr = _unary("log_ndtr", "log_ndtr", "", weak=False)
 _ndtri = _unary("ndtri", "ndtri", "", weak=False)
 

@@ -29,7 +29,9 @@ def deviance(x, gap, log_ratio):
     for c in reversed(_ODD if x.dtype.itemsize > 4 else _ODD[:6]):
         series = series * square + c
     far = some & ~near & (gap < math.inf)
-    return wnp.where(near, x * (s * (t - 2 * square * series)), gap - wnp.where(far, x * log_ratio, 0))
+    return wnp.where(
+        near, x * (s * (t - 2 * square * series)), gap - wnp.where(far, x * log_ratio, 0)
+    )
 
 
 def magnitude_exponent(x) -> int:

@@ -23,9 +23,9 @@ from weft.util.source import guard_all
 
 __all__ = ["wofz"]
 
-_TERMS = {8: 22, 16: 64}        # of Weideman's series, by the size of the complex type
-_LEVELS = {8: 6, 16: 20}        # of the fraction
-_FAR = {8: 5.5, 16: 7.5}        # |z| from where on it is as accurate
+_TERMS = {8: 22, 16: 64}  # of Weideman's series, by the size of the complex type
+_LEVELS = {8: 6, 16: 20}  # of the fraction
+_FAR = {8: 5.5, 16: 7.5}  # |z| from where on it is as accurate
 
 
 def _split(x):
@@ -46,7 +46,7 @@ def two_product(x, y):
 
 def exp_of_square(x, factor: float = 1.0):
     """exp(factor x^2) for a factor that is a power of two from 1/2 on or its negative, without the rounding of the square."""
-    limit = 40.0                    # from where on it is nothing, or infinite
+    limit = 40.0  # from where on it is nothing, or infinite
     safe = wnp.clip(x, -limit, limit)
     square, (high, low) = safe * safe, _split(safe)
     rest = (high * high - square) + low * (safe + high)
@@ -63,7 +63,7 @@ def _weideman(count: int) -> tuple[float, np.ndarray]:
     t = scale * np.tan(k * np.pi / (2 * m))
     f = np.concatenate([[0.0], np.exp(-t * t) * (scale**2 + t * t)])
     terms = np.real(np.fft.fft(np.fft.fftshift(f))) / (2 * m)
-    return scale, np.flipud(terms[1:count + 1])
+    return scale, np.flipud(terms[1 : count + 1])
 
 
 def _near(x, y):
@@ -71,7 +71,7 @@ def _near(x, y):
     scale, (*terms, last) = _weideman(_TERMS[2 * x.dtype.itemsize])
     top = scale + y
     inverse = 1 / (top * top + x * x)
-    down_x, down_y = top * inverse, x * inverse                 # 1 / (scale - i z)
+    down_x, down_y = top * inverse, x * inverse  # 1 / (scale - i z)
     # (scale + i z) / (scale - i z)
     ratio_x, ratio_y = (scale**2 - (x * x + y * y)) * inverse, (2 * scale) * down_y
     # divided by (t - ratio) (t - its conjugate), which is t^2 - twice t + size
@@ -97,7 +97,7 @@ def _far(x, y, big):
 
 def _upper(x, y):
     """The function at x + i y for y >= 0, as its two parts."""
-    far = x * x + y * y > _FAR[2 * x.dtype.itemsize]**2
+    far = x * x + y * y > _FAR[2 * x.dtype.itemsize] ** 2
     near_x, near_y = _near(wnp.where(far, 0, x), wnp.where(far, 0, y))
     limit, most = float(np.sqrt(np.finfo(x.dtype).max)) / 4, wnp.maximum(wnp.abs(x), y)
     big = far & (most > limit)
@@ -139,7 +139,7 @@ def _derivative(z, n: int):
     one before times -k / K_k, where K_k = z - (k + 1)/2 / K_{k+1} are the parts of the continued fraction of w.
     """
     x, y = wnp.real(z), wnp.imag(z)
-    far = x * x + y * y > _FAR[z.dtype.itemsize]**2
+    far = x * x + y * y > _FAR[z.dtype.itemsize] ** 2
     lower = y < 0
     near_z = wnp.where(far, 0, z)
     near = _recurred(near_z, _wofz(near_z), 2j / math.sqrt(math.pi), n)
@@ -150,8 +150,10 @@ def _derivative(z, n: int):
     for k, part in enumerate(reversed(parts[-n:]), 1):
         decayed = -k * (decayed / part)
     below_z = wnp.where(far & lower, z, 0)
-    grown = 2 * _recurred(below_z, lax.complex(*_exp_of_minus_square(wnp.real(below_z), wnp.imag(below_z))), 0, n)
-    return wnp.where(far, wnp.where(lower, grown - (-1)**n * decayed, decayed), near)
+    grown = 2 * _recurred(
+        below_z, lax.complex(*_exp_of_minus_square(wnp.real(below_z), wnp.imag(below_z))), 0, n
+    )
+    return wnp.where(far, wnp.where(lower, grown - (-1) ** n * decayed, decayed), near)
 
 
 @_derivative.defjvp

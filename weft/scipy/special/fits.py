@@ -20,8 +20,8 @@ import numpy as np
 from weft import numpy as wnp
 
 STORED = Path(__file__).with_name("series.txt")
-_POINTS = 96        # of the fit: no function here needs more
-_GROWTH = 1.5       # of the rounding that powers may add to that of Chebyshev polynomials, which take twice as many operations
+_POINTS = 96  # of the fit: no function here needs more
+_GROWTH = 1.5  # of the rounding that powers may add to that of Chebyshev polynomials, which take twice as many operations
 
 #: all series that were made, by name and interval
 known: dict[str, Chebyshev] = {}
@@ -45,11 +45,17 @@ class Chebyshev:
         """The coefficients that float64 can distinguish from zero, from values of the function."""
         nodes = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
         values = self.fun((nodes + 1) * ((self.high - self.low) / 2) + self.low)
-        turns = np.outer(np.arange(_POINTS), 2 * np.arange(_POINTS) + 1) % (4 * _POINTS)       # large angles would round
-        wide = np.cos(turns * (np.arccos(np.longdouble(-1)) / (2 * _POINTS)))                  # where there is more than float64
+        turns = np.outer(np.arange(_POINTS), 2 * np.arange(_POINTS) + 1) % (
+            4 * _POINTS
+        )  # large angles would round
+        wide = np.cos(
+            turns * (np.arccos(np.longdouble(-1)) / (2 * _POINTS))
+        )  # where there is more than float64
         terms = (wide * values).sum(1) * (2 / np.longdouble(_POINTS))
         terms[0] /= 2
-        return _cut(terms.astype(np.float64), np.float64, 2 * float(np.abs(terms[-16:]).max()))      # the last ones are rounding alone
+        return _cut(
+            terms.astype(np.float64), np.float64, 2 * float(np.abs(terms[-16:]).max())
+        )  # the last ones are rounding alone
 
     @functools.cached_property
     def terms(self) -> list[float]:
@@ -75,7 +81,7 @@ def _powers(terms: list[float]) -> list[float]:
     """The coefficients of the same polynomial by powers of its variable; as sums in more digits where there are any, so that what they
     are rounded by is not in every value."""
     total, exact = np.zeros(len(terms), np.longdouble), np.eye(2, len(terms), dtype=np.longdouble)
-    last, this = exact                                                          # two Chebyshev polynomials that follow each other
+    last, this = exact  # two Chebyshev polynomials that follow each other
     for c in terms:
         total += c * last
         last, this = this, 2 * np.roll(this, 1) - last
@@ -86,7 +92,7 @@ def _cut(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:
     """Without the last terms, which are smaller than `least` or what `dtype` can tell from zero."""
     sizes = np.abs(terms)
     large = np.flatnonzero(sizes > max(float(np.finfo(dtype).eps) / 8 * sizes.max(), least))
-    return list(map(float, terms[:large[-1] + 1]))
+    return list(map(float, terms[: large[-1] + 1]))
 
 
 def pieces(name: str, fun: Callable, *breaks: float) -> Callable:
@@ -98,6 +104,7 @@ def pieces(name: str, fun: Callable, *breaks: float) -> Callable:
         for part in parts[1:]:
             out = wnp.where(x >= part.low, part(wnp.clip(x, part.low, part.high)), out)
         return out
+
     return evaluate
 
 

@@ -66,11 +66,17 @@ def _log_beta_of_positive(a, b, scaled=False):
     long = _all(ew.ge(high, 10), ew.lt(high, math.inf))
     h, d = select(long, high, 10), select(long, low, 1)
     total = ew.add(h, d)
-    fall = ew.sub(ew.sub(ew.mul(d, ew.sub(1, ew.log(total))), ew.mul(ew.sub(h, 0.5), ew.log1p(ew.div(d, h)))),
-                  ew.sub(_stirling_rest(total), _stirling_rest(h)))
+    fall = ew.sub(
+        ew.sub(ew.mul(d, ew.sub(1, ew.log(total))), ew.mul(ew.sub(h, 0.5), ew.log1p(ew.div(d, h)))),
+        ew.sub(_stirling_rest(total), _stirling_rest(h)),
+    )
     infinite = _all(ew.eq(high, math.inf), ew.gt(low, 0))
     short = select(ew.eq(low, 0), 0, ew.sub(ew.lgamma(high), ew.lgamma(ew.add(low, high))))
-    return select(infinite, -math.inf, ew.add(ew.lgamma(select(scaled, ew.add(low, 1), low)), select(long, fall, short)))
+    return select(
+        infinite,
+        -math.inf,
+        ew.add(ew.lgamma(select(scaled, ew.add(low, 1), low)), select(long, fall, short)),
+    )
 
 
 class _Reflected(NamedTuple):
@@ -103,7 +109,11 @@ def _reflected(a, b) -> _Reflected:
     # s(b) as b times a quotient, which is pi where s(b) is rounded to few digits
     tiny = ew.bitwise_or(ew.lt(ew.abs(high), 1e-10), ew.bitwise_not(both))
     quotient = select(tiny, math.pi, ew.div(_sine(select(tiny, 0.5, high)), select(tiny, 1, high)))
-    ratio = select(both, ew.mul(ratio, ew.div(ew.div(math.pi, quotient), ew.sub(1, select(both, total, 0)))), ratio)
+    ratio = select(
+        both,
+        ew.mul(ratio, ew.div(ew.div(math.pi, quotient), ew.sub(1, select(both, total, 0)))),
+        ratio,
+    )
     beyond = ew.div(ew.mul(low, -math.pi), _sine(select(middle, low, 0.5)))
     divisor = select(middle, low, select(both, high, 1))
     return _Reflected((p, q), ew.bitwise_not(left), select(middle, beyond, ratio), divisor, middle)
@@ -117,27 +127,39 @@ def _poles(a, b):
     low, high = ew.min(a, b), ew.max(a, b)
     cancelled = _all(ew.lt(low, 0), _is_integer(high), ew.gt(high, 0), ew.le(ew.add(a, b), 0))
     at_pole = [_all(ew.le(x, 0), ew.gt(x, -math.inf), _is_integer(x)) for x in (low, high)]
-    return _all(ew.bitwise_or(*at_pole), ew.bitwise_not(cancelled), ew.bitwise_or(ew.lt(low, 0), ew.eq(high, 0)))
+    return _all(
+        ew.bitwise_or(*at_pole),
+        ew.bitwise_not(cancelled),
+        ew.bitwise_or(ew.lt(low, 0), ew.eq(high, 0)),
+    )
 
 
 def _roots(a, b):
     """Where the gamma of the denominator alone has a pole."""
     total = ew.add(a, b)
-    return _all(ew.le(total, 0), _is_integer(total), ew.bitwise_not(_is_integer(a)), ew.gt(total, -math.inf))
+    return _all(
+        ew.le(total, 0), _is_integer(total), ew.bitwise_not(_is_integer(a)), ew.gt(total, -math.inf)
+    )
 
 
 def _parts(a, b) -> tuple[Any, tuple, _Reflected]:
     """Whether an argument is negative, the arguments where none is, and the reflected parts where one is."""
     negative = ew.bitwise_or(ew.lt(a, 0), ew.lt(b, 0))
     inner = tuple(select(negative, 1, x) for x in (a, b))
-    return negative, inner, _reflected(*[select(negative, x, y) for x, y in zip((a, b), (-0.5, 0.25))])
+    return (
+        negative,
+        inner,
+        _reflected(*[select(negative, x, y) for x, y in zip((a, b), (-0.5, 0.25))]),
+    )
 
 
 def _log_of_reflected(parts: _Reflected):
     log_divisor = ew.log(ew.abs(parts.divisor))
     log_divisor = ew.add(log_divisor, select(parts.twice, log_divisor, 0))
     size = _log_beta_of_positive(*parts.positive)
-    return ew.add(select(parts.inverse, ew.neg(size), size), ew.sub(ew.log(ew.abs(parts.factor)), log_divisor))
+    return ew.add(
+        select(parts.inverse, ew.neg(size), size), ew.sub(ew.log(ew.abs(parts.factor)), log_divisor)
+    )
 
 
 @custom_jvp
@@ -147,7 +169,10 @@ def _betaln(a, b):
     return select(_poles(a, b), math.inf, value)
 
 
-_betaln.defjvps(lambda t, out, a, b: ew.neg(ew.mul(t, _digamma_rise(a, b))), lambda t, out, a, b: ew.neg(ew.mul(t, _digamma_rise(b, a))))
+_betaln.defjvps(
+    lambda t, out, a, b: ew.neg(ew.mul(t, _digamma_rise(a, b))),
+    lambda t, out, a, b: ew.neg(ew.mul(t, _digamma_rise(b, a))),
+)
 
 
 def _shifted(a, b) -> tuple[Any, Any, Any]:
@@ -159,9 +184,15 @@ def _shifted(a, b) -> tuple[Any, Any, Any]:
     small = ew.lt(low, 1)
     scaled = _all(small, ew.ge(high, 10))
     one, two = _all(small, ew.lt(high, 10)), ew.lt(high, 1)
-    size = _log_beta_of_positive(select(one, ew.add(low, 1), low), select(two, ew.add(high, 1), high), scaled)
+    size = _log_beta_of_positive(
+        select(one, ew.add(low, 1), low), select(two, ew.add(high, 1), high), scaled
+    )
     total = ew.add(low, high)
-    above = select(two, ew.mul(ew.add(total, 1), ew.add(ew.div(low, select(two, high, 1)), 1)), select(one, total, 1))
+    above = select(
+        two,
+        ew.mul(ew.add(total, 1), ew.add(ew.div(low, select(two, high, 1)), 1)),
+        select(one, total, 1),
+    )
     return size, above, select(small, low, 1)
 
 
@@ -169,17 +200,21 @@ def _beta_of_reflected(parts: _Reflected, scale):
     """The value times `scale`, a small number where the value may be infinite."""
     size, above, below = _shifted(*parts.positive)
     root = ew.exp(ew.mul(size, -0.5))
-    inverse = ew.mul(ew.mul(ew.div(below, select(parts.twice, parts.divisor, 1)), root), ew.div(root, above))
+    inverse = ew.mul(
+        ew.mul(ew.div(below, select(parts.twice, parts.divisor, 1)), root), ew.div(root, above)
+    )
     root = ew.exp(ew.mul(size, 0.5))
     straight = ew.mul(ew.mul(ew.div(scale, below), root), ew.mul(above, root))
-    return ew.mul(select(parts.inverse, ew.mul(inverse, ew.div(scale, parts.divisor)), straight), parts.factor)
+    return ew.mul(
+        select(parts.inverse, ew.mul(inverse, ew.div(scale, parts.divisor)), straight), parts.factor
+    )
 
 
 def _scaled_beta(a, b, scale):
     """B(a, b) times `scale`."""
     negative, inner, parts = _parts(a, b)
     size, above, below = _shifted(*inner)
-    root = ew.exp(ew.mul(size, 0.5))             # twice, since the exponential may be subnormal
+    root = ew.exp(ew.mul(size, 0.5))  # twice, since the exponential may be subnormal
     value = ew.mul(ew.mul(ew.div(scale, below), root), ew.mul(above, root))
     value = select(negative, _beta_of_reflected(parts, scale), value)
     return select(_poles(a, b), ew.mul(math.inf, ew.sign(scale)), value)
@@ -208,21 +243,27 @@ def _beta_over_sine(a, b):
     p = select(left, ew.sub(1, total), ew.sub(1, low))
     size = _log_beta_of_positive(p, select(left, high, ew.sub(1, high)))
     outer = ew.div(ew.exp(select(left, size, ew.neg(size))), _sine(low))
-    return select(left, outer, ew.div(ew.mul(outer, ew.div(math.pi, ew.sub(1, total))), _sine(high)))
+    return select(
+        left, outer, ew.div(ew.mul(outer, ew.div(math.pi, ew.sub(1, total))), _sine(high))
+    )
 
 
 def _beta_over_sine_slope(t, out, a, b):
     return ew.mul(t, ew.mul(out, ew.sub(ew.digamma(a), ew.digamma(ew.sub(1, ew.add(a, b))))))
 
 
-_beta_over_sine.defjvps(_beta_over_sine_slope, lambda t, out, a, b: _beta_over_sine_slope(t, out, b, a))
+_beta_over_sine.defjvps(
+    _beta_over_sine_slope, lambda t, out, a, b: _beta_over_sine_slope(t, out, b, a)
+)
 
 
 def _beta(a, b):
     root = _roots(a, b)
     inner = [select(root, y, x) for x, y in zip((a, b), (1, 1))]
     outer = [select(root, x, y) for x, y in zip((a, b), (-0.5, 0.25))]
-    return select(root, ew.mul(_beta_over_sine(*outer), _sine(ew.add(*outer))), _beta_off_roots(*inner))
+    return select(
+        root, ew.mul(_beta_over_sine(*outer), _sine(ew.add(*outer))), _beta_off_roots(*inner)
+    )
 
 
 def _stirling_rest(x):
@@ -241,9 +282,9 @@ _DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1
 def _rise_of_positive(x, y, b, share):
     """(digamma(y) - digamma(x)) / share for positive x and y = x + b: a sum of terms that have the factor b and one sign."""
     step, out = ew.div(b, share), 0.0
-    for k in range(10):                          # digamma(x + 1) = digamma(x) + 1 / x
+    for k in range(10):  # digamma(x + 1) = digamma(x) + 1 / x
         low, high = ew.add(x, k), ew.add(y, k)
-        far = ew.gt(b, low)                      # where the derivative of the product cancels
+        far = ew.gt(b, low)  # where the derivative of the product cancels
         term = ew.div(ew.div(step, high), low)
         out = ew.add(out, select(far, ew.div(ew.sub(ew.div(1, low), ew.div(1, high)), share), term))
     x, y = ew.add(x, 10), ew.add(y, 10)
@@ -252,10 +293,20 @@ def _rise_of_positive(x, y, b, share):
     ratio = select(little, 1, ratio)
     logs = ew.add(select(little, 1, ew.div(ew.log1p(ratio), ratio)), ew.div(0.5, y))
     p, q = ew.square(ew.div(1, x)), ew.square(ew.div(1, y))
-    series, powers, power = 0.0, 1.0, q          # p^j - q^j is p - q times a sum of powers
+    series, powers, power = 0.0, 1.0, q  # p^j - q^j is p - q times a sum of powers
     for c in _DIGAMMA_SERIES:
-        series, powers, power = ew.add(series, ew.mul(c, powers)), ew.add(ew.mul(powers, p), power), ew.mul(power, q)
-    return ew.add(out, ew.add(ew.mul(ew.div(step, x), logs), ew.mul(ew.mul(ew.mul(ew.div(step, y), p), ew.add(1, ew.div(x, y))), series)))
+        series, powers, power = (
+            ew.add(series, ew.mul(c, powers)),
+            ew.add(ew.mul(powers, p), power),
+            ew.mul(power, q),
+        )
+    return ew.add(
+        out,
+        ew.add(
+            ew.mul(ew.div(step, x), logs),
+            ew.mul(ew.mul(ew.mul(ew.div(step, y), p), ew.add(1, ew.div(x, y))), series),
+        ),
+    )
 
 
 def _digamma_rise(a, b, share=1.0):
@@ -283,11 +334,15 @@ def _cotangent_difference_slope(t, out, x, step):
     total = ew.add(x, step)
     sines = ew.mul(_sine(step), _sine(ew.add(x, total)))
     divisor = ew.mul(_sine(x), _sine(total))
-    return ew.mul(t, select(some, ew.neg(ew.mul(ew.div(sines, divisor), ew.div(math.pi**2, divisor))), 0))
+    return ew.mul(
+        t, select(some, ew.neg(ew.mul(ew.div(sines, divisor), ew.div(math.pi**2, divisor))), 0)
+    )
 
 
-_cotangent_difference.defjvps(_cotangent_difference_slope,
-                              lambda t, out, x, step: ew.mul(t, ew.square(ew.div(math.pi, _sine(ew.add(x, step))))))
+_cotangent_difference.defjvps(
+    _cotangent_difference_slope,
+    lambda t, out, x, step: ew.mul(t, ew.square(ew.div(math.pi, _sine(ew.add(x, step))))),
+)
 
 
 def _reflected_rise(a, b, total, share):
@@ -296,8 +351,12 @@ def _reflected_rise(a, b, total, share):
     both = _all(from_left, to_left)
     inner = select(both, a, -0.5)
     tiny = ew.bitwise_and(ew.lt(ew.abs(b), 1e-10), ew.bitwise_not(_is_integer(inner)))
-    little = ew.div(ew.mul(ew.div(b, share), math.pi**2), ew.square(_sine(select(tiny, inner, 0.5))))
-    difference = select(tiny, little, ew.div(_cotangent_difference(inner, select(both, b, 0.25)), share))
+    little = ew.div(
+        ew.mul(ew.div(b, share), math.pi**2), ew.square(_sine(select(tiny, inner, 0.5)))
+    )
+    difference = select(
+        tiny, little, ew.div(_cotangent_difference(inner, select(both, b, 0.25)), share)
+    )
     from_right = ew.neg(_cotangent(select(_all(to_left, ew.bitwise_not(from_left)), total, 0.5)))
     to_right = _cotangent(select(_all(from_left, ew.bitwise_not(to_left)), a, 0.5))
     crossing = ew.div(select(from_left, to_right, from_right), share)
@@ -320,22 +379,30 @@ def _poch_away_from_zero(z, m):
         counts = ew.lt(ew.add(low, k), 10)
         steps = select(counts, k + 1, steps)
         numerator = ew.add(a, k)
-        close = ew.lt(m, numerator)                  # then one less a part of it, with one rounding
+        close = ew.lt(m, numerator)  # then one less a part of it, with one rounding
         share = ew.div(select(close, m, numerator), ew.add(b, k))
         factors.append(select(counts, select(close, ew.sub(1, share), share), 1))
     a, b = ew.add(a, steps), ew.add(b, steps)
-    log = ew.add(ew.add(ew.mul(m, ew.sub(ew.log(b), 1)), ew.mul(ew.sub(a, 0.5), ew.log1p(ew.div(m, a)))),
-                 ew.sub(_stirling_rest(b), _stirling_rest(a)))
+    log = ew.add(
+        ew.add(ew.mul(m, ew.sub(ew.log(b), 1)), ew.mul(ew.sub(a, 0.5), ew.log1p(ew.div(m, a)))),
+        ew.sub(_stirling_rest(b), _stirling_rest(a)),
+    )
     half = ew.exp(ew.mul(log, 0.5))
     out = half
     for factor in factors:
         out = ew.mul(out, factor)
     plain = ew.exp(ew.sub(ew.lgamma(total), ew.lgamma(z)))
-    return select(ew.eq(m, 0), select(inside, 1, plain), select(ew.eq(half, math.inf), half, ew.mul(out, half)))
+    return select(
+        ew.eq(m, 0),
+        select(inside, 1, plain),
+        select(ew.eq(half, math.inf), half, ew.mul(out, half)),
+    )
 
 
-_poch_away_from_zero.defjvps(lambda t, out, z, m: ew.mul(t, ew.mul(out, _digamma_rise(z, m))),
-                             lambda t, out, z, m: ew.mul(t, ew.mul(out, ew.digamma(ew.add(z, m)))))
+_poch_away_from_zero.defjvps(
+    lambda t, out, z, m: ew.mul(t, ew.mul(out, _digamma_rise(z, m))),
+    lambda t, out, z, m: ew.mul(t, ew.mul(out, ew.digamma(ew.add(z, m)))),
+)
 
 
 def _poch(z, m):
@@ -345,6 +412,12 @@ def _poch(z, m):
     return select(near, ew.mul(z, value), value)
 
 
-poch = _binary("poch", _poch, "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.", "z m", weak=False)
+poch = _binary(
+    "poch",
+    _poch,
+    "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.",
+    "z m",
+    weak=False,
+)
 
 guard_all(globals())

@@ -31,14 +31,15 @@ __all__ = ["bernoulli", "comb", "gamma", "loggamma"]
 _SHIFTS = 8
 
 
-_NEAR = 0.25        # of the zeros at 1 and 2, within which a power series has relative accuracy
+_NEAR = 0.25  # of the zeros at 1 and 2, within which a power series has relative accuracy
 
 
 @functools.cache
 def _zetas() -> list[float]:
     """(-1)^k zeta(k) / k, of log gamma(1 + w) + gamma w."""
     from scipy.special import zeta
-    return [(-1)**k * float(zeta(k)) / k for k in range(2, 28)]
+
+    return [(-1) ** k * float(zeta(k)) / k for k in range(2, 28)]
 
 
 def _close_to_one(w):
@@ -62,7 +63,12 @@ def _right_of_zeros(z):
     logs, shifted = wnp.zeros_like(z), wnp.where(far, z, z + _SHIFTS)
     for k in range(_SHIFTS):
         logs = logs + wnp.log(z + k)
-    value = (shifted - 0.5) * wnp.log(shifted) - shifted + math.log(2 * math.pi) / 2 + _stirling_rest(shifted)
+    value = (
+        (shifted - 0.5) * wnp.log(shifted)
+        - shifted
+        + math.log(2 * math.pi) / 2
+        + _stirling_rest(shifted)
+    )
     return wnp.where(far, value, value - logs)
 
 
@@ -106,7 +112,7 @@ def _digamma(z):
     value = wnp.log(shifted) - 0.5 / shifted - series - wnp.where(far, 0, total)
     x, y = wnp.real(z), wnp.imag(z)
     part = x - wnp.floor(x)
-    near = wnp.clip(y, -18, 18)                     # beyond it the tangent is -i or i
+    near = wnp.clip(y, -18, 18)  # beyond it the tangent is -i or i
     tangent = wnp.tan(math.pi * (wnp.where(flip, part, 0.25) + 1j * near))
     return wnp.where(flip, value - math.pi / tangent, value)
 
@@ -129,7 +135,9 @@ def _complex_gamma(z):
     product, shifted = wnp.ones_like(w), wnp.where(near, w + _SHIFTS, w)
     for k in range(_SHIFTS):
         product = product * (wnp.where(near, w, 1) + k)
-    value = wnp.exp((shifted - 0.5) * wnp.log(shifted) - shifted + _stirling_rest(shifted)) * math.sqrt(2 * math.pi)
+    value = wnp.exp(
+        (shifted - 0.5) * wnp.log(shifted) - shifted + _stirling_rest(shifted)
+    ) * math.sqrt(2 * math.pi)
     value = wnp.where(near, value / product, value)
     x, y = wnp.real(z), wnp.imag(z)
     whole = wnp.round(x)
@@ -164,7 +172,11 @@ def gamma(x):
     Array([6.    , 1.7725], dtype=float32)
     """
     x = kept(inexact("gamma", x))
-    return _gamma_of_complex(x) if dtypes.issubdtype(x.dtype, np.complexfloating) else basic.real_gamma(x)
+    return (
+        _gamma_of_complex(x)
+        if dtypes.issubdtype(x.dtype, np.complexfloating)
+        else basic.real_gamma(x)
+    )
 
 
 _FACTORS = 24
@@ -236,7 +248,10 @@ def bernoulli(n: int):
     if not 0 <= n < 1 << 31:
         raise ValueError(f"bernoulli: n must not be negative, and less than 2^31, got {n}.")
     import scipy.special
-    return wnp.asarray(scipy.special.bernoulli(max(n, 2))[:n + 1], dtypes.canonicalize_dtype(np.float64))
+
+    return wnp.asarray(
+        scipy.special.bernoulli(max(n, 2))[: n + 1], dtypes.canonicalize_dtype(np.float64)
+    )
 
 
 guard_all(globals())

@@ -40,7 +40,9 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50):
     if dtypes.issubdtype(z.dtype, np.complexfloating):
         raise ValueError("bessel_jn does not support complex-valued inputs.")
     if not 0 <= v < n_iter:
-        raise ValueError(f"bessel_jn: v must be from 0 to n_iter - 1, got v={v} and n_iter={n_iter}.")
+        raise ValueError(
+            f"bessel_jn: v must be from 0 to n_iter - 1, got v={v} and n_iter={n_iter}."
+        )
     return _bessel(z, v, n_iter)
 
 
@@ -59,8 +61,8 @@ def _bessel_slopes(v: int, n_iter: int, primals, tangents):
 
 @jit(static_argnums=(1, 2))
 def _recurred_bessel(z, v: int, n_iter: int):
-    large = float(np.finfo(z.dtype).max)**0.25
-    small = wnp.abs(z) < float(np.finfo(z.dtype).eps)**0.25
+    large = float(np.finfo(z.dtype).max) ** 0.25
+    small = wnp.abs(z) < float(np.finfo(z.dtype).eps) ** 0.25
     inverse = 2 / wnp.where(small, 1, z)
 
     def down(carry, k):
@@ -77,9 +79,13 @@ def _recurred_bessel(z, v: int, n_iter: int):
     nothing = wnp.zeros_like(z)
     even = n_iter % 2 == 0
     orders = wnp.arange(n_iter, 0, -1, dtype=z.dtype)
-    *above, _ = lax.scan(down, (start, nothing, 2 * start if even else nothing, []), orders[:-v - 1])[0]
-    _, _, total, kept = lax.scan(down, (*above, [nothing] * (v + 1)), orders[-v - 1:])[0]
-    return wnp.stack([wnp.where(small, first, row / total) for first, row in zip(_small_bessel(z, v), kept)])
+    *above, _ = lax.scan(
+        down, (start, nothing, 2 * start if even else nothing, []), orders[: -v - 1]
+    )[0]
+    _, _, total, kept = lax.scan(down, (*above, [nothing] * (v + 1)), orders[-v - 1 :])[0]
+    return wnp.stack(
+        [wnp.where(small, first, row / total) for first, row in zip(_small_bessel(z, v), kept)]
+    )
 
 
 def _small_bessel(z, v: int) -> list:
@@ -93,6 +99,7 @@ def _small_bessel(z, v: int) -> list:
 
 # ---- Legendre functions
 
+
 def _degrees(name: str, m: int, n: int, z: Any):
     z = concrete(inexact(name, z))
     if dtypes.issubdtype(z.dtype, np.complexfloating):
@@ -100,7 +107,9 @@ def _degrees(name: str, m: int, n: int, z: Any):
     if z.ndim != 1:
         raise ValueError(f"{name}: z must be a 1D array, got shape {tuple(z.shape)}.")
     if m != n:
-        raise NotImplementedError(f"{name}: the largest order must be the largest degree, got m={m} and n={n}.")
+        raise NotImplementedError(
+            f"{name}: the largest order must be the largest degree, got m={m} and n={n}."
+        )
     return z
 
 
@@ -122,7 +131,9 @@ def _legendre(z, top: int, normalized: bool):
     orders = np.arange(top + 1)
     one_minus_square = _one_minus_square(z)
     # P_m^m = -(2 m - 1) (1 - z^2)^(1/2) P_{m-1}^{m-1}
-    steps = -np.sqrt((2 * orders + 1) / np.maximum(2 * orders, 1)) if normalized else 1 - 2.0 * orders
+    steps = (
+        -np.sqrt((2 * orders + 1) / np.maximum(2 * orders, 1)) if normalized else 1 - 2.0 * orders
+    )
     rows = [wnp.full_like(z, 1 / math.sqrt(4 * math.pi) if normalized else 1.0)]
     for m in range(1, top + 1):
         factor = float(steps[m] if m == 1 else steps[m] * steps[m - 1])
@@ -133,13 +144,15 @@ def _legendre(z, top: int, normalized: bool):
         with np.errstate(divide="ignore", invalid="ignore"):
             if normalized:
                 a = np.sqrt((4.0 * degree**2 - 1) / (degree**2 - orders**2.0))
-                b = np.sqrt(((degree - 1.0)**2 - orders**2.0) / (4 * (degree - 1.0)**2 - 1))
+                b = np.sqrt(((degree - 1.0) ** 2 - orders**2.0) / (4 * (degree - 1.0) ** 2 - 1))
             else:
                 a = (2 * degree - 1) / (degree - orders.astype(float))
                 b = (degree + orders - 1) / (2 * degree - 1.0)
         inside = orders < degree
         a, b = (np.where(inside, v, 0.0)[:, None].astype(z.dtype) for v in (a, np.nan_to_num(b)))
-        current = wnp.where((orders == degree)[:, None], diagonal, a * (z[None, :] * last - b * before))
+        current = wnp.where(
+            (orders == degree)[:, None], diagonal, a * (z[None, :] * last - b * before)
+        )
         columns.append(current)
         last, before = current, last
     odd = [wnp.ones_like(z), wnp.sqrt(one_minus_square), one_minus_square**1.5]
@@ -151,15 +164,25 @@ def _legendre(z, top: int, normalized: bool):
 def _slopes(p, z):
     """2 (1 - z^2)^(1/2) dP_n^m/dz = (n + m) (n - m + 1) P_n^{m-1} - P_n^{m+1}, and the limits of the derivatives at -1 and 1."""
     top = p.shape[0]
-    m, n = (np.arange(top)[:, None, None].astype(p.dtype), np.arange(top)[None, :, None].astype(p.dtype))
+    m, n = (
+        np.arange(top)[:, None, None].astype(p.dtype),
+        np.arange(top)[None, :, None].astype(p.dtype),
+    )
     above = wnp.concatenate([p[1:], wnp.zeros_like(p[:1])])
     below = wnp.concatenate([-above[:1], (((n + m) * (n - m + 1))[1:] * p[:-1])])
     one_minus_square = _one_minus_square(z)
     inner = (below - above) / (2 * wnp.sqrt(wnp.where(one_minus_square == 0, 1, one_minus_square)))
     odd = wnp.where(z < 0, -1, 1).astype(p.dtype)
-    parity = wnp.where(n % 2 == 0, odd, 1), wnp.where(n % 2 == 0, 1, odd)      # of n + 1, of n
-    edge = wnp.where(m == 0, n * (n + 1) / 2 * parity[0], wnp.where(
-        m == 1, wnp.where(n >= 1, math.inf * parity[1], 0), wnp.where(m == 2, -(n - 1) * n * (n + 1) * (n + 2) / 4 * parity[0], 0)))
+    parity = wnp.where(n % 2 == 0, odd, 1), wnp.where(n % 2 == 0, 1, odd)  # of n + 1, of n
+    edge = wnp.where(
+        m == 0,
+        n * (n + 1) / 2 * parity[0],
+        wnp.where(
+            m == 1,
+            wnp.where(n >= 1, math.inf * parity[1], 0),
+            wnp.where(m == 2, -(n - 1) * n * (n + 1) * (n + 2) / 4 * parity[0], 0),
+        ),
+    )
     return wnp.where(one_minus_square == 0, edge, inner)
 
 
@@ -189,9 +212,10 @@ def _harmonic(n, m, theta, phi, most: int):
     z, root = wnp.cos(theta), wnp.abs(wnp.sin(theta))
     size = order.astype(real)
 
-    def along(k, value):                        # the first function of each order
+    def along(k, value):  # the first function of each order
         k = k.astype(real)
         return wnp.where(k < size, -wnp.sqrt((2 * k + 3) / (2 * k + 2)) * root * value, value)
+
     first = lax.fori_loop(0, most, along, wnp.full_like(theta, 1 / math.sqrt(4 * math.pi)))
 
     def up(k, state):
@@ -200,8 +224,12 @@ def _harmonic(n, m, theta, phi, most: int):
         inside = (k > size) & (k <= n.astype(real))
         degree = wnp.where(inside, k, size + 1)
         a = wnp.sqrt((4 * degree * degree - 1) / ((degree - size) * (degree + size)))
-        b = wnp.sqrt(wnp.maximum((degree - 1 - size) * (degree - 1 + size), 0) / wnp.abs(4 * (degree - 1)**2 - 1))
+        b = wnp.sqrt(
+            wnp.maximum((degree - 1 - size) * (degree - 1 + size), 0)
+            / wnp.abs(4 * (degree - 1) ** 2 - 1)
+        )
         return wnp.where(inside, a * (z * last - b * before), last), wnp.where(inside, last, before)
+
     value = lax.fori_loop(1, most + 1, up, (first, wnp.zeros_like(first)))[0]
     value = wnp.where((m < 0) & (order % 2 == 1), -value, value)
     value = wnp.where((order <= n) & (n >= 0), value, 0)
@@ -209,7 +237,9 @@ def _harmonic(n, m, theta, phi, most: int):
     return lax.complex(value * wnp.cos(angle), value * wnp.sin(angle))
 
 
-def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, n_max: int | None = None):
+def sph_harm_y(
+    n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, n_max: int | None = None
+):
     """The spherical harmonics of degree `n` and order `m` at the polar angle `theta` and the azimuth `phi`, as complex numbers.
 
     The arrays are broadcast together. `n_max` is the largest degree; while a program is traced, it must be given.
@@ -219,7 +249,9 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, 
     0.2821
     """
     if diff_n:
-        raise NotImplementedError(f"sph_harm_y: diff_n={diff_n} is not supported; differentiate the function (weft.jacfwd).")
+        raise NotImplementedError(
+            f"sph_harm_y: diff_n={diff_n} is not supported; differentiate the function (weft.jacfwd)."
+        )
     if n_max is None:
         n_max = int(np.max(np.asarray(n), initial=0))
     n, m = (wnp.asarray(x) for x in (n, m))

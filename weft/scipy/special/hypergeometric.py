@@ -25,7 +25,7 @@ from weft.util.source import guard_all
 
 __all__ = ["hyp1f1", "hyp2f1"]
 
-_MOST = 8000        # terms of a series
+_MOST = 8000  # terms of a series
 
 
 def _sum_series(upper, lower, x):
@@ -36,7 +36,7 @@ def _sum_series(upper, lower, x):
     """
     eps = float(np.finfo(x.dtype).eps) / 4
     count = len(upper) + len(lower)
-    room = 1 - wnp.abs(x) if len(upper) == len(lower) else 0.25      # of the rest of a geometric series
+    room = 1 - wnp.abs(x) if len(upper) == len(lower) else 0.25  # of the rest of a geometric series
 
     def going(state):
         return (state[0] < _MOST) & ~wnp.all(state[3])
@@ -61,7 +61,9 @@ def _sum_series(upper, lower, x):
         summed = [wnp.where(done, s, s + t) for s, t in zip(sums, new)]
         small = wnp.abs(ratio) < 1
         for s, t in zip(summed, new):
-            small = small & (wnp.abs(t) <= eps * wnp.abs(s) * wnp.where(wnp.abs(ratio) < 0.5, 1, room))
+            small = small & (
+                wnp.abs(t) <= eps * wnp.abs(s) * wnp.where(wnp.abs(ratio) < 0.5, 1, room)
+            )
         ended = (new[0] == 0) & (terms[0] == 0)
         for t in new:
             ended = ended & (t == 0)
@@ -76,19 +78,23 @@ def _sum_series(upper, lower, x):
 def _log_gamma_ratio(a, b):
     """gamma(a) / gamma(b) for all real numbers, and the derivatives of its logarithm."""
     pole_a, pole_b = [(v <= 0) & (v == wnp.floor(v)) for v in (a, b)]
-    value = gammasgn(a) * gammasgn(b) * wnp.exp(ew.lgamma(wnp.where(pole_a, 1, a)) - ew.lgamma(wnp.where(pole_b, 1, b)))
+    value = (
+        gammasgn(a)
+        * gammasgn(b)
+        * wnp.exp(ew.lgamma(wnp.where(pole_a, 1, a)) - ew.lgamma(wnp.where(pole_b, 1, b)))
+    )
     return wnp.where(pole_b, 0, wnp.where(pole_a, math.inf, value))
 
 
 # ---- Kummer's function
 
-_LARGE = {4: 40.0, 8: 80.0}         # x from where on its asymptotic series is used
-_TERMS = {4: 14, 8: 36}             # of that
+_LARGE = {4: 40.0, 8: 80.0}  # x from where on its asymptotic series is used
+_TERMS = {4: 14, 8: 36}  # of that
 
 
 def _kummer_positive(a, b, x):
     """The function for x >= 0 with its derivatives by a and b."""
-    large = x > _LARGE[x.dtype.itemsize] + 1.2 * (wnp.abs(a) + wnp.abs(b))**1.5
+    large = x > _LARGE[x.dtype.itemsize] + 1.2 * (wnp.abs(a) + wnp.abs(b)) ** 1.5
     near = _sum_series([a], [b, wnp.ones_like(x)], wnp.where(large, 0, x))
     far_x = wnp.where(large, x, 1e3)
     # gamma(b) / gamma(a) exp(x) x^(a - b) times the sum of (b - a)_k (1 - a)_k / (k! x^k)
@@ -97,7 +103,11 @@ def _kummer_positive(a, b, x):
     for k in range(_TERMS[x.dtype.itemsize]):
         p, q = b - a + k, 1 - a + k
         scale = 1 / ((k + 1) * far_x)
-        term, da, db = term * p * q * scale, (da * p * q - term * (p + q)) * scale, (db * p * q + term * q) * scale
+        term, da, db = (
+            term * p * q * scale,
+            (da * p * q - term * (p + q)) * scale,
+            (db * p * q + term * q) * scale,
+        )
         total, total_a, total_b = total + term, total_a + da, total_b + db
     pole = (a <= 0) & (a == wnp.floor(a))
     lead = _log_gamma_ratio(b, a)
@@ -131,8 +141,11 @@ def _hyp1f1(a, b, x):
     return wnp.where(_no_value(b), math.inf, wnp.where(wnp.isnan(a + b + x), math.nan, value))
 
 
-_hyp1f1.defjvps(lambda t, out, a, b, x: t * _kummer(a, b, x)[1], lambda t, out, a, b, x: t * _kummer(a, b, x)[2],
-                lambda t, out, a, b, x: t * (a / b) * _hyp1f1(a + 1, b + 1, x))
+_hyp1f1.defjvps(
+    lambda t, out, a, b, x: t * _kummer(a, b, x)[1],
+    lambda t, out, a, b, x: t * _kummer(a, b, x)[2],
+    lambda t, out, a, b, x: t * (a / b) * _hyp1f1(a + 1, b + 1, x),
+)
 _hyp1f1_compiled = jit(in_single(_hyp1f1))
 
 
@@ -147,6 +160,7 @@ def hyp1f1(a, b, x):
 
 # ---- Gauss's function
 
+
 def _gauss_series(a, b, c, x):
     """The function and its derivatives by a, b and c for -1 < x < 1."""
     value, by_a, by_b, by_c, _ = _sum_series([a, b], [c, wnp.ones_like(x)], x)
@@ -159,7 +173,9 @@ def _gauss(a, b, c, x):
     y = wnp.where(below, x / (x - 1), x)
     inner_b = wnp.where(below, c - b, b)
     excess = c - a - inner_b
-    slow = (excess < 0) & ~_ends(a) & ~_ends(inner_b)                # the terms grow: (1 - y)^excess times a faster series
+    slow = (
+        (excess < 0) & ~_ends(a) & ~_ends(inner_b)
+    )  # the terms grow: (1 - y)^excess times a faster series
     first, second = wnp.where(slow, c - a, a), wnp.where(slow, c - inner_b, inner_b)
     value, by_1, by_2, by_c = _gauss_series(first, second, c, y)
     log = wnp.log1p(-wnp.where(y < 1, y, 0))
@@ -167,13 +183,25 @@ def _gauss(a, b, c, x):
     plain_a, plain_b, plain_c = by_1, by_2, by_c
     turned_a, turned_b = -by_1 - log * value, -by_2 - log * value
     turned_c = by_1 + by_2 + by_c + log * value
-    value, by_a, by_b, by_c = (power * v for v in (value, *(wnp.where(slow, t, p) for t, p in (
-        (turned_a, plain_a), (turned_b, plain_b), (turned_c, plain_c)))))
+    value, by_a, by_b, by_c = (
+        power * v
+        for v in (
+            value,
+            *(
+                wnp.where(slow, t, p)
+                for t, p in ((turned_a, plain_a), (turned_b, plain_b), (turned_c, plain_c))
+            ),
+        )
+    )
     # Pfaff: (1 - x)^-a F(a, c - b; c; x / (x - 1))
     outer = wnp.log1p(wnp.where(below, -x, 0))
     factor = wnp.exp(-a * outer)
-    return (value * factor, (by_a - outer * value) * factor, wnp.where(below, -by_b, by_b) * factor,
-            (by_c + wnp.where(below, by_b, 0)) * factor)
+    return (
+        value * factor,
+        (by_a - outer * value) * factor,
+        wnp.where(below, -by_b, by_b) * factor,
+        (by_c + wnp.where(below, by_b, 0)) * factor,
+    )
 
 
 def _ends(a):
@@ -197,6 +225,7 @@ def _polynomial(a, b, c, x):
         inside = k < degree
         ratio = (a + k) * (b + k) / ((wnp.where(inside, c, 1) + k) * (k + 1)) * x
         return k - 1, wnp.where(inside, 1 + ratio * total, total)
+
     return lax.while_loop(lambda s: s[0] >= 0, step, (most - 1, wnp.ones_like(x)))[1]
 
 
@@ -208,7 +237,9 @@ def _hyp2f1(a, b, c, x):
     value = wnp.where(ends, _polynomial(a, b, c, x), value)
     simple = (b == c) | (a == c)
     exponent = wnp.where(b == c, a, b)
-    value = wnp.where(simple & (x < 1) & ~ends, wnp.exp(-exponent * wnp.log1p(-wnp.where(x < 1, x, 0))), value)
+    value = wnp.where(
+        simple & (x < 1) & ~ends, wnp.exp(-exponent * wnp.log1p(-wnp.where(x < 1, x, 0))), value
+    )
     value = wnp.where((x == 1) & ~ends, wnp.where(c - a - b > 0, _at_one(a, b, c), math.inf), value)
     value = wnp.where((x > 1) & ~ends, math.inf, value)
     # a pole of the terms comes before their end
@@ -222,7 +253,12 @@ def _slope(k: int):
     return lambda t, out, a, b, c, x: t * _gauss(a, b, c, wnp.where(x < 1, x, math.nan))[k]
 
 
-_hyp2f1.defjvps(_slope(1), _slope(2), _slope(3), lambda t, out, a, b, c, x: t * (a * b / c) * _hyp2f1(a + 1, b + 1, c + 1, x))
+_hyp2f1.defjvps(
+    _slope(1),
+    _slope(2),
+    _slope(3),
+    lambda t, out, a, b, c, x: t * (a * b / c) * _hyp2f1(a + 1, b + 1, c + 1, x),
+)
 _hyp2f1_compiled = jit(in_single(_hyp2f1))
 
 

@@ -47,13 +47,17 @@ def _unary(name: str, fun: Callable, text: str) -> Callable:
 
 def _reference(name: str) -> Callable:
     """A function of `scipy.special`, imported when it is called."""
+
     def call(*args):
         import scipy.special
+
         return getattr(scipy.special, name)(*args)
+
     return call
 
 
 # ---- Dawson's integral and the scaled complementary error function
+
 
 def _dawsn_share(s):
     """D(x) / x and s = x^2 up to 50, on the host: exp(-s) times a series of positive terms, in more digits where there are any."""
@@ -72,7 +76,9 @@ def _dawsn_rest(u):
     return np.where(s > 50, far, (2 * s * _dawsn_share(np.minimum(s, 50)) - 1) / u)
 
 
-_DAWSN_NEAR = Chebyshev("dawsn_near", lambda s: (1 + s / 2) * _dawsn_share(s), 0.0, 9.0)         # smaller where it is multiplied by less
+_DAWSN_NEAR = Chebyshev(
+    "dawsn_near", lambda s: (1 + s / 2) * _dawsn_share(s), 0.0, 9.0
+)  # smaller where it is multiplied by less
 _DAWSN_FAR = Chebyshev("dawsn_far", lambda u: 1 + u * _dawsn_rest(u), 0.0, 1 / 9)
 _DAWSN_REST = pieces("dawsn_rest", _dawsn_rest, 0.0, 0.04, 0.25)
 
@@ -88,7 +94,7 @@ def _dawsn(x):
 
 def _dawsn_slope(t, out, x):
     large = wnp.abs(x) > 2
-    u = (1 / wnp.where(large, x, 2))**2
+    u = (1 / wnp.where(large, x, 2)) ** 2
     return t * wnp.where(large, -u * _DAWSN_REST(u), 1 - 2 * wnp.where(large, 0, x) * out)
 
 
@@ -120,7 +126,9 @@ def _erfcx_flat(w):
     for k in range(60):
         total, term = total + term, term * little * little * 2 / (2 * k + 3)
     near = np.exp(little * little) - total * 2 / root
-    return (x + _ERFCX_SHIFT) * np.where(x < 2, near, 1 / (x + _erfcx_below(np.maximum(x, 2))) / root)
+    return (x + _ERFCX_SHIFT) * np.where(
+        x < 2, near, 1 / (x + _erfcx_below(np.maximum(x, 2))) / root
+    )
 
 
 _ERFCX = Chebyshev("erfcx", _erfcx_flat, 0.0, 1.0)
@@ -136,8 +144,10 @@ def _erfcx_real(x):
 
 def _erfcx_slope(t, out, x):
     large = x > 2
-    u = (1 / wnp.where(large, x, 2))**2
-    slope = wnp.where(large, -u * _ERFCX_REST(u), math.sqrt(math.pi) * wnp.where(large, 0, x) * out - 1)
+    u = (1 / wnp.where(large, x, 2)) ** 2
+    slope = wnp.where(
+        large, -u * _ERFCX_REST(u), math.sqrt(math.pi) * wnp.where(large, 0, x) * out - 1
+    )
     return t * slope * (2 / math.sqrt(math.pi))
 
 
@@ -155,19 +165,30 @@ def erfcx(x):
     return wofz(x * 1j) if _is_complex(x) else _erfcx(x)
 
 
-dawsn = _unary("dawsn", _dawsn, "Dawson's integral exp(-x^2) times the integral of exp(t^2) from 0 to x.")
+dawsn = _unary(
+    "dawsn", _dawsn, "Dawson's integral exp(-x^2) times the integral of exp(t^2) from 0 to x."
+)
 
 
 # ---- exponential integrals
 
-_E1_NEAR = Chebyshev("e1_near", lambda x: sum((-x)**(k - 1) / (k * math.factorial(k)) for k in range(1, 22)), 0.0, 1.0)
+_E1_NEAR = Chebyshev(
+    "e1_near",
+    lambda x: sum((-x) ** (k - 1) / (k * math.factorial(k)) for k in range(1, 22)),
+    0.0,
+    1.0,
+)
 
 
 def _e1_scaled(t):
     """x exp(x) E1(x) for x = 1 / t, on the host."""
     x = 1 / t
     near = np.minimum(x, 60)
-    return np.where(x > 50, asymptotic(x, lambda x, k: -k / x, 30), near * np.exp(near) * _reference("exp1")(near))
+    return np.where(
+        x > 50,
+        asymptotic(x, lambda x, k: -k / x, 30),
+        near * np.exp(near) * _reference("exp1")(near),
+    )
 
 
 _E1_FAR = pieces("e1_far", _e1_scaled, 0.0, 0.1, 0.25, 0.5, 1.0)
@@ -197,7 +218,11 @@ _ROOT, _ROOT_REST = 0.37250741078136663446, -1.3140183414386028e-17
 def _ei_slope(x):
     """(Ei(x) - log(x / root)) / (x - root), on the host."""
     d = (x - _ROOT) - _ROOT_REST
-    return np.where(np.abs(d) < 1e-3, _ei_slope_near(d), (_reference("expi")(x) - np.log(x / _ROOT)) / np.where(d == 0, 1, d))
+    return np.where(
+        np.abs(d) < 1e-3,
+        _ei_slope_near(d),
+        (_reference("expi")(x) - np.log(x / _ROOT)) / np.where(d == 0, 1, d),
+    )
 
 
 def _ei_slope_near(d):
@@ -210,7 +235,11 @@ def _ei_scaled(t):
     """x exp(-x) Ei(x) for x = 1 / t, on the host."""
     x = 1 / t
     near = np.minimum(x, 60)
-    return np.where(x > 50, asymptotic(x, lambda x, k: k / x, 40), near * np.exp(-near) * _reference("expi")(near))
+    return np.where(
+        x > 50,
+        asymptotic(x, lambda x, k: k / x, 40),
+        near * np.exp(-near) * _reference("expi")(near),
+    )
 
 
 _EI_NEAR = pieces("ei_near", _ei_slope, 0.0, 3.0, 6.0)
@@ -222,9 +251,11 @@ def _expi(x):
     size = wnp.where(x == 0, 1, wnp.abs(x))
     little = wnp.minimum(size, 6)
     d = (little - _ROOT) - _ROOT_REST
-    least = little < 1e-3                       # whose quotient may be rounded as the least numbers are
+    least = little < 1e-3  # whose quotient may be rounded as the least numbers are
     far = wnp.log(wnp.where(least, little, little / _ROOT)) - wnp.where(least, math.log(_ROOT), 0)
-    near = wnp.where(wnp.abs(d) < 0.2, wnp.log1p(wnp.where(wnp.abs(d) < 0.2, d, 0) / _ROOT), far) + d * _EI_NEAR(little)
+    near = wnp.where(
+        wnp.abs(d) < 0.2, wnp.log1p(wnp.where(wnp.abs(d) < 0.2, d, 0) / _ROOT), far
+    ) + d * _EI_NEAR(little)
     t = 1 / wnp.maximum(size, 6)
     half = wnp.exp(size / 2)
     far = half * (t * _EI_FAR(t)) * half
@@ -233,18 +264,30 @@ def _expi(x):
 
 
 _expi.defjvps(lambda t, out, x: t * wnp.exp(x) / x)
-exp1 = _unary("exp1", _exp1, "The exponential integral E1, the integral of exp(-t) / t from x on; NaN below 0.")
-expi = _unary("expi", _expi, "The exponential integral Ei, the principal value of the integral of exp(t) / t up to x.")
+exp1 = _unary(
+    "exp1",
+    _exp1,
+    "The exponential integral E1, the integral of exp(-t) / t from x on; NaN below 0.",
+)
+expi = _unary(
+    "expi",
+    _expi,
+    "The exponential integral Ei, the principal value of the integral of exp(t) / t up to x.",
+)
 
-_SERIES = {4: 20, 8: 34}        # terms of E_n's power series up to 2
-_FRACTION = {4: 24, 8: 72}      # levels of its continued fraction from 2 on
+_SERIES = {4: 20, 8: 34}  # terms of E_n's power series up to 2
+_FRACTION = {4: 24, 8: 72}  # levels of its continued fraction from 2 on
 
 
 @custom_jvp
 def _expn(n, x):
     size = x.dtype.itemsize
     ok = (n >= 0) & (x >= 0) & (n == wnp.floor(n))
-    order, near, far = wnp.where(ok, n, 1), wnp.where((x > 0) & (x <= 2), x, 1), wnp.where(x > 2, x, 2)
+    order, near, far = (
+        wnp.where(ok, n, 1),
+        wnp.where((x > 0) & (x <= 2), x, 1),
+        wnp.where(x > 2, x, 2),
+    )
     whole = wnp.maximum(order, 1)
     # the power series: the sum of (-x)^k / (k! (n - 1 - k)) but for k = n - 1, whose term has a logarithm
     top = wnp.maximum(whole - 1, 0)
@@ -264,14 +307,20 @@ def _expn(n, x):
     def level(i, below):
         k = (_FRACTION[size] - i).astype(x.dtype)
         return far + whole + 2 * k - (k + 1) * (whole + k) / below
-    fraction = wnp.exp(-far) / lax.fori_loop(0, _FRACTION[size] + 1, level, far + whole + 2.0 * _FRACTION[size] + 2)
+
+    fraction = wnp.exp(-far) / lax.fori_loop(
+        0, _FRACTION[size] + 1, level, far + whole + 2.0 * _FRACTION[size] + 2
+    )
     value = wnp.where(x > 2, fraction, series)
     value = wnp.where(order == 0, wnp.exp(-x) / x, value)
     value = wnp.where(x == 0, wnp.where(order <= 1, math.inf, 1 / wnp.maximum(order - 1, 1)), value)
     return wnp.where(ok, value, math.nan)
 
 
-_expn.defjvps(None, lambda t, out, n, x: -t * wnp.where(n == 0, (1 + 1 / x) * out, _expn(wnp.maximum(n - 1, 0), x)))
+_expn.defjvps(
+    None,
+    lambda t, out, n, x: -t * wnp.where(n == 0, (1 + 1 / x) * out, _expn(wnp.maximum(n - 1, 0), x)),
+)
 _expn_compiled = jit(in_single(_expn))
 
 
@@ -288,17 +337,24 @@ def expn(n, x):
 
 # ---- sine, cosine and Fresnel integrals
 
+
 def _trig_auxiliary(u):
     """g + i f of the sine and cosine integrals for 1 / x^2 = u, on the host, where they are close to 1 / x^2 and 1 / x."""
     x = 1 / np.sqrt(u)
     near = np.minimum(x, 45)
-    exact = _reference("exp1")(1j * near) * np.exp(1j * near)        # the integral of exp(-x t) / (t + i) dt = g - i f
-    return np.where(x > 40, asymptotic(x.astype(complex), lambda x, k: -k / (1j * x), 38) / (1j * x), exact)
+    exact = _reference("exp1")(1j * near) * np.exp(
+        1j * near
+    )  # the integral of exp(-x t) / (t + i) dt = g - i f
+    return np.where(
+        x > 40, asymptotic(x.astype(complex), lambda x, k: -k / (1j * x), 38) / (1j * x), exact
+    )
 
 
 _SI_NEAR = Chebyshev("si_near", lambda s: _reference("sici")(np.sqrt(s))[0] / np.sqrt(s), 0.0, 16.0)
 _CIN_NEAR = Chebyshev("cin_near", lambda s: _cin(np.sqrt(s)) / s, 0.0, 16.0)
-_TRIG_F = pieces("trig_f", lambda u: -_trig_auxiliary(u).imag / np.sqrt(u), 0.0, 1 / 144, 1 / 50, 1 / 16)
+_TRIG_F = pieces(
+    "trig_f", lambda u: -_trig_auxiliary(u).imag / np.sqrt(u), 0.0, 1 / 144, 1 / 50, 1 / 16
+)
 _TRIG_G = pieces("trig_g", lambda u: _trig_auxiliary(u).real / u, 0.0, 1 / 144, 1 / 50, 1 / 16)
 
 
@@ -317,7 +373,7 @@ def _sine_integral(x):
     f, g = _trig_parts(size)
     angle = wnp.where(wnp.isinf(x), 0, size)
     far = math.pi / 2 - f * wnp.cos(angle) - g * wnp.sin(angle)
-    return wnp.where(size <= 4, x * _SI_NEAR(wnp.minimum(size, 4)**2), wnp.copysign(far, x))
+    return wnp.where(size <= 4, x * _SI_NEAR(wnp.minimum(size, 4) ** 2), wnp.copysign(far, x))
 
 
 def _trig_parts(size):
@@ -371,13 +427,20 @@ def _by_power(s, which: int, power: int):
 def _fresnel_g(u):
     """pi^2 x^3 g(x) on the host: where the auxiliary function is small beside the other, by its asymptotic series."""
     x = 1 / np.sqrt(u)
-    far = asymptotic(x, lambda x, k: -(4 * k - 1) * (4 * k + 1) / (math.pi * x * x)**2, 10)
+    far = asymptotic(x, lambda x, k: -(4 * k - 1) * (4 * k + 1) / (math.pi * x * x) ** 2, 10)
     return np.where(x > 6, far, _fresnel_auxiliary(u).real * math.pi**2 * x**3)
 
 
 _FRESNEL_S = Chebyshev("fresnel_s", lambda s: _by_power(s, 0, 3), 0.0, 1.6**4)
 _FRESNEL_C = Chebyshev("fresnel_c", lambda s: _by_power(s, 1, 1), 0.0, 1.6**4)
-_FRESNEL_F = pieces("fresnel_f", lambda u: _fresnel_auxiliary(u).imag * math.pi / np.sqrt(u), 0.0, 0.04, 0.15, 1 / 2.56)
+_FRESNEL_F = pieces(
+    "fresnel_f",
+    lambda u: _fresnel_auxiliary(u).imag * math.pi / np.sqrt(u),
+    0.0,
+    0.04,
+    0.15,
+    1 / 2.56,
+)
 _FRESNEL_G = pieces("fresnel_g", _fresnel_g, 0.0, 0.04, 0.15, 1 / 2.56)
 
 
@@ -392,7 +455,7 @@ def _half_turns(x):
 
 def _fresnel_parts(x):
     size = wnp.abs(x)
-    s = wnp.minimum(size, 1.6)**4
+    s = wnp.minimum(size, 1.6) ** 4
     inverse = 1 / wnp.maximum(size, 1.6)
     u = inverse * inverse
     f, g = _FRESNEL_F(u) * inverse / math.pi, _FRESNEL_G(u) * u * inverse / math.pi**2
@@ -403,7 +466,11 @@ def _fresnel_parts(x):
 @custom_jvp
 def _fresnel_sine(x):
     size, s, f, g, sin, cos = _fresnel_parts(x)
-    return wnp.where(size <= 1.6, wnp.minimum(size, 1.6)**3 * wnp.copysign(_FRESNEL_S(s), x), wnp.copysign(0.5 - f * cos - g * sin, x))
+    return wnp.where(
+        size <= 1.6,
+        wnp.minimum(size, 1.6) ** 3 * wnp.copysign(_FRESNEL_S(s), x),
+        wnp.copysign(0.5 - f * cos - g * sin, x),
+    )
 
 
 @custom_jvp
@@ -428,9 +495,10 @@ def fresnel(x):
 
 # ---- the dilogarithm
 
+
 def _spence_slope(t):
     """spence(1 + t) / t, on the host."""
-    near = sum((-t)**k / -(k + 1)**2 for k in range(20))
+    near = sum((-t) ** k / -((k + 1) ** 2) for k in range(20))
     return np.where(np.abs(t) < 0.05, near, _reference("spence")(1 + t) / np.where(t == 0, 1, t))
 
 
@@ -446,11 +514,19 @@ def _spence(x):
     t = wnp.where(large & (inverse < 0.5), -inverse, t)
     core = t * _SPENCE(t)
     log = wnp.log(positive)
-    tiny = wnp.where(small, positive, inverse)              # from there to spence(1 - it)
-    reflected = math.pi**2 / 6 - wnp.where(small, log, -log) * wnp.log1p(-wnp.where(tiny < 0.5, tiny, 0)) - core
+    tiny = wnp.where(small, positive, inverse)  # from there to spence(1 - it)
+    reflected = (
+        math.pi**2 / 6
+        - wnp.where(small, log, -log) * wnp.log1p(-wnp.where(tiny < 0.5, tiny, 0))
+        - core
+    )
     value = wnp.where(small | (large & (inverse < 0.5)), reflected, core)
     value = wnp.where(large, -log * log / 2 - value, value)
-    return wnp.where(x > 0, wnp.where(wnp.isinf(x), -math.inf, value), wnp.where(x == 0, math.pi**2 / 6, math.nan))
+    return wnp.where(
+        x > 0,
+        wnp.where(wnp.isinf(x), -math.inf, value),
+        wnp.where(x == 0, math.pi**2 / 6, math.nan),
+    )
 
 
 def _spence_rule(t, out, x):
@@ -458,7 +534,7 @@ def _spence_rule(t, out, x):
     d = x - 1
     near = wnp.abs(d) < 0.5
     close = wnp.where(near, d, 0)
-    square, series = (close / (close + 2))**2, 0.0
+    square, series = (close / (close + 2)) ** 2, 0.0
     for k in range(17, -1, -1):
         series = series * square + 1 / (2 * k + 1)
     quotient = wnp.where(near, 2 * series / (close + 2), wnp.log(x) / wnp.where(near, 1, d))
@@ -466,13 +542,20 @@ def _spence_rule(t, out, x):
 
 
 _spence.defjvps(_spence_rule)
-spence = _unary("spence", _spence, "Spence's function, the integral of log(t) / (1 - t) from 1 to x; NaN below 0.")
+spence = _unary(
+    "spence",
+    _spence,
+    "Spence's function, the integral of log(t) / (1 - t) from 1 to x; NaN below 0.",
+)
 
 
 # ---- Owen's T function
 
-_NODES = {4: 16, 8: 40}         # of the Gauss-Legendre rule
-_REACH = {4: 6.5, 8: 9.5}       # deviations from where on the normal density is nothing beside its middle
+_NODES = {4: 16, 8: 40}  # of the Gauss-Legendre rule
+_REACH = {
+    4: 6.5,
+    8: 9.5,
+}  # deviations from where on the normal density is nothing beside its middle
 
 
 def _owens_inside(h, a):
@@ -483,7 +566,7 @@ def _owens_inside(h, a):
     total = wnp.zeros_like(h)
     for point, weight in zip(points, weights):
         s = end * float((point + 1) / 2)
-        total = total + float(weight) * wnp.exp(-0.5 * (h * s)**2) / (1 + s * s)
+        total = total + float(weight) * wnp.exp(-0.5 * (h * s) ** 2) / (1 + s * s)
     return exp_of_square(h, -0.5) * end * total / (4 * math.pi)
 
 
@@ -502,8 +585,11 @@ def _owens_t(h, a):
 
 
 _owens_t.defjvps(
-    lambda t, out, h, a: -t * exp_of_square(h, -0.5) * lax.erf(a * h * math.sqrt(0.5)) / math.sqrt(8 * math.pi),
-    lambda t, out, h, a: t * wnp.exp(-0.5 * h * h * (1 + a * a)) / (2 * math.pi * (1 + a * a)))
+    lambda t, out, h, a: (
+        -t * exp_of_square(h, -0.5) * lax.erf(a * h * math.sqrt(0.5)) / math.sqrt(8 * math.pi)
+    ),
+    lambda t, out, h, a: t * wnp.exp(-0.5 * h * h * (1 + a * a)) / (2 * math.pi * (1 + a * a)),
+)
 _owens_compiled = jit(in_single(_owens_t))
 
 

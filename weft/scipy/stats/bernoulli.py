@@ -18,11 +18,20 @@ def _cdf(k, p):
 
 
 def _ppf(q, p):
-    return wnp.where((p >= 0) & (p <= 1) & (q >= 0) & (q <= 1), wnp.where(q <= 1 - p, 0.0, 1.0), wnp.nan)
+    return wnp.where(
+        (p >= 0) & (p <= 1) & (q >= 0) & (q <= 1), wnp.where(q <= 1 - p, 0.0, 1.0), wnp.nan
+    )
 
 
-logpmf, pmf = discrete("bernoulli", "logpmf pmf", "p", logpmf=_logpmf,
-                       pmf=lambda k, p: wnp.where((p >= 0) & (p <= 1), wnp.where(k == 1, p, wnp.where(k == 0, 1 - p, 0)), wnp.nan))
+logpmf, pmf = discrete(
+    "bernoulli",
+    "logpmf pmf",
+    "p",
+    logpmf=_logpmf,
+    pmf=lambda k, p: wnp.where(
+        (p >= 0) & (p <= 1), wnp.where(k == 1, p, wnp.where(k == 0, 1 - p, 0)), wnp.nan
+    ),
+)
 cdf = public("bernoulli", "cdf", "k p", _cdf)
 ppf = public("bernoulli", "ppf", "q p", _ppf)
 

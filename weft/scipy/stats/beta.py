@@ -23,8 +23,12 @@ def _parts(z, a, b):
     log = log_binomial(first, last, z, y)
     count = wnp.where(few & lacking, 0, wnp.where(few | lacking, 1, first + last + 1))
     none = count == 0
-    return log, (wnp.where(few, a, 1), wnp.where(few, z, 1)), (wnp.where(lacking, b, 1), wnp.where(none, a + b, 1)), (
-        wnp.where(none, 1, count), wnp.where(lacking, y, 1))
+    return (
+        log,
+        (wnp.where(few, a, 1), wnp.where(few, z, 1)),
+        (wnp.where(lacking, b, 1), wnp.where(none, a + b, 1)),
+        (wnp.where(none, 1, count), wnp.where(lacking, y, 1)),
+    )
 
 
 @custom_jvp
@@ -44,8 +48,10 @@ def _by_first(log_z, a, b):
 
 
 _logpdf.defjvps(
-    lambda t, out, z, a, b: t * _by_z(z, a, b), lambda t, out, z, a, b: t * _by_first(wnp.log(z), a, b),
-    lambda t, out, z, a, b: t * _by_first(wnp.log1p(-z), b, a))
+    lambda t, out, z, a, b: t * _by_z(z, a, b),
+    lambda t, out, z, a, b: t * _by_first(wnp.log(z), a, b),
+    lambda t, out, z, a, b: t * _by_first(wnp.log1p(-z), b, a),
+)
 
 
 @custom_jvp
@@ -67,8 +73,11 @@ def _slope(t, out, z, a, b):
     return t * wnp.where(little, size * by_end, out * wnp.where(little, 0, _by_z(z, a, b)))
 
 
-_pdf.defjvps(_slope, lambda t, out, z, a, b: t * wnp.where(out == 0, 0, out * _by_first(wnp.log(z), a, b)),
-             lambda t, out, z, a, b: t * wnp.where(out == 0, 0, out * _by_first(wnp.log1p(-z), b, a)))
+_pdf.defjvps(
+    _slope,
+    lambda t, out, z, a, b: t * wnp.where(out == 0, 0, out * _by_first(wnp.log(z), a, b)),
+    lambda t, out, z, a, b: t * wnp.where(out == 0, 0, out * _by_first(wnp.log1p(-z), b, a)),
+)
 
 
 def _in_unit(fun):
@@ -81,10 +90,21 @@ def _inside(fun, outside: float):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
-    "beta", "logpdf pdf cdf logcdf sf logsf", "a b", **valid(lambda a, b: (a > 0) & (b > 0), {
-        "logpdf": _inside(_logpdf, -math.inf), "pdf": _inside(_pdf, 0.0),
-        "cdf": _in_unit(special.betainc), "sf": _in_unit(betaincc),
-        "logcdf": _in_unit(lambda a, b, z: log_betainc(a, b, z, 1 - z)), "logsf": _in_unit(lambda a, b, z: log_betainc(b, a, 1 - z, z))}))
+    "beta",
+    "logpdf pdf cdf logcdf sf logsf",
+    "a b",
+    **valid(
+        lambda a, b: (a > 0) & (b > 0),
+        {
+            "logpdf": _inside(_logpdf, -math.inf),
+            "pdf": _inside(_pdf, 0.0),
+            "cdf": _in_unit(special.betainc),
+            "sf": _in_unit(betaincc),
+            "logcdf": _in_unit(lambda a, b, z: log_betainc(a, b, z, 1 - z)),
+            "logsf": _in_unit(lambda a, b, z: log_betainc(b, a, 1 - z, z)),
+        },
+    ),
+)
 
 
 guard_all(globals())

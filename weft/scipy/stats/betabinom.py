@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
-from weft.scipy.stats.deviance import beta_binomial, beta_binomial_slope, count_slope, log_beta_binomial
+from weft.scipy.stats.deviance import (
+    beta_binomial,
+    beta_binomial_slope,
+    count_slope,
+    log_beta_binomial,
+)
 from weft.scipy.stats.family import discrete, whole, within
 from weft.util import dtypes
 from weft.util.source import guard_all
@@ -14,8 +19,12 @@ def _outer(k, m, a, b):
     """The probability without its factors a and b, which may be the least numbers: that of one thing less of each kind there is, and
     what is then left of the factors beside B(a + 1, b + 1) (a + b) (a + b + 1) / (a b) or B(a, b + n) (a + b) / (a + b + n)."""
     none, all_, n, total = k == 0, m == 0, k + m, a + b + 1
-    outer = beta_binomial(wnp.where(none, 0, k - 1), wnp.where(all_, 0, m - 1), a + 1, b + 1) / total
-    return outer * wnp.where(none | all_, a + b + n, n / wnp.where(none, 1, k) * ((n - 1) / wnp.where(all_, 1, m)))
+    outer = (
+        beta_binomial(wnp.where(none, 0, k - 1), wnp.where(all_, 0, m - 1), a + 1, b + 1) / total
+    )
+    return outer * wnp.where(
+        none | all_, a + b + n, n / wnp.where(none, 1, k) * ((n - 1) / wnp.where(all_, 1, m))
+    )
 
 
 @custom_jvp
@@ -36,12 +45,21 @@ def _slope(t, out, k, m, a, b):
     return t * wnp.where(few, by_factor, out * beta_binomial_slope(k, m, a, b))
 
 
-_pmf.defjvps(lambda t, out, k, m, a, b: t * (out * count_slope(k, m, a, b)), lambda t, out, k, m, a, b: t * (out * count_slope(m, k, b, a)),
-             _slope, lambda t, out, k, m, a, b: _slope(t, out, m, k, b, a))
+_pmf.defjvps(
+    lambda t, out, k, m, a, b: t * (out * count_slope(k, m, a, b)),
+    lambda t, out, k, m, a, b: t * (out * count_slope(m, k, b, a)),
+    _slope,
+    lambda t, out, k, m, a, b: _slope(t, out, m, k, b, a),
+)
 logpmf, pmf = discrete(
-    "betabinom", "logpmf pmf", "n a b", logpmf=lambda k, n, a, b: within(
-        whole(k) & (k <= n), k, 0.0, lambda k: log_beta_binomial(k, n - k, a, b)),
-    pmf=lambda k, n, a, b: within(whole(k) & (k <= n), k, 0.0, lambda k: _pmf(k, n - k, a, b), 0.0))
+    "betabinom",
+    "logpmf pmf",
+    "n a b",
+    logpmf=lambda k, n, a, b: within(
+        whole(k) & (k <= n), k, 0.0, lambda k: log_beta_binomial(k, n - k, a, b)
+    ),
+    pmf=lambda k, n, a, b: within(whole(k) & (k <= n), k, 0.0, lambda k: _pmf(k, n - k, a, b), 0.0),
+)
 
 
 guard_all(globals())

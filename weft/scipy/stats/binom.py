@@ -14,11 +14,20 @@ def _probability(k, m, p):
     return wnp.exp(log_binomial(k, m, p, 1 - p))
 
 
-_probability.defjvps(*[lambda t, out, k, m, p, i=i: t * binomial_slope(i, k, m, p, 1 - p) for i in range(3)])
+_probability.defjvps(
+    *[lambda t, out, k, m, p, i=i: t * binomial_slope(i, k, m, p, 1 - p) for i in range(3)]
+)
 logpmf, pmf = discrete(
-    "binom", "logpmf pmf", "n p",
-    logpmf=lambda k, n, p: within(whole(k) & (k <= n), k, 0.0, lambda k: log_binomial(k, n - k, p, 1 - p)),
-    pmf=lambda k, n, p: within(whole(k) & (k <= n), k, 0.0, lambda k: _probability(k, n - k, p), 0.0))
+    "binom",
+    "logpmf pmf",
+    "n p",
+    logpmf=lambda k, n, p: within(
+        whole(k) & (k <= n), k, 0.0, lambda k: log_binomial(k, n - k, p, 1 - p)
+    ),
+    pmf=lambda k, n, p: within(
+        whole(k) & (k <= n), k, 0.0, lambda k: _probability(k, n - k, p), 0.0
+    ),
+)
 
 
 guard_all(globals())

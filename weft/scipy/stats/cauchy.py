@@ -14,8 +14,10 @@ def _shares(z):
     """1 / (1 + z^2) and z / (1 + z^2), also where the square is infinite."""
     large = wnp.abs(z) > 1
     near, far = wnp.where(large, 0, z), 1 / wnp.where(large, z, 1)
-    return (wnp.where(large, far * far / (1 + far * far), 1 / (1 + near * near)),
-            wnp.where(large, far / (1 + far * far), near / (1 + near * near)))
+    return (
+        wnp.where(large, far * far / (1 + far * far), 1 / (1 + near * near)),
+        wnp.where(large, far / (1 + far * far), near / (1 + near * near)),
+    )
 
 
 @custom_jvp
@@ -38,21 +40,32 @@ def _logsf(z):
     """Far out the tail is 1 / (pi z); its slope has squares."""
     far = z > 1e8
     near = wnp.where(far, 0, z)
-    return wnp.where(far, -math.log(math.pi) - wnp.log(wnp.where(far, z, 1)), log_of_part(_sf(near), _sf(-near)))
+    return wnp.where(
+        far, -math.log(math.pi) - wnp.log(wnp.where(far, z, 1)), log_of_part(_sf(near), _sf(-near))
+    )
 
 
 def _ppf(q):
     """tan(pi (q - 1/2)), from the nearer end as -cot(pi q)."""
     middle, low = wnp.abs(q - 0.5) < 0.25, q < 0.5
     end = 1 / wnp.tan(math.pi * wnp.where(middle, 0.25, wnp.where(low, q, 1 - q)))
-    return wnp.where(middle, wnp.tan(math.pi * (wnp.where(middle, q, 0.5) - 0.5)), wnp.where(low, -end, end))
+    return wnp.where(
+        middle, wnp.tan(math.pi * (wnp.where(middle, q, 0.5) - 0.5)), wnp.where(low, -end, end)
+    )
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf, isf = continuous(
-    "cauchy", "logpdf pdf cdf logcdf sf logsf ppf isf",
-    logpdf=lambda z: -math.log(math.pi) - log1p_square(z, wnp.ones_like(z)), pdf=_pdf,
-    cdf=lambda z: _sf(-z), sf=_sf, logcdf=lambda z: _logsf(-z), logsf=_logsf,
-    ppf=_ppf, isf=lambda q: -_ppf(q))
+    "cauchy",
+    "logpdf pdf cdf logcdf sf logsf ppf isf",
+    logpdf=lambda z: -math.log(math.pi) - log1p_square(z, wnp.ones_like(z)),
+    pdf=_pdf,
+    cdf=lambda z: _sf(-z),
+    sf=_sf,
+    logcdf=lambda z: _logsf(-z),
+    logsf=_logsf,
+    ppf=_ppf,
+    isf=lambda q: -_ppf(q),
+)
 
 
 guard_all(globals())

@@ -24,20 +24,27 @@ def _pdf(z, df):
 
 def _near_zero(beside: Callable, elsewhere: Callable) -> Callable:
     """`elsewhere(df / 2, z / 2)`; of the least z, whose half may be zero, `beside` of log cdf, to which the first term is enough."""
+
     def fun(z, df):
         a, z = wnp.broadcast_arrays(df / 2, wnp.maximum(z, 0))
         least = (z > 0) & (z < 1e4 * wnp.finfo(z.dtype).smallest_normal)
         first = a * (wnp.log(wnp.where(least, z, 1)) - math.log(2)) - special.gammaln(a + 1)
         return wnp.where(least, beside(first), elsewhere(a, wnp.where(least, 1, z) / 2))
+
     return fun
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
-    "chi2", "logpdf pdf cdf logcdf sf logsf", "df", logpdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _log_density(z, df / 2)
-                                                                               - math.log(2)),
+    "chi2",
+    "logpdf pdf cdf logcdf sf logsf",
+    "df",
+    logpdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _log_density(z, df / 2) - math.log(2)),
     pdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _pdf(z, df), 0.0),
-    cdf=_near_zero(wnp.exp, special.gammainc), sf=_near_zero(lambda first: one_less_exp(-first), special.gammaincc),
-    logcdf=_near_zero(lambda first: first, log_igamma), logsf=_near_zero(lambda first: log_one_less_exp(-first), log_igammac))
+    cdf=_near_zero(wnp.exp, special.gammainc),
+    sf=_near_zero(lambda first: one_less_exp(-first), special.gammaincc),
+    logcdf=_near_zero(lambda first: first, log_igamma),
+    logsf=_near_zero(lambda first: log_one_less_exp(-first), log_igammac),
+)
 
 
 guard_all(globals())

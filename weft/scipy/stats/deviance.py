@@ -29,14 +29,24 @@ def _log_of_sum(a, b):
     quotient, power = b / a, magnitude_exponent(a)
     over = quotient == math.inf
     moved = wnp.where(over, (b * 2.0**-power) / (a * 2.0**power), 1)
-    return wnp.where(over, wnp.log(moved) + 2 * power * math.log(2), wnp.log1p(wnp.where(over, 0, quotient)))
+    return wnp.where(
+        over, wnp.log(moved) + 2 * power * math.log(2), wnp.log1p(wnp.where(over, 0, quotient))
+    )
 
 
 def _width(x):
     """lgamma(x + 1) - x log(x) + x for x >= 0."""
     large, none = x >= STIRLING, x == 0
-    far, near, log = wnp.where(large, x, STIRLING), wnp.where(large | none, 1, x), wnp.log(wnp.where(none, 1, x))
-    value = wnp.where(large, 0.5 * log + 0.5 * math.log(2 * math.pi) + _stirling_rest(far), ew.lgamma(near + 1) - near * (log - 1))
+    far, near, log = (
+        wnp.where(large, x, STIRLING),
+        wnp.where(large | none, 1, x),
+        wnp.log(wnp.where(none, 1, x)),
+    )
+    value = wnp.where(
+        large,
+        0.5 * log + 0.5 * math.log(2 * math.pi) + _stirling_rest(far),
+        ew.lgamma(near + 1) - near * (log - 1),
+    )
     return wnp.where(none, 0.0, value)
 
 
@@ -64,7 +74,9 @@ def _per(a, x):
     return wnp.where(a == 0, 0, wnp.minimum(a / x, float(dtypes.finfo(x.dtype).max)))
 
 
-log_poisson.defjvps(lambda t, out, x, m: t * log_less_digamma(m, x + 1), lambda t, out, x, m: t * (_per(x, m) - 1))
+log_poisson.defjvps(
+    lambda t, out, x, m: t * log_less_digamma(m, x + 1), lambda t, out, x, m: t * (_per(x, m) - 1)
+)
 
 
 def _deviances(a, b, x, y, gap):
@@ -91,8 +103,11 @@ def log_binomial(a, b, x, y):
 
 
 log_binomial.defjvps(
-    lambda t, out, *args: t * binomial_slopes(*args)[0], lambda t, out, *args: t * binomial_slopes(*args)[1],
-    lambda t, out, *args: t * binomial_slopes(*args)[2], None)
+    lambda t, out, *args: t * binomial_slopes(*args)[0],
+    lambda t, out, *args: t * binomial_slopes(*args)[1],
+    lambda t, out, *args: t * binomial_slopes(*args)[2],
+    None,
+)
 
 
 def binomial_slope(i, a, b, x, y, factor=lambda slope: slope):
@@ -103,12 +118,18 @@ def binomial_slope(i, a, b, x, y, factor=lambda slope: slope):
         return root * factor(binomial_slopes(a, b, x, y)[i]) * root
     some, rest = (a > 0) & (x > 0), (b > 0) & (y > 0)
     up = factor(root / wnp.where(some, x, 1) * a) * root
-    return wnp.where(some, up, 0) - wnp.where(rest, factor(root / wnp.where(rest, y, 1) * b) * root, 0)
+    return wnp.where(some, up, 0) - wnp.where(
+        rest, factor(root / wnp.where(rest, y, 1) * b) * root, 0
+    )
 
 
 def binomial_slopes(a, b, x, y):
     """The derivatives of `log_binomial` by a and by b, and that by x of a y that is 1 - x."""
-    return wnp.log(x) + _digamma_rise(a + 1, b), wnp.log(y) + _digamma_rise(b + 1, a), _per(a, x) - _per(b, y)
+    return (
+        wnp.log(x) + _digamma_rise(a + 1, b),
+        wnp.log(y) + _digamma_rise(b + 1, a),
+        _per(a, x) - _per(b, y),
+    )
 
 
 def _rest(x):
@@ -122,16 +143,26 @@ def _rest(x):
 def _beta_binomial_exponent(k, m, a, b):
     """`log_beta_binomial` without half the logarithm of `_squares`: binomial probabilities of (a + k) / (a + b + k + m), and what is
     between that and a / (a + b)."""
-    scale = wnp.where(wnp.maximum(a, b) > 1e30, 0.125, 1.0)         # of numbers whose sum may be infinite
+    scale = wnp.where(wnp.maximum(a, b) > 1e30, 0.125, 1.0)  # of numbers whose sum may be infinite
     total = a * scale + b * scale + (k + m) * scale
     least = float(dtypes.finfo(total.dtype).smallest_normal)
     x, y = wnp.maximum((a + k) * scale / total, least), wnp.maximum((b + m) * scale / total, least)
     gap = a * (m * scale / total) - b * (k * scale / total)
     low, high = wnp.minimum(k, m), wnp.maximum(k, m)
     wide, far = _stirling(high), _stirling(low)
-    widening = wnp.where(high >= STIRLING, _stirling(high + low) - wide, _widening(wnp.minimum(high, STIRLING), low))
-    binomial = widening - wnp.where(low >= STIRLING, far, _width(wnp.minimum(low, STIRLING))) - _deviances(k, m, x, y, -gap)
-    rests = (_rest(a + k) - _rest(a)) + (_rest(b + m) - _rest(b)) - (_rest(a + b + (k + m)) - _rest(a + b))
+    widening = wnp.where(
+        high >= STIRLING, _stirling(high + low) - wide, _widening(wnp.minimum(high, STIRLING), low)
+    )
+    binomial = (
+        widening
+        - wnp.where(low >= STIRLING, far, _width(wnp.minimum(low, STIRLING)))
+        - _deviances(k, m, x, y, -gap)
+    )
+    rests = (
+        (_rest(a + k) - _rest(a))
+        + (_rest(b + m) - _rest(b))
+        - (_rest(a + b + (k + m)) - _rest(a + b))
+    )
     return binomial - _deviances(a, b, x, y, gap) + rests
 
 
@@ -144,14 +175,20 @@ def _squares(k, m, a, b):
     subtracted; and the one number more of the latter, without 2 pi, or zero."""
     low, high = wnp.minimum(k, m), wnp.maximum(k, m)
     wide = high >= STIRLING
-    return [(wnp.where(wide, high, 1), wnp.where(wide, low, 0)), (a + b, k + m)], [(a, k), (b, m)], wnp.where(low >= STIRLING, low, 0)
+    return (
+        [(wnp.where(wide, high, 1), wnp.where(wide, low, 0)), (a + b, k + m)],
+        [(a, k), (b, m)],
+        wnp.where(low >= STIRLING, low, 0),
+    )
 
 
 @custom_jvp
 def log_beta_binomial(k, m, a, b):
     """log(B(a + k, b + m) / B(a, b)) and the logarithm of k + m over k."""
     over, under, low = _squares(k, m, a, b)
-    halves = [sum([wnp.where(q == 0, 0, _log_of_sum(p, q)) for p, q in pairs]) for pairs in (over, under)]
+    halves = [
+        sum([wnp.where(q == 0, 0, _log_of_sum(p, q)) for p, q in pairs]) for pairs in (over, under)
+    ]
     last = wnp.where(low > 0, wnp.log(wnp.where(low > 0, low, 1)) + math.log(2 * math.pi), 0)
     return _beta_binomial_exponent(k, m, a, b) + 0.5 * (halves[0] - halves[1] - last)
 
@@ -165,7 +202,9 @@ def beta_binomial(k, m, a, b):
     out = out * root
     for p, q in under:
         out = out / wnp.sqrt(1 + q / p)
-    return out * wnp.where(low > 0, math.sqrt(0.5 / math.pi) / wnp.sqrt(wnp.where(low > 0, low, 1)), 1)
+    return out * wnp.where(
+        low > 0, math.sqrt(0.5 / math.pi) / wnp.sqrt(wnp.where(low > 0, low, 1)), 1
+    )
 
 
 def beta_binomial_slope(k, m, a, b):
@@ -180,21 +219,34 @@ def count_slope(k, m, a, b):
 
 
 log_beta_binomial.defjvps(
-    lambda t, out, k, m, a, b: t * count_slope(k, m, a, b), lambda t, out, k, m, a, b: t * count_slope(m, k, b, a),
-    lambda t, out, k, m, a, b: t * beta_binomial_slope(k, m, a, b), lambda t, out, k, m, a, b: t * beta_binomial_slope(m, k, b, a))
+    lambda t, out, k, m, a, b: t * count_slope(k, m, a, b),
+    lambda t, out, k, m, a, b: t * count_slope(m, k, b, a),
+    lambda t, out, k, m, a, b: t * beta_binomial_slope(k, m, a, b),
+    lambda t, out, k, m, a, b: t * beta_binomial_slope(m, k, b, a),
+)
 
 
 def log_gamma_density(unit: int) -> Callable:
     """log(m^(a - 1) exp(-m) / gamma(a)) of m = z / `unit`, which may be too small for a float."""
+
     @custom_jvp
     def fun(z, a):
         few, m = a < 1, z / unit
         many, order = wnp.where(few, 0, a - 1), wnp.where(few, a, 1)
         some = wnp.where(few & (z > 0), z, 1)
-        near = log_quotient(order, some) + math.log(unit) + order * (wnp.log(some) - math.log(unit)) - m - ew.lgamma(order + 1)
+        near = (
+            log_quotient(order, some)
+            + math.log(unit)
+            + order * (wnp.log(some) - math.log(unit))
+            - m
+            - ew.lgamma(order + 1)
+        )
         far = log_poisson_by_ratio(many, m, log_quotient(z, unit * wnp.where(many > 0, many, 1)))
         value = wnp.where(few, wnp.where(z > 0, near, math.inf), far)
         return wnp.where(a > 0, value, math.nan)
-    fun.defjvps(lambda t, out, z, a: t * (wnp.where(a == 1, 0, (a - 1) / z) - 1 / unit),
-                lambda t, out, z, a: t * (log_less_digamma(z, a) - math.log(unit)))
+
+    fun.defjvps(
+        lambda t, out, z, a: t * (wnp.where(a == 1, 0, (a - 1) / z) - 1 / unit),
+        lambda t, out, z, a: t * (log_less_digamma(z, a) - math.log(unit)),
+    )
     return fun

@@ -28,14 +28,22 @@ def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
     """`fun`, taking arguments by position or name, promoted and broadcast; `parameters` reads `"x df loc=0 scale=1"`."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     pairs = [word.partition("=") for word in parameters.split()]
-    signature = inspect.Signature([
-        inspect.Parameter(word, kind, default=int(default) if default else inspect.Parameter.empty) for word, _, default in pairs])
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                word, kind, default=int(default) if default else inspect.Parameter.empty
+            )
+            for word, _, default in pairs
+        ]
+    )
 
     def call(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         api = f"{family}.{name}"
-        return in_single(fun)(*map(concrete, broadcast(api, *all_inexact(api, *bound.arguments.values()))))
+        return in_single(fun)(
+            *map(concrete, broadcast(api, *all_inexact(api, *bound.arguments.values())))
+        )
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = f"weft.scipy.stats.{family}"
@@ -56,7 +64,9 @@ log_bell.defjvps(lambda t, out, z: -t * z)
 def one_less_exp(y):
     """1 - exp(-y) of y >= 0, by the formula whose slope does not cancel."""
     small = y < 1
-    return wnp.where(small, -wnp.expm1(-wnp.where(small, y, 0)), 1 - wnp.exp(-wnp.where(small, 1, y)))
+    return wnp.where(
+        small, -wnp.expm1(-wnp.where(small, y, 0)), 1 - wnp.exp(-wnp.where(small, 1, y))
+    )
 
 
 def log_one_less_exp(y):
@@ -69,11 +79,15 @@ def log_one_less_exp(y):
 def log_of_part(part, rest):
     """log(part) of what is one together with `rest`, by the smaller of them."""
     small = part < 0.5
-    return wnp.where(small, wnp.log(wnp.where(small, part, 1)), wnp.log1p(-wnp.where(small, 0, rest)))
+    return wnp.where(
+        small, wnp.log(wnp.where(small, part, 1)), wnp.log1p(-wnp.where(small, 0, rest))
+    )
 
 
 _DERIVED: dict[str, tuple[tuple[str, ...], Callable]] = {
-    "pdf": (("logpdf",), wnp.exp), "pmf": (("logpmf",), wnp.exp), "logcdf": (("cdf", "sf"), log_of_part),
+    "pdf": (("logpdf",), wnp.exp),
+    "pmf": (("logpmf",), wnp.exp),
+    "logcdf": (("cdf", "sf"), log_of_part),
     "logsf": (("sf", "cdf"), log_of_part),
 }
 
@@ -84,11 +98,15 @@ def _completed(functions: dict[str, Callable], names: list[str]) -> dict[str, Ca
     for name in names:
         if name not in out and name in _DERIVED:
             sources, outer = _DERIVED[name]
-            out[name] = lambda *args, inner=[out[s] for s in sources], outer=outer: outer(*[f(*args) for f in inner])
+            out[name] = lambda *args, inner=[out[s] for s in sources], outer=outer: outer(
+                *[f(*args) for f in inner]
+            )
     return out
 
 
-def continuous(family: str, names: str, shapes: str = "", quantile: str = "q", **functions: Callable) -> list[Callable]:
+def continuous(
+    family: str, names: str, shapes: str = "", quantile: str = "q", **functions: Callable
+) -> list[Callable]:
     """The functions `names` of a family with location and scale, from those of the standard distribution; `quantile` names the argument of
     `ppf` and `isf`."""
     wanted = names.split()
@@ -101,10 +119,21 @@ def continuous(family: str, names: str, shapes: str = "", quantile: str = "q", *
         if name == "logpdf":
             return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2]) - wnp.log(rest[-1])
         if name == "pdf":
-            return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2]) / wnp.where(rest[-1] < 0, wnp.nan, rest[-1])
+            return lambda x, *rest: (
+                fun((x - rest[-2]) / rest[-1], *rest[:-2])
+                / wnp.where(rest[-1] < 0, wnp.nan, rest[-1])
+            )
         return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2])
 
-    return [public(family, name, f"{quantile if name in ('ppf', 'isf') else 'x'} {shapes} loc=0 scale=1", located(name)) for name in wanted]
+    return [
+        public(
+            family,
+            name,
+            f"{quantile if name in ('ppf', 'isf') else 'x'} {shapes} loc=0 scale=1",
+            located(name),
+        )
+        for name in wanted
+    ]
 
 
 def discrete(family: str, names: str, shapes: str, **functions: Callable) -> list[Callable]:
@@ -126,7 +155,10 @@ def within(inside, z, safe: float, fun: Callable, outside: float | Callable = -w
 
 def valid(right: Callable, functions: dict[str, Callable]) -> dict[str, Callable]:
     """The functions of a family, NaN where `right` of the shape parameters does not hold."""
-    return {name: lambda z, *shapes, fun=fun: wnp.where(right(*shapes), fun(z, *shapes), wnp.nan) for name, fun in functions.items()}
+    return {
+        name: lambda z, *shapes, fun=fun: wnp.where(right(*shapes), fun(z, *shapes), wnp.nan)
+        for name, fun in functions.items()
+    }
 
 
 def whole(k):
@@ -139,5 +171,9 @@ def log1p_square(z, scale):
     size = wnp.abs(z)
     large = size > scale
     far, near = wnp.where(large, size, 1), wnp.where(large, 0, z)
-    return wnp.where(large, 2 * (wnp.log(far) - wnp.log(scale)) + wnp.log1p(wnp.square(scale / wnp.where(large, size, scale))),
-                     wnp.log1p(wnp.square(near / scale)))
+    return wnp.where(
+        large,
+        2 * (wnp.log(far) - wnp.log(scale))
+        + wnp.log1p(wnp.square(scale / wnp.where(large, size, scale))),
+        wnp.log1p(wnp.square(near / scale)),
+    )

@@ -11,11 +11,16 @@ from weft.util.source import guard_all
 
 _log_density = log_gamma_density(1)
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
-    "gamma", "logpdf pdf cdf logcdf sf logsf", "a",
+    "gamma",
+    "logpdf pdf cdf logcdf sf logsf",
+    "a",
     logpdf=lambda z, a: within(z >= 0, z, 1.0, lambda z: _log_density(z, a)),
     pdf=lambda z, a: within(z >= 0, z, 1.0, lambda z: igamma_grad_x(a, z), 0.0),
-    cdf=lambda z, a: special.gammainc(a, wnp.maximum(z, 0)), sf=lambda z, a: special.gammaincc(a, wnp.maximum(z, 0)),
-    logcdf=lambda z, a: log_igamma(a, wnp.maximum(z, 0)), logsf=lambda z, a: log_igammac(a, wnp.maximum(z, 0)))
+    cdf=lambda z, a: special.gammainc(a, wnp.maximum(z, 0)),
+    sf=lambda z, a: special.gammaincc(a, wnp.maximum(z, 0)),
+    logcdf=lambda z, a: log_igamma(a, wnp.maximum(z, 0)),
+    logsf=lambda z, a: log_igammac(a, wnp.maximum(z, 0)),
+)
 
 
 guard_all(globals())

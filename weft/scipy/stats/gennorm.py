@@ -16,7 +16,9 @@ from weft.util.source import guard_all
 
 def _log_scale(beta):
     """log(beta / gamma(1 / beta)), NaN unless beta is positive, and its derivative."""
-    return wnp.where(beta > 0, -ew.lgamma(1 + 1 / beta), math.nan), ew.digamma(1 + 1 / beta) / beta / beta
+    return wnp.where(beta > 0, -ew.lgamma(1 + 1 / beta), math.nan), ew.digamma(
+        1 + 1 / beta
+    ) / beta / beta
 
 
 def _by_beta(z, beta):
@@ -52,13 +54,23 @@ def _pdf(z, beta):
 def _pdf_by_z(t, out, z, beta):
     """Close to zero the power's slope may be infinite, or the density too small for a float where its slope is not."""
     safe = wnp.where(z == 0, 1, z)
-    little, power = out < 1e9 * float(dtypes.finfo(z.dtype).smallest_normal), wnp.power(wnp.abs(safe), beta)
+    little, power = (
+        out < 1e9 * float(dtypes.finfo(z.dtype).smallest_normal),
+        wnp.power(wnp.abs(safe), beta),
+    )
     ratio = wnp.exp(_logpdf(z, beta) - wnp.log(wnp.abs(safe))) * wnp.sign(z)
-    size = wnp.where(little, ratio, wnp.sign(z) * _by_size(wnp.abs(safe), beta, wnp.where(little, 0, out)))
+    size = wnp.where(
+        little, ratio, wnp.sign(z) * _by_size(wnp.abs(safe), beta, wnp.where(little, 0, out))
+    )
     return -t * wnp.where((z == 0) | (size == 0), 0, wnp.where(little, size * beta * power, size))
 
 
-_pdf.defjvps(_pdf_by_z, lambda t, out, z, beta: t * wnp.where(out == 0, 0, out * (_log_scale(beta)[1] - _by_beta(z, beta))))
+_pdf.defjvps(
+    _pdf_by_z,
+    lambda t, out, z, beta: (
+        t * wnp.where(out == 0, 0, out * (_log_scale(beta)[1] - _by_beta(z, beta)))
+    ),
+)
 
 
 def _regions(z, beta):
@@ -73,7 +85,9 @@ def _regions(z, beta):
 def _cdf(z, beta):
     power, line, far = _regions(z, beta)
     tail = wnp.where(far, 0.0, 0.5 * special.gammaincc(1 / beta, power))
-    return wnp.where(line, 0.5 + 0.5 * z * wnp.exp(_log_scale(beta)[0]), wnp.where(z < 0, tail, 1 - tail))
+    return wnp.where(
+        line, 0.5 + 0.5 * z * wnp.exp(_log_scale(beta)[0]), wnp.where(z < 0, tail, 1 - tail)
+    )
 
 
 #: powers up to which the series of the incomplete gamma function has few terms
@@ -92,12 +106,20 @@ def _cdf_by_beta(t, out, z, beta):
         term, part = term * step / k, 1 / (1 + k * beta)
         series, change = series + term * part, change + term * part * (size - part) * k
     order = 1 / beta
-    inside = igamma_grad_x(order, power) * (power * size) - igamma_grad_a(order, power) / beta / beta
-    return t * wnp.where(short, 0.5 * z * (wnp.exp(log) * (slope * series + change)), wnp.where(far, 0, 0.5 * wnp.sign(z) * inside))
+    inside = (
+        igamma_grad_x(order, power) * (power * size) - igamma_grad_a(order, power) / beta / beta
+    )
+    return t * wnp.where(
+        short,
+        0.5 * z * (wnp.exp(log) * (slope * series + change)),
+        wnp.where(far, 0, 0.5 * wnp.sign(z) * inside),
+    )
 
 
 _cdf.defjvps(lambda t, out, z, beta: t * _pdf(z, beta), _cdf_by_beta)
-logpdf, pdf, cdf = continuous("gennorm", "logpdf pdf cdf", "beta", logpdf=_logpdf, pdf=_pdf, cdf=_cdf)
+logpdf, pdf, cdf = continuous(
+    "gennorm", "logpdf pdf cdf", "beta", logpdf=_logpdf, pdf=_pdf, cdf=_cdf
+)
 
 
 guard_all(globals())

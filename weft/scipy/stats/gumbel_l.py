@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft.scipy.stats.family import continuous
-from weft.scipy.stats.gumbel_r import _density, _distribution, _log_density, _log_survival, _survival
+from weft.scipy.stats.gumbel_r import (
+    _density,
+    _distribution,
+    _log_density,
+    _log_survival,
+    _survival,
+)
 from weft.util.source import guard_all
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
-    "gumbel_l", "logpdf pdf cdf logcdf sf logsf ppf", quantile="p", logpdf=lambda z: _log_density(-z), pdf=lambda z: _density(-z),
-    cdf=lambda z: _survival(-z), logcdf=lambda z: _log_survival(-z), sf=lambda z: _distribution(-z), logsf=lambda z: -wnp.exp(z),
-    ppf=lambda q: wnp.log(-wnp.log1p(-q)))
+    "gumbel_l",
+    "logpdf pdf cdf logcdf sf logsf ppf",
+    quantile="p",
+    logpdf=lambda z: _log_density(-z),
+    pdf=lambda z: _density(-z),
+    cdf=lambda z: _survival(-z),
+    logcdf=lambda z: _log_survival(-z),
+    sf=lambda z: _distribution(-z),
+    logsf=lambda z: -wnp.exp(z),
+    ppf=lambda q: wnp.log(-wnp.log1p(-q)),
+)
 
 
 guard_all(globals())

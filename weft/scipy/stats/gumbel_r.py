@@ -47,9 +47,17 @@ def _log_survival(z):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
-    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", quantile="p", logpdf=_log_density, pdf=_density,
-    cdf=_distribution, logcdf=lambda z: -wnp.exp(-z), sf=_survival, logsf=_log_survival,
-    ppf=lambda q: -wnp.log(-wnp.log(q)))
+    "gumbel_r",
+    "logpdf pdf cdf logcdf sf logsf ppf",
+    quantile="p",
+    logpdf=_log_density,
+    pdf=_density,
+    cdf=_distribution,
+    logcdf=lambda z: -wnp.exp(-z),
+    sf=_survival,
+    logsf=_log_survival,
+    ppf=lambda q: -wnp.log(-wnp.log(q)),
+)
 
 
 guard_all(globals())

@@ -39,9 +39,13 @@ class gaussian_kde:  # noqa: N801
             raise TypeError(f"{name}: the samples must be real numbers, got {dataset.dtype}.")
         d, n = dataset.shape
         if dataset.size <= 1:
-            raise ValueError(f"{name}: the dataset should have several samples, got shape {tuple(dataset.shape)}.")
+            raise ValueError(
+                f"{name}: the dataset should have several samples, got shape {tuple(dataset.shape)}."
+            )
         if n < d:
-            raise ValueError(f"{name}: there are fewer samples ({n}) than dims ({d}); samples are columns.")
+            raise ValueError(
+                f"{name}: there are fewer samples ({n}) than dims ({d}); samples are columns."
+            )
         if weights is None:
             weights = wnp.full(n, 1 / n, dataset.dtype)
         else:
@@ -58,11 +62,13 @@ class gaussian_kde:  # noqa: N801
 
     def _factor(self, method: Any) -> Any:
         if method is None or method == "scott":
-            return self.neff**(-1 / (self.d + 4))
+            return self.neff ** (-1 / (self.d + 4))
         if isinstance(method, str):
             if method == "silverman":
-                return (self.neff * (self.d + 2) / 4)**(-1 / (self.d + 4))
-            raise ValueError(f"gaussian_kde: bw_method must be 'scott', 'silverman', a number or a function, got {method!r}.")
+                return (self.neff * (self.d + 2) / 4) ** (-1 / (self.d + 4))
+            raise ValueError(
+                f"gaussian_kde: bw_method must be 'scott', 'silverman', a number or a function, got {method!r}."
+            )
         return method(self) if isinstance(method, Callable) else method
 
     @property
@@ -87,7 +93,9 @@ class gaussian_kde:  # noqa: N801
         return kde
 
     def _points(self, points: Any) -> Any:
-        points = wnp.atleast_2d(concrete(all_inexact("gaussian_kde", points)[0]).astype(self.dataset.dtype))
+        points = wnp.atleast_2d(
+            concrete(all_inexact("gaussian_kde", points)[0]).astype(self.dataset.dtype)
+        )
         d, m = points.shape
         if d == self.d:
             return points
@@ -100,7 +108,7 @@ class gaussian_kde:  # noqa: N801
         points = self._points(x)
         lower = wnp.linalg.cholesky(self.covariance)
         a, b = (solve_triangular(lower, v, lower=True) for v in (points, self.dataset))
-        distance = wnp.sum((a[:, :, None] - b[:, None, :])**2, 0)
+        distance = wnp.sum((a[:, :, None] - b[:, None, :]) ** 2, 0)
         size = wnp.sum(wnp.log(wnp.diagonal(lower))) + 0.5 * self.d * math.log(2 * math.pi)
         return logsumexp(-0.5 * distance, axis=1, b=self.weights) - size
 
@@ -120,40 +128,65 @@ class gaussian_kde:  # noqa: N801
         mean = wnp.atleast_1d(wnp.squeeze(wnp.asarray(mean, self.dataset.dtype)))
         cov = wnp.atleast_2d(wnp.asarray(cov, self.dataset.dtype))
         if tuple(mean.shape) != (self.d,) or tuple(cov.shape) != (self.d, self.d):
-            raise ValueError(f"gaussian_kde.integrate_gaussian: expected a mean of {self.d} numbers and a covariance [{self.d}, {self.d}], "
-                             f"got {tuple(mean.shape)} and {tuple(cov.shape)}.")
-        return wnp.sum(_normal_at(self.covariance + cov, self.dataset - mean[:, None]) * self.weights)
+            raise ValueError(
+                f"gaussian_kde.integrate_gaussian: expected a mean of {self.d} numbers and a covariance [{self.d}, {self.d}], "
+                f"got {tuple(mean.shape)} and {tuple(cov.shape)}."
+            )
+        return wnp.sum(
+            _normal_at(self.covariance + cov, self.dataset - mean[:, None]) * self.weights
+        )
 
     def integrate_box_1d(self, low: Any, high: Any):
         """The integral of the density of one dim between two numbers."""
         if self.d != 1:
-            raise ValueError(f"gaussian_kde.integrate_box_1d: the samples must have one dim, got {self.d}.")
+            raise ValueError(
+                f"gaussian_kde.integrate_box_1d: the samples must have one dim, got {self.d}."
+            )
         deviation = wnp.sqrt(self.covariance[0, 0])
-        return wnp.sum(self.weights * (ndtr((high - self.dataset[0]) / deviation) - ndtr((low - self.dataset[0]) / deviation)))
+        return wnp.sum(
+            self.weights
+            * (
+                ndtr((high - self.dataset[0]) / deviation)
+                - ndtr((low - self.dataset[0]) / deviation)
+            )
+        )
 
     def integrate_kde(self, other: gaussian_kde):
         """The integral of the product of two estimates."""
         if other.d != self.d:
-            raise ValueError(f"gaussian_kde.integrate_kde: the estimates have {self.d} and {other.d} dims.")
+            raise ValueError(
+                f"gaussian_kde.integrate_kde: the estimates have {self.d} and {other.d} dims."
+            )
         apart = self.dataset[:, :, None] - other.dataset[:, None, :]
-        at = _normal_at(self.covariance + other.covariance, apart.reshape(self.d, -1)).reshape(self.n, other.n)
+        at = _normal_at(self.covariance + other.covariance, apart.reshape(self.d, -1)).reshape(
+            self.n, other.n
+        )
         return wnp.sum(at * self.weights[:, None] * other.weights)
 
     def resample(self, key: Any, shape: Sequence[int] = ()):
         """Samples of the density, [dims, *shape], drawn with a key of `weft.random`."""
         pick, noise = random.split(key)
         chosen = random.choice(pick, self.n, shape=tuple(shape), p=self.weights)
-        moved = random.multivariate_normal(noise, wnp.zeros(self.d, self.dataset.dtype), self.covariance, shape=tuple(shape),
-                                           dtype=self.dataset.dtype)
+        moved = random.multivariate_normal(
+            noise,
+            wnp.zeros(self.d, self.dataset.dtype),
+            self.covariance,
+            shape=tuple(shape),
+            dtype=self.dataset.dtype,
+        )
         return self.dataset[:, chosen] + wnp.moveaxis(moved, -1, 0)
 
     def integrate_box(self, low_bounds: Any, high_bounds: Any, maxpts: Any = None):
         """Not there for several dims: SciPy's is an adaptive rule of its own."""
-        raise NotImplementedError("gaussian_kde.integrate_box is not supported; in one dim use integrate_box_1d.")
+        raise NotImplementedError(
+            "gaussian_kde.integrate_box is not supported; in one dim use integrate_box_1d."
+        )
 
     def set_bandwidth(self, bw_method: Any = None):
         """Not there, since estimates never change."""
-        raise NotImplementedError("gaussian_kde.set_bandwidth is not supported, estimates never change; make another one with bw_method.")
+        raise NotImplementedError(
+            "gaussian_kde.set_bandwidth is not supported, estimates never change; make another one with bw_method."
+        )
 
 
 def _normal_at(covariance: Any, x: Any):

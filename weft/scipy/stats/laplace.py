@@ -9,8 +9,11 @@ from weft.scipy.stats.family import continuous
 from weft.util.source import guard_all
 
 logpdf, pdf, cdf = continuous(
-    "laplace", "logpdf pdf cdf", logpdf=lambda z: -wnp.abs(z) - math.log(2),
-    cdf=lambda z: wnp.where(z <= 0, 0.5 * wnp.exp(-wnp.abs(z)), 1 - 0.5 * wnp.exp(-wnp.abs(z))))
+    "laplace",
+    "logpdf pdf cdf",
+    logpdf=lambda z: -wnp.abs(z) - math.log(2),
+    cdf=lambda z: wnp.where(z <= 0, 0.5 * wnp.exp(-wnp.abs(z)), 1 - 0.5 * wnp.exp(-wnp.abs(z))),
+)
 
 
 guard_all(globals())

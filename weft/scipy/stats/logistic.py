@@ -19,8 +19,15 @@ _logpdf.defjvps(lambda t, out, z: -t * wnp.tanh(z / 2))
 _cdf = custom_jvp(special.expit)
 _cdf.defjvps(lambda t, out, z: t * (out * special.expit(-z)))
 logpdf, pdf, cdf, sf, ppf, isf = continuous(
-    "logistic", "logpdf pdf cdf sf ppf isf", quantile="x", logpdf=_logpdf,
-    cdf=_cdf, sf=lambda z: _cdf(-z), ppf=special.logit, isf=lambda q: -special.logit(q))
+    "logistic",
+    "logpdf pdf cdf sf ppf isf",
+    quantile="x",
+    logpdf=_logpdf,
+    cdf=_cdf,
+    sf=lambda z: _cdf(-z),
+    ppf=special.logit,
+    isf=lambda q: -special.logit(q),
+)
 
 
 guard_all(globals())

@@ -27,13 +27,28 @@ def _pmf(k, n, p):
 
 def _slope(i, k, n, p, of_part):
     """By that of the part, and that of the logarithm of the rest."""
-    return binomial_slope(i, n, k, p, 1 - p, lambda slope: wnp.where(k == 0, 0, of_part / (n + k)) + _part(k, n, slope))
+    return binomial_slope(
+        i,
+        n,
+        k,
+        p,
+        1 - p,
+        lambda slope: wnp.where(k == 0, 0, of_part / (n + k)) + _part(k, n, slope),
+    )
 
 
-_pmf.defjvps(lambda t, out, k, n, p: t * _slope(1, k, n, p, -_part(k, n)), lambda t, out, k, n, p: t * _slope(0, k, n, p, k / (n + k)),
-             lambda t, out, k, n, p: t * _slope(2, k, n, p, 0.0))
-logpmf, pmf = discrete("nbinom", "logpmf pmf", "n p", logpmf=lambda k, n, p: within(whole(k), k, 0.0, lambda k: _logpmf(k, n, p)),
-                       pmf=lambda k, n, p: within(whole(k), k, 0.0, lambda k: _pmf(k, n, p), 0.0))
+_pmf.defjvps(
+    lambda t, out, k, n, p: t * _slope(1, k, n, p, -_part(k, n)),
+    lambda t, out, k, n, p: t * _slope(0, k, n, p, k / (n + k)),
+    lambda t, out, k, n, p: t * _slope(2, k, n, p, 0.0),
+)
+logpmf, pmf = discrete(
+    "nbinom",
+    "logpmf pmf",
+    "n p",
+    logpmf=lambda k, n, p: within(whole(k), k, 0.0, lambda k: _logpmf(k, n, p)),
+    pmf=lambda k, n, p: within(whole(k), k, 0.0, lambda k: _pmf(k, n, p), 0.0),
+)
 
 
 guard_all(globals())

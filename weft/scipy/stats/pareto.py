@@ -22,11 +22,19 @@ def _logcdf(z, b):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
-    "pareto", "logpdf pdf cdf logcdf sf logsf ppf", "b",
+    "pareto",
+    "logpdf pdf cdf logcdf sf logsf ppf",
+    "b",
     logpdf=lambda z, b: within(z >= 1, z, 1.0, lambda z: wnp.log(b) - (b + 1) * wnp.log(z)),
-    pdf=lambda z, b: within(z >= 1, z, 1.0, lambda z: wnp.where(b > 0, b, wnp.nan) / z * wnp.power(z, -b), 0.0),
-    cdf=lambda z, b: one_less_exp(b * _log(z)), sf=lambda z, b: wnp.power(wnp.where(z >= 1, z, 1), -b), logcdf=_logcdf,
-    logsf=lambda z, b: -b * _log(z), ppf=lambda q, b: wnp.exp(-wnp.log1p(-q) / b))
+    pdf=lambda z, b: within(
+        z >= 1, z, 1.0, lambda z: wnp.where(b > 0, b, wnp.nan) / z * wnp.power(z, -b), 0.0
+    ),
+    cdf=lambda z, b: one_less_exp(b * _log(z)),
+    sf=lambda z, b: wnp.power(wnp.where(z >= 1, z, 1), -b),
+    logcdf=_logcdf,
+    logsf=lambda z, b: -b * _log(z),
+    ppf=lambda q, b: wnp.exp(-wnp.log1p(-q) / b),
+)
 
 
 guard_all(globals())

@@ -26,15 +26,21 @@ def _slope(fun, x, t):
 
 
 # the same as a density of the gamma distribution, whose slopes are exact where the probability is too small for a float
-_pmf.defjvps(lambda t, out, k, mu: _slope(lambda k: igamma_grad_x(k + 1, mu), k, t),
-             lambda t, out, k, mu: _slope(lambda mu: igamma_grad_x(k + 1, mu), mu, t))
+_pmf.defjvps(
+    lambda t, out, k, mu: _slope(lambda k: igamma_grad_x(k + 1, mu), k, t),
+    lambda t, out, k, mu: _slope(lambda mu: igamma_grad_x(k + 1, mu), mu, t),
+)
 
 logpmf, pmf, cdf = discrete(
-    "poisson", "logpmf pmf cdf", "mu", logpmf=lambda k, mu: within(whole(k), k, 0.0, lambda k: log_poisson(k, mu)),
+    "poisson",
+    "logpmf pmf cdf",
+    "mu",
+    logpmf=lambda k, mu: within(whole(k), k, 0.0, lambda k: log_poisson(k, mu)),
     pmf=lambda k, mu: within(whole(k), k, 0.0, lambda k: _pmf(k, mu), 0.0),
-    cdf=lambda k, mu: within(k >= 0, wnp.floor(k), 0.0, lambda k: gammaincc(k + 1, mu), 0.0))
+    cdf=lambda k, mu: within(k >= 0, wnp.floor(k), 0.0, lambda k: gammaincc(k + 1, mu), 0.0),
+)
 
-_FEW = {4: 60, 8: 100}          # up to this rate the terms are summed, as many as matter
+_FEW = {4: 60, 8: 100}  # up to this rate the terms are summed, as many as matter
 _TERMS = 190
 
 
@@ -58,11 +64,14 @@ def _entropy(mu, loc):
         total, probability = carry
         log_factorial, k = logs
         return (total + probability * log_factorial, probability * near / (k + 1)), None
+
     k = np.arange(_TERMS)
     logs = (np.cumsum(np.log(np.maximum(k, 1))).astype(mu.dtype), k.astype(mu.dtype))
     (total, _), _ = lax.scan(term, (wnp.zeros_like(near), wnp.exp(-near)), logs)
     inverse = 1 / far
-    series = 0.5 * wnp.log(2 * np.pi * np.e * far) - inverse * (1 / 12 + inverse * (1 / 24 + inverse * (19 / 360)))
+    series = 0.5 * wnp.log(2 * np.pi * np.e * far) - inverse * (
+        1 / 12 + inverse * (1 / 24 + inverse * (19 / 360))
+    )
     value = wnp.where(few, near * (1 - wnp.log(near)) + total, series)
     return wnp.where(mu < 0, wnp.nan, wnp.where(mu == 0, 0, value)) + 0 * loc
 

@@ -20,16 +20,26 @@ class ModeResult(NamedTuple):
     count: Any
 
 
-def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
+def mode(
+    a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False
+) -> ModeResult:
     """The commonest value along `axis`, the smallest of equally common ones, and its count. NaN is a value, larger than all others."""
     if nan_policy != "propagate":
-        raise NotImplementedError(f"mode: nan_policy={nan_policy!r} is not supported; use 'propagate'.")
+        raise NotImplementedError(
+            f"mode: nan_policy={nan_policy!r} is not supported; use 'propagate'."
+        )
     x = wnp.asarray(a)
     ndim = x.ndim
     x, axis = (wnp.ravel(x), 0) if axis is None else (x, canonical_axis(axis, x.ndim, "mode"))
     if x.shape[axis] == 0:
         shape = [n for d, n in enumerate(x.shape) if d != axis]
-        shape = [1] * ndim if keepdims and x.ndim != ndim else [*x.shape[:axis], 1, *x.shape[axis + 1:]] if keepdims else shape
+        shape = (
+            [1] * ndim
+            if keepdims and x.ndim != ndim
+            else [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
+            if keepdims
+            else shape
+        )
         nothing = dtypes.canonicalize_dtype(np.result_type(x.dtype, np.float32))
         return ModeResult(wnp.full(shape, np.nan, nothing), wnp.zeros(shape, nothing))
     x = wnp.sort(wnp.moveaxis(x, axis, -1), -1)
@@ -49,9 +59,13 @@ def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool 
 def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate"):
     """The ranks of the values, from 1; equal values share one, by `method`: average, min, max, dense or ordinal."""
     if nan_policy != "propagate":
-        raise NotImplementedError(f"rankdata: nan_policy={nan_policy!r} is not supported; use 'propagate'.")
+        raise NotImplementedError(
+            f"rankdata: nan_policy={nan_policy!r} is not supported; use 'propagate'."
+        )
     if method not in ("average", "min", "max", "dense", "ordinal"):
-        raise ValueError(f"rankdata: unknown method {method!r}; use average, min, max, dense or ordinal.")
+        raise ValueError(
+            f"rankdata: unknown method {method!r}; use average, min, max, dense or ordinal."
+        )
     x = wnp.asarray(a)
     if axis is None:
         x, axis = wnp.ravel(x), 0
@@ -65,19 +79,27 @@ def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy:
     index = wnp.broadcast_to(wnp.arange(1, x.shape[-1] + 1), y.shape)
     low = cummax(wnp.where(new, index, 0), axis=y.ndim - 1)
     high = cummin(wnp.where(last, index, x.shape[-1]), axis=y.ndim - 1, reverse=True)
-    ranks = {"min": lambda: low, "max": lambda: high, "average": lambda: (low + high) / 2,
-             "dense": lambda: wnp.cumsum(new, -1)}[method]()
+    ranks = {
+        "min": lambda: low,
+        "max": lambda: high,
+        "average": lambda: (low + high) / 2,
+        "dense": lambda: wnp.cumsum(new, -1),
+    }[method]()
     return wnp.moveaxis(wnp.take_along_axis(ranks, place - 1, -1), -1, axis)
 
 
-def sem(a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False):
+def sem(
+    a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False
+):
     """The standard error of the mean along `axis`."""
     x = concrete(inexact("sem", a))
     if nan_policy == "omit":
         there = wnp.sum(~wnp.isnan(x), axis, keepdims=keepdims)
         return wnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(there.astype(x.dtype))
     if nan_policy != "propagate":
-        raise ValueError(f"sem: nan_policy must be 'propagate' or 'omit', got {nan_policy!r}: nothing can be raised for values here.")
+        raise ValueError(
+            f"sem: nan_policy must be 'propagate' or 'omit', got {nan_policy!r}: nothing can be raised for values here."
+        )
     n = wnp.size(x, axis)
     return wnp.std(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(wnp.asarray(n, x.dtype))
 

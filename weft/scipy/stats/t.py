@@ -28,8 +28,12 @@ def _scale(df):
     for c in reversed(_SERIES):
         series = series * square + c
     low = wnp.where(few, h, 1)
-    near = 0.5 * (wnp.log(wnp.where(few, df, 1)) - math.log(2)) + (ew.lgamma(low + 0.5) - ew.lgamma(low + 1))
-    return wnp.where(few, near, series * inverse - wnp.where(some < steps, 0.5 * wnp.log1p(part), 0))
+    near = 0.5 * (wnp.log(wnp.where(few, df, 1)) - math.log(2)) + (
+        ew.lgamma(low + 0.5) - ew.lgamma(low + 1)
+    )
+    return wnp.where(
+        few, near, series * inverse - wnp.where(some < steps, 0.5 * wnp.log1p(part), 0)
+    )
 
 
 def _scale_slope(h):
@@ -52,7 +56,11 @@ def _slope_by_z(z, df):
     root = wnp.sqrt(df)
     wide = wnp.abs(z) > root
     near, large = wnp.where(wide, 0, z), wnp.where(wide, z, 1)
-    return -wnp.where(wide, (df + 1) / large / (1 + wnp.square(root / large)), (near + near / df) / (1 + wnp.square(near / root)))
+    return -wnp.where(
+        wide,
+        (df + 1) / large / (1 + wnp.square(root / large)),
+        (near + near / df) / (1 + wnp.square(near / root)),
+    )
 
 
 def _slope_by_df(z, df):
@@ -60,8 +68,10 @@ def _slope_by_df(z, df):
     root = wnp.sqrt(df)
     wide = wnp.abs(z) > root
     ratio = wnp.square(wnp.where(wide, root / wnp.where(wide, z, 1), z / root))
-    part = wnp.where(wide, 1, ratio) / (1 + ratio)          # z^2 / (df + z^2)
-    return _scale_slope(df / 2) + part / 2, deviance(wnp.full_like(z, 0.5), -0.5 * part, -log1p_square(z, root))
+    part = wnp.where(wide, 1, ratio) / (1 + ratio)  # z^2 / (df + z^2)
+    return _scale_slope(df / 2) + part / 2, deviance(
+        wnp.full_like(z, 0.5), -0.5 * part, -log1p_square(z, root)
+    )
 
 
 def _logpdf_slope(t, out, z, df):
@@ -76,11 +86,17 @@ def _pdf_parts(z, df):
     """The density is the product of the first, of the root of `df` by itself and by the second, and of a power."""
     h, root = df / 2, wnp.sqrt(df)
     few = df < 1
-    first = wnp.where(few, wnp.exp(ew.lgamma(h + 0.5) - ew.lgamma(h + 1)) / math.sqrt(4 * math.pi),
-                      wnp.exp(_scale(wnp.where(few, 1, df))) / math.sqrt(2 * math.pi) / wnp.where(few, 1, root))
+    first = wnp.where(
+        few,
+        wnp.exp(ew.lgamma(h + 0.5) - ew.lgamma(h + 1)) / math.sqrt(4 * math.pi),
+        wnp.exp(_scale(wnp.where(few, 1, df))) / math.sqrt(2 * math.pi) / wnp.where(few, 1, root),
+    )
     size, power = wnp.abs(z), wnp.exp(-h * log1p_square(z, root))
     wide = size > root
-    most, ratio = wnp.where(wide, size, root), wnp.where(wide, root / wnp.where(wide, size, 1), size / root)
+    most, ratio = (
+        wnp.where(wide, size, root),
+        wnp.where(wide, root / wnp.where(wide, size, 1), size / root),
+    )
     return first, 1 / most / wnp.sqrt(1 + ratio * ratio), root, power
 
 

@@ -13,8 +13,12 @@ from weft.util.source import guard_all
 
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 #: half the positive nodes of Gauss's rule of eight points, and their weights
-_RULE = ((0.09171732124782489, 0.36268378337836166), (0.2627662049581645, 0.3137066458778869),
-         (0.39833323870681336, 0.22238103445337443), (0.4801449282487681, 0.10122853629037706))
+_RULE = (
+    (0.09171732124782489, 0.36268378337836166),
+    (0.2627662049581645, 0.3137066458778869),
+    (0.39833323870681336, 0.22238103445337443),
+    (0.4801449282487681, 0.10122853629037706),
+)
 
 
 def _mass(low, high):
@@ -30,7 +34,9 @@ def _mass(low, high):
     right = low > 0
     top, rest = log_ndtr(wnp.where(right, -low, high)), log_ndtr(wnp.where(right, -high, low))
     apart = wnp.where(~narrow & (top > -wnp.inf), top - wnp.where(top > -wnp.inf, rest, 0), 1)
-    return wnp.where(narrow, width * mean, one_less_exp(apart)), wnp.where(narrow, log_bell(middle) - _LOG_ROOT, top)
+    return wnp.where(narrow, width * mean, one_less_exp(apart)), wnp.where(
+        narrow, log_bell(middle) - _LOG_ROOT, top
+    )
 
 
 def _log_mass(low, high):
@@ -61,11 +67,16 @@ def _log_below(z, a, b):
     return _share(a, z, a, b)[1]
 
 
-_below.defjvps(lambda t, out, z, a, b: t * _density(z, a, b), lambda t, out, z, a, b: -t * (_density(a, a, b) * _share(z, b, a, b)[0]),
-               lambda t, out, z, a, b: -t * (_density(b, a, b) * out))
+_below.defjvps(
+    lambda t, out, z, a, b: t * _density(z, a, b),
+    lambda t, out, z, a, b: -t * (_density(a, a, b) * _share(z, b, a, b)[0]),
+    lambda t, out, z, a, b: -t * (_density(b, a, b) * out),
+)
 _log_below.defjvps(
-    lambda t, out, z, a, b: t * _density(z, a, z), lambda t, out, z, a, b: -t * (_density(a, a, z) * _share(z, b, a, b)[0]),
-    lambda t, out, z, a, b: -t * _density(b, a, b))
+    lambda t, out, z, a, b: t * _density(z, a, z),
+    lambda t, out, z, a, b: -t * (_density(a, a, z) * _share(z, b, a, b)[0]),
+    lambda t, out, z, a, b: -t * _density(b, a, b),
+)
 
 
 #: from here on, counted from zero, the density falls exponentially over the widths that matter
@@ -80,7 +91,9 @@ def _falls(low, high):
 def _from_zero(z, a, b, where, safe):
     """(z, a, b), mirrored if they are below zero, so that the density falls; `safe` elsewhere."""
     left = b < 0
-    return [wnp.where(where, wnp.where(left, -x, y), s) for x, y, s in zip((z, b, a), (z, a, b), safe)]
+    return [
+        wnp.where(where, wnp.where(left, -x, y), s) for x, y, s in zip((z, b, a), (z, a, b), safe)
+    ]
 
 
 def _is_far(a, b):
@@ -121,9 +134,20 @@ def _logcdf(z, a, b):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
-    "truncnorm", "logpdf pdf cdf logcdf sf logsf", "a b", **valid(lambda a, b: a < b, {
-        "logpdf": _logpdf, "cdf": _cdf, "logcdf": _logcdf,
-        "sf": lambda z, a, b: _cdf(-z, -b, -a), "logsf": lambda z, a, b: _logcdf(-z, -b, -a)}))
+    "truncnorm",
+    "logpdf pdf cdf logcdf sf logsf",
+    "a b",
+    **valid(
+        lambda a, b: a < b,
+        {
+            "logpdf": _logpdf,
+            "cdf": _cdf,
+            "logcdf": _logcdf,
+            "sf": lambda z, a, b: _cdf(-z, -b, -a),
+            "logsf": lambda z, a, b: _logcdf(-z, -b, -a),
+        },
+    ),
+)
 
 
 guard_all(globals())

@@ -19,11 +19,21 @@ def _gap(t):
     1 - cos, far out by the series of which they are the limits."""
     x = 1 / t
     near, far = np.minimum(x, 60), np.maximum(x, 60)
-    squares = np.sin(np.pi * (np.arange(200) + 0.5) / 400)[:, None]**2
+    squares = np.sin(np.pi * (np.arange(200) + 0.5) / 400)[:, None] ** 2
     bell = np.exp(-2 * near * squares)
-    first, second, term, other = (np.ones_like(x), np.zeros_like(x), np.ones_like(x), np.ones_like(x))
-    for k in range(1, 24):                      # I0 and I1 times sqrt(2 pi x) exp(-x): what the terms differ in has the factor 1 / x
-        term, other = term * (2 * k - 1)**2 / (8 * k * far), other * ((2 * k - 1)**2 - 4) / (8 * k * far)
+    first, second, term, other = (
+        np.ones_like(x),
+        np.zeros_like(x),
+        np.ones_like(x),
+        np.ones_like(x),
+    )
+    for k in range(
+        1, 24
+    ):  # I0 and I1 times sqrt(2 pi x) exp(-x): what the terms differ in has the factor 1 / x
+        term, other = (
+            term * (2 * k - 1) ** 2 / (8 * k * far),
+            other * ((2 * k - 1) ** 2 - 4) / (8 * k * far),
+        )
         first, second = first + term, second + (term - other) * 2 * far
     return np.where(x > 60, second / first, 4 * near * (bell * squares).sum(0) / bell.sum(0))
 
@@ -49,7 +59,10 @@ def _by_kappa(x, kappa):
     return _less_than_one(kappa) - 2 * wnp.square(wnp.sin(x / 2))
 
 
-_logs.defjvps(lambda t, out, x, kappa: -t * (kappa * wnp.sin(x)), lambda t, out, x, kappa: t * _by_kappa(x, kappa))
+_logs.defjvps(
+    lambda t, out, x, kappa: -t * (kappa * wnp.sin(x)),
+    lambda t, out, x, kappa: t * _by_kappa(x, kappa),
+)
 
 
 @custom_jvp
@@ -58,9 +71,22 @@ def _density(x, kappa):
     return wnp.exp(-(kappa * half) * (2 * half)) / (2 * math.pi * special.i0e(kappa))
 
 
-_density.defjvps(lambda t, out, x, kappa: -t * (out * (kappa * wnp.sin(x))), lambda t, out, x, kappa: t * (out * _by_kappa(x, kappa)))
-logpdf = public("vonmises", "logpdf", "x kappa", lambda x, kappa: wnp.where(kappa >= 0, _logs(x, kappa) - math.log(2 * math.pi), wnp.nan))
-pdf = public("vonmises", "pdf", "x kappa", lambda x, kappa: wnp.where(kappa >= 0, _density(x, kappa), wnp.nan))
+_density.defjvps(
+    lambda t, out, x, kappa: -t * (out * (kappa * wnp.sin(x))),
+    lambda t, out, x, kappa: t * (out * _by_kappa(x, kappa)),
+)
+logpdf = public(
+    "vonmises",
+    "logpdf",
+    "x kappa",
+    lambda x, kappa: wnp.where(kappa >= 0, _logs(x, kappa) - math.log(2 * math.pi), wnp.nan),
+)
+pdf = public(
+    "vonmises",
+    "pdf",
+    "x kappa",
+    lambda x, kappa: wnp.where(kappa >= 0, _density(x, kappa), wnp.nan),
+)
 
 
 guard_all(globals())

@@ -33,11 +33,15 @@ class _Names(dict):
 
 def _compiled(text: str, name: str, names: _Names) -> Any:
     """The function `name` of a text."""
-    exec(compile(text, f"{__file__}:builder", "exec"), names)      # as part of weft, so that its frames count as weft's
+    exec(
+        compile(text, f"{__file__}:builder", "exec"), names
+    )  # as part of weft, so that its frames count as weft's
     return names[name]
 
 
-def compile_builder(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Sequence[Any], Any], Any] | None:
+def compile_builder(
+    spec: Any, node_types: Mapping[type, Any]
+) -> Callable[[Sequence[Any], Any], Any] | None:
     """Return a function of leaves and a spec that builds a tree; None if the structure nests too deep. The spec is equal to the one that
     the function was written for, and its static data, which may be of other types (1 and True), are what the tree gets.
 
@@ -78,12 +82,16 @@ def compile_builder(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Sequ
         if node.fields is not None:
             static = [f"{a}[{i}]" for i in range(len(aux))]
             given = zip((*node.fields[0], *node.fields[1]), (*texts, *static), strict=True)
-            return f"{names.add('T', kind)}({', '.join([f'{name}={value}' for name, value in given])})"
+            return (
+                f"{names.add('T', kind)}({', '.join([f'{name}={value}' for name, value in given])})"
+            )
         return f"{names.add('unflatten', node.unflatten)}({'None' if is_plain else a}, {inner})"
 
     try:
         result = text(spec, "s0")
-        return _compiled("\n ".join(["def build(leaves, s0):", *lines, f"return {result}"]), "build", names)
+        return _compiled(
+            "\n ".join(["def build(leaves, s0):", *lines, f"return {result}"]), "build", names
+        )
     except (SyntaxError, MemoryError, RecursionError):
         return None
 
@@ -94,7 +102,9 @@ def _is_plain(spec: Any) -> bool:
     return aux is None or (kind is dict and all(type(key) is str for key in aux))
 
 
-def compile_matcher(spec: Any, node_types: Mapping[type, Any], identical: bool = False) -> Callable[[Any], list[Any] | None] | None:
+def compile_matcher(
+    spec: Any, node_types: Mapping[type, Any], identical: bool = False
+) -> Callable[[Any], list[Any] | None] | None:
     """Return a function of a tree that gives what is at the leaves of one structure, or None for trees of other structures; None if
     the structure nests too deep. With `identical`, static data that are no strings have to be the same objects, not only equal ones:
     1 and True are equal, and a tree that is rebuilt needs its own. Structures with dicts of other keys than strings have none then.
@@ -117,7 +127,9 @@ def compile_matcher(spec: Any, node_types: Mapping[type, Any], identical: bool =
 
     def differs(x: str, value: Any) -> str:
         name = names.add("a", value)
-        return f"{x} is not {name}" + ("" if identical and type(value) is not str else f" and not {x} == {name}")
+        return f"{x} is not {name}" + (
+            "" if identical and type(value) is not str else f" and not {x} == {name}"
+        )
 
     def visit(spec: Any, x: str) -> None:
         if spec is None:
@@ -138,11 +150,22 @@ def compile_matcher(spec: Any, node_types: Mapping[type, Any], identical: bool =
         elif node.fields is not None:
             data, static = node.fields
             lines.append(f"{same_type}: return None")
-            lines.extend([f"{x}_a = {x}.{name}\n  if {differs(f'{x}_a', value)}: return None" for name, value in zip(static, aux)])
+            lines.extend(
+                [
+                    f"{x}_a = {x}.{name}\n  if {differs(f'{x}_a', value)}: return None"
+                    for name, value in zip(static, aux)
+                ]
+            )
             lines.extend([f"{part} = {x}.{name}" for part, name in zip(parts, data)])
         else:
-            lines.extend([f"{same_type}: return None", f"{x}_c, {x}_a = {names.add('flatten', node.flatten)}({x})",
-                          f"if {differs(f'{x}_a', aux)}: return None", f"[{', '.join(parts)}] = {x}_c"])
+            lines.extend(
+                [
+                    f"{same_type}: return None",
+                    f"{x}_c, {x}_a = {names.add('flatten', node.flatten)}({x})",
+                    f"if {differs(f'{x}_a', aux)}: return None",
+                    f"[{', '.join(parts)}] = {x}_c",
+                ]
+            )
         for part, child in zip(parts, children):
             visit(child, part)
 
@@ -151,23 +174,37 @@ def compile_matcher(spec: Any, node_types: Mapping[type, Any], identical: bool =
     try:
         visit(spec, "x0")
         body = "\n  ".join(["pass", *lines])
-        return _compiled(f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{', '.join(leaves)}]", "match", names)
+        return _compiled(
+            f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{', '.join(leaves)}]",
+            "match",
+            names,
+        )
     except (SyntaxError, MemoryError, RecursionError):
         return None
 
 
 def _has_string_keys(spec: Any) -> bool:
     """Whether the keys of all dicts are strings."""
-    return spec is None or ((spec[0] is not dict or _is_plain(spec)) and all(map(_has_string_keys, spec[2])))
+    return spec is None or (
+        (spec[0] is not dict or _is_plain(spec)) and all(map(_has_string_keys, spec[2]))
+    )
 
 
-def compile_constructor(kind: type, data: Sequence[str], static: Sequence[str]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+def compile_constructor(
+    kind: type, data: Sequence[str], static: Sequence[str]
+) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
     """Return a function of static data and children that calls the class `kind` with them by name."""
-    given = [f"{name}=children[{i}]" for i, name in enumerate(data)] + [f"{name}=aux[{i}]" for i, name in enumerate(static)]
-    return _compiled(f"def make(aux, children): return kind({', '.join(given)})", "make", _Names(kind=kind))
+    given = [f"{name}=children[{i}]" for i, name in enumerate(data)] + [
+        f"{name}=aux[{i}]" for i, name in enumerate(static)
+    ]
+    return _compiled(
+        f"def make(aux, children): return kind({', '.join(given)})", "make", _Names(kind=kind)
+    )
 
 
-def compile_taker(data: Sequence[str], static: Sequence[str]) -> Callable[[Any], tuple[tuple[Any, ...], tuple[Any, ...]]]:
+def compile_taker(
+    data: Sequence[str], static: Sequence[str]
+) -> Callable[[Any], tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Return a function that takes one node apart: attributes that are children, and those that are static data."""
     children, aux = [f"({''.join([f'x.{name}, ' for name in names])})" for names in (data, static)]
     return _compiled(f"def take(x): return {children}, {aux}", "take", _Names())

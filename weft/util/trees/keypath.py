@@ -48,7 +48,7 @@ class FlattenedIndexKey:
 
     key: int
 
-    def __hash__(self) -> int:                   # apart from that of a SequenceKey
+    def __hash__(self) -> int:  # apart from that of a SequenceKey
         return hash((FlattenedIndexKey, self.key))
 
     def __str__(self) -> str:

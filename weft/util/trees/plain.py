@@ -25,19 +25,30 @@ def to_plain(spec: Spec, other: Callable[[Any, Any, list], Any]) -> Any:
             return None
         kind, aux, children = spec
         parts = [visit(child) for child in children]
-        return [names[kind], list(aux) if kind is dict else None, parts] if kind in names else other(kind, aux, parts)
+        return (
+            [names[kind], list(aux) if kind is dict else None, parts]
+            if kind in names
+            else other(kind, aux, parts)
+        )
+
     return visit(spec)
 
 
 def from_plain(plain: Any, other: Callable[[Any, Any, tuple], Any]) -> Spec:
     """The structure that `to_plain` wrote; `other(name, aux, children)` gives the spec of a node of a type that is not built in."""
+
     def visit(node: Any) -> Spec:
         if node is None:
             return None
         name, aux, parts = node
         children = tuple(visit(part) for part in parts)
         kind = BUILTIN.get(name)
-        return other(name, aux, children) if kind is None else (kind, tuple(aux) if kind is dict else None, children)
+        return (
+            other(name, aux, children)
+            if kind is None
+            else (kind, tuple(aux) if kind is dict else None, children)
+        )
+
     return visit(plain)
 
 
@@ -52,5 +63,7 @@ def from_bytes(data: bytes) -> Spec:
 
 
 def _not_builtin(kind: Any, _aux: Any, _children: Any) -> Any:
-    raise ValueError(f"PyTreeDef: nodes of type {kind} cannot be written as bytes, only lists, tuples, dicts and None. weft.export writes "
-                     "types that are registered with it.")
+    raise ValueError(
+        f"PyTreeDef: nodes of type {kind} cannot be written as bytes, only lists, tuples, dicts and None. weft.export writes "
+        "types that are registered with it."
+    )

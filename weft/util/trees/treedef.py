@@ -60,8 +60,10 @@ class NodeType:
         """Return what the flatten function gives for one node; ValueError where it is no pair."""
         parts = self.flatten(value)
         if type(parts) is not tuple or len(parts) != 2:
-            raise ValueError(f"flatten function of {self.type.__name__} (to_iterable) should return a (children, aux_data) tuple, got "
-                             f"{parts!r}")
+            raise ValueError(
+                f"flatten function of {self.type.__name__} (to_iterable) should return a (children, aux_data) tuple, got "
+                f"{parts!r}"
+            )
         return parts
 
     def split(self, value: Any) -> tuple[tuple[Any, ...], Any]:
@@ -70,8 +72,10 @@ class NodeType:
         try:
             return tuple(children), aux
         except TypeError:
-            raise ValueError(f"flatten function of {self.type.__name__} (to_iterable) should return a (children, aux_data) tuple where "
-                             f"'children' is iterable, got {children!r}") from None
+            raise ValueError(
+                f"flatten function of {self.type.__name__} (to_iterable) should return a (children, aux_data) tuple where "
+                f"'children' is iterable, got {children!r}"
+            ) from None
 
 
 class _NodeTypes(dict):
@@ -88,7 +92,7 @@ Flattener = Callable[[Any, list[Any]], Spec]
 
 
 _node_types = _NodeTypes()
-_flatteners: dict[type, Flattener | None] = {}       # in step with `_node_types`; None for leaves
+_flatteners: dict[type, Flattener | None] = {}  # in step with `_node_types`; None for leaves
 
 
 def _unseen(type_: type) -> Flattener | None:
@@ -103,13 +107,19 @@ def _unseen(type_: type) -> Flattener | None:
 
 
 def _is_namedtuple(type_: type) -> bool:
-    return issubclass(type_, tuple) and type_ is not tuple and isinstance(getattr(type_, "_fields", None), tuple)
+    return (
+        issubclass(type_, tuple)
+        and type_ is not tuple
+        and isinstance(getattr(type_, "_fields", None), tuple)
+    )
 
 
 def _namedtuple_node(type_: Any) -> NodeType:
     keys = [GetAttrKey(name) for name in type_._fields]
     is_sequence = type_.__iter__ is tuple.__iter__
-    fields = tuple if is_sequence else lambda value: tuple(tuple.__iter__(value))     # whatever iteration gives
+    fields = (
+        tuple if is_sequence else lambda value: tuple(tuple.__iter__(value))
+    )  # whatever iteration gives
     return NodeType(
         type_,
         lambda value: (fields(value), None),
@@ -136,7 +146,7 @@ def sorted_keys(keys: Iterable[Any], owner: str = "dict") -> list[Any]:
 # cost a third more. Statements of the form `list.append(x)`, and items of a plain dict, are what the interpreter specializes.
 
 
-_WIDE = 16          # children of a node for which their types are looked at first
+_WIDE = 16  # children of a node for which their types are looked at first
 
 
 def _are_leaves(children: Iterable[Any]) -> bool:
@@ -188,15 +198,21 @@ def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> Spec:
 
 
 _Order = tuple[tuple[Any, ...], Callable[[dict[Any, Any]], Iterable[Any]]]
-_key_orders: dict[tuple[str, ...], _Order] = {}  # keys as they come -> sorted, and what gives their values
+_key_orders: dict[
+    tuple[str, ...], _Order
+] = {}  # keys as they come -> sorted, and what gives their values
 
 
 def _key_order(given: tuple[Any, ...]) -> _Order:
     """Sort keys, and remember the order of strings: other keys may be equal without being the same (1 and True)."""
     keys = tuple(sorted_keys(given))
-    items = operator.itemgetter(*keys) if len(keys) > 1 else lambda value: [value[key] for key in keys]
+    items = (
+        operator.itemgetter(*keys) if len(keys) > 1 else lambda value: [value[key] for key in keys]
+    )
     if all(type(key) is str for key in given):
-        if len(_key_orders) >= 4096:  # programs that make up keys without end must not fill the memory
+        if (
+            len(_key_orders) >= 4096
+        ):  # programs that make up keys without end must not fill the memory
             _key_orders.clear()
         _key_orders[given] = keys, items
     return keys, items
@@ -211,7 +227,11 @@ def _custom_flattener(node: NodeType) -> Flattener:
 
     def flatten(value: Any, leaves: list[Any]) -> Spec:
         parts = take(value)
-        children, aux = parts if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple else split(value)
+        children, aux = (
+            parts
+            if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple
+            else split(value)
+        )
         specs: list[Spec] = []
         for x in children:
             try:
@@ -234,7 +254,11 @@ def _flatten_until(node: NodeType, value: Any, leaves: list[Any], is_leaf: IsLea
         children, aux = value, None
     else:
         parts = node.flatten(value)
-        children, aux = parts if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple else node.split(value)
+        children, aux = (
+            parts
+            if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple
+            else node.split(value)
+        )
     for x in children:
         if is_leaf(x) or (below := types[type(x)]) is None:
             leaves.append(x)
@@ -267,7 +291,11 @@ def flatten_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
     """Like `flatten`, with the key path of each leaf."""
-    if is_leaf is None and (code := _last_codes.get(type(tree))) is not None and (paths := code.paths()) is not None:
+    if (
+        is_leaf is None
+        and (code := _last_codes.get(type(tree))) is not None
+        and (paths := code.paths()) is not None
+    ):
         leaves = code.leaves(tree)
         if leaves is not None:
             return [*zip(paths, leaves)], code.treedef
@@ -275,13 +303,19 @@ def flatten_with_path(
     types = _node_types
 
     def visit(value: Any, path: tuple[Any, ...]) -> Spec:
-        stop = is_leaf is not None and (is_leaf(path, value) if is_leaf_takes_path else is_leaf(value))
+        stop = is_leaf is not None and (
+            is_leaf(path, value) if is_leaf_takes_path else is_leaf(value)
+        )
         if stop or (node := types[type(value)]) is None:
             pairs.append((path, value))
             return None
         keys, children, aux = node.children_with_keys(value)
         if is_leaf is not None:
-            return node.type, aux, tuple([visit(x, (*path, key)) for key, x in zip(keys, children, strict=True)])
+            return (
+                node.type,
+                aux,
+                tuple([visit(x, (*path, key)) for key, x in zip(keys, children, strict=True)]),
+            )
         specs: list[Spec] = []
         for key, x in zip(keys, children, strict=True):
             if types[type(x)] is None:
@@ -316,15 +350,25 @@ def _build(spec: Spec, leaves: Iterator[Any]) -> Any:
 
 
 def _is_builtin(spec: Spec) -> bool:
-    return spec is None or (spec[0] in (tuple, list, dict, type(None)) and all(map(_is_builtin, spec[2])))
+    return spec is None or (
+        spec[0] in (tuple, list, dict, type(None)) and all(map(_is_builtin, spec[2]))
+    )
 
 
 def _count_nodes(spec: Spec) -> int:
-    return 1 if spec is None else 1 + sum([1 if child is None else _count_nodes(child) for child in spec[2]])
+    return (
+        1
+        if spec is None
+        else 1 + sum([1 if child is None else _count_nodes(child) for child in spec[2]])
+    )
 
 
 def _count_leaves(spec: Spec) -> int:
-    return 1 if spec is None else sum([1 if child is None else _count_leaves(child) for child in spec[2]])
+    return (
+        1
+        if spec is None
+        else sum([1 if child is None else _count_leaves(child) for child in spec[2]])
+    )
 
 
 def _text(spec: Spec) -> str:
@@ -365,7 +409,9 @@ class PyTreeDef:
         return PyTreeDef(spec, _count_leaves(spec))
 
     @staticmethod
-    def from_node_data_and_children(node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef]) -> PyTreeDef:
+    def from_node_data_and_children(
+        node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef]
+    ) -> PyTreeDef:
         """Build a structure from what `node_data` and `children` return."""
         if node_data is None:
             return LEAF
@@ -373,7 +419,9 @@ class PyTreeDef:
         children = tuple(children)
         for child in children:
             if not isinstance(child, PyTreeDef):
-                raise TypeError(f"the `treedefs` of children must be structures of trees (PyTreeDef), got {child!r:.80}.")
+                raise TypeError(
+                    f"the `treedefs` of children must be structures of trees (PyTreeDef), got {child!r:.80}."
+                )
         aux = tuple(aux) if type_ is dict else aux
         spec = (type_, aux, tuple([child.spec for child in children]))
         return PyTreeDef(spec, sum([child.num_leaves for child in children]))
@@ -438,11 +486,20 @@ class PyTreeDef:
         """Return this structure with each leaf replaced by `inner`."""
 
         def graft(spec: Spec) -> Spec:
-            return inner.spec if spec is None else (spec[0], spec[1], tuple([graft(child) for child in spec[2]]))
+            return (
+                inner.spec
+                if spec is None
+                else (spec[0], spec[1], tuple([graft(child) for child in spec[2]]))
+            )
 
         return PyTreeDef(graft(self.spec), self.num_leaves * inner.num_leaves)
 
-    def walk(self, f_node: Callable[[Any, Any], Any], f_leaf: Callable[[Any], Any] | None, leaves: Iterable[Any]) -> Any:
+    def walk(
+        self,
+        f_node: Callable[[Any, Any], Any],
+        f_leaf: Callable[[Any], Any] | None,
+        leaves: Iterable[Any],
+    ) -> Any:
         """Fold from the leaves up: `f_leaf(leaf)`, then `f_node(child results, node data)` for each node."""
         next_leaf = iter(leaves).__next__
 
@@ -450,7 +507,10 @@ class PyTreeDef:
             if spec is None:
                 leaf = next_leaf()
                 return leaf if f_leaf is None else f_leaf(leaf)
-            return f_node(tuple([visit(child) for child in spec[2]]), list(spec[1]) if spec[0] is dict else spec[1])
+            return f_node(
+                tuple([visit(child) for child in spec[2]]),
+                list(spec[1]) if spec[0] is dict else spec[1],
+            )
 
         return visit(self.spec)
 
@@ -463,7 +523,9 @@ class PyTreeDef:
             type_, aux, children = spec
             values = list(value) if value is not None else []
             if len(values) != len(children):
-                raise ValueError(f"a {type_.__name__} node takes {len(children)} children, got {len(values)}")
+                raise ValueError(
+                    f"a {type_.__name__} node takes {len(children)} children, got {len(values)}"
+                )
             built = tuple([visit(child, x) for child, x in zip(children, values, strict=True)])
             return _node_types[type_].unflatten(aux, built)
 
@@ -485,7 +547,9 @@ class PyTreeDef:
         if value is None:
             try:
                 value = self._hash = hash(self.spec)
-            except TypeError:    # static data without a hash: structures that differ in it alone share one
+            except (
+                TypeError
+            ):  # static data without a hash: structures that differ in it alone share one
                 value = self._hash = hash(self.num_leaves)
         return value
 
@@ -517,10 +581,10 @@ class PyTreeDef:
 
 _USES_BEFORE_CODE = 16
 _MOST_LEAVES = 1000
-_MOST_KEPT = 512                # programs that make up structures without end must not fill the memory
+_MOST_KEPT = 512  # programs that make up structures without end must not fill the memory
 
-_codes: dict[Spec, _Code] = {}         # of structures that were used often
-_uses_of: dict[int, int] = {}          # hash of a structure -> how often its code was asked for
+_codes: dict[Spec, _Code] = {}  # of structures that were used often
+_uses_of: dict[int, int] = {}  # hash of a structure -> how often its code was asked for
 
 
 @clearing
@@ -536,17 +600,24 @@ def _no_match(_tree: Any) -> None:
 
 class _Code:
     """The functions written for one structure, each when it is first called."""
+
     __slots__ = ("_paths", "build", "match", "match_identical", "treedef")
 
     def __init__(self, treedef: PyTreeDef) -> None:
         self.treedef = treedef
         self.build: Callable[[Sequence[Any], Spec], Any] = self._first_build
-        self.match: Callable[[Any], list[Any] | None] = functools.partial(self._first_match, "match", False)
-        self.match_identical: Callable[[Any], list[Any] | None] = functools.partial(self._first_match, "match_identical", True)
+        self.match: Callable[[Any], list[Any] | None] = functools.partial(
+            self._first_match, "match", False
+        )
+        self.match_identical: Callable[[Any], list[Any] | None] = functools.partial(
+            self._first_match, "match_identical", True
+        )
         self._paths: tuple[list[tuple[Any, ...]] | None] | None = None
 
     def _first_build(self, leaves: Sequence[Any], spec: Spec) -> Any:
-        self.build = compile_builder(self.treedef.spec, _node_types) or (lambda leaves, spec: _build(spec, iter(leaves)))
+        self.build = compile_builder(self.treedef.spec, _node_types) or (
+            lambda leaves, spec: _build(spec, iter(leaves))
+        )
         return self.build(leaves, spec)
 
     def _first_match(self, name: str, identical: bool, tree: Any) -> list[Any] | None:
@@ -557,7 +628,11 @@ class _Code:
     def leaves(self, tree: Any) -> list[Any] | None:
         """The leaves of a tree of this very structure; None for others, also where a leaf became a tree."""
         leaves = self.match_identical(tree)
-        return None if leaves is None or any(map(_node_types.__getitem__, {*map(type, leaves)})) else leaves
+        return (
+            None
+            if leaves is None or any(map(_node_types.__getitem__, {*map(type, leaves)}))
+            else leaves
+        )
 
     def paths(self) -> list[tuple[Any, ...]] | None:
         """The key path of each leaf; None where functions of the user's give the keys, which may look at the values."""
@@ -578,7 +653,9 @@ def _paths(spec: Spec, path: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
     return None if None in below else [path for paths in below if paths for path in paths]
 
 
-_last_codes: dict[type, _Code] = {}          # type of a tree -> the code of the structure that was last taken apart and put together again
+_last_codes: dict[
+    type, _Code
+] = {}  # type of a tree -> the code of the structure that was last taken apart and put together again
 
 
 def flatten_again(tree: Any) -> tuple[list[Any], PyTreeDef]:
@@ -587,7 +664,9 @@ def flatten_again(tree: Any) -> tuple[list[Any], PyTreeDef]:
     if code is not None and (leaves := code.leaves(tree)) is not None:
         return leaves, code.treedef
     leaves, treedef = flatten(tree)
-    if code is not None and treedef == code.treedef:    # static data are made anew for every tree: to look for the same ones is in vain
+    if (
+        code is not None and treedef == code.treedef
+    ):  # static data are made anew for every tree: to look for the same ones is in vain
         code.match_identical = _no_match
     return leaves, treedef
 
@@ -606,12 +685,17 @@ def _code_of(treedef: PyTreeDef) -> _Code | None:
         if found is None:
             number = hash(spec)
             uses = _uses_of[number] = _uses_of.get(number, 0) + 1
-    except (TypeError, ValueError):           # static data without a hash, or that cannot be compared: this structure has its own
+    except (
+        TypeError,
+        ValueError,
+    ):  # static data without a hash, or that cannot be compared: this structure has its own
         found = None
         uses = treedef._uses = treedef._uses + 1
         number = None
     if found is None:
-        if uses < _USES_BEFORE_CODE + treedef.num_leaves // 2 or treedef.num_leaves > _MOST_LEAVES:      # some 30 µs a leaf
+        if (
+            uses < _USES_BEFORE_CODE + treedef.num_leaves // 2 or treedef.num_leaves > _MOST_LEAVES
+        ):  # some 30 µs a leaf
             if len(_uses_of) > 8 * _MOST_KEPT:
                 _uses_of.clear()
             return None
@@ -633,7 +717,11 @@ _NODE_WORDS = {tuple: "tuple", list: "list", dict: "dict", type(None): "None"}
 
 def _brief(value: Any) -> str:
     text = reprlib.repr(value)
-    return text if type(value) in _NODE_WORDS or isinstance(value, (int, float)) else f"{type(value).__name__} {text}"
+    return (
+        text
+        if type(value) in _NODE_WORDS or isinstance(value, (int, float))
+        else f"{type(value).__name__} {text}"
+    )
 
 
 def _another_type(expected: type, value: Any) -> str:
@@ -658,11 +746,17 @@ def _flatten_up_to(spec: Spec, value: Any, append: Callable[[Any], None]) -> Non
         parts, other_aux = _node_types[type_].split(value)
         if other_aux != aux:
             if type_ is dict:
-                raise ValueError(f"Dict key mismatch; expected keys: {list(aux)}; dict: {_brief(value)}.")
-            raise ValueError(f"{type_.__name__} nodes differ in their static data: expected {aux!r}, got {other_aux!r}.")
+                raise ValueError(
+                    f"Dict key mismatch; expected keys: {list(aux)}; dict: {_brief(value)}."
+                )
+            raise ValueError(
+                f"{type_.__name__} nodes differ in their static data: expected {aux!r}, got {other_aux!r}."
+            )
     if len(parts) != len(children):
         word = _NODE_WORDS.get(type_, type_.__name__)
-        raise ValueError(f"{word.capitalize()} arity mismatch: {len(parts)} != {len(children)}; {word}: {_brief(value)}.")
+        raise ValueError(
+            f"{word.capitalize()} arity mismatch: {len(parts)} != {len(children)}; {word}: {_brief(value)}."
+        )
     for child, part in zip(children, parts, strict=True):
         if child is None:
             append(part)
@@ -686,7 +780,7 @@ def register(node: NodeType, flattener: Flattener | None = None) -> None:
     _node_types[node.type] = node
     if flattener is not None:
         _flatteners[node.type] = flattener
-    else:                            # made when it is needed: many types are registered that no program uses
+    else:  # made when it is needed: many types are registered that no program uses
         _flatteners.pop(node.type, None)
 
 
@@ -745,11 +839,27 @@ def _build_dict(keys: tuple[Any, ...], children: Sequence[Any]) -> dict[Any, Any
     return dict(zip(keys, children, strict=True))
 
 
-register(NodeType(tuple, lambda x: (x, None), lambda aux, c: tuple(c), _sequence_keys, label=_tuple_label), _sequence_flattener(tuple))
-register(NodeType(list, lambda x: (tuple(x), None), lambda aux, c: list(c), _sequence_keys, label=_list_label), _sequence_flattener(list))
+register(
+    NodeType(
+        tuple, lambda x: (x, None), lambda aux, c: tuple(c), _sequence_keys, label=_tuple_label
+    ),
+    _sequence_flattener(tuple),
+)
+register(
+    NodeType(
+        list, lambda x: (tuple(x), None), lambda aux, c: list(c), _sequence_keys, label=_list_label
+    ),
+    _sequence_flattener(list),
+)
 register(NodeType(dict, _split_dict, _build_dict, _dict_keys, label=_dict_label), _flatten_dict)
 register(
-    NodeType(type(None), lambda x: ((), None), lambda aux, c: None, _sequence_keys, label=lambda aux, texts: "None"),
+    NodeType(
+        type(None),
+        lambda x: ((), None),
+        lambda aux, c: None,
+        _sequence_keys,
+        label=lambda aux, texts: "None",
+    ),
     lambda value, leaves: _NONE_SPEC,
 )
 register(

@@ -24,9 +24,16 @@ def function(recipe: Recipe, packing: str, operand: str) -> str | None:
     if recipe.is_complex:
         return None
     if recipe.joined:
-        return f"{'extend' if operand == 'a' else 'join'}_{recipe.in_type}_lines" if packing == "copy" else None
+        return (
+            f"{'extend' if operand == 'a' else 'join'}_{recipe.in_type}_lines"
+            if packing == "copy"
+            else None
+        )
     if recipe.unpacked_b_ok:
-        return {"copy": "copy_lines", "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None}.get(packing)
+        return {
+            "copy": "copy_lines",
+            "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None,
+        }.get(packing)
     widens = recipe.acc == "f32" and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
     return f"widen_{recipe.in_type}_lines" if widens and packing == "copy" else None
 
@@ -60,18 +67,44 @@ def _transpose() -> list[str]:
     """Squares of 8 lines and 8 elements; where some are not there, element by element."""
     lines, left, src, dst, step3, prefetched = "%r12", "%r13", "%r10", "%r11", "%rbx", "%r14"
     rows = [f"%ymm{i}" for i in range(8)]
-    there = lambda base, step, step3: [f"({base})", f"({base},{step})", f"({base},{step},2)", f"({base},{step3})"]
-    at_most_8 = lambda whole, part: ["movl $8, %eax", f"cmpq %rax, {whole}", f"cmovbq {whole}, %rax", f"movq %rax, {part}"]
+    there = lambda base, step, step3: [
+        f"({base})",
+        f"({base},{step})",
+        f"({base},{step},2)",
+        f"({base},{step3})",
+    ]
+    at_most_8 = lambda whole, part: [
+        "movl $8, %eax",
+        f"cmpq %rax, {whole}",
+        f"cmovbq {whole}, %rax",
+        f"movq %rax, {part}",
+    ]
     upper, lower = there(src, _SRC_STEP, step3), there("%rax", _SRC_STEP, step3)
-    load = [f"leaq ({_SRC_STEP},{_SRC_STEP},2), {step3}", f"leaq ({src},{_SRC_STEP},4), %rax", f"leaq (%rax,{_SRC_STEP},4), {prefetched}"]
-    for i in range(4):    # the first halves of lines i and i + 4, and their second halves
+    load = [
+        f"leaq ({_SRC_STEP},{_SRC_STEP},2), {step3}",
+        f"leaq ({src},{_SRC_STEP},4), %rax",
+        f"leaq (%rax,{_SRC_STEP},4), {prefetched}",
+    ]
+    for i in range(4):  # the first halves of lines i and i + 4, and their second halves
         load += [f"vmovups {half}{upper[i]}, %xmm{i + half // 4}" for half in (0, 16)]
-        load += [f"vinsertf128 $1, {half}{lower[i]}, {rows[i + half // 4]}, {rows[i + half // 4]}" for half in (0, 16)]
+        load += [
+            f"vinsertf128 $1, {half}{lower[i]}, {rows[i + half // 4]}, {rows[i + half // 4]}"
+            for half in (0, 16)
+        ]
     square, made = _turned(rows)
-    far = [f"prefetcht1 {address}" for base in (prefetched, "%rax") for address in there(base, _SRC_STEP, step3)]
+    far = [
+        f"prefetcht1 {address}"
+        for base in (prefetched, "%rax")
+        for address in there(base, _SRC_STEP, step3)
+    ]
     fetch = [*far[:4], f"leaq ({prefetched},{_SRC_STEP},4), %rax", *far[4:]]
     store = [f"leaq ({_DST_STEP},{_DST_STEP},2), {step3}", f"leaq ({dst},{_DST_STEP},4), %rax"]
-    store += [f"vmovups {row}, {address}" for row, address in zip(made, [*there(dst, _DST_STEP, step3), *there("%rax", _DST_STEP, step3)])]
+    store += [
+        f"vmovups {row}, {address}"
+        for row, address in zip(
+            made, [*there(dst, _DST_STEP, step3), *there("%rax", _DST_STEP, step3)]
+        )
+    ]
     return assembly.function("transpose_lines", [
         f"testq {_LENGTH}, {_LENGTH}", "je .Ltranspose_lines_end",
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
@@ -91,10 +124,19 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
     """Transpose squares of 4 in each half of a register: the first four registers have 4 columns of all lines, the others the next 4."""
     other, out = [f"%ymm{i + 8}" for i in range(8)], []
     for i in (0, 4):
-        for j in (0, 2):        # pairs of lines, of which the first elements are side by side, and the last ones
-            out += [f"vunpck{half}ps {rows[i + j + 1]}, {rows[i + j]}, {other[i + j + h]}" for h, half in enumerate("lh")]
+        for j in (
+            0,
+            2,
+        ):  # pairs of lines, of which the first elements are side by side, and the last ones
+            out += [
+                f"vunpck{half}ps {rows[i + j + 1]}, {rows[i + j]}, {other[i + j + h]}"
+                for h, half in enumerate("lh")
+            ]
         for j in (0, 1):
-            out += [f"vunpck{half}pd {other[i + 2 + j]}, {other[i + j]}, {rows[i + 2 * j + h]}" for h, half in enumerate("lh")]
+            out += [
+                f"vunpck{half}pd {other[i + 2 + j]}, {other[i + j]}, {rows[i + 2 * j + h]}"
+                for h, half in enumerate("lh")
+            ]
     return out, rows
 
 
@@ -102,7 +144,11 @@ def _widened(name: str, in_type: str) -> list[str]:
     """Floats of 16 bits to 32: eight at a time, then one."""
     shift = ["vpslld $16, %ymm0, %ymm0"] if in_type == "bf16" else []
     load = "vpmovzxwd" if in_type == "bf16" else "vcvtph2ps"
-    single = ["shll $16, %ebx", "vmovd %ebx, %xmm0"] if in_type == "bf16" else ["vmovd %ebx, %xmm0", "vcvtph2ps %xmm0, %xmm0"]
+    single = (
+        ["shll $16, %ebx", "vmovd %ebx, %xmm0"]
+        if in_type == "bf16"
+        else ["vmovd %ebx, %xmm0", "vcvtph2ps %xmm0, %xmm0"]
+    )
     return assembly.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-8, %r10",
         f".L{name}_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",

@@ -19,8 +19,12 @@ I, X, Y = "%rax", "%r10", "%r11"
 #: of where the sums will go, the distance of its rows, and the streams there: until they go there
 _OF_PLACE = _DST, _DS, SRC
 #: place of the arguments on the stack, above what is kept there
-ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(
-    ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams"))}
+ON_STACK = {
+    name: 8 * (len(_KEPT) + 1 + i)
+    for i, name in enumerate(
+        ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams")
+    )
+}
 #: vector registers besides the sums: those of B, the element of A, a product, parts of sums
 _OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
 
@@ -36,13 +40,18 @@ class Kernel:
     runs = False
 
     def __init__(self, recipe: Recipe, rows: int, vectors: int, edge: bool) -> None:
-        self.recipe, self.name, self.rows, self.edge = recipe, kernel_name(rows, vectors, edge, self.runs), rows, edge
+        self.recipe, self.name, self.rows, self.edge = (
+            recipe,
+            kernel_name(rows, vectors, edge, self.runs),
+            rows,
+            edge,
+        )
         self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
-        self.stored = 1 if recipe.quads else self.vectors    # of a row of sums
+        self.stored = 1 if recipe.quads else self.vectors  # of a row of sums
         self.element_bytes = recipe.step_bytes // recipe.beats
         self.suffix = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
         self.broadcast = "vbroadcastf32x4" if recipe.quads else f"vbroadcasts{self.suffix}"
-        self.full = rows == recipe.rows                   # the one that nearly all work is done by
+        self.full = rows == recipe.rows  # the one that nearly all work is done by
         _, self.add = _instructions(recipe)
 
     def lines(self, adds: bool, epilogue: bool) -> list[str]:
@@ -54,44 +63,82 @@ class Kernel:
         out += self.take_arguments(streams)
         if self.edge:
             out += [f"movq {ON_STACK['last']}(%rsp), {X}"]
-            out += [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {X}"] if self.recipe.quads else []
+            out += (
+                [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {X}"]
+                if self.recipe.quads
+                else []
+            )
             out += mask(X, "%k1")
         out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
         out += self.iterations(prefetches, streams)
         if self.recipe.flips:
-            out += [f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))]
+            out += [
+                f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))
+            ]
         if self.recipe.quads:
             out += self.add_quads()
         if adds:
-            out += [f"testq {SRC}, {SRC}", f"je .L{self.name}_store", f"movq {ON_STACK['ss']}(%rsp), {X}"]
-            out += self.each_place(SRC, X, lambda place, s, mask: f"{self.add} {place}, {s}, {s}{mask}")
+            out += [
+                f"testq {SRC}, {SRC}",
+                f"je .L{self.name}_store",
+                f"movq {ON_STACK['ss']}(%rsp), {X}",
+            ]
+            out += self.each_place(
+                SRC, X, lambda place, s, mask: f"{self.add} {place}, {s}, {s}{mask}"
+            )
             out += [f".L{self.name}_store:"]
-        out += self.each_place(_DST, _DS, lambda place, s, mask: f"vmovup{self.suffix} {s}, {place}{mask}")
+        out += self.each_place(
+            _DST, _DS, lambda place, s, mask: f"vmovup{self.suffix} {s}, {place}{mask}"
+        )
         out += [f"popq {register}" for register in reversed(_KEPT)]
         return [*out, "vzeroupper", "retq", f".size {self.name}, .-{self.name}"]
 
     def take_arguments(self, streams: bool) -> list[str]:
-        out = [f"movq {ON_STACK[name]}(%rsp), {register}"
-               for name, register in (("dst", _DST), ("ds", _DS), ("prefetch", _PREFETCH), ("next", _NEXT))]
+        out = [
+            f"movq {ON_STACK[name]}(%rsp), {register}"
+            for name, register in (
+                ("dst", _DST),
+                ("ds", _DS),
+                ("prefetch", _PREFETCH),
+                ("next", _NEXT),
+            )
+        ]
         out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
         if streams:  # what is stored at the end waits until then
             out += [f"movq {SRC}, -8(%rsp)"]
-            out += [f"movq {ON_STACK[name]}(%rsp), {register}" for name, register in zip(("place", "pitch", "streams"), _OF_PLACE)]
+            out += [
+                f"movq {ON_STACK[name]}(%rsp), {register}"
+                for name, register in zip(("place", "pitch", "streams"), _OF_PLACE)
+            ]
         return out
 
     def iterations(self, prefetches: bool, streams: bool) -> list[str]:
         """All beats; where sums go and come from is known afterwards."""
         unroll, out = unrolled(self.recipe, self.rows, self.vectors, self.edge), []
         if unroll > 1:
-            out += [f"movq {_BEATS}, {Y}", f"shrq ${unroll.bit_length() - 1}, {Y}", f"andq ${unroll - 1}, {_BEATS}"]
+            out += [
+                f"movq {_BEATS}, {Y}",
+                f"shrq ${unroll.bit_length() - 1}, {Y}",
+                f"andq ${unroll - 1}, {_BEATS}",
+            ]
             out += self.loop("iterations", Y, [*self.fetch_next_rows(), *self.beats(unroll)])
-        out += self.loop("beats", _BEATS, [*(self.fetch_next_row() if self.full else ()),
-                                           *(_fetch_place(self.recipe, streams) if prefetches else ()), *self.beats(1)])
+        out += self.loop(
+            "beats",
+            _BEATS,
+            [
+                *(self.fetch_next_row() if self.full else ()),
+                *(_fetch_place(self.recipe, streams) if prefetches else ()),
+                *self.beats(1),
+            ],
+        )
         return [*out, *(self.take_sums() if streams else ())]
 
     def take_sums(self) -> list[str]:
         """Reload where sums are loaded from and stored to."""
-        return [f"movq {place}(%rsp), {register}" for place, register in zip((ON_STACK["dst"], ON_STACK["ds"], -8), _OF_PLACE)]
+        return [
+            f"movq {place}(%rsp), {register}"
+            for place, register in zip((ON_STACK["dst"], ON_STACK["ds"], -8), _OF_PLACE)
+        ]
 
     def sum(self, place: tuple[int, int]) -> str:
         return f"{self.register}{place[0] * self.vectors + place[1]}"
@@ -104,8 +151,18 @@ class Kernel:
     def loop(self, name: str, count: str, body: list[str]) -> list[str]:
         """Do `body` as often as `count` says, which may be not at all."""
         label = f".L{self.name}_{name}"
-        return ["xorl %eax, %eax", f"testq {count}, {count}", f"je {label}_end", ".p2align 4", f"{label}:", *body,
-                f"incq {I}", f"cmpq {count}, {I}", f"jb {label}", f"{label}_end:"]
+        return [
+            "xorl %eax, %eax",
+            f"testq {count}, {count}",
+            f"je {label}_end",
+            ".p2align 4",
+            f"{label}:",
+            *body,
+            f"incq {I}",
+            f"cmpq {count}, {I}",
+            f"jb {label}",
+            f"{label}_end:",
+        ]
 
     def beats(self, count: int) -> list[str]:
         """So many multiply-adds of each sum, and on to the next elements."""
@@ -137,24 +194,39 @@ class Kernel:
         out = [f"vmovups .Lorder(%rip), {order}"]
         for r in range(self.rows):
             sums = [self.sum((r, v)) for v in range(self.vectors)]
-            for _ in range(2):  # neighbours of two vectors (a missing one leaves what nobody stores)
+            for _ in range(
+                2
+            ):  # neighbours of two vectors (a missing one leaves what nobody stores)
                 pairs = [(sums[i], sums[min(i + 1, len(sums) - 1)]) for i in range(0, len(sums), 2)]
                 for a, b in pairs:
-                    out += [f"vshufps $0x88, {b}, {a}, {even}", f"vshufps $0xdd, {b}, {a}, {odd}", f"vaddps {odd}, {even}, {a}"]
+                    out += [
+                        f"vshufps $0x88, {b}, {a}, {even}",
+                        f"vshufps $0xdd, {b}, {a}, {odd}",
+                        f"vaddps {odd}, {even}, {a}",
+                    ]
                 sums = [a for a, _ in pairs]
             out.append(f"vpermps {sums[0]}, {order}, {sums[0]}")
         return out
 
     def fetch_next_row(self) -> list[str]:
         """Prefetch the same elements of the next rows of A, which are far apart: one row at a time."""
-        return [f"movl %eax, {X}d", f"andl $7, {X}d", f"movq {X}, {Y}", f"imulq {_AS}, {Y}", f"addq {_A}, {Y}", f"prefetcht1 ({Y},{_NEXT})"]
+        return [
+            f"movl %eax, {X}d",
+            f"andl $7, {X}d",
+            f"movq {X}, {Y}",
+            f"imulq {_AS}, {Y}",
+            f"addq {_A}, {Y}",
+            f"prefetcht1 ({Y},{_NEXT})",
+        ]
 
     def fetch_next_rows(self) -> list[str]:
         """The same for all of them, in an unrolled iteration."""
         out = [f"leaq ({_A},{_NEXT}), {X}"]
         return out + [f"prefetcht1 {self.row(r).replace(_A, X)}" for r in range(self.rows)]
 
-    def each_place(self, first: str, stride: str, each: Callable[[str, str, str], str]) -> list[str]:
+    def each_place(
+        self, first: str, stride: str, each: Callable[[str, str, str], str]
+    ) -> list[str]:
         """`each(place, sum, mask)` for all sums; `first` goes down the rows."""
         out = []
         for r in range(self.rows):
@@ -173,18 +245,33 @@ def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
     """
     lines = recipe.panel_row_bytes // 64
     place, pitch, list_ = _OF_PLACE
-    out = [f"prefetcht1 ({_PREFETCH})", f"addq ${64 // MODEL.gemm_line_beats}, {_PREFETCH}", f"imulq {pitch}, {X}", f"addq {place}, {X}",
-           f"movl %eax, {Y}d", f"andl ${8 * (lines - 1)}, {Y}d"]
+    out = [
+        f"prefetcht1 ({_PREFETCH})",
+        f"addq ${64 // MODEL.gemm_line_beats}, {_PREFETCH}",
+        f"imulq {pitch}, {X}",
+        f"addq {place}, {X}",
+        f"movl %eax, {Y}d",
+        f"andl ${8 * (lines - 1)}, {Y}d",
+    ]
     if not streams:
         return [*out, f"prefetcht1 ({X},{Y},8)"]
-    return [*out, f"leaq ({X},{Y},8), {X}", f"movl %eax, {Y}d", f"shrl ${(8 * lines).bit_length() - 1}, {Y}d",
-            f"andl ${STREAMS - 1}, {Y}d", f"addq ({list_},{Y},8), {X}", f"prefetcht1 ({X})"]
+    return [
+        *out,
+        f"leaq ({X},{Y},8), {X}",
+        f"movl %eax, {Y}d",
+        f"shrl ${(8 * lines).bit_length() - 1}, {Y}d",
+        f"andl ${STREAMS - 1}, {Y}d",
+        f"addq ({list_},{Y},8), {X}",
+        f"prefetcht1 ({X})",
+    ]
 
 
 def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list[str]:
     """Add the products of an element of A and a vector of B."""
     multiply, add = _instructions(recipe)
-    if recipe.flips and recipe.in_type == "i8":    # the operand in the middle is the one without signs
+    if (
+        recipe.flips and recipe.in_type == "i8"
+    ):  # the operand in the middle is the one without signs
         x, y = y, x
     if multiply.startswith(("vfm", "vdp", "vpdp")):
         return [f"{multiply} {x}, {y}, {sum}"]
@@ -194,7 +281,16 @@ def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list
 def _instructions(recipe: Recipe) -> tuple[str, str]:
     """Those that multiply (and add, where one does both) and that add."""
     if recipe.joined:
-        alone = {"bf16": "vdpbf16ps", "i8": "vpdpbusd", "u8": "vpdpbusd", "i16": "vpdpwssd" if recipe.machine.i8_dot else "vpmaddwd"}
+        alone = {
+            "bf16": "vdpbf16ps",
+            "i8": "vpdpbusd",
+            "u8": "vpdpbusd",
+            "i16": "vpdpwssd" if recipe.machine.i8_dot else "vpmaddwd",
+        }
         return alone[recipe.joined], "vaddps" if recipe.is_float else "vpaddd"
     kind = "s" if recipe.acc_bytes == 4 else "d"
-    return (f"vfmadd231p{kind}", f"vaddp{kind}") if recipe.is_float else {"s": ("vpmulld", "vpaddd"), "d": ("vpmullq", "vpaddq")}[kind]
+    return (
+        (f"vfmadd231p{kind}", f"vaddp{kind}")
+        if recipe.is_float
+        else {"s": ("vpmulld", "vpaddd"), "d": ("vpmullq", "vpaddq")}[kind]
+    )

@@ -11,8 +11,15 @@ from weft.codegen.gemm.avx512.gemm_asm import mask
 from weft.codegen.ir.gemm_types import Recipe
 
 #: (type of the sums, of the result) -> what makes %zmm0 the result, and what stores those elements of it that the mask %k1 leaves
-_BF16 = ["vpsrld $16, %zmm0, %zmm1", "vpandd %zmm30, %zmm1, %zmm1", "vpaddd %zmm31, %zmm1, %zmm1", "vpaddd %zmm0, %zmm1, %zmm1",
-         "vcmpunordps %zmm0, %zmm0, %k2", "vpord %zmm29, %zmm0, %zmm1{%k2}", "vpsrld $16, %zmm1, %zmm0"]
+_BF16 = [
+    "vpsrld $16, %zmm0, %zmm1",
+    "vpandd %zmm30, %zmm1, %zmm1",
+    "vpaddd %zmm31, %zmm1, %zmm1",
+    "vpaddd %zmm0, %zmm1, %zmm1",
+    "vcmpunordps %zmm0, %zmm0, %k2",
+    "vpord %zmm29, %zmm0, %zmm1{%k2}",
+    "vpsrld $16, %zmm1, %zmm0",
+]
 _ENDS = {
     ("f32", "f32"): ([], "vmovups"), ("f64", "f64"): ([], "vmovupd"), ("i32", "i32"): ([], "vmovdqu32"), ("i64", "i64"): ([], "vmovdqu64"),
     ("f32", "bf16"): (_BF16, "vpmovdw"), ("f32", "f16"): (["vcvtps2ph $4, %zmm0, %ymm0"], "vmovdqu16 %y"),
@@ -23,8 +30,12 @@ _ENDS = {
 
 def finishes(recipe: Recipe) -> bool:
     """Whether the results of a recipe are stored by this file."""
-    known = (recipe.acc, recipe.out_type) in _ENDS and (recipe.out_type != "f16" or recipe.machine.f16)
-    return assembly.has_avx512(recipe.machine) and known and not recipe.is_complex and not recipe.quads
+    known = (recipe.acc, recipe.out_type) in _ENDS and (
+        recipe.out_type != "f16" or recipe.machine.f16
+    )
+    return (
+        assembly.has_avx512(recipe.machine) and known and not recipe.is_complex and not recipe.quads
+    )
 
 
 def ends_panels(recipe: Recipe) -> bool:
@@ -38,8 +49,12 @@ def finish(recipe: Recipe) -> str:
     change, store = _ENDS[recipe.acc, recipe.out_type]
     load = "vmovups" if recipe.acc_bytes == 4 else "vmovupd"
     place = store.replace("%y", "%ymm0") if "%y" in store else f"{store} %zmm0"
-    constants = [line for value, register in ((1, 30), (0x7FFF, 31), (0x400000, 29)) if change is _BF16
-                 for line in (f"movl ${value}, %eax", f"vpbroadcastd %eax, %zmm{register}")]
+    constants = [
+        line
+        for value, register in ((1, 30), (0x7FFF, 31), (0x400000, 29))
+        if change is _BF16
+        for line in (f"movl ${value}, %eax", f"vpbroadcastd %eax, %zmm{register}")
+    ]
     kept = ("%rbx", "%r12", "%r13", "%r14", "%r15")
     return as_module([
         ".p2align 4", ".globl finish", ".type finish,@function", "finish:", *[f"pushq {r}" for r in kept],
@@ -56,13 +71,12 @@ def finish(recipe: Recipe) -> str:
     ])  # fmt: skip
 
 
-
 def end_panel(recipe: Recipe) -> str:
     """`end_panel(ptr panel, i64 steps)`: what flipped signs add to each sum, negated, after the panel."""
     sums = [f"%zmm{v}" for v in range(recipe.vectors)]
 
     def multiply_add(v: int) -> list[str]:
-        if recipe.in_type == "i8":    # (the operand in the middle is the one without signs)
+        if recipe.in_type == "i8":  # (the operand in the middle is the one without signs)
             return [f"vpdpbusd {64 * v}(%rdi), %zmm31, {sums[v]}"]
         return [f"vmovdqu32 {64 * v}(%rdi), %zmm30", f"vpdpbusd %zmm31, %zmm30, {sums[v]}"]
 

@@ -25,13 +25,20 @@ def function(recipe: Recipe, packing: str, operand: str) -> str | None:
     if recipe.is_complex or recipe.quads:
         return None
     if recipe.unpacked_b_ok:
-        return {"copy": "copy_lines", "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None}.get(packing)
+        return {
+            "copy": "copy_lines",
+            "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None,
+        }.get(packing)
     if packing != "copy":
         return None
     if recipe.joined == recipe.in_type:
         in_rows = "flip_lines" if recipe.flips else "pad_lines"
         return in_rows if operand == "a" else f"interleave_{recipe.k_per_step}_lines"
-    widens = recipe.acc == "f32" and not recipe.joined and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
+    widens = (
+        recipe.acc == "f32"
+        and not recipe.joined
+        and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
+    )
     return f"widen_{recipe.in_type}_lines" if widens else None
 
 
@@ -63,7 +70,12 @@ def _copy() -> list[str]:
 
 def _transpose() -> list[str]:
     """Squares of 16 lines and 16 elements, of which some may not be there."""
-    at_most_16 = lambda whole, part: ["movl $16, %eax", f"cmpq %rax, {whole}", f"cmovbq {whole}, %rax", f"movq %rax, {part}"]
+    at_most_16 = lambda whole, part: [
+        "movl $16, %eax",
+        f"cmpq %rax, {whole}",
+        f"cmovbq {whole}, %rax",
+        f"movq %rax, {part}",
+    ]
     registers = [f"%zmm{i}" for i in range(16)]
     lines, left, src, dst = "%r12", "%r13", "%r10", "%r11"
     square, made = _turned(registers)
@@ -94,18 +106,30 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
     """Transpose 16 vectors of 16 elements, with 16 other registers; returns the instructions, and where the result is."""
     other = [f"%zmm{i + 16}" for i in range(16)]
     out = []
-    for i in range(0, 16, 2):       # pairs of elements, then fours, inside of quarters of registers
-        out += [f"vunpck{half}ps {rows[i + 1]}, {rows[i]}, {other[i + j]}" for j, half in enumerate("lh")]
+    for i in range(0, 16, 2):  # pairs of elements, then fours, inside of quarters of registers
+        out += [
+            f"vunpck{half}ps {rows[i + 1]}, {rows[i]}, {other[i + j]}"
+            for j, half in enumerate("lh")
+        ]
     for i in range(0, 16, 4):
-        out += [f"vunpck{half}pd {other[i + 2 + j]}, {other[i + j]}, {rows[i + 2 * j + h]}" for j in (0, 1) for h, half in enumerate("lh")]
-    for i in (0, 8):                # even quarters and odd ones, twice
+        out += [
+            f"vunpck{half}pd {other[i + 2 + j]}, {other[i + j]}, {rows[i + 2 * j + h]}"
+            for j in (0, 1)
+            for h, half in enumerate("lh")
+        ]
+    for i in (0, 8):  # even quarters and odd ones, twice
         for c in range(4):
             for odd, pick in enumerate((0x88, 0xDD)):
-                out.append(f"vshuff32x4 ${pick}, {rows[i + 4 + c]}, {rows[i + c]}, {other[i + 4 * odd + c]}")
+                out.append(
+                    f"vshuff32x4 ${pick}, {rows[i + 4 + c]}, {rows[i + c]}, {other[i + 4 * odd + c]}"
+                )
     for c in range(4):
         for odd in (0, 1):
             a, b = other[4 * odd + c], other[8 + 4 * odd + c]
-            out += [f"vshuff32x4 ${pick}, {b}, {a}, {rows[8 * high + 4 * odd + c]}" for high, pick in enumerate((0x88, 0xDD))]
+            out += [
+                f"vshuff32x4 ${pick}, {b}, {a}, {rows[8 * high + 4 * odd + c]}"
+                for high, pick in enumerate((0x88, 0xDD))
+            ]
     return out, rows
 
 
@@ -126,19 +150,45 @@ def _padded(name: str, flips: bool) -> list[str]:
 
 def _columns(label: str, take: Callable[[str], list[str]]) -> list[str]:
     """16 elements after another, %rax of them done; `take(left)` has them in %zmm0, those that a mask leaves. %r10 are in whole vectors."""
-    return ["xorl %eax, %eax", "testq %r10, %r10", f"je {label}_rest", f"{label}_one:", *take(""), f"vmovups %zmm0, ({_DST},%rax,4)",
-            "addq $16, %rax", "cmpq %r10, %rax", f"jb {label}_one", f"{label}_rest:", f"testq {_LENGTH}, {_LENGTH}", f"je {label}_next",
-            *take("{%k1}{z}"), f"vmovups %zmm0, ({_DST},%rax,4){{%k1}}", f"{label}_next:", f"addq {_DST_STEP}, {_DST}"]
+    return [
+        "xorl %eax, %eax",
+        "testq %r10, %r10",
+        f"je {label}_rest",
+        f"{label}_one:",
+        *take(""),
+        f"vmovups %zmm0, ({_DST},%rax,4)",
+        "addq $16, %rax",
+        "cmpq %r10, %rax",
+        f"jb {label}_one",
+        f"{label}_rest:",
+        f"testq {_LENGTH}, {_LENGTH}",
+        f"je {label}_next",
+        *take("{%k1}{z}"),
+        f"vmovups %zmm0, ({_DST},%rax,4){{%k1}}",
+        f"{label}_next:",
+        f"addq {_DST_STEP}, {_DST}",
+    ]
 
 
 def _by_columns(name: str, body: list[str]) -> list[str]:
     """A function that goes down lines and along 16 elements at a time."""
-    return _function(name, [f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-16, %r10",
-                            f"andq $15, {_LENGTH}", *mask(_LENGTH, "%k1"), *body])
+    return _function(
+        name,
+        [
+            f"testq {_LINES}, {_LINES}",
+            f"je .L{name}_end",
+            f"movq {_LENGTH}, %r10",
+            "andq $-16, %r10",
+            f"andq $15, {_LENGTH}",
+            *mask(_LENGTH, "%k1"),
+            *body,
+        ],
+    )
 
 
 def _widened(name: str, in_type: str) -> list[str]:
     """Floats of 16 bits to 32."""
+
     def take(left: str) -> list[str]:
         prefetch = ["prefetcht1 (%r11,%rax,2)"]
         if in_type == "f16":
@@ -161,19 +211,44 @@ def _interleaved(name: str, count: int) -> list[str]:
             out = []
             for h, row in enumerate(rows[:there]):
                 out.append(f"{load} ({row},%rax,{size}), %zmm{h}{left}")
-                out += [f"vpslld ${8 * size * h}, %zmm{h}, %zmm{h}", f"vpord %zmm{h}, %zmm0, %zmm0"] if h else []
+                out += (
+                    [f"vpslld ${8 * size * h}, %zmm{h}, %zmm{h}", f"vpord %zmm{h}, %zmm0, %zmm0"]
+                    if h
+                    else []
+                )
             return out
+
         return lines
 
-    prefetch = [line for row in rows for line in (f"prefetcht1 ({row},%r14)", *([f"prefetcht1 64({row},%r14)"] if size == 2 else ()))]
-    body = [f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r14",
-            f".L{name}_rows:", *[f"leaq ({row},{_SRC_STEP}), {after}" for row, after in itertools.pairwise(rows)], *prefetch]
+    prefetch = [
+        line
+        for row in rows
+        for line in (
+            f"prefetcht1 ({row},%r14)",
+            *([f"prefetcht1 64({row},%r14)"] if size == 2 else ()),
+        )
+    ]
+    body = [
+        f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r14",
+        f".L{name}_rows:",
+        *[f"leaq ({row},{_SRC_STEP}), {after}" for row, after in itertools.pairwise(rows)],
+        *prefetch,
+    ]
     for there in range(1, count):
         body += [f"cmpq ${there}, {_LINES}", f"je .L{name}_{there}"]
-    body += [*_columns(f".L{name}_{count}", take(count)), f"leaq ({_SRC},{_SRC_STEP},{count}), {_SRC}", f"subq ${count}, {_LINES}",
-             f"jne .L{name}_rows", f"jmp .L{name}_end"]
+    body += [
+        *_columns(f".L{name}_{count}", take(count)),
+        f"leaq ({_SRC},{_SRC_STEP},{count}), {_SRC}",
+        f"subq ${count}, {_LINES}",
+        f"jne .L{name}_rows",
+        f"jmp .L{name}_end",
+    ]
     for there in range(1, count):
-        body += [f".L{name}_{there}:", *_columns(f".L{name}_{there}", take(there)), f"jmp .L{name}_end"]
+        body += [
+            f".L{name}_{there}:",
+            *_columns(f".L{name}_{there}", take(there)),
+            f"jmp .L{name}_end",
+        ]
     return _by_columns(name, body)
 
 

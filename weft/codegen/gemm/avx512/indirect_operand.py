@@ -30,7 +30,12 @@ class _Runs(Kernel):
     runs = True
 
     def take_arguments(self, streams: bool) -> list[str]:
-        out = [f"movq {SRC}, {_KEPT_SRC}(%rsp)", f"movq {ON_STACK['next']}(%rsp), {X}", f"addq {_ROWS}, {X}", f"movq {X}, {_NEXT}(%rsp)"]
+        out = [
+            f"movq {SRC}, {_KEPT_SRC}(%rsp)",
+            f"movq {ON_STACK['next']}(%rsp), {X}",
+            f"addq {_ROWS}, {X}",
+            f"movq {X}, {_NEXT}(%rsp)",
+        ]
         out += [f"movq {8 * r}({_ROWS}), {_ROW[r]}" for r in range(self.rows)]
         return [*out, f"movq ({_LIST}), {_STEP}"]
 
@@ -50,17 +55,40 @@ class _Runs(Kernel):
 
     def _fetch_row(self) -> list[str]:
         """Prefetch the same elements of the next rows: one row at a time."""
-        return [f"movq {_NEXT}(%rsp), {X}", f"movl %eax, {Y}d", f"andl $7, {Y}d", f"movq ({X},{Y},8), {X}", f"prefetcht1 ({X},{_AT})"]
+        return [
+            f"movq {_NEXT}(%rsp), {X}",
+            f"movl %eax, {Y}d",
+            f"andl $7, {Y}d",
+            f"movq ({X},{Y},8), {X}",
+            f"prefetcht1 ({X},{_AT})",
+        ]
 
     def _fetch_place(self, streams: bool) -> list[str]:
         """Prefetch what other kernels prefetch, B's next panel and where the sums will go."""
         lines = self.recipe.panel_row_bytes // 64
         place, pitch = ("place", "pitch") if streams else ("dst", "ds")
-        out = [f"movq %rax, {Y}", f"shlq ${(64 // MODEL.gemm_line_beats).bit_length() - 1}, {Y}", f"addq {ON_STACK['prefetch']}(%rsp), {Y}",
-               f"prefetcht1 ({Y})", f"movl %eax, {X}d", f"andl $7, {X}d", f"imulq {ON_STACK[pitch]}(%rsp), {X}",
-               f"addq {ON_STACK[place]}(%rsp), {X}", f"movl %eax, {Y}d", f"andl ${8 * (lines - 1)}, {Y}d"]
+        out = [
+            f"movq %rax, {Y}",
+            f"shlq ${(64 // MODEL.gemm_line_beats).bit_length() - 1}, {Y}",
+            f"addq {ON_STACK['prefetch']}(%rsp), {Y}",
+            f"prefetcht1 ({Y})",
+            f"movl %eax, {X}d",
+            f"andl $7, {X}d",
+            f"imulq {ON_STACK[pitch]}(%rsp), {X}",
+            f"addq {ON_STACK[place]}(%rsp), {X}",
+            f"movl %eax, {Y}d",
+            f"andl ${8 * (lines - 1)}, {Y}d",
+        ]
         if not streams:
             return [*out, f"prefetcht1 ({X},{Y},8)"]
-        return [*out, f"leaq ({X},{Y},8), {X}", f"movl %eax, {Y}d", f"shrl ${(8 * lines).bit_length() - 1}, {Y}d",
-                f"andl ${STREAMS - 1}, {Y}d", f"shlq $3, {Y}", f"addq {ON_STACK['streams']}(%rsp), {Y}", f"addq ({Y}), {X}",
-                f"prefetcht1 ({X})"]
+        return [
+            *out,
+            f"leaq ({X},{Y},8), {X}",
+            f"movl %eax, {Y}d",
+            f"shrl ${(8 * lines).bit_length() - 1}, {Y}d",
+            f"andl ${STREAMS - 1}, {Y}d",
+            f"shlq $3, {Y}",
+            f"addq {ON_STACK['streams']}(%rsp), {Y}",
+            f"addq ({Y}), {X}",
+            f"prefetcht1 ({X})",
+        ]

@@ -23,7 +23,16 @@ def module(recipe: Recipe, wanted: Collection[str]) -> str:
         from weft.codegen.gemm.avx512 import indirect_operand
 
         kernels += indirect_operand.kernels(recipe, wanted)
-    lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)]
+    lines = [
+        line
+        for kernel in kernels
+        for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
+    ]
     if recipe.quads:  # where the sums of columns are when quads have been added
-        lines = [".p2align 6", ".Lorder:", f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}", *lines]
+        lines = [
+            ".p2align 6",
+            ".Lorder:",
+            f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}",
+            *lines,
+        ]
     return as_module(lines)

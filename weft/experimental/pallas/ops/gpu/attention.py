@@ -16,6 +16,7 @@ from weft.nn import dot_product_attention
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
     """How a kernel for a GPU would divide the operands. The compiler chooses its own division here; these numbers change nothing."""
+
     block_q: int
     block_k: int
     block_q_dkv: int | None = None
@@ -29,9 +30,22 @@ class BlockSizes:
         return cls(128, 128, 32, 32, 32, 32)
 
 
-def mha(q: Any, k: Any, v: Any, segment_ids: Any, sm_scale: float = 1.0, causal: bool = False, block_sizes: BlockSizes | None = None,
-        backward_pass_impl: str = "triton", num_warps: int | None = None, num_stages: int = 2, grid: Any = None, interpret: bool = False,
-        debug: bool = False, return_residuals: bool = False) -> Any:
+def mha(
+    q: Any,
+    k: Any,
+    v: Any,
+    segment_ids: Any,
+    sm_scale: float = 1.0,
+    causal: bool = False,
+    block_sizes: BlockSizes | None = None,
+    backward_pass_impl: str = "triton",
+    num_warps: int | None = None,
+    num_stages: int = 2,
+    grid: Any = None,
+    interpret: bool = False,
+    debug: bool = False,
+    return_residuals: bool = False,
+) -> Any:
     """softmax(sm_scale q·k)·v for each head.
 
     `q` is [batch, T, heads, size], `k` and `v` are [batch, S, heads, size]; `segment_ids` [batch, T] or None: a query attends to keys of
@@ -46,5 +60,13 @@ def mha(q: Any, k: Any, v: Any, segment_ids: Any, sm_scale: float = 1.0, causal:
     mask = None
     if segment_ids is not None:
         mask = wnp.equal(wnp.expand_dims(segment_ids, (1, 3)), wnp.expand_dims(segment_ids, (1, 2)))
-    out = dot_product_attention(*map(wnp.asarray, (q, k, v)), mask=mask, scale=sm_scale, is_causal=causal, return_residual=return_residuals)
-    return (out[0], wnp.astype(wnp.swapaxes(out[1], 1, 2), wnp.float32)) if return_residuals else out
+    out = dot_product_attention(
+        *map(wnp.asarray, (q, k, v)),
+        mask=mask,
+        scale=sm_scale,
+        is_causal=causal,
+        return_residual=return_residuals,
+    )
+    return (
+        (out[0], wnp.astype(wnp.swapaxes(out[1], 1, 2), wnp.float32)) if return_residuals else out
+    )

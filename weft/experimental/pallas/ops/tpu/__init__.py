@@ -2,4 +2,6 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {"weft.experimental.pallas.ops.tpu": "flash_attention megablox splash_attention"})
+__getattr__, __dir__ = attach(
+    __name__, {"weft.experimental.pallas.ops.tpu": "flash_attention megablox splash_attention"}
+)

@@ -20,6 +20,7 @@ class SegmentIds(NamedTuple):
 
     `q` [batch, positions of queries] and `kv` [batch, positions of keys] are integers.
     """
+
     q: Any
     kv: Any
 
@@ -27,6 +28,7 @@ class SegmentIds(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
     """How a kernel for a TPU would divide the operands. The compiler chooses its own division here; these numbers change nothing."""
+
     block_q: int
     block_k_major: int
     block_k: int
@@ -45,13 +47,25 @@ class BlockSizes:
         return None not in dataclasses.astuple(self)
 
     @classmethod
-    def get_default(cls, batch_size: int, num_heads: int, q_seq_len: int, kv_len: int, d_model: int) -> BlockSizes:
+    def get_default(
+        cls, batch_size: int, num_heads: int, q_seq_len: int, kv_len: int, d_model: int
+    ) -> BlockSizes:
         """Sizes that fit any operands."""
         return cls(128, 128, 128, 1, 128, 128, 128, 128, 128, 128, 128)
 
 
-def flash_attention(q: Any, k: Any, v: Any, ab: Any = None, segment_ids: SegmentIds | None = None, *, causal: bool = False,
-                    sm_scale: float = 1.0, block_sizes: BlockSizes | None = None, debug: bool = False) -> Any:
+def flash_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    ab: Any = None,
+    segment_ids: SegmentIds | None = None,
+    *,
+    causal: bool = False,
+    sm_scale: float = 1.0,
+    block_sizes: BlockSizes | None = None,
+    debug: bool = False,
+) -> Any:
     """softmax(sm_scale (q·k + ab))·v for each head.
 
     `q` is [batch, heads, T, size], `k` and `v` are [batch, heads, S, size], `ab` is [batch, heads, T, S]. With `causal`, query t attends
@@ -65,7 +79,15 @@ def flash_attention(q: Any, k: Any, v: Any, ab: Any = None, segment_ids: Segment
     positions_first = lambda x: wnp.swapaxes(x, 1, 2)
     bias = None if ab is None else wnp.multiply(ab, sm_scale)
     mask = None if segment_ids is None else _same_segment(segment_ids)
-    out = dot_product_attention(positions_first(q), positions_first(k), positions_first(v), bias, mask, scale=sm_scale, is_causal=causal)
+    out = dot_product_attention(
+        positions_first(q),
+        positions_first(k),
+        positions_first(v),
+        bias,
+        mask,
+        scale=sm_scale,
+        is_causal=causal,
+    )
     return positions_first(out)
 
 
@@ -74,8 +96,16 @@ def _same_segment(ids: SegmentIds) -> Any:
     return wnp.equal(wnp.expand_dims(ids.q, (1, 3)), wnp.expand_dims(ids.kv, (1, 2)))
 
 
-def mha_reference(q: Any, k: Any, v: Any, ab: Any, segment_ids: SegmentIds | None = None, mask_value: float = DEFAULT_MASK_VALUE,
-                  causal: bool = False, sm_scale: float = 1.0) -> Any:
+def mha_reference(
+    q: Any,
+    k: Any,
+    v: Any,
+    ab: Any,
+    segment_ids: SegmentIds | None = None,
+    mask_value: float = DEFAULT_MASK_VALUE,
+    causal: bool = False,
+    sm_scale: float = 1.0,
+) -> Any:
     """As `flash_attention`, with the scores as an array: what to compare a kernel with. Scores that are masked are `mask_value`.
 
     >>> q = np.zeros((1, 1, 2, 4), 'f4')

@@ -9,14 +9,29 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
-from weft.lax import RaggedDotDimensionNumbers, broadcasted_iota as iota, dynamic_slice_in_dim, ragged_dot, ragged_dot_general
+from weft.lax import (
+    RaggedDotDimensionNumbers,
+    broadcasted_iota as iota,
+    dynamic_slice_in_dim,
+    ragged_dot,
+    ragged_dot_general,
+)
 from weft.util.errors import ShapeError, describe
 
 _CONTRACTED = RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
 
 
-def gmm(lhs: Any, rhs: Any, group_sizes: Any, preferred_element_type: Any = wnp.float32, tiling: Any = (128, 128, 128),
-        group_offset: Any = None, existing_out: Any = None, transpose_rhs: bool = False, interpret: bool = False) -> Any:
+def gmm(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    preferred_element_type: Any = wnp.float32,
+    tiling: Any = (128, 128, 128),
+    group_offset: Any = None,
+    existing_out: Any = None,
+    transpose_rhs: bool = False,
+    interpret: bool = False,
+) -> Any:
     """The product of each row of `lhs` (m, k) with the matrix of its group in `rhs` (groups, k, n), as (m, n).
 
     The first `group_sizes[0]` rows belong to group 0, the next `group_sizes[1]` to group 1, and so on. `rhs` may hold some groups only,
@@ -28,23 +43,44 @@ def gmm(lhs: Any, rhs: Any, group_sizes: Any, preferred_element_type: Any = wnp.
     [2.0, 10.0, 10.0]
     """
     lhs, rhs, group_sizes = wnp.asarray(lhs), wnp.asarray(rhs), wnp.asarray(group_sizes)
-    _check("gmm", lhs.ndim == 2 and rhs.ndim == 3, f"lhs {lhs.shape} and rhs {rhs.shape}", "lhs has two dims and rhs three.")
+    _check(
+        "gmm",
+        lhs.ndim == 2 and rhs.ndim == 3,
+        f"lhs {lhs.shape} and rhs {rhs.shape}",
+        "lhs has two dims and rhs three.",
+    )
     rhs = wnp.swapaxes(rhs, 1, 2) if transpose_rhs else rhs
     sizes, first = _own_groups("gmm", group_sizes, group_offset, rhs.shape[0])
-    product = lambda rows: ragged_dot(rows, rhs, sizes, preferred_element_type=preferred_element_type)
+    product = lambda rows: ragged_dot(
+        rows, rhs, sizes, preferred_element_type=preferred_element_type
+    )
     if first is None:
         out = product(lhs)
     else:
         out = wnp.roll(product(wnp.roll(lhs, -first, 0)), first, 0)
     if existing_out is None:
         return out
-    _check("gmm", wnp.shape(existing_out) == out.shape, f"existing_out {wnp.shape(existing_out)}", f"It has the shape {out.shape}.")
+    _check(
+        "gmm",
+        wnp.shape(existing_out) == out.shape,
+        f"existing_out {wnp.shape(existing_out)}",
+        f"It has the shape {out.shape}.",
+    )
     row: Any = iota(int, (lhs.shape[0], 1), 0) - (0 if first is None else first)
     return wnp.where((row >= 0) & (row < wnp.sum(sizes)), out, wnp.asarray(existing_out, out.dtype))
 
 
-def tgmm(lhs: Any, rhs: Any, group_sizes: Any, preferred_element_type: Any = wnp.float32, tiling: Any = (128, 128, 128),
-         group_offset: Any = None, num_actual_groups: int | None = None, existing_out: Any = None, interpret: bool = False) -> Any:
+def tgmm(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    preferred_element_type: Any = wnp.float32,
+    tiling: Any = (128, 128, 128),
+    group_offset: Any = None,
+    num_actual_groups: int | None = None,
+    existing_out: Any = None,
+    interpret: bool = False,
+) -> Any:
     """For each group the product of its columns of `lhs` (k, m) with its rows of `rhs` (m, n), as (groups, k, n).
 
     `num_actual_groups` asks for so many groups only, those from `group_offset` on. `existing_out` is added to the result. The result has
@@ -54,12 +90,19 @@ def tgmm(lhs: Any, rhs: Any, group_sizes: Any, preferred_element_type: Any = wnp
     [1.0, 5.0]
     """
     lhs, rhs, group_sizes = wnp.asarray(lhs), wnp.asarray(rhs), wnp.asarray(group_sizes)
-    _check("tgmm", lhs.ndim == 2 and rhs.ndim == 2, f"lhs {lhs.shape} and rhs {rhs.shape}", "Both have two dims.")
+    _check(
+        "tgmm",
+        lhs.ndim == 2 and rhs.ndim == 2,
+        f"lhs {lhs.shape} and rhs {rhs.shape}",
+        "Both have two dims.",
+    )
     count = group_sizes.shape[0] if num_actual_groups is None else num_actual_groups
     sizes, first = _own_groups("tgmm", group_sizes, group_offset, count)
     if first is not None:
         lhs, rhs = wnp.roll(lhs, -first, 1), wnp.roll(rhs, -first, 0)
-    out = ragged_dot_general(lhs.T, rhs, sizes, _CONTRACTED, preferred_element_type=preferred_element_type)
+    out = ragged_dot_general(
+        lhs.T, rhs, sizes, _CONTRACTED, preferred_element_type=preferred_element_type
+    )
     return out if existing_out is None else out + wnp.asarray(existing_out, out.dtype)
 
 
@@ -67,8 +110,12 @@ def _own_groups(api: str, group_sizes: Any, offset: Any, count: int) -> tuple[An
     """The sizes of `count` groups from `offset` on, and how many rows come before them (None: none)."""
     _check(api, group_sizes.ndim == 1, f"group_sizes {group_sizes.shape}", "It has one dim.")
     if offset is None:
-        _check(api, group_sizes.shape[0] == count, f"group_sizes {group_sizes.shape} and {count} groups",
-               "There is a size for each group, or `group_offset` says which groups these are.")
+        _check(
+            api,
+            group_sizes.shape[0] == count,
+            f"group_sizes {group_sizes.shape} and {count} groups",
+            "There is a size for each group, or `group_offset` says which groups these are.",
+        )
         return group_sizes, None
     offset = wnp.reshape(wnp.asarray(offset), ())
     before = wnp.where(wnp.arange(group_sizes.shape[0]) < offset, group_sizes, 0)

@@ -28,12 +28,14 @@ DEFAULT_MASK_VALUE = -0.7 * float(np.finfo(np.float32).max)
 
 class SegmentIds(NamedTuple):
     """The segment of each position: a query attends to keys of its own segment alone. `q` [T] and `kv` [S] are integers."""
+
     q: Any
     kv: Any
 
 
 class QKVLayout(enum.IntEnum):
     """Which dim of an operand is last in the memory of a TPU's kernel. Changes nothing here."""
+
     HEAD_DIM_MINOR = enum.auto()
     SEQ_MINOR = enum.auto()
 
@@ -41,6 +43,7 @@ class QKVLayout(enum.IntEnum):
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
     """How a kernel for a TPU would divide the operands. The compiler chooses its own division here; these numbers change nothing."""
+
     block_q: int
     block_kv: int
     block_kv_compute: int | None = None
@@ -58,7 +61,9 @@ class BlockSizes:
     def has_backward_blocks(self) -> bool:
         """Whether the sizes for derivatives are given, too."""
         sizes = [self.block_q_dkv, self.block_kv_dkv, self.block_kv_dkv_compute]
-        return None not in (sizes if self.use_fused_bwd_kernel else [*sizes, self.block_q_dq, self.block_kv_dq])
+        return None not in (
+            sizes if self.use_fused_bwd_kernel else [*sizes, self.block_q_dq, self.block_kv_dq]
+        )
 
     @classmethod
     def get_default(cls) -> BlockSizes:
@@ -66,18 +71,44 @@ class BlockSizes:
         return cls(128, 128, 128, 128, 128, 128, 128, 128)
 
 
-def attention_reference(mask: Any, q: Any, k: Any, v: Any, segment_ids: SegmentIds | None, sinks: Any = None, *,
-                        mask_value: float = DEFAULT_MASK_VALUE, save_residuals: bool = False, custom_type: str = "flash",
-                        attn_logits_soft_cap: float | None = None) -> Any:
+def attention_reference(
+    mask: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    segment_ids: SegmentIds | None,
+    sinks: Any = None,
+    *,
+    mask_value: float = DEFAULT_MASK_VALUE,
+    save_residuals: bool = False,
+    custom_type: str = "flash",
+    attn_logits_soft_cap: float | None = None,
+) -> Any:
     """The attention of one head: `q` [T, size], `k` [S, size], `v` [S, size of values], `mask` [T, S]. See `SplashAttentionKernel`."""
-    result = _attention(wnp.asarray(mask)[None], q[None], k[None], v[None], segment_ids, None if sinks is None else wnp.reshape(sinks, 1),
-                        mask_value, attn_logits_soft_cap)
+    result = _attention(
+        wnp.asarray(mask)[None],
+        q[None],
+        k[None],
+        v[None],
+        segment_ids,
+        None if sinks is None else wnp.reshape(sinks, 1),
+        mask_value,
+        attn_logits_soft_cap,
+    )
     out, residual = result[0][0], result[1][0]
     return (out, (residual,)) if save_residuals else out
 
 
-def _attention(mask: Any, q: Any, k: Any, v: Any, segment_ids: SegmentIds | None, sinks: Any, mask_value: float, soft_cap: float | None
-               ) -> tuple[Any, Any]:
+def _attention(
+    mask: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    segment_ids: SegmentIds | None,
+    sinks: Any,
+    mask_value: float,
+    soft_cap: float | None,
+) -> tuple[Any, Any]:
     """The result [heads, T, size of values], and the logarithm of each query's sum of exponentials in float32, [heads, T]."""
     scores = wnp.einsum("htd,hsd->hts", q, k, preferred_element_type=np.float32)
     if soft_cap is not None:
@@ -108,14 +139,25 @@ class SplashAttentionKernel:
     def __init__(self, mask: Any, **options: Any):
         self._mask, self._options = mask, options
 
-    def __call__(self, q: Any, k: Any, v: Any, segment_ids: SegmentIds | None = None, sinks: Any = None) -> Any:
+    def __call__(
+        self, q: Any, k: Any, v: Any, segment_ids: SegmentIds | None = None, sinks: Any = None
+    ) -> Any:
         is_mqa, name = self._options["is_mqa"], self._options["residual_checkpoint_name"]
         q, k, v = wnp.asarray(q), wnp.asarray(k), wnp.asarray(v)
         k, v = (k[None], v[None]) if is_mqa else (k, v)
         self._check_shapes(q, k, v)
         heads = q.shape[0]
         k, v = (wnp.repeat(x, heads // k.shape[0], axis=0) for x in (k, v))
-        out, sums = _attention(self._mask, q, k, v, segment_ids, sinks, self._options["mask_value"], self._options["attn_logits_soft_cap"])
+        out, sums = _attention(
+            self._mask,
+            q,
+            k,
+            v,
+            segment_ids,
+            sinks,
+            self._options["mask_value"],
+            self._options["attn_logits_soft_cap"],
+        )
         if name is not None:
             out, sums = checkpoint_name(out, name), checkpoint_name(sums, name)
         return (out, (sums,)) if self._options["save_residuals"] else out
@@ -125,16 +167,20 @@ class SplashAttentionKernel:
         fits = heads % key_heads == 0 and k.shape[:2] == v.shape[:2]
         mask = None if self._mask is None else tuple(self._mask.shape)
         if not fits or mask not in (None, (1, queries, keys), (heads, queries, keys)):
-            raise ShapeError(f"SplashAttentionKernel: q, k and v of shapes {q.shape}, {k.shape} and {v.shape} do not fit a mask of shape "
-                             f"{mask}. Queries have the dims [heads, queries, size], keys and values [heads of keys, keys, size], the mask "
-                             "[heads, queries, keys].")
+            raise ShapeError(
+                f"SplashAttentionKernel: q, k and v of shapes {q.shape}, {k.shape} and {v.shape} do not fit a mask of shape "
+                f"{mask}. Queries have the dims [heads, queries, size], keys and values [heads of keys, keys, size], the mask "
+                "[heads, queries, keys]."
+            )
 
     def manual_sharding_spec(self, sharding: NamedSharding) -> SplashAttentionKernel:
         """The kernel with specs of its arrays in their place, for `in_specs` of `shard_map`: `sharding` splits [heads, queries]."""
         if self._mask is None:
             return self
         heads, queries = (*sharding.spec.partitions, None, None)[:2]
-        return SplashAttentionKernel(PartitionSpec(heads if self._mask.shape[0] > 1 else None, queries), **self._options)
+        return SplashAttentionKernel(
+            PartitionSpec(heads if self._mask.shape[0] > 1 else None, queries), **self._options
+        )
 
     def tree_flatten(self) -> tuple[tuple[Any], tuple]:
         return (self._mask,), tuple(sorted(self._options.items()))
@@ -149,8 +195,10 @@ def _mask_array(mask: Any) -> Any:
     if not isinstance(mask, mask_lib.MultiHeadMask):
         mask = mask if isinstance(mask, Tracer) else np.asarray(mask)
         if mask.ndim != 3 or mask.dtype != bool:
-            raise ValueError("make_splash_mha: the mask must have bools of dims [heads, queries, keys], got "
-                             f"{mask.dtype}{list(mask.shape)}.")
+            raise ValueError(
+                "make_splash_mha: the mask must have bools of dims [heads, queries, keys], got "
+                f"{mask.dtype}{list(mask.shape)}."
+            )
         return mask
     heads = mask.masks if len(set(mask.masks)) > 1 else mask.masks[:1]
     if all(isinstance(each, mask_lib.FullMask) for each in heads):
@@ -159,24 +207,41 @@ def _mask_array(mask: Any) -> Any:
 
 
 def _make_splash_attention(
-    mask: Any, *, block_sizes: BlockSizes | None = None, is_mqa: bool, save_residuals: bool = False, mask_value: float = DEFAULT_MASK_VALUE,
-    attn_logits_soft_cap: float | None = None, downcast_smem_data: bool = True, head_shards: int = 1, q_seq_shards: int = 1,
-    residual_checkpoint_name: str | None = None, interpret: bool = False,
+    mask: Any,
+    *,
+    block_sizes: BlockSizes | None = None,
+    is_mqa: bool,
+    save_residuals: bool = False,
+    mask_value: float = DEFAULT_MASK_VALUE,
+    attn_logits_soft_cap: float | None = None,
+    downcast_smem_data: bool = True,
+    head_shards: int = 1,
+    q_seq_shards: int = 1,
+    residual_checkpoint_name: str | None = None,
+    interpret: bool = False,
 ) -> SplashAttentionKernel:
     """The kernel of a MultiHeadMask, or of an array of bools [heads, T, S].
 
     `head_shards` and `q_seq_shards` are the numbers of parts into which a mesh divides heads and queries. Block sizes and the options of
     memory and interpretation of a TPU's kernel change nothing.
     """
-    return SplashAttentionKernel(_mask_array(mask), is_mqa=is_mqa, save_residuals=save_residuals, mask_value=mask_value,
-                                 attn_logits_soft_cap=attn_logits_soft_cap, residual_checkpoint_name=residual_checkpoint_name)
+    return SplashAttentionKernel(
+        _mask_array(mask),
+        is_mqa=is_mqa,
+        save_residuals=save_residuals,
+        mask_value=mask_value,
+        attn_logits_soft_cap=attn_logits_soft_cap,
+        residual_checkpoint_name=residual_checkpoint_name,
+    )
 
 
 make_splash_mha = make_splash_mha_single_device = partial(_make_splash_attention, is_mqa=False)
 make_splash_mqa = make_splash_mqa_single_device = partial(_make_splash_attention, is_mqa=True)
 
 
-def make_attention_reference(mask: Any, is_mqa: bool, backward_impl: str = "vanilla", **params: Any) -> Callable[..., Any]:
+def make_attention_reference(
+    mask: Any, is_mqa: bool, backward_impl: str = "vanilla", **params: Any
+) -> Callable[..., Any]:
     """The attention of a mask, as a function that takes what a kernel takes: what to compare a kernel with."""
     return _make_splash_attention(mask, is_mqa=is_mqa, **params)
 

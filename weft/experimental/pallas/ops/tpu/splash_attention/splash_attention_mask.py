@@ -26,7 +26,9 @@ class Mask:
         raise NotImplementedError(f"{type(self).__name__} must define `__getitem__`.")
 
     def __bool__(self) -> bool:
-        raise NotImplementedError("A mask has no truth value. Join masks by | and &, not by `or` and `and`.")
+        raise NotImplementedError(
+            "A mask has no truth value. Join masks by | and &, not by `or` and `and`."
+        )
 
     def __or__(self, other: Mask) -> Mask:
         return LogicalOr(self, other)
@@ -38,7 +40,9 @@ class Mask:
 # ---- masks as arrays
 
 
-def _evaluated(rule: Callable[[Any, Any], Any], shape: tuple[int, int], idx: Any = (slice(None), slice(None))) -> np.ndarray:
+def _evaluated(
+    rule: Callable[[Any, Any], Any], shape: tuple[int, int], idx: Any = (slice(None), slice(None))
+) -> np.ndarray:
     """The block `idx` of the mask of `shape` in which `rule(query, key)` holds."""
     if len(idx) != 2:
         raise NotImplementedError(f"A mask of two dims takes two slices, got {idx!r}.")
@@ -76,7 +80,9 @@ def make_causal_mask(shape: tuple[int, int], offset: int = 0) -> np.ndarray:
     return _evaluated(_causal(offset), shape)
 
 
-def make_local_attention_mask(shape: tuple[int, int], window_size: tuple[int | None, int | None], *, offset: int = 0) -> np.ndarray:
+def make_local_attention_mask(
+    shape: tuple[int, int], window_size: tuple[int | None, int | None], *, offset: int = 0
+) -> np.ndarray:
     """Query i attends to keys from i + offset - left to i + offset + right, where `window_size` is (left, right); None: without a bound.
 
     >>> make_local_attention_mask((3, 3), (1, 0)).astype(int).tolist()
@@ -104,7 +110,9 @@ def make_random_mask(shape: tuple[int, int], sparsity: float, seed: int) -> np.n
 
 def _check_shape(mask: Mask, shape: tuple[int, ...]) -> None:
     if mask.shape != shape:
-        raise ValueError(f"A mask has the shape {mask.shape}, where {shape} is needed: masks that are joined have one shape.")
+        raise ValueError(
+            f"A mask has the shape {mask.shape}, where {shape} is needed: masks that are joined have one shape."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +154,7 @@ class MultiHeadMask(Mask):
     >>> MultiHeadMask([CausalMask((4, 4)), FullMask((4, 4))]).shape
     (2, 4, 4)
     """
+
     masks: Sequence[Mask]
 
     def __post_init__(self) -> None:
@@ -173,6 +182,7 @@ class MultiHeadMask(Mask):
 @dataclasses.dataclass(frozen=True)
 class FullMask(Mask):
     """Every query attends to every key."""
+
     _shape: tuple[int, int]
 
     @property
@@ -186,11 +196,14 @@ class FullMask(Mask):
 @dataclasses.dataclass(frozen=True, eq=False)
 class NumpyMask(Mask):
     """A mask that an array of bools gives. Raises ValueError for other arrays."""
+
     array: np.ndarray
 
     def __post_init__(self) -> None:
         if self.array.ndim != 2:
-            raise ValueError(f"NumpyMask: the array must have two dims, got the shape {self.array.shape}.")
+            raise ValueError(
+                f"NumpyMask: the array must have two dims, got the shape {self.array.shape}."
+            )
         if self.array.dtype != bool:
             raise ValueError(f"NumpyMask: the array must hold bools, got {self.array.dtype}.")
 
@@ -223,7 +236,10 @@ class _RuleMask(Mask):
         return _evaluated(self._rule, self._shape, idx)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and (self._shape, self._arguments) == (other._shape, other._arguments)
+        return type(other) is type(self) and (self._shape, self._arguments) == (
+            other._shape,
+            other._arguments,
+        )
 
     def __hash__(self) -> int:
         return hash((type(self), self._shape, self._arguments))
@@ -244,7 +260,13 @@ class CausalMask(_RuleMask):
 class LocalMask(_RuleMask):
     """Query i attends to keys from i + offset - left to i + offset + right, where `window_size` is (left, right); None: without a bound."""
 
-    def __init__(self, shape: tuple[int, int], window_size: tuple[int | None, int | None], offset: int, shard_count: int = 1):
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        window_size: tuple[int | None, int | None],
+        offset: int,
+        shard_count: int = 1,
+    ):
         super().__init__(shape, _local(window_size, offset), tuple(window_size), offset)
         self.window_size, self.offset = window_size, offset
 
