@@ -94,7 +94,7 @@ def _few_objects() -> None:
 def _native_dispatch() -> None:
     """Where it was never compiled it would come into force at some moment, and the heap with it, whose bytes tests count."""
     import weft
-    from weft.backends.cpu import calls
+    from weft._engine.backends.cpu import calls
 
     calls.install(type(weft.jit(lambda: None)), weft.Array)
 

@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 
-from weft.backends.cpu.buffer import Buffer
-from weft.codegen.gemm import gemm
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain import target
-from weft.codegen.toolchain.native_library import LibraryModule, link
+from weft._engine.backends.cpu.buffer import Buffer
+from weft._engine.codegen.gemm import gemm
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain import target
+from weft._engine.codegen.toolchain.native_library import LibraryModule, link
 
 STREAM_BYTES = 128 << 20
 STREAMS = {

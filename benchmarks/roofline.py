@@ -29,8 +29,8 @@ from collections.abc import Callable, Sequence
 
 from limits import CHAINS, ITERATIONS, Limits, chains
 
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import LibraryModule, link
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain.native_library import LibraryModule, link
 
 GROUPS = ("elementwise", "reductions", "norms", "scans and sorts", "convolution")
 SIDE = 256  # of arrays that stay in the caches
@@ -71,8 +71,8 @@ def loop_of(assembly: str) -> list[str]:
 
 def counts(kernel) -> tuple[float, float, float, float]:
     """Instructions in a kernel's loop per 16 elements: all, multiplications, divisions, square roots."""
-    from weft.codegen.kernel.kernel_emitter import module_ir
-    from weft.codegen.toolchain import target
+    from weft._engine.codegen.kernel.kernel_emitter import module_ir
+    from weft._engine.codegen.toolchain import target
 
     body = loop_of(target.assembly(module_ir([(kernel, "k")], target.current()), target.current()))
     steps = [
@@ -93,7 +93,7 @@ def alone_s(compiled, args: Sequence) -> float:
     """The minimum time of a kernel on this thread, with its program's arguments."""
     import numpy as np
 
-    from weft.ir.loops_eval import DTYPES
+    from weft._engine.ir.loops_eval import DTYPES
 
     given, arrays = [np.array(x) for x in _leaves(args)], []
     for buf in compiled.kernel.bufs:
@@ -172,7 +172,7 @@ class Machine:
 
 def optimized(thunk: Callable) -> object:
     """A result, once all kernels are optimized: the second call compiles what the first one ran as drafts."""
-    from weft.codegen.program import program
+    from weft._engine.codegen.program import program
 
     thunk()
     result, end = thunk(), time.perf_counter() + 5
@@ -195,7 +195,7 @@ def row(case, machine: Machine, full_input) -> str:
     import suite
     from worker import nbytes
 
-    from weft.codegen.program import program
+    from weft._engine.codegen.program import program
 
     threads = machine.limits.threads
     suite.Input.make = lambda self: full_input(dataclasses.replace(self, shape=near(self.shape)))

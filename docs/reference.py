@@ -32,11 +32,13 @@ MODULES = {
         "weft.lax.linalg",
         "weft.random",
         "weft.segment_ops",
+        "weft.ops",
         "weft.image",
     ],
     "Rules of your own": ["weft.custom_derivatives", "weft.custom_batching"],
     "Mutable arrays": ["weft.ref", "weft.ad"],
     "For libraries": [
+        "weft.core",
         "weft.extend.core",
         "weft.interpreters.ad",
         "weft.interpreters.batching",

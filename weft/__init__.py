@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
 # module -> the public names that live there; names of JAX that are not written yet are listed where they will live
 _NAMES_OF = {
-    "weft.api.jit": "jit",
-    "weft.api.autodiff": """
+    "weft._engine.api.jit": "jit",
+    "weft._engine.api.autodiff": """
         grad value_and_grad vjp jvp linearize linear_transpose fwd_and_bwd jacfwd jacrev jacobian hessian
         custom_gradient
     """,
-    "weft.api.vmap": "vmap",
-    "weft.api.pmap": "pmap",
-    "weft.api.shard_map": "shard_map smap",
-    "weft.api.checkpointing": "remat checkpoint_policies",
-    "weft.api.explicit": "reshard",
-    "weft.api.callbacks": "effects_barrier pure_callback",
-    "weft.api.arrays": """
+    "weft._engine.api.vmap": "vmap",
+    "weft._engine.api.pmap": "pmap",
+    "weft._engine.api.shard_map": "shard_map smap",
+    "weft._engine.api.checkpointing": "remat checkpoint_policies",
+    "weft._engine.api.explicit": "reshard",
+    "weft._engine.api.callbacks": "effects_barrier pure_callback",
+    "weft._engine.api.arrays": """
         closure_convert make_jaxpr eval_shape eval_jaxpr ensure_compile_time_eval named_call named_scope device_put
         device_get device_put_sharded device_put_replicated block_until_ready copy_to_host_async
         make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays
         ShapeDtypeStruct clear_caches
     """,
-    "weft.control.custom_rules": "custom_jvp custom_vjp",
-    "weft.api.refs": "empty_ref free_ref freeze new_ref typeof",
-    "weft.control.ref": "Ref",
+    "weft._engine.control.custom_rules": "custom_jvp custom_vjp",
+    "weft._engine.api.refs": "empty_ref free_ref freeze new_ref typeof",
+    "weft._engine.control.ref": "Ref",
     "weft.numpy.methods": "Array",
-    "weft.runtime.array": "Shard",
-    "weft.runtime.live": "live_arrays",
-    "weft.runtime.device": """
+    "weft._engine.runtime.array": "Shard",
+    "weft._engine.runtime.live": "live_arrays",
+    "weft._engine.runtime.device": """
         Device devices local_devices device_count local_device_count default_backend
         process_index process_count process_indices host_id host_ids host_count
     """,
     "weft.sharding": "NamedSharding PositionalSharding Mesh PartitionSpec P make_mesh set_mesh",
-    "weft.util.config": """
+    "weft._engine.util.config": """
         config disable_jit enable_x64 enable_checks enable_custom_prng default_device default_matmul_precision
         default_prng_impl numpy_dtype_promotion numpy_rank_promotion debug_nans debug_infs debug_key_reuse
         checking_leaks check_tracer_leaks make_user_context log_compiles explain_cache_misses legacy_prng_key threefry_partitionable
         softmax_custom_jvp allow_f16_reductions no_tracing no_execution remove_size_one_mesh_axis_from_type
         transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host transfer_guard_host_to_device
     """,
-    "weft.util.dtypes": "float0",
+    "weft._engine.util.dtypes": "float0",
     "weft.tools.explain": "explain",
     "weft.tools.info": "print_environment_info",
 }
@@ -63,7 +63,7 @@ _NAMES_OF = {
 _LAZY_NAMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 _SUBMODULES = frozenset(
-    "ad api api_util checkpoint compat custom_batching custom_derivatives data debug distributed dtypes errors example_libraries "
+    "ad api_util checkpoint compat core custom_batching custom_derivatives data debug distributed dtypes errors example_libraries "
     "experimental export extend ffi flatten_util image interpreters lax monitoring nn numpy ops profiler random ref scipy segment_ops "
     "sharding stages test_util tools tree tree_util typing".split()
 )
@@ -108,7 +108,7 @@ def _load(module: str, name: str | None) -> "Any":
         f"weft does not have the public name weft.{name or module.removeprefix('weft.')} yet"
     )
     try:
-        found = importlib.import_module("weft.util.lazy").import_module(module)
+        found = importlib.import_module("weft._engine.util.lazy").import_module(module)
     except ModuleNotFoundError as error:
         if error.name in (module, module.rpartition(".")[0]):
             raise missing from None
@@ -117,7 +117,7 @@ def _load(module: str, name: str | None) -> "Any":
         raise missing
     if name is None:
         return found
-    from weft.util.source import guarded
+    from weft._engine.util.source import guarded
 
     return guarded(getattr(found, name), __name__, name)
 

@@ -1,11 +1,11 @@
 """What becomes of the gradients that the function of `weft.vjp` computes: entries for its `with_refs`, and what it returns for them."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "weft.api.autodiff": "DidntWant DontWant GradRef GradValue",
-        "weft.transforms.pullback": "NotNeeded NotSaveable",
+        "weft._engine.api.autodiff": "DidntWant DontWant GradRef GradValue",
+        "weft._engine.transforms.pullback": "NotNeeded NotSaveable",
     },
 )

@@ -2,8 +2,8 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft.api.autodiff import DidntWant, DontWant, GradRef, GradValue
-from weft.transforms.pullback import NotNeeded, NotSaveable
+from weft._engine.api.autodiff import DidntWant, DontWant, GradRef, GradValue
+from weft._engine.transforms.pullback import NotNeeded, NotSaveable
 
 __all__ = [
     "DidntWant", "DontWant", "GradRef", "GradValue", "NotNeeded", "NotSaveable",

@@ -10,12 +10,12 @@ import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from weft.api.flat import argument_names, aval_of, signature_of
+from weft._engine.api.flat import argument_names, aval_of, signature_of
+from weft._engine.ir.jaxpr import DebugInfo
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import tree
+from weft._engine.util.source import function_name
 from weft.extend.linear_util import WrappedFun, transformation2, transformation_with_aux2
-from weft.ir.jaxpr import DebugInfo
-from weft.ir.types import ShapedArray
-from weft.util import tree
-from weft.util.source import function_name
 
 
 def safe_map(f: Callable, *sequences: Sequence) -> list:

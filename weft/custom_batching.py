@@ -1,7 +1,7 @@
 """Functions with batching rules of their own: what they do under `vmap`."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
-    __name__, {"weft.control.custom_batching": "custom_vmap sequential_vmap"}, guards=True
+    __name__, {"weft._engine.control.custom_batching": "custom_vmap sequential_vmap"}, guards=True
 )

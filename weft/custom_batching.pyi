@@ -2,7 +2,7 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft.control.custom_batching import custom_vmap, sequential_vmap
+from weft._engine.control.custom_batching import custom_vmap, sequential_vmap
 
 __all__ = [
     "custom_vmap", "sequential_vmap",

@@ -3,12 +3,13 @@
 # fmt: off
 
 from ml_dtypes import bfloat16
-from weft.util.dtypes import (
-    canonicalize_dtype, extended, finfo, float0, iinfo, issubdtype, itemsize_bits, prng_key, result_type, scalar_type_of,
+from weft._engine.util.dtypes import (
+    canonicalize_dtype, extended, finfo, float0, iinfo, issubdtype, itemsize_bits, prng_key,
+    result_type, scalar_type_of,
 )
-from weft.util.errors import TypePromotionError
+from weft._engine.util.errors import TypePromotionError
 
 __all__ = [
-    "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo", "issubdtype", "itemsize_bits",
-    "prng_key", "result_type", "scalar_type_of",
+    "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo",
+    "issubdtype", "itemsize_bits", "prng_key", "result_type", "scalar_type_of",
 ]

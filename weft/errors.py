@@ -1,12 +1,12 @@
 """Error classes that programs may catch."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,
     {
         "builtins": "JAXIndexError=IndexError JAXTypeError=TypeError",
-        "weft.util.errors": """
+        "weft._engine.util.errors": """
         CallbackError CheckpointError CheckpointSupersededError CommError CompileError ConcretizationTypeError CustomVJPException
         DeviceRuntimeError InconclusiveDimensionOperation JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError
         KeyReuseError MissingMeshError MissingRuleError NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError

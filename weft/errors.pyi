@@ -2,21 +2,29 @@
 # ruff: noqa: I001
 # fmt: off
 
-from builtins import IndexError as JAXIndexError, TypeError as JAXTypeError
-from weft.util.errors import (
-    CallbackError, CheckpointError, CheckpointSupersededError, CommError, CompileError, ConcretizationTypeError, CustomVJPException,
-    DeviceRuntimeError, InconclusiveDimensionOperation, DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError,
-    KeyReuseError, MissingMeshError, MissingRuleError, NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError,
-    ProgramTypeError, ShapeError, ShardingAssertionError, ShardingError, ShardingTypeError, TracerArrayConversionError,
-    TracerBoolConversionError, TracerError, TracerIntegerConversionError, TypePromotionError, UnboundAxisError, UnexpectedTracerError,
+from builtins import (
+    IndexError as JAXIndexError, TypeError as JAXTypeError,
+)
+from weft._engine.util.errors import (
+    CallbackError, CheckpointError, CheckpointSupersededError, CommError, CompileError,
+    ConcretizationTypeError, CustomVJPException, DeviceRuntimeError,
+    InconclusiveDimensionOperation, DeviceRuntimeError as JaxRuntimeError,
+    ProgramTypeError as JaxprTypeError, KeyReuseError, MissingMeshError, MissingRuleError,
+    NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError, ProgramTypeError,
+    ShapeError, ShardingAssertionError, ShardingError, ShardingTypeError,
+    TracerArrayConversionError, TracerBoolConversionError, TracerError,
+    TracerIntegerConversionError, TypePromotionError, UnboundAxisError, UnexpectedTracerError,
     UnknownBackendError, VerificationError,
 )
 
 __all__ = [
-    "CallbackError", "CheckpointError", "CheckpointSupersededError", "CommError", "CompileError", "ConcretizationTypeError",
-    "CustomVJPException", "DeviceRuntimeError", "InconclusiveDimensionOperation", "JAXIndexError", "JAXTypeError", "JaxRuntimeError",
-    "JaxprTypeError", "KeyReuseError", "MissingMeshError", "MissingRuleError", "NonConcreteBooleanIndexError", "OutOfMemoryError",
-    "ProcessFailureError", "ProgramTypeError", "ShapeError", "ShardingAssertionError", "ShardingError", "ShardingTypeError",
-    "TracerArrayConversionError", "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError",
-    "UnboundAxisError", "UnexpectedTracerError", "UnknownBackendError", "VerificationError",
+    "CallbackError", "CheckpointError", "CheckpointSupersededError", "CommError", "CompileError",
+    "ConcretizationTypeError", "CustomVJPException", "DeviceRuntimeError",
+    "InconclusiveDimensionOperation", "JAXIndexError", "JAXTypeError", "JaxRuntimeError",
+    "JaxprTypeError", "KeyReuseError", "MissingMeshError", "MissingRuleError",
+    "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProcessFailureError", "ProgramTypeError",
+    "ShapeError", "ShardingAssertionError", "ShardingError", "ShardingTypeError",
+    "TracerArrayConversionError", "TracerBoolConversionError", "TracerError",
+    "TracerIntegerConversionError", "TypePromotionError", "UnboundAxisError",
+    "UnexpectedTracerError", "UnknownBackendError", "VerificationError",
 ]

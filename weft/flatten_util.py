@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
-from weft.api.struct import ShapeDtypeStruct
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.util.dtypes import result_type
+from weft._engine.util.record import record
+from weft._engine.util.source import guard_all
 from weft.tree_util import tree_flatten, tree_unflatten
-from weft.util.dtypes import result_type
-from weft.util.record import record
-from weft.util.source import guard_all
 
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:

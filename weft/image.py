@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.ir.symbolic import Dim, as_size
+from weft._engine.ir.symbolic import Dim, as_size
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.lax import Precision
 from weft.numpy.promote import canonical_axis, inexact
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 

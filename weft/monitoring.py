@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.util import events
-from weft.util.source import guard_all
+from weft._engine.util import events
+from weft._engine.util.source import guard_all
 
 __all__ = [
     "clear_event_listeners", "record_event", "record_event_duration_secs", "record_event_time_span", "record_scalar",

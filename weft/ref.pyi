@@ -2,9 +2,10 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft.api.refs import addupdate, empty_ref, free_ref, freeze, get, new_ref, set, swap
-from weft.control.ref import AbstractRef, Ref
+from weft._engine.api.refs import addupdate, empty_ref, free_ref, freeze, get, new_ref, set, swap
+from weft._engine.control.ref import AbstractRef, Ref
 
 __all__ = [
-    "AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap",
+    "AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set",
+    "swap",
 ]

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from weft import numpy as wnp
-from weft.ir.symbolic import as_size
-from weft.ops.placement import takes_out_sharding
-from weft.util import dtypes
-from weft.util.source import guard_all, named
+from weft._engine.ir.symbolic import as_size
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all, named
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 

@@ -2,8 +2,8 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft.api.jit import JitFunction as Wrapped
-from weft.api.stages import ArgInfo, Compiled, CompilerOptions, Lowered, Traced
+from weft._engine.api.jit import JitFunction as Wrapped
+from weft._engine.api.stages import ArgInfo, Compiled, CompilerOptions, Lowered, Traced
 
 __all__ = [
     "ArgInfo", "Compiled", "CompilerOptions", "Lowered", "Traced", "Wrapped",

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import weft
+from weft._engine.util.source import guard_all
 from weft.tree_util import tree_leaves, tree_map
-from weft.util.source import guard_all
 
 # Tolerance and step of the difference quotient by the coarsest floating dtype among the values.
 _TOLERANCE = {"float16": 5e-2, "bfloat16": 1e-1, "float32": 2e-3, "float64": 1e-5}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.util.source import guard_all
-from weft.util.tree import *  # noqa: F403
-from weft.util.tree import __all__ as __all__
+from weft._engine.util.source import guard_all
+from weft._engine.util.tree import *  # noqa: F403
+from weft._engine.util.tree import __all__ as __all__
 
 guard_all(globals())

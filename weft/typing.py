@@ -9,7 +9,7 @@ from typing import Any, Protocol, Union
 
 import numpy as np
 
-from weft.runtime.array import Array
+from weft._engine.runtime.array import Array
 
 __all__ = ["ArrayLike", "DTypeLike"]
 

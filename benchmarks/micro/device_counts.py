@@ -15,9 +15,9 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import nn
-from weft.backends.base import Loaded
-from weft.backends.planned import PlannedBackend
-from weft.hlo.replica_program import replica_program_text
+from weft._engine.backends.base import Loaded
+from weft._engine.backends.planned import PlannedBackend
+from weft._engine.hlo.replica_program import replica_program_text
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 SHAPES = ((2, 4), (8, 8), (32, 16), (64, 64), (512, 8))

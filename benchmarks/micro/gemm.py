@@ -17,11 +17,11 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from weft.backends.cpu.buffer import Buffer
-from weft.codegen.gemm import gemm
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import LibraryModule, link
-from weft.ir.program import BufRef, Gemm
+from weft._engine.backends.cpu.buffer import Buffer
+from weft._engine.codegen.gemm import gemm
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain.native_library import LibraryModule, link
+from weft._engine.ir.program import BufRef, Gemm
 
 DTYPES = {
     "f32": np.float32,

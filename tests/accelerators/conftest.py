@@ -15,7 +15,7 @@ import pytest
 
 import weft
 from tests.accelerators.plugin import NUM_DEVICES, PLUGIN
-from weft.backends.pjrt import plugins
+from weft._engine.backends.pjrt import plugins
 from weft.sharding import Mesh
 
 

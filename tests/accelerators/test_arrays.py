@@ -8,10 +8,10 @@ import pytest
 
 import weft
 from weft import numpy as wnp
-from weft.backends.pjrt.c_api import ELEMENT_NUMBERS
+from weft._engine.backends.pjrt.c_api import ELEMENT_NUMBERS
+from weft._engine.util import dtypes
 from weft.experimental.layout import Format, Layout
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
-from weft.util import dtypes
 
 SHAPES = [(), (3,), (0,), (2, 3), (4, 0, 2), (5, 2, 3)]
 MATRIX = np.arange(64, dtype=np.float32).reshape(8, 8)

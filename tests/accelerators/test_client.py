@@ -12,9 +12,9 @@ import pytest
 import weft
 from tests.accelerators.plugin import PLUGIN, run_on_plugin
 from weft import errors, numpy as wnp
-from weft.backends.pjrt.buffers import HostCopy
-from weft.backends.pjrt.c_api import PluginLibrary, struct_type
-from weft.backends.pjrt.compile_options import encode_compile_options
+from weft._engine.backends.pjrt.buffers import HostCopy
+from weft._engine.backends.pjrt.c_api import PluginLibrary, struct_type
+from weft._engine.backends.pjrt.compile_options import encode_compile_options
 from weft.experimental import topologies
 from weft.sharding import NamedSharding, PartitionSpec as P
 
@@ -237,7 +237,7 @@ def test_threads_use_a_plugin_at_once(mesh, devices, client):
 
 FIRST_USE = """
 import sys, threading, numpy as np, weft
-from weft.backends.pjrt.client import PjrtClient
+from weft._engine.backends.pjrt.client import PjrtClient
 made, make = [], PjrtClient.__init__
 PjrtClient.__init__ = lambda self, *args: made.append(self) or make(self, *args)
 start, sums = threading.Barrier(8), []

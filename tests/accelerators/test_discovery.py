@@ -93,7 +93,7 @@ def test_absent_platforms_name_what_installs_them():
 
 PLACE = f"""
 import weft, weft.numpy as wnp
-from weft.backends import describe_plugins
+from weft._engine.backends import describe_plugins
 print(wnp.ones(3).devices(), describe_plugins()[0], {PLUGIN!r} in open("/proc/self/maps").read())
 """
 
@@ -138,7 +138,7 @@ def test_both_ways_to_choose_are_an_error():
 def test_options_are_those_of_the_client():
     program = f"""
 import weft
-from weft.backends.pjrt.plugins import register_plugin
+from weft._engine.backends.pjrt.plugins import register_plugin
 register_plugin("first", library_path={PLUGIN!r}, options={{"cpu_device_count": 3}})
 register_plugin("second", library_path={PLUGIN!r}, options=lambda: {{"cpu_device_count": 2}}, priority=401)
 print(len(weft.devices("first")), len(weft.devices("second")), weft.devices()[0])
@@ -173,7 +173,7 @@ def test_plugins_of_other_packages_register_themselves(tmp_path):
 import jax
 print(jax.devices("mychip"))
 from jax_plugins import mychip
-from weft.backends import describe_plugins
+from weft._engine.backends import describe_plugins
 print(len(mychip.calls), *describe_plugins(), sep="\\n")
 """
     path = os.pathsep.join([str(ROOT), str(tmp_path)])

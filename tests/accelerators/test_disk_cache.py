@@ -13,7 +13,7 @@ PROGRAMS = """
 import json, os
 import numpy as np, weft, weft.numpy as wnp
 from weft import lax
-from weft.backends.pjrt.client import PjrtClient
+from weft._engine.backends.pjrt.client import PjrtClient
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 counts = {"compile": 0, "load": 0}
@@ -100,7 +100,7 @@ def test_damaged_files_are_compiled_again(folder):
 
 #: the file of an executable is open and empty
 KILL_WHILE_WRITING = """
-from weft.util import cache
+from weft._engine.util import cache
 head = cache._head
 def kill(name, data):
     return head(name, data) if len(data) < 2000 else os.kill(os.getpid(), signal.SIGKILL)
@@ -116,7 +116,9 @@ def test_killed_processes_leave_nothing_that_hinders(folder, moment):
         "run": "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()",
         "write": KILL_WHILE_WRITING,
     }[moment]
-    imports = "import os, signal, threading\nfrom weft.backends.pjrt.client import PjrtClient\n"
+    imports = (
+        "import os, signal, threading\nfrom weft._engine.backends.pjrt.client import PjrtClient\n"
+    )
     loop = "\nwhile True: results = weft.jit(lambda x: x @ x)(x)\n"
     text = imports + kill + PROGRAMS + (loop if moment == "run" else "")
     done = run_on_plugin("-c", text, **folder)

@@ -8,8 +8,8 @@ import pytest
 import weft
 from tests.explicit.cases import CASES, PARAMS, elementwise_cases, takes
 from weft import lax, numpy as wnp
-from weft.core.primitive import registry
-from weft.util import dtypes
+from weft._engine.core.primitive import registry
+from weft._engine.util import dtypes
 
 #: computed on the host, by callbacks
 HOST = {"eig", "schur"}

@@ -11,9 +11,9 @@ from tests.fuzz import judge, programs, runner
 from tests.spmd.harness import same
 from tests.spmd.test_random_programs import MESHES, Program, random_spec
 from tests.spmd.test_uneven import random_program
-from weft.core.interpret import run_reference
-from weft.core.stage import stage
-from weft.core.trace import typeof
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
 from weft.errors import ShardingTypeError
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 

@@ -7,7 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.backends.pjrt import plugins
+from weft._engine.backends.pjrt import plugins
 from weft.sharding import Mesh, NamedSharding, PartitionSpec
 
 PLUGIN = os.environ.get("WEFT_TEST_PJRT_PLUGIN", "")

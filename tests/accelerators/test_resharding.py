@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft import programs
+from weft._engine import programs
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 SPECS = (P(), P("a"), P("b", "a"), P(None, ("a", "b")))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.ops.functions import incomplete_beta as beta
+from weft._engine.ops.functions import incomplete_beta as beta
 
 #: rounding errors allowed, in units of the last place: where fractions are long, doubles lose some
 BOUNDS = {np.float32: 2, np.float64: 1e6}

@@ -15,9 +15,9 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import programs
-from weft.api import jit as jit_module
-from weft.runtime.array import Array
+from weft._engine import programs
+from weft._engine.api import jit as jit_module
+from weft._engine.runtime.array import Array
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 

@@ -9,16 +9,16 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import custom_jvp, custom_vjp, lax
-from weft.api.checkpointing import (
+from weft._engine.api.checkpointing import (
     Offloadable,
     Recompute,
     Saveable,
     checkpoint_name,
     print_saved_residuals,
 )
-from weft.ir.jaxpr import subjaxprs
-from weft.ops.layout import name_p
-from weft.util.config import Override
+from weft._engine.ir.jaxpr import subjaxprs
+from weft._engine.ops.layout import name_p
+from weft._engine.util.config import Override
 
 policies = weft.checkpoint_policies
 X = np.linspace(0.1, 0.9, 4, dtype=np.float32)

@@ -12,8 +12,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.backends.cpu import buffer, calls as dispatch
-from weft.runtime.array import Array
+from weft._engine.backends.cpu import buffer, calls as dispatch
+from weft._engine.runtime.array import Array
 
 
 def refuse(*args, **kwargs):
@@ -148,7 +148,7 @@ def test_results_may_have_static_data_that_cannot_be_compared():
 
 def no_structures(monkeypatch):
     """Let determining the structure of arguments fail."""
-    monkeypatch.setattr(weft.api.jit.JitFunction, "_flatten", refuse)
+    monkeypatch.setattr(weft._engine.api.jit.JitFunction, "_flatten", refuse)
 
 
 def test_nodes_of_a_structure_that_is_expected_are_taken_apart_once(monkeypatch):
@@ -589,7 +589,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_the_check_of_layouts_refuses_what_is_not_so():
-    from weft.codegen.runtime import dispatch as native
+    from weft._engine.codegen.runtime import dispatch as native
 
     class Slots:
         __slots__ = ("a",)
@@ -606,8 +606,8 @@ def test_calls_go_on_in_python_while_native_dispatch_is_compiled(tmp_path, broke
     code = f"""
 import threading
 import weft, weft.numpy as wnp
-from weft.backends.cpu import calls as dispatch
-from weft.codegen.toolchain import target
+from weft._engine.backends.cpu import calls as dispatch
+from weft._engine.codegen.toolchain import target
 go, emit = threading.Event(), target.emit_apart
 def emit_late(*module):
     go.wait()

@@ -502,7 +502,7 @@ def test_a_donated_argument_that_is_moved_is_gone():
 
 
 def test_a_compiled_function_is_not_compiled_again_by_calls(monkeypatch):
-    from weft import programs
+    from weft._engine import programs
 
     compiled = []
     work = programs.executable_of

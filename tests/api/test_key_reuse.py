@@ -6,6 +6,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, random
+from weft._engine.util.config import config
+from weft._engine.util.errors import KeyReuseError
 from weft.experimental.key_reuse import (
     Forward,
     KeyReuseSignature,
@@ -18,8 +20,6 @@ from weft.experimental.key_reuse import (
     function_type_signature,
     key_reuse_signatures,
 )
-from weft.util.config import config
-from weft.util.errors import KeyReuseError
 
 
 def two(key):

@@ -5,7 +5,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.api.jit import jit
+from weft._engine.api.jit import jit
 from weft.compat.older import pjit
 from weft.experimental.layout import Format, Layout
 from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding

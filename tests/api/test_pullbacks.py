@@ -14,8 +14,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft._engine.core.interpret import evaluate
 from weft.ad import NotNeeded, NotSaveable
-from weft.core.interpret import evaluate
 
 X, W = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((4, 4), np.float32)
 

@@ -9,7 +9,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.interpret import run_reference
+from weft._engine.core.interpret import run_reference
 from weft.errors import ShardingTypeError
 from weft.sharding import (
     AbstractMesh,

@@ -8,9 +8,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.ir.types import ManualAxisType, ShapedArray
+from weft._engine.ir.types import ManualAxisType, ShapedArray
+from weft._engine.util.config import Override
 from weft.sharding import AxisType, NamedSharding, PartitionSpec as P, UnreducedKind, reshard
-from weft.util.config import Override
 
 A, B = (
     np.arange(8.0, dtype=np.float32).reshape(2, 4),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.backends.pjrt import plugins
+from weft._engine.backends.pjrt import plugins
 
 
 @pytest.fixture

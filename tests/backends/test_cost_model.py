@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import weft
-from weft.backends import base
-from weft.backends.reference import ReferenceBackend
-from weft.partition.cost import CostModel
+from weft._engine.backends import base
+from weft._engine.backends.reference import ReferenceBackend
+from weft._engine.partition.cost import CostModel
 from weft.sharding import Mesh, NamedSharding, P
 
 

@@ -4,7 +4,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import backends, export
+from weft import export
+from weft._engine import backends
 
 X = wnp.ones(3)
 CHOICES = {"cpu": 1.0, "tpu": 2.0, "cuda": 3.0, "rocm": 4.0, "gpu": 5.0}

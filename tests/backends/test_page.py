@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.harness.pages import blocks, needs_pages, page
-from weft.backends import base
+from weft._engine.backends import base
 
 
 @pytest.fixture

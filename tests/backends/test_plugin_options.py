@@ -2,8 +2,8 @@
 
 import pytest
 
-from weft.backends.pjrt import plugins
-from weft.util.config import Override
+from weft._engine.backends.pjrt import plugins
+from weft._engine.util.config import Override
 
 
 @pytest.fixture

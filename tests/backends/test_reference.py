@@ -7,8 +7,8 @@ import weft
 import weft.numpy as wnp
 from tests.harness.processes import run_python
 from weft import lax
+from weft._engine.util.config import Override
 from weft.sharding import Mesh, NamedSharding, P
-from weft.util.config import Override
 
 X = np.arange(16, dtype=np.float32)
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from weft.backends.targets import GPU_KINDS, TPU_KINDS, parse_target, target_config
+from weft._engine.backends.targets import GPU_KINDS, TPU_KINDS, parse_target, target_config
 
 
 @pytest.mark.parametrize(

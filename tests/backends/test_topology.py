@@ -8,8 +8,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.harness.topology import KIND, MEMORY, described_devices
-from weft.backends.pjrt import plugins, topology
-from weft.backends.pjrt.topology import NoValueError
+from weft._engine.backends.pjrt import plugins, topology
+from weft._engine.backends.pjrt.topology import NoValueError
 from weft.experimental import topologies
 from weft.sharding import Mesh, NamedSharding, P
 

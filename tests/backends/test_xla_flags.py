@@ -7,9 +7,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.harness.processes import run_python
-from weft.backends import base, xla_flags
-from weft.util.config import Override
-from weft.util.errors import DeviceRuntimeError
+from weft._engine.backends import base, xla_flags
+from weft._engine.util.config import Override
+from weft._engine.util.errors import DeviceRuntimeError
 
 
 @pytest.fixture(autouse=True)

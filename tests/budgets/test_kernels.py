@@ -7,8 +7,8 @@ import weft
 import weft.lax as lax
 import weft.numpy as wnp
 from weft import nn
-from weft.ir.loops_text import print_kernel
-from weft.ir.program import Gemm
+from weft._engine.ir.loops_text import print_kernel
+from weft._engine.ir.program import Gemm
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 ROWS, COLUMNS = 512, 768

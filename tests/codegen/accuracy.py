@@ -21,10 +21,10 @@ import scipy.special as special
 
 from tests.codegen import incomplete
 from tests.codegen.harness import run_native
-from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
-from weft.ir.loops_eval import DTYPES
-from weft.ir.registry import Function
-from weft.ops import functions
+from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
+from weft._engine.ir.loops_eval import DTYPES
+from weft._engine.ir.registry import Function
+from weft._engine.ops import functions
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 FIRST = "| function | float32 | float64 | float16 | bfloat16 |"

@@ -8,11 +8,11 @@ import mmap
 import ml_dtypes
 import numpy as np
 
-from weft.codegen.program import program
-from weft.codegen.program.build_record import CompiledKernel
-from weft.ir.loops import FLOATS, Kernel, check as verify
-from weft.ir.loops_eval import DTYPES, evaluate
-from weft.ir.loops_text import parse_kernel, print_kernel
+from weft._engine.codegen.program import program
+from weft._engine.codegen.program.build_record import CompiledKernel
+from weft._engine.ir.loops import FLOATS, Kernel, check as verify
+from weft._engine.ir.loops_eval import DTYPES, evaluate
+from weft._engine.ir.loops_text import parse_kernel, print_kernel
 
 PAGE = mmap.PAGESIZE
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -15,7 +15,7 @@ from tests.codegen.accuracy import (
     measure,
     native,
 )
-from weft.ir.loops_eval import DTYPES
+from weft._engine.ir.loops_eval import DTYPES
 
 
 @pytest.mark.parametrize("type_", TYPES)

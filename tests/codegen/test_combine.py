@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen.library.combine import can_combine, combine
-from weft.ir.build import TYPE_NAMES
-from weft.processes.plans import OPS, CollectivePlan, reduce
-from weft.util.dtypes import dtypes_by_name
+from weft._engine.codegen.library.combine import can_combine, combine
+from weft._engine.ir.build import TYPE_NAMES
+from weft._engine.processes.plans import OPS, CollectivePlan, reduce
+from weft._engine.util.dtypes import dtypes_by_name
 
 CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
 MPI_CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.codegen.accuracy import WIDE_ENOUGH, native
-from weft.ir.loops import REAL_OF
-from weft.ir.loops_eval import DTYPES
+from weft._engine.ir.loops import REAL_OF
+from weft._engine.ir.loops_eval import DTYPES
 
 WIDE = np.clongdouble
 

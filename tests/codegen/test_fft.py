@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import Fenced
-from weft.codegen.library import fft as native
-from weft.codegen.runtime import pool, routines
-from weft.codegen.toolchain.native_library import link
-from weft.compiler.kernels import fft_plan
-from weft.ir import fft
-from weft.ir.program import BufRef, Fft, FftPart
-from weft.util.machine_model import MODEL
-from weft.util.primes import prime_factors
+from weft._engine.codegen.library import fft as native
+from weft._engine.codegen.runtime import pool, routines
+from weft._engine.codegen.toolchain.native_library import link
+from weft._engine.compiler.kernels import fft_plan
+from weft._engine.ir import fft
+from weft._engine.ir.program import BufRef, Fft, FftPart
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.primes import prime_factors
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="pages are protected by Linux' mprotect"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.codegen.harness import compile_kernel
 from tests.harness.tuning import tune
-from weft.codegen.gemm import (
+from weft._engine.codegen.gemm import (
     assembled,
     assembly,
     gemm,
@@ -23,15 +23,15 @@ from weft.codegen.gemm import (
     gemm_tile,
     required_functions,
 )
-from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
-from weft.codegen.ir.gemm_types import Machine, Recipe
-from weft.codegen.ir.microkernels import STREAMS
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain import target
-from weft.ir.build import Builder
-from weft.ir.loops import Buf, For, Kernel, Store
-from weft.ir.program import PLACE, BufRef, Gemm
-from weft.util.record import replace
+from weft._engine.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
+from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+from weft._engine.codegen.ir.microkernels import STREAMS
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain import target
+from weft._engine.ir.build import Builder
+from weft._engine.ir.loops import Buf, For, Kernel, Store
+from weft._engine.ir.program import PLACE, BufRef, Gemm
+from weft._engine.util.record import replace
 
 DTYPES = {
     "bool": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
@@ -492,8 +492,8 @@ def test_an_epilogue_that_lies_as_c_is_asked_for():
 
 
 def test_program_runs_matmuls():
-    from weft.codegen.program.program import compile_program
-    from weft.ir.program import Loop, Program, Slot
+    from weft._engine.codegen.program.program import compile_program
+    from weft._engine.ir.program import Loop, Program, Slot
 
     m, n, k, rounds = 9, 20, 30, 3
     epilogue = bias_epilogue(Case(m, n, k))

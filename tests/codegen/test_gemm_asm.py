@@ -7,11 +7,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen.gemm import assembled, assembly, gemm, gemm_tile
-from weft.codegen.ir.gemm_types import Machine, Recipe
-from weft.codegen.ir.writer import Declarations
-from weft.codegen.toolchain import target
-from weft.util.record import replace
+from weft._engine.codegen.gemm import assembled, assembly, gemm, gemm_tile
+from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.toolchain import target
+from weft._engine.util.record import replace
 
 SIZES = [0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 33, 63, 64]
 

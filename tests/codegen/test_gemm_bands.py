@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_gemm import DTYPES, run, values
-from weft.codegen.gemm import gemm
-from weft.codegen.gemm.descriptor import DIRECT, PRIVATE, SHARED, Word
-from weft.codegen.ir.gemm_types import Recipe
-from weft.ir.program import BufRef, Gemm
-from weft.util.record import replace
+from weft._engine.codegen.gemm import gemm
+from weft._engine.codegen.gemm.descriptor import DIRECT, PRIVATE, SHARED, Word
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.ir.program import BufRef, Gemm
+from weft._engine.util.record import replace
 
 FAR = 1 << 39
 BANDS = [(-FAR, 0), (0, FAR), (-16, 0), (-100, 37), (5, 5), (-FAR, -90), (3, FAR), (70, 60)]

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from weft.codegen.gemm import gemm, gemm_micro
-from weft.codegen.ir.gemm_types import Machine, Recipe
-from weft.codegen.ir.writer import module_of
-from weft.ir.program import BufRef, Gemm
+from weft._engine.codegen.gemm import gemm, gemm_micro
+from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+from weft._engine.codegen.ir.writer import module_of
+from weft._engine.ir.program import BufRef, Gemm
 
 NEON = Machine(16, 32, f16=True)
 DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "c64": np.complex64}

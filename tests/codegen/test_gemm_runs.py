@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_gemm import DTYPES, Case, call, check, run, values
-from weft.codegen.gemm import assembly, gemm, gemm_plan, gemm_problem, gemm_tile
-from weft.codegen.gemm.avx512 import kernel_module
-from weft.codegen.gemm.descriptor import IN_RUNS, Word
-from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain import target
-from weft.ir.program import BufRef, Gemm
+from weft._engine.codegen.gemm import assembly, gemm, gemm_plan, gemm_problem, gemm_tile
+from weft._engine.codegen.gemm.avx512 import kernel_module
+from weft._engine.codegen.gemm.descriptor import IN_RUNS, Word
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain import target
+from weft._engine.ir.program import BufRef, Gemm
 
 pytestmark = pytest.mark.skipif(
     not assembly.has_avx512(gemm.machine()), reason="for processors with AVX-512"

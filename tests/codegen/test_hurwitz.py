@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.accuracy import EXACT, LEAST, WIDE, WIDE_ENOUGH, error_in_ulp, native
-from weft.ir.loops_eval import DTYPES
+from weft._engine.ir.loops_eval import DTYPES
 
 ORDERS = (1, 2, 3, 5, 9, 13, 17, 20)
 rng = np.random.default_rng(3)

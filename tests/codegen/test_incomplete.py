@@ -8,8 +8,8 @@ import pytest
 import weft
 from tests.codegen.accuracy import EXACT, WIDE, WIDE_ENOUGH, native
 from tests.codegen.incomplete import uniform_coefficients
-from weft.ir.loops_eval import DTYPES
-from weft.ops.functions.incomplete import _UNIFORM, igamma, igammac
+from weft._engine.ir.loops_eval import DTYPES
+from weft._engine.ops.functions.incomplete import _UNIFORM, igamma, igammac
 
 NAMES = ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad")
 RANGES = ((0, 1), (0, 3), (0, 30), (15, 30), (10, 120), (150, 250), (1e4, 1.1e4), (1e8, 1.001e8))

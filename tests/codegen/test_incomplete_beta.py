@@ -8,10 +8,10 @@ import scipy.special
 
 import weft
 import weft.scipy.special as special
-from weft.compiler.schedule.schedule import schedule
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ir.program import HostCall, Launch
+from weft._engine.compiler.schedule.schedule import schedule
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir.program import HostCall, Launch
 
 
 def arguments(low: float, high: float, dtype, count: int = 4000) -> list[np.ndarray]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import check, random_array, run_native
-from weft.codegen.kernel.kernel_emitter import module_ir
-from weft.codegen.toolchain.target import current
-from weft.ir.loops import (
+from weft._engine.codegen.kernel.kernel_emitter import module_ir
+from weft._engine.codegen.toolchain.target import current
+from weft._engine.ir.loops import (
     ARITHMETIC,
     COMPARISONS,
     COMPLEX,

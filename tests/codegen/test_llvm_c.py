@@ -8,8 +8,8 @@ import time
 import pytest
 
 from tests.harness.processes import run_python
-from weft.codegen.toolchain import llvm_c, target
-from weft.util import threads
+from weft._engine.codegen.toolchain import llvm_c, target
+from weft._engine.util import threads
 
 ADD = "define i32 @add(i32 %x, i32 %y) {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
 
@@ -105,8 +105,8 @@ def test_an_error_meanwhile_leaves_no_thread_at_work(beside):
 
 def test_llvm_is_loaded_early_only_where_nothing_was_compiled_before(tmp_path):
     script = (
-        "import weft.numpy\nfrom weft.codegen.runtime import pool\n[t.join() for t in pool._prewarmers]\n"
-        "from weft.codegen.toolchain import llvm_c; print(len(llvm_c._loaded))"
+        "import weft.numpy\nfrom weft._engine.codegen.runtime import pool\n[t.join() for t in pool._prewarmers]\n"
+        "from weft._engine.codegen.toolchain import llvm_c; print(len(llvm_c._loaded))"
     )
     env = {"WEFT_CACHE_DIR": str(tmp_path)}
     run = lambda more="": (
@@ -127,7 +127,7 @@ def test_the_end_waits_for_modules_in_work():
     done = run_python(
         "-c",
         "import threading, time\n"
-        "from weft.codegen.toolchain import llvm_c\n"
+        "from weft._engine.codegen.toolchain import llvm_c\n"
         "def slow(*_):\n"
         "    time.sleep(0.2)\n"
         "    print('made', flush=True)\n"

@@ -2,11 +2,11 @@
 
 from tests.codegen.linked_object import EXPORTS, TEXT, check_linked
 from tests.harness.processes import run_python
-from weft.codegen.toolchain import target
+from weft._engine.codegen.toolchain import target
 
 PROGRAMS = """
 import numpy as np, weft, weft.numpy as wnp
-from weft.codegen.toolchain import loader
+from weft._engine.codegen.toolchain import loader
 loader.works_here = lambda: False
 
 x = np.linspace(-1, 1, 300 * 70, dtype=np.float32).reshape(300, 70)

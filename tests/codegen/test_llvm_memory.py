@@ -4,9 +4,9 @@ import ctypes
 
 import pytest
 
-from weft.codegen.program.build_record import kernel_ir
-from weft.codegen.toolchain import llvm_c, target
-from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
+from weft._engine.codegen.program.build_record import kernel_ir
+from weft._engine.codegen.toolchain import llvm_c, target
+from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 
 PLAIN = "define i32 @add(i32 %x, i32 %y) nounwind {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
 _C = ctypes.CDLL(None)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.codegen.linked_object import TEXT, check_linked
-from weft.codegen.toolchain import loader, target
+from weft._engine.codegen.toolchain import loader, target
 
 pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
 
@@ -52,7 +52,7 @@ def test_what_is_not_ours_is_left_to_llvm(damage, data):
 def test_llvm_is_loaded_to_compile_only_and_never_through_its_package(tmp_path):
     script = (
         "import sys, weft, weft.numpy as wnp\n"
-        "from weft.codegen.toolchain import llvm_c\n"
+        "from weft._engine.codegen.toolchain import llvm_c\n"
         "value = float(weft.jit(lambda x: wnp.sin(x) @ x)(wnp.ones((70, 70))).sum())\n"
         "print(value, len(llvm_c._loaded) == 1, 'llvmlite' in sys.modules)"
     )

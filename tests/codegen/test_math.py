@@ -9,9 +9,9 @@ import pytest
 
 from tests.codegen.accuracy import UNARY, native, specials
 from tests.codegen.harness import ulps
-from weft.codegen.toolchain import target
-from weft.ir.loops_eval import DTYPES
-from weft.ops import functions
+from weft._engine.codegen.toolchain import target
+from weft._engine.ir.loops_eval import DTYPES
+from weft._engine.ops import functions
 
 
 def test_is_finite():
@@ -41,7 +41,7 @@ def test_bits_do_not_depend_on_position(op, type_):
 def test_functions_are_listed_where_they_are_stated():
     """What is listed is found without loading the other modules, so a wrong place would load them all."""
     for name, module in functions.STATED_BY.items():
-        stated = importlib.import_module(f"weft.ops.functions.{module}")
+        stated = importlib.import_module(f"weft._engine.ops.functions.{module}")
         own = [
             function.numpy
             for function in functions.every()

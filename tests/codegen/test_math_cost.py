@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from weft.codegen.kernel.kernel_emitter import module_ir
-from weft.codegen.toolchain import target
-from weft.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
+from weft._engine.codegen.kernel.kernel_emitter import module_ir
+from weft._engine.codegen.toolchain import target
+from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 
 #: function -> arguments, divisions, square roots and calls of rare paths, for one vector of f32
 COSTS = {

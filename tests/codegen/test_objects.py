@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.codegen.program import program
-from weft.codegen.toolchain import objects, target
-from weft.codegen.toolchain.objects import CompileRequest
-from weft.util import cache
+from weft._engine.codegen.program import program
+from weft._engine.codegen.toolchain import objects, target
+from weft._engine.codegen.toolchain.objects import CompileRequest
+from weft._engine.util import cache
 
 
 def text(number: int) -> str:
@@ -150,7 +150,7 @@ def test_a_forked_child_leaves_what_waits_to_its_parent():
     """In a process of its own: here, a thread that earlier tests left may write what waits before the child is made."""
     text = """
 import os
-from weft.util import cache
+from weft._engine.util import cache
 
 cache._PAUSE_S = 60
 cache.later(name := cache.key("forked"), lambda: str(os.getpid()).encode())
@@ -166,7 +166,7 @@ assert cache.read(name) == str(os.getpid()).encode()
 
 
 def test_what_waits_is_written_at_the_end_of_the_process():
-    text = "from weft.util import cache; cache._PAUSE_S = 60; cache.later(cache.key('end'), lambda: b'data')"
+    text = "from weft._engine.util import cache; cache._PAUSE_S = 60; cache.later(cache.key('end'), lambda: b'data')"
     subprocess.run([sys.executable, "-c", text], check=True)
     assert cache.read(cache.key("end")) == b"data"
 

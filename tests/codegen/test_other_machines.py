@@ -29,10 +29,10 @@ triple, cpu, features, elf = sys.argv[1:]
 import llvmlite.binding
 llvmlite.binding.initialize_all_targets()
 llvmlite.binding.initialize_all_asmprinters()
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain import llvm_c, loader, target
-from weft.util import machine
-from weft.util.machine_model import machine_model
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain import llvm_c, loader, target
+from weft._engine.util import machine
+from weft._engine.util.machine_model import machine_model
 here = llvm_c._answer
 llvm_c._answer = lambda name: triple if name in ("GetDefaultTargetTriple", "GetProcessTriple") else here(name)
 target._host = lambda: (cpu, features)

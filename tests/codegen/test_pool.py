@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from tests.harness.processes import run_python
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain.native_library import LibraryModule, link
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain.native_library import LibraryModule, link
 
 TASKS = """
 declare void @weft_parallel_for(ptr, ptr, i64)
@@ -154,11 +154,9 @@ def test_forked_child_has_its_own_workers(tasks):
 
 
 def run_script(body, **env):
-    script = (
-        "import ctypes, os, signal, sys, threading, time\nfrom weft.codegen.runtime import pool\n"
-    )
+    script = "import ctypes, os, signal, sys, threading, time\nfrom weft._engine.codegen.runtime import pool\n"
     script += (
-        "from weft.codegen.toolchain.native_library import LibraryModule, link\n"
+        "from weft._engine.codegen.toolchain.native_library import LibraryModule, link\n"
         + textwrap.dedent(body)
     )
     return run_python("-c", script, timeout=60, **{"TASKS": TASKS, **env})

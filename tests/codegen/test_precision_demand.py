@@ -10,9 +10,9 @@ import weft
 import weft.numpy as wnp
 from tests.codegen.harness import run_native
 from weft import nn
-from weft.codegen.kernel.precision_demand import demands_of
-from weft.codegen.toolchain.target import current
-from weft.ir.loops_text import parse_kernel
+from weft._engine.codegen.kernel.precision_demand import demands_of
+from weft._engine.codegen.toolchain.target import current
+from weft._engine.ir.loops_text import parse_kernel
 
 HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 
@@ -197,7 +197,7 @@ def test_several_vectors_with_a_subnormal_number_among_them():
 
 
 def test_fewer_multiplications():
-    from weft.codegen.kernel.kernel_emitter import module_ir
+    from weft._engine.codegen.kernel.kernel_emitter import module_ir
 
     text = "kernel k(in x: f32[64], out y: {0}[64]) {{\nvector j in 64 {{\ny[@j] = {1}exp.f32(x[@j]){2}\n}}\n}}"
     full, brief = (

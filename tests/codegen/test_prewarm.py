@@ -10,9 +10,9 @@ import pytest
 
 PROGRAM = """
 import numpy as np, threading
-import weft, weft.programs
-from weft.codegen.runtime import pool
-from weft.codegen.toolchain import llvm_c
+import weft, weft._engine.programs
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain import llvm_c
 known = bool(pool._prewarmers)
 for thread in pool._prewarmers:
     thread.join()
@@ -39,8 +39,8 @@ def test_the_pool_is_compiled_once_and_by_another_thread(tmp_path, times):
 
 RESTING = """
 import time
-import weft.programs
-from weft.codegen.runtime import pool
+import weft._engine.programs
+from weft._engine.codegen.runtime import pool
 while not pool._Prewarming.resting and pool._prewarmers[0].is_alive():
     time.sleep(0.001)
 pool.defer(300)

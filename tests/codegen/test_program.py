@@ -6,16 +6,26 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import run_native
-from weft.codegen.kernel import vectorization_plan
-from weft.codegen.program import program
-from weft.codegen.program.entry import PART
-from weft.codegen.program.program import compile_program
-from weft.codegen.toolchain import objects
-from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
-from weft.ir.loops_eval import DTYPES
-from weft.ir.program import Branch, BufRef, Copy, HostCall, Launch, Loop, Program, Slot, WhileLoop
-from weft.util import cache
-from weft.util.machine_model import machine_model
+from weft._engine.codegen.kernel import vectorization_plan
+from weft._engine.codegen.program import program
+from weft._engine.codegen.program.entry import PART
+from weft._engine.codegen.program.program import compile_program
+from weft._engine.codegen.toolchain import objects
+from weft._engine.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
+from weft._engine.ir.loops_eval import DTYPES
+from weft._engine.ir.program import (
+    Branch,
+    BufRef,
+    Copy,
+    HostCall,
+    Launch,
+    Loop,
+    Program,
+    Slot,
+    WhileLoop,
+)
+from weft._engine.util import cache
+from weft._engine.util.machine_model import machine_model
 
 i, t = Index("i"), Index("t")
 
@@ -338,7 +348,7 @@ def test_a_kernel_of_a_lost_batch_is_compiled_again(fresh_cache, monkeypatch):
 def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
     import os
 
-    from weft.util import cache
+    from weft._engine.util import cache
 
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     names = [f"ab{i:02x}" * 8 for i in range(1, 9)]
@@ -352,7 +362,7 @@ def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
 
 
 def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
-    from weft.util import cache
+    from weft._engine.util import cache
 
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cache, "_limit", lambda: 256 * 20_000)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import check, random_array
-from weft.ir.loops import (
+from weft._engine.ir.loops import (
     FLOATS,
     Accum,
     Buf,

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import weft
-from weft.core.primitive import registry
-from weft.ops.sorting import leading_p, row_order_p, sorted_rows_p
-from weft.util.machine_model import machine_model
+from weft._engine.core.primitive import registry
+from weft._engine.ops.sorting import leading_p, row_order_p, sorted_rows_p
+from weft._engine.util.machine_model import machine_model
 
 TYPES = [
     "bool",

@@ -13,9 +13,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.codegen.harness import Fenced, check, random_array, run_native
-from weft.codegen.kernel import kernel_emitter
-from weft.codegen.toolchain import target
-from weft.ir.loops import Buf, Const, For, Index, Interleave, Kernel, Load, Op, Store
+from weft._engine.codegen.kernel import kernel_emitter
+from weft._engine.codegen.toolchain import target
+from weft._engine.ir.loops import Buf, Const, For, Index, Interleave, Kernel, Load, Op, Store
 
 DTYPES = ["bool", "int8", "int16", "int32", "float32", "float64", "float16", "complex64"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.codegen.library import strided_copy
+from weft._engine.codegen.library import strided_copy
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 X = np.arange(1 << 20, dtype=np.float32)

@@ -12,8 +12,8 @@ from tests.codegen.harness import check, random_array
 from tests.codegen.test_kernels import arrays, elementwise, packed
 from tests.codegen.test_random_kernels import Maker
 from tests.codegen.test_vector_scan import numbers, running
-from weft.codegen.program.build_record import kernel_ir
-from weft.codegen.toolchain import target
+from weft._engine.codegen.program.build_record import kernel_ir
+from weft._engine.codegen.toolchain import target
 
 LEVELS = ["avx2", "generic"]
 pytestmark = pytest.mark.skipif(

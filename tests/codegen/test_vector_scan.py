@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import check, run_native
-from weft.ir.loops import (
+from weft._engine.ir.loops import (
     Buf,
     Const,
     Expr,
@@ -21,7 +21,7 @@ from weft.ir.loops import (
     Store,
     check as verify,
 )
-from weft.ir.loops_eval import DTYPES
+from weft._engine.ir.loops_eval import DTYPES
 
 SIZES = [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 70, 300]
 

@@ -8,8 +8,8 @@ import opt_einsum
 import pytest
 
 import weft
+from weft._engine.core.trace import Tracer
 from weft.compat import install_as_jax, uninstall
-from weft.core.trace import Tracer
 
 
 @pytest.fixture
@@ -71,7 +71,9 @@ def test_tracer_classes_of_users_keep_their_module(jax):
 
 def test_weft_names_its_own_modules_without_the_shim(jax):
     uninstall()
-    assert weft.Array.__module__.startswith("weft.") and Tracer.__module__ == "weft.core.trace"
+    assert (
+        weft.Array.__module__.startswith("weft.") and Tracer.__module__ == "weft._engine.core.trace"
+    )
 
 
 def test_arrays_and_their_class_are_pickled_under_the_shim(jax):

@@ -12,8 +12,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import monitoring
+from weft._engine.util.config import config
 from weft.compat import inside, install_as_jax, names, uninstall
-from weft.util.config import config
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-import weft.control  # noqa: F401  (announces the operations)
-from weft.core.interpret import run_reference
-from weft.core.primitive import Primitive, registry
-from weft.ir.jaxpr import Eqn, Jaxpr, Var
-from weft.ir.types import ShapedArray
+import weft._engine.control  # noqa: F401  (announces the operations)
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.primitive import Primitive, registry
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.types import ShapedArray
 
 scan_p = Primitive("scan", "region", multiple_results=True, register=False)
 while_p = Primitive("while", "region", multiple_results=True, register=False)

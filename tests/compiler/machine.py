@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule.loop_outlining import with_loop_kernels
-from weft.compiler.schedule.schedule import Scheduled, schedule
-from weft.core.interpret import run_reference
-from weft.ir.check import check_jaxpr
-from weft.verification.step_evaluator import StepEvaluator
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.compiler.schedule.loop_outlining import with_loop_kernels
+from weft._engine.compiler.schedule.schedule import Scheduled, schedule
+from weft._engine.core.interpret import run_reference
+from weft._engine.ir.check import check_jaxpr
+from weft._engine.verification.step_evaluator import StepEvaluator
 
 
 def aligned(nbytes: int) -> np.ndarray:
@@ -35,7 +35,7 @@ def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[
         consts.append(memory)
     arena = aligned(program.arena_bytes)
     if native:
-        from weft.codegen.program.program import compile_program
+        from weft._engine.codegen.program.program import compile_program
 
         compile_program(program)([m.ctypes.data for m in (*ins, *outs, *consts, arena)])
     else:

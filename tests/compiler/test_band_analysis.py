@@ -9,10 +9,10 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.machine import check
 from weft import lax, nn
-from weft.compiler.fusion import band_analysis
-from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule.schedule import walk
-from weft.ir.program import Gemm
+from weft._engine.compiler.fusion import band_analysis
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.ir.program import Gemm
 
 RNG = np.random.default_rng(0)
 N = 70

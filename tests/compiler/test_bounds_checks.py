@@ -8,9 +8,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.machine import check
-from weft.core.stage import stage
-from weft.ir.loops import Const, For, Kernel
-from weft.ir.types import ShapedArray
+from weft._engine.core.stage import stage
+from weft._engine.ir.loops import Const, For, Kernel
+from weft._engine.ir.types import ShapedArray
 
 
 def cross_matrix(v):

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 
 import weft
-import weft.ops.elementwise as E
-import weft.ops.layout as L
-import weft.ops.reduce as R
-import weft.ops.slicing as S
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
+import weft._engine.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import softmax, spread, staged, values
 from tests.harness.tuning import tune
-from weft.ir.loops import For, Prefetch
-from weft.ir.loops_text import print_kernel
-from weft.ops.casting import convert_element_type
+from weft._engine.ir.loops import For, Prefetch
+from weft._engine.ir.loops_text import print_kernel
+from weft._engine.ops.casting import convert_element_type
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

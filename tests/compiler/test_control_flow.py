@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-import weft.ops.elementwise as E
-import weft.ops.reduce as R
-import weft.ops.slicing as S
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.reduce as R
+import weft._engine.ops.slicing as S
 from tests.compiler import loops
 from tests.compiler.machine import check
-from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule.schedule import schedule, walk
-from weft.core.stage import stage
-from weft.ir import program as P
-from weft.ir.jaxpr import Eqn, Jaxpr, Var
-from weft.ir.types import ShapedArray
-from weft.ops.contraction import dot_general
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.compiler.schedule.schedule import schedule, walk
+from weft._engine.core.stage import stage
+from weft._engine.ir import program as P
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.contraction import dot_general
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
 VEC, ONE, COUNT = ShapedArray((6,), F32), ShapedArray((), F32), ShapedArray((), I32)

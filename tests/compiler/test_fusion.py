@@ -4,15 +4,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import weft.ops.contraction  # noqa: F401  (defines dot_general)
-import weft.ops.elementwise as E
-import weft.ops.layout as L
-import weft.ops.reduce as R
-import weft.ops.slicing as S
+import weft._engine.ops.contraction  # noqa: F401  (defines dot_general)
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
+import weft._engine.ops.slicing as S
 from tests.compiler.machine import check
-from weft.core.primitive import registry
-from weft.core.stage import stage
-from weft.ir.types import ShapedArray
+from weft._engine.core.primitive import registry
+from weft._engine.core.stage import stage
+from weft._engine.ir.types import ShapedArray
 
 F32, BF16, I32 = np.dtype("f4"), np.dtype(ml_dtypes.bfloat16), np.dtype("i4")
 

@@ -10,13 +10,13 @@ import weft.numpy as wnp
 from tests.compiler.machine import check
 from tests.harness.pages import needs_pages, page, run_examples
 from weft import lax, nn
-from weft.compiler.fusion import fuse, graph, groups
-from weft.compiler.fusion.epilogue_fusion import EPILOGUE_RULES
-from weft.compiler.fusion.groups import GROUP_RULES
-from weft.compiler.fusion.inline_rules import INLINE_RULES
-from weft.compiler.rewrite.decompose import expand
-from weft.compiler.rewrite.simplify import simplify
-from weft.util.machine_model import machine_model
+from weft._engine.compiler.fusion import fuse, graph, groups
+from weft._engine.compiler.fusion.epilogue_fusion import EPILOGUE_RULES
+from weft._engine.compiler.fusion.groups import GROUP_RULES
+from weft._engine.compiler.fusion.inline_rules import INLINE_RULES
+from weft._engine.compiler.rewrite.decompose import expand
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.util.machine_model import machine_model
 
 X, ROWS = (
     np.linspace(-1, 1, 64 * 48, dtype=np.float32).reshape(64, 48),

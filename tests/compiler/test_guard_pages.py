@@ -13,12 +13,12 @@ import weft
 import weft.numpy as wnp
 from tests.codegen.harness import Fenced
 from weft import lax
-from weft.codegen.program.program import compile_program
-from weft.compiler.schedule.memory_check import check_memory
-from weft.compiler.schedule.schedule import schedule
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ir import program as P
+from weft._engine.codegen.program.program import compile_program
+from weft._engine.compiler.schedule.memory_check import check_memory
+from weft._engine.compiler.schedule.schedule import schedule
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir import program as P
 
 RNG = np.random.default_rng(0)
 

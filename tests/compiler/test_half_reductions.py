@@ -5,12 +5,12 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.compiler.rewrite.half_reductions import narrow_reductions
-from weft.compiler.rewrite.simplify import simplify
-from weft.core.interpret import run_reference
-from weft.core.stage import stage
-from weft.ir.check import check_jaxpr
-from weft.ir.types import ShapedArray
+from weft._engine.compiler.rewrite.half_reductions import narrow_reductions
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.stage import stage
+from weft._engine.ir.check import check_jaxpr
+from weft._engine.ir.types import ShapedArray
 
 F16 = np.dtype("f2")
 X = (np.random.default_rng(0).normal(size=(4, 6)) * 3).astype(F16)

@@ -5,11 +5,11 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.compiler.fusion.rounding import rounded_values
-from weft.compiler.rewrite.decompose import expand
-from weft.compiler.rewrite.simplify import simplify
-from weft.core.stage import stage
-from weft.core.trace import typeof
+from weft._engine.compiler.fusion.rounding import rounded_values
+from weft._engine.compiler.rewrite.decompose import expand
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 RNG = np.random.default_rng(0)

@@ -8,9 +8,9 @@ import scipy.special
 
 import weft
 from weft import numpy as wnp
-from weft.compiler.kernels import library_calls
+from weft._engine.compiler.kernels import library_calls
+from weft._engine.util.machine_model import MODEL
 from weft.scipy import special
-from weft.util.machine_model import MODEL
 
 RNG = np.random.default_rng(3)
 

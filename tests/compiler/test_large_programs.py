@@ -7,10 +7,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.compiler.fusion import groups
-from weft.compiler.loops.loop_levels import segment_length
-from weft.ir.loops_text import print_kernel
-from weft.util.machine_model import MODEL
+from weft._engine.compiler.fusion import groups
+from weft._engine.compiler.loops.loop_levels import segment_length
+from weft._engine.ir.loops_text import print_kernel
+from weft._engine.util.machine_model import MODEL
 
 
 def searched(extent: int, segments: int) -> int:

@@ -7,15 +7,15 @@ import pytest
 
 import weft
 from tests.compiler.machine import check
-from weft.codegen.library import lapack as codegen
-from weft.compiler.schedule.schedule import walk
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ir import program as P
-from weft.ops import linalg
-from weft.ops.elementwise import add
-from weft.util import lapack
-from weft.util.config import enable_x64
+from weft._engine.codegen.library import lapack as codegen
+from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir import program as P
+from weft._engine.ops import linalg
+from weft._engine.ops.elementwise import add
+from weft._engine.util import lapack
+from weft._engine.util.config import enable_x64
 
 KINDS = ("float32", "float64", "complex64", "complex128")
 RNG = np.random.default_rng(5)

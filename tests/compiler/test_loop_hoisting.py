@@ -8,10 +8,10 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.compiler.rewrite.decompose import expand
-from weft.compiler.rewrite.loop_hoisting import lift_products
-from weft.core.interpret import run_reference
-from weft.ir.check import check_jaxpr
+from weft._engine.compiler.rewrite.decompose import expand
+from weft._engine.compiler.rewrite.loop_hoisting import lift_products
+from weft._engine.core.interpret import run_reference
+from weft._engine.ir.check import check_jaxpr
 
 RNG = np.random.default_rng(0)
 X, W, V, H = (

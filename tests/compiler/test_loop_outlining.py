@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 import weft
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
 import weft.lax as lax
 import weft.numpy as wnp
-import weft.ops.elementwise as E
-import weft.ops.layout as L
-import weft.ops.reduce as R
 from tests.compiler import loops
 from tests.compiler.machine import check
 from tests.compiler.test_random_programs import grow
-from weft.compiler.schedule.loop_outlining import with_loop_kernels
-from weft.compiler.schedule.schedule import walk
-from weft.core.stage import stage
-from weft.ir import program as P
-from weft.ir.loops import Store
-from weft.ir.types import ShapedArray
+from weft._engine.compiler.schedule.loop_outlining import with_loop_kernels
+from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.core.stage import stage
+from weft._engine.ir import program as P
+from weft._engine.ir.loops import Store
+from weft._engine.ir.types import ShapedArray
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
 

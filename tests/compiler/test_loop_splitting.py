@@ -11,9 +11,9 @@ import weft.numpy as wnp
 from tests.compiler.machine import check
 from tests.harness.tuning import tune
 from weft import lax
-from weft.core.stage import stage
-from weft.ir.loops_text import print_kernel
-from weft.ir.types import ShapedArray
+from weft._engine.core.stage import stage
+from weft._engine.ir.loops_text import print_kernel
+from weft._engine.ir.types import ShapedArray
 
 
 @pytest.fixture

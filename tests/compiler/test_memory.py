@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-import weft.ops.elementwise as E
-import weft.ops.layout as L
-import weft.ops.reduce as R
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import adam, dot, staged, values
-from weft.compiler.schedule.arena import Buffer, place
-from weft.util.machine_model import machine_model
+from weft._engine.compiler.schedule.arena import Buffer, place
+from weft._engine.util.machine_model import machine_model
 
 
 def life(nbytes, first, last):

@@ -7,10 +7,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.compiler.schedule import arena, buffer_assignment, memory_check
-from weft.compiler.schedule.memory_check import MemoryPlanError, check_memory
-from weft.ir import program as P
-from weft.ir.loops import Buf, Const, Kernel, Store
+from weft._engine.compiler.schedule import arena, buffer_assignment, memory_check
+from weft._engine.compiler.schedule.memory_check import MemoryPlanError, check_memory
+from weft._engine.ir import program as P
+from weft._engine.ir.loops import Buf, Const, Kernel, Store
 
 
 def kernel(*bufs):
@@ -146,7 +146,7 @@ def test_short_lifetimes_are_found(monkeypatch):
             buffer.last -= buffer.kind == "temp" and buffer.last > buffer.first
         return original(buffers)
 
-    monkeypatch.setattr("weft.compiler.schedule.schedule.place", early)
+    monkeypatch.setattr("weft._engine.compiler.schedule.schedule.place", early)
     with pytest.raises(MemoryPlanError):
         weft.jit(chain)(np.ones((33, 35), np.float32))
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import weft
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
 import weft.numpy as wnp
-import weft.ops.elementwise as E
-import weft.ops.layout as L
 from tests.compiler.machine import check
 from tests.harness.tuning import tune
-from weft.compiler.schedule.schedule import schedule
-from weft.core.stage import stage
-from weft.ir.loops_text import print_kernel
-from weft.ir.types import ShapedArray
+from weft._engine.compiler.schedule.schedule import schedule
+from weft._engine.core.stage import stage
+from weft._engine.ir.loops_text import print_kernel
+from weft._engine.ir.types import ShapedArray
 
 BF16 = ml_dtypes.bfloat16
 PERMUTED = [

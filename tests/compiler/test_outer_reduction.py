@@ -10,10 +10,10 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.machine import check
-from weft.core.stage import stage
-from weft.ir.loops import For
-from weft.ir.loops_text import print_kernel
-from weft.ir.types import ShapedArray
+from weft._engine.core.stage import stage
+from weft._engine.ir.loops import For
+from weft._engine.ir.loops_text import print_kernel
+from weft._engine.ir.types import ShapedArray
 
 RNG = np.random.default_rng(0)
 

@@ -11,11 +11,11 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as wnp
-from weft.compiler.schedule.schedule import schedule
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ir.program import Gemm, Launch, Pad
-from weft.util.machine_model import MODEL
+from weft._engine.compiler.schedule.schedule import schedule
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir.program import Gemm, Launch, Pad
+from weft._engine.util.machine_model import MODEL
 
 RNG = np.random.default_rng(0)
 

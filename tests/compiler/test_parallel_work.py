@@ -8,11 +8,11 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.codegen.library import lapack
-from weft.compiler.schedule.schedule import walk
-from weft.ir.program import Launch, LibraryCall
-from weft.util.lapack import thread_control
-from weft.util.machine_model import MODEL
+from weft._engine.codegen.library import lapack
+from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.ir.program import Launch, LibraryCall
+from weft._engine.util.lapack import thread_control
+from weft._engine.util.machine_model import MODEL
 
 
 def steps(f, *args):

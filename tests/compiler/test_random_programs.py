@@ -5,14 +5,14 @@ import random
 import numpy as np
 import pytest
 
-import weft.ops.elementwise as E
-import weft.ops.layout as L
-import weft.ops.reduce as R
-import weft.ops.slicing as S
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
+import weft._engine.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import dot, spread
-from weft.core.stage import stage
-from weft.ir.types import ShapedArray
+from weft._engine.core.stage import stage
+from weft._engine.ir.types import ShapedArray
 
 SHAPES = [(4, 5), (3, 4, 5), (7,), (), (2, 6), (20, 17)]
 

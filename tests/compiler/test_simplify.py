@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-import weft.ops.elementwise as E
-import weft.ops.layout as L
-import weft.ops.reduce as R
-import weft.ops.slicing as S
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
+import weft._engine.ops.slicing as S
 from tests.compiler.test_fusion import dot, spread, staged, values
-from weft.compiler.rewrite.simplify import simplify
-from weft.core.interpret import run_reference
-from weft.core.primitive import Primitive
-from weft.ir.check import check_jaxpr
-from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.primitive import Primitive
+from weft._engine.ir.check import check_jaxpr
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 
 I32, F16 = np.dtype("i4"), np.dtype("f2")
 X = (4, 6)

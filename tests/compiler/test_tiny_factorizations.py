@@ -11,11 +11,11 @@ import scipy.linalg
 
 import weft
 import weft.numpy as wnp
-from weft.codegen.library import lapack, tiny_lapack
-from weft.compiler.schedule.schedule import walk
-from weft.ir.program import LibraryCall
-from weft.ops import linalg
-from weft.util.config import enable_x64
+from weft._engine.codegen.library import lapack, tiny_lapack
+from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.ir.program import LibraryCall
+from weft._engine.ops import linalg
+from weft._engine.util.config import enable_x64
 
 KINDS = ("float32", "float64")
 COUNTS = (1, 70, 1100)  # one task and several

@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import weft.ops.elementwise as E
-import weft.ops.layout as L
-import weft.ops.reduce as R
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import dot, staged
 

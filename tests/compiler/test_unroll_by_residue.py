@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 
-import weft.ops.elementwise as E
-import weft.ops.layout as L
-import weft.ops.reduce as R
-import weft.ops.slicing as S
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
+import weft._engine.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import staged, values
-from weft.ir.loops import For, Interleave
-from weft.ir.loops_text import print_kernel
+from weft._engine.ir.loops import For, Interleave
+from weft._engine.ir.loops_text import print_kernel
 
 
 def strided(x, dim, first, step):

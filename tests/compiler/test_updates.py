@@ -7,25 +7,25 @@ import numpy as np
 import pytest
 
 import weft
+import weft._engine.ops.elementwise as E
+import weft._engine.ops.indexing as I
+import weft._engine.ops.layout as L
+import weft._engine.ops.reduce as R
+import weft._engine.ops.slicing as S
 import weft.numpy as wnp
-import weft.ops.elementwise as E
-import weft.ops.indexing as I
-import weft.ops.layout as L
-import weft.ops.reduce as R
-import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import spread
 from tests.harness.tuning import tune
-from weft.codegen.kernel.kernel_emitter import module_ir
-from weft.codegen.toolchain import target
-from weft.compiler.kernels import scatters
-from weft.compiler.schedule.schedule import walk
-from weft.core.stage import stage
-from weft.ir.build import Builder, _wrap
-from weft.ir.loops import Const, Op
-from weft.ir.loops_text import print_kernel
-from weft.ir.types import ShapedArray
-from weft.util.machine_model import machine_model
+from weft._engine.codegen.kernel.kernel_emitter import module_ir
+from weft._engine.codegen.toolchain import target
+from weft._engine.compiler.kernels import scatters
+from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.core.stage import stage
+from weft._engine.ir.build import Builder, _wrap
+from weft._engine.ir.loops import Const, Op
+from weft._engine.ir.loops_text import print_kernel
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.machine_model import machine_model
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
 MODE = I.GatherScatterMode

@@ -5,7 +5,7 @@ import pytest
 
 import weft
 from weft import lax, numpy as wnp
-from weft.util.config import Override
+from weft._engine.util.config import Override
 
 MAKERS = {
     "argument": lambda a: a,

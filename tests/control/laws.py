@@ -6,8 +6,8 @@ import numpy as np
 
 import weft
 import weft.numpy as wnp
-from weft.core.interpret import run_reference
-from weft.util import tree
+from weft._engine.core.interpret import run_reference
+from weft._engine.util import tree
 
 
 def close(got, want, tolerance: float = 1e-4) -> None:

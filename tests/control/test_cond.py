@@ -9,9 +9,9 @@ import weft
 import weft.numpy as wnp
 from tests.control.laws import all_laws, arrays, close, same_on_all_engines, vmap_is_a_loop
 from weft import lax
-from weft.control.cond import cond_p
-from weft.core.interpret import run_reference
-from weft.ir.jaxpr import Jaxpr
+from weft._engine.control.cond import cond_p
+from weft._engine.core.interpret import run_reference
+from weft._engine.ir.jaxpr import Jaxpr
 
 X, Y = arrays((4,), (4,))
 W = arrays((4, 4), seed=5)[0]
@@ -187,7 +187,7 @@ def test_unused_results_and_operands_are_dropped():
     def f(p, x, y):
         return lax.cond(p, lambda a, b: (wnp.sin(a), wnp.exp(b)), lambda a, b: (a, b), x, y)[0]
 
-    from weft.compiler.rewrite.simplify import simplify
+    from weft._engine.compiler.rewrite.simplify import simplify
 
     program: Jaxpr = simplify(weft.make_jaxpr(f)(True, X, Y))
     (eqn,) = [e for e in program.eqns if e.primitive is cond_p]
@@ -214,7 +214,7 @@ def test_a_function_is_traced_and_compiled_once():
         return lax.cond(True, lambda a: a * 2, lambda a: a, x)
 
     programs = set()
-    from weft.control import body
+    from weft._engine.control import body
 
     for _ in range(3):
         fresh(X)

@@ -6,8 +6,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util.errors import ShardingError
 from weft.sharding import Mesh, PartitionSpec as P
-from weft.util.errors import ShardingError
 
 N = 4
 MESH = Mesh(np.array(weft.devices()[:N]), ("i",))

@@ -15,11 +15,11 @@ from tests.control.laws import (
     vmap_is_a_loop,
 )
 from weft import lax
-from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule.schedule import walk
-from weft.control.scan import scan_p
-from weft.control.while_loop import while_p
-from weft.ir import program as P
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.control.scan import scan_p
+from weft._engine.control.while_loop import while_p
+from weft._engine.ir import program as P
 
 X, Y = arrays((3,), (3,))
 W = arrays((3, 3), seed=4, scale=0.5)[0]

@@ -11,8 +11,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util import events
 from weft.experimental import io_callback
-from weft.util import events
 
 show = weft.debug.print
 THREE = np.arange(3, dtype=np.float32)

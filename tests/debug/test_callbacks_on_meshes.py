@@ -9,9 +9,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util import events
 from weft.experimental import io_callback
 from weft.sharding import NamedSharding, PartitionSpec as P
-from weft.util import events
 
 show = weft.debug.print
 X = np.arange(8, dtype=np.float32).reshape(4, 2)

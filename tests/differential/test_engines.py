@@ -11,8 +11,8 @@ import weft
 from tests.differential.programs import Program, make
 from tests.harness.guards import guarded
 from weft import lax, nn, numpy as wnp
+from weft._engine.util.config import Override
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
-from weft.util.config import Override
 
 MESHES = [((8,), ("x",)), ((4, 2), ("x", "y")), ((2, 2, 2), ("x", "y", "z"))]
 

@@ -8,7 +8,7 @@ from tests.harness.processes import run_python
 #: page -> what is tried after its code has run
 TRIED = {
     "adding-a-collective.md": """
-from weft.ir.collective_spec import carry_out
+from weft._engine.ir.collective_spec import carry_out
 grid = weft.make_mesh((2, 4), ("a", "b"))
 y = np.arange(1, 17, dtype=np.float32).reshape(8, 2)
 for axes in ("a", "b", ("a", "b"), ("b", "a")):

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.harness.processes import ROOT
-from weft.processes import job_secret, launchers
+from weft._engine.processes import job_secret, launchers
 from weft.tools.cli import parse
 
 FOLDER = ROOT / "examples" / "cluster"

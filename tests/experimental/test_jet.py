@@ -10,6 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util.config import Override
 from weft.experimental.jet import (
     ZeroSeries,
     ZeroTerm,
@@ -26,7 +27,6 @@ from weft.experimental.jet import (
 )
 from weft.extend.core import Primitive
 from weft.interpreters import mlir
-from weft.util.config import Override
 
 ORDER = 4
 UNARY = {

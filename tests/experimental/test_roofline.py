@@ -8,7 +8,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.trace import extend_axis_env
+from weft._engine.core.trace import extend_axis_env
+from weft._engine.ops.conv_products import out_size, products_along
+from weft._engine.ops.ragged import ragged_dot
 from weft.experimental import roofline as package
 from weft.experimental.roofline import (
     RooflineResult,
@@ -19,8 +21,6 @@ from weft.experimental.roofline import (
     roofline_and_grad,
 )
 from weft.extend.core import Primitive
-from weft.ops.conv_products import out_size, products_along
-from weft.ops.ragged import ragged_dot
 from weft.sharding import PartitionSpec as P
 
 F4 = 4

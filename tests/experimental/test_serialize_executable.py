@@ -12,7 +12,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import programs
+from weft._engine import programs
 from weft.experimental.serialize_executable import deserialize_and_load, serialize
 from weft.sharding import NamedSharding, PartitionSpec as P
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import weft.ops
+import weft._engine.ops
 from weft import lax
-from weft.core.primitive import Primitive, registry
-from weft.core.trace import typeof
-from weft.ops import functions, indexing, keys, layout, linalg, matrix_forms, sorting
-from weft.ops.convolution import conv_general_dilated
-from weft.ops.fft import fft
-from weft.ops.functions.rounding import RoundingMethod
-from weft.ops.reduce import argmax
+from weft._engine.core.primitive import Primitive, registry
+from weft._engine.core.trace import typeof
+from weft._engine.ops import functions, indexing, keys, layout, linalg, matrix_forms, sorting
+from weft._engine.ops.convolution import conv_general_dilated
+from weft._engine.ops.fft import fft
+from weft._engine.ops.functions.rounding import RoundingMethod
+from weft._engine.ops.reduce import argmax
 
-for module in pkgutil.iter_modules(weft.ops.__path__, "weft.ops."):
+for module in pkgutil.iter_modules(weft._engine.ops.__path__, "weft._engine.ops."):
     importlib.import_module(module.name)
 functions.every()
 

@@ -9,9 +9,9 @@ import pytest
 
 import weft
 from tests.explicit.cases import CASES, Case
-from weft.core.primitive import registry
-from weft.core.stage import stage
-from weft.core.trace import typeof
+from weft._engine.core.primitive import registry
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
 from weft.errors import ShardingTypeError
 from weft.sharding import AxisType, NamedSharding, P
 

@@ -8,8 +8,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util.errors import ShardingTypeError
 from weft.sharding import AxisType, NamedSharding, PartitionSpec as P, UnreducedKind, reshard
-from weft.util.errors import ShardingTypeError
 
 A = np.arange(32.0, dtype=np.float32).reshape(8, 4) / 7
 B = np.cos(np.arange(24.0, dtype=np.float32)).reshape(4, 6)

@@ -6,6 +6,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util.config import Override
 from weft.compat.older import pjit
 from weft.lax import with_sharding_constraint
 from weft.sharding import (
@@ -18,7 +19,6 @@ from weft.sharding import (
     reshard,
     use_mesh,
 )
-from weft.util.config import Override
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 X, SQUARE = np.arange(8, dtype=np.float32), np.ones((8, 8), np.float32)

@@ -10,8 +10,9 @@ import pytest
 
 import weft
 from weft import lax, numpy as wnp
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.config import Override
 from weft.errors import ShardingError, ShardingTypeError
-from weft.ir.types import ShapedArray
 from weft.sharding import (
     AbstractMesh,
     AxisType,
@@ -25,7 +26,6 @@ from weft.sharding import (
     set_mesh,
     use_mesh,
 )
-from weft.util.config import Override
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 MESH = weft.make_mesh((2, 4), ("a", "b"), axis_types=(EXPLICIT, EXPLICIT))

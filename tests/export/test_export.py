@@ -11,10 +11,10 @@ import weft
 import weft.numpy as wnp
 from tests.harness.processes import ROOT
 from weft import export, lax
+from weft._engine.util.config import Override
 from weft.errors import InconclusiveDimensionOperation
 from weft.export import SymbolicScope, symbolic_shape
 from weft.extend.core import max_dim, min_dim
-from weft.util.config import Override
 
 struct = lambda *shape, dtype="float32": weft.ShapeDtypeStruct(shape, dtype)
 RNG = np.random.default_rng(0)
@@ -233,7 +233,7 @@ def test_functions_that_cannot_be_exported():
         lambda d: d[:40],
         lambda d: b"x" + d[1:],
         lambda d: d[:14] + b"\x07" + d[15:],
-        lambda d: d.replace(b"weft.ir.types", b"weft.tools.xx"),
+        lambda d: d.replace(b"weft._engine.ir.types", b"weft.tools.xx"),
         lambda d: d.replace(b"_jaxpr", b"system"),
     ],
 )

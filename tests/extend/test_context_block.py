@@ -3,7 +3,8 @@
 import pytest
 
 import weft.numpy as wnp
-from weft.core.trace import current_trace, eval_trace
+from weft._engine.core.trace import current_trace, eval_trace
+from weft._engine.transforms.jvp import JVPTrace
 from weft.extend.context_block import ContextBlock
 from weft.extend.core import find_top_trace, set_current_trace, take_current_trace
 from weft.extend.source_info_util import (
@@ -14,7 +15,6 @@ from weft.extend.source_info_util import (
     transform_name_stack,
     user_context,
 )
-from weft.transforms.jvp import JVPTrace
 
 
 class Recorded(ContextBlock[int]):

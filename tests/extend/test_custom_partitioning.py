@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.control.custom_partition import parsed
+from weft._engine.control.custom_partition import parsed
 from weft.experimental.custom_partitioning import (
     BATCHING,
     ArrayMapping,

@@ -26,7 +26,7 @@ def _programs(jaxpr):
     """The program, and all programs in its equations."""
     yield jaxpr
     for eqn in jaxpr.eqns:
-        for _, inner in weft.ir.jaxpr.subjaxprs(eqn.params):
+        for _, inner in weft._engine.ir.jaxpr.subjaxprs(eqn.params):
             yield from _programs(inner)
 
 

@@ -10,6 +10,8 @@ import weft
 import weft.numpy as wnp
 from tests.harness.pages import blocks, needs_pages
 from weft import lax
+from weft._engine.ir.structure import structure
+from weft._engine.transforms.expand import expand
 from weft.extend.core import (
     CallPrimitive,
     ClosedJaxpr,
@@ -27,9 +29,7 @@ from weft.extend.core import (
 )
 from weft.extend.linear_util import wrap_init
 from weft.interpreters import ad, batching, mlir, stablehlo_ops, xla
-from weft.ir.structure import structure
 from weft.sharding import NamedSharding, PartitionSpec as P
-from weft.transforms.expand import expand
 
 X = np.linspace(-1.0, 2.0, 8, dtype=np.float32)
 
@@ -274,7 +274,7 @@ def test_what_is_compiled_has_the_structure_of_plain_operations():
     scan = lambda f: lambda x: lax.scan(lambda c, v: (c + f(v), f(c)), wnp.zeros(()), x)
     mine = expand(weft.make_jaxpr(scan(lambda v: p.bind(v, scale=3.0)[0]))(X))
     plain = weft.make_jaxpr(scan(lambda v: wnp.sin(3.0 * v)))(X)
-    from weft.compiler.rewrite.simplify import simplify
+    from weft._engine.compiler.rewrite.simplify import simplify
 
     assert structure(simplify(mine)) == structure(simplify(plain))
 

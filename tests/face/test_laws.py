@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HOUSE = Path(__file__).parents[2]
-ROOMS = ("weft/partition", "weft/compiler")
+ROOMS = ("weft/_engine/partition", "weft/_engine/compiler")
 
 
 def by_name(tree: ast.Module) -> Iterator[int]:
@@ -159,7 +159,7 @@ def test_phi_nodes_are_written_by_the_builders_of_loops_and_branches():
     ) == [2, 3, 4]
     found = {
         path.name
-        for path in sorted((HOUSE / "weft/codegen").rglob("*.py"))
+        for path in sorted((HOUSE / "weft/_engine/codegen").rglob("*.py"))
         if phi_nodes(ast.parse(path.read_text()))
     }
     assert found == {"builder.py", "writer.py"}

@@ -91,16 +91,25 @@ def test_a_first_result_loads_only_what_it_needs():
         "weft.compat.install_as_jax()\n"
         "import jax.numpy as wnp\n"
         "assert float(wnp.sin(wnp.zeros(3)).sum()) == 0\n"
-        "print(sorted({'ml_dtypes', 'dataclasses', 'hashlib', 'logging', 'platform', 'string', 'traceback', 'llvmlite', 'scipy', 'rich',\n"
-        "              'opt_einsum', 'importlib.resources', 'weft.codegen.gemm.gemm',\n"
-        "              'weft.partition.propagation.propagate', 'weft.random',\n"
-        "              'weft.nn', 'weft.lax', 'weft.numpy.linalg', 'weft.numpy.fft', 'weft.numpy.manipulation', 'weft.numpy.sorting',\n"
-        "              'weft.ops.linalg', 'weft.ops.fft', 'weft.ops.sorting', 'weft.ops.contraction', 'weft.ops.slicing',\n"
-        "              'weft.ops.keys', 'weft.ops.callback', 'weft.control.call_rules', 'weft.transforms.jvp',\n"
-        "              'weft.transforms.batch', 'weft.backends.reference', 'weft.codegen.runtime.dispatch', 'weft.codegen.runtime.heap',\n"
-        "              'weft.ops.functions.rounding', 'weft.ops.functions.logarithmic', 'weft.codegen.kernel.complex',\n"
-        "              'weft.codegen.kernel.vector_scan', 'weft.compiler.kernels.scatters',\n"
-        "              'weft.compiler.kernels.library_calls', 'weft.compiler.rewrite.loop_hoisting', 'weft.numpy.choosing'}\n"
+        "print(sorted({\n"
+        "    'ml_dtypes', 'dataclasses', 'hashlib', 'logging', 'platform', 'string',\n"
+        "    'traceback', 'llvmlite', 'scipy', 'rich', 'opt_einsum', 'importlib.resources',\n"
+        "    'weft._engine.codegen.gemm.gemm',\n"
+        "    'weft._engine.partition.propagation.propagate', 'weft.random', 'weft.nn',\n"
+        "    'weft.lax', 'weft.numpy.linalg', 'weft.numpy.fft', 'weft.numpy.manipulation',\n"
+        "    'weft.numpy.sorting', 'weft._engine.ops.linalg', 'weft._engine.ops.fft',\n"
+        "    'weft._engine.ops.sorting', 'weft._engine.ops.contraction',\n"
+        "    'weft._engine.ops.slicing', 'weft._engine.ops.keys',\n"
+        "    'weft._engine.ops.callback', 'weft._engine.control.call_rules',\n"
+        "    'weft._engine.transforms.jvp', 'weft._engine.transforms.batch',\n"
+        "    'weft._engine.backends.reference', 'weft._engine.codegen.runtime.dispatch',\n"
+        "    'weft._engine.codegen.runtime.heap', 'weft._engine.ops.functions.rounding',\n"
+        "    'weft._engine.ops.functions.logarithmic', 'weft._engine.codegen.kernel.complex',\n"
+        "    'weft._engine.codegen.kernel.vector_scan',\n"
+        "    'weft._engine.compiler.kernels.scatters',\n"
+        "    'weft._engine.compiler.kernels.library_calls',\n"
+        "    'weft._engine.compiler.rewrite.loop_hoisting', 'weft.numpy.choosing'\n"
+        "}\n"
         "             & (set(sys.modules) - before)))"
     )
     import_path = weft.__path__[0].removesuffix("weft")
@@ -124,16 +133,16 @@ def test_arrays_have_their_methods_where_lax_alone_is_used():
 
 def test_modules_of_the_api_import_each_other_without_all_functions():
     program = (
-        "import importlib, pkgutil, sys, weft.numpy, weft.nn, weft.ops, weft.transforms\n"
-        "for package in (weft.numpy, weft.nn, weft.ops, weft.transforms):\n"
+        "import importlib, pkgutil, sys, weft.numpy, weft.nn, weft._engine.ops, weft._engine.transforms\n"
+        "for package in (weft.numpy, weft.nn, weft._engine.ops, weft._engine.transforms):\n"
         "    for module in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
         "        importlib.import_module(module.name)\n"
-        "print(*[m for m in sys.modules if m.startswith('weft.ops.functions.')])"
+        "print(*[m for m in sys.modules if m.startswith('weft._engine.ops.functions.')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert {"hurwitz", "incomplete", "incomplete_beta"}.isdisjoint(
-        done.stdout.replace("weft.ops.functions.", "").split()
+        done.stdout.replace("weft._engine.ops.functions.", "").split()
     ), done.stdout
     assert done.returncode == 0, done.stderr

@@ -82,17 +82,17 @@ def test_gradient_and_sharding():
 def test_they_are_found_where_jax_has_them():
     from weft.ops import segment_sum
 
-    assert (
-        segment_sum is segment_ops.segment_sum and weft.ops.segment_max is segment_ops.segment_max
-    )
+    assert segment_sum is segment_ops.segment_sum
+    assert weft.ops.segment_max is segment_ops.segment_max
     with pytest.raises(AttributeError, match="segment_mean"):
         weft.ops.segment_mean  # noqa: B018
-    assert (
-        run_python("-c", "from weft.ops import segment_sum as f; print(f.__module__)").stdout
-        == "weft.segment_ops\n"
-    )
+    program = "from weft.ops import segment_sum as f; print(f.__module__)"
+    assert run_python("-c", program).stdout == "weft.segment_ops\n"
 
 
 def test_operations_are_found_before_anything_else_is_loaded():
-    code = "import weft.control; from weft.ir.registry import registry as r, functions as f; print(r['scan'], r['erf'], f['rem'])"
+    code = (
+        "import weft._engine.control; from weft._engine.ir.registry import registry as r, functions as f; "
+        "print(r['scan'], r['erf'], f['rem'])"
+    )
     assert run_python("-c", code).stdout == "scan erf None\n"

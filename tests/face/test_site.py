@@ -13,8 +13,8 @@ reference = load_script("docs/reference.py")
 LISTED = [name for names in reference.MODULES.values() for name in names]
 #: parts of the package that a program can name but whose names are public elsewhere, or nowhere
 INSIDE = {
-    "weft.api",
-    "weft.ops",
+    "weft._engine.api",
+    "weft._engine.ops",
     "weft.scipy.matrix_functions",
     "weft.scipy.spectral",
     "weft.scipy.structured",

@@ -4,8 +4,8 @@ import pytest
 
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util import lazy
 from weft.tools.stubs import stubs
-from weft.util import lazy
 
 STUBS = stubs()
 
@@ -19,7 +19,7 @@ def test_a_stub_has_every_public_name():
     (text,) = [text for path, text in STUBS.items() if path.parent.name == "numpy"]
     assert all(f'"{name}"' in text and hasattr(wnp, name) for name in wnp.__all__)
     assert (
-        "from weft.runtime.array import Array as ndarray\n" in text
+        "from weft._engine.runtime.array import Array as ndarray\n" in text
         and "pi: float\n" in text
         and "newaxis: None\n" in text
     )

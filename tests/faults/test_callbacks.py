@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.backends.cpu import buffer
+from weft._engine.backends.cpu import buffer
 from weft.errors import CallbackError
 from weft.experimental import io_callback
 from weft.sharding import NamedSharding, PartitionSpec as P

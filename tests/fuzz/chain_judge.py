@@ -24,8 +24,8 @@ import numpy as np
 import weft
 from tests.fuzz import judge, runner
 from tests.fuzz.chains import BLOCK, Chain, numpy_dtype
-from weft.codegen.program.program import compile_program
-from weft.verification.tolerance import (
+from weft._engine.codegen.program.program import compile_program
+from weft._engine.verification.tolerance import (
     COARSE_UNITS,
     EPSILON,
     Precision,
@@ -293,7 +293,7 @@ def forget(seed: int) -> None:
 
 def _serve() -> None:
     """Answer questions; programs are compiled without drafts, so that optimized kernels run, too."""
-    compile_module = importlib.import_module("weft.backends.cpu.compile")
+    compile_module = importlib.import_module("weft._engine.backends.cpu.compile")
     compile_module.compile_draft = compile_program  # type: ignore[attr-defined]
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -5,7 +5,7 @@ Out:  what was wrong, in a line, or None.
 Laws: exact results are equal, signs of zeros included; others differ by rounding, which is estimated: where they differ by more than
       200 units of the coarsest type in the program, it runs again with every argument and rounded value moved by one unit up or down,
       and may differ by 20 times what that changes. An error is a fault in each way that others do not refuse with it.
-How:  `weft.verification.tolerance` has the model of rounding, which the setting `check` uses too.
+How:  `weft._engine.verification.tolerance` has the model of rounding, which the setting `check` uses too.
 Next: `campaign` calls `fault_of` in worker processes.
 """
 
@@ -23,9 +23,8 @@ import numpy as np
 import weft
 from tests.fuzz import runner
 from tests.fuzz.programs import Program
-from weft.errors import ShardingTypeError
-from weft.util import cache
-from weft.verification.tolerance import (
+from weft._engine.util import cache
+from weft._engine.verification.tolerance import (
     EPSILON,
     UNITS,
     Precision,
@@ -34,6 +33,7 @@ from weft.verification.tolerance import (
     epsilon_of,
     wide,
 )
+from weft.errors import ShardingTypeError
 
 #: environments of other processes of this system
 OTHERS = {"one thread": {"WEFT_NUM_THREADS": "1"}, "plain code": {"WEFT_CPU_FEATURES": "generic"}}

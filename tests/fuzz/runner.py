@@ -121,7 +121,7 @@ def _modules(api: Any, text: str) -> dict[str, Any]:
     }
     if "checkpoint_name(" in text:
         module = importlib.import_module(
-            "jax.ad_checkpoint" if api.__name__ == "jax" else "weft.api.checkpointing"
+            "jax.ad_checkpoint" if api.__name__ == "jax" else "weft._engine.api.checkpointing"
         )
         modules["checkpoint_name"] = module.checkpoint_name
     return modules

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz import campaign
 from tests.fuzz.calls import Call, call_of, fault_of, functions, names_an_argument
-from weft.util import source
+from weft._engine.util import source
 
 SAMPLE = 200
 

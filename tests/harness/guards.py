@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from weft.backends.cpu.buffer import Buffer
-from weft.backends.cpu.loaded import CpuLoaded
+from weft._engine.backends.cpu.buffer import Buffer
+from weft._engine.backends.cpu.loaded import CpuLoaded
 
 ZONE = 4096
 MARK = 0xA5

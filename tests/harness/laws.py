@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import weft.ops.localize  # noqa: F401  (fills the slot `localize`)
+import weft._engine.ops.localize  # noqa: F401  (fills the slot `localize`)
 from tests.harness.rule_checks import COMBINE, check_lower, is_inexact, random_like
-from weft.core.interpret import run_reference
-from weft.core.primitive import BatchAxis
-from weft.core.stage import stage
-from weft.core.trace import UndefPrimal, Zero, typeof
-from weft.ir.jaxpr import Literal
-from weft.transforms.batch import batch_flat
-from weft.transforms.jvp import instantiate, jvp_flat
-from weft.transforms.transpose import backward_pass
-from weft.util import dtypes
-from weft.util.config import config
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import UndefPrimal, Zero, typeof
+from weft._engine.ir.jaxpr import Literal
+from weft._engine.transforms.batch import batch_flat
+from weft._engine.transforms.jvp import instantiate, jvp_flat
+from weft._engine.transforms.transpose import backward_pass
+from weft._engine.util import dtypes
+from weft._engine.util.config import config
 
 TOLERANCE = {
     "float64": 1e-9,

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.primitive import BatchAxis, Primitive
-from weft.core.trace import UndefPrimal, Zero, typeof
-from weft.util import dtypes
-from weft.util.config import enable_x64
+from weft._engine.core.primitive import BatchAxis, Primitive
+from weft._engine.core.trace import UndefPrimal, Zero, typeof
+from weft._engine.util import dtypes
+from weft._engine.util.config import enable_x64
 
 COMBINE = {
     "add": np.add,
@@ -271,9 +271,9 @@ def _joined(
 
 def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-6) -> None:
     """The pull-style lowering against the reference."""
-    from weft.ir.build import Builder, type_name
-    from weft.ir.loops import Buf, For, Kernel, Store
-    from weft.ir.loops_eval import DTYPES, evaluate
+    from weft._engine.ir.build import Builder, type_name
+    from weft._engine.ir.loops import Buf, For, Kernel, Store
+    from weft._engine.ir.loops_eval import DTYPES, evaluate
 
     args = [np.asarray(a) for a in args]
     wants = run(primitive, args, params)

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from weft.backends.pjrt.topology import TopologyBackend
-from weft.util.errors import DeviceRuntimeError
+from weft._engine.backends.pjrt.topology import TopologyBackend
+from weft._engine.util.errors import DeviceRuntimeError
 
 KIND = "Test chip"
 MEMORY = 1 << 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.util.machine_model import MODEL
+from weft._engine.util.machine_model import MODEL
 
 
 def tune(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:

@@ -12,12 +12,12 @@ import numpy as np
 import weft
 import weft.lax as lax
 import weft.numpy as wnp
-from weft import ops
-from weft.api.checkpointing import checkpoint_name
+from weft._engine import ops
+from weft._engine.api.checkpointing import checkpoint_name
+from weft._engine.ops import collective_rules, functions
 from weft.custom_derivatives import linear_call
 from weft.experimental.layout import Layout, with_layout_constraint
 from weft.experimental.xla_metadata import set_xla_metadata, xla_metadata_call
-from weft.ops import collective_rules, functions
 from weft.sharding import NamedSharding, PartitionSpec as P, PositionalSharding
 
 

@@ -5,8 +5,8 @@ import pytest
 
 import weft
 from weft import lax
-from weft.hlo.factorizations import banded, jacobi, lu, reflectors
-from weft.ops import matrix_forms
+from weft._engine.hlo.factorizations import banded, jacobi, lu, reflectors
+from weft._engine.ops import matrix_forms
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 SQUARE = ((1, 1), (3, 3), (2, 4, 4), (17, 17))

@@ -5,8 +5,8 @@ import struct
 import numpy as np
 import pytest
 
-from weft.hlo.hlo_proto import Message, _literal, _shape_text, module_text, optimized_text
-from weft.util import dtypes
+from weft._engine.hlo.hlo_proto import Message, _literal, _shape_text, module_text, optimized_text
+from weft._engine.util import dtypes
 
 F32, S32, PRED = 11, 4, 1
 

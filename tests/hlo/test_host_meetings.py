@@ -6,8 +6,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.hlo.host_meetings import calls_host, mark_meetings, program_end_p
-from weft.ir.jaxpr import subjaxprs
+from weft._engine.hlo.host_meetings import calls_host, mark_meetings, program_end_p
+from weft._engine.ir.jaxpr import subjaxprs
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 X = np.zeros((4, 4), np.float32)

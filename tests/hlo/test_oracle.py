@@ -11,9 +11,9 @@ import pytest
 
 import weft
 from tests.hlo.programs import PROGRAMS, Program
-from weft.hlo.hlo_proto import module_text
-from weft.hlo.stablehlo import stablehlo_text
-from weft.util import dtypes
+from weft._engine.hlo.hlo_proto import module_text
+from weft._engine.hlo.stablehlo import stablehlo_text
+from weft._engine.util import dtypes
 
 pytestmark = pytest.mark.oracle
 

@@ -7,8 +7,8 @@ import pytest
 import weft
 from tests.hlo.programs import PROGRAMS, Program
 from tests.ops.test_completeness import PRIMITIVES
-from weft.hlo.replica_program import replica_program_text
-from weft.hlo.replicas import HOST_TARGET, PLUGIN_RULES, ReplicaLowering
+from weft._engine.hlo.replica_program import replica_program_text
+from weft._engine.hlo.replicas import HOST_TARGET, PLUGIN_RULES, ReplicaLowering
 
 #: custom calls that XLA's compilers expand on all platforms
 EXPANDED = {"Qr", "ProductOfElementaryHouseholderReflectors"}

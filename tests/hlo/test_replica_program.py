@@ -8,8 +8,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.hlo.replica_program import replica_program_text
-from weft.hlo.replicas import ReplicaLowering
+from weft._engine.hlo.replica_program import replica_program_text
+from weft._engine.hlo.replicas import ReplicaLowering
 from weft.sharding import Mesh, NamedSharding, P
 
 SIZES = {"a": 2, "b": 4}

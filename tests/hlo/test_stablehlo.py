@@ -10,9 +10,9 @@ import weft.lax as lax
 import weft.numpy as wnp
 from tests.hlo.programs import PROGRAMS, Program
 from tests.ops.test_completeness import PRIMITIVES
-from weft.hlo import stablehlo
-from weft.hlo.lowering import rule_of
-from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft._engine.hlo import stablehlo
+from weft._engine.hlo.lowering import rule_of
+from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 
 #: primitives of which no text speaks
 NEVER_SEEN = {

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from weft.ir.build import GREATEST, LEAST, Builder
-from weft.ir.loops import Const, Load, Op
+from weft._engine.ir.build import GREATEST, LEAST, Builder
+from weft._engine.ir.loops import Const, Load, Op
 
 
 def test_equal_expressions_are_one_object():

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from weft.runtime import device as d
-from weft.util.config import Override
+from weft._engine.runtime import device as d
+from weft._engine.util.config import Override
 
 
 def test_devices():

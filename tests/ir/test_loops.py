@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.ir.loops import (
+from weft._engine.ir.loops import (
     Accum,
     Buf,
     Const,
@@ -24,8 +24,8 @@ from weft.ir.loops import (
     While,
     check,
 )
-from weft.ir.loops_eval import evaluate
-from weft.ir.loops_text import canonical, parse_kernel, print_kernel
+from weft._engine.ir.loops_eval import evaluate
+from weft._engine.ir.loops_text import canonical, parse_kernel, print_kernel
 
 i, j = Index("i"), Index("j")
 X, Y = Buf("x", "f32", 8), Buf("y", "f32", 8, "out")

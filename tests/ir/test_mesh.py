@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.ir.mesh import (
+from weft._engine.ir.mesh import (
     AbstractDevice,
     AbstractMesh,
     AxisType,
@@ -18,13 +18,18 @@ from weft.ir.mesh import (
     use_abstract_mesh,
     use_mesh,
 )
-from weft.ir.program_mesh import check_same_devices, common_mesh, sharding_of_spec, to_spec
-from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding, layout_of
-from weft.ir.specs import P, PartitionSpec
-from weft.runtime.device import devices
-from weft.runtime.topology import create_device_mesh, create_hybrid_device_mesh, make_mesh
-from weft.util.config import Override
-from weft.util.errors import ShardingError
+from weft._engine.ir.program_mesh import check_same_devices, common_mesh, sharding_of_spec, to_spec
+from weft._engine.ir.shardings import (
+    NamedSharding,
+    PositionalSharding,
+    SingleDeviceSharding,
+    layout_of,
+)
+from weft._engine.ir.specs import P, PartitionSpec
+from weft._engine.runtime.device import devices
+from weft._engine.runtime.topology import create_device_mesh, create_hybrid_device_mesh, make_mesh
+from weft._engine.util.config import Override
+from weft._engine.util.errors import ShardingError
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
+from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
 from weft.nn import initializers
 from weft.sharding import NamedSharding, PartitionSpec as P, set_mesh
 

@@ -4,7 +4,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from weft.ir import program as P
+from weft._engine.ir import program as P
 
 
 def mentions_address(hint) -> bool:

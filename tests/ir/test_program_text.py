@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
-from weft.ir.program import (
+from weft._engine.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
+from weft._engine.ir.program import (
     Branch,
     BufRef,
     Copy,
@@ -16,7 +16,7 @@ from weft.ir.program import (
     Slot,
     WhileLoop,
 )
-from weft.ir.text.program import program_text
+from weft._engine.ir.text.program import program_text
 
 
 def doubling(name):

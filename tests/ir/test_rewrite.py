@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import weft.ops.elementwise as E
-from weft.core.stage import stage
-from weft.ir.check import JaxprTypeError, check_jaxpr
-from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Var
-from weft.ir.rewrite import cse, dce, substitute, used_vars
-from weft.ir.types import ShapedArray
+import weft._engine.ops.elementwise as E
+from weft._engine.core.stage import stage
+from weft._engine.ir.check import JaxprTypeError, check_jaxpr
+from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Var
+from weft._engine.ir.rewrite import cse, dce, substitute, used_vars
+from weft._engine.ir.types import ShapedArray
 
 X = ShapedArray((3,), np.dtype("f4"))
 
@@ -32,7 +32,7 @@ def test_dce_keeps_effects():
 
 
 def test_dce_marks_unread_results():
-    from weft.ops.rng import threefry2x32
+    from weft._engine.ops.rng import threefry2x32
 
     word = ShapedArray((3,), np.dtype("u4"))
     jaxpr = stage(lambda k: [threefry2x32(k, k, k, k)[1]], [word])

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 import weft
 import weft.numpy as wnp
+from weft._engine.ir.symbolic import Dim, SymbolicScope, evaluate, max_dim, min_dim, slice_bounds
 from weft.errors import InconclusiveDimensionOperation
-from weft.ir.symbolic import Dim, SymbolicScope, evaluate, max_dim, min_dim, slice_bounds
 
 OPERATIONS = {
     "+": operator.add,

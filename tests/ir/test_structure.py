@@ -13,10 +13,10 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.primitive import Primitive
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.structure import Unserializable, structure
-from weft.runtime.device import devices
+from weft._engine.core.primitive import Primitive
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.structure import Unserializable, structure
+from weft._engine.runtime.device import devices
 from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 X = weft.ShapeDtypeStruct((4, 6), "float32")
@@ -282,7 +282,7 @@ def test_rules_for_derivatives_do_not_count_where_they_are_not_read():
 
 SCRIPT = """
 import hashlib, weft, weft.numpy as wnp, numpy as np
-from weft.ir.structure import structure
+from weft._engine.ir.structure import structure
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 mesh = Mesh(np.array(weft.devices()).reshape(2, 4), ("left", "right"))
 place = NamedSharding(mesh, P("left", "right"))

@@ -12,11 +12,11 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.primitive import Primitive, registry
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
-from weft.ir.text.jaxpr import jaxpr_text
-from weft.ir.text.parse import JaxprSyntaxError, parse_jaxpr
-from weft.ir.types import ManualAxisType, ShapedArray
+from weft._engine.core.primitive import Primitive, registry
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.text.jaxpr import jaxpr_text
+from weft._engine.ir.text.parse import JaxprSyntaxError, parse_jaxpr
+from weft._engine.ir.types import ManualAxisType, ShapedArray
 from weft.numpy import fft
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ PROGRAM = """{ lambda a:f32[2]; b:f32[3] c:f32[3]. let
 def primitives(monkeypatch):
     names = ("t_mul", "t_reduce", "t_cond")
     made = {n: Primitive(n, "elementwise", register=False) for n in names}
-    from weft.core import primitive
+    from weft._engine.core import primitive
 
     for name, p in made.items():
         monkeypatch.setitem(primitive.registry, name, p)
@@ -183,9 +183,9 @@ def test_updates_at_an_index_are_scatters_and_those_of_a_slice_are_not():
 
 FRESH = """
 import sys
-import weft.control
-from weft.ir.text.parse import parse_jaxpr
-from weft.ir.text.jaxpr import jaxpr_text
+import weft._engine.control
+from weft._engine.ir.text.parse import parse_jaxpr
+from weft._engine.ir.text.jaxpr import jaxpr_text
 text = sys.stdin.read()
 assert jaxpr_text(parse_jaxpr(text)) == text, jaxpr_text(parse_jaxpr(text))
 """
@@ -212,8 +212,8 @@ def test_operations_are_found_in_a_process_that_has_used_none(program):
 def test_passes_find_operations_that_no_room_has_registered_yet():
     """A product that sums nothing becomes a reduction, which the room of products does not load."""
     text = (
-        "import sys, numpy as np\nfrom weft.ops.contraction import dot_general\nassert 'weft.ops.reduce' not in sys.modules\n"
-        "from weft.core.primitive import registry\nassert 'reduce_sum' not in registry and registry['reduce_sum'].kind == 'reduce'\n"
+        "import sys, numpy as np\nfrom weft._engine.ops.contraction import dot_general\nassert 'weft._engine.ops.reduce' not in sys.modules\n"
+        "from weft._engine.core.primitive import registry\nassert 'reduce_sum' not in registry and registry['reduce_sum'].kind == 'reduce'\n"
         "got = dot_general(np.ones((2, 0)), np.ones((0, 3)), (((1,), (0,)), ((), ())))\nassert got.shape == (2, 3)\n"
     )
     subprocess.run([sys.executable, "-c", text], check=True, cwd=ROOT)

@@ -6,8 +6,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.util.config import Override, enable_x64
-from weft.util.errors import ShapeError
+from weft._engine.util.config import Override, enable_x64
+from weft._engine.util.errors import ShapeError
 
 X = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
 

@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.util.config import Override
+from weft._engine.util.config import Override
 
 RNG = np.random.default_rng(0)
 A, B = RNG.random((2, 64, 6)).astype(np.float32)

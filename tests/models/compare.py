@@ -3,7 +3,7 @@
 In:   a model and a size.
 Out:  for each program ("forward", "gradient", "step"), the first mismatch as text, or None.
 How:  a program is traced once. The compiled program, each op of the jaxpr as a program of its own,
-      and the jaxpr in float64 on NumPy get the same arguments. `weft.verification.tolerance` states
+      and the jaxpr in float64 on NumPy get the same arguments. `weft._engine.verification.tolerance` states
       how far they may differ: units of the coarsest dtype, and a multiple of what noise changes.
 Laws: results are compared relative to their own magnitude, so that small gradients count, too.
 """
@@ -18,12 +18,12 @@ import numpy as np
 import weft
 from tests.models.double_precision import evaluate_in_float64
 from tests.models.record import Model
-from weft.core.interpret import evaluate
-from weft.ir.jaxpr import Jaxpr
+from weft._engine.core.interpret import evaluate
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.transforms.physical import physicalize
+from weft._engine.verification.evaluation import op_by_op
+from weft._engine.verification.tolerance import NOISE_FACTOR, Tolerance, difference, precisions
 from weft.sharding import NamedSharding, PartitionSpec
-from weft.transforms.physical import physicalize
-from weft.verification.evaluation import op_by_op
-from weft.verification.tolerance import NOISE_FACTOR, Tolerance, difference, precisions
 
 COPIES = 3  # batches that vmap takes at once
 

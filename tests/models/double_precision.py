@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.check import check_jaxpr
-from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
-from weft.ir.types import ShapedArray
-from weft.ops.casting import bitcast_convert_type_p, convert_element_type_p
-from weft.verification.evaluation import op_by_op
+from weft._engine.ir.check import check_jaxpr
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.casting import bitcast_convert_type_p, convert_element_type_p
+from weft._engine.verification.evaluation import op_by_op
 
 WIDER = {
     np.dtype("float32"): np.dtype("float64"),

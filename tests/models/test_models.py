@@ -18,7 +18,7 @@ from tests.models import compare
 from tests.models.double_precision import evaluate_in_float64
 from tests.models.registry import MODELS
 from weft import lax, random
-from weft.codegen.program.program import compile_program
+from weft._engine.codegen.program.program import compile_program
 
 NAMES = (
     "mlp",
@@ -56,7 +56,7 @@ PUBLIC = {"weft", "weft.numpy", "weft.scipy.linalg"}
 @pytest.fixture
 def optimized(monkeypatch):
     """Compile without drafts, so that the optimized kernels run."""
-    module = importlib.import_module("weft.backends.cpu.compile")
+    module = importlib.import_module("weft._engine.backends.cpu.compile")
     monkeypatch.setattr(module, "compile_draft", compile_program)
 
 

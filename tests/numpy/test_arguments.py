@@ -10,8 +10,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.util.config import enable_x64
-from weft.util.events import numpy_name
+from weft._engine.util.config import enable_x64
+from weft._engine.util.events import numpy_name
 
 
 @pytest.mark.parametrize("name", ["nanmean", "nanvar", "nanstd", "nansum", "nanmax"])

@@ -6,7 +6,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.trace import Tracer
+from weft._engine.core.trace import Tracer
 from weft.sharding import Mesh, NamedSharding, PartitionSpec
 
 HELD = wnp.arange(3)

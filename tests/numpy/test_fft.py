@@ -11,14 +11,14 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.compiler.schedule.schedule import schedule
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ir.fft import can_pass
-from weft.ir.program import Fft, HostCall
+from weft._engine.compiler.schedule.schedule import schedule
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir.fft import can_pass
+from weft._engine.ir.program import Fft, HostCall
+from weft._engine.util import fft_engine
+from weft._engine.util.events import public_name
 from weft.test_util import check_grads
-from weft.util import fft_engine
-from weft.util.events import public_name
 
 RNG = np.random.default_rng(3)
 
@@ -347,7 +347,7 @@ def test_there_and_back(lengths, engines):
 
 def test_the_engine_comes_without_its_package_and_goes_with_it():
     text = (
-        "import sys, numpy as np\nfrom weft.util import fft_engine\nx, out = np.ones(4, 'c8'), np.empty(4, 'c8')\n"
+        "import sys, numpy as np\nfrom weft._engine.util import fft_engine\nx, out = np.ones(4, 'c8'), np.empty(4, 'c8')\n"
         "fft_engine.forward(x, [0], out)\nassert out[0] == 4 and 'scipy.fft' not in sys.modules\n"
         "import scipy.fft\nassert scipy.fft.fft(x)[0] == 4\nfft_engine.forward(x, [0], out)\nassert out[0] == 4\n"
     )

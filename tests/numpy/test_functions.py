@@ -9,8 +9,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft._engine.util.config import Override
 from weft.sharding import AxisType, NamedSharding, PartitionSpec
-from weft.util.config import Override
 
 RNG = np.random.RandomState(0)
 F = RNG.randn(3, 4).astype(np.float32)

@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 import weft
 import weft.numpy as wnp
-from weft.control.ref_index import ds
-from weft.util.config import Override
+from weft._engine.control.ref_index import ds
+from weft._engine.util.config import Override
 
 PROFILE = settings(max_examples=120, derandomize=True, deadline=None, database=None)
 

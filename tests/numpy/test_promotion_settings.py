@@ -6,8 +6,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft._engine.util.config import enable_x64
 from weft.test_util import check_grads
-from weft.util.config import enable_x64
 
 X, ROW, HALF = np.ones((3, 4), np.float32), np.ones(4, np.float32), np.ones((3, 4), np.float16)
 

@@ -9,7 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.util.config import Override
+from weft._engine.util.config import Override
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 V = np.array([0.5, 2.0, -1.0, 4.0, 3.0], np.float32)

@@ -20,8 +20,8 @@ import sys
 import numpy as np
 import weft, weft.numpy as wnp
 from weft import lax
-from weft.ir.loops_eval import evaluate
-from weft.ir.loops_text import parse_kernel
+from weft._engine.ir.loops_eval import evaluate
+from weft._engine.ir.loops_text import parse_kernel
 
 name = sys.argv[1]
 x = np.linspace(-3, 3, 992, dtype=np.float32)

@@ -6,15 +6,21 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import weft.ops.ragged_exchange
+import weft._engine.ops.ragged_exchange
 from tests.ops.collective_programs import CASES, MESH, expected, members, sample
 from tests.ops.test_collectives_ragged import data, expected as expected_ragged, lists
 from weft import lax
-from weft.core.primitive import registry
-from weft.core.stage import stage
-from weft.core.trace import extend_axis_env, typeof
-from weft.ir.collective_spec import COLLECTIVES, COMPLETED_BY, carry_out, collective_axes, spec_of
-from weft.ir.jaxpr import Literal
+from weft._engine.core.primitive import registry
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import extend_axis_env, typeof
+from weft._engine.ir.collective_spec import (
+    COLLECTIVES,
+    COMPLETED_BY,
+    carry_out,
+    collective_axes,
+    spec_of,
+)
+from weft._engine.ir.jaxpr import Literal
 
 PLACES = list(itertools.product(*[range(n) for _, n in MESH]))
 
@@ -74,7 +80,7 @@ def test_ragged_exchange(per_target):
 
 
 def test_values_that_travel_together():
-    from weft.partition.combine import combined_reduction
+    from weft._engine.partition.combine import combined_reduction
 
     given = [[np.float32(i), np.arange(2) + i] for i in range(3)]
     got = carry_out(
@@ -94,7 +100,7 @@ def test_local_ones():
 
 
 def test_every_collective_has_a_record():
-    assert weft.ops.ragged_exchange is not None
+    assert weft._engine.ops.ragged_exchange is not None
     primitives = [p for p in registry.values() if p.kind == "collective"]
     assert {p.name for p in primitives} == set(COLLECTIVES)
     for p in primitives:

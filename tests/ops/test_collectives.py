@@ -6,17 +6,17 @@ import math
 import numpy as np
 import pytest
 
-from weft.core.interpret import evaluate
-from weft.core.primitive import BatchAxis
-from weft.core.stage import stage
-from weft.core.trace import UndefPrimal, extend_axis_env, typeof
-from weft.ir.types import ShapedArray
-from weft.ops import collective_rules as rules, collectives as c
-from weft.ops.elementwise import mul
-from weft.ops.families import move_dim
-from weft.ops.rules import at_front
-from weft.transforms.batch import batch_flat
-from weft.util.errors import ShapeError
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import UndefPrimal, extend_axis_env, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import collective_rules as rules, collectives as c
+from weft._engine.ops.elementwise import mul
+from weft._engine.ops.families import move_dim
+from weft._engine.ops.rules import at_front
+from weft._engine.transforms.batch import batch_flat
+from weft._engine.util.errors import ShapeError
 
 MESH = (("a", 2), ("b", 3), ("c", 2))
 SIZES = dict(MESH)
@@ -198,7 +198,7 @@ def test_transposes_are_adjoint_on_the_whole_mesh(axes):
             program = stage(lambda x, fun=fun: [fun(x)], [ShapedArray(shape, np.dtype(np.float32))])
 
         def transposed(ct, program=program):
-            from weft.transforms.transpose import backward_pass
+            from weft._engine.transforms.transpose import backward_pass
 
             return backward_pass(program, [UndefPrimal(program.in_avals[0])], [ct])[0]
 

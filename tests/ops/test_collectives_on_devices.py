@@ -12,7 +12,7 @@ import pytest
 import weft
 from tests.ops.collective_programs import CASES, NAMES, SIZES, Case, expected, sample
 from weft import lax
-from weft.ir.loops_text import print_kernel
+from weft._engine.ir.loops_text import print_kernel
 from weft.sharding import PartitionSpec as P
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)

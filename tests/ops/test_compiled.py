@@ -8,11 +8,11 @@ import pytest
 
 import weft
 import weft.numpy
-from weft.core.interpret import run_reference
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ops import collectives, contraction, convolution, indexing, linalg, slicing
-from weft.util.tree import tree_leaves
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ops import collectives, contraction, convolution, indexing, linalg, slicing
+from weft._engine.util.tree import tree_leaves
 
 rng = np.random.default_rng(0)
 f32 = np.dtype(np.float32)

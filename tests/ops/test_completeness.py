@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-import weft.control
+import weft._engine.control
+import weft._engine.ops
+import weft._engine.ops.functions
 import weft.experimental.hijax  # defines primitives of its own
 import weft.experimental.pallas.call
-import weft.ops
-import weft.ops.functions
-from weft.core.primitive import OPTIONAL_SLOTS, SLOTS, Primitive, Unsupported, registry
-from weft.ir.collective_spec import CollectiveSpec
-from weft.ops.families import (
+from weft._engine.core.primitive import OPTIONAL_SLOTS, SLOTS, Primitive, Unsupported, registry
+from weft._engine.ir.collective_spec import CollectiveSpec
+from weft._engine.ops.families import (
     BranchSpec,
     ContractSpec,
     ExpandSpec,
@@ -28,9 +28,9 @@ from weft.ops.families import (
     ScatterSpec,
     SortSpec,
 )
-from weft.ops.split_rule import SplitRule
+from weft._engine.ops.split_rule import SplitRule
 
-for package in (weft.ops, weft.ops.functions, weft.control):
+for package in (weft._engine.ops, weft._engine.ops.functions, weft._engine.control):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 

@@ -6,11 +6,11 @@ import pytest
 
 import weft
 from tests.harness.rule_checks import check_all, check_factors, close
-from weft.core.trace import typeof
-from weft.ops import contraction
-from weft.ops.contraction import Precision, canonical_precision, dot_general, dot_general_p
-from weft.util.config import enable_x64
-from weft.util.errors import ShapeError
+from weft._engine.core.trace import typeof
+from weft._engine.ops import contraction
+from weft._engine.ops.contraction import Precision, canonical_precision, dot_general, dot_general_p
+from weft._engine.util.config import enable_x64
+from weft._engine.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
 LETTERS = "abcdefghij"
@@ -92,7 +92,7 @@ def test_preferred_element_type_widens_integers_and_transposes_to_the_operands_d
     x = np.full((2, 300), 100, np.int8)
     out = dot_general(x, x, (((1,), (1,)), ((), ())), preferred_element_type=np.int32)
     assert out.dtype == np.int32 and out[0, 0] == 3_000_000
-    from weft.core.trace import UndefPrimal
+    from weft._engine.core.trace import UndefPrimal
 
     a = rng.standard_normal((3, 4)).astype(ml_dtypes.bfloat16)
     ct = rng.standard_normal((3, 5)).astype(np.float32)
@@ -108,7 +108,7 @@ def test_preferred_element_type_widens_integers_and_transposes_to_the_operands_d
 
 
 def test_a_batch_of_one_operand_becomes_a_free_dim():
-    from weft.core.primitive import BatchAxis
+    from weft._engine.core.primitive import BatchAxis
 
     x, w = np.ones((7, 3, 4), np.float32), np.ones((4, 5), np.float32)
     params = {"dimension_numbers": CASES[0][2], "precision": None, "preferred_element_type": None}

@@ -12,9 +12,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.ops.contraction import product_dtype
+from weft._engine.ops.contraction import product_dtype
+from weft._engine.util.promotion import sum_dtype
 from weft.sharding import NamedSharding, P
-from weft.util.promotion import sum_dtype
 
 INTEGERS = ["int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "uint32"]
 FLOATS = [

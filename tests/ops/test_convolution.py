@@ -7,16 +7,16 @@ import pytest
 import weft
 from tests.harness.rule_checks import check_all, close
 from weft import lax, nn, numpy as wnp
-from weft.core.trace import typeof
-from weft.ops import convolution as conv
-from weft.ops.convolution import (
+from weft._engine.core.trace import typeof
+from weft._engine.ops import convolution as conv
+from weft._engine.ops.convolution import (
     ConvDimensionNumbers,
     conv_general_dilated,
     conv_general_dilated_p,
     expand_conv,
 )
-from weft.util.config import Override, enable_x64
-from weft.util.errors import ShapeError
+from weft._engine.util.config import Override, enable_x64
+from weft._engine.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
 

@@ -9,12 +9,12 @@ import pytest
 import weft
 import weft.numpy
 from tests.harness.laws import Case, assert_close, check_all, run, wide_types
-from weft.core.primitive import Primitive
-from weft.core.stage import stage
-from weft.ir.types import ShapedArray
-from weft.ops import elementwise as e, functions
-from weft.util.config import Override
-from weft.util.errors import ShapeError
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.stage import stage
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import elementwise as e, functions
+from weft._engine.util.config import Override
+from weft._engine.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
 ANY = rng.normal(size=(4, 6)) * 2
@@ -517,7 +517,7 @@ def test_views_of_complex_numbers(source, target, wide):
 def test_views_of_parts_of_bytes(narrow, wide):
     words = np.random.default_rng(0).integers(0, 2**32, (3, 4), np.uint32).view(wide)
     parts = weft.numpy.asarray(words).view(narrow)
-    bits = weft.util.dtypes.itemsize_bits(narrow)
+    bits = weft._engine.util.dtypes.itemsize_bits(narrow)
     want = np.unpackbits(words.view(np.uint8).reshape(3, -1), axis=1, bitorder="little").reshape(
         3, -1, bits
     ) @ (1 << np.arange(bits))
@@ -543,7 +543,7 @@ def test_scalar_views_keep_the_element_size(source, target, bits):
         "vmap": (weft.vmap(view), weft.numpy.ones(2, source)),
     }
     for name, (function, operand) in calls.items():
-        if bits == weft.util.dtypes.itemsize_bits(source):
+        if bits == weft._engine.util.dtypes.itemsize_bits(source):
             assert function(operand).shape == operand.shape, name
         else:
             with pytest.raises(

@@ -15,9 +15,9 @@ from tests.harness.rule_checks import (
     check_transpose,
     close,
 )
-from weft.core.trace import typeof
-from weft.ops import indexing, windows as windows_of
-from weft.ops.indexing import (
+from weft._engine.core.trace import typeof
+from weft._engine.ops import indexing, windows as windows_of
+from weft._engine.ops.indexing import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,
@@ -29,8 +29,8 @@ from weft.ops.indexing import (
     scatter_mul_p,
     scatter_p,
 )
-from weft.util.config import enable_x64
-from weft.util.errors import ShapeError
+from weft._engine.util.config import enable_x64
+from weft._engine.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
 Mode = GatherScatterMode
@@ -243,8 +243,8 @@ def test_ties_share_the_derivative(primitive):
 )
 def test_scatter_position_of_the_lowering(case, mode):
     """The positions that kernels compute are those that the reference writes."""
-    from weft.ir.build import Builder
-    from weft.ir.loops_eval import apply
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops_eval import apply
 
     x, indices, updates, params, numbers, sizes = scatter_case(case, mode)
     starts = dict(windows(x.shape, indices, numbers, sizes, mode))

@@ -7,11 +7,11 @@ import pytest
 
 import weft
 from tests.harness.laws import Case, check_all, run
-from weft.core.stage import stage
-from weft.ir.factors import RuleBuilder
-from weft.ir.types import ShapedArray
-from weft.ops import layout as l
-from weft.util.errors import ShapeError
+from weft._engine.core.stage import stage
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import layout as l
+from weft._engine.util.errors import ShapeError
 
 X = np.random.default_rng(0).normal(size=(4, 6, 5))
 FLAT = ((0,),)

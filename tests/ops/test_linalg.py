@@ -12,11 +12,11 @@ from tests.harness.rule_checks import (
     check_type,
     close,
 )
-from weft.core.trace import Zero, typeof
-from weft.ops import linalg
-from weft.ops.lapack import library_call_p
-from weft.util.config import enable_x64
-from weft.util.errors import ShapeError
+from weft._engine.core.trace import Zero, typeof
+from weft._engine.ops import linalg
+from weft._engine.ops.lapack import library_call_p
+from weft._engine.util.config import enable_x64
+from weft._engine.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
 KINDS = [np.float64, np.complex128]

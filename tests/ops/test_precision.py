@@ -9,7 +9,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.util.config import Override
+from weft._engine.util.config import Override
 
 rng = np.random.default_rng(0)
 EDGES = [

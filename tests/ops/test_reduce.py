@@ -9,10 +9,10 @@ import pytest
 import weft
 from tests.harness.laws import Case, assert_close, check_all, run
 from weft import lax as r
-from weft.core.stage import stage
-from weft.ir.types import ShapedArray
-from weft.ops.reduce import highest, lowest
-from weft.util.errors import ShapeError
+from weft._engine.core.stage import stage
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.reduce import highest, lowest
+from weft._engine.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(4, 6, 3))
@@ -192,7 +192,7 @@ def test_neutral_elements_are_below_and_above_all(dtype):
 
 
 def test_ties_share_the_tangent():
-    from weft.transforms.jvp import jvp_flat
+    from weft._engine.transforms.jvp import jvp_flat
 
     x = np.float32([1, 2, 2])
     _, (t,) = jvp_flat(lambda v: [r.reduce_max(v, (0,))], [x], [np.float32([5, 1, 3])])

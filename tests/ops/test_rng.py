@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.harness.laws import Case, check_all, run
-from weft.core.stage import stage
-from weft.ir.types import ShapedArray
-from weft.ops.rng import threefry2x32
+from weft._engine.core.stage import stage
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.rng import threefry2x32
 
 WORDS = np.random.default_rng(0).integers(0, 2**32, size=(4, 4, 6), dtype=np.uint32)
 

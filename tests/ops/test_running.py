@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft import lax
-from weft.ir.loops_text import print_kernel
+from weft._engine.ir.loops_text import print_kernel
 
 RUNNING = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 

@@ -7,12 +7,18 @@ import pytest
 
 import weft
 from tests.harness.rule_checks import check_all, check_transpose
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ops import slicing
-from weft.ops.slicing import concatenate_p, dynamic_slice_p, dynamic_update_slice_p, pad_p, slice_p
-from weft.util.config import Override, enable_x64
-from weft.util.errors import ShapeError
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ops import slicing
+from weft._engine.ops.slicing import (
+    concatenate_p,
+    dynamic_slice_p,
+    dynamic_update_slice_p,
+    pad_p,
+    slice_p,
+)
+from weft._engine.util.config import Override, enable_x64
+from weft._engine.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
 normal = lambda *shape: rng.standard_normal(shape)
@@ -162,7 +168,7 @@ def test_negative_traced_starts_count_from_the_end():
         lambda x, i: [slicing.dynamic_slice(x, (i,), (2,))],
         [typeof(np.arange(5)), typeof(np.int32(0))],
     )
-    from weft.core.interpret import run_reference
+    from weft._engine.core.interpret import run_reference
 
     np.testing.assert_array_equal(run_reference(jaxpr, np.arange(5), np.int32(-4))[0], [1, 2])
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tests.harness.laws import Case, check_all, run
-from weft.core.stage import stage
-from weft.ir.types import ShapedArray
-from weft.ops.sorting import sort, take_along, top_k
-from weft.util.errors import ShapeError
+from weft._engine.core.stage import stage
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.sorting import sort, take_along, top_k
+from weft._engine.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
 X = rng.permutation(24).reshape(4, 6) / 7.0

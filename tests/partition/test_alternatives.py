@@ -6,12 +6,12 @@ import weft
 import weft.numpy as wnp
 from tests.spmd.byte_programs import DTYPE, flat
 from tests.spmd.harness import P, make, specs_of
-from weft.compiler.rewrite.simplify import simplify
-from weft.core.stage import stage
-from weft.ir.specs import joined
-from weft.ir.types import ShapedArray
-from weft.partition import alternatives
-from weft.partition.partition import partition
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.core.stage import stage
+from weft._engine.ir.specs import joined
+from weft._engine.ir.types import ShapedArray
+from weft._engine.partition import alternatives
+from weft._engine.partition.partition import partition
 
 CUBE, GRID, LINE = {"a": 2, "b": 2, "c": 2}, {"a": 4, "b": 2}, {"x": 8}
 

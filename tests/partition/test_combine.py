@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.spmd.harness import P, check, make, random
-from weft.ops import arithmetic, functions, reduce
-from weft.ops.contraction import dot_general
-from weft.ops.layout import broadcast_in_dim
-from weft.partition import combine
-from weft.partition.combine import separate_reductions
+from weft._engine.ops import arithmetic, functions, reduce
+from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.layout import broadcast_in_dim
+from weft._engine.partition import combine
+from weft._engine.partition.combine import separate_reductions
 
 GRID = make(a=4, b=2)
 SPECS = [P(None, "a"), P("a")]

@@ -9,12 +9,12 @@ import weft
 import weft.numpy as wnp
 from tests.spmd.harness import specs_of
 from tests.spmd.test_random_programs import MESHES, Program, random_spec
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ops import functions
-from weft.partition import partitioner, strategies
-from weft.partition.partition import partition
-from weft.partition.propagation import propagate
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ops import functions
+from weft._engine.partition import partitioner, strategies
+from weft._engine.partition.partition import partition
+from weft._engine.partition.propagation import propagate
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 

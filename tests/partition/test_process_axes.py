@@ -6,13 +6,13 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule.schedule import schedule, walk
-from weft.ir import program as P
-from weft.partition.exchanges import exchanges_of, link_bytes, program_of_process
-from weft.partition.process_axes import process_axes
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.compiler.schedule.schedule import schedule, walk
+from weft._engine.ir import program as P
+from weft._engine.partition.exchanges import exchanges_of, link_bytes, program_of_process
+from weft._engine.partition.process_axes import process_axes
+from weft._engine.util.errors import ShardingError
 from weft.sharding import NamedSharding, PartitionSpec
-from weft.util.errors import ShardingError
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from weft.ir.collective_spec import collective_bytes
-from weft.ir.shardings import grid_of_dims
-from weft.ops import collectives  # noqa: F401  (defines the collectives)
-from weft.partition.reshard import Placement, local_shape, permutation, plan, plan_cost
+from weft._engine.ir.collective_spec import collective_bytes
+from weft._engine.ir.shardings import grid_of_dims
+from weft._engine.ops import collectives  # noqa: F401  (defines the collectives)
+from weft._engine.partition.reshard import Placement, local_shape, permutation, plan, plan_cost
 
 SIZES = {"a": 4, "b": 2, "c": 2}
 

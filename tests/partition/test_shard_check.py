@@ -8,14 +8,14 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.primitive import registry
-from weft.core.stage import stage
-from weft.ir.jaxpr import Eqn, Jaxpr, Var
-from weft.ir.types import ShapedArray
-from weft.ops.exchange import exchange_p
-from weft.partition import combine, emit, partition, partitioner, shard_check, split_context
-from weft.partition.partitioner import Partitioner
-from weft.partition.shard_check import (
+from weft._engine.core.primitive import registry
+from weft._engine.core.stage import stage
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.exchange import exchange_p
+from weft._engine.partition import combine, emit, partition, partitioner, shard_check, split_context
+from weft._engine.partition.partitioner import Partitioner
+from weft._engine.partition.shard_check import (
     PartitionError,
     check_collectives,
     check_exchanges,
@@ -57,7 +57,7 @@ def sums_in_int32(monkeypatch):
 
 
 def rows_of_windows_are_missing(monkeypatch):
-    from weft.ops import local_windows
+    from weft._engine.ops import local_windows
 
     original = local_windows.fetch_rows
     short = lambda ctx, x, halo, *split: local_windows.slicing.slice_in_dim(

@@ -10,8 +10,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.partition.propagation.propagate import factor_rule, region_links
-from weft.partition.propagation.reach import reach_of_dims
+from weft._engine.partition.propagation.propagate import factor_rule, region_links
+from weft._engine.partition.propagation.reach import reach_of_dims
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 MESHES = {"8": (8,), "4x2": (4, 2), "2x2x2": (2, 2, 2)}

@@ -13,9 +13,9 @@ import pytest
 import weft
 from tests.harness.processes import ROOT, run_python
 from weft import lax, nn, numpy as wnp, random
-from weft.backends.cpu import buffer
+from weft._engine.backends.cpu import buffer
+from weft._engine.util.config import Override
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
-from weft.util.config import Override
 
 X = np.linspace(-1, 1, 64 * 256, dtype=np.float32).reshape(64, 256)
 ONES = np.ones(256, np.float32)

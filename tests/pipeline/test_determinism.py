@@ -4,7 +4,7 @@ import random
 
 import weft
 import weft.numpy as wnp
-from weft.util.config import Override
+from weft._engine.util.config import Override
 
 
 def f(x):

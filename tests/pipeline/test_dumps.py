@@ -5,7 +5,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import NamedSharding, P
-from weft.util.config import Override
+from weft._engine.util.config import Override
 
 
 def g(x):

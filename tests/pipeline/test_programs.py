@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import marshal
@@ -18,14 +19,16 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import lax, programs
-from weft.codegen.gemm import gemm
-from weft.codegen.library import sort
-from weft.codegen.program import program
-from weft.codegen.runtime import pool, symbols
-from weft.codegen.toolchain import loader, target
-from weft.partition import partition
-from weft.runtime.device import devices
+from weft import lax
+from weft._engine import programs
+from weft._engine.codegen.gemm import gemm
+from weft._engine.codegen.library import sort
+from weft._engine.codegen.program import program
+from weft._engine.codegen.runtime import pool, symbols
+from weft._engine.codegen.toolchain import loader, target
+from weft._engine.partition import partition
+from weft._engine.runtime.device import devices
+from weft._engine.util import cache
 from weft.sharding import (
     AxisType,
     Mesh,
@@ -34,7 +37,6 @@ from weft.sharding import (
     PositionalSharding,
     SingleDeviceSharding,
 )
-from weft.util import cache
 
 pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
 
@@ -309,7 +311,7 @@ def key_of(
         if environment is not None:
             patch.setenv(*environment)
             patch.setattr(pool, "num_threads", pool.num_threads.__wrapped__)
-        with weft.util.config.Override(**(settings or {})):
+        with weft._engine.util.config.Override(**(settings or {})):
             return program_key(
                 jaxpr,
                 specs,
@@ -353,30 +355,22 @@ def test_sources_versions_and_machine_are_in_the_key(monkeypatch):
 
 def test_the_fingerprint_covers_whatever_the_compiler_loads():
     script = (
-        "import sys, weft, weft.numpy as wnp, weft.pipeline\n"
-        "import weft.partition.partition, weft.partition.spmd, weft.codegen.gemm.gemm, weft.codegen.library.sort\n"
-        "import weft.codegen.kernel.kernel_emitter\n"
+        "import sys, weft, weft.numpy as wnp, weft._engine.pipeline\n"
+        "import weft._engine.partition.partition, weft._engine.partition.spmd\n"
+        "import weft._engine.codegen.gemm.gemm, weft._engine.codegen.library.sort\n"
+        "import weft._engine.codegen.kernel.kernel_emitter\n"
         "print([m for m in sys.modules if m.startswith('weft.')])"
     )
     said = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout
-    above = (
-        "api",
-        "numpy",
-        "lax",
-        "random",
-        "nn",
-        "scipy",
-        "debug",
-        "profiler",
-        "tools",
-        "compat",
-        "experimental",
-        "image",
-    )
-    rooms = {name.split(".")[1] for name in eval(said) if name.count(".") > 1} - set(above)
-    assert rooms <= set(programs.COMPILER)
+    loaded = {name.split(".")[2] for name in eval(said) if name.startswith("weft._engine.")}
+    rooms = {
+        name
+        for name in loaded
+        if importlib.util.find_spec(f"weft._engine.{name}").submodule_search_locations
+    }
+    assert rooms - {"api"} <= set(programs.COMPILER)
 
 
 @pytest.mark.parametrize(
@@ -384,14 +378,14 @@ def test_the_fingerprint_covers_whatever_the_compiler_loads():
 )
 def test_some_settings_go_round_the_cache(setting, monkeypatch, loaded):
     monkeypatch.delenv("WEFT_CACHE_DIR") if "enable_compilation_cache" in setting else None
-    with weft.util.config.Override(**setting):
+    with weft._engine.util.config.Override(**setting):
         assert key_of() is None
 
 
 def test_dumps_show_every_stage_every_time(tmp_path):
     shown = []
     for folder in (tmp_path / "one", tmp_path / "other"):
-        with weft.util.config.Override(dump=str(folder)):
+        with weft._engine.util.config.Override(dump=str(folder)):
             weft.jit(lambda x: wnp.sin(x))(values(8))
         shown.append(
             sorted(re.sub(r"^module_\d+", "module", path.name) for path in folder.rglob("*.txt"))
@@ -574,10 +568,11 @@ PROGRAM = """
     w, x = weft.device_put((wnp.ones((16, 16)) / 7, wnp.arange(256.0).reshape(16, 16)), place)
     value, grad = weft.jit(weft.value_and_grad(loss))(w, x)
     alone = weft.jit(lambda x: wnp.sort(x @ x)[::2])(np.eye(30, dtype=np.float32))
-    from weft.codegen.toolchain import llvm_c
-    rooms = sorted(m for m in sys.modules if m.startswith(("weft.compiler", "weft.partition.p", "weft.partition.s", "weft.pipeline",
-                                                             "weft.codegen.gemm.gemm", "weft.codegen.library.sort",
-                                                             "weft.codegen.program.program", "llvmlite")))
+    from weft._engine.codegen.toolchain import llvm_c
+    rooms = sorted(m for m in sys.modules if m.startswith((
+        "weft._engine.compiler", "weft._engine.partition.p", "weft._engine.partition.s", "weft._engine.pipeline",
+        "weft._engine.codegen.gemm.gemm", "weft._engine.codegen.library.sort",
+        "weft._engine.codegen.program.program", "llvmlite")))
     print(json.dumps([float(value), np.asarray(grad).tolist(), np.asarray(alone).tolist(), rooms, len(llvm_c._loaded)]))
 """
 
@@ -602,16 +597,20 @@ def run(tmp_path, **env):
 def test_a_second_process_loads_no_compiler(tmp_path):
     first, second = run(tmp_path, PYTHONHASHSEED="1"), run(tmp_path, PYTHONHASHSEED="2")
     assert first[:3] == second[:3]
-    assert "weft.compiler.schedule.schedule" in first[3] and first[4] == 1
-    assert [name for name in second[3] if name != "weft.partition.stack"] == [] and second[4] == 0
+    assert "weft._engine.compiler.schedule.schedule" in first[3] and first[4] == 1
+    assert [name for name in second[3] if name != "weft._engine.partition.stack"] == [] and second[
+        4
+    ] == 0
 
 
 def test_other_features_have_programs_of_their_own(tmp_path):
     run(tmp_path)
     fewer = {"avx512": "avx2", "avx2": "generic"}.get(target.current().level)
     if fewer:
-        assert "weft.compiler.schedule.schedule" in run(tmp_path, WEFT_CPU_FEATURES=fewer)[3]
-    assert "weft.compiler.schedule.schedule" in run(tmp_path, WEFT_NUM_THREADS="3")[3]
+        assert (
+            "weft._engine.compiler.schedule.schedule" in run(tmp_path, WEFT_CPU_FEATURES=fewer)[3]
+        )
+    assert "weft._engine.compiler.schedule.schedule" in run(tmp_path, WEFT_NUM_THREADS="3")[3]
 
 
 def test_equal_programs_share_one_file(own_cache, loaded):

@@ -14,13 +14,14 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.harness.tuning import tune
-from weft import lax, nn, programs
-from weft.codegen.gemm import gemm
-from weft.codegen.library import fft, sort
-from weft.codegen.program import program, tiered_compilation
-from weft.codegen.toolchain import loader
-from weft.runtime.executable import Executable
-from weft.util import cache
+from weft import lax, nn
+from weft._engine import programs
+from weft._engine.codegen.gemm import gemm
+from weft._engine.codegen.library import fft, sort
+from weft._engine.codegen.program import program, tiered_compilation
+from weft._engine.codegen.toolchain import loader
+from weft._engine.runtime.executable import Executable
+from weft._engine.util import cache
 
 PATIENCE_S = 60
 
@@ -241,7 +242,7 @@ def test_many_threads_have_a_program_optimized_once():
 def test_an_ending_process_does_not_wait_for_what_comes_before_llvm():
     code = """
 import threading, time
-from weft.codegen.program import tiered_compilation
+from weft._engine.codegen.program import tiered_compilation
 begun = threading.Event()
 def never():
     begun.set()

@@ -62,10 +62,10 @@ CHECKS = (
 )
 #: what finds most faults of a package soonest
 FIRST = {
-    "weft/partition": "spmd",
-    "weft/codegen": "codegen",
-    "weft/compiler": "compiler",
-    "weft/ops": "ops",
+    "weft/_engine/partition": "spmd",
+    "weft/_engine/codegen": "codegen",
+    "weft/_engine/compiler": "compiler",
+    "weft/_engine/ops": "ops",
 }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGES = ("weft/compiler", "weft/partition", "weft/codegen")
+PACKAGES = ("weft/_engine/compiler", "weft/_engine/partition", "weft/_engine/codegen")
 #: operators whose operands do not commute
 ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift)
 ORDERINGS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}

@@ -79,7 +79,7 @@ def test_a_mutant_of_a_changed_file_is_an_error(tmp_path):
 
 
 def test_checks_of_the_faulty_package_come_first():
-    names = [check.name for check in battery.order_checks("weft/partition/reshard.py")]
+    names = [check.name for check in battery.order_checks("weft/_engine/partition/reshard.py")]
     assert names[0] == "spmd" and set(names) <= {check.name for check in battery.CHECKS}
 
 

@@ -22,8 +22,8 @@ import numpy as np
 def read_through_collectives():
     """Let reading an array that lies on other processes fetch it, in all of them."""
     import weft
+    from weft._engine.runtime.array import Array, from_numpy
     from weft.experimental.multihost_utils import broadcast_one_to_all, process_allgather
-    from weft.runtime.array import Array, from_numpy
 
     numpy_value, text, reading = (
         Array._numpy,

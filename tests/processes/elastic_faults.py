@@ -76,7 +76,8 @@ class Trainer:
 
     def __init__(self, folder: str, shrinks: bool) -> None:
         import weft
-        from weft import checkpoint, processes
+        from weft import checkpoint
+        from weft._engine import processes
         from weft.experimental import multihost_utils
 
         self.weft, self.checkpoint, self.multihost, self.processes = (
@@ -573,8 +574,7 @@ def main() -> int:
         print(table())
         return 0
     faults.import_everything()
-    import weft.experimental.multihost_utils
-    import weft.processes.preemption  # noqa: F401
+    import weft._engine.processes.preemption  # noqa: F401
 
     done = (
         [int(line.split()[0]) for line in RECORD.read_text().splitlines()]

@@ -75,7 +75,8 @@ class Rank:
     def __init__(self, folder: str) -> None:
         import weft
         import weft.numpy as wnp
-        from weft import checkpoint, processes
+        from weft import checkpoint
+        from weft._engine import processes
         from weft.sharding import NamedSharding, PartitionSpec as P
 
         self.shared, self.folder, self.checkpoint, self.weft = (
@@ -101,7 +102,7 @@ class Rank:
         print("saved", step, flush=True)
 
     def collective(self, place: str):
-        from weft.processes.plans import CollectivePlan
+        from weft._engine.processes.plans import CollectivePlan
 
         size = self.shared.size
         kind = place if place in COLLECTIVES else "all_reduce"
@@ -292,17 +293,15 @@ def _faulted(
 
 def import_everything() -> None:
     """All that ranks need, so that they find it imported."""
-    import weft.backends.cpu.compile
-    import weft.backends.cpu.exchanges
-    import weft.checkpoint.restoring
-    import weft.checkpoint.saving
-    import weft.codegen.library.combine
-    import weft.codegen.library.process_calls
-    import weft.partition.exchanges
-    import weft.partition.partition
-    import weft.pipeline
-    import weft.processes.agreement
-    import weft.processes.state  # noqa: F401
+    import weft._engine.backends.cpu.compile
+    import weft._engine.backends.cpu.exchanges
+    import weft._engine.codegen.library.combine
+    import weft._engine.codegen.library.process_calls
+    import weft._engine.partition.exchanges
+    import weft._engine.partition.partition
+    import weft._engine.pipeline
+    import weft._engine.processes.agreement
+    import weft._engine.processes.state  # noqa: F401
     from weft.checkpoint import store
 
     store.tensorstore()

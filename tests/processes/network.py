@@ -239,8 +239,8 @@ def _serve(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if serves:
-        from weft.processes.coordinator import Coordinator
-        from weft.processes.host_identity import machine
+        from weft._engine.processes.coordinator import Coordinator
+        from weft._engine.processes.host_identity import machine
 
         Coordinator(
             f"127.0.0.1:{port}", len(listeners), heartbeat_timeout, secret=secret, machine=machine()

@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 
-from weft.util.threads import DaemonThread
+from weft._engine.util.threads import DaemonThread
 
 
 class Proxy:

@@ -55,7 +55,7 @@ import os, sys, time
 import numpy as np
 import weft
 import weft.numpy as wnp
-from weft import processes
+from weft._engine import processes
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 me, what = weft.process_index(), sys.argv[1] if sys.argv[1:] else "sum"
@@ -368,7 +368,7 @@ def a_taken_port(slurm: Cluster) -> str:
     """Another program has the port that the step derives: process 0 names it, and nobody joins the other."""
     script = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', {port})); s.listen(); print('taken', flush=True); time.sleep(60)"
     output = slurm.batch(
-        f"port=$({sys.executable} -c 'from weft.processes.launchers import port_of_step; import os; "
+        f"port=$({sys.executable} -c 'from weft._engine.processes.launchers import port_of_step; import os; "
         f'print(port_of_step(int(os.environ["SLURM_JOB_ID"]), 0))\')\n'
         f'{sys.executable} -c "{script.format(port="$port")}" & sleep 2\n'
         f"timeout 20 srun -n4 --overcommit --kill-on-bad-exit=1 {' '.join(slurm.command('sum'))}\nkill %1"

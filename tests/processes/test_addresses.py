@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from weft.processes import addresses
-from weft.processes.addresses import choose_addresses, open_listeners
+from weft._engine.processes import addresses
+from weft._engine.processes.addresses import choose_addresses, open_listeners
 
 OUTWARD = "10.1.2.3"
 NAMES = {

@@ -49,7 +49,7 @@ def compiles():
     f = weft.jit(lambda x, c: (x * c).sum(0), in_shardings=(rows, None))
     print(
         np.asarray(f(np.arange(8, dtype=np.float32).reshape(4, 2), np.float32(2))).tolist(),
-        "weft.pipeline" in sys.modules,
+        "weft._engine.pipeline" in sys.modules,
     )
 
 
@@ -70,7 +70,7 @@ def compiles_slowly():
     import time
 
     import weft
-    from weft.processes import agreement
+    from weft._engine.processes import agreement
 
     try:
         with agreement.compiled_by(0, "a program") as is_mine:

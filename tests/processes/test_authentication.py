@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from weft.processes import connections, job_secret, wire
-from weft.processes.client import AuthenticationError, Client, Link
-from weft.processes.coordinator import Coordinator
-from weft.util.errors import ProcessFailureError
-from weft.util.threads import DaemonThread
+from weft._engine.processes import connections, job_secret, wire
+from weft._engine.processes.client import AuthenticationError, Client, Link
+from weft._engine.processes.coordinator import Coordinator
+from weft._engine.util.errors import ProcessFailureError
+from weft._engine.util.threads import DaemonThread
 
 FACTS = {"pid": 1, "host": "h", "machine": "m", "serves": False}
 SECRET = b"a secret of this job"

@@ -10,7 +10,8 @@ def meets():
     import numpy as np
 
     import weft
-    from weft import checkpoint, processes
+    from weft import checkpoint
+    from weft._engine import processes
     from weft.checkpoint import store
     from weft.sharding import NamedSharding, PartitionSpec as P
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from weft.processes.client import Client, Link
-from weft.processes.coordinator import LAST, Coordinator
-from weft.processes.wire import FrameWriter, host_and_port
-from weft.util.errors import ProcessFailureError
+from weft._engine.processes.client import Client, Link
+from weft._engine.processes.coordinator import LAST, Coordinator
+from weft._engine.processes.wire import FrameWriter, host_and_port
+from weft._engine.util.errors import ProcessFailureError
 
 FACTS = {
     "pid": 1,

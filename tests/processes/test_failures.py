@@ -20,8 +20,8 @@ def victims():
     import numpy as np
 
     import weft
-    from weft import processes
-    from weft.processes.plans import CollectivePlan
+    from weft._engine import processes
+    from weft._engine.processes.plans import CollectivePlan
 
     shared, what = processes.current(), sys.argv[1]
     count = {"large": 3_000_000}.get(what, 100)
@@ -207,8 +207,8 @@ def interrupted_as_it_reports():
     import sys
     import time
 
-    from weft import processes
-    from weft.processes import state
+    from weft._engine import processes
+    from weft._engine.processes import state
 
     shared = processes.current()
     if shared.rank == 1:
@@ -242,7 +242,7 @@ def interrupted_in_a_finalizer():
     import time
     import weakref
 
-    from weft import processes
+    from weft._engine import processes
 
     if processes.current().rank == 0:
         found = set()

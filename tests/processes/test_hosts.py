@@ -25,7 +25,9 @@ def said_by(made, host, program):
 def test_hosts_differ_and_reach_each_other():
     with hosts(2, "100mbit", "0ms") as made:
         machines = [
-            said_by(made, host, "from weft.processes.state import machine; print(machine())")
+            said_by(
+                made, host, "from weft._engine.processes.state import machine; print(machine())"
+            )
             for host in (0, 0, 1)
         ]
         assert machines[0] == machines[1] != machines[2] and machines[0].startswith(
@@ -78,8 +80,8 @@ def test_some_programs(processes, devices, tmp_path):
 
 
 def chooses():
-    from weft import processes
-    from weft.processes.plans import CollectivePlan
+    from weft._engine import processes
+    from weft._engine.processes.plans import CollectivePlan
 
     shared = processes.current()
     chosen = [

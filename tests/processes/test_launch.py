@@ -16,7 +16,7 @@ from tests.processes.ranks import AS_ROOT, HOUSE, IS_OPEN_MPI, MPIEXEC, PATIENCE
 PROGRAM = """
 import os, sys, time
 import weft, weft.distributed
-from weft import processes
+from weft._engine import processes
 weft.distributed.initialize()           # the launcher has done it; a program may say it nevertheless
 me, what = weft.process_index(), sys.argv[1]
 print(f"rank {me} of {weft.process_count()}, {weft.device_count()} devices, pid {os.getpid()}", flush=True)

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from tests.processes.ranks import free_port, ranks, run_ranks
-from weft.processes import launchers
+from weft._engine.processes import launchers
 
 CASES = {
     "slurm": (

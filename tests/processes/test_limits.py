@@ -15,7 +15,7 @@ def waits():
 
     import weft
     import weft.distributed
-    from weft import processes
+    from weft._engine import processes
 
     weft.distributed.initialize(initialization_timeout=200, shutdown_timeout_seconds=2)
     print("begun", flush=True)

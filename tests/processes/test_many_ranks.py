@@ -28,10 +28,10 @@ def run(script, soft=1024, hard=None, words=("-c",)):
 
 CLIENTS = f"""
 import threading
-from weft.processes.client import Client
+from weft._engine.processes.client import Client
 from weft.tools.launch.job import Job, LaunchOptions, LocalPool, Signals
 from weft.tools.launch.rank_output import RankOutput
-from weft.processes.connections import raise_file_limit
+from weft._engine.processes.connections import raise_file_limit
 
 raise_file_limit(64 + 4 * {SIZE}, "processes and clients here")
 threading.stack_size(1 << 18)
@@ -76,7 +76,7 @@ def test_a_thousand_clients_meet_at_the_launcher():
 PROCESSES = f"""
 import collections, time
 from weft.tools.launch.local_host import LocalHost, StartRequest
-from weft.processes.connections import raise_file_limit
+from weft._engine.processes.connections import raise_file_limit
 
 raise_file_limit(64 + 4 * {SIZE}, "processes")
 received = collections.defaultdict(bytes)
@@ -112,7 +112,7 @@ def test_a_limit_that_cannot_be_raised_is_named(hard):
 
 def test_a_coordinator_without_enough_files_says_so():
     done = run(
-        "from weft.processes.coordinator import Coordinator; Coordinator('127.0.0.1:0', 500)",
+        "from weft._engine.processes.coordinator import Coordinator; Coordinator('127.0.0.1:0', 500)",
         hard=1024,
     )
     assert (

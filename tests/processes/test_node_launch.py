@@ -154,7 +154,7 @@ def test_ranks_save_when_a_launcher_is_told_to_end(number, nodes):
 ELASTIC = """
 import os, signal, sys, time
 import weft
-from weft import processes
+from weft._engine import processes
 me, shared = weft.process_index(), processes.current()
 print(f"rank {me} of {shared.size} starts, pid {os.getpid()}", flush=True)
 was_small, ends = os.path.exists("small"), []

@@ -16,7 +16,7 @@ HEARTBEAT_S = 3
 PROGRAM = """
 import sys, time
 import weft
-from weft import processes
+from weft._engine import processes
 from weft.errors import ProcessFailureError
 
 weft.distributed.initialize(initialization_timeout=60)

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from tests.processes.ranks import run_ranks
-from weft.processes import mpi, pmi
-from weft.util.errors import ProcessFailureError
+from weft._engine.processes import mpi, pmi
+from weft._engine.util.errors import ProcessFailureError
 
 MPI = {"WEFT_PROCESS_TRANSPORT": "mpi"}
 
@@ -169,8 +169,8 @@ def adds():
 
     import numpy as np
 
-    from weft import processes
-    from weft.processes.plans import CollectivePlan
+    from weft._engine import processes
+    from weft._engine.processes.plans import CollectivePlan
 
     shared = processes.current()
     x, y = np.full(8, shared.rank + 1, np.float32), np.zeros(8, np.float32)
@@ -228,7 +228,7 @@ def test_mpi_that_was_started_before_is_an_error():
 ENDS_AS_MPI_STARTS = """
 import os, signal
 import weft.distributed
-from weft.processes import pmi
+from weft._engine.processes import pmi
 if os.environ["WEFT_PROCESS_ID"] == "1":
     pmi.Server = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 weft.distributed.initialize()
@@ -244,7 +244,7 @@ def test_the_end_of_a_process_while_mpi_starts_is_known():
 
 
 def test_tcp_is_no_transport_any_more():
-    from weft.util.config import config
+    from weft._engine.util.config import config
 
     with pytest.raises(ValueError, match="there is no transport 'tcp' any more"):
         config.update("process_transport", "tcp")

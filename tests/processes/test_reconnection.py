@@ -6,9 +6,9 @@ import time
 import pytest
 
 from tests.processes.proxy import Proxy
-from weft.processes.client import Client
-from weft.processes.coordinator import Coordinator
-from weft.util.errors import ProcessFailureError
+from weft._engine.processes.client import Client
+from weft._engine.processes.coordinator import Coordinator
+from weft._engine.util.errors import ProcessFailureError
 
 FACTS = {"pid": 1, "host": "h", "machine": "m", "serves": False}
 HEARTBEAT_S = 4.0

@@ -33,7 +33,7 @@ cat | sh -c "$*" | cat
 PROGRAM = """
 import glob, os, sys, time
 import weft, weft.distributed
-from weft import processes
+from weft._engine import processes
 me, what = weft.process_index(), sys.argv[1]
 pids = f"pid {os.getpid()} pid {os.getppid()}"
 print(f"rank {me} of {weft.process_count()} on {os.environ['HOST_NAME']}, {pids} in {os.getcwd()}", flush=True)
@@ -247,7 +247,7 @@ def test_after_the_failure_of_a_rank_all_hosts_start_again(ssh):
 ELASTIC = """
 import os, signal, sys, time
 import weft
-from weft import processes
+from weft._engine import processes
 from weft.distributed import shutdown
 me, folder = weft.process_index(), sys.argv[1]
 print(f"rank {me} of {weft.process_count()} on {os.environ['HOST_NAME']}, pid {os.getpid()} pid {os.getppid()}", flush=True)
@@ -304,7 +304,7 @@ def test_a_lost_host_is_left_out_and_taken_back(ssh, monkeypatch):
 SURVIVES = """
 import os, signal, sys, time
 import weft, weft.distributed
-from weft import processes
+from weft._engine import processes
 me, folder, what = weft.process_index(), *sys.argv[1:]
 shrunk, down = os.path.join(folder, "shrunk"), os.path.join(folder, "down.b")
 print(f"rank {me} of {weft.process_count()}, pid {os.getpid()} pid {os.getppid()}", flush=True)

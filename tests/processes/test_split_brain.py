@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from weft.processes import coordinator as coordinator_module
-from weft.processes.client import Client
-from weft.processes.coordinator import Coordinator
-from weft.processes.host_identity import machine
+from weft._engine.processes import coordinator as coordinator_module
+from weft._engine.processes.client import Client
+from weft._engine.processes.coordinator import Coordinator
+from weft._engine.processes.host_identity import machine
+from weft._engine.util.errors import ProcessFailureError
 from weft.tools.launch.job import Group, Job, LaunchOptions, LocalPool, Signals
 from weft.tools.launch.rank_output import RankOutput
-from weft.util.errors import ProcessFailureError
 
 
 @pytest.fixture

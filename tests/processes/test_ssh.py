@@ -80,7 +80,7 @@ import os
 import numpy as np
 import weft
 import weft.numpy as wnp
-from weft import processes
+from weft._engine import processes
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 count = weft.device_count()
@@ -105,7 +105,7 @@ def test_ranks_of_two_hosts_compute_together(cluster, tmp_path):
 ELASTIC = """
 import os, signal, time
 import weft
-from weft import processes
+from weft._engine import processes
 me, shared = weft.process_index(), processes.current()
 print(f"rank {me} of {shared.size} starts, pid {os.getpid()} pid {os.getppid()}", flush=True)
 was_small, ends = os.path.exists("small"), []

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from weft._engine.processes.client import Client
+from weft._engine.processes.coordinator import Coordinator
+from weft._engine.processes.store import Store
 from weft.errors import JaxRuntimeError
-from weft.processes.client import Client
-from weft.processes.coordinator import Coordinator
-from weft.processes.store import Store
 
 FACTS = {
     "pid": 1,

@@ -48,9 +48,9 @@ COUNTED = f"""
 import ctypes, importlib, sys
 
 import weft
-from weft import processes
+from weft._engine import processes
 from weft.compat import install_as_jax
-from weft.processes.transport import START
+from weft._engine.processes.transport import START
 
 install_as_jax()
 sys.path.insert(0, {str(FOLDER)!r})

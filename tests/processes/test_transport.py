@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.processes.ranks import MPIEXEC, run_ranks, source_of
-from weft.processes.plans import OPS, CollectivePlan, carry_out, reduce
+from weft._engine.processes.plans import OPS, CollectivePlan, carry_out, reduce
 
 
 def collectives():
@@ -12,9 +12,9 @@ def collectives():
 
     import numpy as np
 
-    from weft import processes
-    from weft.processes.plans import CollectivePlan, carry_out
-    from weft.processes.transport import DONE, START, WAIT
+    from weft._engine import processes
+    from weft._engine.processes.plans import CollectivePlan, carry_out
+    from weft._engine.processes.transport import DONE, START, WAIT
 
     shared = processes.current()
     transport, rank, size = shared.transport, shared.rank, shared.size
@@ -112,7 +112,7 @@ def collectives():
 
 WITHOUT_MPI = """
 import sys
-from weft import processes
+from weft._engine import processes
 
 {collectives}
 assert "mpi4py" not in sys.modules and [part.name for part in processes.current().transport.parts()] == ["shared_memory"]
@@ -142,7 +142,7 @@ def test_mpi_gives_what_numpy_gives(size):
 
 def meet():
     import weft
-    from weft import processes
+    from weft._engine import processes
 
     shared = processes.current()
     assert (weft.process_count(), weft.process_index(), weft.process_indices()) == (

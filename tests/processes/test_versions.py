@@ -6,8 +6,8 @@ import time
 import pytest
 
 from tests.processes.ranks import run_ranks
+from weft._engine.processes import agreement
 from weft.errors import ProcessFailureError
-from weft.processes import agreement
 
 
 def joins():

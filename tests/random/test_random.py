@@ -10,8 +10,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.random.cases import CASES, WIDE
-from weft import lax, programs, random
-from weft.util.config import Override
+from weft import lax, random
+from weft._engine import programs
+from weft._engine.util.config import Override
 
 GOLDEN = np.load(pathlib.Path(__file__).with_name("golden.npz"))
 EXACT = 0
@@ -347,7 +348,7 @@ def test_choice_refuses_a_traced_number_of_values():
 
 def test_large_arrays_count_their_elements_in_two_words(monkeypatch):
     """Positions of arrays of more than 2**32 elements, on small ones that are taken for such."""
-    from weft.ops import bit_generator
+    from weft._engine.ops import bit_generator
 
     monkeypatch.setattr(bit_generator, "_ROW", 4)
     for shape in ((3, 5, 7), (9,)):

@@ -14,8 +14,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import random
-from weft.backends import array_spec
-from weft.runtime.array import Shard
+from weft._engine.backends import array_spec
+from weft._engine.runtime.array import Shard
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.harness.processes import run_python
-from weft.backends.cpu import buffer
-from weft.backends.cpu.buffer import Buffer, NativeHeap, PythonHeap
-from weft.codegen.runtime import heap
+from weft._engine.backends.cpu import buffer
+from weft._engine.backends.cpu.buffer import Buffer, NativeHeap, PythonHeap
+from weft._engine.codegen.runtime import heap
 
 SIZES = [0, 1, 63, 64, 65, 4096, 4097, 5000, 8192, 100_000, (1 << 20) - 1, 1 << 20, (3 << 20) + 1]
 
@@ -186,8 +186,8 @@ def test_native_heap_is_taken_once(fresh_heap, monkeypatch):
 
 def test_cache_is_bounded():
     script = (
-        "from weft.codegen.runtime import heap\n"
-        "from weft.backends.cpu import buffer\n"
+        "from weft._engine.codegen.runtime import heap\n"
+        "from weft._engine.backends.cpu import buffer\n"
         "for native in (False, True):\n"
         "    if native: buffer.use_native(heap.symbols())\n"
         "    for n in (1 << 20, 3 << 20, 5000, 64):\n"

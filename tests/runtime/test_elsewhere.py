@@ -11,8 +11,9 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.backends.base import Device
-from weft.runtime.parts import part_of, part_shape, whole_shape
+from weft._engine.backends.base import Device
+from weft._engine.runtime.parts import part_of, part_shape, whole_shape
+from weft._engine.util.errors import ShardingError
 from weft.sharding import (
     Mesh,
     NamedSharding,
@@ -20,7 +21,6 @@ from weft.sharding import (
     PositionalSharding,
     SingleDeviceSharding,
 )
-from weft.util.errors import ShardingError
 
 MINE = weft.devices()[:4]
 THEIRS = [Device(100 + i, MINE[0].client, process_index=1, local_hardware_id=i) for i in range(4)]

@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.backends.cpu import calls
+from weft._engine.backends.cpu import calls
 
 TURNS = 10
 

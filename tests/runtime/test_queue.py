@@ -20,10 +20,10 @@ import weft
 import weft.numpy as wnp
 from tests.runtime.test_pool_stress import output, start
 from weft import lax
-from weft.backends.cpu import buffer, calls as dispatch
-from weft.codegen.runtime import pool, queue
+from weft._engine.backends.cpu import buffer, calls as dispatch
+from weft._engine.codegen.runtime import pool, queue
+from weft._engine.runtime.array import Array
 from weft.errors import CallbackError
-from weft.runtime.array import Array
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 X = np.arange(6, dtype=np.float32)

@@ -9,9 +9,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import NamedSharding, P
+from weft._engine.util.config import config
+from weft._engine.util.errors import DeviceRuntimeError
 from weft.sharding import Mesh
-from weft.util.config import config
-from weft.util.errors import DeviceRuntimeError
 
 HOST = np.ones(8, np.float32)
 plus = weft.jit(lambda x, y=0: x + y)

@@ -11,8 +11,8 @@ import scipy.special
 
 import weft
 import weft.numpy as wnp
+from weft._engine.util.config import Override
 from weft.scipy import linalg, special
-from weft.util.config import Override
 
 RNG = np.random.RandomState(0)
 X = RNG.randn(20).astype(np.float32)

@@ -10,10 +10,10 @@ import scipy.sparse.linalg
 
 import weft
 import weft.numpy as wnp
+from weft._engine.util.config import Override
 from weft.scipy.interpolate import RegularGridInterpolator
 from weft.scipy.optimize import minimize
 from weft.scipy.sparse import linalg
-from weft.util.config import Override
 
 RNG = np.random.RandomState(2)
 LBFGS = "l-bfgs-experimental-do-not-rely-on-this"

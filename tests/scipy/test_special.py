@@ -12,8 +12,8 @@ from mpmath import mp
 
 import weft
 import weft.numpy as wnp
+from weft._engine.util.config import Override
 from weft.scipy import special
-from weft.util.config import Override
 
 RNG = np.random.RandomState(3)
 REAL = np.concatenate([RNG.randn(5) * 2, [-30.0, 7.5, 55.0, 1e-6]])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from tests.spmd.lockstep import Lockstep
-from weft.core.interpret import run_reference
-from weft.core.stage import stage
-from weft.core.trace import extend_axis_env, typeof
-from weft.ir.check import check_jaxpr
-from weft.ir.mesh import Mesh
-from weft.ir.specs import P
-from weft.partition.partition import PartitionResult, partition
-from weft.partition.stack import stack
-from weft.runtime.device import devices
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import extend_axis_env, typeof
+from weft._engine.ir.check import check_jaxpr
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.specs import P
+from weft._engine.partition.partition import PartitionResult, partition
+from weft._engine.partition.stack import stack
+from weft._engine.runtime.device import devices
 
 
 def make(**axes: int) -> Mesh:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from weft.backends import lockstep
-from weft.ir.shardings import grid_of_dims
+from weft._engine.backends import lockstep
+from weft._engine.ir.shardings import grid_of_dims
 
 
 class Lockstep(lockstep.Lockstep):

@@ -12,10 +12,10 @@ import weft.lax
 import weft.numpy as wnp
 from tests.spmd.byte_programs import DTYPE, flat, programs
 from tests.spmd.harness import P, make, specs_of
-from weft.compiler.rewrite.simplify import simplify
-from weft.core.stage import stage
-from weft.ir.types import ShapedArray
-from weft.partition.partition import partition
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.core.stage import stage
+from weft._engine.ir.types import ShapedArray
+from weft._engine.partition.partition import partition
 
 PROGRAMS = programs(wnp, weft.grad, weft.lax, weft.checkpoint)
 

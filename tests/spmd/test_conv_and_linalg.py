@@ -5,10 +5,10 @@ import pytest
 
 import weft
 import weft.numpy
-from weft.ops import convolution, linalg
+from weft._engine.ops import convolution, linalg
+from weft._engine.util.config import enable_x64
+from weft._engine.util.tree import tree_leaves
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
-from weft.util.config import enable_x64
-from weft.util.tree import tree_leaves
 
 rng = np.random.default_rng(0)
 IMAGE = rng.standard_normal((8, 4, 6, 6)).astype(np.float32)

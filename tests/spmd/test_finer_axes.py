@@ -6,7 +6,7 @@ import pytest
 import weft
 from benchmarks.communication import read
 from tests.spmd.harness import P, check, make, random
-from weft.ir.shardings import NamedSharding
+from weft._engine.ir.shardings import NamedSharding
 
 #: mesh, layout of x, layout in which x.T is wanted, kinds of collectives, bytes that a device sends (XLA sends at least as many)
 TRANSPOSES = [

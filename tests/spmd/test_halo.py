@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.spmd.harness import P, check, make, random
-from weft.core.trace import UndefPrimal, typeof
-from weft.ops import arithmetic, convolution, functions, reduce, slicing
-from weft.ops.halo import Window, rows_sent, transfers_of
-from weft.transforms.linearize import linearize_flat
-from weft.transforms.transpose import backward_pass
+from weft._engine.core.trace import UndefPrimal, typeof
+from weft._engine.ops import arithmetic, convolution, functions, reduce, slicing
+from weft._engine.ops.halo import Window, rows_sent, transfers_of
+from weft._engine.transforms.linearize import linearize_flat
+from weft._engine.transforms.transpose import backward_pass
 
 LINE = make(x=8)
 GRID = make(a=4, b=2)

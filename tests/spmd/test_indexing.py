@@ -5,8 +5,8 @@ import pytest
 
 import weft
 from weft import lax, numpy as wnp
+from weft._engine.util.config import enable_x64
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
-from weft.util.config import enable_x64
 
 rng = np.random.default_rng(0)
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from tests.spmd.harness import P, check, make, random
-from weft.core.trace import UndefPrimal, typeof
-from weft.ops import arithmetic, reduce
-from weft.ops.contraction import dot_general
-from weft.ops.layout import broadcast_in_dim
-from weft.transforms.jvp import instantiate
-from weft.transforms.linearize import linearize_flat
-from weft.transforms.transpose import backward_pass
+from weft._engine.core.trace import UndefPrimal, typeof
+from weft._engine.ops import arithmetic, reduce
+from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.layout import broadcast_in_dim
+from weft._engine.transforms.jvp import instantiate
+from weft._engine.transforms.linearize import linearize_flat
+from weft._engine.transforms.transpose import backward_pass
 
 LINE = make(b=8)
 GRID = make(data=4, model=2)

@@ -7,11 +7,11 @@ import weft
 from tests.spmd.harness import same
 from tests.spmd.test_random_programs import MESHES, Program, random_spec
 from tests.spmd.test_uneven import random_program
-from weft.core.interpret import run_reference
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ir.shardings import NamedSharding
-from weft.ir.specs import P
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import P
 
 
 @pytest.mark.parametrize("seed", range(200, 240))

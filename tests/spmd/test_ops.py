@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.spmd.harness import P, check, make, random
-from weft.ops import (
+from weft._engine.ops import (
     arithmetic,
     comparison,
     functions,
@@ -15,9 +15,9 @@ from weft.ops import (
     slicing,
     sorting,
 )
-from weft.ops.contraction import dot_general
-from weft.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
-from weft.util.config import enable_x64
+from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
+from weft._engine.util.config import enable_x64
 
 GRID = make(a=4, b=2)
 LINE = make(x=8)

@@ -10,16 +10,16 @@ import weft.debug
 import weft.lax
 from tests.spmd.harness import P, check, make, random
 from tests.spmd.lockstep import Lockstep
-from weft.core.interpret import run_reference
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ir.mesh import Mesh
-from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding
-from weft.ops import arithmetic, functions, layout, slicing
-from weft.ops.contraction import dot_general
-from weft.ops.placement import sharding_constraint
-from weft.partition.partition import partition_for
-from weft.runtime.device import devices
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding
+from weft._engine.ops import arithmetic, functions, layout, slicing
+from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.placement import sharding_constraint
+from weft._engine.partition.partition import partition_for
+from weft._engine.runtime.device import devices
 
 GRID = make(a=4, b=2)
 SQUARE = random(16, 16)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.spmd.harness import P, check, make
-from weft.core.trace import typeof
-from weft.ops import arithmetic, functions, layout, reduce, slicing
-from weft.ops.casting import convert_element_type
-from weft.ops.contraction import dot_general
-from weft.ops.indexing import GatherDimensionNumbers, gather
+from weft._engine.core.trace import typeof
+from weft._engine.ops import arithmetic, functions, layout, reduce, slicing
+from weft._engine.ops.casting import convert_element_type
+from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.indexing import GatherDimensionNumbers, gather
 
 MESHES = [make(x=8), make(a=4, b=2), make(a=2, b=2, c=2), make(a=2, b=3)]
 SIZES = (1, 4, 6, 8, 12, 16)

@@ -3,13 +3,13 @@
 import numpy as np
 
 from tests.spmd.harness import P, check, make, random
-from weft.control.cond import cond_p
-from weft.control.scan import scan_p
-from weft.control.while_loop import while_p
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.ops import arithmetic, comparison, functions, layout, reduce, slicing
-from weft.ops.contraction import dot_general
+from weft._engine.control.cond import cond_p
+from weft._engine.control.scan import scan_p
+from weft._engine.control.while_loop import while_p
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ops import arithmetic, comparison, functions, layout, reduce, slicing
+from weft._engine.ops.contraction import dot_general
 
 GRID = make(a=4, b=2)
 

@@ -7,11 +7,11 @@ import weft
 import weft.numpy as wnp
 from tests.spmd.harness import P, make, random, same, specs_of
 from tests.spmd.lockstep import Lockstep
-from weft.compiler.rewrite.simplify import simplify
-from weft.core.interpret import run_reference
-from weft.core.stage import stage
-from weft.core.trace import typeof
-from weft.partition.partition import partition
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.partition.partition import partition
 
 GRID = make(data=4, model=2)
 HEADS, WIDTH, HIDDEN, WORDS, TIME, BATCH, LAYERS = 4, 16, 64, 32, 8, 8, 2

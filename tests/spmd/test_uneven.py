@@ -5,12 +5,21 @@ import pytest
 
 from tests.spmd.harness import P, check, make, random
 from tests.spmd.test_halo import gradients
-from weft.core.trace import typeof
-from weft.ir.shardings import NamedSharding
-from weft.ops import arithmetic, comparison, functions, indexing, layout, reduce, slicing, sorting
-from weft.ops.contraction import dot_general
-from weft.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
-from weft.ops.placement import sharding_constraint
+from weft._engine.core.trace import typeof
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ops import (
+    arithmetic,
+    comparison,
+    functions,
+    indexing,
+    layout,
+    reduce,
+    slicing,
+    sorting,
+)
+from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
+from weft._engine.ops.placement import sharding_constraint
 
 LINE = make(x=8)
 GRID = make(a=4, b=2)

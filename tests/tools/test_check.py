@@ -11,14 +11,14 @@ import weft
 import weft.numpy as wnp
 from tests.harness.processes import run_weft
 from tests.verification import faults
-from weft.ir.text.parse import JaxprSyntaxError, parse_jaxpr
+from weft._engine.ir.text.parse import JaxprSyntaxError, parse_jaxpr
+from weft._engine.verification.minimize import Minimizer
 from weft.tools.reproducer import mismatch_of, readable_text, reproduce, write_reproducer
-from weft.verification.minimize import Minimizer
 
 FAULT = """
     import numpy as np, weft, weft.numpy as wnp
-    from weft import pipeline
-    from weft.ir.registry import registry
+    from weft._engine import pipeline
+    from weft._engine.ir.registry import registry
     inner = pipeline.simplify
     def wrong(jaxpr):
         made = inner(jaxpr)

@@ -12,7 +12,7 @@ from weft.tools.cli import parse
 DRIVER = """
 import sys
 from tests.harness.topology import Topology
-from weft.backends.pjrt import topology
+from weft._engine.backends.pjrt import topology
 from weft.tools import cli, compile_command
 
 def describe(platform, name, options, calls):
@@ -25,7 +25,7 @@ sys.exit(cli.main(["compile", "--target", "v5e:2x4", *sys.argv[1:]]))
 #: runs the command as on a machine without plugins
 WITHOUT_PLUGINS = """
 import sys
-from weft.backends.pjrt import plugins
+from weft._engine.backends.pjrt import plugins
 from weft.tools import cli
 
 plugins.find_plugin = lambda platform: None

@@ -1,5 +1,6 @@
 """`weft.explain`: causes and remedies, loops, shard_map, assertions, the page and the command."""
 
+import functools
 import html
 import re
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as wnp
 from tests.harness.processes import run_weft
-from weft.partition.cost import CAUSES
+from weft._engine.partition.cost import CAUSES
 from weft.sharding import NamedSharding, PartitionSpec as P
 from weft.tools.advice import advise
 
@@ -117,9 +118,9 @@ def test_causes_and_remedies(mesh, case):
 
 
 def test_every_cause_that_is_not_the_users_own_has_a_remedy():
-    from weft.partition.cost import CollectiveRecord
-    from weft.partition.reshard import Placement
-    from weft.util.record import replace
+    from weft._engine.partition.cost import CollectiveRecord
+    from weft._engine.partition.reshard import Placement
+    from weft._engine.util.record import replace
 
     class Equation:
         primitive = "op"
@@ -157,9 +158,8 @@ def test_loops_count_their_trips_and_while_loops_say_that_they_do_not_know(mesh)
 
 def test_recomputed_collectives_keep_the_users_line(mesh):
     def loss(w):
-        layer = weft.checkpoint(
-            lambda w: wnp.sin(lax.all_gather(w, "data", tiled=True)).sum()
-        )  # here
+        gather = functools.partial(lax.all_gather, axis_name="data", tiled=True)
+        layer = weft.checkpoint(lambda w: wnp.sin(gather(w)).sum())  # here
         return lax.psum(layer(w), "data")
 
     mapped = weft.shard_map(loss, mesh=mesh, in_specs=P("data"), out_specs=P())

@@ -163,7 +163,7 @@ def test_stop_gradient():
 
 
 def test_checkpoint_recomputes_under_grad():
-    from weft.ir.jaxpr import subjaxprs
+    from weft._engine.ir.jaxpr import subjaxprs
 
     def count(jaxpr, name):
         return sum(

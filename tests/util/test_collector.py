@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.util.user_code import paused
+from weft._engine.util.user_code import paused
 
 
 @pytest.fixture(params=[True, False])

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from weft.util import config as C
-from weft.util.config import config
+from weft._engine.util import config as C
+from weft._engine.util.config import config
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_defaults():
         "default_device": None, "jax_api": None, "num_cpu_devices": -1, "disable_jit": False,
         "persistent_cache_min_compile_time_secs": 1.0, "traceback_filtering": "auto",
     }  # fmt: skip
-    code = f"from weft.util.config import config; print({{n: config.read(n) for n in {list(expected)}}})"
+    code = f"from weft._engine.util.config import config; print({{n: config.read(n) for n in {list(expected)}}})"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "JAX_"))}
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
@@ -63,7 +63,7 @@ def test_old_programs_set_what_no_longer_matters():
 
 def _with_arguments(code, *arguments):
     pytest.importorskip("absl")
-    code = f"from weft.util.config import config\n{code}"
+    code = f"from weft._engine.util.config import config\n{code}"
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
 
 
@@ -252,7 +252,7 @@ def test_verify_is_the_check_of_types():
 
 
 def test_check_and_verify_in_the_environment():
-    code = "from weft.util.config import config; print(config.check, config.verify)"
+    code = "from weft._engine.util.config import config; print(config.check, config.verify)"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "JAX_"))}
     for given, expected in [
         ({"WEFT_VERIFY": "1"}, "types True"),

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import weft.numpy
-from weft.util import dtypes as D
-from weft.util.config import Override, enable_x64, numpy_dtype_promotion
-from weft.util.errors import TypePromotionError
+from weft._engine.util import dtypes as D
+from weft._engine.util.config import Override, enable_x64, numpy_dtype_promotion
+from weft._engine.util.errors import TypePromotionError
 
 # One row per dtype or Python number (i*, f*, c*), one column for each in the same order; no upper bound: ---
 TABLE = """

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import weft.errors
-from weft.util import errors as E
+from weft._engine.util import errors as E
 
 CLASSES = [
     (E.ShapeError, (ValueError,)),

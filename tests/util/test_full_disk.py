@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from weft.util import cache
+from weft._engine.util import cache
 
 PROGRAM = """
 import numpy as np, weft

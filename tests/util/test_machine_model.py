@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.harness.processes import run_python
-from weft.codegen.ir import gemm_types
-from weft.codegen.toolchain import target
-from weft.util import machine
-from weft.util.machine_model import MachineModel, known, machine_model, measured
-from weft.util.record import replace
+from weft._engine.codegen.ir import gemm_types
+from weft._engine.codegen.toolchain import target
+from weft._engine.util import machine
+from weft._engine.util.machine_model import MachineModel, known, machine_model, measured
+from weft._engine.util.record import replace
 
-PACKAGE = Path(__file__).parents[2] / "weft"
+ENGINE = Path(__file__).parents[2] / "weft" / "_engine"
 FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_registers"}
 #: thresholds that differ from those of other machines, because somebody measured that they should
 MEASURED = {
@@ -223,14 +223,14 @@ def test_numbers_are_found():
 
 def test_no_other_module_holds_numbers_of_the_machine():
     found = {}
-    for path in sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py")):
+    for path in sorted(path for room in ROOMS for path in (ENGINE / room).rglob("*.py")):
         if path.parent.name == "avx512":  # texts of assembly, whose numbers are those of registers
             continue
         here = {*numbers(ast.parse(path.read_text()))}
         if here:
-            found[path.relative_to(PACKAGE).as_posix()] = here
+            found[path.relative_to(ENGINE).as_posix()] = here
     assert found == OTHER_NUMBERS, (
-        "a number that depends on the machine is a field of weft.util.machine_model.MachineModel"
+        "a number that depends on the machine is a field of weft._engine.util.machine_model.MachineModel"
     )
 
 
@@ -238,7 +238,7 @@ def test_every_threshold_is_read():
     read = {
         node.attr
         for room in (*ROOMS, "api")
-        for path in (PACKAGE / room).rglob("*.py")
+        for path in (ENGINE / room).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
     }
@@ -321,7 +321,7 @@ def test_caches_of_this_machine_are_facts_only():
 
 def test_a_model_may_be_named():
     code = (
-        "from weft.util.machine_model import machine_model as m; from weft.codegen.toolchain import target as t; "
+        "from weft._engine.util.machine_model import machine_model as m; from weft._engine.codegen.toolchain import target as t; "
         "print(m().name, '|zen3|' in t.current().identity)"
     )
     assert run_python("-c", code, WEFT_MACHINE_MODEL="zen3").stdout.split() == ["zen3", "True"]

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from weft.util.record import field, record, replace
+from weft._engine.util.record import field, record, replace
 
 
 @record

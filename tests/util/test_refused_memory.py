@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from weft.codegen.toolchain import llvm_c
-from weft.util.errors import OutOfMemoryError, is_refusal, limit_text, refused
+from weft._engine.codegen.toolchain import llvm_c
+from weft._engine.util.errors import OutOfMemoryError, is_refusal, limit_text, refused
 
 resource = pytest.importorskip("resource")
 

@@ -7,8 +7,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.harness.processes import run_python
-from weft.util import events
-from weft.util.config import Override
+from weft._engine.util import events
+from weft._engine.util.config import Override
 
 
 def reports(caplog) -> list[tuple[str, str, str]]:
@@ -97,5 +97,5 @@ def test_settings_show_reports_for_debugging(capfd, settings, shown):
 
 
 def test_reports_are_free_unless_asked_for():
-    code = "import sys, weft.util.events as events; events.report('some', False, 'x'); print('logging' in sys.modules)"
+    code = "import sys, weft._engine.util.events as events; events.report('some', False, 'x'); print('logging' in sys.modules)"
     assert run_python("-c", code).stdout.split() == ["False"]

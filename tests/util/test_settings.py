@@ -10,8 +10,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.util import config as C
-from weft.util.config import Override, config
+from weft._engine.util import config as C
+from weft._engine.util.config import Override, config
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 

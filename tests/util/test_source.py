@@ -10,9 +10,9 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.util import source as S
-from weft.util.config import Override
-from weft.util.source import api_boundary
+from weft._engine.util import source as S
+from weft._engine.util.config import Override
+from weft._engine.util.source import api_boundary
 
 
 def inside_weft(code):
@@ -53,8 +53,9 @@ def test_lines_of_a_multi_line_call_and_of_a_module():
     assert str(namespace["where"]) == "train.py:3"
     assert namespace["where"].text == ""
 
-    line = op()
-    assert line.text == "op()"
+    line = op(
+    )  # fmt: skip
+    assert line.text == "line = op("
 
 
 def test_two_lines_differ_and_one_line_is_itself():
@@ -109,7 +110,7 @@ def functions_of(error):
 
 @pytest.fixture(params=["ValueError", "ShapeError"])
 def api(request):
-    from weft.util.errors import ShapeError
+    from weft._engine.util.errors import ShapeError
 
     namespace = inside_weft(BOUNDARY.format(error=request.param))
     namespace["ShapeError"] = ShapeError

@@ -12,12 +12,12 @@ import time
 
 import pytest
 
-from weft.util import threads
-from weft.util.threads import Background, DaemonThread
+from weft._engine.util import threads
+from weft._engine.util.threads import Background, DaemonThread
 
 SCRIPT = """
 import os, signal, time
-from weft.util.threads import DaemonThread
+from weft._engine.util.threads import DaemonThread
 signal.signal(signal.SIGINT, signal.default_int_handler)         # which a shell may have children ignore
 done = []
 """

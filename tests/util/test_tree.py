@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from weft.util import tree as T
-from weft.util.trees.treedef import PyTreeDef
+from weft._engine.util import tree as T
+from weft._engine.util.trees.treedef import PyTreeDef
 
 Point = namedtuple("Point", "x y")
 

@@ -1,11 +1,11 @@
 """Faults planted in the compiler: each changes one part of it for a test."""
 
-from weft import pipeline
-from weft.backends.cpu import compile as cpu_compile
-from weft.codegen.program import program as native_program
-from weft.ir import loops as L, program as P
-from weft.ir.registry import registry
-from weft.util.record import replace
+from weft._engine import pipeline
+from weft._engine.backends.cpu import compile as cpu_compile
+from weft._engine.codegen.program import program as native_program
+from weft._engine.ir import loops as L, program as P
+from weft._engine.ir.registry import registry
+from weft._engine.util.record import replace
 
 
 def swap(jaxpr, old, new):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir import loops as L, loops_eval
-from weft.util.record import replace
+from weft._engine.ir import loops as L, loops_eval
+from weft._engine.util.record import replace
 
 #: a place in a kernel: field names and positions in tuples
 Path = tuple[str | int, ...]

@@ -10,15 +10,15 @@ import weft.numpy as wnp
 from tests.verification.loop_mutants import MUTATIONS, changes_values, mutants, some
 from tests.verification.map_programs import FLOAT_PROGRAMS, INDEX_PROGRAMS
 from weft import lax
-from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule import schedule
-from weft.ir import loops as L
-from weft.util.config import Override
-from weft.util.record import replace
-from weft.verification import kernel_maps
-from weft.verification.equation_maps import EquationMaps
-from weft.verification.kernel_maps import KernelMapError, check_group_kernel
-from weft.verification.loops_provenance import AccessError, provenance_of
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.compiler.schedule import schedule
+from weft._engine.ir import loops as L
+from weft._engine.util.config import Override
+from weft._engine.util.record import replace
+from weft._engine.verification import kernel_maps
+from weft._engine.verification.equation_maps import EquationMaps
+from weft._engine.verification.kernel_maps import KernelMapError, check_group_kernel
+from weft._engine.verification.loops_provenance import AccessError, provenance_of
 
 
 @pytest.fixture(autouse=True)

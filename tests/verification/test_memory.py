@@ -9,10 +9,10 @@ import weft
 import weft.numpy as wnp
 from tests.verification import faults
 from tests.verification.programs import PROGRAMS, normal
-from weft.compiler.schedule.arena import GUARD, Buffer, place
+from weft._engine.compiler.schedule.arena import GUARD, Buffer, place
+from weft._engine.util.config import Override
+from weft._engine.verification import stages
 from weft.errors import VerificationError
-from weft.util.config import Override
-from weft.verification import stages
 
 
 @pytest.fixture(autouse=True)

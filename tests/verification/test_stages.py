@@ -7,13 +7,13 @@ import weft
 import weft.numpy as wnp
 from tests.verification import faults
 from tests.verification.programs import PROGRAMS, normal
-from weft import pipeline
+from weft._engine import pipeline
+from weft._engine.partition import partition
+from weft._engine.util.config import Override
+from weft._engine.util.record import replace
+from weft._engine.verification import stages
 from weft.errors import VerificationError
-from weft.partition import partition
 from weft.sharding import NamedSharding, PartitionSpec as P
-from weft.util.config import Override
-from weft.util.record import replace
-from weft.verification import stages
 
 
 @pytest.fixture(autouse=True)

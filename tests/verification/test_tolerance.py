@@ -6,7 +6,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.verification.tolerance import (
+from weft._engine.verification.tolerance import (
     COARSE_UNITS,
     Precision,
     Tolerance,

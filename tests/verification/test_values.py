@@ -12,15 +12,15 @@ import weft
 import weft.numpy as wnp
 from tests.verification import faults
 from tests.verification.programs import PROGRAMS, normal
-from weft import pipeline, programs
-from weft.backends.cpu.loaded import CpuLoaded
+from weft._engine import pipeline, programs
+from weft._engine.backends.cpu.loaded import CpuLoaded
+from weft._engine.ir.registry import registry
+from weft._engine.util import cache, lapack
+from weft._engine.util.config import Override
+from weft._engine.verification import values
+from weft._engine.verification.evaluation import one_library_thread
 from weft.errors import VerificationError
 from weft.experimental import io_callback
-from weft.ir.registry import registry
-from weft.util import cache, lapack
-from weft.util.config import Override
-from weft.verification import values
-from weft.verification.evaluation import one_library_thread
 
 
 @pytest.fixture(autouse=True)
@@ -299,7 +299,7 @@ def test_rounding_is_no_fault():
 def test_an_unchecked_process_imports_nothing_of_it():
     code = (
         "import sys, weft, weft.numpy as wnp\nf = weft.jit(lambda x: x + 1)\nf(wnp.ones(3)), f(wnp.ones(3))\n"
-        "print([m for m in sys.modules if m.startswith('weft.verification')])"
+        "print([m for m in sys.modules if m.startswith('weft._engine.verification')])"
     )
     env = {k: v for k, v in os.environ.items() if k not in ("WEFT_CHECK", "WEFT_VERIFY")}
     done = subprocess.run(

@@ -21,7 +21,7 @@ Errors of `fun` are its own.
 import sys
 from typing import Any
 
-from weft.util.lazy import LazyModule, attach
+from weft._engine.util.lazy import LazyModule, attach
 
 __getattr__, __dir__ = attach(
     __name__,
@@ -38,7 +38,7 @@ class _Package(LazyModule):
     """This package, which can be called."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from weft.api.checkpointing import checkpoint
+        from weft._engine.api.checkpointing import checkpoint
 
         return checkpoint(*args, **kwargs)
 

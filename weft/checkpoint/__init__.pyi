@@ -8,5 +8,6 @@ from weft.checkpoint.saving import Save, save, wait
 from weft.checkpoint.tensor_files import export_safetensors, import_safetensors
 
 __all__ = [
-    "Save", "delete", "export_safetensors", "import_safetensors", "latest_step", "metadata", "restore", "save", "steps", "verify", "wait",
+    "Save", "delete", "export_safetensors", "import_safetensors", "latest_step", "metadata",
+    "restore", "save", "steps", "verify", "wait",
 ]

@@ -22,10 +22,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from weft import processes
+from weft._engine import processes
+from weft._engine.util.errors import CheckpointSupersededError, describe
+from weft._engine.util.record import record
 from weft.checkpoint import layout
-from weft.util.errors import CheckpointSupersededError, describe
-from weft.util.record import record
 
 _FILE = re.compile(re.escape(layout.CLAIM) + r"(\d+)")
 

@@ -28,12 +28,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.ir.mesh import Mesh
-from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
-from weft.util import tree
-from weft.util.errors import CheckpointError, describe
-from weft.util.record import record
-from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
+from weft._engine.util import tree
+from weft._engine.util.errors import CheckpointError, describe
+from weft._engine.util.record import record
+from weft._engine.util.trees.keypath import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyPath,
+    SequenceKey,
+)
 
 TEMPORARY = ".orbax-checkpoint-tmp"
 CLAIM = "weft_claim."

@@ -16,9 +16,9 @@ import re
 import shutil
 from pathlib import Path
 
+from weft._engine.util.errors import CheckpointError
 from weft.checkpoint import layout
 from weft.checkpoint.claims import Claim, own_claims
-from weft.util.errors import CheckpointError
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _REMOVED = "-removed"

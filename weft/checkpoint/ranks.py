@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft import processes
-from weft.util.errors import CheckpointError, CheckpointSupersededError
+from weft._engine import processes
+from weft._engine.util.errors import CheckpointError, CheckpointSupersededError
 
 
 class Ranks:

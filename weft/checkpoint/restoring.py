@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 
 from weft import random
-from weft.api.arrays import make_array_from_callback
-from weft.api.struct import ShapeDtypeStruct
-from weft.backends.formats import Format, Layout
+from weft._engine.api.arrays import make_array_from_callback
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.backends.formats import Format, Layout
+from weft._engine.ir.shardings import Sharding
+from weft._engine.runtime.array import Array, default_sharding
+from weft._engine.util import dtypes, tree
+from weft._engine.util.errors import CheckpointError, describe
+from weft._engine.util.record import record
+from weft._engine.util.source import api_boundary
 from weft.checkpoint import layout, listing, ranks, store
 from weft.checkpoint.layout import Entry, StoredTree
-from weft.ir.shardings import Sharding
-from weft.runtime.array import Array, default_sharding
-from weft.util import dtypes, tree
-from weft.util.errors import CheckpointError, describe
-from weft.util.record import record
-from weft.util.source import api_boundary
 
 Box = tuple[slice, ...]
 

@@ -27,15 +27,20 @@ from typing import Any
 import numpy as np
 
 from weft import random
+from weft._engine.ir.shardings import Sharding
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes
+from weft._engine.util.errors import (
+    CheckpointError,
+    CheckpointSupersededError,
+    TracerError,
+    describe,
+)
+from weft._engine.util.record import record
+from weft._engine.util.source import api_boundary, user_frame
 from weft.checkpoint import layout, listing, ranks, store
 from weft.checkpoint.claims import Claim, own_claims
 from weft.checkpoint.layout import Entry
-from weft.ir.shardings import Sharding
-from weft.runtime.array import Array
-from weft.util import dtypes
-from weft.util.errors import CheckpointError, CheckpointSupersededError, TracerError, describe
-from weft.util.record import record
-from weft.util.source import api_boundary, user_frame
 
 _SCALARS = (bool, int, float, complex)
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.util.errors import CheckpointError
 from weft._version import DISTRIBUTION_NAME
 from weft.checkpoint.layout import damaged
-from weft.util.errors import CheckpointError
 
 BLOCK_BYTES = 8 << 20  # a stored block has at most so many, where the sizes of dims permit
 BATCH_BYTES = (

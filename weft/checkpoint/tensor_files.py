@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.arrays import make_array_from_callback
+from weft._engine.api.arrays import make_array_from_callback
+from weft._engine.ir.shardings import Sharding
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes
+from weft._engine.util.errors import CheckpointError
+from weft._engine.util.source import api_boundary
 from weft.checkpoint import layout
-from weft.ir.shardings import Sharding
-from weft.runtime.array import Array
-from weft.util import dtypes
-from weft.util.errors import CheckpointError
-from weft.util.source import api_boundary
 
 #: dtype -> what the format calls it
 _NAMES = {
@@ -109,8 +109,8 @@ def import_safetensors(
     """
     from safetensors import SafetensorError, safe_open
 
+    from weft._engine.util import tree as trees
     from weft.checkpoint.restoring import wanted_like
-    from weft.util import tree as trees
 
     path = Path(os.path.abspath(file))
     if not path.is_file():

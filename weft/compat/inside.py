@@ -57,14 +57,14 @@ _OBJECTS = "weft.compat.inside_objects"
 
 #: module below jax._src -> {name: "weft module:name"}; an empty string marks what weft does not have yet
 NAMES: dict[str, dict[str, str]] = {
-    "ad_util": {"stop_gradient_p": "weft.ops.arithmetic:stop_gradient_p"},
-    "api": {"_dtype": "weft.util.dtypes:dtype_of"},
+    "ad_util": {"stop_gradient_p": "weft._engine.ops.arithmetic:stop_gradient_p"},
+    "api": {"_dtype": "weft._engine.util.dtypes:dtype_of"},
     "api_util": {"infer_argnums_and_argnames": f"{_OBJECTS}:infer_argnums_and_argnames"},
-    "array": {"ArrayImpl": "weft.runtime.array:Array"},
+    "array": {"ArrayImpl": "weft._engine.runtime.array:Array"},
     "compiler": {"backend_compile_and_load": f"{_OBJECTS}:backend_compile_and_load"},
-    "config": {"config": "weft.util.config:config"},
-    "core": {"physical_aval": "weft.transforms.physical:physical_aval"},
-    "dispatch": {"wait_for_tokens": "weft.api.callbacks:effects_barrier"},
+    "config": {"config": "weft._engine.util.config:config"},
+    "core": {"physical_aval": "weft._engine.transforms.physical:physical_aval"},
+    "dispatch": {"wait_for_tokens": "weft._engine.api.callbacks:effects_barrier"},
     "distributed": {
         "global_state": f"{_OBJECTS}:global_state",
         "GlobalState": f"{_OBJECTS}:State",
@@ -72,20 +72,20 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "dtypes": {
         "DType": "numpy:dtype",
-        "ExtendedDType": "weft.util.dtype_table:ExtendedDType",
-        "TypePromotionError": "weft.util.errors:TypePromotionError",
-        "dtype": "weft.util.dtypes:dtype_of",
-        "finfo": "weft.util.dtypes:finfo",
-        "iinfo": "weft.util.dtypes:iinfo",
+        "ExtendedDType": "weft._engine.util.dtype_table:ExtendedDType",
+        "TypePromotionError": "weft._engine.util.errors:TypePromotionError",
+        "dtype": "weft._engine.util.dtypes:dtype_of",
+        "finfo": "weft._engine.util.dtypes:finfo",
+        "iinfo": "weft._engine.util.dtypes:iinfo",
         "supports_inf": f"{_OBJECTS}:supports_inf",
-        "to_complex_dtype": "weft.util.dtypes:to_complex_dtype",
+        "to_complex_dtype": "weft._engine.util.dtypes:to_complex_dtype",
     },
     "earray": {"EArray": ""},
-    "interpreters.ad": {"CustomVJPException": "weft.util.errors:CustomVJPException"},
+    "interpreters.ad": {"CustomVJPException": "weft._engine.util.errors:CustomVJPException"},
     "literals": {
-        "TypedComplex": "weft.core.scalars:TypedComplex",
-        "TypedFloat": "weft.core.scalars:TypedFloat",
-        "TypedInt": "weft.core.scalars:TypedInt",
+        "TypedComplex": "weft._engine.core.scalars:TypedComplex",
+        "TypedFloat": "weft._engine.core.scalars:TypedFloat",
+        "TypedInt": "weft._engine.core.scalars:TypedInt",
         "TypedNdArray": f"{_OBJECTS}:TypedNdArray",
     },
     "lib.mlir.dialects.hlo": {
@@ -96,20 +96,20 @@ NAMES: dict[str, dict[str, str]] = {
         "promote_dtypes_complex": "weft.numpy.promote:promote_dtypes_complex",
         "promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact",
     },
-    "pjit": {"jit_p": "weft.control.call:jit_p"},
+    "pjit": {"jit_p": "weft._engine.control.call:jit_p"},
     "public_test_util": {"check_close": f"{_OBJECTS}:check_close"},
     "random.threefry2x32": {
         name: f"{_OBJECTS}:{name}"
         for name in ("threefry_fold_in", "threefry_random_bits", "threefry_seed", "threefry_split")
     },
     "source_info_util": {"Frame": f"{_OBJECTS}:Frame", "user_frame": f"{_OBJECTS}:frame_of"},
-    "state.indexing": {"Slice": "weft.control.ref_index:Slice"},
-    "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
+    "state.indexing": {"Slice": "weft._engine.control.ref_index:Slice"},
+    "state.types": {"AbstractRef": "weft._engine.control.ref:AbstractRef"},
     "traceback_util": {
         "_exclude_paths": f"{_OBJECTS}:excluded_paths",
         "api_boundary": f"{_OBJECTS}:api_boundary",
-        "UnfilteredStackTrace": "weft.util.source:UnfilteredStackTrace",
-        "filter_traceback": "weft.util.source:without_internal_frames",
+        "UnfilteredStackTrace": "weft._engine.util.source:UnfilteredStackTrace",
+        "filter_traceback": "weft._engine.util.source:without_internal_frames",
         "include_frame": f"{_OBJECTS}:include_frame",
         "register_exclusion": f"{_OBJECTS}:register_exclusion",
     },
@@ -128,15 +128,15 @@ NAMES: dict[str, dict[str, str]] = {
     "xla_bridge": {
         "_backends": f"{_OBJECTS}:backends",
         "get_backend": f"{_OBJECTS}:get_backend",
-        "register_plugin": "weft.backends.pjrt.plugins:register_plugin",
+        "register_plugin": "weft._engine.backends.pjrt.plugins:register_plugin",
     },
 }
 
 #: module below jaxlib -> {name: "weft module:name"}
 JAXLIB: dict[str, dict[str, str]] = {
-    "_jax": {"PjitFunction": "weft.api.jit:JitFunction"},
+    "_jax": {"PjitFunction": "weft._engine.api.jit:JitFunction"},
     "xla_client": {
-        "Device": "weft.backends.base:Device",
+        "Device": "weft._engine.backends.base:Device",
         "XlaRuntimeError": "weft.errors:JaxRuntimeError",
     },
 }

@@ -12,19 +12,26 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft import distributed, processes, programs, random, test_util, tree_util
-from weft.backends import base
-from weft.backends.base import Backend
+from weft import distributed, random, test_util, tree_util
+from weft._engine import processes, programs
+from weft._engine.backends import base
+from weft._engine.backends.base import Backend
+from weft._engine.runtime import device
+from weft._engine.util import source
+from weft._engine.util.dtypes import DTypeLike, finfo
+from weft._engine.util.source import SourceLine
+from weft._engine.util.tree import disagreements, keystr
+from weft._engine.util.trees import treedef
+from weft._engine.util.trees.keypath import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyPath,
+    SequenceKey,
+)
 from weft.extend import backend
 from weft.extend.source_info_util import SourceInfo
 from weft.numpy.products import einsum
-from weft.runtime import device
-from weft.util import source
-from weft.util.dtypes import DTypeLike, finfo
-from weft.util.source import SourceLine
-from weft.util.tree import disagreements, keystr
-from weft.util.trees import treedef
-from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -123,7 +130,7 @@ class State:
         if here is None:
             return None
         if name == "client":
-            from weft.processes.store import Store
+            from weft._engine.processes.store import Store
 
             return Store(here.client)
         return here.client.address if name == "coordinator_address" else here.partitions[here.rank]

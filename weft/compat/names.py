@@ -16,7 +16,7 @@ _HELPERS = "weft.compat.helpers"
 
 #: helpers of JAX that several of its modules expose
 _EXPOSED = {
-    "Array": "weft.runtime.array:Array",
+    "Array": "weft._engine.runtime.array:Array",
     "debug_info": "weft.api_util:debug_info",
     "map": f"{_HELPERS}:safe_map",
     "promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact",
@@ -50,7 +50,7 @@ def _exposed(names: str) -> dict[str, str]:
 ELSEWHERE: dict[str, dict[str, str]] = {
     "jax": {
         **{
-            name: f"weft.util.config:{name}"
+            name: f"weft._engine.util.config:{name}"
             for name in ("array_garbage_collection_guard", "auto_pcast", "thread_guard")
         },
         "P": "weft.sharding:PartitionSpec",
@@ -63,20 +63,20 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "tree_unflatten": "weft.tree_util:tree_unflatten",
         "tree_structure": "weft.tree_util:tree_structure",
         "tree_multimap": "weft.tree_util:tree_map",
-        "device_put_sharded": "weft.api.arrays:device_put_sharded",
-        "device_put_replicated": "weft.api.arrays:device_put_replicated",
-        "host_count": "weft.runtime.device:process_count",
-        "host_id": "weft.runtime.device:process_index",
+        "device_put_sharded": "weft._engine.api.arrays:device_put_sharded",
+        "device_put_replicated": "weft._engine.api.arrays:device_put_replicated",
+        "host_count": "weft._engine.runtime.device:process_count",
+        "host_id": "weft._engine.runtime.device:process_index",
         "make_mesh": "weft.sharding:make_mesh",
-        "checkpoint": "weft.api.checkpointing:checkpoint",
-        "ds": "weft.control.ref_index:ds",
-        "ArrayRef": "weft.control.ref:Ref",
-        "array_ref": "weft.api.refs:new_ref",
+        "checkpoint": "weft._engine.api.checkpointing:checkpoint",
+        "ds": "weft._engine.control.ref_index:ds",
+        "ArrayRef": "weft._engine.control.ref:Ref",
+        "array_ref": "weft._engine.api.refs:new_ref",
         "xla_computation": "",
     },
     "jax.numpy": {
-        "ndarray": "weft.runtime.array:Array",
-        "DeviceArray": "weft.runtime.array:Array",
+        "ndarray": "weft._engine.runtime.array:Array",
+        "DeviceArray": "weft._engine.runtime.array:Array",
         "alltrue": "weft.numpy:all",
         "cumproduct": "weft.numpy:cumprod",
         "in1d": "weft.compat.older:in1d",
@@ -87,33 +87,22 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "trapz": "weft.numpy:trapezoid",
     },
     "jax.ad_checkpoint": {
-        "checkpoint": "weft.api.checkpointing:checkpoint",
-        "remat": "weft.api.checkpointing:remat",
-        "checkpoint_policies": "weft.api.checkpointing:checkpoint_policies",
-        "checkpoint_name": "weft.api.checkpointing:checkpoint_name",
-        "print_saved_residuals": "weft.api.checkpointing:print_saved_residuals",
+        "checkpoint": "weft._engine.api.checkpointing:checkpoint",
+        "remat": "weft._engine.api.checkpointing:remat",
+        "checkpoint_policies": "weft._engine.api.checkpointing:checkpoint_policies",
+        "checkpoint_name": "weft._engine.api.checkpointing:checkpoint_name",
+        "print_saved_residuals": "weft._engine.api.checkpointing:print_saved_residuals",
         **{
-            name: f"weft.api.checkpointing:{name}"
+            name: f"weft._engine.api.checkpointing:{name}"
             for name in ("Offloadable", "Recompute", "Saveable")
         },
     },
     "jax.core": {
-        **{
-            name: f"weft.extend.core:{name}"
-            for name in """
-            AbstractToken AbstractValue Atom CallPrimitive ClosedJaxpr DebugInfo DropVar Effect Effects InconclusiveDimensionOperation
-            Jaxpr JaxprEqn JaxprTypeError Literal ParamDict Primitive ShapedArray Token Trace TraceTag Tracer Value Var array_types
-            call_impl check_jaxpr concrete_or_error eval_context find_top_trace gensym get_opaque_trace_state is_concrete jaxpr_as_fun
-            jaxprs_in_params mapped_aval max_dim min_dim new_jaxpr_eqn no_effects nonempty_axis_env_DO_NOT_USE
-            primal_dtype_to_tangent_dtype set_current_trace subjaxprs take_current_trace trace_state_clean unmapped_aval
-            unsafe_am_i_under_a_jit_DO_NOT_USE unsafe_am_i_under_a_vmap_DO_NOT_USE unsafe_get_axis_names_DO_NOT_USE valid_jaxtype
-        """.split()
-        },
-        "axis_frame": "weft.core.trace:axis_env_size",
-        "ensure_compile_time_eval": "weft.api.arrays:ensure_compile_time_eval",
-        "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
+        "axis_frame": "weft._engine.core.trace:axis_env_size",
+        "ensure_compile_time_eval": "weft._engine.api.arrays:ensure_compile_time_eval",
+        "eval_jaxpr": "weft._engine.api.arrays:eval_jaxpr",
         "full_lower": "weft.compat.older:full_lower",
-        "get_aval": "weft.core.trace:typeof",
+        "get_aval": "weft._engine.core.trace:typeof",
         "is_constant_dim": "weft.compat.older:is_constant_dim",
         "is_constant_shape": "weft.compat.older:is_constant_shape",
         "pytype_aval_mappings": "weft.interpreters.xla:pytype_aval_mappings",
@@ -121,16 +110,16 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "jax.dlpack": {
         "from_dlpack": f"{_HELPERS}:from_dlpack",
-        "is_supported_dtype": "weft.runtime.array:is_supported_dtype",
+        "is_supported_dtype": "weft._engine.runtime.array:is_supported_dtype",
     },
     "jax.errors": {
-        "ConcretizationTypeError": "weft.util.errors:ConcretizationTypeError",
-        "NonConcreteBooleanIndexError": "weft.util.errors:NonConcreteBooleanIndexError",
-        "TracerArrayConversionError": "weft.util.errors:TracerArrayConversionError",
-        "TracerBoolConversionError": "weft.util.errors:TracerBoolConversionError",
-        "TracerIntegerConversionError": "weft.util.errors:TracerIntegerConversionError",
-        "UnexpectedTracerError": "weft.util.errors:UnexpectedTracerError",
-        "KeyReuseError": "weft.util.errors:KeyReuseError",
+        "ConcretizationTypeError": "weft._engine.util.errors:ConcretizationTypeError",
+        "NonConcreteBooleanIndexError": "weft._engine.util.errors:NonConcreteBooleanIndexError",
+        "TracerArrayConversionError": "weft._engine.util.errors:TracerArrayConversionError",
+        "TracerBoolConversionError": "weft._engine.util.errors:TracerBoolConversionError",
+        "TracerIntegerConversionError": "weft._engine.util.errors:TracerIntegerConversionError",
+        "UnexpectedTracerError": "weft._engine.util.errors:UnexpectedTracerError",
+        "KeyReuseError": "weft._engine.util.errors:KeyReuseError",
     },
     "jax.example_libraries.stax": {
         name: f"weft.nn:{name}"
@@ -139,8 +128,8 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "jax.experimental": {
         "PartitionSpec": "weft.sharding:PartitionSpec",
-        "io_callback": "weft.api.callbacks:io_callback",
-        "enable_x64": "weft.util.config:enable_x64",
+        "io_callback": "weft._engine.api.callbacks:io_callback",
+        "enable_x64": "weft._engine.util.config:enable_x64",
         "disable_x64": "weft.compat.older:disable_x64",
     },
     "jax.experimental.array_serialization.serialization": {
@@ -172,7 +161,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.experimental.rnn": {
         **_exposed("Array sigmoid tanh"),
         "Shape": f"{_HELPERS}:Shape",
-        "custom_vjp": "weft.control.custom_rules:custom_vjp",
+        "custom_vjp": "weft._engine.control.custom_rules:custom_vjp",
     },
     "jax.experimental.scheduling_groups": _exposed("""
         debug_info map safe_map safe_zip split_list tree_flatten tree_unflatten unzip2 zip"""),
@@ -192,7 +181,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "jax.experimental.maps": {"Mesh": "weft.sharding:Mesh", "xmap": ""},
     "jax.experimental.pjit": {
-        "pjit": "weft.compat.older:pjit weft.api.jit:jit",
+        "pjit": "weft.compat.older:pjit weft._engine.api.jit:jit",
         "with_sharding_constraint": "weft.lax:with_sharding_constraint",
         "FROM_GDA": "",
     },
@@ -201,7 +190,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "auto_axes": "weft.sharding:auto_axes",
         "explicit_axes": "weft.sharding:explicit_axes",
     },
-    "jax.experimental.shard_map": {"shard_map": "weft.api.shard_map:shard_map"},
+    "jax.experimental.shard_map": {"shard_map": "weft._engine.api.shard_map:shard_map"},
     **{
         f"jax.experimental.pallas.ops.{module}": {
             name: f"weft.experimental.pallas.ops.{module}:{name}" for name in kernels.split()

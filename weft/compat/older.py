@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
-from weft.api.jit import JitFunction
-from weft.api.layouts import replicated_where_none
-from weft.ir.mesh import Mesh, current_mesh, device_mesh, holding
-from weft.ir.symbolic import Dim
+from weft._engine.api.jit import JitFunction
+from weft._engine.api.layouts import replicated_where_none
+from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, holding
+from weft._engine.ir.symbolic import Dim
 
 UNSPECIFIED = object()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
-from weft.core.primitive import Primitive
+from weft._engine.core.primitive import Primitive
 
 
 def _refuse(message: str) -> NoReturn:

@@ -16,9 +16,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from weft._engine.util.config import api_version, config
+from weft._engine.util.events import report_jax
 from weft.compat import missing, names
-from weft.util.config import api_version, config
-from weft.util.events import report_jax
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
@@ -290,7 +290,7 @@ def _weft_module(module: str) -> str | None:
     """The weft module of the same name, where there is one to be shown."""
     module_of_weft = "weft" + module.removeprefix("jax")
     package = module_of_weft.removeprefix("weft.").partition(".")[0]
-    inside = {"ad", "core", "ops"}  # packages of weft that only share their name with JAX's modules
+    inside = {"ad"}  # packages of weft that only share their name with JAX's modules
     return None if package in inside or _spec(module_of_weft) is None else module_of_weft
 
 
@@ -302,7 +302,7 @@ def _spec(module_of_weft: str) -> ModuleSpec | None:
 
 
 def _config() -> Any:
-    from weft.util.config import config
+    from weft._engine.util.config import config
 
     return config
 

@@ -5,7 +5,7 @@
 [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 """
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from weft import processes
-from weft.api.arrays import make_array_from_callback
+from weft._engine import processes
+from weft._engine.api.arrays import make_array_from_callback
+from weft._engine.ir.shardings import Sharding
+from weft._engine.util import tree
+from weft._engine.util.errors import describe
+from weft._engine.util.record import record
+from weft._engine.util.source import api_boundary
 from weft.data.order import permuted
 from weft.data.sources import Arrays, Records, Source, Stream, source_of, stacked
-from weft.ir.shardings import Sharding
-from weft.util import tree
-from weft.util.errors import describe
-from weft.util.record import record
-from weft.util.source import api_boundary
 
 _END = object()
 

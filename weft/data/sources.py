@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.util import tree
-from weft.util.errors import describe
+from weft._engine.util import tree
+from weft._engine.util.errors import describe
 
 
 class Arrays:

@@ -1,6 +1,6 @@
 """Debugging of running programs: prints, callbacks, breakpoints, and pictures of shardings."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,

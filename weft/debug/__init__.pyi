@@ -8,5 +8,6 @@ from weft.debug.printing import callback, log, print
 from weft.debug.visualize import visualize_array_sharding, visualize_sharding
 
 __all__ = [
-    "breakpoint", "callback", "inspect_array_sharding", "log", "print", "visualize_array_sharding", "visualize_sharding",
+    "breakpoint", "callback", "inspect_array_sharding", "log", "print", "visualize_array_sharding",
+    "visualize_sharding",
 ]

@@ -17,11 +17,11 @@ from pprint import pformat
 from types import FrameType
 from typing import Any, TextIO
 
-from weft.api.callbacks import HostFunction, bind_observer
-from weft.core.trace import Tracer
-from weft.ops.callback import debug_callback_p
-from weft.util import tree
-from weft.util.source import api_boundary, is_internal
+from weft._engine.api.callbacks import HostFunction, bind_observer
+from weft._engine.core.trace import Tracer
+from weft._engine.ops.callback import debug_callback_p
+from weft._engine.util import tree
+from weft._engine.util.source import api_boundary, is_internal
 
 _AROUND = 5  # lines shown before and after the current one
 

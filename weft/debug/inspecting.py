@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.api.callbacks import known_sharding
-from weft.ops.callback import inspect_sharding_p
-from weft.util import tree
-from weft.util.source import api_boundary
+from weft._engine.api.callbacks import known_sharding
+from weft._engine.ops.callback import inspect_sharding_p
+from weft._engine.util import tree
+from weft._engine.util.source import api_boundary
 
 
 @api_boundary

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.callbacks import HostFunction, bind_observer, debug_callback
-from weft.control.ref import is_ref
-from weft.ops.callback import debug_print_p
-from weft.util import events, tree
-from weft.util.source import api_boundary
+from weft._engine.api.callbacks import HostFunction, bind_observer, debug_callback
+from weft._engine.control.ref import is_ref
+from weft._engine.ops.callback import debug_print_p
+from weft._engine.util import events, tree
+from weft._engine.util.source import api_boundary
 
 _formatter = string.Formatter()
 

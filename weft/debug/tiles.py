@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
 from typing import Any
 
-from weft.ir.shardings import layout_of
-from weft.util.errors import ShardingError
-from weft.util.record import record
+from weft._engine.ir.shardings import layout_of
+from weft._engine.util.errors import ShardingError
+from weft._engine.util.record import record
 
 Bounds = tuple[tuple[int, int], ...]
 

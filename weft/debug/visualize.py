@@ -14,9 +14,9 @@ from itertools import product
 from textwrap import wrap
 from typing import Any
 
+from weft._engine.util.record import record
 from weft.debug.inspecting import inspect_array_sharding
 from weft.debug.tiles import Tiling, tile
-from weft.util.record import record
 
 Color = tuple[int, int, int]
 ColorMap = Callable[[float], tuple[float, ...]]

@@ -13,13 +13,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from weft import processes
-from weft.backends.base import describe_versions, have_devices, keep_devices_of
-from weft.backends.planned import planned_devices
-from weft.processes.launchers import PREEMPTED
-from weft.util.config import config, num_virtual_devices
-from weft.util.errors import describe
-from weft.util.source import guard_all
+from weft._engine import processes
+from weft._engine.backends.base import describe_versions, have_devices, keep_devices_of
+from weft._engine.backends.planned import planned_devices
+from weft._engine.processes.launchers import PREEMPTED
+from weft._engine.util.config import config, num_virtual_devices
+from weft._engine.util.errors import describe
+from weft._engine.util.source import guard_all
 
 __all__ = ["PREEMPTED", "initialize", "is_initialized", "planned_devices", "shrink", "shutdown"]
 
@@ -64,7 +64,7 @@ def initialize(
             raise RuntimeError("distributed.initialize should only be called once.")
         shared.is_launched = False
         return
-    from weft.processes import launchers, state
+    from weft._engine.processes import launchers, state
 
     if slice_index is not None and partition_index is None:
         warnings.warn(
@@ -133,22 +133,22 @@ class _Natives:
     """Native code for collectives, which nothing loads before the first one is planned."""
 
     def symbols(self) -> dict[str, int]:
-        from weft.codegen.library import process_calls
+        from weft._engine.codegen.library import process_calls
 
         return process_calls.symbols()
 
     def combine(self, op: str, dtype: str, kind: str = "plain") -> int:
-        from weft.codegen.library import combine
+        from weft._engine.codegen.library import combine
 
         return combine.combine(op, dtype)[kind]
 
     def liveness(self) -> dict[str, int]:
-        from weft.codegen.library import process_calls
+        from weft._engine.codegen.library import process_calls
 
         return process_calls.liveness_symbols()
 
     def mpi(self, handle: str) -> dict[str, int]:
-        from weft.codegen.library import process_calls
+        from weft._engine.codegen.library import process_calls
 
         return process_calls.mpi_symbols(handle)
 
@@ -170,7 +170,7 @@ def shutdown() -> None:
     >>> weft.distributed.shutdown()
     """
     if processes.current() is not None:
-        from weft.processes import state
+        from weft._engine.processes import state
 
         state.leave()
 
@@ -197,7 +197,7 @@ def shrink() -> tuple[int, ...]:
     before = processes.current()
     if before is None:
         return (0,)
-    from weft.processes import state
+    from weft._engine.processes import state
 
     left = state.shrink()
     keep_devices_of(left, before.rank, before.first_numbers)

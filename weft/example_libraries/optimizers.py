@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import weft.numpy as wnp
 from weft import tree_util
-from weft.util.source import api_boundary
+from weft._engine.util.source import api_boundary
 
 __all__ = [
     "JoinPoint", "Optimizer", "OptimizerState", "Schedule", "adagrad", "adam", "adamax", "clip_grads", "constant", "exponential_decay",

@@ -20,8 +20,8 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import lax, nn, random
+from weft._engine.util.source import api_boundary
 from weft.nn.initializers import glorot_normal, normal, ones, zeros
-from weft.util.source import api_boundary
 
 __all__ = [
     "AvgPool", "BatchNorm", "Conv", "Conv1DTranspose", "ConvTranspose", "Dense", "Dropout", "Elu", "Exp", "FanInConcat", "FanInSum",

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft.api.callbacks import io_callback
-from weft.core.trace import typeof
-from weft.util import tree
-from weft.util.errors import DeviceRuntimeError
+from weft._engine.api.callbacks import io_callback
+from weft._engine.core.trace import typeof
+from weft._engine.util import tree
+from weft._engine.util.errors import DeviceRuntimeError
 
 
 class ExecutionStage(enum.IntEnum):

@@ -14,7 +14,7 @@ How: `control/checks.py` threads the state of the checks through the program.
 >>> error.throw()
 Traceback (most recent call last):
 ...
-weft.control.checks.JaxRuntimeError: x is -4.0, and has no real root (`check` failed)
+weft._engine.control.checks.JaxRuntimeError: x is -4.0, and has no real root (`check` failed)
 ...
 """
 
@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from weft.api.execute import to_array
-from weft.control import checks
-from weft.control.checks import (
+from weft._engine.api.execute import to_array
+from weft._engine.control import checks
+from weft._engine.control.checks import (
     BatchedError,
     DivisionByZeroError,
     FailedCheckError,
@@ -39,13 +39,13 @@ from weft.control.checks import (
     Site,
     Slot,
 )
-from weft.core.sealed import Sealed
-from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import Tracer, any_tracers, typeof
-from weft.ops.comparison import select_n
-from weft.ops.keys import random_unwrap
-from weft.util import dtypes, tree
-from weft.util.source import api_boundary, function_name, user_frame
+from weft._engine.core.sealed import Sealed
+from weft._engine.core.stage import hoist_tracers, stage
+from weft._engine.core.trace import Tracer, any_tracers, typeof
+from weft._engine.ops.comparison import select_n
+from weft._engine.ops.keys import random_unwrap
+from weft._engine.util import dtypes, tree
+from weft._engine.util.source import api_boundary, function_name, user_frame
 
 __all__ = [
     "Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error", "checkify", "debug_check",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
 
-from weft.control.custom_partition import (
+from weft._engine.control.custom_partition import (
     BATCHING as BATCHING,
     Compound,
     EinsumRule,
@@ -19,13 +19,13 @@ from weft.control.custom_partition import (
     custom_partitioning_p as custom_partitioning_p,
     parsed,
 )
-from weft.core.stage import stage
-from weft.core.trace import any_tracers, current_trace, eval_trace, typeof
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.mesh import current_mesh, get_abstract_mesh
-from weft.util import tree
-from weft.util.errors import UnexpectedTracerError, describe
-from weft.util.source import function_name, user_frame
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import any_tracers, current_trace, eval_trace, typeof
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.mesh import current_mesh, get_abstract_mesh
+from weft._engine.util import tree
+from weft._engine.util.errors import UnexpectedTracerError, describe
+from weft._engine.util.source import function_name, user_frame
 
 
 class CompoundFactor(Compound):

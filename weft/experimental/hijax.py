@@ -14,11 +14,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.api.vmap import vmap
-from weft.control.call import jit_p
-from weft.control.call_rules import keep_whole, make_call_rules
-from weft.control.custom_rules import custom_jvp, custom_lin_p
-from weft.control.hitypes import (
+from weft._engine.api.vmap import vmap
+from weft._engine.control.call import jit_p
+from weft._engine.control.call_rules import keep_whole, make_call_rules
+from weft._engine.control.custom_rules import custom_jvp, custom_lin_p
+from weft._engine.control.hitypes import (
     AbstractValue,
     AvalMutableQDD,
     AvalQDD,
@@ -37,11 +37,11 @@ from weft.control.hitypes import (
     on_contents,
     register_hitype,
 )
-from weft.control.ref import AbstractRef, TransformedRef, is_ref
-from weft.core.interpret import evaluate
-from weft.core.primitive import BatchAxis, Primitive
-from weft.core.stage import StageTrace, hoist_tracers, stage
-from weft.core.trace import (
+from weft._engine.control.ref import AbstractRef, TransformedRef, is_ref
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import BatchAxis, Primitive
+from weft._engine.core.stage import StageTrace, hoist_tracers, stage
+from weft._engine.core.trace import (
     EvalTrace,
     Trace,
     UndefPrimal,
@@ -53,15 +53,15 @@ from weft.core.trace import (
     set_trace,
     typeof,
 )
-from weft.ir.types import ShapedArray
-from weft.ops.elementwise import add_any, convert_element_type
-from weft.ops.reduce import reduce_sum
-from weft.transforms.batch import BatchTrace, move_dim
-from weft.transforms.jvp import JVPTrace, instantiate
-from weft.transforms.linearize import LinearTrace
-from weft.transforms.transpose import backward_pass
-from weft.transforms.vmappable import MappingSpec
-from weft.util import dtypes, tree
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.elementwise import add_any, convert_element_type
+from weft._engine.ops.reduce import reduce_sum
+from weft._engine.transforms.batch import BatchTrace, move_dim
+from weft._engine.transforms.jvp import JVPTrace, instantiate
+from weft._engine.transforms.linearize import LinearTrace
+from weft._engine.transforms.transpose import backward_pass
+from weft._engine.transforms.vmappable import MappingSpec
+from weft._engine.util import dtypes, tree
 
 #: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
 call_hi_primitive_p = Primitive(

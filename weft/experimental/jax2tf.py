@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from weft import export
-from weft.api.arrays import eval_shape
-from weft.api.jit import jit
-from weft.core.trace import typeof
+from weft._engine.api.arrays import eval_shape
+from weft._engine.api.jit import jit
+from weft._engine.core.trace import typeof
+from weft._engine.util import dtypes, tree
+from weft._engine.util.source import api_boundary
 from weft.export import DisabledSafetyCheck, Exported
-from weft.util import dtypes, tree
-from weft.util.source import api_boundary
 
 __all__ = ["DisabledSafetyCheck", "PolyShape", "convert", "dtype_of_val", "eval_polymorphic_shape"]
 

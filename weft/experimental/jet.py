@@ -22,18 +22,26 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.execute import to_array
-from weft.control.call import jit_p
-from weft.core.interpret import evaluate
-from weft.core.primitive import Primitive
-from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, set_trace, typeof
-from weft.ir.registry import registry
+from weft._engine.api.execute import to_array
+from weft._engine.control.call import jit_p
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import (
+    Trace,
+    Tracer,
+    Zero,
+    current_trace,
+    derived_trace,
+    set_trace,
+    typeof,
+)
+from weft._engine.ir.registry import registry
+from weft._engine.ops import elementwise as ew, functions
+from weft._engine.ops.families import zeros
+from weft._engine.transforms.jvp import instantiate
+from weft._engine.util import dtypes, tree
+from weft._engine.util.source import api_boundary, guard_all
 from weft.numpy.creation import asarray
-from weft.ops import elementwise as ew, functions
-from weft.ops.families import zeros
-from weft.transforms.jvp import instantiate
-from weft.util import dtypes, tree
-from weft.util.source import api_boundary, guard_all
 
 __all__ = [
     "ZeroSeries",

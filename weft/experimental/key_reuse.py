@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.api.arrays import make_jaxpr
-from weft.api.key_reuse import Signature, is_key, signature_of
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.registry import registry
-from weft.ops import keys
-from weft.util.config import debug_key_reuse
-from weft.util.errors import KeyReuseError
+from weft._engine.api.arrays import make_jaxpr
+from weft._engine.api.key_reuse import Signature, is_key, signature_of
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.registry import registry
+from weft._engine.ops import keys
+from weft._engine.util.config import debug_key_reuse
+from weft._engine.util.errors import KeyReuseError
 
 __all__ = [
     "Forward",

@@ -14,21 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from weft import processes
-from weft.api.arrays import device_put
-from weft.api.callbacks import effects_barrier
-from weft.api.execute import relayout, to_array
-from weft.backends.array_spec import ArraySpec
-from weft.ir.mesh import Mesh
-from weft.ir.shardings import NamedSharding
-from weft.ir.specs import PartitionSpec
-from weft.ir.types import ShapedArray
-from weft.runtime import parts
-from weft.runtime.array import Array
-from weft.runtime.device import Device
-from weft.util import errors, tree
-from weft.util.errors import describe
-from weft.util.source import guard_all, user_frame
+from weft._engine import processes
+from weft._engine.api.arrays import device_put
+from weft._engine.api.callbacks import effects_barrier
+from weft._engine.api.execute import relayout, to_array
+from weft._engine.backends.array_spec import ArraySpec
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec
+from weft._engine.ir.types import ShapedArray
+from weft._engine.runtime import parts
+from weft._engine.runtime.array import Array
+from weft._engine.runtime.device import Device
+from weft._engine.util import errors, tree
+from weft._engine.util.errors import describe
+from weft._engine.util.source import guard_all, user_frame
 
 P = PartitionSpec
 
@@ -84,7 +84,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
                 f"{api}: no process is the source; is_source is False in the only one."
             )
         return tree.tree_map(np.asarray, in_tree)
-    from weft.runtime import exchange
+    from weft._engine.runtime import exchange
 
     leaves, structure = tree.tree_flatten(in_tree)
     values = [np.asarray(x) for x in leaves]
@@ -112,7 +112,7 @@ def sync_global_devices(name: str) -> None:
     effects_barrier()
     if processes.current() is None:
         return
-    from weft.runtime import exchange
+    from weft._engine.runtime import exchange
 
     names = exchange.agree("sync_global_devices", "", str(name))
     other = next((rank for rank, theirs in enumerate(names) if theirs != str(name)), None)
@@ -142,7 +142,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
         )
     if processes.current() is None:
         return tree.tree_unflatten(structure, [x if tiled else x[None] for x in values])
-    from weft.runtime import exchange
+    from weft._engine.runtime import exchange
 
     exchange.agree(api, f"{_says(values, structure)}{', tiled' * tiled}")
 
@@ -163,7 +163,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     if processes.current() is None:
         tree.tree_map(np.asarray, in_tree)
         return
-    from weft.runtime import exchange
+    from weft._engine.runtime import exchange
 
     values, structure = _values(in_tree)
     copies = [x._numpy() if _is_global(x) and x._spec.held is None else x for x in values]
@@ -206,7 +206,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
     >>> reached_preemption_sync_point(3)
     False
     """
-    from weft.processes import preemption
+    from weft._engine.processes import preemption
 
     return preemption.of(processes.current()).reached(int(step_id))
 
@@ -245,7 +245,7 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
 
 def _lost_when_met(shared: Any) -> set[int]:
     """The processes that have failed or left, once the others have come here; after a failure nobody waits for others."""
-    from weft.runtime import exchange
+    from weft._engine.runtime import exchange
 
     if shared.client.failure is None and not shared.client.leaving:
         with contextlib.suppress(ProcessFailureError):

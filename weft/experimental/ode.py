@@ -22,12 +22,12 @@ import numpy as np
 
 import weft.numpy as wnp
 from weft import lax
-from weft.api.arrays import closure_convert
-from weft.api.autodiff import vjp
-from weft.control.custom_rules import custom_vjp
+from weft._engine.api.arrays import closure_convert
+from weft._engine.api.autodiff import vjp
+from weft._engine.control.custom_rules import custom_vjp
+from weft._engine.util.dtypes import float0, result_type
+from weft._engine.util.source import api_boundary
 from weft.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from weft.util.dtypes import float0, result_type
-from weft.util.source import api_boundary
 
 __all__ = ["odeint"]
 

@@ -19,11 +19,11 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import random
-from weft.control.ref import is_ref
-from weft.core.trace import EvalTrace, _state
-from weft.transforms.batch import BatchTrace
-from weft.util import dtypes
-from weft.util.tree import register_pytree_node
+from weft._engine.control.ref import is_ref
+from weft._engine.core.trace import EvalTrace, _state
+from weft._engine.transforms.batch import BatchTrace
+from weft._engine.util import dtypes
+from weft._engine.util.tree import register_pytree_node
 
 
 class StatefulPRNG:

@@ -15,7 +15,7 @@ import numpy as np
 
 import weft.numpy as wnp
 from weft import lax, nn, random
-from weft.util.source import guard_all
+from weft._engine.util.source import guard_all
 
 
 def _layers(input_size: int, hidden_size: int, num_layers: int, bidirectional: bool) -> list[int]:

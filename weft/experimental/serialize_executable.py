@@ -14,23 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from weft import backends, processes, programs
-from weft.api.execute import to_array
-from weft.api.jit import TracedProgram, jit
-from weft.api.stages import Compiled, Lowered, Traced
-from weft.api.struct import ShapeDtypeStruct
-from weft.backends.array_spec import ArraySpec, inverse
-from weft.backends.formats import format_of
-from weft.core.interpret import evaluate
+from weft._engine import backends, processes, programs
+from weft._engine.api.execute import to_array
+from weft._engine.api.jit import TracedProgram, jit
+from weft._engine.api.stages import Compiled, Lowered, Traced
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.backends.array_spec import ArraySpec, inverse
+from weft._engine.backends.formats import format_of
+from weft._engine.core.interpret import evaluate
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.runtime.array import Array
+from weft._engine.runtime.device import Device
+from weft._engine.runtime.placement import relaid
+from weft._engine.transforms.orders import on_transposed
+from weft._engine.util import tree
+from weft._engine.util.source import api_boundary
+from weft._engine.util.trees.treedef import PyTreeDef
 from weft.export import format as bytes_format
-from weft.ir.jaxpr import Jaxpr
-from weft.runtime.array import Array
-from weft.runtime.device import Device
-from weft.runtime.placement import relaid
-from weft.transforms.orders import on_transposed
-from weft.util import tree
-from weft.util.source import api_boundary
-from weft.util.trees.treedef import PyTreeDef
 
 __all__ = ["deserialize_and_load", "serialize"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
-from weft.core.trace import typeof
-from weft.ops.placement import optimization_barrier
-from weft.util import tree
-from weft.util.source import guard_all
+from weft._engine.core.trace import typeof
+from weft._engine.ops.placement import optimization_barrier
+from weft._engine.util import tree
+from weft._engine.util.source import guard_all
 
 __all__ = ["shard_alike"]
 

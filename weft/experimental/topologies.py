@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.ir.mesh import Mesh
-from weft.runtime.device import Device, devices
-from weft.runtime.topology import create_device_mesh
+from weft._engine.ir.mesh import Mesh
+from weft._engine.runtime.device import Device, devices
+from weft._engine.runtime.topology import create_device_mesh
 
 __all__ = [
     "Device",
@@ -46,7 +46,7 @@ class TopologyDescription:
 
         ValueError for other bytes, RuntimeError without the plugin.
         """
-        from weft.backends.pjrt import topology
+        from weft._engine.backends.pjrt import topology
 
         platform = topology.platform_of(serialized)
         return cls(topology.describe(platform, serialized, None).devices())
@@ -81,8 +81,8 @@ def get_topology_desc(
     RuntimeError without the plugin, NotImplementedError if the plugin describes no devices or if
     `platform` is the CPU, ValueError for an unknown short name.
     """
-    from weft.backends import targets
-    from weft.backends.pjrt import topology
+    from weft._engine.backends import targets
+    from weft._engine.backends.pjrt import topology
 
     kind = topology_name.partition(":")[0]
     if platform in (None, "gpu", "cuda") and kind in targets.GPU_KINDS and not kwargs:

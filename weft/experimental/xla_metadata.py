@@ -16,17 +16,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import weft.numpy as wnp
-from weft.control.body import adapted, runs_in_python, stage_body
-from weft.control.call import jit_p
-from weft.control.call_rules import make_call_rules
-from weft.control.hitypes import flatten
-from weft.control.ref import threaded, threads_refs
-from weft.core.primitive import Primitive
-from weft.core.trace import Tracer, _state, typeof, with_source
-from weft.ops.layout import xla_metadata_value
-from weft.util import tree
-from weft.util.config import Override, config
-from weft.util.source import Metadata, api_boundary, with_metadata, wraps
+from weft._engine.control.body import adapted, runs_in_python, stage_body
+from weft._engine.control.call import jit_p
+from weft._engine.control.call_rules import make_call_rules
+from weft._engine.control.hitypes import flatten
+from weft._engine.control.ref import threaded, threads_refs
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import Tracer, _state, typeof, with_source
+from weft._engine.ops.layout import xla_metadata_value
+from weft._engine.util import tree
+from weft._engine.util.config import Override, config
+from weft._engine.util.source import Metadata, api_boundary, with_metadata, wraps
 
 #: params: jaxpr, xla_metadata (pairs of key and value)
 xla_metadata_call_p = Primitive(

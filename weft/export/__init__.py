@@ -24,32 +24,30 @@ from typing import Any
 
 import numpy as np
 
-from weft import backends
-from weft.api.autodiff import vjp as vjp_of
-from weft.api.jit import JitFunction, jit
-from weft.api.stages import given_sharding, result_paths
-from weft.api.struct import ShapeDtypeStruct
-from weft.control.call import jit_p
-from weft.control.call_rules import plain_params
-from weft.control.custom_partition import without_partitions
-from weft.control.custom_rules import custom_vjp
-from weft.core.sealed import Sealed
-from weft.core.stage import stage
-from weft.core.trace import Tracer, current_trace, eval_trace, typeof
-from weft.export import format as bytes_format
-from weft.export.polymorphic import instantiate, is_polymorphic
-from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.mesh import AbstractMesh, Mesh
-from weft.ir.program_mesh import (
+from weft._engine import backends
+from weft._engine.api.autodiff import vjp as vjp_of
+from weft._engine.api.jit import JitFunction, jit
+from weft._engine.api.stages import given_sharding, result_paths
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.control.call import jit_p
+from weft._engine.control.call_rules import plain_params
+from weft._engine.control.custom_partition import without_partitions
+from weft._engine.control.custom_rules import custom_vjp
+from weft._engine.core.sealed import Sealed
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
+from weft._engine.ir.jaxpr import Eqn, Jaxpr
+from weft._engine.ir.mesh import AbstractMesh, Mesh
+from weft._engine.ir.program_mesh import (
     constraint_shardings,
     is_abstract,
     moved,
     over_mesh,
     without_devices,
 )
-from weft.ir.rewrite import dce, inline_calls, map_jaxprs
-from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
-from weft.ir.symbolic import (
+from weft._engine.ir.rewrite import dce, inline_calls, map_jaxprs
+from weft._engine.ir.shardings import MemorySpace, NamedSharding, Sharding
+from weft._engine.ir.symbolic import (
     Dim,
     SizesDoNotFit,
     SymbolicScope,
@@ -58,12 +56,14 @@ from weft.ir.symbolic import (
     names_in,
     solve,
 )
-from weft.ir.types import ShapedArray
-from weft.runtime.array import Array
-from weft.transforms.expand import expand
-from weft.util import dtypes, tree
-from weft.util.config import config
-from weft.util.source import api_boundary, function_name, guard_all
+from weft._engine.ir.types import ShapedArray
+from weft._engine.runtime.array import Array
+from weft._engine.transforms.expand import expand
+from weft._engine.util import dtypes, tree
+from weft._engine.util.config import config
+from weft._engine.util.source import api_boundary, function_name, guard_all
+from weft.export import format as bytes_format
+from weft.export.polymorphic import instantiate, is_polymorphic
 
 __all__ = [
     "DisabledSafetyCheck", "Exported", "SymbolicScope", "default_export_platform", "deserialize", "export", "is_symbolic_dim",
@@ -311,7 +311,7 @@ class Exported(metaclass=Sealed):
 
         NotImplementedError for an operation that StableHLO has for fixed sizes only, and for a name that is no size of an argument.
         """
-        from weft.hlo.stablehlo import (
+        from weft._engine.hlo.stablehlo import (
             stablehlo_text,
         )  # most programs are exported without their text
 

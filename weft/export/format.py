@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
-from weft.runtime.array import Array
-from weft.util.trees import plain, treedef
-from weft.util.trees.treedef import PyTreeDef
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.runtime.array import Array
+from weft._engine.util.trees import plain, treedef
+from weft._engine.util.trees.treedef import PyTreeDef
 
 MAGIC = b"weft-exported\x00"
 VERSION = 3
@@ -36,16 +36,16 @@ _ALLOWED = {
     "numpy.core.numeric": {"_frombuffer"},
 }
 _OWN = (
-    "weft.ir.",
-    "weft.ops.",
-    "weft.control.",
-    "weft.util.dtype",
-    "weft.util.record",
-    "weft.util.source",
+    "weft._engine.ir.",
+    "weft._engine.ops.",
+    "weft._engine.control.",
+    "weft._engine.util.dtype",
+    "weft._engine.util.record",
+    "weft._engine.util.source",
     "weft.random",
-    "weft.core.primitive",
-    "weft.runtime.device",
-    "weft.backends.base",
+    "weft._engine.core.primitive",
+    "weft._engine.runtime.device",
+    "weft._engine.backends.base",
 )
 
 
@@ -125,14 +125,14 @@ def _array(values: np.ndarray) -> np.ndarray:
 
 
 def _scalar_type(name: str) -> type:
-    from weft.util import dtypes
+    from weft._engine.util import dtypes
 
     return dtypes.canonicalize_dtype(name).type
 
 
 def _is_allowed(module: str, name: str) -> bool:
     """Whether a program may be made by this function or class."""
-    if (module, name) == ("weft.util.source", "SourceLine.at"):
+    if (module, name) == ("weft._engine.util.source", "SourceLine.at"):
         return True
     own = (
         module == __name__
@@ -151,11 +151,11 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if self.device_of_id is not None and (module, name) == (
-            "weft.backends.base",
+            "weft._engine.backends.base",
             "_device_of_id",
         ):
             return self.device_of_id
-        if self.version < VERSION and (module, name) == ("weft.ir.symbolic.sizes", "_dim"):
+        if self.version < VERSION and (module, name) == ("weft._engine.ir.symbolic.sizes", "_dim"):
             raise ValueError(
                 f"deserialize: the bytes have format {self.version} and symbolic sizes; this weft reads symbolic sizes of "
                 f"format {VERSION}. Export the function again."

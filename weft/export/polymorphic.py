@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.symbolic import Dim, evaluate
-from weft.ir.types import ShapedArray
-from weft.ops.layout import dim_as_value_p
-from weft.util.record import replace
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.symbolic import Dim, evaluate
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.layout import dim_as_value_p
+from weft._engine.util.record import replace
 
 
 class InstantiatedJaxpr(Jaxpr):

@@ -1,10 +1,11 @@
 """For libraries that build on weft: primitives of their own, programs as data, functions to be transformed.
 
-A thin face on `weft.core`, `weft.ir` and `weft.transforms`, under the names of `jax.extend`. Names may change between versions.
+A thin face on `weft._engine.core`, `weft._engine.ir` and `weft._engine.transforms`, under the names of `jax.extend`.
+Names may change between versions.
 Next to read: `core` (primitives and programs), then `weft.interpreters` (their rules).
 """
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__, {__name__: "backend core linear_util mlir random source_info_util"}

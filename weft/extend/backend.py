@@ -1,6 +1,6 @@
 """Backends as `jax.extend.backend` names them: which there are, and what they compiled.
 
-Next to read: `weft.backends`, which makes them.
+Next to read: `weft._engine.backends`, which makes them.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft import backends as _backends
-from weft.api.arrays import clear_caches
-from weft.backends.base import Backend
-from weft.runtime.array import default_sharding
-from weft.runtime.device import Device
+from weft._engine import backends as _backends
+from weft._engine.api.arrays import clear_caches
+from weft._engine.backends.base import Backend
+from weft._engine.runtime.array import default_sharding
+from weft._engine.runtime.device import Device
 
 
 def get_backend(platform: str | Backend | None = None) -> Backend:
@@ -60,7 +60,7 @@ def backend_xla_version(platform: str | None = None) -> int | None:
 
 def register_backend_cache(cache: Any, for_what: str) -> None:
     """Have `cache.cache_clear()` called when compiled programs are forgotten."""
-    from weft.util.state import clearing
+    from weft._engine.util.state import clearing
 
     clearing(cache.cache_clear)
 
@@ -69,7 +69,7 @@ def register_backend_factory(name: str, factory: Callable, **_options: Any) -> N
     """A backend of another runtime: NotImplementedError."""
     raise NotImplementedError(
         f"register_backend_factory: {name!r} cannot be added as a runtime of XLA; a backend of weft is a class of "
-        "weft.backends (docs/adding-a-backend.md)."
+        "weft._engine.backends (docs/adding-a-backend.md)."
     )
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from weft.ir.jaxpr import DebugInfo
-from weft.util.source import function_name
+from weft._engine.ir.jaxpr import DebugInfo
+from weft._engine.util.source import function_name
 
 
 class StoreException(Exception):

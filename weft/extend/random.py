@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft._engine.ops.rng import threefry2x32, threefry2x32_p as threefry2x32_p
+from weft._engine.util.errors import ShapeError
 from weft.numpy import asarray
-from weft.ops.rng import threefry2x32, threefry2x32_p as threefry2x32_p
 from weft.random import key
 from weft.random.draws import prng_impls
 from weft.random.generators import PRNGImpl as PRNGImpl, generator_of
-from weft.util.errors import ShapeError
 
 threefry_prng_impl = prng_impls["threefry2x32"]
 rbg_prng_impl = prng_impls["rbg"]
@@ -53,7 +53,7 @@ def random_seed(seeds: Any, impl: PRNGImpl) -> Any:
     >>> random_seed(0, threefry_prng_impl).shape
     ()
     """
-    from weft.api.vmap import vmap
+    from weft._engine.api.vmap import vmap
 
     seeds = asarray(seeds)
     make: Callable = lambda seed: key(seed, impl=impl)

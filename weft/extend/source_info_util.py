@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from weft.core.trace import with_source
+from weft._engine.core.trace import with_source
+from weft._engine.util.source import SourceLine, hide, scope, user_frame
 from weft.extend.context_block import ContextBlock
-from weft.util.source import SourceLine, hide, scope, user_frame
 
 
 @dataclass(frozen=True)

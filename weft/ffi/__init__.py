@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.callbacks import io_callback, pure_callback
-from weft.control.custom_rules import custom_jvp
-from weft.core.trace import typeof
+from weft._engine.api.callbacks import io_callback, pure_callback
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.core.trace import typeof
+from weft._engine.ir.mesh import get_abstract_mesh
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.keys import random_unwrap, random_wrap
+from weft._engine.util import dtypes, tree
+from weft._engine.util.source import guard_all
 from weft.ffi.frames import DTYPES, invoke
-from weft.ir.mesh import get_abstract_mesh
-from weft.ir.types import ShapedArray
-from weft.ops.keys import random_unwrap, random_wrap
-from weft.util import dtypes, tree
-from weft.util.source import guard_all
 
 __all__ = ["ffi_call", "pycapsule", "register_ffi_target"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.util.errors import DeviceRuntimeError
+from weft._engine.util.errors import DeviceRuntimeError
 
 _P = ctypes.c_void_p
 _EXECUTE = 3  # the stage of a call that computes

@@ -5,6 +5,6 @@ names that libraries ask for. The tables show the rules of weft's own operations
 (`weft.extend.core.Primitive`). Next to read: `rule_table`.
 """
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(__name__, {__name__: "ad batching mlir partial_eval pxla xla"})

@@ -12,15 +12,15 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.core.primitive import Primitive
-from weft.core.trace import UndefPrimal, Zero as Zero, is_undef, typeof
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import UndefPrimal, Zero as Zero, is_undef, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.arithmetic import add_any, add_any_p
+from weft._engine.ops.families import instantiate, zeros
+from weft._engine.transforms.jvp import JVPTrace as JVPTrace, JVPTracer as JVPTracer, jvp_flat
+from weft._engine.transforms.linearize import linearize_flat
 from weft.extend.linear_util import WrappedFun
 from weft.interpreters.rule_table import RuleTable
-from weft.ir.types import ShapedArray
-from weft.ops.arithmetic import add_any, add_any_p
-from weft.ops.families import instantiate, zeros
-from weft.transforms.jvp import JVPTrace as JVPTrace, JVPTracer as JVPTracer, jvp_flat
-from weft.transforms.linearize import linearize_flat
 
 UndefinedPrimal = UndefPrimal
 is_undefined_primal = is_undef

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.core.primitive import BatchAxis, Primitive
-from weft.core.trace import typeof
-from weft.interpreters.rule_table import RuleTable
-from weft.ops.layout import expand_dims
-from weft.transforms.batch import (
+from weft._engine.core.primitive import BatchAxis, Primitive
+from weft._engine.core.trace import typeof
+from weft._engine.ops.layout import expand_dims
+from weft._engine.transforms.batch import (
     BatchTrace as BatchTrace,
     BatchTracer as BatchTracer,
     add_batch_dim,
     move_dim,
     to_dim,
 )
-from weft.transforms.vmappable import Vmappable, registered
+from weft._engine.transforms.vmappable import Vmappable, registered
+from weft.interpreters.rule_table import RuleTable
 
 not_mapped = None
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.callbacks import io_callback, pure_callback
-from weft.api.struct import ShapeDtypeStruct
-from weft.control.hitypes import EffectTypeSet
-from weft.core.extension import ExtensionPrimitive
-from weft.core.interpret import evaluate
-from weft.core.primitive import Primitive
-from weft.core.sealed import Sealed
+from weft._engine.api.callbacks import io_callback, pure_callback
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.control.hitypes import EffectTypeSet
+from weft._engine.core.extension import ExtensionPrimitive
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.sealed import Sealed
+from weft._engine.ir.jaxpr import Jaxpr, OpenJaxpr
+from weft._engine.ir.mesh import Mesh as Mesh
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import tree
+from weft._engine.util.record import record, replace
 from weft.interpreters import stablehlo_ops as hlo
-from weft.ir.jaxpr import Jaxpr, OpenJaxpr
-from weft.ir.mesh import Mesh as Mesh
-from weft.ir.types import ShapedArray
-from weft.util import tree
-from weft.util.record import record, replace
 
 LoweringRule = Callable[..., Any]
 Value = Any
@@ -51,7 +51,7 @@ class ModuleContext(metaclass=Sealed):
         """Nothing, likewise."""
 
     def get_backend(self, optional: bool = False) -> Any:
-        from weft import backends
+        from weft._engine import backends
 
         return backends.get()
 

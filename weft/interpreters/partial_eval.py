@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.core.primitive import Primitive
-from weft.core.stage import StageTrace, StageTracer, stage
-from weft.core.trace import current_trace, set_trace
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.stage import StageTrace, StageTracer, stage
+from weft._engine.core.trace import current_trace, set_trace
+from weft._engine.ir import rewrite
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, OpenJaxpr
+from weft._engine.ir.types import ShapedArray
+from weft._engine.transforms.linearize import LinearTrace
+from weft._engine.util.state import guard
 from weft.extend.linear_util import WrappedFun
 from weft.interpreters.rule_table import RuleTable
-from weft.ir import rewrite
-from weft.ir.jaxpr import Eqn, Jaxpr, OpenJaxpr
-from weft.ir.types import ShapedArray
-from weft.transforms.linearize import LinearTrace
-from weft.util.state import guard
 
 DynamicJaxprTrace = StageTrace
 DynamicJaxprTracer = StageTracer
@@ -53,7 +53,7 @@ class PartialVal(tuple):
         return self[1] if self[0] is None else None
 
     def get_aval(self) -> ShapedArray:
-        from weft.core.trace import typeof
+        from weft._engine.core.trace import typeof
 
         return typeof(self[1]) if self[0] is None else self[0]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.ir.mesh import EMPTY_MESH, AbstractMesh, Mesh as Mesh, concrete_mesh, current_mesh
-from weft.ir.specs import PartitionSpec as PartitionSpec
+from weft._engine.ir.mesh import EMPTY_MESH, AbstractMesh, Mesh as Mesh, concrete_mesh, current_mesh
+from weft._engine.ir.specs import PartitionSpec as PartitionSpec
 
 
 class _Environment:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping
 
-from weft.core.primitive import Primitive
-from weft.ir.registry import registry
+from weft._engine.core.primitive import Primitive
+from weft._engine.ir.registry import registry
 
 #: the primitives of libraries that were given a rule; copied at once, since other threads may add to it
 _given: set[weakref.ref[Primitive]] = set()

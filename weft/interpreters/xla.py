@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.execute import compiled_op, to_array
-from weft.backends.base import Backend as Backend
-from weft.core import trace
-from weft.core.primitive import Primitive
-from weft.core.trace import Tracer, any_tracers, typeof
-from weft.ir.types import ShapedArray
+from weft._engine.api.execute import compiled_op, to_array
+from weft._engine.backends.base import Backend as Backend
+from weft._engine.core import trace
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import Tracer, any_tracers, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.runtime.array import Array
 from weft.numpy.promote import PYTHON_SCALARS
-from weft.runtime.array import Array
 
 #: the types that operations take as they are, and those derived from them
 _TAKEN = (Array, Tracer, np.ndarray, np.generic, *PYTHON_SCALARS)

@@ -1,6 +1,6 @@
 """The operations themselves, with their own semantics: equal dtypes, explicit dims, no promotion of ranks.
 
-A thin face: what each operation means stands in its family under `weft.ops`, and functions that compose from operations
+A thin face: what each operation means stands in its family under `weft._engine.ops`, and functions that compose from operations
 in `weft.lax.composed`. Names are loaded on first use.
 
 >>> lax.reduce_sum(lax.square(lax.iota("int32", 4)), (0,)).item()
@@ -8,16 +8,16 @@ in `weft.lax.composed`. Names are loaded on first use.
 """
 
 import weft
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "weft.control.cond": "cond cond_p switch",
-        "weft.control.loops": "fori_loop map",
-        "weft.control.scan": "scan scan_p",
-        "weft.control.solves": "custom_linear_solve custom_root linear_solve_p",
-        "weft.control.while_loop": "while_loop while_p",
+        "weft._engine.control.cond": "cond cond_p switch",
+        "weft._engine.control.loops": "fori_loop map",
+        "weft._engine.control.scan": "scan scan_p",
+        "weft._engine.control.solves": "custom_linear_solve custom_root linear_solve_p",
+        "weft._engine.control.while_loop": "while_loop while_p",
         "weft.lax.composed": """
         approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank
         clamp composite cummax cummin dce_sink dtype empty full_like index_take
@@ -32,38 +32,38 @@ __getattr__, __dir__ = attach(
         "weft.lax.scaled": "scaled_dot",
         "weft.lax.tokens": "after_all create_token",
         "weft.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
-        "weft.ops.accuracy": "AccuracyMode Tolerance",
-        "weft.ops.arithmetic": """
+        "weft._engine.ops.accuracy": "AccuracyMode Tolerance",
+        "weft._engine.ops.arithmetic": """
         abs abs_p add add_p div div_p integer_pow integer_pow_p max max_p min min_p mul mul_p neg neg_p reciprocal rem rem_p
         sign sign_p square square_p stop_gradient_p sub sub_p
     """,
-        "weft.ops.bitwise": """
+        "weft._engine.ops.bitwise": """
         and_p bitwise_and bitwise_not bitwise_or bitwise_xor clz clz_p mulhi not_p or_p population_count population_count_p shift_left
         shift_left_p shift_right_arithmetic shift_right_arithmetic_p shift_right_logical shift_right_logical_p xor_p
     """,
-        "weft.ops.casting": """
+        "weft._engine.ops.casting": """
         bitcast_convert_type bitcast_convert_type_p complex complex_p conj conj_p convert_element_type convert_element_type_p imag
         imag_p real real_p
     """,
         "weft.lax.bit_generator": "rng_bit_generator",
-        "weft.ops.bit_generator": "RandomAlgorithm",
-        "weft.ops.collective_rules": """
+        "weft._engine.ops.bit_generator": "RandomAlgorithm",
+        "weft._engine.ops.collective_rules": """
         all_gather_invariant_p all_gather_p all_to_all_p axis_index_p pbroadcast_p pmax_p pmin_p ppermute_p psum_p pvary_p
     """,
-        "weft.ops.collectives": """
+        "weft._engine.ops.collectives": """
         all_gather all_gather_invariant all_to_all axis_index axis_size pbroadcast pcast pmax pmean pmin ppermute pshuffle psum
         psum_scatter pswapaxes pvary
     """,
-        "weft.ops.comparison": "clamp_p eq eq_p ge ge_p gt gt_p le le_p lt lt_p ne ne_p select select_n select_n_p",
-        "weft.ops.contraction": """
+        "weft._engine.ops.comparison": "clamp_p eq eq_p ge ge_p gt gt_p le le_p lt lt_p ne ne_p select select_n select_n_p",
+        "weft._engine.ops.contraction": """
         DotAlgorithm DotAlgorithmPreset DotDimensionNumbers Precision PrecisionLike batch_matmul dot dot_general dot_general_p
     """,
-        "weft.ops.convolution": """
+        "weft._engine.ops.convolution": """
         ConvDimensionNumbers conv conv_dimension_numbers conv_general_dilated conv_general_dilated_p conv_general_dilated_patches
         conv_transpose conv_with_general_padding padtype_to_pads
     """,
-        "weft.ops.fft": "FftType fft fft_p",
-        "weft.ops.functions": """
+        "weft._engine.ops.fft": "FftType fft fft_p",
+        "weft._engine.ops.functions": """
         RoundingMethod acos acos_p acosh acosh_p asin asin_p asinh asinh_p atan atan2 atan2_p atan_p atanh atanh_p bessel_i0e
         bessel_i0e_p bessel_i1e bessel_i1e_p betainc cbrt cbrt_p ceil ceil_p cos cos_p cosh cosh_p digamma digamma_p erf erf_inv
         erf_inv_p erf_p erfc erfc_p exp exp2 exp2_p exp_p expm1 expm1_p floor floor_p igamma igamma_grad_a igamma_grad_a_p
@@ -71,34 +71,34 @@ __getattr__, __dir__ = attach(
         nextafter_p polygamma polygamma_p pow pow_p random_gamma_grad random_gamma_grad_p regularized_incomplete_beta_p round
         round_p rsqrt rsqrt_p sin sin_p sinh sinh_p sqrt sqrt_p tan tan_p tanh tanh_p zeta zeta_p
     """,
-        "weft.ops.indexing": """
+        "weft._engine.ops.indexing": """
         GatherDimensionNumbers GatherScatterMode ScatterDimensionNumbers gather gather_p scatter scatter_add scatter_add_p
         scatter_max scatter_max_p scatter_min scatter_min_p scatter_mul scatter_mul_p scatter_p scatter_sub
     """,
-        "weft.ops.layout": """
+        "weft._engine.ops.layout": """
         broadcast broadcast_in_dim broadcast_in_dim_p broadcasted_iota collapse copy_p expand_dims full iota iota_p
         reshape reshape_p rev rev_p squeeze squeeze_p transpose transpose_p
     """,
-        "weft.ops.placement": "optimization_barrier_p sharding_constraint sharding_constraint_p",
-        "weft.ops.precision": "reduce_precision reduce_precision_p",
-        "weft.ops.prefix": "cumlogsumexp cumlogsumexp_p",
-        "weft.ops.ragged_exchange": "ragged_all_to_all ragged_all_to_all_p",
-        "weft.ops.reduce": """
+        "weft._engine.ops.placement": "optimization_barrier_p sharding_constraint sharding_constraint_p",
+        "weft._engine.ops.precision": "reduce_precision reduce_precision_p",
+        "weft._engine.ops.prefix": "cumlogsumexp cumlogsumexp_p",
+        "weft._engine.ops.ragged_exchange": "ragged_all_to_all ragged_all_to_all_p",
+        "weft._engine.ops.reduce": """
         argmax argmax_p argmin argmin_p cummax_p cummin_p cumprod cumprod_p cumsum cumsum_p reduce_and reduce_and_p
         reduce_max reduce_max_p reduce_min reduce_min_p reduce_or reduce_or_p reduce_prod reduce_prod_p reduce_sum reduce_sum_p
         reduce_xor reduce_xor_p
     """,
-        "weft.ops.slicing": """
+        "weft._engine.ops.slicing": """
         concatenate concatenate_p dynamic_index_in_dim dynamic_slice dynamic_slice_in_dim dynamic_slice_p
         dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim dynamic_update_slice_p index_in_dim pad pad_p
         slice slice_in_dim slice_p split
     """,
-        "weft.ops.sorting": "sort sort_p top_k top_k_p",
+        "weft._engine.ops.sorting": "sort sort_p top_k top_k_p",
         __name__: "linalg",
     },
-    others="weft.ops.functions",
+    others="weft._engine.ops.functions",
     guards=True,
 )
 
-# The hook of `weft.api`: functions that trace, as `cond` and `scan`, hand out arrays, which have the methods that `weft.numpy` gives them.
+# The hook of `weft._engine.api`: functions that trace, as `cond` and `scan`, return arrays, whose methods are in `weft.numpy`.
 weft.numpy  # noqa: B018  (loads it)

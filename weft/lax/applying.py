@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.loops import fori_loop
-from weft.core.trace import typeof
-from weft.ops import comparison, elementwise as ew, indexing, layout, reduce, windows
-from weft.util.source import guard_all
+from weft._engine.control.loops import fori_loop
+from weft._engine.core.trace import typeof
+from weft._engine.ops import comparison, elementwise as ew, indexing, layout, reduce, windows
+from weft._engine.util.source import guard_all
 
 
 def scatter_apply(

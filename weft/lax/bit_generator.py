@@ -13,9 +13,9 @@ import functools
 
 import numpy as np
 
-from weft.control.custom_batching import custom_vmap
-from weft.ops import bit_generator as one, slicing
-from weft.ops.bit_generator import RandomAlgorithm
+from weft._engine.control.custom_batching import custom_vmap
+from weft._engine.ops import bit_generator as one, slicing
+from weft._engine.ops.bit_generator import RandomAlgorithm
 
 
 def rng_bit_generator(

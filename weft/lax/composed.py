@@ -8,31 +8,40 @@ from typing import Any
 
 import numpy as np
 
-from weft import backends
-from weft.api.arrays import device_put
-from weft.api.callbacks import debug_callback
-from weft.api.execute import to_array
-from weft.api.layouts import flat_layouts, flat_shardings
-from weft.backends.formats import Layout, is_layout, order_of
-from weft.core.trace import Tracer, current_trace, eval_trace, typeof
-from weft.ir.explicit import says_all, type_sharding
-from weft.ir.mesh import current_mesh, spec_mesh
-from weft.ir.shardings import NamedSharding
-from weft.ir.specs import UNCONSTRAINED, spec_of_dims
-from weft.ir.symbolic import Dim, as_size
-from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
-from weft.ops.casting import size_as
-from weft.ops.families import canonical_dims
-from weft.ops.placement import (
+from weft._engine import backends
+from weft._engine.api.arrays import device_put
+from weft._engine.api.callbacks import debug_callback
+from weft._engine.api.execute import to_array
+from weft._engine.api.layouts import flat_layouts, flat_shardings
+from weft._engine.backends.formats import Layout, is_layout, order_of
+from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
+from weft._engine.ir.explicit import says_all, type_sharding
+from weft._engine.ir.mesh import current_mesh, spec_mesh
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import UNCONSTRAINED, spec_of_dims
+from weft._engine.ir.symbolic import Dim, as_size
+from weft._engine.ops import (
+    arithmetic,
+    comparison,
+    indexing,
+    layout,
+    prefix,
+    reduce,
+    slicing,
+    sorting,
+)
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.families import canonical_dims
+from weft._engine.ops.placement import (
     layout_constraint,
     optimization_barrier as barrier,
     sharding_constraint,
     takes_out_sharding,
 )
-from weft.runtime.array import Array
-from weft.util import dtypes, tree
-from weft.util.config import api_version
-from weft.util.errors import (
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes, tree
+from weft._engine.util.config import api_version
+from weft._engine.util.errors import (
     ShapeError,
     ShardingAssertionError,
     ShardingError,
@@ -40,7 +49,7 @@ from weft.util.errors import (
     UnexpectedTracerError,
     describe,
 )
-from weft.util.source import named, user_frame
+from weft._engine.util.source import named, user_frame
 
 
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
@@ -611,7 +620,7 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
     >>> float(tangent(3.0, scale=2.0))
     1.5
     """
-    from weft.api.jit import jit
+    from weft._engine.api.jit import jit
 
     if not callable(decomposition):
         raise TypeError(

@@ -2,7 +2,7 @@
 
 In:   operands and dimension numbers as those of `conv_general_dilated`.
 Laws: no operation of its own, so derivatives, batching and sharding are those of convolution and `dot_general`.
-Read next: `weft.ops.convolution`.
+Read next: `weft._engine.ops.convolution`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Union
 
-from weft.core.trace import typeof
-from weft.ir.symbolic import as_int
-from weft.ops.contraction import PrecisionLike, dot_general
-from weft.ops.conv_products import dilated, out_size
-from weft.ops.convolution import (
+from weft._engine.core.trace import typeof
+from weft._engine.ir.symbolic import as_int
+from weft._engine.ops.contraction import PrecisionLike, dot_general
+from weft._engine.ops.conv_products import dilated, out_size
+from weft._engine.ops.convolution import (
     ConvDimensionNumbers,
     _transposed_padding,
     conv_dimension_numbers,
     conv_general_dilated_patches,
     padtype_to_pads,
 )
-from weft.ops.families import shape_error
-from weft.ops.layout import transpose
-from weft.ops.rules import inverse
-from weft.util.source import guard_all
+from weft._engine.ops.families import shape_error
+from weft._engine.ops.layout import transpose
+from weft._engine.ops.rules import inverse
+from weft._engine.util.source import guard_all
 
 __all__ = [
     "ConvGeneralDilatedDimensionNumbers",

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.api.execute import to_array
-from weft.api.vmap import vmap
-from weft.control.scan import scan
-from weft.control.while_loop import while_loop
-from weft.core.trace import Tracer, typeof
-from weft.ops import functions, linalg as la, matrices, matrix_forms
-from weft.ops.arithmetic import abs as magnitude, max as larger
-from weft.ops.comparison import select
-from weft.ops.elementwise import convert_element_type as cast
-from weft.ops.layout import broadcasted_iota
-from weft.ops.reduce import reduce_and, reduce_max, reduce_sum
-from weft.ops.slicing import concatenate, slice_in_dim
-from weft.util import dtypes
-from weft.util.errors import ShapeError, describe
-from weft.util.source import guard_all
+from weft._engine.api.execute import to_array
+from weft._engine.api.vmap import vmap
+from weft._engine.control.scan import scan
+from weft._engine.control.while_loop import while_loop
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ops import functions, linalg as la, matrices, matrix_forms
+from weft._engine.ops.arithmetic import abs as magnitude, max as larger
+from weft._engine.ops.comparison import select
+from weft._engine.ops.elementwise import convert_element_type as cast
+from weft._engine.ops.layout import broadcasted_iota
+from weft._engine.ops.reduce import reduce_and, reduce_max, reduce_sum
+from weft._engine.ops.slicing import concatenate, slice_in_dim
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ShapeError, describe
+from weft._engine.util.source import guard_all
 
 __all__ = ["cholesky_update", "qdwh", "symmetric_product", "tridiagonal_solve"]
 

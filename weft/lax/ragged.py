@@ -12,25 +12,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.api.execute import to_array
-from weft.core.trace import Tracer, typeof
-from weft.ir.shardings import NamedSharding
-from weft.ir.specs import PartitionSpec
-from weft.ops.contraction import (
+from weft._engine.api.execute import to_array
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec
+from weft._engine.ops.contraction import (
     DotDimensionNumbers,
     PrecisionLike,
     algorithm_of,
     canonical_precision,
     dot_general,
 )
-from weft.ops.elementwise import convert_element_type, sub
-from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
-from weft.ops.placement import reshard, with_out_sharding
-from weft.ops.ragged import masked, ragged_dot as ragged_dot_of_batches
-from weft.ops.reduce import cumsum, reduce_sum
-from weft.util import dtypes
-from weft.util.errors import ShapeError, describe
-from weft.util.source import guard_all
+from weft._engine.ops.elementwise import convert_element_type, sub
+from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
+from weft._engine.ops.placement import reshard, with_out_sharding
+from weft._engine.ops.ragged import masked, ragged_dot as ragged_dot_of_batches
+from weft._engine.ops.reduce import cumsum, reduce_sum
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ShapeError, describe
+from weft._engine.util.source import guard_all
 
 __all__ = ["RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.execute import to_array
-from weft.core.trace import Tracer
-from weft.ops import casting, contraction, layout
-from weft.ops.arithmetic import mul
-from weft.ops.contraction import DotDimensionNumbers
-from weft.util import dtypes
-from weft.util.errors import ShapeError
+from weft._engine.api.execute import to_array
+from weft._engine.core.trace import Tracer
+from weft._engine.ops import casting, contraction, layout
+from weft._engine.ops.arithmetic import mul
+from weft._engine.ops.contraction import DotDimensionNumbers
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ShapeError
 
 _F32 = np.dtype(np.float32)
 

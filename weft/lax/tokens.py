@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.util.source import api_boundary
-from weft.util.tree import register_pytree_node, tree_leaves
+from weft._engine.util.source import api_boundary
+from weft._engine.util.tree import register_pytree_node, tree_leaves
 
 
 class Token:

@@ -13,25 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.execute import to_array
-from weft.api.vmap import vmap
-from weft.control.custom_rules import custom_jvp
-from weft.control.scan import scan
-from weft.core.stage import stage
-from weft.core.trace import Tracer, typeof
-from weft.ir.registry import registry
-from weft.ir.rewrite import inline_calls, is_transparent
-from weft.ir.symbolic import Dim, is_at_most, max_dim
-from weft.ir.types import ShapedArray
-from weft.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
-from weft.ops.conv_products import out_size
-from weft.ops.convolution import padtype_to_pads
-from weft.ops.families import canonical_dims, match_dtypes
-from weft.ops.indexing import GatherDimensionNumbers, gather
-from weft.ops.placement import with_out_sharding
-from weft.transforms.batch import move_dim
-from weft.util import dtypes, tree
-from weft.util.errors import InconclusiveDimensionOperation
+from weft._engine.api.execute import to_array
+from weft._engine.api.vmap import vmap
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.control.scan import scan
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.registry import registry
+from weft._engine.ir.rewrite import inline_calls, is_transparent
+from weft._engine.ir.symbolic import Dim, is_at_most, max_dim
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
+from weft._engine.ops.conv_products import out_size
+from weft._engine.ops.convolution import padtype_to_pads
+from weft._engine.ops.families import canonical_dims, match_dtypes
+from weft._engine.ops.indexing import GatherDimensionNumbers, gather
+from weft._engine.ops.placement import with_out_sharding
+from weft._engine.transforms.batch import move_dim
+from weft._engine.util import dtypes, tree
+from weft._engine.util.errors import InconclusiveDimensionOperation
 
 _COMBINE = {
     "add": arithmetic.add,

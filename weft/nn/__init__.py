@@ -1,6 +1,6 @@
 """Functions of neural networks: activations, softmax and related functions, one-hot vectors, attention, initializers."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,

@@ -10,11 +10,11 @@ import math
 from typing import Any
 
 import weft.numpy as wnp
-from weft.control.custom_rules import custom_jvp
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.ops import functions
+from weft._engine.ops.comparison import clamp
+from weft._engine.util import dtypes
 from weft.numpy.promote import canonical_axis
-from weft.ops import functions
-from weft.ops.comparison import clamp
-from weft.util import dtypes
 
 
 def _float(x: Any) -> Any:

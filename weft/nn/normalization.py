@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.numpy as wnp
-from weft.ir.symbolic import as_size
+from weft._engine.ir.symbolic import as_size
+from weft._engine.ops.arithmetic import stop_gradient
+from weft._engine.ops.collectives import AxisName, axis_index, axis_size
+from weft._engine.util.errors import ShapeError
+from weft._engine.util.source import warn_user
 from weft.nn.activations import _float
 from weft.numpy.promote import canonical_axis, check_known
-from weft.ops.arithmetic import stop_gradient
-from weft.ops.collectives import AxisName, axis_index, axis_size
-from weft.util.errors import ShapeError
-from weft.util.source import warn_user
 
 Axis = int | Sequence[int] | None
 

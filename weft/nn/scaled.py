@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.numpy as wnp
-from weft.control.custom_rules import custom_vjp
+from weft._engine.control.custom_rules import custom_vjp
+from weft._engine.ops.contraction import DotDimensionNumbers, dot_general
+from weft._engine.util.errors import ShapeError
+from weft._engine.util.record import record
+from weft._engine.util.source import warn_user
 from weft.lax.scaled import scaled_dot
-from weft.ops.contraction import DotDimensionNumbers, dot_general
-from weft.util.errors import ShapeError
-from weft.util.record import record
-from weft.util.source import warn_user
 
 
 @record

@@ -11,6 +11,12 @@ import sys as _sys
 
 import numpy as _np
 
+from weft._engine.ops import functions as _functions
+from weft._engine.runtime.array import Array as ndarray
+from weft._engine.util import dtypes as _dtypes
+from weft._engine.util.dtypes import finfo, iinfo, isdtype, promote_types, result_type
+from weft._engine.util.lazy import LazyModule as _LazyModule, import_module as _import_module
+from weft._engine.util.source import guard_all as _guard_all, guarded as _guarded
 from weft.dtypes import (
     TypePromotionError,
     canonicalize_dtype,
@@ -21,12 +27,6 @@ from weft.dtypes import (
     scalar_type_of,
 )
 from weft.numpy import eager as _eager, methods as _methods
-from weft.ops import functions as _functions
-from weft.runtime.array import Array as ndarray
-from weft.util import dtypes as _dtypes
-from weft.util.dtypes import finfo, iinfo, isdtype, promote_types, result_type
-from weft.util.lazy import LazyModule as _LazyModule, import_module as _import_module
-from weft.util.source import guard_all as _guard_all, guarded as _guarded
 
 #: module of this package -> the public functions that live there: `k: names`, where a call on values is one compiled program of
 #: `k` arrays (0: the function itself is called)

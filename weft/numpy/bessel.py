@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.control.custom_rules import custom_jvp
-from weft.ops import elementwise as ew, functions
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.ops import elementwise as ew, functions
 
 
 @custom_jvp

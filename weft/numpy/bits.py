@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weft._engine.util import dtypes
 from weft.numpy import (
     choosing,
     creation,
@@ -17,7 +18,6 @@ from weft.numpy import (
     ufuncs as uf,
 )
 from weft.numpy.promote import array_of, canonical_axis, cast
-from weft.util import dtypes
 
 _U8 = np.dtype(np.uint8)
 
@@ -46,7 +46,7 @@ def _split_bytes(bytes_, weights: tuple[int, ...]):
 @functools.cache
 def _compiled(fun: Callable) -> Callable:
     """Of an array and constants; eager calls would compute each of its operations alone."""
-    from weft.api.jit import jit
+    from weft._engine.api.jit import jit
 
     return jit(fun, static_argnums=1)
 
@@ -161,7 +161,7 @@ class _Constant:
 
 
 def _piecewise(x, conditions, functions: tuple, args, kw):
-    from weft.api.jit import jit
+    from weft._engine.api.jit import jit
 
     def choose(x, conditions, functions, args, kw):
         apply = lambda f: mp.broadcast_to(

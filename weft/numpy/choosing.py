@@ -7,15 +7,15 @@ import operator
 
 import numpy as np
 
-from weft.core.trace import Tracer, typeof
-from weft.ir.symbolic import Dim, is_at_most, max_dim, min_dim
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.symbolic import Dim, is_at_most, max_dim, min_dim
+from weft._engine.ops import elementwise as ew, layout, slicing, sorting
+from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+from weft._engine.util import dtypes
 from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, full, zeros
 from weft.numpy.kinds import check_no_out, is_complex
 from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
-from weft.ops import elementwise as ew, layout, slicing, sorting
-from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
-from weft.util import dtypes
 
 
 def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):

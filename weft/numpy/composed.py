@@ -7,8 +7,10 @@ import operator
 
 import numpy as np
 
-from weft.core.trace import Tracer
-from weft.ir.symbolic import is_more_than, max_dim
+from weft._engine.core.trace import Tracer
+from weft._engine.ir.symbolic import is_more_than, max_dim
+from weft._engine.ops import elementwise as ew, layout
+from weft._engine.util import dtypes
 from weft.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
 from weft.numpy.kinds import check_no_out, check_real
 from weft.numpy.products import arrays_of
@@ -22,8 +24,6 @@ from weft.numpy.promote import (
     promote_dtypes_inexact,
     value,
 )
-from weft.ops import elementwise as ew, layout
-from weft.util import dtypes
 
 
 def round(a, decimals: int = 0, out=None):  # noqa: A001
@@ -104,7 +104,7 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
     pads = {"full": (m - 1, m - 1), "same": (m // 2, m - m // 2 - 1), "valid": (0, 0)}
     if mode not in pads:
         raise ValueError(f"convolve: mode must be one of ['full', 'same', 'valid'], got {mode!r}.")
-    from weft.ops.convolution import conv_general_dilated
+    from weft._engine.ops.convolution import conv_general_dilated
 
     out = conv_general_dilated(
         layout.reshape(a, (1, 1, n)),
@@ -284,7 +284,7 @@ def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
 
 def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
     """`func1d` of every 1-d slice along `axis`."""
-    from weft.api.vmap import vmap
+    from weft._engine.api.vmap import vmap
 
     arr = concrete(value(arr))
     axis = canonical_axis(axis, arr.ndim, "apply_along_axis")

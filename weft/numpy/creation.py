@@ -10,33 +10,40 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.execute import to_array
-from weft.api.layouts import as_sharding
-from weft.backends.formats import Format
-from weft.core.annotations import cast as vary
-from weft.core.stage import is_staged, record_constant
-from weft.core.trace import Tracer, check_unmasked, conversion, current_trace, eval_trace, typeof
-from weft.ir.program_mesh import is_abstract
-from weft.ir.shardings import Sharding
-from weft.ir.symbolic import Dim, as_size, max_dim
-from weft.ir.types import ShapedArray
-from weft.numpy import promote
-from weft.ops import elementwise as ew
-from weft.ops.casting import size_as
-from weft.ops.families import is_narrow
-from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
-from weft.ops.placement import named_sharding, with_out_sharding
-from weft.runtime.array import Array, from_numpy
-from weft.runtime.transfers import NO_TRANSFER, Passing
-from weft.util import dtypes
-from weft.util.errors import (
+from weft._engine.api.execute import to_array
+from weft._engine.api.layouts import as_sharding
+from weft._engine.backends.formats import Format
+from weft._engine.core.annotations import cast as vary
+from weft._engine.core.stage import is_staged, record_constant
+from weft._engine.core.trace import (
+    Tracer,
+    check_unmasked,
+    conversion,
+    current_trace,
+    eval_trace,
+    typeof,
+)
+from weft._engine.ir.program_mesh import is_abstract
+from weft._engine.ir.shardings import Sharding
+from weft._engine.ir.symbolic import Dim, as_size, max_dim
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import elementwise as ew
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.families import is_narrow
+from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
+from weft._engine.ops.placement import named_sharding, with_out_sharding
+from weft._engine.runtime.array import Array, from_numpy
+from weft._engine.runtime.transfers import NO_TRANSFER, Passing
+from weft._engine.util import dtypes
+from weft._engine.util.errors import (
     ConcretizationTypeError,
     InconclusiveDimensionOperation,
     ShapeError,
     TracerError,
 )
-from weft.util.events import numpy_name
-from weft.util.source import warn_user
+from weft._engine.util.events import numpy_name
+from weft._engine.util.source import warn_user
+from weft.numpy import promote
 
 
 def _dtype(dtype, api: str):
@@ -77,7 +84,7 @@ def _placed(x, device):
     """`x` on `device`, a device or sharding, if one is given."""
     if device is None:
         return x
-    from weft.api.arrays import device_put
+    from weft._engine.api.arrays import device_put
 
     return device_put(x, device)
 
@@ -341,7 +348,7 @@ def _from_nested(x, dtype):
     if not isinstance(x, (list, tuple)):
         return _convert(x, dtype, False)
     want = dtype if dtype is not None else dtypes.result_type(*_elements(x))
-    from weft.ops.slicing import concatenate  # rarely needed
+    from weft._engine.ops.slicing import concatenate  # rarely needed
 
     parts = [promote.cast(promote.concrete(_from_nested(v, want)), want) for v in x]
     shapes = {tuple(p.shape) for p in parts}
@@ -386,7 +393,7 @@ def _copied(a):
         return ew.copy(a)
     if isinstance(a, Tracer):
         return a  # the same key: what uses one of them up uses up both
-    from weft.ops.keys import random_unwrap, random_wrap
+    from weft._engine.ops.keys import random_unwrap, random_wrap
 
     return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype.impl)
 
@@ -445,7 +452,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
         and dtypes.is_extended(dtype)
         and not dtypes.is_extended(typeof(fill_value).dtype)
     ):  # of keys, each word
-        from weft.ops.keys import random_wrap
+        from weft._engine.ops.keys import random_wrap
 
         words = full(
             (*shape, *dtype.impl.key_shape),
@@ -760,7 +767,7 @@ def linspace(
     else:
         out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
     if axis:
-        from weft.transforms.batch import move_dim
+        from weft._engine.transforms.batch import move_dim
 
         out = move_dim(out, 0, promote.canonical_axis(axis, out.ndim, "linspace"))
     if want.kind in "iu":
@@ -876,7 +883,7 @@ def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
         return tuple(grids)
     if not grids:
         return zeros((0,), want)
-    from weft.ops.slicing import concatenate
+    from weft._engine.ops.slicing import concatenate
 
     return concatenate([reshape(g, (1, *dims)) for g in grids], 0)
 
@@ -890,7 +897,7 @@ def fromfunction(function, shape, *, dtype=float, **kwargs):
     Array([[ 0,  1,  2],
            [10, 11, 12]], dtype=int32)
     """
-    from weft.api.vmap import vmap
+    from weft._engine.api.vmap import vmap
 
     sizes = [as_size(n) for n in shape]
     mapped = functools.partial(function, **kwargs)
@@ -921,7 +928,7 @@ def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
 
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     """An array from any object that supports DLPack; arrays of weft are taken as they are, of every dtype."""
-    from weft.runtime import dlpack  # rarely needed
+    from weft._engine.runtime import dlpack  # rarely needed
 
     if not isinstance(x, Array):
         on_device = dlpack.import_device_memory(x)

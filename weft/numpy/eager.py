@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.api.jit import FaceFunction, face
+from weft._engine.api.jit import FaceFunction, face
 from weft.numpy.ufunc_type import IDENTITIES, ufunc
 
 _wrapped: dict[tuple[Callable, str], FaceFunction] = {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 
-from weft.api.jit import face
-from weft.core.trace import typeof
+from weft._engine.api.jit import face
+from weft._engine.core.trace import typeof
+from weft._engine.runtime.array import Array
+from weft._engine.util.source import is_own_arithmetic, warn_user
 from weft.numpy import choosing, creation, promote, ufuncs
-from weft.runtime.array import Array
-from weft.util.source import is_own_arithmetic, warn_user
 
 _power_by_constant = face(ufuncs.power, (0,))
 _power = face(ufuncs.power, (0, 1))

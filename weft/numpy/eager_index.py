@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.api.jit import face
-from weft.core.trace import _state, eval_trace
+from weft._engine.api.jit import face
+from weft._engine.core.trace import _state, eval_trace
+from weft._engine.runtime.array import Array
+from weft._engine.util.config import config
 from weft.numpy import indexing
-from weft.runtime.array import Array
-from weft.util.config import config
 
 _INTEGER, _ARRAY = "integer", "array"
 _forms: dict[tuple, tuple] = {}

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft._engine.util import dtypes
+from weft._engine.util.dtypes import DTypeLike, bfloat16
+from weft._engine.util.source import warn_user
 from weft.numpy.creation import asarray
 from weft.numpy.promote import canonical_axes, value
-from weft.util import dtypes
-from weft.util.dtypes import DTypeLike, bfloat16
-from weft.util.source import warn_user
 
 
 def _dims(api: str, a) -> tuple:

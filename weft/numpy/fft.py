@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft._engine.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft._engine.ops import layout, slicing
+from weft._engine.ops.families import canonical_dims
+from weft._engine.ops.fft import FftType, fft as fft_op
+from weft._engine.ops.rules import inverse
+from weft._engine.util import dtypes
+from weft._engine.util.events import public_name
+from weft._engine.util.source import guard_all, named
 from weft.numpy import choosing, creation, ufuncs as uf
 from weft.numpy.promote import array_of, cast
-from weft.ops import layout, slicing
-from weft.ops.families import canonical_dims
-from weft.ops.fft import FftType, fft as fft_op
-from weft.ops.rules import inverse
-from weft.util import dtypes
-from weft.util.events import public_name
-from weft.util.source import guard_all, named
 
 
 def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from weft._engine.ops import elementwise as ew
+from weft._engine.ops.comparison import select
+from weft._engine.util import dtypes
 from weft.numpy.kinds import check_real, dtype_of, is_bool, is_complex, is_int, sign_bit
 from weft.numpy.promote import array_of, broadcast, cast, check_arraylike, concrete, inexact, value
-from weft.ops import elementwise as ew
-from weft.ops.comparison import select
-from weft.util import dtypes
 
 
 def ldexp(x, n, /):

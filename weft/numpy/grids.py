@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.ir.symbolic import Dim, max_dim, min_dim, note_nonnegative
+from weft._engine.ir.symbolic import Dim, max_dim, min_dim, note_nonnegative
+from weft._engine.ops import layout
+from weft._engine.util import dtypes
+from weft._engine.util.events import numpy_name
+from weft._engine.util.promotion import common_dtype
 from weft.numpy import choosing, creation, manipulation as mp
 from weft.numpy.facts import shape
 from weft.numpy.promote import array_of, cast, check_known
 from weft.numpy.repeating import resize
-from weft.ops import layout
-from weft.util import dtypes
-from weft.util.events import numpy_name
-from weft.util.promotion import common_dtype
 
 
 def _range(api: str, s: slice):

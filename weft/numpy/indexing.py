@@ -13,21 +13,32 @@ from typing import Any
 
 import numpy as np
 
-from weft.control import ref_index
-from weft.core.trace import Tracer, typeof
-from weft.ir.symbolic import Dim, as_size, max_dim, min_dim, slice_bounds
+from weft._engine.control import ref_index
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.symbolic import Dim, as_size, max_dim, min_dim, slice_bounds
+from weft._engine.ops import elementwise as ew, indexing as ix
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.layout import (
+    broadcast_in_dim,
+    broadcasted_iota,
+    expand_dims,
+    reshape,
+    rev,
+    squeeze_p,
+)
+from weft._engine.ops.slicing import concatenate, dynamic_slice_p, slice as slice_op
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes
+from weft._engine.util.config import config
+from weft._engine.util.errors import (
+    InconclusiveDimensionOperation,
+    NonConcreteBooleanIndexError,
+    describe,
+)
+from weft._engine.util.record import field, record
+from weft._engine.util.source import user_frame
+from weft._engine.util.tree import tree_leaves
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
-from weft.ops import elementwise as ew, indexing as ix
-from weft.ops.casting import size_as
-from weft.ops.layout import broadcast_in_dim, broadcasted_iota, expand_dims, reshape, rev, squeeze_p
-from weft.ops.slicing import concatenate, dynamic_slice_p, slice as slice_op
-from weft.runtime.array import Array
-from weft.util import dtypes
-from weft.util.config import config
-from weft.util.errors import InconclusiveDimensionOperation, NonConcreteBooleanIndexError, describe
-from weft.util.record import field, record
-from weft.util.source import user_frame
-from weft.util.tree import tree_leaves
 
 _SCALAR_INT = (int, np.integer)
 #: the positions of a plan that are known while tracing

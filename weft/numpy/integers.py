@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from weft.control.cond import cond
-from weft.control.while_loop import while_loop
-from weft.core.trace import typeof
+from weft._engine.control.cond import cond
+from weft._engine.control.while_loop import while_loop
+from weft._engine.core.trace import typeof
+from weft._engine.ops import elementwise as ew
+from weft._engine.ops.comparison import select
+from weft._engine.ops.reduce import reduce_and, reduce_or
 from weft.numpy.kinds import is_int, is_unsigned, magnitude
 from weft.numpy.promote import broadcast, broadcast_to_shape, concrete, promote
-from weft.ops import elementwise as ew
-from weft.ops.comparison import select
-from weft.ops.reduce import reduce_and, reduce_or
 
 _COMMON_BITS = 4  # of an exponent
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.trace import typeof
-from weft.ops import elementwise as ew
-from weft.util import dtypes
-from weft.util.events import numpy_name
+from weft._engine.core.trace import typeof
+from weft._engine.ops import elementwise as ew
+from weft._engine.util import dtypes
+from weft._engine.util.events import numpy_name
 
 
 def dtype_of(x):

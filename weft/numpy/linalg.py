@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.control.cond import cond as cond_of
-from weft.control.custom_rules import custom_jvp
-from weft.ir.symbolic import max_dim
+from weft._engine.control.cond import cond as cond_of
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.ir.symbolic import max_dim
+from weft._engine.ops import layout, linalg as la, matrix_forms
+from weft._engine.ops.arithmetic import stop_gradient
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ShapeError
+from weft._engine.util.source import guard_all
 from weft.numpy import (
     choosing,
     creation,
@@ -22,11 +27,6 @@ from weft.numpy import (
     ufuncs as uf,
 )
 from weft.numpy.products import matmul, outer, tensordot, vecdot
-from weft.ops import layout, linalg as la, matrix_forms
-from weft.ops.arithmetic import stop_gradient
-from weft.util import dtypes
-from weft.util.errors import ShapeError
-from weft.util.source import guard_all
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.core.trace import Tracer
-from weft.ir.symbolic import Dim, as_int, as_size, max_dim, min_dim
+from weft._engine.core.trace import Tracer
+from weft._engine.ir.symbolic import Dim, as_int, as_size, max_dim, min_dim
+from weft._engine.ops import layout, slicing
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
+from weft._engine.util.errors import OutOfMemoryError, ShapeError
 from weft.numpy import indexing, promote, ufuncs as uf
 from weft.numpy.creation import arange, asarray
 from weft.numpy.kinds import check_no_out
-from weft.ops import layout, slicing
-from weft.ops.placement import takes_out_sharding
-from weft.util import dtypes
-from weft.util.errors import OutOfMemoryError, ShapeError
 
 
 @takes_out_sharding

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.trace import Tracer
+from weft._engine.core.trace import Tracer
+from weft._engine.runtime.array import Array
+from weft._engine.util import events
 from weft.numpy import eager
 from weft.numpy.promote import is_arraylike
-from weft.runtime.array import Array
-from weft.util import events
 
 #: the namespace of the public functions, set by `attach`
 wnp: Any = None
@@ -84,8 +84,8 @@ def _transpose(self, *axes):
 
 def _view(self, dtype=None, type=None):
     """Return the same bits as another dtype. Elements of another size change the last dim."""
-    from weft.ops.elementwise import bitcast_convert_type
-    from weft.util import dtypes
+    from weft._engine.ops.elementwise import bitcast_convert_type
+    from weft._engine.util import dtypes
 
     if dtype is None:
         return self
@@ -173,8 +173,8 @@ def _contains(self, element):
 
 def _byteswap(self):
     """The elements with the order of their bytes reversed, of the same dtype."""
-    from weft.ops.elementwise import complex as complex_of
-    from weft.util import dtypes
+    from weft._engine.ops.elementwise import complex as complex_of
+    from weft._engine.util import dtypes
 
     if self.dtype.itemsize == 1 or self.dtype == np.bool_:
         return self
@@ -185,7 +185,7 @@ def _byteswap(self):
 
 def _to_device(self, device, *, stream=None):
     """The array on another device."""
-    from weft.api.arrays import device_put
+    from weft._engine.api.arrays import device_put
 
     return device_put(self, device)
 

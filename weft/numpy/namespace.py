@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.runtime.device import Device, devices as all_devices
-from weft.util import dtypes as dt
+from weft._engine.runtime.device import Device, devices as all_devices
+from weft._engine.util import dtypes as dt
 
 #: those of the standard
 _DTYPES = (

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.symbolic import Dim, as_int, max_dim, min_dim
+from weft._engine.ir.symbolic import Dim, as_int, max_dim, min_dim
+from weft._engine.ops import elementwise as ew, layout, slicing
+from weft._engine.ops.casting import size_as
+from weft._engine.util import dtypes
 from weft.numpy import indexing
 from weft.numpy.choosing import clip, where
 from weft.numpy.manipulation import broadcast_to, concatenate, flip
 from weft.numpy.promote import array_of, canonical_axis, cast, concrete, value
 from weft.numpy.ufuncs import minimum, remainder
-from weft.ops import elementwise as ew, layout, slicing
-from weft.ops.casting import size_as
-from weft.util import dtypes
 
 #: the keyword that each mode takes
 OPTIONS = {

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft._engine.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.layout import broadcasted_iota
+from weft._engine.util import dtypes
+from weft._engine.util.source import named
 from weft.numpy import choosing, composed, creation, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.choosing import host_value
 from weft.numpy.promote import (
@@ -20,10 +24,6 @@ from weft.numpy.promote import (
     promote_dtypes_inexact,
     value,
 )
-from weft.ops.casting import size_as
-from weft.ops.layout import broadcasted_iota
-from weft.util import dtypes
-from weft.util.source import named
 
 
 def _coefficients(api: str, *args) -> list:

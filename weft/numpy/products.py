@@ -6,16 +6,16 @@ import builtins
 
 import numpy as np
 
-from weft.ir.symbolic import Dim
+from weft._engine.ir.symbolic import Dim
+from weft._engine.ops import elementwise as ew, layout, slicing
+from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.ops.reduce import reduce_or, reduce_sum
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ShapeError, describe
+from weft._engine.util.source import user_frame
 from weft.numpy import promote, ufuncs as uf
 from weft.numpy.kinds import check_no_out
-from weft.ops import elementwise as ew, layout, slicing
-from weft.ops.contraction import dot_general
-from weft.ops.placement import takes_out_sharding
-from weft.ops.reduce import reduce_or, reduce_sum
-from weft.util import dtypes
-from weft.util.errors import ShapeError, describe
-from weft.util.source import user_frame
 
 
 def arrays_of(api: str, *args):

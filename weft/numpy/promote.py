@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.execute import to_array
-from weft.core.scalars import exact
-from weft.core.stage import staging
-from weft.core.trace import Tracer, _state, conversion, typeof
-from weft.ops.casting import convert_element_type, in_dtype
-from weft.ops.layout import broadcast_in_dim_p, reshape
-from weft.runtime.array import Array
-from weft.util import dtypes
-from weft.util.config import config
-from weft.util.errors import (
+from weft._engine.api.execute import to_array
+from weft._engine.core.scalars import exact
+from weft._engine.core.stage import staging
+from weft._engine.core.trace import Tracer, _state, conversion, typeof
+from weft._engine.ops.casting import convert_element_type, in_dtype
+from weft._engine.ops.layout import broadcast_in_dim_p, reshape
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes
+from weft._engine.util.config import config
+from weft._engine.util.errors import (
     ConcretizationTypeError,
     ShapeError,
     TracerIntegerConversionError,
     describe,
 )
-from weft.util.source import is_own_arithmetic, user_frame, warn_user
+from weft._engine.util.source import is_own_arithmetic, user_frame, warn_user
 
 PYTHON_SCALARS = (bool, int, float, complex)
 

@@ -7,6 +7,12 @@ import operator
 
 import numpy as np
 
+from weft._engine.ops import elementwise as ew, reduce as rd
+from weft._engine.ops.comparison import select
+from weft._engine.ops.layout import broadcast_in_dim, expand_dims, reshape, transpose
+from weft._engine.util import dtypes
+from weft._engine.util.events import numpy_name
+from weft._engine.util.source import named
 from weft.numpy import promote
 from weft.numpy.kinds import check_no_out, truth
 from weft.numpy.ufuncs import (
@@ -19,12 +25,6 @@ from weft.numpy.ufuncs import (
     subtract,
     true_divide,
 )
-from weft.ops import elementwise as ew, reduce as rd
-from weft.ops.comparison import select
-from weft.ops.layout import broadcast_in_dim, expand_dims, reshape, transpose
-from weft.util import dtypes
-from weft.util.events import numpy_name
-from weft.util.source import named
 
 
 def _keep(out, axes, keepdims: bool):
@@ -561,8 +561,8 @@ def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
         axis = 0
     out = fun(x, axis, dtype)
     if include_initial:
+        from weft._engine.ops.slicing import concatenate
         from weft.numpy.creation import full
-        from weft.ops.slicing import concatenate
 
         axis = promote.canonical_axes(axis, x.ndim)[0]
         lead = full(tuple(1 if d == axis else n for d, n in enumerate(out.shape)), first, out.dtype)

@@ -8,14 +8,14 @@ import operator
 
 import numpy as np
 
-from weft.core.trace import Tracer
-from weft.ir.symbolic import Dim, as_int
+from weft._engine.core.trace import Tracer
+from weft._engine.ir.symbolic import Dim, as_int
+from weft._engine.ops import layout
+from weft._engine.ops.placement import takes_out_sharding
 from weft.numpy import indexing
 from weft.numpy.creation import arange, zeros
 from weft.numpy.manipulation import broadcast_to, ravel, reshape
 from weft.numpy.promote import along, array_of, value
-from weft.ops import layout
-from weft.ops.placement import takes_out_sharding
 
 
 @takes_out_sharding

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.ir.symbolic import min_dim
+from weft._engine.ir.symbolic import min_dim
+from weft._engine.ops import layout
+from weft._engine.util import dtypes
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.choosing import host_value
 from weft.numpy.creation import asarray
 from weft.numpy.promote import canonical_axis, cast, promote_dtypes
 from weft.numpy.sorting import argsort, isin, lexsort, searchsorted
-from weft.ops import layout
-from weft.util import dtypes
 
 
 class UniqueAll(NamedTuple):

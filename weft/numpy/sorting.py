@@ -8,9 +8,15 @@ import math
 
 import numpy as np
 
-from weft.control.while_loop import while_loop
-from weft.core.trace import Tracer
-from weft.ir.symbolic import Dim, as_int, is_more_than, max_dim
+from weft._engine.control.while_loop import while_loop
+from weft._engine.core.trace import Tracer
+from weft._engine.ir.symbolic import Dim, as_int, is_more_than, max_dim
+from weft._engine.ops import elementwise as ew, layout, sorting
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ConcretizationTypeError, describe
+from weft._engine.util.source import user_frame
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.kinds import check_no_out
 from weft.numpy.promote import (
@@ -24,12 +30,6 @@ from weft.numpy.promote import (
     promote_dtypes,
     value,
 )
-from weft.ops import elementwise as ew, layout, sorting
-from weft.ops.casting import size_as
-from weft.ops.placement import takes_out_sharding
-from weft.util import dtypes
-from weft.util.errors import ConcretizationTypeError, describe
-from weft.util.source import user_frame
 
 
 def sort(

@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
 from weft.numpy.kinds import check_no_out
@@ -20,8 +22,6 @@ from weft.numpy.promote import (
     value,
 )
 from weft.numpy.sorting import argsort, searchsorted, sort
-from weft.ops.placement import takes_out_sharding
-from weft.util import dtypes
 
 
 def quantile(

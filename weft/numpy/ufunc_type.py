@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.jit import FaceFunction
-from weft.util import dtypes
-from weft.util.source import api_boundary
+from weft._engine.api.jit import FaceFunction
+from weft._engine.util import dtypes
+from weft._engine.util.source import api_boundary
 
 #: the functions of `weft.numpy` that are ufuncs -> what leaves an operand as it is, if anything does
 IDENTITIES: dict[str, Any] = {
@@ -266,8 +266,8 @@ class ufunc(FaceFunction):
 
     def _fold(self, first: Any, rows: Any, mask: Any = None) -> tuple[Any, Any]:
         """The rows combined with `first` in order, and what there was after each."""
-        from weft.api.arrays import eval_shape
-        from weft.control.scan import scan
+        from weft._engine.api.arrays import eval_shape
+        from weft._engine.control.scan import scan
 
         dtype = eval_shape(self, first, rows[0] if rows.shape[0] else first).dtype
         first = _numpy("astype")(first, dtype)
@@ -358,7 +358,7 @@ class ufunc(FaceFunction):
         a = self._operand(a, None, "at")
         if self.name in _UPDATES and a.dtype != np.bool_ and self._has_own:
             return getattr(a.at[indices], _UPDATES[self.name])(b)
-        from weft.control.scan import scan
+        from weft._engine.control.scan import scan
 
         places = np.arange(a.size, dtype=np.int32).reshape(a.shape)
         places = _numpy("asarray")(places)[indices]

@@ -1,4 +1,4 @@
-"""NumPy's elementwise functions, written from the operations of `weft.ops.elementwise`."""
+"""NumPy's elementwise functions, written from the operations of `weft._engine.ops.elementwise`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.core.trace import typeof
+from weft._engine.core.trace import typeof
+from weft._engine.ops import elementwise as ew, functions
+from weft._engine.ops.comparison import select
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes
+from weft._engine.util.source import named
 from weft.numpy import promote as promotion
 from weft.numpy.kinds import (
     check_no_out,
@@ -21,11 +26,6 @@ from weft.numpy.kinds import (
     sign_bit,
     truth,
 )
-from weft.ops import elementwise as ew, functions
-from weft.ops.comparison import select
-from weft.runtime.array import Array
-from weft.util import dtypes
-from weft.util.source import named
 
 # ---- makers of functions
 
@@ -582,7 +582,7 @@ def _complex_arctan2(x, y):
 
 
 def _complex_logaddexp(x, y):
-    from weft.ops.complex_functions import logaddexp
+    from weft._engine.ops.complex_functions import logaddexp
 
     return logaddexp(x, y)
 

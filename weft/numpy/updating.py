@@ -9,9 +9,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.control import ref_index
-from weft.core.scalars import exact
-from weft.core.trace import Tracer, typeof
+from weft._engine.control import ref_index
+from weft._engine.core.scalars import exact
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ops import elementwise as ew, indexing as ix
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.layout import broadcast_in_dim, reshape, rev
+from weft._engine.ops.placement import with_out_sharding
+from weft._engine.ops.slicing import dynamic_update_slice_p
+from weft._engine.util import dtypes
+from weft._engine.util.promotion import common_dtype
+from weft._engine.util.source import is_own_arithmetic, warn_user
 from weft.numpy import indexing
 from weft.numpy.indexing import (
     Plan,
@@ -30,14 +38,6 @@ from weft.numpy.promote import (
     concrete,
     value,
 )
-from weft.ops import elementwise as ew, indexing as ix
-from weft.ops.casting import size_as
-from weft.ops.layout import broadcast_in_dim, reshape, rev
-from weft.ops.placement import with_out_sharding
-from weft.ops.slicing import dynamic_update_slice_p
-from weft.util import dtypes
-from weft.util.promotion import common_dtype
-from weft.util.source import is_own_arithmetic, warn_user
 
 
 class AtHelper:
@@ -259,7 +259,7 @@ class _At:
 
     def _again(self, func, found, mode):
         """Apply `func` again to elements that the index names several times; it was applied once to each."""
-        from weft.control.loops import fori_loop
+        from weft._engine.control.loops import fori_loop
         from weft.numpy.choosing import where
         from weft.numpy.creation import zeros
 
@@ -518,7 +518,7 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
     window_sources = [k for d in sorted(plan.windows) for k in sources[("window", d)]]
     order = batch_sources + window_sources
     if order != list(range(len(order))):
-        from weft.ops.layout import transpose
+        from weft._engine.ops.layout import transpose
 
         values = transpose(values, tuple(order))
     dnums = ix.ScatterDimensionNumbers(

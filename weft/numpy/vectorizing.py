@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.core.trace import typeof
+from weft._engine.core.trace import typeof
+from weft._engine.util.source import api_boundary, function_name
+from weft._engine.util.tree import is_tree_node
 from weft.numpy.creation import asarray
 from weft.numpy.promote import broadcast_shapes, check_ranks, value
-from weft.util.source import api_boundary, function_name
-from weft.util.tree import is_tree_node
 
 _DIMS = r"\((?:\w+(?:,\w+)*)?\)"
 _SIGNATURE = re.compile(rf"{_DIMS}(?:,{_DIMS})*->{_DIMS}(?:,{_DIMS})*")
@@ -50,7 +50,7 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
     @api_boundary
     @functools.wraps(pyfunc, updated=())
     def wrapped(*args, **kwargs):
-        from weft.api.vmap import vmap
+        from weft._engine.api.vmap import vmap
 
         none = {i for i, x in enumerate(args) if x is None and i not in excluded}
         if none and core_in and any(core_in[i] for i in none if i < len(core_in)):
@@ -155,7 +155,7 @@ def _axis_at(lead, shape, level: int):
 
 
 def _drop_ones(x, lead, shape):
-    from weft.ops.layout import reshape
+    from weft._engine.ops.layout import reshape
 
     keep = [n for d, n in enumerate(lead) if n != 1 or shape[d + len(shape) - len(lead)] == 1]
     return reshape(x, (*keep, *x.shape[len(lead) :])) if len(keep) < len(lead) else x

@@ -1,6 +1,6 @@
 """Profiling: how much memory each device holds (`memory`), and when programs compile and run (`tracing`)."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,

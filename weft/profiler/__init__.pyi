@@ -4,10 +4,12 @@
 
 from weft.profiler.memory import device_memory_profile, save_device_memory_profile
 from weft.profiler.tracing import (
-    ProfileOptions, StepTraceAnnotation, TraceAnnotation, annotate_function, start_server, start_trace, stop_server, stop_trace, trace,
+    ProfileOptions, StepTraceAnnotation, TraceAnnotation, annotate_function, start_server,
+    start_trace, stop_server, stop_trace, trace,
 )
 
 __all__ = [
-    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",
-    "start_server", "start_trace", "stop_server", "stop_trace", "trace",
+    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function",
+    "device_memory_profile", "save_device_memory_profile", "start_server", "start_trace",
+    "stop_server", "stop_trace", "trace",
 ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+from weft._engine.runtime.live import device_memory
 from weft.profiler import pprof
-from weft.runtime.live import device_memory
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:

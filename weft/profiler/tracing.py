@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from weft._engine.util import events
+from weft._engine.util.state import guard
 from weft.profiler.xplane import Span, encode
-from weft.util import events
-from weft.util.state import guard
 
 _lock = threading.RLock()
 _session: _Session | None = None

@@ -7,7 +7,7 @@ Threefry-2x32-20 is from Salmon et al., "Parallel random numbers: as easy as 1, 
 equal JAX's.
 """
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,

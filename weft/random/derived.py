@@ -7,9 +7,9 @@ import operator
 import numpy as np
 
 from weft import numpy as wnp
+from weft._engine.util import dtypes
 from weft.numpy.promote import broadcast_shapes, cast, concrete
 from weft.random import draws
-from weft.util import dtypes
 
 
 @draws._sampler()
@@ -76,7 +76,7 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
 
 def _root_of(cov, method: str):
     """A matrix whose product with its transpose is `cov`."""
-    from weft.ops import linalg
+    from weft._engine.ops import linalg
 
     if method == "cholesky":
         return linalg.cholesky(cov)
@@ -151,7 +151,7 @@ def wald(key, mean, shape=None, dtype=None):
 @draws._sampler()
 def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
     """Uniformly distributed orthogonal matrices, n by m (square by default)."""
-    from weft.ops import linalg
+    from weft._engine.ops import linalg
 
     dtype = (
         dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "orthogonal")

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.api.jit import face
-from weft.control.body import call_operation
-from weft.core.trace import any_tracers, current_trace, eval_trace, typeof
-from weft.ir.symbolic import Dim, as_int, as_size
+from weft._engine.api.jit import face
+from weft._engine.control.body import call_operation
+from weft._engine.core.trace import any_tracers, current_trace, eval_trace, typeof
+from weft._engine.ir.symbolic import Dim, as_int, as_size
+from weft._engine.ops import elementwise as ew, keys as keys_op, layout, slicing
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
+from weft._engine.util.config import config
+from weft._engine.util.source import warn_user
 from weft.numpy.promote import (
     broadcast_shapes,
     broadcast_to_shape,
@@ -21,8 +26,6 @@ from weft.numpy.promote import (
     concrete,
     value,
 )
-from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
-from weft.ops.placement import takes_out_sharding
 from weft.random.generators import (
     Implementation,
     PRNGImpl,
@@ -33,9 +36,6 @@ from weft.random.generators import (
     names,
     publish,
 )
-from weft.util import dtypes
-from weft.util.config import config
-from weft.util.source import warn_user
 
 _U32 = np.dtype(np.uint32)
 

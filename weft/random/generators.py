@@ -19,15 +19,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.ir.symbolic import Dim
+from weft._engine.ir.symbolic import Dim
+from weft._engine.ops import elementwise as ew, keys, layout, rng, slicing
+from weft._engine.ops.bit_generator import (
+    join_words,
+    philox_bits as one_philox_bits,
+    positions,
+    words_of,
+)
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.counter_halves import threefry_sequence
+from weft._engine.util import dtypes
+from weft._engine.util.config import config
+from weft._engine.util.record import record
 from weft.lax.bit_generator import philox_bits
-from weft.ops import elementwise as ew, keys, layout, rng, slicing
-from weft.ops.bit_generator import join_words, philox_bits as one_philox_bits, positions, words_of
-from weft.ops.casting import size_as
-from weft.ops.counter_halves import threefry_sequence
-from weft.util import dtypes
-from weft.util.config import config
-from weft.util.record import record
 
 _U32 = np.dtype(np.uint32)
 

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import numpy as wnp
-from weft.control.loops import fori_loop
-from weft.core.trace import Tracer
-from weft.ir.symbolic import Dim, as_int, as_size
+from weft._engine.control.loops import fori_loop
+from weft._engine.core.trace import Tracer
+from weft._engine.ir.symbolic import Dim, as_int, as_size
+from weft._engine.ops import elementwise as ew, layout, sorting
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, canonical_axis, cast, concrete
-from weft.ops import elementwise as ew, layout, sorting
-from weft.ops.placement import takes_out_sharding
 from weft.random.draws import _bits, _one, _sampler, _shape, _split_one, gumbel, randint, uniform
-from weft.util import dtypes
 
 
 @_sampler("logits")

@@ -14,15 +14,16 @@ import math
 import numpy as np
 
 from weft import numpy as wnp
-from weft.api.vmap import vmap
-from weft.control.custom_rules import custom_jvp
-from weft.control.scan import scan
-from weft.control.while_loop import while_loop
-from weft.core.annotations import cast as vary
-from weft.core.trace import typeof
+from weft._engine.api.vmap import vmap
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.control.scan import scan
+from weft._engine.control.while_loop import while_loop
+from weft._engine.core.annotations import cast as vary
+from weft._engine.core.trace import typeof
+from weft._engine.ops import elementwise as ew, layout, reduce
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
-from weft.ops import elementwise as ew, layout, reduce
-from weft.ops.placement import takes_out_sharding
 from weft.random.draws import (
     _apart,
     _float,
@@ -38,7 +39,6 @@ from weft.random.draws import (
     rademacher,
     split,
 )
-from weft.util import dtypes
 
 _F32 = np.dtype(np.float32)
 

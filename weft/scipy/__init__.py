@@ -1,6 +1,6 @@
 """A part of SciPy's API on global arrays; each submodule is loaded on first use."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,

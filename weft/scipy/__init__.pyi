@@ -3,9 +3,11 @@
 # fmt: off
 
 from weft.scipy import (
-    cluster, fft, integrate, interpolate, linalg, ndimage, optimize, signal, sparse, spatial, special, stats,
+    cluster, fft, integrate, interpolate, linalg, ndimage, optimize, signal, sparse, spatial,
+    special, stats,
 )
 
 __all__ = [
-    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial", "special", "stats",
+    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
+    "sparse", "spatial", "special", "stats",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from weft._engine.util.source import guard_all
 from weft.numpy import trapezoid
-from weft.util.source import guard_all
 
 __all__ = ["trapezoid"]
 

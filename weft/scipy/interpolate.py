@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.core.trace import Tracer
+from weft._engine.core.trace import Tracer
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import concrete, inexact
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = ["RegularGridInterpolator"]
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.autodiff import jvp
-from weft.control.cond import cond
-from weft.control.scan import scan
-from weft.ir.symbolic import min_dim
+from weft._engine.api.autodiff import jvp
+from weft._engine.control.cond import cond
+from weft._engine.control.scan import scan
+from weft._engine.ir.symbolic import min_dim
+from weft._engine.ops import layout, linalg as la
+from weft._engine.util.source import guard_all, warn_user
 from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.promote import (
     array_of,
@@ -21,7 +23,6 @@ from weft.numpy.promote import (
     promote_dtypes_inexact,
     value,
 )
-from weft.ops import layout, linalg as la
 from weft.scipy.matrix_functions import (
     eigh_tridiagonal,
     funm,
@@ -51,7 +52,6 @@ from weft.scipy.structured import (
     pascal,
     toeplitz,
 )
-from weft.util.source import guard_all, warn_user
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft", "eigh",

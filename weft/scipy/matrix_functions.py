@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.vmap import vmap
-from weft.control.loops import fori_loop
+from weft._engine.api.vmap import vmap
+from weft._engine.control.loops import fori_loop
+from weft._engine.ops import linalg as la, matrix_forms
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.lax.decompositions import qdwh
 from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.promote import (
@@ -25,9 +28,6 @@ from weft.numpy.promote import (
     promote_dtypes_inexact,
     value,
 )
-from weft.ops import linalg as la, matrix_forms
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = [
     "eigh_tridiagonal",

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import value
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = ["map_coordinates"]
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import lax, numpy as wnp
-from weft.api.autodiff import value_and_grad
-from weft.core.trace import typeof
+from weft._engine.api.autodiff import value_and_grad
+from weft._engine.core.trace import typeof
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import concrete, inexact
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = ["OptimizeResults", "minimize"]
 

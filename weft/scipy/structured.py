@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.symbolic import Dim, as_size, max_dim
+from weft._engine.ir.symbolic import Dim, as_size, max_dim
+from weft._engine.ops import layout
+from weft._engine.util import dtypes
+from weft._engine.util.errors import OutOfMemoryError
+from weft._engine.util.source import guard_all
 from weft.numpy import choosing, creation, manipulation as mp, ufuncs as uf
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact
-from weft.ops import layout
-from weft.util import dtypes
-from weft.util.errors import OutOfMemoryError
-from weft.util.source import guard_all
 
 __all__ = [
     "circulant", "companion", "convolution_matrix", "dft", "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.specs import joined
+from weft._engine.ir.specs import joined
 
 
 def spell_spec(dims: Any) -> str:

@@ -16,9 +16,9 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft._engine.util.config import config
+from weft._engine.util.errors import VerificationError
 from weft.tools.run import run_program
-from weft.util.config import config
-from weft.util.errors import VerificationError
 
 #: time to search for a smaller program
 SECONDS = 60
@@ -30,7 +30,7 @@ def check_program(
     program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None
 ) -> int:
     """Run `program` with the check of values and return its exit status, or 1 if a call is wrong."""
-    from weft.verification import values
+    from weft._engine.verification import values
 
     reports: list[str] = []
     if not config.checks.values:
@@ -103,10 +103,10 @@ def _ends(child: int, seconds: float) -> bool:
 
 def search(error: VerificationError, path: Path, note: Path) -> None:
     """Write the reproducer of a wrong call, then smaller ones in its place, and the pass at fault of the last."""
-    from weft.ir.text.parse import JaxprSyntaxError
+    from weft._engine.ir.text.parse import JaxprSyntaxError
+    from weft._engine.verification import values
+    from weft._engine.verification.minimize import Minimizer
     from weft.tools.reproducer import mismatch_of, write_reproducer
-    from weft.verification import values
-    from weft.verification.minimize import Minimizer
 
     values.listeners.clear()
 

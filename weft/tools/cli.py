@@ -24,12 +24,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from weft._engine.processes.wire import host_and_port
+from weft._engine.util.config import MAX_DEVICES
 from weft._version import __version__
 from weft.compat import JAX_VERSION
-from weft.processes.wire import host_and_port
 from weft.tools.launch.host_list import DEFAULT_SSH, parse_hosts
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
-from weft.util.config import MAX_DEVICES
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from weft.backends import base, targets
-from weft.backends.pjrt.topology import NoValueError, TopologyProgram, describe
+from weft._engine.backends import base, targets
+from weft._engine.backends.pjrt.topology import NoValueError, TopologyProgram, describe
+from weft._engine.util.config import config
+from weft._engine.util.record import field, record
+from weft._engine.util.source import is_internal
 from weft.tools.report import collectives_of
 from weft.tools.run import run_program, show
-from weft.util.config import config
-from weft.util.record import field, record
-from weft.util.source import is_internal
 
 #: settings of plugins that keep their logs off the report
 _QUIET = {
@@ -159,7 +159,7 @@ class TargetCompilation:
         base.register(name, lambda: backend)
         base.stand_in(backend, (name, target.platform, backend.platform))
         config.platforms, config.backend = None, name
-        from weft import programs  # makes the default devices
+        from weft._engine import programs  # makes the default devices
 
         programs.listeners.append(self.on_executable)
 
@@ -254,8 +254,8 @@ def _totals(executable: Any) -> list[CollectiveTotal]:
 
 def _count_cost(stages: Any, report: ProgramReport) -> dict[str, float]:
     """Return weft's own counts, for a plugin that estimates nothing."""
-    from weft.hlo.cost import module_cost
-    from weft.hlo.fused import compiled
+    from weft._engine.hlo.cost import module_cost
+    from weft._engine.hlo.fused import compiled
 
     report.cost_source = "weft"
     return module_cost(compiled(stages))

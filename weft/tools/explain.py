@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import weft
-import weft.ops.ragged_exchange  # noqa: F401  (the one collective that programs load only when they use it)
-from weft.ir.collective_spec import COLLECTIVES
+import weft._engine.ops.ragged_exchange  # noqa: F401  (the one collective that programs load only when they use it)
+from weft._engine.ir.collective_spec import COLLECTIVES
+from weft._engine.util import tree
+from weft._engine.util.record import field, record
 from weft.tools.report import (
     Collective,
     Exchange,
@@ -22,8 +24,6 @@ from weft.tools.report import (
     exchanges_of,
     exchanges_text,
 )
-from weft.util import tree
-from weft.util.record import field, record
 
 
 @record

@@ -20,7 +20,7 @@ def explain_program(
     devices: int | None = None,
 ) -> int:
     """Run `program` as `run_program` does and print the explanations of what it compiled; return its exit status."""
-    from weft import programs
+    from weft._engine import programs
 
     found: list[Any] = []
     programs.listeners.append(found.append)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from weft import backends
-from weft.processes import job_secret, mpi
+from weft._engine import backends
+from weft._engine.processes import job_secret, mpi
+from weft._engine.util import cache
+from weft._engine.util.config import config, known_settings
+from weft._engine.util.errors import align
+from weft._engine.util.machine_model import measured
 from weft.tools import shim
-from weft.util import cache
-from weft.util.config import config, known_settings
-from weft.util.errors import align
-from weft.util.machine_model import measured
 
 _VARIABLES = ("WEFT_", "XLA_FLAGS", "XLA_PYTHON_CLIENT", "PJRT_", "TPU_", "CUDA_VISIBLE")
 PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")

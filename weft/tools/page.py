@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from weft._engine.ir.specs import joined
 from weft.debug.tiles import spell_ids
 from weft.debug.visualize import PALETTE
-from weft.ir.specs import joined
 from weft.tools.advice import spell_placement
 from weft.tools.report import Collective, merged, spell_equation
 
@@ -114,7 +114,7 @@ def _program(explanation: Any) -> str:
 
 
 def _whole(spec: Any) -> Any:
-    from weft.partition.reshard import Placement
+    from weft._engine.partition.reshard import Placement
 
     return Placement(spec)
 

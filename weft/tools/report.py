@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any
 
-from weft.ir.specs import joined
+from weft._engine.ir.specs import joined
+from weft._engine.util.record import field, record, replace
 from weft.tools.advice import advise, spell_placement
-from weft.util.record import field, record, replace
 
 LINE = 110
 
@@ -21,7 +21,7 @@ LINE = 110
 class Collective:
     """One communication between devices. `bytes` counts what one device sends in a call, all `count` runs of it.
 
-    `cause` is one of `weft.partition.cost.CAUSES`. Where a value moves from one layout to another, `before` and `after` say
+    `cause` is one of `weft._engine.partition.cost.CAUSES`. Where a value moves from one layout to another, `before` and `after` say
     which, and `argument` names the argument that moves, if it is one. `count` is that of one iteration if it is `open_ended`:
     the collective is in a while loop.
     """
@@ -89,7 +89,7 @@ def exchanges_of(executable: Any) -> list[Exchange]:
     """What the processes of a program exchange, in program order; nothing where there is one."""
     if not getattr(executable.loaded, "exchanges", False):
         return []
-    from weft.partition import exchanges
+    from weft._engine.partition import exchanges
 
     host_of = (
         executable.in_specs[0].backend.host_of

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.api import execute
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.text.jaxpr import jaxpr_text
-from weft.ir.text.parse import JaxprSyntaxError, parse_jaxpr
-from weft.runtime.array import Array
-from weft.util.config import Override
-from weft.util.errors import VerificationError
+from weft._engine.api import execute
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.text.jaxpr import jaxpr_text
+from weft._engine.ir.text.parse import JaxprSyntaxError, parse_jaxpr
+from weft._engine.runtime.array import Array
+from weft._engine.util.config import Override
+from weft._engine.util.errors import VerificationError
 
 #: elements of all arguments that stand in the file itself, at most
 INLINE_ELEMENTS = 64

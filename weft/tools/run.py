@@ -16,11 +16,11 @@ import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType, TracebackType
 
+from weft._engine.processes import launchers
+from weft._engine.processes.present import held
+from weft._engine.util.errors import ProcessFailureError
 from weft.compat import install_as_jax, installed_shim
-from weft.processes import launchers
-from weft.processes.present import held
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
-from weft.util.errors import ProcessFailureError
 
 #: prints an error that ends a program, and its traceback from the program's own first line on; returns the exit status
 ShowError = Callable[[BaseException, TracebackType | None], int]

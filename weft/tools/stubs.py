@@ -14,10 +14,10 @@ from typing import Any
 
 import weft
 from weft import numpy as wnp
-from weft.util import lazy
+from weft._engine.util import lazy
 
 _HEAD = '"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""\n# ruff: noqa: I001\n# fmt: off\n\n'
-_WIDTH = 140
+_WIDTH = 100
 
 
 def stubs() -> dict[Path, str]:
@@ -70,7 +70,7 @@ def _origin(name: str, value: Any) -> tuple[str, str]:
     if value is None or isinstance(value, float):
         return "None" if value is None else "float", ""
     value = getattr(value, "__wrapped__", value)  # of a guarded function
-    for module in (getattr(value, "__module__", None), "weft.util.dtypes"):
+    for module in (getattr(value, "__module__", None), "weft._engine.util.dtypes"):
         stated = getattr(value, "__name__", name) if isinstance(value, type) else name
         if (
             module != "weft.numpy"

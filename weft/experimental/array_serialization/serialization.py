@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from weft import processes
-from weft.api.arrays import make_array_from_callback
-from weft.api.struct import ShapeDtypeStruct
-from weft.backends.formats import Format
+from weft._engine import processes
+from weft._engine.api.arrays import make_array_from_callback
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.backends.formats import Format
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes
 from weft.checkpoint.store import tensorstore
-from weft.runtime.array import Array
-from weft.util import dtypes
 
 __all__ = [
     "AsyncManager",

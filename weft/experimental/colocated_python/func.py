@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from weft.core.trace import any_tracers, typeof
-from weft.ir.mesh import Mesh
-from weft.runtime.device import Device
-from weft.util import tree
-from weft.util.source import guard_all
+from weft._engine.core.trace import any_tracers, typeof
+from weft._engine.ir.mesh import Mesh
+from weft._engine.runtime.device import Device
+from weft._engine.util import tree
+from weft._engine.util.source import guard_all
 
 __all__ = ["colocated_cpu_devices", "colocated_python", "colocated_python_class"]
 

@@ -1,13 +1,13 @@
 """Kernels on blocks of arrays, written on references: see `pallas_call`."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,
     {
         "weft.experimental.pallas": "ops tpu triton",
-        "weft.util.config": "enable_debug_checks=pallas_enable_debug_checks enable_poison_buffers=pallas_poison_buffers",
-        "weft.control.ref_index": "Slice ds dslice=ds",
+        "weft._engine.util.config": "enable_debug_checks=pallas_enable_debug_checks enable_poison_buffers=pallas_poison_buffers",
+        "weft._engine.control.ref_index": "Slice ds dslice=ds",
         "weft.experimental.pallas.call": "pallas_call pallas_call_p",
         "weft.experimental.pallas.costs": "estimate_cost",
         "weft.experimental.pallas.inside": """

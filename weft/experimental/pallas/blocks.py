@@ -14,10 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.ref import Ref
-from weft.control.ref_index import Slice
-from weft.core.stage import stage
-from weft.core.trace import typeof
+from weft._engine.control.ref import Ref
+from weft._engine.control.ref_index import Slice
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.casting import convert_element_type
+from weft._engine.util.errors import describe
+from weft._engine.util.record import record
+from weft._engine.util.source import function_name, user_frame
 from weft.experimental.pallas.specs import (
     BlockDim,
     BlockSpec,
@@ -27,12 +33,6 @@ from weft.experimental.pallas.specs import (
     block_dim,
     block_size,
 )
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import ShapedArray
-from weft.ops.casting import convert_element_type
-from weft.util.errors import describe
-from weft.util.record import record
-from weft.util.source import function_name, user_frame
 
 #: the type of an index of the grid
 INDEX = ShapedArray((), np.int32)

@@ -17,24 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.call import jit_p
-from weft.control.call_rules import keep_whole, make_call_rules
-from weft.control.ref import AbstractRef, Ref
-from weft.core.primitive import Primitive
-from weft.core.stage import stage
-from weft.core.trace import Tracer, axis_env, extend_axis_env, typeof
+from weft._engine.control.call import jit_p
+from weft._engine.control.call_rules import keep_whole, make_call_rules
+from weft._engine.control.ref import AbstractRef, Ref
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import Tracer, axis_env, extend_axis_env, typeof
+from weft._engine.ir.jaxpr import Eqn, Jaxpr
+from weft._engine.ir.mesh import current_mesh
+from weft._engine.ir.types import ShapedArray
+from weft._engine.transforms.batch import to_dim
+from weft._engine.util import tree
+from weft._engine.util.config import config
+from weft._engine.util.errors import describe
+from weft._engine.util.source import api_boundary, function_name, user_frame
 from weft.experimental.pallas.blocks import INDEX, BlockMapping, Kernel, map_blocks, place
 from weft.experimental.pallas.inside import in_grid
 from weft.experimental.pallas.loops import program_of
 from weft.experimental.pallas.specs import BlockSpec, GridSpec, no_block_spec, scratch_type
-from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.mesh import current_mesh
-from weft.ir.types import ShapedArray
-from weft.transforms.batch import to_dim
-from weft.util import tree
-from weft.util.config import config
-from weft.util.errors import describe
-from weft.util.source import api_boundary, function_name, user_frame
 
 #: params: jaxpr (the whole program), kernel (the `Kernel`, or None for what derivatives made), name
 pallas_call_p = Primitive(

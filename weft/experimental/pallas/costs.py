@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.api.arrays import make_jaxpr
+from weft._engine.api.arrays import make_jaxpr
+from weft._engine.util.source import api_boundary
 from weft.experimental.pallas.specs import CostEstimate
-from weft.util.source import api_boundary
 
 
 @api_boundary
@@ -22,8 +22,8 @@ def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEst
     >>> pl.estimate_cost(lambda x, y: wnp.exp(x + y), wnp.ones(10), wnp.ones(10))
     CostEstimate(flops=10, transcendentals=10, bytes_accessed=120, remote_bytes_transferred=0)
     """
-    from weft.hlo.cost import module_cost
-    from weft.hlo.hlo_text import lowered
+    from weft._engine.hlo.cost import module_cost
+    from weft._engine.hlo.hlo_text import lowered
 
     program = make_jaxpr(fun)(*args, **kwargs)
     cost = module_cost(lowered(program, "estimated"))

@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
-from weft.api.arrays import device_put
-from weft.api.callbacks import debug_callback
-from weft.api.refs import freeze, new_ref
-from weft.control.cond import cond
-from weft.control.hitypes import ValueRef
-from weft.control.loops import fori_loop
-from weft.control.ref import Ref, TransformedRef
-from weft.core.trace import Tracer, typeof
+from weft._engine.api.arrays import device_put
+from weft._engine.api.callbacks import debug_callback
+from weft._engine.api.refs import freeze, new_ref
+from weft._engine.control.cond import cond
+from weft._engine.control.hitypes import ValueRef
+from weft._engine.control.loops import fori_loop
+from weft._engine.control.ref import Ref, TransformedRef
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.families import full
+from weft._engine.util import dtypes, tree
+from weft._engine.util.config import config
+from weft._engine.util.errors import describe
+from weft._engine.util.source import api_boundary, user_frame, wraps
 from weft.experimental.pallas.specs import MemoryRef, scratch_type
-from weft.ir.types import ShapedArray
-from weft.ops.families import full
-from weft.util import dtypes, tree
-from weft.util.config import config
-from weft.util.errors import describe
-from weft.util.source import api_boundary, user_frame, wraps
 
 
 class _Grids(threading.local):

@@ -16,21 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.loops import fori_loop
-from weft.control.scan import scan
-from weft.core.interpret import evaluate, evaluate_by
-from weft.core.stage import stage
-from weft.core.trace import Tracer, typeof
+from weft._engine.control.loops import fori_loop
+from weft._engine.control.scan import scan
+from weft._engine.core.interpret import evaluate, evaluate_by
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.rewrite import dce, is_call, used_vars
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.layout import broadcast_in_dim, reshape, squeeze, transpose
+from weft._engine.ops.slicing import dynamic_slice_p, dynamic_update_slice_p, pad, slice as slice_p
+from weft._engine.util import dtypes
+from weft._engine.util.record import record
 from weft.experimental.pallas.blocks import BlockMapping, Kernel
 from weft.experimental.pallas.inside import blank_value
 from weft.experimental.pallas.specs import Blocked, Squeezed, block_size
-from weft.ir.jaxpr import Eqn, Jaxpr, Var
-from weft.ir.rewrite import dce, is_call, used_vars
-from weft.ir.types import ShapedArray
-from weft.ops.layout import broadcast_in_dim, reshape, squeeze, transpose
-from weft.ops.slicing import dynamic_slice_p, dynamic_update_slice_p, pad, slice as slice_p
-from weft.util import dtypes
-from weft.util.record import record
 
 ZERO = np.int32(0)
 
@@ -91,7 +91,7 @@ def _trimmed(m: BlockMapping, x: Any) -> Any:
 
 def _starts(m: BlockMapping, ids: Sequence[Any], mapped: int, scalars: Sequence[Any]) -> list:
     """Where the block of an iteration begins."""
-    from weft.ops.arithmetic import mul
+    from weft._engine.ops.arithmetic import mul
 
     numbers = evaluate(m.index, *ids[mapped:], *scalars)
     starts = [ids[axis] for axis in m.lead]
@@ -146,7 +146,7 @@ def _in_range(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int])
 
 def _unraveled(number: Any, sizes: Sequence[Any]) -> list:
     """The indices of iteration `number` of a grid, whose last axis is the fastest."""
-    from weft.ops.arithmetic import div, rem
+    from weft._engine.ops.arithmetic import div, rem
 
     ids: list = []
     for n, size in enumerate(reversed(list(sizes))):
@@ -431,7 +431,7 @@ def _begin(
     blank: str,
 ) -> Any:
     """What a part owns of an array, as it is at first: of an aliased input, or nothing."""
-    from weft.ops.arithmetic import mul
+    from weft._engine.ops.arithmetic import mul
 
     if x is None:
         return blank_value(ShapedArray(shape, m.aval.dtype), blank)

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
-from weft.control.ref import Ref, TransformedRef
-from weft.control.ref_index import Slice
-from weft.core.trace import typeof
+from weft._engine.control.ref import Ref, TransformedRef
+from weft._engine.control.ref_index import Slice
+from weft._engine.core.trace import typeof
+from weft._engine.util.source import api_boundary
 from weft.experimental.pallas.inside import blank_value
-from weft.util.source import api_boundary
 
 
 def _parts(ref: Any, idx: Any = None) -> tuple[Ref, tuple]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.types import ShapedArray
-from weft.util.record import record
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.record import record
 
 # ---- dims of blocks
 

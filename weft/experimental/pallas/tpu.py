@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.record import record
 from weft.experimental.pallas.memory import (
     AsyncCopy as AsyncCopy,
     async_copy as async_copy,
@@ -28,8 +30,6 @@ from weft.experimental.pallas.specs import (
     _Space,
     no_block_spec,
 )
-from weft.ir.types import ShapedArray
-from weft.util.record import record
 
 
 class MemorySpace(_Space):
@@ -201,7 +201,7 @@ def bitcast(x: Any, ty: Any) -> Any:
     >>> pltpu.bitcast(wnp.zeros((8, 4), wnp.float32), wnp.int8).shape
     (32, 4)
     """
-    from weft.ops.casting import bitcast_convert_type
+    from weft._engine.ops.casting import bitcast_convert_type
 
     old, new = np.dtype(x.dtype).itemsize, np.dtype(ty).itemsize
     if old == new:

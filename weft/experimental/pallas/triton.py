@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
+from weft._engine.util.record import record
 from weft.experimental.pallas.inside import dot as dot
 from weft.experimental.pallas.memory import (
     atomic,
@@ -12,7 +13,6 @@ from weft.experimental.pallas.memory import (
     load as load,
     store as store,
 )
-from weft.util.record import record
 
 __all__ = [
     "CompilerParams",

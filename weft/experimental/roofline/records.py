@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.core.primitive import Primitive
-from weft.ir.types import ShapedArray
+from weft._engine.core.primitive import Primitive
+from weft._engine.ir.types import ShapedArray
 
 __all__ = ["RooflineResult", "RooflineRuleContext", "RooflineShape"]
 

@@ -15,10 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.arrays import make_jaxpr
-from weft.api.autodiff import vjp
-from weft.api.shard_map import shard_map
-from weft.api.struct import ShapeDtypeStruct
+from weft._engine.api.arrays import make_jaxpr
+from weft._engine.api.autodiff import vjp
+from weft._engine.api.shard_map import shard_map
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, subjaxprs
+from weft._engine.ir.rewrite import dce
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.util import dtypes, tree
+from weft._engine.util.source import api_boundary, wraps
 from weft.experimental.roofline.records import (
     RooflineResult,
     RooflineRuleContext,
@@ -31,11 +36,6 @@ from weft.experimental.roofline.rooflines import (
     register_roofline,
     register_standard_roofline,
 )
-from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, subjaxprs
-from weft.ir.rewrite import dce
-from weft.ir.shardings import NamedSharding
-from weft.util import dtypes, tree
-from weft.util.source import api_boundary, wraps
 
 __all__ = [
     "RooflineResult",

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.primitive import Primitive
+from weft._engine.core.primitive import Primitive
+from weft._engine.ir.collective_spec import collective_axes, spec_of
+from weft._engine.ops.conv_products import products_along
+from weft._engine.ops.convolution import conv_dimension_numbers
+from weft._engine.ops.indexing import GatherScatterMode
 from weft.experimental.roofline.records import RooflineResult, RooflineRuleContext, RooflineShape
-from weft.ir.collective_spec import collective_axes, spec_of
-from weft.ops.conv_products import products_along
-from weft.ops.convolution import conv_dimension_numbers
-from weft.ops.indexing import GatherScatterMode
 
 __all__ = ["register_roofline", "register_standard_roofline"]
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._engine.util.record import record
+from weft._engine.util.source import guard_all
 from weft.experimental.source_mapper.source_maps import SourceMap
-from weft.util.record import record
-from weft.util.source import guard_all
 
 
 @record

@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._engine.util.source import guard_all, wraps
 from weft.experimental.source_mapper import hlo, jaxpr  # noqa: F401  (register their passes)
 from weft.experimental.source_mapper.common import Pass, SourceMapDump
-from weft.util.source import guard_all, wraps
 
 
 def generate_sourcemaps(

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import weft
+from weft._engine.util.source import guard_all
 from weft.experimental.source_mapper.common import Pass, SourceMapDump, register_pass
 from weft.experimental.source_mapper.jaxpr import canonicalize_filename
 from weft.experimental.source_mapper.mlir import create_mlir_sourcemap
 from weft.experimental.source_mapper.source_maps import SourceMap, map_of
-from weft.util.source import guard_all
 
 
 class HloPass(enum.Enum):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import weft
+from weft._engine.ir.text.jaxpr import placed_text
+from weft._engine.util.source import guard_all
 from weft.experimental.source_mapper.common import Pass, SourceMapDump, register_pass
 from weft.experimental.source_mapper.source_maps import map_of
-from weft.ir.text.jaxpr import placed_text
-from weft.util.source import guard_all
 
 
 def canonicalize_filename(file_name: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from weft._engine.util.source import guard_all
 from weft.experimental.source_mapper.jaxpr import canonicalize_filename
 from weft.experimental.source_mapper.source_maps import SourceMap, map_of
-from weft.util.source import guard_all
 
 #: `#loc3 = loc(...)`
 _DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$")

@@ -12,8 +12,8 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from weft.util.record import record
-from weft.util.source import guard_all
+from weft._engine.util.record import record
+from weft._engine.util.source import guard_all
 
 Segment = tuple[int, ...]
 Mappings = Sequence[Sequence[Segment]]

@@ -5,6 +5,7 @@ Out:  sparse or dense arrays; sparse ones are trees of arrays, which `jit`, `gra
 Next: `bcoo`.
 """
 
+from weft._engine.util.source import guard_all as _guard_all
 from weft.experimental.sparse import linalg as linalg
 from weft.experimental.sparse.ad import (
     grad as grad,
@@ -81,6 +82,5 @@ from weft.experimental.sparse.util import (
     SparseEfficiencyError as SparseEfficiencyError,
     SparseEfficiencyWarning as SparseEfficiencyWarning,
 )
-from weft.util.source import guard_all as _guard_all
 
 _guard_all(globals(), [name for name in globals() if name[0] != "_"])

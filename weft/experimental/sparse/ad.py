@@ -14,10 +14,10 @@ import numpy as np
 
 import weft
 import weft.numpy as wnp
-from weft.api.autodiff import checked_argnums
+from weft._engine.api.autodiff import checked_argnums
+from weft._engine.util import tree
 from weft.experimental.sparse.base import is_sparse
 from weft.experimental.sparse.bcoo import BCOO
-from weft.util import tree
 
 
 def _derivative(transform: Callable, name: str, doc: str) -> Callable:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
-from weft.api.checkpointing import checkpoint_name
-from weft.core.trace import Tracer
+from weft._engine.api.checkpointing import checkpoint_name
+from weft._engine.core.trace import Tracer
 from weft.experimental.sparse import bcoo as coordinates
 from weft.experimental.sparse.base import JAXSparse
 from weft.experimental.sparse.bcoo import BCOO

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft.numpy as wnp
-from weft.ops.families import canonical_dims
-from weft.util.tree import register_pytree_node
+from weft._engine.ops.families import canonical_dims
+from weft._engine.util.tree import register_pytree_node
 
 #: `sparsify`, which the module `transform` puts here
 apply: list[Callable] = []

@@ -19,7 +19,7 @@ import numpy as np
 
 import weft
 import weft.numpy as wnp
-from weft.core.trace import Tracer
+from weft._engine.core.trace import Tracer
 from weft.experimental.sparse.base import JAXSparse, axes_of, dims_of, mapped_shape
 from weft.experimental.sparse.util import SparseEfficiencyError, SparseEfficiencyWarning
 

@@ -14,8 +14,8 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util.source import guard_all
 from weft.experimental.sparse.bcsr import numbers
-from weft.util.source import guard_all
 
 
 def spsolve(

@@ -18,12 +18,12 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util import tree
 from weft.experimental.sparse.api import todense
 from weft.experimental.sparse.base import is_sparse as is_sparse
 from weft.experimental.sparse.bcoo import BCOO, split_shape
 from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.transform import sparsify
-from weft.util import tree
 
 try:  # with absl there, its decorators for tests with parameters work in subclasses
     from absl.testing.parameterized import TestCase as _Base  # pyright: ignore[reportMissingImports]

@@ -19,18 +19,18 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.interpret import evaluate_by
-from weft.core.trace import Trace, Tracer, current_trace, run_pairs, set_trace, typeof
+from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.trace import Trace, Tracer, current_trace, run_pairs, set_trace, typeof
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import tree
+from weft._engine.util.source import api_boundary
 from weft.experimental.sparse import products, shapes
 from weft.experimental.sparse.api import DENSE
 from weft.experimental.sparse.base import apply, is_sparse
 from weft.experimental.sparse.bcoo import BCOO
 from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.convolution import bcoo_conv_general_dilated
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import ShapedArray
-from weft.util import tree
-from weft.util.source import api_boundary
 
 
 def as_bcoo(value: Any) -> Any:

@@ -4,7 +4,7 @@
 `Literal` are what `weft.make_jaxpr` gives, and can be built. `primitives` names the operations of weft itself.
 """
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,
@@ -23,10 +23,10 @@ __getattr__, __dir__ = attach(
         take_current_trace trace_state_clean unsafe_am_i_under_a_jit_DO_NOT_USE unsafe_am_i_under_a_vmap_DO_NOT_USE
         unsafe_get_axis_names_DO_NOT_USE
     """,
-        "weft.core.trace": "Trace Tracer",
-        "weft.ir.jaxpr": "DebugInfo DropVar Literal Var",
-        "weft.ir.symbolic.sizes": "max_dim min_dim",
-        "weft.ir.types": "ShapedArray",
-        "weft.util.errors": "InconclusiveDimensionOperation JaxprTypeError=ProgramTypeError",
+        "weft._engine.core.trace": "Trace Tracer",
+        "weft._engine.ir.jaxpr": "DebugInfo DropVar Literal Var",
+        "weft._engine.ir.symbolic.sizes": "max_dim min_dim",
+        "weft._engine.ir.types": "ShapedArray",
+        "weft._engine.util.errors": "InconclusiveDimensionOperation JaxprTypeError=ProgramTypeError",
     },
 )

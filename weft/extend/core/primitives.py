@@ -6,9 +6,9 @@ An operation of JAX that weft composes from others has no primitive here; `weft.
 import sys
 from typing import Any
 
+from weft._engine.ir.registry import registry
+from weft._engine.util.lazy import LazyModule
 from weft.extend.core.programs import CallPrimitive
-from weft.ir.registry import registry
-from weft.util.lazy import LazyModule
 
 #: operations of calls that programs of weft do not show: libraries have rules for them
 call_p = CallPrimitive("call")

@@ -1,7 +1,8 @@
 """Primitives of libraries, and the constructors of programs in JAX's signatures.
 
 In:   names, variables, equations.
-Out:  the objects of `weft.core` and `weft.ir.jaxpr` themselves: `ClosedJaxpr(jaxpr, consts)` gives what `weft.make_jaxpr` gives.
+Out:  the objects of `weft._engine.core` and `weft._engine.ir.jaxpr` themselves: `ClosedJaxpr(jaxpr, consts)`
+      gives what `weft.make_jaxpr` gives.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft.control.call import jit_p
-from weft.control.call_rules import make_call_rules
-from weft.core import extension
-from weft.core.interpret import evaluate
-from weft.core.primitive import Primitive as _Primitive
-from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import typeof
-from weft.ir import check, jaxpr as ir
-from weft.ir.jaxpr import Atom as Atom, DebugInfo, OpenJaxpr, Var
-from weft.ir.types import ShapedArray
-from weft.util.source import user_frame
+from weft._engine.control.call import jit_p
+from weft._engine.control.call_rules import make_call_rules
+from weft._engine.core import extension
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import Primitive as _Primitive
+from weft._engine.core.stage import hoist_tracers, stage
+from weft._engine.core.trace import typeof
+from weft._engine.ir import check, jaxpr as ir
+from weft._engine.ir.jaxpr import Atom as Atom, DebugInfo, OpenJaxpr, Var
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.source import user_frame
 
 ParamDict = dict[str, Any]
 

@@ -11,12 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft.core.stage import StageTrace
-from weft.core.trace import Trace, axis_env, check_leaks, current_trace, eval_trace, set_trace
+from weft._engine.core.stage import StageTrace
+from weft._engine.core.trace import (
+    Trace,
+    axis_env,
+    check_leaks,
+    current_trace,
+    eval_trace,
+    set_trace,
+)
+from weft._engine.transforms.batch import BatchTrace
+from weft._engine.transforms.linearize import LinearTrace
+from weft._engine.util.state import guard
 from weft.extend.context_block import ContextBlock
-from weft.transforms.batch import BatchTrace
-from weft.transforms.linearize import LinearTrace
-from weft.util.state import guard
 
 
 class TraceTag:

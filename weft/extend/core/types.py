@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.hitypes import AbstractValue
-from weft.core.trace import Tracer, typeof
-from weft.ir.types import ShapedArray
+from weft._engine.control.hitypes import AbstractValue
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes, errors
 from weft.lax.tokens import Token as Token
-from weft.runtime.array import Array
-from weft.util import dtypes, errors
 
 Value = Any
 

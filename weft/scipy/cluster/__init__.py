@@ -1,5 +1,5 @@
 """Clustering with SciPy's names; the submodule `vq` is loaded on first use."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(__name__, {__name__: "vq"})

@@ -1,5 +1,5 @@
 """Solvers for large linear systems with SciPy's names; the submodule `linalg` is loaded on first use."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(__name__, {__name__: "linalg"})

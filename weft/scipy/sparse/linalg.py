@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
-from weft.core.trace import typeof
+from weft._engine.core.trace import typeof
+from weft._engine.ops.elementwise import convert_element_type
+from weft._engine.util import dtypes, tree
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import concrete, inexact, is_arraylike
-from weft.ops.elementwise import convert_element_type
-from weft.util import dtypes, tree
-from weft.util.source import guard_all
 
 __all__ = ["bicgstab", "cg", "gmres"]
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import numpy as wnp
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.random import normal
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = ["Rotation", "Slerp"]
 

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.control.custom_rules import custom_jvp
-from weft.core.trace import typeof
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.core.trace import typeof
+from weft._engine.ops import elementwise as ew, functions
+from weft._engine.ops.comparison import select
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all, named
 from weft.numpy.bessel import bessel_i0, bessel_i1
 from weft.numpy.promote import all_inexact, broadcast, cast, inexact, kept, promote_to_inexact
 from weft.numpy.reductions import logsumexp
 from weft.numpy.ufuncs import subtract
-from weft.ops import elementwise as ew, functions
-from weft.ops.comparison import select
 from weft.scipy.special.deviance import deviance, log_quotient
-from weft.util import dtypes
-from weft.util.source import guard_all, named
 
 __all__ = [
     "betainc", "boxcox", "boxcox1p", "digamma", "entr", "erf", "erfc", "erfinv", "expit",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
-from weft.control.custom_rules import custom_jvp
-from weft.util import dtypes
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.util import dtypes
 
 #: of the powers of s^2, s = t / (2 + t), in t - log(1 + t) for |t| < 2/5
 _ODD = tuple([1 / k for k in range(3, 33, 2)])

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from weft.control.custom_rules import custom_jvp
-from weft.ops import elementwise as ew
-from weft.ops.comparison import select
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.ops import elementwise as ew
+from weft._engine.ops.comparison import select
+from weft._engine.util.source import guard_all
 from weft.scipy.special.basic import _binary
-from weft.util.source import guard_all
 
 __all__ = ["beta", "betaln", "poch"]
 

@@ -16,15 +16,15 @@ import operator
 import numpy as np
 
 from weft import numpy as wnp
-from weft.api.jit import jit
-from weft.control.custom_rules import custom_jvp
+from weft._engine.api.jit import jit
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.ops import elementwise as ew
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import concrete, inexact, kept, promote_to_inexact
-from weft.ops import elementwise as ew
 from weft.scipy.special import basic
 from weft.scipy.special.basic import in_single
 from weft.scipy.special.gamma_ratios import _DIGAMMA_SERIES, _betaln, _digamma_rise, _stirling_rest
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = ["bernoulli", "comb", "gamma", "loggamma"]
 

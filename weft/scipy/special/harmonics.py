@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
-from weft.api.jit import jit
-from weft.control.custom_rules import custom_jvp
+from weft._engine.api.jit import jit
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import concrete, inexact, promote_to_inexact
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = ["bessel_jn", "lpmn", "lpmn_values", "sph_harm_y"]
 

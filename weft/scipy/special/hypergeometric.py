@@ -15,13 +15,13 @@ import math
 import numpy as np
 
 from weft import lax, numpy as wnp
-from weft.api.jit import jit
-from weft.control.custom_rules import custom_jvp
+from weft._engine.api.jit import jit
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.ops import elementwise as ew
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import all_inexact, broadcast, concrete
-from weft.ops import elementwise as ew
 from weft.scipy.special.basic import gammasgn, in_single
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 __all__ = ["hyp1f1", "hyp2f1"]
 

@@ -16,14 +16,14 @@ from collections.abc import Callable
 import numpy as np
 
 from weft import lax, numpy as wnp
-from weft.api.jit import jit
-from weft.control.custom_rules import custom_jvp
+from weft._engine.api.jit import jit
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all, named
 from weft.numpy.promote import concrete, inexact, kept, promote_to_inexact
 from weft.scipy.special.basic import in_single, ndtr
 from weft.scipy.special.faddeeva import exp_of_square, wofz
 from weft.scipy.special.fits import Chebyshev, asymptotic, pieces
-from weft.util import dtypes
-from weft.util.source import guard_all, named
 
 __all__ = ["dawsn", "erfcx", "exp1", "expi", "expn", "fresnel", "owens_t", "sici", "spence"]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
-from weft.control.custom_rules import custom_jvp
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.scipy.stats.deviance import (
     beta_binomial,
     beta_binomial_slope,
@@ -11,8 +13,6 @@ from weft.scipy.stats.deviance import (
     log_beta_binomial,
 )
 from weft.scipy.stats.family import discrete, whole, within
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 
 def _outer(k, m, a, b):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
-from weft.control.custom_rules import custom_jvp
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.util.source import guard_all
 from weft.scipy.stats.family import continuous, log1p_square, log_of_part
-from weft.util.source import guard_all
 
 
 def _shares(z):

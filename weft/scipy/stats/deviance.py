@@ -13,12 +13,12 @@ import math
 from collections.abc import Callable
 
 from weft import numpy as wnp
-from weft.control.custom_rules import custom_jvp
-from weft.ops import elementwise as ew
-from weft.ops.functions.gammas import log_less_digamma
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.ops import elementwise as ew
+from weft._engine.ops.functions.gammas import log_less_digamma
+from weft._engine.util import dtypes
 from weft.scipy.special.deviance import deviance, log_quotient, magnitude_exponent
 from weft.scipy.special.gamma_ratios import _digamma_rise, _stirling_rest
-from weft.util import dtypes
 
 #: from here on Stirling's series is as good as the type
 STIRLING = 10.0

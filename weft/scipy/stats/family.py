@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from weft import numpy as wnp
-from weft.control.custom_rules import custom_jvp
+from weft._engine.control.custom_rules import custom_jvp
 from weft.numpy.promote import all_inexact, broadcast, concrete
 from weft.scipy.special.basic import in_single
 

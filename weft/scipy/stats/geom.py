@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
-from weft.control.custom_rules import custom_jvp
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.util.source import guard_all
 from weft.scipy.special import xlog1py
 from weft.scipy.stats.family import discrete, whole, within
-from weft.util.source import guard_all
 
 
 def _logpmf(k, p):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft._engine.util.source import guard_all
 from weft.scipy.stats.family import continuous
 from weft.scipy.stats.gumbel_r import (
     _density,
@@ -11,7 +12,6 @@ from weft.scipy.stats.gumbel_r import (
     _log_survival,
     _survival,
 )
-from weft.util.source import guard_all
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
     "gumbel_l",

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp, random
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
+from weft._engine.util.tree import register_pytree_node_class
 from weft.numpy.promote import all_inexact, concrete
 from weft.numpy.reductions import logsumexp
 from weft.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from weft.scipy.special import ndtr
-from weft.util import dtypes
-from weft.util.source import guard_all
-from weft.util.tree import register_pytree_node_class
 
 
 @register_pytree_node_class

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import all_inexact, inexact
 from weft.scipy.special import gammaln, xlogy
-from weft.util.source import guard_all
 
 
 def logpmf(x, n, p):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import all_inexact, concrete
 from weft.scipy import linalg
-from weft.util.source import guard_all
 
 
 def logpdf(x, mean, cov, allow_singular: bool | None = None):

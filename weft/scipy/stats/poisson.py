@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from weft import lax, numpy as wnp
-from weft.api.autodiff import jvp
-from weft.control.custom_rules import custom_jvp
+from weft._engine.api.autodiff import jvp
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.ops.functions.incomplete import igamma_grad_x
+from weft._engine.util.source import guard_all
 from weft.numpy.promote import all_inexact, broadcast, concrete
-from weft.ops.functions.incomplete import igamma_grad_x
 from weft.scipy.special import gammaincc
 from weft.scipy.special.basic import in_single
 from weft.scipy.stats.deviance import log_poisson
 from weft.scipy.stats.family import discrete, whole, within
-from weft.util.source import guard_all
 
 
 @custom_jvp

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import numpy as wnp
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 from weft.lax import cummax, cummin
 from weft.numpy.promote import canonical_axis, concrete, inexact
-from weft.util import dtypes
-from weft.util.source import guard_all
 
 
 class ModeResult(NamedTuple):

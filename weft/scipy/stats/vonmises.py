@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from weft import numpy as wnp
-from weft.control.custom_rules import custom_jvp
+from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.util.source import guard_all
 from weft.scipy import special
 from weft.scipy.special.fits import pieces
 from weft.scipy.stats.family import public
-from weft.util.source import guard_all
 
 
 def _gap(t):

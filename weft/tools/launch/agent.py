@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from weft._engine.util.threads import DaemonThread
 from weft._version import __version__
 from weft.tools.launch.local_host import LocalHost, Receive, StartRequest
 from weft.tools.launch.pipe_link import greet
-from weft.util.threads import DaemonThread
 
 BEAT_S = 1.0
 _POLL_S = 0.02

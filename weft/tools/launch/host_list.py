@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from weft.processes.launchers import hosts_of, split_hosts
-from weft.util.record import record
+from weft._engine.processes.launchers import hosts_of, split_hosts
+from weft._engine.util.record import record
 
 DEFAULT_SSH = "ssh -o BatchMode=yes"
 

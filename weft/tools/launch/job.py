@@ -22,19 +22,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from weft.processes.addresses import join_address
-from weft.processes.connections import raise_file_limit
-from weft.processes.coordinator import Coordinator
-from weft.processes.failures import _listed as format_ranks
-from weft.processes.host_identity import machine
-from weft.processes.job_secret import VARIABLE, find_secret, make_secret
-from weft.processes.launchers import PREEMPTED
+from weft._engine.processes.addresses import join_address
+from weft._engine.processes.connections import raise_file_limit
+from weft._engine.processes.coordinator import Coordinator
+from weft._engine.processes.failures import _listed as format_ranks
+from weft._engine.processes.host_identity import machine
+from weft._engine.processes.job_secret import VARIABLE, find_secret, make_secret
+from weft._engine.processes.launchers import PREEMPTED
+from weft._engine.util.config import config
+from weft._engine.util.record import field, record
 from weft.tools.launch.agent import CANNOT_START
 from weft.tools.launch.local_host import LOST, Host, LocalHost, RankError, StartRequest, run_command
 from weft.tools.launch.rank_output import RankOutput
 from weft.tools.output import CLOSED_OUTPUT
-from weft.util.config import config
-from weft.util.record import field, record
 
 DEFAULT_GRACE_S = 30.0
 _POLL_S = 0.01

@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, Protocol
 
+from weft._engine.util.record import record
+from weft._engine.util.threads import DaemonThread, allowed_threads
 from weft.tools.launch.rank_output import ERR, OUT
-from weft.util.record import record
-from weft.util.threads import DaemonThread, allowed_threads
 
 #: how long output may arrive after the end of all ranks, from processes that left their groups
 _DRAIN_S = 0.3

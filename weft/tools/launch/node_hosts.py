@@ -15,19 +15,19 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from weft.processes.addresses import choose_addresses, join_address, open_listeners
-from weft.processes.client import AuthenticationError, Link
-from weft.processes.connections import Connection, ConnectionServer
-from weft.processes.job_secret import find_secret, is_insecure_allowed
-from weft.processes.launchers import PREEMPTED
-from weft.processes.wire import ForeignDataError, host_and_port
+from weft._engine.processes.addresses import choose_addresses, join_address, open_listeners
+from weft._engine.processes.client import AuthenticationError, Link
+from weft._engine.processes.connections import Connection, ConnectionServer
+from weft._engine.processes.job_secret import find_secret, is_insecure_allowed
+from weft._engine.processes.launchers import PREEMPTED
+from weft._engine.processes.wire import ForeignDataError, host_and_port
+from weft._engine.util.record import record
 from weft.tools.launch.agent import CANNOT_START, Agent
 from weft.tools.launch.job import Group, LaunchOptions, Signals, StartError, make_log_dir
 from weft.tools.launch.local_host import Host, LocalHost
 from weft.tools.launch.pipe_link import check_versions
 from weft.tools.launch.rank_output import RankOutput
 from weft.tools.launch.remote_host import RemoteHost, RemotePool
-from weft.util.record import record
 
 #: how long nodes wait for each other at first, and how long a node looks for a new launcher
 _MEET_S, _RETURN_S = 300.0, 60.0

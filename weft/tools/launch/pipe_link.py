@@ -15,8 +15,8 @@ import select
 import threading
 from typing import Any
 
+from weft._engine.processes.wire import ForeignDataError, FrameReader, FrameWriter, derive_key
 from weft._version import __version__
-from weft.processes.wire import ForeignDataError, FrameReader, FrameWriter, derive_key
 
 _GREETING = re.compile(rb"\nweft agent (\S{1,50}) (\S{1,50})\n")
 _LONGEST_GREETING = 1 << 16

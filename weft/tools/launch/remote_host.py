@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from weft.processes.addresses import is_loopback, is_of_this_machine, join_address
+from weft._engine.processes.addresses import is_loopback, is_of_this_machine, join_address
+from weft._engine.util.config import config
+from weft._engine.util.threads import DaemonThread
 from weft.tools.launch.agent import BEAT_S
 from weft.tools.launch.job import Group, Job, LaunchOptions, Signals, StartError
 from weft.tools.launch.local_host import LOST, Host, RankError, StartRequest, parse_error
 from weft.tools.launch.pipe_link import check_versions
 from weft.tools.launch.rank_output import RankOutput
-from weft.util.config import config
-from weft.util.threads import DaemonThread
 
 #: how long a host may take to answer
 CONNECT_S = 20.0

@@ -19,15 +19,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weft.processes.addresses import find_outward_address, is_loopback
-from weft.processes.wire import ForeignDataError
+from weft._engine.processes.addresses import find_outward_address, is_loopback
+from weft._engine.processes.wire import ForeignDataError
+from weft._engine.util.threads import DaemonThread
 from weft.tools.launch.host_list import HostSpec
 from weft.tools.launch.job import LaunchOptions, Signals, StartError
 from weft.tools.launch.local_host import Host
 from weft.tools.launch.pipe_link import PipeLink, answer_greeting
 from weft.tools.launch.rank_output import RankOutput
 from weft.tools.launch.remote_host import CONNECT_S, RemoteHost, RemotePool, listen_addresses
-from weft.util.threads import DaemonThread
 
 #: how long after the loss of a host it is tried again, first and at most
 _FIRST_PROBE_S, _LAST_PROBE_S = 5.0, 300.0

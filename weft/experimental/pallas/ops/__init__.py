@@ -4,6 +4,6 @@ Here they are programs of weft's own operations, which its compiler fuses: atten
 groups are ragged products. Sizes of blocks and choices of pipelines have no meaning on a CPU; they are accepted and change no result.
 """
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(__name__, {"weft.experimental.pallas.ops": "gpu tpu"})

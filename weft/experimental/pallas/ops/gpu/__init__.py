@@ -1,5 +1,5 @@
 """Operations under the names that they have for GPUs."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(__name__, {"weft.experimental.pallas.ops.gpu": "attention"})

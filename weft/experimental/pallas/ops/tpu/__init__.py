@@ -1,6 +1,6 @@
 """Operations under the names that they have for TPUs."""
 
-from weft.util.lazy import attach
+from weft._engine.util.lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__, {"weft.experimental.pallas.ops.tpu": "flash_attention megablox splash_attention"}

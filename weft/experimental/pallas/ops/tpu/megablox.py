@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
+from weft._engine.util.errors import ShapeError, describe
 from weft.lax import (
     RaggedDotDimensionNumbers,
     broadcasted_iota as iota,
@@ -16,7 +17,6 @@ from weft.lax import (
     ragged_dot,
     ragged_dot_general,
 )
-from weft.util.errors import ShapeError, describe
 
 _CONTRACTED = RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import weft.numpy as wnp
-from weft.api.checkpointing import checkpoint_name
-from weft.core.trace import Tracer
+from weft._engine.api.checkpointing import checkpoint_name
+from weft._engine.core.trace import Tracer
+from weft._engine.util.errors import ShapeError
 from weft.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as mask_lib
 from weft.nn import logsumexp
 from weft.sharding import NamedSharding, PartitionSpec
 from weft.tree_util import register_pytree_node_class
-from weft.util.errors import ShapeError
 
 DEFAULT_MASK_VALUE = -0.7 * float(np.finfo(np.float32).max)
 

@@ -1,0 +1,903 @@
+"""Differentiation for users: grad, value_and_grad, vjp, jvp, linearize, linear_transpose, jacobians, hessian."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.api.execute import to_array
+from weft._engine.api.flat import FlatFunction, argument_names, aval_of, signature_of
+from weft._engine.api.jit import function_name, jit
+from weft._engine.api.vmap import vmap
+from weft._engine.control.custom_rules import custom_vjp
+from weft._engine.control.custom_values import SymbolicZero
+from weft._engine.control.hitypes import flatten_linear, of_tangents
+from weft._engine.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.stage import hoist_tracers, stage
+from weft._engine.core.trace import Tracer, UndefPrimal, Zero, _state, eval_trace, typeof
+from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.casting import in_dtype, size_as
+from weft._engine.ops.elementwise import add, convert_element_type, eq
+from weft._engine.ops.layout import broadcasted_iota, reshape
+from weft._engine.ops.slicing import slice_in_dim
+from weft._engine.runtime.array import from_numpy
+from weft._engine.transforms.jvp import instantiate, jvp_flat
+from weft._engine.transforms.linearize import linearize_flat
+from weft._engine.transforms.pullback import NotSaveable, Pullback, saved
+from weft._engine.transforms.transpose import backward_pass
+from weft._engine.util import dtypes, tree
+from weft._engine.util.errors import ShapeError
+from weft._engine.util.record import record
+from weft._engine.util.source import api_boundary, check_callable, transformed_scope, wraps
+
+
+def checked_argnums(argnums, n: int, api: str) -> tuple[int, ...]:
+    """`argnums` as positions among `n` arguments, from 0."""
+    try:
+        nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
+        if not all(isinstance(k, (int, np.integer)) for k in nums):
+            raise TypeError
+    except TypeError:
+        raise TypeError(
+            f"{api}: argnums must be an integer or several, got {argnums!r:.60}."
+        ) from None
+    for k in nums:
+        if not -n <= k < n:
+            needed = max(i + 1 if i >= 0 else -i for i in nums)
+            raise TypeError(
+                f"{api}: differentiating with respect to argnums={argnums} requires at least {needed} positional arguments, "
+                f"got only {n} positional arguments."
+            )
+    found = tuple(int(k) % n for k in nums)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{api}: argnums={argnums} names an argument twice.")
+    return found
+
+
+def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int]) -> Callable:
+    def partial(*chosen):
+        full = list(args)
+        for k, x in zip(nums, chosen):
+            full[k] = x
+        return fun(*full, **kwargs)
+
+    return partial
+
+
+def _check_input(x, api: str, name: Callable[[], str], holomorphic: bool, allow_int: bool) -> None:
+    aval = typeof(x)
+    dtype = aval.to_tangent_aval().dtype if aval.is_high else aval.dtype
+    if holomorphic:
+        if not dtypes.issubdtype(dtype, np.complexfloating):
+            raise TypeError(
+                f"{api} with holomorphic=True requires inputs with complex dtype, but got {dtype.name} at argument {name()}."
+            )
+        return
+    if dtypes.is_extended(dtype) or dtypes.issubdtype(dtype, np.integer) or dtype == np.bool_:
+        if not allow_int:
+            raise TypeError(
+                f"{api} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), but got "
+                f"{dtype.name} at argument {name()}. "
+                "If you want to differentiate with respect to integers (with zero derivative), use allow_int=True; "
+                "else choose the arguments with argnums or make the value a float."
+            )
+    elif dtypes.issubdtype(dtype, np.complexfloating) and api == "jacfwd":
+        raise TypeError(
+            f"{api} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name} at "
+            f"argument {name()}; use holomorphic=True for holomorphic "
+            "functions."
+        )
+
+
+def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
+    for k in nums:
+        for i, leaf in enumerate(flatten_linear(args[k])[0]):
+            name = lambda k=k, i=i: argument_names(signature_of(fun), args, {})[
+                tree.tree_structure(args[:k]).num_leaves + i
+            ]
+            if is_ref(leaf):
+                raise TypeError(
+                    f"{api}: argument {name()} is a reference of type {leaf.type}; its gradient must be accumulated into a "
+                    "ref. Use weft.vjp and its with_refs. (References in other arguments than argnums go along.)"
+                )
+            try:
+                is_number = typeof(leaf).is_high or not dtypes.is_strings(typeof(leaf).dtype)
+            except TypeError:
+                is_number = False
+            if not is_number:
+                raise TypeError(
+                    f"{api}: Argument {name()}: {leaf!r} of type {type(leaf)} is not a valid JAX type."
+                )
+            _check_input(leaf, api, name, holomorphic, allow_int)
+
+
+@api_boundary
+def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=(), saveable_args: Any = True):
+    """`fun(*primals)` and the function that maps a cotangent of the output to cotangents of the inputs.
+
+    With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, pullback, aux)`. The pullback raises ValueError for a
+    cotangent of another structure, shape or dtype than the output. It keeps what it needs (see `Pullback.args_res`), arguments only
+    where `saveable_args` is true, a bool or nested tuples of them by the children of the arguments.
+
+    >>> y, pull = weft.vjp(wnp.sin, 0.0)
+    >>> float(pull(2.0)[0])
+    2.0
+    """
+    _check_reduce_axes("vjp", reduce_axes)
+    return _vjp(fun, primals, has_aux, "vjp", saveable_args)
+
+
+def _check_reduce_axes(api: str, axes) -> None:
+    """NotImplementedError for axes over which cotangents should be added up."""
+    if axes:
+        raise NotImplementedError(
+            f"{api}: reduce_axes={axes!r} is not supported. Add the cotangents up with lax.psum(ct, {axes!r})."
+        )
+
+
+def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
+    flat, in_tree = flatten_linear(tuple(primals))
+    refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
+    if refs:
+        names = names_of(fun, primals)
+        check_aliases(fun, api, list(refs.values()), [names[i] for i in refs])
+        flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
+    flat = [_of_its_width(x, typeof(x)) for x in flat]
+    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, api)
+    if refs:
+        flat_fun, last = _on_values(fun, flat_fun, refs), len(refs)
+    differentiable = [typeof(x).to_tangent_aval().dtype != dtypes.float0 for x in flat]
+    with transformed_scope("jvp"):
+        outs, program, out_nonzero = linearize_flat(flat_fun, flat, differentiable)
+    if refs:
+        for r, value in zip(refs.values(), outs[-last:]):
+            r[...] = value
+        outs = outs[:-last]
+    n_out = trees[0].num_leaves
+    outs, aux_leaves = outs[:n_out], outs[n_out:]
+    out_avals = [typeof(o) for o in outs]
+    in_avals = [typeof(x) for x in flat]
+    keep = [i for i, nz in enumerate(out_nonzero) if nz and i < n_out]
+    if len(keep) < sum(out_nonzero):
+        index = {i: k for k, i in enumerate(i for i, nz in enumerate(out_nonzero) if nz)}
+        program = program.replace(outvars=[program.outvars[index[i]] for i in keep])
+
+    given = [
+        k for k, d in enumerate(differentiable) if d
+    ]  # the arguments that the program's inputs stand for
+
+    origins = dict(zip(map(id, flat), range(len(flat))))
+    origins = [
+        origins.get(id(c)) for c in program.consts
+    ]  # the residuals that are arguments as they were given
+
+    def pullback(residuals, ct, accumulators=None):
+        wanted = _accumulators(fun, accumulators, in_tree, in_avals, refs)
+        cts, ct_tree = flatten_linear(ct)
+        if ct_tree != trees[0] and ct_tree != of_tangents(trees[0]):
+            raise ValueError(
+                f"vjp: unexpected tree structure of the cotangent: {ct_tree}. It must be that of the output of "
+                f"{function_name(fun)}, {trees[0]}."
+            )
+        for c, aval in zip(cts, out_avals):
+            _check_cotangent(c, aval)
+        linear = [UndefPrimal(v.aval) for v in program.invars]
+        unwanted = [n for n, k in enumerate(given) if isinstance(wanted[k], DontWant)]
+        at_point = program.replace(constvars=variables, consts=residuals)
+        found = iter(
+            backward_pass(
+                at_point, linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep], unwanted
+            )
+        )
+        result = [next(found) if d else None for d in differentiable]
+        return tree.tree_unflatten(
+            of_tangents(in_tree), list(map(_given_to, wanted, result, in_avals))
+        )
+
+    out = tree.tree_unflatten(trees[0], outs)
+    residuals, variables = program.consts, program.constvars
+    program = program.replace(constvars=[], consts=[])  # the pullback's function keeps no values
+    if saveable_args is not True:
+        keeps = saved(saveable_args, in_tree)
+        residuals = [
+            x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)
+        ]
+    pullback.__name__, pullback.cotangents = (
+        function_name(fun),
+        tree.tree_unflatten(trees[0], out_avals),
+    )  # type: ignore[attr-defined]
+    pullback = Pullback(pullback, in_tree, origins, residuals)
+    return (out, pullback, _aux(trees, aux_leaves)) if has_aux else (out, pullback)
+
+
+def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
+    """Flat `flat_fun` on the values of the references among its arguments; their last values follow its results."""
+
+    def on_values(*xs):
+        lent = {i: Ref.make(xs[i], lent_by=f"number {i}") for i in refs}
+        outs = flat_fun(*[lent.get(i, x) for i, x in enumerate(xs)])
+        check_returned(fun, "vjp", outs)
+        return [*outs, *(r[...] for r in lent.values())]
+
+    return on_values
+
+
+def _accumulators(
+    fun: Callable, given: tuple | None, in_tree, in_avals: Sequence, refs: dict[int, Ref]
+) -> list:
+    """What is to become of the cotangent of each argument."""
+    names = lambda: [
+        f"args{tree.keystr(path)} of {function_name(fun)}"
+        for path, _ in tree.tree_flatten_with_path(
+            tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
+        )[0]
+    ]
+    if given is None:
+        if refs:
+            raise ValueError(
+                f"vjp: {names()[next(iter(refs))]} is a reference, so that its gradient must be accumulated into a ref. Bind "
+                "one by with_refs, as in f_vjp.with_refs(grad_ref)(ct), or ad.DontWant()."
+            )
+        return [GradValue()] * in_tree.num_leaves
+    leaves, structure = tree.tree_flatten(given)
+    if structure != in_tree:
+        raise ValueError(
+            f"with_refs: there must be one entry for each leaf of the arguments of {function_name(fun)}, {in_tree}: a "
+            f"reference, ad.GradValue() or ad.DontWant(). Got {structure}."
+        )
+    for i, (x, aval) in enumerate(zip(leaves, in_avals)):
+        want = aval.to_tangent_aval()
+        if is_ref(x) and (x.shape, x.dtype) != (want.shape, want.dtype):
+            raise ValueError(
+                f"with_refs: the gradient of {names()[i]} needs a reference of type Ref{{{want.str_short()}}}, got {x.type}."
+            )
+        if i in refs and not is_ref(x) and not isinstance(x, DontWant):
+            raise ValueError(
+                f"with_refs: {names()[i]} is a reference, so that its gradient must be accumulated into a ref. Pass one, or "
+                "ad.DontWant()."
+            )
+    return leaves
+
+
+def _given_to(accumulator: Any, ct: Any, aval) -> Any:
+    """What a pullback returns for an argument, once its cotangent is where it belongs."""
+    if isinstance(accumulator, DontWant):
+        return DidntWant()
+    if is_ref(accumulator):
+        if ct is not None and type(ct) is not Zero:
+            accumulator.addupdate(_derivative(ct, aval))
+        return GradRef()
+    if ct is None and any(
+        isinstance(n, Dim) for n in aval.shape
+    ):  # NumPy has no array of that shape
+        return SymbolicZero(aval.to_tangent_aval())
+    return np.zeros(aval.shape, dtypes.float0) if ct is None else _derivative(ct, aval)
+
+
+@record
+class GradValue:
+    """To `with_refs`: this cotangent is to be returned."""
+
+
+@tree.register_static
+@record
+class GradRef:
+    """In the place of a cotangent that was added to a reference."""
+
+
+@record
+class DontWant:
+    """To `with_refs`: this cotangent is not to be computed."""
+
+
+@tree.register_static
+@record
+class DidntWant:
+    """In the place of a cotangent that was not computed."""
+
+
+def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Callable, list]:
+    """Flat `fun`, whose aux leaves follow its results, and a list for `_aux` that holds the structures once it has run."""
+    trees: list = []
+
+    def flat_fun(*xs):
+        out, aux = fun(*tree.tree_unflatten(in_tree, xs)), ()
+        if has_aux:
+            if not isinstance(out, (tuple, list)) or len(out) != 2:
+                raise TypeError(
+                    f"{api} with has_aux=True: {function_name(fun)} must return a two-element tuple (output, aux), got "
+                    f"{out!r}."
+                )
+            out, aux = out
+        leaves, structure = flatten_linear(out)
+        aux_leaves, aux_tree = flatten_linear(aux)
+        others = {i: x for i, x in enumerate(aux_leaves) if not _is_value(x)}
+        trees[:] = [structure, aux_tree, others]
+        return [*leaves, *(0 if i in others else x for i, x in enumerate(aux_leaves))]
+
+    return flat_fun, trees
+
+
+def _of_its_width(x, aval):
+    """`x`, a Python float or complex as an array: `fun` may turn 64 bits on, and a Python number is as wide as the place that uses it."""
+    return from_numpy(np.asarray(x, aval.dtype), aval) if type(x) in (float, complex) else x
+
+
+def _is_value(x) -> bool:
+    try:
+        return typeof(x) is not None
+    except TypeError:
+        return False
+
+
+def _aux(trees: list, leaves: Sequence):
+    """What a function with `has_aux` gave beside its result; leaves that are not arrays stayed aside."""
+    _, structure, others = trees
+    return tree.tree_unflatten(structure, [others.get(i, x) for i, x in enumerate(leaves)])
+
+
+def _derivative(t, aval):
+    """A tangent or cotangent as users get it: an Array, weakly typed where the value it belongs to is, or the Python scalar they gave."""
+    t = instantiate(t)
+    if aval.weak_type and type(t) not in (float, complex) and typeof(t).dtype != dtypes.float0:
+        return convert_element_type(t, aval.dtype, weak_type=True)
+    return to_array(t) if isinstance(t, np.generic) and _state.trace is eval_trace else t
+
+
+def _same_kind(got, want) -> bool:
+    """Whether a tangent of type `got` serves as one of type `want`: the dtypes agree, or a Python number of its kind gives way."""
+    return got.dtype == want.dtype or (
+        got.weak_type and np.dtype(got.dtype).kind == np.dtype(want.dtype).kind
+    )
+
+
+def _as_cotangent(ct, aval):
+    want = aval.to_tangent_aval()
+    got = typeof(ct)
+    if got.dtype != want.dtype or (
+        got.weak_type and not isinstance(ct, Tracer)
+    ):  # what is traced has the right dtype, strong or weak
+        return in_dtype(ct, want.dtype)
+    return ct
+
+
+def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
+    got, want = typeof(ct), aval if api == "linear_transpose" else aval.to_tangent_aval()
+    fits = (
+        _same_kind(got, want)
+        if api == "linear_transpose"
+        else want.dtype in (got.dtype, dtypes.float0) or got.weak_type
+    )
+    if got.shape != want.shape or not fits:
+        said = (
+            "unexpected JAX type of the cotangent"
+            if api == "vjp"
+            else "the cotangent type does not match the output"
+        )
+        raise error(
+            f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}."
+        )
+
+
+def value_and_grad(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes=(),
+) -> Callable:
+    """`fun` and its gradient: `(value, gradient)`, or `((value, aux), gradient)` with `has_aux`.
+
+    Shapes, dtypes and errors are those of `grad`: it raises TypeError if the output is not a real scalar.
+
+    >>> value, slope = weft.value_and_grad(lambda x: x ** 2)(3.0)
+    >>> float(value), float(slope)
+    (9.0, 6.0)
+    """
+    check_callable("value_and_grad", fun)
+    _check_reduce_axes("grad", reduce_axes)
+
+    @wraps(
+        fun,
+        "Value and gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.",
+    )
+    @functools.partial(api_boundary, name="grad")
+    def value_and_grad_f(*args, **kwargs):
+        return _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
+
+    return value_and_grad_f
+
+
+def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs):
+    nums = checked_argnums(argnums, len(args), "grad")
+    chosen = [args[k] for k in nums]
+    _check_inputs(fun, args, nums, "grad", holomorphic, allow_int)
+    result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "grad")
+    value, pullback = result[0], result[1]
+    _check_scalar(fun, value, holomorphic)
+    aval = typeof(value)
+    one = np.ones((), aval.dtype)[()]
+    if typeof(one).dtype != aval.dtype:  # the function has 64 bits on, for itself
+        one = from_numpy(one, ShapedArray((), aval.dtype))
+    grads = pullback(one)
+    grads = grads[0] if isinstance(argnums, (int, np.integer)) else tuple(grads)
+    return ((value, result[2]) if has_aux else value), grads
+
+
+def _check_scalar(fun, value, holomorphic: bool) -> None:
+    try:
+        aval = typeof(value)
+    except TypeError:
+        raise TypeError(
+            f"Gradient only defined for scalar-output functions. Output was {value!r} (grad of {function_name(fun)}). "
+            "Use has_aux=True to return more than the scalar."
+        ) from None
+    if aval.shape != ():
+        raise TypeError(
+            f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape} (grad of "
+            f"{function_name(fun)}). "
+            "Sum it, or use weft.jacrev / weft.vjp."
+        )
+    if holomorphic:
+        if not dtypes.issubdtype(aval.dtype, np.complexfloating):
+            raise TypeError(
+                f"grad with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
+                f"{aval.dtype.name}."
+            )
+    elif not dtypes.issubdtype(aval.dtype, np.floating):
+        raise TypeError(
+            "grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+            f"{aval.dtype.name} from "
+            f"{function_name(fun)}. "
+            "For complex outputs use weft.vjp, or holomorphic=True."
+        )
+
+
+def grad(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes=(),
+) -> Callable:
+    """The gradient of a scalar-valued `fun` with respect to its arguments `argnums`, of their structure, shapes and dtypes.
+
+    With `has_aux` the result is `(gradient, aux)`. Raises TypeError if the output is not a real scalar or an input is not inexact
+    (unless `holomorphic` or `allow_int` says otherwise).
+
+    >>> float(weft.grad(wnp.tanh)(0.0))
+    1.0
+    """
+    check_callable("grad", fun)
+    _check_reduce_axes("grad", reduce_axes)
+
+    @wraps(
+        fun,
+        "Gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.",
+    )
+    @functools.partial(api_boundary, name="grad")
+    def grad_f(*args, **kwargs):
+        value, grads = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return grad_f
+
+
+@api_boundary
+def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = False):
+    """`fun(*primals)` and its directional derivative along `tangents`, which have the primals' structure, shapes and dtypes.
+
+    The dtype of an integer's tangent is `float0`. With `has_aux` the result is `(out, tangent, aux)`.
+    Raises TypeError for tangents of another structure, shape or dtype.
+
+    >>> y, t = weft.jvp(wnp.sin, (0.0,), (2.0,))
+    >>> float(y), float(t)
+    (0.0, 2.0)
+    """
+    for x in (primals, tangents):
+        if not isinstance(x, (tuple, list)):
+            raise TypeError(
+                f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
+                f"{type(tangents).__name__}."
+            )
+    flat, in_tree = flatten_linear(tuple(primals))
+    flat_tangents, tangent_tree = flatten_linear(tuple(tangents))
+    if in_tree != tangent_tree != of_tangents(in_tree) or isinstance(primals, tuple) != isinstance(
+        tangents, tuple
+    ):
+        raise TypeError(
+            "primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
+            f"{tree.tree_structure(primals)}, tangents {tree.tree_structure(tangents)}."
+        )
+    checked = []
+    for p, t in zip(flat, flat_tangents):
+        want, got = typeof(p).to_tangent_aval(), typeof(t)
+        if want.shape != got.shape or (
+            want.dtype != got.dtype
+            and not (
+                got.weak_type
+                and all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype))
+            )
+        ):
+            facts = f"the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got {got.str_short()}."
+            if want.shape != got.shape:
+                raise ShapeError(f"jvp called with different primal and tangent shapes: {facts}")
+            raise TypeError(f"primal and tangent arguments to jax.jvp do not match: {facts}")
+        scalars = type(p) in (float, complex) and type(t) is type(
+            p
+        )  # stay Python's, as `fun` finds them
+        checked.append(
+            Zero(want)
+            if want.dtype == dtypes.float0
+            else t
+            if scalars
+            else _as_cotangent(t, typeof(p))
+        )
+    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
+    with transformed_scope("jvp"):
+        outs, out_tangents = jvp_flat(flat_fun, flat, checked)
+    n = trees[0].num_leaves
+    tangents_out = [
+        to_array(d)
+        if type(d) in (float, complex)
+        and type(o) not in (float, complex)
+        and _state.trace is eval_trace
+        else d
+        for o, d in ((o, _derivative(t, typeof(o))) for o, t in zip(outs, out_tangents[:n]))
+    ]
+    result = (
+        tree.tree_unflatten(trees[0], outs[:n]),
+        tree.tree_unflatten(of_tangents(trees[0]), tangents_out),
+    )
+    return (*result, _aux(trees, outs[n:])) if has_aux else result
+
+
+@api_boundary
+def linearize(fun: Callable, *primals, has_aux: bool = False):
+    """`fun(*primals)` and its derivative there: a linear function of tangents, which `fun` is run once for.
+
+    Tangents have the structure, shapes and dtypes of the primals. The linear function raises ValueError for others.
+
+    >>> y, f_lin = weft.linearize(wnp.sin, 0.0)
+    >>> float(f_lin(3.0))
+    3.0
+    """
+    flat, in_tree = flatten_linear(tuple(primals))
+    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "linearize")
+    in_avals = [typeof(x) for x in flat]
+    differentiable = [a.to_tangent_aval().dtype != dtypes.float0 for a in in_avals]
+    with transformed_scope("jvp"):
+        outs, program, nonzero = linearize_flat(flat_fun, flat, differentiable)
+    n = trees[0].num_leaves
+    avals = [typeof(o) for o in outs[:n]]
+
+    def f_jvp(linear, residuals, *tangents):
+        given, structure = flatten_linear(tuple(tangents))
+        if structure != in_tree and structure != of_tangents(in_tree):
+            raise TypeError(
+                f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}."
+            )
+        for t, a in zip(given, in_avals):
+            if typeof(t).shape != a.shape or not _same_kind(typeof(t), a.to_tangent_aval()):
+                raise ValueError(
+                    "linearize: linearized function called on tangent values inconsistent with the original primal values: "
+                    f"a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}."
+                )
+            if typeof(t).vma - a.vma:
+                axes = tuple(sorted(typeof(t).vma - a.vma, key=str))
+                raise ValueError(
+                    f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}: it varies over {axes} and "
+                    "the primal does not.\n  A tangent varies as its primal does. This might be fixed by applying "
+                    f"`jax.lax.pcast(..., {axes}, to='varying')` to the primal value passed to linearize."
+                )
+        given = [_as_cotangent(t, a) for t, a, d in zip(given, in_avals, differentiable) if d]
+        found = iter(evaluate(linear, *residuals, *given))
+        tangents_out = [next(found) if nz else None for nz in nonzero][:n]
+        tangents_out = [
+            Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)
+        ]
+        return tree.tree_unflatten(
+            of_tangents(trees[0]), [_derivative(t, a) for t, a in zip(tangents_out, avals)]
+        )
+
+    out = tree.tree_unflatten(trees[0], outs[:n])
+    linear = program.replace(constvars=[], consts=[], invars=[*program.constvars, *program.invars])
+    f_jvp = tree.Partial(functools.partial(f_jvp, linear), program.consts)
+    return (out, f_jvp, _aux(trees, outs[n:])) if has_aux else (out, f_jvp)
+
+
+def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
+    """The transpose of a linear `fun`: maps a cotangent of its output to cotangents of its inputs.
+
+    `primals` give types only (arrays or ShapeDtypeStructs). The transpose is a pytree of the traced values that `fun` closes over: it may
+    be a result and an argument of transformed functions.
+
+    >>> float(weft.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)[0])
+    6.0
+    """
+    _check_reduce_axes("linear_transpose", reduce_axes)
+    flat = FlatFunction(fun, primals, flatten=flatten_linear)
+    avals = [aval_of(x) for x in flat.leaves]
+    program, values = hoist_tracers(stage(flat, avals, function_name(fun)))
+    kinds = [[a.dtype for a in types] for types in (avals, program.out_avals)]
+    if not any(
+        all(dtypes.issubdtype(d, kind) for of in kinds for d in of)
+        for kind in (np.inexact, np.integer)
+    ):
+        told = " -> ".join(str([d.name for d in of]) for of in kinds)
+        raise TypeError(
+            "linear_transpose only supports functions from inexact to inexact values and from integers to integers, got "
+            f"{told} for {function_name(fun)}."
+        )
+
+    @api_boundary
+    def transposed(*values_and_ct):
+        *values, ct = values_and_ct
+        cts, structure = flatten_linear(ct)
+        if structure != flat.out_tree:
+            raise TypeError(
+                f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got "
+                f"{structure}."
+            )
+        for c, aval in zip(cts, program.out_avals):
+            _check_cotangent(c, aval, "linear_transpose", TypeError)
+        found = backward_pass(program, [*values, *(UndefPrimal(a) for a in avals)], cts)[
+            len(values) :
+        ]
+        args, _ = tree.tree_unflatten(flat.in_tree, [instantiate(x) for x in found])
+        return args
+
+    return tree.Partial(transposed, *values)
+
+
+def jacfwd(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable:
+    """The Jacobian of `fun` by forward mode: one column per input element. Each leaf has shape `output.shape + input.shape`.
+
+    The dtype is the output's. Raises TypeError if an input is not a real float (see `holomorphic`).
+
+    >>> weft.jacfwd(lambda x: x ** 2)(wnp.arange(3.)).shape
+    (3, 3)
+    """
+    check_callable("jacfwd", fun)
+
+    @wraps(
+        fun,
+        "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.",
+    )
+    @functools.partial(api_boundary, name="jacfwd")
+    def jacobian(*args, **kwargs):
+        nums = checked_argnums(argnums, len(args), "jacfwd")
+        chosen = tuple(args[k] for k in nums)
+        _check_inputs(fun, args, nums, "jacfwd", holomorphic, False)
+        partial = _with_args(fun, args, kwargs, nums)
+        flat, in_tree = tree.tree_flatten(chosen)
+        if not flat:
+            raise ValueError(
+                f"jacfwd: the arguments that argnums={argnums} names hold no arrays, and a Jacobian has a column for each "
+                "element."
+            )
+
+        def push(basis):
+            return jvp(partial, chosen, tree.tree_unflatten(in_tree, basis), has_aux=has_aux)
+
+        out = vmap(push, out_axes=(None, -1, None) if has_aux else (None, -1))(_basis(flat))
+        value, columns = out[0], out[1]
+        result = tree.tree_map(
+            lambda y, c: _split_columns(c, flat, in_tree, y, argnums), value, columns
+        )
+        return (result, out[2]) if has_aux else result
+
+    return jacobian
+
+
+def jacrev(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable:
+    """The Jacobian of `fun` by reverse mode: one row per output element. Each leaf has shape `output.shape + input.shape`.
+
+    The dtype is the input's. Raises TypeError if an input or output is not inexact (see `holomorphic` and `allow_int`).
+
+    >>> weft.jacrev(lambda x: x.sum())(wnp.arange(3.)).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    check_callable("jacrev", fun)
+
+    @wraps(
+        fun,
+        "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.",
+    )
+    @functools.partial(api_boundary, name="jacrev")
+    def jacobian(*args, **kwargs):
+        nums = checked_argnums(argnums, len(args), "jacrev")
+        chosen = tuple(args[k] for k in nums)
+        _check_inputs(fun, args, nums, "jacrev", holomorphic, allow_int)
+        result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
+        value, pullback = result[0], result[1]
+        flat_out, out_tree = tree.tree_flatten(value)
+        if not flat_out:
+            raise ValueError(
+                "jacrev: the result of `fun` holds no arrays, and a Jacobian has a row for each element."
+            )
+        for y in flat_out:
+            _check_real_output(typeof(y).dtype, holomorphic)
+        rows = vmap(lambda basis: pullback(tree.tree_unflatten(out_tree, basis)))(_basis(flat_out))
+        rows = rows[0] if isinstance(argnums, (int, np.integer)) else tuple(rows)
+        leaves, rows_tree = tree.tree_flatten(rows)
+        parts = [_split_rows(r, flat_out) for r in leaves]
+        outs = [tree.tree_unflatten(rows_tree, [p[i] for p in parts]) for i in range(len(flat_out))]
+        jac = tree.tree_unflatten(out_tree, outs)
+        return (jac, result[2]) if has_aux else jac
+
+    return jacobian
+
+
+jacobian = jacrev
+
+
+def _check_real_output(dtype, holomorphic: bool) -> None:
+    if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
+        raise TypeError(
+            "jacrev with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
+            f"{dtype.name}."
+        )
+    if not holomorphic and not dtypes.issubdtype(dtype, np.floating):
+        raise TypeError(
+            "jacrev requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+            f"{dtype.name}. For complex outputs use weft.vjp, or holomorphic=True."
+        )
+
+
+def hessian(
+    fun: Callable,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable:
+    """The Hessian of `fun`, forward over reverse.
+
+    >>> weft.hessian(lambda x: (x ** 3).sum())(wnp.ones(2)).shape
+    (2, 2)
+    """
+    check_callable("hessian", fun)
+    return jacfwd(
+        jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic),
+        argnums,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+    )
+
+
+def _basis(flat) -> list:
+    """The standard basis of the direct sum of `flat`, stacked along dim 0 of each leaf."""
+    avals = [typeof(x) for x in flat]
+    total = sum(a.size for a in avals)
+    eye, start = [], 0
+    for a in avals:
+        dtype = a.to_tangent_aval().dtype
+        if isinstance(total, Dim):
+            rows, columns = (broadcasted_iota(np.int32, (total, a.size), d) for d in (0, 1))
+            block = convert_element_type(
+                eq(rows, add(columns, size_as(start, np.int32))),
+                np.bool_ if dtype == dtypes.float0 else dtype,
+            )
+            eye.append(reshape(block, (total, *a.shape)))
+            start += a.size
+            continue
+        block = np.zeros((total, a.size), np.bool_ if dtype == dtypes.float0 else dtype)
+        block[start : start + a.size] = np.eye(a.size, dtype=block.dtype)
+        eye.append(block.reshape((total, *a.shape)))
+        start += a.size
+    return eye
+
+
+def _split_columns(columns, flat, in_tree, value, argnums):
+    """Columns stacked in the last dim, as one leaf of shape value.shape + input.shape per input."""
+    shape, parts, start = typeof(value).shape, [], 0
+    for x in flat:
+        aval = typeof(x)
+        part = slice_in_dim(columns, start, start + aval.size, axis=len(shape))
+        parts.append(reshape(part, shape + aval.shape))
+        start += aval.size
+    result = tree.tree_unflatten(in_tree, parts)
+    return result[0] if isinstance(argnums, (int, np.integer)) else result
+
+
+def _split_rows(rows, flat_out) -> list:
+    shape, parts, start = typeof(rows).shape[1:], [], 0
+    for y in flat_out:
+        aval = typeof(y)
+        parts.append(
+            np.zeros(aval.shape + shape, dtypes.float0)
+            if typeof(rows).dtype == dtypes.float0
+            else reshape(slice_in_dim(rows, start, start + aval.size, axis=0), aval.shape + shape)
+        )
+        start += aval.size
+    return parts
+
+
+def fwd_and_bwd(
+    fun: Callable, argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
+) -> tuple[Callable, Callable]:
+    """The two halves of reverse mode as functions of their own, each compiled once (unless `jitted` is False).
+
+    `fwd(*args)` gives `(out, residuals)`, or `(out, residuals, aux)` with `has_aux`; `bwd(residuals, ct)` gives the cotangent
+    of argument `argnums`, or a tuple of them.
+
+    >>> fwd, bwd = weft.fwd_and_bwd(lambda x, y: x * wnp.sin(y), argnums=(0, 1))
+    >>> out, residuals = fwd(2.0, 0.0)
+    >>> [float(ct) for ct in bwd(residuals, 1.0)]
+    [0.0, 2.0]
+    """
+
+    def fwd(*args, **kwargs):
+        nums = checked_argnums(argnums, len(args), "fwd_and_bwd")
+        return _vjp(
+            _with_args(fun, args, kwargs, nums), [args[k] for k in nums], has_aux, "fwd_and_bwd"
+        )
+
+    def bwd(residuals, ct):
+        cts = residuals(ct)
+        return cts[0] if isinstance(argnums, (int, np.integer)) else cts
+
+    return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)
+
+
+def custom_gradient(fun: Callable) -> Callable:
+    """A function from one that gives `(out, vjp)`, where `vjp(ct)` gives the cotangents of its arguments (one alone, or a tuple).
+
+    >>> @weft.custom_gradient
+    ... def square(x): return x * x, lambda ct: 10.0 * ct * x
+    >>> float(square(3.0)), float(weft.grad(square)(3.0))
+    (9.0, 30.0)
+    """
+
+    def both(*args):
+        result = fun(*args)
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise TypeError(
+                f"custom_gradient: {function_name(fun)} must return a pair (output, vjp), got {type(result)}."
+            )
+        return result
+
+    @custom_vjp
+    def wrapped(*args):
+        return both(*args)[0]
+
+    def fwd(*args):
+        out, rule = both(*args)
+        flat, out_tree = flatten_linear(out)
+        results: list = []
+
+        def flat_rule(*cts):
+            given = rule(tree.tree_unflatten(of_tangents(out_tree), cts))
+            leaves, structure = flatten_linear(given if isinstance(given, tuple) else (given,))
+            results[:] = [structure]
+            return leaves
+
+        program = stage(flat_rule, [typeof(x).to_tangent_aval() for x in flat], function_name(fun))
+        call = lambda consts, cts: tree.tree_unflatten(
+            results[0], evaluate(program.replace(consts=consts), *cts)
+        )
+        return out, tree.Partial(call, program.consts)
+
+    def bwd(pullback, ct):
+        return pullback(flatten_linear(ct)[0])
+
+    wrapped.defvjp(fwd, bwd)
+    return functools.update_wrapper(wrapped, fun, updated=())

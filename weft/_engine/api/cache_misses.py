@@ -1,0 +1,85 @@
+"""Why a function is traced once more: what its arguments, or the settings, have that no earlier call had.
+
+In:   a jitted function and the key under which it found no program.
+Out:  a report that names the call's line and the function's, and compares the key with the nearest earlier one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._engine.util.config import config
+from weft._engine.util.errors import align
+from weft._engine.util.events import report
+from weft._engine.util.source import is_internal, user_frame
+
+_seen: set[tuple] = set()  # where functions were defined that were reported as new
+
+
+def explain_miss(function: Any, key: tuple) -> None:
+    """Report why `function` has no program under `key`, unless it is weft's own."""
+    code = getattr(getattr(function.fun, "func", function.fun), "__code__", None)
+    if code is not None and is_internal(code.co_filename):
+        return
+    place = (function.name, code and code.co_filename, code and code.co_firstlineno)
+    name = function.name if code is None else "{} defined at {}:{}".format(*place)
+    if function._programs:
+        earlier = min(
+            reversed(function._programs), key=lambda other: sum(a != b for a, b in zip(key, other))
+        )
+        lines = [
+            f"for {name}",
+            "no earlier call had the same key; beside the nearest one,",
+            *_differences(function, key, earlier),
+        ]
+    else:
+        lines = [f"never seen: {name}"]
+        if code is not None and place in _seen:
+            lines.append(
+                "another function was defined on the same line; one that is made anew for every call is traced for every call"
+            )
+        _seen.add(place)
+    where = user_frame()
+    site = "an unknown place" if where is None else f"{where.file}:{where.line} ({where.function})"
+    report("tracing", True, "%s", "\n  ".join([f"TRACING CACHE MISS at {site}:", *lines]))
+
+
+def _differences(function: Any, now: tuple, before: tuple) -> list[str]:
+    """The lines of what differs between two keys: argument tree, static values, types, settings, mesh, axes."""
+    rows: list[tuple] = []
+    paths, old_paths = (function._leaf_names(key[0]) for key in (now, before))
+    types, old_types = (
+        dict(zip(names, map(_described, key[2])))
+        for names, key in ((paths, now), (old_paths, before))
+    )
+    for path in dict.fromkeys([*paths, *old_paths]):
+        rows.append((f"type of {path}", types.get(path, "none"), old_types.get(path, "none")))
+    if paths == old_paths:
+        rows.append(("argument structure", now[0], before[0]))
+    given, old = ({at: x.value for at, x in (key[1][1] if key[1] else ())} for key in (now, before))
+    for at in {**given, **old}:
+        label = at if isinstance(at, str) else f"number {at}"
+        rows.append(
+            (
+                f"static argument {label}",
+                *[repr(values[at]) if at in values else "none" for values in (given, old)],
+            )
+        )
+    rows += [
+        (f"setting {title}", *values) for title, *values in config.differing(now[3], before[3])
+    ]
+    rows += [
+        ("mesh in context", now[4], before[4]),
+        ("named axes around the call", now[5], before[5]),
+    ]
+    return align(
+        [
+            (f"* {title}:", f"now {value},", f"before {other}")
+            for title, value, other in rows
+            if value != other
+        ]
+    )
+
+
+def _described(aval: Any) -> str:
+    return aval.str_short().lstrip("~") + " of weak type" * aval.weak_type

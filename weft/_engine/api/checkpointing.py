@@ -1,0 +1,328 @@
+"""`checkpoint`: which intermediate results are kept for the backward pass, and the policies that say so.
+
+A policy is called with a primitive, the types of its operands and its parameters, and says whether its results may be saved.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from weft._engine.api.flat import FlatFunction, check_static_argnums, checked_argnames
+from weft._engine.api.jit import of_function
+from weft._engine.control.hitypes import flatten
+from weft._engine.control.ref import threaded, threads_refs
+from weft._engine.control.remat import Offloadable, Recompute, Saveable, origin, remat_p
+from weft._engine.core.stage import hoist_tracers, stage
+from weft._engine.core.trace import Tracer, _state, typeof
+from weft._engine.ir.mesh import current_mesh
+from weft._engine.ir.rewrite import inline_calls
+from weft._engine.ops.layout import name as named, name_p
+from weft._engine.transforms.linearize import linearize_flat
+from weft._engine.util import tree
+from weft._engine.util.config import config
+from weft._engine.util.source import api_boundary, function_name, wraps
+
+Policy = Callable[..., Any]  # a bool, Saveable, Recompute or an Offloadable
+
+
+def checkpoint(
+    fun: Callable | None = None,
+    *,
+    prevent_cse: Any = True,
+    policy: Callable | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    concrete: bool = False,
+) -> Any:
+    """`fun` whose intermediate values are not kept for reverse mode but computed again.
+
+    `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
+    (`weft.checkpoint_policies` has the usual ones).
+    What is computed again is kept apart from what computed it first by a barrier, unless `prevent_cse` is false: a bool, or a tree of them
+    that is a prefix of the tuple of arguments, to hold back only what comes from some of these.
+    Shapes, dtypes and errors are those of `fun`.
+
+    >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
+    1.0
+    """
+    if fun is None:
+        return functools.partial(
+            checkpoint,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+        )
+    if concrete:
+        raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
+
+    names = checked_argnames(static_argnames, "checkpoint", "static_argnames")
+
+    @wraps(fun)
+    @api_boundary
+    def checkpointed(*args, **kwargs):
+        return call(args, kwargs)
+
+    def with_refs(_, first, args, kwargs):
+        static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+        check_static_argnums(static, len(args))
+        fixed = {k % len(args): args[k % len(args)] for k in static}
+        given = [x for i, x in enumerate(args) if i not in fixed]
+
+        def on_dynamic(given, kwargs):
+            rest = iter(given)
+            return fun(
+                *[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **kwargs
+            )
+
+        on_values = checkpoint(
+            lambda f, values, args: f.call(values, args),
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=0,
+        )
+        return threaded(
+            first,
+            "checkpoint",
+            (given, kwargs),
+            [functools.update_wrapper(on_dynamic, fun)],
+            lambda funs, values, args: on_values(funs[0], values, args),
+        )
+
+    @threads_refs(with_refs)
+    def call(args, kwargs):
+        fixed = {k: kwargs[k] for k in names if k in kwargs}
+        on_rest = functools.partial(fun, **fixed) if fixed else fun
+        flat = FlatFunction(
+            on_rest,
+            args,
+            {k: x for k, x in kwargs.items() if k not in fixed},
+            static_argnums,
+            flatten=lambda x: flatten(x, "checkpoint"),
+        )
+        jaxpr, consts = _traced_once(flat, fun, fixed)
+        barred = (
+            prevent_cse
+            if isinstance(prevent_cse, bool)
+            else (True,) * len(consts) + _of_leaves(prevent_cse, flat)
+        )
+        outs = remat_p.bind(
+            *consts,
+            *flat.leaves,
+            jaxpr=jaxpr,
+            prevent_cse=barred,
+            policy=policy,
+            name=function_name(fun),
+            differentiated=False,
+        )
+        return flat.unflatten(outs)
+
+    return checkpointed
+
+
+remat = checkpoint
+
+
+def _of_leaves(prevent_cse: Any, flat: FlatFunction) -> tuple[bool, ...]:
+    """One bool for each leaf of the arguments, from a prefix tree for those that are given by position."""
+    args, kwargs = tree.tree_unflatten(flat.in_tree, flat.leaves)
+    try:
+        given = tree.broadcast_prefix(prevent_cse, args)
+    except ValueError as error:
+        raise ValueError(
+            f"checkpoint: prevent_cse must be a bool, or a tree that is a prefix of the tuple of arguments: {error}"
+        ) from None
+    return (*map(bool, given), *(True for _ in tree.tree_leaves(kwargs)))
+
+
+def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
+    """The program of `flat` and its constants that are tracers, traced anew only for types, static values or settings not seen before.
+
+    What cannot be a key is traced each time, and so is what closes over tracers or has effects.
+    """
+    avals = [typeof(x) for x in flat.leaves]
+    trace = lambda: hoist_tracers(stage(flat, avals, function_name(fun)))
+    settings = config.trace_key(), current_mesh(), _state.axis_env
+    key = (flat.in_tree, tuple(avals), flat.statics, tuple(fixed.items()), settings)
+    known = of_function(fun, "checkpoint", dict)
+    try:
+        found = known.get(key)
+    except TypeError:  # a static value that is not hashable
+        return trace()
+    if found is not None:
+        jaxpr, flat.out_tree = found
+        return jaxpr, []
+    jaxpr, consts = trace()
+    if not consts and not jaxpr.effects and not config.check_tracer_leaks:
+        known[key] = jaxpr, flat.out_tree
+    return jaxpr, consts
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """`x` (a tree of arrays) under a name by which checkpoint policies know it; a value of its own for `name` alone.
+
+    >>> from weft._engine.api.checkpointing import checkpoint_name
+    >>> policy = weft.checkpoint_policies.save_only_these_names("s")
+    >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(checkpoint_name(wnp.sin(x), "s")), policy=policy))(0.0))
+    1.0
+    """
+    return tree.tree_map(lambda leaf: named(leaf, name) if isinstance(leaf, Tracer) else leaf, x)
+
+
+def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
+    """Print what reverse mode of `fun` would keep between its passes: type, and the argument or the line it comes from; arguments in their
+    order, then results in the order of the program."""
+    flat = FlatFunction(fun, args, kwargs)
+
+    def forward(*xs):
+        program = linearize_flat(flat, xs)[1]
+        return [c for c in program.consts if isinstance(c, Tracer)]
+
+    jaxpr = inline_calls(stage(forward, [typeof(x) for x in flat.leaves], function_name(fun)))
+    makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    arguments = dict(zip(jaxpr.invars, flat.names()))
+    place = {atom: i for i, atom in enumerate([*arguments, *makers])}
+    for atom in sorted(dict.fromkeys(jaxpr.outvars), key=lambda atom: place.get(atom, 0)):
+        made = makers.get(atom)
+        if made is None:
+            told = (
+                f"from the argument {arguments[atom]}" if atom in arguments else "from a constant"
+            )
+        else:
+            told = origin(made)
+        print(atom.aval.str_short(True), told)
+
+
+def everything_saveable(*_, **__) -> bool:
+    """Keep everything, as without `checkpoint`."""
+    return True
+
+
+def nothing_saveable(*_, **__) -> bool:
+    """Keep nothing but the inputs; the default."""
+    return False
+
+
+def dots_saveable(primitive, *_, **__) -> bool:
+    """Keep the results of contractions and convolutions, which cost most to compute again."""
+    return primitive.kind in ("contract", "ragged", "conv")
+
+
+def dots_with_no_batch_dims_saveable(primitive, *avals, **params) -> bool:
+    """Keep the results of contractions without batch dims: those with weights, but not those among activations."""
+    if primitive.kind == "ragged":
+        return avals[0].ndim == 2
+    if primitive.kind != "contract":
+        return False
+    _, (lhs_batch, rhs_batch) = params["dimension_numbers"]
+    return not lhs_batch and not rhs_batch
+
+
+def _names(primitive, params) -> str | None:
+    return params["name"] if primitive is name_p else None
+
+
+def save_only_these_names(*names: str) -> Policy:
+    """Keep the values that `checkpoint_name` gave one of these names, and nothing else."""
+
+    def policy(primitive, *_, **params) -> bool:
+        return _names(primitive, params) in names
+
+    return policy
+
+
+def save_any_names_but_these(*names: str) -> Policy:
+    """Keep the values that `checkpoint_name` gave other names than these, and nothing else."""
+
+    def policy(primitive, *_, **params) -> bool:
+        name = _names(primitive, params)
+        return name is not None and name not in names
+
+    return policy
+
+
+def save_anything_except_these_names(*names: str) -> Policy:
+    """Keep everything but what `checkpoint_name` gave one of these names."""
+
+    def policy(primitive, *_, **params) -> bool:
+        return _names(primitive, params) not in names
+
+    return policy
+
+
+def save_and_offload_only_these_names(
+    *, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str, offload_dst: str
+) -> Policy:
+    """Keep the values of these names, those of the second kind in memory of the kind `offload_dst`. CPUs have one memory, in which what is
+    offloaded stays where it is. ValueError if a name is among both."""
+    saved, offloaded = frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded)
+    if saved & offloaded:
+        raise ValueError(
+            f"save_and_offload_only_these_names: the names should be exclusive, and {sorted(saved & offloaded)} are both "
+            "to be saved and to be offloaded."
+        )
+
+    def policy(primitive, *_, **params) -> Any:
+        name = _names(primitive, params)
+        return (
+            Saveable
+            if name in saved
+            else Offloadable(offload_src, offload_dst)
+            if name in offloaded
+            else Recompute
+        )
+
+    return policy
+
+
+def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+    """As `dots_with_no_batch_dims_saveable`, in memory of the kind `offload_dst`: see `save_and_offload_only_these_names`."""
+
+    def policy(primitive, *avals, **params) -> Any:
+        return (
+            Offloadable(offload_src, offload_dst)
+            if dots_with_no_batch_dims_saveable(primitive, *avals, **params)
+            else Recompute
+        )
+
+    return policy
+
+
+def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
+    """Keep what either policy keeps. Both must answer with bools: ValueError for other answers."""
+
+    def policy(primitive, *avals, **params) -> bool:
+        answers = [
+            bool(a) if isinstance(a, np.bool_) else a
+            for a in (one(primitive, *avals, **params) for one in (policy_1, policy_2))
+        ]
+        if not all(isinstance(a, bool) for a in answers):
+            raise ValueError(
+                f"save_from_both_policies: The return value of the policies should be a boolean. Got: {answers[0]} and "
+                f"{answers[1]}. Write a policy of your own."
+            )
+        return any(answers)
+
+    return policy
+
+
+#: the policies under the names that programs know
+checkpoint_policies = SimpleNamespace(
+    everything_saveable=everything_saveable,
+    nothing_saveable=nothing_saveable,
+    dots_saveable=dots_saveable,
+    checkpoint_dots=dots_saveable,
+    dots_with_no_batch_dims_saveable=dots_with_no_batch_dims_saveable,
+    checkpoint_dots_with_no_batch_dims=dots_with_no_batch_dims_saveable,
+    offload_dot_with_no_batch_dims=offload_dot_with_no_batch_dims,
+    save_only_these_names=save_only_these_names,
+    save_any_names_but_these=save_any_names_but_these,
+    save_anything_except_these_names=save_anything_except_these_names,
+    save_and_offload_only_these_names=save_and_offload_only_these_names,
+    save_from_both_policies=save_from_both_policies,
+)

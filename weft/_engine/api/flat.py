@@ -1,0 +1,190 @@
+"""Functions of trees as functions of their leaves, and the names of these leaves.
+
+In:   a function of the user, and the arguments of one call.
+Out:  a `FlatFunction` for `core.stage` and the transforms to run; the structure of its results is known once it has run. `OfLeaves`, which
+      native code runs for the leaves of calls whose arguments or results have nodes of the user's types (`docs/design/0002`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from weft._engine.core.trace import typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import dtypes, tree
+from weft._engine.util.state import Dispatching, guard
+
+
+def check_static_argnums(static: Iterable[int], n_args: int) -> None:
+    """ValueError unless a call with `n_args` positional arguments has those at `static`."""
+    if not all(-n_args <= k < n_args for k in static):
+        raise ValueError(
+            f"static_argnums={tuple(static)} names an argument that a call with {n_args} positional arguments lacks."
+        )
+
+
+def checked_argnames(given: str | Iterable[str], api: str, parameter: str) -> tuple[str, ...]:
+    """One name or several as a tuple; TypeError for what is no name."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"{api}: {parameter} must be strings, got {wrong[0]!r:.60}.")
+    return names
+
+
+class FlatFunction:
+    """`fun` on the `leaves` of its arguments; positional arguments at `static` stay as they are. `is_leaf` says what else is a leaf, of
+    arguments and of results; or `flatten` takes their trees apart.
+
+    >>> flat = FlatFunction(lambda x, y, n: {"sum": x + n * y}, (1, 2, 10), static=(2,))
+    >>> flat.leaves, flat.unflatten(flat(3, 4))
+    ([1, 2], {'sum': 43})
+    """
+
+    __slots__ = ("fun", "leaves", "in_tree", "out_tree", "_n_args", "_static", "_flatten")
+
+    def __init__(
+        self,
+        fun: Callable,
+        args: Sequence,
+        kwargs: dict | None = None,
+        static: int | Sequence[int] = (),
+        is_leaf: Callable | None = None,
+        flatten: Callable | None = None,
+    ):
+        static = (static,) if isinstance(static, int) else static
+        check_static_argnums(static, len(args))
+        self.fun = fun
+        self._flatten = flatten or functools.partial(tree.tree_flatten, is_leaf=is_leaf)
+        self._n_args = len(args)
+        self._static = {k % len(args): args[k] for k in static}
+        dynamic = tuple(x for i, x in enumerate(args) if i not in self._static)
+        self.leaves, self.in_tree = self._flatten((dynamic, kwargs or {}))
+        self.out_tree = None
+
+    def __call__(self, *leaves) -> list:
+        dynamic, kwargs = tree.tree_unflatten(self.in_tree, leaves)
+        given = iter(dynamic)
+        args = [self._static[i] if i in self._static else next(given) for i in range(self._n_args)]
+        results, self.out_tree = self._flatten(self.fun(*args, **kwargs))
+        return results
+
+    def unflatten(self, results: Sequence) -> Any:
+        """The tree that `fun` would return with `results` as its leaves."""
+        return tree.tree_unflatten(self.out_tree, results)
+
+    @property
+    def statics(self) -> tuple:
+        """The arguments that stay as they are, by position."""
+        return tuple(self._static.items())
+
+    def names(self) -> list[str]:
+        """The names of the leaves."""
+        return argument_names(
+            signature_of(self.fun), *tree.tree_unflatten(self.in_tree, self.leaves), self._static
+        )
+
+
+def signature_of(fun: Callable) -> inspect.Signature | None:
+    """The signature of a function; None if it is not known."""
+    try:
+        return inspect.signature(fun)
+    except (ValueError, TypeError):
+        return None
+
+
+def argument_names(
+    signature: inspect.Signature | None,
+    args: Sequence,
+    kwargs: dict,
+    left_out: Collection[int] = (),
+) -> list[str]:
+    """The names of the leaves of arguments by their key paths; `args` are without those at the positions `left_out`.
+
+    >>> argument_names(signature_of(lambda params, *xs: 0), ({"up": [1, 2]}, 3), {"scale": 4})
+    ["params['up'][0]", "params['up'][1]", 'xs[0]', 'scale']
+    """
+    parameters = signature.parameters.values() if signature is not None else ()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), "args")
+    n = len(args) + len(left_out)
+    absent = {k % n for k in left_out}
+    positions = [i for i in range(n) if i not in absent]
+    roots = [
+        (named[i] if i < len(named) else f"{rest}[{i - len(named)}]", x)
+        for i, x in zip(positions, args)
+    ]
+    roots += [(k, kwargs[k]) for k in sorted(kwargs)]
+    return [
+        root + tree.keystr(path)
+        for root, x in roots
+        for path, _ in tree.tree_flatten_with_path(x)[0]
+    ]
+
+
+def aval_of(x) -> ShapedArray:
+    """The type of a value, or of anything that has a shape and a dtype."""
+    if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(type(x), "aval"):
+        return ShapedArray(
+            tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False)
+        )
+    return typeof(x)
+
+
+class OfLeaves(Dispatching):
+    """A function with arguments of one structure, as a function of their leaves that gives the leaves of its results, or None for leaves
+    that native code does not know. Python takes the arguments apart, by code that is written for their structure: it is not determined,
+    hashed or looked up."""
+
+    def __init__(self, in_tree, statics: tuple, out_tree):
+        super().__init__(_unknown)
+        self.in_tree, self.statics, self.out_tree = in_tree, statics, out_tree
+        self.flat_tree = tree.tree_structure([0] * out_tree.num_leaves)
+
+    def gives(self, out_tree) -> bool:
+        """Whether its results have this structure; structures whose static data cannot be compared are the same if they are one."""
+        try:
+            return out_tree == self.out_tree
+        except ValueError:
+            return False
+
+    def of(self, args: tuple, kwargs: dict) -> list | None:
+        """What it gives for arguments of its structure; None for others, and under settings for which it is not made."""
+        if guard[0]:
+            return None
+        if self.statics:
+            dynamic = _dynamic(args, kwargs, self.statics)
+            if dynamic is None:
+                return None
+            args, kwargs = dynamic
+        leaves = self.in_tree.match((args, kwargs))
+        return None if leaves is None else self(*leaves)
+
+    def __call__(self, *leaves):
+        return None
+
+
+def _dynamic(args: tuple, kwargs: dict, statics: tuple) -> tuple[tuple, dict] | None:
+    """The arguments without the static ones, or None if these are others than `statics`."""
+    n, found = statics
+    if len(args) != n:
+        return None
+    given, named = list(args), kwargs
+    for key, static in reversed(found):  # names first, then positions from the last
+        if type(key) is int:
+            x = given.pop(key)
+        else:
+            named = {**kwargs} if named is kwargs else named
+            x = named.pop(key, static)
+        try:
+            if x is not static.value and not (type(x) is type(static.value) and x == static.value):
+                return None
+        except Exception:  # it cannot be compared: its key says so
+            return None
+    return tuple(given), named
+
+
+def _unknown(_, *leaves) -> None:
+    return None

@@ -1,0 +1,354 @@
+"""Keys that are used twice, while `debug_key_reuse` is set.
+
+In:   a program in which `random_unwrap` says of each key whether it is used up (drawn from, or split) or only read; arrays of keys.
+Out:  which keys of its arguments a program uses up, and which of them, used or not, are among its results; a `KeyReuseError`.
+How:  every key has a number, and an array of keys an array of them. Operations that move keys move their numbers.
+Laws: only typed keys have numbers. What a loop uses up must be new in every step. Eager operations on arrays of keys, other than
+      indexing and functions that are compiled as a whole, give keys of new numbers. An operation of a library uses up its keys, and
+      what it gives counts as used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.extension import ExtensionPrimitive
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes
+from weft._engine.util.errors import KeyReuseError, describe
+from weft._engine.util.record import record
+from weft._engine.util.source import user_frame
+
+_RULE = "Draws from equal keys are equal."
+_count = itertools.count()
+_of_arrays: dict[int, tuple[weakref.ref, np.ndarray]] = {}
+_used: set[int] = set()
+
+
+@record
+class Signature:
+    """What a program does with keys: for each input a mask of those it uses up (None for no keys), and for each output the input keys
+    that it holds as (input, position), with whether they are used up afterwards. `consts` are the arrays among its constants, those of
+    programs in it too, of which it uses up keys, with their masks."""
+
+    uses: tuple
+    results: tuple
+    consts: tuple
+
+
+def is_key(x: Any) -> bool:
+    return dtypes.is_extended(x.dtype)
+
+
+def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> None:
+    """Use up the keys of arguments and constants that a program uses up."""
+    called = "jit-compiled function" if name.startswith("jit(") else name
+    for i, (array, mask) in enumerate(zip(arrays, signature.uses)):
+        if mask is not None and mask.any():
+            _use(
+                _numbers(array)[mask],
+                _used,
+                user_frame(),
+                name,
+                f"Previously-consumed key passed to {called} at index {i}",
+            )
+    for i, (array, mask) in enumerate(signature.consts):
+        _use(
+            _numbers(array)[mask],
+            _used,
+            user_frame(),
+            name,
+            f"Previously-consumed key passed to {called} at index {i} of what it closes over",
+        )
+
+
+def give_results(signature: Signature, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
+    """Give the keys among the results of a program their numbers."""
+    for out, held in zip(outs, signature.results):
+        if held is not None:
+            known = [
+                None if source is None else _numbers(arrays[source[0]]).flat[source[1]]
+                for source, _ in held
+            ]
+            numbers = np.array([next(_count) if n is None else n for n in known], np.int64)
+            _used.update(int(n) for n, (_, used) in zip(numbers, held) if used)
+            _keep(out, numbers.reshape(out.shape))
+
+
+def _numbers(array: Array) -> np.ndarray:
+    found = _of_arrays.get(id(array))
+    return _keep(array, _new(array.shape)) if found is None else found[1]
+
+
+def _keep(array: Array, numbers: np.ndarray) -> np.ndarray:
+    place = id(array)
+    _of_arrays[place] = weakref.ref(array, lambda _: _of_arrays.pop(place, None)), numbers
+    return numbers
+
+
+def _new(shape: Iterable[int]) -> np.ndarray:
+    shape = tuple(shape)
+    return np.array([next(_count) for _ in range(int(np.prod(shape)))], np.int64).reshape(shape)
+
+
+def _use(numbers: np.ndarray, used: set[int], where: Any, who: str, fact: str) -> None:
+    flat = numbers.ravel().tolist()
+    if len(set(flat)) < len(flat) or not used.isdisjoint(flat):
+        raise KeyReuseError(
+            describe(
+                who,
+                f"a random key is used for a second time. {fact}.",
+                (),
+                where,
+                _RULE,
+                "Use the results of weft.random.split, each once.",
+            )
+        )
+    used.update(flat)
+
+
+# ---- programs
+
+
+def signature_of(jaxpr: Jaxpr) -> Signature:
+    """What `jaxpr` does with keys; KeyReuseError if it uses one twice."""
+    return jaxpr.memo("key signature", lambda: _Reader(jaxpr).signature())
+
+
+class _Reader:
+    """Follows the keys of one program."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.jaxpr = jaxpr
+        self.used: set[int] = set()
+        self.before: set[int] = (
+            set()
+        )  # keys of constants that were used up when the program was made
+        self.constants: list[Array] = []  # of programs in it, too
+        self.moved: dict[
+            Any, np.ndarray
+        ] = {}  # masks of the keys of a value that slices and concatenations passed on
+        self.numbers: dict[Var, np.ndarray] = {
+            v: _new(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars) if is_key(v.aval)
+        }
+        for v, value in zip(jaxpr.constvars, jaxpr.consts):
+            if type(value) is Array and v in self.numbers:
+                self.numbers[v] = self.constant(value)
+        for eqn in jaxpr.eqns:
+            self.follow(eqn)
+
+    def signature(self) -> Signature:
+        ins = [self.numbers.get(v) for v in self.jaxpr.invars]
+        place = {
+            int(n): (i, k)
+            for i, numbers in enumerate(ins)
+            if numbers is not None
+            for k, n in enumerate(numbers.ravel())
+        }
+        masks = [None if n is None else np.isin(n, list(self.used)) for n in ins]
+        outs = [
+            None
+            if type(v) is Literal or v not in self.numbers
+            else [(place.get(int(n)), int(n) in self.used) for n in self.numbers[v].ravel()]
+            for v in self.jaxpr.outvars
+        ]
+        spent = [
+            (array, np.isin(_numbers(array), list(self.used - self.before)))
+            for array in self.constants
+        ]
+        return Signature(
+            tuple(masks), tuple(outs), tuple((array, mask) for array, mask in spent if mask.any())
+        )
+
+    def constant(self, array: Array) -> np.ndarray:
+        """The numbers of an array that the program closes over."""
+        numbers = _numbers(array)
+        self.constants += [array] * all(array is not known for known in self.constants)
+        self.before |= _used.intersection(numbers.ravel().tolist())
+        self.used |= self.before
+        return numbers
+
+    def follow(self, eqn: Eqn) -> None:
+        ins = [None if type(a) is Literal else self.numbers.get(a) for a in eqn.invars]
+        if eqn.params.get("uses"):
+            _use(ins[0], self.used, eqn.source, "random", _consumed(eqn, 0))
+        if eqn.params.get("expects"):
+            self.check(eqn.invars[0], ins[0], eqn)
+        inner = [j for _, j in subjaxprs(eqn.params)]
+        if inner and (any(n is not None for n in ins) or any(is_key(v.aval) for v in eqn.outvars)):
+            self.follow_programs(eqn, ins, inner)
+        unknown = isinstance(eqn.primitive, ExtensionPrimitive) and not inner
+        for i, numbers in enumerate(ins):
+            if unknown and numbers is not None:
+                _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
+        for v in eqn.outvars:
+            if is_key(v.aval) and v not in self.numbers:
+                self.numbers[v] = _new(v.aval.shape) if unknown else _moved(eqn, ins, v.aval.shape)
+                self.used.update(self.numbers[v].ravel().tolist() if unknown else ())
+                if eqn.primitive.name in ("slice", "concatenate"):
+                    self.pass_on(eqn, ins, self.numbers[v])
+
+    def pass_on(self, eqn: Eqn, ins: list, taken: np.ndarray) -> None:
+        """Note that operands gave keys to a new array, which an assertion about them counts as used up."""
+        for a, numbers in zip(eqn.invars, ins):
+            if numbers is not None:
+                self.moved[a] = self.moved.get(a, False) | np.isin(numbers, taken)
+
+    def check(self, keys: Any, numbers: np.ndarray, eqn: Eqn) -> None:
+        """AssertionError if other keys are used up, or passed on, than an assertion says."""
+        shape, said = eqn.params["expects"]
+        found = np.isin(numbers, list(self.used)) | self.moved.get(keys, False)
+        if not np.array_equal(found, np.broadcast_to(np.reshape(said, shape), found.shape)):
+            raise AssertionError(
+                f"at {eqn.source}: keys are expected to be used up: {np.reshape(said, shape)}; they are: {found}."
+            )
+
+    def follow_programs(self, eqn: Eqn, ins: list, inner: list[Jaxpr]) -> None:
+        """Use up what the programs of an operation use up, at most one of which runs if they are branches."""
+        together: dict[int, np.ndarray] = {}
+        if "body_jaxpr" in eqn.params:
+            _check_condition(eqn)
+        for jaxpr in inner:
+            given, steady = _operands(eqn, jaxpr, len(ins))
+            signature = signature_of(jaxpr)
+            for array, mask in signature.consts:
+                _use(
+                    self.constant(array)[mask],
+                    self.used,
+                    eqn.source,
+                    "random",
+                    "A key that a program closes over is already consumed",
+                )
+            for i, mask in zip(given, signature.uses):
+                if mask is None or not mask.any() or ins[i] is None:
+                    continue
+                if i in steady and eqn.params.get("length") != 1:
+                    raise KeyReuseError(
+                        describe(
+                            eqn.primitive.name,
+                            f"{_loop(eqn, jaxpr)} leads to key reuse: every step uses the same random key.",
+                            (),
+                            eqn.source,
+                            _RULE,
+                            "Split the key into one for each step, or fold_in the step.",
+                        )
+                    )
+                numbers = ins[i][mask] if mask.shape == ins[i].shape else ins[i]
+                if "branches" in eqn.params or jaxpr is eqn.params.get("cond_jaxpr"):
+                    together[i] = np.union1d(together.get(i, numbers), numbers)
+                else:
+                    _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
+            if "length" not in eqn.params and jaxpr is not eqn.params.get("body_jaxpr"):
+                if len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
+                    self.take_results(eqn, [ins[i] for i in given], signature)
+                continue
+            carried = signature.results[: eqn.params.get("num_carry")]
+            if eqn.params.get("length") != 1 and any(
+                held and any(used for _, used in held) for held in carried
+            ):
+                raise KeyReuseError(
+                    describe(
+                        eqn.primitive.name,
+                        f"{_loop(eqn, jaxpr)} leads to key reuse: a step gives a random key that it has used to the "
+                        "next.",
+                        (),
+                        eqn.source,
+                        _RULE,
+                        "Split the key and pass on an unused part.",
+                    )
+                )
+        for i, numbers in together.items():
+            _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
+
+    def take_results(self, eqn: Eqn, ins: list, signature: Signature) -> None:
+        for v, held in zip(eqn.outvars, signature.results):
+            if held is not None and len(held) == int(np.prod(v.aval.shape)):
+                known = [
+                    None
+                    if source is None or ins[source[0]] is None
+                    else ins[source[0]].flat[source[1]]
+                    for source, _ in held
+                ]
+                numbers = np.array(
+                    [next(_count) if n is None else n for n in known], np.int64
+                ).reshape(v.aval.shape)
+                self.used.update(int(n) for n, (_, used) in zip(numbers.ravel(), held) if used)
+                self.numbers[v] = numbers
+
+
+def _check_condition(eqn: Eqn) -> None:
+    """KeyReuseError if the condition of a loop uses a key of the carry that the body uses too, or gives to the next step."""
+    params = eqn.params
+    first, second = params["cond_nconsts"], params["body_nconsts"]
+    cond, body = signature_of(params["cond_jaxpr"]), signature_of(params["body_jaxpr"])
+    for carried, (mask, again) in enumerate(zip(cond.uses[first:], body.uses[second:])):
+        if mask is None or not mask.any():
+            continue
+        kept = any(
+            source is not None and source[0] == second + carried and mask.flat[source[1]]
+            for held in body.results
+            if held is not None
+            for source, _ in held
+        )
+        if kept or (again is not None and (mask & again).any()):
+            fact = f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses too, or gives on."
+            raise KeyReuseError(
+                describe(
+                    eqn.primitive.name,
+                    fact,
+                    (),
+                    eqn.source,
+                    _RULE,
+                    "Carry a key of its own for the condition, new in every step.",
+                )
+            )
+
+
+def _consumed(eqn: Eqn, i: int) -> str:
+    called = str(eqn.params.get("name", ""))
+    return f"In {called if called.startswith('random_') else eqn.primitive.name}, argument {i} is already consumed"
+
+
+def _loop(eqn: Eqn, jaxpr: Jaxpr) -> str:
+    """The function of a loop that `jaxpr` is."""
+    loop = "scan" if "length" in eqn.params else "while_loop"
+    return f"{loop} {'cond' if jaxpr is eqn.params.get('cond_jaxpr') else 'body'} function"
+
+
+def _operands(eqn: Eqn, jaxpr: Jaxpr, n: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Which operands the inputs of a program of `eqn` are, and which of those every step of a loop gets anew, unchanged."""
+    params = eqn.params
+    if "branches" in params:
+        return range(n - len(jaxpr.invars), n), ()
+    if "length" in params:
+        return range(n), range(params["num_consts"])
+    if "body_jaxpr" in params:
+        first, second = params["cond_nconsts"], params["body_nconsts"]
+        carry = range(first + second, n)
+        if jaxpr is params["body_jaxpr"]:
+            return [*range(first, first + second), *carry], range(first, first + second)
+        return [*range(first), *carry], range(first)
+    return range(n), ()
+
+
+def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
+    """The numbers of the keys that an operation moves; new ones if it makes keys, or moves them by values that are not known."""
+    if all(n is not None or type(a) is Literal for n, a in zip(ins, eqn.invars)) and any(
+        n is not None for n in ins
+    ):
+        try:
+            given = [a.val if n is None else n for n, a in zip(ins, eqn.invars)]
+            found = np.asarray(eqn.primitive.rule("reference")(*given, **eqn.params))
+            if found.shape == shape:
+                return found.astype(np.int64)
+        except Exception:  # an operation on numbers alone; its keys count as new
+            pass
+    if eqn.primitive.name == "dynamic_slice" and ins[0] is not None and ins[0].shape == shape:
+        return ins[0]  # all of it, wherever it is said to begin
+    return _new(shape)

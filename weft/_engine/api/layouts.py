@@ -1,0 +1,216 @@
+"""Layouts as users give them: shardings, specs and devices, in trees that are prefixes of arguments and results.
+
+In:   what a user gave as in_shardings, out_shardings or the target of device_put.
+Out:  one `Sharding` (or None) per flat value, and its layout in memory; errors name the value that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft._engine.backends.array_spec import ArraySpec
+from weft._engine.backends.base import Device
+from weft._engine.backends.formats import Format, Layout, is_layout, order_of
+from weft._engine.ir.mesh import Mesh, current_mesh, spec_mesh
+from weft._engine.ir.program_mesh import is_abstract
+from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
+from weft._engine.ir.specs import PartitionSpec
+from weft._engine.util import tree
+from weft._engine.util.errors import MissingMeshError
+
+
+class _Replicated:
+    """Stands for: the same on all devices of the mesh in context at the call; without one, as propagation finds."""
+
+    def __repr__(self) -> str:
+        return "None"
+
+
+REPLICATED = _Replicated()
+
+
+def replicated_where_none(given):
+    """A prefix tree of shardings in which None asks for replication over the mesh in context."""
+    return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
+
+
+def check_constrained(given, what: str) -> None:
+    """ValueError if a tree of layouts leaves dims to propagation, which nothing at the border of a program can."""
+    for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf):
+        s = s.sharding if isinstance(s, Format) else s
+        spec = s.spec if isinstance(s, NamedSharding) else s
+        if isinstance(spec, PartitionSpec) and spec.unconstrained_dims():
+            raise ValueError(
+                f"{what}: Unconstrained dims are not allowed here, got {spec}: arguments and results have one layout.\n"
+                "  Give None for the whole sharding to leave it open, or use lax.with_sharding_constraint inside."
+            )
+
+
+def _is_sharding_leaf(x) -> bool:
+    return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device, Format))
+
+
+def flat_shardings(
+    given,
+    structure,
+    avals: Sequence,
+    what: str,
+    arg_names: Sequence[str] | None = None,
+    padded: Sequence[bool] = (),
+    mesh_of: Callable = spec_mesh,
+) -> tuple[Sharding | None, ...]:
+    """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide,
+    but for values that are `padded` where they do not. `arg_names` names the values if they are arguments; else they are
+    results. Specs are over the mesh that `mesh_of` gives."""
+    if given is None:
+        return (None,) * structure.num_leaves
+    result = []
+    for i, (s, aval) in enumerate(zip(_per_value(given, structure, what, arg_names), avals)):
+        if isinstance(s, Format):
+            order_of(s.layout, aval.ndim, what)
+            s = s.sharding
+        s = as_sharding(s, what, mesh_of)
+        if s is not None and padded and padded[i]:
+            s.check_compatible_aval(aval.shape)
+        elif s is not None:
+            s.check_value(aval.shape, _what_is_split(what, i, structure, arg_names))
+        result.append(s)
+    return tuple(result)
+
+
+def flat_layouts(given, structure, what: str, arg_names: Sequence[str] | None = None) -> tuple:
+    """What the formats among `given` say of the order in memory of each flat value: a Layout, Layout.AUTO or None; empty where they say
+    nothing."""
+    if given is None or not any(
+        isinstance(s, Format) and s.layout is not None
+        for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)
+    ):
+        return ()
+    return tuple(
+        [
+            s.layout if isinstance(s, Format) else None
+            for s in _per_value(given, structure, what, arg_names)
+        ]
+    )
+
+
+def _per_value(given, structure, what: str, arg_names: Sequence[str] | None) -> list:
+    """What a prefix tree says of each flat value."""
+    if _is_sharding_leaf(given):
+        return [given] * structure.num_leaves
+    full = tree.tree_unflatten(structure, list(range(structure.num_leaves)))
+    if arg_names is not None:
+        full = full[0]
+        if isinstance(given, list):
+            given = tuple(given)
+    try:
+        return tree.broadcast_prefix(given, full, is_leaf=_is_sharding_leaf)
+    except ValueError as error:
+        raise ValueError(f"{what} must be a prefix of the tree of values: {error}") from None
+
+
+def argument_order(
+    name: str, label: str, spec: ArraySpec, layout, is_given: bool
+) -> tuple[int, ...] | None:
+    """The order in which an argument is taken for which jit says `layout`; ValueError if that of the argument `is_given` and another."""
+    wanted = order_of(layout, spec.aval.ndim, name)
+    if is_given and (layout is Layout.AUTO or wanted != spec.order):
+        have = spec.order or tuple(range(spec.aval.ndim))
+        if layout is Layout.AUTO:
+            rule = (
+                "AUTO leaves the layout of an argument to the compiler, before there is one. Lower the function for a "
+                "ShapeDtypeStruct, ask compile().input_formats and put arrays there, or leave AUTO out."
+            )
+        else:
+            rule = "A committed argument is not copied silently. Use weft.device_put(x, format) first, or leave its layout out."
+        raise ValueError(
+            f"{name}: Layout passed to jit does not match the layout on the respective arg. Argument {label} of type "
+            f"{spec.aval.str_short()} is stored with major_to_minor={have}, in_shardings says {layout}.\n  {rule}"
+        )
+    return wanted
+
+
+def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
+    """ValueError where the compiler is to choose the layout of a donated argument and not of the result that would take its memory, or the
+    other way round. `are_given` says for each argument of the traced program whether it has a layout of its own."""
+    ins, outs = traced.in_layouts, traced.out_layouts
+    if Layout.AUTO not in ins and Layout.AUTO not in outs:
+        return
+    results = [
+        (a.shape, a.dtype, layout)
+        for a, layout in zip(traced.jaxpr.out_avals, outs or [None] * len(traced.jaxpr.outvars))
+    ]
+    for aval, is_given, is_donated, layout in zip(
+        traced.in_avals, are_given, traced.donated, ins or [None] * len(are_given)
+    ):
+        found = (
+            next((r for r in results if r[:2] == (aval.shape, aval.dtype)), None)
+            if is_donated
+            else None
+        )
+        if found is None:
+            continue
+        results.remove(found)
+        if (layout is Layout.AUTO) != (found[2] is Layout.AUTO) and not (
+            layout is None and is_given
+        ):
+            side, other = (
+                ("output layout", found[2]) if layout is Layout.AUTO else ("input layout", layout)
+            )
+            raise ValueError(
+                f"jit({traced.name}): a donated argument of type {aval.str_short()} and the result that takes its memory "
+                f"have one layout, and AUTO is said of one of them only. Did you mean to set the {side}, which is {other}, "
+                "to Layout.AUTO?"
+            )
+
+
+def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None) -> str:
+    """Value number `i` in words: an argument by its name, a result by its place in the tree."""
+    function = what.partition(":")[0]
+    if arg_names is not None:
+        return (
+            f"argument {arg_names[i]} of {function}"
+            if i < len(arg_names)
+            else f"an argument of {function}"
+        )
+    path = tree.tree_flatten_with_path(
+        tree.tree_unflatten(structure, list(range(structure.num_leaves)))
+    )[0][i][0]
+    return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
+
+
+def as_sharding(s, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None:
+    """A sharding from a Sharding, a Device, or a PartitionSpec over the mesh of the context, which `mesh_of` gives."""
+    if s is None or isinstance(s, Sharding):
+        mesh = current_mesh() if s is not None and is_abstract(s) else None
+        return (
+            NamedSharding(mesh, s.spec, memory_kind=s.memory_kind)
+            if isinstance(mesh, Mesh) and mesh.abstract_mesh == s.mesh
+            else s
+        )
+    if s is REPLICATED:
+        mesh = current_mesh()
+        return None if mesh is None else NamedSharding(mesh, PartitionSpec())
+    if isinstance(s, Device):
+        return SingleDeviceSharding(s)
+    if isinstance(s, PartitionSpec):
+        mesh = mesh_of()
+        if mesh is None:
+            entered = (
+                ", or use it inside `with mesh:`,"
+                if current_mesh() is None
+                else ", which `with mesh:` does not,"
+            )
+            raise MissingMeshError(
+                f"{what} requires a non-empty mesh in context: a PartitionSpec needs a mesh: {s}. Please set a mesh via "
+                f"`jax.set_mesh` if a PartitionSpec is passed to {what}{entered} or pass NamedSharding(mesh, spec)."
+            )
+        return NamedSharding(mesh, s)
+    if is_layout(s) and what.startswith("jit("):
+        raise ValueError(
+            f"{what}: `jax.jit` does not accept device-local layouts directly, got {s}. Write Format(layout, sharding); "
+            "Format(Layout.AUTO) needs no sharding."
+        )
+    raise TypeError(
+        f"{what}: {s!r} is not a sharding. Give a Sharding, a PartitionSpec (with a mesh in context) or a device."
+    )

@@ -1,0 +1,125 @@
+"""What vmap and pmap ask of their axes: which dims of arguments and results are mapped, and their common size.
+
+In:   trees of ints and None that are prefixes of the trees of arguments and results.
+Out:  one dim (or None, or the spec of a type that `register_vmappable` named) per leaf. Errors begin with `where`, the transformation
+      and the function, and name the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine.api.flat import FlatFunction
+from weft._engine.core.trace import typeof
+from weft._engine.transforms.vmappable import is_spec, is_vmappable
+from weft._engine.util import tree
+
+
+def mapped_dims(
+    in_axes: Any, args: tuple, kwargs: dict, flat: Sequence, where: str
+) -> list[int | None]:
+    """The mapped dim of each leaf of the arguments; keyword arguments are mapped over dim 0."""
+    prefix = (
+        in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args),
+        dict.fromkeys(kwargs, 0),
+    )
+    return [
+        _in_range(d, x, where)
+        for d, x in zip(_leaf_dims(prefix, (args, kwargs), where, "in_axes", "arguments"), flat)
+    ]
+
+
+def result_dims(out_axes: Any, flat: FlatFunction, count: int, where: str) -> list[int | None]:
+    """The dim of each of `count` leaves of the result along which it is stacked; None: given once."""
+    if out_axes is None or type(out_axes) is int:
+        return [out_axes] * count
+    return _leaf_dims(
+        tuple(out_axes) if isinstance(out_axes, list) else out_axes,
+        result_shape(flat, count),
+        where,
+        "out_axes",
+        "results",
+    )
+
+
+def result_shape(flat: FlatFunction, count: int) -> Any:
+    """The tree of the results, with objects that stand for the leaves: classes of the user's may check the shapes of arrays."""
+    return flat.unflatten([object() for _ in range(count)])
+
+
+def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:
+    try:
+        return tree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None or is_spec(x))
+    except ValueError as error:
+        raise ValueError(
+            f"{where.partition('(')[0]} {what} specification must be a tree prefix of the corresponding value; the {of} of "
+            f"{where} are another tree: {error}"
+        ) from None
+
+
+def _in_range(dim: int | None, x: Any, where: str) -> int | None:
+    if dim is None or is_vmappable(x):
+        return dim  # any object may go along unmapped, and types of a library's own have their own dims
+    aval = typeof(x)
+    if aval.is_high or (type(dim) is not int and is_spec(dim)):
+        if aval.is_high and is_spec(dim):
+            return dim
+        raise ValueError(
+            f"{where.partition('(')[0]} in_axes: an argument of type {aval.str_short()} was given the spec {dim!r} in "
+            f"{where}: a non-array type (a HiType) is mapped as an instance of MappingSpec says, an array along a dim."
+        )
+    if not -aval.ndim <= dim < aval.ndim:
+        raise ValueError(
+            f"{where.partition('(')[0]} was requested to map its argument along axis {dim}, which implies that its rank "
+            "should be "
+            f"at least {dim + 1 if dim >= 0 else -dim}, but is only {aval.ndim} (its shape is {aval.shape}): in {where}."
+        )
+    return dim % aval.ndim
+
+
+def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | None) -> int:
+    """The size of all mapped dims, which is `given` if that is not None."""
+    sizes: dict[int, list[int]] = {}
+    for i, (x, d) in enumerate(zip(flat.leaves, dims)):
+        if d is not None and not is_spec(d):
+            sizes.setdefault(typeof(x).shape[d], []).append(i)
+    if given is not None:
+        sizes.setdefault(given, [])
+    api = where.partition("(")[0]
+    if not sizes and not flat.leaves:
+        args, kwargs = tree.tree_unflatten(flat.in_tree, ())
+        raise ValueError(
+            f"{api} wrapped function must be passed at least one argument containing an array or axis_size must be specified, "
+            f"got empty *args={args} and **kwargs={kwargs} for {where}."
+        )
+    if not sizes and any(d is not None for d in dims):
+        raise ValueError(
+            f"{api} needs axis_size where all that is mapped is of non-array types (HiType): in {where}."
+        )
+    if not sizes:
+        raise ValueError(
+            f"{api} must have at least one non-None value in in_axes: nothing is mapped in {where}. Give axis_size, or map an "
+            "argument."
+        )
+    if len(sizes) > 1:
+        names, most = flat.names(), max(map(len, sizes.values()))
+        facts = ["the `axis_size` argument was " + str(given)] if given is not None else []
+        for n, who in sorted(sizes.items(), key=lambda entry: -len(entry[1])):
+            if who:
+                unique = len(who) == most and sum(len(w) == most for w in sizes.values()) == 1
+                many = (
+                    "one axis"
+                    if len(who) == 1
+                    else f"{'most' if unique else 'some'} axes ({len(who)} of them)"
+                )
+                facts.append(
+                    f"{many} had size {n}{': ' if len(who) == 1 else ', e.g. '}axis {dims[who[0]]} of argument {names[who[0]]} of "
+                    f"type {typeof(flat.leaves[who[0]]).str_short()}"
+                )
+        raise ValueError(
+            f"{api} got inconsistent sizes for array axes to be mapped:\n"
+            + ";\n".join(f"  * {fact}" for fact in facts)
+            + f"\n  All mapped axes of {where} must have one size."
+        )
+    return next(iter(sizes))

@@ -1,0 +1,439 @@
+"""`pmap`: map a function over a dim of its arguments, one device per index.
+
+In:   a function, the dims of arguments and results to map over, devices.
+Out:  a function that runs compiled: one `shard_map` over a mesh of one axis, so that collectives inside have their usual
+      meaning and cost. Results have one slice per device, and a NamedSharding that says so.
+Laws: pmap(f) gives what vmap(f) gives. Inside another pmap all devices are taken, and it is vmap. Of several processes each gives the
+      slices for its own devices and gets theirs back, as arrays of its own; collectives reach over the devices of all.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine import processes
+from weft._engine.api.arrays import device_put
+from weft._engine.api.execute import to_array
+from weft._engine.api.flat import FlatFunction, signature_of
+from weft._engine.api.jit import JitFunction, of_function, parameters_key
+from weft._engine.api.mapped import mapped_dims, mapped_size, result_dims
+from weft._engine.api.shard_map import shard_map
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.api.vmap import vmap
+from weft._engine.backends.array_spec import ArraySpec
+from weft._engine.core.trace import any_tracers, typeof
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.families import move_dim
+from weft._engine.ops.layout import expand_dims, squeeze
+from weft._engine.runtime.array import Array
+from weft._engine.runtime.device import devices as all_devices, local_devices, process_indices
+from weft._engine.util import tree
+from weft._engine.util.dtypes import float0
+from weft._engine.util.source import api_boundary, check_callable, function_name
+
+#: the axis of the mesh where the user gives no name
+UNNAMED = "pmap_axis"
+
+
+def pmap(
+    fun: Callable,
+    axis_name: Any = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: int | Iterable[int] = (),
+    devices: Sequence | None = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
+    donate_argnums: int | Iterable[int] = (),
+    global_arg_shapes: Any = None,
+) -> Callable:
+    """`fun` mapped over the dims `in_axes` of its arguments, each index on a device of its own; results are stacked along
+    `out_axes`.
+
+    Mapped dims have one size, which is at most the number of devices (`devices`, or all of `backend`); the first ones are
+    taken. An argument with None in `in_axes` goes to all devices whole; a result with None in `out_axes` must be the same
+    on all and is given once. Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped
+    axis. Arguments at `static_broadcasted_argnums` are Python values, known while tracing; those at `donate_argnums` may
+    not be used afterwards.
+    Raises ValueError if mapped dims differ in size, there are fewer devices, or `in_axes` does not match.
+
+    >>> weft.pmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1., 3.])[:len(weft.devices())]).sum().item()
+    1.0
+    """
+    check_callable("pmap", fun)
+    if global_arg_shapes is not None:
+        raise NotImplementedError(
+            "pmap: global_arg_shapes is not supported. Arguments are global arrays; their shapes are known."
+        )
+    if devices is not None and backend is not None:
+        raise ValueError("pmap: give devices or backend, not both.")
+    if devices is not None and not len(devices):
+        raise ValueError("pmap: `devices` is empty. Give at least one device, or None for all.")
+    if devices is not None and not all(hasattr(d, "is_addressable") for d in devices):
+        raise TypeError(f"pmap: `devices` must be a sequence of devices, got {devices!r:.60}.")
+    return PmapFunction(
+        fun,
+        axis_name,
+        in_axes,
+        out_axes,
+        _numbers(static_broadcasted_argnums),
+        devices,
+        backend,
+        axis_size,
+        _numbers(donate_argnums),
+    )
+
+
+def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+class _Inside(threading.local):
+    depth = 0  # how many bodies of pmap are being traced in this thread
+
+
+_inside = _Inside()
+
+
+class PmapFunction:
+    """What `pmap` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
+
+    def __init__(
+        self,
+        fun: Callable,
+        axis_name: Any,
+        in_axes: Any,
+        out_axes: Any,
+        static: tuple[int, ...],
+        devices: Sequence | None,
+        backend: str | None,
+        axis_size: int | None,
+        donated: tuple[int, ...],
+    ):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.name = f"pmap({function_name(fun)})"
+        self.axis_name = UNNAMED if axis_name is None else axis_name
+        self.in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+        self.out_axes = tuple(out_axes) if isinstance(out_axes, list) else out_axes
+        self.static, self.donated = static, donated
+        self.devices, self.backend, self.axis_size = devices, backend, axis_size
+        both = sorted(set(static) & set(donated))
+        if both:
+            raise ValueError(
+                f"{self.name}: arguments {both} are both static and donated; a static argument has no buffer to give."
+            )
+        if not all(
+            isinstance(d, int) and not isinstance(d, bool)
+            for d in tree.tree_leaves((self.in_axes, self.out_axes))
+        ):
+            raise TypeError(
+                f"{self.name}: in_axes and out_axes must be an int, None, or a container of them, got {in_axes!r} and "
+                f"{out_axes!r}."
+            )
+        key = parameters_key(
+            "pmap", axis_name, in_axes, out_axes, static, devices, backend, axis_size, donated
+        )
+        # compiled functions by their meshes; and for arguments that need no move, by their tree, types and layouts
+        self._compiled, self._ready = of_function(fun, key, lambda: ({}, {}))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<weft.pmap of {self.fun!r}>"
+
+    @api_boundary
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _inside.depth:
+            return self._on_one_device(args, kwargs)
+        leaves, in_tree = tree.tree_flatten((args, kwargs))
+        if processes.current() is not None:
+            return self._over_processes(args, kwargs)
+        key = (in_tree, tuple([x._spec if type(x) is Array else None for x in leaves]))
+        run = self._ready.get(key)
+        if run is None:
+            given = leaves
+            run, args, kwargs = self._placed(args, kwargs)
+            if None not in key[1] and all(
+                x is y for x, y in zip(tree.tree_leaves((args, kwargs)), given)
+            ):
+                self._ready[key] = run
+        return run(*args, **kwargs)
+
+    def _over_processes(self, args: tuple, kwargs: dict) -> Any:
+        """Call where the devices of all processes take part, each with the slices that are given there."""
+        flat, dims = self._flat(args, kwargs)
+        if any_tracers(flat.leaves):
+            raise NotImplementedError(
+                f"{self.name}: a call while another function is traced, in a program of several processes.\n"
+                "  Call it outside, or use shard_map."
+            )
+        static = {i % len(args) for i in self.static}
+        here = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
+        everywhere = self._mesh_of_all(here)
+        leaves = [
+            _spread(self._put(to_array(x), d, here), NamedSharding(everywhere, self._spec(d)))
+            for x, d in zip(flat.leaves, dims)
+        ]
+        dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
+        run = self._compiled.get(everywhere)
+        if run is None:
+            run = self._compiled[everywhere] = JitFunction(
+                self._on(everywhere), static_argnums=self.static, donate_argnums=self.donated
+            )
+        given = iter(dynamic)
+        outs = run(*[x if i in static else next(given) for i, x in enumerate(args)], **kwargs)
+        return tree.tree_map(lambda y: _spread(y, NamedSharding(here, y.sharding.spec)), outs)
+
+    def _mesh_of_all(self, here: Mesh) -> Mesh:
+        """The devices that all processes take, each as many as this one, in order."""
+        if self.devices is not None:
+            return Mesh(np.array(self.devices), (self.axis_name,))
+        found = [
+            device
+            for i in process_indices(self.backend)
+            for device in local_devices(i, self.backend)[: here.size]
+        ]
+        return Mesh(np.array(found), (self.axis_name,))
+
+    # ---- earlier stages
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace for these arguments (arrays, ShapeDtypeStructs or types); see `stages.Traced`."""
+        args, kwargs = tree.tree_map(
+            lambda x: ShapeDtypeStruct.like(x) if isinstance(x, ShapedArray) else x, (args, kwargs)
+        )
+        run, args, kwargs = self._placed(args, kwargs)
+        return run.trace(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace and lower for these arguments; see `stages.Lowered`."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Types of the results, without computing them."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget all traces and executables."""
+        self._compiled.clear()
+        self._ready.clear()
+
+    # ---- arguments
+    def _flat(self, args: tuple, kwargs: dict) -> tuple[FlatFunction, list]:
+        """The function of the leaves of the arguments that are not static, and their mapped dims."""
+        static = tuple(i % len(args) for i in self.static if -len(args) <= i < len(args))
+        if len(static) != len(self.static):
+            raise ValueError(
+                f"{self.name}: static_broadcasted_argnums {self.static} name arguments that a call with {len(args)} "
+                "positional arguments does not have. Pass them by position."
+            )
+        in_axes = self.in_axes
+        if isinstance(in_axes, tuple):
+            if len(in_axes) != len(args):
+                raise ValueError(
+                    f"{self.name}: in_axes must be an int, None, or a tuple with one entry per positional argument: "
+                    f"got {len(in_axes)} entries for {len(args)} arguments."
+                )
+            in_axes = tuple(d for i, d in enumerate(in_axes) if i not in static)
+        flat = FlatFunction(self.fun, args, kwargs, static)
+        dynamic = tuple(x for i, x in enumerate(args) if i not in static)
+        return flat, mapped_dims(in_axes, dynamic, kwargs, flat.leaves, self.name)
+
+    def _placed(self, args: tuple, kwargs: dict) -> tuple[JitFunction, tuple, dict]:
+        """The compiled function for these arguments, and the arguments on its devices."""
+        flat, dims = self._flat(args, kwargs)
+        static = {i % len(args) for i in self.static}
+        mesh = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
+        leaves = [self._put(x, d, mesh) for x, d in zip(flat.leaves, dims)]
+        dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
+        given = iter(dynamic)
+        run = self._compiled.get(mesh)
+        if run is None:
+            run = self._compiled[mesh] = JitFunction(
+                self._on(mesh), static_argnums=self.static, donate_argnums=self.donated
+            )
+        return run, tuple(x if i in static else next(given) for i, x in enumerate(args)), kwargs
+
+    def _mesh(self, size: int) -> Mesh:
+        """The first `size` devices in a row."""
+        given = self.devices if self.devices is not None else all_devices(self.backend)
+        found = [d for d in given if d.is_addressable]
+        if not size:
+            raise ValueError(
+                f"{self.name}: the mapped axis has size 0, and there is no device to map over.\n"
+                "  Each index of the mapped axis runs on a device of its own. Give at least one."
+            )
+        if size > len(found):
+            raise ValueError(
+                f"{self.name}: the mapped axis has size {size}, but there are {len(found)} devices: {list(found)}.\n"
+                "  One device takes one index of the mapped axis. Reshape the dim to (devices, rest) and vmap over "
+                "the rest, use more virtual devices (WEFT_NUM_DEVICES), or jit with a sharded argument."
+            )
+        return Mesh(np.array(found[:size]), (self.axis_name,))
+
+    def _spec(self, dim: int | None) -> PartitionSpec:
+        return PartitionSpec() if dim is None else PartitionSpec(*[None] * dim, self.axis_name)
+
+    def _put(self, x: Any, dim: int | None, mesh: Mesh) -> Any:
+        """A concrete array where the mapped dim `dim` is on the devices of `mesh`; anything else as it is."""
+        if type(x) is not Array:
+            return x
+        target = NamedSharding(mesh, self._spec(dim))
+        return x if x.sharding.is_equivalent_to(target, x.ndim) else device_put(x, target)
+
+    # ---- the program
+    def _on(self, mesh: Mesh) -> Callable:
+        """What is compiled for `mesh`."""
+        me, fun = (
+            copy.copy(self),
+            weakref.ref(self.fun),
+        )  # which keeps the result, and would never be let go
+        me.fun = lambda *args, **kwargs: fun()(*args, **kwargs)
+
+        def run(*args, **kwargs):
+            return me._run(mesh, args, kwargs)
+
+        for it in (functools.update_wrapper(run, self.fun), me):
+            del it.__wrapped__
+        run.__signature__ = signature_of(self.fun)
+        return run
+
+    def _run(self, mesh: Mesh, args: tuple, kwargs: dict) -> Any:
+        """The function on the slices of all devices. What has no bytes, tangents of integers, does not travel."""
+        flat, dims = self._flat(args, kwargs)
+        avals = list(map(typeof, flat.leaves))
+        held = [a.dtype != float0 for a in avals]
+        wanted: list[int | None] = []
+        empty: list[np.ndarray | None] = []
+
+        def on_device(*slices):
+            given = iter(slices)
+            whole = [
+                next(given) if kept else np.zeros(a.shape, float0) for kept, a in zip(held, avals)
+            ]
+            _inside.depth += 1
+            try:
+                outs = flat(
+                    *[
+                        x if d is None else squeeze(x, (d,)) if kept else x[(*[slice(None)] * d, 0)]
+                        for x, d, kept in zip(whole, dims, held)
+                    ]
+                )
+            finally:
+                _inside.depth -= 1
+            wanted[:] = result_dims(self.out_axes, flat, len(outs), self.name)
+            empty[:] = [
+                None
+                if typeof(y).dtype != float0
+                else y
+                if d is None
+                else np.stack([y] * mesh.size, d)
+                for y, d in zip(outs, wanted)
+            ]
+            kept_outs = [(y, d) for y, d, none in zip(outs, wanted, empty) if none is None]
+            return [expand_dims(y, (0,)) for y, d in kept_outs if d is not None], [
+                y for y, d in kept_outs if d is None
+            ]
+
+        one = shard_map(
+            on_device,
+            mesh=mesh,
+            in_specs=tuple(self._spec(d) for d, kept in zip(dims, held) if kept),
+            out_specs=(self._spec(0), PartitionSpec()),
+            check_vma=False,
+        )
+        mapped, same = map(iter, one(*[x for x, kept in zip(flat.leaves, held) if kept]))
+        return flat.unflatten(
+            [
+                none
+                if none is not None
+                else next(same)
+                if d is None
+                else self._stacked(next(mapped), d)
+                for d, none in zip(wanted, empty)
+            ]
+        )
+
+    def _stacked(self, y: Any, dim: int) -> Any:
+        """A result whose mapped dim is the first, with it at `dim`."""
+        ndim = typeof(y).ndim
+        if not -ndim <= dim < ndim:
+            raise ValueError(
+                f"{self.name}: out_axes={dim} is out of range for a result of rank {ndim} with the mapped axis."
+            )
+        return move_dim(y, 0, dim % ndim)
+
+    def _on_one_device(self, args: tuple, kwargs: dict) -> Any:
+        """The function mapped without devices."""
+        static = {i % len(args): args[i] for i in self.static}
+
+        def call(*dynamic, **kw):
+            given = iter(dynamic)
+            return self.fun(
+                *[static[i] if i in static else next(given) for i in range(len(args))], **kw
+            )
+
+        pick = lambda xs: tuple(x for i, x in enumerate(xs) if i not in static)
+        in_axes = pick(self.in_axes) if isinstance(self.in_axes, tuple) else self.in_axes
+        return vmap(call, in_axes, self.out_axes, self.axis_name, self.axis_size)(
+            *pick(args), **kwargs
+        )
+
+
+def _spread(x: Array, sharding: NamedSharding) -> Array:
+    """The memory of this process as an array of another layout, over more devices or fewer, with the same shards here."""
+    have = x._spec
+    factor = sharding.mesh.size / have.sharding.mesh.size
+    shape = tuple(
+        int(n * factor) if entry is not None else n
+        for n, entry in zip(x.shape, (*sharding.spec, *[None] * x.ndim))
+    )
+    return Array(
+        ArraySpec(have.aval.update(shape=shape, sharding=None), sharding, True, have.order),
+        x._live(),
+    )
+
+
+class PmapSharding:
+    """The layouts of pmap: one slice of a dim per device. `PmapSharding.default(...)` gives such a NamedSharding."""
+
+    def __new__(cls, devices: Any, sharding_spec: Any) -> NamedSharding:
+        raise NotImplementedError(
+            "PmapSharding: made from a sharding spec it is not supported. Use PmapSharding.default(shape), or "
+            "NamedSharding over a mesh of one axis."
+        )
+
+    @staticmethod
+    def default(
+        shape: Sequence[int], sharded_dim: int | None = 0, devices: Sequence | None = None
+    ) -> NamedSharding:
+        """One slice of dim `sharded_dim` of an array of `shape` per device; whole on all `devices` if it is None.
+
+        >>> PmapSharding.default((1, 3)).spec
+        P('pmap_axis',)
+        """
+        found = list(local_devices() if devices is None else devices)
+        if sharded_dim is None:
+            return NamedSharding(Mesh(np.array(found), (UNNAMED,)), PartitionSpec())
+        size = shape[sharded_dim]
+        if size > len(found):
+            raise ValueError(
+                f"PmapSharding.default: dim {sharded_dim} of shape {tuple(shape)} has size {size}, but there are "
+                f"{len(found)} devices."
+            )
+        return NamedSharding(
+            Mesh(np.array(found[:size]), (UNNAMED,)),
+            PartitionSpec(*[None] * (sharded_dim % len(shape)), UNNAMED),
+        )

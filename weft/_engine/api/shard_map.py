@@ -1,0 +1,514 @@
+"""`shard_map`: write what each device does with its blocks, and which collectives run.
+
+In:   a function of blocks, a mesh, specs that say how arguments are cut and results put together.
+Out:  a function of whole values. Called on concrete arrays it runs operation by operation, and values inside print per device;
+      under a transformation, or in `jit`, its program becomes one operation (`control.shard_map`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from weft._engine.api.flat import argument_names, signature_of
+from weft._engine.api.jit import function_name
+from weft._engine.api.shard_map_eager import can_run_eagerly, run_eagerly
+from weft._engine.api.shard_map_specs import (
+    Site,
+    check_devices,
+    check_entries,
+    check_operand,
+    check_result,
+    flat_specs,
+    has_hi_types,
+    is_spec,
+    leaf_labels,
+    on_arrays,
+)
+from weft._engine.control.body import stage_body, with_axes
+from weft._engine.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
+from weft._engine.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
+from weft._engine.core.trace import Tracer, any_tracers, typeof
+from weft._engine.ir.explicit import told_axes
+from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec
+from weft._engine.ops.collective_rules import typed
+from weft._engine.ops.collectives import first_only, psum
+from weft._engine.ops.layout import reshape
+from weft._engine.ops.placement import repeated, reshard, sum_of_terms, terms
+from weft._engine.util import tree
+from weft._engine.util.source import api_boundary, wraps
+
+
+class _Infer:
+    """The one value `Infer`: in_specs are read off the arguments."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = _Infer()
+_MISSING: Any = object()
+
+
+def shard_map(
+    f: Callable | None = None,
+    mesh: Mesh | AbstractMesh | None = None,
+    in_specs: Any = Infer,
+    out_specs: Any = _MISSING,
+    check_rep: bool | None = None,
+    auto: Collection = frozenset(),
+    *,
+    axis_names: Collection = frozenset(),
+    check_vma: bool | None = None,
+) -> Callable:
+    """`f`, run by every device of the mesh on its own blocks of the arguments.
+
+    `in_specs` say, per argument (trees and prefixes of trees), which mesh axes cut which dim; an argument is whole along the
+    others. `out_specs` say along which dims the blocks of a result are put together; over axes that a spec leaves out, a
+    result must be the same on all devices, and with `check_vma` (once called `check_rep`) its type must show it. `axis_names`
+    are the axes that `f` deals with (all by default; `auto` names the others); the compiler splits values over the rest. The
+    mesh may come from the context (`with mesh:`, `set_mesh`). Without `f` the result is a decorator.
+    Raises ValueError for specs that do not fit the arguments or results, TypeError for what is not a spec.
+
+    >>> from weft.sharding import PartitionSpec as P
+    >>> mesh = weft.make_mesh((2,), ('i',), devices=weft.devices()[:2])
+    >>> total = weft.shard_map(lambda x: weft.lax.psum(x.sum(), 'i'), mesh=mesh, in_specs=P('i'), out_specs=P())
+    >>> float(total(wnp.arange(8.)))
+    28.0
+    """
+    if out_specs is _MISSING:
+        raise TypeError(
+            "shard_map: out_specs is missing. Give a PartitionSpec (or a tree of them) for the results."
+        )
+    if f is None:
+        return functools.partial(
+            shard_map,
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            check_rep=check_rep,
+            auto=auto,
+            axis_names=axis_names,
+            check_vma=check_vma,
+        )
+    if not callable(f):
+        raise TypeError(f"shard_map: expected a function, got {f!r}.")
+    check = check_vma if check_vma is not None else check_rep if check_rep is not None else True
+    if isinstance(in_specs, list):
+        in_specs = tuple(in_specs)
+    options = (
+        mesh,
+        in_specs,
+        out_specs,
+        _axis_set("axis_names", axis_names),
+        _axis_set("auto", auto),
+        bool(check),
+    )
+
+    @wraps(f)
+    @api_boundary
+    def mapped(*args, **kwargs):
+        return _call(f, options, args, kwargs)
+
+    return mapped
+
+
+@api_boundary
+def smap(
+    f: Callable | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any
+) -> Callable:
+    """`shard_map` over one axis of the mesh of the context, with the dims to split given by number as for `vmap`.
+
+    >>> with weft.make_mesh((2,), ('i',), devices=weft.devices()[:2]):
+    ...     print(weft.smap(lambda x: x + weft.lax.axis_index('i'), in_axes=0, out_axes=0, axis_name='i')(wnp.zeros(4)))
+    [0. 0. 1. 1.]
+    """
+    if f is None:
+        return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    to_spec = lambda axes: tree.tree_map(
+        lambda d: PartitionSpec() if d is None else PartitionSpec(*[None] * d, axis_name),
+        axes,
+        is_leaf=lambda x: x is None,
+    )
+    mesh = current_mesh()
+    if in_axes is Infer and mesh is not None and axis_name in mesh.axes_of_type(AxisType.Auto):
+        raise TypeError(
+            f"smap({function_name(f)}): in_axes was not specified, and axis {axis_name!r} is automatic: types do not say how "
+            "arguments are split over it.\n  Pass in_axes, or make the axis explicit."
+        )
+    in_specs = Infer if in_axes is Infer else to_spec(in_axes)
+    return shard_map(f, in_specs=in_specs, out_specs=to_spec(out_axes), axis_names={axis_name})
+
+
+def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
+    mesh, in_specs, out_specs, axis_names, auto, check = options
+    name = function_name(f)
+    if kwargs:
+        args = _positional(f, args, kwargs, name)
+    mesh = _mesh_of(mesh, args, name)
+    site = Site(name, mesh, _manual(mesh, axis_names, auto, name))
+    if in_specs is Infer:
+        in_specs = _inferred(site, args)
+    check_entries(site, in_specs, "in_specs")
+    check_entries(site, out_specs, "out_specs")
+    static = _static(in_specs, args)
+    if static:
+
+        def on_others(*others):
+            rest = iter(others)
+            return f(*[static[i] if i in static else next(rest) for i in range(len(args))])
+
+        on_others.__name__ = name
+        specs, others = (
+            [v for i, v in enumerate(of) if i not in static] for of in (in_specs, args)
+        )
+        return _call(on_others, (mesh, tuple(specs), *options[2:]), tuple(others), {})
+    if has_hi_types((in_specs, out_specs), args):
+        return on_arrays(
+            lambda g, ins, outs, given: _call(g, (mesh, ins, outs, *options[3:]), given, {}),
+            f,
+            site,
+            in_specs,
+            out_specs,
+            check,
+            args,
+        )
+    if any(
+        s is not None and s.is_partial
+        for s in tree.tree_leaves((in_specs, out_specs), is_leaf=is_spec)
+    ):
+        return _call_on_terms(f, (mesh, in_specs, out_specs, axis_names, auto, check), site, args)
+    flat, in_tree = tree.tree_flatten(args)
+    if any_refs(flat):
+        return _call_with_refs(f, (mesh, in_specs, *options[2:]), site, args)
+    labels = [f"argument {name}" for name in argument_names(signature_of(f), args, {})]
+    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+    specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
+    for x, spec, label in zip(flat, specs, labels):
+        check_operand(site, typeof(x), spec, label)
+
+    def specs_of_results(outs: Sequence, out_tree: Any) -> list[PartitionSpec]:
+        """The specs of the flat results, which are checked with them."""
+        results = tree.tree_unflatten(out_tree, outs)
+        found = flat_specs(site, out_specs, results, "out_specs", "the results")
+        called = leaf_labels(results, lambda path: f"result{tree.keystr(path)}")
+        for out, spec, label in zip(outs, found, called):
+            check_result(site, typeof(out), spec, label, check)
+        return [spec.update(spec.partitions[: typeof(out).ndim]) for out, spec in zip(outs, found)]
+
+    params = {
+        "mesh": mesh,
+        "manual_axes": tuple(a for a in mesh.axis_names if a in site.manual),
+        "check_vma": check,
+    }
+    if can_run_eagerly(flat, mesh):
+        for x, label in zip(flat, labels):
+            check_devices(site, x, label)
+        outs, out_tree = run_eagerly(f, flat, in_tree, specs, specs_of_results, params)
+    else:
+        outs, out_tree = _bind(f, flat, in_tree, specs, specs_of_results, params, name)
+    return tree.tree_unflatten(out_tree, outs)
+
+
+def _static(in_specs: Any, args: Sequence) -> dict[int, Any]:
+    """The arguments, by position, that `f` gets as they are: their specs are None, and they are Python values throughout."""
+    if not isinstance(in_specs, tuple) or len(in_specs) != len(args):
+        return {}
+    unsaid = lambda specs: all(s is None for s in tree.tree_leaves(specs, is_leaf=is_spec))
+    python = lambda x: (
+        (leaves := tree.tree_leaves(x))
+        and not any(hasattr(leaf, "dtype") or is_ref(leaf) for leaf in leaves)
+    )
+    return {i: x for i, (spec, x) in enumerate(zip(in_specs, args)) if unsaid(spec) and python(x)}
+
+
+def _call_on_terms(f: Callable, options: tuple, site: Site, args: tuple) -> Any:
+    """The same where specs mention terms of sums (`unreduced`), and values whose cotangents are (`reduced`).
+
+    From outside each device gets its term of an unreduced value as an entry of a further dim, and gives one so. A reduced value is the
+    same on all devices, and typed as varying; an entry for each device lets its cotangents leave as terms.
+    """
+    mesh, in_specs, out_specs, axis_names, auto, check = options
+    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+    leaves, structure = tree.tree_flatten(args)
+    specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
+    labels = [f"argument {name}" for name in argument_names(signature_of(f), args, {})]
+    for x, spec, label in zip(leaves, specs, labels):
+        check_operand(site, typeof(x), spec, label)
+    ordered = lambda axes: tuple(a for a in site.mesh.axis_names if a in axes)
+    given = []
+    for x, spec in zip(leaves, specs):
+        x = terms(x, site.mesh, ordered(spec.unreduced)) if spec.unreduced else x
+        given.append(repeated(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x)
+    led = lambda spec, *sets: PartitionSpec(
+        *[ordered(axes) for axes in sets if axes], *spec.partitions
+    )
+    made: list[PartitionSpec] = []
+
+    def on_terms(*xs):
+        blocks = [
+            typed(
+                typed(
+                    reshape(x, typeof(x).shape[bool(s.unreduced) + bool(s.reduced) :]),
+                    ordered(s.unreduced),
+                    "unreduced",
+                ),
+                ordered(s.reduced),
+                "reduced",
+            )
+            if s.is_partial
+            else x
+            for x, s in zip(xs, specs)
+        ]
+        out = f(*tree.tree_unflatten(structure, blocks))
+        found = flat_specs(site, out_specs, out, "out_specs", "the results")
+        made[:] = found
+        return tree.tree_unflatten(
+            tree.tree_structure(out),
+            [
+                _given_terms(site, x, spec, label, check, ordered)
+                for x, spec, label in zip(
+                    tree.tree_leaves(out),
+                    found,
+                    leaf_labels(out, lambda path: f"result{tree.keystr(path)}"),
+                )
+            ],
+        )
+
+    on_terms.__name__ = site.name
+    outer = tree.tree_map(
+        lambda s: s if s is None else led(s, s.unreduced), out_specs, is_leaf=is_spec
+    )
+    ins = tuple([led(s, s.reduced, s.unreduced) for s in specs])
+    out = _call(on_terms, (mesh, ins, outer, axis_names, auto, check), tuple(given), {})
+    leaves, structure = tree.tree_flatten(out)
+    leaves = [
+        sum_of_terms(x, ordered(s.unreduced)) if s.unreduced else x for x, s in zip(leaves, made)
+    ]
+    return tree.tree_unflatten(structure, [_typed_reduced(x, s) for x, s in zip(leaves, made)])
+
+
+def _given_terms(
+    site: Site, x: Any, spec: PartitionSpec, label: str, check: bool, ordered: Callable
+) -> Any:
+    """A result inside as it leaves: a term as an entry of a first dim, a value that is one for all from the first device."""
+    same = sorted(spec.unreduced - typeof(x).vma, key=str) if check else []
+    if same:
+        raise ValueError(
+            f"shard_map({site.name}): {label} is to be unreduced over {same}, and is the same on all devices there: "
+            f"{typeof(x).str_short()}.\n  Make terms of a sum of it with lax.pcast(x, {same}, to='unreduced')."
+        )
+    x = typed(x, ordered(spec.unreduced | spec.reduced), "varying")
+    one_for_all = ordered([a for a in spec.reduced if a in typeof(x).vma])
+    x = psum(first_only(x, list(one_for_all)), one_for_all) if one_for_all else x
+    return reshape(x, (1, *typeof(x).shape)) if spec.unreduced else x
+
+
+def _typed_reduced(x: Any, spec: PartitionSpec) -> Any:
+    """A result outside, whose type says over which axes it is reduced."""
+    sharding = typeof(x).explicit
+    axes = (
+        frozenset() if sharding is None else spec.reduced & frozenset(sharding.mesh.explicit_axes)
+    )
+    return (
+        reshard(x, sharding.with_spec(sharding.spec.update(reduced=sharding.spec.reduced | axes)))
+        if axes
+        else x
+    )
+
+
+def _call_with_refs(f: Callable, options: tuple, site: Site, args: tuple) -> Any:
+    """The same where references are among the arguments: each is given back as a result of its spec."""
+    mesh, in_specs, out_specs, *others = options
+    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+    leaves, structure = tree.tree_flatten(args)
+    values = [x[...] if is_ref(x) else x for x in leaves]
+    specs = flat_specs(
+        site, prefix, tree.tree_unflatten(structure, values), "in_specs", "the arguments"
+    )
+    at = [i for i, x in enumerate(leaves) if is_ref(x)]
+    names = argument_names(signature_of(f), args, {})
+    check_aliases(f, "shard_map", [leaves[i] for i in at], [names[i] for i in at])
+
+    def on_values(*xs):
+        lent = {i: Ref.make(xs[i], lent_by=names[i]) for i in at}
+        out = f(*tree.tree_unflatten(structure, [lent.get(i, x) for i, x in enumerate(xs)]))
+        check_returned(f, "shard_map", tree.tree_leaves(out))
+        return out, [lent[i][...] for i in at]
+
+    out, last = _call(
+        functools.update_wrapper(on_values, f),
+        (mesh, tuple(specs), (out_specs, [specs[i] for i in at]), *others),
+        tuple(values),
+        {},
+    )
+    for i, value in zip(at, last):
+        leaves[i]._write(value)
+    return out
+
+
+def _bind(
+    f: Callable,
+    flat: list,
+    in_tree: Any,
+    specs: list,
+    specs_of_results: Callable,
+    params: dict,
+    name: str,
+) -> tuple:
+    """Trace the program of one device, and apply it as one operation."""
+    mesh, check = params["mesh"], params["check_vma"]
+    with manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
+        body = stage_body(
+            f,
+            in_tree,
+            [block_aval(typeof(x), s, params) for x, s in zip(flat, specs)],
+            name,
+            "shard_map",
+        )
+        out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
+        jaxpr = (
+            with_axes(body.jaxpr, [told_axes(s.axes, mesh) for s in out_specs])
+            if check
+            else body.jaxpr
+        )
+    in_specs = (*[PartitionSpec()] * len(body.consts), *specs)
+    outs = shard_map_p.bind(
+        *body.consts, *flat, jaxpr=jaxpr, in_specs=in_specs, out_specs=tuple(out_specs), **params
+    )
+    return outs, body.out_tree
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _positional(f: Callable, args: tuple, kwargs: dict, name: str) -> tuple:
+    """All arguments as positional ones, to which specs belong."""
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs)
+    except ValueError:
+        raise TypeError(
+            f"shard_map({name}): keyword arguments need a function with a signature. Pass them by position."
+        ) from None
+    if bound.kwargs:
+        raise TypeError(
+            f"shard_map({name}): keyword-only arguments {sorted(bound.kwargs)} have no place in in_specs. "
+            "Pass them by position, or bind them with functools.partial."
+        )
+    return bound.args
+
+
+def _axis_set(parameter: str, names: Collection) -> frozenset:
+    try:
+        return frozenset(names)
+    except TypeError:
+        raise TypeError(
+            f"shard_map: `{parameter}` must be a set of names of mesh axes, got {names!r:.60}."
+        ) from None
+
+
+def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> frozenset:
+    for what, axes in (("axis_names", axis_names), ("auto", auto)):
+        unknown = sorted(map(str, axes - set(mesh.axis_names)))
+        if unknown:
+            raise ValueError(
+                f"shard_map({name}): {what} {unknown} are not axes of the mesh, which has {mesh.axis_names}."
+            )
+    taken = frozenset(mesh.manual_axes)  # of an enclosing shard_map
+    clash = sorted(map(str, axis_names & taken))
+    if clash:
+        raise ValueError(
+            f"shard_map({name}): axis_names {clash} are manual already: this is called inside of a shard_map over them, "
+            "where every device has its block. Leave them out."
+        )
+    return (axis_names or frozenset(mesh.axis_names) - taken) - auto
+
+
+def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
+    """The mesh given, or that of the context: one with devices, unless values are traced, which are lowered and not run."""
+    if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
+        raise TypeError(
+            f"shard_map({name}): mesh must be a Mesh, got {mesh!r} of type {type(mesh).__name__}."
+        )
+    context = current_mesh()
+    if mesh is None:
+        if context is None or context.empty:
+            raise ValueError(
+                f"shard_map({name}): there is no mesh. The context mesh cannot be empty where none is given: pass mesh=..., "
+                "or call it inside `with mesh:` or after weft.set_mesh(mesh)."
+            )
+        mesh = context
+    if isinstance(mesh, Mesh):
+        inside = (
+            isinstance(context, Mesh)
+            and context.manual_axes
+            and context.flat_devices == mesh.flat_devices
+        )
+        return context if inside and context.shape_tuple == mesh.shape_tuple else mesh
+
+    def wrong_shape(found: Mesh) -> ValueError:
+        return ValueError(
+            f"shard_map({name}): Mesh shape of the input {found} does not match the mesh shape passed to shard_map, {mesh}."
+        )
+
+    of_arrays = [m for m in map(_array_mesh, tree.tree_leaves(args)) if m is not None]
+    others = [m for m in of_arrays if m.shape_tuple != mesh.shape_tuple]
+    for found in (context, *of_arrays):
+        if isinstance(found, Mesh) and found.shape_tuple == mesh.shape_tuple:
+            if others:
+                raise wrong_shape(others[0])
+            return found
+    if isinstance(context, Mesh):
+        others.insert(0, context)
+    if others:
+        raise wrong_shape(others[0])
+    if any_tracers(tree.tree_leaves(args)):
+        return mesh
+    raise ValueError(
+        f"shard_map({name}): {mesh} has no devices. Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "
+        "when passing `AbstractMesh` to the mesh argument, or enter a mesh with these axes (`with mesh:`)."
+    )
+
+
+def _array_mesh(x: Any) -> Mesh | None:
+    sharding = getattr(x, "sharding", None)
+    return (
+        sharding.mesh
+        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh)
+        else None
+    )
+
+
+def _inferred(site: Site, args: tuple) -> Any:
+    """The specs of the arguments' shardings, as far as they name manual axes; a traced value of no explicit sharding is taken whole."""
+
+    def spec(x):
+        x = x[...] if is_ref(x) else x
+        if isinstance(x, Tracer) and typeof(x).explicit is None:
+            return PartitionSpec()
+        sharding = getattr(x, "sharding", None) or typeof(x).explicit
+        if (
+            not isinstance(sharding, NamedSharding)
+            or sharding.mesh.axis_names != site.mesh.axis_names
+        ):
+            raise ValueError(
+                f"shard_map({site.name}): in_specs cannot be inferred for an argument of type {typeof(x).str_short()}, "
+                "which is not laid out on the mesh. Pass in_specs, or put it there with weft.device_put."
+            )
+        dims = [
+            tuple(a for a in axes if a in site.manual)
+            for axes in sharding.spec.dims(typeof(x).ndim)
+        ]
+        return PartitionSpec(
+            *(None if not d else d[0] if len(d) == 1 else d for d in dims),
+            unreduced=sharding.spec.unreduced & site.manual,
+            reduced=sharding.spec.reduced & site.manual,
+        )
+
+    return tree.tree_map(spec, args)

@@ -1,0 +1,287 @@
+"""Running the program of a shard_map operation by operation, on the blocks of all devices at once.
+
+In:   the user's function, concrete arguments, their specs.
+Out:  arrays laid out as the specs of the results say.
+How:  a value inside is stacked over the manual axes along which it differs, under the batching of `vmap`. On top of that a
+      `ManualTrace` gives it its type, with the axes over which it varies, and lets it print as each device sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.api.execute import relayout, to_array
+from weft._engine.backends.array_spec import ArraySpec
+from weft._engine.control.shard_map import (
+    block_aval,
+    manual_scope,
+    mesh_inside,
+    whole_aval,
+    whole_sharding,
+)
+from weft._engine.core.annotations import annotated_types, check_same_axes
+from weft._engine.core.extension import expansion
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.sharded_types import sharded_types
+from weft._engine.core.trace import (
+    Trace,
+    Tracer,
+    _state,
+    current_trace,
+    derived_trace,
+    eval_trace,
+    set_trace,
+    typeof,
+)
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec
+from weft._engine.ir.types import ShapedArray
+from weft._engine.partition.stack import from_storage, mapped_over, to_storage
+from weft._engine.runtime.array import Array, default_sharding
+from weft._engine.runtime.placement import all_blocks, as_blocks, of_blocks
+from weft._engine.transforms.batch import to_dim
+from weft._engine.transforms.erase import erase_params
+from weft._engine.util import dtypes, tree
+from weft._engine.util.config import config
+from weft._engine.util.errors import describe
+from weft._engine.util.source import user_frame
+from weft._engine.util.state import guard
+
+
+class ManualTracer(Tracer):
+    """A value inside a shard_map that runs at once: its type, and what stands for the blocks of all devices."""
+
+    __slots__ = ("aval", "value")
+    why_no_value = "it may differ from device to device"
+
+    def __init__(self, trace: ManualTrace, aval: ShapedArray, value: Any):
+        self._trace = trace
+        self.aval = aval
+        self.value = value
+
+    def describe(self) -> str:
+        return f"a value inside shard_map of type {self.aval.str_short()} (per device)"
+
+    def concrete(self):
+        """The value, where it is the same on all devices."""
+        return (
+            self._trace.blocks(self.value)[(0,) * len(self._trace.axes)]
+            if self._trace.is_same_everywhere(self)
+            else None
+        )
+
+    def __str__(self) -> str:
+        return self._trace.show(self)
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+class ManualTrace(Trace):
+    """Types values as the body of a shard_map sees them, and computes on what stands for all blocks."""
+
+    __slots__ = ("axes", "below", "mesh", "tracked")
+
+    def __init__(self, parent: Trace, mesh: Mesh, axes: Sequence[tuple[Any, int]], tracked: bool):
+        super().__init__(parent)
+        self.mesh, self.axes, self.tracked = mesh, tuple(axes), tracked
+        self.below = _state.axis_env  # the names in scope, none of them tracked
+
+    def process(self, primitive, args, params):
+        avals = [typeof(x) for x in args]
+        if any(a.vma for a in avals):
+            out_avals, _ = annotated_types(primitive, avals, params)
+            if not config.auto_pcast:
+                check_same_axes(primitive, [x.aval for x in args if type(x) is ManualTracer])
+        else:
+            out_avals = primitive.abstract(avals, params)
+        if any(a.explicit is not None for a in avals):
+            out_avals = sharded_types(primitive, avals, out_avals, params)
+        values = [self.value(x) for x in args]
+        if (
+            primitive.kind == "extension"
+            and not out_avals
+            and not primitive.effects_of(params, avals)
+        ):
+            return []  # it has neither results nor effects, and needs no lowering
+        outs = values if primitive.attrs.get("casts") else self.compute(primitive, values, params)
+        made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
+        return made if primitive.multiple_results else made[0]
+
+    def compute(self, primitive, values: Sequence, params: dict) -> list:
+        """Results on stacked values, for which types say nothing of axes."""
+        if primitive.kind == "region":
+            params = erase_params(params)
+        saved, _state.axis_env = _state.axis_env, self.below
+        try:
+            with derived_trace(
+                self.parent
+            ):  # types of blocks were checked, stacked values have others
+                if primitive.kind == "extension":  # what it computes, on each device
+                    return evaluate(
+                        expansion(primitive, [typeof(x) for x in values], params), *values
+                    )
+                out = self.parent.process(primitive, values, params)
+        finally:
+            _state.axis_env = saved
+        return list(out) if primitive.multiple_results else [out]
+
+    def value(self, x: Any) -> Any:
+        """What computes for `x`: stacked values, or a constant on the default device."""
+        if type(x) is ManualTracer and x._trace is self:
+            return x.value
+        if type(x) is Array and x.committed:
+            self.check_devices(x)
+        if type(x) is Array and len(x.sharding.device_set) > 1:
+            return relayout(_whole_here(x), default_sharding(), committed=False)
+        return x
+
+    def check_devices(self, x: Array) -> None:
+        """A committed array that the function takes from outside lies on the devices of the mesh, like its arguments."""
+        if x.sharding.device_set == set(self.mesh.flat_devices):
+            return
+        ids = lambda devices: sorted(d.id for d in devices)
+        raise ValueError(
+            describe(
+                "shard_map",
+                f"an array inside lies on other devices than those of the mesh: got device ids {ids(x.sharding.device_set)}.",
+                [
+                    ("array", x.aval.str_short()),
+                    ("mesh devices", f"ids {ids(self.mesh.flat_devices)}"),
+                ],
+                user_frame(),
+                "Inside, every device has its own values; committed arrays are not moved silently.",
+                "Leave the device out of device_put, or pass the array as an argument.",
+            )
+        )
+
+    def blocks(self, value: Any) -> np.ndarray:
+        """The blocks of all devices: [manual axes..., block dims...]."""
+        trace = self.parent
+        for name, size in reversed(self.axes):
+            value, dim = trace.split(value)
+            with derived_trace(trace.parent):  # stacked values are of no mesh
+                value = to_dim(value, dim, BatchAxis(size, name), 0)
+            trace = trace.parent
+        return np.asarray(value)
+
+    def is_same_everywhere(self, tracer: ManualTracer) -> bool:
+        """Whether types say that all devices have this value, and its blocks can be read."""
+        return (
+            self.tracked
+            and not tracer.aval.vma
+            and not self.finished
+            and not dtypes.is_extended(tracer.aval.dtype)
+        )
+
+    def show(self, tracer: ManualTracer) -> str:
+        """The value as each device sees it, with the device's place in the mesh."""
+        if self.finished or dtypes.is_extended(tracer.aval.dtype):
+            return tracer.describe()
+        blocks = self.blocks(tracer.value)
+        names = self.mesh.axis_names
+        whole = self.mesh.devices.ndim
+        manual = [i for i, n in enumerate(names) if n in dict(self.axes)]
+        label = f"({', '.join(str(names[i]) for i in manual)},)"
+        texts = []
+        for place in np.ndindex(*(size for _, size in self.axes)):
+            at = [0] * whole
+            for i, k in zip(manual, place):
+                at[i] = k
+            device = self.mesh.devices[tuple(at)]
+            texts.append(
+                f"On {device.older_name} at mesh coordinates {label} = {place}:\n{blocks[place]}\n"
+            )
+        return "\n".join(texts)
+
+
+def can_run_eagerly(flat: Sequence, mesh: Mesh) -> bool:
+    """Return whether a call on these values runs at once: nothing is traced, all have values, and no random key is among them."""
+    if isinstance(mesh, Mesh) and not mesh.flat_devices[0].client.has_values:
+        return False
+    return current_trace() is eval_trace and not any(
+        isinstance(x, Tracer) or dtypes.is_extended(typeof(x).dtype) for x in flat
+    )
+
+
+def run_eagerly(
+    f: Callable,
+    flat: Sequence,
+    in_tree: Any,
+    specs: Sequence[PartitionSpec],
+    specs_of_results: Callable,
+    params: dict,
+) -> tuple[list[Array], Any]:
+    """Results of `f` on the blocks of `flat`, put together as `specs_of_results(outs, tree)` says, and their tree."""
+    mesh, tracked = params["mesh"], params["check_vma"]
+    axes = [(name, size) for name, size in mesh.shape_tuple if name in params["manual_axes"]]
+    names, sizes = [n for n, _ in axes], dict(axes)
+    arrays = [to_array(x) for x in flat]
+    blocks = [_block(x, spec, mesh) for x, spec in zip(arrays, specs)]
+    values = [
+        from_storage(b, s.dims(x.ndim), names, sizes) for b, s, x in zip(blocks, specs, arrays)
+    ]
+    wanted: list[frozenset] = []
+    found: list = []
+
+    def run(*stacked):
+        trace = ManualTrace(current_trace(), mesh, axes, tracked)
+        guard[0] += 1
+        try:
+            args = [
+                ManualTracer(trace, block_aval(x.aval, s, params), v)
+                for x, s, v in zip(arrays, specs, stacked)
+            ]
+            with set_trace(trace), manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
+                outs, out_tree = tree.tree_flatten(f(*tree.tree_unflatten(in_tree, args)))
+                out_specs = specs_of_results(outs, out_tree)
+            found[:] = [out_tree, out_specs, [typeof(o) for o in outs]]
+            wanted[:] = [frozenset(s.axes) for s in out_specs]
+            return [trace.value(o) for o in outs]
+        finally:
+            guard[0] -= 1
+            trace.finished = True
+
+    outs = mapped_over(run, axes, [frozenset(s.axes) for s in specs], wanted)(*values)
+    out_tree, out_specs, avals = found
+    return [
+        _array(o, a, s, mesh, names, sizes) for o, a, s in zip(outs, avals, out_specs)
+    ], out_tree
+
+
+def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
+    """The blocks of `x`, cut as `spec` says, as an array of its own: [splits..., block dims...]."""
+    x, sharding = _whole_here(x), NamedSharding(mesh, spec)
+    return (
+        as_blocks(relayout(x, sharding))
+        if sharding.is_fully_addressable
+        else all_blocks(x, sharding)
+    )
+
+
+def _whole_here(x: Array) -> Array:
+    """`x`, or where several processes have parts of it an array of its value on a device of this one."""
+    if x._spec.by_process is None:
+        return x
+    from weft._engine.runtime.exchange import whole_value
+
+    return to_array(whole_value(x, "shard_map"))
+
+
+def _array(
+    out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict
+) -> Array:
+    """Stacked blocks of type `aval` as the array that they are, laid out by `spec`."""
+    with derived_trace(eval_trace):  # stacked values are of no mesh
+        block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
+    blocks = aval.update(sharding=None)
+    whole = ArraySpec(whole_aval(blocks, spec, mesh, names), NamedSharding(mesh, spec), True)
+    made = of_blocks(relayout(block, default_sharding(), committed=False), whole)
+    return made if aval.explicit is None else relayout(made, whole_sharding(aval, spec, mesh))

@@ -1,0 +1,344 @@
+"""Array specs: the type of an array, how it is laid out over devices, and the shapes that follow from both.
+
+In:   a type, a sharding, whether the array was placed there explicitly, and the order of its dims in memory.
+Out:  `ArraySpec`, interned: equal specs are one object, so that dispatch compares one pointer per argument.
+Laws: all devices of a sharding belong to one backend, which holds the values. A process holds the blocks of its own devices. Memory is
+      row-major: that of an array whose dims are in another order there is the memory of the transposed array.
+Next: `runtime.array` has the arrays, `backends.base` what holds their values, `held` which of them are here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._engine.backends.held import Numbers, held_by_process
+from weft._engine.ir import mesh
+from weft._engine.ir.explicit import type_sharding
+from weft._engine.ir.program_mesh import is_abstract
+from weft._engine.ir.shardings import Sharding
+from weft._engine.ir.specs import UnreducedKind
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import dtypes
+from weft._engine.util.config import config
+
+_specs: dict[tuple, ArraySpec] = {}
+_MAX_NDIM = 32  # NumPy holds 64, and every dim of an array is two of its memory: the shard, and the place in it
+
+
+class ArraySpec:
+    """Type, sharding and committed flag of an array, and the order of its dims in memory.
+
+    `splits` and `local_shape` are those of the memory of the array, which for random keys has more dims than the array, and for arrays with
+    unreduced axes a first one, of their terms (`has_terms`); with an `order`, which has the slowest dim first and is None for row-major
+    arrays, the memory is that of the transposed array. `stored` is the array of the memory in both cases, else the array itself;
+    `backend` is that of its devices (None where the mesh is abstract). A process stores the distinct shards of its own devices:
+    `held` has the numbers of their blocks along each dim, and is None where they are all shards; `by_process` has those of every process,
+    and is None where this one drives all devices.
+    """
+
+    __slots__ = (
+        "aval",
+        "sharding",
+        "committed",
+        "order",
+        "backend",
+        "splits",
+        "storage_shape",
+        "storage_dtype",
+        "nbytes",
+        "local_shape",
+        "global_shape",
+        "stored",
+        "has_terms",
+        "is_row_major",
+        "read_scalar",
+        "held",
+        "by_process",
+        "storage_bytes",
+        "__weakref__",
+    )
+
+    order: tuple[int, ...] | None
+    backend: Any
+    stored: ArraySpec
+    read_scalar: (
+        Callable[[Any], bool | int | float] | None
+    )  # from the buffer of a scalar, where the backend can
+    held: Numbers | None
+    by_process: tuple[tuple[int, Numbers], ...] | None
+
+    def __new__(
+        cls,
+        aval: ShapedArray,
+        sharding: Sharding,
+        committed: bool,
+        order: tuple[int, ...] | None = None,
+    ):
+        key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
+        if config.remove_size_one_mesh_axis_from_type:  # then types say less of a sharding
+            key += (None,)
+        found = _specs.get(key)
+        if found is not None:
+            return found
+        if order == tuple(range(aval.ndim)):
+            return _specs.setdefault(key, ArraySpec(aval, sharding, committed))
+        explicit = type_sharding(sharding, aval.ndim)
+        if explicit is not None or aval.explicit is not None:
+            typed = aval.update(sharding=explicit)
+            if typed is not aval:  # an explicit sharding is part of the type
+                return _specs.setdefault(key, ArraySpec(typed, sharding, committed, order))
+        if aval.ndim > _MAX_NDIM:
+            raise NotImplementedError(
+                f"arrays have at most {_MAX_NDIM} dims, got {aval.ndim} in the shape of {aval.str_short()}"
+            )
+        self = object.__new__(cls)
+        self.aval = aval
+        self.sharding = sharding
+        self.committed = committed
+        self.order = order
+        self.has_terms = bool(sharding.unreduced)
+        self.backend = (
+            None
+            if is_abstract(sharding)
+            else getattr(sharding.device_assignment[0], "client", None)
+        )
+        if dtypes.is_strings(aval.dtype) and self.backend is not None:
+            self.backend = self.backend.of_strings()
+        if sharding.unreduced or order is not None:
+            return _specs.setdefault(key, self._in_memory_of(_stored(self)))
+        self.stored = self
+        shape, dtype = physical(aval)
+        splits = tuple(sharding.splits(aval.shape))
+        for d, (n, s) in enumerate(zip(aval.shape, splits)):
+            if s and n % s:
+                sharding.check_shape(aval.shape)
+                raise AssertionError(f"dim {d} of size {n} does not divide by {s}")
+        splits += (1,) * (len(shape) - len(splits))
+        self.splits = splits
+        self.local_shape = tuple(n // s for n, s in zip(shape, splits))
+        self.storage_dtype = dtype
+        self.global_shape = shape  # of the memory of the whole array
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.by_process = (
+            None
+            if self.backend is None or sharding.is_fully_addressable
+            else held_by_process(sharding, aval.ndim)
+        )
+        self.held = (
+            None
+            if self.by_process is None
+            else _held_here(self.by_process, self.backend.process_index(), splits)
+        )
+        self.storage_shape = (
+            splits if self.held is None else tuple(map(len, self.held))
+        ) + self.local_shape
+        self.storage_bytes = (
+            math.prod(self.storage_shape) * dtype.itemsize if self.held != () else 0
+        )
+        # whether the shards, one after another, are the row-major array: all dims before a split one have one row in a shard
+        self.is_row_major = self.held is None and all(
+            n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d]
+        )
+        self.read_scalar = (
+            None
+            if shape or self.backend is None or self.held is not None
+            else self.backend.scalar_reader(dtype)
+        )
+        return _specs.setdefault(key, self)
+
+    def on_device(self, device: Any) -> ArraySpec:
+        """The same array, which is on one device, on another one of the backend."""
+        sharding = self.sharding.on_devices([device])
+        key = (self.aval, sharding, self.committed)
+        if self.order is not None or config.remove_size_one_mesh_axis_from_type or key in _specs:
+            return ArraySpec(*key, self.order)
+        made = object.__new__(ArraySpec)
+        for name in _COPIED:
+            setattr(made, name, getattr(self, name))
+        made.sharding, made.stored = sharding, made
+        return _specs.setdefault(key, made)
+
+    @property
+    def row_major(self) -> ArraySpec:
+        """The array of the same memory that is row-major: the transposed one, where this has an order."""
+        return self if self.order is None else self.stored
+
+    def with_order(self, order: tuple[int, ...] | None) -> ArraySpec:
+        """The array whose dims are stored in `order` and whose memory is that of this one, which is row-major."""
+        if order is None:
+            return self
+        back = inverse(order)
+        sharding = self.sharding.transposed(back)
+        return ArraySpec(_transposed_type(self.aval, back), sharding, self.committed, order)
+
+    def _in_memory_of(self, stored: ArraySpec) -> ArraySpec:
+        """Let the memory be that of `stored`, which has the terms of the array, or its dims in another order."""
+        self.stored = stored
+        for name in (
+            "splits",
+            "local_shape",
+            "storage_dtype",
+            "global_shape",
+            "by_process",
+            "held",
+            "storage_shape",
+            "storage_bytes",
+            "is_row_major",
+        ):
+            setattr(self, name, getattr(stored, name))
+        self.nbytes = (
+            math.prod(self.aval.shape) * self.storage_dtype.itemsize
+            if self.has_terms
+            else stored.nbytes
+        )
+        self.read_scalar = None
+        return self
+
+    def __repr__(self) -> str:
+        order = "" if self.order is None else f", order={self.order}"
+        return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed}{order})"
+
+
+_COPIED = tuple([name for name in ArraySpec.__slots__ if name != "__weakref__"])
+
+
+def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
+    """The type of the memory of values that are terms over the unreduced axes of `sharding`: a first dim has the terms."""
+    if dtypes.is_extended(aval.dtype):
+        raise TypeError(
+            f"random keys of type {aval.str_short()} are no sums; they cannot be laid out as {sharding.spec}."
+        )
+    return aval.update(
+        shape=(sharding.num_terms, *aval.shape),
+        sharding=type_sharding(sharding.stored, aval.ndim + 1),
+    )
+
+
+def _transposed_type(aval: ShapedArray, order: tuple[int, ...]) -> ShapedArray:
+    """The type of the transposed value, but for what its sharding says of it."""
+    return aval.update(shape=tuple([aval.shape[d] for d in order]), sharding=None)
+
+
+def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order that transposes back.
+
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def transposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
+    """A value with its dims in another order, a view; for random keys it has dims after those. Itself without an order."""
+    return value if order is None else value.transpose(*order, *range(len(order), value.ndim))
+
+
+def untransposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
+    """The value of which `transposed` gave this one."""
+    return value if order is None else transposed(value, inverse(order))
+
+
+def _stored(spec: ArraySpec) -> ArraySpec:
+    """The array of the memory: of the terms of an array with unreduced axes, or of a transposed array."""
+    aval, sharding, committed, order = spec.aval, spec.sharding, spec.committed, spec.order
+    if order is not None:
+        if spec.has_terms:
+            raise NotImplementedError(
+                f"arrays of type {aval.str_short()} with unreduced axes are stored row-major; major_to_minor={order} "
+                f"is not supported for {sharding.spec}."
+            )
+        return ArraySpec(_transposed_type(aval, order), sharding.transposed(order), committed)
+    if sharding.spec.unreduced_kind is not UnreducedKind.sum:
+        raise NotImplementedError(
+            f"arrays of type {aval.str_short()} cannot be laid out as {sharding.spec}: only sums can be unreduced, "
+            f"not a {sharding.spec.unreduced_kind.name}."
+        )
+    return ArraySpec(stored_aval(aval, sharding), sharding.stored, committed)
+
+
+def _held_here(
+    by_process: tuple[tuple[int, Numbers], ...], process: int, splits: tuple[int, ...]
+) -> Numbers | None:
+    """The numbers of the blocks that `process` holds along each dim of the memory; None if it holds all."""
+    numbers = dict(by_process).get(process)
+    if numbers is None:
+        return ((),) * len(splits)
+    numbers += ((0,),) * (len(splits) - len(numbers))
+    return None if tuple(map(len, numbers)) == splits else numbers
+
+
+def follow_processes() -> None:
+    """Find again which process holds what, after devices have changed hands."""
+    mesh.follow_processes()
+    held_by_process.cache_clear()
+    for spec in list(_specs.values()):  # a copy: other threads add to it
+        if spec.by_process is not None:
+            spec.by_process = held_by_process(spec.stored.sharding, spec.stored.aval.ndim)
+
+
+def held_numbers(spec: ArraySpec) -> dict[int, Numbers]:
+    """The blocks of each process along all dims of the memory."""
+    extra = ((0,),) * (len(spec.splits) - spec.stored.aval.ndim)
+    return {
+        rank: held + extra
+        for rank, held in held_by_process(spec.stored.sharding, spec.stored.aval.ndim)
+    }
+
+
+def is_whole_everywhere(spec: ArraySpec, numbers: dict[int, Numbers]) -> bool:
+    """Whether every process that has some of an array has all of it, where `numbers` says which blocks each has."""
+    return all(tuple(map(len, held)) == spec.splits for held in numbers.values())
+
+
+def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of the memory of a value: its own, but for random keys, which are rows of uint32."""
+    if dtypes.is_extended(aval.dtype):
+        return aval.shape + aval.dtype.impl.key_shape, np.dtype(np.uint32)
+    return aval.shape, aval.dtype
+
+
+def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
+    """A global value as the grid of its shards, [splits..., local dims...]: a view where the dtype is right. Where other processes have
+    some of them, those that are here."""
+    value = np.asarray(value, spec.storage_dtype)
+    if spec.is_row_major:
+        return value.reshape(spec.storage_shape)
+    return those_here(blocks_of(value, spec.splits, spec.local_shape), spec)
+
+
+def blocks_of(
+    value: np.ndarray, splits: tuple[int, ...], local_shape: tuple[int, ...]
+) -> np.ndarray:
+    """A value as the grid of blocks of one shape that it is cut into, [splits..., block dims...]."""
+    n = len(splits)
+    split = value.reshape([k for pair in zip(splits, local_shape) for k in pair])
+    return split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
+
+
+def those_here(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
+    """Of the grid of all shards those that this process has."""
+    if spec.held is None:
+        return blocks
+    return (
+        blocks[np.ix_(*spec.held)]
+        if spec.storage_bytes
+        else np.empty(spec.storage_shape if spec.held else 0, spec.storage_dtype)
+    )
+
+
+def from_blocks(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
+    """The dims of a grid of shards in the order of the array, [split, local dim, split, local dim...]."""
+    n = len(spec.splits)
+    return blocks.transpose([k for d in range(n) for k in (d, n + d)])
+
+
+def on_backend(sharding: Any, backend: Any) -> Any:
+    """A sharding on the devices of `backend` that have the same ids."""
+    if sharding is None or sharding.device_assignment[0].client is backend:
+        return sharding
+    devices = {d.id: d for d in backend.devices()}
+    return sharding.on_devices([devices[d.id] for d in sharding.device_assignment])

@@ -1,0 +1,706 @@
+"""The interface of a backend: its devices, the memory of arrays on them, and the programs that it runs.
+
+In:   what the rest of the system passes: a layout and a value, or the program of one device.
+Out:  buffers, NumPy arrays, and `Loaded` programs.
+Laws: a backend implements `put`, `get` and `compile`; all other methods have a meaning here that is right for any backend, and that one
+      overrides where it can do better. A buffer is opaque: only the methods of its backend look inside.
+Next: `backends.reference` is the shortest implementation; docs/adding-a-backend.md builds one in a page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft._engine import processes
+from weft._engine.backends.array_spec import ArraySpec, follow_processes, from_blocks, to_blocks
+from weft._engine.backends.xla_flags import check_environment, check_options
+from weft._engine.ir import mesh
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.specs import Spec
+from weft._engine.util.config import api_version, config, num_virtual_devices, settled
+from weft._engine.util.errors import UnknownBackendError
+from weft._engine.util.record import record
+from weft._engine.util.threads import held_over_forks
+from weft._engine.util.user_code import suspended
+
+if TYPE_CHECKING:
+    from weft._engine.partition.cost import CostModel
+
+#: what a backend calls an array's memory
+Buffer = Any
+#: types of what arrays hold instead of a buffer: nothing, or what a queued program will write, or failed to write
+UNREADY: set[type] = {type(None)}
+#: runs `run(*args)` as the stage `title` of a compilation, which is measured, checked and dumped: stage(title, run, *args)
+Stage = Callable[..., Any]
+
+
+@record
+class BlockLayout:
+    """How an argument or a result of a local program is laid out: its spec as an array, and the mesh axes that split each dim.
+
+    A result whose sharding no mesh axes express is whole on every device; it is stored in `blocks` per dim.
+    """
+
+    spec: ArraySpec
+    dims: Spec
+    blocks: tuple[int, ...] | None = None
+
+
+@record
+class LocalProgram:
+    """The program that every device runs, with explicit collectives over the `mesh` axes (name, size). Without axes it has none.
+
+    `device_ids` has the devices in the order of the mesh. `owners` has the process of each device of a mesh over several processes, and is
+    None for others.
+    """
+
+    name: str
+    jaxpr: Jaxpr
+    mesh: tuple[tuple[Any, int], ...]
+    ins: tuple[BlockLayout, ...]
+    outs: tuple[BlockLayout, ...]
+    donated: tuple[int, ...]  # numbers of the arguments whose memory may be used for results
+    device_ids: tuple[int, ...] = (0,)
+    owners: np.ndarray | None = None
+
+
+@record
+class Call:
+    """A call of a jitted function that took the Python path, for `Loaded.speed_up`."""
+
+    executable: Any
+    array_type: type
+    args: tuple
+    kwargs: dict
+    static_nums: tuple[int, ...]
+    static_names: tuple[str, ...]
+    out_tree: Any
+    is_first: bool  # of this function with arguments of these types
+
+
+@record
+class DeviceMemory:
+    """Row-major memory on a device, by DLPack's numbers; `owner` keeps it."""
+
+    address: int
+    device_type: int
+    device_id: int
+    owner: Any
+
+
+class Loaded:
+    """A program that is ready to run."""
+
+    kernel_count = 0  # kernels that a call runs
+    temporary_bytes = 0  # memory that a call needs besides arguments and results
+    constant_bytes = 0
+    buffer_type: type | None = (
+        None  # of what arrays hold that is a buffer as it is, and need not be adopted
+    )
+    module = ""  # the Python module of the function that was jitted, if one was; for reports
+    aliases: Mapping[int, int] = {}  # result number -> number of the argument whose memory it takes
+
+    def start(
+        self, held: list[Any], array_type: type, check: Callable | None = None
+    ) -> list[Any] | None:
+        """Have the program run later, on what arrays hold; what its results hold, or None if it is better run now. It fails with what
+        `check(buffers of arguments, buffers of results)` raises, which is called when it has run."""
+        return None
+
+    def run(self, buffers: list[Buffer]) -> list[Buffer]:
+        """The results for these arguments. It may be called from several threads."""
+        raise NotImplementedError(f"{type(self).__name__}.run")
+
+    def cost(self) -> dict[str, float] | None:
+        """Return the backend's estimates for one device by XLA's names (`flops`, `bytes accessed`); None if it has none."""
+        return None
+
+    def memory(self) -> dict[str, int] | None:
+        """Return the bytes that a call needs on one device, by the names of `CompiledMemoryStats`; None if the backend has no record."""
+        return None
+
+    def text(self) -> str | None:
+        """Return the program of one device as the backend's compiler left it, as HLO; None where weft's own stages show it."""
+        return None
+
+    def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
+        """Have `write(make)` store what `Backend.load` needs, if that is possible: now, and again when there is better code."""
+
+    def speed_up(self, function: Any, call: Call) -> bool:
+        """Let later calls of `function` like this one bypass Python, if the backend can; whether trying again later may help."""
+        return False
+
+
+class LoadedElsewhere(Loaded):
+    """A program of whose devices this process drives none: its results have no shard here."""
+
+    def __init__(self, out_specs: Sequence[ArraySpec]):
+        self.out_specs = out_specs
+
+    def run(self, buffers: list[Buffer]) -> list[Buffer]:
+        return [spec.backend.allocate(spec) for spec in self.out_specs]
+
+
+def is_elsewhere(devices: Iterable[Device]) -> bool:
+    """Whether other processes drive all of the devices."""
+    shared = processes.current()
+    return shared is not None and all(d.process_index != shared.rank for d in devices)
+
+
+class Memory:
+    """A memory space of a device."""
+
+    __slots__ = ("device", "kind")
+
+    def __init__(self, device: Device, kind: str):
+        self.device = device
+        self.kind = kind
+
+    def addressable_by_devices(self) -> list[Device]:
+        """The devices that can read and write it."""
+        return [self.device]
+
+    def __repr__(self) -> str:
+        return f"Memory({self.device!r}, kind={self.kind!r})"
+
+
+class Device:
+    """One device of a backend: a slot of a mesh.
+
+    >>> import weft
+    >>> first = weft.devices("cpu")[0]
+    >>> first, str(first), first.platform, first.device_kind
+    (CpuDevice(id=0), 'cpu:0', 'cpu', 'cpu')
+    """
+
+    __slots__ = ("__weakref__", "client", "id", "local_hardware_id", "process_index")
+
+    def __init__(
+        self, id: int, client: Backend, process_index: int = 0, local_hardware_id: int | None = None
+    ):
+        self.id = id
+        self.client = client  # the backend that drives the device
+        self.process_index = process_index
+        self.local_hardware_id = id if local_hardware_id is None else local_hardware_id
+
+    @property
+    def platform(self) -> str:
+        """The name of its backend."""
+        return self.client.platform
+
+    device_kind = platform
+
+    @property
+    def host_id(self) -> int:
+        """The process that drives the device, under its older name."""
+        return self.process_index
+
+    task_id = host_id
+
+    @property
+    def is_addressable(self) -> bool:
+        """Whether this process drives the device."""
+        return self.process_index == self.client.process_index()
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """What the backend knows of its memory, or None."""
+        return self.client.memory_stats(self)
+
+    def addressable_memories(self) -> list[Memory]:
+        """The memory spaces that the device can use."""
+        return [Memory(self, kind) for kind in ("device", "pinned_host", "unpinned_host")]
+
+    def default_memory(self) -> Memory:
+        """The memory space in which arrays are made."""
+        return Memory(self, "device")
+
+    def memory(self, kind: str) -> Memory:
+        """The memory space named `kind`."""
+        for space in self.addressable_memories():
+            if space.kind == kind:
+                return space
+        raise ValueError(f"device {self!r} has no memory of kind {kind!r}")
+
+    def __repr__(self) -> str:
+        return f"{self.platform.capitalize()}Device(id={self.id})"
+
+    def __str__(self) -> str:
+        return self.older_name if () < api_version() < (0, 9) else f"{self.platform}:{self.id}"
+
+    @property
+    def older_name(self) -> str:
+        """Its text in programs for JAX before 0.9, and in what `print` shows of the devices of a `shard_map` that runs eagerly."""
+        return f"{self.client.device_prefix}_{self.id}"
+
+    def __reduce__(self) -> tuple:
+        return _device_of_id, (self.id, self.platform)
+
+
+def _device_of_id(id: int, platform: str) -> Device:
+    found = get(platform).devices()
+    device = (
+        found[id]
+        if id < len(found) and found[id].id == id
+        else next((d for d in found if d.id == id), None)
+    )
+    if device is None:
+        raise ValueError(
+            f"device {id} does not exist: this process has {len(found)} devices.\n"
+            "  Set WEFT_NUM_DEVICES before the first use of weft."
+        )
+    return device
+
+
+class Backend:
+    """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
+
+    platform = ""
+    #: the platform of programs in StableHLO, for exports and `platform_dependent`: cpu, cuda, rocm, tpu
+    lowering_platform = "cpu"
+    platform_version = runtime_type = "weft"
+    #: whether its devices have memories of their own and exchange values without the host
+    exchanges_values = False
+    #: DLPack's number of its kind of devices, where these have memories of their own
+    dlpack_kind: int | None = None
+    #: whether the shards of an array are contiguous in one memory of all devices, so that a program can rearrange them
+    is_one_memory = False
+    #: whether arrays have values that `get` reads; devices that are described and not attached hold none
+    has_values = True
+
+    def __init__(self) -> None:
+        self._devices: tuple[Device, ...] = ()
+        self._lock = held_over_forks(threading.RLock())
+
+    def __repr__(self) -> str:
+        return f"Client(platform={self.platform!r})"
+
+    # ---- devices
+    @property
+    def device_prefix(self) -> str:
+        """What `str` of a device begins with, as the documents of older versions have it."""
+        return self.platform.upper()
+
+    def devices(self) -> list[Device]:
+        """All devices: by default as many virtual ones as the settings say. They stay the same for the life of the process."""
+        if not self._devices:
+            self.check_environment()
+            check_platforms()
+            with suspended, self._lock:
+                if not self._devices:
+                    self._devices = tuple(self._make_devices())
+        return list(self._devices)
+
+    def check_environment(self) -> None:
+        """Check XLA_FLAGS, with a warning for flags without effect; ValueError for a wrong value."""
+        check_environment()
+
+    def check_compiler_options(self, api: str, options: Mapping[str, Any] | None) -> None:
+        """Check `compiler_options`, with a warning for those without effect; DeviceRuntimeError for a name or value that XLA refuses."""
+        check_options(api, options)
+
+    def _make_devices(self) -> Iterator[Device]:
+        """Virtual devices of all processes; their ids go on from process to process."""
+        shared = processes.current()
+        settled.add("num_cpu_devices")
+        counts = (num_virtual_devices(),) if shared is None else shared.local_counts
+        for rank, count in enumerate(counts):
+            first = sum(counts[:rank])
+            yield from (Device(first + i, self, rank, i) for i in range(count))
+
+    def keep_devices_of(self, left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
+        """Have the devices of the processes `left` alone, which are numbered anew; this one was number `mine` of those whose
+        `first_numbers` are given. Ids stay. Own devices stay the same objects; others are made anew, and the old ones belong to nobody: to
+        the process -1 - its first number.
+        """
+        have = self._devices
+        made = [
+            Device(d.id, self, left.index(d.process_index), d.local_hardware_id)
+            for d in have
+            if d.process_index in left
+        ]
+        own = {d.id: d for d in have if d.process_index == mine}
+        for device in have:
+            device.process_index = (
+                left.index(mine) if device.id in own else -1 - first_numbers[device.process_index]
+            )
+        self._devices = tuple([own.get(d.id, d) for d in made])
+
+    def local_devices(self) -> list[Device]:
+        """The devices that this process drives."""
+        return [d for d in self.devices() if d.is_addressable]
+
+    def device_count(self) -> int:
+        """Number of devices of all processes."""
+        return len(self.devices())
+
+    def process_index(self) -> int:
+        """Number of this process among all that share the devices."""
+        shared = processes.current()
+        return 0 if shared is None else shared.rank
+
+    def process_count(self) -> int:
+        """Number of processes that share the devices."""
+        shared = processes.current()
+        return 1 if shared is None else shared.size
+
+    def host_of(self, rank: int) -> int:
+        """The number of the host that a process runs on, counted in order of their first processes."""
+        shared = processes.current()
+        return 0 if shared is None else list(dict.fromkeys(shared.hosts)).index(shared.hosts[rank])
+
+    def memory_stats(self, device: Device) -> dict[str, int] | None:
+        """None: virtual devices share the memory of their process."""
+        return None
+
+    def serialize_topology(self) -> bytes:
+        """The description of the devices in the form of their plugin."""
+        raise NotImplementedError(
+            f"TopologyDescription.serialize: {self.platform} devices have no PJRT plugin, whose form the bytes "
+            "have. Devices of plugins and of get_topology_desc have one."
+        )
+
+    # ---- memory
+    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
+        """The buffer of an array with the global value `value`, laid out as `spec` says. Without `copy` it may share memory."""
+        raise NotImplementedError(f"{type(self).__name__}.put")
+
+    def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+        """The global value."""
+        raise NotImplementedError(f"{type(self).__name__}.get")
+
+    def of_strings(self) -> "Backend":
+        """What holds arrays of strings on these devices; TypeError where nothing does."""
+        raise TypeError(
+            f"String arrays can only be on CPU devices, not on those of {self}. Put them there: "
+            "device_put(x, weft.devices('cpu')[0])."
+        )
+
+    def allocate(self, spec: ArraySpec) -> Buffer:
+        """A buffer whose values are not set."""
+        return self.put(np.empty(spec.global_shape, spec.storage_dtype), spec, copy=False)
+
+    def view(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray | None:
+        """The global value as a view of the buffer, or None if its memory cannot be seen so."""
+        return None
+
+    def scalar_reader(self, dtype: np.dtype) -> Callable[[Buffer], bool | int | float] | None:
+        """A function that reads a scalar of this dtype from what an array holds; None if `get` has to be asked."""
+        return None
+
+    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
+        """The buffer of an array of which `blocks` is the grid of shards, [splits..., local dims...]."""
+        return self.put(from_blocks(blocks, spec).reshape(spec.global_shape), spec)
+
+    def get_blocks(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+        """The grid of shards, [splits..., local dims...]."""
+        return to_blocks(self.get(buffer, spec), spec)
+
+    def shard(
+        self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
+    ) -> Buffer:
+        """The buffer of the shard at `position` of the grid, an array of its own; it may share memory."""
+        return self.put(self.get_blocks(buffer, spec)[position], local)
+
+    def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
+        """Whether a buffer of the layout `have` is also one of the layout `want`, of one type and both of this backend."""
+        return have.sharding.is_equivalent_to(want.sharding, have.aval.ndim)
+
+    def move(self, buffer: Buffer, have: ArraySpec, want: ArraySpec) -> Buffer | None:
+        """Copy a buffer of the layout `have` to one of the layout `want` on devices of this backend; None if the host must do it."""
+        return None
+
+    def start_copy_to_host(self, buffer: Buffer, spec: ArraySpec) -> None:
+        """Start a copy that `get` completes."""
+
+    def device_memory(self, buffer: Buffer, spec: ArraySpec) -> DeviceMemory | None:
+        """The memory of an array on one device, for DLPack; None if other libraries take its NumPy value."""
+        return None
+
+    def from_device_memory(self, memory: DeviceMemory, spec: ArraySpec) -> Buffer:
+        """A buffer on memory of another library, which stays until the buffer is freed."""
+        raise NotImplementedError(f"{type(self).__name__} takes no memory of other libraries.")
+
+    def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
+        """The buffer for what an array holds; only what bypasses Python makes arrays that hold something else."""
+        return held
+
+    def wait(self, held: Any) -> None:
+        """Wait until what an array holds has its values, and raise why it has none."""
+
+    def is_ready(self, held: Any) -> bool:
+        """Whether `wait` would not wait."""
+        return True
+
+    def wait_for_effects(self, raising: bool) -> None:
+        """Wait for the programs called so far that call Python; if `raising`, raise an error of one of them that was not raised yet."""
+
+    def identity(self, held: Any) -> Any:
+        """What identifies memory: two arrays share theirs if it is equal."""
+        return id(held)
+
+    # ---- programs
+    @property
+    def cost_model(self) -> CostModel:
+        """What communication and repeated work cost, for the partitioner."""
+        from weft._engine.partition.cost import CostModel  # a program from disk needs none
+
+        return CostModel()
+
+    def lower(self, program: LocalProgram, stage: Stage) -> Any:
+        """The backend's own stages of a program, which reports show and `compile` is given; None if it has none."""
+        return None
+
+    def compile(self, program: LocalProgram, lowered: Any, stage: Stage) -> Loaded:
+        """Make a local program ready to run; `lowered` is what `lower` made of it."""
+        raise NotImplementedError(f"{type(self).__name__}.compile")
+
+    def load(
+        self,
+        code: bytes,
+        lowered: Callable[[], Any],
+        write: Callable[[Callable[[], bytes | None]], None],
+    ) -> Loaded:
+        """What `Loaded.keep` stored, in another process; any error counts as not found. `lowered()` computes the stages again."""
+        raise NotImplementedError(f"{type(self).__name__}.load")
+
+    def cache_key(self) -> str | None:
+        """All that compiled code depends on besides the program and the sources; None if programs are not kept on disk."""
+        return None
+
+    def compiling(self) -> contextlib.AbstractContextManager:
+        """Entered while a program is compiled, from its first stage on."""
+        return contextlib.nullcontext()
+
+
+# ---- all backends
+
+
+def device_of_dlpack(kind: int, number: int) -> Device | None:
+    """Return the device with these numbers of DLPack, of the backends that exist."""
+    devices = [
+        device
+        for backend in {*_made.values()}
+        if backend.dlpack_kind == kind
+        for device in backend.devices()
+    ]
+    return next((device for device in devices if device.local_hardware_id == number), None)
+
+
+def wait_for_effects(raising: bool = False) -> None:
+    """Have all backends do so."""
+    for backend in {*_made.values()}:
+        backend.wait_for_effects(raising)
+
+
+def describe_memory() -> str:
+    """Describe the largest arrays for errors; `weft._engine.runtime` sets this function."""
+    return ""
+
+
+_makers: dict[str, Callable[[], Backend]] = {}
+_made: dict[str, Backend] = {}
+
+
+def register(name: str, make: Callable[[], Backend]) -> None:
+    """Let `name` mean the backend that `make()` returns on first use; ValueError if the name is taken."""
+    if name in _makers:
+        raise ValueError(
+            f"backends.register: there is a backend called {name!r} already; choose another name."
+        )
+    _makers[name] = functools.cache(make)
+
+
+def _home_device() -> mesh.AbstractDevice:
+    first = get().devices()[0]
+    return mesh.AbstractDevice(first.device_kind, None, first.platform)
+
+
+mesh.home_device = _home_device
+
+
+def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
+    """Have all backends do so, and the specs of arrays follow."""
+    for backend in {*_made.values()}:
+        backend.keep_devices_of(left, mine, first_numbers)
+    follow_processes()
+
+
+def have_devices() -> bool:
+    """Whether a backend has made its devices, which stay the same from then on."""
+    return any(backend._devices for backend in list(_made.values()))
+
+
+def names() -> list[str]:
+    """The names of all backends.
+
+    >>> names()[:2]
+    ['cpu', 'reference']
+    """
+    return list(_makers)
+
+
+#: platform names that stand for one of several plugins
+_ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
+_defaults: dict[tuple[str | None, str | None], str] = {}
+#: held while plugins are found and backends are made, each once
+_making = held_over_forks(threading.RLock())
+_accelerators_are_known = False
+
+
+def load_plugins() -> Any:
+    """Import the module that finds plugins; `weft._engine.backends` sets this function."""
+    raise AssertionError("weft._engine.backends is not imported")
+
+
+def find_accelerators() -> None:
+    """Register the PJRT plugins that are installed or that the environment names; costs next to nothing where there are none."""
+    global _accelerators_are_known
+    if _accelerators_are_known:
+        return
+    with _making:
+        if _accelerators_are_known:
+            return
+        named = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS") or os.environ.get("TPU_LIBRARY_PATH")
+        if named or any(importlib.util.find_spec(package) for package in ("jax_plugins", "libtpu")):
+            load_plugins().register_installed()
+        _accelerators_are_known = True
+
+
+def has_plugins() -> bool:
+    """Return whether there are other backends than the CPU and the reference."""
+    return len(_makers) > 2
+
+
+def describe_versions() -> dict[str, str]:
+    """Return the version of each plugin whose devices a program of this process may use, by platform."""
+    find_accelerators()
+    if not has_plugins():
+        return {}
+    versions = load_plugins().find_versions()
+    return {
+        name: version
+        for name, version in versions.items()
+        if config.backend in (None, name) and _is_chosen(name)
+    }
+
+
+def names_of(platform: str) -> tuple[str, ...]:
+    """Return the names of the backends that a platform name may mean, in order of preference."""
+    return _ALIASES.get(platform, (platform,))
+
+
+def stand_in(backend: Backend, platforms: Sequence[str]) -> None:
+    """Let platform names mean `backend` in this process, whichever backends they mean otherwise."""
+    for name in platforms:
+        _made[name] = backend
+
+
+def get_host() -> Backend:
+    """The backend of this machine's processors, also if the setting `platforms` hides its devices."""
+    return _made.get("cpu") or _makers["cpu"]()
+
+
+def prepare() -> None:
+    """Let the CPU prepare what most programs need, if it is the default platform.
+
+    Plugins are not loaded: the settings that choose platforms and their options may still change.
+    """
+    chosen = config.backend or (config.platforms or "").partition(",")[0]
+    if not chosen:
+        find_accelerators()
+    if chosen == "cpu" or not (chosen or has_plugins()):
+        get_host()
+
+
+def _find(name: str) -> str | None:
+    """The registered name for a platform name; None if nothing is registered. Plugins of other packages run when they are named."""
+    candidates = names_of(name)
+    if not any(candidate in _makers for candidate in candidates):
+        find_accelerators()
+    with _making:
+        if not any(candidate in _makers for candidate in candidates):
+            load_plugins().register_third_party()
+    return next((candidate for candidate in candidates if candidate in _makers), None)
+
+
+def _is_chosen(name: str) -> bool:
+    """Return whether the setting `platforms` allows a backend: it lists platforms of devices; the reference is for tests."""
+    return (
+        not config.platforms
+        or name == "reference"
+        or name in map(_find, config.platforms.split(","))
+    )
+
+
+def check_platforms() -> None:
+    """Check the setting `platforms`: RuntimeError for one that is unknown or not there. CUDA may be missing beside others, as in JAX."""
+    wanted = config.platforms.split(",") if config.platforms else []
+    for name in wanted:
+        if _find(name) is None and (name != "cuda" or wanted == ["cuda"]):
+            raise RuntimeError(
+                f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
+                "(set JAX_PLATFORMS='' to automatically choose an available backend)\n"
+                f"  The platform has no PJRT plugin. {load_plugins().install_advice(name)}"
+            )
+
+
+def default_platform() -> str:
+    """The name of the default backend: `config.backend`, else the first of `config.platforms` that is there, else an accelerator whose
+    plugin works, else the CPU.
+
+    RuntimeError where both settings are given.
+    """
+    key = config.backend, config.platforms
+    name = _defaults.get(key)
+    if name is None:
+        with _making:
+            name = _defaults[key] = _choose_default(*key)
+    return name
+
+
+def _choose_default(backend: str | None, platforms: str | None) -> str:
+    if backend and platforms:
+        raise RuntimeError(
+            f"config.backend is {backend!r} and config.platforms is {platforms!r}: both choose the default backend.\n"
+            "  Set one of WEFT_BACKEND and WEFT_PLATFORMS (or JAX_PLATFORMS); platforms chooses devices."
+        )
+    if backend:
+        return backend
+    if platforms:
+        check_platforms()
+        return next(filter(None, map(_find, platforms.split(","))))
+    find_accelerators()
+    if has_plugins():
+        return load_plugins().default_platform() or "cpu"
+    return "cpu"
+
+
+def get(backend: str | Backend | None = None) -> Backend:
+    """The backend of that name, the default one for None; RuntimeError if there is none."""
+    name = default_platform() if backend is None else backend
+    if not isinstance(name, str):
+        if not isinstance(name, Backend):
+            raise TypeError(
+                f"`backend` must be the name of a backend or a backend, got {name!r:.80}."
+            )
+        return name
+    found = _made.get(name)
+    if found is None:
+        platform, name = name, _find(name) or name
+        if name not in _makers or not _is_chosen(name):
+            raise UnknownBackendError(
+                f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
+                f"Platforms present are: {', '.join(filter(_is_chosen, _makers))}"
+            )
+        with _making:
+            found = _made.get(name) or _made.setdefault(name, _makers[name]())
+            _made[platform] = found
+    return found

@@ -1,0 +1,160 @@
+"""The CPU backend: a compiler for this machine, whose virtual devices share the memory and the threads of one process.
+
+In:   a local program.
+Out:  a program of one native call, which runs all kernels, loops and collectives of all devices.
+Laws: a buffer is one dense block that holds the distinct shards of an array in row-major order of their position in the grid of
+      shards: shape [splits..., local dims...]. A shard that several devices hold is stored once, so equivalent shardings share
+      memory, and an unsharded array is plain row-major memory. Of an array over several processes it has the shards of this process, at
+      the places that `backends.held` gives them. Importing this module loads nothing of the compiler.
+Next: `buffer` has the memory, `compile` the stages, `loaded` the call, `calls` the calls without Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from weft._engine import processes
+from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
+from weft._engine.backends.base import UNREADY, Backend, LocalProgram, Stage
+from weft._engine.backends.cpu.buffer import Buffer, address, block_address, fill
+from weft._engine.backends.cpu.loaded import CpuLoaded, Write, load
+from weft._engine.codegen.runtime import pool, queue
+from weft._engine.codegen.toolchain import loader, target
+from weft._engine.util.user_code import suspended
+
+if TYPE_CHECKING:
+    from weft._engine.backends.cpu.compile import CpuStages
+
+pool.prewarm()
+
+_C_TYPES = {
+    np.dtype(name): getattr(ctypes, f"c_{c}").from_address
+    for name, c in (
+        ("bool", "bool"),
+        ("float32", "float"),
+        ("float64", "double"),
+        *((k, k) for n in (8, 16, 32, 64) for k in (f"int{n}", f"uint{n}")),
+    )
+}
+
+
+def _computed(held: Any) -> Any:
+    """A block of the native heap, once it has its values."""
+    if type(held) in UNREADY:
+        cast("queue.Queue", queue.current()).wait(held)
+    return held
+
+
+class CpuBackend(Backend):
+    """Virtual devices of this process; programs are compiled to native code."""
+
+    platform = "cpu"
+    device_prefix = "TFRT_CPU"
+    is_one_memory = True
+
+    # ---- memory
+    def of_strings(self) -> Backend:
+        from weft._engine.backends.strings import held_on_host
+
+        return held_on_host(self)
+
+    def allocate(self, spec: ArraySpec) -> Buffer:
+        return Buffer(spec.storage_bytes)
+
+    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
+        return Buffer.from_numpy(to_blocks(value, spec), copy)
+
+    def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+        shards = from_blocks(buffer.view(spec.storage_dtype, spec.storage_shape), spec)
+        whole = Buffer(spec.nbytes).view(shards.dtype, shards.shape)  # its pages are used again
+        fill(whole, shards)
+        return whole.reshape(spec.global_shape)
+
+    def view(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray | None:
+        return buffer.view(spec.storage_dtype, spec.global_shape) if spec.is_row_major else None
+
+    def scalar_reader(self, dtype: np.dtype) -> Callable[[Any], bool | int | float] | None:
+        read = _C_TYPES.get(dtype)
+        return read and (
+            lambda held: (
+                read(held.ptr if type(held) is Buffer else block_address(_computed(held))).value
+            )
+        )
+
+    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
+        return Buffer.from_numpy(blocks)
+
+    def get_blocks(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+        return buffer.view(spec.storage_dtype, spec.storage_shape)
+
+    def shard(
+        self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
+    ) -> Buffer:
+        number = 0
+        for place, count in zip(position, spec.storage_shape):
+            number = number * count + place
+        return buffer.slice(number * local.nbytes, local.nbytes)
+
+    def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
+        if have.by_process != want.by_process:
+            return False
+        return have.splits == want.splits or (have.is_row_major and want.is_row_major)
+
+    def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
+        """Native dispatch leaves blocks of the native heap in the arrays that it makes."""
+        return (
+            held if type(held) is Buffer else Buffer.of_block(_computed(held), spec.storage_bytes)
+        )
+
+    def wait(self, held: Any) -> None:
+        if (running := queue.current()) is not None:
+            running.wait(held)
+
+    def is_ready(self, held: Any) -> bool:
+        return (running := queue.current()) is None or running.is_ready(held)
+
+    def wait_for_effects(self, raising: bool) -> None:
+        if (running := queue.current()) is not None:
+            running.wait_for_effects()
+            if raising:
+                running.raise_unseen()
+
+    def identity(self, held: Any) -> int:
+        return address(held)
+
+    # ---- programs
+    def lower(self, program: LocalProgram, stage: Stage) -> CpuStages:
+        with suspended:
+            from weft._engine.backends.cpu import compile  # all of the compiler
+
+        return compile.lower(program, stage)
+
+    def compile(self, program: LocalProgram, lowered: CpuStages, stage: Stage) -> CpuLoaded:
+        from weft._engine.backends.cpu import compile
+
+        return compile.compile_local(program, lowered, stage)
+
+    def load(self, code: bytes, lowered: Callable[[], CpuStages], write: Write) -> CpuLoaded:
+        return load(code, lowered, write)
+
+    def cache_key(self) -> str | None:
+        shared = processes.current()
+        devices = (
+            "" if shared is None else f" {shared.local_counts}"
+        )  # which of them are here decides what a program is
+        return (
+            f"cpu {target.current().identity} {pool.num_threads()}{devices}"
+            if loader.works_here()
+            else None
+        )
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        pool.defer(1)  # the pool is not what is waited for; but if this takes long, let it come
+        yield
+        pool.defer()

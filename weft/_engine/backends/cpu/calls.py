@@ -1,0 +1,352 @@
+"""Calls of compiled functions without Python: cache entries that native code matches.
+
+In:   a call that took the Python path and could have done without it: builtin containers only, every leaf an array that already
+      is laid out as the program wants it, a number, or an array of NumPy that is copied, static arguments that are the very same objects.
+Out:  an entry in the list of the function (`util.state.Dispatching`), which native code walks at each call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft._engine.backends.array_spec import ArraySpec
+from weft._engine.backends.base import UNREADY
+from weft._engine.backends.cpu import buffer
+from weft._engine.codegen.runtime import dispatch, heap, pool, queue
+from weft._engine.codegen.toolchain.native_library import are_at_hand
+from weft._engine.util import tree
+from weft._engine.util.config import config
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.state import Dispatching, guard
+from weft._engine.util.user_code import suspended
+
+if TYPE_CHECKING:
+    from weft._engine.backends.base import Call
+    from weft._engine.codegen.runtime.dispatch import Dispatcher, Places
+
+_ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL, _NUMPY, _NUMPY_NUMBER = (
+    range(13)
+)
+#: a Python number of this type, wanted as this dtype, is written by native code
+_NUMBERS = {
+    (float, np.dtype("float32")): _F32,
+    (float, np.dtype("float64")): _F64,
+    (int, np.dtype("int32")): _I32,
+    (int, np.dtype("int64")): _I64,
+    (bool, np.dtype("bool")): _BOOL,
+}
+#: what native code does with values of NumPy: those of 64 bits are cut where such dtypes are off
+_CONVERSIONS = {
+    (np.dtype(wide), np.dtype(narrow)): how
+    for wide, narrow, how in (
+        ("float64", "float32", 1),
+        ("complex128", "complex64", 1),
+        ("int64", "int32", 2),
+        ("uint64", "uint32", 2),
+    )
+}
+_PLAIN = 0x101  # flags of an array of NumPy: row-major without gaps, and aligned
+_MOST_ENTRIES = 256
+
+
+def speed_up(function: Dispatching, loaded: Any, call: Call) -> bool:
+    """Let later calls like this one go to native code, if they can; whether there is more to be had by trying again later."""
+    if call.is_first and not can_dispatch(type(function)):
+        return True  # the second call will see to it
+    add_entry(function, loaded, call)
+    return type(function) not in _dispatchers
+
+
+class _Unmatchable(Exception):
+    """A value that native code cannot match."""
+
+
+class _Words:
+    """The program of an argument tree, and the objects it refers to."""
+
+    def __init__(self, array_type: type):
+        self.array_type = array_type
+        self.words: list[int] = []
+        self.objects: list = []
+        self.leaves: list = []
+
+    def tree(self, x, specs: Sequence[ArraySpec] | None) -> None:
+        """Append the words of tree `x`; leaves are checked against `specs`, in order, if given."""
+        kind = type(x)
+        if kind is tuple or kind is list:
+            self.words += [_TUPLE if kind is tuple else _LIST, len(x)]
+            for v in x:
+                self.tree(v, specs)
+        elif kind is dict:
+            try:
+                order = sorted(x)
+            except TypeError:
+                raise _Unmatchable from None
+            model = dict.fromkeys(order) if specs is None else None
+            self.objects += [model, *order]
+            self.words += [_DICT, len(x), 0 if model is None else id(model), *map(id, order)]
+            for k in order:
+                self.tree(x[k], specs)
+        elif x is None:
+            self.words.append(_NONE)
+        else:
+            self.words += [_ARRAY] if specs is None else self._leaf(x, specs[len(self.leaves)])
+            self.leaves.append(x)
+
+    def _leaf(self, x, spec: ArraySpec) -> list[int]:
+        if type(x) is self.array_type:
+            if x._spec is spec:
+                return [_ARRAY]
+            raise _Unmatchable
+        if type(x) is np.ndarray or isinstance(x, np.generic):
+            return self._of_numpy(x, spec)
+        code = _NUMBERS.get((type(x), spec.aval.dtype))
+        if code is None or spec.aval.ndim:
+            raise _Unmatchable
+        return [code]
+
+    def _of_numpy(self, x: np.ndarray | np.generic, spec: ArraySpec) -> list[int]:
+        """The words of an array or a number of NumPy whose fields are where native code reads them."""
+        dtype, aval, at = x.dtype, spec.aval, id(x)
+        how = 0 if dtype == aval.dtype else _CONVERSIONS.get((dtype, aval.dtype))
+        is_plain = (
+            spec.is_row_major
+            and spec.stored is spec
+            and (spec.storage_dtype, spec.storage_bytes) == (aval.dtype, aval.nbytes)
+        )
+        if how is None or not is_plain or not 0 < aval.nbytes <= MODEL.numpy_argument_bytes:
+            raise _Unmatchable
+        if isinstance(x, np.generic):
+            if (
+                dtype.itemsize > 8
+                or type(x).__basicsize__ != 24
+                or ctypes.string_at(at + 16, dtype.itemsize) != x.tobytes()
+            ):
+                raise _Unmatchable
+            return [_NUMPY_NUMBER, id(type(x)), how]
+        word = lambda offset: ctypes.c_int64.from_address(at + offset).value
+        rank, flags = [ctypes.c_int32.from_address(at + offset).value for offset in (24, 64)]
+        if (word(16), rank, word(56), flags & _PLAIN) != (
+            x.ctypes.data,
+            x.ndim,
+            id(dtype),
+            _PLAIN,
+        ) or [ctypes.c_int64.from_address(word(32) + 8 * d).value for d in range(rank)] != list(
+            x.shape
+        ):
+            raise _Unmatchable
+        self.objects.append(dtype)
+        return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, rank, *x.shape]
+
+    def same(self, x) -> None:
+        """Append a static argument: exactly this object."""
+        self.words += [_SAME, id(x)]
+        self.objects.append(x)
+
+
+class _Entry:
+    """The words of one entry, and everything they point to. Native code holds it while it runs the program."""
+
+    def __init__(
+        self,
+        loaded: Any,
+        call: Call,
+        names: Sequence[str],
+        ins: _Words,
+        outs: _Words,
+        next_address: int | None,
+    ):
+        executable, plan = call.executable, loaded.plan
+        n_const = len(executable.const_inputs)
+        in_specs = executable.in_specs[n_const:]
+        aliases = [
+            loaded.aliases.get(i, n_const - 1) - n_const for i in range(len(executable.out_specs))
+        ]
+        donated = [d - n_const for d in executable.donated]
+        by_name = sorted(range(len(names)), key=names.__getitem__)
+        pointers = lambda xs: (ctypes.c_void_p * max(1, len(xs)))(*xs)
+        words = lambda xs: (ctypes.c_int64 * max(1, len(xs)))(*xs)
+        const_buffers = [a._live() for a in executable.const_inputs]
+        parts = [
+            words(ins.words),
+            pointers([id(s) for s in in_specs]),
+            pointers([b.ptr for b in const_buffers]),
+            pointers([id(s) for s in executable.out_specs]),
+            words(plan.result_bytes),
+            words(outs.words),
+            pointers([c.ptr for c in loaded.consts]),
+            words(by_name),
+            pointers([id(n) for n in names]),
+            words(aliases),
+            words(donated),
+        ]
+        native = loaded.native
+        self.raise_error = native.host.reraise
+        self.alive = [
+            executable,
+            native,
+            in_specs,
+            names,
+            ins.objects,
+            outs.objects,
+            const_buffers,
+            parts,
+        ]
+        at = [ctypes.addressof(p) for p in parts]
+        self.words = words(
+            [
+                next_address or 0,
+                len(call.args),
+                at[0],
+                at[1],
+                native.entry,
+                n_const,
+                at[2],
+                len(in_specs),
+                len(executable.out_specs),
+                at[3],
+                at[4],
+                at[5],
+                len(loaded.consts),
+                at[6],
+                plan.arena_bytes,
+                guard[1],
+                _kind(loaded),
+                id(self),
+                len(names),
+                at[7],
+                at[8],
+                at[9],
+                len(donated),
+                at[10],
+                sum([n for i, n in enumerate(plan.result_bytes) if i not in loaded.aliases]),
+            ]
+        )
+        assert len(self.words) == dispatch.ENTRY_WORDS
+        self.address = ctypes.addressof(self.words)
+        if native.draft is not None:
+            loaded.followers.append(functools.partial(self.words.__setitem__, dispatch.ENTRY_CODE))
+            if loaded.native is not native:  # it was replaced meanwhile
+                self.words[dispatch.ENTRY_CODE] = loaded.native.entry
+
+    def __call__(self) -> None:
+        self.raise_error()
+
+
+def _kind(loaded: Any) -> int:
+    """Whether a program is queued, and what else word 16 of an entry says."""
+    kind = int(loaded.is_long) | (8 if loaded.has_effects else 0)
+    may_queue = config.cpu_enable_async_dispatch and pool.futex()
+    return kind | (6 if loaded.is_queued else 4) if may_queue else kind
+
+
+def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
+    """Let later calls like this one go to native code, if they can."""
+    executable, args, kwargs = call.executable, call.args, call.kwargs
+    if executable.check is not None or executable.verifier is not None:
+        return  # every call is to be checked
+    if guard[0] or not install(type(jitted), call.array_type, wait=False):
+        return
+    if loaded.native.draft is not None and not loaded.native.draft.was_called:
+        return  # Python is to see its second call
+    specs = executable.in_specs[len(executable.const_inputs) :]
+    ins, outs = _Words(call.array_type), _Words(call.array_type)
+    try:
+        for i, x in enumerate(args):
+            ins.same(x) if i in call.static_nums or i - len(args) in call.static_nums else ins.tree(
+                x, specs
+            )
+        for name in sorted(kwargs):
+            ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
+        outs.tree(tree.tree_unflatten(call.out_tree, [_Leaf] * call.out_tree.num_leaves), None)
+    except (_Unmatchable, IndexError):
+        return
+    if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
+        return  # a registered node hides leaves
+    if any(
+        type(ins.leaves[d - len(executable.const_inputs)]) is not call.array_type
+        for d in executable.donated
+    ):
+        return  # what has no memory of its own gives none up
+    names = tuple(map(sys.intern, kwargs))
+    key = (len(args), names, tuple(ins.words), tuple(id(s) for s in specs), guard[1])
+    with suspended, pool.making:
+        if key in jitted._entries or len(jitted._entries) >= _MOST_ENTRIES:
+            return
+        entry = jitted._entries[key] = _Entry(loaded, call, names, ins, outs, jitted._head[0])
+        jitted._head[0] = entry.address
+
+
+class _Leaf:
+    """Stands for an array in a result tree."""
+
+
+_dispatchers: dict[type, Dispatcher | None] = {}
+
+
+def can_dispatch(cls: type) -> bool:
+    """Whether native dispatch of `cls` is there already."""
+    return _dispatchers.get(cls) is not None
+
+
+def install(cls: type, array_type: type, wait: bool = True) -> bool:
+    """Whether `cls` has the native `__call__`, which is put there on first use.
+
+    On a machine that never made one that takes 50 ms. Who does not `wait` gets False meanwhile, and goes on in Python.
+    """
+    if cls not in _dispatchers:
+        with suspended, pool.making:
+            if cls not in _dispatchers:
+                places = _places(cls, array_type)
+                if (
+                    not wait
+                    and places is not None
+                    and not are_at_hand([*heap.PARTS, places.part()])
+                ):
+                    return False
+                _dispatchers[cls] = _install(cls, places)
+    return _dispatchers[cls] is not None
+
+
+def _install(cls: type, places: Places | None) -> Dispatcher | None:
+    code = _code(places)
+    if code is None:
+        return None
+    dispatcher = dispatch.Dispatcher(code, cls)
+    cls.__call__ = dispatcher.descriptor
+    return dispatcher
+
+
+def _code(places: Places | None) -> dict[str, int] | None:
+    """Link native dispatch, and so the queue."""
+    buffer.use_native(heap.symbols())
+    UNREADY.update(
+        heap.block_types()[1:]
+    )  # before the queue is there: another thread may use it at once
+    return places and dispatch.code(places, ctypes.addressof(guard))
+
+
+def open_queue(array_type: type, wait: bool) -> None:
+    """Make the queue of programs; code that has to be compiled is waited for, or compiled beside what goes on."""
+    with suspended, pool.making:
+        places = (
+            _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
+        )
+        if places is not None and are_at_hand([*heap.PARTS, places.part()], wait):
+            _code(places)
+
+
+@functools.cache
+def _places(cls: type, array_type: Any) -> Places | None:
+    """What native code must know, seen in live objects."""
+    array = array_type(object(), buffer.Buffer(4))
+    array._view, array._parts = object(), []
+    jitted: Any = cls.__new__(cls)
+    Dispatching.__init__(jitted, print)
+    return dispatch.find_places(array, array._buffer, jitted)

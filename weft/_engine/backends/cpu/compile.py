@@ -1,0 +1,112 @@
+"""The stages of the CPU compiler: stack → simplify → fuse and plan → codegen.
+
+In:   a local program.
+Out:  a `CpuLoaded`, whose one native entry runs the program on all virtual devices of this process.
+How:  the program of one device, mapped over the axes of the mesh (`partition.stack`), is the program of the whole machine: mesh axes
+      are leading dims, collectives are operations along them, and a value that is equal on all devices of an axis lacks that dim, so
+      that it is stored and computed once. Of a mesh over several processes the same holds for the devices of this one; what is left
+      of collectives are exchanges with the others (`partition.exchanges`).
+"""
+
+from __future__ import annotations
+
+from weft._engine.backends.base import LocalProgram, Stage
+from weft._engine.backends.cpu.buffer import use_native
+from weft._engine.backends.cpu.loaded import CpuLoaded, Plan
+from weft._engine.codegen.program.tiered_compilation import compile_draft
+from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.compiler.schedule.memory_check import check_memory
+from weft._engine.compiler.schedule.schedule import KernelCheck, Scheduled, schedule
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.util.config import config
+from weft._engine.util.record import record
+
+
+@record
+class CpuStages:
+    """The program over all devices, and how it is scheduled."""
+
+    stacked: Jaxpr
+    scheduled: Scheduled
+
+
+def lower(program: LocalProgram, stage: Stage) -> CpuStages:
+    """All stages before code is generated."""
+    stacked = program.jaxpr
+    if program.owners is not None:
+        from weft._engine.partition.exchanges import program_of_process
+
+        stacked = stage(
+            "stack",
+            program_of_process,
+            stacked,
+            program.mesh,
+            program.owners,
+            [x.dims for x in program.ins],
+            [x.dims for x in program.outs],
+            [x.blocks for x in program.outs],
+        )
+        stacked = stage("simplify stacked", simplify, stacked)
+    elif program.mesh:
+        from weft._engine.partition.stack import stack
+
+        stacked = stage(
+            "stack",
+            stack,
+            stacked,
+            program.mesh,
+            [x.dims for x in program.ins],
+            [x.dims for x in program.outs],
+            [x.blocks for x in program.outs],
+        )
+        stacked = stage("simplify stacked", simplify, stacked)
+    return CpuStages(stacked, stage("schedule", _scheduled, stacked, program.donated))
+
+
+def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
+    scheduled = schedule(program, donated, _kernel_check())
+    if scheduled.has_loops:
+        from weft._engine.compiler.schedule.loop_outlining import (
+            with_loop_kernels,
+        )  # a millisecond that most programs need not spend
+
+        scheduled = with_loop_kernels(scheduled)
+    check_memory(scheduled.program, scheduled.aliases)
+    return scheduled
+
+
+def _kernel_check() -> KernelCheck | None:
+    """Return the check of new kernels, if the setting `check` has maps."""
+    if not config.checks.maps:
+        return None
+    from weft._engine.verification.kernel_maps import check_group_kernel
+
+    return check_group_kernel
+
+
+def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> CpuLoaded:
+    """Generate and load the code of a lowered program."""
+    scheduled = stages.scheduled
+    native = stage("codegen", compile_draft, scheduled.program)
+    if native.host.calls:
+        from weft._engine.codegen.runtime import heap
+
+        use_native(
+            heap.symbols()
+        )  # whose blocks are freed without running Python, where an interrupt could be lost
+    for maker in scheduled.const_makers:
+        maker.finish()
+    sizes = [tuple(x.spec.storage_bytes for x in some) for some in (program.ins, program.outs)]
+    return CpuLoaded(
+        native,
+        Plan(
+            scheduled.consts,
+            scheduled.aliases,
+            scheduled.program.arena_bytes,
+            scheduled.kernel_count,
+            *sizes,
+            native.work,
+            scheduled.words,
+            scheduled.words_at,
+        ),
+    )

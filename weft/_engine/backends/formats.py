@@ -1,0 +1,108 @@
+"""`Layout` and `Format`: the order of an array's dims in memory, and that order with a sharding.
+
+Laws: every shard of an array has its dims in the same order, without tiles. The order is None where it is row-major, here and in
+      `ArraySpec`, which has it: what an array of another order holds is the memory of the transposed array.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from weft._engine.util.errors import describe
+from weft._engine.util.record import record
+
+
+class _Auto(enum.Enum):
+    """The layout that the compiler chooses: row-major for arguments; for results the one that needs no transpose."""
+
+    AUTO = "AUTO"
+
+    def __repr__(self) -> str:
+        return "AUTO"
+
+    __str__ = __repr__
+
+
+@record
+class Layout:
+    """The order of dims in memory, the slowest first. `Layout.AUTO` leaves it to the compiler.
+
+    >>> Layout(major_to_minor=(0, 1))
+    Layout(major_to_minor=(0, 1), tiling=None, sub_byte_element_size_in_bits=0)
+    """
+
+    major_to_minor: tuple[int, ...]
+    tiling: tuple[tuple[int, ...], ...] | None = None
+    sub_byte_element_size_in_bits: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "major_to_minor", tuple(self.major_to_minor))
+
+
+Layout.AUTO = _Auto.AUTO  # type: ignore[attr-defined]
+
+
+def is_layout(x: Any) -> bool:
+    """Whether `x` is a layout or `Layout.AUTO`."""
+    return isinstance(x, (Layout, _Auto))
+
+
+@record
+class Format:
+    """A layout and a sharding; each may be None. Accepted wherever a sharding is.
+
+    Raises TypeError for another layout or sharding, ValueError for a layout whose sharding is missing.
+
+    >>> wnp.zeros((2, 3)).format.layout.major_to_minor
+    (0, 1)
+    """
+
+    layout: Any = None
+    sharding: Any = None
+
+    def __post_init__(self):
+        if self.layout is not None and not is_layout(self.layout):
+            raise TypeError(
+                f"Format: layout must be a Layout, Layout.AUTO or None, got {self.layout!r}."
+            )
+        if isinstance(self.layout, Layout) and self.sharding is None:
+            raise ValueError(
+                f"Format: a concrete layout needs a concrete sharding, got {self.layout} alone. Give a NamedSharding or a "
+                "SingleDeviceSharding with it, or Layout.AUTO."
+            )
+
+
+def format_of(spec: Any) -> Format:
+    """The format of arrays of an `ArraySpec`."""
+    return Format(
+        Layout(tuple(range(spec.aval.ndim)) if spec.order is None else spec.order, ()),
+        spec.sharding,
+    )
+
+
+def order_of(layout: Any, ndim: int, what: str) -> tuple[int, ...] | None:
+    """The order of dims of an array of `ndim` dims that a layout asks for: None if it is row-major, or left open (AUTO, None).
+
+    ValueError if it does not fit, NotImplementedError for tiles. `what` asks.
+    """
+    if not isinstance(layout, Layout):
+        return None
+    order, plain = layout.major_to_minor, tuple(range(ndim))
+    if tuple(sorted(order)) != plain:
+        raise ValueError(
+            describe(
+                what,
+                f"the layout {layout} does not fit an array of {ndim} dims.",
+                (),
+                None,
+                "Length of major_to_minor and the rank of the value should match: it names every dim once.",
+                f"Use major_to_minor={plain}.",
+            )
+        )
+    if layout.tiling or layout.sub_byte_element_size_in_bits:
+        raise NotImplementedError(
+            f"{what}: elements are stored whole and without tiles; {layout} is not supported. Leave tiling and "
+            "sub_byte_element_size_in_bits out."
+        )
+    return None if order == plain else order

@@ -1,0 +1,62 @@
+"""Which blocks of an array the processes hold, where devices belong to several.
+
+In:   a sharding, the rank of values: devices, the grid of blocks, the block of each device.
+Out:  for every process and dim, the numbers of the blocks that are there.
+Laws: the blocks of a process are a product: along every dim some numbers, in ascending order, and all combinations of them; every
+      process that takes part holds as many.
+Next: `array_spec` has the shapes that follow.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from weft._engine.ir.shardings import Layout, Sharding, layout_of
+from weft._engine.util.errors import ShardingError, describe
+
+#: of the blocks along each dim, in ascending order
+Numbers = tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=4096)
+def held_by_process(sharding: Sharding, ndim: int) -> tuple[tuple[int, Numbers], ...]:
+    """Every process that drives devices of `sharding`, with the blocks that it holds of values of rank `ndim`.
+
+    ShardingError if they are not as many for all, or no product of numbers along dims.
+    """
+    layout = layout_of(sharding, ndim)
+    found = []
+    for process, positions in sorted(_positions(layout).items()):
+        numbers = tuple([tuple(sorted(set(column))) for column in zip(*positions)])
+        if math.prod(map(len, numbers)) != len(positions):
+            raise _irregular(sharding, layout)
+        found.append((process, numbers))
+    if len({tuple(map(len, numbers)) for _, numbers in found}) > 1:
+        raise _irregular(sharding, layout)
+    return tuple(found)
+
+
+def _positions(layout: Layout) -> dict[int, set[tuple[int, ...]]]:
+    blocks: dict[int, set] = {}
+    for device, position in zip(layout.devices, layout.positions):
+        blocks.setdefault(device.process_index, set()).add(position)
+    return blocks
+
+
+def _irregular(sharding: Sharding, layout: Layout) -> ShardingError:
+    facts = [("sharding", repr(sharding))]
+    facts += [
+        (f"process {p}", f"blocks {', '.join(map(str, sorted(found)))}")
+        for p, found in sorted(_positions(layout).items())
+    ]
+    return ShardingError(
+        describe(
+            "a sharding over processes",
+            "the blocks of the array lie irregularly on the processes.",
+            facts,
+            None,
+            "Every process must hold equally many blocks, and they must form a grid: some numbers along each dim, in all combinations.",
+            "Make the mesh with weft.make_mesh or mesh_utils.create_hybrid_device_mesh, which keep the devices of a process together.",
+        )
+    )

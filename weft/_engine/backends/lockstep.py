@@ -1,0 +1,238 @@
+"""Running the program of one device on all devices, in step: equation by equation, and device by device for each.
+
+In:   a local program, and for each of its inputs the values of all devices.
+Out:  for each result the values of all devices.
+How:  an ordinary equation runs on each device by its `reference` rule; a collective is carried out between the devices of each group as
+      its record says (`ir.collective_spec`); an operation that holds programs has a rule `lockstep`, which runs them on the devices
+      that take part.
+Laws: devices that have the same object for every operand get the same object as the result. What does not vary over an axis is
+      therefore computed once, and a callback that looks at it is called once, as on any backend.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.backends.array_spec import to_blocks
+from weft._engine.backends.base import BlockLayout
+from weft._engine.core.interpret import reference_results
+from weft._engine.core.trace import eval_trace, set_trace
+from weft._engine.ir.collective_spec import carry_out, collective_axes, spec_of
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft._engine.ops.callback import Mapped
+from weft._engine.util.errors import describe
+
+#: the value of one variable on each of the devices that take part
+Values = Sequence[Any]
+
+
+class Lockstep:
+    """Devices in row-major order of the mesh `axes`, (name, size) each; `members` are the numbers of those that take part."""
+
+    def __init__(self, axes: Sequence[tuple[Any, int]]):
+        self.axes = tuple(axes)
+        self.names = [name for name, _ in axes]
+        self.shape = tuple(size for _, size in axes)
+        self.places = list(itertools.product(*map(range, self.shape)))
+        self.members = list(range(len(self.places)))
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def spread(self, x: BlockLayout, shards: Mapping[tuple[int, ...], np.ndarray]) -> Values:
+        """What each device holds of an argument, given its shards by position."""
+        return [shards[at] for at in self._positions(x)]
+
+    def collected(self, x: BlockLayout, values: Values) -> dict[tuple[int, ...], np.ndarray]:
+        """The shards of a result by their position, from what the devices computed."""
+        if x.blocks is None:
+            return dict(zip(self._positions(x), values))
+        whole = to_blocks(values[0], x.spec)  # every device has all of it
+        return {at: whole[at] for at in np.ndindex(*x.spec.splits)}
+
+    def _positions(self, x: BlockLayout) -> list[tuple[int, ...]]:
+        """Which shard each device holds."""
+        rest = (0,) * (len(x.spec.splits) - len(x.dims))
+        return [
+            tuple(self.position(member, axes) for axes in x.dims) + rest for member in self.members
+        ]
+
+    def run(self, jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
+        """The results of `jaxpr` on all members."""
+        with set_trace(eval_trace):
+            return self._run(jaxpr, operands)
+
+    def _run(self, jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
+        n = len(self)
+        env: dict = {v: [np.asarray(c)] * n for v, c in zip(jaxpr.constvars, jaxpr.consts)}
+        env.update(zip(jaxpr.invars, operands, strict=True))
+        read = lambda a: [np.asarray(a.val, a.aval.dtype)] * n if type(a) is Literal else env[a]
+        for eqn in jaxpr.eqns:
+            for var, values in zip(
+                eqn.outvars, self.step(eqn, [read(a) for a in eqn.invars]), strict=True
+            ):
+                for value in values:
+                    if value.shape != var.aval.shape or value.dtype != var.aval.dtype:
+                        raise AssertionError(
+                            f"{eqn.primitive} gave {value.dtype}{list(value.shape)}, its type rule says "
+                            f"{var.aval.str_short()}"
+                        )
+                env[var] = values
+        return [read(a) for a in jaxpr.outvars]
+
+    def each(self, fn: Callable[..., Sequence], operands: Sequence[Values]) -> list[Values]:
+        """The results of `fn` on the operands of every member; called once where they are the same objects."""
+        found: dict[tuple, list] = {}
+        results = []
+        for mine in zip(*operands) if operands else [()] * len(self):
+            key = tuple(map(id, mine))
+            if key not in found:
+                found[key] = [np.asarray(y) for y in fn(*mine)]
+            results.append(found[key])
+        return [list(values) for values in zip(*results)]
+
+    def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
+        """The results of `jaxpr` on some members, given by their indices among the members; the others take no part."""
+        some = copy.copy(self)
+        some.members = [self.members[i] for i in chosen]
+        return some.run(jaxpr, [[x[i] for i in chosen] for x in operands])
+
+    def position(self, member: int, axes: Sequence[Any]) -> int:
+        """The number of a device along `axes`, the first being the major one."""
+        place, number = self.places[member], 0
+        for axis in axes:
+            i = self.names.index(axis)
+            number = number * self.shape[i] + place[i]
+        return number
+
+    def step(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
+        """The results of one equation on all members."""
+        primitive, params = eqn.primitive, eqn.params
+        if primitive.kind == "collective":
+            return self._collective(eqn, ins)
+        if primitive.kind == "callback":
+            return self._callback(eqn, ins)
+        if primitive.kind == "region":
+            if primitive.attrs.get("call_like"):
+                return self.run(params["jaxpr"], ins)
+            return primitive.rule("lockstep")(self, ins, **params)
+        return self.each(lambda *xs: reference_results(eqn, xs), ins)
+
+    # ---- between devices
+    def _groups(self, axes: Sequence[Any]) -> list[list[int]]:
+        """The devices that exchange values along `axes`, in order of their number there."""
+        found: dict[tuple, list[int]] = {}
+        rest = [i for i, name in enumerate(self.names) if name not in axes]
+        for member in range(len(self.places)):
+            found.setdefault(tuple(self.places[member][i] for i in rest), []).append(member)
+        return [
+            sorted(group, key=lambda member: self.position(member, axes))
+            for group in found.values()
+        ]
+
+    def _collective(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
+        at = {member: i for i, member in enumerate(self.members)}
+        results: list = [None] * len(self)
+        known: dict[tuple, list] = {}
+        for group in self._groups(collective_axes(eqn.params)):
+            present = [member for member in group if member in at]
+            if not present:
+                continue
+            if len(present) < len(group) and not spec_of(eqn.primitive).is_local:
+                raise RuntimeError(
+                    describe(
+                        "reference",
+                        f"{eqn.primitive.name} is reached by the devices {present} only; {sorted(set(group) - set(present))} "
+                        "do not take part.",
+                        (),
+                        eqn.source,
+                        "All devices of an axis must take part in its collectives.",
+                    )
+                )
+            operands = [[x[at.get(member, at[present[0]])] for x in ins] for member in group]
+            key = tuple(id(x) for mine in operands for x in mine) if ins else tuple(group)
+            if key not in known:
+                known[key] = carry_out(eqn.primitive, operands, eqn.params)
+            for member, mine in zip(group, known[key]):
+                if member in at:
+                    results[at[member]] = mine
+        return [list(values) for values in zip(*results)]
+
+    # ---- callbacks
+    def _callback(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
+        """The mesh axes over which operands vary are mapped axes of the callback, as they are when mesh axes are stacked."""
+        layout = eqn.params.get("layout")
+        automatic = [layout is not None and name in layout.axes for name in self.names]
+        if len(self) < len(self.places) and any(automatic):
+            return self._callback_of_some(eqn, ins, automatic)
+        if len(self) < len(self.places) or not self.axes:
+            return self.each(lambda *xs: reference_results(eqn, xs), ins)
+        grids = [np.array([id(v) for v in x]).reshape(self.shape) for x in ins]
+        varies = [
+            [bool((grid != grid.take([0], i)).any()) for i in range(len(self.shape))]
+            for grid in grids
+        ]
+        for i, name in enumerate(self.names):
+            if layout is not None and name in layout.axes:
+                for k, mine in enumerate(varies):
+                    if not layout.splits(name):
+                        mine[i] = (
+                            False  # values that the compiler knows to be equal: any of them will do
+                        )
+                    elif not layout.apart:  # blocks are put together, also equal ones, and the one block of an axis of size 1
+                        mine[i] = any(name in dim for dim in layout.specs[k])
+        over = [i for i in range(len(self.shape)) if any(mine[i] for mine in varies)]
+        mapped = tuple(
+            Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over
+        )
+        operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]
+        params = (
+            {**eqn.params, "mapped": (*mapped, *eqn.params.get("mapped", ()))}
+            if mapped
+            else eqn.params
+        )
+        outs = [np.asarray(y) for y in reference_results(eqn.replace(params=params), operands)]
+        left = (
+            over
+            if layout is None or layout.apart
+            else [
+                i for i, whole in zip(over, layout.of_mesh(params.get("mapped", ()))) if not whole
+            ]
+        )
+        rows = [{at: y[at] for at in np.ndindex(*[self.shape[i] for i in left])} for y in outs]
+        return [[mine[tuple(place[i] for i in left)] for place in self.places] for mine in rows]
+
+    def _callback_of_some(
+        self, eqn: Eqn, ins: list[Values], automatic: Sequence[bool]
+    ) -> list[Values]:
+        """A callback that some devices reach: one call for each group of devices that differ along the axes of the compiler alone."""
+        groups: dict[tuple, list[int]] = {}
+        for i, member in enumerate(self.members):
+            place = tuple([p for p, whole in zip(self.places[member], automatic) if not whole])
+            groups.setdefault(place, []).append(i)
+        part = Lockstep([axis for axis, whole in zip(self.axes, automatic) if whole])
+        results: list = [None] * len(self)
+        for chosen in groups.values():
+            if len(chosen) < len(part):
+                raise NotImplementedError(
+                    f"{eqn.primitive.name} looks at a whole value where only some of its devices take part."
+                )
+            outs = part._callback(eqn, [[x[i] for i in chosen] for x in ins])
+            for i, mine in zip(chosen, zip(*outs) if outs else [()] * len(chosen)):
+                results[i] = mine
+        return [list(values) for values in zip(*results)]
+
+    def _stacked(self, values: Values, varies: Sequence[bool]) -> np.ndarray:
+        """The values of all devices with a leading dim for each axis over which they vary."""
+        chosen = [
+            v
+            for v, place in zip(values, self.places)
+            if all(p == 0 for p, mine in zip(place, varies) if not mine)
+        ]
+        lead = [n for n, mine in zip(self.shape, varies) if mine]
+        return np.stack(chosen).reshape(*lead, *chosen[0].shape) if lead else chosen[0]

@@ -1,0 +1,192 @@
+"""Python functions that programs of a plugin call, through XLA's foreign function interface (FFI).
+
+In:   equations that the host computes: callbacks, and primitives that have no form on a plugin.
+Out:  `HostCall`s, whose numbers the custom calls of the program have.
+Laws: one handler takes the calls of all programs, in threads of the plugin. The fields of a call are
+      valid until the handler returns; the memory of operands and results while the device waits.
+Next: `backends.host_calls` has the meaning of calls.
+Source: xla/ffi/api/c_api.h, xla/pjrt/c/pjrt_c_api_ffi_extension.h
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.backends.host_calls import HostCall, HostCalls
+from weft._engine.backends.pjrt.c_api import FFI_EXTENSION, PluginLibrary, struct, struct_type
+from weft._engine.hlo.replicas import HOST_TARGET, refuse
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import dtypes
+
+_Pointer = ctypes.c_void_p
+_Function = ctypes.CFUNCTYPE(_Pointer, _Pointer)
+#: functions of the FFI by their places in the table behind its header
+_PLACES = {
+    "Error_Create": 0,
+    "Stream_Get": 4,
+    "Future_Create": 13,
+    "Future_SetAvailable": 14,
+}
+_EXECUTE, _INTERNAL, _METADATA = 3, 13, 1
+_POSITION = ShapedArray((), np.dtype(np.uint32))
+
+
+class _Registration(ctypes.Structure):
+    """The arguments of the function that registers a handler; unlike others they have no extensions."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("name_size", ctypes.c_size_t),
+        ("handler", _Pointer),
+        ("platform", ctypes.c_char_p),
+        ("platform_size", ctypes.c_size_t),
+        ("traits", ctypes.c_int),
+    ]
+
+
+def _call(api: int, name: str, **values: Any) -> tuple[int | None, Any]:
+    """Call a function of the FFI; return its error and its arguments."""
+    args = struct(f"FFI_{name}", **values)
+    function = _Pointer.from_address(api + 48 + 8 * _PLACES[name]).value
+    return _Function(function)(ctypes.addressof(args)), args
+
+
+def _error(api: int, text: str) -> int | None:
+    message = ctypes.create_string_buffer(text.encode(errors="replace"))
+    return _call(api, "Error_Create", message=ctypes.addressof(message), code=_INTERNAL)[0]
+
+
+def _addresses(table: int | None, count: int) -> list[int | None]:
+    """Return the addresses of the first operands or results."""
+    buffers = (_Pointer * count).from_address(table) if count and table else ()
+    return [struct_type("FFI_Buffer").from_address(buffer).data for buffer in buffers]
+
+
+class FfiVisit:
+    """A device in the handler."""
+
+    def __init__(self, fields: Any) -> None:
+        attribute = _Pointer.from_address(fields.attributes).value or 0
+        number = ctypes.c_int64.from_address(_Pointer.from_address(attribute + 8).value)
+        call = _calls[number.value]
+        self.call: HostCall = call
+        self._fields, self._api, self._future = fields, fields.api, None
+        self._copy, self._stream = call.calls.copy, None
+        if self._copy is not copy_on_host:
+            self._stream = _call(self._api, "Stream_Get", context=fields.context)[1].value
+        types = [_POSITION] * call.has_position
+        self._results = _addresses(fields.results, len(types) + len(call.result_types))
+        types += call.operand_types
+        values = [np.empty(aval.shape, aval.dtype) for aval in types]
+        for value, address in zip(values, _addresses(fields.operands, len(values))):
+            self._copy(value.ctypes.data, address, value.nbytes, self._stream)
+        self._before, self.operands = values[: call.has_position], values[call.has_position :]
+        self.position = int(self._before[0]) if call.has_position else 0
+
+    def write(self, results: Sequence[np.ndarray]) -> None:
+        """Write the results of the call, after the position."""
+        for address, value in zip(self._results, [*self._before, *results]):
+            value = np.ascontiguousarray(value)
+            self._copy(address, value.ctypes.data, value.nbytes, self._stream)
+
+    def wait(self) -> None:
+        """Have the device wait for `go_on` once the handler returns."""
+        self._fields.future = self._future = _call(self._api, "Future_Create")[1].value
+
+    def go_on(self) -> None:
+        """End `wait`; the device may run the rest of its program in this thread."""
+        _call(self._api, "Future_SetAvailable", future=self._future)
+
+
+def copy_on_host(to: int | None, source: int | None, size: int, stream: None) -> None:
+    """Copy memory of the host."""
+    ctypes.memmove(to, source, size)
+
+
+def copy_on_cuda(to: int | None, source: int | None, size: int, stream: int | None) -> None:
+    """Copy between the host and an NVIDIA GPU, once its stream is done. This never ran on hardware."""
+    try:  # `plugins.preload_nvidia_libraries` has loaded one of these
+        runtime = ctypes.CDLL("libcudart.so.13")
+    except OSError:
+        runtime = ctypes.CDLL("libcudart.so.12")
+    any_to_any = 4
+    operands = _Pointer(to), _Pointer(source), ctypes.c_size_t(size), any_to_any
+    failed = runtime.cudaMemcpyAsync(*operands, _Pointer(stream))
+    failed = failed or runtime.cudaStreamSynchronize(_Pointer(stream))
+    if failed:
+        raise RuntimeError(f"A copy of {size} bytes for a callback failed: CUDA error {failed}.")
+
+
+#: names of platforms in the FFI, and functions that copy their memory
+_PLATFORMS: dict[str, tuple[str, Callable[..., None]]] = {
+    "cpu": ("Host", copy_on_host),
+    "cuda": ("CUDA", copy_on_cuda),
+}
+
+
+class PluginCalls(HostCalls):
+    """The calls of the programs of one plugin."""
+
+    def __init__(self, library: PluginLibrary, platform: str) -> None:
+        super().__init__()
+        self._library, self._platform = library, platform
+        self._name, self.copy = _PLATFORMS.get(platform, ("", copy_on_host))
+        library.find_exception = self.find_exception
+
+    def add(self, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> HostCall:
+        """Return the call of an equation; NotImplementedError if the plugin cannot make it."""
+        library, call = self._library, HostCall(self, eqn, mesh)
+        types = [aval.dtype for aval in (*call.operand_types, *call.result_types)]
+        narrow = [str(dtype) for dtype in types if dtypes.itemsize_bits(dtype) < 8]
+        reasons = {
+            "has no FFI extension": FFI_EXTENSION not in library.extensions,
+            f"is for {self._platform}, whose memory weft does not read": not self._name,
+            f"packs numbers of {''.join(narrow[:1])}, which weft does not unpack": bool(narrow),
+        }
+        for reason in [reason for reason, holds in reasons.items() if holds]:
+            named = repr(eqn.params.get("callback", eqn.primitive.name))
+            refuse(eqn, f"{named} runs on the host, but PJRT plugin {library.name!r} {reason}.")
+        if library.path not in _registered:
+            self._register()
+            _registered.add(library.path)
+        _calls[call.number] = call
+        return call
+
+    def _register(self) -> None:
+        """Let custom calls of the plugin's programs call the handler."""
+        handler, size = ctypes.cast(_handler, _Pointer).value, _Registration.traits.offset + 4
+        names = [word for x in (HOST_TARGET, self._name) for word in (x.encode(), len(x))]
+        args = _Registration(size, *names[:2], handler, *names[2:])
+        extension = self._library.extensions[FFI_EXTENSION]
+        register = _Function(_Pointer.from_address(extension + 40).value)
+        if error := register(ctypes.addressof(args)):
+            raise self._library.error(error, "FFI_Register_Handler")
+
+
+_calls: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+#: paths of plugins that have the handler
+_registered: set[str] = set()
+
+
+@_Function
+def _handler(address: int) -> int | None:
+    """The handler of all calls."""
+    fields: Any = struct_type("FFI_CallFrame").from_address(address)
+    if fields.extensions:  # a question for the version
+        extension: Any = struct_type("FFI_Extension").from_address(fields.extensions)
+        if (extension.extensions or 0) & 0xFFFFFFFF == _METADATA:  # the kind
+            ctypes.memmove(extension.metadata + 24, fields.api + 32, 8)
+            return None
+    try:
+        visit = FfiVisit(fields) if fields.stage == _EXECUTE else None
+        failure = visit and visit.call.calls.visit(visit)
+    except BaseException as error:  # a fault of weft or the plugin; it may not leave
+        failure = f"{type(error).__name__}: {error}"
+    return failure and _error(fields.api, failure)

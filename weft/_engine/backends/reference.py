@@ -1,0 +1,75 @@
+"""The reference backend: every device runs its own program on NumPy, in step with the others.
+
+In:   a local program.
+Out:  a program that computes by the `reference` rule of each operation and carries out collectives by their records. Nothing of the
+      compiler, and no memory that devices share, is involved: it is the oracle for other backends, and shows which stage is at fault,
+      since everything up to the local program is the same.
+Laws: a buffer has a NumPy array for each distinct shard, by its position in the grid of shards. Slow and simple.
+Next: `lockstep` runs the programs; docs/adding-a-backend.md builds on this one.
+
+`WEFT_BACKEND=reference` runs everything on it, `jit(..., backend="reference")` one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
+from weft._engine.backends.base import Backend, Loaded, LocalProgram, Stage
+from weft._engine.backends.lockstep import Lockstep
+
+Shards = dict[tuple[int, ...], np.ndarray]
+
+
+class ReferenceBackend(Backend):
+    """Virtual devices, each with a memory of its own, that compute with NumPy."""
+
+    platform = "reference"
+
+    def of_strings(self) -> Backend:
+        from weft._engine.backends.strings import held_on_host
+
+        return held_on_host(self)
+
+    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Shards:
+        blocks = to_blocks(value, spec)
+        return {at: np.array(blocks[at]) for at in np.ndindex(*spec.splits)}
+
+    def get(self, buffer: Shards, spec: ArraySpec) -> np.ndarray:
+        blocks = np.stack([buffer[at] for at in np.ndindex(*spec.splits)]).reshape(
+            spec.storage_shape
+        )
+        return from_blocks(blocks, spec).reshape(spec.global_shape)
+
+    def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
+        return have.splits == want.splits
+
+    def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> ReferenceProgram:
+        return ReferenceProgram(program)
+
+
+class ReferenceProgram(Loaded):
+    """A program that NumPy runs on every device."""
+
+    def __init__(self, program: LocalProgram):
+        self.program = program
+        self.devices = Lockstep(program.mesh)
+
+    def run(self, buffers: list[Shards]) -> list[Shards]:
+        """The results for these arguments."""
+        program, devices = self.program, self.devices
+        operands = [devices.spread(x, buffer) for x, buffer in zip(program.ins, buffers)]
+        results = devices.run(program.jaxpr, operands)
+        return [devices.collected(x, values) for x, values in zip(program.outs, results)]
+
+
+def run_on_devices(program: LocalProgram, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the values that a local program gives for values, run on all devices in step."""
+    backend = ReferenceBackend()
+    specs = [[x.spec.stored for x in some] for some in (program.ins, program.outs)]
+    shards = ReferenceProgram(program).run(
+        [backend.put(x, spec) for x, spec in zip(args, specs[0])]
+    )
+    return [np.array(backend.get(x, spec)) for x, spec in zip(shards, specs[1])]

@@ -1,0 +1,132 @@
+"""Flags of XLA, in `XLA_FLAGS` and as `compiler_options`: those that weft does not implement are named in a warning, once each.
+
+In:   the environment; a dict of options.
+Laws: a name that XLA does not know is refused as an option, and gets a warning with the nearest name in the environment. Values are
+      checked by the flag's type. `xla_flags.txt` lists the flags that XLA knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from weft._engine.util.config import config
+from weft._engine.util.errors import DeviceRuntimeError
+from weft._engine.util.source import warn_user
+
+IMPLEMENTED = frozenset(
+    {"xla_force_host_platform_device_count", "xla_dump_to", "xla_dump_hlo_as_text"}
+)
+#: what a build takes besides flags
+_BUILD_OPTIONS = {
+    "exec_time_optimization_effort": "float",
+    "memory_fitting_effort": "float",
+    "optimization_level": "int32",
+    "memory_fitting_level": "int32",
+}
+_PARSERS = {
+    "int32": int,
+    "int64": int,
+    "float": float,
+    "bool": lambda text: {"true": True, "false": False, "1": True, "0": False}[text],
+}
+_named: set[str] = set()  # the flags that were named in a warning
+
+
+@functools.cache
+def known_flags() -> dict[str, str]:
+    """The flags of XLA and their types."""
+    with open(os.path.join(os.path.dirname(__file__), "xla_flags.txt")) as file:
+        return dict(line.split() for line in file)
+
+
+def given_flags(text: str) -> dict[str, str]:
+    """The flags in the text of `XLA_FLAGS`; one without a value is true.
+
+    >>> given_flags("--xla_dump_to=dumps --xla_dump_hlo_as_text")
+    {'xla_dump_to': 'dumps', 'xla_dump_hlo_as_text': 'true'}
+    """
+    found: dict[str, str] = {}
+    name = ""
+    for word in text.split():
+        if word.startswith("-"):
+            name, sign, value = word.lstrip("-").partition("=")
+            found[name] = value if sign else "true"
+        elif name:
+            found[name] = word
+        else:
+            raise ValueError(
+                f"XLA_FLAGS is {text!r}; flags begin with two hyphens, as in --xla_dump_to=folder."
+            )
+    return found
+
+
+def check_environment() -> None:
+    """Check `XLA_FLAGS`: ValueError for a malformed value of what weft implements, a warning for the rest, which is ignored."""
+    flags = given_flags(os.environ.get("XLA_FLAGS", ""))
+    for name in IMPLEMENTED & set(flags):
+        if not _is_valid(known_flags()[name], flags[name]) or (
+            name == "xla_dump_to" and flags[name] in ("", "true")
+        ):
+            raise ValueError(
+                f"XLA_FLAGS: --{name} has the value {flags[name]!r}; it takes a value of type {known_flags()[name]}."
+            )
+    _warn("XLA_FLAGS", [name for name in flags if name not in IMPLEMENTED])
+
+
+def check_are_options(api: str, options: Any) -> None:
+    """TypeError for `compiler_options` that are not a dict by names."""
+    if options is not None and (
+        not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options)
+    ):
+        raise TypeError(
+            f"{api}: compiler_options is a dict from names of options to values, got {options!r}."
+        )
+
+
+def check_options(api: str, options: Mapping[str, Any] | None) -> None:
+    """Check `compiler_options`: TypeError for what is not a dict by names, DeviceRuntimeError for a name or value that XLA would refuse."""
+    check_are_options(api, options)
+    if options is None:
+        return
+    for name, value in options.items():
+        kind = _BUILD_OPTIONS.get(name) or known_flags().get(name)
+        if kind is None:
+            raise DeviceRuntimeError(
+                f"INVALID_ARGUMENT: No such compile option: {name!r}{_hint(name)}"
+            )
+        if not _is_valid(kind, str(value).lower() if isinstance(value, bool) else str(value)):
+            raise DeviceRuntimeError(
+                f"INVALID_ARGUMENT: While setting option {name}, {str(value)!r} is not a valid {kind} value."
+            )
+    _warn(f"{api}: compiler_options", [name for name in options if name not in config.values])
+
+
+def _is_valid(kind: str, text: str) -> bool:
+    try:
+        _PARSERS.get(kind, str)(text)
+    except (ValueError, KeyError):
+        return False
+    return True
+
+
+def _hint(name: str) -> str:
+    if name in known_flags():
+        return ""
+    import difflib  # for messages alone
+
+    near = difflib.get_close_matches(name, known_flags(), n=1, cutoff=0.75)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _warn(where: str, names: list[str]) -> None:
+    """One warning of all flags that no warning named before."""
+    fresh = [name for name in names if name not in _named]
+    _named.update(fresh)
+    if fresh:
+        warn_user(
+            f"{where}: weft does not implement {', '.join(name + _hint(name) for name in fresh)}, and ignores it.",
+            UserWarning,
+        )

@@ -1,0 +1,103 @@
+"""Which functions of a matmul are assembled, and the modules that hold them.
+
+In:   a recipe and the names of kernels, or the feature that names a packing ("pack_b_copy").
+Out:  what writes the kernels; the name of the function that moves lines of an operand, its text, and `pack_a` or `pack_b` where nothing
+      else is needed.
+Laws: packing functions are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, whatever the instructions.
+Next: `avx512.kernel_module` and `avx512.gemm_asm_pack`, `avx2.register_kernels` and `avx2.pack_lines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from types import ModuleType
+
+from weft._engine.codegen.gemm import assembly
+from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+
+_DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+
+
+def kernels(recipe: Recipe) -> Callable[[Recipe, Collection[str]], str] | None:
+    """Return what writes a module of a recipe's register kernels; None where LLVM compiles them."""
+    if assembly.has_avx512(recipe.machine):
+        from weft._engine.codegen.gemm.avx512 import kernel_module
+
+        return kernel_module.module
+    if assembly.has_avx2(recipe.machine) and (
+        recipe.is_float or recipe.acc_bytes == 4
+    ):  # it multiplies no integers of 64 bits
+        from weft._engine.codegen.gemm.avx2 import register_kernels
+
+        return register_kernels.module
+    return None
+
+
+def _writer(machine: Machine) -> ModuleType | None:
+    """The module that has the functions for a machine."""
+    if assembly.has_avx512(machine):
+        from weft._engine.codegen.gemm.avx512 import gemm_asm_pack
+
+        return gemm_asm_pack
+    if assembly.has_avx2(machine):
+        from weft._engine.codegen.gemm.avx2 import pack_lines
+
+        return pack_lines
+    return None
+
+
+def function(recipe: Recipe, feature: str) -> str | None:
+    """Return the name of the function that packs a recipe's operands as a feature says, if one is assembled."""
+    _, operand, packing = feature.split("_")
+    writer = _writer(recipe.machine)
+    return writer.function(recipe, packing, operand) if writer is not None else None
+
+
+def packs_alone(recipe: Recipe, operand: str, wanted: Collection[str]) -> bool:
+    """Whether all of an operand that is packed at all goes one of these packings."""
+    features = [name for name in wanted if name.startswith(f"pack_{operand}")]
+    return len(features) == 1 and function(recipe, features[0]) is not None
+
+
+def entry(recipe: Recipe, feature: str) -> str:
+    """`pack_a` or `pack_b` (see `gemm_pack`) where all operands go the packing of one feature: its arguments are put in another order."""
+    name, (_, operand, packing) = function(recipe, feature) or "", feature.split("_")
+    if operand == "a":  # dst, row_bytes, src, ms, ks, rows; and k on the stack
+        order = {
+            "copy": [f"movq {_LENGTH}, {_LINES}", f"movq 8(%rsp), {_LENGTH}"],
+            "transpose": [f"movq {_LINES}, {_SRC_STEP}", f"movq 8(%rsp), {_LINES}"],
+        }[packing]
+    else:  # dst, src, ns, ks, cols, k
+        order = {
+            "copy": [f"movq %rsi, {_SRC}", f"xchgq {_LINES}, {_LENGTH}"],
+            "transpose": [f"movq %rdx, {_SRC_STEP}", f"movq %rsi, {_SRC}"],
+        }[packing] + [f"movq ${recipe.panel_row_bytes}, {_DST_STEP}"]
+    order += [f"imulq ${recipe.in_bytes}, {_LENGTH}, {_LENGTH}"] if counts_bytes(name) else []
+    title = f"pack_{operand}"
+    return as_module(
+        [
+            ".p2align 4",
+            f".globl {title}",
+            f".type {title},@function",
+            f"{title}:",
+            *order,
+            f"jmp {name}",
+            f".size {title}, .-{title}",
+        ]
+    )
+
+
+def counts_bytes(name: str) -> bool:
+    """Whether the length of a function's lines is in bytes."""
+    return name in ("copy_lines", "pad_lines", "flip_lines")
+
+
+def text(recipe: Recipe, names: Collection[str]) -> str:
+    """Return the functions that are named, for a module."""
+    writer = _writer(recipe.machine)
+    return (
+        as_module([line for name in sorted(names) for line in writer.lines(name)])
+        if writer is not None
+        else ""
+    )

@@ -1,0 +1,219 @@
+"""The microkernels of `gemm_micro` for AVX2 in assembly: six rows and two vectors of sums fill twelve of the sixteen registers.
+
+In:   a recipe and the names of kernels.
+Out:  the text of a module in assembler, with the calling convention of Linux.
+Laws: the same sums in the same order as `gemm_micro`; beyond the lanes of an edge nothing is stored.
+
+Of twenty instructions of a beat twelve multiply and add, so nothing but waiting for a cache costs time. Zen 3 finds the next rows of
+packed operands by itself and loses time on software prefetches of them. The kernels prefetch only where the sums will go, or the same
+place of the arrays that an epilogue reads: rows of those are too far apart to be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles
+from weft._engine.util.machine_model import MODEL
+
+# Registers of all kernels. Arguments come in the first six of these, and on the stack.
+_A, _AS, _B, _BS, _BEATS, _SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+_AS3, _AS5, _BS3, _PLACE, _PITCH, _STREAMS = _KEPT = (
+    "%rbx",
+    "%r12",
+    "%r13",
+    "%r14",
+    "%r15",
+    "%rbp",
+)
+_I, _I32, _X, _Y = "%rax", "%eax", "%r10", "%r11"
+#: place of the arguments on the stack, above what is kept there
+_ON_STACK = {
+    name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)"
+    for i, name in enumerate(
+        ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams")
+    )
+}
+#: vector registers besides the sums: those of B, the elements of A in turn; after the loop, the lanes of an edge and what is added there
+_OF_B, _OF_A, _LANES, _ADDED = 12, (14, 15), "%ymm15", "%ymm14"
+
+
+def module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "epilogue" is."""
+    kernels = [_Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
+    lines = [
+        line
+        for kernel in kernels
+        for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
+    ]
+    if any(
+        kernel.edge for kernel in kernels
+    ):  # as many bytes of ones as there are lanes to set come before the zeros
+        lines += [".p2align 5", ".Llanes:", ".fill 32, 1, 0xff", ".fill 32, 1, 0"]
+    return as_module(lines)
+
+
+class _Kernel:
+    def __init__(self, recipe: Recipe, rows: int, vectors: int, edge: bool) -> None:
+        self.recipe, self.name, self.rows, self.vectors, self.edge = (
+            recipe,
+            kernel_name(rows, vectors, edge),
+            rows,
+            vectors,
+            edge,
+        )
+        self.tile = [(r, v) for r in range(rows) for v in range(vectors)]
+        self.element_bytes = recipe.step_bytes // recipe.beats
+        self.kind = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
+        self.add = f"vaddp{self.kind}" if recipe.is_float else "vpaddd"
+
+    def lines(self, adds: bool, epilogue: bool) -> list[str]:
+        full = (
+            self.rows == self.recipe.rows and not self.edge
+        )  # the one that nearly all work is done by
+        out = [
+            f".globl {self.name}",
+            f".type {self.name},@function",
+            ".p2align 4",
+            f"{self.name}:",
+            *[f"pushq {r}" for r in _KEPT],
+            f"leaq ({_AS},{_AS},2), {_AS3}",
+            f"leaq ({_AS},{_AS},4), {_AS5}",
+            f"leaq ({_BS},{_BS},2), {_BS3}",
+        ]
+        out += [f"vxorps {s}, {s}, {s}" for s in map(self.sum, self.tile)]
+        if full:
+            place, pitch = ("place", "pitch") if epilogue else ("dst", "ds")
+            out += [f"movq {_ON_STACK[place]}, {_PLACE}", f"movq {_ON_STACK[pitch]}, {_PITCH}"]
+            out += [f"movq {_ON_STACK['streams']}, {_STREAMS}"] if epilogue else self.fetch_place()
+        out += self.iterations(self.fetch_stream() if full and epilogue else [])
+        out += [f"movq {_ON_STACK['dst']}, {_PLACE}", f"movq {_ON_STACK['ds']}, {_PITCH}"]
+        if self.edge:
+            out += [
+                f"movq {_ON_STACK['last']}, {_X}",
+                f"imulq ${-self.recipe.acc_bytes}, {_X}, {_X}",
+                f"leaq .Llanes(%rip), {_Y}",
+                f"vmovups 32({_Y},{_X}), {_LANES}",
+            ]
+        if adds:
+            out += [
+                f"testq {_SRC}, {_SRC}",
+                f"je .L{self.name}_store",
+                f"movq {_ON_STACK['ss']}, {_X}",
+            ]
+            out += [*self.each_place(_SRC, _X, self.add_there), f".L{self.name}_store:"]
+        out += self.each_place(_PLACE, _PITCH, self.store)
+        return [
+            *out,
+            *[f"popq {r}" for r in reversed(_KEPT)],
+            "vzeroupper",
+            "retq",
+            f".size {self.name}, .-{self.name}",
+        ]
+
+    def sum(self, place: tuple[int, int]) -> str:
+        return f"%ymm{place[0] * self.vectors + place[1]}"
+
+    def iterations(self, asks: list[str]) -> list[str]:
+        """All beats, a few of them in each iteration, which also run the prefetches `asks`."""
+        label, unroll = f".L{self.name}", MODEL.gemm_unrolled_beats
+        return [
+            f"movq {_BEATS}, {_I}",
+            f"shrq ${unroll.bit_length() - 1}, {_I}",
+            f"andq ${unroll - 1}, {_BEATS}",
+            f"testq {_I}, {_I}",
+            f"je {label}_rest",
+            ".p2align 5",
+            f"{label}_iteration:",
+            *asks,
+            *self.beats(unroll),
+            f"decq {_I}",
+            f"jne {label}_iteration",
+            f"{label}_rest:",
+            f"testq {_BEATS}, {_BEATS}",
+            f"je {label}_end",
+            f"{label}_beat:",
+            *self.beats(1),
+            f"decq {_BEATS}",
+            f"jne {label}_beat",
+            f"{label}_end:",
+        ]
+
+    def beats(self, count: int) -> list[str]:
+        """So many multiply-adds of each sum, and on to the next elements."""
+        out: list[str] = []
+        for u in range(count):
+            beat = ("", f",{_BS}", f",{_BS},2", f",{_BS3}")[u]
+            out += [f"vmovups {32 * v}({_B}{beat}), %ymm{_OF_B + v}" for v in range(self.vectors)]
+            for r in range(self.rows):
+                a = f"%ymm{_OF_A[r % 2 if self.fuses else 0]}"
+                index = ("", f",{_AS}", f",{_AS},2", f",{_AS3}", f",{_AS},4", f",{_AS5}")[r]
+                out.append(f"vbroadcasts{self.kind} {u * self.element_bytes}({_A}{index}), {a}")
+                for v in range(self.vectors):
+                    out += self.multiply_add(a, f"%ymm{_OF_B + v}", self.sum((r, v)))
+        return [
+            *out,
+            f"addq ${count * self.element_bytes}, {_A}",
+            f"leaq ({_B},{_BS},{count}), {_B}",
+        ]
+
+    @property
+    def fuses(self) -> bool:
+        """Whether one instruction multiplies and adds; else the product takes the second of the registers for elements of A."""
+        return self.recipe.is_float
+
+    def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
+        if self.fuses:
+            return [f"vfmadd231p{self.kind} {x}, {y}, {sum}"]
+        product = f"%ymm{_OF_A[1]}"
+        return [
+            f"{'vpmaddwd' if self.recipe.joined else 'vpmulld'} {x}, {y}, {product}",
+            f"vpaddd {product}, {sum}, {sum}",
+        ]
+
+    def fetch_place(self) -> list[str]:
+        """Prefetch where the sums will go: a line of each row."""
+        step = [f"addq {_PITCH}, {_PLACE}", f"prefetcht0 ({_PLACE})"]
+        return [*step[1:], *step * (self.rows - 1)]
+
+    def fetch_stream(self) -> list[str]:
+        """Prefetch that line of a row of one of the arrays that an epilogue reads: another one in each iteration."""
+        return [
+            f"movl {_I32}, {_X}d",
+            f"andl $7, {_X}d",
+            f"imulq {_PITCH}, {_X}",
+            f"addq {_PLACE}, {_X}",
+            f"movl {_I32}, {_Y}d",
+            f"shrl $3, {_Y}d",
+            f"andl ${STREAMS - 1}, {_Y}d",
+            f"addq ({_STREAMS},{_Y},8), {_X}",
+            f"prefetcht0 ({_X})",
+        ]
+
+    def each_place(
+        self, first: str, stride: str, each: Callable[[str, tuple[int, int]], list[str]]
+    ) -> list[str]:
+        """`each(address, sum)` for all sums; `first` goes down the rows."""
+        out = []
+        for r in range(self.rows):
+            out += [f"addq {stride}, {first}"] if r else []
+            out += [
+                line for v in range(self.vectors) for line in each(f"{32 * v}({first})", (r, v))
+            ]
+        return out
+
+    def add_there(self, address: str, place: tuple[int, int]) -> list[str]:
+        sum = self.sum(place)
+        if self.edge and place[1] == self.vectors - 1:
+            return [
+                f"vmaskmovps {address}, {_LANES}, {_ADDED}",
+                f"{self.add} {_ADDED}, {sum}, {sum}",
+            ]
+        return [f"{self.add} {address}, {sum}, {sum}"]
+
+    def store(self, address: str, place: tuple[int, int]) -> list[str]:
+        if self.edge and place[1] == self.vectors - 1:
+            return [f"vmaskmovps {self.sum(place)}, {_LANES}, {address}"]
+        return [f"vmovups {self.sum(place)}, {address}"]

@@ -1,0 +1,296 @@
+"""The microkernels of `gemm_micro` for AVX-512 in assembly, since their register allocation is known beforehand.
+
+LLVM takes 4 to 9 ms to find it for one kernel, and half a millisecond to assemble it. The text is module-level assembly with the
+calling convention of Linux.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, unrolled
+from weft._engine.util.machine_model import MODEL
+
+# Registers of all kernels. Arguments come in the first six of these, and on the stack.
+_A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+_AS3, _AS5, _DST, _DS, _PREFETCH, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", "%r14", "%r13")
+I, X, Y = "%rax", "%r10", "%r11"
+#: of where the sums will go, the distance of its rows, and the streams there: until they go there
+_OF_PLACE = _DST, _DS, SRC
+#: place of the arguments on the stack, above what is kept there
+ON_STACK = {
+    name: 8 * (len(_KEPT) + 1 + i)
+    for i, name in enumerate(
+        ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams")
+    )
+}
+#: vector registers besides the sums: those of B, the element of A, a product, parts of sums
+_OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
+
+
+def mask(count: str, register: str) -> list[str]:
+    """Set the first n bits, less than 64 of them; this clobbers %rax."""
+    return ["xorl %eax, %eax", f"btsq {count}, %rax", "decq %rax", f"kmovq %rax, {register}"]
+
+
+class Kernel:
+    """One kernel; `vectors` of 0 is half a vector."""
+
+    runs = False
+
+    def __init__(self, recipe: Recipe, rows: int, vectors: int, edge: bool) -> None:
+        self.recipe, self.name, self.rows, self.edge = (
+            recipe,
+            kernel_name(rows, vectors, edge, self.runs),
+            rows,
+            edge,
+        )
+        self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
+        self.stored = 1 if recipe.quads else self.vectors  # of a row of sums
+        self.element_bytes = recipe.step_bytes // recipe.beats
+        self.suffix = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
+        self.broadcast = "vbroadcastf32x4" if recipe.quads else f"vbroadcasts{self.suffix}"
+        self.full = rows == recipe.rows  # the one that nearly all work is done by
+        _, self.add = _instructions(recipe)
+
+    def lines(self, adds: bool, epilogue: bool) -> list[str]:
+        prefetches = self.full and not self.edge and not self.recipe.quads
+        streams = prefetches and epilogue
+        tile = [(r, v) for r in range(self.rows) for v in range(self.vectors)]
+        out = [f".globl {self.name}", f".type {self.name},@function", ".p2align 4", f"{self.name}:"]
+        out += [f"pushq {register}" for register in _KEPT]
+        out += self.take_arguments(streams)
+        if self.edge:
+            out += [f"movq {ON_STACK['last']}(%rsp), {X}"]
+            out += (
+                [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {X}"]
+                if self.recipe.quads
+                else []
+            )
+            out += mask(X, "%k1")
+        out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
+        out += self.iterations(prefetches, streams)
+        if self.recipe.flips:
+            out += [
+                f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))
+            ]
+        if self.recipe.quads:
+            out += self.add_quads()
+        if adds:
+            out += [
+                f"testq {SRC}, {SRC}",
+                f"je .L{self.name}_store",
+                f"movq {ON_STACK['ss']}(%rsp), {X}",
+            ]
+            out += self.each_place(
+                SRC, X, lambda place, s, mask: f"{self.add} {place}, {s}, {s}{mask}"
+            )
+            out += [f".L{self.name}_store:"]
+        out += self.each_place(
+            _DST, _DS, lambda place, s, mask: f"vmovup{self.suffix} {s}, {place}{mask}"
+        )
+        out += [f"popq {register}" for register in reversed(_KEPT)]
+        return [*out, "vzeroupper", "retq", f".size {self.name}, .-{self.name}"]
+
+    def take_arguments(self, streams: bool) -> list[str]:
+        out = [
+            f"movq {ON_STACK[name]}(%rsp), {register}"
+            for name, register in (
+                ("dst", _DST),
+                ("ds", _DS),
+                ("prefetch", _PREFETCH),
+                ("next", _NEXT),
+            )
+        ]
+        out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
+        if streams:  # what is stored at the end waits until then
+            out += [f"movq {SRC}, -8(%rsp)"]
+            out += [
+                f"movq {ON_STACK[name]}(%rsp), {register}"
+                for name, register in zip(("place", "pitch", "streams"), _OF_PLACE)
+            ]
+        return out
+
+    def iterations(self, prefetches: bool, streams: bool) -> list[str]:
+        """All beats; where sums go and come from is known afterwards."""
+        unroll, out = unrolled(self.recipe, self.rows, self.vectors, self.edge), []
+        if unroll > 1:
+            out += [
+                f"movq {_BEATS}, {Y}",
+                f"shrq ${unroll.bit_length() - 1}, {Y}",
+                f"andq ${unroll - 1}, {_BEATS}",
+            ]
+            out += self.loop("iterations", Y, [*self.fetch_next_rows(), *self.beats(unroll)])
+        out += self.loop(
+            "beats",
+            _BEATS,
+            [
+                *(self.fetch_next_row() if self.full else ()),
+                *(_fetch_place(self.recipe, streams) if prefetches else ()),
+                *self.beats(1),
+            ],
+        )
+        return [*out, *(self.take_sums() if streams else ())]
+
+    def take_sums(self) -> list[str]:
+        """Reload where sums are loaded from and stored to."""
+        return [
+            f"movq {place}(%rsp), {register}"
+            for place, register in zip((ON_STACK["dst"], ON_STACK["ds"], -8), _OF_PLACE)
+        ]
+
+    def sum(self, place: tuple[int, int]) -> str:
+        return f"{self.register}{place[0] * self.vectors + place[1]}"
+
+    def row(self, r: int, offset: object = "") -> str:
+        """The address of an element of A."""
+        index = ("", f",{_AS}", f",{_AS},2", f",{_AS3}", f",{_AS},4", f",{_AS5}")[r]
+        return f"{offset or ''}({_A}{index})"
+
+    def loop(self, name: str, count: str, body: list[str]) -> list[str]:
+        """Do `body` as often as `count` says, which may be not at all."""
+        label = f".L{self.name}_{name}"
+        return [
+            "xorl %eax, %eax",
+            f"testq {count}, {count}",
+            f"je {label}_end",
+            ".p2align 4",
+            f"{label}:",
+            *body,
+            f"incq {I}",
+            f"cmpq {count}, {I}",
+            f"jb {label}",
+            f"{label}_end:",
+        ]
+
+    def beats(self, count: int) -> list[str]:
+        """So many multiply-adds of each sum, and on to the next elements."""
+        out = []
+        for u in range(count):
+            for v in range(self.vectors):
+                # (of joined elements and of quads B is always packed, and padded)
+                padded = self.recipe.joined or self.recipe.quads
+                left = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
+                out.append(f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{left}")
+            out.append(f"addq {_BS}, {_B}")
+            for r in range(self.rows):
+                x = f"{self.register}{_OF_A}"
+                out.append(f"{self.broadcast} {self.row(r, u * self.element_bytes)}, {x}")
+                for v in range(self.vectors):
+                    out += self.multiply_add(x, f"{self.register}{_OF_B + v}", self.sum((r, v)))
+        return [*out, *self.go_on(count)]
+
+    def go_on(self, count: int) -> list[str]:
+        """Advance to the elements of A after that many beats."""
+        return [f"addq ${count * self.element_bytes}, {_A}"]
+
+    def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
+        return multiply_add(self.recipe, x, y, sum, f"{self.register}{_PRODUCT}")
+
+    def add_quads(self) -> list[str]:
+        """Add what is in four lanes: each row of sums becomes one vector."""
+        order, even, odd = (f"{self.register}{i}" for i in (_OF_A, _EVEN, _ODD))
+        out = [f"vmovups .Lorder(%rip), {order}"]
+        for r in range(self.rows):
+            sums = [self.sum((r, v)) for v in range(self.vectors)]
+            for _ in range(
+                2
+            ):  # neighbours of two vectors (a missing one leaves what nobody stores)
+                pairs = [(sums[i], sums[min(i + 1, len(sums) - 1)]) for i in range(0, len(sums), 2)]
+                for a, b in pairs:
+                    out += [
+                        f"vshufps $0x88, {b}, {a}, {even}",
+                        f"vshufps $0xdd, {b}, {a}, {odd}",
+                        f"vaddps {odd}, {even}, {a}",
+                    ]
+                sums = [a for a, _ in pairs]
+            out.append(f"vpermps {sums[0]}, {order}, {sums[0]}")
+        return out
+
+    def fetch_next_row(self) -> list[str]:
+        """Prefetch the same elements of the next rows of A, which are far apart: one row at a time."""
+        return [
+            f"movl %eax, {X}d",
+            f"andl $7, {X}d",
+            f"movq {X}, {Y}",
+            f"imulq {_AS}, {Y}",
+            f"addq {_A}, {Y}",
+            f"prefetcht1 ({Y},{_NEXT})",
+        ]
+
+    def fetch_next_rows(self) -> list[str]:
+        """The same for all of them, in an unrolled iteration."""
+        out = [f"leaq ({_A},{_NEXT}), {X}"]
+        return out + [f"prefetcht1 {self.row(r).replace(_A, X)}" for r in range(self.rows)]
+
+    def each_place(
+        self, first: str, stride: str, each: Callable[[str, str, str], str]
+    ) -> list[str]:
+        """`each(place, sum, mask)` for all sums; `first` goes down the rows."""
+        out = []
+        for r in range(self.rows):
+            out += [f"addq {stride}, {first}"] if r else []
+            for v in range(self.stored):
+                mask = "{%k1}" if self.edge and v == self.stored - 1 else ""
+                out.append(each(f"{64 * v}({first})", self.sum((r, v)), mask))
+        return out
+
+
+def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
+    """Prefetch a slice of B's next panel, and where the sums will go, rows that are as far apart: one line per iteration.
+
+    With `streams`, the same segment of each of them: the next one after as many iterations as segments have lines.
+    The number of the iteration modulo 8 is where `fetch_next_row` left it.
+    """
+    lines = recipe.panel_row_bytes // 64
+    place, pitch, list_ = _OF_PLACE
+    out = [
+        f"prefetcht1 ({_PREFETCH})",
+        f"addq ${64 // MODEL.gemm_line_beats}, {_PREFETCH}",
+        f"imulq {pitch}, {X}",
+        f"addq {place}, {X}",
+        f"movl %eax, {Y}d",
+        f"andl ${8 * (lines - 1)}, {Y}d",
+    ]
+    if not streams:
+        return [*out, f"prefetcht1 ({X},{Y},8)"]
+    return [
+        *out,
+        f"leaq ({X},{Y},8), {X}",
+        f"movl %eax, {Y}d",
+        f"shrl ${(8 * lines).bit_length() - 1}, {Y}d",
+        f"andl ${STREAMS - 1}, {Y}d",
+        f"addq ({list_},{Y},8), {X}",
+        f"prefetcht1 ({X})",
+    ]
+
+
+def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list[str]:
+    """Add the products of an element of A and a vector of B."""
+    multiply, add = _instructions(recipe)
+    if (
+        recipe.flips and recipe.in_type == "i8"
+    ):  # the operand in the middle is the one without signs
+        x, y = y, x
+    if multiply.startswith(("vfm", "vdp", "vpdp")):
+        return [f"{multiply} {x}, {y}, {sum}"]
+    return [f"{multiply} {x}, {y}, {product}", f"{add} {product}, {sum}, {sum}"]
+
+
+def _instructions(recipe: Recipe) -> tuple[str, str]:
+    """Those that multiply (and add, where one does both) and that add."""
+    if recipe.joined:
+        alone = {
+            "bf16": "vdpbf16ps",
+            "i8": "vpdpbusd",
+            "u8": "vpdpbusd",
+            "i16": "vpdpwssd" if recipe.machine.i8_dot else "vpmaddwd",
+        }
+        return alone[recipe.joined], "vaddps" if recipe.is_float else "vpaddd"
+    kind = "s" if recipe.acc_bytes == 4 else "d"
+    return (
+        (f"vfmadd231p{kind}", f"vaddp{kind}")
+        if recipe.is_float
+        else {"s": ("vpmulld", "vpaddd"), "d": ("vpmullq", "vpaddq")}[kind]
+    )

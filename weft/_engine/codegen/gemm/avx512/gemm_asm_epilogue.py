@@ -1,0 +1,91 @@
+"""The `finish` of `gemm_epilogue` and the `end_panel` of `gemm_pack` for AVX-512 in assembly.
+
+LLVM takes 5 ms to compile a `finish` that rounds, and 3 ms for `end_panel`.
+"""
+
+from __future__ import annotations
+
+from weft._engine.codegen.gemm import assembly
+from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.gemm.avx512.gemm_asm import mask
+from weft._engine.codegen.ir.gemm_types import Recipe
+
+#: (type of the sums, of the result) -> what makes %zmm0 the result, and what stores those elements of it that the mask %k1 leaves
+_BF16 = [
+    "vpsrld $16, %zmm0, %zmm1",
+    "vpandd %zmm30, %zmm1, %zmm1",
+    "vpaddd %zmm31, %zmm1, %zmm1",
+    "vpaddd %zmm0, %zmm1, %zmm1",
+    "vcmpunordps %zmm0, %zmm0, %k2",
+    "vpord %zmm29, %zmm0, %zmm1{%k2}",
+    "vpsrld $16, %zmm1, %zmm0",
+]
+_ENDS = {
+    ("f32", "f32"): ([], "vmovups"), ("f64", "f64"): ([], "vmovupd"), ("i32", "i32"): ([], "vmovdqu32"), ("i64", "i64"): ([], "vmovdqu64"),
+    ("f32", "bf16"): (_BF16, "vpmovdw"), ("f32", "f16"): (["vcvtps2ph $4, %zmm0, %ymm0"], "vmovdqu16 %y"),
+    ("i32", "i16"): ([], "vpmovdw"), ("i32", "u16"): ([], "vpmovdw"), ("i32", "i8"): ([], "vpmovdb"), ("i32", "u8"): ([], "vpmovdb"),
+    ("i32", "f32"): (["vcvtdq2ps %zmm0, %zmm0"], "vmovups"),
+}  # fmt: skip
+
+
+def finishes(recipe: Recipe) -> bool:
+    """Whether the results of a recipe are stored by this file."""
+    known = (recipe.acc, recipe.out_type) in _ENDS and (
+        recipe.out_type != "f16" or recipe.machine.f16
+    )
+    return (
+        assembly.has_avx512(recipe.machine) and known and not recipe.is_complex and not recipe.quads
+    )
+
+
+def ends_panels(recipe: Recipe) -> bool:
+    """Whether the ends of its panels are written by it."""
+    return assembly.has_avx512(recipe.machine) and recipe.flips and recipe.joined == recipe.in_type
+
+
+def finish(recipe: Recipe) -> str:
+    """`finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`: whole vectors, or scattered elements."""
+    sums, row_bytes, rows, cols, c, c_row = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+    change, store = _ENDS[recipe.acc, recipe.out_type]
+    load = "vmovups" if recipe.acc_bytes == 4 else "vmovupd"
+    place = store.replace("%y", "%ymm0") if "%y" in store else f"{store} %zmm0"
+    constants = [
+        line
+        for value, register in ((1, 30), (0x7FFF, 31), (0x400000, 29))
+        if change is _BF16
+        for line in (f"movl ${value}, %eax", f"vpbroadcastd %eax, %zmm{register}")
+    ]
+    kept = ("%rbx", "%r12", "%r13", "%r14", "%r15")
+    return as_module([
+        ".p2align 4", ".globl finish", ".type finish,@function", "finish:", *[f"pushq {r}" for r in kept],
+        f"testq {rows}, {rows}", "je .Lfinish_end", f"testq {cols}, {cols}", "je .Lfinish_end",
+        f"movq {8 * (1 + len(kept))}(%rsp), %r14", *constants,
+        f"movl ${recipe.lanes}, %r11d", "movl $1, %eax", f"cmpq ${recipe.out_bytes}, %r14", "cmovneq %rax, %r11",
+        "imulq %r11, %r14", f"imulq ${recipe.acc_bytes}, %r11, %r15", *mask("%r11", "%k3"),
+        ".Lfinish_row:", f"movq {sums}, %rbx", f"movq {c}, %r12", f"movq {cols}, %r13",
+        ".Lfinish_some:", "kmovq %k3, %k1", "cmpq %r11, %r13", "jae .Lfinish_whole", *mask("%r13", "%k1"), ".Lfinish_whole:",
+        f"{load} (%rbx), %zmm0{{%k1}}{{z}}", *change, f"{place}, (%r12){{%k1}}",
+        "addq %r15, %rbx", "addq %r14, %r12", "subq %r11, %r13", "ja .Lfinish_some",
+        f"addq {row_bytes}, {sums}", f"addq {c_row}, {c}", f"decq {rows}", "jne .Lfinish_row",
+        ".Lfinish_end:", *[f"popq {r}" for r in reversed(kept)], "vzeroupper", "retq", ".size finish, .-finish",
+    ])  # fmt: skip
+
+
+def end_panel(recipe: Recipe) -> str:
+    """`end_panel(ptr panel, i64 steps)`: what flipped signs add to each sum, negated, after the panel."""
+    sums = [f"%zmm{v}" for v in range(recipe.vectors)]
+
+    def multiply_add(v: int) -> list[str]:
+        if recipe.in_type == "i8":  # (the operand in the middle is the one without signs)
+            return [f"vpdpbusd {64 * v}(%rdi), %zmm31, {sums[v]}"]
+        return [f"vmovdqu32 {64 * v}(%rdi), %zmm30", f"vpdpbusd %zmm31, %zmm30, {sums[v]}"]
+
+    return as_module([
+        ".p2align 4", ".globl end_panel", ".type end_panel,@function", "end_panel:", "movl $0x80808080, %eax", "vpbroadcastd %eax, %zmm31",
+        *[f"vpxord {s}, {s}, {s}" for s in sums], "vpxord %zmm29, %zmm29, %zmm29", "testq %rsi, %rsi", "je .Lend_panel_write",
+        ".Lend_panel_step:", *[line for v in range(recipe.vectors) for line in multiply_add(v)],
+        f"addq ${recipe.panel_row_bytes}, %rdi", "decq %rsi", "jne .Lend_panel_step",
+        ".Lend_panel_write:",
+        *[line for v, s in enumerate(sums) for line in (f"vpsubd {s}, %zmm29, {s}", f"vmovdqu32 {s}, {64 * v}(%rdi)")],
+        "vzeroupper", "retq", ".size end_panel, .-end_panel",
+    ])  # fmt: skip

@@ -1,0 +1,255 @@
+"""The function of `skinny_gemm` for AVX-512 in assembly: LLVM takes ten milliseconds and more to compile it, half a one to assemble it."""
+
+from __future__ import annotations
+
+import itertools
+
+from weft._engine.codegen.gemm import assembly
+from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.gemm.avx512 import gemm_asm
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.util.machine_model import MODEL
+
+_A, _AS, _ROWS, _B, _BS, _STEPS = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+_BS3, _COLS, _BS5, _BS7, _COUNT, _SUMS_ROW = _KEPT = (
+    "%rbx",
+    "%rbp",
+    "%r12",
+    "%r13",
+    "%r14",
+    "%r15",
+)
+_A_ROW, _PLACE, _SUMS = "%rax", "%r10", "%r11"
+#: arguments on the stack
+_STACK = {
+    name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)" for i, name in enumerate(("cols", "sums", "ss"))
+}
+#: a row of B, from the first one that is read
+_INDEX = ("", f",{_BS}", f",{_BS},2", f",{_BS3}", f",{_BS},4", f",{_BS5}", f",{_BS3},2", f",{_BS7}")
+#: first registers of what rows of B are interleaved from, of what flipped sign bits add, and of sums; B has the first 16, interleaved
+#: only 8
+_PARTS, _TOO_MUCH, _MADE = 16, 16, 24
+_OF_A, _PRODUCT, _ORDER, _SIGNS = "%zmm28", "%zmm29", "%zmm30", "%zmm31"
+_ROW_MASK = "{%k7}{z}"
+#: loads that convert
+_LOADS = {"f16": "vcvtph2ps", "bf16": "vpmovzxwd"}
+
+
+def suits(recipe: Recipe) -> bool:
+    """Whether the function for a recipe is this one."""
+    if not assembly.has_avx512(recipe.machine):
+        return False
+    converts = recipe.acc == "f32" and recipe.in_type in _LOADS
+    return recipe.joined == recipe.in_type or (
+        recipe.joined is None and (recipe.unpacked_b_ok or converts)
+    )
+
+
+def text(recipe: Recipe, name: str) -> str:
+    """Return `along` or `along_row`, for a module."""
+    return as_module(_Along(recipe, name).lines())
+
+
+class _Along:
+    def __init__(self, recipe: Recipe, name: str) -> None:
+        self.name, self.single = name, name == "along_row"
+        self.recipe, self.per, self.vectors, self.wide = (
+            recipe,
+            recipe.k_per_step,
+            recipe.along_vectors,
+            recipe.along_cols,
+        )
+        self.move = "vmovups" if recipe.joined or recipe.acc_bytes == 4 else "vmovupd"
+        self.broadcast = f"vbroadcasts{self.move[-1]}"
+        self.labels = itertools.count()
+
+    def lines(self) -> list[str]:
+        count = MODEL.gemm_along_streams // self.per
+        iterations, rest, end = self.label(), self.label(), self.label()
+        out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
+        out += [*[f"pushq {register}" for register in _KEPT],
+               f"leaq ({_BS},{_BS},2), {_BS3}", f"leaq ({_BS},{_BS},4), {_BS5}", f"leaq ({_BS3},{_BS},4), {_BS7}"]  # fmt: skip
+        out += [f"vmovups .L{self.name}_order(%rip), {_ORDER}"] if self.recipe.joined else []
+        out += (
+            ["movl $0x80808080, %eax", f"vpbroadcastd %eax, {_SIGNS}"] if self.recipe.flips else []
+        )
+        out += [
+            f"{iterations}:",
+            f"cmpq ${count}, {_STEPS}",
+            f"jb {rest}",
+            *self.steps(count),
+            f"jmp {iterations}",
+        ]
+        out += [f"{rest}:", f"testq {_STEPS}, {_STEPS}", f"je {end}", *self.steps(1), f"jmp {rest}"]
+        out += [
+            f"{end}:",
+            *[f"popq {register}" for register in reversed(_KEPT)],
+            "vzeroupper",
+            "retq",
+            f".size {self.name}, .-{self.name}",
+        ]
+        return [*out, *(self.order() if self.recipe.joined else ())]
+
+    def label(self) -> str:
+        return f".L{self.name}_{next(self.labels)}"
+
+    def steps(self, count: int) -> list[str]:
+        """So many steps of all columns, and on to the next ones."""
+        stretch, left, end = self.label(), self.label(), self.label()
+        out = [
+            f"movq {_STACK['cols']}, {_COLS}",
+            f"movq {_B}, {_PLACE}",
+            f"movq {_STACK['sums']}, {_SUMS}",
+        ]
+        of_a = (
+            [f"%zmm{(8 if self.recipe.joined else 16) + s}" for s in range(count)]
+            if self.single
+            else []
+        )
+        out += [
+            f"{self.broadcast} {s * self.recipe.step_bytes}({_A}), {x}" for s, x in enumerate(of_a)
+        ]
+        out += [
+            f"{stretch}:",
+            f"cmpq ${self.wide}, {_COLS}",
+            f"jb {left}",
+            *(self.fetch() if count > 1 else ()),
+        ]
+        out += [
+            *self.stretch(count, of_a, False),
+            f"addq ${self.wide * self.recipe.in_bytes}, {_PLACE}",
+            f"addq ${self.wide * self.recipe.acc_bytes}, {_SUMS}",
+            f"subq ${self.wide}, {_COLS}",
+            f"jmp {stretch}",
+        ]
+        out += [f"{left}:", f"testq {_COLS}, {_COLS}", f"je {end}"]
+        out += ["xorl %eax, %eax", f"btsq {_COLS}, %rax", "decq %rax", "kmovq %rax, %k7"]
+        for v in range(self.vectors):
+            out += [f"kmovq %rax, %k{v + 1}", f"shrq ${self.recipe.lanes}, %rax"]
+        return [
+            *out,
+            *self.stretch(count, of_a, True),
+            f"{end}:",
+            f"addq ${count * self.recipe.step_bytes}, {_A}",
+            f"leaq ({_B},{_BS},{count * self.per}), {_B}",
+            f"subq ${count}, {_STEPS}",
+        ]
+
+    def fetch(self) -> list[str]:
+        """Prefetch the next rows of B: parts of rows are short, and the hardware would have to detect each of them anew."""
+        lines = range(0, self.wide * self.recipe.in_bytes, 64)
+        prefetch = f"leaq ({_PLACE},{_BS},{MODEL.gemm_along_streams}), {_COUNT}"
+        return [
+            prefetch,
+            *[f"prefetcht1 {line}({_COUNT}{index})" for index in _INDEX for line in lines],
+        ]
+
+    def stretch(self, count: int, of_a: list[str], masked: bool) -> list[str]:
+        """So many steps of a few vectors of columns; of a single row of A its elements are there."""
+        mask = lambda v: f"{{%k{v + 1}}}" if masked else ""
+        of_b = [[f"%zmm{s * self.vectors + v}" for v in range(self.vectors)] for s in range(count)]
+        made = [f"%zmm{_MADE + v}" for v in range(self.vectors)]
+        too_much = [f"%zmm{_TOO_MUCH + v}" for v in range(self.vectors)]
+        if (
+            self.single
+            and not masked
+            and not self.recipe.joined
+            and self.recipe.in_type == self.recipe.acc
+        ):
+            of_b, out = (
+                [
+                    [f"{64 * v}({_PLACE}{_INDEX[s]})" for v in range(self.vectors)]
+                    for s in range(count)
+                ],
+                [],
+            )
+        else:
+            out = [line for s in range(count) for line in self.load(s, of_b[s], masked)]
+        if self.recipe.flips:
+            out += [f"vpxord {x}, {x}, {x}" for x in too_much]
+            out += [
+                line
+                for vectors in of_b
+                for y, x in zip(vectors, too_much)
+                for line in self.multiply_add(_SIGNS, y, x)
+            ]
+        row, sums = self.label(), _SUMS if self.single else _SUMS_ROW
+        if not self.single:
+            out += [
+                f"movq {_A}, {_A_ROW}",
+                f"movq {_SUMS}, {_SUMS_ROW}",
+                f"movq {_ROWS}, {_COUNT}",
+                ".p2align 4",
+                f"{row}:",
+            ]
+        out += [
+            f"{self.move} {64 * v}({sums}), {x}{mask(v)}{'{z}' * masked}"
+            for v, x in enumerate(made)
+        ]
+        out += [f"vpsubd {t}, {x}, {x}" for t, x in zip(too_much, made) if self.recipe.flips]
+        for s in range(count):
+            out += (
+                []
+                if self.single
+                else [f"{self.broadcast} {s * self.recipe.step_bytes}({_A_ROW}), {_OF_A}"]
+            )
+            a = of_a[s] if self.single else _OF_A
+            out += [
+                line
+                for b, x in zip(of_b[s], made)
+                for line in self.multiply_add(*((b, a) if "(" in b else (a, b)), x)
+            ]
+        out += [f"{self.move} {x}, {64 * v}({sums}){mask(v)}" for v, x in enumerate(made)]
+        return (
+            out
+            if self.single
+            else [
+                *out,
+                f"addq {_AS}, {_A_ROW}",
+                f"addq {_STACK['ss']}, {_SUMS_ROW}",
+                f"decq {_COUNT}",
+                f"jne {row}",
+            ]
+        )
+
+    def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
+        return gemm_asm.multiply_add(self.recipe, x, y, sum, _PRODUCT)
+
+    def load(self, step: int, to: list[str], masked: bool) -> list[str]:
+        """The vectors of one step."""
+        if self.recipe.joined:
+            return self.load_joined(step, to, masked)
+        load = _LOADS[self.recipe.in_type] if self.recipe.in_type != self.recipe.acc else self.move
+        size = self.recipe.lanes * self.recipe.in_bytes
+        out = [
+            f"{load} {size * v}({_PLACE}{_INDEX[step]}), {x}" + f"{{%k{v + 1}}}{{z}}" * masked
+            for v, x in enumerate(to)
+        ]
+        return out + [f"vpslld $16, {x}, {x}" for x in to if load == "vpmovzxwd"]
+
+    def load_joined(self, step: int, to: list[str], masked: bool) -> list[str]:
+        """Elements of neighbouring rows are interleaved in quarters of registers, so columns are brought into the right ones first."""
+        parts, out = [f"%zmm{_PARTS + i}" for i in range(self.per)], []
+        permute, load = ("vpermq", "vmovdqu16") if self.per == 2 else ("vpermd", "vmovdqu8")
+        for i, part in enumerate(parts):
+            place = f"({_PLACE}{_INDEX[step * self.per + i]})"
+            out += [f"{load} {place}, {part}{_ROW_MASK}"] if masked else []
+            out.append(f"{permute} {part if masked else place}, {_ORDER}, {part}")
+        unpack = lambda size, x, y, to: [
+            f"vpunpck{half}{size} {y}, {x}, {z}" for half, z in zip("lh", to)
+        ]
+        if self.per == 2:
+            return out + unpack("wd", *parts, to)
+        pairs = [f"%zmm{_PARTS + 4 + i}" for i in range(4)]
+        out += unpack("bw", *parts[:2], pairs[:2]) + unpack("bw", *parts[2:], pairs[2:])
+        return (
+            out
+            + unpack("wd", pairs[0], pairs[2], to[:2])
+            + unpack("wd", pairs[1], pairs[3], to[2:])
+        )
+
+    def order(self) -> list[str]:
+        """What a quarter of a register gets: a part of each vector that is made of it."""
+        size, kind = (8, ".quad") if self.per == 2 else (4, ".long")
+        order = [v * 4 + quarter for quarter in range(4) for v in range(16 // size)]
+        return [".p2align 6", f".L{self.name}_order:", f"{kind} {','.join(map(str, order))}"]

@@ -1,0 +1,38 @@
+"""One module of the register kernels that a matmul needs.
+
+In:   a recipe and the names of kernels.
+Out:  the text of a module in assembler.
+Next: `gemm_asm` writes a kernel, `indirect_operand` those that find A by lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.gemm.avx512.gemm_asm import Kernel
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.microkernels import kernel_name, tiles
+
+
+def module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "epilogue" is:
+    see `gemm_micro`."""
+    kernels = [Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
+    if any("_runs" in name for name in wanted):
+        from weft._engine.codegen.gemm.avx512 import indirect_operand
+
+        kernels += indirect_operand.kernels(recipe, wanted)
+    lines = [
+        line
+        for kernel in kernels
+        for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
+    ]
+    if recipe.quads:  # where the sums of columns are when quads have been added
+        lines = [
+            ".p2align 6",
+            ".Lorder:",
+            f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}",
+            *lines,
+        ]
+    return as_module(lines)

@@ -1,0 +1,188 @@
+"""Matmul: native functions for `Gemm` steps, generated per combination of types, generic in every size and stride.
+
+In:   a `Gemm` step.
+Out:  `describe(step)`: a function's name and the i64 words of its descriptor; `features(step)`: the parts of it that the step needs;
+      `ensure(name, features)`: the function's address.
+      The caller copies the words to memory, stores the addresses of A, B, C and the epilogue (or null) at the word indices
+      `POINTERS` (0 to 3) and the epilogue's own pointers at the end, and calls `void name(ptr words)`, which returns when
+      everything is written. The words are only read.
+Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or on how tasks are split;
+      operands may not overlap what is written.
+Next: `gemm_problem` says what is computed, `gemm_plan` how, `required_functions` which code that needs; `gemm_tile` (with
+      `gemm_panel`) and `gemm_dot` are the variants, `operand_addressing` finds their operands; `microkernels` names the kernels,
+      `gemm_micro` has them (`assembled` those in assembler), `skinny_gemm` those of few rows of A; `gemm_pack` packs,
+      `gemm_epilogue` finishes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from types import ModuleType
+
+from weft._engine.codegen.gemm import gemm_plan, gemm_problem, gemm_tile, required_functions
+from weft._engine.codegen.gemm.descriptor import POINTERS as POINTERS
+from weft._engine.codegen.ir.gemm_types import Machine, Recipe, machine
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
+from weft._engine.codegen.toolchain.objects import CompileRequest, is_there
+from weft._engine.ir.program import Gemm
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+
+@record
+class _Made:
+    address: int
+    features: frozenset[str]
+
+
+_made: dict[tuple[str, Machine], _Made] = {}
+_drafts: dict[
+    tuple[str, Machine, frozenset[str]], int
+] = {}  # addresses of those whose helpers are not optimized, by their features
+
+
+def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
+    """Plan one matmul: return the name of its function and the words of its argument, pointers left 0.
+
+    >>> from weft._engine.ir.program import BufRef, Gemm
+    >>> step = Gemm(4, 5, 6, BufRef(0), BufRef(1), BufRef(2), (6, 1), (5, 1), (5, 1), "f32", "f32", "f32")
+    >>> describe(step)[0]
+    'weft_gemm_f32_f32_f32_tile'
+    """
+    recipe = _recipe_of(step.in_type, step.acc_type, step.out_type, machine())
+    return _describe(gemm_problem.problem_of(step, recipe), recipe)
+
+
+@functools.lru_cache(maxsize=4096)
+def _describe(problem: gemm_problem.Problem, recipe: Recipe) -> tuple[str, tuple[int, ...]]:
+    name, words = gemm_plan.plan(problem, recipe, pool.num_threads())
+    return f"weft_gemm_{name}", words
+
+
+def features(step: Gemm) -> frozenset[str]:
+    """Return the names of the optional functions that one matmul needs inside its own.
+
+    >>> from weft._engine.ir.program import BufRef, Gemm
+    >>> step = Gemm(6, 1, 6, BufRef(0), BufRef(1), BufRef(2), (1, 6), (1, 1), (1, 1), "c64", "c64", "c64")
+    >>> "pack_b_copy" in features(step)
+    True
+    """
+    return _features(*describe(step), machine())
+
+
+@functools.lru_cache(maxsize=4096)
+def _features(symbol: str, words: tuple[int, ...], machine: Machine) -> frozenset[str]:
+    return _module_of(symbol).features(_recipe(symbol, machine), words)
+
+
+@functools.lru_cache(maxsize=4096)
+def _all_features(symbol: str, machine: Machine) -> frozenset[str]:
+    return _module_of(symbol).all_features(_recipe(symbol, machine))
+
+
+def _module_of(symbol: str) -> ModuleType:
+    if symbol.endswith("_tile"):
+        return gemm_tile
+    from weft._engine.codegen.gemm import gemm_dot  # few programs want it
+
+    return gemm_dot
+
+
+def _recipe(symbol: str, machine: Machine) -> Recipe:
+    in_type, acc_type, out_type, *quads, _ = symbol.removeprefix("weft_gemm_").split("_")
+    return _recipe_of(in_type, acc_type, out_type, machine, bool(quads))
+
+
+#: equal recipes are one
+_recipe_of = functools.cache(Recipe)
+
+
+def parts(
+    symbol: str, machine: Machine, wanted: frozenset[str] | None = None, draft: bool = False
+) -> list[LibraryModule]:
+    """Return the modules that make up the function that `describe` named, with all optional functions or the wanted ones.
+
+    Those of a `draft` are not optimized.
+    """
+    recipe, module = _recipe(symbol, machine), _module_of(symbol)
+    found = module.parts(
+        recipe, symbol, _all_features(symbol, machine) if wanted is None else wanted
+    )
+    return [part.as_draft() for part in found] if draft else found
+
+
+def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
+    """Whether something is to be compiled for the wanted functions that takes long to optimize."""
+    have = _to_make(symbol, wanted)
+    return have is not None and any(
+        not part.quick and not is_there(request(part)) for part in parts(symbol, machine(), have)
+    )
+
+
+def is_small(step: Gemm) -> bool:
+    """Whether a matmul may run on a draft."""
+    extents = [step.m, step.n, step.k, *[extent for extent, *_ in (*step.batch, *step.outer_k)]]
+    return math.prod(extents) <= MODEL.draft_multiply_adds
+
+
+def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
+    """Return the address of a matmul function that has the wanted optional functions (or all); it stays valid.
+
+    The first one compiled has what was wanted and no more, since that takes half the time; the second one has all, or
+    all packings of the driver, if nothing else was missing. A draft has what was wanted.
+    """
+    key = (symbol, machine())
+    have = _to_make(symbol, wanted, draft)
+    if have is not None:  # two threads may both compile it; either result will do
+        made = link(parts(*key, have, draft), pool.symbols(), libc=("memset", "memcpy"))[symbol]
+        if draft:
+            _drafts[*key, have] = made
+        else:
+            _made[key] = _Made(made, have)
+    return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
+
+
+def requests(
+    symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
+) -> list[CompileRequest]:
+    """What to prepare before `ensure` is called."""
+    have = _to_make(symbol, wanted, draft)
+    # the driver first, which takes longest where kernels and packers are assembled
+    return (
+        []
+        if have is None
+        else [*pool.requests(), *map(request, reversed(parts(symbol, machine(), have, draft)))]
+    )
+
+
+def stored(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
+    """Return the keys of the objects of a matmul function that `ensure` gave."""
+    have = wanted if draft else _made[symbol, machine()].features
+    return [request(part).key for part in parts(symbol, machine(), have, draft)]
+
+
+def _to_make(
+    symbol: str, wanted: frozenset[str] | None, draft: bool = False
+) -> frozenset[str] | None:
+    """The optional functions that a new compilation should have; None when the one there is will do."""
+    key = (symbol, machine())
+    if draft and wanted is not None:
+        return None if (*key, wanted) in _drafts else wanted
+    everything = _all_features(*key)
+    needed = everything if wanted is None else wanted
+    made = _made.get(key)
+    if made is not None and needed <= made.features:
+        return None
+    if made is not None and all(
+        required_functions.is_driver_feature(feature) for feature in needed - made.features
+    ):
+        return made.features | {
+            feature for feature in everything if required_functions.is_driver_feature(feature)
+        }
+    return (
+        everything
+        if made is not None or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything))
+        else needed
+    )

@@ -1,0 +1,231 @@
+"""Matrix times a few vectors, both dense along k: dot products, where each operand is read once and nothing is packed.
+
+`weft_gemm_*_dot(ptr desc)` takes the descriptor of the tiled matmul; a task is (batch element, row tile). Columns are computed one
+after the other, so this is meant for very few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from weft._engine.codegen.gemm.descriptor import Word
+from weft._engine.codegen.gemm.gemm_epilogue import Ends, finish
+from weft._engine.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
+from weft._engine.codegen.gemm.operand_addressing import (
+    BATCH,
+    Task,
+    locate,
+    offsets_function,
+    row_block_count,
+)
+from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
+from weft._engine.codegen.ir.ir_writer import FunctionWriter, suffix
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.toolchain.native_library import LibraryModule
+from weft._engine.util.machine_model import MODEL
+
+#: rows of A that share a load of B, in one function each; more rows are more streams from memory
+_ROW_COUNTS = (1, 2, 4, 8)
+
+
+def all_features(recipe: Recipe) -> frozenset[str]:
+    """Return the names of what only some matmuls need: a function for each number of rows, and the two ends of sums."""
+    return frozenset(["finish", "epilogue", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
+
+
+def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+    """Return the names of those functions that the matmul described by `words` needs.
+
+    Row tiles are multiples of the most rows, so the remainder follows from M, where that is known.
+    """
+    most, rows = _ROW_COUNTS[-1], words[Word.M]
+    found = [
+        f"dots_{r}"
+        for r in _ROW_COUNTS
+        if words[Word.ANY_ROWS] or (rows >= most if r == most else rows % most & r)
+    ]
+    return frozenset([*found, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
+
+
+def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
+    """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` features."""
+    inner = sorted([name for name in wanted if name != "epilogue"])
+    exports = ("dots", "finish") if "finish" in wanted else ("dots",)
+    return [
+        LibraryModule(
+            f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports
+        ),
+        driver(recipe, symbol, wanted),
+    ]
+
+
+def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
+    """Return the last of the `parts`."""
+    return LibraryModule(
+        f"{symbol} {' '.join(sorted(wanted))}",
+        lambda: _driver_module(recipe, symbol, wanted),
+        (symbol,),
+        quick=True,
+    )
+
+
+def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """The IR of the functions that touch elements, and of the table `dots`."""
+    decls = Declarations()
+    names = [f"dots_{rows}" for rows in _ROW_COUNTS]
+    table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
+    made = [
+        *(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
+        f"@dots = constant [{len(names)} x ptr] [{table}]",
+        finish(recipe, decls) if "finish" in wanted else "",
+    ]
+    return str(decls) + "\n".join(made)
+
+
+def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+    """The IR that calls those functions for a descriptor."""
+    decls = Declarations()
+    decls.use("@dots = external constant ptr")
+    made = [
+        offsets_function(decls, recipe),
+        _task(recipe, decls, wanted),
+        _driver(recipe, decls, symbol),
+    ]
+    return str(decls) + "\n".join(made)
+
+
+def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
+    """sums[r] = sum over k of a[r, k] * b[k]."""
+    f = FunctionWriter(
+        f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    vector = f"<{lanes} x {acc}>"
+    wide = lanes * recipe.k_per_step
+    # independent sums per row, enough to hide the latency of an addition, in half of the registers
+    chains = max(1, min(2 if rows > 2 else 4, recipe.machine.registers // 2 // rows))
+    at_once = max(chains, MODEL.cache_line // (wide * recipe.in_bytes))
+
+    def load(base: str, at: str, mask: str | None) -> str:
+        value = f.load(
+            llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask
+        )
+        if recipe.joined:
+            return join(f, recipe, value, lanes)
+        return f.convert(value, recipe.in_type, recipe.acc, lanes)
+
+    row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
+    visit = f.mul("%as", rows)
+    distance = f.mul(visit, f.ceil_div(MODEL.gemm_ahead, visit))
+
+    def fetch(row: str, at: str) -> None:
+        """Prefetch the same part of later rows: rows are too short for the hardware to detect each in time."""
+        for line in range(0, wide * recipe.in_bytes, MODEL.cache_line):
+            there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
+            f.prefetch(there)
+
+    def stretch(count: int, masked: bool):
+        def body(k: str, *sums: str) -> list[str]:
+            out = list(sums)
+            for c in range(count):
+                at, chain = f.add(k, c * wide), c % chains
+                mask = f.first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
+                y = load("%b", at, mask)
+                if recipe.flips:
+                    out[chain - chains] = multiply_add(
+                        f, recipe, sign_bits(lanes), y, out[chain - chains], lanes
+                    )
+                for r in range(rows):
+                    i = r * chains + chain
+                    if (
+                        rows == _ROW_COUNTS[-1]
+                        and not masked
+                        and c * wide * recipe.in_bytes % MODEL.cache_line == 0
+                    ):
+                        fetch(row_of[r], at)
+                    x = flip(f, recipe, load(row_of[r], at, mask), lanes)
+                    out[i] = multiply_add(f, recipe, x, y, out[i], lanes)
+            return out
+
+        return body
+
+    # (the last chains are those of what flipped signs add to each row)
+    zero = [(vector, "zeroinitializer")] * ((rows + recipe.flips) * chains)
+    whole = f.mul(f.div("%k", at_once * wide), at_once * wide)
+    sums = f.loop(0, whole, at_once * wide, stretch(at_once, False), zero)
+    sums = f.loop(whole, "%k", wide, stretch(1, True), [(vector, s) for s in sums])
+    plus = "fadd" if recipe.is_float else "add"
+    totals = []
+    for r in range(rows + recipe.flips):
+        totals.append(sums[r * chains])
+        for c in range(1, chains):
+            totals[r] = f.let(f"{plus} {vector} {totals[r]}, {sums[r * chains + c]}")
+    for r in range(rows):
+        total = f.let(f"sub {vector} {totals[r]}, {totals[rows]}") if recipe.flips else totals[r]
+        name = f"@llvm.vector.reduce.{plus}.v{lanes}{suffix(acc)}"
+        if recipe.is_float:
+            decls.use(f"declare {acc} {name}({acc}, {vector})")
+            one = f.let(f"call reassoc {acc} {name}({acc} -0.0, {vector} {total})")
+        else:
+            decls.use(f"declare {acc} {name}({vector})")
+            one = f.let(f"call {acc} {name}({vector} {total})")
+        f.do(
+            f"store {acc} {one}, ptr {f.at('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}"
+        )
+    return f.end()
+
+
+def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+    f = Task("dot_task", decls, recipe)
+    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{MODEL.gemm_vector_sums} x i64]")
+    ends = Ends(f, f.desc, wanted)
+    row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
+    row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
+    i0 = f.mul(row_tile, tile_rows)
+    end = f.min(f.add(i0, tile_rows), f.d(Word.M))
+    a, b, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, batch, offsets)))
+    ms, ns, cms, cns, k = (f.d(w) for w in (Word.A_MS, Word.B_NS, Word.C_MS, Word.C_NS, Word.K))
+    ends.at(batch=batch, pitch="0")
+
+    def stretch(i1: str) -> None:
+        i2 = f.min(end, f.add(i1, MODEL.gemm_vector_sums))
+
+        def column(j: str) -> None:
+            vector = f.at(b, f.mul(j, ns))
+
+            def rows(_: str, i: str) -> list[str]:
+                left = f.sub(i2, i)
+                r, index = "1", "0"
+                for number, count in enumerate(_ROW_COUNTS):
+                    enough = f.let(f"icmp uge i64 {left}, {count}")
+                    r, index = f.pick(enough, count, r), f.pick(enough, number, index)
+                dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(index, 8))}")
+                mine = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
+                f.do(
+                    f"call void {dots}(ptr {mine}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})"
+                )
+                return [f.add(i, r)]
+
+            count = f.sub(i2, i1)
+            f.loop(0, row_block_count(f, count, _ROW_COUNTS[-1]), 1, rows, [("i64", i1)])
+            place = f.at(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
+            # A stretch of a column of this problem is one of a row of C where operands were exchanged for it.
+            ends.take(sums, 0, place, "0", cms, row=j, rows="1", col=i1, cols=count)
+
+        f.loop(0, f.d(Word.N), 1, column)
+
+    f.loop(i0, end, MODEL.gemm_vector_sums, stretch)
+    return f.end()
+
+
+def _driver(recipe: Recipe, decls: Declarations, symbol: str) -> str:
+    decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
+    f = FunctionWriter(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
+    ctx = f.slot("[8 x i64]")
+    f.do(f"store ptr %desc, ptr {ctx}")
+    tasks = f.mul(f.word("%desc", Word.BATCH), f.word("%desc", Word.ROW_TILES))
+    f.do(f"call void @weft_parallel_for(ptr @dot_task, ptr {ctx}, i64 {tasks})")
+    return f.end()

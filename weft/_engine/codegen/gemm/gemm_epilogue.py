@@ -1,0 +1,174 @@
+"""Finished sums are rounded and stored to C, or passed to the step's epilogue.
+
+An epilogue is a native kernel, `void(ptr context, i64, i64)`. Its context holds the addresses of the sums, of their place (see
+`ir.program.PLACE`) and of the other buffers that it reads and writes. Each task has its own context on its stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from weft._engine.codegen.gemm.descriptor import Word
+from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type, real_of
+from weft._engine.codegen.ir.ir_writer import FunctionWriter, bits_of
+from weft._engine.codegen.ir.microkernels import STREAMS
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.ir.program import MOST_EPILOGUE_ARGS, PLACE
+
+
+def finish(recipe: Recipe, decls: Declarations) -> str:
+    """Return `@finish`: round a tile of sums once and store it with any strides."""
+    f = FunctionWriter(
+        "void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    part = real_of(recipe.out_type)
+    part_bytes = recipe.out_bytes // recipe.parts
+    lanes, acc, out = recipe.lanes, llvm_type(recipe.acc), llvm_type(part)
+
+    def row(i: str) -> None:
+        sums = f.at("%sums", f.mul(i, "%row_bytes"))
+        c = f.at("%c", f.mul(i, "%cms"))
+
+        def vectors(j: str) -> None:
+            total = f.mul("%cols", recipe.parts)
+            mask = f.first_lanes(f.min(f.sub(total, j), lanes), lanes)
+            value = f.load(acc, lanes, f.at(sums, f.mul(j, recipe.acc_bytes)))
+            f.store(
+                out,
+                lanes,
+                f.convert(value, recipe.acc, part, lanes),
+                f.at(c, f.mul(j, part_bytes)),
+                mask,
+            )
+
+        def elements(j: str) -> None:
+            for p in range(recipe.parts):
+                at = f.add(f.mul(f.mul(j, recipe.parts), recipe.acc_bytes), p * recipe.acc_bytes)
+                value = f.let(f"load {acc}, ptr {f.at(sums, at)}, align {recipe.acc_bytes}")
+                place = f.at(f.at(c, f.mul(j, "%cns")), p * part_bytes)
+                rounded = f.convert(value, recipe.acc, part, 0)
+                f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")
+
+        f.when(
+            f.equal("%cns", recipe.out_bytes),
+            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
+            lambda: f.loop(0, "%cols", 1, elements),
+        )
+
+    f.loop(0, "%rows", 1, row)
+    return f.end()
+
+
+def add(recipe: Recipe, decls: Declarations) -> str:
+    """Return `@add`: add tiles of sums, `parts` of them `size` bytes apart, in order to the first one."""
+    f = FunctionWriter(
+        "void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind"
+    )
+    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
+
+    def place(offset: str) -> None:
+        first = f.at("%sums", offset)
+
+        def part(_: str, before: str, sum: str) -> list[str]:
+            here = f.at(before, "%size")
+            return [here, f.let(f"{plus} {vector} {sum}, {f.load(acc, lanes, here)}")]
+
+        [_, sum] = f.loop(
+            1, "%parts", 1, part, [("ptr", first), (vector, f.load(acc, lanes, first))]
+        )
+        f.store(acc, lanes, sum, first)
+
+    f.loop(0, "%size", recipe.machine.vector_bytes, place)
+    return f.end()
+
+
+class Ends:
+    """How the wanted matmuls store results: by the step's epilogue, by `finish`, or neither where kernels write C themselves."""
+
+    def __init__(self, f: FunctionWriter, desc: str, wanted: Collection[str]) -> None:
+        self.f = f
+        self.stores = "finish" in wanted
+        self.epilogue = _Epilogue(f, desc) if "epilogue" in wanted else None
+
+    def place(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
+        """What a kernel is to prefetch, as its last arguments: C's place in an epilogue's streams where sums will be `done`, else `dst`."""
+        return self.epilogue.streams(done, c, cms, dst, ds) if self.epilogue else ""
+
+    def at(self, **place: str) -> None:
+        """Set words of the place at which the next sums will be."""
+        if self.epilogue:
+            self.epilogue.at(**place)
+
+    def take(self, sums: str, row_bytes: int, c: str, cms: str, cns: str, **place: str) -> None:
+        """Give sums that are done to the epilogue, or round and store them at `c`."""
+        call = lambda: self.epilogue.call(sums, **place) if self.epilogue else None
+
+        def store() -> None:
+            self.f.decls.use("declare void @finish(ptr, i64, i64, i64, ptr, i64, i64)")
+            shape = f"i64 {row_bytes}, i64 {place['rows']}, i64 {place['cols']}"
+            self.f.do(f"call void @finish(ptr {sums}, {shape}, ptr {c}, i64 {cms}, i64 {cns})")
+
+        if self.epilogue and self.stores:
+            self.f.when(self.epilogue.exists, call, store)
+        elif self.epilogue:
+            call()
+        elif self.stores:
+            store()
+
+
+class _Epilogue:
+    """The step's epilogue as a task calls it."""
+
+    def __init__(self, f: FunctionWriter, desc: str) -> None:
+        self.f = f
+        self.context, self.place = (
+            f.slot(f"[{2 + MOST_EPILOGUE_ARGS} x ptr]"),
+            f.slot(f"[{len(PLACE)} x i64]"),
+        )
+        self.function = f.word(desc, Word.EPILOGUE, "ptr")
+        self.exists = f.let(f"icmp ne ptr {self.function}, null")
+        f.do(f"store ptr {self.place}, ptr {f.at(self.context, 8)}, align 8")
+        given = f.at(desc, f.mul(f.word(desc, Word.EPILOGUE_AT), 8))
+
+        def hand_on(i: str) -> None:
+            offset = f.mul(i, 8)
+            f.do(
+                f"store ptr {f.word(f.at(given, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8"
+            )
+
+        f.loop(0, f.word(desc, Word.EPILOGUE_ARGS), 1, hand_on)
+        self.listed, self.nowhere = f.slot(f"[{STREAMS} x ptr]"), f.slot(f"[{STREAMS} x ptr]")
+        chosen = f.word(desc, Word.EPILOGUE_STREAMS)
+        self.some = f.let(f"icmp ne i64 {chosen}, 0")
+
+        def choose(i: str) -> None:
+            number = f.let(f"and i64 {f.let(f'lshr i64 {chosen}, {f.mul(i, 8)}')}, 255")
+            there = f.word(f.at(self.context, f.mul(number, 8)), 1, "ptr")
+            f.do(f"store ptr {there}, ptr {f.at(self.listed, f.mul(i, 8))}, align 8")
+            f.do(f"store ptr null, ptr {f.at(self.nowhere, f.mul(i, 8))}, align 8")
+
+        f.loop(0, STREAMS, 1, choose)
+
+    def streams(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
+        f = self.f
+        there = f.both(done, self.some)
+        place, pitch = f.pick(there, c, dst, "ptr"), f.pick(there, cms, ds)
+        return f", ptr {place}, i64 {pitch}, ptr {f.pick(there, self.listed, self.nowhere, 'ptr')}"
+
+    def call(self, sums: str, **place: str) -> None:
+        """Run it on the sums at a place; words that are not given keep their values."""
+        f = self.f
+        f.do(f"store ptr {sums}, ptr {self.context}, align 64")
+        self.at(**place)
+        f.do(f"call void {self.function}(ptr {self.context}, i64 0, i64 0)")
+
+    def at(self, **place: str) -> None:
+        """Set words of the place."""
+        for name, value in place.items():
+            self.f.do(
+                f"store i64 {value}, ptr {self.f.at(self.place, 8 * PLACE.index(name))}, align 8"
+            )

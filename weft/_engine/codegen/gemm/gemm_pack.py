@@ -1,0 +1,496 @@
+"""Packs blocks of operands into the order in which the microkernels read them, converted to the accumulator's type.
+
+`@pack_a(ptr dst, i64 row_bytes, ptr src, i64 ms, i64 ks, i64 rows, i64 k)` makes rows of steps;
+`@pack_b(ptr dst, ptr src, i64 ns, i64 ks, i64 cols, i64 k)` makes one panel: rows of `panel_row_bytes`, one per beat,
+of which it writes `cols` columns and no more. Each has three access patterns, by the operand's strides (in bytes): along the
+packed rows (copy), across them (transpose squares in registers), and any other (element by element). Squares may write zeros
+after a block, up to one vector's number of rows or steps: blocks are packed in ascending order with that much room after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from weft._engine.codegen.gemm import assembled
+from weft._engine.codegen.gemm.descriptor import has_squares
+from weft._engine.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
+from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type, real_of
+from weft._engine.codegen.ir.ir_writer import FunctionWriter, bits_of
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.util.machine_model import MODEL
+
+_Path = Callable[[], None]
+
+
+# -- loading one vector of packed elements
+
+
+def _unit(recipe: Recipe) -> str:
+    """LLVM type of one step of A: joined elements as i32, a complex number as its bits, else the accumulator's type."""
+    if recipe.joined:
+        return "i32"
+    return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
+
+
+def _convert(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
+    return (
+        value
+        if recipe.is_complex or recipe.joined
+        else f.convert(value, recipe.in_type, recipe.acc, lanes)
+    )
+
+
+def _in_unit(recipe: Recipe) -> str:
+    return _unit(recipe) if recipe.is_complex else llvm_type(recipe.in_type)
+
+
+def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) -> str:
+    """The mask of the elements of `lanes` steps from `step` on that are before `k`."""
+    per = recipe.k_per_step
+    first = f.mul(step, per)
+    count = f.pick(f.less(first, k), f.sub(k, first), 0)
+    return f.first_lanes(f.min(count, lanes * per), lanes * per)
+
+
+def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str, mask: str) -> str:
+    """Load `lanes` steps of one row or column with dense k, from `step` on; zero outside the mask."""
+    per = recipe.k_per_step
+    value = f.load(
+        _in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask
+    )
+    return to_unit(f, recipe, value, lanes)
+
+
+def to_unit(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
+    """Return elements as stored in memory as `lanes` packed steps."""
+    return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
+
+
+def _across_k(
+    f: FunctionWriter,
+    recipe: Recipe,
+    src: str,
+    ks: str,
+    lanes: int,
+    step: str,
+    k: str,
+    mask: str | None,
+) -> str:
+    """Load one step of `lanes` neighbouring rows or columns (dense in that direction); zero beyond k."""
+    per, unit = recipe.k_per_step, _in_unit(recipe)
+    parts = []
+    for h in range(per):
+        here = f.add(f.mul(step, per), h)
+        inside = f.less(here, k)
+        on = f.splat(inside, "i1", lanes)
+        m = f.let(f"and <{lanes} x i1> {mask}, {on}") if mask else on
+        parts.append(f.load(unit, lanes, f.at(src, f.mul(here, ks)), m))
+    return to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes)
+
+
+def interleave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) -> str:
+    """Interleave vectors of `lanes` elements each: the first elements of all, the second ones, and so on."""
+    while len(parts) > 1:
+        half, order = len(parts) // 2, [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
+        vector, lanes = f"<{lanes} x {_in_unit(recipe)}>", 2 * lanes
+        parts = [f.shuffle(x, y, vector, order) for x, y in zip(parts[:half], parts[half:])]
+    return parts[0]
+
+
+def _element(f: FunctionWriter, recipe: Recipe, src: str, at: str) -> str:
+    unit = _in_unit(recipe)
+    value = f.let(
+        f"load {unit}, ptr {f.at(src, at)}, align {min(recipe.in_bytes, bits_of(unit) // 8, 8)}"
+    )
+    return _convert(f, recipe, value, 0)
+
+
+def _paths(
+    f: FunctionWriter, along: str, across: str, made: dict[str, _Path], wanted: Collection[str]
+) -> None:
+    """Choose among the packings (name -> code) by the two stride tests; those not wanted are not compiled."""
+
+    def take(kind: str) -> None:
+        for name, code in made.items():
+            if name.endswith(kind) and name in wanted:
+                return code()
+        f.decls.use("declare void @llvm.trap()")
+        f.do("call void @llvm.trap()")
+
+    only = {name.rpartition("_")[2] for name in made if name in wanted}
+    if len(only) == 1:
+        return take(only.pop())
+    f.when(
+        along,
+        lambda: take("copy"),
+        lambda: f.when(across, lambda: take("transpose"), lambda: take("scalar")),
+    )
+
+
+def _assembled(
+    f: FunctionWriter,
+    recipe: Recipe,
+    feature: str,
+    dst: str,
+    step: object,
+    src: str,
+    src_step: str,
+    lines: str,
+    length: str,
+) -> _Path | None:
+    """The packing through memory that is a function of `assembled`, if it is one; `length` is in elements."""
+    name = assembled.function(recipe, feature)
+    if name is None:
+        return None
+
+    def call() -> None:
+        f.decls.use(f"declare void @{name}(ptr, i64, ptr, i64, i64, i64)")
+        size = f.mul(length, recipe.in_bytes) if assembled.counts_bytes(name) else length
+        f.do(
+            f"call void @{name}(ptr {dst}, i64 {step}, ptr {src}, i64 {src_step}, i64 {lines}, i64 {size})"
+        )
+
+    return call
+
+
+def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+    f = FunctionWriter(
+        "void @pack_a("
+        "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    unit, step_bytes, per = _unit(recipe), recipe.step_bytes, recipe.k_per_step
+    lanes = max(recipe.machine.vector_bytes // step_bytes, 1)
+    steps = f.ceil_div("%k", per)
+
+    def place(i: str, s: str) -> str:
+        return f.at(f.at("%dst", f.mul(i, "%row_bytes")), f.mul(s, step_bytes))
+
+    def put(value: str, i: str, s: str) -> None:
+        f.store(unit, lanes, flip(f, recipe, value, lanes), place(i, s))
+
+    def copy() -> None:
+        def row(i: str) -> None:
+            src = f.at("%src", f.mul(i, "%ms"))
+
+            def whole(s: str) -> None:
+                value = f.load(
+                    _in_unit(recipe), lanes * per, f.at(src, f.mul(s, per * recipe.in_bytes))
+                )
+                put(to_unit(f, recipe, value, lanes), i, s)
+
+            full = f.mul(f.div(f.div("%k", per), lanes), lanes)
+            f.loop(0, full, lanes, whole)
+            f.loop(
+                full,
+                steps,
+                lanes,
+                lambda s: put(
+                    _along_k(f, recipe, src, lanes, s, _inside_k(f, recipe, lanes, s, "%k")), i, s
+                ),
+            )
+
+        f.loop(0, "%rows", 1, row)
+
+    def transpose() -> None:
+        distance = f.mul("%ks", lanes * per)
+
+        def rows(s: str) -> None:
+            here = f.at("%src", f.mul(f.mul(s, per), "%ks"))
+
+            def square(i: str) -> None:
+                mask = f.first_lanes(f.min(f.sub("%rows", i), lanes), lanes)
+                src = f.at("%src", f.mul(i, recipe.in_bytes))
+                loads = [
+                    _across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask)
+                    for t in range(lanes)
+                ]
+                # Rows are far apart, so the hardware would find none of them in time.
+                next_square = f.at(f.at(here, f.mul(i, recipe.in_bytes)), distance)
+                for t in range(lanes * per):
+                    f.prefetch(f.at(next_square, f.mul("%ks", t)))
+                for t, value in enumerate(f.transpose(loads, unit)):
+                    put(value, f.add(i, t), s)
+
+            f.loop(0, "%rows", lanes, square)
+
+        f.loop(0, steps, lanes, rows)
+
+    def scalar() -> None:
+        def row(i: str) -> None:
+            src = f.at("%src", f.mul(i, "%ms"))
+
+            def one(s: str) -> None:
+                if per == 1:
+                    f.do(
+                        f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4"
+                    )
+                else:
+                    _store_joined(
+                        f, recipe, src, s, "%ks", "%k", place(i, s), 0x80 if recipe.flips else 0
+                    )
+
+            f.loop(0, steps, 1, one)
+
+        f.loop(0, "%rows", 1, row)
+
+    across = f.equal("%ms", recipe.in_bytes) if has_squares(recipe, "a") else "false"
+    made = {
+        "pack_a_copy": _assembled(
+            f, recipe, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k"
+        )
+        or copy,
+        "pack_a_transpose": _assembled(
+            f, recipe, "pack_a_transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows"
+        )
+        or transpose,
+        "pack_a_scalar": scalar,
+    }
+    _paths(f, f.equal("%ks", recipe.in_bytes), across, made, wanted)
+    return f.end()
+
+
+def _store_joined(
+    f: FunctionWriter, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str, flips: int
+) -> None:
+    first, kind = f.mul(step, recipe.k_per_step), llvm_type(recipe.joined)
+    size = bits_of(kind) // 8
+    for part in range(recipe.k_per_step):
+        at = f.add(first, part)
+        inside = f.less(at, k)
+        # What is missing at the end repeats a readable address and is then cleared.
+        there = f.at(src, f.mul(f.pick(inside, at, first), ks))
+        value = f.let(f"load {_in_unit(recipe)}, ptr {there}, align {recipe.in_bytes}")
+        value = f.let(
+            f"select i1 {inside}, {kind} {f.convert(value, recipe.in_type, recipe.joined, 0)}, {kind} 0"
+        )
+        value = f.let(f"xor {kind} {value}, {flips}") if flips else value
+        f.do(f"store {kind} {value}, ptr {f.at(place, part * size)}, align {size}")
+
+
+def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+    f = FunctionWriter(
+        "void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
+        decls,
+        recipe.machine,
+        "noinline nounwind",
+    )
+    if recipe.is_complex:
+        _pack_complex_b(f, recipe, wanted)
+        return f.end()
+    if recipe.quads:
+        _pack_quads(f, recipe, wanted)
+        return f.end()
+    unit, lanes, per = _unit(recipe), recipe.lanes, recipe.k_per_step
+    steps = f.ceil_div("%k", per)
+    row_bytes, vector_bytes = recipe.panel_row_bytes, recipe.machine.vector_bytes
+
+    def place(s: str, j: object) -> str:
+        return f.at(f.at("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes))
+
+    def copy() -> None:
+        distance = f.mul("%ks", MODEL.gemm_pack_prefetch_rows)
+
+        def whole_row(s: str) -> None:
+            for v in range(recipe.vectors):
+                parts = []
+                for h in range(per):
+                    src = f.at(
+                        f.at("%src", f.mul(f.add(f.mul(s, per), h), "%ks")),
+                        v * lanes * recipe.in_bytes,
+                    )
+                    parts.append(f.load(_in_unit(recipe), lanes, src))
+                    if v * lanes * recipe.in_bytes % 64 == 0:
+                        f.prefetch(f.at(src, distance))
+                f.store(
+                    unit,
+                    lanes,
+                    to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes),
+                    place(s, v * lanes),
+                )
+
+        def edge_row(s: str) -> None:
+            def vector(j: str) -> None:
+                mask = f.first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
+                src = f.at("%src", f.mul(j, recipe.in_bytes))
+                f.store(
+                    unit,
+                    lanes,
+                    _across_k(f, recipe, src, "%ks", lanes, s, "%k", mask),
+                    place(s, j),
+                    mask,
+                )
+
+            f.loop(0, "%cols", lanes, vector)
+
+        # A full panel takes the quick packing for all whole steps; one that is not joined of all its parts takes the careful packing.
+        full = f.pick(f.equal("%cols", recipe.panel_cols), f.div("%k", per), 0)
+        f.loop(0, full, 1, whole_row)
+        f.loop(full, steps, 1, edge_row)
+
+    def transpose() -> None:
+        def columns(j: str) -> None:
+            left = f.sub("%cols", j)
+            mask, last = f.first_lanes(f.min(left, lanes), lanes), f.sub(left, 1)
+            src = f.at("%src", f.mul(j, "%ns"))
+            # (what is read in place of columns that are not there is not written)
+            there = [f.at(src, f.mul(f.min(t, last) if t else 0, "%ns")) for t in range(lanes)]
+
+            def square(s: str) -> None:
+                inside = _inside_k(f, recipe, lanes, s, "%k")
+                loads = [_along_k(f, recipe, column, lanes, s, inside) for column in there]
+                for t, value in enumerate(f.transpose(loads, unit)):
+                    f.store(unit, lanes, value, place(f.add(s, t), j), mask)
+
+            f.loop(0, steps, lanes, square)
+
+        f.loop(0, "%cols", lanes, columns)
+
+    def scalar() -> None:
+        def row(s: str) -> None:
+            def one(j: str) -> None:
+                src = f.at("%src", f.mul(j, "%ns"))
+                if per == 1:
+                    f.do(
+                        f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4"
+                    )
+                else:
+                    _store_joined(f, recipe, src, s, "%ks", "%k", place(s, j), 0)
+
+            f.loop(0, "%cols", 1, one)
+
+        f.loop(0, steps, 1, row)
+
+    made = {
+        "pack_b_copy": _assembled(
+            f, recipe, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols"
+        )
+        or copy,
+        "pack_b_transpose": _assembled(
+            f, recipe, "pack_b_transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k"
+        )
+        or transpose,
+        "pack_b_scalar": scalar,
+    }
+    _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), made, wanted)
+    return f.end()
+
+
+def end_panel(recipe: Recipe, decls: Declarations) -> str:
+    """`@end_panel`: store after the steps of a panel what the kernel adds to sums, to cancel what flipped signs added."""
+    f = FunctionWriter(
+        "void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind"
+    )
+    lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
+
+    def step(s: str, *sums: str) -> list[str]:
+        row = f.at("%panel", f.mul(s, recipe.panel_row_bytes))
+        parts = [
+            f.load("i32", lanes, f.at(row, v * recipe.machine.vector_bytes))
+            for v in range(recipe.vectors)
+        ]
+        return [
+            multiply_add(f, recipe, sign_bits(lanes), part, sum, lanes)
+            for part, sum in zip(parts, sums)
+        ]
+
+    sums = f.loop(0, "%steps", 1, step, [(vector, "zeroinitializer")] * recipe.vectors)
+    end = f.at("%panel", f.mul("%steps", recipe.panel_row_bytes))
+    for v, sum in enumerate(sums):
+        negated = f.let(f"sub {vector} zeroinitializer, {sum}")
+        f.store("i32", lanes, negated, f.at(end, v * recipe.machine.vector_bytes))
+    return f.end()
+
+
+def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
+    """Four k of each column side by side."""
+    acc, width = llvm_type(recipe.acc), 4 * recipe.lanes
+
+    def copy() -> None:
+        mask = f.first_lanes("%cols", width)
+
+        def step(s: str) -> None:
+            rows = [f.at("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
+            interleaved = interleave(
+                f, recipe, [f.load(acc, width, row, mask) for row in rows], width
+            )
+            f.store(acc, 4 * width, interleaved, f.at("%dst", f.mul(s, recipe.panel_row_bytes)))
+
+        f.loop(0, f.div("%k", 4), 1, step)
+
+    def scalar() -> None:
+        def column(j: str) -> None:
+            src, dst = f.at("%src", f.mul(j, "%ns")), f.at("%dst", f.mul(j, recipe.step_bytes))
+
+            def step(s: str) -> None:
+                for h in range(4):
+                    value = _element(f, recipe, src, f.mul(f.add(f.mul(s, 4), h), "%ks"))
+                    place = f.at(dst, f.add(f.mul(s, recipe.panel_row_bytes), h * recipe.acc_bytes))
+                    f.do(f"store {acc} {value}, ptr {place}, align {recipe.acc_bytes}")
+
+            f.loop(0, f.div("%k", 4), 1, step)
+
+        f.loop(0, "%cols", 1, column)
+
+    _paths(
+        f,
+        f.equal("%ns", recipe.in_bytes),
+        "false",
+        {"pack_b_copy": copy, "pack_b_scalar": scalar},
+        wanted,
+    )
+
+
+def _pack_complex_b(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
+    """Two beats per k: (re, im) and (-im, re) of each column, so that a real kernel sums the complex product."""
+    real, lanes = llvm_type(real_of(recipe.in_type)), recipe.lanes
+    vector = f"<{lanes} x {real}>"
+    half = recipe.acc_bytes
+    swap = [i ^ 1 for i in range(lanes)]
+    signs = ", ".join(f"{real} {-1.0 if i % 2 == 0 else 1.0}" for i in range(lanes))
+
+    def place(s: str, beat: int, j: str) -> str:
+        row = f.add(f.mul(s, 2), beat)
+        return f.at(f.at("%dst", f.mul(row, recipe.panel_row_bytes)), f.mul(j, 2 * half))
+
+    def both_beats(s: str, j: str, value: str, mask: str) -> None:
+        f.store(real, lanes, value, place(s, 0, j), mask)
+        turned = f.let(f"fmul {vector} {f.shuffle(value, value, vector, swap)}, <{signs}>")
+        f.store(real, lanes, turned, place(s, 1, j), mask)
+
+    def copy() -> None:
+        def row(s: str) -> None:
+            def columns(j: str) -> None:
+                mask = f.first_lanes(f.min(f.mul(f.sub("%cols", j), 2), lanes), lanes)
+                src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(j, recipe.in_bytes))
+                both_beats(s, j, f.load(real, lanes, src, mask), mask)
+
+            f.loop(0, "%cols", max(lanes // 2, 1), columns)
+
+        f.loop(0, "%k", 1, row)
+
+    def scalar() -> None:
+        def row(s: str) -> None:
+            def column(col: str) -> None:
+                src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(col, "%ns"))
+                re = f.let(f"load {real}, ptr {src}, align {half}")
+                im = f.let(f"load {real}, ptr {f.at(src, half)}, align {half}")
+                for beat, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
+                    for p, value in enumerate(pair):
+                        f.do(
+                            f"store {real} {value}, ptr {f.at(place(s, beat, col), p * half)}, align {half}"
+                        )
+
+            f.loop(0, "%cols", 1, column)
+
+        f.loop(0, "%k", 1, row)
+
+    _paths(
+        f,
+        f.equal("%ns", recipe.in_bytes),
+        "false",
+        {"pack_b_copy": copy, "pack_b_scalar": scalar},
+        wanted,
+    )

@@ -1,0 +1,246 @@
+"""The rows of a tile times a panel of B: register tile by register tile, each with its microkernel, or along the rows of B.
+
+In:   a tile and a panel, as values of the function under construction.
+Out:  IR that calls the microkernels and hands finished sums to the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from weft._engine.codegen.gemm.descriptor import BAND_ZERO, IN_RUNS, SHARED, Word
+from weft._engine.codegen.gemm.gemm_epilogue import Ends
+from weft._engine.codegen.gemm.operand_addressing import Task, row_block_count
+from weft._engine.codegen.gemm.required_functions import along_names, has_runs, kernel_names
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+
+@record
+class Tile:
+    """One tile of one batch element: operands, C at its first row, its rows and panels."""
+
+    batch: str
+    a: str
+    b: str
+    c: str
+    i0: str
+    rows: str
+    p0: str
+    p1: str
+    ends: Ends
+
+    def sums_of(self, f: Task, recipe: Recipe, sums: str, panel: str) -> str:
+        """Return where the sums of a panel are among those of the tile."""
+        return f.at(
+            sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.SUMS_ROWS)), recipe.panel_row_bytes)
+        )
+
+
+def multiply_along(
+    f: Task, recipe: Recipe, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
+) -> None:
+    """A tile of all rows of C, over all of k at once; sums in scratch are copied to C if nothing else is to be done to them."""
+    names = along_names(wanted)
+    for name in names:
+        f.decls.use(f"declare void @{name}(ptr, i64, i64, ptr, i64, i64, i64, ptr, i64)")
+    function = (
+        f"@{names[0]}"
+        if len(names) == 1
+        else f.pick(f.equal(f.d(Word.M), 1), "@along_row", "@along", "ptr")
+    )
+    f.decls.use("declare ptr @memcpy(ptr, ptr, i64)")
+    col = f.mul(f.add(f.first_panel, t.p0), recipe.panel_cols)
+    cols = f.min(f.sub(f.d(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
+    cms, cns, stride = f.d(Word.C_MS), f.d(Word.C_NS), f.d(Word.SUMS_STRIDE)
+    b, c = f.at(t.b, f.mul(col, f.d(Word.B_NS))), f.at(t.c, f.mul(col, cns))
+    simple, in_c = f.some(f.d(Word.SIMPLE)), f.some(f.d(Word.SUMS_IN_C))
+    to, size = f.pick(in_c, c, sums, "ptr"), f.mul(cols, recipe.acc_bytes)
+    f.decls.use("declare ptr @memset(ptr, i32, i64)")
+    f.loop(
+        0,
+        t.rows,
+        1,
+        lambda r: f.do(f"call ptr @memset(ptr {f.at(to, f.mul(r, stride))}, i32 0, i64 {size})"),
+    )
+    f.do(f"call void {function}(ptr {a}, i64 {a_stride}, i64 {t.rows}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {f.d(Word.STEPS)}, i64 {cols}, "
+         f"ptr {to}, i64 {stride})")  # fmt: skip
+
+    def copy(r: str) -> None:
+        there, here = f.at(c, f.mul(r, cms)), f.at(sums, f.mul(r, stride))
+        f.do(f"call ptr @memcpy(ptr {there}, ptr {here}, i64 {size})")
+
+    end = lambda: t.ends.take(sums, stride, c, cms, cns, row=t.i0, rows=t.rows, col=col, cols=cols)
+    f.when(simple, lambda: f.when(in_c, lambda: None, lambda: f.loop(0, t.rows, 1, copy)), end)
+
+
+@record
+class Panel:
+    """One block of k and one panel of columns, packed or in place: operands, their strides, the tile's sums."""
+
+    is_first: str
+    is_last: str  # and the tile's sums are whole with it
+    panel: str
+    col: str
+    a: str
+    a_stride: str
+    a_given: str  # to the kernel: the stride, or a list
+    b: str
+    b_stride: str
+    beats: str
+    sums: str
+
+
+def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collection[str]) -> None:
+    lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
+    cols = f.min(f.sub(f.d(Word.N), p.col), recipe.panel_cols)
+    width = f.mul(cols, recipe.parts)
+    if any(name.endswith("edge") for name in wanted):
+        vectors = f.div(f.add(width, lanes - 1), lanes)
+        last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
+        whole = f.equal(width, recipe.panel_lanes)
+        kind = f.pick(
+            whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0)
+        )
+    else:  # all panels are whole
+        kind, last_lanes = str(recipe.vectors + 1), str(lanes)
+    simple = f.some(f.d(Word.SIMPLE))
+    sums_in_c = f.some(f.d(Word.SUMS_IN_C))
+    cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
+    c_panel = f.at(t.c, f.mul(p.col, cns))
+    sums = t.sums_of(f, recipe, p.sums, p.panel)
+    to_c = f.both(p.is_last, simple)
+    to_finish = f.both(p.is_last, f.no(simple))
+    # Each tile of rows fetches a slice of the next panel into the second-level cache.
+    is_shared = f.equal(f.d(Word.B_MODE), SHARED)
+    prefetched = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
+    # The first panel of a tile of rows prefetches the next rows of A; then they are in cache.
+    next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
+    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, MODEL.gemm_line_beats), 64), 0)
+
+    row_blocks = _RowBlocks(f, recipe, t.rows, wanted)
+    [only] = kernel_names(wanted) if len(kernel_names(wanted)) == 1 else [""]
+    if only:
+        f.decls.use(f"declare void @{only}()")
+
+    in_runs = (
+        f.pick(f.equal(f.d(Word.A_DIRECT), IN_RUNS), len(row_counts(recipe)), 0)
+        if has_runs(wanted) and not only
+        else "0"
+    )
+    at_once = (p.is_first, to_c) == ("true", "true")  # all of the sum, into C
+
+    def rows(_: str, i: str) -> list[str]:
+        row_block = row_blocks.at(i)
+        index = f.add(f.mul(f.add(row_block.kind, in_runs), len(shapes(recipe))), kind)
+        kernel = (
+            f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
+        )
+        c = f.at(c_panel, f.mul(row_block.first, cms))
+        # What reaches back makes sums of rows before it once more, the same ones, and must not add them to those in C.
+        reaches = row_blocks.reach_back and not at_once
+        in_c = f.both(sums_in_c, f.equal(row_block.first, i)) if reaches else sums_in_c
+        mine = (
+            c
+            if at_once
+            else f.pick(
+                in_c,
+                c,
+                f.at(sums, f.mul(f.pick(sums_in_c, 0, i) if reaches else i, row_bytes)),
+                "ptr",
+            )
+        )
+        kept = f.pick(in_c, cms, row_bytes)
+        dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, kept)
+        src = f.pick(p.is_first, "null", mine, "ptr")
+        a = f.at(p.a, f.mul(row_block.first, p.a_stride))
+        pf = f.at(prefetched, f.mul(f.div(i, recipe.rows), slice_))
+        place = t.ends.place(to_finish, c, cms, dst, ds)
+        f.do(
+            f"call void {kernel}(ptr {a}, i64 {p.a_given}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {kept}, "
+            f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
+        )
+
+        if not at_once:
+            made = (
+                f.at(mine, f.mul(f.sub(i, row_block.first), row_bytes))
+                if row_blocks.reach_back
+                else mine
+            )
+            place = {"row": f.add(t.i0, i), "rows": row_block.new, "col": p.col, "cols": cols}
+            f.when(
+                to_finish,
+                lambda: t.ends.take(
+                    made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place
+                ),
+            )
+        return [f.add(i, row_block.new)]
+
+    first, count = (
+        _wanted_row_blocks(f, recipe.rows, t, p.col, cols, row_blocks.count)
+        if "band" in wanted
+        else ("0", row_blocks.count)
+    )
+    f.loop(first, count, 1, rows, [("i64", f.mul(first, recipe.rows))])
+
+
+def _wanted_row_blocks(
+    f: Task, most: int, t: Tile, col: str, cols: str, count: str
+) -> tuple[str, str]:
+    """The row_blocks of a tile of which somebody reads anything in a panel: from the first to the one that is none any more."""
+    here = f.add(t.i0, BAND_ZERO)
+    first = f.min(f.sub(f.max(f.add(col, f.d(Word.BAND_FROM)), here), here), t.rows)
+    end = f.sub(f.max(f.add(f.add(col, cols), f.d(Word.BAND_TO)), here), here)
+    # (where all rows but few of the last ones are wanted, these are in the first of the smaller row_blocks)
+    return f.div(first, most), f.pick(f.less(end, t.rows), f.ceil_div(end, most), count)
+
+
+@record
+class _RowBlock:
+    """Some rows of a tile that are made together: the first one, how many of them are new, the number of their kernels."""
+
+    first: str
+    new: str
+    kind: str
+
+
+class _RowBlocks:
+    """How the rows of a tile fall in row_blocks of the most rows and, at the end, in smaller ones; or the last one reaches back."""
+
+    def __init__(self, f: Task, recipe: Recipe, rows: str, wanted: Collection[str]) -> None:
+        self.f, self.rows, self.most, self.counts = f, rows, recipe.rows, row_counts(recipe)
+        self.reach_back = "back" in wanted
+        #: besides the most rows; without them none but the last row_block can be short, and that reaches back
+        self.fewer = any(
+            name.startswith(kernel_name(r, 0, False)[:-1])
+            for r in self.counts
+            if r < self.most
+            for name in wanted
+        )
+        self.back = (
+            f.let(f"icmp ne i64 {f.d(Word.BACK)}, 0")
+            if self.reach_back and self.fewer
+            else str(self.reach_back).lower()
+        )
+        whole = f.ceil_div(rows, self.most) if self.reach_back or not self.fewer else ""
+        self.count = whole if not self.fewer else row_block_count(f, rows, self.most)
+        if self.reach_back and self.fewer:
+            self.count = f.pick(self.back, whole, self.count)
+
+    def at(self, i: str) -> _RowBlock:
+        """The row_block that begins at row `i`, or reaches back from there."""
+        f, most = self.f, self.counts.index(self.most)
+        left = f.sub(self.rows, i)
+        r, kind = (str(self.most), str(most)) if not self.fewer else ("1", "0")
+        for number, count in enumerate(self.counts if self.fewer else ()):
+            enough = f.let(f"icmp uge i64 {left}, {count}")
+            r, kind = f.pick(enough, count, r), f.pick(enough, number, kind)
+        if not self.reach_back:
+            return _RowBlock(i, r, kind)
+        short = f.both(self.back, f.less(left, self.most))
+        kind = f.pick(short, most, kind) if self.fewer else kind
+        return _RowBlock(
+            f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, left, r), kind
+        )

@@ -1,0 +1,636 @@
+"""Decides how a matmul is computed: its variant, blocking, packing and split into tasks.
+
+In:   a `Problem`, the `Recipe` of its types, the number of threads.
+Out:  the function's name (recipe and variant) and the words of the descriptor (see `descriptor`); pointers are left 0.
+Laws: a plan never changes which products are summed. Task and packing choices cannot change the bits of the result: every sum
+      runs over k in the same blocks in the same order, and its split into parts depends on the problem alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from weft._engine.codegen.gemm import assembly
+from weft._engine.codegen.gemm.descriptor import (
+    ALONG,
+    BAND_ZERO,
+    DIRECT,
+    IN_RUNS,
+    PRIVATE,
+    SHARED,
+    Word,
+)
+from weft._engine.codegen.gemm.gemm_problem import Problem, fold, is_dot, orient
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.microkernels import SPARE_ROWS, STREAMS
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record, replace
+
+
+def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
+    """Return the name of recipe and variant, and the words of the description."""
+    p = runs_as_batch(orient(fold(p, recipe), recipe), recipe)
+    if is_dot(p, recipe):
+        return f"{recipe.name}_dot", _words(p, _dot_split(p, recipe, threads))
+    recipe = replace(recipe, quads=_suits_quads(p, recipe))
+    return f"{recipe.name}_tile", _words(p, _tile_split(p, recipe, threads))
+
+
+def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
+    """Have long runs of rows be batch elements with the same B, where no kernels find them by lists: each is read in place, and all
+    of them would be copied. (Epilogues count rows and batch elements in the original order.)
+    """
+    run = p.m // math.prod(e for e, _ in p.rows)
+    if (
+        not p.rows
+        or p.epilogue_args is not None
+        or run < MODEL.gemm_run_rows
+        or _a_in_runs(p, recipe)
+    ):
+        return p
+    dims, step = [], p.m * p.c[0]
+    for e, stride in p.rows:
+        step //= e
+        dims.append((e, stride, 0, step))
+    apart = replace(p, m=run, rows=(), band=None, batch=(*p.batch, *dims))
+    return apart if _a_direct(apart, recipe, _block_steps(apart, recipe)) else p
+
+
+# -- dot products
+
+
+def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
+    work = p.m * p.n * p.k * p.batches // recipe.lanes
+    tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
+    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, MODEL.gemm_vector_rows)) or 1
+    rows = max(_up(_ceil(p.m, tiles), MODEL.gemm_vector_rows), MODEL.gemm_vector_rows)
+    return {Word.TILE_ROWS: rows, Word.ROW_TILES: _ceil(p.m, rows)}
+
+
+# -- tiles
+
+
+def _suits_quads(p: Problem, recipe: Recipe) -> bool:
+    """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
+    kind = recipe.acc == "f32" and recipe.unpacked_b_ok and assembly.has_avx512(recipe.machine)
+    few, many = (
+        4 * p.n <= 3 * recipe.lanes,
+        min(p.m, p.k) >= MODEL.gemm_quads[0] and p.m * p.k * p.batches >= MODEL.gemm_quads[1],
+    )
+    return (
+        kind
+        and few
+        and many
+        and p.grouped != "k"
+        and p.k % 4 == 0
+        and not p.cols
+        and p.segments == 1
+        and _a_direct(p, recipe, 1)
+    )
+
+
+def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
+    vector = recipe.machine.vector_bytes
+    segment_steps = _ceil(p.k, recipe.k_per_step)
+    steps, block = segment_steps * p.segments, _block_steps(p, recipe)
+    blocks, along = max(_ceil(steps, block), 1), _is_along(p, recipe)
+    simple = (
+        recipe.out_type == recipe.packed_type
+        and p.c[1] == recipe.out_bytes
+        and p.epilogue_args is None
+    )
+    collides = (
+        along and p.m > 1
+    )  # few rows of A, whose places in the cache are often the same, are all used at once
+    collides |= _a_collides(p, recipe, block)
+    a_direct = _a_direct(p, recipe, block) and not collides
+    in_runs = not along and not a_direct and _a_in_runs(p, recipe)
+    a_row = 0 if a_direct else 8 if in_runs else _up(block * recipe.step_bytes, 64) + vector
+    panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
+    panels = _ceil(p.n, recipe.panel_cols)
+    parts = _parts(p, recipe, blocks)
+    part_blocks = _ceil(blocks, parts)
+    parts = max(_ceil(blocks, part_blocks), 1)
+    simple = simple and parts == 1
+    work = _work_of(
+        p,
+        recipe,
+        threads,
+        _ceil(steps, parts),
+        part_blocks,
+        parts,
+        panel,
+        a_direct or in_runs,
+        simple,
+    )
+    split = _best_split(work)
+    shared = split.mode == SHARED
+    group, chunk = p.batches, panels
+    if shared:
+        group = p.b_share * max(
+            min(p.batches // p.b_share, MODEL.gemm_shared_bytes // max(panels * blocks * panel, 1)),
+            1,
+        )
+        chunk = _chunk(panels, blocks * panel, split.tile_panels)
+        split = replace(split, tile_panels=min(split.tile_panels, chunk))
+    strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
+    in_c = simple and (p.m == 1 if along else split.mode == PRIVATE and blocks > 1)
+    back = (
+        parts == 1
+        and not along
+        and p.grouped != "m"
+        and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
+    )
+    sums_rows = (
+        (recipe.rows if back else 0) if in_c else 0 if simple and blocks == 1 else split.tile_rows
+    )
+    sums_stride = recipe.panel_row_bytes
+    if along:
+        sums_rows, sums_stride = (
+            0 if in_c else p.m,
+            split.tile_panels * recipe.panel_row_bytes + vector,
+        )
+    sums = sums_rows * (sums_stride if along else split.tile_panels * sums_stride)
+    square = _square(recipe)  # which may begin at any row
+    a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
+    if in_runs:
+        a_bytes = (split.tile_rows + SPARE_ROWS) * 8 + (block // max(segment_steps, 1) + 4) * 16
+    a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
+    private = split.tile_panels * panel if split.mode == PRIVATE else 0
+    shared_bytes = group // p.b_share * blocks * chunk * panel if shared else 0
+    if parts > 1:
+        shared_bytes = (
+            p.batches
+            * _ceil(p.m, split.tile_rows)
+            * _ceil(panels, split.tile_panels)
+            * parts
+            * sums
+        )
+    return {
+        Word.SIMPLE: int(simple),
+        Word.A_DIRECT: IN_RUNS if in_runs else int(a_direct),
+        Word.B_MODE: split.mode,
+        Word.BLOCK_STEPS: block,
+        Word.STEPS: steps,
+        Word.BLOCKS: blocks,
+        Word.SEGMENT_STEPS: max(segment_steps, 1),
+        Word.TILE_ROWS: split.tile_rows,
+        Word.ROW_TILES: _ceil(p.m, split.tile_rows),
+        Word.TILE_PANELS: split.tile_panels,
+        Word.CHUNK_PANELS: max(chunk, 1),
+        Word.GROUP: max(group, 1),
+        Word.TASK_BATCH: split.task_batch,
+        Word.A_ROW_BYTES: a_row,
+        Word.PANEL_BYTES: panel,
+        Word.SHARED_BYTES: shared_bytes,
+        Word.WORKER_BYTES: a_bytes + sums + private,
+        Word.SUMS_OFFSET: a_bytes,
+        Word.PANEL_OFFSET: a_bytes + sums,
+        Word.WORKERS: threads,
+        Word.PARTS: parts,
+        Word.PART_BLOCKS: part_blocks,
+        Word.PART_BYTES: sums,
+        Word.STRIP_ROWS: strip_rows,
+        Word.SUMS_IN_C: int(in_c),
+        Word.BACK: int(back),
+        Word.SUMS_ROWS: sums_rows,
+        Word.SUMS_STRIDE: sums_stride,
+    }
+
+
+def _block_steps(p: Problem, recipe: Recipe) -> int:
+    """Steps of k in a block."""
+    segment_steps = _ceil(p.k, recipe.k_per_step)
+    steps = segment_steps * p.segments
+    limit = MODEL.gemm_block_steps[
+        recipe.machine.vector_bytes == 64 and p.m > MODEL.gemm_skinny_rows
+    ]
+    if _is_stream(p, recipe):
+        limit = MODEL.gemm_skinny_rows_of_b[p.m >= recipe.rows] // recipe.k_per_step
+    along = _is_along(p, recipe)
+    if not along and p.a[1] > MODEL.cache_line and _a_in_runs(p, recipe):
+        limit = MODEL.gemm_across_bytes // recipe.panel_row_bytes
+    if along or steps <= MODEL.gemm_one_block * limit:
+        limit = max(steps, 1)
+    per_segment = _ceil(segment_steps, limit)
+    if (
+        p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0
+    ):  # no block is in two segments
+        return segment_steps // per_segment
+    return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
+
+
+def _square(recipe: Recipe) -> int:
+    """Rows of A that are transposed together."""
+    return max(recipe.machine.vector_bytes // recipe.step_bytes, 1)
+
+
+def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
+    """Into how many parts a sum falls: more than one where it is long and there are too few results to share.
+
+    Where steps of A are apart, tiles of rows go through the same lines of it, and through all of B: parts have segments of both to
+    themselves, and as many rows as there are. A power of two of them is shared evenly.
+    """
+    results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
+    if not results or p.grouped:
+        return 1
+    wanted = MODEL.gemm_parts // results
+    if p.a[1] != recipe.in_bytes:
+        wanted = max(
+            wanted, min(MODEL.gemm_strided_parts[0], MODEL.gemm_strided_parts[1] // results)
+        )
+    most = max(min(wanted, blocks // MODEL.gemm_part_blocks), 1)
+    return 1 << most.bit_length() - 1
+
+
+def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
+    """True when the last rows are better made with some before them once more than by a kernel of their own, which is to be compiled."""
+    spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
+    return spare > 0 and m >= MODEL.gemm_rows_per_repeated * spare and last >= most
+
+
+def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
+    """True when rows of A may be read in place: same bits, and dense, and each block of them in one segment."""
+    dense = p.a[1] == recipe.in_bytes and not p.rows and _whole_steps(p, recipe)
+    return (
+        dense
+        and recipe.unpacked_ok
+        and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
+    )
+
+
+def _whole_steps(p: Problem, recipe: Recipe) -> bool:
+    """True when no step reads beyond what is summed."""
+    return p.k % recipe.k_per_step == 0 and (p.grouped != "k" or recipe.k_per_step == 1)
+
+
+def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
+    """True when rows of A are such that the second-level cache cannot hold a strip of them, which many panels of B are multiplied with.
+
+    Where vectors are short, a strip is used for longer, and a core reads its rows often enough to wait for them.
+    """
+    block_bytes = block * recipe.step_bytes
+    strip = min(p.m, MODEL.gemm_strip_bytes // block_bytes)
+    short = recipe.machine.vector_bytes < 64
+    return (
+        short
+        and p.n >= MODEL.gemm_colliding_columns
+        and strip > _held(MODEL.l2_bytes, p.a[0], block_bytes)
+    )
+
+
+def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
+    """Return how many runs of bytes that begin `stride` bytes apart a cache holds: those the size of a way apart are in the same set."""
+    apart = math.gcd(stride, _way(cache_bytes)) if stride else 0
+    return cache_bytes // max(apart, run_bytes, MODEL.cache_line)
+
+
+def _way(cache_bytes: int) -> int:
+    """Return the distance of places that share a set of a cache, some of which have half as many ways more."""
+    return 1 << (cache_bytes // MODEL.cache_ways).bit_length() - 1
+
+
+def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
+    """True when kernels find A by lists in place, since packing it would take longer.
+
+    Rows that are dense in runs overlap, as those of windows do, or have long ones. Where rows are strided, a step of k brings a line
+    or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
+    while caches have room for lines so far apart.
+    """
+    if not assembly.finds_runs(recipe) or p.k < MODEL.gemm_run:
+        return False
+    uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
+    if p.a[1] == recipe.in_bytes and _whole_steps(p, recipe):
+        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, MODEL.gemm_long_run_bytes)
+    if recipe.joined:
+        return False
+    if uneven:
+        return p.n <= 2 * recipe.panel_cols and apart <= MODEL.gemm_stride_bytes
+    near = 2 * p.n > recipe.panel_cols or apart <= MODEL.gemm_even_stride_bytes
+    return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
+
+
+def _is_stream(p: Problem, recipe: Recipe) -> bool:
+    """True when B is large and dense along n, and is used by few rows of A: it is bound by memory."""
+    large = (
+        p.k * p.segments * p.n * recipe.in_bytes > MODEL.gemm_cached_bytes[p.m > 2 * recipe.rows]
+    )
+    return (
+        large
+        and p.m <= MODEL.gemm_skinny_rows
+        and p.b[1] == recipe.in_bytes
+        and p.n > recipe.panel_cols
+    )
+
+
+def _is_along(p: Problem, recipe: Recipe) -> bool:
+    """True when B is read along its rows: by a single row of A, or by few if it is large, and wide enough to be shared."""
+    size = p.k * p.segments * p.n * recipe.in_bytes
+    large = size > MODEL.gemm_cached_bytes[recipe.unpacked_b_ok or p.m > MODEL.gemm_along_rows[0]]
+    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= MODEL.gemm_along_bytes
+    few = p.m == 1 or (
+        p.m <= MODEL.gemm_along_rows[1] and near and large and p.n >= 2 * recipe.panel_cols
+    )
+    dense = (
+        p.b[1] == recipe.in_bytes
+        and p.segments == 1
+        and not p.cols
+        and p.k % recipe.k_per_step == 0
+    )
+    whole = recipe.machine.masks or p.n % recipe.along_cols == 0
+    return few and dense and whole and not p.grouped and not recipe.is_complex and not recipe.quads
+
+
+def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
+    dense = p.b[1] == recipe.in_bytes and _b_even(p) and not p.cols and recipe.unpacked_b_ok
+    return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
+
+
+def _b_even(p: Problem) -> bool:
+    """True when the steps of B are evenly spaced through all segments."""
+    steps = p.k
+    for extent, _, stride in reversed(p.outer):
+        if stride != steps * p.b[0]:
+            return False
+        steps *= extent
+    return True
+
+
+def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
+    """True when B is better read in place: it is small, or too few rows of A use it to pay for a copy."""
+    if not _b_direct_ok(p, recipe):
+        return False
+    size, aligned = (
+        p.k * p.segments * p.n * recipe.in_bytes,
+        p.b[0] % recipe.machine.vector_bytes == 0,
+    )
+    if (
+        aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes
+    ):  # it is stored as if packed
+        return True
+    small, most_rows = MODEL.gemm_in_place_bytes, MODEL.gemm_in_place_rows
+    if not aligned:
+        small, most_rows = small >> 3, most_rows >> 2
+    if recipe.machine.vector_bytes < 64 and not _b_near(p, recipe):
+        return p.m <= 2 * recipe.rows or _is_stream(p, recipe)
+    few = (
+        p.m <= most_rows >> (size > 2 * MODEL.gemm_cached_bytes[0])
+        and size <= MODEL.gemm_cached_bytes[1] >> 1
+    )
+    return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
+
+
+def _b_near(p: Problem, recipe: Recipe) -> bool:
+    """True when rows of a panel of B that is read in place stay in the first-level cache, or in the second for few rows of A; but not
+    if all have the same set in the first: there they drive out each other while one row of A is multiplied."""
+    steps = min(_block_steps(p, recipe), p.k * p.segments)
+    held = [
+        _held(cache, p.b[0], recipe.panel_row_bytes) for cache in (MODEL.l1_bytes, MODEL.l2_bytes)
+    ]
+    return steps <= held[p.m <= MODEL.gemm_near_rows and p.b[0] % _way(MODEL.l1_bytes) != 0]
+
+
+@record
+class _Work:
+    """What a split is chosen for; `beats` and `blocks` are those of one part of the sum."""
+
+    problem: Problem
+    recipe: Recipe
+    threads: int
+    beats: int
+    blocks: int
+    parts: int
+    simple: bool
+    panels: int
+    panel_bytes: int
+    vectors: int  # of one row of C
+    pack_a: int  # cycles that a vector takes
+    pack_b: int
+    unit: int  # tiles have a multiple of this number of rows
+    fit: int  # rows of A of which a block stays in the second-level cache
+
+
+def _work_of(
+    p: Problem,
+    recipe: Recipe,
+    threads: int,
+    steps: int,
+    blocks: int,
+    parts: int,
+    panel_bytes: int,
+    a_direct: bool,
+    simple: bool,
+) -> _Work:
+    panels, vectors = max(_ceil(p.n, recipe.panel_cols), 1), _ceil(p.n * recipe.parts, recipe.lanes)
+    pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
+    pack_b = _pack_cost(p.b[1], p.b[0], recipe)
+    if p.segments > 1 and p.k < 4 * recipe.lanes:
+        pack_a, pack_b = max(pack_a, MODEL.gemm_pack_scalar), max(pack_b, MODEL.gemm_pack_scalar)
+    # Squares that are transposed should begin with cache lines.
+    unit = (
+        math.lcm(recipe.rows, _square(recipe))
+        if pack_a == MODEL.gemm_pack_transpose
+        else recipe.rows
+    )
+    fit = MODEL.gemm_strip_bytes // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
+    fit = min(max(fit, MODEL.gemm_strip_rows[0]), MODEL.gemm_strip_rows[1])
+    beats = steps * recipe.beats
+    return _Work(
+        p,
+        recipe,
+        threads,
+        beats,
+        blocks,
+        parts,
+        simple,
+        panels,
+        panel_bytes,
+        vectors,
+        pack_a,
+        pack_b,
+        unit,
+        fit,
+    )
+
+
+@record
+class _Split:
+    mode: int
+    tile_rows: int
+    tile_panels: int
+    task_batch: int = 1
+
+
+def _best_split(work: _Work) -> _Split:
+    """The split with the least estimated time among a few dozen."""
+    return min(
+        [_timed(work, mode, *tile) for mode in _modes(work) for tile in _tiles(work, mode)],
+        key=lambda found: found[0],
+    )[1]
+
+
+def _modes(work: _Work) -> list[int]:
+    """The ways to reach B that are worth a thought."""
+    p, recipe = work.problem, work.recipe
+    if _is_along(p, recipe):
+        return [ALONG]
+    if _b_direct_pays(p, recipe):
+        return [DIRECT]
+    can_share = (
+        work.blocks * work.panel_bytes <= MODEL.gemm_shared_bytes
+        and work.parts == 1
+        and not _is_stream(p, recipe)
+    )
+    return [PRIVATE, SHARED] if can_share else [PRIVATE]
+
+
+def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
+    """Rows and panels of tiles that are worth a thought.
+
+    A tile of its own B is cut to strips of rows, so it may be high: what it packs is then used by more rows.
+    """
+    m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
+    row_bytes = work.recipe.panel_row_bytes
+    in_c = work.simple and (mode == PRIVATE or work.blocks == 1)
+    most_rows, most_panels = work.fit, panels
+    if mode == PRIVATE:
+        most_panels = min(
+            panels, max((MODEL.gemm_private_bytes << bool(work.pack_a)) // work.panel_bytes, 1)
+        )
+        most_rows = m if in_c else max(MODEL.gemm_sums_bytes // (most_panels * row_bytes), work.fit)
+    if mode == ALONG:
+        most_rows, most_panels = (
+            m,
+            min(panels, max(MODEL.gemm_along_sums_bytes // (m * row_bytes), 1)),
+        )
+    if mode == SHARED:
+        most_panels = min(
+            panels, max(MODEL.gemm_shared_bytes // (work.blocks * work.panel_bytes), 1)
+        )
+    least = max(_ceil(m, most_rows), 1)
+    for row_tiles in sorted(
+        {least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}
+    ):
+        rows = max(_up(_ceil(m, row_tiles), unit), unit)
+        if (
+            row_tiles < least
+            or (mode == ALONG and row_tiles > 1)
+            or (rows < 2 * work.recipe.rows and row_tiles > 1)
+        ):
+            continue
+        least_cols = _ceil(
+            panels,
+            most_panels
+            if in_c
+            else max(min(most_panels, MODEL.gemm_sums_bytes // (rows * row_bytes)), 1),
+        )
+        for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
+            yield rows, _ceil(panels, col_tiles)
+
+
+def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, _Split]:
+    """Return the estimated cycles of a split, and the split."""
+    p, threads, panels, beats = work.problem, work.threads, work.panels, work.beats
+    batches = max(p.batches, 1) * work.parts
+    share = min(tile_panels / panels, 1.0) * work.vectors
+    each = min(rows, max(p.m, 1)) * share * beats + rows * beats / work.recipe.lanes * work.pack_a
+    if mode == PRIVATE:
+        far = (
+            MODEL.gemm_pack_far
+            if p.k * p.segments * p.n * work.recipe.in_bytes > MODEL.gemm_cached_bytes[0]
+            else 0
+        )
+        each += share * beats * (work.pack_b + far)
+    if mode == SHARED:
+        each += share * beats * MODEL.gemm_pass
+    tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
+    task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
+    tasks = tiles * _ceil(batches, task_batch)
+    each = each * task_batch + MODEL.gemm_task_cycles
+    # The last round of tasks is rarely full; a quarter of a task allows for uneven progress.
+    uneven = each / 4 + MODEL.gemm_fork_cycles if tasks > 1 and threads > 1 else 0
+    time = math.ceil(tasks / threads) * each + uneven
+    if mode == SHARED:
+        rounds = _ceil(panels, _chunk(panels, work.blocks * work.panel_bytes, tile_panels))
+        packed = math.ceil(batches / p.b_share) * work.vectors * beats
+        time += packed * (work.pack_b + MODEL.gemm_pack_far) / threads + 2 * MODEL.gemm_fork_cycles
+        time += (rounds - 1) * uneven
+        time *= MODEL.gemm_shared_gain
+    return time, _Split(mode, rows, tile_panels, task_batch)
+
+
+def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
+    """How many panels are packed for all at a time: about equal numbers of whole tiles of them."""
+    most = max(MODEL.gemm_shared_bytes // max(panel_bytes, 1), 1)
+    if panels <= most or tile_panels >= most:
+        return min(panels, most)
+    tiles = _ceil(panels, tile_panels)
+    return _ceil(tiles, _ceil(tiles, most // tile_panels)) * tile_panels
+
+
+def _strip_rows(work: _Work, split: _Split) -> int:
+    """Rows of a tile that are multiplied by its panels together: about equal parts."""
+    strips = _ceil(split.tile_rows, work.fit)
+    return _up(_ceil(split.tile_rows, strips), work.unit)
+
+
+def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
+    """Batch elements per task: enough for 20000 cycles, while leaving every thread four tasks."""
+    wanted = max(int(20000 / max(each, 1)), 1)
+    if threads == 1 or each * tasks < 2 * MODEL.gemm_fork_cycles:
+        return batches
+    return max(min(wanted, batches // (4 * threads)), 1)
+
+
+def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
+    if row_stride == recipe.in_bytes:
+        return MODEL.gemm_pack_copy
+    return (
+        MODEL.gemm_pack_transpose
+        if other_stride == recipe.in_bytes and not recipe.is_complex
+        else MODEL.gemm_pack_scalar
+    )
+
+
+def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
+    words = [0] * Word.LISTS
+    words[Word.M], words[Word.N], words[Word.K], words[Word.SEGMENTS] = p.m, p.n, p.k, p.segments
+    words[Word.A_MS], words[Word.A_KS] = p.a
+    words[Word.B_KS], words[Word.B_NS] = p.b
+    words[Word.C_MS], words[Word.C_NS] = p.c
+    words[Word.ROW_RUN] = max(p.m // math.prod(e for e, _ in p.rows), 1)
+    words[Word.COL_RUN] = max(p.n // math.prod(e for e, _ in p.cols), 1)
+    words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = (
+        int(p.swapped),
+        p.b_share,
+        p.batches,
+    )
+    low, high = p.band or (-BAND_ZERO, BAND_ZERO)
+    words[Word.ANY_ROWS] = int(p.grouped == "m")
+    words[Word.BAND_FROM], words[Word.BAND_TO] = BAND_ZERO - high, BAND_ZERO - low
+    named = p.epilogue_streams
+    words[Word.EPILOGUE_STREAMS] = sum(
+        [(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)]
+    )
+    for word, value in chosen.items():
+        words[word] = value
+    lists = [
+        (Word.BATCH_DIMS, Word.BATCH_AT, p.batch),
+        (Word.OUTER_DIMS, Word.OUTER_AT, p.outer),
+        (Word.ROW_DIMS, Word.ROWS_AT, p.rows),
+        (Word.COL_DIMS, Word.COLS_AT, p.cols),
+        (Word.EPILOGUE_ARGS, Word.EPILOGUE_AT, ((0,),) * (p.epilogue_args or 0)),
+    ]
+    for count, at, dims in lists:
+        words[count], words[at] = len(dims), len(words)
+        words += [x for dim in dims for x in dim]
+    return tuple(words)
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _up(a: int, multiple: int) -> int:
+    return _ceil(a, multiple) * multiple

@@ -1,0 +1,221 @@
+"""A matmul in the form that is planned: extents and strides in bytes, dims collapsed and operands oriented.
+
+In:   a `Gemm` step, the `Recipe` of its types.
+Out:  a `Problem`; `fold` and `orient` return equivalent ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.microkernels import STREAMS
+from weft._engine.ir.loops import ITEMSIZE
+from weft._engine.ir.program import Gemm
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record, replace
+
+
+@record
+class Problem:
+    """A matmul with byte strides: `batch` is (extent, a, b, c), `outer` (extent, a, b), `rows` and `cols` (extent, stride).
+
+    The last two are the outer dims of the rows of A and of the columns of B where these are not evenly spaced.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]  # strides (m, k)
+    b: tuple[int, int]  # (k, n)
+    c: tuple[int, int]  # (m, n)
+    batch: tuple[tuple[int, int, int, int], ...]
+    outer: tuple[tuple[int, int, int], ...]
+    rows: tuple[tuple[int, int], ...] = ()
+    cols: tuple[tuple[int, int], ...] = ()
+    band: tuple[int, int] | None = None  # C is read where low <= n - m <= high
+    epilogue_args: int | None = None  # None: C is written
+    epilogue_streams: tuple[int, ...] = ()  # places of those that are laid out like C
+    swapped: bool = False  # A and B have changed places
+    grouped: str = ""  # rows ("m") or k are those of a group, at run time: `m` is about how many there are, `k` the most
+
+    @property
+    def segments(self) -> int:
+        return math.prod(extent for extent, *_ in self.outer)
+
+    @property
+    def batches(self) -> int:
+        return math.prod(extent for extent, *_ in self.batch)
+
+    @property
+    def b_share(self) -> int:
+        """How many batch elements, one after the other, have the same B."""
+        alike = itertools.takewhile(lambda dim: dim[2] == 0, reversed(self.batch))
+        return max(math.prod(extent for extent, *_ in alike), 1)
+
+    def exchanged(self) -> "Problem":
+        """Return the transposed problem, C' = B' A'."""
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a=(self.b[1], self.b[0]),
+            b=(self.a[1], self.a[0]),
+            c=(self.c[1], self.c[0]),
+            batch=tuple((e, b, a, c) for e, a, b, c in self.batch),
+            outer=tuple((e, b, a) for e, a, b in self.outer),
+            rows=self.cols,
+            cols=self.rows,
+            band=self.band and (-self.band[1], -self.band[0]),
+            swapped=not self.swapped,
+        )
+
+
+def problem_of(step: Gemm, recipe: Recipe) -> Problem:
+    """Return the step with strides in bytes and trivial dims dropped."""
+    i, o, m = recipe.in_bytes, recipe.out_bytes, step.m
+    if step.grouped == "m":
+        m = min(m, max(-(-m // step.groups[-1][0]), MODEL.gemm_group_rows))
+    return Problem(
+        m,
+        step.n,
+        step.k,
+        (step.a_strides[0] * i, step.a_strides[1] * i),
+        (step.b_strides[0] * i, step.b_strides[1] * i),
+        (step.c_strides[0] * o, step.c_strides[1] * o),
+        tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
+        tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1),
+        tuple((e, a * i) for e, a in step.a_rows if e != 1),
+        tuple((e, b * i) for e, b in step.b_cols if e != 1),
+        step.band,
+        None if step.epilogue is None else len(step.epilogue_args),
+        _streams(step, o),
+        grouped=step.grouped,
+    )
+
+
+def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
+    """Return which arguments of a step's epilogue are arrays like C."""
+    elements = step.m * step.n * math.prod(dim[0] for dim in step.batch)
+    bufs = () if step.epilogue is None else step.epilogue.bufs[2:]
+    return tuple(
+        [
+            i
+            for i, buf in enumerate(bufs)
+            if buf.size == elements and ITEMSIZE[buf.type] == out_bytes
+        ][:STREAMS]
+    )
+
+
+def fold(p: Problem, recipe: Recipe) -> Problem:
+    """Merge dims that follow one another in memory: outer k into k, batch into rows or columns, batch dims into one.
+
+    Batch dims along which B is the same come last, so that one packed B is shared by all.
+    """
+    k, a, b, outer = p.k, p.a, p.b, list(p.outer)
+    if 0 in (k, p.segments):  # nothing is summed
+        k, outer = 0, []
+    if k == 1 and outer:  # any dim of the sum may be the inner one
+        e, sa, sb = outer.pop()
+        k, a, b = e, (a[0], sa), (sb, b[1])
+    dims = [(k, a[1], b[0]), *outer]
+    other = [stride == recipe.in_bytes for stride in (p.a[0], p.b[1])]
+
+    def suits(dim: tuple[int, int, int]) -> tuple[bool, int, int, int]:
+        """The inner dim is best long enough, dense in an operand that is not dense in its other direction, and with a short stride."""
+        useful = sum(
+            stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other)
+        )
+        return (
+            dim[0] >= MODEL.gemm_wanted_run[0],
+            useful,
+            min(dim[0], MODEL.gemm_wanted_run[1]),
+            -dim[1] - dim[2],
+        )
+
+    dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
+    k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])
+    outer = sorted(
+        dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True
+    )  # as stored in memory, so that B may be even
+    p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
+    if (
+        p.epilogue_args is not None
+    ):  # it counts rows, columns and batch elements in the original order
+        return p
+    m, n, c, batch = p.m, p.n, p.c, list(p.batch)
+    for dim in sorted(p.batch, key=lambda d: d[3]):
+        e, sa, sb, sc = dim
+        if sb == 0 and not p.rows and (m == 1 or (sa, sc) == (m * a[0], m * c[0])):
+            if m == 1:
+                a, c = (sa, a[1]), (sc, c[1])
+            m *= e
+            batch.remove(dim)
+        elif sa == 0 and not p.cols and (n == 1 or (sb, sc) == (n * b[1], n * c[1])):
+            if n == 1:
+                b, c = (b[0], sb), (c[0], sc)
+            n *= e
+            batch.remove(dim)
+    return replace(
+        p,
+        m=m,
+        n=n,
+        a=a,
+        b=b,
+        c=c,
+        band=p.band if (m, n) == (p.m, p.n) else None,
+        batch=tuple(
+            sorted(_merge(sorted(batch, key=lambda d: d[3])), key=lambda d: (d[2] == 0, -d[3]))
+        ),
+    )
+
+
+def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Join a dim to an earlier one whose steps it continues in every operand; inner dims come first."""
+    out: list[tuple[int, ...]] = []
+    for dim in dims:
+        for i, inner in enumerate(out):
+            if all(
+                outer_stride == inner[0] * stride
+                for outer_stride, stride in zip(dim[1:], inner[1:])
+            ):
+                out[i] = (inner[0] * dim[0], *inner[1:])
+                break
+        else:
+            out.append(dim)
+    return out
+
+
+def orient(p: Problem, recipe: Recipe) -> Problem:
+    """Exchange the roles of A and B where C = (B' A')' suits the kernels better: they store rows of C.
+
+    Groups are of rows, or of what is summed. An epilogue needs rows of C in the original order; but a single row may be made of dot
+    products, which give a stretch of it.
+    """
+    if p.grouped:
+        return p
+    if p.epilogue_args is not None:
+        exchanged = p.exchanged()
+        return (
+            exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p
+        )
+    i, o = recipe.in_bytes, recipe.out_bytes
+    if p.m == 1:
+        p = replace(p, c=(p.c[0], p.c[1]) if p.n > 1 else (o, o))
+    row_like, col_like = p.c[1] == o or p.n == 1, p.c[0] == o or p.m == 1
+    swap = col_like and not row_like
+    if row_like and col_like:
+        if p.n == 1:  # a column: dot products when the rows of A are dense, else one row of C
+            swap = p.m > 1 and p.a[1] != i and p.a[0] == i
+        elif p.m == 1:  # a row: dot products when the columns of B are dense
+            swap = p.b[0] == i and p.b[1] != i and not recipe.is_complex and p.segments == 1
+    return p.exchanged() if swap else p
+
+
+def is_dot(p: Problem, recipe: Recipe) -> bool:
+    dense = (p.a[1] == recipe.in_bytes or p.k == 1) and (p.b[0] == recipe.in_bytes or p.k == 1)
+    even = p.segments == 1 and not p.rows and not p.cols
+    in_stretches = p.epilogue_args is None or (p.swapped and p.n == 1)
+    return p.n <= 2 and dense and even and in_stretches and not recipe.is_complex and p.k > 0

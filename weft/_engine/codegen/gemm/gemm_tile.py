@@ -1,0 +1,619 @@
+"""The matmul driver: packs B, then multiplies tile by tile on the thread pool.
+
+`weft_gemm_*_tile(ptr desc)` loops over rounds of (group of batch elements) x (chunk of column panels). A round packs B if it is
+shared, with tasks (batch element, block of k, panel), then runs the tiles, with tasks (batch elements, rows, panels). A tile visits
+the blocks of k in order; unfinished sums wait in the worker's scratch. A tile with a B of its own packs one block of it, then
+visits its rows strip by strip, so that B stays in the core's cache while A and C pass by; where kernels may write C, sums wait
+there. With split k, tasks are (batch element, rows, panels, part); each stores its sums, and a second run of tasks adds them.
+
+The context of a task is eight words on the caller's stack: descriptor, shared scratch, workers' scratch, first batch element,
+first panel, panels, batch elements of the round, column tiles.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+
+from weft._engine.codegen.gemm import (
+    assembled,
+    operand_addressing as addressing,
+    required_functions as required,
+)
+from weft._engine.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
+from weft._engine.codegen.gemm.gemm_epilogue import Ends, add, finish
+from weft._engine.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
+from weft._engine.codegen.ir.writer import Declarations, module_of
+from weft._engine.codegen.toolchain.native_library import LibraryModule
+from weft._engine.util.record import record, replace
+
+#: what a variant of the matmul has besides `parts` and `driver`
+all_features, features = required.all_features, required.features
+
+
+def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
+    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need the `wanted` features.
+
+    What computes is optimized; the driver, which only addresses operands, is not: it would take longer than all the rest.
+    """
+    listed = sorted(wanted)
+    outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
+    exports = dict.fromkeys(
+        [name.rpartition("_")[0] or name for name in outer]
+    )  # all packings are one function
+    exports |= {"end_panel": None} if required.ends_panels(recipe, wanted) else {}
+    found = _kernel_parts(recipe, listed)
+    if outer:
+        quick = all(_is_assembled(recipe, name) for name in outer)
+        name = f"helpers {recipe.name} {' '.join(outer)}"
+        found.append(
+            LibraryModule(name, lambda: _helper_module(recipe, outer), tuple(exports), quick)
+        )
+    for name in required.along_names(wanted):
+        from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
+
+        write = functools.partial(_along_module, recipe, name)
+        found.append(
+            LibraryModule(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe))
+        )
+    return [*found, driver(recipe, symbol, wanted)]
+
+
+def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
+    """Return the last of the `parts`."""
+    return LibraryModule(
+        f"{symbol} {' '.join(sorted(wanted))}",
+        lambda: _driver_module(recipe, symbol, wanted),
+        (symbol,),
+        quick=True,
+    )
+
+
+def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
+    """The register kernels: assembled, or in two modules that are compiled side by side: those of the most rows, and those of fewer."""
+    made = [name for name in listed if name.startswith("kernel")]
+    most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
+    options = [name for name in listed if name in ("blocks", "epilogue")]
+    found = assembled.kernels(recipe)
+    write = found or _kernel_module
+    modules = [made] if found else [most, [name for name in made if name not in most]]
+    return [
+        LibraryModule(
+            f"kernels {recipe.name} {' '.join([*names, *options])}",
+            functools.partial(write, recipe, [*names, *options]),
+            names,
+            found is not None,
+        )
+        for names in modules
+        if names
+    ]
+
+
+def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    from weft._engine.codegen.gemm.gemm_micro import kernels  # where they are not assembled
+
+    return module_of(lambda decls: kernels(recipe, decls, wanted))
+
+
+def _is_assembled(recipe: Recipe, name: str) -> bool:
+    """Whether a function that is not a kernel is assembled (what ends panels then is, too)."""
+    if name.startswith("pack"):
+        return assembled.function(recipe, name) is not None
+    if name == "finish":
+        from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
+
+        return gemm_asm_epilogue.finishes(recipe)
+    return False
+
+
+def _along_module(recipe: Recipe, name: str) -> str:
+    from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
+
+    if gemm_asm_skinny.suits(recipe):
+        return gemm_asm_skinny.text(recipe, name)
+    from weft._engine.codegen.gemm.skinny_gemm import along
+
+    return module_of(lambda decls: along(recipe, decls, name))
+
+
+def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
+    """The IR of the other functions that touch elements."""
+    done = _assembled_helpers(recipe, wanted)
+    left = [name for name in wanted if name.rpartition("_")[0] not in done and name not in done]
+    decls, made = Declarations(), list(done.values())
+    if left or (required.ends_panels(recipe, wanted) and "end_panel" not in done):
+        made += _compiled_helpers(recipe, decls, wanted, done)
+    return "\n".join([*made[: len(done)], str(decls), *made[len(done) :]])
+
+
+def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str]:
+    """Those functions that are assembled as a whole, and what others call."""
+    found = {}
+    packed = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
+    if packed:
+        found["lines"] = assembled.text(
+            recipe, {assembled.function(recipe, name) or "" for name in packed}
+        )
+        alone = [
+            name for name in packed if assembled.packs_alone(recipe, name[len("pack_")], wanted)
+        ]
+        found |= {name.rpartition("_")[0]: assembled.entry(recipe, name) for name in alone}
+    if "finish" in wanted and _is_assembled(recipe, "finish"):
+        from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
+
+        found["finish"] = gemm_asm_epilogue.finish(recipe)
+    if required.ends_panels(recipe, wanted):
+        from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
+
+        found |= (
+            {"end_panel": gemm_asm_epilogue.end_panel(recipe)}
+            if gemm_asm_epilogue.ends_panels(recipe)
+            else {}
+        )
+    return found
+
+
+def _compiled_helpers(
+    recipe: Recipe, decls: Declarations, wanted: Collection[str], done: Collection[str]
+) -> list[str]:
+    from weft._engine.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
+
+    return [
+        finish(recipe, decls) if "finish" in wanted and "finish" not in done else "",
+        pack_a(recipe, decls, wanted)
+        if required.packs(wanted, "a") and "pack_a" not in done
+        else "",
+        pack_b(recipe, decls, wanted)
+        if required.packs(wanted, "b") and "pack_b" not in done
+        else "",
+        end_panel(recipe, decls)
+        if required.ends_panels(recipe, wanted) and "end_panel" not in done
+        else "",
+        add(recipe, decls) if "add" in wanted else "",
+    ]
+
+
+def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+    """The IR that calls, for a descriptor, the functions of the other modules."""
+    decls, known = Declarations(), required.known_words(wanted)
+    even = all(
+        known.get(dims.count) == "0"
+        for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS)
+    )
+    made = [
+        kernel_table(recipe, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
+        "" if even else addressing.offsets_function(decls, recipe),
+        _pack_rows(recipe, decls, known) if required.packs(wanted, "a") else "",
+        _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known)
+        if required.packs(wanted, "b")
+        else "",
+        _tile_task(recipe, decls, wanted, known),
+        _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
+        _driver(recipe, decls, symbol, wanted, known),
+    ]
+    return str(decls) + "\n".join(made)
+
+
+def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
+    """`@pack_panel`: pack steps [first, last) of one panel (numbered from column 0) of the B that begins at `base`."""
+    f = addressing.Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
+                  recipe, known)  # fmt: skip
+    col = f.mul("%panel", recipe.panel_cols)
+    cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
+    ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
+
+    def clear() -> None:
+        """Have zeros where no column is, which kernels multiply, too: what was there before may be subnormal, and take a hundred times as
+        long."""
+        width = recipe.machine.vector_bytes
+
+        def row(i: str) -> None:
+            for v in range(recipe.panel_row_bytes // width):
+                f.store(
+                    "i8",
+                    width,
+                    "zeroinitializer",
+                    f.at("%dst", f.add(f.mul(i, recipe.panel_row_bytes), v * width)),
+                )
+
+        f.loop(0, f.mul(f.sub("%last", "%first"), recipe.beats), 1, row)
+
+    if recipe.is_float and not recipe.machine.masks:
+        f.when(f.less(cols, recipe.panel_cols), clear)
+
+    def columns(done_cols: str, col_offset: str, count_cols: str) -> None:
+        place = f.at("%dst", f.mul(done_cols, recipe.parts * recipe.acc_bytes))
+        src = f.at("%base", col_offset)
+
+        def pack(done: str, offset: str, count: str) -> None:
+            to = f.at(place, f.mul(done, recipe.beats * recipe.panel_row_bytes))
+            f.decls.use("declare void @pack_b(ptr, ptr, i64, i64, i64, i64)")
+            f.do(
+                f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})"
+            )
+
+        addressing.segments(f, recipe, "%first", "%last", 1, ks, pack)
+
+    addressing.runs(f, col, f.add(col, cols), Word.COL_RUN, addressing.COLS, ns, columns)
+    if recipe.flips:
+        f.decls.use("declare void @end_panel(ptr, i64)")
+        f.do(f"call void @end_panel(ptr %dst, i64 {f.sub('%last', '%first')})")
+    return f.end()
+
+
+def _pack_rows(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
+    """`@pack_rows`: pack steps [first, last) of rows [i0, i1) of the A that begins at `base`."""
+    f = addressing.Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
+                  recipe, known)  # fmt: skip
+    ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
+
+    def rows(done_rows: str, row_offset: str, count_rows: str) -> None:
+        place, src = f.at("%dst", f.mul(done_rows, row_bytes)), f.at("%base", row_offset)
+
+        def pack(done: str, offset: str, count: str) -> None:
+            to = f.at(place, f.mul(done, recipe.step_bytes))
+            f.decls.use("declare void @pack_a(ptr, i64, ptr, i64, i64, i64, i64)")
+            f.do(f"call void @pack_a(ptr {to}, i64 {row_bytes}, ptr {f.at(src, offset)}, i64 {ms}, i64 {ks}, "
+                 f"i64 {count_rows}, i64 {count})")  # fmt: skip
+
+        addressing.segments(f, recipe, "%first", "%last", 0, ks, pack)
+
+    addressing.runs(f, "%i0", "%i1", Word.ROW_RUN, addressing.ROWS, ms, rows)
+    return f.end()
+
+
+def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
+    f = addressing.Task("pack_task", decls, recipe, known)
+    offsets = f.slot("[3 x i64]")
+    panel = f.rem("%task", f.panels)
+    rest = f.div("%task", f.panels)
+    blocks = f.d(Word.BLOCKS)
+    block, batch = f.rem(rest, blocks), f.div(rest, blocks)
+    # (of batch elements with the same B the first one's is packed)
+    element = f.add(f.first_batch, f.mul(batch, f.d(Word.B_SHARE)))
+    base = f.at(f.operands()[1], addressing.locate(f, addressing.BATCH, element, offsets)[1])
+    width = f.d(Word.TILE_PANELS)
+    p0 = f.mul(f.div(panel, width), width)
+    dst = _shared_panel(f, batch, block, panel, p0, f.min(f.sub(f.panels, p0), width))
+    first, last = addressing.block_of(f, block)
+    number = f.add(f.first_panel, panel)
+    f.do(
+        f"call void @pack_panel(ptr {f.desc}, ptr {base}, ptr {dst}, i64 {number}, i64 {first}, i64 {last})"
+    )
+    return f.end()
+
+
+def _shared_panel(
+    f: addressing.Task, of_b: str, block: str, panel: str, p0: str, width: str
+) -> str:
+    """Where a block of a panel is, packed for all: in the order in which the tile from `p0` on, `width` panels, goes."""
+    first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.d(Word.BLOCKS))
+    slot = f.add(f.add(first, f.mul(block, width)), f.sub(panel, p0))
+    return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
+
+
+def _tile_task(
+    recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+) -> str:
+    f = addressing.Task("tile_task", decls, recipe, known)
+    mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
+    sums, task, first, last = f.at(mine, f.d(Word.SUMS_OFFSET)), "%task", "0", f.d(Word.BLOCKS)
+    if "add" in wanted:
+        parts, blocks = f.d(Word.PARTS), f.d(Word.PART_BLOCKS)
+        kept = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PART_BYTES)))
+        sums = f.pick(f.equal(parts, 1), sums, kept, "ptr")
+        task, first = f.div("%task", parts), f.mul(f.rem("%task", parts), blocks)
+        last = f.min(f.add(first, blocks), last)
+    _tiles(
+        f,
+        recipe,
+        task,
+        wanted,
+        lambda t: _tile(f, recipe, t, _Part(mine, sums, first, last), wanted),
+    )
+    return f.end()
+
+
+def _add_task(
+    recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+) -> str:
+    """`@add_task`: add the parts of a tile's sums and finish them."""
+    decls.use("declare void @add(ptr, i64, i64)")
+    f = addressing.Task("add_task", decls, recipe, known)
+    parts, size = f.d(Word.PARTS), f.d(Word.PART_BYTES)
+    sums = f.at(f.word("%ctx", 1, "ptr"), f.mul(f.mul("%task", parts), size))
+    f.do(f"call void @add(ptr {sums}, i64 {parts}, i64 {size})")
+
+    def tile(t: Tile) -> None:
+        def panel(p: str) -> None:
+            col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
+            cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
+            cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
+            here = t.sums_of(f, recipe, sums, p)
+            t.ends.take(
+                here,
+                recipe.panel_row_bytes,
+                f.at(t.c, f.mul(col, cns)),
+                cms,
+                cns,
+                row=t.i0,
+                rows=t.rows,
+                col=col,
+                cols=cols,
+            )
+
+        f.loop(t.p0, t.p1, 1, panel)
+
+    _tiles(f, recipe, "%task", wanted, tile)
+    return f.end()
+
+
+def _tiles(
+    f: addressing.Task,
+    recipe: Recipe,
+    task: str,
+    wanted: Collection[str],
+    each: Callable[["Tile"], None],
+) -> None:
+    """Go through the tiles of a task, one for each of its batch elements."""
+    offsets = f.slot("[3 x i64]")
+    ends = Ends(f, f.desc, wanted)
+    row_tiles, tile_rows, tile_panels = (
+        f.d(Word.ROW_TILES),
+        f.d(Word.TILE_ROWS),
+        f.d(Word.TILE_PANELS),
+    )
+    row_tile = f.rem(task, row_tiles)
+    rest = f.div(task, row_tiles)
+    col_tile, task_batch = (
+        (rest, "0") if f.batch == "1" else (f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles))
+    )
+    i0 = f.mul(row_tile, tile_rows)
+    rows = f.min(f.sub(f.d(Word.M), i0), tile_rows)
+    p0 = f.mul(col_tile, tile_panels)
+    p1 = f.min(f.add(p0, tile_panels), f.panels)
+    per_task = f.d(Word.TASK_BATCH)
+    b0 = f.mul(task_batch, per_task)
+    b1 = "1" if f.batch == "1" else f.min(f.add(b0, per_task), f.batch)
+
+    def element(b: str) -> None:
+        element = f.add(f.first_batch, b)
+        a, bb, c = (
+            f.at(p, offset)
+            for p, offset in zip(
+                f.operands(), addressing.locate(f, addressing.BATCH, element, offsets)
+            )
+        )
+        c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
+        ends.at(batch=element, pitch=f.div(f.d(Word.SUMS_STRIDE), recipe.acc_bytes * recipe.parts))
+        each(Tile(b, a, bb, c, i0, rows, p0, p1, ends))
+
+    f.loop(b0, b1, 1, element)
+
+
+@record
+class _Part:
+    """The part of k of a task, blocks [first, last), and where it packs and keeps its sums."""
+
+    mine: str
+    sums: str
+    first: str
+    last: str
+
+
+def _tile(
+    f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]
+) -> None:
+    panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
+    whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
+    ms = f.d(Word.A_MS)
+    direct, in_runs = (
+        f.some(f.d(Word.A_DIRECT)),
+        f.equal(f.d(Word.A_DIRECT), IN_RUNS) if required.has_runs(wanted) else "false",
+    )
+    packs_a, packs_b = required.packs(wanted, "a"), required.packs(wanted, "b")
+    as_ = (
+        f.pick(f.equal(f.d(Word.A_DIRECT), 1), ms, f.d(Word.A_ROW_BYTES))
+        if packs_a or in_runs != "false"
+        else ms
+    )
+    steps = f.at(part.mine, f.mul(f.add(f.d(Word.TILE_ROWS), SPARE_ROWS), 8))
+    f.when(in_runs, lambda: _list_rows(f, t, part.mine))
+    walk = (
+        as_ if in_runs == "false" else f.pick(in_runs, f.let(f"ptrtoint ptr {steps} to i64"), as_)
+    )
+    b_mode, of_b, i0 = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE)), t.i0
+
+    def block(kb: str) -> None:
+        first, last = addressing.block_of(f, kb)
+        beats = f.mul(f.sub(last, first), recipe.beats)
+        is_first, is_last = (
+            f.equal(kb, part.first),
+            f.both(whole_sum, f.equal(f.add(kb, 1), part.last)),
+        )
+        private = lambda p: f.at(panel_buffer, f.mul(f.sub(p, t.p0), f.d(Word.PANEL_BYTES)))
+
+        def pack(p: str) -> None:
+            packing = f"ptr {f.desc}, ptr {t.b}, ptr {private(p)}, i64 {f.add(f.first_panel, p)}, i64 {first}, i64 {last}"
+            f.do(f"call void @pack_panel({packing})")
+
+        f.when(in_runs, lambda: _list_steps(f, recipe, steps, first, last))
+        offset = f.mul(first, recipe.step_bytes)
+        if f.d(Word.SEGMENTS) != "1":  # a block of A that is read in place is in one of them
+            segment = f.div(first, f.d(Word.SEGMENT_STEPS))
+            inside = f.mul(f.rem(first, f.d(Word.SEGMENT_STEPS)), recipe.step_bytes)
+            offset = f.add(
+                addressing.locate(f, addressing.OUTER, segment, f.slot("[2 x i64]"))[0], inside
+            )
+
+        def strip(t: Tile, sums: str) -> None:
+            a = f.at(f.at(t.a, f.mul(t.i0, ms)), offset)
+            if packs_a:
+                packing = f"ptr {f.desc}, ptr {t.a}, ptr {part.mine}, i64 {t.i0}, i64 {f.add(t.i0, t.rows)}, i64 {first}, i64 {last}"
+                f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
+                a = f.pick(direct, a, part.mine, "ptr")
+            a = f.pick(in_runs, f.at(part.mine, f.mul(f.sub(t.i0, i0), 8)), a, "ptr")
+
+            def panel(p: str) -> None:
+                col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
+                bs = f.d(Word.B_KS)
+                b = f.at(t.b, f.add(f.mul(first, bs), f.mul(col, f.d(Word.B_NS))))
+                if packs_b:
+                    shared = _shared_panel(f, of_b, kb, p, t.p0, f.sub(t.p1, t.p0))
+                    packed = f.pick(f.equal(b_mode, SHARED), shared, private(p), "ptr")
+                    in_place = f.equal(b_mode, DIRECT)
+                    b = f.pick(in_place, b, packed, "ptr")
+                    bs = f.pick(in_place, bs, recipe.panel_row_bytes)
+                multiply_panel(
+                    f,
+                    recipe,
+                    t,
+                    Panel(is_first, is_last, p, col, a, as_, walk, b, bs, beats, sums),
+                    wanted,
+                )
+
+            panels = lambda: f.loop(t.p0, t.p1, 1, panel)
+            rows = lambda: multiply_along(f, recipe, t, a, as_, sums, wanted)
+            if not required.along_names(wanted):
+                panels()
+            elif not required.kernel_names(wanted):
+                rows()
+            else:
+                f.when(f.equal(b_mode, ALONG), rows, panels)
+
+        if packs_b:
+            f.when(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
+            _strips(f, recipe, t, part.sums, wanted, strip)
+        else:
+            strip(t, part.sums)
+
+    f.loop(part.first, part.last, 1, block)
+
+
+def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
+    """Write the addresses of a tile's rows of A, which are in runs."""
+    ms = f.d(Word.A_MS)
+    kind = "<8 x i64>"
+    steps = f.let(
+        f"mul {kind} {f.splat(ms, 'i64', 8)}, <{', '.join(f'i64 {i}' for i in range(8))}>"
+    )
+
+    def run(done: str, offset: str, count: str) -> None:
+        def some(i: str) -> None:  # (what is too much belongs to the next run, or is nobody's)
+            first = f.let(f"ptrtoint ptr {f.at(t.a, f.add(offset, f.mul(i, ms)))} to i64")
+            f.store(
+                "i64",
+                8,
+                f.let(f"add {kind} {f.splat(first, 'i64', 8)}, {steps}"),
+                f.at(list_, f.mul(f.add(done, i), 8)),
+            )
+
+        f.loop(0, count, 8, some)
+
+    addressing.runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, addressing.ROWS, ms, run)
+
+
+def _list_steps(f: addressing.Task, recipe: Recipe, list_: str, first: str, last: str) -> None:
+    """Write where steps [first, last) of A are in its rows: see `indirect_operand`."""
+    per, ks, end = recipe.k_per_step, f.d(Word.A_KS), f.slot("ptr")
+    put = lambda value, at: f.do(f"store i64 {value}, ptr {at}, align 8")
+    put(f.mul(ks, per), list_)
+    f.do(f"store ptr {f.at(list_, 8)}, ptr {end}, align 8")
+
+    def run(_: str, offset: str, count: str) -> None:
+        at = f.word(end, 0, "ptr")
+        put(f.ceil_div(count, per), at)
+        put(offset, f.at(at, 8))
+        f.do(f"store ptr {f.at(at, 16)}, ptr {end}, align 8")
+
+    addressing.segments(f, recipe, first, last, 0, ks, run)
+    put("0", f.word(end, 0, "ptr"))
+
+
+def _strips(
+    f: addressing.Task,
+    recipe: Recipe,
+    t: Tile,
+    sums: str,
+    wanted: Collection[str],
+    each: Callable[[Tile, str], None],
+) -> None:
+    """Process a tile by strips of rows; a strip's block of A stays in cache while panels of B are streamed."""
+    strip_rows, in_c = f.d(Word.STRIP_ROWS), f.some(f.d(Word.SUMS_IN_C))
+
+    def strip(i: str) -> None:
+        rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
+        kept = f.pick(in_c, 0, i) if "back" in wanted else i
+        each(
+            replace(t, i0=f.add(t.i0, i), rows=rows, c=c),
+            f.at(sums, f.mul(kept, recipe.panel_row_bytes)),
+        )
+
+    f.loop(0, t.rows, strip_rows, strip)
+
+
+def _driver(
+    recipe: Recipe,
+    decls: Declarations,
+    symbol: str,
+    wanted: Collection[str],
+    known: Mapping[int, str],
+) -> str:
+    decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
+    decls.use("declare ptr @weft_scratch_take(i64)")
+    decls.use("declare void @weft_scratch_give(ptr)")
+    f = addressing.Described(f"void @{symbol}(ptr %desc)", decls, recipe, known)
+    d = f.d
+    ctx = f.slot("[8 x i64]")
+    shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
+    total = f.add(shared, workers)
+    some = f.some(total)
+    [scratch] = f.when_value(
+        some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr"
+    )
+
+    def put(i: int, value: str, type: str = "i64") -> None:
+        f.do(f"store {type} {value}, ptr {f.at(ctx, 8 * i)}")
+
+    put(0, "%desc", "ptr")
+    put(1, scratch, "ptr")
+    put(2, f.at(scratch, shared), "ptr")
+    panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
+
+    def group(b: str) -> None:
+        batch = f.min(f.sub(d(Word.BATCH), b), d(Word.GROUP))
+        put(3, b)
+        put(6, batch)
+
+        def chunk(p: str) -> None:
+            here = f.min(f.sub(panels, p), d(Word.CHUNK_PANELS))
+            col_tiles = f.ceil_div(here, d(Word.TILE_PANELS))
+            put(4, p)
+            put(5, here)
+            put(7, col_tiles)
+            parts = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
+            if required.packs(wanted, "b"):
+                pack = lambda: f.do(
+                    f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {parts})"
+                )
+                f.when(f.equal(d(Word.B_MODE), SHARED), pack)
+            tasks = f.mul(
+                f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles
+            )
+            parts = d(Word.PARTS) if "add" in wanted else "1"
+            f.do(
+                f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {f.mul(tasks, parts)})"
+            )
+            if "add" in wanted:
+                add = lambda: f.do(
+                    f"call void @weft_parallel_for(ptr @add_task, ptr {ctx}, i64 {tasks})"
+                )
+                f.when(f.less(1, parts), add)
+
+        f.loop(0, panels, d(Word.CHUNK_PANELS), chunk)
+
+    f.loop(0, d(Word.BATCH), d(Word.GROUP), group)
+    f.when(some, lambda: f.do(f"call void @weft_scratch_give(ptr {scratch})"))
+    return f.end()

@@ -1,0 +1,98 @@
+"""A matmul for each group of rows, or of what is summed, one after the other, each on all threads.
+
+In:   a `Gemm` step with `groups`, the words of its descriptor, the matmul's function.
+Out:  the text of `void name(ptr desc, ptr first, ptr count)`, which calls the function for every group. It changes those words of the
+      descriptor that a group has for itself: its operands, how many rows or steps there are, and into how many tiles or blocks they fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft._engine.codegen.gemm.descriptor import Word
+from weft._engine.codegen.ir.gemm_types import Recipe, machine, nbytes
+from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.ir.program import Gemm
+
+
+def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
+    """The text of a function for all groups of a step."""
+    f = FunctionWriter(
+        f"internal void @{name}(ptr %desc, ptr %first, ptr %count)",
+        Declarations(),
+        machine(),
+        "nounwind",
+    )
+    operands = [f.word("%desc", word, "ptr") for word in (Word.A, Word.B, Word.C)]
+    recipe = Recipe(step.in_type, step.acc_type, step.out_type, machine())
+    sizes = nbytes(step.in_type), nbytes(step.in_type), nbytes(step.out_type)
+
+    def put(word: int, value: object, kind: str = "i64") -> None:
+        f.do(f"store {kind} {value}, ptr {f.at('%desc', 8 * word)}, align 8")
+
+    def read(base: str, at: str) -> str:
+        return f.let(
+            f"zext i32 {f.let(f'load i32, ptr {f.at(base, f.mul(at, 4))}, align 4')} to i64"
+        )
+
+    def moved(places: Sequence[str], at: str, strides: Sequence[int]) -> list[str]:
+        return [f.at(place, f.mul(at, stride)) for place, stride in zip(places, strides)]
+
+    def call(places: Sequence[str]) -> None:
+        for word, place in zip((Word.A, Word.B, Word.C), places):
+            put(word, place, "ptr")
+        f.do(f"call void {function}(ptr %desc)")
+
+    def sums(places: Sequence[str], first: str, count: str) -> None:
+        steps = f.ceil_div(count, recipe.k_per_step)
+        put(Word.K, count)
+        put(Word.STEPS, steps)
+        put(Word.SEGMENT_STEPS, f.max(steps, 1))
+        put(Word.BLOCKS, f.max(f.ceil_div(steps, max(words[Word.BLOCK_STEPS], 1)), 1))
+        call(moved(places, first, (words[Word.A_KS], words[Word.B_KS], 0)))
+
+    def clear(c: str, first: str, last: str) -> None:
+        """Rows that no group has."""
+        place, size = (
+            f.at(c, f.mul(first, words[Word.C_MS])),
+            f.mul(f.sub(last, first), words[Word.C_MS]),
+        )
+        f.when(
+            f.less(first, last),
+            lambda: f.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)"),
+        )
+
+    def rows(places: Sequence[str], first: str, count: str, done: str) -> list[str]:
+        """A group of rows, and those before it that are not `done`."""
+        put(Word.M, count)
+        put(Word.ROW_RUN, f.max(count, 1))
+        put(Word.ROW_TILES, f.ceil_div(count, words[Word.TILE_ROWS]))
+        some = f.some(count)
+
+        def group() -> None:
+            clear(places[2], done, first)
+            call(moved(places, first, (words[Word.A_MS], 0, words[Word.C_MS])))
+
+        f.when(some, group)
+        return [f.pick(some, f.add(first, count), done)]
+
+    def dim(d: int, places: Sequence[str], number: str) -> None:
+        """The products of dims from `d` on; `number` is that of the first one, counted over the dims before."""
+        extent, *strides = step.groups[d]
+        strides = [stride * size for stride, size in zip(strides, sizes)]
+
+        def one(i: str, *done: str) -> list[str] | None:
+            at, here = f.add(f.mul(number, extent), i), moved(places, i, strides)
+            if d + 1 < len(step.groups):
+                return dim(d + 1, here, at)
+            first, count = read("%first", at), read("%count", at)
+            return rows(here, first, count, *done) if done else sums(here, first, count)
+
+        by_rows = d + 1 == len(step.groups) and step.grouped == "m"
+        done = f.loop(0, extent, 1, one, [("i64", "0")] if by_rows else [])
+        if by_rows:
+            clear(places[2], done[0], str(step.m))
+
+    dim(0, operands, "0")
+    return f.end() + "\n"

@@ -1,0 +1,177 @@
+"""Addresses of a native matmul's operands: descriptor words by name, and offsets from its lists of dims.
+
+In:   the descriptor (`Described`), in a task also the words of the round (`Task`).
+Out:  IR that computes byte offsets of batch elements, of ranges of k in one segment, and of ranges of rows or columns in one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from weft._engine.codegen.gemm.descriptor import Word
+from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.util.record import record
+
+Pack = Callable[[str, str, str], None]
+
+
+class Described(FunctionWriter):
+    """A function with a descriptor; its words by name, some of which are known."""
+
+    desc = "%desc"
+    optimized = False
+
+    def __init__(
+        self, signature: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}
+    ) -> None:
+        super().__init__(signature, decls, recipe.machine)
+        self._words = dict(known)
+
+    def d(self, word: int, type: str = "i64") -> str:
+        """A word of the description, read when the function begins."""
+        found = self._words.get(word)
+        if found is None:
+            found = self._words[word] = self.first_word(self.desc, word, type)
+        return found
+
+    def first_word(self, base: str, word: int, type: str = "i64") -> str:
+        at = base if word == 0 else self.let_first(f"getelementptr i8, ptr {base}, i64 {8 * word}")
+        return self.let_first(f"load {type}, ptr {at}, align 8")
+
+
+class Task(Described):
+    """A task function; words of the round by name, too."""
+
+    def __init__(
+        self, name: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}
+    ) -> None:
+        super().__init__(
+            f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe, known
+        )
+        self.desc = self.first_word("%ctx", 0, "ptr")
+        self.first_panel, self.panels, self.col_tiles = (
+            self.first_word("%ctx", i) for i in (4, 5, 7)
+        )
+        alone = known.get(Word.BATCH) == "1"
+        self.first_batch, self.batch = (
+            ("0", "1") if alone else (self.first_word("%ctx", i) for i in (3, 6))
+        )
+
+    def operands(self) -> tuple[str, str, str]:
+        """Return the pointers of A, B and C, after the exchange that the plan asked for."""
+        a, b, c = (self.d(w, "ptr") for w in (Word.A, Word.B, Word.C))
+        swapped = self.some(self.d(Word.SWAPPED))
+        return self.pick(swapped, b, a, "ptr"), self.pick(swapped, a, b, "ptr"), c
+
+
+@record
+class Dims:
+    """A list of dims in the description: the words with their number and place, and how many strides each has."""
+
+    count: int
+    at: int
+    strides: int
+
+
+BATCH, OUTER = Dims(Word.BATCH_DIMS, Word.BATCH_AT, 3), Dims(Word.OUTER_DIMS, Word.OUTER_AT, 2)
+ROWS, COLS = Dims(Word.ROW_DIMS, Word.ROWS_AT, 1), Dims(Word.COL_DIMS, Word.COLS_AT, 1)
+
+
+def offsets_function(decls: Declarations, recipe: Recipe) -> str:
+    """Return `@offsets`: split a flat index over a list of dims and write one byte offset per stride."""
+    f = FunctionWriter(
+        "internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)",
+        decls,
+        recipe.machine,
+    )
+    width = f.add("%strides", 1)
+
+    def put(j: str, value: str) -> None:
+        f.do(f"store i64 {value}, ptr {f.at('%out', f.mul(j, 8))}, align 8")
+
+    def dim(i: str, index: str) -> list[str]:
+        at = f.at("%list", f.mul(f.mul(f.sub(f.sub("%dims", 1), i), width), 8))
+        extent = f.word(at, 0)
+        here = f.rem(index, extent)
+
+        def add(j: str) -> None:
+            step = f.mul(here, f.word(f.at(at, f.mul(j, 8)), 1))
+            put(j, f.add(f.word(f.at("%out", f.mul(j, 8)), 0), step))
+
+        f.loop(0, "%strides", 1, add)
+        return [f.div(index, extent)]
+
+    f.loop(0, "%strides", 1, lambda j: put(j, "0"))
+    f.loop(0, "%dims", 1, dim, [("i64", "%index")])
+    return f.end()
+
+
+def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
+    """Return the byte offsets, one per stride, of a flat index over some dims; `out` is room for them."""
+    if f.d(dims.count) == "0":
+        return ["0"] * dims.strides
+    first = f.at(f.desc, f.mul(f.d(dims.at), 8))
+    f.do(
+        f"call void @offsets(ptr {first}, i64 {f.d(dims.count)}, i64 {dims.strides}, i64 {index}, ptr {out})"
+    )
+    return [f.word(out, j) for j in range(dims.strides)]
+
+
+def segments(
+    f: Described, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack
+) -> None:
+    """Call `pack(steps done, byte offset in the operand, k elements)` per block of [first, last) in one segment."""
+    per, segment_steps, k = recipe.k_per_step, f.d(Word.SEGMENT_STEPS), f.d(Word.K)
+    if f.d(Word.SEGMENTS) == "1":
+        return pack(
+            "0",
+            f.mul(f.mul(first, per), stride),
+            f.min(f.sub(k, f.mul(first, per)), f.mul(f.sub(last, first), per)),
+        )
+    offsets = f.slot("[2 x i64]")
+
+    def segment(s: str) -> None:
+        start = f.mul(s, segment_steps)
+        begin, end = f.max(first, start), f.min(last, f.add(start, segment_steps))
+        there = locate(f, OUTER, s, offsets)[operand]
+        k0 = f.mul(f.sub(begin, start), per)
+        count = f.min(f.sub(k, k0), f.mul(f.sub(end, begin), per))
+        pack(f.sub(begin, first), f.add(there, f.mul(k0, stride)), count)
+
+    f.loop(f.div(first, segment_steps), f.ceil_div(last, segment_steps), 1, segment)
+    return None
+
+
+def runs(
+    f: Described, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack
+) -> None:
+    """Call `pack(done, byte offset in the operand, count)` per block of rows or columns [first, last) in one run."""
+    if f.d(dims.count) == "0":
+        return pack("0", f.mul(first, stride), f.sub(last, first))
+    length = f.d(run)
+    offset = f.slot("[1 x i64]")
+
+    def block(q: str) -> None:
+        start = f.mul(q, length)
+        begin, end = f.max(first, start), f.min(last, f.add(start, length))
+        here = f.add(locate(f, dims, q, offset)[0], f.mul(f.sub(begin, start), stride))
+        pack(f.sub(begin, first), here, f.sub(end, begin))
+
+    f.loop(f.div(first, length), f.ceil_div(last, length), 1, block)
+    return None
+
+
+def block_of(f: Described, block: str) -> tuple[str, str]:
+    """Return the first step of a block of k and the one after its last."""
+    size = f.d(Word.BLOCK_STEPS)
+    first = f.mul(block, size)
+    return first, f.min(f.add(first, size), f.d(Word.STEPS))
+
+
+def row_block_count(f: FunctionWriter, rows: str, most: int) -> str:
+    """Return into how many blocks rows fall: `most` at a time, what is left by 4, 2 and 1, one for each binary digit set."""
+    f.decls.use("declare i64 @llvm.ctpop.i64(i64)")
+    rest = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(rows, most)})")
+    return f.add(f.div(rows, most), rest)

@@ -1,0 +1,367 @@
+"""Builds one LLVM function as text: scopes, value numbering, loop-invariant placement.
+
+In:   instructions as text with their operands.
+Out:  the lines of the function.
+Laws: every pure instruction is written once per scope, in the outermost scope where its operands are defined, so that common
+      subexpressions and loop invariants need no later pass. Nothing leaves a conditional scope.
+      A nested scope is appended to its parent when it closes, after what was hoisted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from weft._engine.codegen.ir.writer import Typed, Writer
+
+#: LLVM register types of the scalar types; half precision lives in f32 registers
+REGISTER = {
+    "bool": "i1",
+    "i8": "i8",
+    "u8": "i8",
+    "i16": "i16",
+    "u16": "i16",
+    "i32": "i32",
+    "u32": "i32",
+    "i64": "i64",
+    "u64": "i64",
+    "f16": "float",
+    "bf16": "float",
+    "f32": "float",
+    "f64": "double",
+}
+#: LLVM types in memory
+MEMORY = REGISTER | {"bool": "i8", "f16": "half", "bf16": "i16"}
+BITS = {
+    "bool": 1,
+    "i8": 8,
+    "u8": 8,
+    "i16": 16,
+    "u16": 16,
+    "i32": 32,
+    "u32": 32,
+    "i64": 64,
+    "u64": 64,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
+}
+
+
+class Scope:
+    """A region of code under construction: its lines, its value table and the label of its current block."""
+
+    __slots__ = ("label", "lines", "table")
+
+    def __init__(self, label: str):
+        self.lines: list[str] = []
+        self.table: dict[str, str] = {}
+        self.label = label
+
+
+class Builder(Writer):
+    """The body of one function, with placement of pure instructions by their operands' scopes."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = [Scope("entry")]
+        self._count = 0
+        self.floor = 0
+        self.load_floor = 0
+        self.level_of: dict[str, int] = {}
+        self.declarations: dict[str, str] = {}
+        self.helpers: dict[str, str] = {}
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the innermost open scope."""
+        return self.scopes[-1].lines
+
+    @property
+    def depth(self) -> int:
+        """Level of the innermost open scope."""
+        return len(self.scopes) - 1
+
+    def name(self, prefix: str = "v") -> str:
+        """A fresh local name."""
+        return f"%{prefix}{self.fresh()}"
+
+    def label(self, prefix: str) -> str:
+        """A fresh block label."""
+        return f"{prefix}{self.fresh()}"
+
+    def pure(self, text: str, *operands: str) -> str:
+        """The name of a pure instruction, written at the outermost scope that has its operands."""
+        level, level_of = self.floor, self.level_of
+        for operand in operands:
+            at = level_of.get(operand, 0)
+            if at > level:
+                level = at
+        scope = self.scopes[level]
+        name = scope.table.get(text)
+        if name is None:
+            self._count += 1
+            name = f"%v{self._count}"
+            scope.lines.append(f"  {name} = {text}")
+            scope.table[text] = name
+            level_of[name] = level
+        return name
+
+    def shuffle(self, type_: str, x: str, y: str, order: Iterable[int]) -> str:
+        """Lanes of two vectors of a type, numbered through, in a new order; the second may be `poison`."""
+        lanes = [f"i32 {lane}" for lane in order]
+        return self.pure(
+            f"shufflevector {type_} {x}, {type_} {y}, <{len(lanes)} x i32> <{', '.join(lanes)}>",
+            x,
+            y,
+        )
+
+    def invariant_load(self, text: str, *operands: str) -> str:
+        """Like `pure`, for a load of memory that nobody writes: it must not leave a scope that may not run."""
+        floor, self.floor = self.floor, max(self.floor, self.load_floor)
+        name = self.pure(text, *operands)
+        self.floor = floor
+        return name
+
+    def let(self, value: str, prefix: str = "v") -> str:
+        """The name of an instruction written at the present place, never shared."""
+        name = self.name(prefix)
+        self.scopes[-1].lines.append(f"  {name} = {value}")
+        self.level_of[name] = self.depth
+        return name
+
+    def block(self, label: str) -> None:
+        """Begin a block in the innermost scope."""
+        super().block(label)
+        self.scopes[-1].label = label
+
+    def push(self, label: str) -> None:
+        """Open a scope whose first block is `label`."""
+        self.scopes.append(Scope(label))
+
+    def pop(self) -> Scope:
+        """Close the innermost scope; the caller appends its lines where they belong."""
+        return self.scopes.pop()
+
+    # --- control
+
+    def _arm(
+        self, label: str, emit: Callable[[], Sequence[str] | None]
+    ) -> tuple[Scope, Sequence[str]]:
+        """A closed scope of what `emit` writes, which nothing leaves, as it may not run; and the values that it gives."""
+        floors = self.floor, self.load_floor
+        self.push(label)
+        self.floor = self.load_floor = self.depth
+        made = emit() or ()
+        self.floor, self.load_floor = floors
+        return self.pop(), made
+
+    def branch(
+        self,
+        cond: str,
+        then: Callable[[], Sequence[str] | None],
+        orelse: Callable[[], Sequence[str] | None] | None = None,
+        types: Sequence[str] = (),
+    ) -> list[str]:
+        labels = [self.label("then"), *([self.label("else")] if orelse else []), self.label("done")]
+        arms = [
+            self._arm(label, emit)
+            for label, emit in zip(labels, (then, orelse) if orelse else (then,))
+        ]
+        self.do(f"br i1 {cond}, label %{labels[0]}, label %{labels[1]}")
+        for label, (scope, _) in zip(labels, arms):
+            self.block(label)
+            self.lines.extend(scope.lines)
+            self.do(f"br label %{labels[-1]}")
+        self.block(labels[-1])
+        if not types:
+            return []
+        (first, a), (second, b) = arms
+        return [
+            x if x == y else self.let(f"phi {type} [{x}, %{first.label}], [{y}, %{second.label}]")
+            for type, x, y in zip(types, a, b)
+        ]
+
+    def conditional(
+        self,
+        cond: str,
+        emit: Callable[[], Sequence[str]],
+        type_: str,
+        others: Sequence[str] = (),
+        level: int | None = None,
+        rarely: bool = False,
+    ) -> list[str]:
+        """The values of `emit`, all of one type, where `cond` holds, else `others`, or zeros if none are given.
+
+        The branch is in the scope `level` (default: the innermost one), which has the operands; `rarely` is a hint for LLVM.
+        """
+        place, (then, done) = (
+            self.scopes[self.depth if level is None else level],
+            (self.label("then"), self.label("done")),
+        )
+        scope, made = self._arm(then, emit)
+        begin = [
+            f"  br i1 {cond}, label %{then}, label %{done}" + (", !prof !2" if rarely else ""),
+            f"{then}:",
+        ]
+        place.lines += [*begin, *scope.lines, f"  br label %{done}", f"{done}:"]
+        values = [self.define(self.name(), level) for _ in made]
+        place.lines += [
+            f"  {value} = phi {type_} [{x}, %{scope.label}], [{other}, %{place.label}]"
+            for value, x, other in zip(values, made, others or ["zeroinitializer"] * len(made))
+        ]
+        place.label = done
+        return values
+
+    def counted_loop(
+        self,
+        start: str,
+        stop: str,
+        step: int,
+        body: Callable[..., Sequence[str]],
+        carried: Typed,
+        certain: bool,
+    ) -> list[str]:
+        """Emit a loop of signed numbers, as `loop` does; one that is `certain` runs at least once."""
+        head, exit_, counter = self.label("loop"), self.label("exit"), self.name("i")
+        values = self._open_loop(head, [counter], carried)
+        load_floor = self.load_floor
+        if not certain:
+            self.load_floor = self.depth
+            inside, go = self.label("body"), self.let(f"icmp slt i64 {counter}, {stop}")
+            self.do(f"br i1 {go}, label %{inside}, label %{exit_}")
+            self.block(inside)
+        # What an address needs is computed where it first can be, and the rest is a mode of addressing. A value that
+        # loop strength reduction does not know keeps it from searching for more, which took longer than all the rest.
+        renewed = list(body(self.let(f"freeze i64 {self.let(f'add i64 {counter}, 0')}"), *values))
+        self.load_floor = load_floor
+        onward = self.let(f"add nuw nsw i64 {counter}, {step}")
+        if certain:
+            again = self.let(f"icmp slt i64 {onward}, {stop}")
+            self.do(f"br i1 {again}, label %{head}, label %{exit_}")
+        else:
+            self.do(f"br label %{head}")
+        self._close_loop(
+            head, exit_, [("i64", counter, start, onward), *_phis(carried, values, renewed)]
+        )
+        results = renewed if certain else values
+        for name in results:
+            if name[0] == "%" and self.level_of.get(name, 0) > self.depth:
+                self.define(name)
+        return results
+
+    def loop_while(
+        self,
+        tests: Sequence[Callable[..., str]],
+        body: Callable[..., Sequence[str] | None],
+        carried: Typed = (),
+    ) -> list[str]:
+        head, exit_ = self.label("while"), self.label("exit")
+        values = self._open_loop(head, [], carried)
+        load_floor, self.load_floor = self.load_floor, self.depth
+        for test in tests:
+            inside = self.label("do")
+            self.do(f"br i1 {test(*values)}, label %{inside}, label %{exit_}")
+            self.block(inside)
+        renewed = body(*values) or ()
+        self.load_floor = load_floor
+        self.do(f"br label %{head}")
+        self._close_loop(head, exit_, _phis(carried, values, renewed))
+        for value in values:
+            self.define(value)
+        return values
+
+    def _open_loop(self, head: str, defined: list[str], carried: Typed) -> list[str]:
+        """Open the scope of a loop; returns the names of what it carries."""
+        values = [self.name("p") for _ in carried]
+        self.push(head)
+        for name in (*defined, *values):
+            self.define(name)
+        return values
+
+    def _close_loop(self, head: str, exit_: str, phis: Sequence[tuple[str, str, str, str]]) -> None:
+        """Close the scope of a loop; `phis`: types, names, first values, and those of the last block."""
+        scope = self.pop()
+        enter = self.scopes[-1].label
+        self.do(f"br label %{head}")
+        self.lines.append(f"{head}:")
+        self.lines.extend(
+            [
+                f"  {name} = phi {type_} [{first}, %{enter}], [{last}, %{scope.label}]"
+                for type_, name, first, last in phis
+            ]
+        )
+        self.lines.extend(scope.lines)
+        self.block(exit_)
+
+    def helper(
+        self,
+        name: str,
+        type_: str,
+        params: str,
+        result: str,
+        linkage: str = "internal",
+        traits: str = "noinline",
+    ) -> str:
+        """The text of a function with what was written so far for its body."""
+        lines = "\n".join(self.scopes[0].lines)
+        return f"define {linkage} {type_} @{name}({params}) {traits} #0 {{\nentry:\n{lines}\n  ret {type_} {result}\n}}\n"
+
+    def define(self, name: str, level: int | None = None) -> str:
+        """Record that `name` lives at `level` (default: the innermost scope)."""
+        self.level_of[name] = self.depth if level is None else level
+        return name
+
+    def declare(self, name: str, result: str, *args: str) -> str:
+        """Declare an external function or intrinsic once; returns its name."""
+        if name not in self.declarations:
+            self.declarations[name] = f"declare {result} @{name}({', '.join(args)})"
+        return name
+
+    def intrinsic(self, base: str, type_: str, *args: str, result: str | None = None) -> str:
+        """Call the overloaded intrinsic `llvm.<base>.<type>` on arguments of one vector type."""
+        name = f"llvm.{base}.{mangle(type_)}"
+        self.declare(name, result or type_, *([type_] * len(args)))
+        listed = ", ".join([f"{type_} {arg}" for arg in args])
+        return self.pure(f"call {result or type_} @{name}({listed})", *args)
+
+
+def _phis(
+    carried: Typed, values: Sequence[str], renewed: Sequence[str]
+) -> list[tuple[str, str, str, str]]:
+    return [
+        (type_, value, first, last) for (type_, first), value, last in zip(carried, values, renewed)
+    ]
+
+
+_SHORT = {"float": "f32", "double": "f64", "half": "f16"}
+_mangled: dict[str, str] = {}
+
+
+def mangle(type_: str) -> str:
+    """Suffix of a type in an overloaded intrinsic name.
+
+    >>> mangle("<16 x float>"), mangle("i32")
+    ('v16f32', 'i32')
+    """
+    text = _mangled.get(type_)
+    if text is None:
+        if type_.startswith("<"):
+            count, element = type_[1:-1].split(" x ")
+            text = f"v{count}{_SHORT.get(element, element)}"
+        else:
+            text = _SHORT.get(type_, type_)
+        _mangled[type_] = text
+    return text
+
+
+_vectors: dict[tuple[str, int], str] = {}
+
+
+def vector(element: str, lanes: int) -> str:
+    """The LLVM type of `lanes` elements; one lane is the scalar type itself."""
+    if lanes == 1:
+        return element
+    text = _vectors.get((element, lanes))
+    if text is None:
+        text = _vectors[element, lanes] = f"<{lanes} x {element}>"
+    return text

@@ -1,0 +1,280 @@
+"""What the matmul generator knows of number types and of the machine.
+
+In:   the type names of a `Gemm` step and the features of the target.
+Out:  a `Recipe`: how operands are packed, which vectors accumulate, and the shape of the register tile.
+Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or two or four of
+       them in 32 bits, for instructions that add their products); a *beat* is one multiply-add of the kernel (complex numbers
+       take two per step). With *quads* a step is four k side by side in the vector: four lanes of the register add up to one
+       sum, so that few columns fill it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from weft._engine.codegen.toolchain import loader, target
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record, replace
+
+_LLVM = {"f16": "half", "f32": "float", "f64": "double"}
+_REAL_OF = {"c64": "f32", "c128": "f64"}
+INTEGERS = {
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "u8": 8,
+    "u16": 16,
+    "u32": 32,
+    "u64": 64,
+    "bool": 8,
+}
+FLOATS = ("bf16", "f16", "f32", "f64")
+TYPES = (*INTEGERS, *FLOATS, *_REAL_OF)
+
+
+def nbytes(type: str) -> int:
+    """Return the size of one element in memory.
+
+    >>> nbytes("bf16"), nbytes("c64"), nbytes("bool")
+    (2, 8, 1)
+    """
+    return INTEGERS[type] // 8 if type in INTEGERS else int("".join(filter(str.isdigit, type))) // 8
+
+
+def real_of(type: str) -> str:
+    """Return the type of a real or imaginary part; a real type is its own."""
+    return _REAL_OF.get(type, type)
+
+
+def llvm_type(type: str) -> str:
+    """Return the LLVM type that an element is loaded as; bf16 travels as its bits."""
+    if type in INTEGERS:
+        return f"i{INTEGERS[type]}"
+    return _LLVM.get(type, "i16")
+
+
+@record
+class Machine:
+    """The vector unit: bytes and number of its registers, cheap masked memory access, and special conversions."""
+
+    vector_bytes: int
+    registers: int
+    masks: bool = False
+    bf16_dot: bool = False
+    f16: bool = False
+    i16_dot: bool = False
+    i8_dot: bool = False
+
+    @staticmethod
+    def of(features: Iterable[str], arch: str) -> Machine:
+        """Return the machine that has `features` (LLVM names, no sign).
+
+        >>> Machine.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
+        64
+        >>> Machine.of(["sse2"], "x86_64")
+        Machine(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False, i16_dot=True, i8_dot=False)
+        """
+        have = set(features)
+        if arch == "aarch64":
+            return Machine(16, 32, f16=True)
+        if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= have:
+            return Machine(64, 32, True, "avx512bf16" in have, True, True, "avx512vnni" in have)
+        if {"avx2", "fma"} <= have:
+            return Machine(32, 16, False, False, "f16c" in have, True)
+        return Machine(16, 16, i16_dot="sse2" in have)
+
+
+def machine() -> Machine:
+    """Return the vector unit that code is compiled for."""
+    return _machine(target.current().features)
+
+
+@functools.cache
+def _machine(features: str) -> Machine:
+    made = Machine.of(
+        (name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture()
+    )
+    return made if MODEL.gemm_bf16_dots else replace(made, bf16_dot=False)
+
+
+@record
+class Recipe:
+    """How one combination of types is multiplied on one machine."""
+
+    in_type: str
+    acc_type: str
+    out_type: str
+    machine: Machine
+    quads: bool = False
+
+    def __post_init__(self) -> None:
+        kinds = [_kind(t) for t in (self.in_type, self.acc_type, self.out_type)]
+        fits = kinds[0] == kinds[1] or (kinds[0], kinds[1]) == ("int", "float")
+        fits = fits and (kinds[2] == kinds[1] or (kinds[1], kinds[2]) == ("int", "float"))
+        if not fits:
+            raise NotImplementedError(
+                f"matmul from {self.in_type} accumulated in {self.acc_type} to {self.out_type}: the accumulator must "
+                "be of the input's kind, or a float for integers, and so must the result; cast one of them"
+            )
+        if "c64" in (self.in_type, self.acc_type) and self.in_type != self.acc_type:
+            raise NotImplementedError(
+                f"matmul from {self.in_type} accumulated in {self.acc_type}: complex operands accumulate in their own "
+                "type; cast the operands"
+            )
+
+    @property
+    def name(self) -> str:
+        return f"{self.in_type}_{self.acc_type}_{self.out_type}" + "_quads" * self.quads
+
+    @property
+    def is_complex(self) -> bool:
+        return self.acc_type in _REAL_OF
+
+    @property
+    def acc(self) -> str:
+        """Real type of the accumulators: f32 for halves, i32 for narrow integers (they wrap alike) and bool."""
+        if self.acc_type in INTEGERS and nbytes(self.acc_type) < 4:
+            return "i32"
+        return "f32" if self.acc_type in ("bf16", "f16") else real_of(self.acc_type)
+
+    @property
+    def packed_type(self) -> str:
+        """Type of one step of A, when it is a number."""
+        return self.acc_type if self.is_complex else self.acc
+
+    @property
+    def acc_bytes(self) -> int:
+        return nbytes(self.acc)
+
+    @property
+    def is_float(self) -> bool:
+        return self.acc in FLOATS
+
+    @property
+    def k_per_step(self) -> int:
+        """How many neighbours along k are one step: as many as one instruction multiplies and adds in a lane of 32 bits, or a quad."""
+        if self.quads:
+            return 4
+        if self.acc == "i32" and self.in_type in ("i8", "u8") and self.machine.i8_dot:
+            return 4
+        if self.acc == "i32" and self.in_type in ("i8", "u8", "i16") and self.machine.i16_dot:
+            return 2
+        return 2 if self.machine.bf16_dot and self.in_type == "bf16" and self.acc == "f32" else 1
+
+    @property
+    def joined(self) -> str | None:
+        """Type of the elements that a step joins; None where each has a lane of its own."""
+        return (
+            None
+            if self.quads
+            else {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: None}[self.k_per_step]
+        )
+
+    @property
+    def flips(self) -> bool:
+        """True when the instruction takes one operand signed and the other one not: A is packed with its sign bits flipped.
+
+        That adds a row of 128s (or -128s) times B to every row of sums; a panel of B ends with a row that takes it away.
+        """
+        return self.k_per_step == 4 and not self.quads
+
+    @property
+    def beats(self) -> int:
+        return 2 if self.is_complex else 1
+
+    @property
+    def parts(self) -> int:
+        """Real columns per column of C."""
+        return 2 if self.is_complex else 1
+
+    @property
+    def lanes(self) -> int:
+        """Sums in a vector."""
+        return self.machine.vector_bytes // self.acc_bytes // (4 if self.quads else 1)
+
+    @property
+    def half_lanes(self) -> int:
+        """Lanes of half a vector, 0 when halves gain nothing: the widest vectors often take as long as two halves."""
+        return (
+            self.lanes // 2
+            if self.machine.vector_bytes == 64 and not self.joined and not self.quads
+            else 0
+        )
+
+    @property
+    def in_bytes(self) -> int:
+        return nbytes(self.in_type)
+
+    @property
+    def out_bytes(self) -> int:
+        return nbytes(self.out_type)
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of packed A that one step takes in one row."""
+        return 4 if self.joined else self.acc_bytes * self.parts * (4 if self.quads else 1)
+
+    @property
+    def unpacked_ok(self) -> bool:
+        """True when the kernel may read the operand A where it is (same bits as the packed form)."""
+        return (
+            self.joined == self.in_type and not self.flips
+        ) or self.in_type == self.acc_type == self.packed_type
+
+    @property
+    def unpacked_b_ok(self) -> bool:
+        return (
+            self.in_type == self.acc_type == self.packed_type
+            and not self.is_complex
+            and not self.quads
+        )
+
+    @property
+    def by_element(self) -> bool:
+        """True when an instruction multiplies by one element of a register, so that elements of A need not fill registers (NEON)."""
+        return (self.machine.vector_bytes, self.machine.registers) == (16, 32)
+
+    @property
+    def along_vectors(self) -> int:
+        """Vectors of a stretch of rows of B that are read along them: as many as a step joins, or what registers have room for."""
+        return (
+            self.k_per_step
+            if self.joined
+            else 2
+            if self.machine.registers == 32 and not self.by_element
+            else 1
+        )
+
+    @property
+    def along_cols(self) -> int:
+        return self.along_vectors * self.lanes
+
+    @property
+    def rows(self) -> int:
+        """Rows of the register tile."""
+        return 8 if self.by_element else 6
+
+    @property
+    def vectors(self) -> int:
+        """Vectors per row of the register tile."""
+        return 3 if self.by_element else 4 if self.machine.registers == 32 else 2
+
+    @property
+    def panel_lanes(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def panel_cols(self) -> int:
+        """Columns of C that one panel of B covers."""
+        return self.panel_lanes // self.parts
+
+    @property
+    def panel_row_bytes(self) -> int:
+        """Bytes of one beat of a packed panel of B."""
+        return self.vectors * self.machine.vector_bytes
+
+
+def _kind(type: str) -> str:
+    return "int" if type in INTEGERS else "complex" if type in _REAL_OF else "float"

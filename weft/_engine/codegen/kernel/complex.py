@@ -1,0 +1,401 @@
+"""Complex operations on pairs of real values.
+
+All of them are written in terms of the real operations of `Emission.operate`, for scalars and vectors alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft._engine.codegen.ir.values import PAIR, Value, pair
+from weft._engine.codegen.kernel.emission import Emission
+from weft._engine.ir.loops import COMPLEX, REAL_OF
+
+
+def operate(e: Emission, op: str, args: list[Value], type_: str) -> Value:
+    """Apply `op` where an argument or the result is complex."""
+    if op in _UNARY:
+        return _UNARY[op](_Real(e, type_), args[0].real, args[0].imag, type_)
+    if op not in _RULES:
+        raise NotImplementedError(f"codegen: operation {op!r} on complex values")
+    return _RULES[op](_Real(e, type_), args, type_)
+
+
+class _Real:
+    """Shorthands for real operations of one type."""
+
+    def __init__(self, e: Emission, type_: str):
+        self.e = e
+        self.type = REAL_OF.get(type_, type_)
+
+    def __call__(self, op: str, *args: Value) -> Value:
+        return self.e.operate(op, list(args), args[0].type)
+
+    def test(self, op: str, x: Value, y: Value) -> Value:
+        return self.e.operate(op, [x, y], "bool")
+
+    def select(self, cond: Value, x: Value, y: Value) -> Value:
+        return self.e.operate("select", [cond, x, y], x.type)
+
+    def infinite(self, x: Value) -> Value:
+        """Where x is plus or minus infinity."""
+        return self.test("eq", self("abs", x), self.const(float("inf"), x))
+
+    def wild(self, x: Value) -> Value:
+        """Where x is infinite or NaN."""
+        return self.test("ne", self("sub", x, x), self.const(0.0, x))
+
+    def const(self, value: float, like: Value) -> Value:
+        return self.e.constant(value, like.type)
+
+
+def _parts(r: _Real, x: Value) -> tuple[Value, Value]:
+    return (x.real, x.imag) if x.kind == PAIR else (x, r.const(0.0, x))
+
+
+def _componentwise(op: str) -> Callable:
+    def rule(r: _Real, args: list[Value], type_: str) -> Value:
+        return pair(type_, r(op, *[arg.real for arg in args]), r(op, *[arg.imag for arg in args]))
+
+    return rule
+
+
+def _mul(r: _Real, args: list[Value], type_: str) -> Value:
+    (a, b), (c, d) = (_parts(r, arg) for arg in args)
+    return pair(
+        type_, r("sub", r("mul", a, c), r("mul", b, d)), r("add", r("mul", a, d), r("mul", b, c))
+    )
+
+
+def _div(r: _Real, args: list[Value], type_: str) -> Value:
+    # Smith's method: scale by the larger part of the divisor
+    (a, b), (c, d) = (_parts(r, arg) for arg in args)
+    wide = r.test("ge", r("abs", c), r("abs", d))
+    big, small = r.select(wide, c, d), r.select(wide, d, c)
+    ratio = r("div", small, big)
+    zero = r.test("eq", big, r.const(0.0, big))
+    ratio = r.select(zero, r.const(0.0, ratio), ratio)
+    below = r("add", big, r("mul", small, ratio))
+    p, q = r.select(wide, a, b), r.select(wide, b, a)
+    real = r("div", r("add", p, r("mul", q, ratio)), below)
+    rotated = r.select(wide, r("sub", b, r("mul", a, ratio)), r("sub", r("mul", b, ratio), a))
+    return pair(type_, real, r("div", rotated, below))
+
+
+def _abs(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    x, y = r("abs", x), r("abs", y)
+    big, small = r("max", x, y), r("min", x, y)
+    inf = r.const(float("inf"), x)
+    infinite = r.e.operate("or", [r.test("eq", x, inf), r.test("eq", y, inf)], "bool")
+    ratio = r("div", small, big)
+    size = r("mul", big, r("sqrt", r("add", r.const(1.0, x), r("mul", ratio, ratio))))
+    return r.select(infinite, inf, r.select(r.test("eq", big, r.const(0.0, x)), big, size))
+
+
+def _sign(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    size = _abs(r, x, y, type_)
+    zero = r.test("eq", size, r.const(0.0, size))
+    safe = r.select(zero, r.const(1.0, size), size)
+    infinite = r.infinite(x), r.infinite(y)
+    parts = []
+    for part, own, other in ((x, *infinite), (y, *infinite[::-1])):
+        # one infinite part outweighs the other; two leave no direction
+        near = r.select(other, r.const(0.0, x), r("div", part, safe))
+        parts.append(
+            r.select(
+                own,
+                r.select(other, r.const(float("nan"), x), r("copysign", r.const(1.0, x), part)),
+                near,
+            )
+        )
+    return pair(type_, *parts)
+
+
+def _equal(op: str, joined: str) -> Callable:
+    def rule(r: _Real, args: list[Value], type_: str) -> Value:
+        x, y = args
+        return r.e.operate(joined, [r.test(op, x.real, y.real), r.test(op, x.imag, y.imag)], "bool")
+
+    return rule
+
+
+def _extremum(op: str) -> Callable:
+    """The larger or smaller by real parts, then by imaginary ones; the second where a NaN leaves that open."""
+
+    def rule(r: _Real, args: list[Value], type_: str) -> Value:
+        x, y = args
+        tie = r.e.operate("and", [r.test("eq", x.real, y.real), r.test(op, x.imag, y.imag)], "bool")
+        return _select(
+            r, [r.e.operate("or", [r.test(op, x.real, y.real), tie], "bool"), x, y], type_
+        )
+
+    return rule
+
+
+def _select(r: _Real, args: list[Value], type_: str) -> Value:
+    cond, x, y = args
+    return pair(type_, r.select(cond, x.real, y.real), r.select(cond, x.imag, y.imag))
+
+
+def _cast(r: _Real, args: list[Value], type_: str) -> Value:
+    x = args[0]
+    if type_ not in COMPLEX:
+        if type_ == "bool":
+            hits = [r.test("ne", part, r.const(0.0, part)) for part in (x.real, x.imag)]
+            return r.e.operate("or", hits, "bool")
+        return r.e.operate("cast", [x.real], type_)
+    part = REAL_OF[type_]
+    if x.kind == PAIR:
+        return pair(type_, r.e.operate("cast", [x.real], part), r.e.operate("cast", [x.imag], part))
+    return pair(type_, r.e.operate("cast", [x], part), r.e.constant(0.0, part))
+
+
+def _exp(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    first, second = _split_exp(r, x)
+    cos, sin = _direction(r, x, y)
+    gone = r.e.operate("and", [r.infinite(x), r.test("lt", x, r.const(0.0, x))], "bool")
+    sin = r.select(
+        r.e.operate("and", [gone, r.wild(y)], "bool"), r("copysign", r.const(0.0, y), y), sin
+    )
+    # a zero angle keeps the imaginary part exactly zero, also where the modulus is infinite
+    imag = r.select(r.test("eq", y, r.const(0.0, y)), y, r("mul", r("mul", first, sin), second))
+    return pair(type_, r("mul", r("mul", first, cos), second), imag)
+
+
+def _split_exp(r: _Real, x: Value) -> tuple[Value, Value]:
+    """Two factors of e^x: multiplied one after the other by something small, they overflow only if the product does."""
+    half = r("mul", r.const(0.5, x), x)
+    large = r.test("gt", x, r.const(_LARGE[r.type], x))
+    first = r("exp", r.select(large, half, x))
+    return first, r.select(large, first, r.const(1.0, x))
+
+
+#: e^x is far from overflow below it, and e^-x vanishes against 1 beyond it
+_LARGE = {"f32": 80.0, "f64": 700.0}
+
+
+def _direction(r: _Real, x: Value, y: Value) -> tuple[Value, Value]:
+    """cos y and sin y; where y is infinite or NaN and |x| infinite, the cosine is 1, so that the modulus stays infinite."""
+    cos, sin, one = r("cos", y), r("sin", y), r.const(1.0, x)
+    return r.select(r.e.operate("and", [r.infinite(x), r.wild(y)], "bool"), one, cos), sin
+
+
+def _product(r: _Real, x: Value, y: Value, *more: Value) -> Value:
+    """x * y * more, zero where x or y is zero, whatever the other is."""
+    zero, one = r.const(0.0, x), r.const(1.0, x)
+    full = r("mul", x, y)
+    for z in more:
+        full = r("mul", full, z)
+    full = r.select(r.test("eq", y, zero), r("mul", r("copysign", one, x), y), full)
+    return r.select(r.test("eq", x, zero), r("mul", r("copysign", one, y), x), full)
+
+
+def _log(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    a, b = r("abs", x), r("abs", y)
+    big = r("max", a, b)
+    size = _log_size(r, big, r("min", a, b), r("sub", big, r.const(1.0, x)), _abs(r, x, y, type_))
+    return pair(type_, size, r("atan2", y, x))
+
+
+def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) -> Value:
+    """log of a modulus from the larger part, the smaller part, the larger less 1, and the modulus; accurate near 1."""
+    two = r.const(2.0, big)
+    grown = r("add", r("mul", excess, r("add", excess, two)), r("mul", small, small))
+    near = r.e.operate(
+        "and", [r.test("gt", big, r.const(0.5, big)), r.test("lt", big, two)], "bool"
+    )
+    near_log = r("mul", r.const(0.5, big), r("log1p", r.select(near, grown, r.const(0.0, big))))
+    return r.select(near, near_log, r("log", size))
+
+
+def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    zero, one = r.const(0.0, x), r.const(1.0, x)
+    # by powers of four away from overflow and from subnormal numbers
+    big = r("max", r("abs", x), r("abs", y))
+    huge, tiny = (
+        r.test("gt", big, r.const(_HUGE[r.type], x)),
+        r.test("lt", big, r.const(1 / _HUGE[r.type], x)),
+    )
+    power = 2.0**24 if r.type == "f32" else 2.0**54
+    scale = r.select(huge, r.const(0.25, x), r.select(tiny, r.const(power, x), one))
+    back = r.select(huge, r.const(2.0, x), r.select(tiny, r.const(power**-0.5, x), one))
+    a, b = r("mul", r("abs", x), scale), r("mul", r("abs", y), scale)
+    half = r.const(0.5, x)
+    root = r("sqrt", r("mul", half, r("add", a, _abs(r, a, b, type_))))
+    other = r("div", r("mul", half, b), r.select(r.test("eq", root, zero), one, root))
+    root, other = r("mul", root, back), r("mul", other, back)
+    right = r.test("ge", x, zero)
+    real, imag = r.select(right, root, other), r.select(right, other, root)
+    far, inf = r.infinite(y), r.const(float("inf"), x)
+    return pair(type_, r.select(far, inf, real), r("copysign", r.select(far, inf, imag), y))
+
+
+_HUGE = {"f32": 2.0**120, "f64": 2.0**1000}
+
+
+def _rsqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    root = _sqrt(r, x, y, type_)
+    return _div(r, [pair(type_, r.const(1.0, x), r.const(0.0, x)), root], type_)
+
+
+def _sinh(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
+    return pair(type_, _product(r, sinh, cos, tail), _product(r, sin, cosh, tail))
+
+
+def _cosh(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
+    return pair(type_, r("mul", r("mul", cosh, cos), tail), _product(r, sinh, sin, tail))
+
+
+def _hyperbolic(r: _Real, x: Value, y: Value) -> tuple[Value, ...]:
+    """sinh x, cosh x, both to be multiplied by a further factor at the end, cos y and sin y."""
+    first, tail = _split_exp(r, r("abs", x))
+    large = r.test("gt", r("abs", x), r.const(_LARGE[r.type], x))
+    half = r("mul", r.const(0.5, x), first)
+    near = r.select(large, r.const(0.0, x), x)
+    return (
+        r.select(large, r("copysign", half, x), r("sinh", near)),
+        r.select(large, half, r("cosh", near)),
+        tail,
+        *_direction(r, x, y),
+    )
+
+
+def _of_exchanged(hyperbolic: Callable) -> Callable:
+    """The sine or tangent of a number: that of the number with its parts exchanged, exchanged."""
+
+    def rule(r: _Real, x: Value, y: Value, type_: str) -> Value:
+        rotated = hyperbolic(r, y, x, type_)
+        return pair(type_, rotated.imag, rotated.real)
+
+    return rule
+
+
+def _cos(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    rotated = _cosh(r, y, x, type_)
+    return pair(type_, rotated.real, r("neg", rotated.imag))
+
+
+def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    # Kahan: with t = tan y, s = sinh x and b = 1 + t^2 it is (b s sqrt(1 + s^2) + i t) / (1 + b s^2)
+    zero, one = r.const(0.0, x), r.const(1.0, x)
+    t = r("tan", y)
+    bound = r.const(12.0 if r.type == "f32" else 22.0, x)
+    far = r.test("gt", r("abs", x), bound)
+    s = r("sinh", r.select(far, one, x))
+    s2, b = r("mul", s, s), r("add", one, r("mul", t, t))
+    below = r("add", one, r("mul", b, s2))
+    real = r("div", r("mul", r("mul", b, s), r("sqrt", r("add", one, s2))), below)
+    # far out the real part is 1 and the imaginary part 4 sin y cos y e^-2|x|
+    e = r("exp", r("neg", r("abs", x)))
+    tail = r("mul", r("mul", r("mul", r.const(4.0, x), r("div", t, b)), e), e)
+    tail = r.select(
+        r.e.operate("and", [r.infinite(x), r.wild(y)], "bool"), r("copysign", zero, y), tail
+    )
+    outer = r("copysign", r("add", one, r("mul", zero, tail)), x)  # NaN where the angle has none
+    real = r.select(far, outer, r.select(r.test("eq", x, zero), x, real))
+    imag = r.select(r.test("eq", y, zero), y, r.select(far, tail, r("div", t, below)))
+    return pair(type_, real, imag)
+
+
+def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    one = r.const(1.0, x)
+    shifted = r("add", one, x)
+    a, b = r("abs", shifted), r("abs", y)
+    # where the real part of 1 + z is the larger one, its excess over 1 is known before rounding
+    exact = r.e.operate("and", [r.test("ge", a, b), r.test("ge", shifted, r.const(0.0, x))], "bool")
+    big = r("max", a, b)
+    excess = r.select(exact, x, r("sub", big, one))
+    size = _log_size(r, big, r("min", a, b), excess, _abs(r, shifted, y, type_))
+    return pair(type_, size, r("atan2", y, shifted))
+
+
+def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    # e^x cos y - 1 = expm1(x) cos y - 2 sin^2(y/2)
+    s = r("sin", r("mul", r.const(0.5, y), y))
+    near = r("sub", r("mul", r("expm1", x), r("cos", y)), r("mul", r.const(2.0, x), r("mul", s, s)))
+    whole = _exp(r, x, y, type_)
+    return pair(
+        type_, r.select(r.test("gt", x, r.const(_LARGE[r.type], x)), whole.real, near), whole.imag
+    )
+
+
+def _pow(r: _Real, args: list[Value], type_: str) -> Value:
+    base, exponent = args
+    power = _mul(r, [_log(r, base.real, base.imag, type_), exponent], type_)
+    result = _exp(r, power.real, power.imag, type_)
+    zero = _both_zero(r, base)
+    exponent_zero = _both_zero(r, exponent)
+    one, nought = r.const(1.0, base.real), r.const(0.0, base.real)
+    at_zero = r.select(exponent_zero, one, nought)
+    return pair(type_, r.select(zero, at_zero, result.real), r.select(zero, nought, result.imag))
+
+
+def _both_zero(r: _Real, x: Value) -> Value:
+    nought = r.const(0.0, x.real)
+    return r.e.operate("and", [r.test("eq", x.real, nought), r.test("eq", x.imag, nought)], "bool")
+
+
+def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    # n / (1 + E) with E = e^-|x| (cos y + i sin y), rotated to the left half plane, and n = 1 or E; with c = cos(y/2),
+    # 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, a sum of positive terms
+    zero, one, two = r.const(0.0, x), r.const(1.0, x), r.const(2.0, x)
+    left = r.test("lt", x, zero)
+    y = r.select(left, y, r("neg", y))
+    size = r("neg", r("abs", x))
+    e, half = r("exp", size), r("mul", r.const(0.5, y), y)
+    c, s = r("cos", half), r("sin", half)
+    e_imag = r("mul", e, r("mul", two, r("mul", s, c)))
+    gone = r.e.operate("and", [r.infinite(x), r.wild(y)], "bool")
+    e_real = r.select(gone, zero, r("mul", e, r("cos", y)))
+    e_imag = r.select(gone, zero, e_imag)
+    below = r.select(
+        gone, one, r("sub", r("mul", two, r("mul", e, r("mul", c, c))), r("expm1", size))
+    )
+    top = pair(type_, r.select(left, e_real, one), r.select(left, e_imag, zero))
+    return _div(r, [top, pair(type_, below, e_imag)], type_)
+
+
+def _is_finite(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    flags = [r.e.operate("is_finite", [part], "bool") for part in (x, y)]
+    return r.e.operate("and", flags, "bool")
+
+
+#: rules of the two parts of a number, and others
+_UNARY = {
+    "abs": _abs,
+    "sign": _sign,
+    "exp": _exp,
+    "log": _log,
+    "sqrt": _sqrt,
+    "rsqrt": _rsqrt,
+    "sin": _of_exchanged(_sinh),
+    "cos": _cos,
+    "tan": _of_exchanged(_tanh),
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "tanh": _tanh,
+    "log1p": _log1p,
+    "expm1": _expm1,
+    "logistic": _logistic,
+    "is_finite": _is_finite,
+    "real": lambda r, x, y, type_: x,
+    "imag": lambda r, x, y, type_: y,
+    "conj": lambda r, x, y, type_: pair(type_, x, r("neg", y)),
+}
+_RULES = {
+    "add": _componentwise("add"),
+    "sub": _componentwise("sub"),
+    "neg": _componentwise("neg"),
+    "mul": _mul,
+    "div": _div,
+    "eq": _equal("eq", "and"),
+    "ne": _equal("ne", "or"),
+    "select": _select,
+    "cast": _cast,
+    "pow": _pow,
+    "max": _extremum("gt"),
+    "min": _extremum("lt"),
+    "complex": lambda r, args, type_: pair(type_, args[0], args[1]),
+}

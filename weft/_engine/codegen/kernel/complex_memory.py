@@ -1,0 +1,59 @@
+"""Consecutive complex elements: interleaved (real, imaginary) pairs in memory, one vector of each in registers.
+
+In:   a load or store inside a vector loop whose index grows by one per iteration, and the evaluator of expressions.
+Out:  one wide load and two shuffles per part; one shuffle and one wide store.
+"""
+
+from __future__ import annotations
+
+from weft._engine.codegen.ir.builder import MEMORY, vector
+from weft._engine.codegen.ir.values import Value, affine, constant, pair, varying
+from weft._engine.codegen.kernel.emission import Emission
+from weft._engine.ir.loops import ITEMSIZE, REAL_OF, Buf
+
+
+def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value | None) -> Value:
+    """Consecutive complex elements: whole vectors of pairs, then taken apart."""
+    lanes, type_ = e.lanes, REAL_OF[buf.type]
+    index = index if guard is None else e.inside(guard, index, buf.size)
+    memory, wide = vector(MEMORY[type_], 2 * lanes.w), affine(e.scaled(index.base, 2), 2)
+    conds = None if guard is None else e.spread(guard)
+    halves: tuple[list[str], list[str]] = [], []
+    for part in range(e.parts):
+        pointer = e.vector_address(buf.name, type_, wide, part * lanes.w)
+        mask = e.mask_of(part, conds and conds[part])
+        if mask is None:
+            text = f"load {memory}, ptr {pointer}, align {ITEMSIZE[type_]}{e.alias_tag(buf.name)}"
+            raw = e.read(buf.name, text, pointer)
+        else:
+            raw = e.masked_load(
+                buf.name, memory, pointer, _doubled(e, mask), ITEMSIZE[type_], 2 * lanes.w
+            )
+        for half in (0, 1):
+            halves[half].append(e.b.shuffle(memory, raw, "poison", range(half, 2 * lanes.w, 2)))
+    made = pair(buf.type, varying(type_, tuple(halves[0])), varying(type_, tuple(halves[1])))
+    if guard is None:
+        return made
+    return e.operate("select", [guard, made, other or e.constant(0, buf.type)], buf.type)
+
+
+def store(emitter: Emission, buf: Buf, value: Value, index: Value, guard: Value | None) -> None:
+    """Consecutive complex elements, interleaved into whole vectors of pairs."""
+    lanes, b, type_ = emitter.lanes, emitter.b, REAL_OF[buf.type]
+    half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
+    wide = emitter.operate("mul", [index, constant(2)], "i64")
+    conds = None if guard is None else emitter.spread(guard)
+    order = [lane // 2 + lane % 2 * lanes.w for lane in range(2 * lanes.w)]
+    for part, (x, y) in enumerate(zip(emitter.spread(value.real), emitter.spread(value.imag))):
+        pairs = b.shuffle(half, x, y, order)
+        pointer, mask = (
+            emitter.vector_address(buf.name, type_, wide, part * lanes.w),
+            emitter.mask_of(part, conds and conds[part]),
+        )
+        mask = mask and _doubled(emitter, mask)
+        emitter.write(memory, pairs, pointer, (ITEMSIZE[type_], emitter.alias_tag(buf.name)), mask)
+
+
+def _doubled(e: Emission, mask: str) -> str:
+    """Each lane of a mask twice, for pairs."""
+    return e.b.shuffle(e.lanes.i1, mask, "poison", [lane // 2 for lane in range(2 * e.lanes.w)])

@@ -1,0 +1,88 @@
+"""Compress-store: values stored consecutively where a condition holds, the `Pack` statement.
+
+In:   a `Pack`, inside a vector loop or not, and the emitter of its kernel.
+Out:  the selected lanes of a vector side by side, and one store of them after the previous ones.
+Laws: AVX2, which has no instruction for this, permutes its eight words by a table (LLVM would store them one by one).
+      A full vector is stored however few lanes are selected, since a buffer with room for all iterations has room for that. For
+      masked lanes that need not hold, and only the selected ones are stored.
+"""
+
+from __future__ import annotations
+
+from weft._engine.codegen.ir.builder import mangle
+from weft._engine.codegen.ir.values import Value, uniform
+from weft._engine.codegen.kernel.emission import Emission
+from weft._engine.ir.loops import ITEMSIZE, Pack
+
+_ORDERS = "weft.compress.orders"
+
+
+def pack(emitter: Emission, stmt: Pack) -> None:
+    """Emit the stores and the new count."""
+    value, guard = emitter.evaluate(stmt.value), emitter.evaluate(stmt.guard)
+    if emitter.vectorized:
+        _side_by_side(emitter, stmt, value, guard)
+        return
+    one = uniform("i64", emitter.scalar.convert("zext", "i1", guard.parts[0], "i64"))
+    emitter.store_real(
+        stmt.stored(),
+        emitter.buffers[stmt.buf].type,
+        emitter.buffers[stmt.buf].size,
+        value,
+        emitter.env[stmt.acc],
+        None,
+    )
+    emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], one], "i64")
+
+
+def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> None:
+    b, lanes, type_ = emitter.b, emitter.lanes, emitter.buffers[stmt.buf].type
+    bits = f"i{lanes.w}"
+    for x, wanted, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):
+        wanted = wanted if mask is None else lanes.both(wanted, mask)
+        memory, x = lanes.to_memory(x, type_)
+        selected = lanes.convert("bitcast", lanes.i1, wanted, bits)
+        if lanes.target.level == "avx2" and memory == "<8 x i32>":
+            packed = _permuted(emitter, x, selected)
+        else:
+            called = f"llvm.experimental.vector.compress.{mangle(memory)}"
+            b.declare(called, memory, memory, lanes.i1, memory)
+            packed = b.pure(
+                f"call {memory} @{called}({memory} {x}, {lanes.i1} {wanted}, {memory} poison)",
+                x,
+                wanted,
+            )
+        count = b.intrinsic("ctpop", bits, selected)
+        place = emitter.address(stmt.buf, type_, emitter.env[stmt.acc])
+        first = (
+            None
+            if mask is None
+            else emitter.lanes_below(
+                lanes.splat(emitter.scalar.convert("zext", bits, count, "i32"), "i32")
+            )
+        )
+        emitter.write(memory, packed, place, (ITEMSIZE[type_], emitter.alias_tag(stmt.buf)), first)
+        more = uniform("i64", emitter.scalar.convert("zext", bits, count, "i64"))
+        emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], more], "i64")
+
+
+def _permuted(emitter: Emission, x: str, selected: str) -> str:
+    """The words of an AVX2 register whose bits are set in `selected`, side by side."""
+    b = emitter.b
+    b.helpers[_ORDERS] = (
+        f"@{_ORDERS} = private unnamed_addr constant [256 x <8 x i8>] [{', '.join(map(_order, range(256)))}]\n"
+    )
+    number = b.pure(f"zext i8 {selected} to i64", selected)
+    place = b.pure(f"getelementptr <8 x i8>, ptr @{_ORDERS}, i64 {number}", number)
+    order = b.pure(f"load <8 x i8>, ptr {place}, align 8", place)
+    b.declare("llvm.x86.avx2.permd", "<8 x i32>", "<8 x i32>", "<8 x i32>")
+    wide = b.pure(f"zext <8 x i8> {order} to <8 x i32>", order)
+    return b.pure(f"call <8 x i32> @llvm.x86.avx2.permd(<8 x i32> {x}, <8 x i32> {wide})", x, wide)
+
+
+def _order(selected: int) -> str:
+    """The numbers of the bits that are set, then zeros."""
+    numbers = [bit for bit in range(8) if selected >> bit & 1]
+    return (
+        f"<8 x i8> <{', '.join([f'i8 {number}' for number in numbers + [0] * (8 - len(numbers))])}>"
+    )

@@ -1,0 +1,441 @@
+"""Expressions of Loops to register values, scalar or several vectors wide.
+
+In:   expressions, the environment of names, and the shape of the current vector loop (lanes, parts, masks).
+Out:  `Value`s; instructions go to the builder.
+Laws: uniform operands are computed once as scalars; i64 expressions affine in the vector variable stay symbolic.
+"""
+
+from __future__ import annotations
+
+from weft._engine.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
+from weft._engine.codegen.ir.values import (
+    AFFINE,
+    OFFSET,
+    PAIR,
+    UNIFORM,
+    VARYING,
+    Value,
+    affine,
+    constant,
+    offset,
+    pair,
+    uniform,
+    varying,
+)
+from weft._engine.codegen.kernel.emission import Emission
+from weft._engine.codegen.vector import math as vector_math
+from weft._engine.codegen.vector.registers import literal
+from weft._engine.codegen.vector.vector_ops import Lanes
+from weft._engine.ir.loops import (
+    ARITHMETIC,
+    COMPARISONS,
+    COMPLEX,
+    FLOATS,
+    ITEMSIZE,
+    REAL_OF,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Op,
+    Ref,
+)
+from weft._engine.ir.registry import functions
+from weft._engine.util.machine_model import MODEL
+
+_LOGIC = frozenset({"and", "or", "not"})
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+#: constants that differences of places may have
+_FARTHEST = 1 << 61
+#: types whose values i32 holds
+_SHORT = frozenset({"i8", "i16", "i32", "u8", "u16"})
+
+
+class Expressions(Emission):
+    """Evaluates expressions into a builder; `kernel_emitter.KernelEmitter` adds statements."""
+
+    # --- evaluation
+
+    def evaluate(self, expr: Expr) -> Value:
+        """The value of an expression; shared objects within one statement are evaluated once."""
+        made = self.memo.get(id(expr))
+        if made is None:
+            made = self.memo[id(expr)] = self._evaluate(expr)
+        return made
+
+    def _evaluate(self, expr: Expr) -> Value:
+        kind = type(expr)
+        if kind is Op:
+            return self.operate(
+                expr.op,
+                [self.evaluate(arg) for arg in expr.args],
+                expr.type,
+                self.demands.get(id(expr), ""),
+            )
+        if kind is Load:
+            return self.load(expr)
+        if kind is Const:
+            return self.constant(expr.value, expr.type)
+        if kind is Index:
+            return self.env[expr.name]
+        if kind is Ref:
+            return self.env[expr.name]
+        raise TypeError(f"codegen: not an expression: {expr!r}")
+
+    def operate(self, op: str, args: list[Value], type_: str, demand: str = "") -> Value:
+        """Apply an operation to values; `demand` is a half type where the result needs no more bits."""
+        if type_ in COMPLEX or any(arg.kind == PAIR for arg in args):
+            from weft._engine.codegen.kernel import complex as complex_ops
+
+            return complex_ops.operate(self, op, args, type_)
+        if type_ == "i64":
+            made = self._index_arithmetic(op, args)
+            if made is not None:
+                return made
+        if op == "cast":
+            return self._cast(args[0], type_)
+        if op in ("min", "max") or op in COMPARISONS:
+            shorts = self._shorts(args)
+            if shorts is not None:
+                made = varying("i32", shorts[0]), varying("i32", shorts[1])
+                return (
+                    self.operate(op, list(made), "bool")
+                    if type_ == "bool"
+                    else self._offset(self.operate(op, list(made), "i32"))
+                )
+        if (
+            op in COMPARISONS
+            and {arg.kind for arg in args} == {AFFINE, UNIFORM}
+            and all(map(self._is_near, args))
+        ):
+            return self._compare_places(op, *args)
+        if all(arg.kind == UNIFORM for arg in args):
+            return uniform(
+                type_,
+                self._lanewise(
+                    self.scalar, op, args, [arg.parts[0] for arg in args], type_, demand
+                ),
+            )
+        columns = [self.spread(arg) for arg in args]
+        lanes = self.lanes
+        if op in self.outlined:
+            rows = [list(row) for row in zip(*columns)]
+            return varying(
+                type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, demand))
+            )
+        if self.parts > 1 and functions[op]:
+            return varying(type_, self._side_by_side(op, args, columns, type_, demand))
+        placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
+        return varying(
+            type_,
+            tuple(
+                [self._lanewise(lanes, op, args, list(row), type_, demand) for row in zip(*columns)]
+            ),
+            placed,
+        )
+
+    def _side_by_side(
+        self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, demand: str
+    ) -> tuple[str, ...]:
+        """A long function of all parts, an instruction of each in turn: chains of dependent ones overlap in the CPU's window."""
+        lines, made, runs = self.b.scopes[-1].lines, [], []
+        for row in zip(*columns):
+            before = len(lines)
+            made.append(self._lanewise(self.lanes, op, args, list(row), type_, demand))
+            runs.append(lines[before:])
+            del lines[before:]
+        # up to the first branch; later parts share what the first computes, so that they may be shorter, at the front
+        straight = [
+            next((i for i, line in enumerate(run) if line.startswith("  br ")), len(run))
+            for run in runs
+        ]
+        longest = max(straight)
+        for at in range(-longest, 0):
+            lines += [run[size + at] for run, size in zip(runs, straight) if size + at >= 0]
+        for run, size in zip(runs, straight):
+            lines += run[size:]
+        return tuple(made)
+
+    def _lanewise(
+        self,
+        lanes: Lanes,
+        op: str,
+        args: list[Value],
+        names: list[str],
+        type_: str,
+        demand: str = "",
+    ) -> str:
+        if op in COMPARISONS:
+            return lanes.compare(op, args[0].type, *names)
+        function = functions["fmod" if op == "rem" and type_ in FLOATS else op]
+        if function:
+            return vector_math.call(lanes, function, args[0].type, names, demand)
+        if op in ARITHMETIC:
+            return lanes.arithmetic(op, type_, names)
+        if op == "select":
+            return lanes.select(names[0], lanes.type(type_), names[1], names[2])
+        if op == "bitcast":
+            return lanes.bitcast(names[0], args[0].type, type_)
+        if op == "cast":
+            return lanes.cast(names[0], args[0].type, type_)
+        if op in ("real", "conj"):
+            return names[0]
+        if op == "imag":
+            return lanes.const(0, type_)
+        raise NotImplementedError(f"codegen: operation {op!r} on {args[0].type}")
+
+    def _offset(self, x: Value) -> Value:
+        """An i32 value as an i64."""
+        return offset(constant(0), 1, x.parts)
+
+    def _shorts(self, args: list[Value]) -> list[tuple[str, ...]] | None:
+        """Two i64 as i32 registers, where one is such a register and the other a constant that fits."""
+        if sorted([arg.kind for arg in args]) != [UNIFORM, OFFSET]:
+            return None
+        plain = [arg.kind == OFFSET and arg.stride == 1 and arg.base.const == 0 for arg in args]
+        fits = [arg.const is not None and abs(arg.const) < 1 << 31 for arg in args]
+        if not any(plain) or not any(fits):
+            return None
+        return [
+            arg.parts if short else (self.lanes.const(arg.const, "i32"),) * self.parts
+            for arg, short in zip(args, plain)
+        ]
+
+    def _cast(self, x: Value, type_: str) -> Value:
+        if (
+            x.kind == AFFINE
+            and type_ in REGISTER
+            and type_ not in ("f16", "bf16", "f32", "f64", "bool")
+        ):
+            return varying(type_, self._affine_parts(x, type_))
+        if x.kind == UNIFORM:
+            if x.const is not None:
+                return self.constant(x.const, type_)
+            return uniform(type_, self.scalar.cast(x.parts[0], x.type, type_))
+        if type_ == "i64" and x.type in _SHORT:
+            return self._offset(self._cast(x, "i32"))
+        return varying(
+            type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.spread(x)])
+        )
+
+    # --- index arithmetic
+
+    def _index_arithmetic(self, op: str, args: list[Value]) -> Value | None:
+        """i64 add, sub, mul with constants folded and affine structure kept; None for anything else."""
+        if op not in ("add", "sub", "mul", "div", "rem", "neg"):
+            return None
+        x = args[0]
+        if op == "neg":
+            return self.scaled(x, -1) if x.kind != VARYING else None
+        y = args[1]
+        if x.kind == VARYING or y.kind == VARYING:
+            return None
+        if op == "mul":
+            if y.const is not None:
+                return self.scaled(x, y.const)
+            if x.const is not None:
+                return self.scaled(y, x.const)
+            return None
+        if op in ("div", "rem"):
+            if x.const is not None and y.const:
+                quotient = abs(x.const) // abs(y.const)
+                quotient = quotient if (x.const < 0) == (y.const < 0) else -quotient
+                return constant(quotient if op == "div" else x.const - quotient * y.const)
+            return None
+        if op == "sub":
+            if x.kind == UNIFORM and y.kind == UNIFORM and y.const is None:
+                return None
+            y = self.scaled(y, -1)
+        if x.kind == OFFSET and y.kind == OFFSET:
+            return None
+        if y.kind == OFFSET:
+            x, y = y, x
+        if x.kind == OFFSET:
+            return offset(self.operate("add", [x.base, y], "i64"), x.stride, x.parts)
+        if x.kind == AFFINE and y.kind == AFFINE:
+            base, stride = self.sum(x.base, y.base), x.stride + y.stride
+            return affine(base, stride) if stride else base
+        if x.kind == AFFINE:
+            return affine(self.sum(x.base, y), x.stride)
+        if y.kind == AFFINE:
+            return affine(self.sum(x, y.base), y.stride)
+        return self.sum(x, y)
+
+    def _is_near(self, x: Value) -> bool:
+        """Whether the constant of an index is none of those from which a difference may wrap."""
+        return abs(self.apart(x.base if x.kind == AFFINE else x)[1]) <= _FARTHEST
+
+    def _compare_places(self, op: str, x: Value, y: Value) -> Value:
+        """An affine index against a uniform one: the steps of the lanes against what is left, both in 32 bits."""
+        if x.kind == UNIFORM:
+            return self._compare_places(_MIRRORED[op], y, x)
+        width, scalar = self.lanes.w, self.scalar
+        start = self.sum(x.base, self.scaled(self.induction, x.stride))
+        left = self.operate("sub", [y, start], "i64")
+        most = abs(x.stride) * width * self.parts
+        if left.const is not None:
+            few = str(min(max(left.const, -most), most))
+        else:
+            low = scalar.arithmetic("max", "i64", [left.parts[0], str(-most)])
+            few = scalar.convert(
+                "trunc", "i64", scalar.arithmetic("min", "i64", [low, str(most)]), "i32"
+            )
+        splat, made = self.lanes.splat(few, "i32"), []
+        for part in range(self.parts):
+            steps = [f"i32 {x.stride * (part * width + lane)}" for lane in range(width)]
+            ramp = steps[0][4:] if width == 1 else f"<{', '.join(steps)}>"
+            made.append(self.lanes.compare(op, "i32", ramp, splat))
+        return varying("bool", tuple(made), placed=True)
+
+    # --- memory
+
+    def load(self, expr: Load) -> Value:
+        """Element of a buffer."""
+        buf = self.buffers[expr.buf]
+        index = self.evaluate(expr.index)
+        guard = None if expr.guard is None else self.evaluate(expr.guard)
+        other = None if expr.other is None else self.evaluate(expr.other)
+        if buf.type in COMPLEX:
+            if index.kind == AFFINE and index.stride == 1 and buf.size:
+                from weft._engine.codegen.kernel.complex_memory import load
+
+                return load(self, buf, index, guard, other)
+            real_type = REAL_OF[buf.type]
+            halves = []
+            for offset in (0, 1):
+                at = self._index_arithmetic("add", [self._double(index), constant(offset)])
+                at = at or self.operate("add", [self._double(index), constant(offset)], "i64")
+                rest = None if other is None else (other.imag if offset else other.real)
+                halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, rest))
+            return pair(buf.type, *halves)
+        return self._load(expr.buf, buf.type, buf.size, index, guard, other)
+
+    def _double(self, index: Value) -> Value:
+        if index.kind == VARYING:
+            return self.operate("mul", [index, constant(2)], "i64")
+        return self.scaled(index, 2)
+
+    def _load(
+        self,
+        name: str,
+        type_: str,
+        size: int,
+        index: Value,
+        guard: Value | None,
+        other: Value | None,
+    ) -> Value:
+        if guard is None or (guard.kind == UNIFORM and guard.parts[0] == "true"):
+            if index.kind == UNIFORM:
+                return uniform(type_, self._load_scalar(name, type_, index))
+            return varying(
+                type_,
+                tuple(
+                    [
+                        self._load_part(name, type_, index, part, self.masks[part], None)
+                        for part in range(self.parts)
+                    ]
+                ),
+            )
+        other = other or self.constant(0, type_)
+        if size == 0:
+            return other
+        if index.kind == UNIFORM and guard.kind == UNIFORM:
+            loaded = self._load_scalar(name, type_, self._where(guard, index))
+            return self.operate("select", [guard, uniform(type_, loaded), other], type_)
+        if index.kind == UNIFORM:
+            loaded = self._load_scalar(name, type_, self._where(self._any(guard), index))
+            return self.operate("select", [guard, uniform(type_, loaded), other], type_)
+        if self.lanes.w == 1:
+            raise AssertionError("a scalar value is uniform")
+        index = self.inside(guard, index, size)
+        # lanes that are not loaded are zero
+        conds, rest = (
+            self.spread(guard),
+            self.spread(other) if other.parts[0] != literal(0, type_) else (None,) * self.parts,
+        )
+        masks = [self.mask_of(part, cond) for part, cond in enumerate(conds)]
+
+        def emit() -> list[str]:
+            return [
+                self._load_part(name, type_, index, part, masks[part], rest[part])
+                for part in range(self.parts)
+            ]
+
+        if guard.placed and rest[0] is None:
+            # only where the guard holds in some lane: loads for no lane would still bring cache lines
+            return varying(
+                type_,
+                tuple(self.b.conditional(self._any(guard).parts[0], emit, self.lanes.type(type_))),
+            )
+        return varying(type_, tuple(emit()))
+
+    def _load_scalar(self, name: str, type_: str, index: Value) -> str:
+        pointer = self.address(name, type_, index)
+        size = min(ITEMSIZE[type_], 8)
+        raw = self.read(
+            name,
+            f"load {MEMORY[type_]}, ptr {pointer}, align {size}{self.alias_tag(name)}",
+            pointer,
+        )
+        return self.scalar.from_memory(raw, type_)
+
+    def _load_part(
+        self, name: str, type_: str, index: Value, part: int, mask: str | None, other: str | None
+    ) -> str:
+        lanes, memory, size = (
+            self.lanes,
+            vector(MEMORY[type_], self.lanes.w),
+            min(ITEMSIZE[type_], 8),
+        )
+        tag = self.alias_tag(name)
+        first = part * lanes.w
+        if index.kind == AFFINE and index.stride in (1, -1):
+            reverse = index.stride == -1
+            pointer = self.vector_address(
+                name, type_, index, first + (lanes.w - 1 if reverse else 0)
+            )
+            if mask is None:
+                raw = self.read(name, f"load {memory}, ptr {pointer}, align {size}{tag}", pointer)
+            else:
+                raw = self.masked_load(
+                    name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size
+                )
+            if reverse:
+                raw = self.reversed(raw, memory)
+        elif (
+            index.kind == AFFINE
+            and mask is self.masks[part]
+            and other is None
+            and 2 <= index.stride <= min(MODEL.widest_stride, lanes.w)
+        ):
+            from weft._engine.codegen.kernel import strided_access
+
+            raw = strided_access.load(self, name, type_, index, part)
+        else:
+            raw = self._gather(name, type_, memory, index, part, mask, size)
+        value = lanes.from_memory(raw, type_)
+        return value if other is None else lanes.select(mask, lanes.type(type_), value, other)
+
+    def _gather(
+        self,
+        name: str,
+        type_: str,
+        memory: str,
+        index: Value,
+        part: int,
+        mask: str | None,
+        size: int,
+    ) -> str:
+        lanes = self.lanes
+        pointers = self.pointers(name, type_, index, part)
+        several = f"<{lanes.w} x ptr>"
+        called = f"llvm.masked.gather.{mangle(memory)}.v{lanes.w}p0"
+        self.b.declare(called, memory, several, "i32", lanes.i1, memory)
+        mask = mask or lanes.splat_literal("true", "i1")
+        return self.read(
+            name,
+            f"call {memory} @{called}({several} {pointers}, i32 {size}, {lanes.i1} {mask}, "
+            f"{memory} zeroinitializer){self.alias_tag(name)}",
+            pointers,
+            mask,
+        )

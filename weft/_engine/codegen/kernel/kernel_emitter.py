@@ -1,0 +1,553 @@
+"""Kernels to LLVM IR: statements, loops and accumulators.
+
+In:   `Kernel`s and a `Target`.
+Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` per kernel; `ctx` is an
+      array of the buffers' addresses in order.
+Laws: a `vector` loop runs several vectors per iteration, then a masked or scalar remainder; every size is correct.
+      An accumulator declared outside a vector loop becomes one vector accumulator per part, combined after the loop.
+Next: `expressions` evaluates, `vector_ops` holds the operations, `builder` places instructions; `horizontal_reduction`,
+      `structured_branches`, `nontemporal`, `complex_memory`, `vector_scan`, `register_transpose` and `compress_store` emit
+      statements that few kernels have, and are imported by the first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from weft._engine.codegen.ir.builder import MEMORY, mangle, vector
+from weft._engine.codegen.ir.values import (
+    AFFINE,
+    UNIFORM,
+    Value,
+    affine,
+    constant,
+    each,
+    uniform,
+    varying,
+)
+from weft._engine.codegen.kernel.expressions import Expressions
+from weft._engine.codegen.kernel.precision_demand import demands_of
+from weft._engine.codegen.kernel.vectorization_plan import (
+    VectorizationPlan,
+    assigned,
+    bound,
+    mostly_calls,
+    plan_of,
+    repeated_math,
+)
+from weft._engine.codegen.toolchain.target import Target
+from weft._engine.ir import loops
+from weft._engine.util.machine_model import MODEL
+
+_METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}'
+#: `len(metadata)` counts `_METADATA` as one entry; numbers start beyond those it holds
+_FIRST_METADATA = 9
+
+
+def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> str:
+    """One LLVM module of several kernels, each under its own symbol."""
+    declarations: dict[str, str] = {}
+    helpers: dict[str, str] = {}
+    functions, metadata = [], [_METADATA]
+    for kernel, symbol in kernels:
+        emitter = KernelEmitter(kernel, symbol, target, len(metadata) + _FIRST_METADATA)
+        functions.append(emitter.function())
+        declarations |= emitter.b.declarations
+        helpers |= emitter.b.helpers
+        metadata += emitter.metadata
+    # An aligned stack, or spilled vectors straddle cache lines. What the machine says (the width of vectors) is not said again:
+    # for each set of such words LLVM builds its tables of the CPU once more, and keeps them.
+    attributes = f"attributes #0 = {{ nounwind alignstack={target.vector_bytes} }}"
+    return "\n".join(
+        [*declarations.values(), *helpers.values(), *functions, attributes, *metadata, ""]
+    )
+
+
+class KernelEmitter(Expressions):
+    """Emits one kernel."""
+
+    def __init__(self, kernel: loops.Kernel, symbol: str, target: Target, first_metadata: int = 0):
+        super().__init__(target)
+        self.first_metadata = first_metadata
+        self.kernel = kernel
+        self.symbol = symbol
+        self.metadata: list[str] = []
+        self.heap: str | None = None
+
+    # --- the function
+
+    def function(self) -> str:
+        """The text of the kernel's function."""
+        self._bind_buffers()
+        body = self.kernel.body
+        self.outlined, self.demands = repeated_math(body), demands_of(self.kernel)
+        if len(body) == 1 and isinstance(body[0], loops.For) and body[0].kind == "parallel":
+            loop = body[0]
+            self.env[loop.var] = uniform("i64", "%task")
+            body = loop.body
+        self.body(body)
+        if self.heap:
+            self.b.declare("weft_scratch_give", "void", "ptr")
+            self.b.do(f"call void @weft_scratch_give(ptr {self.heap})")
+        if self.streamed:  # later readers synchronise with ordinary stores only
+            self.b.declare("llvm.x86.sse.sfence", "void")
+            self.b.do("call void @llvm.x86.sse.sfence()")
+        self.b.do("ret void")
+        lines = "\n".join(self.b.scopes[0].lines)
+        # unoptimized, LLVM fails on shuffles of eight lanes of 16 bits: "Value is not an N-bit unsigned value"
+        halves = any(f"shufflevector <8 x {type_}>" in lines for type_ in ("half", "i16"))
+        plain = (
+            " optnone noinline"
+            if self.outlined and not halves and mostly_calls(self.kernel.body, self.outlined)
+            else ""
+        )
+        return f"define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker){plain} #0 {{\nentry:\n{lines}\n}}"
+
+    def _bind_buffers(self) -> None:
+        bufs, b = self.kernel.bufs, self.b
+        for buf in (*bufs, *self.kernel.scratch):
+            if buf.type not in loops.ITEMSIZE:
+                raise NotImplementedError(f"codegen: buffers of type {buf.type}")
+        aliased = {buf.alias for buf in bufs if buf.alias} | {buf.name for buf in bufs if buf.alias}
+        for number, buf in enumerate(bufs):
+            slot = "%ctx" if number == 0 else b.pure(f"getelementptr ptr, ptr %ctx, i64 {number}")
+            self.tags[buf.name] = b.pure(f"load ptr, ptr {slot}, align 8", slot)
+            self.buffers[buf.name] = buf
+            if buf.mode == "in" and buf.name not in aliased:
+                self.pure_buffers.add(buf.name)
+        self._bind_scratch()
+        self._alias_metadata(list(bufs) + list(self.kernel.scratch))
+
+    def _bind_scratch(self) -> None:
+        offset, places = 0, []
+        for buf in self.kernel.scratch:
+            self.buffers[buf.name] = buf
+            places.append((buf.name, offset))
+            offset += (buf.size * loops.ITEMSIZE[buf.type] + 63) // 64 * 64
+        if not places:
+            return
+        if offset <= MODEL.stack_scratch_bytes:
+            base = self.b.let(f"alloca i8, i64 {max(offset, 64)}, align 64")
+        else:
+            self.b.declare("weft_scratch_take", "ptr", "i64")
+            base = self.heap = self.b.let(f"call ptr @weft_scratch_take(i64 {offset})")
+        for name, at in places:
+            self.tags[name] = (
+                base if at == 0 else self.b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base)
+            )
+
+    def _alias_metadata(self, bufs: list[loops.Buf]) -> None:
+        """One alias scope per family of overlapping buffers: accesses of others do not disturb it."""
+        family: dict[str, str] = {}
+        for buf in bufs:
+            family[buf.name] = (
+                family.get(buf.alias, buf.alias) if buf.alias else family.get(buf.name, buf.name)
+            )
+        roots = list(dict.fromkeys(family.values()))
+        if len(roots) < 2:
+            return
+        scopes = {root: self.first_metadata + 3 * i for i, root in enumerate(roots)}
+        for root, number in scopes.items():
+            others = ", ".join([f"!{other}" for key, other in scopes.items() if key != root])
+            self.metadata += [
+                f"!{number} = distinct !{{!{number}, !0}}",
+                f"!{number + 1} = !{{!{number}}}",
+                f"!{number + 2} = !{{{others}}}",
+            ]
+        for buf in bufs:
+            number = scopes[family[buf.name]]
+            self.alias_tags[buf.name] = f", !alias.scope !{number + 1}, !noalias !{number + 2}"
+
+    # --- statements
+
+    def body(self, stmts: tuple[loops.Stmt, ...]) -> None:
+        """Emit statements in a scope of names; outer accumulators keep what the body gave them."""
+        outer = dict(self.env)
+        for stmt in stmts:
+            self.memo.clear()
+            _emitter_of(type(stmt))(self, stmt)
+        self.memo.clear()
+        self.env = {name: self.env[name] for name in outer}
+
+    def let(self, stmt: loops.Let) -> None:
+        """Bind a name."""
+        self.env[stmt.name] = self.evaluate(stmt.value)
+
+    def init(self, stmt: loops.Init) -> None:
+        """Declare an accumulator; inside a vector loop it has a value per lane."""
+        value = self.evaluate(stmt.value)
+        self.env[stmt.name] = self.widened(value) if self.vectorized else value
+
+    def accum(self, stmt: loops.Accum) -> None:
+        """Update an accumulator."""
+        old, value = self.env[stmt.name], self.evaluate(stmt.value)
+        if self.vectorized:
+            value = self.widened(value)
+        operands = (
+            [value, old] if stmt.op in ("min", "max") else [old, value]
+        )  # what comes asks of itself alone whether it is NaN
+        new = value if stmt.op == "set" else self.operate(stmt.op, operands, old.type)
+        guard = None if stmt.guard is None else self.evaluate(stmt.guard)
+        new = self.chosen(guard, new, old)
+        if stmt.name in self.reducing and any(self.masks):
+            new = each(self._masked_choice, new, old)
+        self.env[stmt.name] = new
+
+    def chosen(self, guard: Value | None, new: Value, old: Value) -> Value:
+        """`new` where the guard holds, else `old`."""
+        if guard is None:
+            return new
+        return each(lambda x, y: self.operate("select", [guard, x, y], x.type), new, old)
+
+    def _masked_choice(self, new: Value, old: Value) -> Value:
+        parts = [
+            x if mask is None else self.lanes.select(mask, self.lanes.type(new.type), x, y)
+            for x, y, mask in zip(new.parts, old.parts, self.masks)
+        ]
+        return varying(new.type, tuple(parts))
+
+    def store(self, stmt: loops.Store) -> None:
+        """Write to a buffer."""
+        guard = None if stmt.guard is None else self.evaluate(stmt.guard)
+        self.store_value(stmt, self.evaluate(stmt.value), self.evaluate(stmt.index), guard)
+
+    def store_value(
+        self, stmt: loops.Store, value: Value, index: Value, guard: Value | None
+    ) -> None:
+        """Write a value, real or complex, where `stmt` says how."""
+        buf = self.buffers[stmt.buf]
+        if buf.type not in loops.COMPLEX:
+            self.store_real(stmt, buf.type, buf.size, value, index, guard)
+            return
+        if stmt.accumulate:
+            raise NotImplementedError("codegen: accumulating store of complex values")
+        if self.vectorized and index.kind == AFFINE and index.stride == 1:
+            from weft._engine.codegen.kernel import complex_memory
+
+            complex_memory.store(self, buf, value, index, guard)
+            return
+        part = loops.REAL_OF[buf.type]
+        double = self.operate("mul", [index, constant(2)], "i64")
+        self.store_real(stmt, part, 2 * buf.size, value.real, double, guard)
+        self.store_real(
+            stmt,
+            part,
+            2 * buf.size,
+            value.imag,
+            self.operate("add", [double, constant(1)], "i64"),
+            guard,
+        )
+
+    def store_real(
+        self,
+        stmt: loops.Store,
+        type_: str,
+        size: int,
+        value: Value,
+        index: Value,
+        guard: Value | None,
+    ) -> None:
+        """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""
+        if size == 0:
+            return
+        if not self.vectorized:
+            if guard is None or guard.parts[0] == "true":
+                self._store_scalar(stmt, type_, value, index)
+            elif guard.parts[0] != "false":
+                self.b.branch(guard.parts[0], lambda: self._store_scalar(stmt, type_, value, index))
+            return
+        if (
+            stmt.streaming
+            and guard is None
+            and not any(self.masks)
+            and not stmt.accumulate
+            and self.target.is_x86
+        ):
+            if index.kind == AFFINE and index.stride in (1, -1):
+                from weft._engine.codegen.kernel import nontemporal
+
+                nontemporal.store(self, stmt, type_, value, index)
+                return
+        if (
+            guard is not None and guard.kind == UNIFORM
+        ):  # a branch for all lanes: masked stores are slow on some processors
+            if guard.parts[0] != "false":
+                self.b.branch(
+                    guard.parts[0],
+                    lambda: self._store_parts(stmt, type_, value, index, [None] * self.parts),
+                )
+            return
+        self._store_parts(
+            stmt,
+            type_,
+            value,
+            index,
+            [None] * self.parts if guard is None else list(self.spread(guard)),
+        )
+
+    def _store_parts(
+        self, stmt: loops.Store, type_: str, value: Value, index: Value, conds: list
+    ) -> None:
+        """Write the registers of a value, each where its condition holds (None: everywhere)."""
+        registers = (
+            self.spread(value)
+            if stmt.accumulate
+            else self.lanes.all_to_memory(self.spread(value), type_)[1]
+        )
+        for part in range(self.parts):
+            self._store_part(
+                stmt, type_, registers[part], index, part, self.mask_of(part, conds[part])
+            )
+
+    def _store_scalar(self, stmt: loops.Store, type_: str, value: Value, index: Value) -> None:
+        pointer, size, tag = (
+            self.address(stmt.buf, type_, index),
+            loops.ITEMSIZE[type_],
+            self.alias_tag(stmt.buf),
+        )
+        if stmt.accumulate:
+            raw = self.b.let(f"load {MEMORY[type_]}, ptr {pointer}, align {size}{tag}")
+            old = uniform(type_, self.scalar.from_memory(raw, type_))
+            value = self.operate(stmt.accumulate, [old, value], type_)
+        memory, name = self.scalar.to_memory(value.parts[0], type_)
+        self.b.do(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
+
+    def _store_part(
+        self, stmt: loops.Store, type_: str, x: str, index: Value, part: int, mask: str | None
+    ) -> None:
+        """Store a register as stored in memory, or combine one with what is there."""
+        lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
+        if stmt.accumulate:
+            raw = self._load_part(stmt.buf, type_, index, part, mask, None)
+            _, x = lanes.to_memory(lanes.arithmetic(stmt.accumulate, type_, [raw, x]), type_)
+        size, tag = loops.ITEMSIZE[type_], self.alias_tag(stmt.buf)
+        if index.kind == UNIFORM:
+            raise NotImplementedError(
+                "codegen: every iteration of a vector loop stores to one element"
+            )
+        if index.kind == AFFINE and index.stride in (1, -1):
+            reverse = index.stride == -1
+            pointer = self.vector_address(
+                stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0)
+            )
+            x = self.reversed(x, memory) if reverse else x
+            mask = self.reversed(mask, lanes.i1) if reverse and mask is not None else mask
+            if mask is not None and self.masks[part] is None and memory.endswith(("i8>", "i16>")):
+                mask = lanes.both(mask, lanes.opaque_mask(lanes.w))
+            self.write(memory, x, pointer, (size, tag), mask)
+            return
+        pointers, several = self.pointers(stmt.buf, type_, index, part), f"<{lanes.w} x ptr>"
+        called = f"llvm.masked.scatter.{mangle(memory)}.v{lanes.w}p0"
+        b.declare(called, "void", memory, several, "i32", lanes.i1)
+        mask = mask or lanes.splat_literal("true", "i1")
+        b.do(
+            f"call void @{called}({memory} {x}, {several} {pointers}, i32 {size}, {lanes.i1} {mask}){tag}"
+        )
+
+    # --- loops
+
+    def loop(self, stmt: loops.For) -> None:
+        """A serial, vector or (nested) parallel loop."""
+        extent = (
+            constant(stmt.extent) if isinstance(stmt.extent, int) else self.evaluate(stmt.extent)
+        )
+        self.memo.clear()
+        if extent.const is not None and extent.const <= 0:
+            return
+        if stmt.kind == "vector" and not self.vectorized:
+            most = extent.const if extent.const is not None else bound(stmt.extent)
+            plan = plan_of(
+                stmt, self.target, self.buffers, most, extent.const is not None, self.outlined
+            )
+            if plan is not None:
+                self._vector_loop(stmt, extent, plan)
+                return
+        self._counted(stmt, constant(0), extent, 1, lambda counter: self._iteration(stmt, counter))
+
+    def _iteration(self, stmt: loops.For, counter: Value) -> None:
+        self.env[stmt.var] = counter
+        self.body(stmt.body)
+
+    def _counted(
+        self, stmt: loops.For, start: Value, stop: Value, step: int, emit: Callable[[Value], None]
+    ) -> None:
+        """Run `emit(counter)` for counter = start, start + step, ... below stop."""
+        saved = self.env.get(stmt.var)
+        if start.const is not None and stop.const is not None:
+            if stop.const <= start.const:
+                return
+            if stop.const - start.const <= step:
+                emit(start)
+                self._restore(stmt.var, saved)
+                return
+        carried = [name for name in assigned(stmt) if name in self.env]
+
+        def body(index: str, *registers: str) -> list[str]:
+            self.unflatten(carried, registers)
+            emit(uniform("i64", index))
+            self.memo.clear()
+            return [register for _, register in self.flatten(carried)]
+
+        certain = start.const is not None and stop.const is not None
+        self.unflatten(
+            carried,
+            self.b.counted_loop(
+                start.parts[0], stop.parts[0], step, body, self.flatten(carried), certain
+            ),
+        )
+        self._restore(stmt.var, saved)
+
+    def _restore(self, var: str, saved: Value | None) -> None:
+        if saved is None:
+            self.env.pop(var, None)
+        else:
+            self.env[var] = saved
+
+    # --- vector loops
+
+    def _vector_loop(self, stmt: loops.For, extent: Value, plan: VectorizationPlan) -> None:
+        outer = (
+            self.lanes,
+            self.parts,
+            self.induction,
+            self.masks,
+            self.vectorized,
+            self.reducing,
+            self.scanned,
+        )
+        reduced = [
+            name
+            for name in assigned(stmt)
+            if name in self.env and name not in plan.scanned | plan.packed
+        ]
+        starts = {name: self.env[name] for name in reduced}
+        block = plan.lanes * plan.parts
+        self.lanes, self.vectorized, self.reducing = (
+            self.lanes_of(plan.lanes),
+            True,
+            frozenset(reduced),
+        )
+        self.parts, self.scanned = plan.parts, plan.scanned
+        if reduced:
+            from weft._engine.codegen.kernel.horizontal_reduction import folded, neutral
+        if plan.scanned:
+            from weft._engine.codegen.kernel.vector_scan import in_all_lanes, of_first_lane
+        for name in plan.scanned:
+            self.env[name] = in_all_lanes(self, self.env[name])
+        for name in reduced:
+            self.env[name] = neutral(self, plan.reductions[name], starts[name].type)
+        if plan.merged and (extent.const is None or extent.const > block):
+            self._vector_pass(stmt, constant(0), extent, plan.parts, masked=True)
+        elif extent.const is not None:
+            whole = extent.const // block * block
+            self._vector_pass(stmt, constant(0), constant(whole), plan.parts)
+            self._static_rest(stmt, whole, extent.const, plan)
+        else:
+            clamped = constant(0)
+            most = bound(stmt.extent)
+            if not plan.masked or most is None or most > block or plan.parts > 1:
+                whole = uniform(
+                    "i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block))
+                )
+                self._vector_pass(stmt, constant(0), whole, plan.parts)
+                clamped = self.operate("max", [whole, constant(0)], "i64")
+            if plan.masked:
+                self._vector_pass(stmt, clamped, extent, 1, masked=True)
+        self.parts = plan.parts
+        for name in reduced:
+            self.env[name] = folded(self, plan.reductions[name], starts[name], self.env[name])
+        for name in plan.scanned:
+            self.env[name] = of_first_lane(self, self.env[name])
+        (
+            self.lanes,
+            self.parts,
+            self.induction,
+            self.masks,
+            self.vectorized,
+            self.reducing,
+            self.scanned,
+        ) = outer
+        if not plan.masked:
+            start = constant(whole) if extent.const is not None else clamped
+            self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
+
+    def _static_rest(self, stmt: loops.For, start: int, stop: int, plan: VectorizationPlan) -> None:
+        """The last `stop - start` iterations: whole vectors, and one masked vector."""
+        if start == stop or not plan.masked:
+            return
+        left = stop - start
+        parts = -(-left // plan.lanes)
+        odd = left % plan.lanes
+        self.masks, self.left = [None] * parts, constant(left)
+        if odd:
+            self.masks[-1] = self.lanes.opaque_mask(odd)
+        self._block(stmt, constant(start), parts)
+
+    def _vector_pass(
+        self, stmt: loops.For, start: Value, stop: Value, parts: int, masked: bool = False
+    ) -> None:
+        """Blocks of `parts` vectors from `start` while below `stop`."""
+
+        def emit(counter: Value) -> None:
+            self.masks = self._tail_masks(counter, stop, parts) if masked else [None] * parts
+            self._block(stmt, counter, parts)
+
+        self._counted(stmt, start, stop, parts * self.lanes.w, emit)
+
+    def _tail_masks(self, counter: Value, stop: Value, parts: int) -> list[str]:
+        """For each part the lanes that are below `stop`."""
+        lanes = self.lanes
+        left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
+        few = self.operate("min", [uniform("i64", left), constant(lanes.w * parts)], "i64")
+        splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
+        self.left = few
+        return [self.lanes_below(splat, part * lanes.w) for part in range(parts)]
+
+    def _block(self, stmt: loops.For, counter: Value, parts: int) -> None:
+        """One iteration of `parts` vectors beginning at `counter`."""
+        kept = self.parts
+        full = {name: self.env[name] for name in self.reducing}
+        if parts != kept:
+            for name in self.reducing:
+                self.env[name] = each(
+                    lambda value: varying(value.type, value.parts[:parts]), full[name]
+                )
+        self.parts, self.induction = parts, counter
+        self.env[stmt.var] = affine(constant(0), 1)
+        self.body(stmt.body)
+        if parts != kept:
+            for name in self.reducing:
+                self.env[name] = each(
+                    lambda all, first: varying(all.type, first.parts + all.parts[parts:]),
+                    full[name],
+                    self.env[name],
+                )
+        self.parts = kept
+
+
+@functools.cache
+def _emitter_of(kind: type) -> Callable[[KernelEmitter, Any], None]:
+    """What emits statements of a kind; the modules of those that few kernels have are imported by the first."""
+    if kind is loops.Scan:
+        from weft._engine.codegen.kernel.vector_scan import scan as emit
+    elif kind is loops.Interleave:
+        from weft._engine.codegen.kernel.register_transpose import interleave as emit
+    elif kind is loops.Pack:
+        from weft._engine.codegen.kernel.compress_store import pack as emit
+    elif kind is loops.Prefetch:
+        from weft._engine.codegen.kernel.nontemporal import prefetch as emit
+    elif kind is loops.If:
+        from weft._engine.codegen.kernel.structured_branches import branch as emit
+    elif kind is loops.While:
+        from weft._engine.codegen.kernel.structured_branches import repeat as emit
+    else:
+        return {
+            loops.Let: KernelEmitter.let,
+            loops.Init: KernelEmitter.init,
+            loops.Accum: KernelEmitter.accum,
+            loops.Store: KernelEmitter.store,
+            loops.For: KernelEmitter.loop,
+        }[kind]
+    return emit

@@ -1,0 +1,195 @@
+"""Which functions of a kernel may be computed to half precision, because their results are rounded to it.
+
+In:   a kernel.
+Out:  `demands_of`: id of a float32 operation -> the half-precision type that its result ends in.
+Laws: between such a function and the rounding there are only operations that preserve relative errors: products, quotients,
+      selections, maxima, and sums of nonnegative values; not products accumulated over a loop. A function whose result is also
+      used elsewhere keeps full precision. Only functions whose short formulas are valid for every float32 take part.
+"""
+
+from __future__ import annotations
+
+from weft._engine.codegen.kernel.vectorization_plan import bodies, expressions
+from weft._engine.ir.build import HALVES
+from weft._engine.ir.loops import (
+    Accum,
+    Const,
+    Expr,
+    Init,
+    Interleave,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Pack,
+    Ref,
+    Scan,
+    Stmt,
+    Store,
+)
+from weft._engine.ir.registry import functions
+
+#: what keeps relative errors: operation -> its first such argument
+_KEEPS = {"mul": 0, "div": 0, "neg": 0, "abs": 0, "max": 0, "min": 0, "add": 0, "select": 1}
+#: what may be done over and over
+_KEPT_ACROSS_ITERATIONS = frozenset({"add", "max", "min"})
+_FULL = "f32"
+#: from what nobody has asked for to what must have all its bits
+_ORDER = ("", "bf16", "f16", _FULL)
+
+
+def demands_of(kernel: Kernel) -> dict[int, str]:
+    """The half types that functions of f32 may be computed for, by the ids of their operations."""
+    if not any(buf.type in HALVES and buf.mode != "in" for buf in kernel.bufs):
+        return {}
+    demands = _Demands(kernel)
+    return {
+        key: demands.expressions[key]
+        for key in demands.functions
+        if demands.expressions[key] in HALVES
+    }
+
+
+def _is_brief(op: str) -> bool:
+    function = functions[op]
+    return function is not None and function.brief
+
+
+class _Demands:
+    """What is asked of expressions, names and scratch buffers; a later reader may ask for more."""
+
+    def __init__(self, kernel: Kernel):
+        self.scratch = {buf.name for buf in kernel.scratch}
+        #: name or scratch buffer -> what it is made of
+        self.sources: dict[str, list[Expr]] = {}
+        #: those of which sources are summed, and those that are made in ways which this room does not follow
+        self.summed: set[str] = set()
+        self.opaque: set[str] = set()
+        self.names: dict[str, str] = {}
+        self.expressions: dict[int, str] = {}
+        self.functions: list[int] = []
+        self.roots: list[Expr] = []
+        for stmt in kernel.body:
+            self.analyze(stmt)
+        self.opaque |= {name for name in self.sources if self.grows(name)}
+        #: names and scratch that are never negative: all that nothing speaks against
+        self.not_negative = set(self.sources) - self.opaque
+        while wrong := {
+            name
+            for name in self.not_negative
+            if not all(self.positive(x) for x in self.sources[name])
+        }:
+            self.not_negative -= wrong
+        for expr in self.roots:
+            self.ask(expr, _FULL)
+
+    def analyze(self, stmt: Stmt) -> None:
+        """Note what names and scratch are made of, and everything that leaves the kernel or decides."""
+        if isinstance(stmt, Let | Init):
+            self.made(stmt.name, stmt.value)
+        elif isinstance(stmt, Accum) and stmt.op in _KEPT_ACROSS_ITERATIONS and stmt.guard is None:
+            self.made(stmt.name, stmt.value, stmt.op)
+        elif (
+            isinstance(stmt, Store)
+            and stmt.buf in self.scratch
+            and stmt.guard is None
+            and (stmt.accumulate is None or stmt.accumulate in _KEPT_ACROSS_ITERATIONS)
+        ):
+            self.roots.append(stmt.index)
+            self.made(stmt.buf, stmt.value, stmt.accumulate)
+        else:
+            self.roots += expressions(stmt)
+            if isinstance(stmt, Scan):
+                self.opaque.update(stmt.accs, stmt.names)
+            elif isinstance(stmt, Accum):
+                self.opaque.add(stmt.name)
+            elif isinstance(stmt, Store | Interleave | Pack):
+                self.opaque.add(stmt.buf)
+        for body in bodies(stmt):
+            for child in body:
+                self.analyze(child)
+
+    def grows(self, name: str) -> bool:
+        """Whether a name is multiplied over the iterations of a loop, directly or through other names: its error would grow with each."""
+        seen: set[tuple[int, bool]] = set()
+        stack = [(expr, False) for expr in self.sources[name]]
+        while stack:
+            expr, multiplied = stack.pop()
+            if (id(expr), multiplied) in seen:
+                continue
+            seen.add((id(expr), multiplied))
+            if isinstance(expr, Op):
+                first = _KEEPS.get(expr.op, len(expr.args))
+                stack += [
+                    (arg, multiplied or expr.op in ("mul", "div")) for arg in expr.args[first:]
+                ]
+                continue
+            source = (
+                expr.name if isinstance(expr, Ref) else expr.buf if isinstance(expr, Load) else ""
+            )
+            if source == name and multiplied:
+                return True
+            stack += [(arg, multiplied) for arg in self.sources.get(source, ())]
+            if isinstance(expr, Load) and expr.other is not None:
+                stack.append((expr.other, multiplied))
+        return False
+
+    def made(self, name: str, value: Expr, how: str | None = None) -> None:
+        """Note a source of a name."""
+        self.sources.setdefault(name, []).append(value)
+        if how == "add":
+            self.summed.add(name)
+
+    def ask(self, expr: Expr, demand: str) -> None:
+        """An expression is read by something that needs that many bits."""
+        if _ORDER.index(demand) <= _ORDER.index(self.expressions.get(id(expr), "")):
+            return
+        self.expressions[id(expr)] = demand
+        if isinstance(expr, Ref):
+            self.ask_name(expr.name, demand)
+        elif isinstance(expr, Load):
+            for inner in (expr.index, expr.guard):
+                if inner is not None:
+                    self.ask(inner, _FULL)
+            if expr.other is not None:
+                self.ask(expr.other, demand)
+            if expr.buf in self.scratch:
+                self.ask_name(expr.buf, demand)
+        elif isinstance(expr, Op):
+            self.ask_arguments(expr, demand)
+
+    def ask_arguments(self, expr: Op, demand: str) -> None:
+        """What an operation asks of its arguments."""
+        if _is_brief(expr.op) and expr.type == "f32":
+            self.functions.append(id(expr))
+        first = len(expr.args)
+        if expr.op == "cast" and expr.type in HALVES and expr.args[0].type == "f32":
+            first, demand = 0, expr.type
+        elif expr.type == "f32" and (expr.op != "add" or all(self.positive(x) for x in expr.args)):
+            first = _KEEPS.get(expr.op, first)
+        for at, arg in enumerate(expr.args):
+            self.ask(arg, demand if at >= first else _FULL)
+
+    def ask_name(self, name: str, demand: str) -> None:
+        """What a name asks of its sources."""
+        sources = self.sources.get(name, [])
+        if name in self.opaque or (name in self.summed and name not in self.not_negative):
+            demand = _FULL
+        if _ORDER.index(demand) > _ORDER.index(self.names.get(name, "")):
+            self.names[name] = demand
+            for value in sources:
+                self.ask(value, demand)
+
+    def positive(self, expr: Expr) -> bool:
+        """Whether a value is known not to be negative."""
+        if isinstance(expr, Const):
+            return isinstance(expr.value, int | float) and expr.value >= 0
+        if isinstance(expr, Op):
+            return _is_brief(expr.op) or (
+                expr.op in ("add", "mul", "div", "max") and all(self.positive(x) for x in expr.args)
+            )
+        if isinstance(expr, Load):
+            return expr.buf in self.not_negative and (
+                expr.other is None or self.positive(expr.other)
+            )
+        return isinstance(expr, Ref) and expr.name in self.not_negative

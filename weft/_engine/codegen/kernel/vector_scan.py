@@ -1,0 +1,139 @@
+"""Prefix scans in registers: the `Scan` statement.
+
+In:   a `Scan`, inside a vector loop or not, and the emitter of its kernel.
+Out:  within a vector, log2(lanes) steps that combine each lane with the one 1, 2, 4, ... before it; then every vector is
+      combined with the running total, which is kept in all lanes of one register.
+Laws: no neutral element is needed: lanes without predecessors stay as they are. Vectors wait for each other by one combination
+      only, since totals are combined separately from results. Masked lanes come after all others.
+"""
+
+from __future__ import annotations
+
+from weft._engine.codegen.ir.builder import REGISTER
+from weft._engine.codegen.ir.values import UNIFORM, Value, each, uniform, varying
+from weft._engine.codegen.kernel.emission import Emission
+from weft._engine.ir.loops import Scan
+
+
+def scan(emitter: Emission, stmt: Scan) -> None:
+    """Emit a running combination; across the lanes where its accumulators are of outside the vector loop."""
+    values = [emitter.evaluate(value) for value in stmt.values]
+    before = [emitter.env[acc] for acc in stmt.accs]
+    if emitter.vectorized:
+        values = [emitter.widened(value) for value in values]
+    if stmt.accs[0] in emitter.scanned:
+        after, made = _across(emitter, stmt, before, values)
+    else:
+        after = made = _combined(emitter, stmt, before, values)
+    emitter.env.update(zip(stmt.accs, after))
+    emitter.env.update(zip(stmt.names, made))
+
+
+def in_all_lanes(emitter: Emission, value: Value) -> Value:
+    """A uniform value as one register, however many parts the loop has."""
+    return each(
+        lambda x: varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value
+    )
+
+
+def of_first_lane(emitter: Emission, value: Value) -> Value:
+    """Back to a uniform value."""
+    lanes = emitter.lanes
+    return each(
+        lambda x: uniform(
+            x.type,
+            emitter.b.pure(f"extractelement {lanes.type(x.type)} {x.parts[0]}, i32 0", x.parts[0]),
+        ),
+        value,
+    )
+
+
+def _combined(
+    emitter: Emission, stmt: Scan, earlier: list[Value], later: list[Value]
+) -> list[Value]:
+    """What the statement's `combine` makes of two groups of values."""
+    emitter.env.update(zip(stmt.accs, earlier))
+    emitter.env.update(zip(stmt.names, later))
+    emitter.memo.clear()
+    made = [emitter.evaluate(expr) for expr in stmt.combine]
+    emitter.memo.clear()
+    wide = any(value.kind != UNIFORM for value in (*earlier, *later))
+    return [emitter.widened(value) for value in made] if wide else made
+
+
+def _across(
+    emitter: Emission, stmt: Scan, totals: list[Value], values: list[Value]
+) -> tuple[list, list]:
+    """The totals after this block, and the running values in it."""
+    step = 1
+    while step < emitter.lanes.w:
+        combined = _combined(
+            emitter,
+            stmt,
+            [each(lambda x, by=step: _shifted(emitter, x, by), v) for v in values],
+            values,
+        )
+        values = [
+            each(lambda new, old, by=step: _beyond(emitter, by, new, old), *both)
+            for both in zip(combined, values)
+        ]
+        step *= 2
+    parts, rows = emitter.parts, []
+    emitter.parts = 1
+    for part in range(parts):
+        mine = [each(lambda x, at=part: varying(x.type, x.parts[at : at + 1]), v) for v in values]
+        last = [each(lambda x, at=part: _last(emitter, x, emitter.masks[at]), v) for v in mine]
+        rows.append(_combined(emitter, stmt, totals, mine))
+        totals = _combined(emitter, stmt, totals, last)
+    emitter.parts = parts
+    return totals, [
+        each(lambda *one: varying(one[0].type, tuple([x.parts[0] for x in one])), *column)
+        for column in zip(*rows)
+    ]
+
+
+def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
+    """The lanes of each register in a new order."""
+    return varying(
+        x.type,
+        tuple(
+            [
+                emitter.b.shuffle(emitter.lanes.type(x.type), part, "poison", order)
+                for part in x.parts
+            ]
+        ),
+    )
+
+
+def _shifted(emitter: Emission, x: Value, by: int) -> Value:
+    """Each lane's value from `by` lanes before; the first lanes get those of the end, which nobody uses."""
+    width = emitter.lanes.w
+    return _shuffled(emitter, x, [(lane - by) % width for lane in range(width)])
+
+
+def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
+    """`new` in all lanes but the first `step`, which keep `old`."""
+    lanes = emitter.lanes
+    mask = (
+        f"<{', '.join(['i1 ' + ('false' if lane < step else 'true') for lane in range(lanes.w)])}>"
+    )
+    return varying(
+        new.type,
+        tuple(
+            [lanes.select(mask, lanes.type(new.type), x, y) for x, y in zip(new.parts, old.parts)]
+        ),
+    )
+
+
+def _last(emitter: Emission, x: Value, mask: str | None) -> Value:
+    """The last lane that a mask leaves on, in all lanes."""
+    lanes, b = emitter.lanes, emitter.b
+    if mask is None:
+        return _shuffled(emitter, x, [lanes.w - 1] * lanes.w)
+    bits = lanes.convert("bitcast", lanes.i1, mask, f"i{lanes.w}")
+    count = b.intrinsic("ctpop", f"i{lanes.w}", bits)
+    at = b.pure(f"sub i{lanes.w} {count}, 1", count)
+    one = b.pure(
+        f"extractelement {lanes.type(x.type)} {x.parts[0]}, i{lanes.w} {at}", x.parts[0], at
+    )
+    return varying(x.type, (lanes.splat(one, REGISTER[x.type]),))

@@ -1,0 +1,329 @@
+"""How a vector loop is vectorized: lanes per vector, vectors per iteration, masked or scalar remainder.
+
+In:   a `vector` loop, the target, the kernel's buffers.
+Out:  a `VectorizationPlan`, or None where the loop stays scalar.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Sequence
+
+from weft._engine.codegen.toolchain.target import Target
+from weft._engine.ir import loops
+from weft._engine.ir.build import HALVES
+from weft._engine.ir.registry import HEAVY
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+
+@record
+class VectorizationPlan:
+    """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations, but for
+    those that are `scanned`; `packed`: those that count what is packed.
+
+    `masked`: the rest is a masked block. `merged`: every block is masked, so that a long body is compiled once.
+    """
+
+    lanes: int
+    parts: int
+    masked: bool
+    merged: bool
+    reductions: dict[str, str]
+    scanned: frozenset[str]
+    packed: frozenset[str]
+
+
+def assigned(stmt: loops.Stmt) -> list[str]:
+    """Names of the accumulators a statement assigns, in order."""
+    found: dict[str, None] = {}
+
+    def visit(inner: loops.Stmt) -> None:
+        if isinstance(inner, loops.Accum):
+            found[inner.name] = None
+        elif isinstance(inner, loops.Pack):
+            found[inner.acc] = None
+        elif isinstance(inner, loops.Scan):
+            found.update(dict.fromkeys(inner.accs))
+        for body in bodies(inner):
+            for child in body:
+                visit(child)
+
+    visit(stmt)
+    return list(found)
+
+
+def bodies(stmt: loops.Stmt) -> tuple[tuple[loops.Stmt, ...], ...]:
+    """The bodies a statement holds."""
+    if isinstance(stmt, loops.For | loops.While):
+        return (stmt.body,)
+    return (stmt.body, stmt.orelse) if isinstance(stmt, loops.If) else ()
+
+
+def _parts(expr: loops.Expr) -> Sequence[loops.Expr]:
+    """The expressions that an expression is made of."""
+    if isinstance(expr, loops.Load):
+        return [part for part in (expr.index, expr.guard, expr.other) if part is not None]
+    return expr.args if isinstance(expr, loops.Op) else ()
+
+
+def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
+    """The expressions a statement holds itself."""
+    found: list = []
+    for name in _EXPRESSIONS[type(stmt)]:
+        part = getattr(stmt, name)
+        found += (
+            part
+            if isinstance(part, tuple)
+            else ()
+            if part is None or isinstance(part, int)
+            else (part,)
+        )
+    return found
+
+
+_EXPRESSIONS = {
+    loops.Let: ("value",),
+    loops.Init: ("value",),
+    loops.Accum: ("value", "guard"),
+    loops.Scan: ("values", "combine"),
+    loops.Store: ("index", "value", "guard"),
+    loops.Interleave: ("index", "values"),
+    loops.Pack: ("value", "guard"),
+    loops.Prefetch: ("index",),
+    loops.For: ("extent",),
+    loops.While: ("cond",),
+    loops.If: ("cond",),
+}
+
+
+class _LoopFacts:
+    """What a loop body touches: element sizes, cost, reductions."""
+
+    def __init__(self, buffers: dict, outlined: Container[str]):
+        self.outlined = outlined
+        self.calls = False
+        self.buffers = buffers
+        self.seen: set[int] = set()
+        self.sizes: set[int] = set()
+        self.types: set[str] = set()
+        self.memory: set[str] = set()
+        self.cost = self.loads = 0
+        self.inner: set[str] = set()
+        self.reductions: dict[str, str] = {}
+        self.plain = True
+        self.streaming = False
+        self.transposed = 0
+        self.scanned: set[str] = set()
+        self.packed: set[str] = set()
+
+    def expr(self, expr: loops.Expr) -> None:
+        if id(expr) in self.seen:
+            return
+        self.seen.add(id(expr))
+        if isinstance(expr, loops.Op):
+            if expr.type != "i64":
+                self.cost += 20 if expr.op in HEAVY else 1
+                self.calls = self.calls or expr.op in self.outlined
+                self.note(expr.type)
+            for arg in expr.args:
+                if arg.type != "i64":
+                    self.note(arg.type)
+        elif isinstance(expr, loops.Load):
+            self.cost += 1
+            self.loads += 1
+            self.note_moved(expr.type)
+            self.memory.add(expr.type)
+        for part in _parts(expr):
+            self.expr(part)
+
+    def note(self, type_: str) -> None:
+        """An operand of an operation: half precision is computed in 32-bit registers."""
+        self.note_moved("f32" if type_ in HALVES else type_)
+
+    def note_moved(self, type_: str) -> None:
+        """A value that moves from memory to memory; complex ones are pairs."""
+        self.types.add(type_)
+        if type_ != "bool":
+            self.sizes.add(loops.ITEMSIZE[type_] // (2 if type_ in loops.COMPLEX else 1))
+
+    def stmt(self, stmt: loops.Stmt) -> None:
+        for expr in expressions(stmt):
+            self.expr(expr)
+        if isinstance(stmt, loops.Init):
+            self.inner.add(stmt.name)
+            self.note(stmt.value.type)
+        elif isinstance(stmt, loops.Accum):
+            self.note(stmt.value.type)
+            if stmt.name not in self.inner:
+                if stmt.op == "set" or self.reductions.get(stmt.name, stmt.op) != stmt.op:
+                    self.plain = False
+                self.reductions[stmt.name] = stmt.op
+        elif isinstance(stmt, loops.Scan):
+            outside = [acc for acc in stmt.accs if acc not in self.inner]
+            self.scanned.update(outside)
+            self.cost += len(outside) * MODEL.scan_steps
+        elif isinstance(stmt, loops.Store | loops.Interleave | loops.Pack):
+            stored = self.buffers[stmt.buf].type
+            self.memory.add(stored)
+            (self.note if isinstance(stmt, loops.Store) and stmt.accumulate else self.note_moved)(
+                stored
+            )
+            if isinstance(stmt, loops.Store):
+                self.streaming = self.streaming or stmt.streaming
+            elif isinstance(stmt, loops.Interleave):
+                self.transposed = max(self.transposed, len(stmt.values))
+            else:
+                self.packed.add(stmt.acc)
+        elif isinstance(stmt, loops.While):
+            self.plain = False
+        for body in bodies(stmt):
+            for child in body:
+                self.stmt(child)
+
+
+def is_brief(kernel: loops.Kernel) -> bool:
+    """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop has many iterations."""
+    return iterations(kernel.body) <= MODEL.brief_iterations and not repeated_math(kernel.body)
+
+
+def iterations(
+    body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], int | None] = lambda extent: None
+) -> float:
+    """How often the innermost statements of a body run, at most; `computed` gives the most of a computed extent."""
+    most = 1.0
+    for stmt in body:
+        if isinstance(stmt, loops.While):
+            return math.inf
+        if isinstance(stmt, loops.For):
+            extent = stmt.extent if isinstance(stmt.extent, int) else computed(stmt.extent)
+            most = max(
+                most, iterations(stmt.body, computed) * (math.inf if extent is None else extent)
+            )
+        elif isinstance(stmt, loops.If):
+            most = max(most, iterations(stmt.body, computed), iterations(stmt.orelse, computed))
+    return most
+
+
+def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
+    """The long functions that occur so often in a body that it should call them.
+
+    Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
+    """
+    counts = _count(body)
+    if counts.get("complex", 0) >= MODEL.outline_from:
+        return HEAVY
+    return frozenset(
+        [op for op, count in counts.items() if count >= MODEL.outline_from and op in HEAVY]
+    )
+
+
+def mostly_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
+    """Whether a body does little besides calling functions, so that it need not be optimized itself."""
+    counts = _count(body)
+    calls = sum([count for op, count in counts.items() if op in outlined])
+    return calls * MODEL.call_work >= sum(counts.values()) - calls
+
+
+def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
+    """How often each operation occurs, except in addresses; complex functions count as `complex`."""
+    counts: dict[str, int] = {}
+    seen: set[int] = set()
+
+    def visit(expr: loops.Expr) -> None:
+        if id(expr) in seen:
+            return
+        seen.add(id(expr))
+        if isinstance(expr, loops.Op):
+            if expr.type != "i64":
+                name = (
+                    "complex"
+                    if expr.op in HEAVY and expr.args[0].type in loops.COMPLEX
+                    else expr.op
+                )
+                counts[name] = counts.get(name, 0) + 1
+        for part in _parts(expr):
+            visit(part)
+
+    waiting = list(body)
+    while waiting:
+        stmt = waiting.pop()
+        for expr in expressions(stmt):
+            visit(expr)
+        waiting += [child for inner in bodies(stmt) for child in inner]
+    return counts
+
+
+def bound(extent: loops.Expr) -> int | None:
+    """The most that a computed extent can be, where it is a minimum with a constant."""
+    if isinstance(extent, loops.Op) and extent.op == "min":
+        known = [arg.value for arg in extent.args if isinstance(arg, loops.Const)]
+        return int(known[0]) if known else None
+    return None
+
+
+def plan_of(
+    loop: loops.For,
+    target: Target,
+    buffers: dict,
+    extent: int | None,
+    exact: bool = True,
+    outlined: Container[str] = frozenset(),
+) -> VectorizationPlan | None:
+    """The plan of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
+    facts = _LoopFacts(buffers, outlined)
+    for stmt in loop.body:
+        facts.stmt(stmt)
+    if not facts.plain or extent == 1:
+        return None
+    lanes = target.lanes(max(facts.sizes, default=1))
+    if target.vector_bytes <= 16:
+        lanes = min(lanes, 8)
+    # AVX2 masks loads and stores of 4 and 8 bytes only
+    masked = target.has_masks or (
+        target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in facts.memory)
+    )
+    if extent is not None and extent < lanes:
+        if masked:
+            lanes = max(4, 1 << (extent - 1).bit_length())
+        else:
+            while lanes > extent:
+                lanes //= 2
+    if not masked and extent is not None:
+        while lanes > 8 and extent % lanes and extent < MODEL.unmasked_vectors * lanes:
+            lanes //= 2
+    if lanes < 2:
+        return None
+    parts = 4 if facts.cost <= 16 or facts.calls else 2 if facts.cost <= 90 else 1
+    if facts.loads >= MODEL.many_loads:
+        parts = 1
+    elif parts == 4 and lanes < 16 and "mul" in facts.reductions.values():
+        parts = MODEL.product_parts
+    if facts.types & loops.COMPLEX:
+        parts = min(parts, 2)
+    if extent is not None:
+        parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
+        while not masked and lanes > 8 and parts > 1 and extent % (lanes * parts) >= lanes:
+            parts -= 1
+    if facts.transposed:
+        parts = max(1, min(parts, MODEL.transpose_registers // facts.transposed))
+    if not exact:
+        parts = 1 << (
+            parts.bit_length() - 1
+        )  # whole blocks are separated from the rest by the low bits of the extent
+    rest = not exact or extent is None or extent % (lanes * parts) != 0
+    merged = (
+        target.has_masks
+        and rest
+        and facts.cost >= MODEL.masked_loop_cost
+        and not (facts.streaming or facts.transposed or facts.scanned)
+    )
+    return VectorizationPlan(
+        lanes,
+        parts,
+        masked,
+        merged,
+        facts.reductions,
+        frozenset(facts.scanned),
+        frozenset(facts.packed),
+    )

@@ -1,0 +1,365 @@
+"""FFTs of many rows: a native function per kind, type and length.
+
+In:   an `Fft` step.
+Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 task, i64 worker)`;
+      `words(step)` are the numbers after the addresses of source, out and tables; `tasks(step)`: the number of tasks.
+Laws: rows are independent, so NaN and infinities stay in their row.
+How:  each lane of a vector holds a row, so passes have no shuffles and no remainders. Rows are transposed into scratch memory, a
+      vector per element, pass through the passes there, and are transposed back. The last row fills the rest of the last
+      vector.
+"""
+
+from __future__ import annotations
+
+from weft._engine.codegen.ir.gemm_types import llvm_type, machine, nbytes
+from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.writer import Declarations, module_of
+from weft._engine.codegen.library import fft_load_store, fft_passes
+from weft._engine.codegen.library.fft_passes import float_text
+from weft._engine.codegen.runtime.routines import Routines
+from weft._engine.codegen.toolchain.native_library import LibraryModule
+from weft._engine.ir import fft
+from weft._engine.ir.program import Fft
+from weft._engine.util.machine_model import MODEL
+
+
+def symbol(step: Fft) -> str:
+    """The name of the function for a step."""
+    kind = fft.PARTNERS.get(step.kind, step.kind)
+    whose = "_convolution" if step.part else "_columns" * (step.inner > 1)
+    return f"weft_fft_{kind}{whose}_{step.type}_{step.n}"
+
+
+def words(step: Fft) -> tuple[int, ...]:
+    """What the function is given besides addresses."""
+    own = step.rows, step.inner, _share(step), _blocks(step), int(step.kind in fft.CROSSED)
+    part = step.part
+    if part is None:
+        return own
+    number, sides = 2 * nbytes(step.type), []
+    for count, times, swaps in (
+        (part.taken, part.times_source, part.swaps_source),
+        (part.given, part.times_out, part.swaps_out),
+    ):
+        full, rest = divmod(count, step.inner)
+        sides += [count * number, full, min(rest, 1), rest, int(swaps), times]
+    return *own, *sides
+
+
+def tasks(step: Fft) -> int:
+    """Into how many tasks a step is cut."""
+    return -(-_blocks(step) // _share(step))
+
+
+def _lanes(type_: str) -> int:
+    return machine().vector_bytes // nbytes(type_)
+
+
+def _blocks(step: Fft) -> int:
+    """How many vectors of rows, or of columns, there are."""
+    lanes = _lanes(step.type)
+    return step.rows * -(-step.inner // lanes) if step.inner > 1 else -(-step.rows // lanes)
+
+
+def _share(step: Fft) -> int:
+    """Blocks of one task."""
+    return max(1, MODEL.fft_task // (step.n * _lanes(step.type)))
+
+
+def is_worth_optimizing(step: Fft) -> bool:
+    """Whether the function of a step should not run as a draft, or need not."""
+    return (
+        ROUTINES.is_ready(symbol(step))
+        or step.rows * step.n * step.inner > MODEL.draft_fft_elements
+    )
+
+
+def parts(name: str, draft: bool = False) -> list[LibraryModule]:
+    """The modules of a transform: all but the last are shared with other lengths. Those of a draft are not optimized, and all that it
+    calls besides passes is one module, since each module costs LLVM 0.2 ms.
+
+    >>> [part.name for part in parts("weft_fft_half_f32_1024")]
+    ['fft_transpose_f32', 'fft_part_f32', 'fft_pass_8_f32', 'weft_fft_half_f32_1024']
+    """
+    kind, *whose, type_, n = name.removeprefix("weft_fft_").split("_")
+    whole = _Transform(kind, "".join(whose), type_, int(n))
+    plan, ends, passes = whole.plan, list(dict.fromkeys(whole.ends())), {}
+    for place, (r, _, _) in enumerate(plan.passes):
+        real = plan.real_first and place == 0
+        passes[fft_passes.name(r, type_, real)] = lambda decls, r=r, real=real: fft_passes.function(
+            r, type_, real, decls
+        )
+    serving = []
+    for some in [ends] if draft else [[end] for end in ends]:
+        symbols = [fft_load_store.symbol(end, type_) for end in some]
+        write = lambda decls, some=some: [
+            fft_load_store.function(end, type_, decls, draft) for end in some
+        ]
+        serving.append(
+            LibraryModule(" ".join(symbols), lambda write=write: module_of(write), symbols)
+        )
+    serving += [
+        LibraryModule(part, lambda write=write: module_of(write), (part,))
+        for part, write in passes.items()
+    ]
+    if draft:
+        serving = [part.as_draft() for part in serving]
+    return [
+        *serving,
+        LibraryModule(
+            name, lambda: module_of(lambda decls: whole.function(name, decls)), (name,), quick=True
+        ),
+    ]
+
+
+ROUTINES = Routines(parts)
+
+
+class _Transform:
+    """The function of one transform: how rows of its length are passed to the shared functions."""
+
+    def __init__(self, kind: str, whose: str, type_: str, n: int):
+        self.kind, self.whose, self.type, self.n = kind, whose, type_, n
+        self.plan = plan = fft.passes(kind, n)
+        half = n // 2 + 1
+        #: numbers of a row before and after, in parts
+        self.taken = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
+        self.given = {"half": 2 * half, "real": n}.get(kind, 2 * n)
+        self.scale = 1 / n if kind in ("inverse", "uncross", "real") else 1.0
+        # real parts change places with imaginary ones on the way in and out: so a forward transform is an inverse one
+        odd = ([], []) if plan.convolution else (["extend"], ["gather"])
+        self.before = {"real": ["join"] if plan.halves else odd[0]}.get(kind, [])
+        self.swapped = int(kind in ("inverse", "uncross") or (kind == "real" and not self.before))
+        self.after = (["part"] if plan.halves else odd[1]) if kind in ("half", "all") else []
+        self.after += ["mirror"] * (kind == "all")
+        self.product = "product_real" if kind in ("half", "all") and not plan.halves else "product"
+
+    def ends(self) -> list[str]:
+        """What is called besides passes."""
+        lanes = _lanes(self.type)
+        if self.kind in fft.CROSSED:
+            return ["columns", "transpose", "twist", "uncolumns"]
+        if self.whose == "convolution":
+            return ["columns", "twist", "uncolumns"]
+        moves = (
+            ["columns", "uncolumns"]
+            if self.whose
+            else {self._move(self.taken, lanes), self._move(self.given, lanes)}
+        )
+        return [
+            *sorted(moves),
+            *self.before,
+            *({"product", self.product} if self.plan.convolution else ()),
+            *self.after,
+        ]
+
+    @staticmethod
+    def _move(numbers: int, lanes: int) -> str:
+        """What transposes rows of a given length."""
+        return "transpose" if numbers >= lanes else "short"
+
+    def function(self, name: str, decls: Declarations) -> str:
+        """The text of the function."""
+        f = self.f = FunctionWriter(
+            f"void @{name}(ptr %words, i64 %task, i64 %worker)",
+            decls,
+            machine(),
+            "noinline nounwind",
+        )
+        f.optimized = False
+        self.callees: dict[str, str] = {}
+        lanes, register = _lanes(self.type), machine().vector_bytes
+        take, give = (
+            self._callee("ptr", "weft_scratch_take", "i64"),
+            self._callee("void", "weft_scratch_give", "ptr"),
+        )
+        source, out, tables = (f.word("%words", i, "ptr") for i in range(3))
+        convolved = self.whose == "convolution"
+        products = f.word("%words", 3, "ptr") if convolved else ""
+        rows, inner, share, blocks, crossed, *sides = (
+            f.word("%words", 3 + convolved + i) for i in range(5 + 12 * convolved)
+        )
+        room = 2 * register * max(self.n + 1, self.plan.length, lanes)
+        one = f.let(f"call ptr {take}(i64 {2 * room})")
+        other = f.at(one, room)
+        size = nbytes(self.type)
+
+        def row_block(block: str) -> None:
+            begin = f.mul(block, lanes)
+            last = f.sub(f.sub(rows, begin), 1)
+            side = lambda base, numbers: (
+                f.at(base, f.mul(begin, numbers * size)),
+                numbers * size,
+                last,
+                0,
+                size,
+            )
+            counts = [(self.taken, lanes), (lanes, self.given)]
+            moves = [self._move(numbers, lanes) for numbers in (self.taken, self.given)]
+            extra = [pair if move == "short" else () for move, pair in zip(moves, counts)]
+            there = one, register, lanes, self.swapped, register
+            self._call(moves[0], self.taken, "1.0", *side(source, self.taken), *there, *extra[0])
+            done = self._passes(one, other, tables)
+            if (
+                self.kind == "real" and not self.plan.halves
+            ):  # imaginary parts, where real ones are now
+                back = f.at(done, register), 2 * register, lanes, 0, 2 * register
+            else:
+                back = done, register, lanes, self.swapped or int(self.kind == "real"), register
+            self._call(moves[1], self.given, self.scale, *back, *side(out, self.given), *extra[1])
+
+        def column_block(block: str) -> None:
+            across = f.ceil_div(inner, lanes)
+            row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
+            pitch = f.mul(inner, 2 * size)
+            begin = f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size))
+            here = pitch, f.min(f.sub(inner, column), lanes), self.swapped
+            bring = lambda: self._call("columns", f.at(source, begin), *here, one, self.n)
+            if self.kind in fft.CROSSED:
+                f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
+            else:
+                bring()
+            self._call(
+                "uncolumns",
+                self._passes(one, other, tables),
+                f.at(out, begin),
+                *here,
+                self.n,
+                self.scale,
+            )
+
+        def swapped_rows(row: str, column: str) -> None:
+            pitch = self.taken * size
+            begin = f.at(source, f.mul(f.add(f.mul(row, inner), column), pitch))
+            self._call(
+                "transpose",
+                self.taken,
+                "1.0",
+                begin,
+                pitch,
+                lanes - 1,
+                0,
+                size,
+                one,
+                register,
+                lanes,
+                self.swapped,
+                register,
+            )
+            factors = f.at(
+                f.at(tables, fft.offsets(self.kind, self.n)[-1] * size), f.mul(column, size)
+            )
+            self._call("twist", one, factors, inner, self.n)
+
+        def convolved_block(block: str) -> None:
+            across = f.ceil_div(inner, lanes)
+            row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
+            pitch, count = f.mul(inner, 2 * size), f.min(f.sub(inner, column), lanes)
+            factors = f.at(products, f.mul(column, size))
+            ends = []
+            for base, (row_bytes, full, some, rest, swap, times) in (
+                (source, sides[:6]),
+                (out, sides[6:]),
+            ):
+                at = f.at(base, f.add(f.mul(row, row_bytes), f.mul(column, 2 * size)))
+                last = f.min(
+                    f.sub(f.max(rest, column), column), lanes
+                )  # columns that have one more number than the others
+                ends.append((at, f.at(at, f.mul(full, pitch)), last, full, some, swap, times))
+
+            def bring() -> None:
+                at, more, last, full, some, swap, times = ends[0]
+                there = f.at(one, f.mul(full, 2 * register))
+                self._call("columns", at, pitch, count, swap, one, full)
+                self._call("columns", more, pitch, last, swap, there, some)
+                zeros = f.sub(self.n, f.add(full, some))
+                self._call(
+                    "columns", source, 0, 0, 0, f.at(there, f.mul(some, 2 * register)), zeros
+                )
+                self._call("twist", one, factors, inner, times)
+
+            if self.kind in fft.CROSSED:
+                f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
+            else:
+                bring()
+            done = self._passes(one, other, tables)
+            at, more, last, full, some, swap, times = ends[1]
+            self._call("twist", done, factors, inner, times)
+            self._call("uncolumns", done, at, pitch, count, swap, full, "1.0")
+            self._call(
+                "uncolumns",
+                f.at(done, f.mul(full, 2 * register)),
+                more,
+                pitch,
+                last,
+                swap,
+                some,
+                "1.0",
+            )
+
+        body = {"": row_block, "columns": column_block, "convolution": convolved_block}[self.whose]
+        first = f.mul("%task", share)
+        f.loop(first, f.min(f.add(first, share), blocks), 1, body)
+        f.do(f"call void {give}(ptr {one})")
+        return f.end()
+
+    def _call(self, end: str, *arguments: object) -> None:
+        types = fft_load_store.types(end)
+        callee = self._callee("void", fft_load_store.symbol(end, self.type), types)
+        given = [
+            f"{kind} {float_text(value) if kind == 'double' else value}"
+            for kind, value in zip(types.split(", "), arguments, strict=True)
+        ]
+        self.f.do(f"call void {callee}({', '.join(given)})")
+
+    def _callee(self, result: str, name: str, types: str) -> str:
+        """The address of a function, once in a register: LLVM takes twice as long where it is part of each call."""
+        if name not in self.callees:
+            self.f.decls.use(f"declare {result} @{name}({types})")
+            self.callees[name] = self.f.let_first(f"bitcast ptr @{name} to ptr")
+        return self.callees[name]
+
+    def _passes(self, here: str, there: str, tables: str) -> str:
+        """Transform what is at `here`; returns where the result is."""
+        f, n, plan, lanes = self.f, self.n, self.plan, _lanes(self.type)
+        *starts, halves = [
+            f.at(tables, offset * nbytes(self.type)) for offset in fft.offsets(self.kind, n)
+        ]
+        arguments = {"join": (plan.points, halves), "part": (plan.points, halves)}
+
+        def passes(here: str, there: str) -> tuple[str, str]:
+            for place, ((radix, m, s), factors) in enumerate(zip(plan.passes, starts)):
+                name = fft_passes.name(radix, self.type, plan.real_first and place == 0)
+                pass_ = self._callee("void", name, "ptr, ptr, i64, i64, i64, ptr")
+                f.do(
+                    f"call void {pass_}(ptr {here}, ptr {there}, i64 {radix}, i64 {m}, i64 {s}, ptr {factors})"
+                )
+                here, there = there, here
+            return here, there
+
+        for end in self.before:
+            self._call(end, here, *arguments.get(end, (n,)))
+        if plan.convolution is None:
+            here, there = passes(here, there)
+        else:
+            taken, m, given = plan.convolution
+            before, between, after = starts[len(plan.passes) :]
+            self._call(self.product, here, there, taken, before, 1, m)
+            here, there = passes(there, here)
+            self._call("product", here, here, m, between, 1, m)
+            here, there = passes(here, there)
+            self._call("product", here, here, given, after, 0, given)
+            if self.product == "product_real":  # the first frequency of real values is real
+                f.store(
+                    llvm_type(self.type),
+                    lanes,
+                    "zeroinitializer",
+                    f.at(here, machine().vector_bytes),
+                )
+        for end in self.after:
+            if end == "gather":
+                self._call(end, here, there, n, plan.passes[0][0])
+                here, there = there, here
+            else:
+                self._call(end, here, *arguments.get(end, (n,)))
+        return here

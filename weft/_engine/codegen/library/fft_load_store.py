@@ -1,0 +1,346 @@
+"""Before and after the passes of an FFT: rows to vectors and back, and frequencies of real values.
+
+In:   the name of a function, as used by `codegen.library.fft`.
+Out:  `function(name, type, decls)`: its text. Elements in scratch memory are a vector of real parts and one of imaginary parts.
+Laws: sizes are arguments, so that the functions work for all lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft._engine.codegen.ir.ir_writer import const
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.library.fft_passes import Vectors
+from weft._engine.util.machine_model import MODEL
+
+_SIDE = "ptr %{0}, i64 %{0}_step, i64 %{0}_last, i64 %{0}_swap, i64 %{0}_move"
+_TRANSPOSE = f"i64 %total, double %scale, {_SIDE.format('from')}, {_SIDE.format('to')}"
+#: the arguments of each function
+ARGUMENTS = {
+    "transpose": _TRANSPOSE,
+    "short": f"{_TRANSPOSE}, i64 %from_count, i64 %to_count",
+    "columns": "ptr %from, i64 %pitch, i64 %count, i64 %swap, ptr %to, i64 %n",
+    "uncolumns": "ptr %from, ptr %to, i64 %pitch, i64 %count, i64 %swap, i64 %n, double %scale",
+    "twist": "ptr %at, ptr %factors, i64 %rows, i64 %n",
+    "part": "ptr %at, i64 %h, ptr %factors",
+    "join": "ptr %at, i64 %h, ptr %factors",
+    "gather": "ptr %from, ptr %to, i64 %n, i64 %r",
+    "mirror": "ptr %at, i64 %n",
+    "extend": "ptr %at, i64 %n",
+    "product": "ptr %from, ptr %to, i64 %n, ptr %factors, i64 %swap, i64 %length",
+    "product_real": "ptr %from, ptr %to, i64 %n, ptr %factors, i64 %swap, i64 %length",
+}
+
+
+def symbol(name: str, type_: str) -> str:
+    """The symbol of a function.
+
+    >>> symbol("part", "f32")
+    'fft_part_f32'
+    """
+    return f"fft_{name}_{type_}"
+
+
+def types(name: str) -> str:
+    """The types of a function's arguments.
+
+    >>> types("part")
+    'ptr, i64, ptr'
+    """
+    return ", ".join([argument.split()[0] for argument in ARGUMENTS[name].split(", ")])
+
+
+def function(name: str, type_: str, decls: Declarations, draft: bool = False) -> str:
+    """The text of a function; that of a draft is short where a longer one would be faster."""
+    v = Vectors(f"void @{symbol(name, type_)}({ARGUMENTS[name]})", type_, decls)
+    v.f.optimized = not draft
+    _WRITE[name](v)
+    return v.f.end()
+
+
+# --- rows and columns
+
+
+def _scale(v: Vectors) -> str:
+    scale = v.f.let(f"fptrunc double %scale to {v.part}") if v.part != "double" else "%scale"
+    return v.f.splat(scale, v.part, v.lanes)
+
+
+def _transpose(v: Vectors, short: bool = False) -> None:
+    """`total` columns of a vector's worth of rows, as many at a time, times a factor. Row i begins on either side at step * min(i,
+    last) bytes, where `swap` exchanges neighbours; a column is `move` bytes after the one before. The last columns are
+    moved once more where too few are left. Where the rows themselves are too short, no more than `count` numbers are touched.
+
+    Rows are interleaved pairwise in log2(n) rounds. Of sixteen rows, two rounds of some blocks go through memory: that takes less text,
+    and of rows whose lines fall into one set of the cache only four at a time are touched."""
+    f, lanes = v.f, v.lanes
+    scale = _scale(v)
+    masks = [f.first_lanes(f"%{side}_count", lanes) if short else None for side in ("from", "to")]
+
+    def rows(side: str, start: str) -> Callable[[str], str]:
+        base = f.at(f"%{side}", f.mul(start, f"%{side}_move"))
+        row = lambda i: f.min(f.let(f"xor i64 {i}, %{side}_swap"), f"%{side}_last")
+        return lambda i: f.at(base, f.mul(row(i), f"%{side}_step"))
+
+    def reader(start: str) -> Callable[[str], str]:
+        at = rows("from", start)
+        return lambda i: f.load(v.part, lanes, at(i), masks[0])
+
+    def writer(start: str) -> Callable[[str, str], None]:
+        at = rows("to", start)
+        return lambda i, x: f.store(v.part, lanes, v.mul(x, scale), at(i), masks[1])
+
+    last, blocks = f.sub(f.max("%total", lanes), lanes), f.ceil_div("%total", lanes)
+    place = lambda number: f.min(f.mul(number, lanes), last)
+    if lanes < 16:
+
+        def block(number: str) -> None:
+            start = place(number)
+            read, write = reader(start), writer(start)
+            for i, column in enumerate(f.transpose([read(str(i)) for i in range(lanes)], v.part)):
+                write(str(i), column)
+
+        f.loop(0, blocks, 1, block)
+        return
+
+    def quarter(read: Callable, write: Callable, i: str) -> None:
+        low = [j // 2 + lanes * (j % 2) for j in range(lanes)]
+        picks = low, [lanes // 2 + p for p in low]
+        a, b, c, d = (read(f.add(i, lanes // 4 * t)) for t in range(4))
+        pairs = [(f.shuffle(a, c, v.vector, p), f.shuffle(b, d, v.vector, p)) for p in picks]
+        for t, column in enumerate([f.shuffle(x, y, v.vector, p) for x, y in pairs for p in picks]):
+            write(f.add(f.mul(i, 4), t), column)
+
+    between = f.slot(f"[{MODEL.fft_transposed_blocks * lanes} x {v.vector}]")
+
+    def group(first: str) -> None:
+        count = f.min(MODEL.fft_transposed_blocks, f.sub(blocks, first))
+
+        def half(step: Callable[[str, str, str], None]) -> None:
+            def one(_: str, i: str, c: str) -> list[str]:
+                step(place(f.add(first, c)), f.at(between, f.mul(c, lanes * v.bytes)), i)
+                over = f.equal(f.add(c, 1), count)
+                return [f.pick(over, f.add(i, 1), i), f.pick(over, 0, f.add(c, 1))]
+
+            f.loop(0, f.mul(count, lanes // 4), 1, one, [("i64", "0"), ("i64", "0")])
+
+        half(lambda start, there, i: quarter(reader(start), lambda j, x: v.store(x, there, j), i))
+        half(lambda start, there, i: quarter(lambda j: v.load(there, j), writer(start), i))
+
+    f.loop(0, blocks, MODEL.fft_transposed_blocks, group)
+
+
+def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], object]) -> None:
+    """A loop over vectors of `count` complex numbers; with masks for the two of them only where they are not full, or in a draft."""
+    f, parts = v.f, v.f.mul("%count", 2)
+    short = lambda: [
+        f.first_lanes(parts, v.lanes),
+        f.first_lanes(f.sub(f.max(parts, v.lanes), v.lanes), v.lanes),
+    ]
+    f.when(
+        f.equal("%count", v.lanes) if f.optimized else "false",
+        lambda: loop((None, None)),
+        lambda: loop(short()),
+    )
+
+
+def _columns(v: Vectors) -> None:
+    """Up to a vector's worth of neighbouring columns, whose n numbers are `pitch` bytes apart, to elements."""
+    f = v.f
+
+    def loop(masks: Sequence[str | None]) -> None:
+        def element(j: str) -> None:
+            at = f.at("%from", f.mul(j, "%pitch"))
+            low, high = (
+                f.load(v.part, v.lanes, f.at(at, i * v.bytes), mask) for i, mask in enumerate(masks)
+            )
+            for part in (0, 1):
+                picked = f.shuffle(low, high, v.vector, range(part, 2 * v.lanes, 2))
+                v.store(picked, "%to", f.add(f.mul(j, 2), f.let(f"xor i64 %swap, {part}")))
+
+        f.loop(0, "%n", 1, element)
+
+    _whole_or_not(v, loop)
+
+
+def _uncolumns(v: Vectors) -> None:
+    """Elements to neighbouring columns, times a factor."""
+    f, scale = v.f, _scale(v)
+    picks = [i // 2 + v.lanes * (i % 2) for i in range(2 * v.lanes)]
+
+    def loop(masks: Sequence[str | None]) -> None:
+        def element(j: str) -> None:
+            at = f.at("%to", f.mul(j, "%pitch"))
+            parts = [
+                v.mul(v.load("%from", f.add(f.mul(j, 2), f.let(f"xor i64 %swap, {part}"))), scale)
+                for part in (0, 1)
+            ]
+            for i, mask in enumerate(masks):
+                vector = f.shuffle(
+                    parts[0], parts[1], v.vector, picks[i * v.lanes : (i + 1) * v.lanes]
+                )
+                f.store(v.part, v.lanes, vector, f.at(at, i * v.bytes), mask)
+
+        f.loop(0, "%n", 1, element)
+
+    _whole_or_not(v, loop)
+
+
+def _twist(v: Vectors) -> None:
+    """Elements of as many rows, times factors of each."""
+    f = v.f
+
+    def element(j: str) -> None:
+        at = f.at("%factors", f.mul(f.mul(j, "%rows"), 2 * v.size))
+        cos, sin = v.load(at, 0), v.load(f.at(at, f.mul("%rows", v.size)), 0)
+        _put(v, *v.times(_get(v, "%at", j), cos, sin), "%at", j)
+
+    f.loop(0, "%n", 1, element)
+
+
+# --- frequencies of real values
+
+
+def _put(v: Vectors, re: str, im: str, base: str, element: object) -> None:
+    at = v.f.at(base, v.f.mul(element, 2 * v.bytes))
+    v.store(re, at, 0)
+    v.store(im, at, 1)
+
+
+def _get(v: Vectors, base: str, element: object) -> tuple[str, str]:
+    at = v.f.at(base, v.f.mul(element, 2 * v.bytes))
+    return v.load(at, 0), v.load(at, 1)
+
+
+def _pairs(
+    v: Vectors, read: Callable[[str], Sequence[str]], sign: Callable[[str], str], body: Callable
+) -> None:
+    """Of k = 1 .. h/2, give `body` E = Z[k] + conj Z[h-k] and w^k times O = Z[k] - conj Z[h-k], `sign` being that of k, and Z[k] as it
+    is `read`; it says what becomes of Z[k] and Z[h-k]."""
+    f = v.f
+
+    def one(k: str) -> None:
+        other = f.sub("%h", k)
+        (a, b), (c, d) = read(k), read(other)
+        cos, sin = v.factor("%factors", f.mul(k, 2)), v.factor("%factors", f.add(f.mul(k, 2), 1))
+        low, high = body(
+            (v.add(a, c), v.sub(b, d)), v.times((v.sub(a, c), v.add(b, d)), cos, sign(sin))
+        )
+        _put(v, *low, "%at", k)
+        _put(v, *high, "%at", other)
+
+    f.loop(1, f.add(f.div("%h", 2), 1), 1, one)
+
+
+def _part(v: Vectors) -> None:
+    """The frequencies 0 .. h of 2h real values from those of z = even ones + i odd ones: k and h - k are E + t and conj(E - t), with
+    t = -i w^k O, of half of Z: what is halved later is too large sooner than the frequencies."""
+    half, zero = v.number(0.5), const(v.part, "0.0", v.lanes)
+    re, im = _get(v, "%at", 0)
+    _put(v, v.add(re, im), zero, "%at", 0)
+    _put(v, v.sub(re, im), zero, "%at", "%h")
+
+    def body(even: tuple[str, str], odd: tuple[str, str]) -> tuple:
+        return (v.add(even[0], odd[1]), v.sub(even[1], odd[0])), (
+            v.sub(even[0], odd[1]),
+            v.sub(v.neg(even[1]), odd[0]),
+        )
+
+    _pairs(v, lambda k: [v.mul(part, half) for part in _get(v, "%at", k)], lambda sin: sin, body)
+
+
+def _join(v: Vectors) -> None:
+    """What `_part` takes apart, twice that and with real and imaginary parts exchanged: Z[k] = E + t and Z[h-k] = conj(E - t),
+    t = i w^-k O."""
+    (first, _), (last, _) = _get(v, "%at", 0), _get(v, "%at", "%h")
+    _put(v, v.sub(first, last), v.add(first, last), "%at", 0)
+
+    def body(even: tuple[str, str], odd: tuple[str, str]) -> tuple:
+        return (v.add(even[1], odd[0]), v.sub(even[0], odd[1])), (
+            v.sub(odd[0], even[1]),
+            v.add(even[0], odd[1]),
+        )
+
+    _pairs(v, lambda k: _get(v, "%at", k), v.neg, body)
+
+
+def _gather(v: Vectors) -> None:
+    """Frequencies 0 .. n/2 in their order, after passes of which the first, of radix r, left half of each r of them."""
+    f = v.f
+    wide, groups = f.div(f.add("%r", 1), 2), f.div("%n", "%r")
+
+    def one(i: str, k: str, q: str) -> list[str]:
+        # frequency k*r + q is the conjugate of n - k*r - q = (n/r - 1 - k)*r + r - q
+        there = f.less(q, wide)
+        group, number = (
+            f.pick(there, k, f.sub(f.sub(groups, 1), k)),
+            f.pick(there, q, f.sub("%r", q)),
+        )
+        re, im = _get(v, "%from", f.add(f.mul(group, wide), number))
+        sign = f.splat(f.pick(there, "1.0", "-1.0", v.part), v.part, v.lanes)
+        _put(v, re, v.mul(im, sign), "%to", i)
+        next_ = f.add(q, 1)
+        over = f.equal(next_, "%r")
+        return [f.pick(over, f.add(k, 1), k), f.pick(over, 0, next_)]
+
+    f.loop(0, f.add(f.div("%n", 2), 1), 1, one, [("i64", "0"), ("i64", "0")])
+
+
+def _mirror(v: Vectors) -> None:
+    """Frequency n - k from k, its conjugate."""
+
+    def one(k: str) -> None:
+        re, im = _get(v, "%at", k)
+        _put(v, re, v.neg(im), "%at", v.f.sub("%n", k))
+
+    v.f.loop(1, v.f.div(v.f.add("%n", 1), 2), 1, one)
+
+
+def _extend(v: Vectors) -> None:
+    """All n frequencies from the first half, n odd; real and imaginary parts change places."""
+    _put(v, const(v.part, "0.0", v.lanes), _get(v, "%at", 0)[0], "%at", 0)
+
+    def one(k: str) -> None:
+        re, im = _get(v, "%at", k)
+        _put(v, im, re, "%at", k)
+        _put(v, v.neg(im), re, "%at", v.f.sub("%n", k))
+
+    v.f.loop(1, v.f.add(v.f.div("%n", 2), 1), 1, one)
+
+
+def _product(v: Vectors, real: bool = False) -> None:
+    """The first n elements times factors, with real and imaginary parts exchanged if `swap` is 1, and zeros up to a length."""
+    f, zero = v.f, const(v.part, "0.0", v.lanes)
+    own, other = (f.let(f"xor i64 %swap, {part}") for part in (0, 1))
+
+    def put(j: str, re: str, im: str) -> None:
+        at = f.at("%to", f.mul(j, 2 * v.bytes))
+        v.store(re, at, own)
+        v.store(im, at, other)
+
+    def element(j: str) -> None:
+        x = (v.load("%from", j), None) if real else _get(v, "%from", j)
+        re, im = v.times(
+            x, v.factor("%factors", f.mul(j, 2)), v.factor("%factors", f.add(f.mul(j, 2), 1))
+        )
+        put(j, re, str(im))
+
+    f.loop(0, "%n", 1, element)
+    f.loop("%n", "%length", 1, lambda j: put(j, zero, zero))
+
+
+_WRITE = {
+    "transpose": _transpose,
+    "short": lambda v: _transpose(v, True),
+    "columns": _columns,
+    "uncolumns": _uncolumns,
+    "twist": _twist,
+    "part": _part,
+    "join": _join,
+    "gather": _gather,
+    "mirror": _mirror,
+    "extend": _extend,
+    "product": _product,
+    "product_real": lambda v: _product(v, True),
+}

@@ -1,0 +1,353 @@
+"""One pass of an FFT, on vectors that hold one element of each of several rows.
+
+In:   a radix, and the type of a part.
+Out:  `function(radix, type, real, decls)`: the text of `void name(ptr source, ptr target, i64 radix, i64 m, i64 s, ptr factors)`;
+      `ir.fft` defines a pass and its factors. An element is a vector of real parts followed by one of imaginary parts; `real`
+      elements lack the second, and only the first half of their frequencies is written.
+How:  small radices are written out. Those from 11 on, which are odd, are sums over j of cosines times x[j] + x[r-j] and of sines
+      times x[j] - x[r-j], several frequencies at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Sequence
+
+from weft._engine.codegen.ir.gemm_types import llvm_type, machine, nbytes
+from weft._engine.codegen.ir.ir_writer import FunctionWriter, const, suffix
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.ir.fft import MOST_PRIME, WRITTEN_OUT, twiddle
+
+ARGUMENTS = "ptr %source, ptr %target, i64 %radix, i64 %m, i64 %s, ptr %factors"
+#: a complex number: the names of its parts; a missing one is 0
+Number = tuple[str, str | None]
+
+
+def name(radix: int, type_: str, real: bool) -> str:
+    """The name of a pass.
+
+    >>> name(8, "f32", False), name(13, "f32", False).startswith("fft_pass_sums_by_")
+    ('fft_pass_8_f32', True)
+    """
+    what = radix if radix < WRITTEN_OUT else f"sums_by_{_block(radix, real)}"
+    return f"fft_pass_{what}_{type_}" + "_real" * real
+
+
+def _block(radix: int, real: bool) -> int:
+    """How many frequencies are summed at a time, of complex numbers in twice as many registers: few passes over the pairs, and few sums
+    that are made twice."""
+    half, most = radix // 2, 5 if real or machine().registers >= 32 else 2
+    return min(
+        range(2, min(half, most) + 1), key=lambda size: (-(-half // size) * (size + 1), -size)
+    )
+
+
+class Vectors:
+    """Arithmetic of vectors in a function."""
+
+    def __init__(self, signature: str, type_: str, decls: Declarations):
+        self.f = FunctionWriter(signature, decls, machine(), "noinline nounwind")
+        self.part, self.size = llvm_type(type_), nbytes(type_)
+        self.lanes = machine().vector_bytes // self.size
+        self.bytes = machine().vector_bytes
+        self.vector = f"<{self.lanes} x {self.part}>"
+
+    def load(self, base: str, vectors: object) -> str:
+        return self.f.load(self.part, self.lanes, self.f.at(base, self.f.mul(vectors, self.bytes)))
+
+    def store(self, value: str, base: str, vectors: object) -> None:
+        self.f.store(self.part, self.lanes, value, self.f.at(base, self.f.mul(vectors, self.bytes)))
+
+    def factor(self, base: str, index: object) -> str:
+        """A number of a table, in all lanes."""
+        one = self.f.let(
+            f"load {self.part}, ptr {self.f.at(base, self.f.mul(index, self.size))}, align {self.size}"
+        )
+        return self.f.splat(one, self.part, self.lanes)
+
+    def number(self, value: float) -> str:
+        """A constant that the type holds as it is, or nearly."""
+        if self.part == "float":
+            (value,) = struct.unpack("f", struct.pack("f", value))
+        return const(self.part, float_text(value), self.lanes)
+
+    def add(self, a: str, b: str) -> str:
+        return self.f.let(f"fadd {self.vector} {a}, {b}")
+
+    def sub(self, a: str, b: str) -> str:
+        return self.f.let(f"fsub {self.vector} {a}, {b}")
+
+    def mul(self, a: str, b: str) -> str:
+        return self.f.let(f"fmul {self.vector} {a}, {b}")
+
+    def neg(self, a: str) -> str:
+        return self.f.let(f"fneg {self.vector} {a}")
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        """a * b + c."""
+        intrinsic, v = f"@llvm.fmuladd.v{self.lanes}{suffix(self.part)}", self.vector
+        self.f.decls.use(f"declare {v} {intrinsic}({v}, {v}, {v})")
+        return self.f.let(f"call {v} {intrinsic}({v} {a}, {v} {b}, {v} {c})")
+
+    def times(self, x: Number, re: str, im: str) -> Number:
+        """The product with a complex number."""
+        a, b = x
+        if b is None:
+            return self.mul(a, re), self.mul(a, im)
+        return self.fma(a, re, self.neg(self.mul(b, im))), self.fma(a, im, self.mul(b, re))
+
+    def plus(self, x: Number, y: Number) -> Number:
+        if x[1] is None or y[1] is None:
+            return self.add(x[0], y[0]), x[1] or y[1]
+        return self.add(x[0], y[0]), self.add(x[1], y[1])
+
+    def minus(self, x: Number, y: Number) -> Number:
+        if x[1] is None and y[1] is None:
+            return self.sub(x[0], y[0]), None
+        assert x[1] and y[1]
+        return self.sub(x[0], y[0]), self.sub(x[1], y[1])
+
+    def butterfly_pair(self, x: Number, y: Number) -> tuple[Number, Number]:
+        """x - iy and x + iy."""
+        if x[1] is None or y[1] is None:
+            return (x[0], self.neg(y[0])), (x[0], y[0])
+        return (self.add(x[0], y[1]), self.sub(x[1], y[0])), (
+            self.sub(x[0], y[1]),
+            self.add(x[1], y[0]),
+        )
+
+    # --- small transforms
+
+    def twiddled(self, x: Number, k: int, n: int) -> Number:
+        """x times exp(-2 pi i k / n)."""
+        a, b = x
+        assert b is not None
+        k %= n
+        if 8 * k % n or k == 0:
+            if k == 0:
+                return x
+            return self.times(x, *map(self.number, twiddle(k, n)))
+        eighth = 8 * k // n
+        if eighth == 2:
+            return b, self.neg(a)
+        if eighth == 6:
+            return self.neg(b), a
+        if eighth == 4:
+            return self.neg(a), self.neg(b)
+        c = self.number(math.sqrt(0.5) if eighth in (1, 7) else -math.sqrt(0.5))
+        total, rest = self.add(a, b), self.sub(b, a)
+        # (a + ib)(1 - i) = a + b + i(b - a), and (a + ib)(1 + i) = a - b + i(a + b)
+        return (
+            (self.mul(total, c), self.mul(rest, c))
+            if eighth in (1, 5)
+            else (self.mul(self.neg(rest), c), self.mul(total, c))
+        )
+
+    def transform(self, xs: Sequence[Number]) -> list[Number]:
+        """The transform of a few numbers; of real ones the first half."""
+        n = len(xs)
+        if n == 1:
+            return list(xs)
+        if n == 2:
+            return [self.plus(*xs), self.minus(*xs)]
+        first = next((a for a in range(math.isqrt(n), 1, -1) if n % a == 0), n)
+        if first == n:
+            return self._prime(xs)
+        rest = n // first
+        if n == 8:
+            first, rest = 4, 2
+        columns = [self.transform(xs[j::rest]) for j in range(rest)]
+        rows = [
+            self.transform([self.twiddled(columns[j][k], j * k, n) for j in range(rest)])
+            for k in range(first)
+        ]
+        return [rows[k % first][k // first] for k in range(n)]
+
+    def _prime(self, xs: Sequence[Number]) -> list[Number]:
+        p = len(xs)
+        sums = [self.plus(xs[j], xs[p - j]) for j in range(1, p // 2 + 1)]
+        differences = [self.minus(xs[j], xs[p - j]) for j in range(1, p // 2 + 1)]
+        found = [functools.reduce(self.plus, sums, xs[0])] + [xs[0]] * (p - 1)
+        for k in range(1, p // 2 + 1):
+            even, odd = xs[0], None
+            for j, (total, rest) in enumerate(zip(sums, differences), 1):
+                cos, minus_sin = twiddle(j * k, p)
+                even = self._more(even, total, self.number(cos))
+                odd = self._more(odd, rest, self.number(-minus_sin))
+            assert odd is not None
+            found[k], found[p - k] = self.butterfly_pair(even, odd)
+        return found if xs[0][1] is not None else found[: p // 2 + 1]
+
+    def _more(self, x: Number | None, y: Number, c: str) -> Number:
+        """x + y * c."""
+        one = lambda a, b: None if b is None else self.mul(b, c) if a is None else self.fma(b, c, a)
+        re = one(x and x[0], y[0])
+        assert re is not None
+        return re, one(x and x[1], y[1])
+
+
+def float_text(value: float | str) -> str:
+    """A number as LLVM reads it exactly."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+
+
+def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
+    """The text of a pass."""
+    v = Vectors(f"void @{name(radix, type_, real)}({ARGUMENTS})", type_, decls)
+    f, place = v.f, _Places(v, radix, real)
+    write = _written_out if radix < WRITTEN_OUT else _sums
+
+    def group(p: str) -> None:
+        place.enter(p)
+        f.loop(0, "%s", 1, lambda q: write(v, place.at(q), radix))
+
+    def element(number: str) -> None:
+        place.enter(f.div(number, "%s"))
+        write(v, place.at(f.rem(number, "%s")), radix)
+
+    if write is _sums:
+        f.loop(0, f.mul("%m", "%s"), 1, element)  # each further loop takes LLVM a millisecond
+    else:
+        f.loop(0, "%m", 1, group)
+    return f.end()
+
+
+class _Places:
+    """Where the elements of a group are: p is the number of the group, q that of the element in it."""
+
+    def __init__(self, v: Vectors, radix: int, real: bool):
+        self.v, self.real, f = v, real, v.f
+        self.radix: object = radix if radix < WRITTEN_OUT else "%radix"
+        self.bytes = v.bytes if real else 2 * v.bytes
+        self.wide = f.div(f.add(self.radix, 1), 2) if real else self.radix
+        self.apart = f.mul(f.mul("%m", "%s"), self.bytes)
+        self.result_apart = f.mul("%s", 2 * v.bytes)
+
+    def enter(self, p: str) -> None:
+        """Begin with a group."""
+        f, self.p = self.v.f, p
+        self.first = f.at("%source", f.mul(f.mul(p, "%s"), self.bytes))
+        self.first_result = f.at("%target", f.mul(f.mul(p, self.wide), self.result_apart))
+        self.factors = f.at("%factors", f.mul(f.mul(p, f.sub(self.radix, 1)), 2 * self.v.size))
+
+    def at(self, q: str) -> _Places:
+        """Take element q of the group."""
+        self.element = self.v.f.at(self.first, self.v.f.mul(q, self.bytes))
+        self.element_result = self.v.f.at(self.first_result, self.v.f.mul(q, 2 * self.v.bytes))
+        self.steps = {self.apart: [self.element], self.result_apart: [self.element_result]}
+        return self
+
+    def _step(self, base: str, apart: str, number: object) -> str:
+        """The address of a number of steps; of a known one, from the one before."""
+        if isinstance(number, int):
+            known = self.steps[apart]
+            while len(known) <= number:
+                known.append(self.v.f.at(known[-1], apart))
+            return known[number]
+        return self.v.f.at(base, self.v.f.mul(number, apart))
+
+    def read(self, j: object) -> Number:
+        """Element j."""
+        at = self._step(self.element, self.apart, j)
+        return self.v.load(at, 0), None if self.real else self.v.load(at, 1)
+
+    def result(self, k: object) -> str:
+        """Where frequency k belongs."""
+        return self._step(self.element_result, self.result_apart, k)
+
+    def write(self, value: Number, k: object) -> None:
+        at = self.result(k)
+        self.v.store(value[0], at, 0)
+        self.v.store(value[1] or const(self.v.part, "0.0", self.v.lanes), at, 1)
+
+    def twiddled(self, value: Number, k: object, skipped: object = 0) -> Number:
+        """Frequency k, multiplied by the twiddle factors after those that are skipped."""
+        v, f = self.v, self.v.f
+        at = f.add(f.mul(f.sub(k, 1), 2), skipped)
+        return v.times(value, v.factor(self.factors, at), v.factor(self.factors, f.add(at, 1)))
+
+
+def _written_out(v: Vectors, place: _Places, radix: int) -> None:
+    """A radix whose transform is straight code."""
+    values = v.transform([place.read(j) for j in range(radix)])
+    place.write(values[0], 0)
+    flat = [
+        part
+        for value in values[1:]
+        for part in (value[0], value[1] or const(v.part, "0.0", v.lanes))
+    ]
+
+    def apply_twiddles() -> list[str]:
+        return [
+            str(part) for k, value in enumerate(values[1:], 1) for part in place.twiddled(value, k)
+        ]
+
+    flat = v.f.when_value(
+        v.f.some(place.p), apply_twiddles, flat, v.vector
+    )  # those of group 0 stay
+    for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
+        place.write(value, k)
+
+
+def _sums(v: Vectors, place: _Places, radix: int) -> None:
+    """An odd radix that is loops: over blocks of frequencies, and in them over pairs of elements. The text is the same for all radices
+    that have the same block."""
+    f, real = v.f, place.real
+    parts, zero = 1 if real else 2, const(v.part, "0.0", v.lanes)
+    block = _block(radix, real)
+    half = f.div("%radix", 2)
+    pairs = f.slot(f"[{2 * parts * (MOST_PRIME // 2)} x {v.vector}]")
+    first = place.read("0")
+
+    def pair(j: str, *total: str) -> list[str]:
+        x, y = place.read(j), place.read(f.sub("%radix", j))
+        both, apart = v.plus(x, y), v.minus(x, y)
+        at = f.at(pairs, f.mul(f.sub(j, 1), 2 * parts * v.bytes))
+        for i, part in enumerate([*both[:parts], *apart[:parts]]):
+            v.store(str(part), at, i)
+        return [v.add(a, str(b)) for a, b in zip(total, both)]
+
+    total = f.loop(1, f.add(half, 1), 1, pair, [(v.vector, str(part)) for part in first[:parts]])
+    place.write((total[0], None if real else total[1]), 0)
+
+    def some(begin: str) -> None:
+        begin = f.min(begin, f.sub(half, block))
+
+        def more(j: str, *sums: str) -> list[str]:
+            at = f.at(pairs, f.mul(j, 2 * parts * v.bytes))
+            loaded = [v.load(at, i) for i in range(2 * parts)]
+            row = f.at("%factors", f.mul(f.add(f.mul(j, half), begin), 2 * v.size))
+            renewed = []
+            for k in range(block):
+                both = v.factor(row, 2 * k), v.factor(row, 2 * k + 1)
+                renewed += [
+                    v.fma(loaded[i], both[i // parts], sums[2 * parts * k + i])
+                    for i in range(2 * parts)
+                ]
+            return renewed
+
+        start = [(v.vector, str(part)) for part in [*first[:parts], *[zero] * parts]] * block
+        sums = f.loop(0, half, 1, more, start)
+        for i in range(block):
+            mine = sums[2 * parts * i : 2 * parts * (i + 1)]
+            even: Number = (mine[0], None if real else mine[1])
+            odd: Number = (mine[parts], None if real else mine[parts + 1])
+            k = f.add(f.add(begin, i), 1)
+            for value, number in list(zip(v.butterfly_pair(even, odd), (k, f.sub("%radix", k))))[
+                :parts
+            ]:
+                place.write(value, number)
+
+    f.loop(0, half, block, some)
+
+    def apply_twiddles(k: str) -> None:
+        at = place.result(k)
+        value = place.twiddled((v.load(at, 0), v.load(at, 1)), k, f.mul(f.mul(half, half), 2))
+        for i, part in enumerate(value):
+            v.store(str(part), at, i)
+
+    f.when(
+        f.some(place.p), lambda: f.loop(1, f.add(half, 1) if real else "%radix", 1, apply_twiddles)
+    )

@@ -1,0 +1,132 @@
+"""Joins: rows of many arrays side by side in the rows of one.
+
+In:   a `Join` step; `table`, the name of a constant array with `numbers(step)`.
+Out:  `task(step, name, table)`: the text of `void name(ptr places, i64 task, i64 worker)`, where `places` holds the addresses of the result
+      and of the parts; `tasks(step)`: the number of tasks.
+Laws: rows of parts are copied in the order of the result. Where all parts have rows of one width, no longer than a cache line, a block of
+      the result that the first-level cache holds gets all rows of one part after the other: each is read in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft._engine.codegen.ir.gemm_types import machine
+from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.ir.program import Join
+from weft._engine.util.machine_model import MODEL
+
+
+def numbers(step: Join) -> list[int]:
+    """Of each part the bytes of a row, and where in the result's row it is."""
+    return [number for _, width, at in step.parts for number in (width, at)]
+
+
+def tasks(step: Join) -> int:
+    """Into how many tasks a join is cut."""
+    if _is_narrow(step):
+        return -(-step.rows // _narrow_share(step)[1])
+    pieces, share = _pieces(step)
+    return -(-step.rows * len(step.parts) // share) * pieces
+
+
+def task(step: Join, name: str, table: str) -> str:
+    """The text of a function for a share of the copies."""
+    f = FunctionWriter(
+        f"internal void @{name}(ptr %places, i64 %task, i64 %worker)",
+        Declarations(),
+        machine(),
+        "nounwind",
+    )
+    if _is_narrow(step):
+        _blocks(f, step)
+    else:
+        _runs(f, step, table)
+    return f.end() + "\n"
+
+
+def _is_narrow(step: Join) -> bool:
+    width = step.parts[0][1]
+    return (
+        width <= MODEL.cache_line
+        and width & (width - 1) == 0
+        and step.pitch == width * len(step.parts)
+        and all(part[1] == width for part in step.parts)
+    )
+
+
+def _pieces(step: Join) -> tuple[int, int]:
+    """Into how many pieces a row of a part is cut, at most, and how many rows of parts a task has."""
+    widths = [width for _, width, _ in step.parts]
+    return -(-max(widths) // MODEL.copy_task_bytes), max(
+        MODEL.copy_task_bytes * len(widths) // sum(widths), 1
+    )
+
+
+def _runs(f: FunctionWriter, step: Join, table: str) -> None:
+    (pieces, share), count = _pieces(step), len(step.parts)
+    first, piece = f.mul(f.div("%task", pieces), share), f.rem("%task", pieces)
+
+    def run(i: str) -> None:
+        row, part = f.div(i, count), f.rem(i, count)
+        known = f.at(table, f.mul(part, 16))
+        width, place, source = (
+            f.word(known, 0),
+            f.word(known, 1),
+            f.word(f.at("%places", f.mul(part, 8)), 1, "ptr"),
+        )
+        line = MODEL.cache_line
+        size = width if pieces == 1 else f.mul(f.ceil_div(f.ceil_div(width, pieces), line), line)
+        start = f.mul(piece, size)
+        to = f.at(target, f.add(f.add(f.mul(row, step.pitch), place), start))
+        of, nbytes = f.at(source, f.add(f.mul(row, width), start)), f.min(f.sub(width, start), size)
+        f.when(
+            f.less(start, width),
+            lambda: f.do(
+                f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {of}, i64 {nbytes}, i1 false)"
+            ),
+        )
+
+    target = f.word("%places", 0, "ptr")
+    f.loop(first, f.min(f.add(first, share), step.rows * count), 1, run)
+
+
+def _narrow_share(step: Join) -> tuple[int, int]:
+    """Rows of a block, and of a task."""
+    block = max(MODEL.join_block_bytes // step.pitch, MODEL.join_block_rows)
+    return block, max(MODEL.copy_task_bytes // step.pitch // block, 1) * block
+
+
+def _blocks(f: FunctionWriter, step: Join) -> None:
+    width, (block_rows, share), some = step.parts[0][1], _narrow_share(step), MODEL.join_unrolled
+    kind = f"i{8 * width}" if width <= 8 else f"<{width // 8} x i64>"
+    target, first = f.word("%places", 0, "ptr"), f.mul("%task", share)
+
+    def move(count: int):
+        def rows(_: str, source: str, to: str) -> Sequence[str]:
+            values = [
+                f.let(f"load {kind}, ptr {f.at(source, i * width)}, align 1") for i in range(count)
+            ]
+            for i, value in enumerate(values):
+                f.do(f"store {kind} {value}, ptr {f.at(to, i * step.pitch)}, align 1")
+            return [f.at(source, count * width), f.at(to, count * step.pitch)]
+
+        return rows
+
+    def block(row: str) -> None:
+        count = f.min(f.sub(last, row), block_rows)
+        whole = f.mul(f.div(count, some), some)
+        start, before = f.at(target, f.mul(row, step.pitch)), f.mul(row, width)
+
+        def part(p: str) -> None:
+            source = f.at(f.word(f.at("%places", f.mul(p, 8)), 1, "ptr"), before)
+            places = f.loop(
+                0, whole, some, move(some), [("ptr", source), ("ptr", f.at(start, f.mul(p, width)))]
+            )
+            f.loop(whole, count, 1, move(1), [("ptr", place) for place in places])
+
+        f.loop(0, len(step.parts), 1, part)
+
+    last = f.min(f.add(first, share), step.rows)
+    f.loop(first, last, block_rows, block)

@@ -1,0 +1,202 @@
+"""Calls of BLAS and LAPACK from native code: one task handles several problems of a batch.
+
+In:   a `LibraryCall` step.
+Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worker)`, where `arrays` holds the addresses of the
+      step's arrays in order; `tasks(step)`: the number of tasks.
+Laws: problems are independent, so threads share a batch and the library runs single-threaded in each. Its own threads would keep
+      spinning after the call and slow down the next kernel; only single problems long enough to make up for that use them.
+      Batches of small problems use one thread; the smallest are computed without the library (`tiny_lapack`).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+
+from weft._engine.codegen.ir.gemm_types import machine
+from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.library import tiny_lapack
+from weft._engine.codegen.runtime import symbols
+from weft._engine.ir.program import LibraryCall
+from weft._engine.util import lapack
+from weft._engine.util.machine_model import MODEL
+
+_NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
+
+
+def signature(step: LibraryCall) -> str:
+    """The types of a routine's arguments: addresses, and at the end the length of each character, as Fortran passes them."""
+    characters = [value for value in step.arguments if isinstance(value, str) and len(value) == 1]
+    return ", ".join(["ptr"] * len(step.arguments) + ["i64"] * len(characters))
+
+
+def works_alone(step: LibraryCall) -> bool:
+    """Whether the library must not use its own threads for a step (it may have none anyway)."""
+    if tiny_lapack.is_tiny(step) or lapack.thread_control() is None:
+        return False
+    return _touched(step) < MODEL.lapack_threaded or step.count > 1
+
+
+def tasks(step: LibraryCall) -> int:
+    """Into how many tasks a batch is cut."""
+    return -(-step.count // _share(step))
+
+
+def _share(step: LibraryCall) -> int:
+    """Problems of one task."""
+    if tiny_lapack.is_tiny(step):
+        tasks = min(MODEL.lapack_most_tasks, max(1, step.count // MODEL.lapack_unrolled_problems))
+        return -(-step.count // tasks)
+    tiny = {
+        "trsm": MODEL.lapack_tiny_trsm,
+        "potrf": MODEL.lapack_tiny_potrf,
+        "getrf": MODEL.lapack_tiny_getrf,
+    }
+    alone = lapack.thread_control() is not None and _touched(step) < tiny.get(step.routine[1:], 0)
+    return step.count if alone else -(-step.count // MODEL.lapack_most_tasks)
+
+
+def _touched(step: LibraryCall) -> int:
+    """Elements of the arrays of one problem, and of its workspace."""
+    work = sum(value[2] for value in step.arguments if isinstance(value, tuple) and len(value) == 3)
+    return sum(size for _, _, size, _ in step.arrays) + work
+
+
+def task(step: LibraryCall, name: str) -> str:
+    """The text of a function for some problems of the batch."""
+    f = FunctionWriter(
+        f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)",
+        Declarations(),
+        machine(),
+        "nounwind",
+    )
+    if tiny_lapack.is_tiny(step):
+        _write_tiny(f, step)
+        return f.end() + "\n"
+    room = _Room(step)
+    scratch = "null"
+    if room.nbytes:
+        scratch = f.let(f"call ptr @weft_scratch_take(i64 {room.nbytes})")
+    bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
+    first = f.mul("%task", _share(step))
+    is_place = lambda value: (
+        isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)
+    )  # an array or memory, no constant
+    constants = [
+        None if is_place(value) else _constant(f, value, step.routine[0])
+        for value in step.arguments
+    ]
+
+    def one(problem: str) -> None:
+        places = {
+            array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
+            for array, _, size, kind in step.arrays
+        }
+        given = dict(places)
+        widths = {array: np.dtype(kind).itemsize for array, _, _, kind in step.arrays}
+
+        def place(position: int, value: Any) -> str:
+            if isinstance(value, str):
+                return given[value]
+            return (
+                f.at(given[value[0]], value[1] * widths[value[0]])
+                if len(value) == 2
+                else f.at(scratch, room.offsets[position])
+            )
+
+        for array, _, size, _ in room.integers:
+            given[array] = f.at(scratch, room.offsets[array])
+            f.loop(0, size, 1, functools.partial(_before, f, array, places[array], given[array]))
+        passed = [
+            constant or place(position, value)
+            for position, (constant, value) in enumerate(zip(constants, step.arguments))
+        ]
+        typed = [
+            f"{kind} {value}"
+            for kind, value in itertools.zip_longest(
+                signature(step).split(", "), passed, fillvalue="1"
+            )
+        ]
+        f.do(f"call void @{symbols.routine(step.routine)}({', '.join(typed)})")
+        for array, _, size, _ in room.integers:
+            if array.startswith("y"):
+                f.loop(0, size, 1, functools.partial(_after, f, places[array], given[array]))
+
+    f.loop(first, f.min(f.add(first, _share(step)), step.count), 1, one)
+    if room.nbytes:
+        f.do(f"call void @weft_scratch_give(ptr {scratch})")
+    return f.end() + "\n"
+
+
+def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
+    """Write the problems of a task without the library."""
+    bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
+    first = f.mul("%task", _share(step))
+
+    def one(problem: str) -> None:
+        places = {
+            array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
+            for array, _, size, kind in step.arrays
+        }
+        tiny_lapack.write(f, step, places)
+
+    f.loop(first, f.min(f.add(first, _share(step)), step.count), 1, one)
+
+
+class _Room:
+    """Where the memory is that a problem needs besides its arrays: workspace, and integers as wide as the library's."""
+
+    def __init__(self, step: LibraryCall):
+        self.integers = [array for array in step.arrays if array[3] == "int32"]
+        width = lapack.integer_bytes()
+        wanted: list[tuple[str | int, int]] = [
+            (array, size * width) for array, _, size, _ in self.integers
+        ]
+        wanted += [
+            (position, value[2] * (width if value[1] == "int32" else np.dtype(value[1]).itemsize))
+            for position, value in enumerate(step.arguments)
+            if isinstance(value, tuple) and len(value) == 3
+        ]
+        self.offsets: dict[str | int, int] = {}  # by name, or position among the arguments
+        self.nbytes = 0
+        for key, nbytes in wanted:
+            self.offsets[key] = self.nbytes
+            self.nbytes += -(-nbytes // 64) * 64
+
+
+def _constant(f: FunctionWriter, value: str | int | float, letter: str) -> str:
+    """The address of a constant argument."""
+    if isinstance(value, str):
+        kind, text = "i8", str(ord(value))
+    elif isinstance(value, int):
+        kind, text = f"i{8 * lapack.integer_bytes()}", str(value)
+    else:
+        kind = _NUMBER[letter]
+        part = kind.strip("[]").split(" ")[-1]
+        number = f"{value:e}"
+        text = f"[{part} {number}, {part} 0.0]" if letter in "cz" else number
+    place = f.slot(kind)
+    f.do(f"store {kind} {text}, ptr {place}")
+    return place
+
+
+def _before(f: FunctionWriter, array: str, place: str, wide: str, i: str) -> None:
+    """Integer i as the library takes it; 0 for one that it writes."""
+    kind = f"i{8 * lapack.integer_bytes()}"
+    value = "0"
+    if array.startswith("x"):
+        value = f.let(f"load i32, ptr {f.at(place, f.mul(i, 4))}, align 4")
+        value = value if kind == "i32" else f.let(f"sext i32 {value} to {kind}")
+    f.do(f"store {kind} {value}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
+
+
+def _after(f: FunctionWriter, place: str, wide: str, i: str) -> None:
+    """Integer i as the library gave it."""
+    kind = f"i{8 * lapack.integer_bytes()}"
+    value = f.let(f"load {kind}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
+    value = value if kind == "i32" else f.let(f"trunc {kind} {value} to i32")
+    f.do(f"store i32 {value}, ptr {f.at(place, f.mul(i, 4))}, align 4")

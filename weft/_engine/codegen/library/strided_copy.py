@@ -1,0 +1,80 @@
+"""Copies of NumPy views into dense memory by all threads.
+
+In:   an address and a NumPy array with any strides.
+Out:  `copy(target, view)`: whether it was copied; it declines views whose contiguous runs are too short to be worth it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+
+import numpy as np
+
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain.native_library import LibraryModule, link, text_of
+from weft._engine.util.machine_model import MODEL
+
+
+def copy(target: int, view: np.ndarray) -> bool:
+    """Copy the elements of `view`, row-major, to the address `target`, unless they are too scattered.
+
+    >>> x, y = np.arange(2048.0).reshape(4, 512), np.zeros((4, 256))
+    >>> copy(y.ctypes.data, x[:, 256:]), np.array_equal(x[:, 256:], y)
+    (True, True)
+    """
+    run, dims = runs_of(view.shape, view.strides, view.itemsize)
+    if run < MODEL.copy_shortest_run:
+        return False
+    runs = math.prod(extent for extent, _ in dims)
+    chunks = -(-run // MODEL.copy_task_bytes)
+    share = max(1, MODEL.copy_task_bytes // run)
+    words = [
+        target,
+        view.ctypes.data,
+        run,
+        runs,
+        share,
+        chunks,
+        -(-run // chunks),
+        len(dims),
+        *(word for dim in dims for word in dim),
+    ]
+    context = (ctypes.c_int64 * len(words))(*words)
+    pool.parallel_for(_address(), ctypes.addressof(context), -(-runs // share) * chunks)
+    return True
+
+
+def runs_of(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[int, list[tuple[int, int]]]:
+    """The bytes of a contiguous run, and the (extent, stride) of the dims, outermost first, over which there are runs.
+
+    >>> runs_of((4, 2, 8), (128, 64, 4), 4)
+    (32, [(8, 64)])
+    >>> runs_of((4, 2, 8), (256, 64, 4), 4)
+    (32, [(4, 256), (2, 64)])
+    >>> runs_of((4, 8, 8), (256, 32, 4), 4)
+    (1024, [])
+    """
+    run, dims = itemsize, []
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent == 1:
+            continue
+        if not dims and stride == run:
+            run *= extent
+        elif dims and stride == dims[0][0] * dims[0][1]:
+            dims[0] = (extent * dims[0][0], dims[0][1])
+        else:
+            dims.insert(0, (extent, stride))
+    return run, dims
+
+
+@functools.cache
+def _address() -> int:
+    name = "weft_copy_runs"
+    return link(
+        [LibraryModule("blocks", lambda: text_of("blocks.ll"), (name,), quick=True)],
+        libc=("memcpy",),
+    )[name]

@@ -1,0 +1,657 @@
+"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, split into functions where it is long.
+
+In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
+Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised, or an exchange failed.
+Laws: Signals are handled before each host call and, in long programs, about every 100 ms of work between steps.
+      `slots` holds the addresses of ins, outs and consts in order, then the arena, which holds temporaries.
+      Kernels with one task are called directly; others are called by `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
+      No function has more than about `PART` steps: LLVM's time grows faster than the length of a function, and the parts
+      are compiled in parallel. A part calls only parts made before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from weft._engine.codegen.ir.writer import Writer
+from weft._engine.codegen.toolchain.native_library import text_of
+from weft._engine.ir import program as P
+from weft._engine.util.machine_model import MODEL
+
+#: steps of one function, where they can be divided
+PART = 64
+#: operations of a library call for n^3 of a matrix of n rows, roughly
+FACTORIZATION = 8
+#: from this number of known words of a context on they are copied from a table
+TABLE = 8
+
+
+class _Function(Writer):
+    """The function being written, and what its module declares."""
+
+    optimized = False
+
+    def __init__(self):
+        super().__init__()
+        self.declared: dict[str, str] = {}
+        self.tables: dict[str, str] = {}  # words -> name
+        self.helpers: list[str] = []  # functions that serve one step
+        self.context_words = 1
+
+    def module(
+        self,
+        head: str,
+        start: str,
+        end: str = "  ret i32 0\nfailed:\n  ret i32 1",
+        returns: str = "i32",
+    ) -> str:
+        """The text of the function and all it needs; `start` comes before its lines, `end` after them."""
+        declared = "\n".join(self.declared.values())
+        tables = "\n".join(
+            [
+                f"{name} = private unnamed_addr constant {words}"
+                for words, name in self.tables.items()
+            ]
+        )
+        helpers = "".join(
+            [text_of(file) for name, file in _HELPERS.items() if name in self.declared]
+            + self.helpers
+        )
+        return (
+            f"{declared}\n{tables}\n{helpers}define {returns} {head} nounwind {{\nentry:\n"
+            f"  %ctx = alloca i64, i64 {self.context_words}, align 64\n{start}"
+            + "\n".join(self.lines)
+            + f"\n{end}\n}}\n"
+        )
+
+
+class EntryEmitter:
+    """Emits the entry of one program."""
+
+    def __init__(self, program: P.Program, kernel_symbol: Callable, library_symbol: Callable):
+        self.program = program
+        self.kernel_symbol = kernel_symbol
+        self.library_symbol = library_symbol
+        self.function = _Function()
+        self.parts: list[tuple[str, str]] = []  # symbol, text
+        self.vars: dict[str, str] = {}
+        self.host_calls: list[P.HostCall] = []
+        self.routines: dict[str, None] = {}  # of the library that are called
+        self.rules_library = False  # whether its threads are taken away for a time
+        self.checks_signals = False
+        self.in_task = (
+            False  # of a loop whose iterations run in parallel: there signals wait for the loop
+        )
+        self.has_tasks = False
+        self.counts_work = (
+            False  # at run time, in `%spent`: bytes of traffic since signals were looked for
+        )
+        self.work = 0  # the same, as far as it is known here
+        self.positions = _positions(program)
+        self.has_arena = any(slot.kind == "temp" for slot in program.slots)
+
+    def modules(self, symbol: str) -> list[tuple[str, str]]:
+        """(symbol, text) of every module; each needs only those before it, and the last has the entry itself."""
+        self._steps(self.program.steps)
+        start = "  %spent = alloca i64\n  store i64 0, ptr %spent\n" if self.counts_work else ""
+        return [
+            *self.parts,
+            (symbol, self.function.module(f"@{symbol}(ptr %slots)", start + self._arena())),
+        ]
+
+    # --- small parts
+
+    def _value(self, text: str) -> str:
+        return self.function.let(text)
+
+    def _line(self, text: str) -> None:
+        self.function.do(text)
+
+    def _external(self, name: str, signature: str) -> str:
+        self.function.declared[name] = f"declare {signature.replace('NAME', '@' + name)}"
+        return "@" + name
+
+    def _arena(self) -> str:
+        """The lines that fetch the address of the arena, where there is one."""
+        if not self.has_arena:
+            return ""
+        return f"  %arena_at = getelementptr ptr, ptr %slots, i64 {max(self.positions)}\n  %arena = load ptr, ptr %arena_at, align 8\n"
+
+    def address(self, ref: P.BufRef) -> str:
+        """The address a reference denotes at this place."""
+        slot, offset = self.program.slots[ref.slot], ref.offset
+        if slot.kind == "temp":
+            pointer, offset = "%own" if slot.own else "%arena", offset + slot.offset
+        else:
+            pointer = self._value(
+                f"load ptr, ptr {self._value(f'getelementptr ptr, ptr %slots, i64 {self.positions[ref.slot]}')}, align 8"
+            )
+        if offset:
+            pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        for var, stride in ref.strides:
+            moved = self._value(f"mul i64 {self.vars[var]}, {stride}")
+            pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {moved}")
+        return pointer
+
+    def _context(self, words: Sequence[str | int]) -> None:
+        """Fill the context array with pointers (text) and numbers; many numbers are copied from a table."""
+        self.function.context_words = max(self.function.context_words, len(words))
+        known = sum(isinstance(word, int) for word in words) >= TABLE
+        if known:
+            copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+            self._line(
+                f"call void {copy}(ptr align 8 %ctx, ptr align 8 {self._table(words)}, i64 {8 * len(words)}, i1 false)"
+            )
+        for i, word in enumerate(words):
+            if not (known and isinstance(word, int)):
+                kind = "i64" if isinstance(word, int) else "ptr"
+                self._line(
+                    f"store {kind} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8"
+                )
+
+    def _table(self, words: Sequence[str | int]) -> str:
+        """The name of a constant array with the numbers among `words`."""
+        text = ", ".join([f"i64 {word if isinstance(word, int) else 0}" for word in words])
+        tables = self.function.tables
+        return tables.setdefault(f"[{len(words)} x i64] [{text}], align 8", f"@words{len(tables)}")
+
+    # --- parts
+
+    def _steps(self, steps: tuple[P.Step, ...]) -> None:
+        """Write steps; many become functions of their own."""
+        runs = _divide(steps)
+        for _, run in runs:
+            if len(runs) == 1 or self.in_task:
+                self._straight(run)
+            else:
+                self._part(run)
+
+    def _part(self, steps: list[P.Step]) -> None:
+        """Write steps as a function, and call it here."""
+        outer, outer_vars = self.function, self.vars
+        self.function, self.vars, self.counts_work = (
+            _Function(),
+            {var: f"%v{i}" for i, var in enumerate(outer_vars)},
+            True,
+        )
+        self._straight(steps)
+        symbol = f"weft_part_{len(self.parts)}"
+        given = "".join([f", i64 {value}" for value in self.vars.values()])
+        self.parts.append(
+            (
+                symbol,
+                self.function.module(f"@{symbol}(ptr %slots, ptr %spent{given})", self._arena()),
+            )
+        )
+        self.function, self.vars = outer, outer_vars
+        called = self._external(symbol, f"i32 NAME(ptr, ptr{', i64' * len(self.vars)})")
+        given = "".join([f", i64 {value}" for value in self.vars.values()])
+        self._fail_unless_zero(self._value(f"call i32 {called}(ptr %slots, ptr %spent{given})"))
+
+    # --- steps
+
+    def _straight(self, steps: Sequence[P.Step]) -> None:
+        for step in steps:
+            _EMIT[type(step)](self, step)
+            self.work += self.traffic(step)
+            if self.work > MODEL.signal_check_bytes and not self.in_task:
+                self._check_signals()
+
+    # --- signals
+
+    def traffic(self, step: P.Step) -> int:
+        """Roughly what a step costs, in bytes of memory traffic; loops count for themselves."""
+        if isinstance(step, P.Launch):
+            return 64 + step.work + sum(map(self._reach, step.args))
+        if isinstance(step, P.Gemm):
+            return (
+                step.m
+                * step.n
+                * step.k
+                * math.prod(b[0] for b in (*step.batch, *step.outer_k))
+                // MODEL.flops_per_byte
+            )
+        if isinstance(step, P.Sort):
+            return step.rows * step.n * (8 if step.kind == "top" else 64)
+        if isinstance(step, P.Fft):
+            return 64 * step.rows * step.n * step.inner
+        if isinstance(step, P.LibraryCall):
+            return (
+                step.count
+                * FACTORIZATION
+                * round(max(size for _, _, size, _ in step.arrays) ** 1.5)
+                // MODEL.flops_per_byte
+            )
+        if isinstance(step, P.Join):
+            return step.rows * step.pitch
+        if isinstance(step, P.Pad):
+            return step.rows * step.row
+        return step.nbytes if isinstance(step, P.Copy) else 0
+
+    def _reach(self, ref: P.BufRef) -> int:
+        """The bytes that a step can touch through `ref`: a slice, where a loop steps through the buffer."""
+        return min(
+            [self.program.slots[ref.slot].nbytes, *(abs(stride) for _, stride in ref.strides)]
+        )
+
+    def _check_signals(self) -> None:
+        """Let the handlers of signals run; stop the program if one raises."""
+        self.checks_signals, self.work = True, 0
+        self.function.declared["weft_check_signals"] = ""
+        for name, signature in _PYTHON.items():
+            self._external(name, signature)
+        self._fail_unless_zero(self._value("call i32 @weft_check_signals()"))
+
+    def _spend(self, work: int) -> None:
+        """At the end of a loop's body, which costs `work`: look for signals if enough was done since the last time."""
+        if self.in_task:
+            return
+        self.counts_work = True
+        before = self._value("load i64, ptr %spent")
+        now = self._value(f"add i64 {before}, {max(work, 64)}")
+        enough = self._value(f"icmp ugt i64 {now}, {MODEL.signal_check_bytes}")
+        kept = self._value(f"select i1 {enough}, i64 0, i64 {now}")
+        self._line(f"store i64 {kept}, ptr %spent")
+        self.function.branch(enough, self._check_signals)
+
+    def _fail_unless_zero(self, status: str) -> None:
+        onward = f"onward{self.function.fresh()}"
+        self._line(
+            f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed"
+        )
+        self.function.block(onward)
+
+    def _pointers(self, refs: Sequence[P.BufRef]) -> None:
+        """Fill the context array with the addresses of `refs`."""
+        if len(refs) < TABLE // 2 or any(
+            ref.strides or self.program.slots[ref.slot].own for ref in refs
+        ):
+            self._context([self.address(ref) for ref in refs])
+            return
+        slots = self.program.slots
+        offsets = [
+            ref.offset + (slots[ref.slot].offset if slots[ref.slot].kind == "temp" else 0)
+            for ref in refs
+        ]
+        table = self._table(
+            [
+                word
+                for ref, offset in zip(refs, offsets)
+                for word in (self.positions[ref.slot], offset)
+            ]
+        )
+        self.function.context_words = max(self.function.context_words, len(refs))
+        self.function.declared["weft_fill"] = ""
+        self._line(f"call void @weft_fill(ptr %ctx, ptr %slots, ptr {table}, i64 {len(refs)})")
+
+    def launch(self, step: P.Launch) -> None:
+        """Run a kernel over its tasks."""
+        tasks = step.kernel.parallel_extent
+        if tasks <= 0:
+            return
+        function = self._external(self.kernel_symbol(step.kernel), "void NAME(ptr, i64, i64)")
+        self._pointers(step.args)
+        self._run(function, tasks)
+
+    def gemm(self, step: P.Gemm) -> None:
+        """Call the matmul of the step's types on a descriptor (see `codegen.gemm.gemm`)."""
+        from weft._engine.codegen.gemm import gemm
+
+        function, epilogue = self._external(self.library_symbol(step), "void NAME(ptr)"), "null"
+        if step.epilogue is not None:
+            epilogue = self._external(self.kernel_symbol(step.epilogue), "void NAME(ptr, i64, i64)")
+        c = "null" if step.c is None else self.address(step.c)
+        pointers = [self.address(step.a), self.address(step.b), c, epilogue]
+        _, words = gemm.describe(step)
+        rest = words[len(gemm.POINTERS) : len(words) - len(step.epilogue_args)]
+        self._context([*pointers, *rest, *(self.address(ref) for ref in step.epilogue_args)])
+        if not step.groups:
+            self._line(f"call void {function}(ptr %ctx)")
+            return
+        from weft._engine.codegen.gemm import grouped_gemm
+
+        name = f"weft_groups_{len(self.function.helpers)}"
+        self._external("llvm.memset.p0.i64", "void NAME(ptr, i8, i64, i1)")
+        self.function.helpers.append(grouped_gemm.calls(step, words, name, function))
+        self._line(
+            f"call void @{name}(ptr %ctx, ptr {self.address(step.first)}, ptr {self.address(step.count)})"
+        )
+
+    def sort(self, step: P.Sort) -> None:
+        """Sort rows, one a task (see `codegen.library.sort`)."""
+        function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
+        refs = (step.source, step.previous, step.out, step.places)
+        numbers = (step.n, step.k, int(step.descending))
+        self._context([*("null" if ref is None else self.address(ref) for ref in refs), *numbers])
+        self._run(function, step.rows)
+
+    def fft(self, step: P.Fft) -> None:
+        """Transform rows, some a task (see `codegen.library.fft`)."""
+        from weft._engine.codegen.library import fft
+
+        function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
+        refs = (step.source, step.out, step.tables, *([step.part.factors] if step.part else ()))
+        self._context([*map(self.address, refs), *fft.words(step)])
+        self._run(function, fft.tasks(step))
+
+    def library_call(self, step: P.LibraryCall) -> None:
+        """Call a routine for every problem of a batch (see `codegen.library.lapack`)."""
+        from weft._engine.codegen.library import lapack
+        from weft._engine.codegen.runtime import symbols
+
+        if not step.count:
+            return
+        self.routines[step.routine] = None
+        name = f"weft_call_{len(self.function.helpers)}"
+        self._external(symbols.routine(step.routine), f"void NAME({lapack.signature(step)})")
+        for pool in ("ptr @weft_scratch_take(i64)", "void @weft_scratch_give(ptr)"):
+            self.function.declared[pool] = f"declare {pool}"
+        self.function.helpers.append(lapack.task(step, name))
+        self._context([self.address(ref) for _, ref, _, _ in step.arrays])
+        alone = lapack.works_alone(step)
+        if alone:
+            self.rules_library = True
+            self.function.declared["weft_library_enter"] = ""
+            self._line("call void @weft_library_enter()")
+        self._run(f"@{name}", lapack.tasks(step))
+        if alone:
+            self._line("call void @weft_library_leave()")
+
+    def _run(self, function: str, tasks: int) -> None:
+        """Run all tasks of a function on the context array, here if there is only one."""
+        if tasks == 1:
+            self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
+        elif tasks > 1:
+            run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
+            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks})")
+
+    def copy(self, step: P.Copy) -> None:
+        """Copy bytes, in parallel when there are many."""
+        if step.nbytes <= 0:
+            return
+        target, source = self.address(step.dst), self.address(step.src)
+        if step.nbytes < MODEL.copy_parallel_bytes:
+            copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+            self._line(f"call void {copy}(ptr {target}, ptr {source}, i64 {step.nbytes}, i1 false)")
+            return
+        self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+        self.function.declared["weft_copy"] = ""
+        run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
+        self._context([target, source, step.nbytes, MODEL.copy_chunk_bytes])
+        tasks = -(-step.nbytes // MODEL.copy_chunk_bytes)
+        self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
+
+    def join(self, step: P.Join) -> None:
+        """Copy the rows of many arrays, a share of them a task (see `codegen.library.join`)."""
+        from weft._engine.codegen.library import join
+
+        name = f"weft_join_{len(self.function.helpers)}"
+        self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+        self.function.helpers.append(join.task(step, name, self._table(join.numbers(step))))
+        self._pointers([step.out, *[ref for ref, *_ in step.parts]])
+        self._run(f"@{name}", join.tasks(step))
+
+    def pad(self, step: P.Pad) -> None:
+        """Copy runs between zeros, some rows a task."""
+        self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+        self._external("llvm.memset.p0.i64", "void NAME(ptr, i8, i64, i1)")
+        self.function.declared["weft_pad"] = ""
+        share = max(1, MODEL.pad_task_bytes // step.row)
+        sizes = step.row, step.lead, step.run, step.rows, share, len(step.dims)
+        self._context(
+            [
+                self.address(step.dst),
+                self.address(step.src),
+                *sizes,
+                *(word for dim in step.dims for word in dim),
+            ]
+        )
+        self._run("@weft_pad", -(-step.rows // share))
+
+    def host_call(self, step: P.HostCall) -> None:
+        """Call Python. What it raises on its own account it keeps; what interrupts it is kept as a signal's is."""
+        self._check_signals()
+        for name, signature in _PYTHON_CALL.items():
+            self._external(name, signature)
+        self.function.declared["weft_call_host"] = ""
+        number = len(self.host_calls)
+        self.host_calls.append(step)
+        self._context([self.address(ref) for ref, _, _ in (*step.ins, *step.outs)])
+        self._fail_unless_zero(self._value(f"call i32 @weft_call_host(i64 {number}, ptr %ctx)"))
+
+    def start(self, step: P.Start) -> None:
+        """Begin an exchange with other processes."""
+        words = self.address(step.words)
+        function, handle = (
+            self._word(words, P.START_WORD, "ptr"),
+            self._word(words, step.word, "i64"),
+        )
+        operands = f"ptr {self.address(step.source)}, ptr {self.address(step.out)}"
+        request = self._value(f"call i64 {function}(i64 {handle}, {operands})")
+        self._line(f"store i64 {request}, ptr {self.address(step.request)}, align 8")
+        refused = self._value(f"icmp slt i64 {request}, 0")
+        self._fail_unless_zero(self._value(f"zext i1 {refused} to i32"))
+
+    def wait(self, step: P.Wait) -> None:
+        """Wait for an exchange."""
+        function = self._word(self.address(step.words), P.WAIT_WORD, "ptr")
+        request = self._value(f"load i64, ptr {self.address(step.request)}, align 8")
+        self._fail_unless_zero(self._value(f"call i32 {function}(i64 {request})"))
+
+    def _word(self, words: str, number: int, kind: str) -> str:
+        """One of the words that the process has filled in."""
+        return self._value(
+            f"load {kind}, ptr {self._value(f'getelementptr i64, ptr {words}, i64 {number}')}, align 8"
+        )
+
+    def loop(self, step: P.Loop) -> None:
+        """A counted loop."""
+        if step.extent <= 0:
+            return
+        if step.tasks:
+            self._loop_of_tasks(step)
+            return
+        saved, outside, self.work = self.vars.get(step.var), self.work, 0
+
+        def body(counter: str) -> None:
+            self.vars[step.var] = (
+                self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
+            )
+            self._steps(step.body)
+            self._spend(self.work)
+
+        self.function.loop(0, step.extent, 1, body)
+        self.work = outside + (self.work * step.extent if self.in_task else 0)
+        if saved is None:
+            del self.vars[step.var]
+        else:
+            self.vars[step.var] = saved
+
+    def _loop_of_tasks(self, step: P.Loop) -> None:
+        """A counted loop whose iterations run in parallel: a function of its own runs some of them, as one task. Signals are looked for
+        between rounds of tasks."""
+        outer, outer_vars, outer_work = self.function, self.vars, self.work
+        symbol = f"weft_tasks_{len(self.parts)}"
+        self.function, self.vars, self.work, self.in_task, self.has_tasks = (
+            _Function(),
+            {},
+            0,
+            True,
+            True,
+        )
+        for i, var in enumerate(outer_vars):
+            self.vars[var] = self._word("%given", i + 2, "i64")
+        first = self._value(f"add i64 {self._word('%given', 1, 'i64')}, %task")
+        # how many iterations make a task is known when the body is written
+        self._line(f"%begin = mul i64 {first}, %each")
+        self._line("%behind = add i64 %begin, %each")
+        self._line(
+            f"%end = call i64 {self._external('llvm.umin.i64', 'i64 NAME(i64, i64)')}(i64 %behind, i64 {step.extent})"
+        )
+
+        def body(counter: str) -> None:
+            self.vars[step.var] = (
+                self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
+            )
+            self._straight(step.body)
+
+        self.function.loop("%begin", "%end", 1, body)
+        each = min(-(-MODEL.task_bytes // max(self.work, 64)), step.extent)
+        start = f"  %slots = load ptr, ptr %given, align 8\n{self._arena()}  %each = add i64 0, {each}\n"
+        end = "  ret void"
+        if step.own_bytes:
+            take, give = (
+                self._external("weft_scratch_take", "ptr NAME(i64)"),
+                self._external("weft_scratch_give", "void NAME(ptr)"),
+            )
+            start += f"  %own = call ptr {take}(i64 {step.own_bytes})\n"
+            end = f"  call void {give}(ptr %own)\n{end}"
+        self.parts.append(
+            (
+                symbol,
+                self.function.module(
+                    f"@{symbol}(ptr %given, i64 %task, i64 %wid)", start, end, "void"
+                ),
+            )
+        )
+        work = max(self.work, 64) * each
+        self.function, self.vars, self.work, self.in_task = outer, outer_vars, outer_work, False
+        self._run_rounds(
+            self._external(symbol, "void NAME(ptr, i64, i64)"), -(-step.extent // each), work
+        )
+
+    def _run_rounds(self, function: str, tasks: int, work: int) -> None:
+        """Run tasks that cost `work` each, with a look for signals now and then."""
+        per_round = min(max(MODEL.signal_check_bytes // work, 64), tasks)
+
+        def one_round(base: str) -> None:
+            words = ["%slots", base, *self.vars.values()]
+            self.function.context_words = max(self.function.context_words, len(words))
+            for i, word in enumerate(words):
+                self._line(
+                    f"store {'i64' if i else 'ptr'} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8"
+                )
+            if per_round == tasks:
+                self._run(function, tasks)
+                return
+            left = self._value(f"sub i64 {tasks}, {base}")
+            least = self._external("llvm.umin.i64", "i64 NAME(i64, i64)")
+            count = self._value(f"call i64 {least}(i64 {left}, i64 {per_round})")
+            run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
+            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {count})")
+            self._spend(work * per_round)
+
+        self.function.loop(0, tasks, per_round, one_round)
+        self.work += min(work * tasks, MODEL.signal_check_bytes)
+
+    def while_loop(self, step: P.WhileLoop) -> None:
+        """A loop on a condition in memory."""
+        outside, self.work = self.work, 0
+
+        def test() -> str:
+            self._steps(step.cond_body)
+            flag = self._value(f"load i8, ptr {self.address(step.cond)}, align 1")
+            return self._value(f"icmp ne i8 {flag}, 0")
+
+        def body() -> None:
+            self._steps(step.body)
+            self._spend(self.work)
+
+        self.function.loop_while([test], body)
+        self.work = outside
+
+    def branch(self, step: P.Branch) -> None:
+        """A choice by number."""
+        last = len(step.branches) - 1
+        if last <= 0:
+            self._steps(step.branches[0] if step.branches else ())
+            return
+        index = self._value(f"load i32, ptr {self.address(step.index)}, align 4")
+        positive = self._value(f"icmp sgt i32 {index}, 0")
+        index = self._value(f"select i1 {positive}, i32 {index}, i32 0")
+        self.function.switch(index, [lambda body=body: self._steps(body) for body in step.branches])
+
+
+def _positions(program: P.Program) -> list[int]:
+    """Where `slots` has the address behind each slot of the program: that of the arena comes last and serves all temps."""
+    given = itertools.count()
+    positions = [-1 if slot.kind == "temp" else next(given) for slot in program.slots]
+    arena = next(given)
+    return [arena if position < 0 else position for position in positions]
+
+
+def _size(step: P.Step) -> int:
+    """The number of steps that are written for one."""
+    if isinstance(step, P.Loop):
+        return _total(step.body)
+    if isinstance(step, P.WhileLoop):
+        return _total(step.cond_body) + _total(step.body)
+    return sum(map(_total, step.branches)) if isinstance(step, P.Branch) else 1
+
+
+def _total(steps: Sequence[P.Step]) -> int:
+    """The number of steps that are written where `steps` are: parts count as one."""
+    runs = _divide(steps)
+    return len(runs) if len(runs) > 1 else runs[0][0]
+
+
+def _divide(steps: Sequence[P.Step]) -> list[tuple[int, list[P.Step]]]:
+    """Runs of about `PART` steps, with the number written for each."""
+    runs: list[tuple[int, list[P.Step]]] = []
+    run: list[P.Step] = []
+    total = 0
+    for step in steps:
+        size = _size(step)
+        if run and total + size > PART:
+            runs.append((total, run))
+            run, total = [], 0
+        run.append(step)
+        total += size
+    return [*runs, (total, run)]
+
+
+_EMIT = {
+    P.Launch: EntryEmitter.launch,
+    P.Gemm: EntryEmitter.gemm,
+    P.Sort: EntryEmitter.sort,
+    P.Fft: EntryEmitter.fft,
+    P.LibraryCall: EntryEmitter.library_call,
+    P.Copy: EntryEmitter.copy,
+    P.Join: EntryEmitter.join,
+    P.Pad: EntryEmitter.pad,
+    P.HostCall: EntryEmitter.host_call,
+    P.Loop: EntryEmitter.loop,
+    P.WhileLoop: EntryEmitter.while_loop,
+    P.Branch: EntryEmitter.branch,
+    P.Start: EntryEmitter.start,
+    P.Wait: EntryEmitter.wait,
+}
+
+
+#: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback
+_PYTHON = {
+    "PyGILState_Ensure": "i32 NAME()",
+    "PyGILState_Release": "void NAME(i32)",
+    "PyErr_CheckSignals": "i32 NAME()",
+    "PyErr_Fetch": "void NAME(ptr, ptr, ptr)",
+}
+
+#: and what a call of a host function needs
+_PYTHON_CALL = {
+    "PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)",
+    "PyLong_AsLong": "i64 NAME(ptr)",
+    "Py_DecRef": "void NAME(ptr)",
+}
+
+
+#: functions that serve steps -> the files of `codegen.runtime` that define them
+_HELPERS = {
+    "weft_copy": "parallel_copy.ll",
+    "weft_pad": "padded_copy.ll",
+    "weft_check_signals": "check_signals.ll",
+    "weft_call_host": "call_host.ll",
+    "weft_fill": "fill_context.ll",
+    "weft_library_enter": "library_threads.ll",
+}

@@ -1,0 +1,411 @@
+"""Programs to callable native code.
+
+In:   a `Program` (kernels, matmuls, copies, host calls and control flow over assigned buffers).
+Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` returns all its code
+      as one image, which another process can load.
+Laws: a kernel is compiled once per process, whatever programs use it, until caches are cleared: then programs keep what they run.
+      It is compiled once per machine while the disk cache lasts. The same holds for its unoptimized draft, which has the same bits.
+      The entry is cached the same way. LLVM is not loaded when everything is found on disk (on x86-64 Linux).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from weft._engine.codegen.kernel.vectorization_plan import bound, is_brief, iterations
+from weft._engine.codegen.program import native
+from weft._engine.codegen.program.build_record import BuildRecord, CompiledKernel, module_ir
+from weft._engine.codegen.program.entry import EntryEmitter
+from weft._engine.codegen.program.native import NativeProgram
+from weft._engine.codegen.runtime import pool, symbols
+from weft._engine.codegen.toolchain import loader, objects, target
+from weft._engine.codegen.toolchain.native_library import compile_apart
+from weft._engine.codegen.toolchain.objects import CompileRequest
+from weft._engine.ir import loops_text
+from weft._engine.ir.loops import Kernel
+from weft._engine.ir.program import (
+    Branch,
+    Fft,
+    Gemm,
+    HostCall,
+    Launch,
+    Loop,
+    Program,
+    Sort,
+    Step,
+    WhileLoop,
+)
+from weft._engine.util import cache
+from weft._engine.util.errors import ProcessFailureError
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.state import clearing
+from weft._engine.util.threads import held_over_forks
+
+if TYPE_CHECKING:
+    from llvmlite.binding import ResourceTracker
+
+    from weft._engine.codegen.runtime.routines import RoutineMaker, Routines
+
+#: how much is done for a kernel's code; a brief one is not worth optimizing, ever
+OptLevel = Literal["optimized", "brief", "draft"]
+#: kernels of one module, at most
+BATCH = 16
+
+
+_kernels: dict[str, CompiledKernel] = {}
+_drafts: dict[str, CompiledKernel] = {}
+_lock = held_over_forks(threading.RLock())
+
+
+def _link(
+    data: bytes, exports: Sequence[str], imports: dict[str, int]
+) -> loader.Loaded | ResourceTracker:
+    """Load an object that may call the C library, and the thread pool: that is made when the first object names it."""
+    if any(name.encode() in data for name in symbols.POOL_PREFIXES):
+        imports = imports | pool.symbols()
+    target.share(symbols.of_c)
+    return target.link(data, exports, imports)
+
+
+def _kernel_name(kernel: Kernel) -> str:
+    return cache.key(target.current().identity, loops_text.canonical(kernel))
+
+
+@clearing
+def _forget_kernels() -> None:
+    """From now on code lives as long as the programs that run it."""
+    with _lock:
+        _kernels.clear()
+        _drafts.clear()
+
+
+def _provide(
+    kernels: dict[str, Kernel],
+    quick: Collection[str],
+    others: Sequence[CompileRequest],
+    meanwhile: Callable[[], object] | None = None,
+) -> dict[str, CompiledKernel]:
+    """Load kernels, compiling what is missing, some only as drafts; objects that will be wanted next are prepared at the same time."""
+    threads = pool.num_threads()
+    with _lock:
+        found = lambda name: name in _kernels or (name in quick and name in _drafts)
+        missing = {name: kernel for name, kernel in kernels.items() if not found(name)}
+        for name in list(missing):
+            if not found(name):
+                _adopt(name, missing)
+        rest = [(name, kernel) for name, kernel in missing.items() if not found(name)]
+        kinds: dict[OptLevel, list[tuple[str, Kernel]]] = {
+            "optimized": [],
+            "brief": [],
+            "draft": [],
+        }
+        for name, kernel in rest:
+            kinds[_opt_level(kernel, name in quick)].append((name, kernel))
+        batches = [
+            (batch, opt_level)
+            for opt_level, some in kinds.items()
+            for batch in _batches(some, threads)
+        ]
+        requests = [_batch_request(batch, opt_level) for batch, opt_level in batches]
+        objects.prepare([*requests, *others], threads, meanwhile)
+        for (batch, opt_level), request in zip(batches, requests):
+            _link_new(batch, request, opt_level == "draft")
+        return {name: _kernels.get(name) or _drafts[name] for name in kernels}
+
+
+def _opt_level(kernel: Kernel, is_draft: bool) -> OptLevel:
+    return "brief" if is_brief(kernel) else "draft" if is_draft else "optimized"
+
+
+def _batch_request(batch: dict[str, Kernel], opt_level: OptLevel) -> CompileRequest:
+    key = cache.key("batch", *batch, *["draft"] * (opt_level == "draft"))
+    return CompileRequest(key, functools.partial(_batch_ir, batch), opt_level != "optimized")
+
+
+def _link_new(batch: dict[str, Kernel], request: CompileRequest, is_draft: bool = False) -> None:
+    """Link what was compiled now; a kernel that is as good as it will ever be is found on disk by its name."""
+    _link_batch(batch, request.key, objects.take(request), False, is_draft)
+    where = f"{request.key} {' '.join(batch)}".encode()
+    for name in () if is_draft else batch:
+        cache.later(name, lambda: where)
+
+
+def _batches(kernels: list[tuple[str, Kernel]], threads: int) -> list[dict[str, Kernel]]:
+    """Kernels divided into modules: one of a single kernel is mostly fixed cost."""
+    count = max(-(-len(kernels) // BATCH), min(threads, len(kernels) // 2))
+    return [dict(kernels[i::count]) for i in range(count)]
+
+
+def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
+    """Load the object on disk that holds kernel `name`, and with it the other wanted kernels that it holds."""
+    where, *held = (cache.read(name) or b"").decode(errors="replace").split(" ")
+    code = cache.read(where) if where else None
+    if code is not None:
+        try:
+            _link_batch({one: wanted[one] for one in held if one in wanted}, where, code, True)
+        except ProcessFailureError:
+            raise  # another process failed while this one was reading
+        except Exception:  # an object that cannot be read counts as missing
+            return
+
+
+def _batch_ir(batch: dict[str, Kernel]) -> str:
+    """Kernels as one module: the fixed cost of a module is a third of a small kernel's."""
+    return module_ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
+
+
+def _link_batch(
+    batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False
+) -> None:
+    tracker = _link(code, [_symbol(name) for name in batch], {})
+    if not isinstance(tracker, loader.Loaded):
+        ctypes.pythonapi.Py_IncRef(
+            ctypes.py_object(tracker)
+        )  # LLVM would unload it at exit, while threads may run it
+    for name, kernel in batch.items():
+        made = CompiledKernel(
+            _symbol(name), tracker[_symbol(name)], kernel, from_disk, tracker, stored, is_draft
+        )
+        (_drafts if is_draft else _kernels).setdefault(name, made)
+
+
+def _symbol(name: str) -> str:
+    return f"weft_k_{name}"
+
+
+def compile_program(program: Program, draft: bool = False) -> NativeProgram:
+    """Make a program callable; where a `draft` is asked for, what takes LLVM long and the program little is not optimized yet."""
+    launched = {
+        id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0
+    }
+    names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
+    routines = _RoutinesOf(draft)
+
+    def kernel_symbol(kernel: Kernel) -> str:
+        return _symbol(names[id(kernel)])
+
+    flat = [*_flat(program.steps)]
+    draft = draft and not any(isinstance(step, HostCall) for step, _ in flat)
+    quick = frozenset(
+        [names[number] for number in _drafted(flat) if number in names] if draft else []
+    )
+    routines.draft_ok = draft and all(times == 1 for _, times in flat)
+    emitter = EntryEmitter(program, kernel_symbol, routines.symbol)
+    modules = emitter.modules(native.ENTRY)
+    identity = target.current().identity
+    entry_requests = [
+        CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True)
+        for _, text in modules
+    ]
+    used = routines.used()
+    requests = [part for routine in used for part in routine.requests()]
+    parallel = bool(used or emitter.routines or emitter.has_tasks) or any(
+        kernel.parallel_extent > 1 for kernel in launched.values()
+    )
+    if parallel:
+        requests += pool.requests()
+    kernels = {names[number]: kernel for number, kernel in launched.items()}
+    found = _provide(
+        kernels,
+        quick,
+        [*requests, *entry_requests],
+        pool.make_of_what_is_there if parallel else None,
+    )
+    distinct = {_symbol(name): found[name] for name in names.values()}
+    imports = {symbol: made.address for symbol, made in distinct.items()}
+    imports |= {routine.symbol: routine.address() for routine in used}
+    host = native.HostCalls(emitter.host_calls)
+    imports |= symbols.addresses(
+        [*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())]
+    )
+    if emitter.host_calls:
+        imports["weft_host_run"] = id(host.runner)
+        imports |= symbols.addresses(symbols.CALLS)
+    if emitter.checks_signals:
+        imports |= symbols.addresses(symbols.SIGNALS)
+    trackers = []
+    for (symbol, _), request in zip(modules, entry_requests):
+        trackers.append(_link(objects.take(request), [symbol], imports))
+        imports[symbol] = trackers[-1][symbol]
+    stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
+    stored += [key for routine in used for key in routine.stored()]
+    stored += [request.key for request in entry_requests]
+    made = BuildRecord(
+        program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored)
+    )
+    from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
+    done = NativeProgram(
+        imports[native.ENTRY],
+        host,
+        [trackers, made],
+        len(distinct),
+        from_disk,
+        lambda: made,
+        bool(emitter.routines),
+    )
+    done.work = round(sum([_work(emitter.traffic(step), times) for step, times in flat]))
+    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(
+        routine.draft for routine in used
+    ):
+        done.is_draft = True
+    return done
+
+
+class _Routine(NamedTuple):
+    """A native routine that a program calls: a matmul with some of its optional functions, a sort or a Fourier transform."""
+
+    symbol: str
+    made_by: RoutineMaker
+    wanted: frozenset[str] | None  # the optional functions of a matmul
+    draft: bool
+
+    def requests(self) -> list[CompileRequest]:
+        return self.made_by.requests(self.symbol, self.wanted, self.draft)
+
+    def address(self) -> int:
+        return self.made_by.ensure(self.symbol, self.wanted, self.draft)
+
+    def stored(self) -> list[str]:
+        return self.made_by.stored(self.symbol, self.wanted, self.draft)
+
+
+class _RoutinesOf:
+    """The native routines that the steps of a program call."""
+
+    def __init__(self, draft_ok: bool = False):
+        self.draft_ok = draft_ok
+        self.matmuls: dict[str, frozenset[str]] = {}  # and the optional functions that they need
+        self.large: set[str] = set()  # matmuls that should be optimized
+        self.others: dict[
+            str, tuple[Routines, bool]
+        ] = {}  # sorts and Fourier transforms, and whether a draft will do
+
+    def symbol(self, step: Gemm | Sort | Fft) -> str:
+        """The name of the function for a step, which is wanted from now on."""
+        if isinstance(step, Gemm):
+            from weft._engine.codegen.gemm import gemm
+
+            symbol, _ = gemm.describe(step)
+            self.matmuls[symbol] = self.matmuls.get(symbol, frozenset()) | gemm.features(step)
+            if not gemm.is_small(step):
+                self.large.add(symbol)
+            return symbol
+        if isinstance(step, Sort):
+            from weft._engine.codegen.library import sort as made_by
+        else:
+            from weft._engine.codegen.library import fft as made_by
+        symbol = made_by.symbol(step)
+        _, rough = self.others.get(symbol, (None, True))
+        self.others[symbol] = (
+            made_by.ROUTINES,
+            rough and self.draft_ok and not made_by.is_worth_optimizing(step),
+        )
+        return symbol
+
+    def used(self) -> list[_Routine]:
+        """All of them, matmuls first: their code takes longest."""
+        found = []
+        for symbol, wanted in self.matmuls.items():
+            from weft._engine.codegen.gemm import gemm
+
+            draft = (
+                self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, wanted)
+            )
+            found.append(_Routine(symbol, gemm, wanted, draft))
+        return found + [
+            _Routine(symbol, routines, None, rough)
+            for symbol, (routines, rough) in self.others.items()
+        ]
+
+
+def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
+    """The kernels, by their ids, that may run as drafts: those that have little to do in all."""
+    work: dict[int, float] = {}
+    for step, times in steps:
+        if isinstance(step, Launch):
+            work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * iterations(
+                step.kernel.body, bound
+            )
+        elif isinstance(step, Gemm) and step.epilogue is not None:
+            elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
+            work[id(step.epilogue)] = work.get(id(step.epilogue), 0) + times * elements
+    return [number for number, most in work.items() if most <= MODEL.draft_iterations]
+
+
+def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:
+    """Steps, with those inside of others, and how often they run at most."""
+    for step in steps:
+        yield step, times
+        if isinstance(step, Branch):
+            for branch in step.branches:
+                yield from _flat(branch, times)
+        elif isinstance(step, Loop):
+            yield from _flat(step.body, times * step.extent)
+        elif isinstance(step, WhileLoop):
+            yield from _flat((*step.cond_body, *step.body), math.inf)
+
+
+def _work(traffic: int, times: float) -> float:
+    """What a step may cost in all. Kernels that go round an uncounted loop themselves name the most that is possible as their traffic."""
+    if times < math.inf:
+        return times * traffic
+    return MODEL.while_loop_trips * (
+        traffic if traffic < MODEL.outlined_call_bytes else MODEL.outlined_bytes
+    )
+
+
+def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
+    """What `compile_program` makes where it made a draft before: kernels are compiled one by one, while others compile; or nothing,
+    when it `is_over`."""
+    for request in _library_requests(program):
+        if not is_over() and not objects.is_there(request):
+            compile_apart(request)
+    for kernel in _launched(program.steps):
+        if is_over():
+            return None
+        name = _kernel_name(kernel)
+        if kernel.parallel_extent > 0 and name not in _kernels:
+            request = _batch_request({name: kernel}, _opt_level(kernel, False))
+            if not objects.is_there(request):
+                compile_apart(request)
+            with _lock:
+                _link_new({name: kernel}, request)
+    return None if is_over() else compile_program(program)
+
+
+def _library_requests(program: Program) -> list[CompileRequest]:
+    """What has to be compiled for the matmuls, sorts and Fourier transforms of a program."""
+    routines = _RoutinesOf()
+    for step, _ in _flat(program.steps):
+        if isinstance(step, (Gemm, Sort, Fft)):
+            routines.symbol(step)
+    return [request for routine in routines.used() for request in routine.requests()]
+
+
+def image_of(made: BuildRecord) -> loader.Image | None:
+    """All code of a program, linked; None where an object is not on disk or not for our linker."""
+    found = [cache.read(key) for key in made.stored] if loader.works_here() else [None]
+    try:
+        return (
+            loader.link([data for data in found if data is not None]) if None not in found else None
+        )
+    except loader.Unsupported:
+        return None
+
+
+def _launched(steps: Iterable[Step]) -> list[Kernel]:
+    """Every kernel that some step launches, on its own or as an epilogue."""
+    found = [
+        step.kernel
+        if isinstance(step, Launch)
+        else step.epilogue
+        if isinstance(step, Gemm)
+        else None
+        for step, _ in _flat(steps)
+    ]
+    return [kernel for kernel in found if kernel is not None]

@@ -1,0 +1,199 @@
+"""The queue of programs that run while their callers go on, as Python sees it.
+
+In:   the native functions of `queue.ll`, once native dispatch is linked.
+Out:  `Queue`: posting programs, and waiting for them; `current()`, the one of this process.
+Laws: programs run in the order in which they were posted. What one fails with is raised to whoever asks for its results, or for
+      those of a program that depends on it. Who waits handles signals meanwhile. A fork waits for the queue; the end of the process
+      waits for programs that call Python, and stops the others.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from weft._engine.codegen.runtime import symbols
+from weft._engine.util.errors import without_frames
+from weft._engine.util.machine_model import MODEL
+
+_I64, _PTR = ctypes.c_int64, ctypes.c_void_p
+
+
+class Failure:
+    """Why results were not computed. The blocks that keep it are not known to the collector, so once `error` was raised only a copy is
+    kept: frames, its own and those outside of them, may hold the arrays."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException):
+        self.error = error
+
+    def throw(self) -> NoReturn:
+        """Raise it; what is no `Exception`, as an interrupt, once."""
+        error = self.error
+        self.forget_frames()
+        with contextlib.suppress(ValueError):  # it was seen, or another thread raises it too
+            _unseen.remove(self)
+        try:
+            raise error
+        finally:
+            del error, self  # no cycle through this frame
+
+    def forget_frames(self) -> None:
+        """Keep no traceback."""
+        self.error = without_frames(self.error)
+
+
+def failure_of(raise_error: Callable[[], NoReturn]) -> Failure:
+    """Why a program failed, of which `raise_error` raises it."""
+    if symbols.runner[1]:
+        return Failure(
+            RuntimeError(
+                "The program that computes this array was stopped by a repeated interrupt. Call it again."
+            )
+        )
+    try:
+        raise_error()
+    except BaseException as error:
+        failure = Failure(error)
+    _unseen.append(failure)
+    return failure
+
+
+#: why programs have no results that were still queued when the process ended, or was forked
+STOPPED = Failure(
+    RuntimeError(
+        "The program that computes this array was never run: the process ended, or it was forked while the "
+        "program was queued."
+    )
+)
+_unseen: collections.deque[Failure] = collections.deque(maxlen=16)  # raised to nobody yet
+_opened: list[Queue] = []
+
+
+class Queue:
+    """The queue of this process."""
+
+    def __init__(self, addresses: dict[str, int], pending: type, failed: type):
+        at = lambda name: addresses[f"weft_queue_{name}"]
+        self.pending, self.failed = (
+            pending,
+            failed,
+        )  # the types of blocks that a queued program writes, or did not write
+        #: see `queue.ll`; all are called with the GIL held,
+        self.post = ctypes.PYFUNCTYPE(ctypes.c_int32, *[_PTR, _I64] * 6, _I64)(at("post"))
+        self.room = ctypes.PYFUNCTYPE(ctypes.c_int32, _I64)(at("room"))
+        self.is_mine = ctypes.PYFUNCTYPE(ctypes.c_int32)(at("is_mine"))
+        self.reap = ctypes.PYFUNCTYPE(None)(at("reap"))
+        self._forked = ctypes.PYFUNCTYPE(None)(at("forked"))
+        self._wait = ctypes.CFUNCTYPE(ctypes.c_int32, _I64)(at("wait"))  # but this one
+        self._posted, self._done, self._effects = (
+            _I64.from_address(at(name)) for name in ("posted", "done", "effects")
+        )
+        self._ends = ctypes.c_int32.from_address(at("ends"))
+        self.limit = _I64.from_address(at("limit"))  # of bytes of results
+        self.limit.value = MODEL.queue_bytes
+        self._interrupted = -1  # the program that ran when somebody was interrupted who waited
+        atexit.register(self._end)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
+
+    def is_ready(self, held: Any) -> bool:
+        """Whether a block has its values, or never will."""
+        if type(held) is self.pending:
+            self.reap()
+        return type(held) is not self.pending
+
+    def wait(self, held: Any) -> None:
+        """Wait until a block has its values; raise why it has none."""
+        while type(held) is self.pending:
+            self._wait_for(_I64.from_address(id(held) + 40).value)
+        why = (
+            ctypes.cast(_I64.from_address(id(held) + 40).value, ctypes.py_object).value
+            if type(held) is self.failed
+            else None
+        )
+        for failure in list(_unseen):  # a copy: the thread of the queue adds to it
+            if failure is not why:  # this thread may have run what failed
+                failure.forget_frames()
+        if (
+            why is STOPPED
+            and self._ends.value
+            and threading.current_thread() is not threading.main_thread()
+        ):
+            threading.Event().wait()  # only daemon threads are left, and the process ends
+        if why is not None:
+            why.throw()
+
+    @staticmethod
+    def holders(block: int) -> int:
+        """References to the block at this address, beside those of queued programs."""
+        return (
+            ctypes.c_int32.from_address(block).value - ctypes.c_int32.from_address(block + 48).value
+        )
+
+    def has_effects(self) -> bool:
+        """Whether programs are queued that call Python."""
+        return self._effects.value > self._done.value
+
+    def wait_for_effects(self) -> None:
+        """Wait for all programs that call Python."""
+        if self.has_effects() and not self.is_mine():
+            self._wait_for(self._effects.value - 1)
+
+    def raise_unseen(self) -> None:
+        """Raise what a program failed with whose results nobody asked for, as there may be none."""
+        for failure in list(_unseen):
+            failure.throw()
+
+    def _wait_for(self, number: int) -> None:
+        """Wait until the program of that number was run. Who is interrupted a second time, while the same one runs, stops it."""
+        try:
+            while status := self._wait(number):
+                if status == 2:
+                    raise RuntimeError(
+                        "A callback waits for an array of the program that called it, or of one that runs later. "
+                        "Pass what the callback needs as its arguments."
+                    )
+        except KeyboardInterrupt:
+            running = self._done.value
+            symbols.runner[1] = int(running == self._interrupted)
+            self._interrupted = running
+            raise
+        self.reap()
+
+    def _before_fork(self) -> None:
+        if not self.is_mine():
+            while self._posted.value > self._done.value:
+                self._wait_for(self._posted.value - 1)
+
+    def _after_fork(self) -> None:
+        self._forked()
+        self.reap()
+
+    def _end(self) -> None:
+        try:
+            self.wait_for_effects()
+            self.raise_unseen()
+        finally:
+            self._ends.value = 1
+            while self._posted.value > self._done.value and not self.is_mine():
+                symbols.runner[1] = 1
+                self._wait(self._posted.value - 1)
+            self.reap()
+
+
+def open_queue(addresses: dict[str, int], pending: type, failed: type) -> None:
+    """Have the queue of this process, whose functions are at these addresses."""
+    _opened.append(Queue(addresses, pending, failed))
+
+
+def current() -> Queue | None:
+    """The queue of this process, once there is one."""
+    return _opened[0] if _opened else None

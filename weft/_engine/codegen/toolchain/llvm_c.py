@@ -1,0 +1,238 @@
+"""LLVM's code generator through the C functions of the library that llvmlite ships.
+
+In:   the text of a module and a `Machine`; every module gets its own context.
+Out:  `emit`: an object or assembly; `host`: LLVM's name of this CPU and its features.
+Laws: the Python package itself is not imported, which would take five times as long as loading the library.
+      Nothing here holds the GIL while LLVM works. A machine is used by one thread at a time.
+      The end of the interpreter waits for the modules in work, and daemon threads begin no more: LLVM's static data go with the process,
+      and code that reads them then ends it by SIGABRT.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import importlib.util
+import os
+import sys
+import threading
+import time
+
+from weft._engine.util.errors import is_refusal, refused
+from weft._engine.util.threads import held_over_forks
+from weft._engine.util.user_code import suspended
+
+_TEXT, _ANY, _INT = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
+_OUT = ctypes.POINTER(ctypes.c_void_p)
+
+#: name without its prefix -> the type of the result, then those of the arguments
+_SIGNATURES = {
+    "InitializeNativeTarget": (None,),
+    "InitializeNativeAsmPrinter": (None,),
+    "InitializeNativeAsmParser": (None,),
+    "ContextCreate": (_ANY,),
+    "ContextDispose": (None, _ANY),
+    "ParseAssembly": (_ANY, _ANY, _TEXT, _OUT),
+    "SetTarget": (None, _ANY, _TEXT),
+    "DisposeModule": (None, _ANY),
+    "GetDefaultTargetTriple": (None, _OUT),
+    "GetProcessTriple": (None, _OUT),
+    "GetTargetFromTriple": (_ANY, _TEXT, _OUT),
+    "CreateTargetMachine": (_ANY, _ANY, _TEXT, _TEXT, _TEXT, _INT, _TEXT, _TEXT, _INT, _INT, _TEXT),
+    "DisposeTargetMachine": (None, _ANY),
+    "TargetMachineEmitToMemory": (_ANY, _ANY, _ANY, _INT, _OUT),
+    "GetBufferStart": (_ANY, _ANY),
+    "GetBufferSize": (ctypes.c_size_t, _ANY),
+    "DisposeMemoryBuffer": (None, _ANY),
+    "GetHostCPUName": (None, _OUT),
+    "GetHostCPUFeatures": (_INT, _OUT),
+    "DisposeString": (None, _ANY),
+}
+
+#: these let other threads run meanwhile; the rest is over sooner than a thread gets the interpreter back
+_LONG = {"ParseAssembly", "TargetMachineEmitToMemory"}
+
+_lock = held_over_forks(threading.RLock())
+_loaded: list[ctypes.CDLL] = []  # the library, once it is loaded
+_inside: set[int] = set()  # the threads that have LLVM work for them
+_ends = False  # whether the interpreter does
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_inside.clear)
+
+
+@functools.cache
+def place() -> str:
+    """Where the library is."""
+    spec = importlib.util.find_spec("llvmlite")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(
+            "weft compiles with LLVM, which the package llvmlite brings along; it is not installed. "
+            "Install it with `pip install llvmlite`.",
+            name="llvmlite",
+        )
+    name = {"win32": "llvmlite.dll", "darwin": "libllvmlite.dylib"}.get(
+        sys.platform, "libllvmlite.so"
+    )
+    return os.path.join(spec.submodule_search_locations[0], "binding", name)
+
+
+@functools.cache
+def identity() -> str:
+    """What identifies this build of LLVM, without loading it: its file is replaced when the package is."""
+    facts = os.stat(place())
+    return f"{facts.st_size}-{facts.st_mtime_ns}"
+
+
+def library() -> ctypes.CDLL:
+    """The library with the types of its functions, ready to compile for this machine."""
+    if not _loaded:
+        with suspended, _lock:
+            if not _loaded:
+                _loaded.append(_load(place()))
+    return _loaded[0]
+
+
+def is_loaded() -> bool:
+    """Whether `library` answers at once."""
+    return bool(_loaded)
+
+
+def _load(path: str) -> ctypes.CDLL:
+    try:
+        found = (
+            ctypes.PyDLL(path, handle=_open(path))
+            if sys.platform == "linux"
+            else ctypes.PyDLL(path)
+        )
+    except OSError as error:
+        if not is_refusal(error):
+            raise
+        raise refused(os.path.getsize(path), f"LLVM ({path})") from error
+    free = ctypes.CDLL(path, handle=found._handle)
+    for name, (result, *arguments) in _SIGNATURES.items():
+        function = getattr(free if name in _LONG else found, f"LLVMPY_{name}")
+        function.restype, function.argtypes = result, arguments
+        setattr(found, name, function)
+    found.InitializeNativeTarget()
+    found.InitializeNativeAsmPrinter()
+    found.InitializeNativeAsmParser()
+    return found
+
+
+def _open(path: str) -> int | None:
+    """A handle from `dlopen` itself, which other threads need not wait for; None leaves it, and its error, to ctypes."""
+    dlopen = ctypes.CDLL(None).dlopen
+    dlopen.restype, dlopen.argtypes = _ANY, [_TEXT, _INT]
+    return dlopen(os.fsencode(path), os.RTLD_NOW)
+
+
+class _Words:
+    """A string that LLVM gives away: an error or an answer."""
+
+    __slots__ = ("pointer",)
+
+    def __init__(self):
+        self.pointer = ctypes.c_void_p(None)
+
+    def take(self) -> str:
+        """The string, empty if none was given; it is freed."""
+        if not self.pointer:
+            return ""
+        text = ctypes.string_at(self.pointer.value or 0).decode()
+        library().DisposeString(self.pointer)
+        self.pointer = ctypes.c_void_p(None)
+        return text
+
+
+def _answer(name: str) -> str:
+    words = _Words()
+    getattr(library(), name)(words.pointer)
+    return words.take()
+
+
+def host() -> tuple[str, str]:
+    """LLVM's name of this CPU, and its features in alphabetical order, as in `+avx,-avx512f`."""
+    features = sorted(_answer("GetHostCPUFeatures").split(","), key=lambda feature: feature[1:])
+    return _answer("GetHostCPUName"), ",".join([feature for feature in features if feature])
+
+
+class Machine:
+    """A code generator for one CPU at one level of optimization. It keeps its tables of the CPU, 0.7 MiB, until it is disposed of."""
+
+    __slots__ = ("pointer",)
+
+    def __init__(self, cpu: str, features: str, level: int):
+        triple, error = _answer("GetDefaultTargetTriple").encode(), _Words()
+        target = library().GetTargetFromTriple(triple, error.pointer)
+        if not target:
+            raise RuntimeError(f"LLVM: {error.take()}")
+        model = b"jitdefault"  # the large code model: objects may be anywhere in memory
+        self.pointer = library().CreateTargetMachine(
+            target, triple, cpu.encode(), features.encode(), level, b"pic", model, 0, 1, b""
+        )
+        if not self.pointer:
+            raise RuntimeError(f"LLVM: no machine for {cpu!r} with features {features!r}")
+
+    def dispose(self) -> None:
+        """Give back its memory; it is not to be used again."""
+        library().DisposeTargetMachine(self.pointer)
+
+
+@atexit.register
+def _finish() -> None:
+    global _ends
+    _ends = True
+    while _inside:
+        time.sleep(0.001)
+
+
+def ends() -> bool:
+    """Whether the interpreter ends, and the main thread alone may still compile."""
+    return _ends
+
+
+def emit(ir: str, machine: Machine, assembly: bool = False) -> bytes:
+    """The object of a textual module, or its assembly text. SystemExit in a daemon thread while the interpreter ends."""
+    me = threading.get_ident()
+    _inside.add(me)  # before the question: `_finish` sets the one, and then reads the other
+    try:
+        if _ends and threading.current_thread() is not threading.main_thread():
+            raise SystemExit
+        return _translated(ir, machine, assembly)
+    finally:
+        _inside.discard(me)
+
+
+def _translated(ir: str, machine: Machine, assembly: bool) -> bytes:
+    llvm, error = library(), _Words()
+    context = llvm.ContextCreate()
+    try:
+        module = llvm.ParseAssembly(context, ir.encode(), error.pointer)
+        message = error.take()
+        if message:
+            raise RuntimeError(f"LLVM IR parsing error\n{message}")
+        try:
+            llvm.SetTarget(module, _process_triple())
+            return _emitted(llvm, machine, module, error, not assembly)
+        finally:
+            llvm.DisposeModule(module)
+    finally:
+        llvm.ContextDispose(context)
+
+
+def _emitted(
+    llvm: ctypes.CDLL, machine: Machine, module: int, error: _Words, as_object: bool
+) -> bytes:
+    buffer = llvm.TargetMachineEmitToMemory(machine.pointer, module, int(as_object), error.pointer)
+    if not buffer:
+        raise RuntimeError(f"LLVM: {error.take()}")
+    try:
+        return ctypes.string_at(llvm.GetBufferStart(buffer), llvm.GetBufferSize(buffer))
+    finally:
+        llvm.DisposeMemoryBuffer(buffer)
+
+
+@functools.cache
+def _process_triple() -> bytes:
+    return _answer("GetProcessTriple").encode()

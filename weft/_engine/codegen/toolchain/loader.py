@@ -1,0 +1,376 @@
+"""A linker for the relocatable objects that our code generator emits on x86-64 Linux.
+
+In:   ELF objects of the large code model, and addresses for the symbols they import.
+Out:  `link(objects)`, an `Image`: all of them laid out from address 0, with the words that depend on the final address; plain
+      data, which can be kept on disk. `place(image, address)` loads it as `Loaded`: the addresses of its global symbols, valid
+      as long as this object lives. `load` does both.
+Laws: an imported name refers to the last object before it that exports it, else to the process.
+      Anything beyond what our objects contain (five kinds of relocations) raises `Unsupported`, and `target.link` uses LLVM's
+      linker. Code is never writable while it can run; a forked child has its own data. Images that write none of their data
+      share a few mappings (`_Pages`), and their pages are used again once the `Loaded` is gone.
+
+A process that finds all its objects on disk needs no more of LLVM than this file, which saves loading LLVM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from weft._engine.util.errors import refused
+from weft._engine.util.machine import architecture
+
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATION = struct.Struct("<QQq")
+_PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
+_WRITE, _ALLOC, _EXECUTE = 1, 2, 4
+# relocations: absolute; relative to the place; offset from the table of addresses; place in that table; the table itself
+_ABS64, _PC64, _GOTOFF64, _GOT64, _GOTPC64 = 1, 24, 25, 27, 29
+_PAGE, _LINE = mmap.PAGESIZE, 64
+
+
+class Unsupported(Exception):
+    """The object holds something that this linker does not know."""
+
+
+class _Section(NamedTuple):
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry: int
+
+
+class Loaded:
+    """A linked object: `loaded[name]` is the address of a global symbol."""
+
+    __slots__ = ("_memory", "_symbols")
+
+    def __init__(self, memory: mmap.mmap | _Pages, symbols: dict[str, int]):
+        self._memory = memory
+        self._symbols = symbols
+
+    def __getitem__(self, name: str) -> int:
+        return self._symbols[name]
+
+
+def works_here() -> bool:
+    """Whether this machine is one that the linker is for."""
+    return sys.platform == "linux" and architecture() == "x86_64" and sys.maxsize > 1 << 32
+
+
+@functools.cache
+def process() -> ctypes.CDLL:
+    """What the process has loaded: the C library, above all."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
+def _system(name: str) -> ctypes._CFuncPtr:
+    """A system call about memory."""
+    function = getattr(process(), name)
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long][
+        : 6 if name == "mmap" else 3
+    ]
+    function.restype = ctypes.c_void_p if name == "mmap" else ctypes.c_int
+    return function
+
+
+def _protect(address: int, size: int, rights: int) -> None:
+    if _system("mprotect")(address, size, rights):
+        raise Unsupported("memory cannot be made executable")
+
+
+# ---- memory that many images share
+
+_ARENA = 16 << 20
+_MADV_DONTNEED = 4
+_unused: dict[
+    int, array[int]
+] = {}  # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
+_fresh: list[tuple[int, int]] = []  # (begin, end) of unused pages
+# No lock: `pop` of a list takes what it gives away from threads, finalizers and handlers of signals.
+
+
+class _Pages:
+    """Pages with code and constants, of an arena: neighbours with equal rights are one mapping to the system, however many there are."""
+
+    __slots__ = ("address", "size")
+
+    def __init__(self, contents: Callable[[int], bytes], size: int):
+        self.size, size = 0, -(-size // _PAGE) * _PAGE
+        self.address = _unused_pages(size) or _new_pages(size)
+        self.size, made = size, contents(self.address)
+        _protect(self.address, self.size, mmap.PROT_READ | mmap.PROT_WRITE)
+        ctypes.memmove(self.address, made, len(made))
+        _protect(self.address, self.size, mmap.PROT_READ | mmap.PROT_EXEC)
+
+    def __del__(self, over: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.size and not over():  # threads may run to the very end of the process
+            _system("madvise")(self.address, self.size, _MADV_DONTNEED)
+            _unused.setdefault(self.size, array("Q")).append(self.address)
+
+
+def _new_pages(size: int) -> int:
+    """Pages without rights or contents."""
+    try:
+        begin, end = _fresh.pop()
+    except IndexError:
+        begin = end = 0
+    if end - begin < size:
+        more = max(size, _ARENA)
+        found = _system("mmap")(None, more, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        if found in (None, ctypes.c_void_p(-1).value):
+            raise refused(more, "compiled code")
+        begin, end = found, found + more
+    if end - begin > size:
+        _fresh.append((begin + size, end))
+    return begin
+
+
+def _unused_pages(size: int) -> int:
+    """Pages that were given back; 0 if there are none."""
+    try:
+        return _unused[size].pop()
+    except LookupError:
+        return 0
+
+
+class Image(NamedTuple):
+    """Linked objects, not yet anywhere. Of `size` bytes `memory` has the first, the others are zero; the first `code_size` are never
+    written, with code first, and are all there is where no object has variables.
+
+    To the u64 at `places[i]` the address of target `targets[i]` is to be added: 0 is the image itself, n > 0 is
+    `imports[n - 1]` (both arrays are the bytes of u32). `exports` gives the places of global symbols in the image.
+    """
+
+    memory: bytes
+    code_size: int
+    size: int
+    places: bytes
+    targets: bytes
+    imports: tuple[str, ...]
+    exports: dict[str, int]
+
+
+def load(data: bytes, imports: Mapping[str, int], shared: Mapping[str, int]) -> Loaded:
+    """Link an object; imported symbols are looked up in `imports`, then in `shared`."""
+    return place(link([data]), lambda name: imports.get(name) or shared.get(name))
+
+
+def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
+    """Bring an image into memory; `address` knows what it imports."""
+    known = [0, *map(address, image.imports)]
+    if not all(known[1:]):
+        raise RuntimeError(
+            f"codegen: nothing is called {image.imports[known.index(None) - 1]!r}, which compiled code refers to"
+        )
+
+    def at(base: int) -> bytes:
+        """The contents, at their place."""
+        made = np.zeros(image.size, np.uint8)
+        made[: len(image.memory)] = np.frombuffer(image.memory, np.uint8)
+        if image.places:
+            words = np.ndarray(
+                (image.size - 7,), "<u8", made, strides=(1,)
+            )  # one begins at every byte
+            known[0] = base
+            words[np.frombuffer(image.places, np.uint32)] += np.array(known, np.uint64)[
+                np.frombuffer(image.targets, np.uint32)
+            ]
+        return made.tobytes()
+
+    if image.code_size == image.size:
+        memory = _Pages(at, image.size)
+        base = memory.address
+    else:
+        try:
+            memory = mmap.mmap(-1, image.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise refused(image.size, "compiled code") from error
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        memory[:] = at(base)
+        if image.code_size:
+            _protect(base, image.code_size, mmap.PROT_READ | mmap.PROT_EXEC)
+    return Loaded(memory, {name: base + at for name, at in image.exports.items()})
+
+
+def link(objects: Sequence[bytes]) -> Image:
+    """Lay objects out one after another, and resolve what they say of each other."""
+    parsed = [_Object(data) for data in objects]
+    code_size, size = _layout(parsed)
+    exports: dict[str, int] = {}
+    linked = _Linked(-(-size // 8) * 8)
+    for one in parsed:
+        one.copy_to(linked.memory)
+        linked.relocate(one, [_target(one, symbol, exports) for symbol in one.symbols])
+        exports |= {
+            one.names[s[0]]: one.places[s[3]] + s[4]
+            for s in one.symbols
+            if s[1] >> 4 and s[3] in one.places
+        }
+    return linked.image(code_size, exports)
+
+
+#: what a symbol stands for: the name of an import, or nothing for the image; and a number of bytes after it
+_Target = tuple[str, int]
+
+
+def _target(one: _Object, symbol: tuple, exports: dict[str, int]) -> _Target | None:
+    """What a symbol of an object stands for; None is a section that is not in memory."""
+    name, _, _, section, value, _ = symbol
+    if section:
+        return ("", one.places[section] + value) if section in one.places else None
+    title = one.names[name]
+    return ("", exports[title]) if title in exports else (title, 0)
+
+
+class _Object:
+    """What an object says of itself; `places` is where its sections are, once they are laid out."""
+
+    def __init__(self, data: bytes):
+        if data[:6] != b"\x7fELF\x02\x01" or data[16:20] != b"\x01\x00\x3e\x00":
+            raise Unsupported("not a relocatable x86-64 object")
+        start, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
+        self.data = data
+        self.sections = [
+            _Section(*_SECTION.unpack_from(data, start + 64 * i)) for i in range(count)
+        ]
+        table = next((s for s in self.sections if s.kind == _SYMTAB), None)
+        if table is None:
+            raise Unsupported("no symbols")
+        self.symbols = list(_SYMBOL.iter_unpack(data[table.offset : table.offset + table.size]))
+        self.names = _Names(data, self.sections[table.link])
+        self.titles = _Names(
+            data, self.sections[struct.unpack_from("<H", data, 62)[0]]
+        )  # of sections
+        self.places: dict[int, int] = {}
+
+    def is_variable(self, s: _Section) -> bool:
+        """Whether a section is written while the program runs; constants that hold addresses are writable to the linker alone."""
+        return bool(s.flags & _ALLOC and s.flags & _WRITE and s.size) and not self.titles[
+            s.name
+        ].startswith(".data.rel.ro")
+
+    def copy_to(self, memory: bytearray) -> None:
+        """Write the sections that have contents."""
+        for i, at in self.places.items():
+            s = self.sections[i]
+            if s.kind == _PROGBITS:
+                memory[at : at + s.size] = self.data[s.offset : s.offset + s.size]
+
+    def relocations(self) -> Iterator[tuple[int, int, int, int]]:
+        """(place in memory, kind, symbol, addend) of every relocation of a section that is in memory."""
+        for s in self.sections:
+            if s.kind == _RELA and s.info in self.places:
+                start = self.places[s.info]
+                for offset, info, addend in _RELOCATION.iter_unpack(
+                    self.data[s.offset : s.offset + s.size]
+                ):
+                    yield start + offset, info & 0xFFFFFFFF, info >> 32, addend
+
+
+class _Linked:
+    """Memory with a table of addresses after it, and which of its words are to be completed."""
+
+    def __init__(self, table: int):
+        self.memory = bytearray(table)
+        self.table = table
+        self.slots: dict[_Target, int] = {}  # target -> place in the table
+        self.open: list[tuple[int, str]] = []  # place, name of the target
+
+    def relocate(self, one: _Object, targets: Sequence[_Target | None]) -> None:
+        """Apply an object's relocations."""
+        for place, kind, number, addend in one.relocations():
+            target = targets[number]
+            if target is None:
+                raise Unsupported(
+                    f"symbol {one.names[one.symbols[number][0]]!r} in section {one.symbols[number][3]}"
+                )
+            which, at = target
+            if kind == _GOT64:
+                value = self.slots.setdefault(target, 8 * len(self.slots))
+            elif kind == _GOTPC64:
+                value = self.table - place
+            elif kind == _ABS64:
+                value = at
+                self.open.append((place, which))
+            elif kind in (_PC64, _GOTOFF64) and not which:
+                value = at - (place if kind == _PC64 else self.table)
+            else:
+                raise Unsupported(f"relocation {kind}")
+            struct.pack_into("<Q", self.memory, place, (value + addend) & 0xFFFFFFFFFFFFFFFF)
+
+    def image(self, code_size: int | None, exports: dict[str, int]) -> Image:
+        """All that was written, as an image."""
+        table = struct.pack(f"<{len(self.slots)}Q", *[at for _, at in self.slots])
+        self.open += [(self.table + slot, which) for (which, _), slot in self.slots.items()]
+        numbers = {"": 0}
+        words = np.array(
+            [(place, numbers.setdefault(which, len(numbers))) for place, which in self.open],
+            np.uint32,
+        ).reshape(-1, 2)
+        memory = bytes(self.memory) + table
+        size = max(len(memory), 8)
+        return Image(
+            memory.rstrip(b"\0"),
+            size if code_size is None else code_size,
+            size,
+            words[:, 0].tobytes(),
+            words[:, 1].tobytes(),
+            tuple(numbers)[1:],
+            exports,
+        )
+
+
+class _Names(dict):
+    """The string table: name of the symbol whose name begins at a byte."""
+
+    def __init__(self, data: bytes, section: _Section):
+        super().__init__()
+        self.data, self.start = data, section.offset
+
+    def __missing__(self, offset: int) -> str:
+        begin = self.start + offset
+        name = self[offset] = self.data[begin : self.data.index(b"\0", begin)].decode()
+        return name
+
+
+def _layout(objects: Sequence[_Object]) -> tuple[int | None, int]:
+    """Give each section its place in memory, code first, data from a new page on where some is written; the bytes of code pages,
+    None where nothing is written, and of all."""
+    at, code_size = 0, None
+    has_variables = any(one.is_variable(s) for one in objects for s in one.sections)
+    for wanted in (_EXECUTE, 0):
+        for one in objects:
+            for i, s in enumerate(one.sections):
+                if (
+                    s.kind in (_PROGBITS, _NOBITS)
+                    and s.flags & _ALLOC
+                    and s.flags & _EXECUTE == wanted
+                    and s.size
+                ):
+                    one.places[i] = at = -(-at // max(s.align, 1)) * max(s.align, 1)
+                    at += s.size
+        if wanted:
+            at = -(-at // (_PAGE if has_variables else _LINE)) * (_PAGE if has_variables else _LINE)
+            code_size = at if has_variables else None
+    for one in objects:
+        for i, s in enumerate(one.sections):  # empty sections may still be named
+            if i not in one.places and s.kind == _PROGBITS and s.flags & _ALLOC and not s.size:
+                one.places[i] = at
+    return code_size, at

@@ -1,0 +1,416 @@
+"""Arithmetic on register values with Python operators, for writing math functions as formulas.
+
+`Real(lanes, "f32")` is the working precision; it makes `V`s. A `V` is a float, an integer of the same size, or a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._engine.codegen.ir.builder import Builder
+from weft._engine.codegen.vector.math_piecewise import PIECEWISE
+from weft._engine.codegen.vector.math_tables import TABLE
+from weft._engine.codegen.vector.registers import literal
+from weft._engine.codegen.vector.vector_ops import Lanes
+from weft._engine.ir.formulas import Formulas
+from weft._engine.util.cache import blake2b
+
+#: of `getmant`: an interval, and NaN for negative numbers
+_MANTISSA_FROM_THREE_QUARTERS = 0b1011
+#: kinds of arguments in the table of `fixupimm`, and answers by number (0: as computed, 1: the argument)
+_KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
+_ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
+_NAN_STAYS = 0x11
+#: coefficients from which on a polynomial is taken by pairs
+_LONG = 4
+
+
+def _operator(floating: str, integer: str = "", swap: bool = False) -> Callable[[V, Any], V]:
+    """An operator of values: its instruction on floats, and that on integers and masks where it is another one."""
+
+    def apply(x: V, other: V | float) -> V:
+        real, kind = x.real, x.kind
+        a, b = x.name, real.operand(kind, other)
+        a, b = (b, a) if swap else (a, b)
+        return V(
+            real,
+            kind,
+            real.b.pure(
+                f"{floating if kind == 'f' or not integer else integer} {real.types[kind]} {a}, {b}",
+                a,
+                b,
+            ),
+        )
+
+    return apply
+
+
+def _order(name: str) -> Callable[[V, Any], V]:
+    """A comparison of values; a NaN is neither less nor greater."""
+
+    def apply(x: V, other: V | float) -> V:
+        instruction = (
+            f"fcmp o{name}"
+            if x.kind == "f"
+            else f"icmp {name}"
+            if name == "eq"
+            else f"icmp s{name}"
+        )
+        y = x.real.operand(x.kind, other)
+        return V(
+            x.real,
+            "m",
+            x.real.b.pure(f"{instruction} {x.real.types[x.kind]} {x.name}, {y}", x.name, y),
+        )
+
+    return apply
+
+
+class V:
+    """A register value: kind `f` (float), `i` (integer of the float's size) or `m` (mask)."""
+
+    __slots__ = ("kind", "name", "real")
+
+    def __init__(self, real: Real, kind: str, name: str):
+        self.real = real
+        self.kind = kind
+        self.name = name
+
+    __add__, __radd__ = _operator("fadd", "add"), _operator("fadd", "add", swap=True)
+    __sub__, __rsub__ = _operator("fsub", "sub"), _operator("fsub", "sub", swap=True)
+    __mul__, __rmul__ = _operator("fmul", "mul"), _operator("fmul", "mul", swap=True)
+    __truediv__, __rtruediv__ = _operator("fdiv"), _operator("fdiv", swap=True)
+    __and__, __or__, __xor__ = _operator("and"), _operator("or"), _operator("xor")
+    __lshift__, __rshift__ = _operator("shl"), _operator("ashr")
+    __lt__, __le__, __gt__, __ge__, same = (_order(name) for name in ("lt", "le", "gt", "ge", "eq"))
+
+    def __neg__(self) -> V:
+        return (
+            0 - self
+            if self.kind == "i"
+            else V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
+        )
+
+    def __invert__(self) -> V:
+        return self ^ (1 if self.kind == "m" else -1)
+
+    def is_nan(self) -> V:
+        """Mask of NaN."""
+        text = f"fcmp uno {self.real.t} {self.name}, {self.name}"
+        return V(self.real, "m", self.real.b.pure(text, self.name))
+
+
+def _instruction(name: str) -> Callable[[Real, V], V]:
+    return lambda real, x: real.intrinsic(name, x)
+
+
+class Real(Formulas):
+    """Formulas in one floating type over some lanes. Where a half type is demanded, formulas in f32 need fewer terms."""
+
+    def __init__(self, lanes: Lanes, type_: str, demand: str = ""):
+        super().__init__(type_, demand)
+        self.lanes = lanes
+        self.b = lanes.b
+        self.short = self.demand in ("f16", "bf16")
+        self.t = lanes.f64 if self.wide else lanes.f32
+        self.it = lanes.i64 if self.wide else lanes.i32
+        self.types = {"f": self.t, "i": self.it, "m": lanes.i1}
+        self.int_type = "i64" if self.wide else "i32"
+        self.has_fma = lanes.target.has_fma
+        self.zmm = lanes.target.level == "avx512" and lanes.w * self.bits == 512
+        #: powers take few instructions and any argument
+        self.brief = self.short and self.zmm
+
+    def operand(self, kind: str, value: V | float) -> str:
+        """The text of an operand: a register, or a constant of this kind."""
+        if isinstance(value, V):
+            return value.name
+        return self.lanes.const(value, {"f": self.type, "i": self.int_type, "m": "bool"}[kind])
+
+    def v(self, name: str) -> V:
+        """A float register as a value."""
+        return V(self, "f", name)
+
+    def c(self, value: float) -> V:
+        """A float constant."""
+        return V(self, "f", self.operand("f", value))
+
+    def fma(self, x: V | float, y: V | float, z: V | float) -> V:
+        """x * y + z."""
+        x, y, z = (self.operand("f", a) for a in (x, y, z))
+        return V(self, "f", self.lanes.fma(self.t, x, y, z))
+
+    def exact_fma(self, x: V, y: V, z: V) -> V:
+        """x * y + z rounded once on every machine."""
+        return V(self, "f", self.lanes.arithmetic("fma", self.type, [x.name, y.name, z.name]))
+
+    def select(self, cond: V, x: V | float, y: V | float) -> V:
+        """Lanewise choice; one of x and y is a value."""
+        kind = x.kind if isinstance(x, V) else y.kind if isinstance(y, V) else "f"
+        x, y = (self.operand(kind, a) for a in (x, y))
+        return V(self, kind, self.lanes.select(cond.name, self.types[kind], x, y))
+
+    def intrinsic(self, name: str, *args: V) -> V:
+        """What is a single instruction, or expanded well by LLVM."""
+        return V(self, "f", self.b.intrinsic(name, self.t, *[arg.name for arg in args]))
+
+    # magnitude, square root, integer part, and the nearest integer, halves to even
+    abs, sqrt, trunc, round_even = map(_instruction, ("fabs", "sqrt", "trunc", "roundeven"))
+
+    def max(self, x: V, y: V) -> V:
+        """The greater; a NaN where one is."""
+        return V(self, "f", self.lanes.arithmetic("max", self.type, [x.name, y.name]))
+
+    def copysign(self, x: V | float, y: V) -> V:
+        """The size of x with the sign of y."""
+        return V(self, "f", self.b.intrinsic("copysign", self.t, self.operand("f", x), y.name))
+
+    def to_bits(self, x: V) -> V:
+        """The bits of a float."""
+        return V(self, "i", self.lanes.convert("bitcast", self.t, x.name, self.it))
+
+    def from_bits(self, x: V) -> V:
+        """The float of some bits."""
+        return V(self, "f", self.lanes.convert("bitcast", self.it, x.name, self.t))
+
+    def to_float(self, x: V) -> V:
+        """An integer as a float."""
+        return V(self, "f", self.lanes.convert("sitofp", self.it, x.name, self.t))
+
+    def table(self, name: str) -> tuple[float, ...]:
+        """The coefficients of the tabulated polynomial `name`, as many as the demand needs."""
+        return TABLE.get((name, self.demand)) or TABLE[name, self.type]
+
+    def horner(self, x: V, coefficients: Sequence[V | float]) -> V:
+        """A polynomial, highest coefficient first; the last step is a multiply-add, which rounds what the others err by anew."""
+        *leading, last = coefficients
+        return self.fma(self._in_pairs(x, leading), x, last) if leading else self.c(last)
+
+    def _in_pairs(self, x: V, coefficients: Sequence[V | float]) -> V | float:
+        """A polynomial by pairs of coefficients where it is long and the chain of dependent instructions would be."""
+        if len(coefficients) > _LONG and not self.wide:
+            first = len(coefficients) % 2
+            pairs = zip(coefficients[first::2], coefficients[first + 1 :: 2])
+            return self._in_pairs(
+                x * x, [*coefficients[:first], *[self.fma(high, x, low) for high, low in pairs]]
+            )
+        y = coefficients[0]
+        for coefficient in coefficients[1:]:
+            y = self.fma(y, x, coefficient)
+        return y
+
+    def ldexp(self, x: V, shifted: V) -> V:
+        return (
+            self._whole("scalef", x, shifted - self.magic)
+            if self.zmm
+            else super().ldexp(x, shifted)
+        )
+
+    def scale(self, x: V, k: V) -> V:
+        return self._whole("scalef", x, k) if self.zmm else super().scale(x, k)
+
+    def brief_power(self, t: V) -> V:
+        """2^t of any t, to the bits of half floats: `scalef` by an infinity gives the limit whatever it scales, even NaN."""
+        whole = self.round_even(t)
+        rest = t - whole
+        return self._whole("scalef", self.fma(rest, self.poly(rest, "exp2"), 1.0), whole)
+
+    # --- what whole AVX-512 registers do in one instruction, and others by hand
+
+    def _whole(self, name: str, *args: V | int) -> V:
+        """The AVX-512 instruction `name` on values and an immediate number, for all lanes."""
+        t, mask = self.t, f"i{self.lanes.w}"
+        passed = [
+            ("i32", str(arg)) if isinstance(arg, int) else (self.types[arg.kind], arg.name)
+            for arg in args
+        ]
+        if name != "fixupimm":
+            passed.insert(
+                1 if isinstance(args[0], V) and len(args) == 1 else 2, (t, "zeroinitializer")
+            )
+        passed += [(mask, "-1"), ("i32", "4")]
+        called = f"llvm.x86.avx512.mask.{name}.p{'d' if self.wide else 's'}.512"
+        self.b.declare(called, t, *[kind for kind, _ in passed])
+        listed = ", ".join([f"{kind} {text}" for kind, text in passed])
+        return V(
+            self,
+            "f",
+            self.b.pure(
+                f"call {t} @{called}({listed})", *[arg.name for arg in args if isinstance(arg, V)]
+            ),
+        )
+
+    def split(self, x: V) -> tuple[V, V]:
+        if self.zmm:
+            m = self._whole("getmant", x, _MANTISSA_FROM_THREE_QUARTERS)
+            return self._whole("getexp", x) - self._whole("getexp", m), m
+        return super().split(x)
+
+    def split_normal(self, x: V) -> tuple[V, V]:
+        return self.split(x) if self.zmm else super().split_normal(x)
+
+    def exponent(self, x: V) -> V:
+        return self._whole("getexp", x) if self.zmm else super().exponent(x)
+
+    def small_to_float(self, k: V) -> V:
+        """A small integer as a float, also where 64-bit conversions are slow."""
+        return (
+            self.to_float(k) if not self.wide else self.from_bits(k + self.magic_bits) - self.magic
+        )
+
+    def at(self, y: V, x: V, **known: float) -> V:
+        if self.zmm:
+            table = _NAN_STAYS + sum(
+                [
+                    _ANSWERS[str(value)] << 4 * kind
+                    for name, value in known.items()
+                    for kind in _KINDS[name]
+                ]
+            )
+            return self._whole("fixupimm", y, x, V(self, "i", self.operand("i", table)), 0)
+        return super().at(y, x, **known)
+
+    def in_double(self) -> Real:
+        """The f64 formulas over the same lanes."""
+        return self if self.wide else Real(self.lanes, "f64")
+
+    def widen(self, x: V) -> V:
+        """A value in double precision."""
+        if self.wide:
+            return x
+        return V(
+            Real(self.lanes, "f64"),
+            "f",
+            self.lanes.convert("fpext", self.t, x.name, self.lanes.f64),
+        )
+
+    def narrow(self, x: V) -> V:
+        """A double back in this precision."""
+        return V(self, "f", self.lanes.convert("fptrunc", self.lanes.f64, x.name, self.t))
+
+    def library(self, function: str, *args: V) -> V:
+        """A function of the C library on every lane."""
+        return V(
+            self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args])
+        )
+
+    def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
+        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until `more` is false."""
+
+        def body(*names: str) -> list[str]:
+            number, *values = [self.v(name) for name in names[:-1]]
+            return [
+                value.name for value in self.advanced(step, number, values, V(self, "m", names[-1]))
+            ]
+
+        first = [
+            (self.t, (value if isinstance(value, V) else self.c(value)).name)
+            for value in (1.0, *start)
+        ]
+        going = (self.lanes.i1, self.operand("m", True))
+        names = self.b.loop_while([lambda *names: self.lanes.any(names[-1])], body, [*first, going])
+        return [self.v(name) for name in names[1:-1]]
+
+    # --- polynomials by intervals
+
+    def piecewise(self, w: V, name: str, slope: float = 0.0) -> V:
+        """The piecewise polynomial `name` at w, from -1/2 to 16 (f32 only): w = k + t has the k-th one at t.
+
+        A slope is that of a part of the polynomials, `slope * t`, that the table leaves out.
+        """
+        shifted = w + self.magic
+        shifted = self.select(shifted > self.magic + 15.0, self.magic + 15.0, shifted)
+        t = w - (shifted - self.magic)
+        number, (*rows, last) = self.to_bits(shifted), PIECEWISE[name]
+        y = self.lookup(number, rows[0])
+        for row in rows[1:]:
+            y = self.fma(y, t, self.lookup(number, row))
+        if slope:
+            return self.fma(t, slope, y * t) + self.lookup(number, last)
+        return self.fma(y, t, self.lookup(number, last))
+
+    def lookup(self, number: V, table: tuple[float, ...]) -> V:
+        """An entry of a table of sixteen f32, for each lane; only the low four bits of the number count."""
+        lanes, b = self.lanes, self.b
+        if self.zmm:
+            self.b.declare("llvm.x86.avx512.permvar.sf.512", self.t, self.t, self.it)
+            text = f"call {self.t} @llvm.x86.avx512.permvar.sf.512({self.t} {self._row(table)}, {self.it} {number.name})"
+            return V(self, "f", b.pure(text, number.name))
+        if lanes.w == 8 and lanes.target.level in ("avx2", "avx512"):
+            self.b.declare("llvm.x86.avx2.permps", self.t, self.t, self.it)
+            low, high = (
+                V(
+                    self,
+                    "f",
+                    b.pure(
+                        f"call {self.t} @llvm.x86.avx2.permps({self.t} {self._row(half)}, {self.it} {number.name})",
+                        number.name,
+                    ),
+                )
+                for half in (table[:8], table[8:])
+            )
+            return self.select((number & 8).same(0), low, high)
+        return self._lookup_one_by_one(number, table)
+
+    def _row(self, values: tuple[float, ...]) -> str:
+        listed = ", ".join(["float " + literal(value, "f32") for value in values])
+        return f"<{listed}>"
+
+    def _lookup_one_by_one(self, number: V, table: tuple[float, ...]) -> V:
+        lanes, b = self.lanes, self.b
+        entries = f"[16 x float] [{self._row(table)[1:-1]}]"
+        name = f"weft.table.{blake2b(entries.encode(), digest_size=6).hexdigest()}"
+        b.helpers[name] = f"@{name} = private unnamed_addr constant {entries}\n"
+        number = number & 15
+        made = "poison"
+        for lane in range(lanes.w):
+            at = (
+                number.name
+                if lanes.w == 1
+                else b.pure(f"extractelement {self.it} {number.name}, i32 {lane}", number.name)
+            )
+            place = b.pure(f"getelementptr [16 x float], ptr @{name}, i64 0, i32 {at}", at)
+            entry = b.pure(f"load float, ptr {place}, align 4", place)
+            if lanes.w == 1:
+                return V(self, "f", entry)
+            made = b.pure(f"insertelement {self.t} {made}, float {entry}, i32 {lane}", made, entry)
+        return V(self, "f", made)
+
+    # --- rare lanes
+
+    def cold(self, y: V, where: V, function: str | Callable[..., V], *args: V) -> V:
+        """`y`, but `function` of the arguments in the lanes where `where` holds; nearly free while none does.
+
+        A name is that of a function of the C library, anything else a formula.
+        """
+        label = function if isinstance(function, str) else function.__name__.strip("_")
+        helper, passed = self._cold_helper(label, function, len(args)), [y, *args]
+        listed = ", ".join([f"{self.t} {v.name}" for v in passed])
+        call = f"call {self.t} @{helper}({listed}, {self.lanes.i1} {where.name})"
+        return V(
+            self,
+            "f",
+            self.lanes.rarely(where.name, [(y.name, call)], self.t, *[v.name for v in passed])[0],
+        )
+
+    def _cold_helper(self, label: str, function: str | Callable[..., V], arity: int) -> str:
+        b, t, mask = self.b, self.t, self.lanes.i1
+        name = f"weft.cold.{label}.{self.demand}.{self.lanes.w}"
+        if name not in b.helpers:
+            own = Builder()
+            inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type, self.demand)
+            args = [inner.v(f"%x{k}") for k in range(arity)]
+            made = (
+                inner.library(function, *args)
+                if isinstance(function, str)
+                else function(inner, *args)
+            )
+            made = inner.select(V(inner, "m", "%m"), made, inner.v("%y"))
+            b.declarations |= own.declarations
+            b.helpers |= own.helpers
+            params = ", ".join([f"{t} %x{k}" for k in range(arity)])
+            b.helpers[name] = own.helper(
+                name, t, f"{t} %y, {params}, {mask} %m", made.name, traits="cold noinline"
+            )
+        return name

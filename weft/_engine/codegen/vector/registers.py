@@ -1,0 +1,181 @@
+"""Registers: constants, moves, masks and single instructions, on one lane or a vector of them.
+
+In:   names of register values.
+Out:  names of register values; instructions go to the builder.
+Next: `vector_ops` has the operations of Loops, `half` and `division` what they need of these.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft._engine.codegen.ir.builder import BITS, REGISTER, Builder, vector
+from weft._engine.codegen.toolchain.target import Target
+from weft._engine.ir.loops import FLOATS, SIGNED, UNSIGNED, ScalarType
+
+_ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+INTEGER_RANGE = {name: (-(1 << BITS[name] - 1), (1 << BITS[name] - 1) - 1) for name in SIGNED}
+INTEGER_RANGE |= {name: (0, (1 << BITS[name]) - 1) for name in UNSIGNED}
+
+
+def float_bits(value: float) -> str:
+    """An LLVM literal that is exactly `value` (a double, or an f32 value written as double).
+
+    >>> float_bits(1.0)
+    '0x3FF0000000000000'
+    """
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def round_to(value: float, type_: ScalarType) -> float:
+    """`value` rounded to a floating type, as a Python float."""
+    if type_ == "f64":
+        return float(value)
+    with np.errstate(over="ignore"):
+        if type_ == "f32":
+            return float(np.float32(value))
+        if type_ == "f16":
+            return float(np.float16(value))
+    import ml_dtypes
+
+    return float(ml_dtypes.bfloat16(value))
+
+
+def literal(value: object, type_: ScalarType) -> str:
+    """LLVM literal of a scalar constant in its register type."""
+    if type_ == "bool":
+        return "true" if value else "false"
+    if type_ in FLOATS:
+        return float_bits(round_to(value, type_))
+    bits = BITS[type_]
+    value = int(value) & ((1 << bits) - 1)
+    return str(value - (1 << bits) if value >> (bits - 1) else value)
+
+
+def known_integer(operand: str) -> int | None:
+    """The integer an operand's text spells, if it does: a literal or a literal in every lane.
+
+    >>> known_integer("-7"), known_integer("splat (i32 13)"), known_integer("%v7")
+    (-7, 13, None)
+    """
+    if operand[0] == "s":
+        operand = operand[operand.index(" ", 6) + 1 : -1]
+    return int(operand) if operand[0] in "-0123456789" and not operand.startswith("0x") else None
+
+
+class Registers:
+    """Emits single instructions on `width` lanes at a time."""
+
+    def __init__(self, builder: Builder, target: Target, width: int):
+        self.b = builder
+        self.target = target
+        self.w = width
+        self._raw: dict[tuple[str, str], str] = {}
+        self.unrounded: dict[str, str] = {}  # by bfloat16 values, what they are roundings of
+        self.f32 = vector("float", width)
+        self.f64 = vector("double", width)
+        self.i32 = vector("i32", width)
+        self.i64 = vector("i64", width)
+        self.i1 = vector("i1", width)
+
+    def type(self, scalar: ScalarType) -> str:
+        """Register type of `width` values of a scalar type."""
+        return vector(REGISTER[scalar], self.w)
+
+    # --- constants and moves
+
+    def const(self, value: object, scalar: ScalarType) -> str:
+        """Operand text of a constant in every lane."""
+        return self.splat_literal(literal(value, scalar), REGISTER[scalar])
+
+    def splat_literal(self, text: str, element: str) -> str:
+        """Operand text of a scalar literal in every lane."""
+        return text if self.w == 1 else f"splat ({element} {text})"
+
+    def splat(self, name: str, element: str) -> str:
+        """A scalar (name or literal) in every lane."""
+        if self.w == 1:
+            return name
+        if name[0] != "%":
+            return f"splat ({element} {name})"
+        type_ = vector(element, self.w)
+        one = self.b.pure(f"insertelement {type_} poison, {element} {name}, i32 0", name)
+        return self.b.pure(
+            f"shufflevector {type_} {one}, {type_} poison, <{self.w} x i32> zeroinitializer", one
+        )
+
+    def binary(self, instruction: str, type_: str, x: str, y: str) -> str:
+        """One two-operand instruction."""
+        return self.b.pure(f"{instruction} {type_} {x}, {y}", x, y)
+
+    def select(self, cond: str, type_: str, x: str, y: str) -> str:
+        """Lanewise choice."""
+        if x == y:
+            return x
+        return self.b.pure(f"select {self.i1} {cond}, {type_} {x}, {type_} {y}", cond, x, y)
+
+    def convert(self, instruction: str, source: str, x: str, target: str) -> str:
+        """One conversion instruction (`zext`, `sitofp`, `bitcast`, ...)."""
+        if source == target:
+            return x
+        return self.b.pure(f"{instruction} {source} {x} to {target}", x)
+
+    def both(self, x: str, y: str) -> str:
+        """Logical and of two masks."""
+        return self.binary("and", self.i1, x, y)
+
+    def compare(self, op: str, type_: ScalarType, x: str, y: str) -> str:
+        """An op of `loops.COMPARISONS`; gives a mask."""
+        t = self.type(type_)
+        if type_ in FLOATS:
+            return self.b.pure(f"fcmp {_ORDERED[op]} {t} {x}, {y}", x, y)
+        sign = "" if op in ("eq", "ne") else "s" if type_ in SIGNED else "u"
+        return self.b.pure(f"icmp {sign}{op} {t} {x}, {y}", x, y)
+
+    def opaque_mask(self, count: int) -> str:
+        """The mask of the first `count` lanes, as a value that LLVM cannot look into.
+
+        Its combiner takes a masked store of a truncated vector, where it sees that one lane is on, for a scalar store
+        of the type before truncation, which writes too much.
+        """
+        width = max(8, self.w)
+        bits = self.b.pure(
+            f'call i{width} asm "", "=r,0"(i{width} {literal((1 << count) - 1, f"i{width}")})'
+        )
+        mask = self.b.pure(f"bitcast i{width} {bits} to <{width} x i1>", bits)
+        if width == self.w:
+            return mask
+        return self.b.shuffle(f"<{width} x i1>", mask, "poison", range(self.w))
+
+    def fma(self, type_: str, x: str, y: str, z: str) -> str:
+        """x * y + z, rounded once where the machine can, else twice."""
+        if self.target.has_fma:
+            return self.b.intrinsic("fma", type_, x, y, z)
+        return self.binary("fadd", type_, self.binary("fmul", type_, x, y), z)
+
+    def rarely(
+        self, where: str, cases: Sequence[tuple[str, str]], type_: str, *operands: str
+    ) -> list[str]:
+        """Of each case the value, but what its call gives if the mask `where` holds in any lane; nearly free while it does in none."""
+        b = self.b
+        level = max(
+            b.floor,
+            *[b.level_of.get(name, 0) for name in (where, *[y for y, _ in cases], *operands)],
+        )
+        table, keys = b.scopes[level].table, [f"{where} {y} {call}" for y, call in cases]
+        if keys[0] not in table:
+            others, emit = [y for y, _ in cases], lambda: [b.let(call) for _, call in cases]
+            table.update(
+                zip(keys, b.conditional(self.any(where), emit, type_, others, level, rarely=True))
+            )
+        return [table[key] for key in keys]
+
+    def any(self, mask: str) -> str:
+        """Whether a mask holds in any lane."""
+        if self.w == 1:
+            return mask
+        bits = self.b.pure(f"bitcast {self.i1} {mask} to i{self.w}", mask)
+        return self.b.pure(f"icmp ne i{self.w} {bits}, 0", bits)

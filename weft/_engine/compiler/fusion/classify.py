@@ -1,0 +1,321 @@
+"""How an equation is lowered, by its `lower` slot, and how layout ops map addresses."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+from collections.abc import Iterable
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.ir.build import Builder, has_kernels
+from weft._engine.ir.jaxpr import Eqn, Literal
+from weft._engine.ir.loops import Const, Expr
+from weft._engine.ir.rewrite import params_key
+from weft._engine.ops import families
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+
+class LoweringKind(enum.Enum):
+    """What becomes of an equation. The first two are fused: `PULL` computes any element of the result when it is asked for."""
+
+    PULL = "pull"
+    REDUCE = "reduce"
+    SCAN = "scan"
+    SCATTER = "scatter"
+    UPDATE = "update"
+    CONTRACT = "contract"
+    GROUPED = "grouped"
+    JOIN = "join"
+    SORT = "sort"
+    LIBRARY = "library"
+    FFT = "fft"
+    HOST = "host"
+    EXPAND = "expand"
+    REGION = "region"
+    COLLECTIVE = "collective"  # before stacking only
+    EXCHANGE = "exchange"  # with other processes
+
+
+_BY_SPEC = {
+    families.ReduceSpec: LoweringKind.REDUCE,
+    families.ScanSpec: LoweringKind.SCAN,
+    families.ScatterSpec: LoweringKind.SCATTER,
+    families.ContractSpec: LoweringKind.CONTRACT,
+    families.HostSpec: LoweringKind.HOST,
+    families.SortSpec: LoweringKind.SORT,
+    families.LibrarySpec: LoweringKind.LIBRARY,
+    families.FftSpec: LoweringKind.FFT,
+    families.ExpandSpec: LoweringKind.EXPAND,
+    families.ExchangeSpec: LoweringKind.EXCHANGE,
+    families.GroupedSpec: LoweringKind.GROUPED,
+    families.JoinSpec: LoweringKind.JOIN,
+}
+_IN_KERNELS = frozenset(
+    {
+        LoweringKind.PULL,
+        LoweringKind.REDUCE,
+        LoweringKind.SCAN,
+        LoweringKind.SCATTER,
+        LoweringKind.UPDATE,
+        LoweringKind.CONTRACT,
+        LoweringKind.GROUPED,
+        LoweringKind.SORT,
+    }
+)
+_kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}  # and whether a kernel of ours does it
+
+
+def lowering_kind(eqn: Eqn) -> LoweringKind:
+    """What the compiler does with an equation."""
+    primitive = eqn.primitive
+    found = _kinds.get(primitive)
+    if found is None:
+        kind = _lowering_kind(primitive)
+        found = _kinds[primitive] = kind, kind in _IN_KERNELS
+    kind, in_kernel = found
+    if kind is LoweringKind.UPDATE and eqn.invars[0].aval.size <= eqn.invars[1].aval.size:
+        kind = LoweringKind.PULL  # nothing is left of the operand
+    if in_kernel:
+        for atom in (
+            *eqn.invars,
+            *eqn.outvars,
+        ):  # (all() of a generator takes twice as long, and this is asked often)
+            if not has_kernels(atom.aval.dtype):
+                return LoweringKind.HOST  # 8-bit and narrower numbers: their meaning is ml_dtypes'
+    return kind
+
+
+def _lowering_kind(primitive: Primitive) -> LoweringKind:
+    if primitive.kind in ("region", "collective"):
+        return LoweringKind(primitive.kind)
+    if primitive.attrs.get("overwrites"):
+        return LoweringKind.UPDATE
+    spec = primitive.rules.get("lower")
+    if type(spec) in _BY_SPEC:
+        return _BY_SPEC[type(spec)]
+    if callable(spec):
+        return LoweringKind.PULL
+    if primitive.has("reference"):
+        return LoweringKind.HOST
+    raise NotImplementedError(
+        f"compile: primitive {primitive.name!r} has neither a lower rule nor a reference."
+    )
+
+
+def computes(eqn: Eqn | None) -> str | None:
+    """The operation on scalars that an elementwise equation is (see `core.primitive`)."""
+    return None if eqn is None else eqn.primitive.attrs.get("computes")
+
+
+def moves(eqn: Eqn | None) -> str | None:
+    """How an equation moves elements (see `core.primitive`)."""
+    return None if eqn is None else eqn.primitive.attrs.get("moves")
+
+
+def is_sum(eqn: Eqn | None) -> bool:
+    """Whether an equation adds up elements along dims."""
+    return (
+        eqn is not None
+        and eqn.primitive.kind == "reduce"
+        and eqn.primitive.rules["lower"].combine == "add"
+    )
+
+
+def loop_of(eqn: Eqn) -> families.LoopSpec | None:
+    """The loop that an equation is."""
+    spec = eqn.primitive.rules.get("lower") if eqn.primitive.kind == "region" else None
+    return spec if type(spec) is families.LoopSpec else None
+
+
+def eqn_cost(eqn: Eqn) -> int:
+    """Rough cost of one element, in simple vector instructions."""
+    primitive = eqn.primitive
+    return primitive.attrs.get("cost") or _cost_of_kind(primitive.kind)
+
+
+@functools.cache
+def _cost_of_kind(kind: str) -> int:
+    return {"random": MODEL.random_cost, "index": MODEL.index_cost, "layout": 0, "slice": 0}.get(
+        kind, 1
+    )
+
+
+@record
+class View:
+    """Element i of the result is element `offset + sum(i[d] * strides[d])` of the operand, counted row-major.
+
+    `maps[k]` gives index k of the operand: a constant and (result dim, coefficient) pairs; None where it is not affine.
+    """
+
+    offset: int
+    strides: tuple[int, ...]
+    maps: tuple[tuple[int, tuple[tuple[int, int], ...]] | None, ...]
+
+    def over(self, inner: "View") -> "View | None":
+        """This view of what `inner` shows, as one view; None if it is not one."""
+        offset, strides = inner.offset, [0] * len(self.strides)
+        for step, found in zip(inner.strides, self.maps):
+            if step == 0:
+                continue
+            if found is None:
+                return None
+            offset += step * found[0]
+            for d, coefficient in found[1]:
+                strides[d] += step * coefficient
+        return View(offset, tuple(strides), (None,) * len(inner.maps))
+
+    def after_dense(self, offset: int) -> "View":
+        """This view of an array that begins at element `offset` of a longer one."""
+        return View(self.offset + offset, self.strides, (None,))
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a dense array.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def merged(entries: list[tuple]) -> list[tuple]:
+    """Dims, (extent, strides...) each, outermost first: neighbours that advance together are one."""
+    out: list[tuple] = []
+    for entry in entries:
+        if entry[0] == 1:
+            continue
+        if out and all(big == small * entry[0] for big, small in zip(out[-1][1:], entry[1:])):
+            out[-1] = (out[-1][0] * entry[0], *entry[1:])
+        else:
+            out.append(entry)
+    return out
+
+
+def flat_index(b: Builder, index: Iterable, strides: Iterable[int], first: Expr | int = 0) -> Expr:
+    """The element at an index of an array with these strides, whose `first` element is this one."""
+    flat = b.const(first, "i64") if type(first) is int else first
+    for i, stride in zip(index, strides):
+        flat = b.iadd(flat, b.imul(i, stride))
+    return flat
+
+
+def is_dense(view: View, shape: tuple[int, ...]) -> bool:
+    """Whether a view of `shape` is stored as a dense array would be."""
+    return all(n == 1 or s == want for n, s, want in zip(shape, view.strides, row_major(shape)))
+
+
+_views: dict = {}
+
+
+def view_of(eqn: Eqn) -> View | None:
+    """How a layout or slice op renames addresses, found by asking its lower rule; None if it does more than that."""
+    if (
+        eqn.primitive.kind not in ("layout", "slice")
+        or len(eqn.invars) != 1
+        or len(eqn.outvars) != 1
+    ):
+        return None
+    operand, result = eqn.invars[0], eqn.outvars[0]
+    if type(operand) is Literal or not callable(eqn.primitive.rules.get("lower")):
+        return None
+    params = params_key(eqn.params)
+    if params is None:
+        return _probe(eqn, operand.aval, result.aval)
+    key = (
+        eqn.primitive,
+        params,
+        operand.aval.shape,
+        result.aval.shape,
+        operand.aval.dtype == result.aval.dtype,
+    )
+    if key not in _views:
+        if len(_views) > 10000:
+            _views.clear()
+        _views[key] = _probe(eqn, operand.aval, result.aval)
+    return _views[key]
+
+
+def _probe(eqn: Eqn, operand, result) -> View | None:
+    if operand.size == 0 or result.size == 0 or operand.dtype != result.dtype:
+        return None
+    b = Builder()
+    index = tuple(
+        b.const(0, "i64") if n == 1 else b.index(f"i{d}", n) for d, n in enumerate(result.shape)
+    )
+    asked: list = []
+    mark = b.ref("operand", "i64")
+
+    def read(idx, guard=None):
+        asked.append((tuple(idx), guard))
+        return mark
+
+    out = eqn.primitive.rules["lower"](
+        b, index, read, in_avals=[operand], out_avals=[result], **eqn.params
+    )
+    if isinstance(out, list | tuple):
+        out = out[0]
+    if out is not mark or len(asked) != 1 or asked[0][1] is not None:
+        return None
+    of_dim = {id(x): d for d, x in enumerate(index) if not isinstance(x, Const)}
+    form = b.affine(flat_index(b, asked[0][0], row_major(operand.shape)))
+    if form is None or any(k not in of_dim for k in form[0]):
+        return None
+    strides = [0] * len(result.shape)
+    for k, c in form[0].items():
+        strides[of_dim[k]] = c
+    maps = []
+    for i in asked[0][0]:
+        terms, const = ({}, i) if isinstance(i, int) else b.affine(i) or ({None: 1}, 0)
+        known = all(k in of_dim for k in terms)
+        maps.append((const, tuple((of_dim[k], c) for k, c in terms.items())) if known else None)
+    return View(form[1], tuple(strides), tuple(maps))
+
+
+def dilation_of(eqn: Eqn) -> int:
+    """How many elements of the result there are for each of the operand, if it is padded between its elements; else 1."""
+    if eqn.primitive.kind != "slice" or moves(eqn) != "pad":
+        return 1
+    dims = [
+        (n, inner + 1)
+        for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"])
+        if n > 1
+    ]
+    if (
+        not dims
+        or dims[-1][1] > MODEL.unrolled_elements
+        or dims[-1][0]
+        < (
+            MODEL.vector_outer_iterations
+            if dims[-1][1] == 1
+            else MODEL.unrolled_iterations * dims[-1][1]
+        )
+    ):
+        return 1
+    return math.prod([step for _, step in dims])
+
+
+def joins_rows(eqn: Eqn) -> bool:
+    """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
+    if eqn.primitive.kind != "slice" or moves(eqn) not in ("concatenate", "pad"):
+        return False
+    out = eqn.outvars[0].aval
+    if out.nbytes < MODEL.split_from_bytes:
+        return False
+    if moves(eqn) == "concatenate":
+        d, parts = eqn.params["dimension"], eqn.invars
+    else:
+        padded = [d for d, config in enumerate(eqn.params["padding_config"]) if config != (0, 0, 0)]
+        if len(padded) != 1 or eqn.params["padding_config"][padded[0]][2]:
+            return False
+        d, parts = padded[0], eqn.invars[:1]
+    return (
+        math.prod(out.shape[d + 1 :]) == 1
+        and len(parts) <= MODEL.split_places
+        and all(x.aval.shape[d] >= MODEL.split_segment for x in parts)
+    )

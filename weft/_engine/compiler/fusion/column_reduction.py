@@ -1,0 +1,68 @@
+"""Column reductions that join a kernel over rows, such as the gradient of a norm's scale.
+
+In:   a reduction whose reduced dims are adjacent in memory, and the rows of a kernel.
+Out:  `ColumnReduction`: how the reduction maps to the rows, or None if the kernel cannot compute it.
+
+Each task of such a kernel has an equal share of the rows and a private row of partial results, to which it adds every row. The
+shares are those of the split reduction (`compiler.rewrite.decompose`), so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft._engine.compiler.fusion.classify import is_dense, view_of
+from weft._engine.ir.build import type_name
+from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+_ARITHMETIC, _LOGIC = frozenset({"add", "mul", "min", "max"}), frozenset({"and", "or"})
+_COMBINES = (
+    {"bool": _LOGIC}
+    | dict.fromkeys(("i32", "u32", "i64", "u64"), _ARITHMETIC | _LOGIC)
+    | dict.fromkeys(("f32", "f64"), _ARITHMETIC)
+)
+
+
+@record
+class ColumnReduction:
+    """`parts` results of `columns` elements, each combined from `rows` successive rows of `source`."""
+
+    source: Var
+    parts: int
+    rows: int
+    columns: int
+
+
+def before_reshape(atom: Atom, producer: Eqn | None) -> Atom:
+    """The value of which `atom` is only another shape."""
+    view = view_of(producer) if producer is not None else None
+    if (
+        view is None
+        or producer.invars[0].aval.size != atom.aval.size
+        or not is_dense(view, atom.aval.shape)
+    ):
+        return atom
+    return producer.invars[0]
+
+
+def column_reduction_of(eqn: Eqn, source: Atom) -> ColumnReduction | None:
+    """The reduction `eqn` of `source` in terms of rows, whatever shape it gives the source."""
+    operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
+    if (
+        type(source) is Literal
+        or not axes
+        or eqn.primitive.rules["lower"].combine not in _COMBINES.get(type_name(operand.dtype), ())
+        or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes)
+    ):
+        return None
+    parts, columns = math.prod(operand.shape[: axes[0]]), math.prod(operand.shape[axes[-1] + 1 :])
+    rows = operand.size // (parts * columns) if operand.size else 0
+    if (
+        rows < 2
+        or columns < MODEL.column_reduction_shortest
+        or (operand.size > MODEL.serial_elements and parts < MODEL.column_reduction_parts)
+    ):
+        return None
+    return ColumnReduction(source, parts, rows, columns)

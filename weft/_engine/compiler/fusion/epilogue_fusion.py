@@ -1,0 +1,158 @@
+"""Epilogue fusion: which kernels a matmul absorbs, namely those that visit its result once, element by element.
+
+In:   a `FusionGraph` and its `Group`s.
+Out:  groups whose `dot` is set; `compiler.kernels.kernel_epilogue` writes them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from weft._engine.compiler.fusion.classify import LoweringKind, is_dense, lowering_kind, view_of
+from weft._engine.compiler.fusion.graph import FusionGraph, FusionRule, decide
+from weft._engine.compiler.fusion.groups import Group
+from weft._engine.ir.jaxpr import Literal, Var
+from weft._engine.ir.program import MOST_EPILOGUE_ARGS
+
+
+class Epilogue(NamedTuple):
+    """A group that might be the epilogue of the matmul that makes `result`; `late`: the results of matmuls that have one."""
+
+    graph: FusionGraph
+    group: Group
+    result: Var
+    late: set[Var]
+
+
+def _reads_what_is_made_later(epilogue: Epilogue) -> bool:
+    graph, group, result, late = epilogue
+    return any(
+        graph.depth[v] >= graph.depth[result] + (v not in late)
+        for v in group.leaves
+        if v is not result
+    )
+
+
+#: whether a group becomes the epilogue of a matmul
+EPILOGUE_RULES: list[FusionRule] = [
+    FusionRule(
+        "one matmul",
+        "the sums of one matmul are in the registers",
+        lambda e: e.group.dot is not None,
+        False,
+    ),
+    FusionRule(
+        "no reductions",
+        "a tile of the result has no whole rows",
+        lambda e: e.group.domain is not None,
+        False,
+    ),
+    FusionRule(
+        "next kernels",
+        "a matmul with an epilogue runs half a step below its depth",
+        lambda e: e.group.depth != e.graph.depth[e.result] + 1,
+        False,
+    ),
+    FusionRule("scalars", "a single sum has no tile", lambda e: e.result.aval.size < 2, False),
+    FusionRule(
+        "arguments",
+        "the matmul's routine passes so many on",
+        lambda e: len(e.group.leaves) + len(e.group.roots) > MOST_EPILOGUE_ARGS,
+        False,
+    ),
+    FusionRule(
+        "sizes",
+        "every element of the sums gives one of each result",
+        lambda e: any(v.aval.size != e.result.aval.size for v in e.group.roots),
+        False,
+    ),
+    FusionRule(
+        "what is made later",
+        "all else that it reads is there before the matmul begins",
+        _reads_what_is_made_later,
+        False,
+    ),
+    FusionRule(
+        "element by element",
+        "only the sum at hand is there to be read",
+        lambda e: True,
+        lambda e: all(
+            _reads_own_element(e.graph, root, e.result, e.group.depth) for root in e.group.roots
+        ),
+    ),
+]
+
+
+def fuse_epilogues(graph: FusionGraph, groups: list[Group]) -> None:
+    """Let matmuls finish their results themselves: a group that visits a result once becomes the matmul's epilogue.
+
+    A matmul with an epilogue has a depth half a step below that of the epilogue. All else that the epilogue reads must be made
+    before that, so that order by depth, and with it freedom from cycles, remains.
+    """
+    readers: dict[Var, list] = {}
+    for group in groups:
+        for leaf in group.leaves:
+            readers.setdefault(leaf, []).append(group)
+    for atom in (*(a for _, eqn in graph.non_fusible for a in eqn.invars), *graph.jaxpr.outvars):
+        if type(atom) is not Literal:
+            readers.setdefault(graph.memory_of(atom), []).append(None)
+    late: set[Var] = set()
+    for _, eqn in graph.non_fusible:
+        if lowering_kind(eqn) is not LoweringKind.CONTRACT:
+            continue
+        result = eqn.outvars[0]
+        mine = readers.get(result, ())
+        for group in mine:
+            if group is not None and decide(EPILOGUE_RULES, Epilogue(graph, group, result, late)):
+                group.dot = eqn
+                late.add(result)
+                if len(mine) > 1:
+                    group.roots.append(result)
+                    graph.stored[result] = None
+                break
+
+
+def _reads_own_element(graph: FusionGraph, root: Var, result: Var, depth: int) -> bool:
+    """Whether `root` reads `result` only at its own flat position."""
+    along: dict[Var, bool] = {result: True}
+    _depends(graph, root, depth, along)
+    seen, stack = {root}, [root]
+    while stack:
+        var = stack.pop()
+        if var is result or not along[var]:
+            continue
+        eqn = graph.producer[var]
+        view = view_of(eqn)
+        for atom in eqn.invars:
+            if type(atom) is Literal or not along[atom]:
+                continue
+            even = atom.aval.shape == var.aval.shape and eqn.primitive.kind == "elementwise"
+            if not even and (
+                view is None
+                or atom.aval.size != var.aval.size
+                or not is_dense(view, var.aval.shape)
+            ):
+                return False
+            if atom not in seen:
+                seen.add(atom)
+                stack.append(atom)
+    return True
+
+
+def _depends(graph: FusionGraph, root: Var, depth: int, along: dict[Var, bool]) -> None:
+    """Add to `along`, for all that a kernel of `depth` inlines to compute `root`, whether it depends on what is true there."""
+    stack = [root]
+    while stack:
+        var = stack[-1]
+        if var in along:
+            stack.pop()
+            continue
+        if var is not root and graph.loads(var, depth):
+            along[var] = False
+            continue
+        atoms = [a for a in graph.producer[var].invars if type(a) is not Literal]
+        waiting = [a for a in atoms if a not in along]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            along[var] = any(along[a] for a in atoms)

@@ -1,0 +1,136 @@
+"""The kernels of a program: which equations each computes, and in what order they run.
+
+In:   a simplified jaxpr.
+Out:  `Fusion`: kernels (`Group`) and other equations in order; a key that equal kernels share.
+"""
+
+from __future__ import annotations
+
+from weft._engine.compiler.fusion.epilogue_fusion import fuse_epilogues
+from weft._engine.compiler.fusion.graph import FusionGraph
+from weft._engine.compiler.fusion.groups import Group, groups_of
+from weft._engine.compiler.fusion.inline_rules import INLINE_RULES
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.rewrite import params_key
+
+
+class Fusion(FusionGraph):
+    """The fused program: `items` are its kernels and other equations, in an order that respects what each reads."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        super().__init__(jaxpr, INLINE_RULES)
+        self.items = self._ordered(self._groups())
+
+    def _groups(self) -> list[Group]:
+        """The kernels, deepest first: what one loads is stored, and so asked of those before."""
+        by_depth: dict[int, list[Var]] = {}
+        deepest = max((self.depth[v] for v in self.roots), default=-1)
+        groups: list[Group] = []
+        for root in self.demanded:
+            by_depth.setdefault(self.depth[root], []).append(root)
+        for depth in range(deepest, -1, -1):
+            roots = by_depth.get(depth)
+            if not roots:
+                continue
+            for group in groups_of(self, sorted(roots, key=self.order.__getitem__), depth):
+                groups.append(group)
+                for leaf in group.leaves:
+                    if leaf in self.producer and leaf not in self.demanded:
+                        self.demanded[leaf] = None
+                        by_depth.setdefault(self.depth[leaf], []).append(leaf)
+        self.stored = self.demanded
+        fuse_epilogues(self, groups)
+        return groups
+
+    def _ordered(self, groups: list[Group]) -> list[Group | Eqn]:
+        maker: dict[Var, object] = {v: g for g in groups for v in g.roots}
+        inside = {id(g.dot) for g in groups}
+        jobs = [(min(self.order[v] for v in g.roots), g) for g in groups]
+        jobs += [job for job in self.non_fusible if id(job[1]) not in inside]
+        jobs.sort(key=lambda job: job[0])
+        done: set[int] = set()
+        out: list = []
+        effects: Eqn | None = None
+        previous: dict[int, Eqn] = {}
+        for _, job in jobs:
+            if isinstance(job, Eqn) and job.effects:
+                if effects is not None:
+                    previous[id(job)] = effects
+                effects = job
+
+        def needs(job) -> list:
+            found = []
+            if isinstance(job, Group):
+                reads = self.read_by(job)
+            else:
+                reads = [self.memory_of(a) for a in job.invars if type(a) is not Literal]
+                if id(job) in previous:
+                    found.append(previous[id(job)])
+            for var in reads:
+                made = maker.get(var) or self.non_fusible_outs.get(var)
+                if made is not None and made is not job:
+                    found.append(made)
+            return found
+
+        for _, job in jobs:
+            stack = [(job, False)]
+            while stack:
+                current, ready = stack.pop()
+                if id(current) in done:
+                    continue
+                if ready:
+                    done.add(id(current))
+                    out.append(current)
+                else:
+                    stack.append((current, True))
+                    stack.extend((n, False) for n in needs(current) if id(n) not in done)
+        return out
+
+    def read_by(self, group: Group) -> list[Var]:
+        """The stored values that a kernel reads, those of its matmul included."""
+        if group.dot is None:
+            return list(group.leaves)
+        result = group.dot.outvars[0]
+        operands = [self.memory_of(a) for a in group.dot.invars if type(a) is not Literal]
+        return [*(v for v in group.leaves if v is not result), *operands]
+
+    def signature(self, group: Group) -> tuple[tuple | None, list[Var]]:
+        """A key that equal kernels share, whatever program they are in, and the leaves in the order of the key."""
+        numbers: dict[Var, int] = {}
+        leaves: dict[Var, None] = {}
+        parts: list = [group.shape, group.domain, group.parts, len(group.roots)]
+        done: set[int] = set()
+        stack = list(reversed(group.roots))
+        own = set(group.roots)
+        while stack:
+            var = stack.pop()
+            if group.dot is not None and var is group.dot.outvars[0]:
+                leaves[var] = None
+                parts.append(
+                    (numbers.setdefault(var, len(numbers)), var.aval)
+                )  # (its type may show nowhere else)
+                continue
+            eqn = self.producer[var]
+            if id(eqn) in done:
+                continue
+            done.add(id(eqn))
+            params = params_key(eqn.params) if eqn.params else ()
+            if params is None:
+                return None, []
+            parts.append(eqn.primitive)
+            parts.append(params)
+            for var in eqn.outvars:
+                parts.append((numbers.setdefault(var, len(numbers)), var in own))
+            for atom in eqn.invars:
+                if type(atom) is Literal:
+                    parts.append((repr(atom.val), atom.aval))
+                    continue
+                number = numbers.setdefault(atom, len(numbers))
+                if atom not in own and self.loads(atom, group.depth):
+                    leaves[atom] = None
+                    parts.append((number, atom.aval))
+                else:
+                    parts.append(number)
+                    stack.append(atom)
+        parts.extend(numbers[v] for v in group.roots)
+        return tuple(parts), list(leaves)

@@ -1,0 +1,493 @@
+"""The fusion graph: at which depth each value can be computed, what a kernel inlines, and which values must be in memory.
+
+In:   a simplified jaxpr, and the rules that decide what is inlined.
+Out:  `FusionGraph`.
+
+The *depth* of a value is the number of kernels that must run before a kernel with all its producers inlined can compute it. A
+kernel loads values of smaller depth and inlines those of its own. A *root* may have a buffer: it is needed in memory, or it is
+expensive and used more than once. Consumers of the root's depth inline it, deeper ones load it, and a root that nothing loads is
+not stored. What is cheap to compute from roots is not a root.
+
+A reduction opens a *reduction domain* (shape S, reduced dims). Consumers that index its result by row stay in the kernel, as do
+values of shape S computed from it; any other access needs the value in memory, one depth further down. A reduction over the rows
+themselves (`compiler.fusion.column_reduction`) shares the pass but can be read by deeper kernels only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from weft._engine.compiler.fusion.classify import (
+    LoweringKind,
+    View,
+    dilation_of,
+    eqn_cost,
+    is_dense,
+    joins_rows,
+    lowering_kind,
+    moves,
+    view_of,
+)
+from weft._engine.compiler.fusion.column_reduction import (
+    ColumnReduction,
+    before_reshape,
+    column_reduction_of,
+)
+from weft._engine.compiler.fusion.reduction_domain import (
+    Domain,
+    fits_domain,
+    keeps_order,
+    may_follow,
+    reduced_dims,
+)
+from weft._engine.compiler.fusion.rounding import rounded_values
+from weft._engine.compiler.fusion.window_analysis import windows
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+WHOLE = "whole"  # the alignment of a value that has the shape of its reduction domain,
+RESHAPED = "reshaped"  # the same number of elements in another shape,
+COLUMN_REDUCED = "column reduced"  # or is a sum over the rows
+
+
+class Use(NamedTuple):
+    """An operand that an equation reads, as rules of fusion see it. `view`: how the equation sees it, if it only moves elements;
+    `pointwise`: whether it reads the element at its own position; `alignment`: how the result is then aligned with the operand's reduction
+    domain; `in_domain`: whether any operand has one; `dilated_cost`: that of the operands inlined before."""
+
+    graph: "FusionGraph"
+    eqn: Eqn
+    operand: Var
+    view: View | None
+    pointwise: bool
+    alignment: object
+    in_domain: bool
+    dilated_cost: int
+
+
+@record
+class FusionRule:
+    """A decision about fusion. Of a list of rules the first that `applies` decides, by what `fuses` is or says; `why` is the reason."""
+
+    name: str
+    why: str
+    applies: Callable[[Any], bool]
+    fuses: bool | Callable[[Any], bool]
+
+
+def decide(rules: Sequence[FusionRule], candidate: object) -> bool:
+    """What the first rule that applies to a candidate says."""
+    for rule in rules:
+        if rule.applies(candidate):
+            fuses = rule.fuses
+            return fuses if fuses is True or fuses is False else fuses(candidate)
+    raise ValueError(f"no rule of fusion applies to {candidate}")
+
+
+class FusionGraph:
+    """The fusion of one program body."""
+
+    def __init__(self, jaxpr: Jaxpr, rules: Sequence[FusionRule]):
+        self.jaxpr, self.rules = jaxpr, rules
+        self.producer: dict[Var, Eqn] = {}
+        self.order: dict[Var, int] = {}
+        self.depth: dict[Var, int] = {}
+        self.domain: dict[Var, Domain] = {}
+        self.alignment: dict[
+            Var, object
+        ] = {}  # WHOLE, RESHAPED, COLUMN_REDUCED, or for each dim that of the domain it is
+        self.cost: dict[Var, int] = {}  # of computing it from what is in memory for certain,
+        self.recompute_cost: dict[Var, int] = {}  # and from roots, were they in memory
+        self.inlined: dict[Var, int] = {}  # the longest chain of equations inlined into one another
+        self.dilation: dict[
+            Var, int
+        ] = {}  # the elements that separate code computes, where there are several,
+        self.dilated_cost: dict[Var, int] = {}  # and the cost of what is padded between them
+        self.column_reductions: dict[Var, ColumnReduction] = {}
+        self.roots: set[Var] = set()
+        self.demanded: dict[
+            Var, None
+        ] = {}  # what must be in memory, in the order of demand, the same in every process
+        self.non_fusible: list[tuple[int, Eqn]] = []
+        self.non_fusible_outs: dict[Var, Eqn] = {}
+        self.uses: dict[Var, int] = {}
+        self.rounded = rounded_values(jaxpr)
+        self.stored: dict[Var, None] = {}
+        self._resolved: dict[Var, tuple[Var, View | None]] = {}
+        self._code_sizes: dict[Var, int] = {}
+        for var in (*jaxpr.constvars, *jaxpr.invars):
+            self.depth[var] = -1
+        for eqn in jaxpr.eqns:
+            for atom in dict.fromkeys(eqn.invars):
+                if type(atom) is not Literal:
+                    self.uses[atom] = self.uses.get(atom, 0) + 1
+        self.materialized = _materialized(jaxpr)
+        self.reduction_inputs = _reduction_inputs(jaxpr)
+        self.windows = windows(jaxpr)
+        for number, eqn in enumerate(jaxpr.eqns):
+            self._visit(eqn, number)
+        for atom in jaxpr.outvars:
+            self.demand(atom)
+
+    # ---- the forward pass
+
+    def computed(self, atom: Atom) -> bool:
+        """Whether a kernel could inline this value."""
+        return type(atom) is not Literal and atom in self.producer
+
+    def _visit(self, eqn: Eqn, number: int) -> None:
+        kind = lowering_kind(eqn)
+        for var in eqn.outvars:
+            self.order[var] = number
+        if kind is LoweringKind.PULL:
+            self._pull(eqn)
+        elif kind is LoweringKind.REDUCE:
+            self._reduce(eqn)
+        else:
+            depth = 0
+            if kind is LoweringKind.SCATTER:
+                eqn = self._with_known_updates(eqn)
+            for place, atom in enumerate(eqn.invars):
+                strided = (
+                    kind is LoweringKind.CONTRACT
+                    or (kind is LoweringKind.SCATTER and place == 2)
+                    or (kind is LoweringKind.GROUPED and place < 2)
+                )
+                depth = max(
+                    depth, (self._demand_strided(atom) if strided else self.demand(atom)) + 1
+                )
+            for var in eqn.outvars:
+                self.depth[var] = depth
+                self.non_fusible_outs[var] = eqn
+            self.non_fusible.append((number, eqn))
+
+    def _with_known_updates(self, eqn: Eqn) -> Eqn:
+        """A scatter of one number knows it: a literal of the updates' type, which its kernels read nowhere."""
+        updates = eqn.invars[2]
+        made = None if type(updates) is Literal else self.producer.get(updates)
+        if moves(made) != "repeat" or type(made.invars[0]) is not Literal:
+            return eqn
+        return eqn.replace(invars=(*eqn.invars[:2], Literal(made.invars[0].val, updates.aval)))
+
+    def _pull(self, eqn: Eqn) -> None:
+        out = eqn.outvars[0]
+        shape = out.aval.shape
+        depth, cost, inlined, dilation, dilated_cost = 0, eqn_cost(eqn), 1, 1, 0
+        recompute_cost = cost
+        domain, alignment = None, None
+        view = view_of(eqn)
+        pointwise = eqn.primitive.kind == "elementwise" or (
+            eqn.primitive.kind == "random" and all(a.aval.shape in (shape, ()) for a in eqn.invars)
+        )
+        in_domain = any(type(atom) is not Literal and atom in self.domain for atom in eqn.invars)
+        for atom in eqn.invars:
+            if type(atom) is Literal:
+                continue
+            if atom not in self.producer:
+                depth = max(depth, self.depth[atom] + 1)
+                cost, recompute_cost = cost + 1, recompute_cost + 1
+                continue
+            its_domain, its_alignment = self.domain.get(atom), None
+            if its_domain is not None:
+                its_alignment = self._aligned(eqn, atom, view, pointwise, its_domain)
+                if domain is not None and (domain, alignment) != (its_domain, its_alignment):
+                    its_alignment = None
+            if decide(
+                self.rules,
+                Use(self, eqn, atom, view, pointwise, its_alignment, in_domain, dilated_cost),
+            ):
+                if its_domain is not None:
+                    domain, alignment = its_domain, its_alignment
+                depth = max(depth, self.depth[atom])
+                cost += self.cost[atom]
+                recompute_cost += self.recompute_cost[atom]
+                inlined, dilation = (
+                    max(inlined, self.inlined[atom] + 1),
+                    max(dilation, self.dilation.get(atom, 1)),
+                )
+                dilated_cost += self.dilated_cost.get(atom, 0)
+            else:
+                depth = max(depth, self.demand(atom) + 1)
+                cost, recompute_cost = cost + 1, recompute_cost + 1
+        own_dilation = dilation_of(eqn)
+        if own_dilation > 1:
+            dilation, dilated_cost = (
+                dilation * own_dilation,
+                dilated_cost + self.distinct_cost(eqn.invars[0]),
+            )
+        if alignment == WHOLE:
+            self._sink_reductions(eqn, depth, domain)
+        for var in eqn.outvars:
+            self.producer[var] = eqn
+            self.depth[var], self.cost[var], self.inlined[var] = depth, min(cost, 1 << 30), inlined
+            if domain is not None:
+                self.domain[var], self.alignment[var] = domain, alignment
+            self.recompute_cost[var] = recompute_cost
+            if dilation > 1:
+                self.dilation[var], self.dilated_cost[var] = dilation, dilated_cost
+            if (
+                recompute_cost >= MODEL.expensive
+                and self.uses.get(var, 0) > 1
+                and alignment != RESHAPED
+            ):
+                self.roots.add(var if view is None else self._computed_shape(var))
+                self.recompute_cost[var] = 1
+
+    def _computed_shape(self, var: Var) -> Var:
+        """The computed value that `var` only gives another shape, or itself: one of them in memory is enough for the readers of both."""
+        base, view = self.resolve(var)
+        same = (
+            view is not None
+            and base in self.producer
+            and base.aval.size == var.aval.size
+            and is_dense(view, var.aval.shape)
+        )
+        return base if same else var
+
+    def _sink_reductions(self, eqn: Eqn, depth: int, domain: Domain) -> None:
+        """Reductions over the same domain that only `eqn` reads run in its kernel, which passes over the rows anyway, though they could
+        run before."""
+        stack = [a for a in eqn.invars if type(a) is not Literal]
+        while stack:
+            atom = stack.pop()
+            if (
+                self.domain.get(atom) != domain
+                or self.depth[atom] >= depth
+                or self.uses.get(atom) != 1
+                or atom in self.demanded
+            ):
+                continue
+            maker = self.producer[atom]
+            if lowering_kind(maker) is LoweringKind.REDUCE:
+                source = maker.invars[0]
+                if self.computed(source) and (source in self.roots or self.depth[source] > 0):
+                    continue
+            else:
+                stack.extend(a for a in maker.invars if type(a) is not Literal)
+            self.depth[atom] = depth
+
+    def _aligned(self, eqn: Eqn, atom: Var, view: View | None, pointwise: bool, domain: Domain):
+        """The alignment of the result if `eqn` can read `atom`, which has a reduction domain, inside that domain; else None."""
+        shape, alignment, whole = eqn.outvars[0].aval.shape, self.alignment[atom], domain[0]
+        if alignment in (RESHAPED, COLUMN_REDUCED):
+            return None
+        if pointwise:
+            if atom.aval.shape == shape:
+                return alignment
+            return WHOLE if shape == whole and may_follow(domain) else None
+        if alignment == WHOLE:
+            return RESHAPED if before_reshape(eqn.outvars[0], eqn) is atom else None
+        if view is None:
+            return None
+        fresh: list[int | None] = [None] * len(shape)
+        for dim, found in zip(alignment, view.maps):
+            if dim is None:
+                continue
+            if found is None or found[0] or len(found[1]) != 1 or found[1][0][1] != 1:
+                return None
+            d = found[1][0][0]
+            if (
+                shape[d] != whole[dim]
+            ):  # the beginning of the rows only: a loop over all would write too much
+                return None
+            fresh[d] = dim
+        if (
+            shape == whole
+            and all(t is None or t == d for d, t in enumerate(fresh))
+            and all(t is not None or d in domain[1] or shape[d] == 1 for d, t in enumerate(fresh))
+        ):
+            return WHOLE if may_follow(domain) else None
+        if all(t is not None or n == 1 for t, n in zip(fresh, shape)) and keeps_order(
+            fresh, domain
+        ):
+            return tuple(fresh)
+        return None
+
+    def distinct_cost(self, atom: Atom) -> int:
+        """The cost of a value where everything is computed once; roughly, where it is above the model's `most_spread`."""
+        total, seen, stack = 0, {atom}, [atom] if atom not in self.demanded else []
+        while stack and total <= MODEL.most_spread:
+            eqn = self.producer.get(stack.pop())
+            if eqn is not None:
+                total += eqn_cost(eqn)
+                fresh = [
+                    a
+                    for a in eqn.invars
+                    if type(a) is not Literal and a not in seen and a not in self.demanded
+                ]
+                seen.update(fresh)
+                stack += fresh
+        return total
+
+    def code_size(self, var: Var) -> int:
+        """The cost of the code that computes a value with all that is inlined: once for each position that it reads an operand at."""
+        if var not in self._code_sizes:
+            total, region, stack = 0, {var}, [var]
+            while stack:
+                eqn = self.producer[stack.pop()]
+                total += eqn_cost(eqn)
+                for atom in eqn.invars:
+                    if not self.computed(atom) or atom in self.demanded:
+                        continue
+                    if eqn.primitive.kind != "elementwise":
+                        total += self.code_size(atom)
+                    elif atom not in region:
+                        region.add(atom)
+                        stack.append(atom)
+            self._code_sizes[var] = total
+        return self._code_sizes[var]
+
+    def _reduce(self, eqn: Eqn) -> None:
+        (atom,), out = eqn.invars, eqn.outvars[0]
+        self.producer[out] = eqn
+        self.roots.add(out)
+        self.recompute_cost[out] = 1
+        sums = self._column_reduction(eqn, atom)
+        if sums is not None:
+            source = sums.source
+            self.add_column_reduction(out, sums, self.domain[source])
+            self.depth[out], self.cost[out], self.inlined[out] = (
+                self.depth[source],
+                self.cost[source] + 20,
+                1,
+            )
+            return
+        shape, axes = atom.aval.shape, reduced_dims(eqn)
+        domain = (shape, axes)
+        depth, cost, inlined = 0, 20, 1
+        if self.computed(atom):
+            alignment = (
+                WHOLE if self.domain.get(atom) == domain and self.alignment[atom] == WHOLE else None
+            )
+            if decide(self.rules, Use(self, eqn, atom, None, False, alignment, True, 0)):
+                depth, cost, inlined = (
+                    self.depth[atom],
+                    cost + self.cost[atom],
+                    self.inlined[atom] + 1,
+                )
+            else:
+                depth = self.demand(atom) + 1
+        elif type(atom) is not Literal:
+            depth = self.depth[atom] + 1
+        self.depth[out], self.cost[out], self.inlined[out] = depth, cost, inlined
+        self.domain[out] = domain
+        self.alignment[out] = tuple(d for d in range(len(shape)) if d not in axes)
+
+    def _column_reduction(self, eqn: Eqn, atom: Atom) -> ColumnReduction | None:
+        """The reduction as a sum over the rows of the domain of its operand."""
+        if (
+            self.alignment.get(atom) not in (WHOLE, RESHAPED)
+            or self.inlined[atom] >= MODEL.longest_chain
+        ):
+            return None
+        source = (
+            before_reshape(atom, self.producer[atom]) if self.alignment[atom] == RESHAPED else atom
+        )
+        sums = column_reduction_of(eqn, source)
+        return sums if sums is not None and fits_domain(sums, self.domain[source]) else None
+
+    def add_column_reduction(self, out: Var, sums: ColumnReduction, domain: Domain) -> None:
+        """Let a kernel over the rows of `domain` make `out`."""
+        self.column_reductions[out] = sums
+        self.domain[out], self.alignment[out] = domain, COLUMN_REDUCED
+        self.demanded[out] = None
+
+    # ---- memory demands
+
+    def demand(self, atom: Atom) -> int:
+        """The value must be in memory, dense; gives the depth of its kernel."""
+        if type(atom) is Literal:
+            return -1
+        if atom in self.producer:
+            base, view = self.resolve(atom)
+            if (
+                base is not atom
+                and is_dense(view, atom.aval.shape)
+                and (base.aval.size == atom.aval.size or base not in self.producer)
+            ):
+                atom = base
+        if atom in self.producer:
+            self.roots.add(atom)
+            self.demanded[atom] = None
+        return self.depth[atom]
+
+    def _demand_strided(self, atom: Atom) -> int:
+        """The value must be in memory under some strides (a matmul's operand, the updates of a scatter)."""
+        if type(atom) is Literal:
+            return -1
+        base, _ = self.resolve(atom)
+        return self.demand(base)
+
+    def resolve(self, var: Var) -> tuple[Var, View | None]:
+        """The value that `var` is only a view of, and the view; (var, None) if it is computed."""
+        found = self._resolved.get(var)
+        if found is None:
+            found = self._resolved[var] = self._resolve(var)
+        return found
+
+    def _resolve(self, var: Var) -> tuple[Var, View | None]:
+        if (
+            type(var) is Literal
+            or var not in self.producer
+            or (var in self.domain and self.alignment[var] != RESHAPED)
+        ):
+            return var, None
+        eqn = self.producer[var]
+        view = view_of(eqn)
+        if view is None or any(s < 0 for s in view.strides):
+            return var, None
+        source = eqn.invars[0]
+        if (
+            source in self.domain
+            and source not in self.demanded
+            and source.aval.size < var.aval.size
+        ):
+            return var, None
+        base, inner = self.resolve(source)
+        if inner is None:
+            return source, view
+        joined = (
+            view.after_dense(inner.offset)
+            if is_dense(inner, source.aval.shape)
+            else view.over(inner)
+        )
+        return (source, view) if joined is None else (base, joined)
+
+    def loads(self, atom: Var, depth: int) -> bool:
+        """Whether a kernel of `depth` reads this value from memory."""
+        return atom not in self.producer or (atom in self.roots and self.depth[atom] < depth)
+
+    def memory_of(self, var: Var) -> Var:
+        """The stored value whose buffer an equation reads when it reads `var`."""
+        if var not in self.producer or var in self.stored:
+            return var
+        base = self.resolve(var)[0]
+        return base if base is var else self.memory_of(base)
+
+
+def _materialized(jaxpr: Jaxpr) -> set[Var]:
+    """Results, and values that equations without kernels of their own read: they are in memory whatever else reads them."""
+    found = {a for a in jaxpr.outvars if type(a) is not Literal}
+    for eqn in reversed(jaxpr.eqns):
+        if lowering_kind(eqn) not in (LoweringKind.PULL, LoweringKind.REDUCE) or (
+            eqn.outvars[0] in found and before_reshape(eqn.outvars[0], eqn) is not eqn.outvars[0]
+        ):
+            found.update(a for a in eqn.invars if type(a) is not Literal)
+    return found
+
+
+def _reduction_inputs(jaxpr: Jaxpr) -> set[Var]:
+    """Values that reductions are made of: passes over their rows, which are not cut where parts of a row were joined. Empty where no
+    rows are joined."""
+    found: set[Var] = set()
+    if not any(map(joins_rows, jaxpr.eqns)):
+        return found
+    for eqn in reversed(jaxpr.eqns):
+        kind = lowering_kind(eqn)
+        if kind is LoweringKind.REDUCE or (
+            kind is LoweringKind.PULL and not found.isdisjoint(eqn.outvars)
+        ):
+            found.update(a for a in eqn.invars if type(a) is not Literal)
+    return found

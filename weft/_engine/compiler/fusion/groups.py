@@ -1,0 +1,207 @@
+"""Which roots of one depth share a kernel.
+
+In:   a `FusionGraph` and the roots of one depth.
+Out:  `Group`s: roots with the same loop nest and shared inputs, and the column reductions that join a kernel over rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from weft._engine.compiler.fusion.classify import LoweringKind, lowering_kind
+from weft._engine.compiler.fusion.column_reduction import (
+    ColumnReduction,
+    before_reshape,
+    column_reduction_of,
+)
+from weft._engine.compiler.fusion.graph import FusionGraph, FusionRule, decide
+from weft._engine.compiler.fusion.reduction_domain import (
+    Domain,
+    fits_domain,
+    is_trailing,
+    may_follow,
+)
+from weft._engine.ir.jaxpr import Eqn, Literal, Var
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import field, record
+
+
+@record(frozen=False)
+class Group:
+    """A kernel to be: the values it stores, and the loop nest it runs (`domain` is None if nothing is reduced).
+
+    With a `dot`, it is the epilogue of that matmul: its result is one of the leaves, but is not in memory.
+    With `parts`, some roots are sums over as many shares of the rows.
+    """
+
+    roots: list[Var]
+    shape: tuple[int, ...]
+    domain: Domain | None
+    depth: int
+    leaves: dict[Var, None] = field(default_factory=dict)
+    dot: Eqn | None = None
+    parts: int = 0
+
+
+class Join(NamedTuple):
+    """A root that reads what a group reads: the nest it would run alone."""
+
+    group: Group
+    shape: tuple[int, ...]
+    domain: Domain | None
+    parts: int
+
+
+#: whether a root joins a group that shares some of its inputs
+GROUP_RULES: list[FusionRule] = [
+    FusionRule(
+        "number of roots",
+        "each result is a stream to memory",
+        lambda join: len(join.group.roots) >= MODEL.most_roots,
+        False,
+    ),
+    FusionRule(
+        "shares of rows",
+        "a kernel has one task for each share",
+        lambda join: join.parts > 0 and join.group.parts not in (0, join.parts),
+        False,
+    ),
+    FusionRule(
+        "reduction domains",
+        "a kernel passes over the rows of one domain",
+        lambda join: join.domain is not None,
+        lambda join: join.group.domain == join.domain,
+    ),
+    FusionRule(
+        "loop nests",
+        "elements are computed along with the rows that they are in",
+        lambda join: True,
+        lambda join: (
+            join.group.shape == join.shape
+            and (join.group.domain is None or is_trailing(*join.group.domain))
+        ),
+    ),
+]
+
+
+def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
+    """Roots of one depth that run the same nest and share what they read become one kernel."""
+    groups: list[Group] = []
+    owners: dict[tuple, Group] = {}
+    # roots with a reduction domain first, so that others of the same shape may join them
+    for root in sorted(roots, key=lambda v: (v not in graph.domain, graph.order[v])):
+        domain = graph.domain.get(root)
+        shape = root.aval.shape if domain is None else domain[0]
+        parts = graph.column_reductions[root].parts if root in graph.column_reductions else 0
+        leaves, inlined = _reads(graph, root, depth)
+        large = [
+            ("leaf", v, shape) for v in leaves if v.aval.size * 2 > root.aval.size and v.aval.ndim
+        ] + [("root", v, shape) for v in (root, *inlined)]
+        found = next(
+            (
+                owners[key]
+                for key in large
+                if key in owners and decide(GROUP_RULES, Join(owners[key], shape, domain, parts))
+            ),
+            None,
+        )
+        if found is None:
+            found = Group([], shape, domain, depth)
+            groups.append(found)
+        found.roots.append(root)
+        found.parts = found.parts or parts
+        found.leaves.update(dict.fromkeys(leaves))
+        for key in large:
+            owners.setdefault(key, found)
+    groups = _join_column_reductions(graph, groups)
+    for group in groups:
+        group.roots.sort(key=graph.order.__getitem__)
+    return groups
+
+
+def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Group]:
+    """Let column reductions with a kernel of their own join a kernel that passes over the same large rows."""
+    kept: list[Group] = []
+    readers: dict[Var, dict[int, Group]] = {}  # of what may be shared, by their numbers
+    for number, group in enumerate(groups):
+        for leaf in group.leaves:
+            readers.setdefault(leaf, {})[number] = group
+    for group in groups:
+        sums = {v: _column_reduction(graph, v, group) for v in group.roots}
+        some = (
+            {}
+            if None in sums.values()
+            else {n: g for leaf in group.leaves for n, g in readers[leaf].items() if g is not group}
+        )
+        found = next(
+            (n for n in sorted(some) if _takes_column_reductions(some[n], group, sums)), None
+        )
+        if found is None:
+            kept.append(group)
+            continue
+        other = some[found]
+        for leaf in group.leaves:
+            readers[leaf][found] = other
+        for out, reduction in sums.items():
+            graph.add_column_reduction(out, reduction, other.domain)
+            other.parts = reduction.parts
+        other.roots += group.roots
+        other.leaves.update(group.leaves)
+    return kept
+
+
+def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnReduction | None:
+    """The root as a sum over rows of something computed from memory alone."""
+    eqn = graph.producer[root]
+    if (
+        group.domain is None
+        or is_trailing(*group.domain)
+        or lowering_kind(eqn) is not LoweringKind.REDUCE
+    ):
+        return None
+    atom = eqn.invars[0]
+    source = before_reshape(atom, graph.producer.get(atom))
+    return (
+        None
+        if source in graph.domain and not graph.loads(source, group.depth)
+        else column_reduction_of(eqn, source)
+    )
+
+
+def _takes_column_reductions(
+    other: Group, group: Group, sums: dict[Var, ColumnReduction | None]
+) -> bool:
+    if (
+        other.domain is None
+        or len(other.roots) + len(group.roots) > MODEL.most_roots
+        or not may_follow(other.domain)
+    ):
+        return False
+    shared = any(v.aval.shape == other.shape and v in other.leaves for v in group.leaves)
+    return shared and all(
+        s is not None
+        and s.source.aval.shape == other.shape
+        and fits_domain(s, other.domain)
+        and other.parts in (0, s.parts)
+        for s in sums.values()
+    )
+
+
+def _reads(graph: FusionGraph, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:
+    """What a kernel of `depth` loads to compute `root`, and the other roots it inlines."""
+    leaves: dict[Var, None] = {}
+    inlined: list[Var] = []
+    seen = {root}
+    stack = [root]
+    while stack:
+        for atom in graph.producer[stack.pop()].invars:
+            if type(atom) is Literal or atom in seen:
+                continue
+            seen.add(atom)
+            if graph.loads(atom, depth):
+                leaves[atom] = None
+            else:
+                if atom in graph.roots:
+                    inlined.append(atom)
+                stack.append(atom)
+    return leaves, inlined

@@ -1,0 +1,200 @@
+"""Plans of FFTs: which are native, and the order in which dims are transformed.
+
+In:   an `fft` equation.
+Out:  `steps_of(eqn)`: native steps with their kind, sizes and addresses, or None where SciPy's FFT is faster.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from weft._engine.ir import fft
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.util import dtypes
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+#: where a step reads and writes, but for memory of its own, numbered from 2
+OPERAND, RESULT = 0, 1
+#: the lengths of a matrix' sides that have one or two different radices, none of them a loop: multiples of what fills all lanes
+_SIDES = (
+    16,
+    32,
+    48,
+    64,
+    80,
+    96,
+    112,
+    128,
+    144,
+    256,
+    288,
+    320,
+    384,
+    448,
+    512,
+    576,
+    640,
+    784,
+    800,
+    864,
+    1024,
+)
+
+
+@record
+class Stage:
+    """One native step: what it transforms, and the memory that it reads and writes; `part` of a convolution, with which factors."""
+
+    kind: str
+    n: int
+    rows: int
+    inner: int
+    source: int
+    out: int
+    part: tuple | None = None
+    factors: fft.Factors | None = None
+
+    def nbytes(self, part: np.dtype) -> int:
+        """The size of memory of its own that it writes."""
+        return 2 * self.rows * self.n * self.inner * part.itemsize
+
+
+def steps_of(eqn: Eqn) -> list[Stage] | None:
+    """The native steps of a transform, in order, or None; of no rows there are none."""
+    kind, lengths = eqn.params["fft_type"].name, eqn.params["fft_lengths"]
+    (operand,), (result,) = eqn.invars, eqn.outvars
+    lead = math.prod(result.aval.shape[: result.aval.ndim - len(lengths)])
+    complex_row = kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1
+    if complex_row and _are_few(lead, lengths[0]) and (column := _columns(lengths[0])):
+        row, un = lengths[0] // column, "un" * (kind == "IFFT")
+        first = f"{un}down" if row == column else "inverse" if un else "forward"
+        return [
+            Stage(first, column, lead, row, OPERAND, 2),
+            Stage(f"{un}cross", row, lead, column, 2, RESULT),
+        ]
+    if complex_row and is_matrix_convolution(lead, *lengths):
+        taken, given = operand.aval.shape[-1], result.aval.shape[-1]
+        sides = matrix(taken + given - 1)
+        return sides and convolution(
+            lengths[0],
+            lead,
+            taken,
+            given,
+            *sides,
+            kind == "IFFT",
+            dtypes.to_real_dtype(result.aval.dtype),
+        )
+    if (
+        lengths[-1] == 1
+        or is_matrix_convolution(lead, *lengths)
+        or any(fft.longest(n) > MODEL.fft_longest for n in lengths)
+    ):
+        return None
+    shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths) :]
+    last = {
+        "FFT": "forward" if operand.aval.dtype.kind == "c" else "all",
+        "IFFT": "inverse",
+        "RFFT": "half",
+        "IRFFT": "real",
+    }[kind]
+    rest = "inverse" if kind in ("IFFT", "IRFFT") else "forward"
+    dims = [(last, lengths[-1], lead * math.prod(lengths[:-1]), 1)]
+    dims += [
+        (rest, n, lead * math.prod(lengths[:d]), math.prod(shape[d + 1 :]))
+        for d, n in enumerate(lengths[:-1])
+        if n > 1
+    ]
+    if any(n > MODEL.fft_long * rows * inner for _, n, rows, inner in dims):
+        return None
+    if kind == "IRFFT":
+        dims.reverse()
+    between = 2 if kind == "IRFFT" else RESULT
+    return [
+        Stage(*sizes, between if place else OPERAND, between if place < len(dims) - 1 else RESULT)
+        for place, sizes in enumerate(dims)
+    ]
+
+
+def convolution(
+    n: int, rows: int, taken: int, given: int, column: int, row: int, inverse: bool, part: np.dtype
+) -> list[Stage]:
+    """The steps of a transform of a few rows as a convolution: columns and rows of a matrix, twice."""
+    whole = column * row
+    before, between, after = _products(
+        n, fft.Convolution(taken, whole, given), column, 1 / n if inverse else 1.0, part
+    )
+    down, cross = (
+        ("down" if row == column else "forward", column, rows, row),
+        ("cross", row, rows, column),
+    )
+    return [
+        Stage(*down, OPERAND, 2, (taken, whole, -(-taken // row), 0, not inverse, False), before),
+        Stage(*cross, 2, 3, (whole, whole, 0, row, False, True), between),
+        Stage(*down, 3, 3, (whole, whole, 0, 0, False, False), between),
+        Stage(*cross, 3, RESULT, (whole, given, 0, -(-given // column), False, inverse), after),
+    ]
+
+
+_products = functools.lru_cache(16)(fft.products)
+
+
+def _are_few(rows: int, n: int) -> bool:
+    """Whether rows of n are so few that each is better processed as a matrix."""
+    return 0 < rows <= min(MODEL.fft_few_rows, n // MODEL.fft_few_rows_length)
+
+
+def is_matrix_convolution(rows: int, n: int, *others: int) -> bool:
+    """Whether rows have a length without passes and are better convolved as matrices."""
+    return not others and n > 1 and not fft.can_pass(n, fft.MOST_DIRECT) and _are_few(rows, n)
+
+
+@functools.cache
+def matrix(n: int) -> tuple[int, int] | None:
+    """The columns' and the rows' length of a matrix in which n numbers are convolved, None where there are too many: such that columns
+    and rows have one or two different radices, since each takes LLVM milliseconds.
+
+    >>> matrix(2017), matrix(8197), matrix(10 ** 6)
+    ((32, 64), (96, 96), None)
+    """
+    if n > MODEL.fft_convolved_to:
+        return None
+    found = []
+    for column, row in itertools.product(_SIDES, repeat=2):
+        passes, others = fft.radices(column), fft.radices(row)
+        if column * row >= n and len({*passes, *others}) <= 2:
+            # elements are loaded and stored twice beside the passes, which costs as much as three passes each
+            found.append(
+                (column * row * (len(passes) + len(others) + 6), abs(column - row), column, row)
+            )
+    return min(found)[2:]
+
+
+@functools.cache
+def _columns(n: int) -> int:
+    """How long the columns are if a long row is processed as a matrix, columns first; 0 where it should not be.
+
+    >>> _columns(4096), _columns(512), _columns(3 ** 9)
+    (64, 16, 0)
+    """
+    if not MODEL.fft_matrix_from <= n <= MODEL.fft_matrix_to:
+        return 0
+    lanes = MODEL.fft_most_lanes
+    found = [
+        m
+        for m in range(lanes, n // lanes + 1, lanes)
+        if n % m == 0 and fft.can_pass(m) and fft.can_pass(n // m, fft.MOST_PRIME)
+    ]
+    return min(found, key=lambda m: abs(math.log(m * m / n)), default=0)
+
+
+def tables(stage: Stage, part: np.dtype) -> fft.Factors:
+    """The factors of a step; equal ones are one constant of a program."""
+    return _tables(stage.kind, stage.n, stage.inner if stage.kind in fft.CROSSED else 1, part)
+
+
+_tables = functools.lru_cache(64)(fft.tables)

@@ -1,0 +1,126 @@
+"""The epilogue of a matmul: elementwise code on its result, as a kernel that runs on tiles of sums while they are in the cache.
+
+In:   a `Group` whose `dot` is a matmul (see `fuse`), and that matmul's `Contraction`.
+Out:  a Loops `Kernel` in the form of `ir.program.Gemm.epilogue`, the buffers it reads and writes, and what it may update in place.
+
+The group is lowered at a symbolic row, column and batch element of the matmul. All its values have the same memory layout, so
+the flat position in the result determines every index.
+"""
+
+from __future__ import annotations
+
+from weft._engine.compiler.fusion.classify import flat_index, row_major
+from weft._engine.compiler.fusion.fuse import Fusion
+from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.kernels.library_calls import Contraction, sum_type
+from weft._engine.compiler.loops.loop_nest import BuiltKernel
+from weft._engine.compiler.lowering.let_placement import Emitter
+from weft._engine.compiler.lowering.lower import Lowering, reachable
+from weft._engine.compiler.lowering.substitution import Substitution
+from weft._engine.ir.build import Builder, type_name
+from weft._engine.ir.jaxpr import Var
+from weft._engine.ir.loops import Buf, Expr, Kernel, Load, Store
+from weft._engine.ir.program import PLACE
+
+
+class EpilogueLowering(Lowering):
+    """Lowers one group to the epilogue of its matmul."""
+
+    def __init__(self, graph: Fusion, group: Group, dot: Contraction, accumulate: str):
+        super().__init__(graph, group)
+        self.dot, self.result = dot, group.dot.outvars[0]
+        b = self.b
+        self.row, self.col, self.element = (
+            b.index("row", dot.m),
+            b.index("col", dot.n),
+            b.index("element"),
+        )
+        self.sums = b.ref("sums", sum_type(accumulate))
+        self.vars = self._position(group.shape)
+
+    def _position(self, shape: tuple[int, ...]) -> list[Expr]:
+        """Index of each dim, from the flat position in the result."""
+        b, dot = self.b, self.dot
+        flat = b.iadd(b.imul(self.row, dot.c_strides[0]), b.imul(self.col, dot.c_strides[1]))
+        rest = self.element
+        for place, (extent, _, _, stride) in reversed(list(enumerate(dot.batch))):
+            flat = b.iadd(flat, b.imul(rest if place == 0 else b.irem(rest, extent), stride))
+            rest = b.idiv(rest, extent) if place else rest
+        return [
+            b.irem(b.idiv(flat, stride), n) if n > 1 else b.const(0, "i64")
+            for n, stride in zip(shape, row_major(shape))
+        ]
+
+    def _value(self, atom: Var, index: tuple, guard: Expr | None, own: bool) -> Expr:
+        if atom is self.result:
+            return (
+                self.b.cast(self.sums, type_name(atom.aval.dtype))
+                if self.sums.type == "i32"
+                else self.sums
+            )
+        return super()._value(atom, index, guard, own)
+
+    def kernel(self, name: str) -> BuiltKernel:
+        """The kernel: a loop over the rows of the tile, and in it one over its columns, which is a vector unless there is one."""
+        roots, at = self.group.roots, []
+        values = []
+        for root in roots:
+            index = (
+                self.vars
+                if root.aval.shape == self.group.shape
+                else self._position(root.aval.shape)
+            )
+            values.append(
+                self.b.stored(
+                    self.value(root, tuple(index), None, True), type_name(root.aval.dtype)
+                )
+            )
+            at.append(flat_index(self.b, index, row_major(root.aval.shape)))
+        b = Builder()
+        word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
+        r, c = b.index("r", None, 1), b.index("c", None, 2)
+        there = {
+            id(self.row): b.iadd(word["row"], r),
+            id(self.col): b.iadd(word["col"], c),
+            id(self.element): word["batch"],
+            id(self.sums): b.load("sums", b.iadd(b.imul(r, word["pitch"]), c), self.sums.type),
+        }
+        substitute, emit = Substitution(self.b, b, there), Emitter(b)
+        emit.open(1)
+        emit.open(2)
+        done = emit.compute([substitute(x) for x in (*at, *values)])
+        for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots) :]))):
+            emit.append(Store(f"y{i}", index, value))
+        emit.close(
+            "c", b.imin(word["cols"], self.dot.n), "vector" if self.dot.n > 1 else "serial"
+        )  # codegen sees whether they are few
+        emit.close("r", word["rows"], "serial")
+        leaves = list(self.names)
+        bufs = [
+            Buf("sums", self.sums.type, self.dot.m * self.dot.n),
+            Buf("place", "i64", len(PLACE)),
+        ]
+        bufs += [Buf(self.names[v], type_name(v.aval.dtype), v.aval.size) for v in leaves]
+        bufs += [
+            Buf(f"y{i}", type_name(v.aval.dtype), v.aval.size, "out") for i, v in enumerate(roots)
+        ]
+        kernel = Kernel(tuple(bufs), tuple(emit.scopes[0].body), name=name)
+        return BuiltKernel(kernel, leaves, list(roots), self._in_place(roots, at, values, leaves))
+
+    def _in_place(
+        self, roots: list[Var], at: list[Expr], values: list[Expr], leaves: list[Var]
+    ) -> list[tuple[Var, Var]]:
+        """(output, input) pairs where every read of the input is of the element about to be written."""
+        reads: dict[str, set[int]] = {}
+        for x in reachable(values):
+            if type(x) is Load:
+                reads.setdefault(x.buf, set()).add(id(x.index) if x.guard is None else 0)
+        alike = lambda a, b: (
+            a.aval.size == b.aval.size and a.aval.dtype.itemsize == b.aval.dtype.itemsize
+        )
+        return [
+            (out, leaf)
+            for out, index in zip(roots, at)
+            for leaf in leaves
+            if alike(out, leaf) and reads.get(self.names[leaf]) == {id(index)}
+        ]

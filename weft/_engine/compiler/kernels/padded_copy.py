@@ -1,0 +1,54 @@
+"""Paddings with zeros that are copies of whole runs: they need no kernel.
+
+In:   a `pad` equation, what it pads with if that is known, and the strides of its operand.
+Out:  `rows_of(eqn, strides)`: what a `Pad` step is told, but for addresses; None for what is left to a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import computes
+from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
+from weft._engine.util.machine_model import MODEL
+
+
+def is_zero(atom: Atom, producer: Mapping[Var, Eqn], consts: Mapping[Var, object]) -> bool:
+    """Whether a scalar is known to be positive zero, also after it was converted."""
+    if type(atom) is not Literal and (eqn := producer.get(atom)) is not None:
+        return computes(eqn) == "cast" and is_zero(eqn.invars[0], producer, consts)
+    value = atom.val if type(atom) is Literal else consts.get(atom)
+    return value is not None and not np.asarray(value).tobytes().strip(b"\0")
+
+
+def rows_of(eqn: Eqn, strides: Sequence[int]) -> dict | None:
+    """The sizes of a padding with zeros that has large enough runs, in bytes; strides count elements."""
+    operand, aval, config = eqn.invars[0].aval, eqn.outvars[0].aval, eqn.params["padding_config"]
+    if (
+        not operand.size
+        or aval.nbytes < MODEL.pad_bytes
+        or any(lo < 0 or hi < 0 or interior for lo, hi, interior in config)
+    ):
+        return None
+    row = run = size = aval.dtype.itemsize
+    lead, dims = 0, []
+    for extent, stride, (lo, hi, _) in reversed([*zip(operand.shape, strides, config)]):
+        padded = lo + extent + hi
+        if (
+            not dims and row == run and (stride * size == run or extent == 1)
+        ):  # what is inside is whole
+            row, lead, run = row * padded, lo * run, run * extent
+        elif padded > 1:
+            dims.append((padded, lo, extent, stride * size))
+    if run < MODEL.pad_run_bytes:
+        return None
+    return {
+        "row": row,
+        "lead": lead,
+        "run": run,
+        "rows": math.prod(padded for padded, *_ in dims),
+        "dims": tuple(dims),
+    }

@@ -1,0 +1,448 @@
+"""Kernels of prefix scans: all prefixes of one or several arrays along a dim.
+
+In:   an equation whose lowering is a `ScanSpec`.
+Out:  Loops kernels. If the scanned dim is the innermost, the vector runs along it (a `Scan` across lanes); otherwise it runs
+      along the inner dims, next to a strip of running values.
+Laws: a long dim with too few neighbours to occupy all threads is split into blocks, and these into segments that stay in the
+      last-level cache. One kernel runs once before and once per segment: each task combines the totals that precede its
+      block, writes the block's prefixes, and computes the total of the corresponding block of the next segment. Lengths
+      are fixed, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from weft._engine.compiler.lowering.lower import combining_operation
+from weft._engine.ir.build import HALVES, Builder, type_name
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.loops import (
+    ITEMSIZE,
+    Accum,
+    Buf,
+    Expr,
+    For,
+    If,
+    Init,
+    Kernel,
+    Let,
+    Prefetch,
+    Ref,
+    Scan,
+    Stmt,
+    Store,
+)
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
+
+
+def prefix_scan_of(eqn: Eqn) -> PrefixScan:
+    """The prefix scan of an equation."""
+    aval, spec, axis = eqn.invars[0].aval, eqn.primitive.rules["lower"], eqn.params["axis"]
+    types = tuple([type_name(a.aval.dtype) for a in eqn.invars])
+    neutral = None if spec.identity is None else (spec.identity(aval.dtype),)
+    op = combining_operation(spec.combine, types[0])
+    combine = _of_program(eqn.params["combine"].program) if op is None else _of_op(op)
+    around = math.prod(aval.shape[:axis]), aval.shape[axis], math.prod(aval.shape[axis + 1 :])
+    return PrefixScan(
+        *around, types, combine, eqn.params["reverse"], eqn.primitive.name, neutral, op
+    )
+
+
+def _of_op(op: str) -> Combine:
+    if op in (
+        "min",
+        "max",
+    ):  # what comes asks of itself whether it is NaN: the dependency between iterations is shorter
+        return lambda b, earlier, later: [b.op(op, later[0], earlier[0])]
+    return lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
+
+
+def _of_program(program: Jaxpr) -> Combine:
+    """A program of scalars, by the lower rules of its operations."""
+
+    def combine(b: Builder, earlier: list[Expr], later: list[Expr]) -> list[Expr]:
+        env: dict[Var, Expr] = dict(zip(program.invars, (*earlier, *later)))
+
+        def read(atom: Atom) -> Expr:
+            if type(atom) is not Literal:
+                return env[atom]
+            return b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
+
+        for eqn in program.eqns:
+            readers = [lambda index, guard=None, atom=a: read(atom) for a in eqn.invars]
+            avals = {
+                "in_avals": [a.aval for a in eqn.invars],
+                "out_avals": [v.aval for v in eqn.outvars],
+            }
+            made = eqn.primitive.rules["lower"](b, (), *readers, **avals, **eqn.params)
+            env[eqn.outvars[0]] = made[0] if isinstance(made, list | tuple) else made
+        return [b.cast(read(a), x.type) for a, x in zip(program.outvars, earlier)]
+
+    return combine
+
+
+@record
+class PrefixScan:
+    """Arrays of `outer` x `length` x `inner` elements that are combined along `length`, from the end if `reverse`.
+
+    `neutral`, where it is known, are the values that change nothing; without them the first elements begin. `op` is the operation
+    that the combination is, if it is one.
+    """
+
+    outer: int
+    length: int
+    inner: int
+    types: tuple[str, ...]
+    combine: Combine
+    reverse: bool
+    name: str
+    neutral: tuple | None = None
+    op: str | None = None
+
+    @property
+    def nbytes(self) -> list[int]:
+        """The size of each array."""
+        return [self.outer * self.length * self.inner * ITEMSIZE[type_] for type_ in self.types]
+
+    @property
+    def lanes(self) -> int:
+        """The inner elements that one task goes along with."""
+        few = -(-self.inner // max(1, MODEL.scan_few_tasks // self.outer))
+        narrowest = MODEL.scan_narrowest_strip
+        return min(self.inner, MODEL.scan_strip, max(narrowest, -(-few // narrowest) * narrowest))
+
+    @property
+    def strips(self) -> int:
+        """The tasks side by side."""
+        return -(-self.inner // self.lanes)
+
+    @property
+    def block(self) -> int:
+        """The length of the blocks that `length` is cut into."""
+        if (
+            self.outer * self.strips >= MODEL.scan_few_tasks
+            or self.outer * self.length * self.inner < MODEL.scan_split_from
+        ):
+            return self.length
+        return min(self.length, MODEL.scan_block // self.lanes)
+
+    @property
+    def blocks(self) -> int:
+        """The number of those blocks."""
+        return -(-self.length // self.block)
+
+    @property
+    def segment_blocks(self) -> int:
+        """The number of blocks, one after another, that are a segment."""
+        row = self.outer * self.inner * sum([ITEMSIZE[type_] for type_ in self.types])
+        return min(self.blocks, max(1, MODEL.scan_stretch_bytes // (self.block * row)))
+
+    @property
+    def launches(self) -> int:
+        """How often the kernel runs: once more than there are segments, where it is cut."""
+        return 1 if self.blocks == 1 else 1 + -(-self.blocks // self.segment_blocks)
+
+    @property
+    def wide(self) -> tuple[str, ...]:
+        """The types that are computed in."""
+        return tuple(["f32" if type_ in HALVES else type_ for type_ in self.types])
+
+    @property
+    def carried_bytes(self) -> list[int]:
+        """The sizes of what the runs of the kernel leave each other: totals of blocks, and prefixes at their ends."""
+        return [
+            self.outer * self.blocks * self.inner * ITEMSIZE[type_]
+            for _ in range(2)
+            for type_ in self.wide
+        ]
+
+    def kernel(self) -> Kernel:
+        """From arrays to their prefixes. Cut into blocks, it also takes the number of a segment, from -1 on, and what it keeps."""
+        return _Writer(self).kernel()
+
+
+class _Writer:
+    def __init__(self, run: PrefixScan):
+        self.run, self.b = run, Builder()
+        self.count = len(run.types)
+        self.strip = run.inner >= MODEL.scan_register_values
+        self.streaming = [nbytes >= MODEL.stream_bytes for nbytes in run.nbytes]
+
+    def kernel(self) -> Kernel:
+        run, b = self.run, self.b
+        cut = run.blocks > 1
+        rows = run.outer * run.segment_blocks * run.strips
+        per = (
+            1
+            if cut
+            else max(
+                1,
+                min(
+                    rows, MODEL.scan_task_bytes // (run.block * run.lanes * ITEMSIZE[run.types[0]])
+                ),
+            )
+        )
+        tasks = -(-rows // per)
+        row = b.imul(b.index("t", tasks), per)
+        if per > 1:
+            row = b.iadd(row, b.index("r", per, 1))
+        body = self.segment(row) if cut else self.row(row)
+        if per > 1:
+            extent = (
+                per if rows % per == 0 else b.imin(b.isub(rows, b.imul(b.index("t"), per)), per)
+            )
+            body = (For("r", extent, body),)
+        body = (For("t", tasks, body, "parallel" if tasks > 1 else "serial"),)
+        size, totals = run.outer * run.length * run.inner, run.outer * run.blocks * run.inner
+        bufs = [Buf(f"x{i}", type_, size) for i, type_ in enumerate(run.types)]
+        if cut:
+            bufs.append(Buf("n", "i64", 1))
+        bufs += [Buf(f"y{i}", type_, size, "out") for i, type_ in enumerate(run.types)]
+        if cut:
+            bufs += [
+                Buf(f"{letter}{i}", type_, totals, "inout")
+                for letter in "tp"
+                for i, type_ in enumerate(run.wide)
+            ]
+        scratch = (
+            [Buf(f"s{i}", type_, run.lanes) for i, type_ in enumerate(run.wide)]
+            if self.strip
+            else []
+        )
+        return Kernel(tuple(bufs), body, tuple(scratch), run.name)
+
+    def row(self, row: Expr) -> tuple[Stmt, ...]:
+        """One strip of what is not cut."""
+        strip = self.b.irem(row, self.run.strips)
+        return self.over(strip, self.b.idiv(row, self.run.strips), self.b.const(0, "i64"))
+
+    def segment(self, row: Expr) -> tuple[Stmt, ...]:
+        """One block of this segment, and the total of that at the same place of the next one."""
+        run, b = self.run, self.b
+        strip, row = b.irem(row, run.strips), b.idiv(row, run.strips)
+        place, outer = b.irem(row, run.segment_blocks), b.idiv(row, run.segment_blocks)
+        begin = b.imul(b.load("n", 0, "i64"), run.segment_blocks)
+        number = b.iadd(begin, place)
+        next_block = b.iadd(number, run.segment_blocks)
+        here = b.op("and", b.icmp("ge", number, 0), b.icmp("lt", number, run.blocks))
+        return (
+            If(here, self.over(strip, outer, number, begin)),
+            If(
+                b.icmp("lt", next_block, run.blocks),
+                self.over(strip, outer, next_block, stores=False),
+            ),
+        )
+
+    def over(
+        self,
+        strip: Expr,
+        outer: Expr,
+        number: Expr,
+        segment: Expr | None = None,
+        stores: bool = True,
+    ) -> tuple[Stmt, ...]:
+        """One block of one strip, which begins with what came before where it belongs to a segment, whose first block is given."""
+        run, b = self.run, self.b
+        self.outer, self.number, self.begin, self.stores = outer, number, segment, stores
+        begin, self.side = b.imul(number, run.block), b.imul(strip, run.lanes)
+        whole = run.length % run.block == 0
+        extent = (
+            b.const(run.block, "i64") if whole else b.imin(b.isub(run.length, begin), run.block)
+        )
+        self.j = b.index("j", run.lanes, 3) if run.inner > 1 else b.const(0, "i64")
+        self.aside = b.iadd(self.side, self.j)
+        self.at = lambda k: self.position(b.iadd(begin, k))
+        k = b.index("k", run.block, 2)
+        skipped = 0 if run.neutral is not None else 1
+        steps = b.isub(extent, skipped)
+        steps = steps.value if not hasattr(steps, "op") else steps
+        return (
+            self.in_strips(steps, b.iadd(k, skipped))
+            if self.strip
+            else self.in_registers(steps, b.iadd(k, skipped))
+        )
+
+    def position(self, along: Expr) -> Expr:
+        """The place of an element."""
+        run, b = self.run, self.b
+        along = b.isub(run.length - 1, along) if run.reverse else along
+        return b.iadd(b.imul(b.iadd(b.imul(self.outer, run.length), along), run.inner), self.aside)
+
+    def block_at(self, number: Expr) -> Expr:
+        """The place of what is kept of a block."""
+        run, b = self.run, self.b
+        return b.iadd(b.imul(b.iadd(b.imul(self.outer, run.blocks), number), run.inner), self.aside)
+
+    def values(self, k: Expr) -> list[Expr]:
+        """The elements at a place of the block."""
+        b, at = self.b, self.at(k)
+        return [
+            b.cast(b.load(f"x{i}", at, type_), wide)
+            for i, (type_, wide) in enumerate(zip(self.run.types, self.run.wide))
+        ]
+
+    def first(self) -> list[Expr]:
+        """What changes nothing, or the first elements."""
+        run, b = self.run, self.b
+        if run.neutral is not None:
+            return [b.const(value, type_) for value, type_ in zip(run.neutral, run.wide)]
+        return self.values(b.const(0, "i64"))
+
+    def before(self) -> tuple[list[Expr], Expr, list[Expr]]:
+        """What came before the segment, how many totals of its blocks are to be combined with that, and these, by Index `c`."""
+        run, b = self.run, self.b
+        later = b.icmp("gt", self.begin, 0)
+        past = [
+            b.load(f"p{i}", self.block_at(b.isub(self.begin, 1)), type_, later)
+            for i, type_ in enumerate(run.wide)
+        ]
+        # without neutral values, the first total of all is what later ones are combined with
+        skipped = (
+            b.const(0, "i64")
+            if run.neutral is not None
+            else b.select(later, b.const(0, "i64"), b.const(1, "i64"))
+        )
+        first = self.first() if run.neutral is not None else self.totals(self.begin)
+        place = b.iadd(self.begin, b.iadd(skipped, b.index("c", run.segment_blocks, 2)))
+        return (
+            [b.select(later, x, y) for x, y in zip(past, first)],
+            b.isub(b.isub(self.number, self.begin), skipped),
+            self.totals(place),
+        )
+
+    def totals(self, number: Expr) -> list[Expr]:
+        return [
+            self.b.load(f"t{i}", self.block_at(number), type_)
+            for i, type_ in enumerate(self.run.wide)
+        ]
+
+    def joined(self, before: list[Expr]) -> list[Expr]:
+        """What the block begins with, after what came before it."""
+        b, found = self.b, self.first()
+        if self.run.neutral is not None:
+            return before
+        return [
+            b.select(b.icmp("gt", self.number, 0), x, y)
+            for x, y in zip(self.run.combine(b, before, found), found)
+        ]
+
+    def stored(self, at: Expr, values: list[Expr]) -> list[Stmt]:
+        types = self.run.types
+        return [
+            Store(f"y{i}", at, self.b.stored(value, types[i]), streaming=self.streaming[i])
+            for i, value in enumerate(values)
+        ]
+
+    def begun(self, values: list[Expr]) -> list[Stmt]:
+        """The first prefixes, where they are the first elements."""
+        return (
+            self.stored(self.at(self.b.const(0, "i64")), values)
+            if self.stores and self.run.neutral is None
+            else []
+        )
+
+    def ended(self, values: list[Expr]) -> list[Stmt]:
+        """What a block leaves to others: its last prefix, or its total."""
+        if self.run.blocks == 1:
+            return []
+        return [
+            Store(f"{'p' if self.stores else 't'}{i}", self.block_at(self.number), value)
+            for i, value in enumerate(values)
+        ]
+
+    def refs(self, letter: str) -> list[Expr]:
+        return [Ref(f"{letter}{i}", type_) for i, type_ in enumerate(self.run.wide)]
+
+    def in_registers(self, steps: int | Expr, k: Expr) -> tuple[Stmt, ...]:
+        """The accumulators are scalars, or lanes of a vector of all inner elements."""
+        run, b = self.run, self.b
+        accs, names = self.refs("a"), self.refs("v")
+        if not self.stores and run.op is not None and run.inner == 1:  # lanes need not be in order
+            step: Stmt = Accum(accs[0].name, run.op, *self.values(k))
+        else:
+            step = Scan(
+                tuple([x.name for x in names]),
+                tuple([x.name for x in accs]),
+                tuple(self.values(k)),
+                tuple(run.combine(b, accs, names)),
+            )
+        body: list[Stmt] = []
+        found = self.first()
+        if self.begin is not None:
+            base, count, totals = self.before()
+            priors, next_ = self.refs("c"), self.refs("w")
+            body += [Init(prior.name, value) for prior, value in zip(priors, base)]
+            body.append(
+                For(
+                    "c",
+                    count,
+                    (
+                        Scan(
+                            tuple([x.name for x in next_]),
+                            tuple([x.name for x in priors]),
+                            tuple(totals),
+                            tuple(run.combine(b, priors, next_)),
+                        ),
+                    ),
+                )
+            )
+            found = self.joined(priors)
+        body += [Init(acc.name, value) for acc, value in zip(accs, found)]
+        body += self.begun(accs)
+        prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))  # what this task sums next
+        coming = (
+            [Prefetch(f"x{i}", prefetched) for i in range(self.count)]
+            if self.begin is not None
+            else []
+        )
+        body.append(
+            For(
+                "k",
+                steps,
+                (step, *(self.stored(self.at(k), names) if self.stores else ()), *coming),
+                "serial" if run.inner > 1 else "vector",
+            )
+        )
+        body += self.ended(accs)
+        return (For("j", run.inner, tuple(body), "vector"),) if run.inner > 1 else tuple(body)
+
+    def in_strips(self, steps: int | Expr, k: Expr) -> tuple[Stmt, ...]:
+        """The accumulators are side by side in scratch."""
+        run, b = self.run, self.b
+        even = run.inner % run.lanes == 0
+        extent = run.lanes if even else b.imin(b.isub(run.inner, self.side), run.lanes)
+        kept = [b.load(f"s{i}", self.j, type_) for i, type_ in enumerate(run.wide)]
+        names = self.refs("v")
+
+        def keep(values: list[Expr], then: list[Stmt]) -> For:
+            lets = [Let(name.name, value) for name, value in zip(names, values)]
+            keeps = [Store(f"s{i}", self.j, name) for i, name in enumerate(names)]
+            return For("j", extent, (*lets, *keeps, *then), "vector")
+
+        # the next rows of a strip are elsewhere, where no hardware prefetcher finds them
+        distance = MODEL.scan_prefetch_rows
+        coming = (
+            [Prefetch(f"x{i}", self.at(b.iadd(k, distance))) for i in range(self.count)]
+            if run.strips > 1
+            else []
+        )
+        step = keep(
+            run.combine(b, kept, self.values(k)),
+            [*coming, *(self.stored(self.at(k), names) if self.stores else ())],
+        )
+        if self.begin is None:
+            body = [keep(self.first(), self.begun(names))]
+        else:
+            base, count, totals = self.before()
+            body = [keep(base, []), For("c", count, (keep(run.combine(b, kept, totals), []),))]
+            body += [] if run.neutral is not None else [keep(self.joined(kept), self.begun(names))]
+        body.append(For("k", steps, (step,)))
+        if run.blocks > 1:
+            body.append(For("j", extent, tuple(self.ended(kept)), "vector"))
+        return tuple(body)

@@ -1,0 +1,168 @@
+"""Scatters into few places by privatization: private tables, each with its share of the updates, that are then combined.
+
+In:   a scatter of single elements with many more updates than places, and the memory layout of its updates.
+Out:  two kernels: `into_tables` with a task per table, and `combined_tables`.
+Laws: the order in which updates are combined follows from the shapes, not from the number of threads.
+
+Indices of a block of updates are computed in vectors, and those out of bounds map to one extra place. That leaves a load and a
+store per update without a branch, about one element a cycle. Equal places in a row would wait for each other (2.8 ns per float), so
+neighbouring updates go to different tables where these fit the first-level cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft._engine.compiler.fusion.classify import row_major
+from weft._engine.compiler.kernels.scatters import Scatter, one_run
+from weft._engine.core.primitive import registry
+from weft._engine.ir.build import Builder, type_name
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, Stmt, Store
+from weft._engine.util.machine_model import MODEL
+
+_REDUCE = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
+
+
+def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
+    """Whether many single elements fall on few places."""
+    operand, _, updates = (a.aval for a in eqn.invars)
+    numbers = eqn.params["dimension_numbers"]
+    few = (
+        operand.size <= MODEL.table_largest
+        and max(MODEL.scatter_fewest_updates, 8 * MODEL.table_tasks * operand.size)
+        <= updates.size
+        < 1 << 31
+    )
+    known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(
+        operand.dtype
+    ) in INTEGERS | {"f32", "f64"}
+    dims = [d for d, n in enumerate(updates.shape) if n > 1]
+    alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and one_run(
+        dims, update_strides, updates.shape
+    )
+    return few and known and alike
+
+
+def _layout(eqn: Eqn) -> tuple[int, int]:
+    """The elements from one table to the next, with the place for what is outside, and how many tables a task has."""
+    aval = eqn.invars[0].aval
+    line = MODEL.cache_line // ITEMSIZE[type_name(aval.dtype)]
+    apart = (aval.size // line + 1) * line
+    return (
+        apart,
+        MODEL.table_copies
+        if MODEL.table_copies * apart * aval.dtype.itemsize <= MODEL.table_near_bytes
+        else 1,
+    )
+
+
+def table_bytes(eqn: Eqn) -> int:
+    """Of all tables together."""
+    return MODEL.table_tasks * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
+
+
+def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+    """From indices and updates to a table of each task, the first of those that it fills."""
+    s = Scatter(eqn, update_strides)
+    b, n, (apart, copies) = s.b, math.prod(s.shape), _layout(eqn)
+    read_indices, read_updates = s.reader(1), s.reader(2)
+    last = max((d for d, size in enumerate(s.shape) if size > 1), default=0)
+
+    def index(number: Expr) -> tuple:
+        return tuple(number if d == last else b.const(0, "i64") for d in range(len(s.shape)))
+
+    share = -(-n // (MODEL.table_tasks * MODEL.table_unrolled)) * MODEL.table_unrolled
+    task = b.index("t", MODEL.table_tasks, 0)
+    begin, table = b.imul(task, share), b.imul(task, copies * apart)
+    start = b.iadd(
+        begin, b.imul(b.index("block", -(-share // MODEL.scatter_block), 1), MODEL.scatter_block)
+    )
+    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), MODEL.scatter_block)
+    k = b.index("k", MODEL.scatter_block, 2)
+    place, inside = s.place(index(b.iadd(start, k)), read_indices)
+    mine = s.among(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
+    find = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
+
+    def update(at: Expr, copy: int) -> Store:
+        place = b.cast(b.load("places", at, "i32"), "i64")
+        return s.update(
+            b.iadd(b.iadd(table, copy * apart), place), read_updates(index(b.iadd(start, at))), None
+        )[0]
+
+    iterations = b.idiv(left, MODEL.table_unrolled)
+    whole = b.imul(iterations, MODEL.table_unrolled)
+    at = b.imul(
+        b.index("batch", MODEL.scatter_block // MODEL.table_unrolled, 2), MODEL.table_unrolled
+    )
+    body: list[Stmt] = [
+        For("k", left, (find,), "vector"),
+        For(
+            "batch",
+            iterations,
+            tuple([update(b.iadd(at, i), i % copies) for i in range(MODEL.table_unrolled)]),
+        ),
+    ]
+    if n % MODEL.table_unrolled:
+        body.append(
+            For(
+                "rest",
+                b.isub(left, whole),
+                (update(b.iadd(whole, b.index("rest", MODEL.table_unrolled, 2)), 0),),
+            )
+        )
+    j = b.index("j", copies * apart, 1)
+    # of sums -0.0, which leaves a -0.0 on which no update falls
+    neutral = b.const(
+        -0.0
+        if s.combine == "add"
+        else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype),
+        s.stored,
+    )
+    stmts: list[Stmt] = [
+        For("j", copies * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
+        For("block", -(-share // MODEL.scatter_block), tuple(body)),
+    ]
+    if copies > 1:
+        stmts.append(
+            For(
+                "j",
+                s.operand.size,
+                (
+                    Store(
+                        "y0",
+                        b.iadd(table, j),
+                        _together(b, s, "y0", b.iadd(table, j), copies, apart),
+                    ),
+                ),
+                "vector",
+            )
+        )
+    bufs = (*s.bufs, Buf("y0", s.stored, MODEL.table_tasks * copies * apart, "out"))
+    tasks, places = (
+        For("t", MODEL.table_tasks, tuple(stmts), "parallel"),
+        Buf("places", "i32", MODEL.scatter_block),
+    )
+    return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
+
+
+def combined_tables(eqn: Eqn) -> Kernel:
+    """From tables to a buffer that holds the operand."""
+    s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
+    j = s.b.index("j", s.operand.size)
+    bufs = (
+        Buf("x0", s.stored, MODEL.table_tasks * copies * apart),
+        Buf("y0", s.stored, s.operand.size, "inout"),
+    )
+    stored = Store(
+        "y0", j, _together(s.b, s, "x0", j, MODEL.table_tasks, copies * apart), None, s.combine
+    )
+    return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
+
+
+def _together(b: Builder, s: Scatter, buf: str, at: Expr, count: int, apart: int) -> Expr:
+    """What `count` tables hold of a place, combined by pairs."""
+    terms = [b.load(buf, b.iadd(at, i * apart), s.stored) for i in range(count)]
+    while len(terms) > 1:
+        terms = [b.op(s.combine, *pair) for pair in zip(terms[0::2], terms[1::2])]
+    return terms[0]

@@ -1,0 +1,486 @@
+"""Kernels of scatters: each update is combined with the element at its place.
+
+In:   a scatter equation, and the memory layout of its updates.
+Out:  kernels. All apply updates of one place in order, except for the second:
+      - sequentially (`in_order`), parallel over the columns of wide windows;
+      - few places: private tables (`compiler.kernels.privatized_scatter`), in an order that does not depend on threads;
+      - single elements into many places, and rows into rows (`owned`): each task owns a range of places and applies the
+        updates that fall there;
+      - windows that are rows of the operand (`sorted_by_row`, `row_by_row`): updates are sorted by row, then every row is
+        read, combined and written once, without copying the operand first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import flat_index, row_major
+from weft._engine.compiler.kernels.library_calls import loops_around
+from weft._engine.compiler.loops.loop_levels import segment_length
+from weft._engine.compiler.lowering.let_placement import Emitter
+from weft._engine.compiler.lowering.lower import combining_operation
+from weft._engine.ir.build import HALVES, Builder, type_name
+from weft._engine.ir.jaxpr import Eqn, Literal
+from weft._engine.ir.loops import (
+    ITEMSIZE,
+    Accum,
+    Buf,
+    Expr,
+    For,
+    If,
+    Init,
+    Kernel,
+    Let,
+    Load,
+    Pack,
+    Prefetch,
+    Ref,
+    Stmt,
+    Store,
+)
+from weft._engine.util.machine_model import MODEL
+
+
+def one_run(dims: Sequence[int], strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether elements in row-major order along some dims are at a constant distance."""
+    return all(strides[d] == strides[e] * shape[e] for d, e in pairwise(dims))
+
+
+class Scatter:
+    """What the kernels of one scatter have in common: its buffers, and where each update goes."""
+
+    def __init__(self, eqn: Eqn, update_strides: tuple[int, ...]):
+        self.eqn, self.b = eqn, Builder()
+        operand, _, updates = (a.aval for a in eqn.invars)
+        self.operand, self.shape = operand, updates.shape
+        self.bufs: list[Buf] = []
+        self.reads: list[int] = []
+        self.strides = {1: row_major(eqn.invars[1].aval.shape), 2: update_strides}
+        self.stored = type_name(operand.dtype)
+        combine = eqn.primitive.rules["lower"].combine
+        combine = combining_operation(combine, self.stored)
+        self.combine = None if combine == "set" else combine
+        self.window = eqn.params["dimension_numbers"].update_window_dims
+        self.outer = [d for d in range(len(self.shape)) if d not in self.window]
+        self.inner = [d for d in self.window if self.shape[d] > 1]
+
+    def reader(self, number: int) -> Callable:
+        """What reads an operand at an index."""
+        atom, b = self.eqn.invars[number], self.b
+        type_ = type_name(atom.aval.dtype)
+        if type(atom) is Literal:
+            value = b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_)
+            return lambda at, guard=None: value
+        strides, name = self.strides[number], f"x{len(self.bufs)}"
+        size = (
+            1 + sum((n - 1) * s for n, s in zip(atom.aval.shape, strides)) if atom.aval.size else 0
+        )
+        self.bufs.append(Buf(name, type_, size))
+        self.reads.append(number)
+        return lambda at, guard=None: b.load(name, flat_index(b, at, strides), type_, guard)
+
+    def place(self, index: tuple, read_indices: Callable) -> tuple[Expr, Expr | None]:
+        """The element of the operand that an update goes to, and whether it is inside (None: always)."""
+        from weft._engine.ops.windows import (
+            scatter_position,  # the op's own arithmetic of positions
+        )
+
+        position, inside = scatter_position(
+            self.b, index, read_indices, self.operand.shape, self.shape, **self.eqn.params
+        )
+        return flat_index(self.b, position, row_major(self.operand.shape)), inside
+
+    def among(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
+        """Whether a place is one of the `count` from `first` on, and inside."""
+        found = _between(self.b, place, first, count)
+        return (
+            found if inside is None or self.operand.ndim == 1 else self.b.logical_and(inside, found)
+        )  # of one dim, no other is
+
+    def update(self, target: Expr, value: Expr, inside: Expr | None) -> tuple[Store, bool]:
+        """The statement that combines a value with what is at `target`, and whether vectors may do so."""
+        b, stored = self.b, self.stored
+        if (stored in HALVES or stored in ("c64", "c128")) and self.combine is not None:
+            old = b.load("y0", target, stored, inside)
+            return Store(
+                "y0", target, b.stored(b.op(self.combine, old, value), stored), inside
+            ), False
+        return Store("y0", target, b.stored(value, stored), inside, self.combine), True
+
+
+def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+    """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right."""
+    s = Scatter(eqn, update_strides)
+    b, shape, outer, inner = s.b, s.shape, s.outer, s.inner
+    read_indices, read_updates = s.reader(1), s.reader(2)
+    index: list[Expr] = [b.const(0, "i64")] * len(shape)
+    names, extents, kinds = [], [], []
+    start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
+    if _columns_apart(eqn, lanes):
+        # a task owns some columns of the window and sees all updates there, in order
+        tasks = -(-lanes // MODEL.scatter_task_columns)
+        start = b.imul(b.index("t", tasks, 0), MODEL.scatter_task_columns)
+        names, extents, kinds = ["t"], [tasks], ["parallel"]
+    for d in [*outer, *inner]:
+        if shape[d] == 1:
+            continue
+        n: int | Expr = shape[d]
+        if names[:1] == ["t"] and d == inner[-1]:
+            left = b.isub(lanes, start)
+            n = (
+                MODEL.scatter_task_columns
+                if lanes % MODEL.scatter_task_columns == 0
+                else b.imin(left, MODEL.scatter_task_columns)
+            )
+            index[d] = b.iadd(start, b.index(f"i{d}", MODEL.scatter_task_columns, len(names)))
+        else:
+            index[d] = b.index(f"i{d}", shape[d], len(names))
+        names.append(f"i{d}")
+        extents.append(n)
+        kinds.append("serial")
+    place, inside = s.place(tuple(index), read_indices)
+    store, side_by_side = s.update(place, read_updates(tuple(index)), inside)
+    body: list[Stmt] = [store]
+    if inner and side_by_side:
+        kinds[-1] = "vector"
+        body = [*_places_later(s, tuple(index), inner[-1], read_indices), store]
+    bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
+    return Kernel(
+        bufs, loops_around(b, names, extents, kinds, lambda: body), name=eqn.primitive.name
+    ), s.reads
+
+
+def _places_later(
+    s: Scatter, index: tuple[Expr, ...], along: int, read_indices: Callable
+) -> list[Prefetch]:
+    """Where updates some rows later go, if that is in no cache: their indices are known, and the hardware cannot foresee them."""
+    weight = s.operand.dtype.itemsize
+    rows = [d for d in s.outer if s.shape[d] > 1]
+    if s.operand.nbytes < MODEL.prefetch_gather_from_bytes or not rows:
+        return []
+    columns = min(s.shape[along], MODEL.scatter_task_columns)
+    ahead = min(
+        max(2, MODEL.prefetch_gather_distance // (columns * weight)), MODEL.prefetch_gather_rows
+    )
+    d, b = rows[-1], s.b
+    later = (*index[:d], b.imin(b.iadd(index[d], ahead), s.shape[d] - 1), *index[d + 1 :])
+    return [Prefetch("y0", s.place(later, read_indices)[0])]
+
+
+def _columns_apart(eqn: Eqn, lanes: int) -> bool:
+    """Whether tasks own columns of a window that has `lanes` of them."""
+    return (
+        lanes >= 2 * MODEL.scatter_task_columns and eqn.invars[2].aval.nbytes > MODEL.parallel_bytes
+    )
+
+
+# ---- single elements onto many places, rows onto rows
+
+
+def has_owners(eqn: Eqn) -> bool:
+    """Whether tasks should own parts of the places: many updates along one dim, of single elements or of rows of the operand."""
+    operand, updates = eqn.invars[0].aval, eqn.invars[2].aval
+    window = eqn.params["dimension_numbers"].update_window_dims
+    many = (
+        max(n for d, n in enumerate(updates.shape) if d not in window)
+        if len(window) < updates.ndim
+        else 1
+    )
+    width = updates.size // many
+    if width == 1:
+        enough = updates.size >= MODEL.scatter_fewest_updates
+    else:  # the columns of wide rows are shared out sooner: no task reads indices for nothing
+        lanes = next(n for n in reversed(updates.shape) if n > 1)
+        enough = (
+            updates.nbytes > MODEL.parallel_bytes
+            and _rows_of(eqn) == width
+            and not _columns_apart(eqn, lanes)
+        )
+    return (
+        enough
+        and 1 < many < 1 << 31
+        and operand.size >= MODEL.scatter_owners * width
+        and type(eqn.invars[1]) is not Literal
+    )
+
+
+def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+    """Each task packs the numbers of the updates that are its own, a block at a time, and combines those in their order."""
+    s = Scatter(eqn, update_strides)
+    b, n = s.b, max(s.shape[d] for d in s.outer)
+    read_indices, read_updates = s.reader(1), s.reader(2)
+    zero = b.const(0, "i64")
+
+    def index(number: Expr, columns: dict[int, Expr]) -> tuple:
+        return tuple(
+            columns.get(d, number if d in s.outer and size > 1 else zero)
+            for d, size in enumerate(s.shape)
+        )
+
+    width = math.prod(s.shape[d] for d in s.inner)
+    share = -(-s.operand.size // (MODEL.scatter_owners * width)) * width
+    first = b.imul(b.index("t", MODEL.scatter_owners, 0), share)
+    start = b.imul(b.index("block", -(-n // MODEL.scatter_block), 1), MODEL.scatter_block)
+    number = b.iadd(start, b.index("k", MODEL.scatter_block, 2))
+    place, inside = s.place(index(number, {}), read_indices)
+    mine = s.among(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
+    extent = (
+        MODEL.scatter_block
+        if n % MODEL.scatter_block == 0
+        else b.imin(b.isub(n, start), MODEL.scatter_block)
+    )
+    find = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
+    own = b.cast(b.load("numbers", b.index("q", MODEL.scatter_block, 0), "i32"), "i64")
+
+    def update(columns: dict[int, Expr]) -> tuple[Store, bool]:
+        at = index(own, columns)
+        return s.update(s.place(at, read_indices)[0], read_updates(at), None)
+
+    body = For(
+        "block",
+        -(-n // MODEL.scatter_block),
+        (Init("count", zero), find, For("q", Ref("count", "i64"), _over_columns(s, update))),
+    )
+    bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
+    tasks, numbers = (
+        For("t", MODEL.scatter_owners, (body,), "parallel"),
+        Buf("numbers", "i32", MODEL.scatter_block),
+    )
+    return Kernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads
+
+
+def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
+    """The loops over an update's own dims around what `update` makes of their indices. The last dim goes in whole vectors, of sizes
+    halved towards its end: the load of the next update of a row would wait for a masked store to it (no store forwarding)."""
+    b, emit, columns = s.b, Emitter(s.b), {}
+    emit.open(0)
+    for level, d in enumerate(s.inner[:-1], 1):
+        columns[d] = b.index(f"i{d}", s.shape[d], level)
+        emit.open(level)
+    last, start = s.shape[s.inner[-1]] if s.inner else 1, 0
+    while start < last:
+        left = last - start
+        size = (
+            left // MODEL.scatter_whole_columns * MODEL.scatter_whole_columns
+            or 1 << left.bit_length() - 1
+        )
+        if s.inner:
+            columns[s.inner[-1]] = b.iadd(b.index(f"from{start}", size, len(s.inner)), start)
+        store, side_by_side = update(columns)
+        emit.open(len(s.inner))
+        emit.written = frozenset([store.buf])
+        index, value = emit.compute([store.index, store.value])
+        emit.append(Store(store.buf, index, value, None, store.accumulate))
+        emit.close(f"from{start}", size, "vector" if s.inner and side_by_side else "serial")
+        start += size
+    for d in reversed(s.inner[:-1]):
+        emit.close(f"i{d}", s.shape[d], "serial")
+    return tuple(emit.scopes[1].body)
+
+
+def _between(b: Builder, place: Expr, first: Expr, count: Expr) -> Expr:
+    """Whether `first <= place < first + count`, in 32 bits where these suffice: no two differences may be the same there."""
+    low, high = b.range(place)
+    if (
+        -(1 << 31) <= low
+        and high < 1 << 31
+        and b.range(first)[1] <= 1 << 30
+        and b.range(count)[1] <= 1 << 30
+    ):
+        narrow = lambda x: b.cast(b.cast(x, "i32"), "u32")
+        return b.op("lt", b.op("sub", narrow(place), narrow(first)), narrow(count))
+    aside = b.isub(place, first)
+    return b.logical_and(b.icmp("ge", aside, 0), b.icmp("lt", aside, count))
+
+
+# ---- rows
+
+
+def _rows_of(eqn: Eqn) -> int:
+    """The elements of a window, if the operand is made of such windows, one after the other; else 0."""
+    operand, _, updates = (a.aval for a in eqn.invars)
+    numbers = eqn.params["dimension_numbers"]
+    lead = operand.ndim - len(numbers.update_window_dims)
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    width = math.prod(operand.shape[lead:])
+    whole = (
+        gone == set(range(lead))
+        and all(d < lead for d in numbers.scatter_dims_to_operand_dims)
+        and tuple(updates.shape[d] for d in numbers.update_window_dims) == operand.shape[lead:]
+    )
+    return width if whole else 0
+
+
+def row_width(eqn: Eqn) -> int:
+    """The elements of a row of the operand, if windows are such rows and longer than a cache line; else 0."""
+    width = _rows_of(eqn)
+    return width if width * eqn.invars[0].aval.dtype.itemsize > MODEL.cache_line else 0
+
+
+def has_rows(eqn: Eqn, in_place: bool) -> bool:
+    """Whether all rows of the operand should be written once. `in_place`: otherwise only those that change need be touched.
+    One update has no order to bring it into."""
+    operand, _, updates = (a.aval for a in eqn.invars)
+    enough, width = (
+        operand.size if in_place else operand.size // MODEL.scatter_fewest_updated,
+        row_width(eqn),
+    )
+    return (
+        operand.nbytes >= MODEL.scatter_rows_bytes
+        and updates.size >= enough
+        and 0 < width < updates.size
+        and max(updates.size, operand.size) < (1 << 31) * width
+    )
+
+
+def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
+    """From indices to where the updates of each row end among all that are inside, and to the numbers of those, row by row."""
+    width, s = row_width(eqn), Scatter(eqn, row_major(eqn.invars[2].aval.shape))
+    b, shape = s.b, s.shape
+    read_indices = s.reader(1)
+    rows, count = s.operand.size // width, math.prod(shape[d] for d in s.outer)
+    index: list[Expr] = [b.const(0, "i64")] * len(shape)
+    dims = [d for d in s.outer if shape[d] > 1]
+    for level, d in enumerate(dims):
+        index[d] = b.index(f"i{d}", shape[d], level)
+    place, inside = s.place(tuple(index), read_indices)
+    row, one = b.idiv(place, width), b.const(1, "i32")
+    number = flat_index(
+        b, tuple(index[d] for d in s.outer), row_major(tuple(shape[d] for d in s.outer))
+    )
+    over_updates = lambda *stores: loops_around(
+        b, [f"i{d}" for d in dims], [shape[d] for d in dims], ["serial"] * len(dims), lambda: stores
+    )
+    j, total, end = b.index("j", rows, 0), Ref("total", "i32"), b.load("y0", row, "i32", inside)
+    body = (
+        For("j", rows, (Store("y0", j, b.const(0, "i32")),), "vector"),
+        *over_updates(Store("y0", row, one, inside, "add")),
+        Init("total", b.const(0, "i32")),
+        For(
+            "j",
+            rows,
+            (
+                Let("many", b.load("y0", j, "i32")),
+                Store("y0", j, total),
+                Accum("total", "add", Ref("many", "i32")),
+            ),
+        ),
+        *over_updates(
+            Store("y1", b.cast(end, "i64"), b.cast(number, "i32"), inside),
+            Store("y0", row, one, inside, "add"),
+        ),
+    )
+    bufs = (*s.bufs, Buf("y0", "i32", rows, "out"), Buf("y1", "i32", count, "out"))
+    return Kernel(bufs, body, name="sorted_by_row"), s.reads
+
+
+def row_by_row(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+    """From the operand, the updates and their order to the result; it reads what the numbers point to, and then the order."""
+    s = Scatter(eqn, update_strides)
+    made = _RowByRow(s, row_width(eqn)).kernel()
+    return made, [*s.reads, 0]
+
+
+class _RowByRow:
+    """Writes the kernel that combines rows with their updates."""
+
+    def __init__(self, s: Scatter, width: int):
+        self.s, self.b, self.width = s, s.b, width
+        self.rows, self.count = s.operand.size // width, math.prod(s.shape[d] for d in s.outer)
+        self.wide = "f32" if s.stored in HALVES else s.stored
+        self.read_updates = s.reader(2)
+
+    def kernel(self) -> Kernel:
+        s, b, width = self.s, self.b, self.width
+        segment = (
+            width
+            if width <= MODEL.scatter_row_segment
+            else segment_length(width, -(-width // MODEL.scatter_row_segment))
+        )
+        segments = -(-width // segment)
+        total = self.rows * segments
+        per = max(1, MODEL.task_bytes // (segment * ITEMSIZE[s.stored]))
+        tasks = -(-total // per)
+        at = b.imul(b.index("t", tasks, 0), per)
+        n = per if total % per == 0 else b.imin(b.isub(total, at), per)
+        at = b.iadd(at, b.index("r", per, 1))
+        self.row, start = b.idiv(at, segments), b.imul(b.irem(at, segments), segment)
+        self.extent = segment if width % segment == 0 else b.imin(b.isub(width, start), segment)
+        self.aside = b.iadd(start, b.index("j", segment, 3))
+        self.prefetch_rows = min(
+            max(2, MODEL.prefetch_gather_distance // (segment * ITEMSIZE[s.stored])),
+            MODEL.prefetch_gather_rows,
+        )
+        operand = f"x{len(s.bufs)}"
+        bufs = (
+            *s.bufs,
+            Buf(operand, s.stored, s.operand.size),
+            Buf("ends", "i32", self.rows),
+            Buf("order", "i32", self.count),
+            Buf("y0", s.stored, s.operand.size, "out"),
+        )
+        body = (For("t", tasks, (For("r", n, self.one_row(operand)),), "parallel"),)
+        return Kernel(bufs, body, (Buf("row", self.wide, segment),), s.eqn.primitive.name)
+
+    def one_row(self, operand: str) -> tuple[Stmt, ...]:
+        """A row combined with its updates and written. One update, the most frequent number, is combined on the way; otherwise the
+        row is brought near first. What comes next is fetched meanwhile: rows and updates are two streams that break off."""
+        s, b, j, stored = self.s, self.b, self.b.index("j"), self.s.stored
+        here, first, count = (
+            b.iadd(b.imul(self.row, self.width), self.aside),
+            Ref("first", "i64"),
+            Ref("count", "i64"),
+        )
+        k = b.iadd(first, b.index("k", self.count, 2))
+        kept, old = b.load("row", j, self.wide), b.cast(b.load(operand, here, stored), self.wide)
+        update, later = (
+            self.read_updates(self.index(Ref(name, "i64"))) for name in ("update", "later")
+        )
+        updated = lambda x: (
+            b.cast(update, self.wide)
+            if s.combine is None
+            else b.op(s.combine, x, b.cast(update, self.wide))
+        )
+        next_row = Prefetch(operand, b.iadd(here, self.prefetch_rows * self.width))
+        next_update = [Prefetch(later.buf, later.index)] if isinstance(later, Load) else []
+        along = lambda *stmts: For("j", self.extent, stmts, "vector")
+        written = lambda x: Store(
+            "y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes
+        )
+        once = (*self.numbers(first), along(next_row, *next_update, written(updated(old))))
+        often = (
+            along(next_row, Store("row", j, old)),
+            For(
+                "k", count, (*self.numbers(k), along(*next_update, Store("row", j, updated(kept))))
+            ),
+            along(written(kept)),
+        )
+        return (
+            Let("first", self.entry("ends", b.isub(self.row, 1), b.icmp("gt", self.row, 0))),
+            Let("count", b.isub(self.entry("ends", self.row), first)),
+            If(b.icmp("eq", count, 1), once, often),
+        )
+
+    def entry(self, buf: str, at: Expr, guard: Expr | None = None) -> Expr:
+        return self.b.cast(self.b.load(buf, at, "i32", guard), "i64")
+
+    def numbers(self, k: Expr) -> tuple[Stmt, ...]:
+        """The number of the k-th update in the order of rows, and of one that comes some later."""
+        later = self.b.imin(self.b.iadd(k, self.prefetch_rows), self.count - 1)
+        return Let("update", self.entry("order", k)), Let("later", self.entry("order", later))
+
+    def index(self, number: Expr) -> tuple:
+        """The index of an element of an update."""
+        s, b = self.s, self.b
+        index: list[Expr] = [b.const(0, "i64")] * len(s.shape)
+        for dims, flat in ((s.outer, number), (s.inner, self.aside)):
+            merged = one_run(dims, s.strides[2], s.shape)
+            for d in reversed(dims[1:]) if not merged else ():
+                index[d], flat = b.irem(flat, s.shape[d]), b.idiv(flat, s.shape[d])
+            if dims:
+                index[dims[-1] if merged else dims[0]] = flat
+        return tuple(index)

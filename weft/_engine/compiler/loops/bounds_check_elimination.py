@@ -1,0 +1,78 @@
+"""Bounds-check elimination: guarded loads that stay inside their array over a whole row lose their guard for that row.
+
+In:   a `LoopNest` whose vector loop is not split because rows are short, and where its loops are.
+Out:  the loads in question, and the condition that all of them stay inside their arrays along a vector loop; true where that is so in
+      every row.
+
+A guarded load's value is rarely used where its guard is false, so the guard can go wherever the address is valid anyway. The
+gradient of a pool reads one element under many guards, one per border and window; without them it is one load, and each window
+is computed once. Only the first and last rows of an array keep their guards.
+"""
+
+from __future__ import annotations
+
+from weft._engine.compiler.fusion.classify import flat_index
+from weft._engine.compiler.loops.access_analysis import Access
+from weft._engine.compiler.loops.loop_levels import LoopNest
+from weft._engine.compiler.lowering.substitution import Substitution
+from weft._engine.ir.loops import Expr, Load
+
+
+def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
+    """The guarded loads, if some of them are strided, or read one element under several guards; else none.
+
+    A load that does not vary over the vector loop keeps its guard: it runs before the loop, even where that has no iterations."""
+    found = [
+        (load, access)
+        for load, access in nest.analysis.loads
+        if load.guard is not None and access.affine and nest.step(access, nest.vector) != 0
+    ]
+    places = {(load.buf, id(load.index)) for load, _ in found}
+    free = {
+        (load.buf, id(load.index)) for load, access in nest.analysis.loads if load.guard is None
+    }
+    alike = len(places) < len(found) or not free.isdisjoint(places)
+    return found if alike or any(nest.step(access, nest.vector) != 1 for _, access in found) else []
+
+
+def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:
+    """The element without its guard; zero where the guard does not hold, if the code relies on that."""
+    x = nest.b.load(load.buf, at(load.index), load.type)
+    return (
+        nest.b.select(at(load.guard), x, nest.b.const(0, load.type))
+        if id(load) in nest.low.builder.zeros
+        else x
+    )
+
+
+def stay_inside(
+    nest: LoopNest,
+    found: list[tuple[Load, Access]],
+    where: dict[int, Expr],
+    start: Expr,
+    stop: Expr,
+) -> Expr:
+    """Whether these loads stay in their arrays while the vector loop goes from `start` to `stop`."""
+    b, low, holds = nest.b, nest.low, None
+    first, last = [
+        Substitution(low.builder, b, nest.mapping({**where, id(nest.vector): at}))
+        for at in (start, b.isub(stop, 1))
+    ]
+    # Keys have no order: ids differ from run to run. Terms have the order of the code.
+    reach: dict[tuple, tuple[dict[int, int], int, int]] = {}
+    for load, access in found:
+        least, greatest = low.builder.range(load.index)
+        if least >= 0 and greatest < nest.lengths[load.buf]:
+            continue
+        terms, const = access.form
+        key = (load.buf, frozenset(terms.items()))
+        first_terms, low_end, high_end = reach.get(key, (terms, const, const))
+        reach[key] = first_terms, min(low_end, const), max(high_end, const)
+    for (buf, _), (terms, *ends) in reach.items():
+        size = nest.lengths[buf]
+        for end in (first, last):
+            at = flat_index(b, [end(low.builder.base(key)) for key in terms], terms.values())
+            holds = b.logical_and(
+                holds, b.icmp("le", 0, b.iadd(at, ends[0])), b.icmp("lt", b.iadd(at, ends[1]), size)
+            )
+    return holds if holds is not None else b.const(True, "bool")

@@ -1,0 +1,236 @@
+"""The loops of a kernel as data: their levels, and the nest that the strategies share.
+
+In:   `Lowered` scalar code over the dims of a shape.
+Out:  a `LoopNest`: which dims are one loop, which of them is vectorized, how many tasks there are, and what writes statements.
+Next: the strategies, each of which adds loops to a nest: `transpose_tiling`, `outer_reduction`, `loop_splitting`; then `loop_nest`.
+
+Adjacent dims whose addresses advance together become one loop. The vector runs along the dim in which most memory traffic is
+contiguous, either a row dim (each lane its own row) or a column dim (lanes share the row's accumulators).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, Dim, cost_of
+from weft._engine.compiler.lowering.let_placement import Emitter
+from weft._engine.compiler.lowering.lower import Lowered, Output, Reduction, reachable
+from weft._engine.ir.build import Builder
+from weft._engine.ir.loops import Buf, Const, Expr, Interleave, Store
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import field, record, replace
+
+
+class Level(enum.IntEnum):
+    """Where a loop is in a nest over rows and columns, from the outside in. A value is computed at the innermost level that it needs."""
+
+    TASK = 0
+    ROW = 1
+    ROW_VECTOR = 2  # lanes are rows
+    REMAINDER = 3  # what an unrolled vector loop leaves
+    COLUMN = 5  # the first of them; the others follow two apart, between them the columns in a block of a long sum
+
+
+@record
+class LoopLevel:
+    """One loop of a nest: its level, the name of its variable, how often it runs, and what else is written `before` it and where an
+    iteration begins. A loop with `own_sums` has accumulators of its own, which are added to the outer accumulators when it ends."""
+
+    level: int
+    name: str
+    extent: int | Expr
+    kind: Literal["parallel", "serial", "vector"]
+    before: Callable[[], None] | None = None
+    begin: Callable[[], None] | None = None
+    own_sums: bool = False
+
+
+@record(frozen=False)
+class LoopPass:
+    """One pass over the columns of a row: reductions, outputs, the values of both (`roots`), and what it does for other passes:
+    values it keeps in scratch (buffer, index, value), and operands it prefetches."""
+
+    reductions: list[Reduction]
+    outputs: list[Output]
+    roots: list[Expr]
+    spills: list[tuple[str, Expr, Expr]] = field(default_factory=list)
+    prefetched: list[tuple[str, Expr]] = field(default_factory=list)
+
+
+class LoopNest:
+    """The dims of a kernel, its vector dim, and where its statements are written.
+
+    Strategies name the place of an iteration by `where`: id of Dim -> index expression."""
+
+    def __init__(self, low: Lowered, name: str, along: int | None = None):
+        self.low, self.name = low, name
+        self.analysis = AccessAnalysis(low)
+        #: of the main code, and of the remainders of unrolled dims
+        self.analyses = [
+            self.analysis,
+            *(AccessAnalysis(replace(low, outputs=r.outputs)) for r in low.remainders),
+        ]
+        self.sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
+        self.lengths = {low.names[v]: v.aval.size for v in low.leaves}
+        self.dims = self._collapse()
+        self.vector = next((dim for dim in self.dims if along in dim.dims), None) or self._vector()
+        self.b = b = Builder()
+        self.emit = Emitter(b)
+        self.scratch: list[Buf] = []
+        self.staged: dict[int, Expr] = {}  # loads that are read from scratch,
+        self.decided: dict[int, Expr] = {}  # and what has one value in the current loop
+        self.part: Expr = b.const(0, "i64")
+        self.next_row: dict[int, Expr] = {}
+        self.rows_later: Callable[[int], dict[int, Expr]] | None = None
+        self.stream_from = MODEL.stream_bytes
+        self.out_names = {
+            var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))
+        }
+
+    def _collapse(self) -> list[Dim]:
+        """Return the dims, adjacent ones as one where every access of the main code and of all remainders allows it."""
+        low = self.low
+        pinned = {key for analysis in self.analyses for key in analysis.pinned}
+        dims: list[Dim] = []
+        all_steps: list[int] = []  # of the last dim, in all accesses
+        for d, x in enumerate(low.vars):
+            if type(x) is Const:
+                continue
+            column = d in low.columns
+            outer_steps, all_steps = (
+                all_steps,
+                [a.terms.get(id(x), 0) for analysis in self.analyses for a in analysis.accesses],
+            )
+            steps = all_steps[: len(self.analysis.accesses)]
+            last = dims[-1] if dims else None
+            if (
+                last is not None
+                and last.column == column
+                and pinned.isdisjoint((id(x), id(low.vars[last.dims[-1]])))
+                and all(big == small * low.shape[d] for big, small in zip(outer_steps, all_steps))
+            ):
+                dims[-1] = Dim([*last.dims, d], last.extent * low.shape[d], column, steps)
+            else:
+                dims.append(Dim([d], low.shape[d], column, steps))
+        return dims
+
+    def _vector(self) -> Dim | None:
+        best, score = None, -1.0
+        columns = {id(self.low.vars[d]) for d in self.low.columns}
+        once = 1 / max(1, math.prod([self.low.shape[d] for d in self.low.columns]))
+        widest = max([4, *(out.var.aval.dtype.itemsize for out in self.low.outputs)])
+        often = [
+            once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine) else 1.0
+            for a in self.analysis.accesses
+        ]
+        for dim in self.dims if not self.low.parts else [d for d in self.dims if d.column]:
+            got = 0.0
+            own = {id(self.low.vars[d]) for d in dim.dims}
+            for step, access, share in zip(dim.steps, self.analysis.accesses, often):
+                if own.isdisjoint(access.nonaffine):
+                    near = 0.5 if abs(step) <= MODEL.near_stride else 0.0
+                    got += (
+                        access.weight
+                        * share
+                        * (1.0 if step == access.run else 0.55 if step == 0 else near)
+                    )
+            got *= min(1.0, dim.extent * widest / MODEL.cache_line)
+            if got >= score:
+                best, score = dim, got
+        return best
+
+    def cost(self, roots: list[Expr]) -> int:
+        """The cost of computing these for one element."""
+        return cost_of(reachable(roots))
+
+    def tasks(self) -> int:
+        """Return the number of tasks; 1 where starting threads and moving cache lines between them would cost more than they save."""
+        total = math.prod([dim.extent for dim in self.dims])
+        moved = sum(a.weight for a in self.analysis.accesses) or 1
+        work = total * (moved + self.analysis.cost * 0.5)
+        return (
+            1 if work < MODEL.parallel_work else min(int(work / MODEL.task_bytes), MODEL.most_tasks)
+        )
+
+    def share(self, total: int, segments: int, tasks: int) -> tuple[list[LoopLevel], Expr, Expr]:
+        """Loops that give every task its share of `total` rows, or of the segments of one; the row, and the segment of it."""
+        b, loops = self.b, []
+        per = -(-total // tasks) if total >= tasks else 1
+        tasks = -(-total // per) * segments
+        row = segment = b.const(0, "i64")
+        if tasks > 1:
+            t = b.index("t", tasks, Level.TASK)
+            loops.append(LoopLevel(Level.TASK, "t", tasks, "parallel"))
+            self.part = t
+            if segments > 1:
+                row, segment = b.idiv(t, segments), b.irem(t, segments)
+            else:
+                row = b.imul(t, per)
+        if per > 1:
+            r = b.index("r", per, Level.ROW)
+            left = b.isub(total, row)
+            loops.append(
+                LoopLevel(Level.ROW, "r", per if total % per == 0 else b.imin(left, per), "serial")
+            )
+            row = b.iadd(row, r)
+        return loops, row, segment
+
+    def split(self, row: Expr, rows: list[Dim], counts: list[int], where: dict[int, Expr]) -> None:
+        b = self.b
+        for dim, n in zip(reversed(rows[1:]), reversed(counts[1:])):
+            where[id(dim)] = b.irem(row, n)
+            row = b.idiv(row, n)
+        if rows:
+            where[id(rows[0])] = row
+
+    def step(self, access: Access, dim: Dim) -> int:
+        return access.terms.get(id(self.low.vars[dim.dims[-1]]), 0)
+
+    def mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
+        zero = self.b.const(0, "i64")
+        mapping = (
+            {id(self.low.part): self.part, **self.decided}
+            if self.low.parts > 1
+            else dict(self.decided)
+        )
+        for dim in self.dims:
+            for d in dim.dims:
+                mapping[id(self.low.vars[d])] = zero
+            mapping[id(self.low.vars[dim.dims[-1]])] = where[id(dim)]
+        return mapping
+
+    def store(self, outputs: list[Output], done: list[Expr], guard: Expr | None = None) -> None:
+        """Store `outputs`; `done` has the index and the values of each.
+
+        Results larger than the caches are stored past them; no kernel reads its results again."""
+        found = iter(done)
+        indices, values = [], []
+        for out in outputs:
+            index, *row = [next(found) for _ in out.exprs]
+            indices.append(index)
+            values += row
+        ready = iter(self.emit.before_stores(values))
+        for out, index in zip(outputs, indices):
+            name, past = self.out_names[out.var], out.var.aval.nbytes >= self.stream_from
+            value, *after = [next(ready) for _ in out.exprs[1:]]
+            stored = (
+                Interleave(name, index, (value, *after), past)
+                if after
+                else Store(name, index, value, guard, out.combine, past)
+            )
+            self.emit.append(stored)
+
+
+def segment_length(extent: int, segments: int) -> int:
+    """Length of each of `segments` segments: a multiple of 64, one that divides the extent if there is such a length nearby."""
+    want = -(-extent // segments)
+    least, blocks = -(-want // 64), extent // 64
+    for count in (
+        range(blocks // least, -(-blocks // (2 * least)) - 1, -1) if extent % 64 == 0 else ()
+    ):
+        if blocks % count == 0:  # there are few counts, whatever the extent
+            return 64 * (blocks // count)
+    return min(64 * least, extent)

@@ -1,0 +1,458 @@
+"""Loops around scalar code: what a task computes, and the statements of each loop.
+
+In:   `Lowered` scalar code over the dims of a shape.
+Out:  a Loops `Kernel`, the values of its buffers, and which outputs may overwrite which inputs.
+
+A strategy may decide the loops; otherwise tasks get equal shares of the rows, or of the vector dim where rows are few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft._engine.compiler.fusion.classify import flat_index, row_major
+from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, Dim
+from weft._engine.compiler.loops.bounds_check_elimination import guarded, stay_inside, unguarded
+from weft._engine.compiler.loops.dim_collapsing import collapsed
+from weft._engine.compiler.loops.loop_levels import (
+    Level,
+    LoopLevel,
+    LoopNest,
+    LoopPass,
+    segment_length,
+)
+from weft._engine.compiler.loops.loop_splitting import Segment, Splits, segments_of, splits_of
+from weft._engine.compiler.loops.outer_reduction import outer_reduction_of
+from weft._engine.compiler.loops.prefetch import between_passes, gathered, irregular_rows, streams
+from weft._engine.compiler.loops.transpose_tiling import transpose_tiling_of
+from weft._engine.compiler.loops.unroll_by_residue import unrolled_versions
+from weft._engine.compiler.lowering.lower import Lowered, Output, reachable
+from weft._engine.compiler.lowering.substitution import Replacement, Substitution
+from weft._engine.ir.build import type_name
+from weft._engine.ir.jaxpr import Var
+from weft._engine.ir.loops import (
+    FLOATS,
+    ITEMSIZE,
+    Accum,
+    Buf,
+    Const,
+    Expr,
+    Init,
+    Kernel,
+    Load,
+    Op,
+    Prefetch,
+    Ref,
+    Store,
+)
+from weft._engine.ir.registry import HEAVY
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record, replace
+
+_SUM_BLOCK = (
+    4096  # a float sum along one dim is made in blocks of this length if it has four of them
+)
+_SUM_TERMS = (
+    128,
+    16,
+)  # of one accumulator in nested loops: more are accumulated in two parts, the inner one of these at least
+
+
+def _apart_from(loops: Sequence[LoopLevel]) -> tuple[int, int] | None:
+    """Return the loop of a nest from which on a long sum accumulates apart, and in blocks of how many iterations, so that neither part
+    has many terms; None if the sum is short.
+
+    The error of an accumulator grows with its number of terms. Adding up lanes costs a few terms, so that loops of few are not apart.
+    """
+    most, fewest = _SUM_TERMS
+    terms = [-(-loop.extent // fewest) if loop.kind == "vector" else loop.extent for loop in loops]
+    if loops and loops[-1].kind == "vector" and loops[-1].extent >= 4 * _SUM_BLOCK:
+        return len(loops) - 1, _SUM_BLOCK
+    if math.prod(terms) < most:
+        return None
+    found: list[tuple[int, int, int]] = []  # terms of the longer part, loop, iterations of a block
+    for i, loop in enumerate(loops):
+        outer, inner = math.prod(terms[:i]), math.prod(terms[i + 1 :])
+        if outer > 1 and terms[i] * inner >= fewest:
+            found.append((max(outer, terms[i] * inner), i, loop.extent))
+        if loop.kind == "serial":
+            block = max(-(-fewest // inner), math.isqrt(outer * loop.extent // inner), 1)
+            if block < loop.extent:
+                found.append(
+                    (2 * max(outer * -(-loop.extent // block), block * inner), i, block)
+                )  # twice: it is one more loop
+    return min(found)[1:] if found else None
+
+
+@record(frozen=False)
+class BuiltKernel:
+    """A kernel, the values of its buffers in order, and (output, input) pairs that may share memory."""
+
+    kernel: Kernel
+    ins: list[Var]
+    outs: list[Var]
+    in_place: list[tuple[Var, Var]]
+
+
+def build(low: Lowered, name: str = "kernel") -> BuiltKernel:
+    """The kernel that runs `low`."""
+    nest = _Writer(collapsed(low), name)
+    for unrolled in unrolled_versions(nest.low, nest.analysis, nest.dims, nest.vector):
+        other = _Writer(unrolled.low, name, unrolled.along if unrolled.settled else None)
+        if other.vector is not None and other.vector.dims[-1] == unrolled.along:
+            return other.build()
+    return nest.build()
+
+
+class _Writer(LoopNest):
+    def build(self) -> BuiltKernel:
+        low = self.low
+        rows = [d for d in self.dims if not d.column and d is not self.vector]
+        where: dict[int, Expr] = {}
+        tiles = transpose_tiling_of(self)
+        self.stream_from = MODEL.stream_bytes if tiles is None else MODEL.tile_stream_bytes
+        strips = outer_reduction_of(self) if tiles is None else None
+        self.guarded: list[tuple[Load, Access]] = []
+        splits, whole = None, True
+        if strips is not None:
+            loops = strips.tasks(rows, where)
+        elif tiles is not None:
+            loops = tiles.loops(rows, where)
+        else:
+            loops = self._row_loops(rows, where)
+            if self.vector is not None and not any(d.column for d in self.dims):
+                self.guarded = guarded(self)
+                splits = splits_of(
+                    low,
+                    [load for load, _ in self.analysis.loads],
+                    low.vars[self.vector.dims[-1]],
+                    self.vector.extent,
+                    MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes,
+                )
+            whole = splits is None and not low.remainders and not self.guarded
+            loops = loops if whole else loops[:-1]
+        for loop in loops:
+            if loop.before is not None:
+                loop.before()
+            self.emit.open(loop.level)
+            if loop.begin is not None:
+                loop.begin()
+        if strips is not None:
+            strips.write(where)
+        elif whole:
+            self._rows(where)
+        else:
+            self._in_segments(where, splits)
+        for loop in reversed(loops):
+            self.emit.close(loop.name, loop.extent, loop.kind)
+        bufs = [Buf(low.names[v], type_name(v.aval.dtype), v.aval.size) for v in low.leaves]
+        bufs += [
+            Buf(name, type_name(v.aval.dtype), v.aval.size, "out")
+            for v, name in self.out_names.items()
+        ]
+        kernel = Kernel(
+            tuple(bufs), tuple(self.emit.scopes[0].body), tuple(self.scratch), self.name
+        )
+        in_place = [] if tiles is not None and tiles.twice else self._in_place()
+        return BuiltKernel(kernel, list(low.leaves), list(self.out_names), in_place)
+
+    def _row_loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+        """Decide tasks and loops over rows; fills `where`."""
+        b, vector = self.b, self.vector
+        lanes_are_rows = vector is not None and not vector.column
+        if lanes_are_rows and all(o.var.aval.nbytes >= self.stream_from for o in self.low.outputs):
+            # reads wait for memory, stores past the caches do not
+            rows = sorted(
+                rows,
+                key=lambda dim: (
+                    -sum([abs(self.step(access, dim)) for _, access in self.analysis.loads])
+                ),
+            )
+        counts = [d.extent for d in rows]
+        total, tasks, segments, chunk = (
+            math.prod(counts),
+            self.low.parts or self.tasks(),
+            1,
+            vector.extent if lanes_are_rows else 0,
+        )
+        if lanes_are_rows and total < tasks:
+            chunk = segment_length(vector.extent, -(-tasks // total))
+            segments = -(-vector.extent // chunk)
+        loops, row, segment = self.share(total, segments, tasks)
+        self.split(row, rows, counts, where)
+        if loops and loops[-1].level == Level.ROW:
+            if self.low.parts:
+                loops[-1] = replace(loops[-1], before=self._begin_parts)
+            self.split(b.iadd(row, 1), rows, counts, self.next_row)
+            self.rows_later = lambda n: self._split_of(
+                b.imin(b.iadd(row, n), total - 1), rows, counts
+            )
+        if lanes_are_rows:
+            j = b.index("j", chunk, Level.ROW_VECTOR)
+            start = b.imul(segment, chunk)
+            extent = (
+                chunk if vector.extent % chunk == 0 else b.imin(b.isub(vector.extent, start), chunk)
+            )
+            where[id(vector)] = b.iadd(start, j)
+            self.run = start, b.imin(b.iadd(start, chunk), vector.extent), chunk
+            loops.append(LoopLevel(Level.ROW_VECTOR, "j", extent, "vector"))
+        return loops
+
+    def _split_of(self, row: Expr, rows: list[Dim], counts: list[int]) -> dict[int, Expr]:
+        where: dict[int, Expr] = {}
+        self.split(row, rows, counts, where)
+        return where
+
+    def _begin_parts(self) -> None:
+        """Set the results to which the rows of a part add theirs."""
+        b, emit = self.b, self.emit
+        for out in self.low.outputs:
+            if out.combine is not None:
+                columns = out.var.aval.size // self.low.parts
+                emit.open(Level.COLUMN)
+                (at,) = emit.compute(
+                    [
+                        b.iadd(
+                            b.imul(self.part, columns),
+                            b.index(f"z{columns}", columns, Level.COLUMN),
+                        )
+                    ]
+                )
+                emit.append(Store(self.out_names[out.var], at, out.init))
+                emit.close(f"z{columns}", columns, "vector")
+
+    def _rows(self, where: dict[int, Expr]) -> None:
+        """The body of one row: passes over the columns, then what is stored once."""
+        low, emit, b = self.low, self.emit, self.b
+        columns = [d for d in self.dims if d.column]
+        if self.vector in columns:
+            columns.remove(self.vector)
+            columns.append(self.vector)
+        row_level = emit.scopes[-1].level
+        loops = []
+        for k, dim in enumerate(columns):
+            name = f"c{k}" if dim is not self.vector else "j"
+            where[id(dim)] = b.index(name, dim.extent, Level.COLUMN + 2 * k)
+            loops.append(
+                LoopLevel(
+                    Level.COLUMN + 2 * k,
+                    name,
+                    dim.extent,
+                    "vector" if dim is self.vector else "serial",
+                )
+            )
+        if (apart := _apart_from(loops)) is not None:
+            k, length = apart
+            loop, dim = loops[k], columns[k]
+            loops[k : k + 1] = [replace(loop, own_sums=True)]
+            if length < dim.extent:
+                blocks = -(-dim.extent // length)
+                start = b.imul(b.index("k", blocks, loop.level), length)
+                where[id(dim)] = b.iadd(start, b.index("j2", length, loop.level + 1))
+                extent = (
+                    length
+                    if dim.extent % length == 0
+                    else b.imin(b.isub(dim.extent, start), length)
+                )
+                loops[k : k + 1] = [
+                    LoopLevel(loop.level, "k", blocks, "serial"),
+                    LoopLevel(loop.level + 1, "j2", extent, loop.kind, own_sums=True),
+                ]
+        substitute = Substitution(low.builder, b, {**self.mapping(where), **self.staged})
+        for r in low.reductions:
+            emit.ref_levels[r.name] = row_level
+        last = max([r.level for r in low.reductions] + [o.level for o in low.outputs], default=-1)
+        passes: list[LoopPass] = []
+        for p in range(last + 1):
+            reductions = [r for r in low.reductions if r.level == p]
+            outputs = [o for o in low.outputs if o.level == p]
+            if reductions or outputs:
+                roots = [substitute(r.value) for r in reductions]
+                roots += [substitute(x) for o in outputs for x in o.exprs]
+                passes.append(LoopPass(reductions, outputs, roots))
+        if loops and self.vector is not None and self.vector.column and len(passes) > 1:
+            self._spill(passes, columns, where)
+        between_passes(self, passes, where)
+        for one in passes:
+            self._pass(one, loops)
+        final = [o for o in low.outputs if o.level < 0]
+        roots = [substitute(x) for o in final for x in o.exprs]
+        coming = [
+            *irregular_rows(self, where),
+            *([] if columns else [*gathered(self, where), *streams(self, substitute)]),
+        ]
+        done = emit.compute(roots + [index for _, index in coming])
+        for (buf, _), index in zip(coming, done[len(roots) :]):
+            emit.append(Prefetch(buf, index))
+        self.store(final, done[: len(roots)])
+
+    def _in_segments(self, where: dict[int, Expr], splits: Splits | None) -> None:
+        """The vector loop, split where comparisons of its index change; and the remainders of unrolled dims."""
+        b, low, emit = self.b, self.low, self.emit
+        start, stop, most = self.run
+        outside = Substitution(low.builder, b, self.mapping(where))
+        length, free = b.isub(stop, start), None
+        if splits is not None:
+            segments = segments_of(splits, b, outside, low.builder.base, start, stop, most)
+        elif self.guarded:
+            free = stay_inside(self, self.guarded, where, start, stop)
+            segments = [
+                Segment(start, b.select(now, length, b.const(0, "i64")), most, {})
+                for now in (free, b.logical_not(free))
+            ]
+        else:
+            segments = [Segment(start, length, most, {})]
+        for k, segment in enumerate(segments):
+            if type(segment.extent) is Const and not segment.extent.value:
+                continue
+            name = f"j{k}"
+            where[id(self.vector)] = b.iadd(
+                segment.start, b.index(name, segment.most, Level.ROW_VECTOR)
+            )
+            self.decided = segment.decided
+            if free is not None and k == 0:
+                at = Substitution(low.builder, b, self.mapping(where))
+                self.decided = {id(load): unguarded(self, load, at) for load, _ in self.guarded}
+            emit.open(Level.ROW_VECTOR)
+            self._rows(where)
+            emit.close(name, segment.extent, "vector")
+        self.decided = {}
+        for k, remainder in enumerate(low.remainders):
+            when = (
+                None
+                if remainder.when is None
+                else Substitution(low.builder, b, self.mapping(where))(remainder.when)
+            )
+            if remainder.once:
+                self._outputs(
+                    remainder.outputs,
+                    where,
+                    b.logical_and(when, b.icmp("eq", stop, self.vector.extent)),
+                )
+                continue
+            where[id(self.vector)] = b.iadd(start, b.index(f"e{k}", most, Level.REMAINDER))
+            emit.open(Level.ROW_VECTOR)
+            emit.open(Level.REMAINDER)
+            self._outputs(remainder.outputs, where)
+            emit.close(f"e{k}", b.isub(stop, start), "vector")
+            emit.close(f"w{k}", b.select(when, b.const(1, "i64"), b.const(0, "i64")), "serial")
+
+    def _outputs(
+        self, outputs: list[Output], where: dict[int, Expr], guard: Expr | None = None
+    ) -> None:
+        substitute = Substitution(self.low.builder, self.b, self.mapping(where))
+        self.store(
+            outputs, self.emit.compute([substitute(x) for o in outputs for x in o.exprs]), guard
+        )
+
+    def _pass(self, one: LoopPass, loops: list[LoopLevel]) -> None:
+        emit, reductions, outputs = self.emit, one.reductions, one.outputs
+        for r in reductions:
+            emit.append(Init(r.name, r.init))
+        partial: dict[str, str] = {}
+        for loop in loops:
+            if loop.own_sums:
+                for r in reductions:
+                    if r.op in ("add", "mul"):
+                        partial[r.name] = r.name + "b"
+                        emit.append(Init(r.name + "b", r.init))
+            emit.open(loop.level)
+        done = emit.compute(
+            one.roots + [x for s in one.spills for x in s[1:]] + [x for _, x in one.prefetched]
+        )
+        stored = len(reductions) + 2 * len(outputs)
+        for r, value in zip(reductions, done):
+            emit.append(Accum(partial.get(r.name, r.name), r.op, value))
+        for (buf, _, _), index, value in zip(one.spills, done[stored::2], done[stored + 1 :: 2]):
+            emit.append(Store(buf, index, value))
+        for (buf, _), index in zip(one.prefetched, done[len(done) - len(one.prefetched) :]):
+            emit.append(Prefetch(buf, index))
+        self.store(outputs, done[len(reductions) : stored])
+        for loop in reversed(loops):
+            emit.close(loop.name, loop.extent, loop.kind)
+            if loop.own_sums:
+                for r in reductions:
+                    if r.name in partial:
+                        emit.append(Accum(r.name, r.op, Ref(partial[r.name], r.value.type)))
+
+    def _spill(self, passes: list[LoopPass], columns: list[Dim], where: dict[int, Expr]) -> None:
+        """Costly values that several passes compute are kept in a scratch row by the first."""
+        b = self.b
+        extents = tuple([dim.extent for dim in columns])
+        at, size = (
+            flat_index(b, [where[id(dim)] for dim in columns], row_major(extents)),
+            math.prod(extents),
+        )
+        first: dict[int, int] = {}
+        kept: dict[int, Expr] = {}
+        for p, one in enumerate(passes):
+            replaced: dict[int, Expr] = {}
+            reach = reachable(one.roots)
+            for x in reach:
+                if (
+                    id(x) in first
+                    and first[id(x)] < p
+                    and type(x) is Op
+                    and x.op in HEAVY
+                    and x.type in FLOATS
+                    and size * ITEMSIZE[x.type] <= MODEL.spill_bytes
+                    and len(self.scratch) < 4 + len(kept)
+                ):
+                    if id(x) not in kept:
+                        if len(kept) >= 4 or self.emit.level(x) < Level.COLUMN:
+                            continue
+                        name = f"s{len(kept)}"
+                        self.scratch.append(Buf(name, x.type, size))
+                        kept[id(x)] = b.load(name, at, x.type)
+                        passes[first[id(x)]].spills.append((name, at, x))
+                    replaced[id(x)] = kept[id(x)]
+            if replaced:
+                rewrite = Replacement(b, replaced)
+                one.roots = [rewrite(r) for r in one.roots]
+            for x in reach:
+                first.setdefault(id(x), p)
+
+    # ---- sharing memory
+
+    def _in_place(self) -> list[tuple[Var, Var]]:
+        """Outputs that may overwrite an input: every read of the input is of an element about to be written."""
+        low, pairs = self.low, []
+        versions = [*zip([low.outputs, *(r.outputs for r in low.remainders)], self.analyses)]
+        last = max((o.level for o in low.outputs), default=0)
+        if len({r.level for r in low.reductions}) > 1 and any(o.level >= 0 for o in low.outputs):
+            last_pass = max(max(r.level for r in low.reductions), last)
+        else:
+            last_pass = max([last, *(r.level for r in low.reductions)], default=0)
+        for var in self.out_names:
+            if any(
+                o.combine is not None or (low.columns and (o.level < 0 or o.level != last_pass))
+                for o in low.outputs
+                if o.var is var
+            ):
+                continue
+            for leaf in low.leaves:
+                alike = (
+                    leaf.aval.size == var.aval.size
+                    and leaf.aval.dtype.itemsize == var.aval.dtype.itemsize
+                )
+                if alike and all(
+                    _reads_what_it_writes(
+                        analysis, low.names[leaf], [o for o in outputs if o.var is var]
+                    )
+                    for outputs, analysis in versions
+                ):
+                    pairs.append((var, leaf))
+        return pairs
+
+
+def _reads_what_it_writes(analysis: AccessAnalysis, name: str, outputs: list[Output]) -> bool:
+    """Whether an iteration reads no other elements of a buffer than it writes of an output."""
+    forms = [analysis.b.affine(o.index) for o in outputs]
+    written = [
+        (form[0], form[1] + k)
+        for o, form in zip(outputs, forms)
+        if form is not None
+        for k in range(1 + len(o.after))
+    ]
+    return all(a.plain and a.form in written for a in analysis.accesses if a.buf == name)

@@ -1,0 +1,376 @@
+"""Reductions over outer dims: adjacent accumulators in scratch, updated by several rows at a time.
+
+In:   a `LoopNest` whose vector runs along a row dim while a dim outside of it is reduced.
+Out:  its loops: a task owns a strip of the vector dim and passes over the rows of that strip.
+Laws: accumulators of earlier passes are read in place. Data with several passes form a strip narrow enough to stay in the caches
+      (`strip_width`); fusion checks that before it puts such passes into one kernel.
+      A sum of exp(x - shift) over rows needs no pass of its own if the shift is the maximum m of the same x, or a constant where m is
+      not finite: the sum is accumulated along with m, block by block, and rescaled when m grows (`OnlineSum`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft._engine.compiler.fusion.reduction_domain import strip_width
+from weft._engine.compiler.loops.access_analysis import Dim
+from weft._engine.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, segment_length
+from weft._engine.compiler.loops.prefetch import fetched
+from weft._engine.compiler.lowering.lower import Output, Reduction, reachable
+from weft._engine.compiler.lowering.substitution import Substitution
+from weft._engine.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record, replace
+
+#: levels of the loops in a strip: blocks of rows, rows, elements
+_BLOCKS, _ROWS, _VECTOR = range(3, 6)
+STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
+
+
+def outer_reduction_of(nest: LoopNest) -> OuterReduction | None:
+    """The strips, if rows of the one reduced dim are to be added into them."""
+    low, vector = nest.low, nest.vector
+    columns = [d for d in nest.dims if d.column]
+    if (
+        vector is None
+        or vector.column
+        or len(columns) != 1
+        or vector.extent < 16
+        or columns[0].extent < MODEL.reduction_fewest_strip_rows
+    ):
+        return None
+    if any(r.value.type not in STRIP_TYPES for r in low.reductions):
+        return None
+    strips = OuterReduction(nest, columns[0])
+    return strips if strips.width else None
+
+
+@record
+class OnlineSum:
+    """A sum of exp(x - shift) accumulated along with the maximum `top` of x; `shift` is `top`, or a constant where that is not finite.
+
+    The loop over rows subtracts `near`: the shift, or zero where it is not finite, since a difference of infinities would make the
+    unfinished sum NaN. `sum` is the reduction with `near`.
+    """
+
+    top: Reduction
+    sum: Reduction
+    shift: Expr
+    near: Expr
+
+
+def _follows_maximum(shift: Expr) -> bool:
+    """Whether a shift is the maximum itself, or is it where it is finite and a constant elsewhere."""
+    if type(shift) is not Op or shift.op != "select":
+        return type(shift) is Ref
+    condition, finite, otherwise = shift.args
+    return (
+        type(finite) is Ref
+        and type(otherwise) is Const
+        and type(condition) is Op
+        and condition.op == "is_finite"
+        and condition.args[0] is finite
+    )
+
+
+class OuterReduction:
+    """Writes the loops of one kernel."""
+
+    def __init__(self, nest: LoopNest, column: Dim):
+        self.nest, self.column = nest, column
+        self.low, self.b = nest.low, nest.b
+        self.kept: dict[str, str] = {}
+        self.placed = {r.extreme: r for r in self.low.reductions if r.extreme is not None}
+        self.online_sums = self._online_sums()
+        online = {online_sum.sum.name for online_sum in self.online_sums}
+        self.reductions = [
+            r for r in self.low.reductions if r.extreme is None and r.name not in online
+        ]
+        levels = [r.level for r in self.reductions] + [o.level for o in self.low.outputs]
+        self.last = max(levels, default=0)
+        around = math.prod(
+            [d.extent for d in nest.dims if d is not column and d is not nest.vector]
+        )
+        # online sums read rows a second time block by block: strips need only be enough for all threads
+        again = (
+            column.extent
+            if self.last
+            else MODEL.reduction_fewest_strip_rows
+            if self.online_sums
+            else 0
+        )
+        if again:
+            self.width = strip_width(again, nest.vector.extent, around)
+        else:
+            share = (
+                -(-nest.vector.extent * around // MODEL.reduction_fewest_streamed)
+                if nest.tasks() > 1
+                else MODEL.reduction_strip
+            )
+            self.width = min(MODEL.reduction_strip, max(share, MODEL.reduction_narrowest_strip))
+
+    def _online_sums(self) -> list[OnlineSum]:
+        b, tops, found = (
+            self.low.builder,
+            {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0},
+            [],
+        )
+        for r in self.low.reductions:
+            x = r.value
+            if (
+                r.op != "add"
+                or type(x) is not Op
+                or x.op != "exp"
+                or type(x.args[0]) is not Op
+                or x.args[0].op != "sub"
+            ):
+                continue
+            of, shift = x.args[0].args
+            names = {y.name for y in reachable([shift]) if type(y) is Ref}
+            top = tops.get(next(iter(names), ""))
+            # the terms of an unfinished sum stay within [0, 1] only if x never exceeds the running maximum
+            if (
+                top is None
+                or len(names) > 1
+                or top.name in self.placed
+                or of is not top.value
+                or not _follows_maximum(shift)
+            ):
+                continue
+            near = b.select(b.op("is_finite", shift), shift, b.const(0, shift.type))
+            found.append(
+                OnlineSum(
+                    top, replace(r, level=0, value=b.op("exp", b.op("sub", of, near))), shift, near
+                )
+            )
+        return found
+
+    def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+        """Decide the loop over strips; fills `where`."""
+        nest, b, n = self.nest, self.b, self.nest.vector.extent
+        chunk = segment_length(n, -(-n // self.width))
+        segments = -(-n // chunk)
+        total = segments * math.prod([dim.extent for dim in rows])
+        t = b.index("t", total, Level.TASK) if total > 1 else b.const(0, "i64")
+        nest.split(b.idiv(t, segments), rows, [d.extent for d in rows], where)
+        start = b.imul(b.irem(t, segments), chunk)
+        where[id(nest.vector)] = b.iadd(start, b.index("j", chunk, _VECTOR))
+        self.extent = chunk if n % chunk == 0 else b.imin(b.isub(n, start), chunk)
+        self.chunk = chunk
+        if total == 1:
+            return []
+        return [LoopLevel(Level.TASK, "t", total, "parallel" if nest.tasks() > 1 else "serial")]
+
+    def write(self, where: dict[int, Expr]) -> None:
+        """Pass after pass over the rows, then what is stored once."""
+        low, nest = self.low, self.nest
+        for r in low.reductions:
+            nest.scratch.append(Buf(f"s{len(nest.scratch)}", r.value.type, self.chunk))
+            self.kept[r.name] = nest.scratch[-1].name
+        for level in range(self.last + 1):
+            reductions = [r for r in self.reductions if r.level == level]
+            outputs = [o for o in low.outputs if o.level == level]
+            if reductions or outputs:
+                online_sums = self.online_sums if level == 0 else []
+                self._begin([*reductions, *(online_sum.sum for online_sum in online_sums)])
+                if online_sums:
+                    self._over_blocks(where, reductions, online_sums)
+                else:
+                    self._over_rows(where, reductions, outputs)
+        where[id(self.column)] = self.b.const(0, "i64")
+        final = [o for o in low.outputs if o.level < 0]
+        substitute, roots = self._substitution(where), []
+        for o in final:
+            roots += [substitute(o.index), substitute(o.value)]
+        if final:
+            nest.emit.open(_VECTOR)
+            nest.store(final, nest.emit.compute(roots))
+            nest.emit.close("j", self.extent, "vector")
+
+    def _begin(self, reductions: list[Reduction]) -> None:
+        emit, b, j = self.nest.emit, self.b, self.b.index("j")
+        if not reductions:
+            return
+        emit.open(_VECTOR)
+        for r in reductions:
+            emit.append(Store(self.kept[r.name], j, r.init))
+            if r.name in self.placed:
+                # the first of equals is the first of all until something better comes
+                place = self.placed[r.name]
+                emit.append(Store(self.kept[place.name], j, b.const(0, place.init.type)))
+        emit.close("j", self.extent, "vector")
+
+    def _over_rows(
+        self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]
+    ) -> None:
+        emit, b, extent = self.nest.emit, self.b, self.column.extent
+        # several rows share the loads and stores of the accumulators, as long as their code stays short
+        short = self.nest.cost([r.value for r in reductions]) <= MODEL.reduction_unrolled_cost
+        side = 1 if not reductions else MODEL.reduction_unrolled_rows if short else 2
+        blocks, rest = divmod(extent, side)
+        for var, count, start, together in (
+            (f"c{side}", blocks, 0, side),
+            (f"d{side}", rest, blocks * side, 1),
+        ):
+            if count:
+                first = b.iadd(b.imul(b.index(var, count, _ROWS), together), start)
+                emit.open(_ROWS)
+                self._pass(where, reductions, outputs, [b.iadd(first, k) for k in range(together)])
+                emit.close(var, count, "serial")
+
+    def _over_blocks(
+        self, where: dict[int, Expr], reductions: list[Reduction], online_sums: list[OnlineSum]
+    ) -> None:
+        """Block after block: the maxima and all else, the online sums scaled, then the block's rows added to these."""
+        emit, b, start = self.nest.emit, self.b, 0
+        for var, size in (("k", MODEL.reduction_unrolled_rows), ("d", 1)):
+            blocks = (self.column.extent - start) // size
+            if blocks:
+                base = b.iadd(b.imul(b.index(var, blocks, _BLOCKS), size), start)
+                emit.open(_BLOCKS)
+                self._pass(
+                    where, reductions, [], [b.iadd(base, i) for i in range(size)], online_sums
+                )
+                pair = min(size, 2)
+                first = b.iadd(base, b.imul(b.index("e", size // pair, _ROWS), pair))
+                emit.open(_ROWS)
+                self._pass(
+                    where,
+                    [online_sum.sum for online_sum in online_sums],
+                    [],
+                    [b.iadd(first, i) for i in range(pair)],
+                )
+                emit.close("e", size // pair, "serial")
+                emit.close(var, blocks, "serial")
+            start += blocks * size
+        emit.open(_VECTOR)
+        sums = [
+            b.load(self.kept[online_sum.sum.name], b.index("j"), online_sum.sum.value.type)
+            for online_sum in online_sums
+        ]
+        substitute = self._substitution(where)
+        scales = [
+            b.op("exp", b.op("sub", substitute(online_sum.near), substitute(online_sum.shift)))
+            for online_sum in online_sums
+        ]
+        for online_sum, value in zip(
+            online_sums, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])
+        ):
+            emit.append(Store(self.kept[online_sum.sum.name], b.index("j"), value))
+        emit.close("j", self.extent, "vector")
+
+    def _scaled(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
+        """The sum so far, when the maximum becomes the greater of what it was and `top`."""
+        b, j, own = (
+            self.b,
+            self.b.index("j"),
+            id(self.low.builder.ref(online_sum.top.name, online_sum.top.value.type)),
+        )
+        before, after = self._substitution(where), self._substitution(where)
+        after.made[own] = b.op("max", before.made[own], top)
+        difference = b.op("sub", before(online_sum.near), after(online_sum.near))
+        # positive only where one of the maxima is infinite, so that the sum is zero or becomes infinite: exp(difference) could overflow
+        scale = b.op("exp", b.op("min", difference, b.const(0, difference.type)))
+        return b.op(
+            "mul", b.load(self.kept[online_sum.sum.name], j, online_sum.sum.value.type), scale
+        )
+
+    def _substitution(self, where: dict[int, Expr]) -> Substitution:
+        """Rewrites expressions, accumulators of earlier passes read from their strips."""
+        low, b = self.low, self.b
+        substitute = Substitution(low.builder, b, self.nest.mapping(where))
+        for r in low.reductions:
+            substitute.made[id(low.builder.ref(r.name, r.value.type))] = b.load(
+                self.kept[r.name], b.index("j"), r.value.type
+            )
+        return substitute
+
+    def _pass(
+        self,
+        where: dict[int, Expr],
+        reductions: list[Reduction],
+        outputs: list[Output],
+        rows: list[Expr],
+        online_sums: Sequence[OnlineSum] = (),
+    ) -> None:
+        """Some rows added into the strips, or stored, and the online sums scaled."""
+        emit, b = self.nest.emit, self.b
+        values: dict[str, list[Expr]] = {r.name: [] for r in self.low.reductions}
+        stored: list[Expr] = []
+        for row in rows:
+            where[id(self.column)] = row
+            substitute = self._substitution(where)
+            for r in reductions:
+                values[r.name].append(substitute(r.value))
+                if r.name in self.placed:
+                    values[self.placed[r.name].name].append(substitute(self.placed[r.name].at))
+            for o in outputs:
+                stored += [substitute(o.index), substitute(o.value)]
+        emit.open(_VECTOR)
+        targets: list[tuple[str, str | None]] = []
+        roots: list[Expr] = []
+        for r in reductions:
+            place = self.placed.get(r.name)
+            if place is not None:
+                targets += [(self.kept[r.name], None), (self.kept[place.name], None)]
+                roots += self._first_extreme(r, place, values[r.name], values[place.name])
+            else:
+                targets.append((self.kept[r.name], r.op))
+                roots.append(self._tree(r.op, values[r.name]))
+        for online_sum in online_sums:
+            targets.append((self.kept[online_sum.sum.name], None))
+            roots.append(
+                self._scaled(online_sum, where, self._tree("max", values[online_sum.top.name]))
+            )
+        apart = (
+            self.chunk < self.nest.vector.extent
+        )  # adjacent rows are one stream, which the hardware prefetches
+        prefetched = (
+            self._prefetched(where, rows)
+            if outputs or (len(rows) > 1 and apart and not online_sums)
+            else []
+        )
+        done = emit.compute([*roots, *stored, *(index for _, index in prefetched)])
+        for (buf, _), index in zip(prefetched, done[len(roots) + len(stored) :]):
+            emit.append(Prefetch(buf, index))
+        for (name, op), value in zip(targets, emit.before_stores(done[: len(roots)])):
+            emit.append(Store(name, b.index("j"), value, None, op))
+        self.nest.store(outputs * len(rows), done[len(roots) : len(roots) + len(stored)])
+        emit.close("j", self.extent, "vector")
+
+    def _prefetched(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
+        """What the next rows read: several rows at a time, pages apart, are more streams than the hardware follows, and a short
+        one that is stored past the caches leaves it no time."""
+        found = []
+        for row in rows if self.chunk <= MODEL.reduction_prefetch_width else []:
+            there = self._substitution(
+                {**where, id(self.column): self.b.iadd(row, MODEL.reduction_prefetch_rows)}
+            )
+            found += fetched(self.nest, [self.column], there)
+        return found
+
+    def _tree(self, op: str, terms: list[Expr]) -> Expr:
+        while len(terms) > 1:
+            terms = [
+                self.b.op(op, *terms[i : i + 2]) if i + 1 < len(terms) else terms[i]
+                for i in range(0, len(terms), 2)
+            ]
+        return terms[0]
+
+    def _first_extreme(
+        self, r: Reduction, place: Reduction, values: list[Expr], places: list[Expr]
+    ) -> tuple[Expr, Expr]:
+        """The extreme and its place after some rows more: a better value takes over, and the first NaN for good."""
+        b, j = self.b, self.b.index("j")
+        best, found = (
+            b.load(self.kept[r.name], j, values[0].type),
+            b.load(self.kept[place.name], j, places[0].type),
+        )
+        for value, at in zip(values, places):
+            better = b.op("gt" if r.op == "max" else "lt", value, best)
+            if value.type in FLOATS:
+                known = b.op("eq", best, best)
+                better = b.logical_or(better, b.logical_and(b.op("ne", value, value), known))
+            best, found = b.select(better, value, best), b.select(better, at, found)
+        return best, found

@@ -1,0 +1,175 @@
+"""Software prefetch: accesses that the hardware prefetcher cannot predict, or loses among many streams.
+
+In:   a `LoopNest` under construction, and where its loops are.
+Out:  buffers and indices for `Prefetch` statements.
+"""
+
+from __future__ import annotations
+
+from weft._engine.compiler.fusion.classify import flat_index
+from weft._engine.compiler.loops.access_analysis import Dim
+from weft._engine.compiler.loops.loop_levels import LoopNest, LoopPass
+from weft._engine.compiler.lowering.substitution import Substitution
+from weft._engine.ir.loops import Const, Expr
+from weft._engine.util.machine_model import MODEL
+
+
+def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+    """The next rows of operands whose rows are read in no order, so densely that most of their lines are wanted.
+
+    The hardware foresees neither their order nor, before the indices are known, the rows."""
+    low, vector, b = nest.low, nest.vector, nest.b
+    if vector is None or vector.column or not nest.next_row:
+        return []
+    own, found = {id(low.vars[d]) for d in vector.dims}, {}
+    for load, access in nest.analysis.loads:
+        steps = {id(d): nest.step(access, d) for d in nest.dims if nest.step(access, d)}
+        if (
+            own.isdisjoint(access.nonaffine)
+            or nest.sizes[load.buf] < MODEL.prefetch_from_bytes
+            or not steps
+            or id(vector) in steps
+        ):
+            continue
+        if not steps.keys() <= nest.next_row.keys():  # (dims that are gone through within a row)
+            continue
+        span = min(steps.values())
+        if (
+            0 < span * access.weight <= vector.extent * MODEL.cache_line
+            and span * access.weight <= MODEL.prefetch_from_bytes >> 4
+        ):
+            first = flat_index(
+                b, [nest.next_row[dim] for dim in steps], steps.values(), access.form[1]
+            )
+            found[load.buf, id(first)] = (
+                load.buf,
+                b.iadd(first, b.imul(where[id(vector)], -(-span // vector.extent))),
+            )
+    return list(found.values())
+
+
+def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+    """What a gather of contiguous elements reads some rows later: its indices are known, and the hardware cannot foresee them."""
+    found: dict[tuple, tuple[str, Expr]] = {}
+    if nest.vector is None or nest.rows_later is None:
+        return []
+    own = {id(nest.low.vars[d]) for d in nest.vector.dims}
+    for load, access in nest.analysis.loads:
+        if (
+            access.gathered
+            and own.isdisjoint(access.nonaffine)
+            and nest.step(access, nest.vector) == 1
+            and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes
+        ):
+            rows = min(
+                max(2, MODEL.prefetch_gather_distance // (nest.vector.extent * access.weight)),
+                MODEL.prefetch_gather_rows,
+            )
+            later = Substitution(
+                nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)})
+            )
+            found[load.buf, id(load.index)] = load.buf, later(load.index)
+    return list(found.values())
+
+
+def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
+    """What enters the windows of operands that are read at several offsets, and the only stream of a kernel whose results are
+    stored past the caches.
+
+    Several streams through one array that are mostly in the caches hide the one that is not, the furthest, from the hardware's
+    prefetchers; and these do not run as far ahead of one stream as a loop of many instructions needs."""
+    low, vector, b = nest.low, nest.vector, nest.b
+    if vector is None:
+        return []
+    windows: dict[tuple, list[tuple[int, int]]] = {}
+    for load, access in nest.analysis.loads:
+        if (
+            load.guard is not None
+            and type(guard := substitute(load.guard)) is Const
+            and not guard.value
+        ):
+            continue
+        if (
+            access.affine
+            and nest.step(access, vector) == 1
+            and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes
+        ):
+            windows.setdefault((load.buf, *sorted(access.terms.items())), []).append(
+                (access.form[1], access.weight)
+            )
+    found = []
+    alone = (
+        len(windows) == 1
+        and not nest.staged
+        and all(out.var.aval.nbytes >= nest.stream_from for out in low.outputs)
+    )
+    for (buf, *terms), places in windows.items():
+        furthest, weight = max(places)
+        span = (furthest - min(places)[0]) * weight
+        if span <= MODEL.prefetch_window and (span or alone):
+            at = [substitute(low.builder.base(key)) for key, _ in terms]
+            found.append(
+                (
+                    buf,
+                    flat_index(
+                        b,
+                        at,
+                        [step for _, step in terms],
+                        furthest + MODEL.prefetch_distance // weight,
+                    ),
+                )
+            )
+    return found
+
+
+def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr]) -> None:
+    """Have passes prefetch what the row that follows reads, so that memory is busy while a row is read again.
+
+    The pass that computes most does so, unless it is busy storing rows."""
+    if passes and nest.vector is not None and nest.vector.column:
+        passes[0].prefetched += gathered(nest, where)
+    if (
+        len(passes) == 1
+        and nest.vector is not None
+        and any(r.op in ("min", "max") for r in passes[0].reductions)
+    ):
+        passes[0].prefetched += below_extremes(
+            nest, Substitution(nest.low.builder, nest.b, nest.mapping(where))
+        )
+    if len(passes) < 2 or not nest.next_row or nest.vector is None:
+        return
+    free = [p for p, one in enumerate(passes) if all(o.combine is not None for o in one.outputs)]
+    busiest = max(free, key=lambda p: (nest.cost(passes[p].roots), p), default=-2)
+    substitute = Substitution(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
+    passes[busiest].prefetched += fetched(nest, [d for d in nest.dims if not d.column], substitute)
+
+
+def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
+    """What comes some lines later in operands of which only extremes are computed. These take three instructions where a sum takes
+    one, and the more instructions there are for each line, the fewer lines a core has in flight."""
+    found: dict[tuple, tuple[str, Expr]] = {}
+    for load, access in nest.analysis.loads:
+        if (
+            access.plain
+            and nest.step(access, nest.vector) == 1
+            and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes
+        ):
+            found[load.buf, id(load.index)] = (
+                load.buf,
+                nest.b.iadd(substitute(load.index), MODEL.prefetch_distance // access.weight),
+            )
+    return list(found.values())
+
+
+def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[tuple[str, Expr]]:
+    """Contiguous reads, varying along these dims, of operands too large for the caches near a core: buffers and indices."""
+    found: dict[tuple, tuple[str, Expr]] = {}
+    for load, access in nest.analysis.loads:
+        if (
+            access.plain
+            and nest.step(access, nest.vector) == 1
+            and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes
+            and any(nest.step(access, d) for d in along)
+        ):
+            found[load.buf, id(load.index)] = load.buf, substitute(load.index)
+    return list(found.values())

@@ -1,0 +1,269 @@
+"""Transpose tiling: operands that are contiguous along a row dim instead of the vector dim.
+
+In:   a `LoopNest` whose vector dim strides through an operand that is contiguous along another dim.
+Out:  its loops, and statements that first read each tile along its lines and transpose it in registers into scratch.
+
+Tiles follow each other along the operand's lines, since reads wait for memory and stores past the caches do not. Stores want
+adjacent lines, so a few rows of tiles are processed side by side, as many as a cache holds. Where result rows begin inside cache
+lines, tiles are skewed so that stores begin and end on lines. The last tile of a line ends with the line and overlaps the one
+before it: all tiles are full.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft._engine.compiler.loops.access_analysis import Access, Dim
+from weft._engine.compiler.loops.loop_levels import LoopLevel, LoopNest, segment_length
+from weft._engine.compiler.lowering.substitution import Substitution
+from weft._engine.ir.build import type_name
+from weft._engine.ir.loops import ITEMSIZE, Buf, Expr, Interleave, Load, Prefetch
+from weft._engine.util.machine_model import MODEL
+
+#: levels of the loops over tiles, within those over tasks and rows: tiles of a line, groups of tiles across lines, lines of a group,
+#: whole lines before what precedes them, and a line's elements; of those that stage a tile, its rows and its lines
+_TILES, _GROUPS, _LINES, _HEADS, _VECTOR = range(2, 7)
+_STAGED_ROWS, _STAGED_LINES = range(4, 6)
+
+
+def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
+    """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
+    vector = nest.vector
+    if vector is None or any(d.column for d in nest.dims) or vector.extent < MODEL.tile_least_side:
+        return None
+    if any(out.after for out in nest.low.outputs) or len(nest.low.outputs) > len(nest.out_names):
+        return None
+    for i, step in enumerate(vector.steps):
+        if step > 1:
+            line = _line_of([dim for dim in nest.dims if dim is not vector], i)
+            if math.prod([dim.extent for dim in line]) >= MODEL.tile_least_side:
+                return TransposeTiling(
+                    nest,
+                    line,
+                    all(out.var.aval.nbytes >= MODEL.tile_stream_bytes for out in nest.low.outputs),
+                )
+    return None
+
+
+def _line_of(dims: list[Dim], access: int) -> list[Dim]:
+    """The dim along which an access is contiguous; where it is short, after those along which the access continues."""
+    line: list[Dim] = []
+    extent = 1
+    while extent < MODEL.tile_least_side:
+        dim = next((d for d in dims if d.steps[access] == extent and d.extent > 1), None)
+        if dim is None:
+            break
+        line.insert(0, dim)
+        extent *= dim.extent
+    return line
+
+
+class TransposeTiling:
+    """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous; `past`: results are
+    stored past the caches. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
+
+    def __init__(self, nest: LoopNest, line: list[Dim], past: bool):
+        self.nest, self.b, self.line = nest, nest.b, line
+        self.counts = [d.extent for d in line]
+        self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
+        vector, step = nest.vector, nest.step
+        steps = [math.prod(self.counts[k + 1 :]) for k in range(len(line))]
+        self.across: list[tuple[Load, Access]] = [
+            (x, a)
+            for x, a in nest.analysis.loads
+            if a.plain and step(a, vector) > 1 and [step(a, d) for d in line] == steps
+        ]
+        self.size = MODEL.cache_line // min([a.weight for _, a in self.across], default=4)
+        while self.size > min(vector.extent, dim.extent):
+            self.size //= 2
+        self.short = (
+            max([dim.extent * a.weight for _, a in self.across], default=0) <= MODEL.tile_short_line
+        )
+        results = [a for a in nest.analysis.accesses if a.buf.startswith("out ")]
+        paged = any(step(a, dim) * a.weight % MODEL.tile_conflict_bytes == 0 for a in results)
+        self.skewed = past and self._begin_between_lines(results)
+        self.together = self.skewed or (paged and not past)
+        self.high, self.wide = 1, 1
+        if past:
+            near = min(
+                [
+                    MODEL.tile_cache_bytes
+                    // math.gcd(step(a, vector) * a.weight, MODEL.tile_cache_way_bytes)
+                    // self.size
+                    for _, a in self.across
+                ],
+                default=1,
+            )
+            most = MODEL.tile_rows
+            self.high = (
+                max(most, min(MODEL.tile_rows_skewed, near))
+                if self.skewed
+                else min(most, near)
+                if len(line) == 1
+                else 1 + paged
+            )
+        elif paged:
+            self.high, self.wide = MODEL.tile_block_rows // self.size, MODEL.tile_block_tiles
+        self.high = max(1, min(self.high, vector.extent // self.size))
+        self.wide = max(1, min(self.wide, dim.extent // self.size))
+        self.rows = self.size * (self.high if self.together else 1)
+        self.run = segment_length(dim.extent, -(-dim.extent // MODEL.tile_run))
+        self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
+        self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
+        self.pitch = self.rows + self.size * self.skewed
+
+    def _begin_between_lines(self, results: list[Access]) -> bool:
+        """Whether rows of the results begin anywhere in a line, but all alike."""
+        nest, first = self.nest, results[0]
+        steps = [nest.step(first, dim) for dim in nest.dims]
+        line = MODEL.cache_line
+        return (
+            bool(self.across)
+            and first.weight * self.size >= line
+            and nest.vector.extent * first.weight >= line
+            and all(a.plain and a.form == first.form and a.weight == first.weight for a in results)
+            and nest.step(first, nest.vector) == 1
+            and any(s > 1 and s * first.weight % MODEL.cache_line for s in steps)
+        )
+
+    def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+        """Decide tasks and loops; fills `where`."""
+        nest, b, vector, dim, size = self.nest, self.b, self.nest.vector, self.dim, self.size
+        tall, cols, group, run = size * self.high, size * self.wide, self.rows, self.run
+        order = [*(row for row in rows if row not in self.line), vector]
+        if self.across:
+            order.sort(key=lambda row: -nest.step(self.across[0][1], row))
+        counts = [-(-row.extent // tall) if row is vector else row.extent for row in order]
+        order, counts = [*order, dim], [*counts, -(-dim.extent // run)]
+        loops, row, _ = nest.share(math.prod(counts), 1, nest.tasks())
+        nest.split(row, order, counts, where)
+        first, left = self._part(where[id(dim)], run, dim.extent)
+        start, extent = self._part(where[id(vector)], tall, vector.extent)
+        c, h = b.index("c", -(-run // cols), _TILES), b.index("h", self.high, _GROUPS)
+        self.base = b.iadd(first, self._place(c, cols, left, self.even))
+        self.start = (
+            start
+            if self.skewed
+            else b.iadd(start, self._place(h, group, extent, vector.extent % group == 0))
+        )
+        self.first, self.along = self.start, group
+        nest.split(b.iadd(self.base, b.index("u", cols, _LINES)), self.line, self.counts, where)
+        loops += [
+            LoopLevel(_TILES, "c", self._parts(left, cols), "serial"),
+            LoopLevel(
+                _GROUPS,
+                "h",
+                1 if self.together else self._parts(extent, group),
+                "serial",
+                begin=lambda: self.stage(where),
+            ),
+            LoopLevel(_LINES, "u", cols, "serial"),
+        ]
+        if self.skewed:
+            return [*loops, *self._skewed(where, tall)]
+        where[id(vector)] = b.iadd(self.start, b.index("j", group, _VECTOR))
+        return [*loops, LoopLevel(_VECTOR, "j", group, "vector")]
+
+    def _skewed(self, where: dict[int, Expr], tall: int) -> list[LoopLevel]:
+        """The loops over a row that begins and ends where lines of the result do, but for the first and the last of a row.
+
+        For the elements before its own, that it shares a line with, it has another tile, the last of those above it."""
+        nest, b, vector, start = self.nest, self.b, self.nest.vector, self.start
+        out = nest.low.outputs[0]
+        line, end = MODEL.cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
+        where[id(vector)] = start
+        lead = b.irem(Substitution(nest.low.builder, b, nest.mapping(where))(out.index), line)
+        top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
+        begin = b.select(top, b.irem(b.isub(line, lead), line), b.imax(b.isub(start, lead), 0))
+        stop = b.select(bottom, b.const(vector.extent, "i64"), b.isub(end, lead))
+        head = b.icmp(
+            "eq", b.index("p", 2, _HEADS), 1
+        )  # the first tiles of a row have, after their whole lines, what precedes these
+        self.first = b.imax(b.isub(start, self.size), 0)
+        self.along = b.isub(b.imin(end, vector.extent), self.first)
+        where[id(vector)] = b.iadd(
+            b.select(head, b.const(0, "i64"), begin), b.index("j", tall + line, _VECTOR)
+        )
+        extent = b.select(head, begin, b.isub(stop, begin))
+        heads = b.select(top, b.const(2, "i64"), b.const(1, "i64"))
+        return [LoopLevel(_HEADS, "p", heads, "serial"), LoopLevel(_VECTOR, "j", extent, "vector")]
+
+    def _part(self, number: Expr, size: int, extent: int) -> tuple[Expr, int | Expr]:
+        """Where a part of a dim begins, and what there is of its `size` elements."""
+        start = self.b.imul(number, size)
+        return start, size if extent % size == 0 else self.b.imin(self.b.isub(extent, start), size)
+
+    def _parts(self, extent: int | Expr, size: int) -> int | Expr:
+        """How many parts hold that many elements."""
+        return (
+            -(-extent // size)
+            if type(extent) is int
+            else self.b.idiv(self.b.iadd(extent, size - 1), size)
+        )
+
+    def _place(self, number: Expr, size: int, extent: int | Expr, even: bool) -> Expr:
+        """Where a tile of an extent begins: the last ends with it, and does once more what it shares with the one before."""
+        start = self.b.imul(number, size)
+        return start if even else self.b.imin(start, self.b.isub(extent, size))
+
+    def stage(self, where: dict[int, Expr]) -> None:
+        """Read tiles along their lines, transposed in registers, into scratch from which the vector loop reads."""
+        if not self.across:
+            return
+        nest, b, emit, size, along, cols = (
+            self.nest,
+            self.b,
+            self.nest.emit,
+            self.size,
+            self.along,
+            self.size * self.wide,
+        )
+        names, at = (
+            [],
+            b.iadd(b.imul(b.index("u"), self.pitch), b.isub(where[id(nest.vector)], self.first)),
+        )
+        for x, _ in self.across:
+            names.append(f"s{len(nest.scratch)}")
+            nest.scratch.append(Buf(names[-1], x.type, self.pitch * cols))
+            nest.staged[id(x)] = b.load(names[-1], at, x.type)
+        at_once = min(size, max(MODEL.tile_transposed_lines, size // 2))
+        above = self._place(
+            b.index("v", self.pitch // at_once, _STAGED_ROWS), at_once, along, type(along) is int
+        )
+        w = b.index("w", cols, _STAGED_LINES)
+        roots, fetched = [b.iadd(b.imul(w, self.pitch), above)], []
+        for k in range(at_once):
+            row, place = b.iadd(b.iadd(self.first, above), k), b.iadd(self.base, w)
+            here = self._substitution(where, row, place)
+            roots += [here(x) for x, _ in self.across]
+            later = (
+                self._substitution(where, b.iadd(row, size * self.high), place)
+                if self.short
+                else self._substitution(
+                    where, row, b.iadd(place, MODEL.tile_prefetch_distance * cols)
+                )
+            )
+            fetched += [
+                (x.buf, later(x.index))
+                for x, _ in self.across
+                if nest.sizes[x.buf] >= MODEL.prefetch_from_bytes
+            ]
+        emit.open(_STAGED_ROWS)
+        emit.open(_STAGED_LINES)
+        at, *values = emit.compute(roots + [index for _, index in fetched])
+        for (buf, _), index in zip(fetched, values[at_once * len(names) :]):
+            emit.append(Prefetch(buf, index))
+        for i, name in enumerate(names):
+            emit.append(Interleave(name, at, tuple(values[i : at_once * len(names) : len(names)])))
+        emit.close("w", cols, "vector")
+        emit.close("v", self._parts(along, at_once), "serial")
+
+    def _substitution(self, where: dict[int, Expr], row: Expr, place: Expr) -> Substitution:
+        """Code at a row of the operand and a place in its line."""
+        nest = self.nest
+        starts = dict.fromkeys(map(id, self.line), self.b.const(0, "i64"))
+        return Substitution(
+            nest.low.builder,
+            self.b,
+            nest.mapping({**where, **starts, id(nest.vector): row, id(self.line[-1]): place}),
+        )

@@ -1,0 +1,176 @@
+"""Unrolling by residue: adjacent elements computed in one iteration, since they share work or their remainders become known.
+
+In:   `Lowered` code whose results have a short innermost dim, or dims that test their index modulo a small number, as interior
+      padding does: gradients of strided slices, pools and strided windows.
+Out:  the code of an unrolled iteration: an output per row, each with the values of adjacent elements. With the remainders known,
+      the tests are decided at compile time and shared work is done once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from weft._engine.compiler.loops.access_analysis import AccessAnalysis, Dim
+from weft._engine.compiler.lowering.lower import Lowered, Output, Remainder, reachable
+from weft._engine.compiler.lowering.substitution import Substitution
+from weft._engine.ir.build import Builder
+from weft._engine.ir.loops import Const, Expr, Index, Op
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record, replace
+
+
+@record
+class Unrolled:
+    """The code of an unrolled iteration, and the dim to vectorize; unless `settled`, only where that suits most memory traffic."""
+
+    low: Lowered
+    along: int
+    settled: bool
+
+
+def unrolled_versions(
+    low: Lowered, analysis: AccessAnalysis, dims: list[Dim], vector: Dim | None
+) -> Iterator[Unrolled]:
+    """The unrolled versions of the code, if there are any; `dims` are the loops it has now, `vector` the vectorized one."""
+    if vector is None or low.reductions or low.columns or low.parts:
+        return
+    divided = _divided(low)
+    counts = {
+        d: n for d, x in enumerate(low.vars) if 1 < (n := divided.get(id(x), 1)) <= low.shape[d]
+    }
+    last = max([d for d, x in enumerate(low.vars) if type(x) is Index])
+    if last in counts and _may_follow(low, last, counts[last]):
+        yield from _versions(low, counts, (last,), last, False)
+    counts = {d: n for d, n in counts.items() if d not in vector.dims}
+    short, along = _short(low, analysis, dims, vector)
+    if short:
+        yield from _versions(
+            low, {**counts, **{d: low.shape[d] for d in short}}, short, along, True
+        )
+    yield from _versions(low, counts, (), vector.dims[-1], True)
+
+
+def _versions(
+    low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...], along: int, settled: bool
+) -> Iterator[Unrolled]:
+    """The code unrolled so, if it is not too long."""
+    rows = [n for d, n in counts.items() if d not in adjacent or n < low.shape[d]]
+    if counts and math.prod(rows) <= MODEL.unrolled_rows:
+        made = _unrolled(low, counts, adjacent)
+        if AccessAnalysis(made).cost <= MODEL.unrolled_cost:
+            yield Unrolled(made, along, settled)
+
+
+def _divided(low: Lowered) -> dict[int, int]:
+    """The common multiple of what each index is divided by where a remainder is compared: id of Index -> multiple."""
+    found: dict[int, int] = {}
+    for x in reachable([x for out in low.outputs for x in out.exprs]):
+        if type(x) is Op and x.op == "eq":
+            rest = next(
+                (a for a in x.args if type(a) is Op and a.op == "rem" and type(a.args[1]) is Const),
+                None,
+            )
+            if rest is not None:
+                form = low.builder.affine(rest.args[0])
+                for key in form[0] if form is not None else ():
+                    found[key] = math.lcm(found.get(key, 1), rest.args[1].value)
+    return found
+
+
+def _may_follow(low: Lowered, d: int, count: int) -> bool:
+    """Whether elements along a dim are adjacent in all results, and there are enough of them."""
+    forms = [low.builder.affine(out.index) for out in low.outputs]
+    return (
+        count <= MODEL.unrolled_elements
+        and low.shape[d] >= 2 * count
+        and all(form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
+    )
+
+
+def _short(
+    low: Lowered, analysis: AccessAnalysis, dims: list[Dim], vector: Dim
+) -> tuple[tuple[int, ...], int]:
+    """Return the short innermost dims of all results and the dim just outside them, to be vectorized; no dims if they are too long."""
+    outs = [i for i, access in enumerate(analysis.accesses) if access.buf.startswith("out ")]
+    short: list[int] = []
+    count = 1
+    for dim in reversed(dims) if all(vector.steps[i] != 1 for i in outs) else []:
+        if any(dim.steps[i] != count for i in outs):
+            break
+        if dim.extent >= MODEL.vector_outer_iterations:
+            packed = all(
+                out.var.aval.dtype.kind != "c" for out in low.outputs
+            )  # parts of complex numbers alternate anyway
+            suits = dim is vector or (packed and vector.extent < MODEL.vector_outer_iterations)
+            return tuple(reversed(short)) if suits else (), dim.dims[-1]
+        short += reversed(dim.dims)
+        count *= dim.extent
+        if count > MODEL.unrolled_short or analysis.cost * count > MODEL.unrolled_short_cost:
+            break
+    return (), 0
+
+
+def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -> Lowered:
+    """The code with `counts[d]` elements along dim d in one iteration; those along the `adjacent` dims are stored together."""
+    b = Builder()
+    shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
+    fresh: list[Expr] = [
+        b.index(f"i{d}", n, d) if n > 1 else b.const(0, "i64") for d, n in enumerate(shape)
+    ]
+    places = {
+        d: [b.iadd(b.imul(fresh[d], count), k) for k in range(count)] for d, count in counts.items()
+    }
+    left = {
+        d: [b.const(k, "i64") for k in range(shape[d] * count, low.shape[d])]
+        for d, count in counts.items()
+    }
+
+    def outputs(rows: dict[int, list[Expr]], columns: list[dict[int, Expr]]) -> list[Output]:
+        found = []
+        for choice in itertools.product(*rows.values()):
+            at = dict(zip(rows, choice))
+            row = []
+            for column in columns:
+                here = {**at, **column}
+                row.append(
+                    Substitution(
+                        low.builder,
+                        b,
+                        {id(y): here.get(d, fresh[d]) for d, y in enumerate(low.vars)},
+                    )
+                )
+            found += [
+                replace(
+                    out,
+                    index=row[0](out.index),
+                    value=row[0](out.value),
+                    after=tuple([f(out.value) for f in row[1:]]),
+                )
+                for out in low.outputs
+            ]
+        return found
+
+    rows = [d for d in counts if d not in adjacent]
+    columns = [
+        dict(zip(adjacent, column)) for column in itertools.product(*[places[d] for d in adjacent])
+    ]
+    remainders = []
+    for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
+        choice = {d: left[d] if end else places[d] for d, end in zip(rows, ends)}
+        when = b.logical_and(
+            *[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in zip(rows, ends) if end]
+        )
+        remainders.append(Remainder(outputs(choice, columns), when, False))
+        remainders += [
+            Remainder(outputs(choice, [{d: x}]), when, True) for d in adjacent for x in left[d]
+        ]
+    return replace(
+        low,
+        builder=b,
+        shape=shape,
+        vars=fresh,
+        outputs=remainders[0].outputs,
+        remainders=remainders[1:],
+    )

@@ -1,0 +1,162 @@
+"""Let placement: shared expressions become `Let`s, each in the outermost loop in which it is invariant."""
+
+from __future__ import annotations
+
+import operator
+
+from weft._engine.compiler.lowering.lower import children, parts_first
+from weft._engine.ir.build import Builder
+from weft._engine.ir.loops import Const, Expr, For, Index, Let, Load, Op, Ref, Stmt
+from weft._engine.util.record import field, record
+
+
+@record(frozen=False)
+class Scope:
+    """The body of a loop that is being written."""
+
+    level: int
+    body: list[Stmt] = field(default_factory=list)
+    bound: list[int] = field(default_factory=list)
+
+
+class Emitter:
+    """Writes nested bodies. Levels count loops from the outside; `builder.levels` gives that of each loop variable."""
+
+    def __init__(self, builder: Builder):
+        self.b = builder
+        self.scopes = [Scope(0)]
+        self.env: dict[int, Expr] = {}
+        self.level_of: dict[int, int] = {}
+        self.ref_levels: dict[str, int] = {}
+        self.written: frozenset[str] = (
+            frozenset()
+        )  # buffers that the current body writes: they are read in that body
+        self.count = 0
+        self.keep: list = []
+
+    def open(self, level: int) -> None:
+        """Begin the body of a loop."""
+        self.scopes.append(Scope(level))
+
+    def close(self, var: str, extent, kind: str) -> None:
+        """End the body of a loop and put the loop into the enclosing body."""
+        scope = self.scopes.pop()
+        for key in scope.bound:
+            del self.env[key]
+        self.append(For(var, extent, tuple(scope.body), kind))
+
+    def append(self, stmt: Stmt) -> None:
+        self.scopes[-1].body.append(stmt)
+
+    def level(self, expr: Expr) -> int:
+        """The innermost loop over which the expression varies."""
+        levels = self.level_of
+        for x in parts_first(expr, levels):
+            if type(x) is Index:
+                levels[id(x)] = self.b.levels[id(x)]
+            elif type(x) is Ref:
+                levels[id(x)] = self.ref_levels.get(x.name, 0)
+            elif type(x) is Load and x.buf in self.written:
+                levels[id(x)] = self.scopes[-1].level
+            else:
+                levels[id(x)] = max((levels[id(k)] for k in children(x)), default=0)
+        return levels[id(expr)]
+
+    def compute(self, roots: list[Expr]) -> list[Expr]:
+        """The roots, for use in a statement of the current body; what they share is bound before."""
+        here = self.scopes[-1].level
+        uses: dict[int, int] = {}
+        deepest: dict[int, int] = {}
+        order: list[Expr] = []
+        for root in roots:
+            self.level(root)
+            self._collect(root, uses, order)
+        for root in roots:
+            deepest[id(root)] = here
+        places: dict[int, int] = {}
+        for x in reversed(order):
+            mine = places[id(x)] = self._scope_level(x)
+            for kid in children(x):
+                if deepest.get(id(kid), 0) <= mine:
+                    deepest[id(kid)] = mine
+        built: dict[int, Expr] = {}
+        for x in order:
+            made = self._rebuild(x, built)
+            if self._binds(x, here, uses[id(x)], deepest.get(id(x), here), places[id(x)]):
+                made = self._bind(x, made)
+            built[id(x)] = made
+        return [self._got(r, built) for r in roots]
+
+    def _collect(self, root: Expr, uses: dict[int, int], order: list[Expr]) -> None:
+        """Count uses and list expressions, each after those it is made of."""
+        uses[id(root)] = uses.get(id(root), 0) + 1
+        if uses[id(root)] > 1 or id(root) in self.env:
+            return
+        stack = [(root, iter(children(root)))]
+        while stack:
+            x, kids = stack[-1]
+            for kid in kids:
+                seen = uses.get(id(kid), 0)
+                uses[id(kid)] = seen + 1
+                if not seen and id(kid) not in self.env:
+                    stack.append((kid, iter(children(kid))))
+                    break
+            else:
+                order.append(x)
+                stack.pop()
+
+    def _scope_level(self, x: Expr) -> int:
+        level = self.level_of[id(x)]
+        best = self.scopes[0].level
+        for scope in self.scopes:
+            if scope.level <= level:
+                best = scope.level
+        return best
+
+    def _binds(self, x: Expr, here: int, uses: int, deepest: int, mine: int) -> bool:
+        if type(x) in (Const, Index, Ref):
+            return False
+        if mine < here and deepest > mine:
+            return True
+        if uses < 2:
+            return False
+        # addresses stay in place in the innermost body, where they are one addition that the address mode takes
+        form = self.b.affine(x) if x.type == "i64" else None
+        return not (mine == here and form is not None and id(x) not in form[0])
+
+    def _bind(self, x: Expr, made: Expr) -> Expr:
+        level = self._scope_level(x)
+        scope = next(s for s in reversed(self.scopes) if s.level == level)
+        ref = self.env[id(x)] = self._let(made, scope)
+        self.keep.append(x)
+        scope.bound.append(id(x))
+        return ref
+
+    def before_stores(self, values: list[Expr]) -> list[Expr]:
+        """Computed values that are stored one after the other, all but the first bound: a store may write into memory
+        that another value still has to be read from."""
+        return [
+            v if not i or type(v) in (Const, Index, Ref) else self._let(v, self.scopes[-1])
+            for i, v in enumerate(values)
+        ]
+
+    def _let(self, value: Expr, scope: Scope) -> Ref:
+        name = f"v{self.count}"
+        self.count += 1
+        scope.body.append(Let(name, value))
+        return Ref(name, value.type)
+
+    def _got(self, x: Expr, built: dict[int, Expr]) -> Expr:
+        found = self.env.get(id(x))
+        return found if found is not None else built[id(x)]
+
+    def _rebuild(self, x: Expr, built: dict[int, Expr]) -> Expr:
+        kids = children(x)
+        if not kids:
+            return x
+        fresh = tuple([self._got(k, built) for k in kids])
+        if all(map(operator.is_, fresh, kids)):
+            return x
+        if type(x) is Op:
+            return Op(x.op, fresh, x.type)
+        return Load(x.buf, fresh[0], x.type, fresh[1] if x.guard is not None else None, x.other)

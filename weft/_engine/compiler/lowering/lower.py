@@ -1,0 +1,436 @@
+"""From a fused group to scalar code, by evaluating the `lower` rules of its equations at symbolic indices.
+
+In:   a `Group` and its `Fusion`.
+Out:  `Lowered`: expressions at a symbolic position, without loops; `compiler.loops.loop_nest` makes the loops.
+
+Results are described over the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction is an expression
+like any other: it becomes an accumulator that a pass over the columns fills. Passes are numbered by the accumulators they need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterator, Sequence
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import (
+    LoweringKind,
+    computes,
+    flat_index,
+    lowering_kind,
+    row_major,
+)
+from weft._engine.compiler.fusion.fuse import Fusion
+from weft._engine.compiler.fusion.graph import WHOLE
+from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.reduction_domain import reduced_dims
+from weft._engine.ir.build import HALVES, Builder, type_name
+from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
+from weft._engine.ir.loops import FLOATS, Expr, Op, Ref
+from weft._engine.util.record import field, record
+
+_BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
+
+
+@record(frozen=False)
+class Reduction:
+    """An accumulator: filled by pass `level` over the columns.
+
+    That of positions `at` of the extreme value `extreme` may be filled along with it, instead of in a pass of its own.
+    """
+
+    name: str
+    op: str
+    init: Expr
+    value: Expr
+    level: int
+    columns: tuple[int, ...]
+    extreme: str | None = None
+    at: Expr | None = None
+
+
+@record(frozen=False)
+class Output:
+    """A value to store: in pass `level` if it varies over columns, else once per row (level -1).
+
+    With `combine`, each row's values are combined into those of its part, which begin as `init`. `after` are values of the
+    elements that follow, stored along with it."""
+
+    var: Var
+    index: Expr
+    value: Expr
+    level: int
+    combine: str | None = None
+    init: Expr | None = None
+    after: tuple[Expr, ...] = ()
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """Where it is stored, and what."""
+        return (self.index, self.value, *self.after)
+
+
+@record
+class Remainder:
+    """What is left of dims after whole iterations: `outputs` that are stored in rows where `when` holds, and if `once`, where the vector
+    dim ends."""
+
+    outputs: list[Output]
+    when: Expr | None
+    once: bool
+
+
+@record(frozen=False)
+class Lowered:
+    """The scalar program of a kernel. `vars[d]` is the index expression of dim d of `shape`, `part` that of the share of the
+    rows in which a task is, one of `parts` (0: tasks share the work as they like)."""
+
+    builder: Builder
+    shape: tuple[int, ...]
+    columns: tuple[int, ...]
+    vars: list[Expr]
+    reductions: list[Reduction]
+    outputs: list[Output]
+    leaves: list[Var]
+    names: dict[Var, str] = field(default_factory=dict)
+    parts: int = 0
+    part: Expr | None = None
+    remainders: list[Remainder] = field(default_factory=list)
+
+
+class Lowering:
+    """Pulls the values of one group."""
+
+    def __init__(self, graph: Fusion, group: Group):
+        self.graph, self.group = graph, group
+        self.b = Builder()
+        self.memo: dict = {}
+        self.multi: dict = {}
+        self.names: dict[Var, str] = {}
+        self.reductions: list[Reduction] = []
+        self.levels: dict[int, int] = {}
+        self.flat = False
+
+    def run(self) -> Lowered:
+        shape, domain = self.group.shape, self.group.domain
+        columns = () if domain is None else domain[1]
+        self.flat = domain is None and len(shape) > 1 and self._is_plain()
+        if self.flat:
+            shape = (math.prod(shape),)
+        b = self.b
+        self.vars = [
+            b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)
+        ]
+        part = b.index("part", self.group.parts) if self.group.parts > 1 else b.const(0, "i64")
+        outputs = []
+        strides = row_major(shape)
+        for root in self.group.roots:
+            if root in self.graph.column_reductions:
+                outputs.append(self._column_reduction(root, part, columns, strides))
+                continue
+            alignment = self.graph.alignment.get(root)
+            full = domain is None or (root not in self.graph.domain) or alignment == WHOLE
+            index = (
+                tuple(self.vars)
+                if full
+                else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in alignment)
+            )
+            value = self.value(root, index, None, True)
+            at = flat_index(b, index, strides if full else row_major(root.aval.shape))
+            stored = b.stored(value, type_name(root.aval.dtype))
+            outputs.append(Output(root, at, stored, self.level(value) if full and columns else -1))
+        return Lowered(
+            b,
+            shape,
+            columns,
+            self.vars,
+            self.reductions,
+            outputs,
+            list(self.names),
+            self.names,
+            self.group.parts,
+            part,
+        )
+
+    def _column_reduction(
+        self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Output:
+        """A sum over rows: what a row adds to the results of its part."""
+        b, reduction, spec = (
+            self.b,
+            self.graph.column_reductions[root],
+            self.graph.producer[root].primitive.rules["lower"],
+        )
+        value = self.value(reduction.source, tuple(self.vars), None)
+        at = b.iadd(
+            b.imul(part, reduction.columns),
+            flat_index(b, tuple(self.vars[d] for d in columns), tuple(strides[d] for d in columns)),
+        )
+        init = b.const(spec.identity(root.aval.dtype), type_name(root.aval.dtype))
+        return Output(root, at, value, self.level(value), spec.combine, init)
+
+    def _is_plain(self) -> bool:
+        """Whether everything happens at one position: then the dims are one."""
+        graph, shape, depth = self.graph, self.group.shape, self.group.depth
+        seen = set(self.group.roots)
+        stack = list(self.group.roots)
+        while stack:
+            eqn = graph.producer[stack.pop()]
+            if eqn.primitive.kind != "elementwise":
+                return False
+            for atom in eqn.invars:
+                if atom.aval.shape not in (shape, ()):
+                    return False
+                if type(atom) is Literal or atom in seen:
+                    continue
+                seen.add(atom)
+                if not graph.loads(atom, depth):
+                    if not atom.aval.ndim:
+                        return False
+                    stack.append(atom)
+        return True
+
+    # ---- pulling
+
+    def value(self, atom: Atom, index: tuple, guard: Expr | None, own: bool = False) -> Expr:
+        """The element of `atom` at `index`; anything where `guard` is false."""
+        b = self.b
+        if type(atom) is Literal:
+            return b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
+        index = tuple(b.const(i, "i64") if type(i) is int else i for i in index)
+        key = (atom, *map(id, index), id(guard))
+        made = self.memo.get(key)
+        if made is None:
+            made = self.memo[key] = self._rounded(atom, self._value(atom, index, guard, own))
+        return made
+
+    def _rounded(self, atom: Var, value: Expr) -> Expr:
+        """Round a 16-bit value whose readers all have to see the value that memory has."""
+        return (
+            self.b.cast(value, type_name(atom.aval.dtype)) if atom in self.graph.rounded else value
+        )
+
+    def _value(self, atom: Var, index: tuple, guard: Expr | None, own: bool) -> Expr:
+        graph, b = self.graph, self.b
+        if not own and graph.loads(atom, self.group.depth):
+            name = self.names.get(atom)
+            if name is None:
+                name = self.names[atom] = f"x{len(self.names)}"
+            flat = (
+                index[0]
+                if self.flat and index
+                else flat_index(b, index, row_major(atom.aval.shape))
+            )
+            return b.load(name, flat, type_name(atom.aval.dtype), guard)
+        eqn = graph.producer[atom]
+        if lowering_kind(eqn) is LoweringKind.REDUCE:
+            return self._reduce(eqn, index)
+        places = 1 if eqn.primitive.kind == "index" else None
+        readers = [self._reader(a, guard, i == places) for i, a in enumerate(eqn.invars)]
+        if len(eqn.outvars) > 1:
+            key = (eqn, *map(id, index), id(guard))
+            outs = self.multi.get(key)
+            if outs is None:
+                outs = self.multi[key] = list(self._apply(eqn, index, readers))
+            out = outs[eqn.outvars.index(atom)]
+        else:
+            out = self._apply(eqn, index, readers)
+            if isinstance(out, list | tuple):
+                out = out[0]
+        return out
+
+    def _apply(self, eqn: Eqn, index: tuple, readers: list):
+        b = self.b
+        if computes(eqn) == "bitcast":
+            source = type_name(eqn.invars[0].aval.dtype)
+            readers = [lambda idx, guard=None, read=readers[0]: b.stored(read(idx, guard), source)]
+        return eqn.primitive.rules["lower"](
+            b,
+            index,
+            *readers,
+            in_avals=[a.aval for a in eqn.invars],
+            out_avals=[v.aval for v in eqn.outvars],
+            **eqn.params,
+        )
+
+    def _reader(self, atom: Atom, outer: Expr | None, anywhere: bool = False):
+        """What a rule reads an operand by; `anywhere`: without the outer guard, where there is an element all the same.
+
+        An index that does not depend on the guard is one for many elements.
+        """
+
+        def read(index, guard=None):
+            if anywhere and guard is None and self._is_inside(tuple(index), atom.aval.shape):
+                return self.value(atom, tuple(index), None)
+            both = (
+                guard
+                if outer is None
+                else outer
+                if guard is None
+                else self.b.logical_and(outer, guard)
+            )
+            return self.value(atom, tuple(index), both)
+
+        return read
+
+    def _is_inside(self, index: tuple, shape: tuple[int, ...]) -> bool:
+        ranges = [(i, i) if type(i) is int else self.b.range(i) for i in index]
+        return all(0 <= low and high < n for (low, high), n in zip(ranges, shape))
+
+    # ---- reductions
+
+    def _reduce(self, eqn: Eqn, index: tuple) -> Expr:
+        b = self.b
+        (atom,), spec = eqn.invars, eqn.primitive.rules["lower"]
+        axes = reduced_dims(eqn)
+        kept = iter(index)
+        where = tuple(self.vars[d] if d in axes else next(kept) for d in range(atom.aval.ndim))
+        type_ = type_name(atom.aval.dtype)
+        wide = "f32" if type_ in HALVES else type_
+        if spec.combine in ("argmax", "argmin"):
+            return self._arg_reduce(eqn, atom, where, axes, wide)
+        if atom.aval.size == 0:
+            return b.const(spec.identity(atom.aval.dtype), wide)
+        op = combining_operation(spec.combine, type_)
+        value = b.cast(self.value(atom, where, None), wide)
+        return self._accumulate(op, b.const(spec.identity(atom.aval.dtype), wide), value, axes)
+
+    def _arg_reduce(
+        self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str
+    ) -> Expr:
+        """First the extreme value (NaN wins), then the least position that holds it."""
+        b, least = self.b, eqn.primitive.rules["lower"].combine == "argmin"
+        value = b.cast(self.value(atom, where, None), wide)
+        if wide == "bool":
+            value, wide = b.cast(value, "i32"), "i32"
+        extreme = self._accumulate(
+            "min" if least else "max", b.const(_extreme(wide, least), wide), value, axes
+        )
+        hit = b.op("eq", value, extreme)
+        if wide in FLOATS:
+            hit = b.logical_or(hit, b.op("ne", value, value))
+        type_ = type_name(eqn.outvars[0].aval.dtype)
+        limits = np.iinfo(eqn.outvars[0].aval.dtype)
+        at = b.const(0, "i64")
+        for d in axes:
+            at = b.iadd(b.imul(at, atom.aval.shape[d]), where[d])
+        far, at = b.const(int(limits.max), type_), b.cast(at, type_)
+        found = self._accumulate("min", far, b.select(hit, at, far), axes)
+        self.reductions[-1].extreme, self.reductions[-1].at = extreme.name, at
+        return found
+
+    def _accumulate(self, op: str, init: Expr, value: Expr, axes: tuple[int, ...]) -> Expr:
+        factors: list[tuple[str, tuple]] = []
+        if op == "add" and value.type in FLOATS:
+            rest, outside = self._factored(value, {id(self.vars[d]) for d in axes})
+            if self.level(rest) < self.level(value):
+                value, factors = rest, outside
+        name = f"a{len(self.reductions)}"
+        self.reductions.append(Reduction(name, op, init, value, self.level(value), axes))
+        total = self.b.ref(name, value.type)
+        for name, others in factors:
+            total = self.b.op(name, total, *others)
+        return total
+
+    def _factored(self, x: Expr, columns: set[int]) -> tuple[Expr, list]:
+        """`x` without factors that are the same in all columns, and those: a sum can be multiplied by them afterwards,
+        and needs not wait for the sums they are made of. Only one factor of a product gives its own up, so that a square
+        of something scaled stays scaled."""
+        if type(x) is not Op:
+            return x, []
+        if x.op == "neg":
+            rest, factors = self._factored(x.args[0], columns)
+            return rest, [*factors, ("neg", ())]
+        if x.op not in ("mul", "div"):
+            return x, []
+        one, other = x.args
+        if x.op == "mul" and not self._varies(one, columns):
+            one, other = other, one
+        if not self._varies(other, columns):
+            rest, factors = self._factored(one, columns)
+            return rest, [*factors, (x.op, (other,))]
+        if x.op == "div" or self.level(one) == self.level(other):
+            return x, []
+        low, high = sorted((one, other), key=self.level)
+        rest, factors = self._factored(high, columns)
+        return (self.b.op("mul", low, rest), factors) if factors else (x, [])
+
+    def _varies(self, x: Expr, columns: set[int]) -> bool:
+        """Whether the value differs between columns."""
+        seen, stack = {id(x)}, [x]
+        while stack:
+            y = stack.pop()
+            if id(y) in columns:
+                return True
+            fresh = [k for k in children(y) if id(k) not in seen]
+            seen.update(map(id, fresh))
+            stack += fresh
+        return False
+
+    def level(self, expr: Expr) -> int:
+        """The first pass in which all accumulators that `expr` reads are complete."""
+        levels = self.levels
+        for x in parts_first(expr, levels):
+            if isinstance(x, Ref):
+                levels[id(x)] = next(r.level for r in self.reductions if r.name == x.name) + 1
+            else:
+                levels[id(x)] = max((levels[id(k)] for k in children(x)), default=0)
+        return levels[id(expr)]
+
+
+def combining_operation(combine: str | None, type_: str) -> str | None:
+    """The operation of Loops that combines elements of a type."""
+    return _BOOLEAN.get(combine, combine) if type_ == "bool" else combine
+
+
+def children(x: Expr) -> tuple:
+    """The expressions an expression is made of."""
+    if type(x) is Op:
+        return x.args
+    if hasattr(x, "buf"):
+        return (x.index,) if x.guard is None else (x.index, x.guard)
+    return ()
+
+
+def parts_first(
+    root: Expr, known: Container[int], parts: Callable[[Expr], Sequence[Expr]] = children
+) -> Iterator[Expr]:
+    """What `root` is made of, and itself, each after its `parts`, but what is `known` by its id: the caller adds there what it is given."""
+    stack = [root]
+    while stack:
+        waiting = (
+            [part for part in parts(stack[-1]) if id(part) not in known]
+            if id(stack[-1]) not in known
+            else None
+        )
+        if waiting:
+            stack += waiting
+            continue
+        x = stack.pop()
+        if waiting is not None:
+            yield x
+
+
+def reachable(roots: list[Expr]) -> list[Expr]:
+    """Expressions that the roots are made of, inner ones hidden behind nothing, outer ones first."""
+    seen: set[int] = set()
+    out: list[Expr] = []
+    stack = list(roots)
+    while stack:
+        x = stack.pop()
+        if id(x) not in seen:
+            seen.add(id(x))
+            out.append(x)
+            stack.extend(children(x))
+    return out
+
+
+def _extreme(type_: str, least: bool):
+    if type_ in FLOATS:
+        return float("inf") if least else float("-inf")
+    bits = int(type_[1:])
+    low, high = (
+        (0, (1 << bits) - 1) if type_[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    )
+    return high if least else low

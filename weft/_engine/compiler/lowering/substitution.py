@@ -1,0 +1,73 @@
+"""Substitution: an expression rebuilt in another builder, or with parts replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft._engine.compiler.fusion.classify import flat_index
+from weft._engine.compiler.lowering.lower import children, parts_first
+from weft._engine.ir.build import Builder
+from weft._engine.ir.loops import Const, Expr, Load, Op, Ref
+
+
+class Substitution:
+    """Rewrites expressions of one builder in another, with loop variables replaced."""
+
+    def __init__(self, old: Builder, new: Builder, mapping: dict[int, Expr]):
+        self.old, self.new = old, new
+        self.made: dict[int, Expr] = dict(mapping)
+
+    def __call__(self, root: Expr) -> Expr:
+        made = self.made
+        for x in parts_first(root, made, self._parts):
+            made[id(x)] = self._rewrite(x, self._form(x))
+        return made[id(root)]
+
+    def _parts(self, x: Expr) -> Sequence[Expr]:
+        form = self._form(x)
+        return children(x) if form is None else [self.old.base(key) for key in form[0]]
+
+    def _form(self, x: Expr):
+        form = self.old.affine(x) if x.type == "i64" and type(x) is not Const else None
+        return None if form is None or id(x) in form[0] else form
+
+    def _rewrite(self, x: Expr, form) -> Expr:
+        new, made = self.new, self.made
+        if form is not None:
+            return flat_index(new, [made[key] for key in form[0]], form[0].values(), form[1])
+        if type(x) is Const:
+            return new.const(x.value, x.type)
+        if type(x) is Ref:
+            return new.ref(x.name, x.type)
+        if type(x) is Load:
+            load = new.load(
+                x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)]
+            )
+            if id(x) in self.old.zeros:
+                new.zeros.add(id(load))
+            return load
+        return new.same(x, tuple([made[id(a)] for a in x.args]), self.old)
+
+
+class Replacement(Substitution):
+    """Rewrites expressions within one builder, with some replaced."""
+
+    def __init__(self, builder: Builder, mapping: dict[int, Expr]):
+        super().__init__(builder, builder, mapping)
+
+    def _form(self, x: Expr):
+        return None
+
+    def _rewrite(self, x: Expr, form) -> Expr:
+        if type(x) is Op:
+            args = tuple([self.made[id(a)] for a in x.args])
+            return (
+                x if all(a is b for a, b in zip(args, x.args)) else self.new.same(x, args, self.old)
+            )
+        if type(x) is Load:
+            index, guard = (
+                self.made[id(x.index)],
+                None if x.guard is None else self.made[id(x.guard)],
+            )
+            return self.new.load(x.buf, index, x.type, guard)
+        return x

@@ -1,0 +1,63 @@
+"""Fourier transforms of a few long real rows of lengths with large prime factors, as complex ones that are convolved as matrices.
+
+In:   an `fft` equation along one dim (see `fft_plan.is_matrix_convolution`), of real numbers or to them.
+Out:  `complex_transform(eqn)`, a function that gives its results; None where rows are too long for matrices.
+Laws: of real values half the results, and of half spectra half the operands, need a shorter convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from weft._engine.compiler.kernels import fft_plan
+from weft._engine.core.trace import typeof
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ops.arithmetic import mul
+from weft._engine.ops.casting import complex as complex_, conj, convert_element_type, imag, real
+from weft._engine.ops.fft import FftType, fft_p
+from weft._engine.ops.layout import broadcast_in_dim, rev
+from weft._engine.ops.slicing import concatenate, slice_in_dim
+
+
+def complex_transform(eqn: Eqn) -> Callable | None:
+    """A function of the operand that gives the results."""
+    kind, (n,) = eqn.params["fft_type"], eqn.params["fft_lengths"]
+    source, target = eqn.invars[0].aval, eqn.outvars[0].aval
+    last = source.ndim - 1
+    taken, given = (n // 2 + 1, n) if kind is FftType.IRFFT else (n, n // 2 + 1)
+    if not target.size or fft_plan.matrix(taken + given - 1) is None:
+        return None
+    k = np.arange(n // 2 + 1)
+    alone = (k == 0) | (2 * k == n)  # frequencies that are their own mirror images
+
+    def times(x, factors: np.ndarray):
+        return mul(
+            x,
+            broadcast_in_dim(
+                factors.astype(typeof(x).dtype), (*source.shape[:-1], len(factors)), (last,)
+            ),
+        )
+
+    def to_real(x):
+        x = complex_(real(x), times(imag(x), np.where(alone, 0, 1)))
+        return [
+            real(
+                fft_p.bind(
+                    times(x, np.where(alone, 1, 2)), fft_type=FftType.IFFT, fft_lengths=(n,), kept=n
+                )
+            )
+        ]
+
+    def of_real(x):
+        x = convert_element_type(x, np.result_type(source.dtype, np.complex64))
+        out = fft_p.bind(x, fft_type=FftType.FFT, fft_lengths=(n,), kept=given)
+        out = complex_(real(out), times(imag(out), np.where(alone, 0, 1)))
+        if kind is FftType.FFT:
+            out = concatenate(
+                [out, conj(rev(slice_in_dim(out, 1, n - given + 1, axis=last), (last,)))], last
+            )
+        return [out]
+
+    return to_real if kind is FftType.IRFFT else of_real

@@ -1,0 +1,492 @@
+"""Decomposes composite operations, and shapes work for kernels.
+
+In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls without a matmul kernel and tiny
+ones become products and sums; a reduction to few elements is split in two, so that its first part can be parallelized.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import (
+    LoweringKind,
+    loop_of,
+    lowering_kind,
+    moves,
+    row_major,
+)
+from weft._engine.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
+from weft._engine.compiler.rewrite.half_reductions import narrow_reductions
+from weft._engine.compiler.rewrite.variance_rewrite import split_deviations
+from weft._engine.core.primitive import Primitive, registry
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import typeof, with_source
+from weft._engine.ir.build import HALVES, type_name
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
+from weft._engine.ops import complex_functions
+from weft._engine.ops.families import ContractSpec, JoinSpec
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.promotion import sum_dtype
+
+
+def expand(jaxpr: Jaxpr) -> Jaxpr:
+    """Rebuild composites, at every depth of control flow."""
+    jaxpr = inline_calls(jaxpr)
+    if any(eqn.primitive.kind == "region" and loop_of(eqn) for eqn in jaxpr.eqns):
+        from weft._engine.compiler.rewrite.loop_hoisting import lift_products
+
+        jaxpr = lift_products(jaxpr)
+    return _drop_barriers(
+        _fold_transposes(_fold_reshapes(_rebuild(split_deviations(narrow_reductions(jaxpr)))))
+    )
+
+
+def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
+    """Barriers have done their work once nothing merges equal computations any more: they are replaced by their operands."""
+    if not any(eqn.primitive.kind == "barrier" for eqn in jaxpr.eqns):
+        return jaxpr
+    env: dict[Var, Atom] = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        (eqn,) = substitute([eqn], env) if env else (eqn,)
+        if eqn.primitive.kind == "barrier":
+            env.update(zip(eqn.outvars, eqn.invars))
+        else:
+            eqns.append(eqn)
+    return jaxpr.replace(
+        eqns=eqns, outvars=[a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    )
+
+
+#: A matmul that writes its result with permuted dims; made here only, from a dot_general and a transpose.
+transposed_dot_p = Primitive("transposed_dot", "contract", register=False)
+transposed_dot_p.rules["lower"] = ContractSpec()
+
+
+@transposed_dot_p.def_type
+def _transposed_dot_type(*avals, permutation, **params):
+    aval = registry["dot_general"].rules["type"](*avals, **params)
+    return aval.update(shape=tuple(aval.shape[d] for d in permutation))
+
+
+@transposed_dot_p.def_reference
+def _transposed_dot_reference(*args, permutation, **params):
+    return np.transpose(registry["dot_general"].rule("reference")(*args, **params), permutation)
+
+
+@functools.cache
+def _join() -> Primitive:
+    """A concatenation that copies its operands, made here only."""
+    found = Primitive("concatenate", "library", register=False)
+    found.rules.update(
+        {slot: registry["concatenate"].rules[slot] for slot in ("type", "reference")},
+        lower=JoinSpec(),
+    )
+    return found
+
+
+def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
+    """A reshape of what a reshape gives, in one: dims that a composite takes apart again were never put together."""
+    made: dict[Var, Atom] = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.kind == "layout" and moves(eqn) == "reshape":
+            (x,) = eqn.invars
+            source = x if type(x) is Literal else made.get(x, x)
+            if source is not x:
+                eqn = eqn.replace(
+                    primitive=registry["reshape"],
+                    invars=[source],
+                    params={"new_sizes": eqn.outvars[0].aval.shape},
+                )
+            made[eqn.outvars[0]] = source
+        eqns.append(eqn)
+    return (
+        dce(jaxpr.replace(eqns=eqns))
+        if any(a is not b for a, b in zip(eqns, jaxpr.eqns))
+        else jaxpr
+    )
+
+
+def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
+    """Fold a transpose into the matmul whose result it alone reads, unless the matmul would then write elements one by one.
+
+    The matmul may have absorbed a transpose already (a convolution's, for instance): the permutations compose.
+    """
+    uses = use_counts(jaxpr)
+    dots: dict[Var, int] = {}
+    eqns: list[Eqn | None] = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.kind == "contract" and uses.get(eqn.outvars[0]) == 1:
+            dots[eqn.outvars[0]] = len(eqns)
+        elif (
+            eqn.primitive.kind == "layout"
+            and moves(eqn) == "permute"
+            and type(eqn.invars[0]) is not Literal
+            and eqn.invars[0] in dots
+        ):
+            at = dots[eqn.invars[0]]
+            dot = eqns[at]
+            inner = dot.params.get("permutation", range(dot.outvars[0].aval.ndim))
+            params = {
+                **dot.params,
+                "permutation": tuple(inner[d] for d in eqn.params["permutation"]),
+            }
+            made = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
+            if _is_contiguous(made):
+                eqns[at], eqn = None, made
+        eqns.append(eqn)
+    kept = [e for e in eqns if e is not None]
+    return jaxpr if len(kept) == len(jaxpr.eqns) else jaxpr.replace(eqns=kept)
+
+
+def _is_contiguous(dot: Eqn) -> bool:
+    """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
+    from weft._engine.compiler.kernels.library_calls import Contraction
+
+    return (
+        dot.outvars[0].aval.nbytes <= MODEL.parallel_bytes
+        or 1 in Contraction(dot, *(row_major(a.aval.shape) for a in dot.invars)).c_strides
+    )
+
+
+def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
+    env: dict[Var, Atom] = {}
+    eqns: list[Eqn] = []
+    constvars, consts = list(jaxpr.constvars), list(jaxpr.consts)
+    changed = False
+    returning = _read_again(jaxpr)
+    for eqn in jaxpr.eqns:
+        ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
+        rebuilt = None if eqn in returning else _rebuilt(eqn)
+        if rebuilt is None:
+            inner = _decomposed_params(eqn)
+            if inner is not eqn.params or env:
+                eqn = eqn.replace(invars=ins, params=inner)
+                changed = True
+            eqns.append(eqn)
+            continue
+        changed = True
+        with with_source(eqn.source):
+            staged = expand(dce(stage(rebuilt, [a.aval for a in eqn.invars])))
+        local: dict[Var, Atom] = dict(zip(staged.invars, ins))
+        constvars += staged.constvars
+        consts += staged.consts
+        eqns += substitute(staged.eqns, local)
+        for var, atom in zip(eqn.outvars, staged.outvars):
+            env[var] = atom if type(atom) is Literal else local.get(atom, atom)
+    if not changed:
+        return jaxpr
+    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    return dce(cse(Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, name=jaxpr.name)))
+
+
+def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
+    """Reductions over outer dims that are read along with what they reduce, strip by strip, and those of what is made there:
+    their kernel is not cut in two."""
+    origins: dict[Var, set[Eqn]] = {}
+    again: dict[
+        Var, set[tuple[int, ...]]
+    ] = {}  # what is made where rows are gone over once more -> dims that were reduced
+    found: set[Eqn] = set()
+    for eqn in jaxpr.eqns:
+        kind, read = lowering_kind(eqn), [a for a in eqn.invars if type(a) is not Literal]
+        if kind is LoweringKind.REDUCE and stays_in_strips(
+            eqn.invars[0].aval.shape, reduced_dims(eqn)
+        ):
+            origins[eqn.outvars[0]] = {eqn}
+            if any(reduced_dims(eqn) in again.get(a, ()) for a in read):
+                found.add(eqn)
+        elif kind is LoweringKind.PULL:
+            mine = set().union(*[origins.get(a, ()) for a in read])
+            shape = eqn.outvars[0].aval.shape
+            back = {e for e in mine if e.invars[0].aval.shape == shape}
+            found |= back
+            if mine - back:
+                origins[eqn.outvars[0]] = mine - back
+            again[eqn.outvars[0]] = {reduced_dims(e) for e in back}.union(
+                *[again.get(a, ()) for a in read if a.aval.shape == shape]
+            )
+    return found
+
+
+def _decomposed_params(eqn: Eqn) -> dict:
+    """Parameters with the jaxprs among them expanded."""
+    if lowering_kind(eqn) is not LoweringKind.REGION:
+        return eqn.params
+    return map_jaxprs(eqn.params, lambda jaxpr: jaxpr.memo("expanded", lambda: expand(jaxpr)))
+
+
+def _rebuilt(eqn: Eqn):
+    """A function of values that gives the equation's results, or None if it stays."""
+    of_complex = eqn.primitive.attrs.get("on_complex")
+    if of_complex and eqn.invars[0].aval.dtype.kind == "c":
+        compose = getattr(complex_functions, of_complex)
+        return lambda x: [compose(x)]
+    if (compiled := eqn.primitive.attrs.get("compiled")) is not None:
+        return compiled(eqn)
+    kind = lowering_kind(eqn)
+    if kind is LoweringKind.EXPAND:
+        fn, params = eqn.primitive.rules["lower"].fn, eqn.params
+        many = eqn.primitive.multiple_results
+        return lambda *args: list(fn(*args, **params)) if many else [fn(*args, **params)]
+    if kind is LoweringKind.CONTRACT and "permutation" not in eqn.params:
+        return _rebuilt_dot(eqn)
+    if kind is LoweringKind.REDUCE:
+        return _split_reduction(eqn)
+    if kind is LoweringKind.FFT and len(eqn.params["fft_lengths"]) == 1:
+        from weft._engine.compiler.kernels.fft_plan import is_matrix_convolution
+
+        source, (n,) = eqn.invars[0].aval, eqn.params["fft_lengths"]
+        is_real = "f" in (source.dtype.kind, eqn.outvars[0].aval.dtype.kind)
+        if is_real and is_matrix_convolution(math.prod(source.shape[:-1]), n):
+            from weft._engine.compiler.rewrite.chirp_transforms import complex_transform
+
+            return complex_transform(eqn)
+    if moves(eqn) == "concatenate":
+        return _rebuilt_join(eqn)
+    return None
+
+
+def _rebuilt_join(eqn: Eqn):
+    """Many operands are copied: a kernel would choose among them for every element."""
+    dim, out, count = eqn.params["dimension"], eqn.outvars[0].aval, len(eqn.invars)
+    lengths = [n for a in eqn.invars if (n := a.aval.shape[dim])]
+    if out.nbytes >= MODEL.join_from_bytes:
+        shortest = min(lengths) * math.prod(out.shape[dim + 1 :]) * out.dtype.itemsize
+        narrow = (
+            len({*lengths}) == 1 and shortest <= MODEL.cache_line and shortest & (shortest - 1) == 0
+        )
+        if (shortest >= MODEL.cache_line and count > MODEL.split_places + 1) or (
+            narrow and count > MODEL.interleaved
+        ):
+            quick = (
+                count <= MODEL.unrolled_elements or count >= MODEL.tile_least_side
+            )  # to transpose
+            return (
+                _stacked(dim)
+                if shortest == out.dtype.itemsize and quick
+                else lambda *xs: [_join().bind(*xs, dimension=dim)]
+            )
+    return _joined_by_parts(eqn) if count > MODEL.most_joined else None
+
+
+def _stacked(dim: int):
+    """Elements that alternate in the result: all of each operand, transposed."""
+
+    def stacked(*xs):
+        shape = typeof(xs[0]).shape
+        flat = [registry["reshape"].bind(x, new_sizes=(1, math.prod(shape))) for x in xs]
+        turned = registry["transpose"].bind(_join().bind(*flat, dimension=0), permutation=(1, 0))
+        return [
+            registry["reshape"].bind(turned, new_sizes=(*shape[:dim], len(xs), *shape[dim + 1 :]))
+        ]
+
+    return stacked
+
+
+def _joined_by_parts(eqn: Eqn):
+    """A concatenation of many operands as one of concatenations, of about as many operands each."""
+    join, dim = eqn.primitive, eqn.params["dimension"]
+
+    def by_parts(*operands):
+        n = math.isqrt(len(operands))
+        return [
+            join.bind(
+                *(
+                    join.bind(*operands[i : i + n], dimension=dim)
+                    for i in range(0, len(operands), n)
+                ),
+                dimension=dim,
+            )
+        ]
+
+    return by_parts
+
+
+def _rebuilt_dot(eqn: Eqn):
+    lhs, rhs = (a.aval for a in eqn.invars)
+    out = eqn.outvars[0].aval
+    wide = sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
+    (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
+    inner = math.prod(lhs.shape[d] for d in a_contract)
+    a_free = [d for d in range(lhs.ndim) if d not in a_contract and d not in a_batch]
+    b_free = [d for d in range(rhs.ndim) if d not in b_contract and d not in b_batch]
+    rows, columns = math.prod(lhs.shape[d] for d in a_free), math.prod(rhs.shape[d] for d in b_free)
+    # One row by one column, however often, is a sum of products: a reduction reads its operands in place. One column by one
+    # row is no sum: products are computed where they are read.
+    enough = inner > 1 and rows * columns > 1
+    if enough and not _is_tiny_product(wide, rows, inner, columns):
+        if _has_gemm(lhs.dtype, rhs.dtype, out.dtype):
+            return None
+        bind, params = eqn.primitive.bind, {**eqn.params, "preferred_element_type": wide}
+        if _has_gemm(lhs.dtype, rhs.dtype, wide):
+            return lambda a, b: [_convert(bind(a, b, **params), out.dtype)]
+        return lambda a, b: [
+            _convert(bind(_convert(a, wide), _convert(b, wide), **params), out.dtype)
+        ]
+
+    lengths = tuple([lhs.shape[d] for d in a_contract])
+    contracted = tuple(range(out.ndim, out.ndim + len(lengths)))
+    place_a = {d: i for i, d in enumerate([*a_batch, *a_free])} | dict(zip(a_contract, contracted))
+    place_b = {d: i for i, d in enumerate(b_batch)} | dict(zip(b_contract, contracted))
+    place_b.update({d: len(a_batch) + len(a_free) + i for i, d in enumerate(b_free)})
+
+    def product(a, b):
+        # Elements are taken from the spread operand: an expensive operand is then stored once, as a whole.
+        a = _broadcast(
+            _convert(a, wide), (*out.shape, *lengths), [place_a[d] for d in range(lhs.ndim)]
+        )
+        b = _broadcast(
+            _convert(b, wide), (*out.shape, *lengths), [place_b[d] for d in range(rhs.ndim)]
+        )
+        if not 0 < inner <= MODEL.unrolled_sum:
+            return [
+                _convert(
+                    registry["reduce_sum"].bind(registry["mul"].bind(a, b), axes=contracted),
+                    out.dtype,
+                )
+            ]
+        places = itertools.product(*[range(n) for n in lengths])
+        terms = [registry["mul"].bind(_take(a, place), _take(b, place)) for place in places]
+        return [_convert(functools.reduce(registry["add"].bind, terms), out.dtype)]
+
+    return product
+
+
+def _is_tiny_product(dtype: np.dtype, rows: int, inner: int, columns: int) -> bool:
+    """Whether a product of a batch is cheaper as multiply and sum than as a matmul."""
+    if inner * rows * columns <= MODEL.tiny_product:
+        return True
+    # Many rows by a tiny matrix. A matmul packs strided complex numbers, which are slow to load one by one.
+    return dtype.kind != "c" and inner * max(inner, min(rows, columns)) <= MODEL.tiny_row_product
+
+
+def _take(x, place: tuple[int, ...]):
+    """The elements of `x` at one place of its last dims, without these dims."""
+    shape = typeof(x).shape
+    outer = shape[: len(shape) - len(place)]
+    start, limit = (*[0] * len(outer), *place), (*outer, *[i + 1 for i in place])
+    part = registry["slice"].bind(x, start_indices=start, limit_indices=limit, strides=None)
+    return registry["reshape"].bind(part, new_sizes=outer)
+
+
+def _has_gemm(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
+    """Whether there are matmuls of these dtypes, which add in `sum_dtype`."""
+    a, c = type_name(lhs), type_name(out)
+    if lhs != rhs or "bool" in (a, c):
+        return False
+    if a == c:
+        return True
+    if lhs.kind in "iu" and out.kind in "iu":
+        return True
+    if a == "f32":
+        return c == "f64" or c in HALVES
+    return c == "f32" and (a in HALVES or a == "f64" or a in ("i8", "u8"))
+
+
+def _convert(x, dtype):
+    if typeof(x).dtype == dtype:
+        return x
+    return registry["convert_element_type"].bind(x, new_dtype=dtype, weak_type=False, sharding=None)
+
+
+def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
+    """`x` spread over `shape`, its dim d at position dims[d] (in any order)."""
+    order = sorted(range(len(dims)), key=lambda d: dims[d])
+    if order != list(range(len(dims))):
+        x = registry["transpose"].bind(x, permutation=tuple(order))
+    return registry["broadcast_in_dim"].bind(
+        x, shape=shape, broadcast_dimensions=tuple(sorted(dims))
+    )
+
+
+def _split_reduction(eqn: Eqn):
+    """A large reduction with few independent results in two steps, or None."""
+    (atom,) = eqn.invars
+    shape, axes, dtype = atom.aval.shape, tuple(sorted(eqn.params["axes"])), atom.aval.dtype
+    if atom.aval.size < MODEL.reduction_split_from or not axes or list(eqn.params) != ["axes"]:
+        return None
+    bind = eqn.primitive.bind
+    runs = _runs(shape, axes)
+    if len(runs) > 1 and type_name(dtype) not in HALVES:
+        rest = tuple(a for a in axes if a not in runs[-1])
+        return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
+    after = math.prod(shape[axes[-1] + 1 :])
+    before = math.prod(shape[: axes[0]])
+    want = 1
+    if after > 1:
+        want = MODEL.reduction_split_tasks // (before * -(-after // MODEL.reduction_split_columns))
+    elif before < MODEL.reduction_split_rows:
+        want = MODEL.reduction_split_parts // before
+    kept, split = _outer_part(shape, axes, want)
+    if not kept and split == 1:
+        return None
+
+    def two_steps(x):
+        wide = _convert(x, np.dtype(np.float32)) if type_name(dtype) in HALVES else x
+        outer, inner = kept, tuple(a for a in axes if a not in kept)
+        rest: list = []  # what equal parts leave over, not yet reduced along d
+        if split > 1:
+            d = inner[0]
+            part = shape[d] // split
+            if shape[d] % split:
+                from weft._engine.ops.slicing import slice_in_dim
+
+                left = slice_in_dim(wide, split * part, shape[d], axis=d)
+                rest = [bind(left, axes=inner[1:]) if inner[1:] else left]
+                wide = slice_in_dim(wide, 0, split * part, axis=d)
+            folded = (*shape[:d], split, part, *shape[d + 1 :])
+            wide = registry["reshape"].bind(wide, new_sizes=folded)
+            outer, inner = (*kept, d), tuple(a + 1 for a in inner)
+        if inner:
+            wide = bind(wide, axes=inner)
+        if rest:
+            from weft._engine.ops.slicing import concatenate
+
+            wide = concatenate([wide, *rest], d)
+        return [_convert(bind(wide, axes=outer), dtype)]
+
+    return two_steps
+
+
+def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Reduced dims in groups that are together in memory."""
+    runs: list[list[int]] = []
+    for a in axes:
+        if runs and all(shape[d] == 1 for d in range(runs[-1][-1] + 1, a)):
+            runs[-1].append(a)
+        else:
+            runs.append([a])
+    return [tuple(r) for r in runs]
+
+
+def _outer_part(
+    shape: tuple[int, ...], axes: tuple[int, ...], want: int
+) -> tuple[tuple[int, ...], int]:
+    """Leading reduced dims that the first step keeps, and how many parts it makes of the next one."""
+    have, kept = 1, []
+    for a in axes:
+        if have * 4 > want:
+            return tuple(kept), 1
+        if have * shape[a] <= 4 * want and len(kept) + 1 < len(axes):
+            have *= shape[a]
+            kept.append(a)
+        else:
+            return tuple(kept), _parts(shape[a], want // have)
+    return tuple(kept), 1
+
+
+def _parts(n: int, want: int) -> int:
+    """How many parts of n are to be made: the divisor of n that is nearest above `want`, within four times, or below it; else `want`,
+    and less than that many elements are left over. 1 if n is too short."""
+    most = min(want, n // 8)
+    for candidate in (*range(want, min(4 * want, n // 8) + 1), *range(most, max(most // 4, 3), -1)):
+        if n % candidate == 0:
+            return candidate
+    return most if most > 3 else 1

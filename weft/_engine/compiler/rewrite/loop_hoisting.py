@@ -1,0 +1,277 @@
+"""Hoists matmuls out of scans: small products of every iteration become one product for all iterations.
+
+In, out: jaxprs. Three kinds of products leave the body of a scan:
+  - of a slice of a scanned input and a loop constant: before the loop, which then scans the products;
+  - of anything and a loop constant, if it is only stacked: after the loop, which then stacks the other factor;
+  - of two values of one iteration, if it is only added to a carry (the gradient of a weight, say): after the loop, as one
+    product that also contracts the iterations. Sums over dims of stacked values leave likewise.
+A remaining product of few rows and a constant that it contracts along rows gets that constant transposed once, before the loop.
+Laws: products that are large in themselves stay, as do those whose factors would take much memory to stack.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft._engine.compiler.fusion.classify import computes, is_sum, loop_of
+from weft._engine.core.primitive import registry
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.rewrite import dce, use_counts
+from weft._engine.util.machine_model import MODEL
+
+
+def lift_products(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with its scans relieved of products."""
+    eqns = []
+    for eqn in jaxpr.eqns:
+        eqns += _Scan(eqn).lifted() if _is_scan(eqn) else [eqn]
+    return jaxpr if len(eqns) == len(jaxpr.eqns) else jaxpr.replace(eqns=eqns)
+
+
+def _is_scan(eqn: Eqn) -> bool:
+    loop = loop_of(eqn)
+    return loop is not None and loop.counted and eqn.params["length"] > 1
+
+
+class _Scan:
+    """One scan, its body taken apart."""
+
+    def __init__(self, eqn: Eqn):
+        self.eqn, self.body, self.length = eqn, eqn.params["jaxpr"], eqn.params["length"]
+        constants, carried = eqn.params["num_consts"], eqn.params["num_carry"]
+        both = list(zip(self.body.invars, eqn.invars))
+        self.constants: dict[Var, Atom] = dict(both[:constants])
+        self.carried = both[constants : constants + carried]
+        self.along: dict[Var, Atom] = dict(both[constants + carried :])
+        results = list(zip(self.body.outvars, eqn.outvars))
+        self.carries, self.stacks = results[:carried], results[carried:]
+        self.maker: dict[Var, Eqn] = {v: e for e in self.body.eqns for v in e.outvars}
+        self.uses = use_counts(self.body)
+        self.before: list[Eqn] = []
+        self.after: list[Eqn] = []
+
+    def lifted(self) -> list[Eqn]:
+        """The scan, and what runs before and after it."""
+        for inner in self.body.eqns:
+            if (
+                self._is_small_product(inner)
+                and self._by_constant(inner)
+                and inner.invars[0] in self.along
+            ):
+                product = Var(self._stacked(inner.outvars[0].aval))
+                self.before.append(self._over_all(inner, self.along[inner.invars[0]], product))
+                self.along[inner.outvars[0]] = product
+        self._stacked_products()
+        self._carried_sums(
+            lambda made: self._is_small_product(made) and self._fit(made.invars), new=True
+        )
+        self._carried_sums(is_sum, new=False)
+        eqns = self._with_transposed_constants(self._staying())
+        return (
+            [*self.before, self._rebuilt(eqns), *self.after]
+            if self.before or self.after
+            else [self.eqn]
+        )
+
+    # ---- which
+
+    def _is_small_product(self, inner: Eqn) -> bool:
+        if inner.primitive.kind != "contract":
+            return False
+        (contracted, _), _ = inner.params["dimension_numbers"]
+        work = inner.outvars[0].aval.size * math.prod(
+            [inner.invars[0].aval.shape[d] for d in contracted]
+        )
+        return work < MODEL.hoisted_most_work and all(type(a) is Var for a in inner.invars)
+
+    def _by_constant(self, inner: Eqn) -> bool:
+        """Whether iterations are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
+        _, (batch, _) = inner.params["dimension_numbers"]
+        return (
+            inner.invars[1] in self.constants
+            and inner.invars[0] not in self.constants
+            and not batch
+            and self._fit(inner.outvars)
+        )
+
+    def _fit(self, atoms: list) -> bool:
+        return all(
+            a not in self.constants and a.aval.nbytes * self.length <= MODEL.hoisted_most_bytes
+            for a in atoms
+        )
+
+    def _stacked_products(self) -> None:
+        stacks, self.stacks = self.stacks, []
+        leaving: list[tuple[Eqn, Var]] = []
+        for value, result in stacks:
+            made = None if type(value) is Literal or value in self.along else self.maker.get(value)
+            if (
+                made is not None
+                and self.uses[value] == 1
+                and type(result) is not DropVar
+                and self._is_small_product(made)
+                and self._by_constant(made)
+                and self._fit(made.invars[:1])
+            ):
+                leaving.append((made, result))
+            else:
+                self.stacks.append((value, result))
+        for made, result in leaving:
+            self.after.append(self._over_all(made, self._stack(made.invars[0]), result))
+
+    def _carried_sums(self, leaves, new: bool) -> None:
+        """Values that are only added to a carried one; `new`: what they are made of may be stacked for this."""
+        pairs, self.carries, self.carried = list(zip(self.carried, self.carries)), [], []
+        for (mine, first), (value, result) in pairs:
+            made = self._carried_sum(mine, value) if type(result) is not DropVar else None
+            if (
+                made is None
+                or not leaves(made)
+                or not (new or all(map(self._known_stack, made.invars)))
+            ):
+                self.carried.append((mine, first))
+                self.carries.append((value, result))
+                continue
+            summed = Var(made.outvars[0].aval)
+            self.after.append(
+                self._sum_over_all(made, [self._stack(a) for a in made.invars], summed)
+            )
+            self.after.append(self.maker[value].replace(invars=[first, summed], outvars=[result]))
+
+    def _carried_sum(self, mine: Var, value: Atom) -> Eqn | None:
+        """What makes the values that do nothing but be added to a carried one."""
+        total = None if type(value) is Literal else self.maker.get(value)
+        if computes(total) != "add" or mine not in total.invars:
+            return None
+        term = total.invars[total.invars.index(mine) == 0]
+        if type(term) is Literal or not self.uses[value] == self.uses[mine] == self.uses[term] == 1:
+            return None
+        return self.maker.get(term)
+
+    def _with_transposed_constants(self, eqns: list[Eqn]) -> list[Eqn]:
+        """These equations of the body with what products would transpose in each iteration transposed before the loop."""
+        transposed: dict[Var, Var] = {}
+        made = []
+        for inner in eqns:
+            if self._sums_along_constant(inner):
+                constant, ((mine, _), batch) = inner.invars[1], inner.params["dimension_numbers"]
+                if constant not in transposed:
+                    aval = constant.aval.update(shape=constant.aval.shape[::-1])
+                    outside, transposed[constant] = Var(aval), Var(aval)
+                    params = {"permutation": (1, 0)}
+                    self.before.append(
+                        Eqn(
+                            registry["transpose"],
+                            [self.constants[constant]],
+                            [outside],
+                            params,
+                            inner.source,
+                        )
+                    )
+                    self.constants[transposed[constant]] = outside
+                inner = inner.replace(
+                    invars=[inner.invars[0], transposed[constant]],
+                    params={**inner.params, "dimension_numbers": ((mine, (0,)), batch)},
+                )
+            made.append(inner)
+        return made
+
+    def _sums_along_constant(self, inner: Eqn) -> bool:
+        """Whether few rows are multiplied by a constant along its rows."""
+        if (
+            inner.primitive.kind != "contract"
+            or inner.invars[1] not in self.constants
+            or self.length < MODEL.hoisted_least_iterations
+        ):
+            return False
+        (_, other), (batch, _) = inner.params["dimension_numbers"]
+        aval = inner.invars[1].aval
+        return (
+            other == (1,)
+            and not batch
+            and aval.ndim == 2
+            and aval.size >= MODEL.hoisted_least_transposed
+            and aval.explicit is None
+            and inner.outvars[0].aval.size <= MODEL.hoisted_few_rows * aval.shape[0]
+        )
+
+    # ---- the products outside
+
+    def _stacked(self, aval):
+        return aval.update(shape=(self.length, *aval.shape))
+
+    def _known_stack(self, var: Atom) -> Atom | None:
+        """The values of all iterations, where they are to be had."""
+        return self.along.get(var) or next(
+            (r for v, r in self.stacks if v is var and type(r) is not DropVar), None
+        )
+
+    def _stack(self, var: Var) -> Atom:
+        """The values of all iterations."""
+        found = self._known_stack(var)
+        if found is None:
+            found = Var(self._stacked(var.aval))
+            self.stacks.append((var, found))
+        return found
+
+    def _over_all(self, inner: Eqn, rows: Atom, result: Var) -> Eqn:
+        """The product of all iterations' first factors with the constant one."""
+        (mine, other), batch = inner.params["dimension_numbers"]
+        numbers = ((tuple([d + 1 for d in mine]), other), batch)
+        return inner.replace(
+            invars=[rows, self.constants[inner.invars[1]]],
+            outvars=[result],
+            params={**inner.params, "dimension_numbers": numbers},
+        )
+
+    def _sum_over_all(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
+        """The sum over all iterations of products, or of sums over dims."""
+        later = lambda dims: tuple([d + 1 for d in dims])
+        if is_sum(inner):
+            params = {**inner.params, "axes": (0, *later(inner.params["axes"]))}
+        else:
+            (mine, other), (mine_batch, other_batch) = inner.params["dimension_numbers"]
+            numbers = (
+                ((0, *later(mine)), (0, *later(other))),
+                (later(mine_batch), later(other_batch)),
+            )
+            params = {**inner.params, "dimension_numbers": numbers}
+        return inner.replace(invars=operands, outvars=[result], params=params)
+
+    def _staying(self) -> list[Eqn]:
+        """The equations of the body that are still wanted in it."""
+        given = set(self.along)
+        eqns = [e for e in self.body.eqns if given.isdisjoint(e.outvars)]
+        return list(dce(self._body(eqns)).eqns)
+
+    def _body(self, eqns: list[Eqn]) -> Jaxpr:
+        body = self.body
+        results = [v for v, _ in (*self.carries, *self.stacks)]
+        return Jaxpr(
+            body.constvars,
+            body.consts,
+            [v for v, _ in self._given()],
+            results,
+            eqns,
+            body.effects,
+            body.name,
+        )
+
+    def _given(self) -> list[tuple[Var, Atom]]:
+        """What the body is given, each with what the scan is."""
+        return [*self.constants.items(), *self.carried, *self.along.items()]
+
+    def _rebuilt(self, eqns: list[Eqn]) -> Eqn:
+        given = self._given()
+        params = {
+            **self.eqn.params,
+            "jaxpr": self._body(eqns),
+            "num_consts": len(self.constants),
+            "num_carry": len(self.carried),
+            "linear": (False,) * len(given),
+        }
+        return self.eqn.replace(
+            invars=[a for _, a in given],
+            outvars=[r for _, r in (*self.carries, *self.stacks)],
+            params=params,
+        )

@@ -1,0 +1,639 @@
+"""Program to smaller program: inlining, dead code and common subexpression elimination, cheap algebra, loop-invariant code motion.
+
+In, out: jaxprs that compute the same values, rounding included: only exact identities are used.
+Every pass is linear in the program.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import (
+    LoweringKind,
+    computes,
+    loop_of,
+    lowering_kind,
+    merged,
+    moves,
+)
+from weft._engine.compiler.rewrite.batch_sums import merge_batch_sums
+from weft._engine.core.primitive import Primitive, registry
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, use_counts
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.families import LoopSpec
+from weft._engine.util.machine_model import MODEL
+
+MOST_JOINED = 16  # values that are looked at before a sum of them is taken for a join
+
+
+def simplify(jaxpr: Jaxpr) -> Jaxpr:
+    """The simplified program.
+
+    >>> from weft._engine.core.stage import stage
+    >>> from weft._engine.ops.elementwise import add, mul, neg
+    >>> jaxpr = stage(lambda x: [neg(neg(mul(x, 1.0))), add(x, x)][:1], [ShapedArray((3,), np.dtype("float32"))])
+    >>> len(simplify(jaxpr).eqns)
+    0
+    """
+    jaxpr = dce(inline_calls(jaxpr))
+    jaxpr = _Algebra(jaxpr).run()
+    return merge_batch_sums(dce(cse(jaxpr)))
+
+
+class _Algebra:
+    """One walk over the equations, each rewritten by what made its operands."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.jaxpr = jaxpr
+        self.env: dict[Var, Atom] = {}
+        self.maker: dict[Var, Eqn] = {}
+        self.views: dict[Var, _ElementOrder] = {}  # of what reshapes and transposes made
+        self.eqns: list[Eqn] = []
+        self.uses = use_counts(jaxpr)
+
+    def run(self) -> Jaxpr:
+        jaxpr = self.jaxpr
+        for eqn in jaxpr.eqns:
+            self._visit(eqn)
+        outvars = [self.read(a) for a in jaxpr.outvars]
+        return Jaxpr(
+            jaxpr.constvars,
+            jaxpr.consts,
+            jaxpr.invars,
+            outvars,
+            self.eqns,
+            jaxpr.effects,
+            jaxpr.name,
+        )
+
+    def read(self, atom: Atom) -> Atom:
+        return atom if type(atom) is Literal else self.env.get(atom, atom)
+
+    def _visit(self, eqn: Eqn) -> None:
+        if self.env and not self.env.keys().isdisjoint(eqn.invars):
+            eqn = eqn.replace(invars=[self.read(a) for a in eqn.invars])
+        if eqn.primitive.kind == "region":
+            eqn = self._region(eqn)
+        elif len(eqn.outvars) == 1 and not eqn.effects:
+            found, rule = self._fold(eqn), _rule(eqn.primitive)
+            if found is None and rule is not None:
+                found = rule(self, eqn)
+            if isinstance(found, Eqn):
+                eqn = found
+            elif found is not None:
+                self.env[eqn.outvars[0]] = found
+                return
+        self.emit(eqn)
+
+    def emit(self, eqn: Eqn) -> None:
+        self.eqns.append(eqn)
+        for var in eqn.outvars:
+            self.maker[var] = eqn
+
+    def _fold(self, eqn: Eqn) -> Literal | None:
+        """An elementwise operation on literals, computed by its reference."""
+        if (
+            eqn.primitive.kind != "elementwise"
+            or not eqn.invars
+            or not all(type(a) is Literal for a in eqn.invars)
+        ):
+            return None
+        aval = eqn.outvars[0].aval
+        if aval.ndim or not eqn.primitive.has("reference"):
+            return None
+        with np.errstate(all="ignore"):
+            values = [np.asarray(a.val, a.aval.dtype) for a in eqn.invars]
+            value = eqn.primitive.rule("reference")(*values, **eqn.params)
+        return Literal(np.asarray(value, aval.dtype)[()], aval)
+
+    def as_reshape(self, eqn: Eqn) -> Atom | Eqn:
+        """An equation that keeps the order of the elements, as a reshape; or what it gives, if that is there already."""
+        made = eqn.replace(
+            primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape}
+        )
+        return self.undone(made) or _reshape(self, made) or made
+
+    def undone(self, eqn: Eqn) -> Atom | Eqn | None:
+        """What a reshape or a transpose gives, if all that came before it have undone one another: its elements are in the order in
+        which they were made. So is what was taken from one device to another and back."""
+        x, out = eqn.invars[0], eqn.outvars[0]
+        if type(x) is Literal or not x.aval.size:
+            return None
+        before = after = self.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False)
+        if moves(eqn) == "permute":
+            dims = _split_runs(before.runs, x.aval.shape)
+            if dims is None:
+                return None
+            after = _ElementOrder(
+                before.source,
+                tuple(merged([run for d in eqn.params["permutation"] for run in dims[d]])),
+                True,
+            )
+        self.views[out] = after
+        if not after.moved or len(after.runs) > 1 or out.aval.explicit is not None:
+            return None
+        source = after.source
+        self.views[out] = _ElementOrder(source, after.runs, False)
+        if source.aval.shape == out.aval.shape:
+            return source
+        return eqn.replace(
+            primitive=registry["reshape"], invars=[source], params={"new_sizes": out.aval.shape}
+        )
+
+    def _region(self, eqn: Eqn) -> Eqn:
+        params = map_jaxprs(
+            eqn.params, lambda jaxpr: jaxpr.memo("simplified", lambda: simplify(jaxpr))
+        )
+        eqn = eqn.replace(params=params) if params is not eqn.params else eqn
+        loop = loop_of(eqn)
+        return eqn if loop is None else self._hoist(eqn, loop)
+
+    def _hoist(self, eqn: Eqn, loop: LoopSpec) -> Eqn:
+        """Equations of a loop body that depend on loop constants alone run once, before the loop."""
+        body, count, start = (
+            eqn.params[loop.body],
+            eqn.params[loop.constants],
+            loop.first_constant(eqn.params),
+        )
+        if count == 0 or (loop.counted and eqn.params["length"] <= 1):
+            return eqn
+        outside: dict[Var, Atom] = dict(zip(body.invars[:count], eqn.invars[start : start + count]))
+        hoisted: list[Eqn] = []
+        kept: list[Eqn] = []
+        for inner in body.eqns:
+            movable = (
+                not inner.effects
+                and inner.invars
+                and not any(True for _ in subjaxprs(inner.params))
+                and all(type(a) is Literal or a in outside for a in inner.invars)
+                and any(type(a) is not Literal for a in inner.invars)
+            )
+            small = sum(v.aval.size for v in inner.outvars) <= 4 * sum(
+                a.aval.size for a in inner.invars
+            )
+            if movable and (small or inner.primitive.kind == "collective"):
+                outs = [
+                    DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars
+                ]
+                hoisted.append(
+                    inner.replace(
+                        invars=[a if type(a) is Literal else outside[a] for a in inner.invars],
+                        outvars=outs,
+                    )
+                )
+                outside.update(zip(inner.outvars, outs))
+            else:
+                kept.append(inner)
+        if not hoisted:
+            return eqn
+        used = {a for e in kept for a in e.invars if type(a) is not Literal}
+        used.update(a for a in body.outvars if type(a) is not Literal)
+        known = set(body.invars[:count])
+        fresh = [v for v in outside if v in used and v not in known]
+        for e in hoisted:
+            self.emit(e)
+        invars = [*body.invars[:count], *fresh, *body.invars[count:]]
+        inner = Jaxpr(
+            body.constvars, body.consts, invars, body.outvars, kept, body.effects, body.name
+        )
+        params = {**eqn.params, loop.body: inner, loop.constants: count + len(fresh)}
+        if isinstance(params.get("linear"), tuple):
+            params["linear"] = (
+                params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
+            )
+        at = start + count
+        return eqn.replace(
+            params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]]
+        )
+
+
+class _ElementOrder(NamedTuple):
+    """In which order a value has the elements of another: runs of (extent, distance), outermost first. `moved`: since that was last
+    the order of the other one."""
+
+    source: Var
+    runs: tuple[tuple[int, int], ...]
+    moved: bool
+
+
+def _split_runs(
+    runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]
+) -> list[list[tuple[int, int]]] | None:
+    """The runs of each dim of a shape; None where a dim has a part of a run that does not divide it."""
+    left, dims = list(reversed(runs)), []
+    for n in shape:
+        mine, rest = [], n
+        while rest > 1:
+            extent, step = left.pop()
+            part = math.gcd(extent, rest)
+            if part == 1 or part not in (extent, rest):
+                return None
+            if part < extent:
+                left.append((extent // part, step))
+                step *= extent // part
+            mine.append((part, step))
+            rest //= part
+        dims.append(mine)
+    return dims
+
+
+def _is_literal(atom: Atom, value: float) -> bool:
+    """Whether an atom is a literal of this value, and if that is zero, of its sign."""
+    if type(atom) is not Literal or isinstance(atom.val, complex) or atom.val != value:
+        return False
+    kind = atom.aval.dtype.kind
+    return value != 0 or kind in "iu" or (kind == "f" and np.signbit(atom.val) == np.signbit(value))
+
+
+def _same_type(atom: Atom, aval: ShapedArray) -> bool:
+    return atom.aval.shape == aval.shape and atom.aval.dtype == aval.dtype
+
+
+def _arithmetic(walk: _Algebra, eqn: Eqn):
+    """x op e is x where e is neutral; operands that are one number repeated are that number."""
+    eqn = _scalar_operands(walk, eqn)
+    (x, y), facts = eqn.invars, eqn.primitive.attrs
+    for a, b in ((x, y), (y, x)) if facts.get("commutes") else ((x, y),):
+        if _is_literal(b, facts["neutral"]) and _same_type(a, eqn.outvars[0].aval):
+            return a
+    return (computes(eqn) == "add" and _concatenated(walk, eqn)) or eqn
+
+
+def _concatenated(walk: _Algebra, eqn: Eqn):
+    """A sum of values that are padded with zeros, each where the others are not, as the gradient of a split is: they are joined.
+
+    One zero is added to what is joined, since -0.0 + 0.0 is 0.0.
+    """
+    aval, leaves, stack = eqn.outvars[0].aval, [], list(eqn.invars)
+    if aval.explicit is not None or aval.dtype.kind == "c":
+        return None
+    while stack:
+        atom = stack.pop()
+        made = (
+            walk.maker.get(atom) if type(atom) is not Literal and walk.uses.get(atom) == 1 else None
+        )
+        if made is None or len(leaves) == MOST_JOINED:
+            return None
+        if computes(made) == "add":
+            stack += made.invars
+        elif moves(made) == "pad" and type(made.invars[1]) is Literal:
+            leaves.append(made)
+        else:
+            return None
+    padded = {
+        d
+        for made in leaves
+        for d, config in enumerate(made.params["padding_config"])
+        if config != (0, 0, 0)
+    }
+    values = {(made.invars[1].val, bool(np.signbit(made.invars[1].val))) for made in leaves}
+    if len(padded) != 1 or len(values) != 1 or any(made.invars[1].val != 0 for made in leaves):
+        return None
+    (dim,) = padded
+    parts, at = (
+        sorted(
+            [(*made.params["padding_config"][dim], made.invars[0]) for made in leaves],
+            key=lambda part: part[:3],
+        ),
+        0,
+    )
+    for low, high, inner, x in parts:
+        if low != at or inner or high < 0:
+            return None
+        at += x.aval.shape[dim]
+    if at != aval.shape[dim]:
+        return None
+    whole = eqn.replace(
+        primitive=registry["concatenate"],
+        invars=[x for *_, x in parts],
+        outvars=[Var(aval)],
+        params={"dimension": dim},
+    )
+    walk.emit(whole)
+    return eqn.replace(invars=[whole.outvars[0], leaves[0].invars[1]])
+
+
+def _involution(walk: _Algebra, eqn: Eqn):
+    """An operation that undoes itself."""
+    before = walk.maker.get(eqn.invars[0]) if type(eqn.invars[0]) is not Literal else None
+    return before.invars[0] if before is not None and before.primitive is eqn.primitive else None
+
+
+def _convert(walk: _Algebra, eqn: Eqn):
+    (x,), aval = eqn.invars, eqn.outvars[0].aval
+    if _same_type(x, aval):
+        return x
+    if type(x) is Literal:
+        return None
+    before = walk.maker.get(x)
+    if before is not None and before.primitive is eqn.primitive:
+        source = before.invars[0]
+        if _lossless(source.aval.dtype, x.aval.dtype):
+            return source if _same_type(source, aval) else eqn.replace(invars=[source])
+    return None
+
+
+def _lossless(small: np.dtype, big: np.dtype) -> bool:
+    if small.name == "bfloat16" or small.name == "float16":
+        return big.name in ("float32", "float64")
+    return (
+        small.kind in "fiub"
+        and big.kind in "fiu"
+        and small != big
+        and np.can_cast(small, big, "safe")
+    )
+
+
+def _transpose(walk: _Algebra, eqn: Eqn):
+    (x,), order = eqn.invars, tuple(eqn.params["permutation"])
+    if order == tuple(range(len(order))):
+        return x
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    if before is None:
+        return None
+    if lowering_kind(before) is LoweringKind.CONTRACT and walk.uses.get(x) == 1:
+        return _transposed_dot(eqn, before, order)
+    if before.primitive is eqn.primitive:
+        inner = before.params["permutation"]
+        joined = tuple(inner[d] for d in order)
+        if joined == tuple(range(len(order))):
+            return before.invars[0]
+        return eqn.replace(invars=before.invars, params={**eqn.params, "permutation": joined})
+    return None
+
+
+def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
+    """A transpose that swaps the free dims of the two operands of a matmul swaps the operands instead."""
+    (contract, batch), (lhs, rhs) = dot.params["dimension_numbers"], dot.invars
+    n = len(batch[0])
+    rows = lhs.aval.ndim - n - len(contract[0])
+    rank = dot.outvars[0].aval.ndim
+    if order != (*range(n), *range(n + rows, rank), *range(n, n + rows)):
+        return None
+    numbers = ((contract[1], contract[0]), (batch[1], batch[0]))
+    return dot.replace(
+        invars=(rhs, lhs), outvars=eqn.outvars, params={**dot.params, "dimension_numbers": numbers}
+    )
+
+
+def _dot(walk: _Algebra, eqn: Eqn):
+    """A matmul reads transposed operands in place, if that leaves its free dims in order."""
+    operands, (contract, batch) = list(eqn.invars), eqn.params["dimension_numbers"]
+    contract, batch = list(contract), list(batch)
+    for side, x in enumerate(eqn.invars):
+        made = walk.maker.get(x) if type(x) is not Literal else None
+        if moves(made) != "permute":
+            continue
+        order = made.params["permutation"]
+        summed, along = ([order[d] for d in dims[side]] for dims in (contract, batch))
+        free = [d for d in order if d not in summed and d not in along]
+        if free == sorted(free):
+            operands[side], contract[side], batch[side] = (
+                made.invars[0],
+                tuple(summed),
+                tuple(along),
+            )
+    if operands == list(eqn.invars):
+        return _dot_by_parts(walk, eqn)
+    return eqn.replace(
+        invars=operands, params={**eqn.params, "dimension_numbers": (tuple(contract), tuple(batch))}
+    )
+
+
+def _dot_by_parts(walk: _Algebra, eqn: Eqn):
+    """A matmul whose summed dims were put together of parts that are apart, as shards are, sums over these where they are."""
+    contract, batch = eqn.params["dimension_numbers"]
+    (a, b), out = eqn.invars, eqn.outvars[0]
+    if (
+        type(a) is Literal
+        or type(b) is Literal
+        or out.aval.explicit is not None
+        or batch[0]
+        or not a.aval.size * b.aval.size
+    ):
+        return None
+    seen = [walk.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False) for x in (a, b)]
+    dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
+    if not all(dims) or not any(
+        order.moved and len(parts[i]) > 1
+        for order, parts, mine in zip(seen, dims, contract)
+        for i in mine
+    ):
+        return None
+    cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
+    if (
+        not all(cut)
+        or max([extent for pair in cut for extent, _ in pair[0]], default=0)
+        < MODEL.gemm_split_columns
+    ):
+        return None
+    operands, numbers, shape = [], [], []
+    for side, (order, parts, mine) in enumerate(zip(seen, dims, contract)):
+        free = [run for i, runs in enumerate(parts) if i not in mine for run in runs]
+        mine = [run for pair in cut for run in pair[side]]
+        runs = sorted([*mine, *free], key=lambda run: -run[1])
+        if free != [run for run in runs if run in free]:
+            return None
+        view = Var(order.source.aval.update(shape=tuple(extent for extent, _ in runs)))
+        walk.emit(
+            Eqn(
+                registry["reshape"],
+                [order.source],
+                [view],
+                {"new_sizes": view.aval.shape},
+                eqn.source,
+            )
+        )
+        operands.append(view)
+        numbers.append(tuple(runs.index(run) for run in mine))
+        shape += [extent for extent, _ in free]
+    product = eqn.replace(
+        invars=operands, params={**eqn.params, "dimension_numbers": (tuple(numbers), ((), ()))}
+    )
+    if tuple(shape) == out.aval.shape:
+        return product
+    made = Var(out.aval.update(shape=tuple(shape)))
+    walk.emit(product.replace(outvars=[made]))
+    return eqn.replace(
+        primitive=registry["reshape"], invars=[made], params={"new_sizes": out.aval.shape}
+    )
+
+
+def _common_runs(
+    a: list[tuple[int, int]], b: list[tuple[int, int]]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
+    """Two splits of a dim into runs, refined to the same extents; None if they have none in common."""
+    left, cut = (list(a), list(b)), ([], [])
+    while all(left):
+        extents = [runs[-1][0] for runs in left]
+        n = min(extents)
+        for runs, done in zip(left, cut):
+            extent, step = runs.pop()
+            if extent % n:
+                return None
+            done.insert(0, (n, step))
+            if extent > n:
+                runs.append((extent // n, step * n))
+    return cut
+
+
+def _reshape(walk: _Algebra, eqn: Eqn):
+    (x,), shape = eqn.invars, eqn.outvars[0].aval.shape
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    source = before.invars[0] if before is not None and before.primitive is eqn.primitive else x
+    if source.aval.shape == shape:
+        return source
+    return (
+        None
+        if source is x
+        else eqn.replace(
+            primitive=registry["reshape"], invars=[source], params={"new_sizes": shape}
+        )
+    )
+
+
+def _sum_of_sums(walk: _Algebra, eqn: Eqn):
+    """A reduction of the same reduction over other dims is one reduction; of one element each it is what it reduces."""
+    x = eqn.invars[0]
+    if (
+        list(eqn.params) == ["axes"]
+        and x.aval.size
+        and all(x.aval.shape[d] == 1 for d in eqn.params["axes"])
+    ):
+        return eqn.replace(
+            primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape}
+        )
+    before = walk.maker.get(x) if type(x) is not Literal else None
+    if (
+        before is None
+        or before.primitive is not eqn.primitive
+        or walk.uses.get(x) != 1
+        or list(eqn.params) != ["axes"]
+    ):
+        return None
+    inner = sorted(before.params["axes"])
+    kept = [d for d in range(before.invars[0].aval.ndim) if d not in inner]
+    axes = tuple(sorted([*inner, *(kept[a] for a in eqn.params["axes"])]))
+    return eqn.replace(invars=before.invars, params={"axes": axes})
+
+
+def _broadcast(walk: _Algebra, eqn: Eqn):
+    x, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]
+    shape = eqn.outvars[0].aval.shape
+    if type(x) is Literal:
+        return None
+    if x.aval.shape == shape and tuple(dims) == tuple(range(len(shape))):
+        return x
+    if (
+        x.aval.size == eqn.outvars[0].aval.size
+        and eqn.outvars[0].aval.explicit is None
+        and list(dims) == sorted(dims)
+    ):
+        return walk.as_reshape(eqn)  # only dims of size 1 are new
+    before, found = walk.maker.get(x), None
+    if moves(before) == "repeat":
+        x, dims = before.invars[0], tuple([dims[d] for d in before.params["broadcast_dimensions"]])
+        found = eqn.replace(invars=[x], params={**eqn.params, "broadcast_dimensions": dims})
+    kept = [d for d, at in enumerate(dims) if x.aval.shape[d] == shape[at]]
+    if len(kept) == len(dims) or x.aval.explicit is not None:
+        return found
+    flat = Var(
+        x.aval.update(shape=tuple([x.aval.shape[d] for d in kept]))
+    )  # a dim of size 1 that is stretched is a new one
+    made = walk.as_reshape(Eqn(registry["reshape"], [x], [flat], {}, eqn.source))
+    if isinstance(made, Eqn):
+        walk.emit(made)
+        made = flat
+    return eqn.replace(
+        invars=[made], params={**eqn.params, "broadcast_dimensions": tuple([dims[d] for d in kept])}
+    )
+
+
+def _other(walk: _Algebra, eqn: Eqn):
+    """An operation that with these parameters is another one."""
+    found = eqn.primitive.attrs["same_as"](**eqn.params)
+    return None if found is None else eqn.replace(primitive=registry[found[0]], params=found[1])
+
+
+def _pad(walk: _Algebra, eqn: Eqn):
+    """What only leaves elements out is a slice, through which its operand is seen."""
+    x, config = eqn.invars[0], eqn.params["padding_config"]
+    if any(low > 0 or high > 0 or inner for low, high, inner in config):
+        return None
+    ends = tuple([n + high for n, (_, high, _) in zip(x.aval.shape, config)])
+    params = {
+        "start_indices": tuple([-low for low, _, _ in config]),
+        "limit_indices": ends,
+        "strides": None,
+    }
+    return eqn.replace(primitive=registry["slice"], invars=[x], params=params)
+
+
+def _scalar_operands(walk: _Algebra, eqn: Eqn):
+    """Operands that are a literal spread over a shape are the literal, where the operation spreads scalars itself."""
+    shape = eqn.outvars[0].aval.shape
+    ins = list(eqn.invars)
+    for i, atom in enumerate(ins):
+        made = walk.maker.get(atom) if type(atom) is not Literal else None
+        if moves(made) == "repeat" and made.invars[0].aval.ndim == 0:
+            ins[i] = made.invars[0]
+    if ins == list(eqn.invars) or not shape:
+        return eqn
+    if all(a.aval.ndim == 0 for a in ins):
+        keep = next(i for i, a in enumerate(eqn.invars) if a.aval.ndim)
+        ins[keep] = eqn.invars[keep]
+    return eqn.replace(invars=ins)
+
+
+def _select(walk: _Algebra, eqn: Eqn) -> Atom | None:
+    """A choice between values that are all one."""
+    first, *rest = eqn.invars[1:]
+    same = type(first) is not Literal and all(x is first for x in rest)
+    return first if same and first.aval == eqn.outvars[0].aval else None
+
+
+_BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0], "select": _select}
+_BY_MOVE = {
+    "permute": lambda walk, eqn: walk.undone(eqn) or _transpose(walk, eqn),
+    "reshape": lambda walk, eqn: walk.undone(eqn) or _reshape(walk, eqn),
+    "repeat": _broadcast,
+    "pad": _pad,
+}
+_BY_KIND = {"reduce": _sum_of_sums, "contract": _dot}
+
+
+def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
+    """The operand itself, whose operation takes the attributes."""
+    x = eqn.invars[0]
+    maker = walk.maker.get(x) if type(x) is not Literal else None
+    source = None if maker is None else maker.source or eqn.source
+    if maker is not None and source is not None:
+        made = maker.replace(source=source.tagged(eqn.params["xla_metadata_kvs"]))
+        walk.eqns[walk.eqns.index(maker)] = made
+        walk.maker.update(dict.fromkeys(made.outvars, made))
+    return x
+
+
+@functools.cache
+def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] | None:
+    """What is done with equations of a primitive: it follows from its kind, and from the facts stated with it."""
+    facts = primitive.attrs
+    if "neutral" in facts:
+        return _arithmetic
+    if facts.get("is_involution"):
+        return _involution
+    if "same_as" in facts:
+        return _other
+    if facts.get("tags"):
+        return _tag
+    return (
+        _BY_OPERATION.get(facts.get("computes"))
+        or _BY_MOVE.get(facts.get("moves"))
+        or _BY_KIND.get(primitive.kind)
+    )

@@ -1,0 +1,204 @@
+"""Sums of squared deviations, as in variances, computed in the pass that computes the mean.
+
+In, out: jaxprs. A sum of (x - c)^2 over dims along which c is constant, where c is computed from the sum of x over the same
+dims, waits for that sum, so that x is read from memory twice. Split into parts that stay in the caches it need not wait: the
+deviations of a part from its own mean m are summed right after the part, and
+
+    sum (x - c)^2  =  sum over parts of sum (x - m)^2 + (m - c) * (count * (m - c) + 2 * sum (x - m)),
+
+where the last sum is the rounding error of m.
+
+Laws: nothing much larger than the result is subtracted, so precision is kept where the deviations are small relative to the mean.
+      What one kernel computes row by row, or strip by strip, is left alone. Parts do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import computes, is_sum, moves, view_of
+from weft._engine.compiler.fusion.reduction_domain import is_trailing, reduced_dims, stays_in_strips
+from weft._engine.core.primitive import registry
+from weft._engine.core.stage import stage
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.rewrite import dce, substitute
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+FARTHEST = 8  # equations between a sum and what deviations are taken from
+
+
+@record
+class Deviations:
+    """The equation that sums the squares of `x` less `center`, a view of which is taken off; the one that sums `x`."""
+
+    squares: Eqn
+    total: Eqn
+    x: Var
+    center: Var
+    dims: tuple[int, ...]  # of x, along which the dims of `center` are
+
+
+def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with large sums of squared deviations made from parts."""
+    maker = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    found = [d for eqn in jaxpr.eqns if (d := _deviations(eqn, maker)) is not None]
+    found = [d for i, d in enumerate(found) if all(d.total is not e.total for e in found[:i])]
+    if not found:
+        return jaxpr
+    totals, squares = {id(d.total): d for d in found}, {id(d.squares): d for d in found}
+    made: dict[int, tuple[Atom, ...]] = {}
+    env: dict[Var, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        (now,) = substitute([eqn], env) if env else (eqn,)
+        if id(eqn) in totals:
+            total, *parts = _splice(_parts(totals[id(eqn)]), now.invars, eqns)
+            env[eqn.outvars[0]], made[id(eqn)] = total, tuple(parts)
+        elif id(eqn) in squares:
+            mine = squares[id(eqn)]
+            center = env.get(mine.center, mine.center)
+            (env[eqn.outvars[0]],) = _splice(_joined(mine), [*made[id(mine.total)], center], eqns)
+        else:
+            eqns.append(now)
+    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    return dce(jaxpr.replace(eqns=eqns, outvars=outvars))
+
+
+def _splice(function: Callable, args: list[Atom], eqns: list[Eqn]) -> list[Atom]:
+    """Append the equations of `function`; its results."""
+    staged = stage(function, [a.aval for a in args])
+    env: dict[Var, Atom] = dict(zip(staged.invars, args))
+    eqns += substitute(staged.eqns, env)
+    return [a if type(a) is Literal else env.get(a, a) for a in staged.outvars]
+
+
+def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
+    """What `eqn` sums, if it is squared deviations from something made from the sum, and too large to be read twice."""
+    if (
+        not is_sum(eqn)
+        or eqn.invars[0].aval.size < MODEL.variance_from
+        or eqn.invars[0].aval.dtype.kind != "f"
+    ):
+        return None
+    base = _base_of_square(maker.get(eqn.invars[0]))
+    off = maker.get(base) if base is not None else None
+    if computes(off) != "sub" or type(off.invars[1]) is Literal:
+        return None
+    x, center = off.invars
+    dims: tuple[int, ...] = ()
+    if center.aval.shape:
+        spread = maker.get(center)
+        if moves(spread) != "repeat":
+            return None
+        (center,), dims = spread.invars, tuple(spread.params["broadcast_dimensions"])
+    axes = reduced_dims(eqn)
+    if (
+        type(x) is Literal
+        or type(center) is Literal
+        or x.aval.shape != eqn.invars[0].aval.shape
+        or x.aval.dtype.itemsize < 4
+        or any(d in axes and n > 1 for d, n in zip(dims, center.aval.shape))
+    ):
+        return None
+    total = _sum_behind(center, x, axes, maker)
+    found = None if total is None else Deviations(eqn, total, x, center, dims)
+    return found if found is not None and _folded(found) is not None else None
+
+
+def _base_of_square(eqn: Eqn | None) -> Var | None:
+    """What an equation is the square of."""
+    if not (
+        computes(eqn) == "square" or (computes(eqn) == "mul" and eqn.invars[0] is eqn.invars[1])
+    ):
+        return None
+    return eqn.invars[0] if type(eqn.invars[0]) is Var else None
+
+
+def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn]) -> Eqn | None:
+    """The sum of `x` that `center` is made from."""
+    atom: Atom = center
+    for _ in range(FARTHEST):
+        eqn = None if type(atom) is Literal else maker.get(atom)
+        if eqn is None:
+            return None
+        if is_sum(eqn):
+            return eqn if eqn.invars[0] is x and reduced_dims(eqn) == axes else None
+        if eqn.primitive.kind != "elementwise" and view_of(eqn) is None:
+            return None
+        atom = eqn.invars[0]
+    return None
+
+
+def _folded(d: Deviations) -> tuple[tuple[int, ...], int] | None:
+    """The shape of x with the reduced dims as two, parts and what each sums, and the place of the first; None if they stay."""
+    shape, axes = d.x.aval.shape, reduced_dims(d.squares)
+    first, last = axes[0], axes[-1]
+    if len(axes) != last - first + 1 or stays_in_strips(shape, axes):
+        return None
+    before, count, after = (
+        math.prod(shape[:first]),
+        math.prod(shape[first : last + 1]),
+        math.prod(shape[last + 1 :]),
+    )
+    if is_trailing(shape, axes) and before >= MODEL.reduction_rows_parallel:
+        return None
+    want = max(count * after // MODEL.variance_part, MODEL.variance_fewest_parts // before)
+    parts = (
+        next((n for n in range(want, min(4 * want, count) + 1) if count % n == 0), 0)
+        if want > 1
+        else 0
+    )
+    folded = (*shape[:first], parts, count // parts, *shape[last + 1 :]) if parts else ()
+    inner = (first + 1,)
+    if not parts or not (
+        stays_in_strips(folded, inner)
+        or (is_trailing(folded, inner) and before * parts >= MODEL.variance_fewest_parts)
+    ):
+        return None
+    return folded, first
+
+
+def _spread(x, shape: tuple[int, ...], dims: tuple[int, ...]):
+    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=dims)
+
+
+def _parts(d: Deviations) -> Callable:
+    """From x: its sum, the means of its parts, and the sums of their deviations and of the squares of these."""
+    folded, at = _folded(d)
+    add, count = registry["reduce_sum"].bind, np.asarray(folded[at + 1], d.x.aval.dtype)
+    kept = tuple([k for k in range(len(folded)) if k != at + 1])
+
+    def parts(x):
+        x = registry["reshape"].bind(x, new_sizes=folded)
+        sums = add(x, axes=(at + 1,))
+        means = registry["div"].bind(sums, count)
+        off = registry["sub"].bind(x, _spread(means, folded, kept))
+        return [
+            add(sums, axes=(at,)),
+            means,
+            add(off, axes=(at + 1,)),
+            add(registry["mul"].bind(off, off), axes=(at + 1,)),
+        ]
+
+    return parts
+
+
+def _joined(d: Deviations) -> Callable:
+    """From what parts give but their sum, and the center: the sum of all squared deviations."""
+    folded, at = _folded(d)
+    axes, count = reduced_dims(d.squares), np.asarray(folded[at + 1], d.x.aval.dtype)
+    apart = [(k, n) for k, n in zip(d.dims, d.center.aval.shape) if k not in axes]
+    add, plus, sub, mul = [registry[name].bind for name in ("reduce_sum", "add", "sub", "mul")]
+    where = tuple([k if k < at else k - len(axes) + 1 for k, _ in apart])
+
+    def joined(means, rests, squares, center):
+        center = registry["reshape"].bind(center, new_sizes=tuple([n for _, n in apart]))
+        off = sub(means, _spread(center, (*folded[: at + 1], *folded[at + 2 :]), where))
+        moved = mul(off, plus(mul(off, count), plus(rests, rests)))
+        return [plus(add(squares, axes=(at,)), add(moved, axes=(at,)))]
+
+    return joined

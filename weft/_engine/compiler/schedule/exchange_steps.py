@@ -1,0 +1,83 @@
+"""Exchanges with other processes as steps: start and wait.
+
+In:   equations of exchanges, and the marks where their results are needed (`overlap`).
+Out:  the steps, and the entries of the program's words: what depends on the process that runs it.
+Laws: operand and result live, and are not written, from start to wait.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft._engine.compiler.schedule.arena import Ref
+from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment
+from weft._engine.compiler.schedule.liveness import ProgramBuilder
+from weft._engine.ir import program as P
+from weft._engine.ir.jaxpr import Eqn, Literal
+from weft._engine.ops.exchange import count_of, role_of
+
+
+def lower(body: BufferAssignment, eqn: Eqn) -> None:
+    """Add the steps of an exchange, or what belongs to one."""
+    plan = body.plan
+    role = role_of(eqn)
+    if role == "position":
+        at = _word(plan, ("position", *eqn.params["table"]))
+        body.env[eqn.outvars[0]] = _words(plan).moved(
+            8 * at
+        )  # of an i64 on a little-endian machine, the int32 in front
+        plan.touch(_words(plan))
+        return
+    if role == "done":
+        request = body.requests.pop(eqn.invars[-1])
+        reads = [body.ref(a) for a in eqn.invars if type(a) is not Literal]
+        words = _words(plan)
+        plan.step(lambda at: P.Wait(at(words), at(request)), [*reads, request, words], reads[-1:])
+        return
+    source, out = body.ref(eqn.invars[0]), body.result(eqn.outvars[0])
+    if not eqn.outvars[0].aval.size:
+        return
+    params, aval = eqn.params, eqn.invars[0].aval
+    size = len(params["groups"][0]) if params["groups"] else 1
+    what = str(eqn.source) if eqn.source is not None else ""
+    word = _word(
+        plan,
+        (
+            "plan",
+            params["kind"],
+            aval.dtype.name,
+            count_of(params["kind"], aval, size),
+            params["op"],
+            params["groups"],
+            params["pairs"],
+            what,
+        ),
+    )
+    words, request = _words(plan), Ref(plan.new(8))
+    title = f"{params['kind']}{' ' + params['op'] if params['op'] else ''} of {aval.str_short()}"
+    plan.step(
+        lambda at: P.Start(title, word, at(words), at(source), at(out), at(request)),
+        [source, words],
+        [out, request],
+    )
+    body.requests[eqn.outvars[0]] = request
+
+
+def _words(plan: ProgramBuilder) -> Ref:
+    """The constant that the process fills in."""
+    if plan.words_at is None:
+        saved, plan.region = plan.region, None
+        plan.words_at = Ref(plan.new(8 * P.FIRST_WORD, "const", len(plan.consts)))
+        plan.region = saved
+        plan.consts.append(np.zeros(P.FIRST_WORD, np.int64))
+        plan.words += [("start",), ("wait",)]
+    return plan.words_at
+
+
+def _word(plan: ProgramBuilder, entry: tuple) -> int:
+    """The number of a word of the process."""
+    at = _words(plan)
+    if entry not in plan.words:
+        plan.words.append(entry)
+        at.buffer.nbytes = 8 * len(plan.words)
+    return plan.words.index(entry)

@@ -1,0 +1,162 @@
+"""Liveness: the steps of a program in order, and the buffers that each one reads and writes.
+
+In:   steps in order, each with the addresses that it reads and writes, and bodies of loops and branches inside.
+Out:  `ProgramBuilder`: the steps (`PendingStep` until the offsets of buffers are known), constants, and the live range of each buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from weft._engine.compiler.schedule.arena import Buffer, Ref, Region
+from weft._engine.ir import program as P
+from weft._engine.ir.jaxpr import Var
+from weft._engine.ir.loops import Kernel
+from weft._engine.util.record import record, replace
+from weft._engine.util.threads import Background
+
+
+@record(frozen=False, eq=False)
+class PendingStep:
+    """A step whose addresses are not fixed yet: `make(address)` gives it. Launches may gain in-place pairs."""
+
+    make: Callable
+    time: int
+    in_place: dict[Buffer, list[tuple[Buffer, str, str]]] | None = None
+    aliases: list[tuple[str, str]] | None = None
+    copied: tuple[Buffer, Buffer] | None = (
+        None  # a step that only copies one whole buffer to another
+    )
+    dropped: bool = False
+
+
+def finalized(steps: Sequence[PendingStep], address: Callable) -> tuple:
+    """The steps with their addresses."""
+    return tuple(p.make(address) for p in steps if not p.dropped)
+
+
+class ProgramBuilder:
+    """Takes the steps of a program and of the bodies inside it; `donated` are the inputs that may be overwritten."""
+
+    def __init__(self, donated: Collection[Var]):
+        self.donated = donated
+        self.clock = 0
+        self.region: Region | None = None
+        self.buffers: list[Buffer] = []
+        self.consts: list[np.ndarray] = []
+        self.const_makers: list[Background] = []  # what has to finish before constants are used
+        self.const_refs: dict[object, Ref] = {}
+        self.steps: list[PendingStep] = []
+        self.loops = 0
+        self.launches: list[PendingStep] = []  # the steps that run kernels
+        self.copies: list[PendingStep] = []
+        self.gemms = 0
+        self.last_read: dict[Buffer, int] = {}
+        self.task_regions: list[Region] = []  # bodies of loops whose iterations run in parallel
+        self.words: list = []  # what depends on the process (`schedule.exchange_steps`), and where it is
+        self.words_at: Ref | None = None
+        self.check_kernel: Callable[..., None] | None = None  # see `schedule.KernelCheck`
+
+    # ---- buffers and time
+
+    def new(self, nbytes: int, kind: str = "temp", number: int = -1) -> Buffer:
+        """A buffer of the region that is being written."""
+        made = Buffer(nbytes, kind, number, self.region)
+        self.buffers.append(made)
+        return made
+
+    def temp(self, aval) -> Ref:
+        """New memory for a value."""
+        return Ref(self.new(aval.nbytes))
+
+    def const(self, value, dtype) -> Ref:
+        """A constant of the program; equal small ones are one."""
+        array = np.ascontiguousarray(np.asarray(value, dtype))
+        key = (array.dtype, array.shape, array.tobytes()) if array.nbytes <= 64 else id(value)
+        found = self.const_refs.get(key)
+        if found is None:
+            saved, self.region = self.region, None
+            found = self.const_refs[key] = Ref(self.new(array.nbytes, "const", len(self.consts)))
+            self.region = saved
+            self.consts.append(array)
+        return found
+
+    def touch(self, ref: Ref) -> None:
+        """Note that memory is in use now."""
+        buffer = ref.final().buffer
+        buffer.first = min(buffer.first, self.clock)
+        buffer.last = max(buffer.last, self.clock)
+        region = self.region
+        if region is not None and buffer.region is not region:
+            region.touched.add(buffer)
+
+    def step(self, make: Callable, reads: Sequence[Ref], writes: Sequence[Ref]) -> PendingStep:
+        """Add a step that reads and writes these addresses."""
+        for ref in reads:
+            self.touch(ref)
+            self.last_read[ref.final().buffer] = self.clock
+        for ref in writes:
+            self.touch(ref)
+        pending = PendingStep(make, self.clock)
+        self.clock += 1
+        self.steps.append(pending)
+        return pending
+
+    def copy(self, target: Ref, source: Ref, nbytes: int) -> None:
+        """Add a copy, unless it would be one to the same place."""
+        if nbytes and target.final() != source.final():
+            step = self.step(lambda at: P.Copy(at(target), at(source), nbytes), [source], [target])
+            ends = target.final(), source.final()
+            if self.region is None and not any(r.offset or r.strides for r in ends):
+                step.copied = ends[0].buffer, ends[1].buffer
+                self.copies.append(step)
+
+    def launch(
+        self,
+        kernel: Kernel,
+        reads: Sequence[Ref],
+        writes: Sequence[Ref],
+        operands: Sequence[Ref] = (),
+        step: Callable = lambda kernel, args, operands: P.Launch(kernel, args),
+    ) -> PendingStep:
+        """Add a step that runs `kernel` on `reads` and `writes`; as part of a matmul, it reads `operands` too."""
+        refs = (*reads, *writes)
+
+        def make(at) -> P.Step:
+            final = kernel
+            if pending.aliases:
+                names = dict(pending.aliases)
+                final = replace(
+                    kernel,
+                    bufs=tuple(
+                        replace(b, alias=names[b.name]) if b.name in names else b
+                        for b in kernel.bufs
+                    ),
+                )
+            return step(final, tuple(at(r) for r in refs), tuple(at(r) for r in operands))
+
+        pending = self.step(make, (*reads, *operands), writes)
+        self.launches.append(pending)
+        return pending
+
+    def inside(self, run: Callable, region: Region | None = None) -> list[PendingStep]:
+        """The steps that `run` adds, as the body of a loop or branch."""
+        outer_steps, outer_region = self.steps, self.region
+        self.steps, self.region = [], region or Region(outer_region)
+        run()
+        steps, region = self.steps, self.region
+        self.steps, self.region = outer_steps, outer_region
+        for buffer in region.touched:
+            buffer = Ref(buffer).final().buffer
+            buffer.last = max(buffer.last, self.clock)
+            if outer_region is not None and buffer.region is not outer_region:
+                outer_region.touched.add(buffer)
+        self.clock += 1
+        return steps
+
+    def loop_variable(self) -> str:
+        """A name that no other loop has."""
+        self.loops += 1
+        return f"l{self.loops}"

@@ -1,0 +1,617 @@
+"""Loop outlining: a loop over scalars or short rows becomes one kernel, since calling kernels would cost more than its work.
+
+In:   a scheduled `Program`.
+Out:  the same program; a loop all of whose steps are small (kernels of one task, copies, branches and counted loops of such)
+      becomes a single `Launch`.
+Laws: values used only by the loop are registers or private memory of the kernel; all others are in memory when it ends. Short
+      buffers with constant indices are registers. A kernel returns within about `PATIENCE` bytes of work, so that signals are
+      handled: an uncounted loop continues in another call, a longer counted loop stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from weft._engine.compiler.schedule.schedule import Scheduled
+from weft._engine.ir import loops, program as P
+from weft._engine.ir.build import HALVES, Builder
+from weft._engine.ir.registry import HEAVY
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import field, record, replace
+
+
+def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
+    """The program with its small loops as kernels."""
+    program = scheduled.program
+    uses = Counter(ref.slot for step in program.steps for ref in P.refs_of(step))
+    return replace(
+        scheduled, program=replace(program, steps=_rewritten(program, uses, program.steps))
+    )
+
+
+def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tuple[P.Step, ...]:
+    made: list[P.Step] = []
+    for step in steps:
+        if isinstance(step, P.Loop | P.WhileLoop):
+            try:
+                made.append(_whole(program, uses, step))
+                continue
+            except _NotOutlined:
+                step = replace(step, body=_rewritten(program, uses, step.body))
+        elif isinstance(step, P.Branch):
+            step = replace(
+                step,
+                branches=tuple([_rewritten(program, uses, branch) for branch in step.branches]),
+            )
+        made.append(step)
+    return tuple(made)
+
+
+def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.Step:
+    """The loop as a kernel, written twice: at first to learn which buffers can be registers."""
+    mine = Counter(ref.slot for ref in P.refs_of(loop))
+    private = {
+        slot
+        for slot, count in mine.items()
+        if program.slots[slot].kind == "temp" and uses[slot] == count
+    }
+    if isinstance(loop, P.WhileLoop):
+        private.discard(loop.cond.slot)
+    types = {
+        ref.slot: buf.type
+        for launch in _launches(loop)
+        for buf, ref in zip(launch.kernel.bufs, launch.args)
+    }
+    draft = _Writer(private, types, frozenset())
+    draft.written(loop)
+    return _Writer(private, types, draft.registers()).written(loop)
+
+
+def _launches(step: object) -> Iterator[P.Launch]:
+    """The kernels that a loop runs."""
+    if isinstance(step, P.Launch):
+        yield step
+    bodies = {P.Loop: ("body",), P.WhileLoop: ("cond_body", "body"), P.Branch: ("branches",)}
+    for part in (
+        step
+        if isinstance(step, tuple)
+        else [getattr(step, name) for name in bodies.get(type(step), ())]
+    ):
+        yield from _launches(part)
+
+
+class _NotOutlined(Exception):
+    """The loop should stay a loop of steps."""
+
+
+@record(frozen=False)
+class _Memory:
+    """A buffer of the new kernel. `outer`: strides of its address along loops around the kernel; `reach`: elements that are used."""
+
+    name: str
+    type: str
+    outer: tuple[tuple[str, int], ...] = ()
+    reach: int = 0
+    private: bool = False
+    constant: bool = True  # indexed by constants only
+    loaded: bool = False
+    stored: bool = False
+    places: dict[int, None] = field(default_factory=dict)
+
+
+class _Writer:
+    def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
+        self.private, self.types, self.in_registers = private, types, registers
+        self.b = Builder()
+        self.memory: dict[int | str, _Memory] = {}  # by slot; the inner kernels' scratch by name
+        self.vars: dict[
+            str, tuple[loops.Expr, int]
+        ] = {}  # of loops in the kernel: the number of the iteration, and of iterations
+        self.names: dict[str, loops.Expr] = {}
+        self.bufs: dict[
+            str, tuple[_Memory, loops.Expr]
+        ] = {}  # of the kernel being copied: where it is, from which element on
+        self.memo: dict[int, loops.Expr] = {}
+        self.count = self.work = 0
+        self.copies = 1
+        self.known: dict[
+            tuple[str, int], tuple[loops.Expr, loops.Expr]
+        ] = {}  # (memory, id) -> element, last stored there
+        self.in_vector = False
+        self.early: set[str] = set()  # registers that a condition needs
+
+    def registers(self) -> frozenset[str]:
+        """Names of buffers that can be registers, and gain by it."""
+        return frozenset(
+            [
+                m.name
+                for m in self.memory.values()
+                if m.constant
+                and len(m.places) <= MODEL.outlined_iterations
+                and all(0 <= at < m.reach for at in m.places)
+                and m.type not in HALVES
+                and (m.private or (m.loaded and m.stored))
+            ]
+        )
+
+    # ---- the loop
+
+    def written(self, loop: P.Loop | P.WhileLoop) -> P.Step:
+        """The step that runs the kernel."""
+        if isinstance(loop, P.Loop):
+            iterations = self._counted(loop, top=True)
+            body, total = [*self._begun(), *iterations, *self._ended()], self.work * loop.extent
+            if total > MODEL.outlined_call_bytes:
+                raise _NotOutlined
+        else:
+            body, total = self._while(loop), MODEL.outlined_call_bytes
+        if self.work > MODEL.outlined_bytes:
+            raise _NotOutlined
+        taken = [
+            (slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private
+        ]
+        bufs = tuple(
+            [
+                loops.Buf(
+                    m.name,
+                    m.type,
+                    m.reach,
+                    "in" if not m.stored else "inout" if m.loaded else "out",
+                )
+                for _, m in taken
+            ]
+        )
+        scratch = tuple(
+            [
+                loops.Buf(m.name, m.type, m.reach)
+                for m in self.memory.values()
+                if m.private and m.name not in self.in_registers
+            ]
+        )
+        kernel = loops.Kernel(bufs, tuple(body), scratch, "loop")
+        launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in taken]), total)
+        return launch if isinstance(loop, P.Loop) else P.WhileLoop((launch,), loop.cond, ())
+
+    def _counted(self, loop: P.Loop, top: bool = False) -> list[loops.Stmt]:
+        """A counted loop, in the kernel; `work` becomes that of an iteration of the top one."""
+        name = self._fresh("l")
+        index = self.b.index(name, loop.extent)
+        saved = self.vars
+        self.vars = {
+            **saved,
+            loop.var: (self.b.isub(loop.extent - 1, index) if loop.reverse else index, loop.extent),
+        }
+        outside, self.work = self.work, 0
+        body = self._inner(self._steps, loop.body)
+        self.work = outside + self.work * (1 if top else loop.extent)
+        self.vars = saved
+        return [
+            loops.For(
+                name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial"
+            )
+        ]
+
+    def _while(self, loop: P.WhileLoop) -> list[loops.Stmt]:
+        """An uncounted loop, or as many iterations of it as may run between checks for signals."""
+        first = self._steps(loop.cond_body)
+        self._reach(loop.cond, "bool", 1)
+        cond = self._load(self._place(loop.cond, "bool"), None, None)
+        self.early = {m.name for m in self.memory.values()}
+        body = self._inner(self._steps, loop.body)
+        again = self._steps(loop.cond_body)
+        most = max(1, MODEL.outlined_call_bytes // self.work)
+        iterations = loops.Ref("iterations", "i64")
+        goes_on = loops.Op(
+            "and", (cond, loops.Op("lt", (iterations, loops.Const(most, "i64")), "bool")), "bool"
+        )
+        iteration = [
+            *self._inits(private=True),
+            *body,
+            *again,
+            loops.Accum("iterations", "add", loops.Const(1, "i64")),
+        ]
+        loop = [
+            loops.Init("iterations", loops.Const(0, "i64")),
+            loops.While(goes_on, tuple(iteration)),
+        ]
+        return [*self._begun(), *first, *loop, *self._ended()]
+
+    def _begun(self) -> list[loops.Stmt]:
+        """Registers that live through the loop, as they are before it."""
+        return self._inits(private=False) + self._inits(private=True, early=True)
+
+    def _inits(self, private: bool, early: bool = False) -> list[loops.Stmt]:
+        made: list[loops.Stmt] = []
+        for m in self.memory.values():
+            if (
+                m.name in self.in_registers
+                and m.private == private
+                and (not private or (m.name in self.early) == early)
+            ):
+                for at in m.places:
+                    value = (
+                        loops.Const(_zero(m.type), m.type)
+                        if private
+                        else loops.Load(m.name, loops.Const(at, "i64"), m.type)
+                    )
+                    made.append(loops.Init(_register(m, at), value))
+        return made
+
+    def _ended(self) -> list[loops.Stmt]:
+        """What others see of the registers."""
+        return [
+            loops.Store(m.name, loops.Const(at, "i64"), loops.Ref(_register(m, at), m.type))
+            for m in self.memory.values()
+            if m.name in self.in_registers and not m.private
+            for at in m.places
+        ]
+
+    # ---- steps
+
+    def _steps(self, steps: Sequence[P.Step]) -> list[loops.Stmt]:
+        made: list[loops.Stmt] = []
+        for step in steps:
+            self.work += 64
+            if self.work > MODEL.outlined_bytes:
+                raise _NotOutlined
+            if isinstance(step, P.Launch):
+                made += self._launch(step)
+            elif isinstance(step, P.Copy):
+                made += self._copy(step)
+            elif isinstance(step, P.Loop) and step.extent > 0:
+                made += self._counted(step)
+            elif isinstance(step, P.Branch):
+                made += self._branch(step)
+            elif not isinstance(step, P.Loop):
+                raise _NotOutlined
+        return made
+
+    def _launch(self, step: P.Launch) -> list[loops.Stmt]:
+        kernel = step.kernel
+        if step.work or any(isinstance(s, loops.For) and s.kind == "parallel" for s in kernel.body):
+            raise _NotOutlined
+        self.names, self.bufs = {}, {}
+        for buf, ref in zip(kernel.bufs, step.args):
+            self._reach(ref, buf.type, buf.size)
+            self.bufs[buf.name] = self._place(ref, buf.type)
+        for buf in kernel.scratch:
+            name = self._fresh("s")
+            memory = self.memory[name] = _Memory(name, buf.type, reach=buf.size, private=True)
+            self.bufs[buf.name] = memory, self.b.const(0, "i64")
+        return self._body(kernel.body)
+
+    def _copy(self, step: P.Copy) -> list[loops.Stmt]:
+        refs = step.dst, step.src
+        known = [self.types[ref.slot] for ref in refs if ref.slot in self.types]
+        type_ = known[0] if known else "u8" if step.nbytes % 4 else "u32"
+        for ref in refs:
+            self.types.setdefault(ref.slot, type_)
+        count = step.nbytes // loops.ITEMSIZE[type_]
+        for ref in refs:
+            self._reach(ref, type_, count)
+        self.bufs = dict(zip("yx", [self._place(ref, type_) for ref in refs]))
+        self.names = {}
+        at = loops.Index("j")
+        return self._body(
+            (loops.For("j", count, (loops.Store("y", at, loops.Load("x", at, type_)),), "vector"),)
+        )
+
+    def _branch(self, step: P.Branch) -> list[loops.Stmt]:
+        """The branches, each but the last guarded by a comparison."""
+        if len(step.branches) < 2:
+            return self._steps(step.branches[0] if step.branches else ())
+        self._reach(step.index, "i32", 1)
+        name = self._fresh("v")
+        made: list[loops.Stmt] = [
+            loops.Let(name, self._load(self._place(step.index, "i32"), None, None))
+        ]
+        bodies = [self._inner(self._steps, branch) for branch in step.branches]
+        chosen = bodies[-1]
+        for i in reversed(range(len(bodies) - 1)):
+            chosen = (
+                loops.If(
+                    loops.Op("le", (loops.Ref(name, "i32"), loops.Const(i, "i32")), "bool"),
+                    bodies[i],
+                    chosen,
+                ),
+            )
+        return [*made, *chosen]
+
+    # ---- places
+
+    def _reach(self, ref: P.BufRef, type_: str, count: int) -> None:
+        """Note that `count` elements of `type_` are used from an address on."""
+        memory, size = self.memory.get(ref.slot), loops.ITEMSIZE[type_]
+        outer = tuple([(var, stride) for var, stride in ref.strides if var not in self.vars])
+        if memory is None:
+            memory = self.memory[ref.slot] = _Memory(
+                f"m{ref.slot}", type_, outer, private=ref.slot in self.private
+            )
+        inner = [(stride, self.vars[var][1]) for var, stride in ref.strides if var in self.vars]
+        if (
+            memory.type != type_
+            or memory.outer != outer
+            or any(n % size for n in (ref.offset, *(stride for stride, _ in inner)))
+        ):
+            raise _NotOutlined
+        end = (
+            ref.offset // size
+            + count
+            + sum([stride // size * (extent - 1) for stride, extent in inner])
+        )
+        memory.reach = max(memory.reach, end)
+
+    def _place(self, ref: P.BufRef, type_: str) -> tuple[_Memory, loops.Expr]:
+        """The memory of an address, and the element there."""
+        b, size = self.b, loops.ITEMSIZE[type_]
+        at = b.const(ref.offset // size, "i64")
+        for var, stride in ref.strides:
+            if var in self.vars:
+                at = b.iadd(at, b.imul(self.vars[var][0], stride // size))
+        return self.memory[ref.slot], at
+
+    # ---- statements of kernels
+
+    def _fresh(self, prefix: str) -> str:
+        self.count += 1
+        if self.count > MODEL.outlined_names:
+            raise _NotOutlined
+        return f"{prefix}{self.count}"
+
+    def _bound(self, name: str, type_: str) -> str:
+        """A name of its own for what a kernel calls `name`."""
+        fresh = self._fresh("v")
+        self.names[name] = loops.Ref(fresh, type_)
+        return fresh
+
+    def _body(self, stmts: Sequence[loops.Stmt]) -> list[loops.Stmt]:
+        made: list[loops.Stmt] = []
+        outer = dict(self.names)
+        for stmt in stmts:
+            self.memo = {}
+            made += self._stmt(stmt)
+        self.names = outer
+        return made
+
+    def _inner(
+        self, write: Callable[[Sequence], list[loops.Stmt]], what: Sequence
+    ) -> tuple[loops.Stmt, ...]:
+        """What may run several times, or not at all: nothing is known in it of what was stored before, nor after it."""
+        self.known = {}
+        made = write(what)
+        self.known = {}
+        return tuple(made)
+
+    def _stmt(self, stmt: loops.Stmt) -> list[loops.Stmt]:
+        match stmt:
+            case loops.Let() | loops.Init():
+                value = self._expr(stmt.value)
+                if isinstance(value, loops.Const) and isinstance(stmt, loops.Let):
+                    self.names[stmt.name] = value
+                    return []
+                return [type(stmt)(self._bound(stmt.name, value.type), value)]
+            case loops.Accum():
+                return [
+                    replace(
+                        stmt,
+                        name=self._name(stmt.name),
+                        value=self._expr(stmt.value),
+                        guard=self._maybe(stmt.guard),
+                    )
+                ]
+            case loops.Scan():
+                values = tuple([self._expr(x) for x in stmt.values])
+                names = tuple([self._bound(name, x.type) for name, x in zip(stmt.names, values)])
+                self.memo = {}
+                return [
+                    loops.Scan(
+                        names,
+                        tuple(map(self._name, stmt.accs)),
+                        values,
+                        tuple([self._expr(x) for x in stmt.combine]),
+                    )
+                ]
+            case loops.Store():
+                return self._store(stmt)
+            case loops.Interleave():
+                memory, index = self._element(stmt.buf, stmt.index)
+                self._stored(memory, index)
+                memory.constant = False
+                return [
+                    loops.Interleave(
+                        memory.name, index, tuple([self._expr(x) for x in stmt.values])
+                    )
+                ]
+            case loops.Pack():
+                memory, first = self.bufs[stmt.buf]
+                if not (isinstance(first, loops.Const) and first.value == 0):
+                    raise _NotOutlined
+                self._stored(memory, first)
+                memory.constant = False
+                return [
+                    loops.Pack(
+                        self._name(stmt.acc),
+                        memory.name,
+                        self._expr(stmt.value),
+                        self._expr(stmt.guard),
+                    )
+                ]
+            case loops.Prefetch():
+                return []
+            case loops.For():
+                return self._for(stmt)
+            case loops.If():
+                return [
+                    loops.If(
+                        self._expr(stmt.cond),
+                        self._inner(self._body, stmt.body),
+                        self._inner(self._body, stmt.orelse),
+                    )
+                ]
+        raise _NotOutlined
+
+    def _name(self, name: str) -> str:
+        return self.names[name].name
+
+    def _maybe(self, expr: loops.Expr | None) -> loops.Expr | None:
+        return None if expr is None else self._expr(expr)
+
+    def _for(self, stmt: loops.For) -> list[loops.Stmt]:
+        extent = stmt.extent if isinstance(stmt.extent, int) else self._expr(stmt.extent)
+        extent = extent.value if isinstance(extent, loops.Const) else extent
+        if not isinstance(extent, int):
+            raise _NotOutlined
+        copies = self.copies * extent
+        short = (
+            extent <= MODEL.outlined_unrolled
+            and copies <= MODEL.outlined_iterations
+            and not self.in_vector
+        )
+        if short and copies * _cost(stmt.body, set()) <= MODEL.outlined_cost:
+            return self._unrolled(stmt, extent)
+        name, work, saved = self._fresh("i"), self.work, self.in_vector
+        self.names[stmt.var] = self.b.index(name, extent)
+        self.work, self.in_vector = 0, saved or stmt.kind == "vector"
+        body = self._inner(self._body, stmt.body)
+        self.work, self.in_vector = work + extent * max(4, self.work), saved
+        return [loops.For(name, extent, body, stmt.kind)]
+
+    def _unrolled(self, stmt: loops.For, extent: int) -> list[loops.Stmt]:
+        made, saved = [], self.copies
+        self.copies = saved * extent
+        for i in range(extent):
+            self.names[stmt.var] = self.b.const(i, "i64")
+            made += self._body(stmt.body)
+        self.copies = saved
+        return made
+
+    def _element(self, buf: str, index: loops.Expr) -> tuple[_Memory, loops.Expr]:
+        """The memory of a buffer, and the element there."""
+        memory, first = self.bufs[buf]
+        return memory, self.b.iadd(first, self._expr(index))
+
+    @staticmethod
+    def _noted(memory: _Memory, at: loops.Expr) -> None:
+        """Remember a place that is known, or that one is not."""
+        if isinstance(at, loops.Const):
+            memory.places[at.value] = None
+        else:
+            memory.constant = False
+
+    def _store(self, stmt: loops.Store) -> list[loops.Stmt]:
+        memory, at = self._element(stmt.buf, stmt.index)
+        value, guard = self._expr(stmt.value), self._maybe(stmt.guard)
+        if isinstance(guard, loops.Const):
+            if not guard.value:
+                return []
+            guard = None
+        self._stored(memory, at)
+        if memory.name in self.in_registers:
+            return [
+                loops.Accum(_register(memory, at.value), stmt.accumulate or "set", value, guard)
+            ]
+        if self.in_vector or guard is not None or stmt.accumulate or memory.type in HALVES:
+            return [loops.Store(memory.name, at, value, guard, stmt.accumulate)]
+        name = self._fresh("v")
+        kept = value if isinstance(value, loops.Const) else loops.Ref(name, memory.type)
+        self.known[memory.name, id(at)] = at, kept
+        return (
+            [loops.Store(memory.name, at, value)]
+            if kept is value
+            else [loops.Let(name, value), loops.Store(memory.name, at, kept)]
+        )
+
+    def _stored(self, memory: _Memory, at: loops.Expr) -> None:
+        """Note a store: what was stored before in places that may be the same is not known any more."""
+        memory.stored = True
+        self._noted(memory, at)
+        memory.constant = memory.constant and not self.in_vector
+        terms, first = self._form(at)
+        for key, (other, _) in list(self.known.items()):
+            its_terms, its_first = self._form(other)
+            if key[0] == memory.name and (terms != its_terms or first == its_first):
+                del self.known[key]
+
+    def _form(self, at: loops.Expr) -> tuple[dict[int, int], int]:
+        """A place as a sum: its terms, and the constant."""
+        return self.b.affine(at) or ({id(at): 1}, 0)
+
+    # ---- expressions
+
+    def _load(
+        self, place: tuple[_Memory, loops.Expr], guard: loops.Expr | None, other: loops.Expr | None
+    ) -> loops.Expr:
+        memory, at = place
+        zero = loops.Const(_zero(memory.type), memory.type)
+        if isinstance(guard, loops.Const):
+            if not guard.value:
+                return other or zero
+            guard = None
+        memory.loaded = True
+        self._noted(memory, at)
+        if memory.name not in self.in_registers:
+            if guard is None and (memory.name, id(at)) in self.known:
+                return self.known[memory.name, id(at)][1]
+            return loops.Load(memory.name, at, memory.type, guard, other)
+        value = loops.Ref(_register(memory, at.value), memory.type)
+        return (
+            value
+            if guard is None
+            else loops.Op("select", (guard, value, other or zero), memory.type)
+        )
+
+    def _expr(self, expr: loops.Expr) -> loops.Expr:
+        made = self.memo.get(id(expr))
+        if made is None:
+            made = self.memo[id(expr)] = self._expression(expr)
+        return made
+
+    def _expression(self, expr: loops.Expr) -> loops.Expr:
+        if isinstance(expr, loops.Const):
+            return self.b.const(expr.value, "i64") if expr.type == "i64" else expr
+        if isinstance(expr, loops.Index | loops.Ref):
+            return self.names[expr.name]
+        if isinstance(expr, loops.Load):
+            return self._load(
+                self._element(expr.buf, expr.index),
+                self._maybe(expr.guard),
+                self._maybe(expr.other),
+            )
+        args = tuple([self._expr(arg) for arg in expr.args])
+        if expr.op == "select" and isinstance(args[0], loops.Const):
+            return args[1] if args[0].value else args[2]
+        if all(kind in ("i64", "bool") for kind in (expr.type, *(a.type for a in args))):
+            return self.b.op(expr.op, *args, type=expr.type)
+        return loops.Op(expr.op, args, expr.type)
+
+
+def _cost(part: object, seen: set[int]) -> int:
+    """What statements or expressions compute, without addresses."""
+    if id(part) in seen:
+        return 0
+    seen.add(id(part))
+    if isinstance(part, tuple):
+        return sum([_cost(inner, seen) for inner in part])
+    own = (
+        0 if not isinstance(part, loops.Op) or part.type == "i64" else 20 if part.op in HEAVY else 1
+    )
+    return own + sum(
+        [_cost(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())]
+    )
+
+
+def _register(memory: _Memory, at: int) -> str:
+    return f"{memory.name}_{at}"
+
+
+def _zero(type_: str) -> object:
+    return (
+        False
+        if type_ == "bool"
+        else 0
+        if type_ in loops.INTEGERS
+        else 0.0
+        if type_ in loops.FLOATS
+        else 0j
+    )

@@ -1,0 +1,92 @@
+"""Overlap: in which order the items of a program run that exchanges with other processes.
+
+In:   the fused program of one process, in which exchanges are equations (`ops.exchange`).
+Out:  its items in an order that lets exchanges overlap with computing, with a mark where each result is needed.
+Laws: the order is a function of the program alone, so that all processes start the same exchanges in the same order. An exchange is
+      waited for within the program that starts it. The mark reads operand and result, so that all that plans memory keeps both.
+How:  an exchange starts as soon as its operand is there. Of what else is ready, that comes first on which later exchanges depend, then
+      what depends on none, and last what has to wait.
+Next: `exchange_steps` makes steps of exchanges and marks.
+"""
+
+from __future__ import annotations
+
+from weft._engine.compiler.fusion.fuse import Fusion
+from weft._engine.compiler.fusion.groups import Group
+from weft._engine.ir.jaxpr import Eqn, Literal, Var, subjaxprs
+from weft._engine.ops.exchange import exchange_done_p, role_of
+
+
+def overlapped(graph: Fusion) -> list[Group | Eqn]:
+    """The items of a program in an order that overlaps, with a mark before the first reader of each exchange."""
+    items, needs = graph.items, _needs(graph)
+    starts = [is_exchange(item) for item in items]
+    leads = list(starts)
+    for i in reversed(range(len(items))):
+        if leads[i]:
+            for n in needs[i]:
+                leads[n] = True
+    under_way: dict[int, Eqn] = {}
+    out: list[Group | Eqn] = []
+
+    def rank(i: int) -> tuple[int, int]:
+        if any(n in under_way for n in needs[i]):
+            return 3, i
+        return (0 if starts[i] else 1 if leads[i] else 2), i
+
+    def wait(i: int) -> None:
+        eqn = under_way.pop(i)
+        out.append(Eqn(exchange_done_p, [*eqn.invars, *eqn.outvars], [], {}, eqn.source))
+
+    readers: list[list[int]] = [[] for _ in items]
+    for i, mine in enumerate(needs):
+        for n in mine:
+            readers[n].append(i)
+    missing = [len(mine) for mine in needs]
+    ready = {i for i, count in enumerate(missing) if not count}
+    while ready:
+        chosen = min(ready, key=rank)
+        for n in sorted(needs[chosen] & under_way.keys()):
+            wait(n)
+        item = items[chosen]
+        out.append(item)
+        if starts[chosen] and type(item) is Eqn:
+            under_way[chosen] = item
+        ready.remove(chosen)
+        for i in readers[chosen]:
+            missing[i] -= 1
+            if not missing[i]:
+                ready.add(i)
+    for n in sorted(under_way):
+        wait(n)
+    return out
+
+
+def is_exchange(item: Group | Eqn) -> bool:
+    """Whether an item starts an exchange."""
+    return type(item) is Eqn and role_of(item) == "exchange" and item.outvars[0].aval.size > 0
+
+
+def _needs(graph: Fusion) -> list[set[int]]:
+    """For each item those that come before it: what makes the values that it reads, and the effect before its own. Loops and branches
+    that exchange inside keep their order among each other."""
+    makers: dict[Var, int] = {}
+    found: list[set[int]] = []
+    effect = inside = -1
+    for i, item in enumerate(graph.items):
+        if isinstance(item, Group):
+            reads, makes = graph.read_by(item), item.roots
+        else:
+            reads = [graph.memory_of(a) for a in item.invars if type(a) is not Literal]
+            makes = item.outvars
+        mine = {makers[v] for v in reads if v in makers}
+        if not isinstance(item, Group):
+            if item.effects:
+                mine |= {effect} - {-1}
+                effect = i
+            if any(subjaxprs(item.params)):
+                mine |= {inside} - {-1}
+                inside = i
+        makers.update((v, i) for v in makes)
+        found.append(mine)
+    return found

@@ -1,0 +1,600 @@
+"""From a program on dense arrays to a Program: kernels, matmuls and control flow over assigned buffers.
+
+In:   a simplified jaxpr without collectives, and which inputs are donated.
+Out:  `Scheduled`: the Program, its constants, counts, and which results reuse donated buffers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import LoweringKind, computes, lowering_kind, moves
+from weft._engine.compiler.fusion.fuse import Fusion
+from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.loops.loop_nest import BuiltKernel, build
+from weft._engine.compiler.lowering.lower import Lowering
+from weft._engine.compiler.rewrite.decompose import expand
+from weft._engine.compiler.schedule.arena import Buffer, Ref, place
+from weft._engine.compiler.schedule.buffer_aliasing import donate, share_dead
+from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment, joined_rows
+from weft._engine.compiler.schedule.liveness import PendingStep, ProgramBuilder, finalized
+from weft._engine.ir import program as P
+from weft._engine.ir.build import type_name
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.loops import Kernel
+from weft._engine.util import dtypes
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record, replace
+from weft._engine.util.state import clearing
+from weft._engine.util.threads import Background
+
+if TYPE_CHECKING:
+    from weft._engine.compiler.kernels import library_calls
+
+MOST_LOWERED = 4096
+_lowered: dict[tuple, tuple] = {}  # lowered kernels by what they compute
+clearing(_lowered.clear)
+
+
+@record(frozen=False)
+class Scheduled:
+    """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes. `consts` are what
+    they should be when the `const_makers` have finished."""
+
+    program: P.Program
+    consts: list[np.ndarray]
+    gemm_count: int
+    aliases: dict[int, int]
+    peak_bytes: int
+    words: tuple = ()  # what depends on the process that runs the program: constant number `words_at` is filled with it
+    words_at: int = -1
+    const_makers: Sequence[Background] = ()
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """Kernels in the order in which they run (one entry per launch); epilogues of matmuls are not among them."""
+        return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
+
+    @property
+    def kernel_count(self) -> int:
+        """How many kernels there are, sorts and Fourier transforms among them."""
+        return sum(
+            [isinstance(s, P.Launch | P.Sort | P.Fft | P.Pad) for s in walk(self.program.steps)]
+        )
+
+    @property
+    def has_loops(self) -> bool:
+        return any(isinstance(s, P.Loop | P.WhileLoop) for s in walk(self.program.steps))
+
+    @property
+    def epilogues(self) -> list[Kernel]:
+        """Tails of matmuls in the order in which they run."""
+        return [
+            s.epilogue
+            for s in walk(self.program.steps)
+            if isinstance(s, P.Gemm) and s.epilogue is not None
+        ]
+
+    def text(self) -> str:
+        """What dumps show: slots, steps and kernels."""
+        from weft._engine.ir.text.program import program_text
+
+        return program_text(self.program)
+
+
+def walk(steps) -> list:
+    """All steps, those of loops and branches included."""
+    out = []
+    for step in steps:
+        out.append(step)
+        for name in ("body", "cond_body"):
+            out += walk(getattr(step, name, ()))
+        for branch in getattr(step, "branches", ()):
+            out += walk(branch)
+    return out
+
+
+#: raises where a kernel that was built for a group of a graph does not implement it
+KernelCheck = Callable[[Fusion, Group, BuiltKernel], None]
+
+
+def schedule(
+    jaxpr: Jaxpr, donated: Sequence[int] = (), check_kernel: KernelCheck | None = None
+) -> Scheduled:
+    """Fuse, lower and plan `jaxpr`. New kernels of groups pass `check_kernel`."""
+    jaxpr = expand(jaxpr)
+    plan = ProgramBuilder([jaxpr.invars[i] for i in donated])
+    plan.check_kernel = check_kernel
+    ins = [plan.new(v.aval.nbytes, "in", i) for i, v in enumerate(jaxpr.invars)]
+    outs = [plan.new(v.aval.nbytes, "out", i) for i, v in enumerate(jaxpr.outvars)]
+    Body(plan, jaxpr, [Ref(b) for b in ins], [Ref(b) for b in outs]).run()
+    of_type = lambda v: (v.aval.shape, v.aval.dtype)
+    aliases = donate(
+        plan,
+        donated,
+        ins,
+        outs,
+        lambda out, i: of_type(jaxpr.outvars[out]) == of_type(jaxpr.invars[i]),
+    )
+    share_dead(plan)
+    own = _place_own(plan)
+    arena = place([b for b in plan.buffers if b not in own])
+    order = {"in": 0, "out": 1, "const": 2, "temp": 3}
+    buffers = [b for b in plan.buffers if b.forward is None and (b.kind != "temp" or b.last >= 0)]
+    buffers.sort(key=lambda b: (order[b.kind], b.number))
+    numbers = {b: i for i, b in enumerate(buffers)}
+
+    def address(ref: Ref) -> P.BufRef:
+        ref = ref.final()
+        return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
+
+    slots = tuple(P.Slot(b.kind, b.nbytes, b.offset, b in own) for b in buffers)
+    steps = finalized(plan.steps, address)
+    program = P.Program(slots, steps, arena, jaxpr.name or "program")
+    peak = (
+        arena
+        + sum(b.nbytes for b in buffers if b.kind != "temp")
+        - sum(ins[i].nbytes for i in aliases.values())
+    )
+    made = Scheduled(
+        program, plan.consts, plan.gemms, aliases, peak, const_makers=plan.const_makers
+    )
+    return (
+        made
+        if plan.words_at is None
+        else replace(made, words=tuple(plan.words), words_at=plan.words_at.buffer.number)
+    )
+
+
+def _place_own(plan: ProgramBuilder) -> set[Buffer]:
+    """Give offsets to what tasks have for themselves; the iterations of a loop that needs much of it run one after another."""
+    of_loops: dict[int, list[Buffer]] = {id(region): [] for region in plan.task_regions}
+    for buffer in plan.buffers if of_loops else ():
+        region = (
+            None if buffer.region is None or buffer.kind != "temp" else buffer.region.of_tasks()
+        )
+        if region is not None:
+            of_loops[id(region)].append(buffer)
+    own: set[Buffer] = set()
+    for region in plan.task_regions:
+        region.own_bytes = place(of_loops[id(region)])
+        if region.own_bytes > MODEL.task_loop_bytes:
+            region.tasks, region.own_bytes = False, 0
+        else:
+            own.update(of_loops[id(region)])
+    return own
+
+
+class Body(BufferAssignment):
+    """The steps of one jaxpr: the program, or the inside of a loop or branch."""
+
+    bands: dict | None = None  # of the values that are read within some only, computed on first use
+
+    def run(self) -> list[Ref]:
+        """Add the steps; where the results are."""
+        copied = self.assign_targets()
+        for i, item in enumerate(self.items):
+            self.now = i
+            if isinstance(item, Group):
+                self._group(item)
+            else:
+                self._non_fusible(item)
+        results = []
+        for n, (atom, out) in enumerate(zip(self.jaxpr.outvars, self.outs)):
+            ref = self.ref(atom)
+            if out is not None:
+                if n not in copied:
+                    self.plan.copy(out, ref, atom.aval.nbytes)
+                ref = out
+            results.append(ref)
+        return results
+
+    def within(
+        self,
+        jaxpr: Jaxpr,
+        ins: Sequence[Ref],
+        outs: Sequence[Ref | None],
+        owned: Sequence[bool] = (),
+    ) -> list[Ref]:
+        """Add the steps of a jaxpr inside this one; results go to `outs` where given."""
+        return Body(self.plan, jaxpr, ins, outs, owned).run()
+
+    # ---- kernels
+
+    def _group(self, group: Group) -> None:
+        group.roots = [v for v in group.roots if v in self.graph.stored]
+        if all(v.aval.size == 0 for v in group.roots):
+            for var in group.roots:
+                self.result(var)
+            return
+        if group.dot is not None:
+            self._contract(group.dot, group)
+            return
+        if self._pad(group):
+            return
+        kernel, ins, in_place = self._kernel(
+            self.graph.signature(group), lambda: self._lowered(group)
+        )
+        reads = [self.ref(v) for v in ins]
+        writes = [self.result(v) for v in group.roots]
+        self._allow_in_place(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
+
+    def _pad(self, group: Group) -> bool:
+        """Zeros around what is in memory, as a copy; whether the group is that and no more."""
+        eqn = self.graph.producer.get(group.roots[0])
+        if eqn is None or moves(eqn) != "pad" or len(group.roots) > 1:
+            return False
+        from weft._engine.compiler.kernels import padded_copy
+
+        base, _ = self.graph.resolve(eqn.invars[0])
+        consts = dict(zip(self.jaxpr.constvars, self.jaxpr.consts))
+        if base not in self.env or not padded_copy.is_zero(
+            eqn.invars[1], self.graph.producer, consts
+        ):
+            return False
+        source, strides = self.operand(eqn.invars[0])
+        sizes = padded_copy.rows_of(eqn, strides)
+        if sizes is None:
+            return False
+        target = self.result(eqn.outvars[0])
+        self.plan.step(lambda at: P.Pad(at(target), at(source), **sizes), [source], [target])
+        return True
+
+    def _lowered(self, group: Group) -> BuiltKernel:
+        built = build(Lowering(self.graph, group).run(), self._name(group))
+        if self.plan.check_kernel is not None:
+            self.plan.check_kernel(self.graph, group, built)
+        return built
+
+    def _allow_in_place(
+        self,
+        pending: PendingStep,
+        in_place: Sequence[tuple],
+        reads: list[Ref],
+        writes: list[Ref],
+        operands: Sequence[Ref] = (),
+    ) -> None:
+        """Note which results of a kernel may take the memory of what it reads, but for `operands`, read in another order."""
+        pairs: dict[Buffer, list] = {}
+        taken = [r.buffer for r in operands]
+        for out, source, name in in_place:
+            target, given = writes[out], reads[source]
+            if (
+                not (target.offset or given.offset or target.strides or given.strides)
+                and given.buffer not in taken
+            ):
+                pairs.setdefault(target.buffer, []).append((given.buffer, f"y{out}", name))
+        pending.in_place = pairs
+
+    def _kernel(self, signature: tuple, lower: Callable) -> tuple[Kernel, list[Var], tuple]:
+        """The kernel, what it reads, and (result, operand, its name) that may share memory; equal groups lower once."""
+        key, leaves = signature
+        found = _lowered.get(key) if key is not None else None
+        if found is None:
+            built = lower()
+            given = [b.name for b in built.kernel.bufs if b.mode == "in"]
+            names = dict(zip(reversed(built.ins), reversed(given)))
+            in_place = tuple(
+                (built.outs.index(o), built.ins.index(i), names[i]) for o, i in built.in_place
+            )
+            if key is None or set(built.ins) - set(leaves):
+                return built.kernel, built.ins, in_place
+            found = built.kernel, tuple(leaves.index(v) for v in built.ins), in_place
+            if len(_lowered) >= MOST_LOWERED:
+                _lowered.clear()
+            _lowered[key] = found
+        kernel, order, in_place = found
+        return kernel, [leaves[i] for i in order], in_place
+
+    def _name(self, group: Group) -> str:
+        made = [v for v in group.roots if v in self.graph.producer]  # a matmul's own result is not
+        name = self.graph.producer[made[-1]].primitive.name
+        return f"fused_{name}" if len(self.graph.producer) > 1 else name
+
+    # ---- other equations
+
+    def _non_fusible(self, eqn: Eqn) -> None:
+        kind = lowering_kind(eqn)
+        if kind is LoweringKind.EXCHANGE:
+            from weft._engine.compiler.schedule import exchange_steps
+
+            exchange_steps.lower(self, eqn)
+        elif kind is LoweringKind.REGION:
+            from weft._engine.compiler.schedule.region_lowering import (
+                lower_region,
+            )  # as below: what most programs do without
+
+            lower_region(self, eqn, self.within)
+        elif all(v.aval.size == 0 for v in eqn.outvars) and not eqn.effects:
+            for var in eqn.outvars:
+                self.result(var)
+        else:
+            self._LOWER[kind](self, eqn)
+
+    def _join(self, eqn: Eqn) -> None:
+        """Copies of the operands that were not made where they belong."""
+        target = self.result(eqn.outvars[0])
+        rows, pitch, parts = joined_rows(eqn)
+        found = [(self.ref(a), width, at) for a, width, at in parts]
+        left = [
+            (ref, width, at) for ref, width, at in found if ref.final() != target.moved(at).final()
+        ]
+        if left:
+            self.plan.step(
+                lambda at: P.Join(
+                    at(target), rows, pitch, tuple([(at(ref), *rest) for ref, *rest in left])
+                ),
+                [ref for ref, *_ in left],
+                [target],
+            )
+
+    def _scan(self, eqn: Eqn) -> None:
+        """Prefix combinations: long ones segment by segment."""
+        from weft._engine.compiler.kernels.prefix_scan import prefix_scan_of
+
+        run, plan = prefix_scan_of(eqn), self.plan
+        xs, ys = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
+        if run.launches == 1:
+            plan.launch(run.kernel(), xs, ys)
+            return
+        var, kept = plan.loop_variable(), [Ref(plan.new(nbytes)) for nbytes in run.carried_bytes]
+        numbers = np.arange(-1, run.launches - 1, dtype=np.int64)
+        number = replace(plan.const(numbers, np.int64), strides=((var, numbers.itemsize),))
+        for ref in kept:
+            plan.touch(ref)
+        steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *kept]))
+        plan.step(lambda at: P.Loop(var, run.launches, finalized(steps, at), False), [], [])
+
+    def _host(self, eqn: Eqn) -> None:
+        from weft._engine.compiler.kernels import library_calls
+
+        ins = [(self.ref(a), a.aval.shape, a.aval.dtype.name) for a in eqn.invars]
+        outs = [(self.result(v), v.aval.shape, v.aval.dtype.name) for v in eqn.outvars]
+        function = library_calls.host_function(eqn)
+        fix = lambda at, items: tuple((at(r), shape, name) for r, shape, name in items)
+        self.plan.step(
+            lambda at: P.HostCall(function, fix(at, ins), fix(at, outs)),
+            [r for r, _, _ in ins],
+            [r for r, _, _ in outs],
+        )
+
+    def _sort(self, eqn: Eqn) -> None:
+        """Rows along the last dim, by `codegen.library.sort`."""
+        aval, kind = eqn.invars[0].aval, eqn.primitive.rules["lower"].kind
+        n = aval.shape[-1]
+        ins, outs = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
+        options = {"k": eqn.params.get("k", 0), "descending": eqn.params.get("descending", False)}
+
+        def step(at) -> P.Sort:
+            previous = at(ins[1]) if len(ins) == 2 else None
+            places = at(outs[1]) if len(outs) == 2 else None
+            return P.Sort(
+                kind,
+                type_name(aval.dtype),
+                aval.size // n,
+                n,
+                at(ins[0]),
+                at(outs[0]),
+                previous,
+                places,
+                **options,
+            )
+
+        self.plan.step(step, ins, outs)
+
+    def _fft(self, eqn: Eqn) -> None:
+        """A Fourier transform, dim by dim, or all of it by the host."""
+        from weft._engine.compiler.kernels import fft_plan
+
+        stages = fft_plan.steps_of(eqn)
+        if stages is None:
+            self._host(eqn)
+            return
+        aval = eqn.outvars[0].aval
+        part = np.dtype(dtypes.to_real_dtype(aval.dtype))
+        places = {
+            fft_plan.OPERAND: self.ref(eqn.invars[0]),
+            fft_plan.RESULT: self.result(eqn.outvars[0]),
+        }
+        for stage in stages:
+            if stage.out not in places:
+                places[stage.out] = Ref(self.plan.new(stage.nbytes(part)))
+            refs = [places[stage.source], places[stage.out]]
+            for factors in (
+                fft_plan.tables(stage, part),
+                *([stage.factors] if stage.factors else ()),
+            ):
+                refs.append(self.plan.const(factors.array, part))
+                if factors.made_by is not None:
+                    self.plan.const_makers.append(factors.made_by)
+
+            def step(at, stage=stage, refs=tuple(refs)) -> P.Fft:
+                convolved = stage.part and P.FftPart(*stage.part, at(refs[3]))
+                return P.Fft(
+                    stage.kind,
+                    type_name(part),
+                    stage.n,
+                    stage.rows,
+                    stage.inner,
+                    *map(at, refs[:3]),
+                    convolved,
+                )
+
+            self.plan.step(step, [refs[0], *refs[2:]], [refs[1]])
+
+    def _library(self, eqn: Eqn) -> None:
+        """A routine on every matrix of a batch; it overwrites the first operand."""
+        ins = [self.ref(a) for a in eqn.invars[1:]]
+        outs = [self.overwritten(eqn), *(self.result(v) for v in eqn.outvars[1:])]
+        lead = eqn.invars[0].aval.ndim - 2
+        count = math.prod(eqn.invars[0].aval.shape[:lead])
+        arrays = [
+            (f"{kind}{i}", ref, atom.aval.size // max(count, 1), atom.aval.dtype.name)
+            for kind, atoms, refs, first in (
+                ("y", eqn.outvars, outs, 0),
+                ("x", eqn.invars[1:], ins, 1),
+            )
+            for i, (atom, ref) in enumerate(zip(atoms, refs), first)
+        ]
+        routine, arguments = eqn.params["routine"], eqn.params["arguments"]
+        self.plan.step(
+            lambda at: P.LibraryCall(
+                routine,
+                count,
+                arguments,
+                tuple((name, at(ref), *rest) for name, ref, *rest in arrays),
+            ),
+            [outs[0], *ins],
+            outs,
+        )
+
+    def _scatter(self, eqn: Eqn) -> None:
+        from weft._engine.compiler.kernels import privatized_scatter, scatters
+
+        if scatters.has_rows(eqn, self.may_overwrite(eqn)):
+            self._scatter_row_by_row(eqn)
+            return
+        target = self.overwritten(eqn)
+        if eqn.invars[2].aval.size:
+            updates, strides = self.operand(eqn.invars[2])
+            apart = privatized_scatter.has_tables(eqn, strides)
+            made = (
+                privatized_scatter.into_tables
+                if apart
+                else scatters.owned
+                if scatters.has_owners(eqn)
+                else scatters.in_order
+            )
+            kernel, reads = made(eqn, strides)
+            filled = Ref(self.plan.new(privatized_scatter.table_bytes(eqn))) if apart else target
+            self.plan.launch(
+                kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [filled]
+            )
+            if apart:
+                self.plan.launch(privatized_scatter.combined_tables(eqn), [filled], [target])
+
+    def _scatter_row_by_row(self, eqn: Eqn) -> None:
+        """Updates brought into the order of rows, then all rows written once; in place if the operand is where the result goes."""
+        from weft._engine.compiler.kernels import scatters
+
+        updates, strides = self.operand(eqn.invars[2])
+        operand, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
+        kernel, reads = scatters.sorted_by_row(eqn)
+        order = [Ref(self.plan.new(4 * b.size)) for b in kernel.bufs[-2:]]
+        self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], order)
+        kernel, reads = scatters.row_by_row(eqn, strides)
+        sources = [updates if i == 2 else operand for i in reads] + order
+        pending = self.plan.launch(kernel, sources, [target])
+        same = "y0", f"x{reads.index(0)}"
+        if operand.final() == target.final():
+            pending.aliases = [same]
+        else:
+            self._allow_in_place(
+                pending, [(0, reads.index(0), same[1])], sources, [target], [updates]
+            )
+
+    def _update(self, eqn: Eqn) -> None:
+        target = self.overwritten(eqn)
+        if eqn.invars[1].aval.size:
+            from weft._engine.compiler.kernels import library_calls
+
+            kernel, reads = library_calls.update_kernel(eqn)
+            self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
+
+    def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
+        """Between which differences of column and row a product is read, as far as masks of positions say."""
+        if min(dot.m, dot.n) < MODEL.gemm_narrowest_band or not any(
+            computes(eqn) == "select" for eqn in self.jaxpr.eqns
+        ):
+            return None
+        from weft._engine.compiler.fusion import band_analysis
+
+        if self.bands is None:
+            self.bands = band_analysis.read(self.jaxpr)
+        return dot.band(result.aval.shape, self.bands.get(result, {}))
+
+    def _contract(self, eqn: Eqn, group: Group | None = None) -> None:
+        """A matmul, and the group that is its epilogue."""
+        from weft._engine.compiler.kernels import library_calls
+
+        (a, a_strides), (b, b_strides) = self.operand(eqn.invars[0]), self.operand(eqn.invars[1])
+        dot = library_calls.Contraction(eqn, a_strides, b_strides, dense_rows=group is not None)
+        if dot.exchanged:
+            a, b = b, a
+        in_type, out_type = (type_name(v.aval.dtype) for v in (eqn.invars[0], eqn.outvars[0]))
+        acc = library_calls.accumulator(in_type, out_type)
+        self.plan.gemms += 1
+        band = None if group is not None else self._band(eqn.outvars[0], dot)
+
+        def gemm(a, b, c, out_type: str, epilogue=None, args=()) -> P.Gemm:
+            return P.Gemm(
+                dot.m,
+                dot.n,
+                dot.k,
+                a,
+                b,
+                c,
+                dot.a_strides,
+                dot.b_strides,
+                dot.c_strides,
+                in_type,
+                acc,
+                out_type,
+                dot.batch,
+                dot.outer_k,
+                dot.a_rows,
+                dot.b_cols,
+                band,
+                epilogue,
+                args,
+            )
+
+        if group is None:
+            c = self.result(eqn.outvars[0])
+            self.plan.step(lambda at: gemm(at(a), at(b), at(c), out_type), [a, b], [c])
+            return
+        key, leaves = self.graph.signature(group)
+        key = key and (key, leaves.index(eqn.outvars[0]), dot.shape(), acc)
+        from weft._engine.compiler.kernels.kernel_epilogue import EpilogueLowering
+
+        lower = lambda: EpilogueLowering(self.graph, group, dot, acc).kernel(self._name(group))
+        kernel, ins, in_place = self._kernel((key, leaves), lower)
+        reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
+        step = lambda epilogue, args, operands: gemm(
+            *operands, None, library_calls.sum_type(acc), epilogue, args
+        )
+        self._allow_in_place(
+            self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b]
+        )
+
+    def _grouped(self, eqn: Eqn) -> None:
+        """A matmul for each group."""
+        from weft._engine.compiler.kernels import library_calls
+
+        (a, a_strides), (b, b_strides) = self.operand(eqn.invars[0]), self.operand(eqn.invars[1])
+        first, count = self.ref(eqn.invars[2]), self.ref(eqn.invars[3])
+        c = self.result(eqn.outvars[0])
+        self.plan.gemms += 1
+        made = library_calls.grouped(eqn, a_strides, b_strides)
+        self.plan.step(
+            lambda at: replace(made, a=at(a), b=at(b), c=at(c), first=at(first), count=at(count)),
+            [a, b, first, count],
+            [c],
+        )
+
+    _LOWER = {
+        LoweringKind.SCAN: _scan,
+        LoweringKind.HOST: _host,
+        LoweringKind.SORT: _sort,
+        LoweringKind.FFT: _fft,
+        LoweringKind.LIBRARY: _library,
+        LoweringKind.SCATTER: _scatter,
+        LoweringKind.UPDATE: _update,
+        LoweringKind.CONTRACT: _contract,
+        LoweringKind.GROUPED: _grouped,
+        LoweringKind.JOIN: _join,
+    }

@@ -1,0 +1,649 @@
+"""What the operations that hold programs share: staging of user functions, partial evaluation, messages.
+
+In:   a user's function on trees, and the types of its flat arguments.
+Out:  a `Body`: a program without constants (they are its leading inputs), the values of those, the tree of results.
+Laws: the same function on the same types is traced once, as long as it lives and what it captures stays the same object;
+      functions with equal programs share one program, hence one executable.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from weft._engine.control.call import jit_p
+from weft._engine.control.hitypes import flatten
+from weft._engine.control.ref import check_returned
+from weft._engine.core.annotations import cast
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.stage import StageTrace, UsesRefs, stage
+from weft._engine.core.trace import (
+    EvalTrace,
+    Tracer,
+    any_tracers,
+    axis_env,
+    current_trace,
+    lenient,
+    set_trace,
+    typeof,
+)
+from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.mesh import current_mesh
+from weft._engine.ir.rewrite import atom_key, inline_calls, is_transparent
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.placement import laid_out_as
+from weft._engine.util import dtypes, tree
+from weft._engine.util.config import config
+from weft._engine.util.errors import describe
+from weft._engine.util.record import record, replace
+from weft._engine.util.source import function_name, user_frame
+from weft._engine.util.state import clearing
+
+
+def pick(values: Sequence, mask: Sequence[bool]) -> list:
+    """The values where `mask` holds."""
+    return [v for v, m in zip(values, mask) if m]
+
+
+def split_list(values: Sequence, *sizes: int) -> list[list]:
+    """`values` cut into parts of these sizes, and the rest.
+
+    >>> split_list([1, 2, 3, 4], 1, 2)
+    [[1], [2, 3], [4]]
+    """
+    values, parts = list(values), []
+    for n in sizes:
+        parts.append(values[:n])
+        values = values[n:]
+    return [*parts, values]
+
+
+def runs_in_python() -> bool:
+    """Whether control flow is to run as plain Python: nothing is traced and compilation is switched off."""
+    return config.disable_jit and type(current_trace()) is EvalTrace
+
+
+def unchanging(values: Any) -> Any:
+    """A tree whose NumPy arrays are arrays that nobody changes: `x += 1` in a function then makes another one, as where it is staged."""
+    from weft._engine.ops.layout import broadcast_in_dim
+
+    same = lambda x: broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
+    return tree.tree_map(
+        lambda x: same(x) if isinstance(x, np.ndarray) and x.dtype != dtypes.float0 else x, values
+    )
+
+
+def handed_on(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
+    """For each of `count` carries, operands of `jaxpr` from number `first`, whether it gives them back as they are."""
+    return [a is b for a, b in zip(jaxpr.invars[first : first + count], jaxpr.outvars)]
+
+
+def untouched(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
+    """The results of a loop, with what was given in place of those traced carries that no step changes."""
+    kept = handed_on(jaxpr, first, len(given))
+    return [
+        x if keep and isinstance(x, Tracer) else out for keep, x, out in zip(kept, given, results)
+    ]
+
+
+# --- staging ----------------------------------------------------------------------------------------------------------
+
+
+@record
+class Body:
+    """A staged function. `jaxpr` takes the values `consts` first, then the arguments."""
+
+    jaxpr: Jaxpr
+    consts: list
+    out_tree: Any
+
+    @property
+    def out_avals(self) -> tuple[ShapedArray, ...]:
+        return self.jaxpr.out_avals
+
+
+_staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
+
+
+def stage_body(
+    fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str, api: str
+) -> Body:
+    """The program of `fun(*args)`, whose arguments have the tree `in_tree` (that of the tuple of them) and types `avals`; `api` is the
+    function that errors name."""
+    key = (in_tree, tuple(avals), name, config.trace_key(), current_mesh(), axis_env())
+    captured = _captured(fun)
+    try:
+        known = {} if captured is None else _staged.setdefault(fun, {})
+    except TypeError:  # no hash or no weak reference
+        known = {}
+    found = known.get(key)
+    if (
+        found is not None
+        and len(found[0]) == len(captured)
+        and all(a is b for a, b in zip(found[0], captured))
+    ):
+        return found[1]
+    out_tree: list = []
+
+    def flat_fun(*xs):
+        outs, structure = flatten(
+            fun(*tree.tree_unflatten(in_tree, xs)), f"the result of {api}'s {name}"
+        )
+        out_tree[:] = [structure]
+        check_returned(fun, api, outs)
+        for out in outs:
+            typeof(out)
+        return outs
+
+    with lenient(False):
+        try:
+            jaxpr = stage(flat_fun, avals, name)
+        except UsesRefs as used:
+            used.fun, used.out_tree = fun, out_tree[0] if out_tree else None
+            raise
+    consts = list(jaxpr.consts)
+    made = Body(shared(without_consts(jaxpr)), consts, out_tree[0])
+    if not any_tracers(consts):
+        known[key] = (captured, made)
+    return made
+
+
+class Operation(str):
+    """The name of a call that texts show as one operation, with the parameters `shown`."""
+
+    __slots__ = ("shown",)
+
+    def __new__(cls, name: str, shown: tuple):
+        self = super().__new__(cls, name)
+        self.shown = shown
+        return self
+
+    def __reduce__(self):
+        return Operation, (str(self), self.shown)
+
+
+@functools.lru_cache(maxsize=512)
+def _operation(
+    fun: Callable, name: str, static: tuple, avals: tuple, *_context: Any
+) -> tuple[Jaxpr, str]:
+    jaxpr = stage(lambda *xs: [fun(*xs, **dict(static))], avals, name or function_name(fun))
+    jaxpr = jaxpr.replace(
+        eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns]
+    )  # lines of the caller
+    return jaxpr, Operation(name, static) if name else function_name(fun)
+
+
+def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
+    """`fun(*args, **static)`, one value, as one equation: a call, which texts show as the operation `name` if that is not empty.
+    Its program is made once for arguments of a type. `fun` is a function of a module and reads nothing but its arguments and settings."""
+    if runs_in_python():
+        return fun(*args, **static)
+    avals = tuple([typeof(x) for x in args])
+    jaxpr, called = _operation(
+        fun, name, tuple(static.items()), avals, config.trace_key(), current_mesh()
+    )
+    none = (None,) * len(args)
+    return jit_p.bind(
+        *args,
+        jaxpr=jaxpr,
+        name=called,
+        in_shardings=none,
+        out_shardings=(None,),
+        donated=(False,) * len(args),
+        inline=False,
+        keep_unused=False,
+    )[0]
+
+
+class Adapted:
+    """`how(fun, *args)` as a function of `args`: one object per pair, so that it is staged once as `fun` itself would be."""
+
+    __slots__ = ("__weakref__", "fun", "how")
+
+    def __init__(self, fun: Callable, how: Callable):
+        self.fun, self.how = fun, how
+
+    def __call__(self, *args):
+        return self.how(self.fun(), *args)
+
+    __name__ = property(lambda self: function_name(self.fun()))
+
+
+_adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, Adapted]] = weakref.WeakKeyDictionary()
+
+
+def adapted(fun: Callable, how: Callable) -> Adapted:
+    """`how(fun, *args)` as a function of `args`, cached as long as `fun` lives."""
+    try:
+        known = _adapted.setdefault(fun, {})
+        if how not in known:
+            known[how] = Adapted(weakref.ref(fun), how)
+        return known[how]
+    except TypeError:  # no hash or no weak reference
+        return Adapted(lambda: fun, how)
+
+
+def _captured(fun: Callable) -> tuple | None:
+    """What a function closes over, to be compared by identity; None for objects whose state may change unseen."""
+    if isinstance(fun, Adapted):
+        return _captured(fun.fun())
+    if isinstance(fun, functools.partial):
+        inner = _captured(fun.func)
+        return None if inner is None else (*inner, *fun.args, *fun.keywords.values())
+    if not isinstance(fun, FunctionType | BuiltinFunctionType):
+        return None if isinstance(fun, MethodType) else _state_of(fun)
+    cells = getattr(fun, "__closure__", None)
+    if not cells:
+        return ()
+    found, written = [], _written(fun.__code__)
+    for name, cell in zip(fun.__code__.co_freevars, cells):
+        if name in written:
+            continue
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # not bound yet
+            found.append(None)
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _written(code: CodeType) -> frozenset:
+    """The variables of other functions that a function itself assigns (`nonlocal`). They change because it was traced: it does not see
+    another value next time, unless one that only tracing it again would change."""
+    return frozenset(
+        [i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF"]
+    ).intersection(code.co_freevars)
+
+
+def _state_of(fun: Any) -> tuple | None:
+    """What a callable object holds, and what the function that it wraps closes over."""
+    held = getattr(fun, "__dict__", None)
+    if held is None:
+        return None
+    wrapped = held.get("__wrapped__")
+    inner = () if wrapped is None else _captured(wrapped)
+    return None if inner is None else (*inner, *held.values())
+
+
+def without_consts(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with its constants as leading inputs."""
+    if not jaxpr.constvars:
+        return jaxpr
+    return Jaxpr(
+        (),
+        (),
+        [*jaxpr.constvars, *jaxpr.invars],
+        jaxpr.outvars,
+        jaxpr.eqns,
+        jaxpr.effects,
+        jaxpr.name,
+    )
+
+
+class _Structure:
+    """A program compared by what it says: two traces of one function have equal structures."""
+
+    __slots__ = ("jaxpr", "key", "hash")
+
+    def __init__(self, jaxpr: Jaxpr, key: tuple):
+        self.jaxpr, self.key, self.hash = jaxpr, key, hash(key)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other) -> bool:
+        return self.key == other.key
+
+
+@functools.lru_cache(maxsize=256)
+def _first(structure: _Structure) -> Jaxpr:
+    return structure.jaxpr
+
+
+def _holds_arrays(jaxpr: Jaxpr) -> bool:
+    """Whether the program, or one in it, has constants."""
+    return jaxpr.memo(
+        "holds arrays",
+        lambda: (
+            bool(jaxpr.consts)
+            or any(_holds_arrays(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))
+        ),
+    )
+
+
+def shared(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr`, or an equal program that was made before: what is known of that one (executables too) need not be made again.
+
+    Programs are equal if their equations, types and source lines are; those with parameters that have no hash are not shared, nor those
+    that hold arrays, which would stay in memory.
+    """
+    if _holds_arrays(jaxpr):
+        return jaxpr
+    numbers: dict[Var, int] = {v: i for i, v in enumerate(jaxpr.invars)}
+    key: list = [jaxpr.name, *(v.aval for v in numbers)]
+    name = lambda a: atom_key(a) if type(a) is Literal else numbers[a]
+    for eqn in jaxpr.eqns:
+        key += [eqn.primitive, tuple(eqn.params.items()), *map(name, eqn.invars), eqn.source]
+        for v in eqn.outvars:
+            numbers[v] = len(numbers)
+            key.append(v.aval)
+    key += map(name, jaxpr.outvars)
+    try:
+        return _first(_Structure(jaxpr, tuple(key)))
+    except TypeError:
+        return jaxpr
+
+
+@clearing
+def _forget() -> None:
+    """Drop every staged function."""
+    _staged.clear()
+    _first.cache_clear()
+    _operation.cache_clear()
+
+
+# --- partial evaluation -----------------------------------------------------------------------------------------------
+
+
+def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool = False) -> None:
+    """Fill the slots that split an equation, inside a running trace and inside a program, by one rule.
+
+    `split(args, unknown, params, known, staged) -> (outs, out_unknown)` is blind to what its values are; `known(primitive,
+    args, params)` and `staged(primitive, args, params)` apply operations on the two sides. Every output is a result of one. With
+    `sees_policy`, the rule of a checkpoint may follow: which equations inside give residuals.
+    """
+
+    def in_trace(trace, args, params):
+        def known(p, operands, changed):
+            with set_trace(trace.parent):
+                return p.bind(*operands, **changed)
+
+        def staged(p, operands, changed):
+            return StageTrace.process(trace, p, operands, changed)
+
+        return split(list(args), [trace.is_unknown(x) for x in args], params, known, staged)[0]
+
+    def in_program(eqn, mask, *policy):
+        sides: tuple[list[Eqn], list[Eqn]] = ([], [])
+
+        def applier(side: list[Eqn]):
+            def apply(p, operands, changed):
+                avals = [x.aval for x in operands]
+                outs = [Var(a) for a in p.abstract(avals, changed)]
+                effects = p.effects_of(changed, avals)
+                side.append(Eqn(p, operands, outs, changed, eqn.source, effects))
+                return outs
+
+            return apply
+
+        outs, out_unknown = split(
+            list(eqn.invars), list(mask), eqn.params, applier(sides[0]), applier(sides[1]), *policy
+        )
+        names = {made: v for made, v in zip(outs, eqn.outvars) if type(v) is not DropVar}
+        rename = lambda atoms: [a if type(a) is Literal else names.get(a, a) for a in atoms]
+        renamed = [
+            [e.replace(invars=rename(e.invars), outvars=rename(e.outvars)) for e in side]
+            for side in sides
+        ]
+        return renamed[0], renamed[1], pick(eqn.outvars, out_unknown)
+
+    primitive.def_partial_eval(in_trace)
+    primitive.rules["partial_eval_eqn"] = in_program
+    if sees_policy:
+
+        def under_policy(eqn, mask, saveable):
+            known, unknown, out_unknown = in_program(eqn, mask, saveable)
+            allowed = [v for e in known for v in e.outvars if v not in eqn.outvars]  # the residuals
+            return (
+                known,
+                unknown,
+                out_unknown,
+                allowed + [v for e in known for v in _saved_inside(e, saveable)],
+            )
+
+        primitive.rules["partial_eval_saveable"] = under_policy
+        primitive.rules["saved_inside"] = _saved_inside
+
+
+def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
+    """The results of an operation on programs which equations inside give whose results may be saved; a branch may hand on an operand
+    instead."""
+    programs = [
+        inline_calls(jaxpr, is_transparent)
+        for jaxpr in eqn.params.get("branches") or [eqn.params["jaxpr"]]
+    ]
+    saved: set[Var] = set()
+    for inner in [inner for jaxpr in programs for inner in jaxpr.eqns]:
+        rule = inner.primitive.rules.get("saved_inside")
+        if saveable(inner):
+            saved.update(inner.outvars)
+        elif rule is not None:
+            saved.update(rule(inner, saveable))
+    given = saved.union(*[(*jaxpr.invars, *jaxpr.constvars) for jaxpr in programs])
+    is_saved = lambda a: type(a) is Var and a in saved
+    return [
+        v
+        for v, *made in zip(eqn.outvars, *[jaxpr.outvars for jaxpr in programs])
+        if any(map(is_saved, made)) and all(type(a) is Literal or a in given for a in made)
+    ]
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
+    """All arguments as positional ones, defaults filled in."""
+    if not kwargs:
+        if (
+            type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount
+        ):  # as below, sooner
+            return tuple(args)
+        try:
+            parameters = inspect.signature(fun).parameters.values()
+        except (ValueError, TypeError):
+            return tuple(args)
+        if len(args) >= sum(
+            p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters
+        ):
+            return tuple(args)
+    bound = inspect.signature(fun).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(
+            f"The following keyword arguments could not be resolved to positions: {', '.join(bound.kwargs)}. Rules get all "
+            "arguments by position."
+        )
+    return bound.args
+
+
+def bind_positions(api: str, fun: Callable, args: Sequence, kwargs: dict) -> tuple:
+    """`bind_arguments`, whose errors name the decorated function."""
+    try:
+        return bind_arguments(fun, args, kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"The input arguments to the {api}-decorated function {function_name(fun)} do not fit its parameters:\n"
+            f"{error}"
+        ) from None
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def leaf_names(root: str, structure: Any) -> list[str]:
+    """What to call each leaf of a tree of this structure: `carry['pos'][0]`."""
+    marks = tree.tree_unflatten(structure, range(structure.num_leaves))
+    return [root + tree.keystr(path) for path, _ in tree.tree_flatten_with_path(marks)[0]]
+
+
+VARYING = "the varying manual axes do not match"
+
+
+def mismatch(one: ShapedArray, other: ShapedArray) -> str:
+    """Why two types differ, or '' if they agree but for weakness."""
+    if one.shape != other.shape:
+        return "ranks differ" if one.ndim != other.ndim else "shapes differ"
+    if one.dtype != other.dtype:
+        return "dtypes differ"
+    return "" if one.vma == other.vma else VARYING
+
+
+def layout_mismatch(one: ShapedArray, other: ShapedArray) -> str:
+    """Why the explicit shardings of two types differ, or '' if they agree or one says nothing."""
+    return (
+        ""
+        if one.explicit is None or other.explicit is None or one.explicit == other.explicit
+        else "layouts differ"
+    )
+
+
+def check_same_tree(
+    api: str, fact: str, left: tuple[str, Any], right: tuple[str, Any], rule: str
+) -> None:
+    """TypeError unless two (name, structure) agree."""
+    (left_name, left_tree), (right_name, right_tree) = left, right
+    if left_tree == right_tree:
+        return
+    full = [tree.tree_unflatten(t, [Leaf()] * t.num_leaves) for t in (left_tree, right_tree)]
+    where = tree.prefix_errors(*full, prefix_name=left_name, full_name=right_name)
+    where = where or tree.prefix_errors(*full[::-1], prefix_name=right_name, full_name=left_name)
+    table = where.replace("a leaf of type Leaf", "an array").splitlines() or [
+        f"{left_name} {left_tree}",
+        f"{right_name} {right_tree}",
+    ]
+    raise TypeError(
+        describe(api, fact, ["  " + line.strip() for line in table], user_frame(), rule)
+    )
+
+
+class Leaf:
+    """Stands for an array where only the shape of a tree matters."""
+
+    __slots__ = ()
+
+
+def check_carry(
+    api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_tree: Any, out_avals: Sequence
+) -> None:
+    """TypeError unless a loop body gives its carry back with the tree and types it took it with."""
+    name = function_name(fun)
+    if api == "fori_loop":  # the counter is not the user's
+        in_tree, out_tree = in_tree.children()[-1], out_tree.children()[-1]
+        in_avals, out_avals = (
+            in_avals[len(in_avals) - in_tree.num_leaves :],
+            out_avals[len(out_avals) - out_tree.num_leaves :],
+        )
+    check_same_tree(
+        api,
+        f"the carry that {name} returns has another structure than the carry it takes.",
+        ("carry taken", in_tree),
+        ("carry returned", out_tree),
+        f"A carry keeps its structure in every iteration: make {name} return it as it came.",
+    )
+    rows, fixes = [], []
+    for path, given, made in zip(leaf_names("carry", in_tree), in_avals, out_avals):
+        why = mismatch(given, made) or layout_mismatch(given, made)
+        if why:
+            rows.append(
+                (path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why)
+            )
+            fixes.append(_carry_fix(name, path, given, made, why))
+    if rows:
+        said = [fix for fix in fixes if fix]
+        casts = [fix for fix in said if fix.startswith("applying")]
+        fix = (
+            "This might be fixed by:" + "".join(f"\n  * {cast}" for cast in casts)
+            if len(casts) > 1
+            else f"This might be fixed by {casts[0]}"
+            if casts
+            else said[0]
+            if said
+            else ""
+        )
+        raise TypeError(
+            describe(
+                api,
+                f"carry input and carry output must have equal types; {name} returns another than it takes.",
+                rows,
+                user_frame(),
+                "A carry keeps one type in every iteration.",
+                fix,
+            )
+        )
+
+
+def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
+    """What to write so that a carry keeps its type; '' where the remedy for another is enough."""
+    if why == VARYING:
+        more = sorted(made.vma - given.vma, key=str)
+        axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"
+        return (
+            (
+                f"applying `jax.lax.pcast(..., {axes}, to='varying')` to the initial value of {path}, or lax.pvary({path}, {axes}), "
+                f"so that it varies over {', '.join(map(repr, more))} from the first iteration on."
+            )
+            if more
+            else ""
+        )
+    if why.startswith("layout"):
+        return f"In {name}, return weft.sharding.reshard({path}, {given.explicit.spec!r})."
+    if why.startswith("dtype"):
+        return f"In {name}, return {path}.astype({given.dtype.name!r}), or start with {made.dtype.name}."
+    return f"In {name}, return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}."
+
+
+def keep_axes(body: Body, in_avals: Sequence[ShapedArray]) -> Body:
+    """A loop body whose carried results vary over the axes over which they came; as it is if one varies over more."""
+    made = body.out_avals[: len(in_avals)]
+    if all(a.vma == b.vma for a, b in zip(in_avals, made)) or any(
+        b.vma - a.vma for a, b in zip(in_avals, made)
+    ):
+        return body
+    return replace(body, jaxpr=with_axes(body.jaxpr, tuple(a.vma for a in in_avals)))
+
+
+def with_axes(jaxpr: Jaxpr, axes: Sequence[frozenset]) -> Jaxpr:
+    """`jaxpr` with its first results typed as varying over these axes too."""
+    if all(mine <= a.vma for a, mine in zip(jaxpr.out_avals, axes)):
+        return jaxpr
+
+    def run(*args):
+        outs = evaluate(jaxpr, *args)
+        return [*map(cast, outs, axes), *outs[len(axes) :]]
+
+    return jaxpr.memo(
+        ("with axes", tuple(axes), axis_env()), lambda: stage(run, jaxpr.in_avals, jaxpr.name)
+    )
+
+
+def promote_weak(
+    values: Sequence, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]
+) -> list | None:
+    """First carried values where weakly typed ones (Python numbers) take the dtype that the body gives them, and those of which
+    no explicit sharding is known the layout that the body gives them; None if all stay."""
+    result, changed = list(values), False
+    for i, (x, given, made) in enumerate(zip(values, in_avals, out_avals)):
+        if given.weak_type and given.dtype != made.dtype:
+            dtype, _ = dtypes.join_dtypes(((given.dtype, True), (made.dtype, made.weak_type)))
+            if dtype != given.dtype:
+                result[i], changed = strong(x, dtype), True
+        if given.explicit is None and made.explicit is not None and given.shape == made.shape:
+            result[i], changed = laid_out_as(result[i], made), True
+    return result if changed else None
+
+
+def strong(x: Any, dtype: Any) -> Any:
+    """`x` as a value of exactly `dtype`."""
+    if isinstance(x, (bool, int, float, complex)):
+        return np.asarray(x).astype(dtype)[()]
+    from weft._engine.ops.casting import convert_element_type
+
+    return convert_element_type(x, dtype)

@@ -1,0 +1,36 @@
+"""`jit` as an operation: a call of a program inside a program.
+
+The call is kept while transformations run over it (`call_rules`) and inlined before partitioning. Evaluated at the bottom it
+is compiled and run.
+"""
+
+from __future__ import annotations
+
+from weft._engine.core.primitive import Primitive
+
+
+def call_effects(params) -> frozenset:
+    return params["jaxpr"].effects
+
+
+def _rules(primitive: Primitive, to: Primitive) -> None:
+    from weft._engine.control.call_rules import (
+        fill_call_rules,
+    )  # they import all transformations, which a first result does not need
+
+    fill_call_rules(primitive, to, jit_p)
+
+
+class _Jit(Primitive):
+    """Tracing asks for types only, which need no rule."""
+
+    __slots__ = ()
+
+    def abstract(self, avals, params):
+        return params["jaxpr"].out_avals
+
+
+#: params: jaxpr, name, in_shardings, out_shardings (tuples with one entry per flat value, None where unspecified),
+#: donated (tuple of bool), inline, keep_unused
+jit_p = _Jit("jit", "region", multiple_results=True, family=(_rules,), call_like=True)
+jit_p.ref_effects = call_effects

@@ -1,0 +1,731 @@
+"""Checks of values at run time, and the transformation that makes a program report failed ones as a value (`experimental.checkify`).
+
+In:   a program, and the categories of errors to look for: failed checks of the user's, NaNs, divisions by zero, indices out of bounds.
+Out:  a program that carries a *state* through all its equations, calls, branches, loops and devices, and returns it: the code of the
+      first error (0: none), and what its message says about values.
+How:  every place that can fail, a *site*, is numbered before anything runs; its code is its number. Values for messages are kept in
+      *slots*, one for each list of types. An error is recorded only while the code is 0.
+Laws: the results are those of the program without checks. A site costs a comparison and a reduction; a program without sites is bound as
+      it is. Inside a `shard_map` each device has a state of its own; the first device that has an error reports it to the others.
+
+`check_p` takes `(code, *values)`, each with the same leading dims, those of vmaps around it; code k means that `sites[k - 1]` failed, where
+the values of that site's slot begin. It can be run eagerly, differentiated and mapped, but not compiled: `checked` removes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.control.call_rules import call_params
+from weft._engine.control.cond import cond_p
+from weft._engine.control.custom_rules import VjpRules, custom_jvp_call_p, custom_vjp_call_p
+from weft._engine.control.scan import scan_p
+from weft._engine.control.shard_map import manual_scope, shard_map_p
+from weft._engine.control.while_loop import while_p
+from weft._engine.core.annotations import cast
+from weft._engine.core.interpret import evaluate, evaluate_by
+from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import Zero, _state, any_tracers, eval_trace, tracked_axes, typeof
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
+from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.ir.specs import PartitionSpec
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.bitwise import bitwise_and, bitwise_or
+from weft._engine.ops.casting import convert_element_type
+from weft._engine.ops.collectives import axis_index, pmin, psum
+from weft._engine.ops.comparison import eq, gt, lt, ne, select_n
+from weft._engine.ops.families import zeros
+from weft._engine.ops.layout import broadcast_in_dim, reshape
+from weft._engine.ops.reduce import argmax, reduce_or
+from weft._engine.ops.slicing import concatenate, dynamic_slice
+from weft._engine.transforms.batch import move_dim
+from weft._engine.util import dtypes, tree
+from weft._engine.util.record import record
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class JaxRuntimeError(ValueError):
+    """A check failed, or an error that `checkify` looks for occurred."""
+
+
+class JaxException(Exception):
+    """What went wrong, as a value: the base of the categories of errors."""
+
+
+class FailedCheckError(JaxException):
+    """The condition of a `check` was false."""
+
+
+class NaNError(JaxException):
+    """An operation gave a NaN."""
+
+
+class DivisionByZeroError(JaxException):
+    """The divisor of a division was zero."""
+
+
+class OOBError(JaxException):
+    """An index was outside its array."""
+
+
+class BatchedError(JaxException):
+    """Errors of several examples of a batch."""
+
+
+@record
+class Site:
+    """One place that can fail: its category, the message (a format, if `structure` says what the values of slot `slot` are: positional
+    and keyword arguments), and the user's line."""
+
+    category: type
+    message: str
+    slot: int
+    structure: Any
+    line: str
+
+    def text(self, values: Sequence[Any]) -> str:
+        """The message about these values."""
+        if self.category is OOBError:
+            index, axis, size = (int(x) for x in values[0])
+            return (
+                f"{self.message}: index {index} is out of bounds for axis {axis} with size {size}. "
+            )
+        if self.structure is None:
+            return self.message
+        args, kwargs = tree.tree_unflatten(
+            self.structure, [np.asarray(x)[()] if isinstance(x, np.ndarray) else x for x in values]
+        )
+        return f"{self.message.format(*args, **kwargs)} (`check` failed)"
+
+
+#: the types of the values in one slot: (shape, dtype) of each
+Slot = tuple[tuple[tuple[int, ...], Any], ...]
+
+
+def slot_of(values: Sequence[Any]) -> Slot:
+    return tuple((typeof(x).shape, typeof(x).dtype) for x in values)
+
+
+# --- the operation ----------------------------------------------------------------------------------------------------
+
+
+class _Check(Primitive):
+    """An operation that raises where its operands have values, and is recorded where they do not."""
+
+    __slots__ = ()
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        if _state.trace is eval_trace and not any_tracers(args):
+            return _run(*args, **params)
+        return super().bind(*args, **params)
+
+
+#: params: sites (a tuple of Site), slots (the types of the values that follow the code, slot after slot), debug
+check_p = _Check("check", "barrier", multiple_results=True)
+check_p.ref_effects = lambda params: frozenset(["debug_check" if params["debug"] else "check"])
+
+
+def _run(code, *values, sites, slots, debug):
+    codes = np.asarray(code)
+    if debug or not codes.any():
+        return []
+    where = tuple(np.argwhere(codes)[0])
+    raise failure(sites, slots, int(codes[where]), [np.asarray(x)[where] for x in values])
+
+
+def failure(
+    sites: Sequence[Site], slots: Sequence[Slot], code: int, values: Sequence[Any]
+) -> JaxRuntimeError:
+    """The exception for an error with this code."""
+    site = sites[code - 1]
+    error = JaxRuntimeError(site.text(values_of(site, slots, values)))
+    if site.line:
+        error.add_note(f"at {site.line}")
+    return error
+
+
+def values_of(site: Site, slots: Sequence[Slot], values: Sequence[Any]) -> list:
+    """Those of the values of all slots that belong to the slot of a site."""
+    start = sum(len(slot) for slot in slots[: site.slot])
+    return list(values[start : start + len(slots[site.slot])])
+
+
+@check_p.def_type
+def _type(*_avals, **_params):
+    return ()
+
+
+@check_p.def_batch
+def _batch(axis, args, dims, **params):
+    """The new dim comes first in the code and in every value, so that each example has its own."""
+    args = [
+        broadcast_in_dim(x, (axis.size, *typeof(x).shape), range(1, typeof(x).ndim + 1))
+        if d is None
+        else move_dim(x, d, 0)
+        for x, d in zip(args, dims)
+    ]
+    check_p.bind(*args, **params)
+    return [], []
+
+
+def _guard(on, operands, params):
+    code, *values = operands
+    return check_p.bind(select_n(on, zeros(typeof(code)), code), *values, **params)
+
+
+_NOT_COMPILED = "a check is taken out of a program by checkify before the program is compiled"
+check_p.define(
+    reference=lambda *args, **params: _run(*args, **params),
+    jvp=lambda primals, tangents, **params: (check_p.bind(*primals, **params), []),
+    transpose=unsupported("a check has no results to have cotangents"),
+    factors=unsupported(_NOT_COMPILED),
+    lower=unsupported(_NOT_COMPILED),
+    guard=_guard,
+)
+
+
+def without_checks(jaxpr: Jaxpr, effects: frozenset = frozenset(["check", "debug_check"])) -> Jaxpr:
+    """`jaxpr` without its checks, or only those with certain effects: "debug_check" is that of checks that act under `checkify` only."""
+    if not effects & jaxpr.effects:
+        return jaxpr
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if effects & eqn.effects:
+            if eqn.primitive is check_p:
+                continue
+            eqn = eqn.replace(
+                params=map_jaxprs(eqn.params, lambda inner: without_checks(inner, effects)),
+                effects=eqn.effects - effects,
+            )
+        eqns.append(eqn)
+    return jaxpr.replace(eqns=eqns)
+
+
+# --- sites ------------------------------------------------------------------------------------------------------------
+
+#: operations that pass NaNs on or choose among values, but make none
+_NO_NANS = frozenset(
+    """
+    max min clamp neg abs sign conj real imag complex copy stop_gradient name nextafter is_finite reduce_max reduce_min cummax cummin
+""".split()
+)
+_KINDS_WITH_NANS = frozenset(
+    ["elementwise", "reduce", "contract", "conv", "ragged", "scan", "library"]
+)
+_MOVES = frozenset(["select", "cast", "bitcast", "copy"])
+
+
+def _can_make_nans(eqn: Eqn) -> bool:
+    primitive = eqn.primitive
+    if not any(_inexact(v.aval) for v in eqn.outvars):
+        return False
+    if primitive.kind == "scatter":
+        return primitive.name in ("scatter-add", "scatter-mul")
+    if primitive.kind == "collective":
+        return primitive.name == "psum"
+    return (
+        primitive.kind in _KINDS_WITH_NANS
+        and primitive.name not in _NO_NANS
+        and primitive.attrs.get("computes") not in _MOVES
+    )
+
+
+def _inexact(aval: ShapedArray) -> bool:
+    return not dtypes.is_extended(aval.dtype) and dtypes.issubdtype(aval.dtype, np.inexact)
+
+
+_INDEXED = frozenset(
+    "dynamic_slice dynamic_update_slice gather scatter scatter-add scatter-mul scatter-min scatter-max".split()
+)
+_OOB_SLOT: Slot = (((3,), np.dtype(np.int32)),)  # index, axis, size
+
+
+class Sites:
+    """All sites of a program, numbered; and the programs with a state that have been made of its parts."""
+
+    def __init__(self, jaxpr: Jaxpr, errors: frozenset):
+        self.errors = errors
+        self.sites: list[Site] = []
+        self.slots: list[Slot] = []
+        self._codes: dict[
+            tuple[int, type], int
+        ] = {}  # (id of an equation, category) -> the code of its (first) site
+        self._seen: dict[int, bool] = {}  # id of a program -> whether it has sites
+        self._made: dict[Any, Jaxpr] = {}
+        self._keep = jaxpr  # ids stay taken
+        self.visit(jaxpr)
+
+    def visit(self, jaxpr: Jaxpr) -> bool:
+        """Number the sites of a program and those within; whether it has any."""
+        found = self._seen.get(id(jaxpr))
+        if found is None:
+            marks = [self._visit_eqn(eqn) for eqn in jaxpr.eqns]  # all of them, not up to the first
+            self._seen[id(jaxpr)] = found = any(marks)
+        return found
+
+    def _visit_eqn(self, eqn: Eqn) -> bool:
+        if eqn.primitive is check_p:
+            return self._add_checks(eqn)
+        inside = [self.visit(inner) for _, inner in subjaxprs(eqn.params)]
+        found = any(inside)
+        if OOBError in self.errors and eqn.primitive.name in _INDEXED:
+            shape = eqn.invars[0].aval.shape
+            found = self._add(
+                eqn, OOBError, f"out-of-bounds indexing for array of shape {shape}", _OOB_SLOT
+            )
+        if DivisionByZeroError in self.errors and eqn.primitive.name == "div":
+            found = self._add(eqn, DivisionByZeroError, "division by zero", ())
+        if NaNError in self.errors and _can_make_nans(eqn):
+            found = self._add(
+                eqn, NaNError, f"nan generated by primitive: {eqn.primitive.name}.", ()
+            )
+        return found
+
+    def _add(self, eqn: Eqn, category: type, message: str, slot: Slot) -> bool:
+        line = "" if eqn.source is None else str(eqn.source)
+        self.sites.append(Site(category, message, self._slot(slot), None, line))
+        self._codes[id(eqn), category] = len(self.sites)
+        return True
+
+    def _add_checks(self, eqn: Eqn) -> bool:
+        wanted = [site.category in self.errors for site in eqn.params["sites"]]
+        if not any(wanted):
+            return False
+        self._codes[id(eqn), JaxException] = len(self.sites) + 1
+        slots = [self._slot(slot) for slot in eqn.params["slots"]]
+        for site in eqn.params["sites"]:
+            self.sites.append(
+                Site(site.category, site.message, slots[site.slot], site.structure, site.line)
+            )
+        return True
+
+    def _slot(self, slot: Slot) -> int:
+        if slot not in self.slots:
+            self.slots.append(slot)
+        return self.slots.index(slot)
+
+    def code(self, eqn: Eqn, category: type) -> int | None:
+        return self._codes.get((id(eqn), category))
+
+    def made(self, key: Any, make: Callable[[], Jaxpr]) -> Jaxpr:
+        """A program, made once; `key` begins with the program that it is made of."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    @property
+    def avals(self) -> list[ShapedArray]:
+        """The types of the state."""
+        return [
+            ShapedArray((), np.dtype(np.int32)),
+            *[ShapedArray(shape, dtype) for slot in self.slots for shape, dtype in slot],
+        ]
+
+    def initial(self) -> list:
+        """The state without an error; inside a shard_map every device has its own."""
+        axes = tracked_axes()
+        state = [zeros(aval) for aval in self.avals]
+        return [cast(x, axes) for x in state] if axes else state
+
+
+def checked(jaxpr: Jaxpr, errors: frozenset) -> tuple[Sites, Callable[..., tuple[list, list]]]:
+    """The sites of a program, and a function of its operands that gives the last state and the results."""
+    sites = Sites(jaxpr, errors)
+
+    def run(*args: Any) -> tuple[list, list]:
+        return _evaluate(sites, jaxpr, sites.initial(), args)
+
+    return sites, run
+
+
+# --- equations --------------------------------------------------------------------------------------------------------
+
+
+def _evaluate(sites: Sites, jaxpr: Jaxpr, state: list, args: Sequence) -> tuple[list, list]:
+    """Run a program under the current trace, from a state to the next."""
+    now = list(state)
+
+    def bind(eqn: Eqn, operands: list) -> Sequence:
+        now[:], outs = _step(sites, eqn, now, operands)
+        return outs
+
+    outs = evaluate_by(bind, jaxpr, args)
+    return now, outs
+
+
+def _step(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, Sequence]:
+    """The state after an equation, and its results."""
+    primitive, params = eqn.primitive, eqn.params
+    if primitive is check_p:
+        return _after_check(sites, eqn, state, operands), []
+    if any(sites.visit(inner) for _, inner in subjaxprs(params)):
+        rule = _RULES.get(primitive)
+        if rule is None and primitive.attrs.get("call_like"):
+            rule = _call
+        if rule is not None:
+            return rule(sites, eqn, state, operands)
+    outs = _unchecked(eqn, operands)
+    code = sites.code(eqn, OOBError)
+    if code is not None:
+        state = _after_indexing(sites, eqn, code, state, operands)
+    code = sites.code(eqn, DivisionByZeroError)
+    if code is not None:
+        divisor = operands[1]
+        state = _record(sites, state, code, _any(eq(divisor, zeros(typeof(divisor)))))
+    code = sites.code(eqn, NaNError)
+    if code is not None:
+        nans = [_any(ne(x, x)) for x in outs if _inexact(typeof(x))]
+        state = _record(sites, state, code, functools.reduce(bitwise_or, nans))
+    return state, outs
+
+
+def _any(flags: Any) -> Any:
+    n = typeof(flags).ndim
+    return reduce_or(flags, tuple(range(n))) if n else flags
+
+
+def _record(
+    sites: Sites,
+    state: list,
+    code: Any,
+    failed: Any,
+    slot: int | None = None,
+    values: Sequence = (),
+) -> list:
+    """The state after a place that has `failed`: its code and values, if there was no error before."""
+    varying = typeof(state[0]).vma
+    spread = lambda x: cast(x, varying) if varying else x
+    new = spread(bitwise_and(failed, eq(state[0], np.int32(0))))
+    choose = lambda old, value: select_n(new, old, spread(value))
+    after = [choose(state[0], convert_element_type(code, np.int32))]
+    start = -1 if slot is None else 1 + sum(len(s) for s in sites.slots[:slot])
+    for i, old in enumerate(state[1:], 1):
+        mine = 0 < start <= i < start + len(values)
+        after.append(
+            choose(old, convert_element_type(values[i - start], typeof(old).dtype)) if mine else old
+        )
+    return after
+
+
+def _after_check(sites: Sites, eqn: Eqn, state: list, operands: list) -> list:
+    first = sites.code(eqn, JaxException)
+    if first is None:
+        return state
+    own, slots = eqn.params["sites"], eqn.params["slots"]
+    code, *values = operands
+    code, values = _first_of_batch(code, values, typeof(code).ndim)
+    wanted = np.array(
+        [0, *[first + i if site.category in sites.errors else 0 for i, site in enumerate(own)]],
+        np.int32,
+    )
+    if len(own) == 1:
+        code = select_n(ne(code, np.int32(0)), np.int32(0), wanted[1])
+    else:
+        code = reshape(dynamic_slice(wanted, (code,), (1,)), ())
+    failed = ne(code, np.int32(0))
+    before, start = state, 0
+    for slot in slots:
+        mine = values[start : start + len(slot)]
+        start += len(slot)
+        after = _record(sites, before, code, failed, sites.slots.index(slot), mine)
+        state = [new if new is not old else now for new, old, now in zip(after, before, state)]
+    return state if slots else _record(sites, state, code, failed)
+
+
+def _first_of_batch(code: Any, values: Sequence, n: int) -> tuple[Any, list]:
+    """The code and the values of the first example that has an error, where `n` leading dims count examples."""
+    if n == 0:
+        return code, list(values)
+    size = math.prod(typeof(code).shape)
+    flat = reshape(code, (size,))
+    where = argmax(convert_element_type(ne(flat, zeros(typeof(flat))), np.int32), 0, np.int32)
+
+    def pick(x: Any) -> Any:
+        rest = typeof(x).shape[n:]
+        x = reshape(x, (size, *rest))
+        return reshape(dynamic_slice(x, (where, *[np.int32(0)] * len(rest)), (1, *rest)), rest)
+
+    return pick(code), [pick(x) for x in values]
+
+
+def _after_indexing(sites: Sites, eqn: Eqn, code: int, state: list, operands: list) -> list:
+    indices, axes, limits, sizes = _indices(eqn, operands)
+    n = math.prod(typeof(indices).shape)
+    if n == 0:
+        return state
+    flat = reshape(indices, (n // len(axes), len(axes)))
+    dtype = typeof(flat).dtype
+    most = np.minimum(np.array(limits, np.int64), np.iinfo(dtype).max).astype(dtype)
+    bad = gt(flat, broadcast_in_dim(most, typeof(flat).shape, (1,)))
+    if dtype.kind == "i":
+        bad = bitwise_or(bad, lt(flat, zeros(typeof(flat))))
+    bad, flat = reshape(bad, (n,)), reshape(flat, (n,))
+    where = argmax(convert_element_type(bad, np.int32), 0, np.int32)
+    one = lambda x: convert_element_type(dynamic_slice(x, (where,), (1,)), np.int32)
+    table = lambda numbers: one(np.tile(np.array(numbers, np.int32), n // len(axes)))
+    values = concatenate([one(flat), table(axes), table(sizes)], 0)
+    return _record(sites, state, code, _any(bad), sites.slots.index(_OOB_SLOT), [values])
+
+
+def _indices(eqn: Eqn, operands: list) -> tuple[Any, list[int], list[int], list[int]]:
+    """The indices of an operation, [..., axes]; which dims they are of, the largest that is within bounds, and the sizes."""
+    shape = typeof(operands[0]).shape
+    name = eqn.primitive.name
+    if name in ("dynamic_slice", "dynamic_update_slice"):
+        starts = operands[1:] if name == "dynamic_slice" else operands[2:]
+        window = eqn.params["slice_sizes"] if name == "dynamic_slice" else typeof(operands[1]).shape
+        axes = list(range(len(shape)))
+        kind = np.result_type(*[typeof(s).dtype for s in starts]) if starts else np.dtype(np.int32)
+        indices = (
+            concatenate([reshape(convert_element_type(s, kind), (1,)) for s in starts], 0)
+            if starts
+            else np.zeros((0,), np.int32)
+        )
+    elif name == "gather":
+        numbers, window = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+        indices, axes = operands[1], list(numbers.start_index_map)
+    else:
+        numbers = eqn.params["dimension_numbers"]
+        indices, axes = operands[1], list(numbers.scatter_dims_to_operand_dims)
+        sizes = iter([typeof(operands[2]).shape[d] for d in numbers.update_window_dims])
+        gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+        window = [1 if d in gone else next(sizes) for d in range(len(shape))]
+    return indices, axes, [shape[d] - window[d] for d in axes], [shape[d] for d in axes]
+
+
+# --- operations that hold programs ------------------------------------------------------------------------------------
+
+
+def _with_state(sites: Sites, jaxpr: Jaxpr, position: int = 0) -> Jaxpr:
+    """A program that takes the state in front of its input number `position`, and gives it in front of its results."""
+
+    def make() -> Jaxpr:
+        avals = [a.update(vma=a.vma | tracked_axes()) for a in sites.avals]
+        n = len(avals)
+
+        def run(*args: Any) -> list:
+            state, outs = _evaluate(
+                sites,
+                jaxpr,
+                list(args[position : position + n]),
+                [*args[:position], *args[position + n :]],
+            )
+            return [*state, *outs]
+
+        return stage(
+            run, [*jaxpr.in_avals[:position], *avals, *jaxpr.in_avals[position:]], jaxpr.name
+        )
+
+    return sites.made((jaxpr, position, tracked_axes()), make)
+
+
+def _split_state(sites: Sites, outs: Sequence) -> tuple[list, list]:
+    n = len(sites.avals)
+    return list(outs[:n]), list(outs[n:])
+
+
+def _call(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
+    params = eqn.params
+    program = _with_state(sites, params["jaxpr"])
+    free = (None,) * len(state)
+    shardings = [
+        None if params.get(key) is None else (*free, *params[key])
+        for key in ("in_shardings", "out_shardings")
+    ]
+    return _split_state(
+        sites, eqn.primitive.bind(*state, *operands, **call_params(program, params, *shardings))
+    )
+
+
+def _custom_jvp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
+    """The rule stays. Where it takes over, the function is run for its errors alone."""
+    params, n = eqn.params, len(state)
+    rule = params["jvp"]
+    program, after, consts, args = _custom(sites, params, n, operands)
+
+    def jvp(primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+        outs, tangent_outs = _quietly(lambda: rule(primals[n:], tangents[n:]))
+        state = after(primals)
+        return [*state, *outs], [*[Zero(typeof(x).to_tangent_aval()) for x in state], *tangent_outs]
+
+    outs = custom_jvp_call_p.bind(
+        *consts, *state, *args, **{**params, "jaxpr": program, "jvp": jvp}
+    )
+    return _split_state(sites, outs)
+
+
+def _custom_vjp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
+    params, n = eqn.params, len(state)
+    rules = params["rules"]
+    program, after, consts, args = _custom(sites, params, n, operands)
+
+    def fwd(args: Sequence, perturbed: Sequence) -> tuple[list, list]:
+        outs, residuals = _quietly(lambda: rules.fwd(args[n:], perturbed[n:]))
+        return [*after(args), *outs], residuals
+
+    def bwd(residuals: Sequence, cts: Sequence) -> list:
+        return [*[None] * n, *rules.bwd(residuals, cts[n:])]
+
+    outs = custom_vjp_call_p.bind(
+        *consts, *state, *args, **{**params, "jaxpr": program, "rules": VjpRules(fwd, bwd)}
+    )
+    return _split_state(sites, outs)
+
+
+def _quietly(rule: Callable[[], tuple[Sequence, Sequence]]) -> tuple[list, list]:
+    """What a rule gives, without the checks that it makes."""
+    zeros_of: list[list] = []  # for each half, the zeros among its values; None for the others
+
+    def flat() -> list:
+        halves = rule()
+        zeros_of[:] = [[x if type(x) is Zero else None for x in half] for half in halves]
+        return [x for half in halves for x in half if type(x) is not Zero]
+
+    values = iter(evaluate_by(_unchecked, stage(flat, ()), ()))
+    first, second = [[next(values) if zero is None else zero for zero in half] for half in zeros_of]
+    return first, second
+
+
+def _custom(sites: Sites, params: dict, n: int, operands: list) -> tuple:
+    """The program of a function with a derivative rule, with a state behind its constants; what gives the state after it, of the state
+    and the other arguments; the constants, and these arguments."""
+    k = params["num_consts"]
+    program = _with_state(sites, params["jaxpr"], k)
+    consts, args = operands[:k], operands[k:]
+    return program, lambda values: evaluate(program, *consts, *values)[:n], consts, args
+
+
+def _cond(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
+    branches = tuple(_with_state(sites, branch) for branch in eqn.params["branches"])
+    return _split_state(sites, cond_p.bind(operands[0], *state, *operands[1:], branches=branches))
+
+
+def _scan(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
+    params, n, k = eqn.params, len(state), eqn.params["num_consts"]
+    program = _with_state(sites, params["jaxpr"], k)
+    linear = (*params["linear"][:k], *[False] * n, *params["linear"][k:])
+    changed = {**params, "jaxpr": program, "num_carry": params["num_carry"] + n, "linear": linear}
+    return _split_state(sites, scan_p.bind(*operands[:k], *state, *operands[k:], **changed))
+
+
+def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
+    """Errors of the condition are looked for before the loop and at the end of each step; the loop itself asks the plain condition."""
+    params = eqn.params
+    cond, body, n_cond, n_body = (
+        params["cond_jaxpr"],
+        params["body_jaxpr"],
+        params["cond_nconsts"],
+        params["body_nconsts"],
+    )
+    of_cond, of_body, carry = (
+        operands[:n_cond],
+        operands[n_cond : n_cond + n_body],
+        operands[n_cond + n_body :],
+    )
+    n, checks_cond = len(state), sites.visit(cond)
+
+    def ask(*args: Any) -> list:
+        return evaluate_by(_unchecked, cond, [*args[:n_cond], *args[n_cond + n :]])
+
+    def step(*args: Any) -> list:
+        for_cond, for_body, now, xs = (
+            args[:n_cond],
+            args[n_cond : n_cond + n_body],
+            list(args[n_cond + n_body : n_cond + n_body + n]),
+            args[n_cond + n_body + n :],
+        )
+        now, outs = _evaluate(sites, body, now, [*for_body, *xs])
+        if checks_cond:
+            now, _ = _evaluate(sites, cond, now, [*for_cond, *outs])
+        return [*now, *outs]
+
+    axes = tracked_axes()
+    avals = [a.update(vma=a.vma | axes) for a in sites.avals]
+    c_in, b_in = cond.in_avals, body.in_avals
+    test = sites.made(
+        (cond, "while", n_body, axes),
+        lambda: stage(ask, [*c_in[:n_cond], *avals, *c_in[n_cond:]], cond.name),
+    )
+    run = sites.made(
+        (body, cond, "while", axes),
+        lambda: stage(step, [*c_in[:n_cond], *b_in[:n_body], *avals, *b_in[n_body:]], body.name),
+    )
+    if checks_cond:
+        state, _ = _evaluate(sites, cond, state, [*of_cond, *carry])
+    outs = while_p.bind(
+        *of_cond,
+        *of_cond,
+        *of_body,
+        *state,
+        *carry,
+        cond_jaxpr=test,
+        body_jaxpr=run,
+        cond_nconsts=n_cond,
+        body_nconsts=n_cond + n_body,
+    )
+    return _split_state(sites, outs)
+
+
+def _unchecked(eqn: Eqn, operands: list) -> Sequence:
+    """The results of an equation, none of whose checks is made."""
+    if eqn.primitive is check_p:
+        return []
+    params = map_jaxprs(eqn.params, without_checks) if eqn.effects else eqn.params
+    outs = eqn.primitive.bind(*operands, **params)
+    return outs if eqn.primitive.multiple_results else [outs]
+
+
+def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
+    """Every device has a state; afterwards all have that of the first one with an error, and it follows the state from outside."""
+    params = eqn.params
+    body, axes = params["jaxpr"], params["manual_axes"]
+
+    def run(*args: Any) -> list:
+        now, outs = _evaluate(sites, body, sites.initial(), args)
+        here = axis_index(axes)
+        none = np.int32(np.iinfo(np.int32).max)
+        first = pmin(select_n(ne(now[0], np.int32(0)), none, here), axes)
+        mine = eq(here, first)
+        shared = [_shared(select_n(mine, zeros(typeof(x)), x), axes) for x in now]
+        return [*shared, *outs]
+
+    def make() -> Jaxpr:
+        with manual_scope(params):
+            return stage(run, body.in_avals, body.name)
+
+    program = sites.made((body, "shard_map", tuple(axes)), make)
+    outs = shard_map_p.bind(
+        *operands,
+        **{
+            **params,
+            "jaxpr": program,
+            "out_specs": (*[PartitionSpec()] * len(state), *params["out_specs"]),
+        },
+    )
+    inside, outs = _split_state(sites, outs)
+    first = eq(state[0], np.int32(0))
+    return [select_n(first, old, new) for old, new in zip(state, inside)], outs
+
+
+def _shared(x: Any, axes: Sequence) -> Any:
+    """The value of the only device that holds something other than zero."""
+    if typeof(x).dtype == np.bool_:
+        return ne(psum(convert_element_type(x, np.int32), axes), np.int32(0))
+    return psum(x, axes)
+
+
+_RULES = {
+    cond_p: _cond,
+    scan_p: _scan,
+    while_p: _while,
+    shard_map_p: _shard_map,
+    custom_jvp_call_p: _custom_jvp,
+    custom_vjp_call_p: _custom_vjp,
+}

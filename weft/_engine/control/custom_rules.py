@@ -1,0 +1,890 @@
+"""`custom_jvp` and `custom_vjp`: functions with derivative rules of their own.
+
+Called where nothing differentiates, the function just runs. Under differentiation its rule runs instead. When a program is
+staged, the call is kept as an equation that holds the function's program and the rules as Python callables on flat values.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.control.body import bind_positions
+from weft._engine.control.call import jit_p
+from weft._engine.control.call_rules import keep_whole, make_call_rules, plain_params
+from weft._engine.control.custom_values import (
+    CustomVJPPrimal,
+    Split,
+    SymbolicZero,
+    check_outputs,
+    check_tangents,
+    flatten_cts,
+    leave_zeros,
+    over_axis,
+    settle,
+    shown,
+    taken,
+    to_front,
+    unbatch_ct,
+)
+from weft._engine.control.hitypes import flatten, flatten_linear, of_tangents
+from weft._engine.control.ref import (
+    any_refs,
+    bound,
+    call_with_refs,
+    check_aliases,
+    check_returned,
+    is_ref,
+    names_of,
+    retried,
+)
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import BatchAxis, Primitive, unsupported
+from weft._engine.core.scalars import typed
+from weft._engine.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
+from weft._engine.core.trace import (
+    EvalTrace,
+    Zero,
+    _state,
+    any_tracers,
+    is_undef,
+    own_lines,
+    set_trace,
+    typeof,
+)
+from weft._engine.ops.casting import in_dtype
+from weft._engine.ops.elementwise import add
+from weft._engine.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, to_dim
+from weft._engine.transforms.jvp import JVPTrace, instantiate
+from weft._engine.util import dtypes, tree
+from weft._engine.util.errors import CustomVJPException, UnexpectedTracerError, describe
+from weft._engine.util.record import record
+from weft._engine.util.source import api_boundary, function_name
+
+
+class Subfunction:
+    """A function of flat values that belongs to an operation, as interpreters of programs get it from `get_bind_params`; `rule` is what
+    the operation itself keeps of it."""
+
+    __slots__ = ("call_wrapped", "rule")
+
+    def __init__(self, call_wrapped: Callable, rule: Any = None):
+        self.call_wrapped, self.rule = call_wrapped, rule
+
+    f = property(lambda self: self.call_wrapped)
+    __name__ = property(lambda self: function_name(self.call_wrapped))
+
+
+class _RuledCall(Primitive):
+    """A call with a derivative rule. It is bound with its program, or with the functions that `get_bind_params` gives."""
+
+    __slots__ = ()
+
+    def bind(self, *args: Any, subfuns: Sequence = (), **params: Any) -> list:
+        if args and hasattr(args[0], "call_wrapped"):
+            subfuns, args = args[: self.attrs["n_functions"]], args[self.attrs["n_functions"] :]
+        if not subfuns:
+            return super().bind(*args, **params)
+        return self.attrs["apply"](_state.trace, subfuns, [typed(x) for x in args], params["name"])
+
+    def functions_apart(self, params: dict) -> tuple[list, dict]:
+        jaxpr = params["jaxpr"]
+        call = Subfunction(lambda *xs: evaluate(jaxpr, *xs))
+        return [call, *self.attrs["rules_apart"](params)], {"name": params["name"]}
+
+
+def _jvp_apart(params: dict) -> list[Subfunction]:
+    jvp, n_consts = params["jvp"], params["num_consts"]
+
+    def rule(primals, tangents):
+        return jvp(primals[n_consts:], tangents[n_consts:])
+
+    def run(*xs):
+        outs, tangents = rule(list(xs[: len(xs) // 2]), list(xs[len(xs) // 2 :]))
+        return [*outs, *map(instantiate, tangents)]
+
+    return [Subfunction(run, rule)]
+
+
+def _apply_jvp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
+    fun, given = subfuns
+    rule = getattr(given, "rule", None)
+
+    def run(primals, tangents):
+        results = given.call_wrapped(*primals, *map(instantiate, tangents))
+        return results[: len(results) // 2], results[len(results) // 2 :]
+
+    return _dispatch_jvp(trace, fun.call_wrapped, run if rule is None else rule, args, name)
+
+
+def _vjp_apart(params: dict) -> list[Subfunction]:
+    rules, n_consts = params["rules"], params["num_consts"]
+    count: list[int] = []
+
+    def fwd(args, perturbed):
+        outs, residuals = rules.fwd(args[n_consts:], perturbed[n_consts:])
+        count[:] = [len(residuals)]
+        return outs, residuals
+
+    def run_fwd(*xs):
+        outs, residuals = fwd(list(xs), [True] * len(xs))
+        return [*residuals, *outs]
+
+    def bwd(residuals, cts):
+        return [None] * n_consts + list(rules.bwd(residuals, cts))
+
+    fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
+    whole = VjpRules(fwd, bwd, rules.fun)
+    return [
+        Subfunction(run_fwd, whole),
+        Subfunction(lambda *xs: bwd(list(xs[: count[0]]), list(xs[count[0] :])), whole),
+    ]
+
+
+def _apply_vjp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
+    fun, fwd, bwd = subfuns
+    rules = getattr(fwd, "rule", None)
+    if rules is None or getattr(bwd, "rule", None) is not rules:
+        raise NotImplementedError(
+            f"custom_vjp_call: {name} is bound with rules that get_bind_params did not give. Bind the pair fwd and "
+            "bwd as it came; the function itself may be another."
+        )
+    return _dispatch_vjp(trace, fun.call_wrapped, rules, args, name)
+
+
+#: params: jaxpr, jvp (flat primals, flat tangents -> outs, out tangents), num_consts, name
+custom_jvp_call_p = _RuledCall(
+    "custom_jvp_call",
+    "region",
+    multiple_results=True,
+    call_like=True,
+    batched_always=True,
+    only_derivatives=("jvp",),
+    n_functions=2,
+    rules_apart=_jvp_apart,
+    apply=_apply_jvp,
+)
+#: params: jaxpr, rules (a VjpRules on flat values), num_consts, name
+custom_vjp_call_p = _RuledCall(
+    "custom_vjp_call",
+    "region",
+    multiple_results=True,
+    call_like=True,
+    batched_always=True,
+    only_derivatives=("rules",),
+    n_functions=3,
+    rules_apart=_vjp_apart,
+    apply=_apply_vjp,
+)
+#: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
+custom_lin_p = Primitive("custom_lin", "region", multiple_results=True)
+#: the forward half of a rule that is replaced by the function itself where no residual is read; params: jaxpr (the results, then the
+#: residuals), fun (a program of the same operands that gives the results alone), name
+remat_opt_p = Primitive(
+    "remat_opt", "region", multiple_results=True, call_like=True, only_derivatives=("fun",)
+)
+
+
+def _flat_call(fun: Callable, split: Split, out_tree: list, api: str) -> Callable:
+    def flat_fun(*flat):
+        outs, structure = flatten_linear(fun(*split.rebuild(flat)))
+        check_returned(fun, api, outs)
+        out_tree[:] = [structure, *map(typeof, outs)]
+        return outs
+
+    return flat_fun
+
+
+def attribute_of_wrapped(wrapper: Any, name: str) -> Any:
+    """The setters of rules that a wrapper lacks are those of the function inside: `def_vmap` of a custom_vmap in a custom_jvp."""
+    if not name.startswith("def"):
+        raise AttributeError(
+            f"{type(wrapper).__name__!r} object has no attribute {name!r}", name=name, obj=wrapper
+        )
+    return getattr(wrapper.__dict__["fun"], name)
+
+
+class _CustomFunction:
+    """A function with a rule of its own, and the arguments that the rule does not differentiate."""
+
+    def __init__(
+        self, fun: Callable, nondiff_argnums: Sequence[int], nondiff_argnames: str | Sequence[str]
+    ):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        names = (
+            (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        )
+        if names:
+            parameters = list(inspect.signature(fun).parameters)
+            nondiff_argnums = (*nondiff_argnums, *(parameters.index(n) for n in names))
+        self.nondiff_argnums = tuple(nondiff_argnums)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        return attribute_of_wrapped(self, name)
+
+
+class custom_jvp(_CustomFunction):
+    """A function with a custom forward-mode rule, which reverse mode uses too.
+
+    `nondiff_argnums` are passed to the rule first and never differentiated.
+
+    >>> @weft.custom_jvp
+    ... def f(x): return wnp.sin(x)
+    >>> @f.defjvp
+    ... def f_jvp(primals, tangents): return f(*primals), 2. * tangents[0]
+    >>> float(weft.grad(f)(1.0))
+    2.0
+    """
+
+    def __init__(
+        self,
+        fun: Callable,
+        nondiff_argnums: Sequence[int] = (),
+        nondiff_argnames: Sequence[str] = (),
+    ):
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.jvp: Callable | None = None
+        self.symbolic_zeros = False
+
+    def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
+        """Set the rule `jvp(*nondiff, primals, tangents) -> (out, tangent_out)`.
+
+        With `symbolic_zeros`, a tangent that is known to be zero is a `custom_derivatives.SymbolicZero`; the rule may return such, too.
+        """
+        self.jvp = jvp
+        self.symbolic_zeros = symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable | None) -> None:
+        """Set one rule per argument: `jvp_i(tangent_i, out, *primals)`; the contributions are added.
+
+        The rule of an argument that is constant is not called: where its slope is infinite, its contribution would be NaN.
+        """
+        if self.nondiff_argnums:
+            raise TypeError("defjvps: cannot be used with nondiff_argnums; use defjvp.")
+
+        def jvp(primals, tangents):
+            out = self(*primals)
+            moving = [
+                not all(type(leaf) is SymbolicZero for leaf in tree.tree_leaves(t))
+                for t in tangents
+            ]
+            tangents = tree.tree_map(
+                lambda t: instantiate(Zero(t.aval)) if type(t) is SymbolicZero else t, tangents
+            )
+            parts = [
+                rule(t, out, *primals)
+                for rule, t, moves in zip(jvps, tangents, moving)
+                if rule is not None and moves
+            ]
+            if not parts:
+                return out, tree.tree_map(
+                    lambda x: instantiate(Zero(typeof(x).to_tangent_aval())), out
+                )
+            total = parts[0]
+            for part in parts[1:]:
+                total = tree.tree_map(add, total, part)
+            return out, total
+
+        self.defjvp(jvp, symbolic_zeros=True)
+
+    @functools.partial(api_boundary, name="custom_jvp")
+    def __call__(self, *args, **kwargs):
+        name = function_name(self.fun)
+        if self.jvp is None:
+            raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
+        args = bind_positions("custom_jvp", self.fun, args, kwargs)
+        if type(_state.trace) is EvalTrace:
+            return self.fun(*args)
+        split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
+        out_tree: list = []
+
+        def flat_jvp(primals, tangents):
+            tangents = shown(tangents, self.symbolic_zeros)
+            if split.refs:
+                primals, tangents = map(split.with_refs, (primals, tangents))
+            primals_in, tangents_in = (
+                tree.tree_unflatten(split.tree, primals),
+                tree.tree_unflatten(of_tangents(split.tree), tangents),
+            )
+            with own_lines():
+                pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(
+                    f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce a pair (list or tuple of "
+                    f"length two) representing primal and tangent outputs, but got {pair!r}."
+                )
+            (outs, structure), (tangent_outs, tangent_structure) = map(flatten_linear, pair)
+            if structure != tangent_structure != of_tangents(structure):
+                raise TypeError(
+                    f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce primal and tangent outputs "
+                    f"with equal container (pytree) structures, but got {structure} and {tangent_structure} respectively."
+                )
+            check_outputs(
+                f"Custom JVP rule {function_name(self.jvp)}",
+                name,
+                out_tree,
+                [structure, *map(typeof, outs)],
+            )
+            tangent_outs = list(map(taken, tangent_outs))
+            check_tangents(name, outs, tangent_outs)
+            return outs, tangent_outs
+
+        flat_jvp.__name__ = function_name(self.jvp)
+        outs = _dispatch_jvp(
+            _state.trace,
+            _flat_call(self.fun, split, out_tree, "custom_jvp"),
+            flat_jvp,
+            split.take(),
+            name,
+        )
+        return tree.tree_unflatten(out_tree[0], outs)
+
+
+def _dispatch_jvp(trace, fun, jvp, args, name):
+    """Run `fun`, or its rule if `trace` differentiates, or record it."""
+    kind = type(trace)
+    if kind is EvalTrace:
+        with set_trace(trace):
+            return fun(*args)
+    if (serving := trace.serving(args)) is not trace:
+        return _dispatch_jvp(serving, fun, jvp, args, name)
+    if kind is JVPTrace:
+        pairs = [trace.split(x) for x in args]
+        primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
+        with set_trace(trace.parent):
+            if all(type(t) is Zero for t in tangents):
+                return _dispatch_jvp(trace.parent, fun, jvp, primals, name)
+            outs, tangent_outs = jvp(primals, tangents)
+        return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
+    if (
+        kind is BatchTrace
+    ):  # with no mapped argument, too: the function and its rule may close over mapped values
+        values, flags = to_front(*zip(*map(trace.split, args))) if args else ([], [])
+        once: list[bool] = []
+        mapped, mapped_jvp = _batch_jvp(fun, jvp, trace.axis, flags, once)
+        with set_trace(trace.parent):
+            outs = _dispatch_jvp(trace.parent, mapped, mapped_jvp, values, name)
+        return [trace.join(o, None if once[0] else 0) for o in outs]
+    try:
+        jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+    except UsesRefs as used:
+        return _with_refs(
+            used.refs,
+            fun,
+            args,
+            name,
+            lambda f, xs: _dispatch_jvp(trace, f, _refuse(name), xs, name),
+        )
+    return trace.process(
+        custom_jvp_call_p,
+        [*consts, *args],
+        {"jaxpr": jaxpr, "jvp": jvp, "num_consts": len(consts), "name": name},
+    )
+
+
+def _batch_jvp(
+    fun: Callable | None, jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool]
+) -> tuple:
+    """`fun` and its rule mapped over dim 0 of the flagged arguments; results are batched as `over_axis` says."""
+    mapped = None if fun is None else over_axis(fun, axis, flags, once)
+
+    def rule(primals, tangents):
+        n = len(primals)
+        given, fill = leave_zeros(tangents, flags)
+        nonzero: list[bool] = []
+
+        def both(*xs):
+            outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
+            nonzero[:] = [type(t) is not Zero for t in out_tangents]
+            return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
+
+        found = over_axis(
+            both, axis, [*flags, *(f for f, t in zip(flags, tangents) if type(t) is not Zero)], once
+        )(*primals, *given)
+        outs, rest = found[: len(nonzero)], iter(found[len(nonzero) :])
+        return outs, [
+            next(rest) if nz else Zero(typeof(o).to_tangent_aval()) for o, nz in zip(outs, nonzero)
+        ]
+
+    rule.__name__ = function_name(jvp)
+    return mapped, rule
+
+
+def _with_refs(
+    refs: Sequence, fun: Callable, args: Sequence, name: str, dispatch: Callable
+) -> list:
+    """A call of a function that reads or writes references to mutable arrays, inside of a program: a call on their values."""
+
+    def attempt(known):
+        n = len(known)
+
+        def on_values(*xs):
+            with bound(known, xs[:n]) as state:
+                outs = fun(*xs[n:])
+            return [*outs, *state.values]
+
+        return [*known], dispatch(on_values, [*(r[...] for r in known), *args])
+
+    met, outs = retried(attempt, refs)
+    n = len(outs) - len(met)
+    for r, value in zip(met, outs[n:]):
+        r._write(value)
+    return outs[:n]
+
+
+def _refuse(name: str) -> Callable:
+    def rule(*_):
+        raise NotImplementedError(
+            f"{name}, which has a derivative rule of its own and uses a reference to a mutable array, is "
+            "differentiated as a part of a loop, branch or checkpointed function. Differentiate inside of it, or "
+            "pass values."
+        )
+
+    return rule
+
+
+make_call_rules(custom_jvp_call_p, jit_p)
+custom_jvp_call_p.def_dce(keep_whole)
+
+
+@custom_jvp_call_p.def_jvp
+def _custom_jvp_jvp(primals, tangents, *, jaxpr, jvp, num_consts, name):
+    outs, tangent_outs = jvp(list(primals[num_consts:]), list(tangents[num_consts:]))
+    return outs, tangent_outs
+
+
+@custom_jvp_call_p.def_batch
+def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
+    args, flags = to_front(args, dims)
+    once: list[bool] = []
+    _, mapped_jvp = _batch_jvp(None, jvp, axis, flags[num_consts:], once)
+    new, consts = hoist_tracers(
+        stage(
+            over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once),
+            [typeof(x) for x in args],
+            name,
+        )
+    )
+    outs = custom_jvp_call_p.bind(
+        *consts, *args, jaxpr=new, jvp=mapped_jvp, num_consts=num_consts + len(consts), name=name
+    )
+    return outs, [None if once[0] else 0] * len(outs)
+
+
+@record
+class VjpRules:
+    """A custom reverse-mode rule on flat values, and the function that it belongs to.
+
+    fwd(args, perturbed) -> (outs, residuals);  bwd(residuals, cts) -> one cotangent (or None) per argument; cts may be `Zero`
+    `fun` is the function itself where the rule is to give way to it (`optimize_remat`), else None.
+    """
+
+    fwd: Callable
+    bwd: Callable
+    fun: Callable | None = None
+
+
+class custom_vjp(_CustomFunction):
+    """A function with a custom reverse-mode rule: `fwd(*args) -> (out, residuals)`, `bwd(residuals, ct) -> cts of args`.
+
+    Forward-mode differentiation of it is refused. `nondiff_argnums` are passed to `bwd` first.
+
+    >>> @weft.custom_vjp
+    ... def clip_gradient(x): return x
+    >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, ct: (wnp.clip(ct, -1., 1.),))
+    >>> float(weft.grad(lambda x: 10. * clip_gradient(x))(1.0))
+    1.0
+    """
+
+    def __init__(
+        self,
+        fun: Callable,
+        nondiff_argnums: Sequence[int] = (),
+        nondiff_argnames: Sequence[str] = (),
+    ):
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.fwd: Callable | None = None
+        self.bwd: Callable | None = None
+        self.symbolic_zeros = self.optimize_remat = False
+
+    def defvjp(
+        self,
+        fwd: Callable,
+        bwd: Callable,
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Set the rule's halves.
+
+        With `symbolic_zeros`, `fwd` gets each argument as a `custom_derivatives.CustomVJPPrimal(value, perturbed)`, and a cotangent that
+        is known to be zero reaches `bwd` as a `custom_derivatives.SymbolicZero`. With `optimize_remat`, the function itself runs
+        instead of `fwd` where `checkpoint` computes its results and drops the residuals. Both at once raise NotImplementedError.
+        """
+        if symbolic_zeros and optimize_remat:
+            raise NotImplementedError(
+                "custom_vjp.defvjp: symbolic_zeros and optimize_remat cannot be combined; leave one of them out."
+            )
+        self.fwd, self.bwd = fwd, bwd
+        self.symbolic_zeros, self.optimize_remat = symbolic_zeros, optimize_remat
+
+    @functools.partial(api_boundary, name="custom_vjp")
+    def __call__(self, *args, **kwargs):
+        name = function_name(self.fun)
+        if self.fwd is None or self.bwd is None:
+            raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
+        args = bind_positions("custom_vjp", self.fun, args, kwargs)
+        if type(_state.trace) is EvalTrace:
+            return call_with_refs(self.fun, "custom_vjp", args)
+        split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
+        if any_tracers(tree.tree_leaves(split.nondiff)):
+            raise UnexpectedTracerError(
+                f"custom_vjp: an argument of {name} in nondiff_argnums holds a traced value: {split.nondiff}. Take "
+                "it out of nondiff_argnums, and return None as its cotangent."
+            )
+        if split.refs:
+            names = (
+                names_of(self.fun, [args[i] for i in split.positions])
+                if not self.nondiff_argnums
+                else list(map(str, range(split.tree.num_leaves)))
+            )
+            check_aliases(
+                self.fun, "custom_vjp", list(split.refs.values()), [names[i] for i in split.refs]
+            )
+            for r in split.refs.values():
+                r.get()  # a program that is being traced is to know of what the rule may write
+        avals = [typeof(x) for x in split.flat]
+        out_tree: list = []
+
+        def fwd(flat, perturbed):
+            with own_lines():
+                pair = self.fwd(
+                    *split.rebuild(
+                        list(map(CustomVJPPrimal, flat, perturbed)) if self.symbolic_zeros else flat
+                    )
+                )
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(
+                    f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}."
+                )
+            outs, structure = flatten_linear(pair[0])
+            residuals, res_tree[0] = flatten(pair[1], f"the residuals of {name}")
+            check_outputs(
+                f"Custom VJP fwd rule {function_name(self.fwd)}",
+                name,
+                out_tree,
+                [structure, *map(typeof, outs)],
+            )
+            if any_refs(residuals):
+                residuals = _keep_refs(name, residuals, split, res_refs)
+            return outs, residuals
+
+        res_tree: list = [None]
+        res_refs: dict = {}
+
+        def bwd(residuals, cts):
+            if res_refs:
+                rest = iter(residuals)
+                residuals = [
+                    res_refs[i] if i in res_refs else next(rest)
+                    for i in range(res_tree[0].num_leaves)
+                ]
+            res = tree.tree_unflatten(res_tree[0], residuals)
+            cts = shown(cts, self.symbolic_zeros)
+            with own_lines():
+                result = self.bwd(
+                    *split.nondiff_values(), res, tree.tree_unflatten(of_tangents(out_tree[0]), cts)
+                )
+            if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
+                raise TypeError(
+                    f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
+                    f"differentiable argument ({len(split.positions)}), got {result!r}."
+                )
+            if not split.refs:
+                return flatten_cts(name, tuple(result), split.tree, avals)
+            none = [r.type.inner_aval for r in split.refs.values()]
+            rest, given = iter(none), iter(avals)
+            cts = flatten_cts(
+                name,
+                tuple(result),
+                split.tree,
+                [
+                    next(rest) if i in split.refs else next(given)
+                    for i in range(split.tree.num_leaves)
+                ],
+            )
+            return [ct for i, ct in enumerate(cts) if i not in split.refs]
+
+        fwd.__name__, bwd.__name__ = function_name(self.fwd), function_name(self.bwd)
+        fun = _flat_call(self.fun, split, out_tree, "custom_vjp")
+        trace, flat = _state.trace, split.take()
+        if (
+            split.refs
+            and type(trace) is JVPTrace
+            and all(type(trace.split(x)[1]) is Zero for x in flat)
+        ):
+            outs = fun(
+                *flat
+            )  # nothing that the rule is of is differentiated; what the references hold may be
+        else:
+            outs = _dispatch_vjp(
+                trace, fun, VjpRules(fwd, bwd, fun if self.optimize_remat else None), flat, name
+            )
+        return tree.tree_unflatten(out_tree[0], outs)
+
+
+def _keep_refs(name: str, residuals: Sequence, split: Split, kept: dict) -> list:
+    """Residuals without references, which `kept` has by their positions; ValueError if one is not an argument."""
+    kept.clear()
+    kept.update({i: x for i, x in enumerate(residuals) if is_ref(x)})
+    for r in kept.values():
+        if not any(r is known for known in split.refs.values()):
+            raise ValueError(
+                f"custom_vjp fwd function of {name} returned, as a residual, the mutable array reference {r.type}, which is "
+                "none of its arguments. References that fwd and bwd share are arguments that fwd returns."
+            )
+    return [x for x in residuals if not is_ref(x)]
+
+
+def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
+    kind = type(trace)
+    if kind is EvalTrace:
+        with set_trace(trace):
+            return fun(*args)
+    if (serving := trace.serving(args)) is not trace:
+        return _dispatch_vjp(serving, fun, rules, args, name)
+    if kind is JVPTrace:
+        pairs = [trace.split(x) for x in args]
+        primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
+        with set_trace(trace.parent):
+            if all(type(t) is Zero for t in tangents):
+                return _dispatch_vjp(trace.parent, fun, rules, primals, name)
+            outs, tangent_outs = _vjp_forward(rules, primals, tangents, name)
+        return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
+    if (
+        kind is BatchTrace
+    ):  # with no mapped argument, too: the function and its rules may close over mapped values
+        values, flags = to_front(*zip(*map(trace.split, args))) if args else ([], [])
+        once: list[bool] = []
+        mapped, mapped_rules = _batch_vjp(fun, rules, trace.axis, flags, once)
+        with set_trace(trace.parent):
+            outs = _dispatch_vjp(trace.parent, mapped, mapped_rules, values, name)
+        return [trace.join(o, None if once[0] else 0) for o in outs]
+    try:
+        jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+    except UsesRefs as used:
+        refused = VjpRules(_refuse(name), _refuse(name))
+        return _with_refs(
+            used.refs, fun, args, name, lambda f, xs: _dispatch_vjp(trace, f, refused, xs, name)
+        )
+    return trace.process(
+        custom_vjp_call_p,
+        [*consts, *args],
+        {"jaxpr": jaxpr, "rules": rules, "num_consts": len(consts), "name": name},
+    )
+
+
+def _vjp_forward(rules: VjpRules, primals, tangents, name):
+    perturbed = [type(t) is not Zero for t in tangents]
+    outs, residuals = (rules.fwd if rules.fun is None else _fwd_or_fun(rules, name))(
+        primals, perturbed
+    )
+    out_avals = tuple([typeof(o).to_tangent_aval() for o in outs])
+    tangent_outs = custom_lin_p.bind(
+        *residuals,
+        *map(instantiate, tangents),
+        bwd=rules.bwd,
+        num_res=len(residuals),
+        out_avals=out_avals,
+        name=name,
+    )
+    return outs, [
+        Zero(a) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, tangent_outs)
+    ]
+
+
+def _fwd_or_fun(rules: VjpRules, name: str) -> Callable:
+    """The forward half as one operation, which knows the function that gives the same results without residuals."""
+
+    def fwd(primals, perturbed):
+        n_out: list[int] = []
+
+        def both(*xs):
+            outs, residuals = rules.fwd(xs, perturbed)
+            n_out[:] = [len(outs)]
+            return [*outs, *residuals]
+
+        avals = [typeof(x) for x in primals]
+        (whole, fun), consts = hoist_together(
+            [stage(both, avals, name), stage(rules.fun, avals, name)]
+        )
+        outs = remat_opt_p.bind(*consts, *primals, jaxpr=whole, fun=fun, name=name)
+        return outs[: n_out[0]], outs[n_out[0] :]
+
+    return fwd
+
+
+def _batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once: list[bool]):
+    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched as `over_axis` says, residuals where they
+    differ."""
+    mapped = None if fun is None else over_axis(fun, axis, flags, once)
+    differ: list[bool] = []
+
+    def fwd(args, perturbed):
+        split_at: list = []
+
+        def both(*xs):
+            outs, residuals = rules.fwd(xs, perturbed)
+            split_at[:] = [len(outs)]
+            return [*map(instantiate, outs), *residuals]
+
+        results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
+        n = split_at[0]
+        differ[:] = [d is not None for d in dims[n:]]
+        whole = 0 if settle(once, dims[:n], flags, axis) else n
+        results = [
+            x if k >= whole and d is None else to_dim(x, d, axis, 0)
+            for k, (x, d) in enumerate(zip(results, dims))
+        ]
+        return results[:n], results[n:]
+
+    def bwd(residuals, cts):
+        present: list = []
+        split = not once[0]
+        given, fill = leave_zeros(cts, [split] * len(cts))
+
+        def run(*xs):
+            result = rules.bwd(list(xs[: len(residuals)]), fill(xs[len(residuals) :]))
+            present[:] = [ct is not None for ct in result]
+            return [ct for ct in result if ct is not None]
+
+        unmapped: list[bool] = []
+        found = iter(
+            over_axis(run, axis, [*differ, *[split] * len(given)], None if split else unmapped)(
+                *residuals, *given
+            )
+        )
+        return [
+            unbatch_ct(next(found), f or unmapped == [True]) if p else None
+            for p, f in zip(present, flags)
+        ]
+
+    fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
+    return mapped, VjpRules(
+        fwd, bwd, None if rules.fun is None else over_axis(rules.fun, axis, flags, once)
+    )
+
+
+make_call_rules(custom_vjp_call_p, jit_p)
+custom_vjp_call_p.def_dce(keep_whole)
+
+
+@custom_vjp_call_p.def_jvp
+def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
+    closed_over = [
+        typeof(x).str_short() for x, t in zip(primals[:num_consts], tangents) if type(t) is not Zero
+    ]
+    if closed_over:
+        raise CustomVJPException(
+            describe(
+                "custom_vjp",
+                f"{name} is differentiated by values that it closes over, of types {', '.join(closed_over)}.",
+                rule="Its rule gives the derivatives by its arguments alone.",
+                remedy="Make them arguments of the function, of fwd and of bwd (weft.closure_convert finds them), or use stop_gradient.",
+            )
+        )
+    return _vjp_forward(rules, list(primals[num_consts:]), list(tangents[num_consts:]), name)
+
+
+@custom_vjp_call_p.def_batch
+def _custom_vjp_batch(axis, args, dims, *, jaxpr, rules, num_consts, name):
+    args, flags = to_front(args, dims)
+    once: list[bool] = []
+    mapped = over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once)
+    _, mapped_rules = _batch_vjp(None, rules, axis, flags[num_consts:], once)
+    new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
+    outs = custom_vjp_call_p.bind(
+        *consts,
+        *args,
+        jaxpr=new,
+        rules=mapped_rules,
+        num_consts=num_consts + len(consts),
+        name=name,
+    )
+    return outs, [None if once[0] else 0] * len(outs)
+
+
+@custom_lin_p.def_type
+def _custom_lin_type(*avals, out_avals, **_):
+    return out_avals
+
+
+@custom_lin_p.def_transpose
+def _custom_lin_transpose(cts, *args, bwd, num_res, out_avals, name):
+    result = bwd(list(args[:num_res]), list(cts))
+    result = [
+        ct if ct is None or not is_undef(x) else _match(ct, x.aval)
+        for ct, x in zip(result, args[num_res:])
+    ]
+    return [None] * num_res + result
+
+
+def _match(ct, aval):
+    """The cotangent with the argument's dtype (a rule may return another precision or a Python scalar)."""
+    if aval.dtype == dtypes.float0:
+        return None
+    got = typeof(ct)
+    if got.dtype == aval.dtype and not isinstance(ct, (int, float, complex, np.ndarray)):
+        return ct
+    return in_dtype(ct, aval.dtype)
+
+
+make_call_rules(remat_opt_p, jit_p)
+
+
+@remat_opt_p.def_batch
+def _remat_opt_batch(axis, args, dims, *, jaxpr, fun, name):
+    args, flags = to_front(args, dims)
+    whole, fun = [batch_jaxpr(j, axis, tuple(flags), True)[0] for j in (jaxpr, fun)]
+    outs = remat_opt_p.bind(*args, jaxpr=whole, fun=fun, name=name)
+    return outs, [0] * len(outs)
+
+
+@remat_opt_p.def_dce
+def _remat_opt_dce(eqn, used):
+    """Without residuals, the function itself; else all of the forward half, so that the choice stays open."""
+    fun = eqn.params["fun"]
+    n = len(fun.outvars)
+    if any(used[n:]):
+        return keep_whole(eqn, used)
+    call = eqn.replace(
+        primitive=jit_p,
+        outvars=eqn.outvars[:n],
+        params=plain_params(fun, eqn.params["name"]),
+        effects=fun.effects,
+    )
+    return jit_p.rule("dce")(call, used[:n])
+
+
+_FORWARD = (
+    "can't apply forward-mode autodiff (jvp) to a custom_vjp function. Use custom_jvp, which serves both modes, or jacrev and "
+    "the like"
+)
+custom_lin_p.define(
+    in_avals=lambda params: None,
+    jvp=unsupported(_FORWARD),
+    reference=unsupported(_FORWARD),
+    batch=unsupported(_FORWARD),
+    factors=unsupported(_FORWARD),
+    lower=unsupported(_FORWARD),
+    lockstep=unsupported(_FORWARD),
+    dce=unsupported("it exists only while a program is differentiated"),
+)

@@ -1,0 +1,267 @@
+"""What rules of custom derivatives take and give: arguments, symbolic zeros, cotangents; and how rules on flat values are mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.control.hitypes import flatten_linear, linear_parts, of_tangents
+from weft._engine.control.ref import any_refs, is_ref
+from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.scalars import typed
+from weft._engine.core.trace import Zero, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.layout import broadcast_in_dim
+from weft._engine.ops.reduce import reduce_sum
+from weft._engine.transforms.batch import batch_flat, move_dim, to_dim
+from weft._engine.transforms.jvp import instantiate
+from weft._engine.util import dtypes, tree
+from weft._engine.util.config import config
+from weft._engine.util.record import record
+from weft._engine.util.tree import tree_flatten, tree_unflatten
+
+
+@record
+class SymbolicZero:
+    """A tangent or cotangent that is known to be zero, as rules with `symbolic_zeros=True` get it; `aval` is its type.
+
+    >>> zero = SymbolicZero(weft.typeof(wnp.ones((2, 3))))
+    >>> zero.shape, zero.dtype.name
+    ((2, 3), 'float32')
+    """
+
+    aval: ShapedArray
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval.str_short()})"
+
+
+@record
+class CustomVJPPrimal:
+    """An argument as `fwd` gets it with `symbolic_zeros=True`: its value, and whether derivatives with respect to it are asked for."""
+
+    value: Any
+    perturbed: bool
+
+
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
+    """A tree of `CustomVJPPrimal`s with their values in their places; TypeError if another leaf is in it.
+
+    >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, True)})
+    {'x': 2.0}
+    """
+    leaves, structure = tree_flatten(tree)
+    for x in leaves:
+        if type(x) is not CustomVJPPrimal:
+            raise TypeError(
+                f"custom_vjp_primal_tree_values: every leaf must be a CustomVJPPrimal, got {type(x)}. Give it the arguments "
+                "that `fwd` of a rule with symbolic_zeros=True was called with."
+            )
+    return tree_unflatten(structure, [x.value for x in leaves])
+
+
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangents of the values in the tree `val`: arrays of zeros, or `SymbolicZero`s.
+
+    >>> float(zero_from_primal(2.0)), zero_from_primal(2.0, symbolic_zeros=True)
+    (0.0, SymbolicZero(float32[]))
+    """
+
+    def zero(x: Any) -> Any:
+        aval = typeof(x).to_tangent_aval()
+        return SymbolicZero(aval) if symbolic_zeros else instantiate(Zero(aval))
+
+    return tree.tree_map(zero, val)
+
+
+def shown(tangents: Sequence, symbolic_zeros: bool) -> list:
+    """Tangents or cotangents as a rule of the user gets them."""
+    if symbolic_zeros:
+        return [SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents]
+    return [_as_array(instantiate(t)) for t in tangents]
+
+
+def _as_array(x: Any) -> Any:
+    """A NumPy value as an array, which has the methods of one."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype != dtypes.float0:
+        return broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
+    return x
+
+
+def taken(tangent: Any) -> Any:
+    """A tangent or cotangent as a rule of the user gave it."""
+    return Zero(tangent.aval) if type(tangent) is SymbolicZero else tangent
+
+
+class Split:
+    """The differentiable arguments of a call, flattened, and how to put all arguments together again."""
+
+    def __init__(self, args: Sequence, nondiff_argnums: Sequence[int], symbolic_zeros: bool):
+        n = len(args)
+        self.nondiff = {i % n: args[i % n] for i in nondiff_argnums}
+        self.positions = [i for i in range(n) if i not in self.nondiff]
+        self.n = n
+        flat, self.tree = flatten_linear(tuple(args[i] for i in self.positions), symbolic_zeros)
+        self.flat = [typed(x) for x in flat]  # rules ask numbers for their shapes and dtypes
+        #: references to mutable arrays among the flat arguments: they go along, and are not differentiated
+        self.refs = (
+            {i: x for i, x in enumerate(self.flat) if is_ref(x)} if any_refs(self.flat) else {}
+        )
+        if self.refs:
+            self.flat = [x for x in self.flat if not is_ref(x)]
+
+    def take(self) -> list:
+        """The flat arguments, which are not kept: the rules, which know the split, outlive the call."""
+        flat, self.flat = self.flat, []
+        return flat
+
+    def rebuild(self, flat: Sequence) -> list:
+        if self.refs:
+            flat = self.with_refs(flat)
+        args = [None] * self.n
+        for i, x in self.nondiff.items():
+            args[i] = x
+        for i, x in zip(self.positions, tree.tree_unflatten(self.tree, flat)):
+            args[i] = x
+        return args
+
+    def with_refs(self, flat: Sequence) -> list:
+        """All flat arguments from those that are not references."""
+        rest = iter(flat)
+        return [self.refs[i] if i in self.refs else next(rest) for i in range(self.tree.num_leaves)]
+
+    def nondiff_values(self) -> list:
+        return [self.nondiff[i] for i in sorted(self.nondiff)]
+
+
+def check_outputs(rule: str, name: str, known: list, given: list) -> None:
+    """TypeError if a rule gives another structure, shapes or dtypes (the rest of the lists) than its function, where these are `known`."""
+    if known and known[0] != given[0]:
+        raise TypeError(
+            f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
+            f"structure of the output of {name}, {known[0]}, got {given[0]}."
+        )
+    for want, got in zip(known[1:], given[1:]):
+        if not (want.is_high or got.is_high) and (
+            want.shape != got.shape or (want.dtype != got.dtype and not got.weak_type)
+        ):
+            raise TypeError(
+                f"{rule} for function {name} must produce a pair whose first element has leaves of the shapes and dtypes of "
+                f"the output of {name}: got rule output type {got.str_short()} which doesn't match {want.str_short()}."
+            )
+    known[:] = given
+
+
+def check_tangents(name, outs, tangents) -> None:
+    for o, t in zip(outs, tangents):
+        want, got = typeof(o).to_tangent_aval(), t.aval if type(t) is Zero else typeof(t)
+        if want.shape != got.shape or (
+            want.dtype != got.dtype and want.dtype != dtypes.float0 and not got.weak_type
+        ):
+            raise TypeError(
+                f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
+                f"{want.str_short()} (tangent type of {typeof(o).str_short()}) but got {got.str_short()}, of {name}."
+            )
+
+
+def flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray]) -> list:
+    """Cotangents in the order of the flat arguments; a None stands for zeros of a whole subtree."""
+    try:
+        whole = tree.tree_unflatten(of_tangents(structure), avals)
+        flat = tree.broadcast_prefix(linear_parts(result), whole, is_leaf=lambda x: x is None)
+    except ValueError as error:
+        raise TypeError(
+            f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}"
+        ) from None
+    for ct, aval in zip(flat, avals):
+        want = aval.to_tangent_aval()
+        if (
+            ct is not None
+            and want.dtype != dtypes.float0
+            and typeof(ct).shape != want.shape
+            and not config.disable_bwd_checks
+        ):
+            raise ValueError(
+                f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
+                f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}. Consider just returning a None here."
+            )
+        extra = tuple(sorted(typeof(ct).vma - want.vma, key=str)) if ct is not None else ()
+        if extra:
+            raise ValueError(
+                f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "
+                f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.\n  The argument is one value "
+                f"for all devices along {extra}, so their cotangents add up: return lax.psum(ct, {extra})."
+            )
+    dropped = lambda ct, aval: (
+        type(ct) is SymbolicZero or aval.to_tangent_aval().dtype == dtypes.float0
+    )
+    return [None if dropped(ct, aval) else ct for ct, aval in zip(flat, avals)]
+
+
+def to_front(args, dims):
+    """Batched operands with their dim at 0, and which they are."""
+    return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [
+        d is not None for d in dims
+    ]
+
+
+def leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable[[Sequence], list]]:
+    """The (co)tangents that are not zeros, and the function that puts per-example ones back among the zeros per example. Those flagged
+    are batched at dim 0."""
+    zeros = [
+        None if type(t) is not Zero else Zero(t.aval.without_dim(0)) if f else t
+        for t, f in zip(values, flags)
+    ]
+
+    def fill(given):
+        rest = iter(given)
+        return [next(rest) if z is None else z for z in zeros]
+
+    return [t for t, z in zip(values, zeros) if z is None], fill
+
+
+def settle(once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchAxis) -> bool:
+    """Whether the results of a mapped call are the same for all examples: no argument is mapped (`flags`), and no result (`dims`).
+    The list `once`, which a function and its rules share, keeps what the first of them to run found. ValueError if a later one differs."""
+    unmapped = all(d is None for d in dims)
+    once[:] = once or [unmapped and not any(flags)]
+    if once[0] and not unmapped:
+        raise ValueError(
+            f"vmap: a rule of a custom derivative gives values that depend on the mapped axis {axis.name}, where "
+            "those of its function are the same for all. Make the function's results depend on the same mapped values."
+        )
+    return once[0]
+
+
+def over_axis(
+    fun: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool] | None = None
+) -> Callable:
+    """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0, or none is (see `settle`)."""
+
+    def mapped(*args):
+        outs, dims = batch_flat(
+            lambda *xs: [instantiate(o) for o in fun(*xs)],
+            axis,
+            args,
+            [0 if f else None for f in flags],
+        )
+        if once is not None and settle(once, dims, flags, axis):
+            return outs
+        return [to_dim(o, d, axis, 0) for o, d in zip(outs, dims)]
+
+    return mapped
+
+
+def unbatch_ct(ct, whole: bool):
+    """The cotangent of an argument: summed over the batch if the argument was the same for all and the cotangents are not."""
+    if whole:
+        return ct
+    return reduce_sum(ct, (0,))

@@ -1,0 +1,89 @@
+"""Programs that only some devices run: branches and loop bodies under a condition that varies over manual axes.
+
+In:   a staged program, and the axes over which the condition varies.
+Out:  the program in which every value varies over these axes, those that it takes included: what is one value for all is cast
+      before the choice. So its gradient is summed after the devices have joined again, not by some of them alone.
+Law:  no collective over these axes occurs inside: it would wait forever for the devices that do not take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft._engine.ir.collective_spec import collective_axes, spec_of
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ops.collective_rules import pvary_p
+from weft._engine.util.errors import ShardingError, describe
+
+
+def diverging(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
+    """`jaxpr` for devices that differ along `axes` in whether they run it: all its values vary over them."""
+    return jaxpr.memo(("diverging", axes), lambda: _retyped(jaxpr, axes))
+
+
+def _retyped(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
+    env: dict[Var, Var] = {v: v for v in jaxpr.constvars}
+
+    def varying(var: Var) -> Var:
+        env[var] = Var(var.aval.update(vma=var.aval.vma | axes))
+        return env[var]
+
+    invars, eqns = [varying(v) for v in jaxpr.invars], []
+    for eqn in jaxpr.eqns:
+        operands = [a if type(a) is Literal else env[a] for a in eqn.invars]
+        if eqn.primitive is pvary_p and axes <= operands[0].aval.vma:
+            rest = tuple(a for a in eqn.params["axes"] if a not in axes)
+            if not rest:
+                env[eqn.outvars[0]] = operands[0]
+                continue
+            eqn = eqn.replace(params={"axes": rest})
+        eqns.append(
+            eqn.replace(
+                invars=operands,
+                outvars=[varying(v) for v in eqn.outvars],
+                params=_params(eqn, axes),
+            )
+        )
+    outs = [a if type(a) is Literal else env[a] for a in jaxpr.outvars]
+    return jaxpr.replace(invars=invars, eqns=eqns, outvars=outs)
+
+
+def _params(eqn: Eqn, axes: frozenset) -> dict:
+    if eqn.primitive.kind != "region" or eqn.primitive.name == "shard_map":
+        return eqn.params
+    inside = lambda v: (
+        diverging(v, axes)
+        if isinstance(v, Jaxpr)
+        else tuple(map(inside, v))
+        if type(v) is tuple and any(isinstance(x, Jaxpr) for x in v)
+        else v
+    )
+    return {name: inside(value) for name, value in eqn.params.items()}
+
+
+def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) -> None:
+    """ShardingError if a program that only some devices along `axes` run communicates with the others."""
+    for eqn in (eqn for program in programs for eqn in _collectives(program)):
+        shared = [a for a in collective_axes(eqn.params) if a in axes]
+        if shared:
+            raise ShardingError(
+                describe(
+                    api,
+                    f"{eqn.primitive.name} over {shared[0]!r} occurs where only some devices along {shared[0]!r} run.",
+                    [
+                        ("condition", f"varies over {', '.join(sorted(map(repr, axes)))}"),
+                        (eqn.primitive.name, f"takes {eqn.invars[0].aval.str_short()}"),
+                    ],
+                    eqn.source,
+                    "All devices of an axis must take part in its collectives; the others would wait forever for those that do not.",
+                    "Move the collective out of it, or make the condition the same for all (lax.pmax of it).",
+                )
+            )
+
+
+def _collectives(program: Jaxpr) -> Iterable[Eqn]:
+    for eqn in program.eqns:
+        if eqn.primitive.kind == "collective" and not spec_of(eqn.primitive).is_local:
+            yield eqn
+        for _, inner in subjaxprs(eqn.params):
+            yield from _collectives(inner)

@@ -1,0 +1,162 @@
+"""`linear_call`: a linear function with a transpose of its own.
+
+In:   a function of residuals and of values that it is linear in, and its transpose.
+Out:  one operation, whose derivative is itself on tangents, and whose transpose calls the given one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._engine.control.call import jit_p
+from weft._engine.control.call_rules import keep_whole, make_call_rules
+from weft._engine.control.custom_values import over_axis, to_front, unbatch_ct
+from weft._engine.control.hitypes import flatten_linear
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.stage import hoist_tracers, stage
+from weft._engine.core.trace import Zero, is_undef, typeof
+from weft._engine.transforms.batch import batch_jaxpr
+from weft._engine.transforms.jvp import instantiate
+from weft._engine.util import tree
+from weft._engine.util.source import function_name
+
+#: params: jaxpr (of constants, residuals, linear values), transpose (residuals, cotangents -> cotangents, flat), num_consts,
+#: num_res (residuals), name
+linear_call_p = Primitive(
+    "linear_call", "region", multiple_results=True, call_like=True, only_derivatives=("transpose",)
+)
+
+
+def linear_call(
+    fun: Callable, fun_transpose: Callable, residual_args: Any, linear_args: Any
+) -> Any:
+    """`fun(residual_args, linear_args)`, which is linear in the second, with `fun_transpose(residual_args, cotangent)` as its transpose.
+
+    Arguments and results are trees. The transpose must give the structure of `linear_args`, else TypeError. `fun` is not differentiated
+    with respect to `residual_args`: NotImplementedError.
+
+    >>> scale = lambda r, x: x / r
+    >>> f = lambda x: weft.custom_derivatives.linear_call(scale, scale, 4.0, x)
+    >>> float(f(2.0)), float(weft.linear_transpose(f, 1.0)(8.0)[0])
+    (0.5, 2.0)
+    """
+    name = function_name(fun)
+    residuals, res_tree = flatten_linear(residual_args)
+    linear, lin_tree = flatten_linear(linear_args)
+    out_tree: list = []
+    n = len(residuals)
+
+    def flat_fun(*xs):
+        outs, structure = flatten_linear(
+            fun(tree.tree_unflatten(res_tree, xs[:n]), tree.tree_unflatten(lin_tree, xs[n:]))
+        )
+        out_tree[:] = [structure]
+        return outs
+
+    def transpose(res, cts):
+        given, structure = flatten_linear(
+            fun_transpose(tree.tree_unflatten(res_tree, res), tree.tree_unflatten(out_tree[0], cts))
+        )
+        if structure != lin_tree:
+            raise TypeError(
+                f"linear_call: the transpose of {name} must give the structure of the linear arguments, {lin_tree}, got "
+                f"{structure}."
+            )
+        return given
+
+    transpose.__name__ = function_name(fun_transpose)
+    jaxpr, consts = hoist_tracers(stage(flat_fun, [typeof(x) for x in (*residuals, *linear)], name))
+    outs = linear_call_p.bind(
+        *consts,
+        *residuals,
+        *linear,
+        jaxpr=jaxpr,
+        transpose=transpose,
+        num_consts=len(consts),
+        num_res=n,
+        name=name,
+    )
+    return tree.tree_unflatten(out_tree[0], outs)
+
+
+make_call_rules(linear_call_p, jit_p)
+del linear_call_p.rules["partial_eval"], linear_call_p.rules["partial_eval_eqn"]  # it stays whole
+linear_call_p.def_dce(keep_whole)
+
+
+@linear_call_p.def_jvp
+def _jvp(primals: Sequence, tangents: Sequence, *, num_consts, num_res, name, **params):
+    n = num_consts + num_res
+    if any(type(t) is not Zero for t in tangents[:n]):
+        raise NotImplementedError(
+            f"linear_call: {name} is differentiated with respect to a residual, or a value that it closes over. Its "
+            "derivative is known in its linear arguments alone; use stop_gradient or a custom_jvp rule."
+        )
+    params.update(num_consts=num_consts, num_res=num_res, name=name)
+    outs = linear_call_p.bind(*primals, **params)
+    return outs, linear_call_p.bind(*primals[:n], *map(instantiate, tangents[n:]), **params)
+
+
+@linear_call_p.def_transpose
+def _transpose(cts: Sequence, *args, jaxpr, transpose, num_consts, num_res, name):
+    n = num_consts + num_res
+    fixed, linear = args[:n], args[n:]
+    if any(map(is_undef, fixed)):
+        raise NotImplementedError(
+            f"linear_call: {name} is not known to be linear in its residuals, or in what it closes over."
+        )
+    consts, residuals = list(fixed[:num_consts]), list(fixed[num_consts:])
+    given = [instantiate(ct) for ct in cts]
+    flat = lambda *xs: transpose(list(xs[:num_res]), list(xs[num_res:]))
+    backward, more = hoist_tracers(
+        stage(flat, [typeof(x) for x in (*residuals, *given)], function_name(transpose))
+    )
+
+    def again(res, xs):  # the transpose of the transpose
+        return linear_call_p.bind(
+            *consts,
+            *res,
+            *xs,
+            jaxpr=jaxpr,
+            transpose=transpose,
+            num_consts=num_consts,
+            num_res=num_res,
+            name=name,
+        )
+
+    again.__name__ = name
+    outs = linear_call_p.bind(
+        *more,
+        *residuals,
+        *given,
+        jaxpr=backward,
+        transpose=again,
+        num_consts=len(more),
+        num_res=num_res,
+        name=function_name(transpose),
+    )
+    return [None] * n + [ct if is_undef(x) else None for x, ct in zip(linear, outs)]
+
+
+@linear_call_p.def_batch
+def _batch(axis, args: Sequence, dims: Sequence, *, jaxpr, transpose, num_consts, num_res, name):
+    args, flags = to_front(args, dims)
+    mapped, batched = batch_jaxpr(jaxpr, axis, tuple(flags), True)
+    res_flags = flags[num_consts : num_consts + num_res]
+
+    def mapped_transpose(res, cts):
+        flat = lambda *xs: transpose(list(xs[:num_res]), list(xs[num_res:]))
+        found = over_axis(flat, axis, [*res_flags, *batched])(*res, *cts)
+        return [unbatch_ct(ct, f) for ct, f in zip(found, flags[num_consts + num_res :])]
+
+    mapped_transpose.__name__ = function_name(transpose)
+    outs = linear_call_p.bind(
+        *args,
+        jaxpr=mapped,
+        transpose=mapped_transpose,
+        num_consts=num_consts,
+        num_res=num_res,
+        name=name,
+    )
+    return outs, [0] * len(outs)

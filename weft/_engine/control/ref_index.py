@@ -1,0 +1,233 @@
+"""Indices with `Slice`, a run of elements that begins at a traced place, into references and arrays.
+
+In:   an array or the value of a reference, and one index into it.
+Out:  the part that the index selects (`read`), and the value with that part replaced or added to (`written`).
+Laws: a `Slice` of a reference whose beginning is known must be inside, else ValueError; one whose beginning is traced is moved inside,
+      as the windows of `dynamic_slice` are. For arrays (`wrapped`) a negative beginning counts from the end, and reading moves every
+      `Slice` inside. Everything else means what it means for arrays.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ops.elementwise import convert_element_type
+from weft._engine.ops.layout import reshape
+from weft._engine.util import dtypes
+from weft._engine.util.record import record
+
+
+@record
+class Slice:
+    """`size` elements of a dim from `start` on, which may be traced, every `stride`-th.
+
+    >>> from weft.experimental import pallas as pl
+    >>> weft.new_ref(wnp.arange(6))[pl.ds(1, 3)].tolist()
+    [1, 2, 3]
+    """
+
+    start: Any
+    size: int
+    stride: int = 1
+
+    @property
+    def is_dynamic_start(self) -> bool:
+        """Whether the beginning is traced."""
+        return _static(self.start) is None
+
+    @property
+    def is_dynamic_size(self) -> bool:
+        """Whether the size is traced, which it never is."""
+        return False
+
+
+def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice | slice:
+    """`size` elements from `start` on, every `stride`-th; `ds(size)` begins at 0. `start` may be traced.
+
+    TypeError if a size is traced.
+
+    >>> weft.experimental.pallas.ds(2, 3)
+    Slice(start=2, size=3, stride=1)
+    """
+    if start is None:
+        return slice(None, size, stride)
+    if size is None:
+        start, size = 0, start
+    try:
+        size = operator.index(size)
+    except TypeError:
+        raise TypeError(
+            f"ds: the size of a slice must be an integer that is known while tracing, got {size!r}."
+        ) from None
+    return Slice(start, size, 1 if stride is None else operator.index(stride))
+
+
+def has_slices(index: Any) -> bool:
+    """Whether an index must be read by this module."""
+    return isinstance(index, Slice) or (
+        isinstance(index, tuple) and any(isinstance(i, Slice) for i in index)
+    )
+
+
+def is_basic(index: Any) -> bool:
+    """Whether an index selects no element twice: integers, slices and new dims."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(
+        i is None
+        or i is Ellipsis
+        or isinstance(i, (slice, Slice, int, np.integer))
+        or (hasattr(i, "dtype") and np.shape(i) == () and i.dtype != np.bool_)
+        for i in parts
+    )
+
+
+def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
+    """An index into an array with the known beginnings of its slices moved inside, and whether all of them lay there.
+
+    Where beginnings are traced, that is a function without arguments: reading does not ask.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    taken = [
+        0
+        if i is None or i is Ellipsis
+        else np.ndim(i)
+        if getattr(i, "dtype", None) == np.bool_
+        else 1
+        for i in parts
+    ]
+    out: list = []
+    traced: list[tuple] = []
+    dim, inside = 0, True
+    for part, width in zip(parts, taken):
+        if isinstance(part, Slice) and dim < len(shape):
+            n, reach, start = (
+                shape[dim],
+                max((part.size - 1) * part.stride + 1, 0),
+                _static(part.start),
+            )
+            if reach > n:
+                raise ValueError(
+                    f"ds: {part.size} elements with stride {part.stride} of a dim of size {n}."
+                )
+            if start is None:
+                traced.append((part.start, n, n - reach))
+            else:
+                start += n * (start < 0)
+                inside = inside and 0 <= start <= n - reach
+                part = Slice(min(max(start, 0), n - reach), part.size, part.stride)
+        out.append(part)
+        dim += len(shape) - sum(taken) if part is Ellipsis else width
+    if not inside or not traced:
+        return tuple(out), inside
+    lies_inside = lambda start, n, last: (
+        ((start >= 0) & (start <= last)) | ((start >= -n) & (start <= last - n))
+    )
+    return tuple(out), lambda: functools.reduce(
+        operator.and_, [lies_inside(*each) for each in traced]
+    )
+
+
+def read(value: Any, index: Any) -> Any:
+    """The part of an array that an index of a reference selects."""
+    if not has_slices(index):
+        return value[index]
+    from weft._engine.ops.slicing import dynamic_slice  # what a first result does without
+
+    starts, sizes, rest = _window(typeof(value).shape, index)
+    if starts is not None:
+        value = dynamic_slice(value, starts, sizes)
+    return value if _selects_all(rest) else value[rest]
+
+
+def written(value: Any, index: Any, new: Any, how: str) -> Any:
+    """`value` with `new` set ("set") or added ("add") where the index says."""
+    if not has_slices(index):
+        return getattr(value.at[index], how)(new)
+    if how == "set":
+        from weft._engine.ops.slicing import dynamic_update_slice
+
+        starts, sizes, rest = _window(typeof(value).shape, index)
+        if starts is not None and _selects_all(rest):
+            return dynamic_update_slice(value, reshape(new, sizes), starts)
+    return replaced(value, index, lambda part, rest: getattr(part.at[rest], how)(new))
+
+
+def replaced(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:
+    """`value` with the window that the traced slices select replaced by `new(window, rest of the index)`."""
+    from weft._engine.ops.slicing import dynamic_slice, dynamic_update_slice
+
+    starts, sizes, rest = _window(typeof(value).shape, index)
+    if starts is None:
+        return new(value, rest)
+    return dynamic_update_slice(value, new(dynamic_slice(value, starts, sizes), rest), starts)
+
+
+def _selects_all(rest: tuple) -> bool:
+    return all(type(i) is slice and i == slice(None) for i in rest)
+
+
+def _static(x: Any) -> int | None:
+    """The number, where it is known."""
+    if isinstance(x, Tracer):
+        x = x.concrete()
+    return None if x is None else int(x)
+
+
+def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int], tuple]:
+    """The window that holds the traced slices: its beginning, or None if there is none, and its sizes; and the index into it."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    taken = sum(1 for i in parts if i is not None and i is not Ellipsis)
+    if Ellipsis in [i for i in parts if i is Ellipsis]:
+        at = next(n for n, i in enumerate(parts) if i is Ellipsis)
+        parts[at : at + 1] = [slice(None)] * (len(shape) - taken)
+    if any(
+        i is not None and np.ndim(i) and getattr(i, "dtype", None) == np.bool_
+        for i in parts
+        if not isinstance(i, (slice, Slice))
+    ):
+        raise NotImplementedError(
+            "ref[...]: an index of booleans beside a slice made by ds. Select with weft.numpy.where."
+        )
+    starts: list = [0] * len(shape)
+    sizes, rest, moves, dim = list(shape), [], False, 0
+    for part in parts:
+        if part is None:
+            rest.append(part)
+            continue
+        if dim == len(shape):
+            raise IndexError(f"ref[...]: {taken} indices for {len(shape)} dims.")
+        if isinstance(part, Slice):
+            start, reach = _static(part.start), max((part.size - 1) * part.stride + 1, 0)
+            if start is None:
+                if reach > shape[dim]:
+                    raise ValueError(
+                        f"Out of bound slice: {part.size} elements with stride {part.stride} of a dim of size {shape[dim]}."
+                    )
+                starts[dim], sizes[dim], moves = part.start, reach, True
+                part = slice(None) if part.stride == 1 else slice(None, None, part.stride)
+            else:
+                if start < 0 or start + reach > shape[dim]:
+                    raise ValueError(
+                        f"Out of bound slice: from {start}, {part.size} elements with stride {part.stride}, of a dim of size "
+                        f"{shape[dim]}."
+                    )
+                part = slice(start, start + reach, part.stride)
+        rest.append(part)
+        dim += 1
+    return _of_one_dtype(starts) if moves else None, sizes, tuple(rest)
+
+
+def _of_one_dtype(starts: list) -> list:
+    """Starts of a window in the dtype of those that are traced; in the default integer if these differ."""
+    found = {typeof(start).dtype for start in starts if not isinstance(start, int)}
+    dtype = found.pop() if len(found) == 1 else dtypes.default_int_dtype()
+    return [
+        dtype.type(start) if isinstance(start, int) else convert_element_type(start, dtype)
+        for start in starts
+    ]

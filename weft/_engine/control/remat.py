@@ -1,0 +1,204 @@
+"""`checkpoint`: recompute values instead of keeping them.
+
+`remat` calls its program like `jit` does; the difference is in partial evaluation, where only what the policy allows is
+saved for the backward pass and the rest is computed again, after a barrier so that simplification does not undo it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.control.call import jit_p
+from weft._engine.control.call_rules import make_call_rules
+from weft._engine.control.ref import call_on_values
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import Zero, is_undef
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.rewrite import dce, inline_calls, is_transparent, map_jaxprs
+from weft._engine.ops.layout import name_p
+from weft._engine.ops.placement import optimization_barrier_p
+from weft._engine.transforms.linearize import Partial, partial_eval_jaxpr
+from weft._engine.transforms.transpose import transpose_with_refs
+from weft._engine.util.config import config
+from weft._engine.util.events import report
+from weft._engine.util.record import record
+
+#: params: jaxpr, prevent_cse (a bool, or one for each input), policy (None, or a predicate on (primitive, *avals, **params)), name,
+#: differentiated (whether it is what a derivative computes again)
+remat_p = Primitive(
+    "checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",)
+)
+
+
+class _Answer:
+    """What a policy may answer in place of a bool."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+Saveable, Recompute = _Answer("Saveable"), _Answer("Recompute")
+
+
+@record
+class Offloadable:
+    """The answer of a policy that results are kept in memory of another kind until the backward pass.
+
+    >>> Offloadable("device", "pinned_host").dst
+    'pinned_host'
+    """
+
+    src: str
+    dst: str
+
+
+def is_saved(answer: Any) -> bool:
+    """Whether the answer of a policy lets results be kept; TypeError for what is none."""
+    if isinstance(answer, (bool, np.bool_)):
+        return bool(answer)
+    if answer is Saveable or answer is Recompute or isinstance(answer, Offloadable):
+        return answer is not Recompute
+    raise TypeError(
+        f"checkpoint: a policy answered {answer!r:.80} of type {type(answer).__name__}. Value returned by a remat policy "
+        "should be a bool, or Recompute, Saveable or Offloadable(...) of ad_checkpoint."
+    )
+
+
+def saveable_by(policy: Callable | None) -> Callable:
+    """The predicate on equations that a checkpoint policy means."""
+    if policy is None:
+        return lambda eqn: False
+    return lambda eqn: is_saved(policy(eqn.primitive, *[a.aval for a in eqn.invars], **eqn.params))
+
+
+def origin(eqn: Eqn) -> str:
+    """Where a residual comes from: its name or the operation that made it, and the place."""
+    what = (
+        f"named {eqn.params['name']!r}"
+        if eqn.primitive is name_p
+        else f"output of {eqn.primitive.name}"
+    )
+    return what if eqn.source is None else f"{what} from {eqn.source.place}"
+
+
+def _log_residuals(partial: Partial, n_results: int) -> None:
+    """Log what is kept between the passes: inputs by their types, and values with their origins."""
+    makers = {v: eqn for eqn in partial.known.eqns for v in eqn.outvars}
+    inputs = [partial.known.invars[i].aval for i in partial.forwarded if i is not None]
+    lines = (
+        ["saving inputs with shapes:", *[f"  {a.str_short()}" for a in inputs]] if inputs else []
+    )
+    computed = partial.known.outvars[n_results:]
+    if computed:
+        lines += [f"{'and ' * bool(inputs)}saving these intermediates:"]
+        lines += [
+            f"  {v.aval.str_short()} from {origin(makers[v]) if v in makers else 'an input'}"
+            for v in computed
+        ]
+    report("checkpoint", True, "%s", "remat-decorated function " + "\n".join(lines))
+
+
+def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
+    """Partial evaluation under the policy: what it does not save is computed again by the unknown part."""
+    policy = params["policy"]
+    program = jaxpr if policy is None else inline_calls(jaxpr, _seen_through)
+    partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
+    partial.known = dce(partial.known)  # a rule gives way to its function where no residual is read
+    partial.unknown = dce(partial.unknown)  # what an operation computes again is what is not saved
+    if config.log_checkpoint_residuals:
+        _log_residuals(partial, sum(not u for u in partial.out_unknown))
+    if config.debug_key_reuse:
+        partial.unknown = _reading_keys(partial.unknown)
+    return partial
+
+
+def _rest(partial: Partial, unknown: Sequence[bool], params: dict) -> dict:
+    """The parameters of the unknown part: of its inputs, those that are known go behind a barrier."""
+    given = [flag for flag, u in zip(_each(params["prevent_cse"], len(unknown)), unknown) if not u]
+    held = [any(given) if i is None else given[i] for i in partial.forwarded]
+    return {**params, "prevent_cse": (*held, *[False] * sum(unknown)), "differentiated": True}
+
+
+def _each(prevent_cse: bool | tuple[bool, ...], n: int) -> tuple[bool, ...]:
+    """Whether each of `n` inputs goes behind a barrier. Where there are others than those of the function, as in derivatives of higher
+    order, all do if one does."""
+    if isinstance(prevent_cse, tuple) and len(prevent_cse) == n:
+        return prevent_cse
+    return (any(prevent_cse) if isinstance(prevent_cse, tuple) else bool(prevent_cse),) * n
+
+
+def _in_place(eqn: Eqn) -> Jaxpr:
+    """What stands for a call: of one that is computed again, with the inputs that are to be behind a barrier there, if it computes anything
+    of these alone: simplification would take that from where it was computed first, and so keep it."""
+    jaxpr = eqn.params["jaxpr"]
+    if not eqn.params["differentiated"]:
+        return jaxpr
+    held = [
+        v
+        for v, wanted in zip(jaxpr.invars, _each(eqn.params["prevent_cse"], len(jaxpr.invars)))
+        if wanted
+    ]
+    known = {*held, *jaxpr.constvars}
+    if not held or not any(
+        eqn.invars and all(type(a) is Literal or a in known for a in eqn.invars)
+        for eqn in jaxpr.eqns
+    ):
+        return jaxpr
+    given, source = {v: Var(v.aval) for v in held}, jaxpr.eqns[0].source
+    barrier = Eqn(
+        optimization_barrier_p,
+        given.values(),
+        held,
+        {},
+        None if source is None else source.unnamed(),
+    )
+    return jaxpr.replace(
+        invars=[given.get(v, v) for v in jaxpr.invars], eqns=[barrier, *jaxpr.eqns]
+    )
+
+
+def _reading_keys(jaxpr: Jaxpr) -> Jaxpr:
+    """The program as one that only reads the keys from which it draws: those were used up when it ran for the first time."""
+    eqns = []
+    for eqn in jaxpr.eqns:
+        params = map_jaxprs(eqn.params, _reading_keys)
+        if params.get("uses"):
+            params = {name: value for name, value in params.items() if name != "uses"}
+        eqns.append(eqn if params is eqn.params else eqn.replace(params=params))
+    return jaxpr.replace(eqns=eqns) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
+
+
+def _seen_through(eqn: Eqn) -> bool:
+    """Whether a policy is asked about the equations of a call: not if it has a rule, which derivatives of higher order need."""
+    return is_transparent(eqn) or eqn.primitive is remat_p
+
+
+make_call_rules(remat_p, jit_p, _split, _rest)
+remat_p.rules["in_place"] = _in_place
+
+
+@remat_p.def_transpose
+def _transpose(cts, *args, jaxpr, prevent_cse, **params):
+    linear = tuple(map(is_undef, args))
+    ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
+    backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
+    given = [ct for ct, nz in zip(cts, ct_nonzero) if nz]
+    held = [flag for flag, lin in zip(_each(prevent_cse, len(args)), linear) if not lin]
+    params.update(jaxpr=backward, prevent_cse=(*held, *[False] * len(given)), differentiated=True)
+    outs = iter(
+        call_on_values(
+            refs,
+            lambda *xs: remat_p.bind(*xs, **params),
+            [*(x for x in args if not is_undef(x)), *given],
+        )
+    )
+    flags = iter(nonzero)
+    return [(next(outs) if next(flags) else None) if lin else None for lin in linear]

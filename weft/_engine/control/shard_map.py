@@ -1,0 +1,472 @@
+"""`shard_map`: a program written for one device, run by every device of a mesh on its own block of each operand.
+
+The operation takes global values and gives global values. Its program takes the blocks (what is left of an operand once the
+mesh axes of its spec are cut away), and communicates by collectives along the *manual* axes. Other axes of the mesh stay with
+the compiler.
+
+Laws: with `check_vma`, the types inside say over which manual axes a value varies: an input varies over the axes of its
+      spec, a result over exactly those of its own. So cotangents have the types of their primals, and the adjoint is the
+      program of the adjoint with the specs exchanged. Without it nothing is known of a value but that devices may differ;
+      then a cotangent is shared among the devices that hold a copy of a result, and added up over those that hold a copy
+      of an operand.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from weft._engine.control.body import define_partial_eval, pick
+from weft._engine.control.guarded import guarded
+from weft._engine.core.interpret import evaluate, run_reference
+from weft._engine.core.primitive import BatchAxis, Primitive, unsupported
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import Zero, extend_axis_env, is_undef, typeof
+from weft._engine.ir.explicit import told_axes, type_sharding
+from weft._engine.ir.jaxpr import Eqn, Jaxpr
+from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, entered, use_mesh
+from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec, spec_of_dims
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.arithmetic import div
+from weft._engine.ops.collectives import psum
+from weft._engine.ops.layout import reshape
+from weft._engine.transforms.batch import batch_flat, batch_jaxpr, named_axes, to_dim
+from weft._engine.transforms.erase import erase
+from weft._engine.transforms.jvp import jvp_jaxpr
+from weft._engine.transforms.linearize import partial_eval_jaxpr
+from weft._engine.transforms.transpose import transpose_jaxpr
+from weft._engine.util.record import replace
+
+#: params: jaxpr (of one device), mesh, in_specs, out_specs (PartitionSpecs), manual_axes (in the order of the mesh), check_vma
+shard_map_p = Primitive("shard_map", "region", multiple_results=True, per_device=True)
+
+
+def manual_scope(params: dict) -> AbstractContextManager:
+    """The context in which the program of one device is traced or transformed: its manual axes have names."""
+    mesh, manual = params["mesh"], params["manual_axes"]
+    return extend_axis_env(
+        [(name, size) for name, size in mesh.shape_tuple if name in manual],
+        told_axes(manual, mesh) if params["check_vma"] else frozenset(),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def mesh_inside(mesh: Mesh | AbstractMesh, manual: tuple) -> AbstractContextManager:
+    """A context of the mesh that a program of one device sees: the axes that it deals with are manual."""
+    inside = mesh.update(
+        axis_types=tuple(
+            AxisType.Manual if n in manual else t for n, t in zip(mesh.axis_names, mesh.axis_types)
+        )
+    )
+    return entered(inside) if isinstance(inside, Mesh) else use_mesh(inside)
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def block_aval(aval: ShapedArray, spec: PartitionSpec, params: dict) -> ShapedArray:
+    """The type of one device's block of a value of type `aval`. Explicit axes that are not manual split the block further."""
+    return aval.shard(params["mesh"], params["manual_axes"], params["check_vma"], spec)
+
+
+def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Sequence) -> ShapedArray:
+    """The type of a value whose blocks have type `aval`."""
+    dims = spec.dims(aval.ndim)
+    shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims))
+    vma = aval.vma.difference(manual)
+    explicit = aval.explicit is not None or (
+        not vma and mesh.explicit_axes and set(mesh.explicit_axes) <= set(manual)
+    )
+    sharding = type_sharding(whole_sharding(aval, spec, mesh), aval.ndim) if explicit else None
+    return aval.update(shape=shape, sharding=sharding, vma=vma)
+
+
+def whole_sharding(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh) -> NamedSharding:
+    """How a value lies whose blocks have type `aval`: explicit axes in that type split the blocks further."""
+    if aval.explicit is not None:
+        spec = spec_of_dims(
+            tuple(
+                (*mine, *more)
+                for mine, more in zip(spec.dims(aval.ndim), aval.explicit.spec_dims(aval.ndim))
+            )
+        )
+    return NamedSharding(mesh, spec)
+
+
+def unmentioned(spec: PartitionSpec, params: dict) -> tuple:
+    """The manual axes along which a value with this spec is held in copies."""
+    return tuple(a for a in params["manual_axes"] if a not in spec.axes)
+
+
+@shard_map_p.def_type
+def _type(*avals, jaxpr, mesh, in_specs, out_specs, manual_axes, check_vma):
+    for aval, inner, spec in zip(avals, jaxpr.in_avals, in_specs):
+        if whole_aval(inner, spec, mesh, manual_axes).shape != aval.shape:
+            raise TypeError(
+                f"shard_map: {aval.str_short()} cut as {spec} has no blocks of type {inner.str_short()}."
+            )
+    return [whole_aval(a, spec, mesh, manual_axes) for a, spec in zip(jaxpr.out_avals, out_specs)]
+
+
+shard_map_p.rules["in_avals"] = lambda params: [
+    whole_aval(a, spec, params["mesh"], params["manual_axes"])
+    for a, spec in zip(params["jaxpr"].in_avals, params["in_specs"])
+]
+shard_map_p.ref_effects = lambda params: params["jaxpr"].effects
+
+
+# --- reference: device after device -----------------------------------------------------------------------------------
+
+
+@shard_map_p.def_reference
+def _reference(*args, jaxpr, mesh, in_specs, out_specs, manual_axes, check_vma):
+    axes = [(name, size) for name, size in mesh.shape_tuple if name in manual_axes]
+    program = erase(jaxpr)
+    for name, size in reversed(axes):
+        program, _ = batch_jaxpr(
+            program, BatchAxis(size, name), (True,) * len(program.invars), True
+        )
+    names, sizes = [n for n, _ in axes], dict(axes)
+    outs = run_reference(
+        program,
+        *[
+            _cut(np.asarray(x), spec.dims(np.ndim(x)), names, sizes)
+            for x, spec in zip(args, in_specs)
+        ],
+    )
+    return [
+        _put_together(y, spec.dims(y.ndim - len(axes)), names, sizes)
+        for y, spec in zip(outs, out_specs)
+    ]
+
+
+def _cut(x: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
+    """The blocks of all devices: [manual axes..., block dims...]."""
+    shape, places, n = [], {}, 0
+    for size, axes in zip(x.shape, dims):
+        shape += [*(sizes[a] for a in axes), size // math.prod(sizes[a] for a in axes)]
+        places.update({a: n + i for i, a in enumerate(axes)})
+        n += len(axes) + 1
+    inner = [d for d in range(n) if d not in places.values()]
+    x = x.reshape(shape).transpose([*(places[a] for a in names if a in places), *inner])
+    x = x.reshape([*(sizes[a] if a in places else 1 for a in names), *x.shape[len(places) :]])
+    return np.broadcast_to(x, [*(sizes[a] for a in names), *x.shape[len(names) :]])
+
+
+def _put_together(y: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
+    """The whole value; of equal copies the first."""
+    named = {a for axes in dims for a in axes}
+    y = y[tuple(slice(None) if a in named else 0 for a in names)]
+    kept = [a for a in names if a in named]
+    order, shape = [], []
+    for d, axes in enumerate(dims):
+        order += [*(kept.index(a) for a in axes), len(kept) + d]
+        shape.append(y.shape[len(kept) + d] * math.prod(sizes[a] for a in axes))
+    return y.transpose(order).reshape(shape)
+
+
+# --- jvp, batch -------------------------------------------------------------------------------------------------------
+
+
+def _bind(
+    jaxpr: Jaxpr, args: Sequence, params: dict, in_specs: Sequence, out_specs: Sequence
+) -> list:
+    """Bind the operation on another program, otherwise like `params`."""
+    return shard_map_p.bind(*args, **_params(jaxpr, params, in_specs, out_specs))
+
+
+def _params(jaxpr: Jaxpr, params: dict, in_specs: Sequence, out_specs: Sequence) -> dict:
+    return {**params, "jaxpr": jaxpr, "in_specs": tuple(in_specs), "out_specs": tuple(out_specs)}
+
+
+@shard_map_p.def_jvp
+def _jvp(primals, tangents, **params):
+    jaxpr, ins, outs = params["jaxpr"], params["in_specs"], params["out_specs"]
+    nonzero = tuple(type(t) is not Zero for t in tangents)
+    with manual_scope(params):
+        both, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+    results = _bind(
+        both,
+        [*primals, *pick(tangents, nonzero)],
+        params,
+        [*ins, *pick(ins, nonzero)],
+        [*outs, *pick(outs, out_nonzero)],
+    )
+    n = len(outs)
+    given = iter(results[n:])
+    return results[:n], [
+        next(given) if nz else Zero(typeof(x).to_tangent_aval())
+        for x, nz in zip(results, out_nonzero)
+    ]
+
+
+@shard_map_p.def_batch
+def _batch(axis, args, dims, **params):
+    spread = _spread_over(axis, params)
+    if spread:
+        return _batch_spread(axis, spread, args, dims, params)
+    batched = tuple(d is not None for d in dims)
+    args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
+    inside = replace(axis, splits=tuple(a for a in axis.splits if a not in params["manual_axes"]))
+    with manual_scope(params):
+        mapped, out_batched = batch_jaxpr(params["jaxpr"], inside, batched)
+    wider = lambda specs, mask: [PartitionSpec(None, *s) if b else s for s, b in zip(specs, mask)]
+    outs = _bind(
+        mapped,
+        args,
+        params,
+        wider(params["in_specs"], batched),
+        wider(params["out_specs"], out_batched),
+    )
+    return outs, [0 if b else None for b in out_batched]
+
+
+def _spread_over(axis: BatchAxis, params: dict) -> tuple:
+    """The manual axes over which a mapped dim is split: those that the user asks for, or that split it already. None if the program has
+    collectives over them, or specs that nobody wrote, as adjoints have where types do not track axes: then all devices compute the whole
+    dim.
+    """
+    asked, manual = axis.spread, set(params["manual_axes"])
+    spread = axis.spread or axis.splits
+    if not spread or not set(spread) <= manual:
+        return ()
+    named = {a for spec in (*params["in_specs"], *params["out_specs"]) for a in spec.axes}
+    n = math.prod(params["mesh"].shape[a] for a in spread)
+    if asked and params["check_vma"] and named & set(spread):
+        raise ValueError(
+            f"vmap: spmd_axis_name cannot appear in the specs of a shard_map, and is {spread}. The specs name "
+            f"{sorted(map(str, named))}, which split other dims.\n  Split the mapped dim over axes that the specs leave out."
+        )
+    if asked and axis.size % n:
+        raise ValueError(
+            f"vmap: spmd_axis_name={spread} of size {n} cannot split the mapped dim of size {axis.size}: "
+            "it must divide the dim."
+        )
+    return () if (named | named_axes(params["jaxpr"])) & set(spread) or axis.size % n else spread
+
+
+def _batch_spread(
+    axis: BatchAxis, spread: tuple, args: Sequence, dims: Sequence, params: dict
+) -> tuple[list, list]:
+    """Map over a dim that is split over manual axes which the program itself leaves alone: every device has its part of it."""
+    jaxpr, n = params["jaxpr"], math.prod(params["mesh"].shape[a] for a in spread)
+    batched = tuple(d is not None for d in dims)
+    part = BatchAxis(axis.size // n, axis.name)
+    here = frozenset(spread) if params["check_vma"] else frozenset()
+    out_batched: list[bool] = []
+
+    def run(*blocks):
+        outs, out_dims = batch_flat(
+            lambda *xs: evaluate(jaxpr, *xs), part, blocks, [0 if b else None for b in batched]
+        )
+        out_batched[:] = [d is not None for d in out_dims]
+        return [x if d is None else to_dim(x, d, part, 0) for x, d in zip(outs, out_dims)]
+
+    avals = [
+        a.with_dim(0, part.size).update(vma=a.vma | here) if b else a
+        for a, b in zip(jaxpr.in_avals, batched)
+    ]
+    with manual_scope(params):
+        mapped = stage(run, avals, jaxpr.name)
+    args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
+    wider = lambda specs, mask: [PartitionSpec(spread, *s) if b else s for s, b in zip(specs, mask)]
+    outs = _bind(
+        mapped,
+        args,
+        params,
+        wider(params["in_specs"], batched),
+        wider(params["out_specs"], out_batched),
+    )
+    return outs, [0 if b else None for b in out_batched]
+
+
+# --- partial evaluation -----------------------------------------------------------------------------------------------
+
+
+def _split(args, unknown, params, known, staged, saveable=None):
+    """What the known blocks determine is computed at once. A residual leaves with the axes over which it varies on a leading
+    dim, and enters the other side again block by block."""
+    jaxpr = params["jaxpr"]
+    with manual_scope(params):
+        key = (
+            "shard_map partial",
+            tuple(unknown),
+            params["mesh"],
+            params["manual_axes"],
+            params["check_vma"],
+        )
+        part, early, late, axes = (
+            _split_body(inline_calls(jaxpr, is_transparent), tuple(unknown), params, saveable)
+            if saveable
+            else (jaxpr.memo(key, lambda: _split_body(jaxpr, tuple(unknown), params)))
+        )
+    ins, outs = params["in_specs"], params["out_specs"]
+    known_args, known_ins = (
+        [x for x, u in zip(values, unknown) if not u] for values in (args, ins)
+    )
+    known_outs = [s for s, u in zip(outs, part.out_unknown) if not u]
+    first, second = [], []
+    if early.outvars or early.effects:
+        first = known(
+            shard_map_p,
+            known_args,
+            _params(early, params, known_ins, [*known_outs, *map(_leading, axes)]),
+        )
+    if any(part.out_unknown) or late.effects:
+        computed, specs = iter(first[len(known_outs) :]), iter(map(_leading, axes))
+        residuals = [
+            (known_args[i], known_ins[i]) if i is not None else (next(computed), next(specs))
+            for i in part.forwarded
+        ]
+        second = staged(
+            shard_map_p,
+            [*(x for x, _ in residuals), *pick(args, unknown)],
+            _params(
+                late,
+                params,
+                [*(s for _, s in residuals), *pick(ins, unknown)],
+                pick(outs, part.out_unknown),
+            ),
+        )
+    first, second = iter(first), iter(second)
+    return [next(second) if u else next(first) for u in part.out_unknown], list(part.out_unknown)
+
+
+def _leading(axes: tuple) -> PartitionSpec:
+    return PartitionSpec(axes) if axes else PartitionSpec()
+
+
+def _split_body(
+    jaxpr: Jaxpr, unknown: tuple, params: dict, saveable: Callable | None = None
+) -> tuple:
+    """The split program, its two halves with residuals in the form in which they travel, and the axes of each."""
+    part = partial_eval_jaxpr(jaxpr, unknown, saveable=saveable)
+    if saveable:
+        part.known = dce_jaxpr(part.known)
+    n = sum(not u for u in part.out_unknown)
+    avals = part.known.out_avals[n:]
+    axes = [
+        tuple(name for name in params["manual_axes"] if name in a.vma or not params["check_vma"])
+        for a in avals
+    ]
+
+    def early(*args):
+        outs = evaluate(part.known, *args)
+        return [
+            *outs[:n],
+            *(
+                reshape(x, (1, *a.shape)) if mine else x
+                for x, a, mine in zip(outs[n:], avals, axes)
+            ),
+        ]
+
+    travels = iter(zip(avals, axes))
+    forms = [None if i is not None else next(travels) for i in part.forwarded]
+
+    def late(*args):
+        args = [
+            reshape(x, form[0].shape) if form is not None and form[1] else x
+            for x, form in zip(args, [*forms, *[None] * (len(args) - len(forms))])
+        ]
+        return evaluate(part.unknown, *args)
+
+    late_avals = [
+        a if form is None or not form[1] else a.with_dim(0, 1)
+        for a, form in zip(part.unknown.in_avals, [*forms, *[None] * len(part.unknown.invars)])
+    ]
+    return (
+        part,
+        stage(early, part.known.in_avals, jaxpr.name),
+        stage(late, late_avals, jaxpr.name),
+        axes,
+    )
+
+
+define_partial_eval(shard_map_p, _split, sees_policy=True)
+
+
+# --- transpose, dce ---------------------------------------------------------------------------------------------------
+
+
+@shard_map_p.def_transpose
+def _transpose(cts, *args, **params):
+    linear = tuple(map(is_undef, args))
+    ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
+    ins, outs = params["in_specs"], params["out_specs"]
+    with manual_scope(params):
+        backward, nonzero = transpose_jaxpr(params["jaxpr"], linear, ct_nonzero)
+        given, wanted = pick(outs, ct_nonzero), pick(pick(ins, linear), nonzero)
+        if not params["check_vma"]:
+            backward = stage(
+                _sharing(backward, given, wanted, params), backward.in_avals, backward.name
+            )
+    fixed = [(x, s) for x, s, lin in zip(args, ins, linear) if not lin]
+    results = iter(
+        _bind(
+            backward,
+            [*(x for x, _ in fixed), *pick(cts, ct_nonzero)],
+            params,
+            [*(s for _, s in fixed), *given],
+            wanted,
+        )
+    )
+    flags = iter(nonzero)
+    return [(next(results) if next(flags) else None) if lin else None for lin in linear]
+
+
+def _sharing(backward: Jaxpr, given: Sequence, wanted: Sequence, params: dict) -> Callable:
+    """An adjoint program where types say nothing of copies: a cotangent is divided among the copies of its result, and the
+    cotangents of the copies of an operand are added."""
+
+    def share(ct, spec):
+        n = math.prod(params["mesh"].shape[a] for a in unmentioned(spec, params))
+        return ct if n == 1 else div(ct, np.asarray(n).astype(typeof(ct).dtype)[()])
+
+    def run(*operands):
+        n = len(operands) - len(given)
+        cts = [share(ct, spec) for ct, spec in zip(operands[n:], given)]
+        results = evaluate(backward, *operands[:n], *cts)
+        return [
+            psum(ct, axes) if (axes := unmentioned(spec, params)) else ct
+            for ct, spec in zip(results, wanted)
+        ]
+
+    return run
+
+
+@shard_map_p.def_dce
+def _dce(eqn: Eqn, used: Sequence[bool]) -> Eqn:
+    params = eqn.params
+    inner = dce_jaxpr(params["jaxpr"], used)
+    needed = used_vars(inner)
+    keep = [v in needed for v in inner.invars]
+    inner = inner.replace(invars=pick(inner.invars, keep))
+    return eqn.replace(
+        invars=pick(eqn.invars, keep),
+        outvars=pick(eqn.outvars, used),
+        effects=inner.effects,
+        params=_params(
+            inner, params, pick(params["in_specs"], keep), pick(params["out_specs"], used)
+        ),
+    )
+
+
+def _guard(on, operands, params):
+    with manual_scope(params):
+        inner = guarded(params["jaxpr"])
+    return _bind(
+        inner, [on, *operands], params, [PartitionSpec(), *params["in_specs"]], params["out_specs"]
+    )
+
+
+shard_map_p.rules["guard"] = _guard
+shard_map_p.define(
+    factors=unsupported("its specs say how operands and results are split"),
+    lower=unsupported("it becomes part of the program of one device when that is made"),
+)

@@ -1,0 +1,103 @@
+"""What types say beyond shape and dtype: over which manual axes a value varies, which of these tell terms of a sum apart, and along which
+it is reduced: equal copies, whose cotangents are terms.
+
+In:   a primitive, the types of its operands, its parameters.
+Out:  the types of its results, annotated, and the axes over which each operand must vary before it is applied.
+Laws: the traced operands of an ordinary operation vary over the same axes, and so do its results; a value that varies over
+      fewer is cast with `pvary`, here and nowhere else. Type rules see types without these annotations. Collectives,
+      barriers and operations that hold programs have types of their own; the operands of the latter vary as the inputs of
+      their programs do. Constants need no cast: they are the same everywhere, and nothing is differentiated by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine.core.partial_types import manual_terms
+from weft._engine.core.trace import _state, set_trace, typeof
+from weft._engine.ir.collective_spec import collective_axes
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.errors import describe
+from weft._engine.util.source import user_frame
+
+#: kinds whose own type rules state how results vary
+OWN_RULES = frozenset({"collective", "barrier", "region"})
+
+NO_AXES: frozenset = frozenset()
+
+
+def annotated_types(
+    primitive: Any, avals: Sequence[ShapedArray], params: dict
+) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
+    """Types of the results, and per operand the axes over which it must vary."""
+    if primitive.kind in OWN_RULES:
+        wanted = (
+            _inner_axes(primitive, avals, params)
+            if primitive.kind == "region"
+            else [a.vma for a in avals]
+        )
+        given = [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)]
+        outs = primitive.abstract(given, params)
+        if (
+            primitive.kind == "collective"
+            and not primitive.attrs.get("casts")
+            and any(a.vma_unreduced or a.vma_reduced for a in outs)
+        ):
+            own = frozenset(
+                collective_axes(params)
+            )  # over them devices have exchanged what they had
+            outs = tuple(
+                [
+                    a.update(vma_unreduced=a.vma_unreduced - own, vma_reduced=a.vma_reduced - own)
+                    for a in outs
+                ]
+            )
+        return outs, wanted
+    axes = NO_AXES.union(*(a.vma for a in avals))
+    outs = primitive.abstract([a.update(vma=NO_AXES) if a.vma else a for a in avals], params)
+    unreduced, reduced = NO_AXES, NO_AXES
+    if any(a.vma_unreduced or a.vma_reduced for a in avals):
+        unreduced, reduced = manual_terms(primitive, avals, outs, params)
+    return tuple(
+        [a.update(vma=axes, vma_unreduced=unreduced, vma_reduced=reduced) for a in outs]
+    ), [axes] * len(avals)
+
+
+def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
+    """ValueError unless operands of these types, constants apart, vary over the same axes: what `config.auto_pcast` off asks for."""
+    if primitive.kind in OWN_RULES or _state.lenient or len({a.vma for a in avals}) < 2:
+        return
+    raise ValueError(
+        describe(
+            primitive.name,
+            "the operands vary over different manual axes, and config.auto_pcast is off.",
+            [(f"operand {i}", a.str_short(kinds=True)) for i, a in enumerate(avals)],
+            user_frame(),
+            "Without automatic casts, an operation requires varying manual axes to match.",
+            "Cast one with lax.pcast(x, axes, to='varying').",
+        )
+    )
+
+
+def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> list[frozenset]:
+    """Per operand, the axes over which it and the input that takes it inside vary."""
+    rule = primitive.rules.get("in_avals")
+    inner = params["jaxpr"].in_avals if rule is None else rule(params)
+    if inner is None:
+        return [a.vma for a in avals]
+    return [a.vma if inside is None else a.vma | inside.vma for a, inside in zip(avals, inner)]
+
+
+def cast(x: Any, axes: frozenset) -> Any:
+    """`x`, typed as varying over `axes` too; `x` itself if it does."""
+    missing = axes - typeof(x).vma
+    return _state.trace.cast(x, missing) if missing else x
+
+
+def cast_under(trace: Any, x: Any, axes: frozenset) -> Any:
+    """`cast` as an operation of `trace`."""
+    if axes <= typeof(x).vma:
+        return x
+    with set_trace(trace):
+        return cast(x, axes)

@@ -1,0 +1,195 @@
+"""Primitives that libraries define, and what becomes of them when a program is compiled.
+
+In:   a name, then rules, each in the calling convention of JAX's public extension API: an implementation on values, a type
+      rule, and through `weft.interpreters` rules of differentiation, transposition, batching and lowering.
+Out:  a primitive that every trace takes like one of weft's own. Its lowering rule is a function of values: the operations
+      that it applies are traced and take the place of the equation (`transforms.expand`) before anything is compiled.
+Laws: the object is the identity. Names are for texts: two libraries may give the same one, which may also be a name of weft's.
+The packages `interpreters` (tables of rules) and `extend` (public names) stand above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._engine.core.interpret import run_reference
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.scalars import typed
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import derived_trace, eval_trace
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.errors import describe
+from weft._engine.util.source import user_frame
+
+NO_EFFECTS: frozenset = frozenset()
+
+#: slot -> what JAX's users know a missing rule by, and what defines it
+_MISSING = {
+    "type": (
+        "Abstract evaluation for {} not implemented",
+        "Give it a type rule with {}.def_abstract_eval.",
+    ),
+    "impl": (
+        "Evaluation rule for {} not implemented",
+        "Give it an implementation with {}.def_impl.",
+    ),
+    "expand": (
+        "MLIR translation rule for primitive {} not found for platform cpu",
+        "Say what it computes with weft.interpreters.mlir.register_lowering({}, weft.interpreters.mlir.lower_fun(fun)); an "
+        "implementation (def_impl) serves only where nothing is compiled.",
+    ),
+    "jvp": (
+        "Differentiation rule for {} not implemented",
+        "Set weft.interpreters.ad.primitive_jvps[{}].",
+    ),
+    "transpose": (
+        "Transpose rule (for reverse-mode differentiation) for {} not implemented",
+        "Set weft.interpreters.ad.primitive_transposes[{}].",
+    ),
+    "batch": (
+        "Batching rule for {} not implemented",
+        "Set weft.interpreters.batching.primitive_batchers[{}].",
+    ),
+}
+
+
+class ExtensionPrimitive(Primitive):
+    """An operation that a library defines: see `weft.extend.core.Primitive`."""
+
+    kind = "extension"  # these are slots of the base class; subclasses of libraries may set some
+    multiple_results = False
+    ref_effects = None
+
+    def __init__(self, name: str):
+        self.name = name
+        self.rules = {"reference": self._reference}
+        self.attrs = {}
+        if (
+            type(self).abstract_eval is not ExtensionPrimitive.abstract_eval
+        ):  # a library's class states rules as methods
+            self.def_effectful_abstract_eval(self.abstract_eval)
+        if type(self).impl is not ExtensionPrimitive.impl:
+            self.def_impl(self.impl)
+
+    def def_impl(self, impl: Callable) -> Callable:
+        """Decorator: what the operation computes where nothing is traced, `impl(*values, **params)`."""
+        self.rules["impl"] = impl
+        return impl
+
+    def def_abstract_eval(self, abstract_eval: Callable) -> Callable:
+        """Decorator: the type rule, `abstract_eval(*avals, **params)`; it gives a type, or several with `multiple_results`."""
+        self.rules["type"] = abstract_eval
+        self.rules.pop("effectful_type", None)
+        self.ref_effects = None
+        return abstract_eval
+
+    def def_effectful_abstract_eval(self, abstract_eval: Callable) -> Callable:
+        """Decorator: the type rule of an operation with effects; it gives types and a set of effects."""
+        self.rules["effectful_type"] = abstract_eval
+        self.rules["type"] = lambda *avals, **params: abstract_eval(*avals, **params)[0]
+        self.ref_effects = abstract_eval
+        return abstract_eval
+
+    def def_effectful_abstract_eval2(self, abstract_eval: Callable) -> Callable:
+        """Decorator: the type rule, for an operation whose one effect is that it must not be dropped or repeated."""
+        self.def_effectful_abstract_eval(
+            lambda *avals, **params: (
+                abstract_eval(*avals, **params),
+                frozenset({f"{self.name} ran"}),
+            )
+        )
+        return abstract_eval
+
+    def def_bind_with_trace(self, bind_with_trace: Callable) -> Callable:
+        """Decorator: how the operation is applied under a trace, `bind_with_trace(trace, args, params)`, in place of the rules."""
+        self.bind_with_trace = bind_with_trace
+        return bind_with_trace
+
+    def impl(self, *args: Any, **params: Any) -> Any:
+        """The operation on values: by its implementation, else compiled from its lowering."""
+        return self.rule("impl")(*args, **params)
+
+    def abstract_eval(self, *avals: ShapedArray, **params: Any) -> tuple[Any, Any]:
+        """Types of the results, and the effects."""
+        if "effectful_type" in self.rules:
+            return self.rules["effectful_type"](*avals, **params)
+        return self.rule("type")(*avals, **params), NO_EFFECTS
+
+    def abstract(self, avals: Sequence[ShapedArray], params: dict) -> tuple:
+        out = self.rule("type")(*avals, **params)
+        if isinstance(out, (tuple, list)) != self.multiple_results:
+            raise ValueError(
+                f"{self.name}.abstract_eval() method should return a tuple or a list of types if the primitive has "
+                f"multiple_results, else one type: got {out!r} where multiple_results is {self.multiple_results}."
+            )
+        return tuple(out) if self.multiple_results else (out,)
+
+    def effects_of(self, params: dict, avals: Sequence[ShapedArray]) -> frozenset:
+        return frozenset(self.abstract_eval(*avals, **params)[1])
+
+    def rule(self, slot: str) -> Callable:
+        found = self.rules.get(slot)
+        if callable(found):
+            return found
+        fact, remedy = _MISSING.get(slot, (f"{slot} rule for {{}} not implemented", ""))
+        raise NotImplementedError(
+            describe(
+                "",
+                fact.format(repr(self.name)) + ".",
+                (),
+                user_frame(),
+                remedy.format(f"{self.name}_p"),
+            )
+        )
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        return self.bind_with_trace(_state.trace, [typed(x) for x in args], params)
+
+    def _reference(self, *args: Any, **params: Any) -> Any:
+        from weft._engine.core.trace import typeof
+
+        out = run_reference(expansion(self, tuple(map(typeof, args)), params), *args)
+        return out if self.multiple_results else out[0]
+
+    def __reduce__(self):
+        raise TypeError(
+            f"primitive {self.name!r} was defined by a program, and its name does not tell which it is: it cannot be pickled."
+        )
+
+    def __deepcopy__(self, memo: dict) -> "ExtensionPrimitive":
+        return self
+
+
+def expansion(primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], params: dict) -> Jaxpr:
+    """What an operation of a library computes, as a program of the operations that its lowering rule applies.
+
+    Raises NotImplementedError without such a rule, TypeError if results are not of the types that its type rule promises.
+    """
+    lower = primitive.rule("expand")
+    promised = primitive.abstract(avals, params)
+    with derived_trace(eval_trace):
+        made = stage(lambda *xs: lower(xs, avals, promised, params), avals, primitive.name)
+    wrong = [
+        (f"result {i}", f"promised {a.str_short()}", f"computed {b.str_short()}")
+        for i, (a, b) in enumerate(zip(promised, made.out_avals))
+        if a.shape != b.shape or a.dtype != b.dtype
+    ]
+    if wrong or len(promised) != len(made.out_avals):
+        rows = wrong or [
+            ("results", f"promised {len(promised)}", f"computed {len(made.out_avals)}")
+        ]
+        raise TypeError(
+            describe(
+                primitive.name,
+                "the lowering gives results of other types than the abstract evaluation rule.",
+                rows,
+                user_frame(),
+                "Both describe one operation: make them agree.",
+            )
+        )
+    return made
+
+
+from weft._engine.core.trace import _state  # noqa: E402  (as in `core.primitive`)

@@ -1,0 +1,196 @@
+"""Interpreters of jaxprs: `evaluate` binds each equation under the current trace; `run_reference` computes on NumPy.
+
+`evaluate` is how every transformation walks a program, `evaluate_by` the same with a meaning of its own for each equation.
+`run_reference` needs no compiler and is the oracle of every stage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.scalars import exact
+from weft._engine.core.trace import _state, implementations, with_source
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
+
+
+def evaluate(jaxpr: Jaxpr, *args) -> list:
+    """Bind the equations of `jaxpr` one by one on `args` under the current trace; flat outputs."""
+    if len(args) != len(jaxpr.invars):
+        raise TypeError(f"program takes {len(jaxpr.invars)} arguments, got {len(args)}")
+    env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
+    env.update(zip(jaxpr.invars, args))
+    outer_source, outer_lenient = _state.source, _state.lenient
+    _state.lenient = True  # a program was checked when it was traced
+    try:
+        for eqn in jaxpr.eqns:
+            _state.source = eqn.source or outer_source
+            outs = eqn.primitive.bind(
+                *[_literal(a) if type(a) is Literal else env[a] for a in eqn.invars], **eqn.params
+            )
+            if eqn.primitive.multiple_results:
+                env.update(zip(eqn.outvars, outs))
+            else:
+                env[eqn.outvars[0]] = outs
+    finally:
+        _state.source, _state.lenient = outer_source, outer_lenient
+    return [_literal(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
+
+
+def evaluate_by(bind: Callable[[Eqn, list], Sequence], jaxpr: Jaxpr, args: Sequence) -> list:
+    """Like `evaluate`, with `bind(eqn, operands)` giving the results of each equation."""
+    env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
+    env.update(zip(jaxpr.invars, args))
+    read = lambda a: _literal(a) if type(a) is Literal else env[a]
+    for eqn in jaxpr.eqns:
+        with with_source(eqn.source):
+            outs = bind(eqn, [read(a) for a in eqn.invars])
+        env.update(zip(eqn.outvars, outs))
+    return [read(a) for a in jaxpr.outvars]
+
+
+def implemented_apart(jaxpr: Jaxpr) -> bool:
+    """Whether an operation of `jaxpr` is computed by a function of its own, which no compiled program calls."""
+    return any(
+        e.primitive in implementations
+        or (
+            e.primitive.kind == "extension"
+            and e.primitive.has("impl")
+            and not e.primitive.has("expand")
+        )
+        or any(implemented_apart(inner) for _, inner in subjaxprs(e.params))
+        for e in jaxpr.eqns
+    )
+
+
+def _literal(atom: Literal):
+    """The literal as a value of exactly its type: Python scalars stay weak, others become NumPy scalars of their dtype."""
+    return exact(atom.val, atom.aval.dtype, atom.aval.weak_type or type(atom.val) is bool)
+
+
+def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
+    """Run on NumPy by the `reference` slot of each primitive; values are NumPy arrays of the avals' dtypes.
+
+    Ops that hold jaxprs receive them in their params and call this function from their own reference rules.
+    """
+    env: dict = {v: np.asarray(c) for v, c in zip(jaxpr.constvars, jaxpr.consts)}
+    for var, arg in zip(jaxpr.invars, args):
+        env[var] = np.asarray(arg)
+    for eqn in jaxpr.eqns:
+        ins = [
+            np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars
+        ]
+        watch = _watch.current
+        if watch is not None and eqn.primitive.kind == "callback" and eqn.effects:
+            if eqn.outvars:
+                raise _Enough
+            continue
+        outs = reference_results(eqn, ins)
+        if watch is not None and watch(eqn, ins, outs):
+            raise _Enough
+        for var, value in zip(eqn.outvars, outs):
+            value = np.asarray(value)
+            if value.dtype != var.aval.dtype or value.shape != var.aval.shape:
+                raise AssertionError(
+                    f"reference of {eqn.primitive} gave {value.dtype}{list(value.shape)}, "
+                    f"its type rule says {var.aval.str_short()}"
+                )
+            env[var] = value
+    return [
+        np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in jaxpr.outvars
+    ]
+
+
+def reference_results(eqn: Eqn, ins: Sequence) -> Sequence:
+    """Return the results of one equation by its `reference` rule, or by the function that `computed_by` set."""
+    compute = _watch.compute
+    return rule_results(eqn, ins) if compute is None else compute(eqn, ins)
+
+
+def rule_results(eqn: Eqn, ins: Sequence) -> Sequence:
+    """Return the results of one equation by its `reference` rule."""
+    with np.errstate(all="ignore"):
+        out = eqn.primitive.rule("reference")(*ins, **eqn.params)
+    return out if eqn.primitive.multiple_results else [out]
+
+
+@contextlib.contextmanager
+def computed_by(compute: Callable[[Eqn, Sequence], Sequence]) -> Iterator[None]:
+    """Have `compute(eqn, operands)` give the results of every equation that NumPy runs in a block.
+
+    It sees the equations inside loops, branches and calls too, and calls `rule_results` for the usual results.
+    """
+    outer, _watch.compute = _watch.compute, compute
+    try:
+        yield
+    finally:
+        _watch.compute = outer
+
+
+class _OneDevice:
+    """The devices of a program that runs alone: what a rule `lockstep` asks of several, for one."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def run(self, jaxpr: Jaxpr, operands: Sequence) -> list:
+        """The results of a program on all devices: a list of values for each."""
+        return [[y] for y in run_reference(jaxpr, *[x for (x,) in operands])]
+
+    def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence) -> list:
+        """The same on some of them."""
+        return self.run(jaxpr, operands)
+
+    def each(self, fn: Callable[..., Sequence], operands: Sequence) -> list:
+        """The results of a function on the values of each."""
+        return [[y] for y in fn(*[x for (x,) in operands])]
+
+
+def lockstep_rule(primitive: Any) -> Callable:
+    """Decorator: what an operation that holds programs means when several devices run it in step, `fn(devices, operands, **params)`,
+    with lists of a value for each device. Its reference is the same on one."""
+
+    def define(fn: Callable) -> Callable:
+        primitive.define(
+            lockstep=fn,
+            reference=lambda *args, **params: [
+                y for (y,) in fn(_one, [[x] for x in args], **params)
+            ],
+        )
+        return fn
+
+    return define
+
+
+_one = _OneDevice()
+
+
+class _Watch(threading.local):
+    """The observer of every operation of `run_reference` in this thread."""
+
+    current: Callable | None = None
+    compute: Callable | None = None
+
+
+_watch = _Watch()
+
+
+class _Enough(Exception):
+    """The watcher has seen what it wanted."""
+
+
+def run_until(watch: Callable[[Eqn, Sequence, Sequence], bool], run: Callable[[], object]) -> None:
+    """Run what calls `run_reference`, showing `watch(eqn, operands, results)` each operation, those inside loops, branches and
+    calls first, until it returns true. Callbacks that only read are skipped; one that would have its effect again ends the run.
+    """
+    _watch.current = watch
+    try:
+        run()
+    except _Enough:
+        pass
+    finally:
+        _watch.current = None

@@ -1,0 +1,230 @@
+"""Unreduced and reduced axes in the types of results.
+
+In:   a primitive with its factor rule, the types of its operands, the layouts of its results.
+Out:  per result the axes along which devices hold terms of it (unreduced), and those along which cotangents are terms (reduced).
+Laws: terms pass what is linear in them: a sum takes terms over the same axes in all operands, a product in one, and the others are
+      reduced there, so that their cotangents may be terms. What is not linear needs the sum: ShardingTypeError, or NotImplementedError
+      where no layout of the other operands helps. Derived programs (`lenient`) add up instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import _state
+from weft._engine.ir.factors import FactorRule, axes_of_factors
+from weft._engine.ir.specs import NO_AXES, PartitionSpec, Spec
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.errors import ShardingTypeError, describe
+from weft._engine.util.source import user_frame
+
+_CONTRACTIONS = frozenset({"contract", "conv", "ragged"})
+#: what elementwise operations compute that is done to each term, rounding included
+_TERM_BY_TERM = frozenset({"copy", "cast"})
+_ADD_UP = "Add the terms up first with weft.sharding.reshard(x, P(...)), whose spec has no unreduced axes."
+
+
+def result_specs(
+    primitive: Primitive,
+    rule: FactorRule,
+    avals: Sequence[ShapedArray],
+    outs: Sequence[PartitionSpec],
+) -> list[PartitionSpec]:
+    """The specs `outs` of the results with their unreduced and reduced axes."""
+    specs = [None if a.explicit is None else a.explicit.spec for a in avals]
+    operands = _Operands(
+        primitive,
+        rule,
+        avals,
+        [NO_AXES if s is None else s.unreduced for s in specs],
+        [NO_AXES if s is None else s.reduced for s in specs],
+        [None if s is None else frozenset(s.axes) for s in specs],
+    )
+    terms, reduced = operands.terms(), operands.reduced()
+    made = []
+    for spec in outs:
+        both = terms & set(spec.axes)
+        if both:
+            terms = operands.refuse(
+                ShardingTypeError,
+                f"the result would be split by {_text(both)}, over which an operand is unreduced.",
+                "An axis splits a dim, or it tells terms of a sum apart.",
+            )
+        made.append(spec.update(unreduced=terms, reduced=reduced - terms - set(spec.axes)))
+    return made
+
+
+def manual_terms(
+    primitive: Primitive, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], params: dict
+) -> tuple[frozenset, frozenset]:
+    """The manual axes over which the results, of types `outs`, are unreduced and reduced, by the same rules: varying over a manual axis is
+    being split by it. What is one for all along them may meet terms and reduced values: its cotangents are added up by its cast."""
+    varying = [a.vma - a.vma_unreduced - a.vma_reduced if a.vma else None for a in avals]
+    unreduced = [a.vma_unreduced for a in avals]
+    if not primitive.has("factors"):
+        operands = _Operands(primitive, None, avals, unreduced, [], varying, True)
+        return operands.refuse(
+            NotImplementedError, f"there is no rule for the terms of sums in {primitive.name}.", ""
+        ) if any(unreduced) else NO_AXES, NO_AXES
+    operands = _Operands(
+        primitive,
+        primitive.rule("factors")(avals, outs, **params),
+        avals,
+        unreduced,
+        [a.vma_reduced for a in avals],
+        varying,
+        True,
+    )
+    terms, reduced = operands.terms(), operands.reduced()
+    both = terms & NO_AXES.union(
+        *[v for v, a in zip(varying, avals) if v is not None and a.dtype.kind != "b"]
+    )
+    if both:
+        terms = operands.refuse(
+            ShardingTypeError,
+            f"an operand varies over {_text(both)}, and another is unreduced there.",
+            "What terms meet is the same on the devices that have them.",
+            "Add the terms up first with lax.psum.",
+        )
+    return terms, reduced - terms - NO_AXES.union(*[v for v in varying if v is not None])
+
+
+class _Operands:
+    """What is asked of the operands of one operation: the axes over which each is unreduced, those over which it is reduced (equal copies),
+    and those that split it, None if its type says nothing."""
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        rule: Any,
+        avals: Sequence[ShapedArray],
+        unreduced: Sequence[frozenset],
+        equal: Sequence[frozenset],
+        split: Sequence[frozenset | None],
+        manual: bool = False,
+    ):
+        self.manual = manual
+        self.primitive, self.rule, self.avals = primitive, rule, avals
+        self.unreduced, self.equal, self.split = unreduced, equal, split
+
+    def refuse(self, kind: type, what: str, rule: str, remedy: str = _ADD_UP) -> frozenset:
+        """Raise, or in derived programs let the result be plain."""
+        if _state.lenient:
+            return NO_AXES
+        rows = [(f"operand {i}", a.str_short()) for i, a in enumerate(self.avals)]
+        raise kind(describe(self.primitive.name, what, rows, user_frame(), rule, remedy))
+
+    def terms(self) -> frozenset:
+        """The axes over which the results are unreduced."""
+        found = {i: axes for i, axes in enumerate(self.unreduced) if axes}
+        if not found:
+            return NO_AXES
+        (first, axes), rule = next(iter(found.items())), self.rule
+        if self.primitive.kind in _CONTRACTIONS and not _state.lenient:
+            return self.refuse(
+                ShardingTypeError,
+                f"operand {first} is unreduced over {_text(axes)}, and operands of a contraction "
+                "cannot be unreduced.",
+                "A contraction may give terms of a sum, but it takes whole values.",
+            )
+        if self.primitive.attrs.get("computes") in _TERM_BY_TERM:
+            return axes
+        if any(i not in rule.linear_ins for i in found):
+            return self.refuse(
+                NotImplementedError,
+                f"unreduced rule for {self.primitive.name} is not implemented: operand {first} is "
+                f"unreduced over {_text(axes)}.",
+                "What is computed of the terms alone is not a term of the result.",
+            )
+        if rule.additive:
+            plain = [i for i in rule.linear_ins if self.unreduced[i] != axes]
+            filled = self.primitive.kind != "elementwise" and all(
+                not self.avals[i].ndim and not self.unreduced[i] for i in plain
+            )
+            if plain and not filled:
+                return self.refuse(
+                    ShardingTypeError,
+                    f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
+                    f"{_said(self.unreduced[plain[0]])}.",
+                    "The terms of a sum of values are told apart by the same axes.",
+                )
+            return axes
+        if len(found) > 1:
+            return self.refuse(
+                ShardingTypeError,
+                "more than one operand is unreduced.",
+                "A product of sums is not the sum of products.",
+            )
+        for i, aval in enumerate(self.avals):
+            if (
+                i != first
+                and self.primitive.kind == "elementwise"
+                and aval.dtype.kind != "b"
+                and not axes <= self.equal[i]
+                and not (self.manual or _state.lenient)
+            ):
+                return self.refuse(
+                    ShardingTypeError,
+                    f"operand {first} is unreduced over {_text(axes)}, and operand {i} is not reduced "
+                    "there.",
+                    "What terms are multiplied by is reduced over their axes: its cotangent is a sum over them.",
+                    f"Reshard operand {i} with P(..., reduced={{{_text(axes)}}}).",
+                )
+        return axes
+
+    def reduced(self) -> frozenset:
+        """The axes over which the results are reduced."""
+        axes = frozenset().union(*self.equal)
+        if not axes or self.primitive.kind in _CONTRACTIONS:
+            return NO_AXES
+        if self.primitive.kind == "elementwise" and not _state.lenient:
+            for i, aval in enumerate(self.avals):
+                split = self.split[i]
+                if (
+                    split is None
+                    or not aval.ndim
+                    or aval.dtype.kind == "b"
+                    or axes <= self.equal[i] | self.unreduced[i]
+                ):
+                    continue
+                split = axes & split
+                if self.manual and not split:
+                    continue
+                how = (
+                    f"is split by {_text(split)}"
+                    if split
+                    else f"is replicated over {_text(axes - self.equal[i])}"
+                )
+                self.refuse(
+                    ShardingTypeError,
+                    f"operand {i} {how}, over which another operand is reduced.",
+                    "Cotangents of a reduced value are terms of a sum, which those of the others are not.",
+                    f"Reshard all operands alike, with P(..., reduced={{{_text(axes)}}}) or without it.",
+                )
+        return axes
+
+
+def summed_axes(rule: FactorRule, ins: Sequence[Spec], sizes: Mapping[Any, int]) -> frozenset:
+    """The axes over which the results are sums of terms, because all operands split what is summed by them."""
+    in_results = {f for out in rule.outs for dim in out for f in dim}
+    found: dict[int, set] = {}
+    for factors, dims in zip(rule.ins, ins):
+        axes = axes_of_factors(factors, dims, rule, sizes)[0]
+        for f in {f for dim in factors for f in dim}:
+            found.setdefault(f, set()).add(axes.get(f, ()))
+    return frozenset(
+        a
+        for f, ways in found.items()
+        if rule.reduced.get(f) == "add" and f not in in_results and len(ways) == 1
+        for a in next(iter(ways))
+    )
+
+
+def _said(axes: frozenset) -> str:
+    return f"over {_text(axes)}" if axes else "is not"
+
+
+def _text(axes: Any) -> str:
+    return ", ".join(sorted(map(repr, axes)))

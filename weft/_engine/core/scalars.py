@@ -1,0 +1,76 @@
+"""Python numbers that know their type: what rules of libraries are given for a number among the operands.
+
+In:   `2.0`.
+Out:  a `TypedFloat`, which is a float and has the attributes of an array of rank 0; it is weakly typed, as the number is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.trace import typeof
+from weft._engine.ir.registry import registry
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.config import enable_x64
+
+
+class Typed:
+    """The attributes of an array of rank 0, for numbers. `plain` is the number itself."""
+
+    __slots__ = ()
+    plain: Any
+    shape = ()
+    ndim = 0
+    size = 1
+    weak_type = True
+
+    @property
+    def aval(self) -> ShapedArray:
+        return typeof(self.plain)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.aval.dtype
+
+
+class TypedInt(Typed, int):
+    plain = property(int.__int__)
+
+
+class TypedFloat(Typed, float):
+    plain = property(float.__float__)
+
+
+class TypedComplex(Typed, complex):
+    plain = property(complex.__complex__)
+
+
+_TYPED = {int: TypedInt, float: TypedFloat, complex: TypedComplex, bool: np.bool_}
+
+
+def typed(x: Any) -> Any:
+    """A Python number with its type; anything else as it is.
+
+    >>> y = typed(2.0)
+    >>> y + 1, y.shape, y.dtype, typed("text")
+    (3.0, (), dtype('float32'), 'text')
+    """
+    make = _TYPED.get(type(x))
+    return x if make is None else make(x)
+
+
+def exact(value: Any, dtype: np.dtype, weak_type: bool = False) -> Any:
+    """A number as a value of exactly `dtype`: a scalar, or an array where `enable_x64` is not what it was when the dtype was chosen.
+
+    >>> exact(2, np.dtype("float64")), exact(2, np.dtype("float32"))
+    (Array(2., dtype=float64), np.float32(2.0))
+    """
+    scalar = value if weak_type else np.asarray(value, dtype)[()]
+    if dtype.itemsize < 4 or typeof(scalar).dtype == dtype:
+        return scalar
+    with enable_x64(True):
+        return registry["convert_element_type"].bind(
+            np.asarray(scalar)[()], new_dtype=dtype, weak_type=weak_type, sharding=None
+        )

@@ -1,0 +1,175 @@
+"""Explicit shardings in the types of results, derived in one place for all operations.
+
+In:   a primitive, the types of its operands, and its results' types by its type rule.
+Out:  the results' types with the shardings that follow from the operands' by the primitive's factor rule.
+Laws: operations that hold programs and those that place values state the shardings of their results. Where the operands do not
+      determine the result, ShardingTypeError is raised, with the line and what to write. Programs that are walked
+      again, and what rules derive from them, are `lenient`: there such a result is left open, and the compiler lays it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft._engine.core.partial_types import result_specs, summed_axes
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import _state, typeof
+from weft._engine.ir.explicit import Conflict, is_partial, result_dims, spec_text
+from weft._engine.ir.mesh import current_mesh
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import Spec, spec_of_dims
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.errors import ShardingTypeError, describe
+from weft._engine.util.source import user_frame
+
+#: kinds whose own type rules state the shardings of their results
+_OWN_RULES = frozenset({"region", "constraint", "collective", "terms"})
+
+
+def sharded_types(
+    primitive: Primitive,
+    in_avals: Sequence[ShapedArray],
+    out_avals: Sequence[ShapedArray],
+    params: dict,
+) -> Sequence[ShapedArray]:
+    """The results' types with their shardings; call it where some operand's type has one."""
+    if primitive.kind in _OWN_RULES:
+        return out_avals
+    meshes = list(dict.fromkeys(a.explicit.mesh for a in in_avals if a.explicit is not None))
+    if len(meshes) > 1:
+        if not _state.lenient:
+            raise ShardingTypeError(
+                describe(
+                    f"For primitive {primitive.name}, context mesh and aval mesh differ",
+                    "the operands are on different meshes.",
+                    _typed(in_avals),
+                    user_frame(),
+                    "Explicit shardings of one operation name the axes of one mesh.",
+                    "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec)).",
+                )
+            )
+        return [a.update(sharding=None) for a in out_avals]
+    context = current_mesh()
+    if (
+        context is not None
+        and context.abstract_mesh is not meshes[0]
+        and not (context.empty or context.manual_axes or _state.lenient)
+        and (
+            any(
+                a.explicit is not None and (a.explicit.spec.axes or is_partial(a)) for a in in_avals
+            )
+        )
+    ):  # whole values fit any mesh
+        raise ShardingTypeError(
+            describe(
+                f"For primitive {primitive.name}, context mesh and aval mesh differ",
+                "the operands are on another mesh than that of the context.",
+                [("context", context.abstract_mesh), *_typed(in_avals)],
+                user_frame(),
+                "Explicit shardings name the axes of the mesh of the context, and their types there.",
+                "Move them with weft.sharding.reshard, or call the function where their mesh is set.",
+            )
+        )
+    if not primitive.has("factors"):
+        return [a.update(sharding=None) for a in out_avals]
+    mesh = meshes[0]
+    rule = primitive.rule("factors")(in_avals, out_avals, **params)
+    specs = [
+        ((),) * a.ndim if a.explicit is None else a.explicit.spec_dims(a.ndim) for a in in_avals
+    ]
+    outs, conflict = result_dims(
+        rule, primitive.kind, specs, mesh.shape, primitive.attrs.get("split_alike", False)
+    )
+    leaves = bool(_state.terms) and _state.terms <= summed_axes(rule, specs, mesh.shape)
+    if conflict is None or leaves:
+        found = [spec_of_dims(dims) for dims in outs]
+        if any(map(is_partial, in_avals)):
+            found = result_specs(primitive, rule, in_avals, found)
+        if leaves:
+            found = [
+                spec
+                if _state.terms & set(spec.axes)
+                else spec.update(unreduced=_state.terms, reduced=spec.reduced - _state.terms)
+                for spec in found
+            ]
+        return [a.update(sharding=NamedSharding(mesh, spec)) for a, spec in zip(out_avals, found)]
+    if _state.lenient:
+        return [a.update(sharding=None) for a in out_avals]
+    raise ShardingTypeError(_message(primitive, in_avals, outs, conflict))
+
+
+def check(primitive: Primitive, values: Sequence, params: dict, mapped: tuple = ()) -> None:
+    """ShardingTypeError unless the types of `values` determine the results', and leave the mesh axes `mapped`, which split a dim that the
+    types do not show. Transformations ask this before they let rules derive other operations, which nobody wrote and which are not
+    checked."""
+    if _state.lenient:
+        return
+    avals = [typeof(x) for x in values]
+    if not any(a.explicit is not None for a in avals):
+        return
+    for out in sharded_types(primitive, avals, primitive.abstract(avals, params), params):
+        taken = [a for a in mapped if out.explicit is not None and a in out.explicit.spec.axes]
+        if taken:
+            raise ShardingTypeError(
+                describe(
+                    primitive.name,
+                    f"a dim of the result would be split by {taken[0]!r}, and so is the dim that vmap maps over.",
+                    [
+                        *((_operand(i), a.str_short(), "") for i, a in enumerate(avals)),
+                        ("result", out.str_short(), ""),
+                        ("mapped dim", f"split by {mapped}", ""),
+                    ],
+                    user_frame(),
+                    "A mesh axis splits at most one dim of a value; unmapped values cannot be sharded over those of the mapped dim.",
+                    "Lay the unmapped argument out over other axes with weft.sharding.reshard, before vmap.",
+                )
+            )
+
+
+def _typed(in_avals: Sequence[ShapedArray]) -> list[tuple]:
+    """What a message says of the operands whose types have a sharding."""
+    return [
+        (_operand(i), a.str_short(), a.explicit.mesh)
+        for i, a in enumerate(in_avals)
+        if a.explicit is not None
+    ]
+
+
+def _operand(i: int) -> str:
+    return f"operand {i}"
+
+
+def _message(
+    primitive: Primitive, in_avals: Sequence[ShapedArray], outs: Sequence[Spec], conflict: Conflict
+) -> str:
+    rows = [
+        (_operand(i), a.str_short(), conflict.notes.get(i, ""))
+        for i, a in enumerate(in_avals)
+        if a.explicit is not None or i in conflict.notes
+    ]
+    return describe(
+        primitive.name + conflict.verb,
+        conflict.what,
+        rows,
+        user_frame(),
+        conflict.rule,
+        _remedy(primitive, outs, conflict),
+    )
+
+
+def _remedy(primitive: Primitive, outs: Sequence[Spec], conflict: Conflict) -> str:
+    choice = primitive.attrs.get("out_sharding", "").format(spec_text(outs[0]))
+    moved = ""
+    if conflict.wanted is not None:
+        moved = f"weft.sharding.reshard(<operand {conflict.operand}>, {spec_text(conflict.wanted)})"
+    if choice and moved:
+        return f"Give the sharding of the result, with {choice}, or reshard the operand first: {moved}."
+    if choice:
+        return f"Give the sharding of the result, with {choice} (or another one)."
+    return (
+        f"Reshard the operand first: {moved}."
+        if moved
+        else (
+            f"Reshard an operand first with weft.sharding.reshard; the result could be {spec_text(outs[0])}."
+        )
+    )

@@ -1,0 +1,769 @@
+"""Traces and tracers: how a bound primitive is interpreted.
+
+There is one *current trace* per thread. `Primitive.bind` hands (primitive, args, params) to it. A transformation makes its
+own `Trace`, which knows its parent; its `process` unwraps its own tracers, treats every other value as a constant, and binds
+on under the parent (`with set_trace(parent)`). At the bottom stands `EvalTrace`, which computes.
+
+Laws: a tracer belongs to exactly one trace; a trace never looks inside another's tracers; a value that meets a finished
+trace is a leak, and the error names the line that made it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.registry import registry
+from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.types import ShapedArray, check_number
+from weft._engine.util import dtypes, errors
+from weft._engine.util.config import config
+from weft._engine.util.events import reports_as
+from weft._engine.util.source import user_frame
+from weft._engine.util.state import guard
+from weft._engine.util.user_code import enclose_handlers, handler_context, release_handlers
+
+
+class Trace:
+    """An interpretation of primitives. Subclasses implement `process`."""
+
+    __slots__ = ("parent", "finished", "__weakref__")
+    evaluates_constants = False  # also within a trace that records operations
+
+    def __init__(self, parent: "Trace | None" = None):
+        self.parent = parent
+        self.finished = False
+
+    def process(self, primitive, args: Sequence, params: dict):
+        if type(self).process_primitive is Trace.process_primitive:
+            raise NotImplementedError(
+                f"{type(self).__name__}: a trace must define process_primitive(primitive, tracers, params)."
+            )
+        return self.process_primitive(primitive, args, params)
+
+    def process_primitive(self, primitive, tracers: Sequence, params: dict):
+        """`process`, under the name by which programs define traces of their own."""
+        return self.process(primitive, tracers, params)
+
+    @property
+    def main(self) -> "Trace":
+        """The trace itself, under which programs compare traces."""
+        return self
+
+    @property
+    def parent_trace(self) -> "Trace | None":
+        return self.parent
+
+    def serving(self, args: Sequence) -> "Trace":
+        """The trace that a call with these arguments is left to: this one, or one around it that they alone concern."""
+        return self
+
+    def full_raise(self, x: Any) -> Any:
+        """The value itself, which needs no tracer of this trace's to be used under it."""
+        return x
+
+    def is_valid(self) -> bool:
+        """Whether its tracers may still be used."""
+        return not self.finished
+
+    def invalidate(self) -> None:
+        """End the trace: its tracers may not be used any more."""
+        self.finished = True
+
+    @property
+    def level(self) -> Any:
+        """What traces of the same transformation share: custom derivative rules are mapped by traces of their own."""
+        return self
+
+    def within(self, trace: "Trace") -> bool:
+        """Whether this trace was begun while `trace`, or one of its level, was current, or is it: only then its values may be used here."""
+        here, level = self, trace.level
+        while here is not None and here.level is not level:
+            here = here.parent
+        return here is not None
+
+    def cast(self, x, axes: frozenset):
+        """`x` typed as varying over `axes`, which its type does not name."""
+        return self.process(registry["pvary"], [x], {"axes": tuple(sorted(axes, key=str))})
+
+
+class EvalTrace(Trace):
+    """The bottom: computes at once, through the evaluator set by `set_evaluator` (the compiler, or the NumPy reference)."""
+
+    __slots__ = ()
+
+    def process(self, primitive, args, params):
+        for x in args:
+            if isinstance(x, Tracer):
+                raise escaped_tracer(x) if x._trace.finished else tracer_out_of_place(x)
+        return _evaluator(primitive, args, params)
+
+
+def any_tracers(leaves: Iterable[Any]) -> bool:
+    """Whether a tracer is among flat values, which are mostly of the same few types."""
+    return any(issubclass(cls, Tracer) for cls in {*map(type, leaves)})
+
+
+@reports_as("jax.core")
+class Tracer:
+    """Stands for a value inside a transformation. Array methods and operators are attached by `weft.numpy`."""
+
+    __slots__ = ("_trace", "__weakref__")
+    __array_priority__ = 1000
+    _is_tracer = True
+
+    aval: ShapedArray
+    #: the error of a value that is used where its transformation does not reach
+    out_of_place: type[errors.UnexpectedTracerError] = errors.UnexpectedTracerError
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("weft."):
+            reports_as("jax.core")(cls)
+
+    def __init__(self, trace: Trace, aval: ShapedArray | None = None):
+        self._trace = trace
+        if aval is not None:
+            self.aval = aval
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+
+    @property
+    def sharding(self):
+        raise AttributeError(
+            f"{self.describe()} has no `sharding`, which a value has; that of its type is typeof(x).sharding."
+        )
+
+    weak_type = property(lambda self: self.aval.weak_type)
+    mat = property(lambda self: self.aval.manual_axis_type)
+
+    def describe(self) -> str:
+        """One line for error messages: what this tracer stands for."""
+        return f"{type(self).__name__}<{self.aval.str_short()}>"
+
+    why_no_value = "it has no value while the program is being traced"
+    carries_derivative = False  # whether a plain number or NumPy array of it would lose its derivative, without a word
+
+    def concrete(self):
+        """The value, when the trace knows it, else None."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"JitTracer({self.aval.str_short(kinds=True)})"
+
+    def __bool__(self):
+        check_number(self.aval, "bool")
+        return bool(
+            _need_value(
+                self,
+                errors.TracerBoolConversionError,
+                "as a boolean (if, while, and, or, not)",
+                loses_derivative=False,
+            )
+        )
+
+    def __int__(self):
+        check_number(self.aval, "int")
+        return int(
+            _need_value(
+                self,
+                errors.ConcretizationTypeError,
+                "with int(...)",
+                "",
+                _CAST.format("int"),
+                False,
+            )
+        )
+
+    def __float__(self):
+        check_number(self.aval, "float")
+        return float(
+            _need_value(
+                self,
+                errors.ConcretizationTypeError,
+                "with float(...)",
+                remedy=_CAST.format("float"),
+            )
+        )
+
+    def __complex__(self):
+        check_number(self.aval, "complex")
+        return complex(
+            _need_value(
+                self,
+                errors.ConcretizationTypeError,
+                "with complex(...)",
+                remedy=_CAST.format("complex"),
+            )
+        )
+
+    def __index__(self):
+        check_number(self.aval, "index")
+        return int(
+            _need_value(
+                self,
+                errors.TracerIntegerConversionError,
+                "as a Python integer index or size",
+                loses_derivative=False,
+            )
+        )
+
+    def item(self, *args):
+        return np.asarray(
+            _need_value(
+                self, errors.ConcretizationTypeError, "by the item() method", loses_derivative=False
+            )
+        ).item(*args)
+
+    def tolist(self):
+        return np.asarray(_value_for(self, "tolist")).tolist()
+
+    def tobytes(self, order: str = "C"):
+        return np.asarray(_value_for(self, "tobytes")).tobytes(order)
+
+    def __reduce_ex__(self, protocol):
+        value = _need_value(
+            self,
+            errors.ConcretizationTypeError,
+            "by pickling, or another function that takes objects apart",
+        )
+        return value.__reduce_ex__(protocol)
+
+    def __array__(self, *args, **kwargs):
+        value = _need_value(
+            self,
+            errors.TracerArrayConversionError,
+            "as a NumPy array (numpy.asarray or a numpy function)",
+        )
+        return np.asarray(value, *args, **kwargs)
+
+    __hash__ = None  # type: ignore[assignment]  # it stands for an array
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def block_until_ready(self):
+        return self
+
+
+_CONTROL = (
+    "Python control flow cannot depend on traced values. Use weft.lax.cond, weft.lax.while_loop or weft.numpy.where, or "
+    "make the argument static (static_argnums / static_argnames of jit)."
+)
+_STATIC = (
+    "A shape, index or size must be known while tracing. Make the argument static (static_argnums / static_argnames of "
+    "jit), or use weft.numpy functions that take traced indices."
+)
+_CAST = "For an array of another dtype, try using `x.astype({})`. " + _STATIC
+_REMEDIES = {
+    errors.TracerBoolConversionError: _CONTROL,
+    errors.ConcretizationTypeError: _STATIC,
+    errors.TracerIntegerConversionError: _STATIC,
+    errors.TracerArrayConversionError: "Use weft.numpy functions on traced values, or move the NumPy work out of the traced function "
+    "(weft.pure_callback runs it at run time).",
+}
+
+_HEADS = {
+    errors.TracerBoolConversionError: "Attempted boolean conversion of traced array with shape {}",
+    errors.ConcretizationTypeError: "Abstract tracer value encountered where concrete value is expected",
+    errors.TracerIntegerConversionError: "The __index__() method was called on traced array with shape {}",
+    errors.TracerArrayConversionError: "The numpy.ndarray conversion method __array__() was called on traced array with shape {}",
+}
+
+
+def _need_value(
+    tracer: Tracer,
+    error: type,
+    use: str,
+    head: str = "",
+    remedy: str = "",
+    loses_derivative: bool = True,
+):
+    value = tracer.concrete()
+    if value is not None and not (loses_derivative and tracer.carries_derivative):
+        return value
+    origin = getattr(tracer, "source", None)
+    made = f"\n  The value was made at {origin}" if origin is not None else ""
+    line = user_frame()
+    here = f"\n  at {line}" if line is not None else ""
+    raise error(
+        f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
+        f"{here}{made}\n"
+        f"  {remedy or _REMEDIES[error]}"
+    )
+
+
+def _value_for(tracer: Tracer, method: str):
+    """The value that a method of arrays gives to Python."""
+    return _need_value(
+        tracer,
+        errors.ConcretizationTypeError,
+        f"by the {method}() method",
+        f"The {method}() method was called on traced array with shape {{}}",
+    )
+
+
+class _State(threading.local):
+    def __init__(self):
+        self.trace: Trace = eval_trace
+        self.axis_env: tuple = ()  # (name, size, tracked) of the named axes in scope, innermost last
+        self.source = None  # while a program is walked: the line of the equation at hand
+        self.lenient = False  # derived operations are bound: undetermined shardings are left open
+        self.terms: frozenset = (
+            frozenset()
+        )  # axes over which sums that are bound shall be left unreduced
+
+
+def _no_evaluator(primitive, args, params):
+    """Before the compiler is attached: the NumPy reference, which is also the oracle."""
+    avals = [typeof(a) for a in args]
+    primitive.abstract(avals, params)  # the type rule reports what does not fit
+    out = primitive.rule("reference")(
+        *[np.asarray(a, t.dtype) for a, t in zip(args, avals)], **params
+    )
+    return list(out) if primitive.multiple_results else out
+
+
+_evaluator: Callable = _no_evaluator
+eval_trace = EvalTrace()
+_state = _State()
+
+
+implementations: dict[
+    Any, Callable
+] = {}  # of the primitives whose implementation a program has replaced
+
+
+def set_evaluator(fn: Callable) -> None:
+    """Install `fn(primitive, args, params)`, which computes a primitive on concrete values."""
+    global _evaluator, _computed
+    _evaluator = _computed = fn
+
+
+_computed: Callable = _no_evaluator
+
+
+class _Computed:
+    """The implementation of a primitive that nobody has replaced."""
+
+    __slots__ = ("primitive",)
+
+    def __init__(self, primitive: Any):
+        self.primitive = primitive
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        return _computed(self.primitive, args, params)
+
+
+def implementation(primitive: Any) -> Callable:
+    """What computes a primitive on concrete values, as a function of the values and parameters."""
+    return implementations.get(primitive) or _Computed(primitive)
+
+
+def implement(primitive: Any, impl: Callable) -> None:
+    """Have `impl(*values, **params)` compute a primitive on concrete values. Operations pay for it only while some are replaced."""
+    global _evaluator
+    if type(impl) is _Computed and impl.primitive is primitive:
+        implementations.pop(primitive, None)
+    else:
+        implementations[primitive] = impl
+
+    def by_implementation(primitive, args, params):
+        impl = implementations.get(primitive)
+        return _computed(primitive, args, params) if impl is None else impl(*args, **params)
+
+    _evaluator = by_implementation if implementations else _computed
+
+
+def current_trace() -> Trace:
+    return _state.trace
+
+
+class set_trace:
+    """Context manager: make `trace` current in this thread."""
+
+    __slots__ = ("trace", "saved", "enclosed")
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+
+    def __enter__(self) -> Trace:
+        self.saved = _state.trace
+        self.enclosed = None
+        if self.saved is eval_trace and self.trace is not eval_trace:
+            _enclose_collections()
+            self.enclosed = enclose_handlers()
+        _state.trace = self.trace
+        return self.trace
+
+    def __exit__(self, *exc) -> None:
+        _state.trace = self.saved
+        if self.enclosed is not None:
+            release_handlers(self.enclosed)
+            _release_collections()
+
+
+class _OwnContext:
+    """Context manager for code that interrupts a trace of this thread: the code is not traced."""
+
+    __slots__ = ("saved",)
+
+    def __enter__(self) -> None:
+        self.saved = _state.__dict__.copy()
+        _state.__init__()
+
+    def __exit__(self, *exc: object) -> None:
+        _state.__dict__.update(self.saved)
+
+
+handler_context[0] = _OwnContext
+_collections = threading.local()  # the context of the collection of garbage that this thread is in
+
+
+def _enclose_finalizers(
+    phase: str, info: dict, context: Any = _collections, make: type = _OwnContext
+) -> None:
+    """Let finalizers that the collector calls run in a context of their own; it may begin at any statement of a trace."""
+    if phase == "start":
+        context.current = make()
+        context.current.__enter__()
+    elif (current := context.__dict__.pop("current", None)) is not None:
+        current.__exit__()
+
+
+_outermost: list[
+    None
+] = []  # one entry for each outermost trace of a thread; a lock would be held where finalizers run
+
+
+def _enclose_collections() -> None:
+    """Have the collector call `_enclose_finalizers` while anything is traced."""
+    _outermost.append(None)
+    if _enclose_finalizers not in gc.callbacks:
+        gc.callbacks.append(_enclose_finalizers)
+
+
+def _release_collections() -> None:
+    _outermost.pop()
+    if not _outermost:
+        with suppress(ValueError):
+            gc.callbacks.remove(_enclose_finalizers)
+        if (
+            _outermost and _enclose_finalizers not in gc.callbacks
+        ):  # another thread began a trace meanwhile
+            gc.callbacks.append(_enclose_finalizers)
+
+
+class leaving_terms:
+    """Context manager: sums over dims that the axes `axes` split are typed as unreduced over these."""
+
+    __slots__ = ("axes", "saved")
+
+    def __init__(self, axes: frozenset):
+        self.axes = axes
+
+    def __enter__(self) -> None:
+        self.saved = _state.terms
+        _state.terms = self.axes
+
+    def __exit__(self, *exc: object) -> None:
+        _state.terms = self.saved
+
+
+class lenient:
+    """Context manager: what is bound inside was checked before, or is derived by a rule; shardings of results that the
+    operands' types do not determine are left open. With False, they are errors again: a user's function is traced."""
+
+    __slots__ = ("flag", "saved")
+
+    def __init__(self, flag: bool = True):
+        self.flag = flag
+
+    def __enter__(self) -> None:
+        self.saved = _state.lenient
+        _state.lenient = self.flag
+
+    def __exit__(self, *exc) -> None:
+        _state.lenient = self.saved
+
+
+class derived_trace(set_trace):
+    """Context manager: make `trace` current for what a rule derives; see `lenient`."""
+
+    __slots__ = ("was_lenient",)
+
+    def __enter__(self) -> Trace:
+        self.was_lenient = _state.lenient
+        _state.lenient = True
+        return super().__enter__()
+
+    def __exit__(self, *exc) -> None:
+        _state.lenient = self.was_lenient
+        super().__exit__(*exc)
+
+
+class with_source:
+    """Context manager: what is recorded inside belongs to the user's line `source` (None leaves it to the stack)."""
+
+    __slots__ = ("source", "saved")
+
+    def __init__(self, source):
+        self.source = source
+
+    def __enter__(self) -> None:
+        self.saved = _state.source
+        if self.source is not None:
+            _state.source = self.source
+
+    def __exit__(self, *exc) -> None:
+        _state.source = self.saved
+
+
+class own_lines:
+    """Context manager for a user's function that a transformation calls: what it records has its own lines, not that of the equation at
+    hand."""
+
+    __slots__ = ("saved",)
+
+    def __enter__(self) -> None:
+        self.saved, _state.source = _state.source, None
+
+    def __exit__(self, *exc) -> None:
+        _state.source = self.saved
+
+
+@contextmanager
+def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: frozenset | None = None):
+    """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then those of them over which
+    types say what varies."""
+    saved = _state.axis_env
+    _state.axis_env = saved + tuple(
+        [(name, size, None if tracked is None else name in tracked) for name, size in axes]
+    )
+    try:
+        yield
+    finally:
+        _state.axis_env = saved
+
+
+def axis_env() -> tuple:
+    """Named axes in scope as (name, size, tracked), innermost last: a part of the key wherever a trace is remembered."""
+    return _state.axis_env
+
+
+def tracked_axes() -> frozenset:
+    """The axes in scope over which types say what varies: the manual axes of a shard_map that checks them."""
+    return (
+        frozenset([name for name, _, tracked in _state.axis_env if tracked])
+        if _state.axis_env
+        else frozenset()
+    )
+
+
+def manual_axes() -> tuple:
+    """The manual axes of the shard_maps in scope, outermost first: a program there speaks for one device."""
+    return (
+        tuple(dict.fromkeys(name for name, _, tracked in _state.axis_env if tracked is not None))
+        if _state.axis_env
+        else ()
+    )
+
+
+def axis_env_size(name) -> int:
+    """Size of the named axis `name`; NameError if it is not in scope."""
+    for found, size, _ in reversed(_state.axis_env):
+        if found == name:
+            return size
+    known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in _state.axis_env))) or "none"
+    raise errors.UnboundAxisError(
+        f"Found an unbound axis name: {name}. Axes in scope: {known}. "
+        "Name the axis with vmap(..., axis_name=...), or call the function under `jax.shard_map`."
+    )
+
+
+def run_pairs(
+    trace: Trace, fun: Callable, firsts: Sequence, seconds: Sequence, axes: Sequence = ()
+) -> tuple[list, list]:
+    """Flat `fun` on the pairs that `trace` joins, with named `axes` in scope: the two halves of its results. `trace` ends here."""
+    guard[0] += 1
+    try:
+        with set_trace(trace), extend_axis_env(axes):
+            outs = fun(*map(trace.join, firsts, seconds))
+        pairs = [trace.split(o) for o in outs]
+    finally:
+        guard[0] -= 1
+        trace.finished = True
+    del outs
+    if config.check_tracer_leaks:
+        check_leaks(trace)
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def check_leaks(trace: Trace) -> None:
+    """Raise if something still refers to a tracer of the finished `trace` (asked for by `config.check_tracer_leaks`)."""
+    gc.collect()
+    leaked = [t for t in gc.get_referrers(trace) if isinstance(t, Tracer) and t._trace is trace]
+    if leaked:
+        rows = [(tracer.describe(), _holder(tracer, leaked)) for tracer in leaked[:4]]
+        origin = getattr(leaked[0], "source", None)
+        raise errors.UnexpectedTracerError(
+            errors.describe(
+                "checking_leaks",
+                f"Leaked trace: {len(leaked)} values of a transformed function live on after it has ended.",
+                rows,
+                origin,
+                "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",
+                "Return it, or delete what holds it before the function ends.",
+            )
+        )
+
+
+def _holder(tracer: Tracer, leaked: list) -> str:
+    """What refers to `tracer`, in words."""
+    kinds = {
+        type(x).__name__
+        for x in gc.get_referrers(tracer)
+        if x is not leaked and not inspect.isframe(x)
+    }
+    return f"held by: {', '.join(sorted(kinds)) or 'a running function'}"
+
+
+def escaped_tracer(tracer: Tracer) -> errors.UnexpectedTracerError:
+    origin, line = getattr(tracer, "source", None), user_frame()
+    here = f"\n  at {line}" if line is not None else ""
+    made = f"\n  It was created on line {origin}" if origin is not None else ""
+    return errors.UnexpectedTracerError(
+        f"Encountered an unexpected tracer: {tracer.describe()} was used after the transformation that made it had ended.{here}{made}\n"
+        "  A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value, "
+        "not through global state, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks."
+    )
+
+
+def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
+    line = user_frame()
+    here = f"\n  at {line}" if line is not None else ""
+    return tracer.out_of_place(
+        f"Encountered an unexpected tracer: {tracer.describe()} was used where the transformation that made it does not reach.{here}\n"
+        "  This happens where a function with a derivative rule of its own (custom_vjp, custom_jvp), or its rule, closes over a value "
+        "that is being differentiated or mapped. Pass the value as an argument."
+    )
+
+
+_SCALARS = (bool, int, float, complex)
+
+#: classes of values of users that consist of arrays -> the function that gives the type of one (`control.hitypes`)
+hi_types: dict[type, Callable[[Any], Any]] = {}
+
+
+def typeof(x) -> ShapedArray:
+    """The type of a value: of a tracer, an Array, a NumPy array or scalar, or a Python scalar (weakly typed).
+
+    Raises TypeError for values that have no type.
+
+    >>> typeof(2.0)
+    ShapedArray(float32[], weak_type=True)
+    """
+    if hi_types and type(x) in hi_types:
+        return hi_types[type(x)](x)
+    aval = getattr(x, "aval", None)
+    if aval is not None:
+        return aval
+    if type(x) in _SCALARS:
+        return _scalar_aval(type(x), config.enable_x64)
+    if isinstance(x, np.generic):
+        return _numpy_scalar_aval(x.dtype, config.enable_x64)
+    if isinstance(x, np.ndarray):
+        check_unmasked(x)
+        return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
+    if isinstance(x, _SCALARS):
+        return _scalar_aval(next(t for t in _SCALARS if isinstance(x, t)), config.enable_x64)
+    if type(x) in types_of_values:
+        return types_of_values[type(x)](x)
+    convert = conversion(x)
+    if convert is not None:
+        return typeof(convert())
+    if getattr(x, "_is_ref", False):
+        raise TypeError(
+            f"{x.type} is a reference to a mutable array, not an array. Read its value first: ref[...]."
+        )
+    raise TypeError(
+        f"Value {x!r} of type {type(x)} is not a valid JAX type: it is neither an array nor a number."
+    )
+
+
+def check_unmasked(x: np.ndarray | np.generic) -> None:
+    """ValueError for a masked array of NumPy."""
+    if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            "numpy masked arrays are not supported: arrays have no masks, and the masked elements would count. Use "
+            "x.filled(value), or pass x.data and x.mask."
+        )
+
+
+#: types of libraries -> what makes an array of a value, and what tells the array's type (`interpreters.xla`)
+converters: dict[type, Callable[[Any], Any]] = {}
+types_of_values: dict[type, Callable[[Any], Any]] = {
+    Dim: lambda size: _scalar_aval(int, config.enable_x64)
+}
+
+
+def conversion(x: Any) -> Callable[[], Any] | None:
+    """What makes an array of an object that is none: its method, or what was set for its type; None if there is neither."""
+    method = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    if method is None and type(x) in converters:
+        return functools.partial(converters[type(x)], x)
+    return method
+
+
+@functools.cache
+def _scalar_aval(kind: type, wide: bool) -> ShapedArray:
+    """The type of Python numbers of a kind; `wide` says whether there are 64-bit types, as `canonicalize_dtype` knows."""
+    given = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind]
+    return ShapedArray((), dtypes.canonicalize_dtype(given), kind is not bool)
+
+
+@functools.lru_cache(maxsize=256)
+def _numpy_scalar_aval(dtype: np.dtype, wide: bool) -> ShapedArray:
+    """The type of NumPy's scalars of a dtype; `wide` as above."""
+    return ShapedArray((), dtypes.canonicalize_dtype(dtype))
+
+
+class Zero:
+    """A symbolic zero tangent or cotangent of type `aval`: known to be zero, not materialised; `instantiate()` gives an array."""
+
+    __slots__ = ("aval",)
+    instantiate: Callable[[Zero], Any]  # set where zeros are made (`ops.families`)
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Zero({self.aval.str_short()})"
+
+
+class UndefPrimal:
+    """Stands, in a transpose rule, for an input in which the op is linear; only its type is known."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"UndefPrimal({self.aval.str_short()})"
+
+
+def is_undef(x) -> bool:
+    return type(x) is UndefPrimal

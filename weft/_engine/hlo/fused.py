@@ -1,0 +1,198 @@
+"""The program of one device as operations of XLA, with the kernels that the compiler makes of it as fusions.
+
+In:   a simplified local program with its collectives, and the axes of the mesh that it runs on.
+Out:  a module whose `fusion` operations hold what each kernel computes: from arrays in memory to the arrays that it stores.
+Laws: which equations share a kernel is what `compiler.fusion` says, for bodies of loops and branches, too. What is only another view of
+      something in memory is written where it is read. On the CPU the devices of a mesh share their kernels, with a dim for each axis; they
+      are shown as those of one device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import LoweringKind, lowering_kind
+from weft._engine.compiler.fusion.fuse import Fusion
+from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.rewrite.decompose import expand
+from weft._engine.hlo.hlo_text import FUNCTIONS, StoredType, captured, module_text
+from weft._engine.hlo.lowering import Lowering
+from weft._engine.hlo.ops import Block, Op, Value
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+
+
+def compiled(stages: Any) -> Lowering:
+    """The program of one device of some `pipeline.Stages`, as a module."""
+    module = _Fused(stages.name, stages.partition.axes if stages.partition is not None else ())
+    module.function(
+        expand(stages.local if stages.local is not None else stages.simplified), "main", public=True
+    )
+    return module
+
+
+def compiled_text(executable: Any, keep_unused: bool = False) -> str:
+    """Return the program of one device of a `runtime.Executable` as HLO text.
+
+    The text is the backend's if it has one. Otherwise arguments that nothing reads are left out, unless `keep_unused`.
+    """
+    optimized = executable.loaded.text()
+    if optimized is not None:
+        return optimized
+    module = compiled(executable.stages)
+    main = module.functions["main"].body
+    read = {x for op in main.ops for x in (*op.operands, *captured(op.regions, ()))}.union(
+        main.results
+    )
+    kept = [keep_unused or x in read for x in main.args]
+    numbers = np.cumsum(kept) - 1
+    main.args = [x for x, keep in zip(main.args, kept) if keep]
+    _show_orders(
+        main,
+        [s.order for s, keep in zip(executable.in_specs, kept) if keep],
+        [s.order for s in executable.out_specs],
+    )
+    shared = {result: int(numbers[arg]) for result, arg in executable.aliases.items() if kept[arg]}
+    devices = math.prod(n for _, n in module.mesh.shape_tuple) if module.mesh is not None else 1
+    return module_text(
+        module, executable.name.rstrip(")"), devices, shared, facts="is_scheduled=true"
+    )
+
+
+def _show_orders(
+    main: Block, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]
+) -> None:
+    """Let the arguments and results that have an order be those of the user: what the program takes and gives is another view of them."""
+
+    def viewed(x: Value, order: tuple[int, ...]) -> Value:
+        order = (*order, *range(len(order), x.ndim))
+        place = sorted(range(x.ndim), key=order.__getitem__)
+        return Value(StoredType(tuple([x.shape[d] for d in place]), x.dtype, order))
+
+    bitcast = lambda x, y: Op("bitcast", (x,), (y,), {}, (), None)
+    for i, order in enumerate(ins):
+        if order is not None:
+            inner, main.args[i] = main.args[i], viewed(main.args[i], order)
+            main.ops.insert(0, bitcast(main.args[i], inner))
+    for i, order in enumerate(outs):
+        if order is not None:
+            main.results[i], inner = viewed(main.results[i], order), main.results[i]
+            main.ops.append(bitcast(inner, main.results[i]))
+
+
+class _Fused(Lowering):
+    """A module that is written kernel by kernel."""
+
+    def __init__(self, name: str, axes: Sequence[tuple[Any, int]]):
+        super().__init__(name, FUNCTIONS)
+        self.path = f"{name}/"
+        self.mesh = SimpleNamespace(shape_tuple=tuple(axes)) if axes else None
+        self.in_kernel = False
+
+    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        if self.in_kernel:
+            return super().inline(b, jaxpr, args)
+        graph, env = Fusion(jaxpr), self.bound(b, jaxpr, args)
+        for item in graph.items:
+            if not isinstance(item, Eqn):
+                self._kernel(b, graph, item, env)
+                continue
+            views, leaves = _needed(graph, item.invars, env.__contains__)
+            if (
+                views and lowering_kind(item) is LoweringKind.CONTRACT
+            ):  # which reads them by their strides
+                self._fusion(b, [*views, item], leaves, item.outvars, "kOutput", env)
+            else:
+                self._write(b, [*views, item], env)
+        self._write(b, _needed(graph, jaxpr.outvars, env.__contains__)[0], env)
+        return [self.read(b, a, env) for a in jaxpr.outvars]
+
+    def _write(self, b: Block, eqns: Sequence[Eqn], env: dict) -> None:
+        for eqn in eqns:
+            self.write(b, eqn, env)
+
+    def _kernel(self, b: Block, graph: Fusion, group: Group, env: dict) -> None:
+        """What a kernel computes; a single equation is written as it is."""
+        roots = [v for v in group.roots if v in graph.stored]
+        own = {*roots, *(group.dot.outvars if group.dot is not None else ())}
+        eqns, leaves = _needed(
+            graph,
+            roots,
+            lambda v: v not in own and (graph.loads(v, group.depth) or v in env),
+            group.dot,
+        )
+        self._write(b, _needed(graph, leaves, env.__contains__)[0], env)
+        reduces = any(lowering_kind(eqn) is LoweringKind.REDUCE for eqn in eqns)
+        self._fusion(
+            b,
+            eqns,
+            leaves,
+            roots,
+            "kOutput" if group.dot is not None else "kInput" if reduces else "kLoop",
+            env,
+        )
+
+    def _fusion(
+        self,
+        b: Block,
+        eqns: Sequence[Eqn],
+        leaves: Sequence[Var],
+        roots: Sequence[Var],
+        kind: str,
+        env: dict,
+    ) -> None:
+        """Equations that a kernel computes together."""
+
+        def fill(r: Block, *args: Value) -> list[Value]:
+            inner = dict(zip(leaves, args))
+            self._write(r, eqns, inner)
+            return [inner[v] for v in roots]
+
+        self.in_kernel = True
+        if len(eqns) == 1:
+            self._write(b, eqns, env)
+        else:
+            region = b.region([env[v].type for v in leaves], fill)
+            last = next(eqn for eqn in reversed(eqns) if roots[-1] in eqn.outvars)
+            outer = self.place, self.metadata
+            self.place, self.metadata = (
+                self.place_of(last),
+                last.source.metadata if last.source is not None else (),
+            )
+            made = b.emit(
+                "fusion",
+                [env[v] for v in leaves],
+                [x.type for x in region.results],
+                [region],
+                kind=kind,
+                label=last.primitive.name.replace("-", "_"),
+            )
+            self.place, self.metadata = outer
+            env.update(zip(roots, made))
+        self.in_kernel = False
+
+
+def _needed(
+    graph: Fusion, atoms: Sequence[Any], loaded: Callable[[Var], bool], dot: Eqn | None = None
+) -> tuple[list[Eqn], list[Var]]:
+    """The equations that compute `atoms` from what is `loaded`, in order, and what they load."""
+    eqns: dict[Eqn, int] = {}
+    leaves: dict[Var, None] = {}
+    stack = [a for a in atoms if type(a) is not Literal]
+    seen = set(stack)
+    while stack:
+        var = stack.pop()
+        eqn = dot if dot is not None and var is dot.outvars[0] else graph.producer.get(var)
+        if loaded(var) or eqn is None:
+            leaves[var] = None
+            continue
+        if eqn not in eqns:
+            eqns[eqn] = graph.order[var]
+            fresh = [a for a in eqn.invars if type(a) is not Literal and a not in seen]
+            seen.update(fresh)
+            stack += reversed(fresh)
+    return sorted(eqns, key=eqns.__getitem__), list(leaves)

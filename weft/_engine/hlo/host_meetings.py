@@ -1,0 +1,152 @@
+"""Where the devices of a mesh meet in a program that calls the host.
+
+In:   the program of one device of a mesh, and the axes along which its arguments differ.
+Out:  the same program, whose callbacks have the parameter `meets`: the axes of the mesh along which
+      all devices reach the callback. Devices that differ along these axes alone can wait there for
+      each other. A program on several devices ends with `program_end` twice: all meet at the first,
+      and at the second each device learns whether the program failed.
+Laws: devices reach a callback along the axes of the compiler, and along others unless a condition
+      around it may differ there. An axis that is missing in `meets` costs order alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.ir.collective_spec import collective_axes, spec_of
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
+from weft._engine.ir.rewrite import inline_calls, map_jaxprs
+from weft._engine.ops.families import BranchSpec, LoopSpec
+
+#: the end of a program whose devices call the host; its operands are the results
+program_end_p = Primitive("program_end", "callback", multiple_results=True, register=False)
+
+#: collectives whose result is the same on all devices of a group
+_SAME_RESULT = ("all-reduce", "all-gather", "collective-broadcast")
+
+#: axes of a mesh along which devices differ
+Axes = frozenset
+
+
+def calls_host(jaxpr: Jaxpr) -> bool:
+    """Return whether a program has callbacks, inside of loops and branches too."""
+
+    def find() -> bool:
+        inner = [body for eqn in jaxpr.eqns for _, body in subjaxprs(eqn.params)]
+        return any(e.primitive.kind == "callback" for e in jaxpr.eqns) or any(
+            map(calls_host, inner)
+        )
+
+    return jaxpr.memo("calls host", find)
+
+
+def mark_meetings(
+    jaxpr: Jaxpr, mesh: Sequence[tuple[Any, int]], differing: Sequence[Axes]
+) -> Jaxpr:
+    """Return a program in which callbacks have the parameter `meets`, if it has callbacks.
+
+    `differing` has the axes along which each argument differs.
+    """
+    if not calls_host(jaxpr):
+        return jaxpr
+    jaxpr, names = _without_calls(jaxpr), Axes([name for name, _ in mesh])
+    values = _Differing(names)
+    values.follow(jaxpr, differing)
+    jaxpr = _marked(jaxpr, values, Axes())
+    if math.prod(size for _, size in mesh) == 1:
+        return jaxpr
+    ends = [
+        Eqn(program_end_p, jaxpr.outvars, [], {"meets": axes}, effects={"io"})
+        for axes in (names, Axes())
+    ]
+    return jaxpr.replace(eqns=[*jaxpr.eqns, *ends], effects={*jaxpr.effects, "io"})
+
+
+def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
+    """Write called programs in place, inside of loops and branches too."""
+    jaxpr = inline_calls(jaxpr)
+    eqns = [eqn.replace(params=map_jaxprs(eqn.params, _without_calls)) for eqn in jaxpr.eqns]
+    return jaxpr.replace(eqns=eqns)
+
+
+def _marked(jaxpr: Jaxpr, values: _Differing, around: Axes) -> Jaxpr:
+    """Mark callbacks of a program where devices differ along `around` in whether they run it."""
+    eqns = []
+    for eqn in jaxpr.eqns:
+        params, lower = eqn.params, eqn.primitive.rules.get("lower")
+        if eqn.primitive.kind == "callback":
+            params = {**params, "meets": values.names - (around - _automatic(eqn))}
+        elif any(calls_host(body) for _, body in subjaxprs(params)):
+            inside = around
+            if isinstance(lower, BranchSpec):
+                inside = around | values.axes_of(eqn.invars[0])
+            elif isinstance(lower, LoopSpec) and not lower.counted:
+                inside = around | values.axes_of(params["cond_jaxpr"].outvars[0])
+            params = map_jaxprs(params, lambda body, inside=inside: _marked(body, values, inside))
+        eqns.append(eqn.replace(params=params))
+    return jaxpr.replace(eqns=eqns)
+
+
+def _automatic(eqn: Eqn) -> Axes:
+    """Return the axes along which the compiler split the operands of a callback."""
+    layout = eqn.params.get("layout")
+    return Axes() if layout is None else layout.axes
+
+
+class _Differing:
+    """The axes, among `names`, along which the values of a program may differ between devices."""
+
+    def __init__(self, names: Axes) -> None:
+        self.names = names
+        self._axes: dict[Atom, Axes] = {}
+
+    def axes_of(self, atom: Atom) -> Axes:
+        """Return the axes of a value."""
+        return self._axes.get(atom, Axes())
+
+    def _note(self, variables: Sequence[Var], axes: Sequence[Axes]) -> None:
+        for variable, more in zip(variables, axes):
+            self._axes[variable] = self.axes_of(variable) | more
+
+    def follow(self, jaxpr: Jaxpr, operands: Sequence[Axes]) -> list[Axes]:
+        """Return the axes of the results of a program; note those of all its values."""
+        self._note(jaxpr.invars, operands)
+        for eqn in jaxpr.eqns:
+            self._note(eqn.outvars, self._results(eqn, [self.axes_of(x) for x in eqn.invars]))
+        return [self.axes_of(x) for x in jaxpr.outvars]
+
+    def _results(self, eqn: Eqn, operands: list[Axes]) -> Sequence[Axes]:
+        params, lower = eqn.params, eqn.primitive.rules.get("lower")
+        axes = Axes().union(*operands)
+        if isinstance(lower, BranchSpec):
+            branches = [self.follow(branch, operands[1:]) for branch in params["branches"]]
+            return [operands[0].union(*results) for results in zip(*branches)]
+        if isinstance(lower, LoopSpec):
+            return self._loop(lower, params, operands)
+        if eqn.primitive.kind == "collective":
+            over = Axes(collective_axes(params))
+            same = spec_of(eqn.primitive).hlo in _SAME_RESULT and not params.get(
+                "axis_index_groups"
+            )
+            axes = axes - over if same else axes | over
+        elif eqn.primitive.kind == "callback":
+            axes = self.names - _automatic(eqn)
+        elif any(True for _ in subjaxprs(params)):
+            axes = self.names
+        return [axes] * len(eqn.outvars)
+
+    def _loop(self, lower: LoopSpec, params: dict, operands: list[Axes]) -> list[Axes]:
+        at, count = lower.first_carried(params), lower.carried_count(params)
+        constants, rest = operands[lower.first_constant(params) : at], operands[at + count :]
+        carried, before, results = operands[at : at + count], None, []
+        while carried != before:
+            before, chosen = carried, Axes()
+            if not lower.counted:
+                known = operands[: params["cond_nconsts"]]
+                (chosen,) = self.follow(params["cond_jaxpr"], [*known, *carried])
+            results = self.follow(params[lower.body], [*constants, *carried, *rest])
+            carried = [old | new | chosen for old, new in zip(carried, results)]
+        return [*carried, *results[count:]]

@@ -1,0 +1,164 @@
+"""Where values are, as texts: named axes of a mesh in the dialect `sdy`, others by the tiles that devices hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from weft._engine.hlo.ops import Block, Context, Value
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.shardings import NamedSharding, Sharding
+
+
+def axes_text(axes: Iterable, is_open: bool = False) -> str:
+    """`{"a", "b"}`; `{"a", ?}` is open: other axes may split the dim, too."""
+    return "{" + ", ".join([*(f'"{a}"' for a in axes), *["?"] * is_open]) + "}"
+
+
+def _mesh(context: Context, mesh: Any) -> str:
+    """The name of a mesh in the module."""
+    context.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
+    text = _mesh_text(mesh)
+    return context.meshes.setdefault(
+        text, f"mesh_{len(context.meshes) - 1}" if context.meshes else "mesh"
+    )
+
+
+@lru_cache(maxsize=256)
+def _mesh_text(mesh: Any) -> str:
+    """The axes of a mesh, and its devices if they are not in order."""
+    text = "[" + ", ".join(f'"{name}"={size}' for name, size in mesh.shape_tuple) + "]"
+    ids = [d.id for d in mesh.devices.flat] if isinstance(mesh, Mesh) else []
+    return text + (f", device_ids={ids}" if ids != list(range(len(ids))) else "")
+
+
+def placed(
+    context: Context,
+    mesh: Any,
+    dims: Sequence,
+    open_dims: Container[int] = (),
+    replicated: Container = (),
+    unreduced: Container = (),
+) -> str:
+    """`<@mesh, [{"a"}, {}]>`; `{?}` is an open dim, which axes in `replicated={"b"}` do not split. `unreduced={"a"}` is for terms of a
+    sum."""
+    shown = [axes_text(axes, d in open_dims) for d, axes in enumerate(dims)]
+    others = [
+        f", {name}={axes_text(a for a in mesh.axis_names if a in axes)}"
+        for name, axes in (("replicated", replicated), ("unreduced", unreduced))
+        if axes
+    ]
+    return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]{''.join(others)}>"
+
+
+def _placed(context: Context, sharding: NamedSharding, ndim: int) -> str:
+    spec = sharding.spec
+    return placed(
+        context,
+        sharding.mesh,
+        sharding.spec_dims(ndim),
+        spec.unconstrained_dims(),
+        unreduced=spec.unreduced,
+    )
+
+
+def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[str, str]:
+    """The attribute that says where an argument or a result is."""
+    if sharding is None:
+        return {}
+    if isinstance(sharding, NamedSharding):
+        return {"sdy.sharding": f"#sdy.sharding{_placed(context, sharding, ndim)}"}
+    return {"mhlo.sharding": f'"{tiles_text(sharding, ndim)}"'}
+
+
+def _placed_by_type(
+    context: Context, sharding: NamedSharding, ndim: int, open_dims: Container[int]
+) -> str:
+    """The layout that a type implies; some dims are open to automatic axes."""
+    spec, explicit = sharding.spec, sharding.mesh.explicit_axes
+    unused = [a for a in explicit if a not in spec.axes and a not in spec.unreduced]
+    return placed(
+        context, sharding.mesh, sharding.spec_dims(ndim), open_dims, unused, spec.unreduced
+    )
+
+
+def type_attribute(context: Context, sharding: NamedSharding | None, ndim: int) -> dict[str, str]:
+    """The attribute of a result whose type has `sharding`; dims that it does not split are open to automatic axes."""
+    if sharding is None or not sharding.mesh.auto_axes:
+        return attribute(context, sharding, ndim)
+    whole = [d for d, axes in enumerate(sharding.spec_dims(ndim)) if not axes]
+    return {"sdy.sharding": f"#sdy.sharding{_placed_by_type(context, sharding, ndim, whole)}"}
+
+
+def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
+    """`x`, with the promise of its layout."""
+    if sharding is None:
+        return x
+    if isinstance(sharding, NamedSharding):
+        return b.op(
+            "sdy.sharding_constraint",
+            x,
+            sharding=_placed(b.context, sharding, x.ndim),
+            tiles=tiles_text(sharding, x.ndim),
+        )
+    return b.op(
+        "custom_call",
+        x,
+        target="Sharding",
+        backend_config={},
+        sharding=tiles_text(sharding, x.ndim),
+        has_side_effect=False,
+    )
+
+
+def typed(b: Block, x: Value, sharding: NamedSharding | None) -> Value:
+    """`x`, with the promise of the layout in its type, which leaves automatic axes open."""
+    if sharding is None or not sharding.mesh.auto_axes:
+        return constrained(b, x, sharding)
+    text = _placed_by_type(b.context, sharding, x.ndim, range(x.ndim))
+    return b.op("sdy.sharding_constraint", x, sharding=text, tiles=tiles_text(sharding, x.ndim))
+
+
+def is_abstract(sharding: Sharding) -> bool:
+    """Whether it names axes of a mesh that has no devices."""
+    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
+
+
+@lru_cache(maxsize=256)
+def tiles_text(sharding: Sharding, ndim: int) -> str:
+    """A sharding as the device that holds each tile, as XLA writes it.
+
+    >>> from weft._engine.ir.shardings import PositionalSharding
+    >>> from weft._engine.runtime.device import devices
+    >>> tiles_text(PositionalSharding(devices()[:4]).reshape(2, 2), 2)
+    '{devices=[2,2]0,1,2,3}'
+    """
+    splits, shard_ids = sharding._grid(ndim)
+    if len(shard_ids) == 1:
+        return (
+            f"{{maximal device={0 if is_abstract(sharding) else sharding.device_assignment[0].id}}}"
+        )
+    copies = len(shard_ids) // math.prod(splits)
+    if copies == len(shard_ids):
+        return "{replicated}"
+    order = sorted(range(len(shard_ids)), key=lambda i: shard_ids[i])
+    dims = [*splits, *([copies] if copies > 1 else [])]
+    last = " last_tile_dim_replicate" if copies > 1 else ""
+    return f"{{devices=[{','.join(map(str, dims))}]{','.join(map(str, order))}{last}}}"
+
+
+def usable(
+    main: Block, donated: Sequence[bool], ins: Sequence, outs: Sequence
+) -> dict[int, int | None]:
+    """The result that each donated argument becomes: the first of its type and layout that no other becomes; None where layouts of
+    results of its type differ, or are not known."""
+    free, found = list(range(len(main.results))), {}
+    for i, (x, given) in enumerate(zip(main.args, donated)):
+        fits = [k for k in free if main.results[k].type is x.type] if given else []
+        aliased = [k for k in fits if ins[i : i + 1] == outs[k : k + 1]]
+        if fits:
+            found[i] = aliased[0] if aliased else None
+        free = [k for k in free if k not in aliased[:1]]
+    return found

@@ -1,0 +1,267 @@
+"""From jaxprs to operations of XLA: which rule writes which equation.
+
+In:   a Jaxpr, and the mesh that it runs on where it is the program of one device.
+Out:  the operations that its equations become, in a block; the functions that they call.
+Laws: a rule is `fn(b, eqn, *operands)`: it writes to block `b` and gives the results. It is found by the name of the primitive, else by its
+      kind, else by the kind of its `lower` slot: a composite is written by the operations that it is composed of. A result whose type
+      has a sharding is constrained to it; so are the operands of an elementwise equation that are split otherwise.
+Next: the rules, in `hlo.rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import with_source
+from weft._engine.hlo.layouts import typed
+from weft._engine.hlo.ops import Block, Context, Function, Value, array_type
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft._engine.ir.rewrite import dce
+from weft._engine.ir.symbolic import Dim, is_variable, names_in
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.families import ExpandSpec
+from weft._engine.util.source import Metadata, joined, with_metadata
+
+Rule = Callable[..., Any]
+
+#: rules by the names of primitives, and by their kinds
+RULES: dict[str, Rule] = {}
+KINDS: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule of these primitives."""
+    return lambda fn: RULES.update(dict.fromkeys(names, fn)) or fn
+
+
+def rule_of_kind(*kinds: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule of primitives of these kinds that have none of their own."""
+    return lambda fn: KINDS.update(dict.fromkeys(kinds, fn)) or fn
+
+
+def rule_of(primitive: Any) -> Rule | None:
+    """The rule that writes equations of `primitive`, or None."""
+    found = RULES.get(primitive.name)
+    if found is None and isinstance(primitive.rules.get("lower"), ExpandSpec):
+        return _composite
+    return found or KINDS.get("call" if primitive.attrs.get("call_like") else primitive.kind)
+
+
+class Lowering(Context):
+    """A module that is being written. `mesh` is that of the manual axes around, or None."""
+
+    def __init__(self, name: str = "", chlo: Container[str] | None = None):
+        super().__init__(chlo)
+        self.path = f"jit({name})/"  # what names of places begin with
+        self.functions: dict[str, Function] = {}
+        self.around: Metadata = ()  # attributes of the calls around that are written in place
+        self.channels = 0
+        self.mesh: Any = None  # knows the sizes of its axes as `shape_tuple`
+        self.chain: tuple[
+            Value, ...
+        ] = ()  # the value that orders host calls, where something does; regions with such calls carry it
+        self._named: dict[Any, str] = {}
+        self._kept: list[Any] = []  # what `_named` knows by its id
+
+    def rule_for(self, primitive: Any) -> Rule | None:
+        """Return the rule that writes equations of `primitive`, or None."""
+        return rule_of(primitive)
+
+    def device_number(self, b: Block) -> Value:
+        """Write the number of the device that runs the program, a scalar uint32."""
+        return b.emit("partition_id", (), [array_type((), np.uint32)])[0]
+
+    def next_channel(self) -> int | None:
+        """Return the channel of another collective, or None where collectives have no channels."""
+        self.channels += 1
+        return self.channels
+
+    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
+        """Return the chain if one of the programs of an operation calls the host and calls have an order."""
+        return ()
+
+    def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
+        """`jaxpr` as a function of the module."""
+        types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]
+
+        def fill(b: Block, *args: Value) -> list[Value]:
+            if public:
+                self.variables = _size_variables(b, args)
+            return self.inline(b, jaxpr, args)
+
+        return self.add_function(name, types, fill, public)
+
+    def add_function(
+        self,
+        name: str,
+        types: Sequence[ShapedArray],
+        fill: Callable[..., Sequence[Value]],
+        public: bool = False,
+    ) -> Function:
+        """A function of the module whose body `fill(block, *args)` writes; what the user said of the call is not said of it."""
+        made = Function(self._free(name), Block(self, types), public)
+        self.functions[made.name] = made
+        outer, self.metadata, self.around = (self.metadata, self.around), (), ()
+        made.body.results = list(fill(made.body, *made.body.args))
+        self.metadata, self.around = outer
+        return made
+
+    def _free(self, name: str) -> str:
+        label, n = symbol(name), 0
+        while label in self.functions:
+            label, n = f"{symbol(name)}_{n}", n + 1
+        return label
+
+    def call(self, b: Block, jaxpr: Jaxpr, name: str, args: Sequence[Value]) -> list[Value]:
+        """A call of `jaxpr` as a function, which is written once. With symbolic sizes it is written in place, where these are values."""
+        if self.variables:
+            return self.inline(b, jaxpr, args)
+        key = (id(jaxpr), self.mesh)
+        if key not in self._named:
+            self._kept.append(jaxpr)
+            path, self.path = self.path, f"jit({name})/"
+            self._named[key] = self.function(jaxpr, name).name
+            self.path = path
+        return self._called(b, self._named[key], args)
+
+    def shared(
+        self,
+        b: Block,
+        name: str,
+        key: Any,
+        args: Sequence[Value],
+        fill: Callable[..., Sequence[Value]],
+    ) -> list[Value]:
+        """What `fill(block, *args)` writes, as a function that is written once for each `key` and types of arguments."""
+        if self.variables:
+            return list(fill(b, *args))
+        key = (name, key, tuple([x.type for x in args]))
+        if key not in self._named:
+            self._named[key] = self.add_function(name, [x.type for x in args], fill).name
+        return self._called(b, self._named[key], args)
+
+    def _called(self, b: Block, name: str, args: Sequence[Value]) -> list[Value]:
+        return b.emit(
+            "func.call", args, [v.type for v in self.functions[name].body.results], callee=name
+        )
+
+    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        """The operations of `jaxpr` in block `b`; gives its results."""
+        env = self.bound(b, jaxpr, args)
+        for eqn in jaxpr.eqns:
+            self.write(b, eqn, env)
+        return [self.read(b, a, env) for a in jaxpr.outvars]
+
+    def bound(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> dict:
+        """The values of arguments and constants."""
+        consts = [b.constant(np.asarray(value)) for value in jaxpr.consts]
+        return dict(zip((*jaxpr.invars, *jaxpr.constvars), (*args, *consts)))
+
+    def read(self, b: Block, atom: Any, env: dict) -> Value:
+        """The value of an atom."""
+        return (
+            env[atom]
+            if type(atom) is not Literal
+            else b.full(atom.aval.shape, atom.val, array_type((), atom.aval.dtype).dtype)
+        )
+
+    def write(self, b: Block, eqn: Eqn, env: dict) -> None:
+        """The operations of an equation, whose results `env` holds then."""
+        place, path, metadata = self.place, self.path, self.metadata
+        self.place = self.place_of(eqn)
+        if eqn.source is not None:
+            self.metadata = with_metadata(self.around, eqn.source.metadata)
+        self.path = f"{self.place[1]}/"
+        results = self.equation(
+            b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars])
+        )
+        env.update((v, typed(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results))
+        self.place, self.path, self.metadata = place, path, metadata
+
+    def split_alike(self, b: Block, eqn: Eqn, operands: list[Value]) -> list[Value]:
+        """The operands of an equation. Elementwise operands are split like the result; scalars are broadcast to its shape."""
+        if eqn.primitive.kind != "elementwise" or len(operands) < 2:
+            return operands
+        aval = eqn.outvars[0].aval
+        sharding = aval.explicit
+        if sharding is None or sharding.spec.is_partial:
+            return operands
+        return [
+            x if a.aval.explicit == sharding else typed(b, b.broadcast(x, aval.shape), sharding)
+            for x, a in zip(operands, eqn.invars)
+        ]
+
+    def place_of(self, eqn: Eqn) -> tuple[Any, str]:
+        """The user's line, and the names around the operation joined by slashes."""
+        scope = "" if eqn.source is None else eqn.source.scope
+        if eqn.primitive.attrs.get("call_like") and "name" in eqn.params:
+            in_place = eqn.primitive.attrs.get("only_derivatives")
+            return eqn.source, self.path + joined(
+                scope, eqn.primitive.name if in_place else f"jit({eqn.params['name']})"
+            )
+        return eqn.source, self.path + (f"{scope}/" if scope else "") + eqn.primitive.name
+
+    def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
+        """The results of an equation."""
+        write = self.rule_for(eqn.primitive)
+        if write is None:
+            raise NotImplementedError(
+                f"as_text: {eqn.primitive.name} has no form as operations of XLA."
+            )
+        made = write(b, eqn, *args)
+        return [made] if isinstance(made, Value) else list(made)
+
+    def inline_function(
+        self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]
+    ) -> list[Value]:
+        """The operations that `fn` binds on values of the types of `args`, for the equation that is written."""
+        source = self.place[0] if self.place is not None else None
+        with with_source(source and source.unnamed()):
+            program = dce(stage(fn, [x.type for x in args]))
+        return self.inline(b, program, args)
+
+
+def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
+    """The names in the symbolic sizes of arguments, as scalars. NotImplementedError for a name that is no size by itself."""
+    found: dict[str, Value] = {}
+    for x in args:
+        for d, n in enumerate(x.shape):
+            if isinstance(n, Dim) and is_variable(n.expression) and str(n) not in found:
+                found[str(n)] = b.convert(
+                    b.op("get_dimension_size", x, type=array_type((), np.int32), dim=d), np.int64
+                )
+    unknown = names_in([n for x in args for n in x.shape]) - set(found)
+    if unknown:
+        raise NotImplementedError(
+            f"as_text: the symbolic sizes {', '.join(sorted(unknown))} occur only in expressions of sizes. Each one "
+            "must be the size of a dim of an argument."
+        )
+    return found
+
+
+def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A composite by what it is composed of."""
+    fn, many = eqn.primitive.rules["lower"].fn, eqn.primitive.multiple_results
+    return b.context.inline_function(
+        b, lambda *xs: fn(*xs, **eqn.params) if many else [fn(*xs, **eqn.params)], args
+    )
+
+
+def symbol(name: str) -> str:
+    """`name` as the name of a function or a module.
+
+    >>> symbol("<lambda>"), symbol("layer.0")
+    ('_lambda_', 'layer.0')
+    """
+    label = re.sub(r"[^\w.]", "_", name, flags=re.ASCII)
+    return label if re.match(r"[A-Za-z_]", label) else f"_{label}"
+
+
+def result_types(eqn: Eqn) -> list[ShapedArray]:
+    """The types of an equation's results."""
+    return [array_type(v.aval.shape, v.aval.dtype) for v in eqn.outvars]

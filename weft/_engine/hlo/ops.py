@@ -1,0 +1,348 @@
+"""Operations of XLA as data, and the block that they are written to.
+
+In:   calls by the rules in `weft._engine.hlo.rules`.
+Out:  a `Block` of `Op`s on typed `Value`s. Regions of operations are blocks, too, and may read the values of the blocks around them.
+Laws: names are those of StableHLO; what has a dot (`chlo.erf_inv`, `func.call`) belongs to the dialect before it. Attributes are
+      Python values, which each text prints in its own way.
+Next: `lowering` makes modules of jaxprs, `stablehlo` and `hlo_text` print them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic.polynomials import Atom, Polynomial
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import dtypes
+from weft._engine.util.record import field, record
+from weft._engine.util.source import Metadata, with_metadata
+
+_BOOL = np.dtype(np.bool_)
+
+
+def array_type(shape: Sequence[int], dtype: Any) -> ShapedArray:
+    """The type of a value: shape and dtype alone. What has no values, as tangents of integers, are bools."""
+    return ShapedArray(tuple(shape), _BOOL if dtype == dtypes.float0 else dtype)
+
+
+def is_static(sizes: Iterable[Any]) -> bool:
+    """Whether no size is symbolic."""
+    return not any(isinstance(n, Dim) for n in sizes)
+
+
+class Value:
+    """A result of an operation, or an argument of a block."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type_: ShapedArray):
+        self.type = type_
+
+    shape = property(lambda self: self.type.shape)
+    dtype = property(lambda self: self.type.dtype)
+    ndim = property(lambda self: self.type.ndim)
+
+
+@record(eq=False)
+class Op:
+    """`results = name[attrs] operands {regions}`; `place` is where it comes from in the program: (source line, name of the primitive), and
+    `metadata` the attributes that the user gave it."""
+
+    name: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attrs: dict[str, Any]
+    regions: tuple[Block, ...]
+    place: tuple[Any, str] | None
+    metadata: Metadata = ()
+
+
+@record(eq=False, frozen=False)
+class Function:
+    """A function of a module. Attributes of arguments and results are texts by name."""
+
+    name: str
+    body: Block
+    public: bool = False
+    arg_attrs: list[dict[str, str]] = field(default_factory=list)
+    result_attrs: list[dict[str, str]] = field(default_factory=list)
+    arg_names: list[str] = field(default_factory=list)
+
+
+class Context:
+    """What the blocks of a module share: where in the program the current operation comes from, its attributes, and which operations are
+    spelled out."""
+
+    def __init__(self, chlo: Container[str] | None = None):
+        self.place: tuple[Any, str] | None = None
+        self.metadata: Metadata = ()
+        self._chlo = chlo  # which functions of CHLO are operations; None: all
+        self.meshes: dict[str, str] = {}  # the names of meshes in the module, by their texts
+        self.sizes: list[int] = []  # their numbers of devices
+        self.variables: dict[
+            str, Value
+        ] = {}  # the names in symbolic sizes, as scalars of the main function
+
+    def has(self, name: str) -> bool:
+        """Whether the text that is to be written has this operation."""
+        return self._chlo is None or not name.startswith("chlo.") or name in self._chlo
+
+
+class Block:
+    """Operations in order, their arguments and what they give."""
+
+    def __init__(self, context: Context, args: Sequence[ShapedArray] = ()):
+        self.context = context
+        self.args = [Value(t) for t in args]
+        self.ops: list[Op] = []
+        self.results: list[Value] = []
+
+    # --- operations
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        types: Sequence[ShapedArray],
+        regions: Sequence[Block] = (),
+        **attrs: Any,
+    ) -> list[Value]:
+        """Append an operation; gives its results."""
+        results = tuple([Value(t) for t in types])
+        metadata = self.context.metadata if name != "constant" else ()
+        self.ops.append(
+            Op(name, tuple(operands), results, attrs, tuple(regions), self.context.place, metadata)
+        )
+        return list(results)
+
+    def tag(self, x: Value, metadata: Metadata) -> None:
+        """Give more attributes to the operation of this block that makes `x`, if there is one."""
+        for i, op in reversed(list(enumerate(self.ops))):
+            if x in op.results:
+                self.ops[i] = Op(
+                    op.name,
+                    op.operands,
+                    op.results,
+                    op.attrs,
+                    op.regions,
+                    op.place,
+                    with_metadata(op.metadata, metadata),
+                )
+                return
+
+    def op(
+        self, name: str, *operands: Value, type: ShapedArray | None = None, **attrs: Any
+    ) -> Value:
+        """An operation of one result, which has the type of the first operand unless `type` is given."""
+        if name in ("maximum", "minimum") and dtype_kind(operands[0].dtype) == "c":
+            return self._complex_extremum(name, *operands)
+        return self.emit(name, operands, [operands[0].type if type is None else type], **attrs)[0]
+
+    def _complex_extremum(self, name: str, x: Value, y: Value) -> Value:
+        """Select by the real part, and by the imaginary part of equal ones. XLA's own operation compares real parts alone."""
+        sign = "GT" if name == "maximum" else "LT"
+        part = array_type(x.shape, np.float64 if x.dtype.itemsize == 16 else np.float32)
+        re, im = [[self.op(name, z, type=part) for z in (x, y)] for name in ("real", "imag")]
+        is_first = self.op(
+            "select", self.compare("EQ", *re), self.compare(sign, *im), self.compare(sign, *re)
+        )
+        return self.op("select", is_first, x, y, type=x.type)
+
+    def region(
+        self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value] | Value]
+    ) -> Block:
+        """A region whose arguments have `types`; `fill(block, *args)` writes it and gives its results. What the user said of the operation
+        itself is not said of those in it."""
+        block = Block(self.context, types)
+        outer, self.context.metadata = self.context.metadata, ()
+        given = fill(block, *block.args)
+        self.context.metadata = outer
+        block.results = [given] if isinstance(given, Value) else list(given)
+        return block
+
+    # --- what rules need often
+
+    def constant(self, value: Any, dtype: Any = None) -> Value:
+        """An array that is known."""
+        value = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype)
+        return self.emit("constant", (), [array_type(value.shape, value.dtype)], value=value)[0]
+
+    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
+        """An array of equal elements."""
+        if not is_static(shape):
+            return self.broadcast(self.constant(value, dtype), shape, ())
+        return self.constant(np.broadcast_to(np.asarray(value).astype(dtype), shape))
+
+    def like(self, x: Value, value: Any) -> Value:
+        """`value` in the type of `x`."""
+        return self.full(x.shape, value, x.dtype)
+
+    def convert(self, x: Value, dtype: Any) -> Value:
+        """`x` in another dtype; to bool it asks what is not zero."""
+        if x.dtype == dtype:
+            return x
+        if np.dtype(dtype) == _BOOL:
+            return self.compare("NE", x, self.like(x, 0))
+        if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+            x = self.real(x)
+        return self.op("convert", x, type=array_type(x.shape, dtype)) if x.dtype != dtype else x
+
+    def real(self, x: Value, part: str = "real") -> Value:
+        """A part of a complex value."""
+        return self.op(part, x, type=array_type(x.shape, dtypes.to_real_dtype(x.dtype)))
+
+    def compare(self, direction: str, x: Value, y: Value, total: bool = False) -> Value:
+        """Comparison; floats in their total order if `total`."""
+        kind = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED"}.get(dtype_kind(x.dtype), "UNSIGNED")
+        return self.op(
+            "compare",
+            x,
+            y,
+            type=array_type(x.shape, _BOOL),
+            direction=direction,
+            kind="TOTALORDER" if total else kind,
+        )
+
+    def broadcast(self, x: Value, shape: Sequence[int], dims: Sequence[int] | None = None) -> Value:
+        """`x` with its dims at `dims` of `shape`, by default at the last ones."""
+        shape = tuple(shape)
+        dims = tuple(range(len(shape) - x.ndim, len(shape))) if dims is None else tuple(dims)
+        if shape == x.shape and dims == tuple(range(x.ndim)):
+            return x
+        type_ = array_type(shape, x.dtype)
+        if not is_static(shape):
+            return self.op(
+                "dynamic_broadcast_in_dim", x, self.size_vector(shape), type=type_, dims=dims
+            )
+        return self.op("broadcast_in_dim", x, type=type_, dims=dims)
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        if x.shape == tuple(shape):
+            return x
+        if not is_static(shape):
+            return self.op(
+                "dynamic_reshape", x, self.size_vector(shape), type=array_type(shape, x.dtype)
+            )
+        return self.op("reshape", x, type=array_type(shape, x.dtype))
+
+    def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
+        shape = tuple(x.shape[d] for d in permutation)
+        return self.op("transpose", x, type=array_type(shape, x.dtype), dims=tuple(permutation))
+
+    def iota(self, shape: Sequence[int], dtype: Any, dim: int) -> Value:
+        if not is_static(shape):
+            return self.op(
+                "dynamic_iota", self.size_vector(shape), type=array_type(shape, dtype), dim=dim
+            )
+        return self.emit("iota", (), [array_type(shape, dtype)], dim=dim)[0]
+
+    def slice(
+        self,
+        x: Value,
+        starts: Sequence[int],
+        limits: Sequence[int],
+        strides: Sequence[int] | None = None,
+    ) -> Value:
+        steps = (1,) * x.ndim if strides is None else tuple(strides)
+        shape = tuple(-(-(hi - lo) // s) for lo, hi, s in zip(starts, limits, steps))
+        if not is_static((*starts, *limits)):
+            bounds = [self.size_vector(sizes) for sizes in (starts, limits, steps)]
+            return self.op("real_dynamic_slice", x, *bounds, type=array_type(shape, x.dtype))
+        return self.op(
+            "slice",
+            x,
+            type=array_type(shape, x.dtype),
+            starts=tuple(starts),
+            limits=tuple(limits),
+            strides=steps,
+        )
+
+    def reduce(
+        self, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int], fill: Callable
+    ) -> list[Value]:
+        """`xs` combined along `axes` by the region that `fill(block, *earlier, *later)` writes."""
+        types = [array_type((), x.dtype) for x in xs]
+        kept = tuple(n for d, n in enumerate(xs[0].shape) if d not in axes)
+        return self.emit(
+            "reduce",
+            (*xs, *inits),
+            [array_type(kept, x.dtype) for x in xs],
+            [self.region((*types, *types), fill)],
+            dims=tuple(axes),
+        )
+
+    # --- sizes, which may be symbolic
+
+    def size(self, n: Any, dtype: Any = np.int64) -> Value:
+        """A size as a scalar."""
+        return (
+            self.convert(self._polynomial(n.expression), dtype)
+            if isinstance(n, Dim)
+            else self.constant(n, dtype)
+        )
+
+    def size_vector(self, sizes: Sequence[Any], dtype: Any = np.int64) -> Value:
+        """Sizes as a vector."""
+        if is_static(sizes):
+            return self.constant(np.array(sizes, np.int64), dtype)
+        parts = [self.reshape(self.size(n, dtype), (1,)) for n in sizes]
+        return (
+            parts[0]
+            if len(parts) == 1
+            else self.op("concatenate", *parts, type=array_type((len(parts),), dtype), dim=0)
+        )
+
+    def _polynomial(self, polynomial: Polynomial) -> Value:
+        """An expression of sizes in 64 bits: `mod(n, 2**32)` occurs in programs that split a size into two words."""
+        total = None
+        for monomial, factor in polynomial:
+            values = [self._atom(atom) for atom, power in monomial for _ in range(power)]
+            if factor != 1 or not values:
+                values.append(self.constant(factor, np.int64))
+            term = functools.reduce(lambda x, y: self.op("multiply", x, y), values)
+            total = term if total is None else self.op("add", total, term)
+        return self.constant(0, np.int64) if total is None else total
+
+    def _atom(self, atom: Atom) -> Value:
+        if isinstance(atom, str):
+            return self.context.variables[atom]
+        name, x, y = atom[0], self._polynomial(atom[1]), self._polynomial(atom[2])
+        if name in ("max", "min"):
+            return self.op(f"{name}imum", x, y)
+        remainder = self.op(
+            "remainder", self.op("add", self.op("remainder", x, y), y), y
+        )  # has the sign of the divisor
+        return (
+            remainder if name == "mod" else self.op("divide", self.op("subtract", x, remainder), y)
+        )
+
+
+def metadata_texts(op: Op) -> dict[str, str]:
+    """The attributes that the user gave an operation, by their keys, as texts."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in op.metadata
+    }
+
+
+def dtype_kind(dtype: Any) -> str:
+    """`b`, `i`, `u`, `f` or `c`, of the small dtypes, too."""
+    if dtypes.issubdtype(dtype, np.floating):
+        return "f"
+    if dtypes.issubdtype(dtype, np.unsignedinteger):
+        return "u"
+    return "i" if dtypes.issubdtype(dtype, np.signedinteger) else np.dtype(dtype).kind
+
+
+def is_uniform(value: np.ndarray) -> bool:
+    """Whether all elements have the same bits."""
+    value = value[
+        tuple([slice(None) if step else slice(1) for step in value.strides])
+    ]  # what was spread is there once
+    raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).reshape(value.size, -1)
+    return bool((raw == raw[0]).all())

@@ -1,0 +1,96 @@
+"""Modules of replicas as they are written, and the rules that hold for PJRT plugins alone.
+
+In:   equations of the program of one device.
+Out:  operations that XLA's compilers have on all platforms.
+Laws: a plugin has neither LAPACK nor weft's own custom calls. A rule here writes what such a call
+      computes in plain operations, or raises NotImplementedError, which names the primitive, the
+      user's line and a way out. Readable texts (`stablehlo`, `hlo_text`) do without these rules.
+Next: `rules.plugins` has the rules, `replica_program` writes whole programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from weft._engine.core.trace import extend_axis_env
+from weft._engine.hlo.host_meetings import calls_host
+from weft._engine.hlo.lowering import Lowering, Rule, rule_of
+from weft._engine.hlo.ops import Block, Value, array_type
+from weft._engine.ir.jaxpr import Eqn, Jaxpr
+from weft._engine.util.errors import describe
+
+#: returns the number by which the host knows an equation that it computes
+HostNumber = Callable[[Eqn], int]
+#: the target of custom calls of the host, whose attribute `number` says what to compute
+HOST_TARGET = "weft_host"
+
+#: rules by the names of primitives and by their kinds, which come before those of readable texts
+PLUGIN_RULES: dict[str, Rule] = {}
+PLUGIN_KINDS: dict[str, Rule] = {}
+
+
+def plugin_rule(*names: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule of these primitives for plugins."""
+    return lambda fn: PLUGIN_RULES.update(dict.fromkeys(names, fn)) or fn
+
+
+def plugin_rule_of_kind(*kinds: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule for plugins of primitives of these kinds that have none of their own."""
+    return lambda fn: PLUGIN_KINDS.update(dict.fromkeys(kinds, fn)) or fn
+
+
+class ReplicaLowering(Lowering):
+    """A module of replicas that is being written."""
+
+    def __init__(
+        self,
+        name: str,
+        axes: Sequence[tuple[Any, int]],
+        host: HostNumber | None = None,
+        platform: str = "",
+    ):
+        super().__init__(name)
+        self.mesh = SimpleNamespace(shape_tuple=tuple(axes))
+        self.host = host
+        self.platform = platform
+
+    def rule_for(self, primitive: Any) -> Rule | None:
+        return (
+            PLUGIN_RULES.get(primitive.name)
+            or PLUGIN_KINDS.get(primitive.kind)
+            or rule_of(primitive)
+        )
+
+    def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
+        if self.rule_for(eqn.primitive) is None:
+            refuse(eqn, "has no form that a plugin compiles.")
+        return super().equation(b, eqn, args)
+
+    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        if not self.chain and calls_host(jaxpr):
+            self.chain = (self.device_number(b),)
+        return super().inline(b, jaxpr, args)
+
+    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
+        return self.chain if any(map(calls_host, programs)) else ()
+
+    def inline_function(self, b: Block, fn: Callable, args: Sequence[Value]) -> list[Value]:
+        with extend_axis_env(self.mesh.shape_tuple, frozenset()):
+            return super().inline_function(b, fn, args)
+
+    def device_number(self, b: Block) -> Value:
+        return b.emit("replica_id", (), [array_type((), np.uint32)])[0]
+
+    def next_channel(self) -> None:
+        """Return None: collectives of replicas have no channels."""
+
+
+def refuse(eqn: Eqn, reason: str, remedy: str = "") -> NoReturn:
+    """Raise NotImplementedError for an equation that no plugin can run."""
+    remedy = remedy or "Compute it on the CPU: jit(f, backend='cpu')."
+    text = describe(eqn.primitive.name, reason, (), eqn.source, "", remedy)
+    raise NotImplementedError(text)

@@ -1,0 +1,320 @@
+"""Elementwise operations: those that XLA has, and for the others the scalar code that weft computes, on whole arrays.
+
+In:   operands of one shape, or of rank 0.
+Out:  one operation; or, from the `lower` rule of the primitive, an operation for each of Loops and for each step of a formula. What
+      takes many is a function of the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.hlo.lowering import Rule, result_types, rule, rule_of_kind
+from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
+from weft._engine.hlo.rules.formulas import NAMED, apply
+from weft._engine.ir.build import HALVES, Builder, has_kernels, type_name
+from weft._engine.ir.jaxpr import Atom, Eqn, Var
+from weft._engine.ir.loops import COMPARISONS, Const, Expr, Index, Op, Ref
+from weft._engine.ir.registry import functions
+from weft._engine.util import dtypes
+
+#: primitives that are one operation of XLA, or one of CHLO
+DIRECT = {
+    "add": "add",
+    "add_any": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "rem": "remainder",
+    "neg": "negate",
+    "max": "maximum",
+    "min": "minimum",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "not": "not",
+    "shift_left": "shift_left",
+    "shift_right_logical": "shift_right_logical",
+    "shift_right_arithmetic": "shift_right_arithmetic",
+    "population_count": "popcnt",
+    "clz": "count_leading_zeros",
+    "sign": "sign",
+    "abs": "abs",
+    "real": "real",
+    "imag": "imag",
+    "complex": "complex",
+    "is_finite": "is_finite",
+    "atan2": "atan2",
+}
+_COMPARED = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
+#: operations of Loops by the primitive of the same meaning, where that has another name
+_OF_LOOPS = {
+    "shl": "shift_left",
+    "shr_logical": "shift_right_logical",
+    "shr_arithmetic": "shift_right_arithmetic",
+    "popcount": "population_count",
+}
+_DTYPES = {
+    "bool": "bool",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "c64": "complex64",
+    "c128": "complex128",
+}
+#: dtypes that stand for narrow ones, by kind
+_WIDE = {"f": np.dtype(np.float32), "i": np.dtype(np.int8), "u": np.dtype(np.uint8)}
+#: scalar operations from which on code is written as a function of its own
+_MANY = 12
+
+
+def spread(b: Block, args: Sequence[Value]) -> list[Value]:
+    """The operands of an elementwise operation in one shape."""
+    shape = next((x.shape for x in args if x.ndim), ())
+    return [b.broadcast(x, shape) for x in args]
+
+
+@rule_of_kind("elementwise", "random")
+def _elementwise(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+    name, types = eqn.primitive.name, result_types(eqn)
+    direct = _direct(b, name)
+    if direct:
+        return b.op(direct, *spread(b, args), type=types[0])
+    return _scalar_code(b, eqn, *args)
+
+
+def _direct(b: Block, name: str) -> str | None:
+    """The operation that a primitive is."""
+    found = DIRECT.get(name) or NAMED.get(name)
+    return found if found and b.context.has(found) else None
+
+
+@rule("eq", "ne", "lt", "le", "gt", "ge")
+def _comparison(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+    return b.compare(_COMPARED[eqn.primitive.name], *spread(b, (x, y)))
+
+
+@rule("copy", "name", "stop_gradient")
+def _same(b: Block, eqn: Eqn, x: Value) -> Value:
+    return x
+
+
+@rule("xla_metadata_value")
+def _tagged(b: Block, eqn: Eqn, x: Value) -> Value:
+    b.tag(x, eqn.params["xla_metadata_kvs"])
+    return x
+
+
+@rule("layout_constraint")
+def _layout_constraint(b: Block, eqn: Eqn, x: Value) -> Value:
+    return b.op(
+        "custom_call", x, target="LayoutConstraint", backend_config={}, has_side_effect=False
+    )
+
+
+@rule("convert_element_type")
+def _convert(b: Block, eqn: Eqn, x: Value) -> Value:
+    return b.convert(x, result_types(eqn)[0].dtype)
+
+
+@rule("bitcast_convert_type")
+def _bitcast(b: Block, eqn: Eqn, x: Value) -> Value:
+    return (
+        x
+        if x.dtype == result_types(eqn)[0].dtype
+        else b.op("bitcast_convert", x, type=result_types(eqn)[0])
+    )
+
+
+@rule("reduce_precision")
+def _reduce_precision(b: Block, eqn: Eqn, x: Value) -> Value:
+    return b.op("reduce_precision", x, **eqn.params)
+
+
+@rule("sign", "abs")
+def _sized(b: Block, eqn: Eqn, x: Value) -> Value:
+    """XLA has neither of unsigned integers."""
+    name = eqn.primitive.name
+    if dtype_kind(x.dtype) != "u":
+        return b.op(name, x, type=result_types(eqn)[0])
+    return x if name == "abs" else b.op("minimum", x, b.like(x, 1))
+
+
+@rule("round")
+def _round(b: Block, eqn: Eqn, x: Value) -> Value:
+    return b.op("round_nearest_even" if eqn.params["rounding_method"] else "round_nearest_afz", x)
+
+
+@rule("clamp")
+def _clamp(b: Block, eqn: Eqn, low: Value, x: Value, high: Value) -> Value:
+    return b.op("clamp", *spread(b, (low, x, high)), type=result_types(eqn)[0])
+
+
+@rule("select_n")
+def _select(b: Block, eqn: Eqn, which: Value, *cases: Value) -> Value:
+    which, *cases = spread(b, (which, *cases))
+    if dtype_kind(which.dtype) == "b":
+        return b.op("select", which, cases[-1], cases[0], type=cases[0].type)
+    out = cases[-1]
+    for i in reversed(range(len(cases) - 1)):
+        out = b.op("select", b.compare("LE", which, b.like(which, i)), cases[i], out, type=out.type)
+    return out
+
+
+@rule("pow")
+def _pow(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+    return b.op("power", *spread(b, (x, b.convert(y, x.dtype))), type=result_types(eqn)[0])
+
+
+@rule("exp2")
+def _exp2(b: Block, eqn: Eqn, x: Value) -> Value:
+    return b.op("power", b.like(x, 2), x)
+
+
+@rule("logaddexp")
+def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+    x, y = spread(b, (x, y))
+    top, gap = b.op("maximum", x, y), b.op("abs", b.op("subtract", x, y))
+    rest = b.op("log_plus_one", b.op("exponential", b.op("negate", gap)))
+    return b.op(
+        "select", b.compare("NE", gap, gap), top, b.op("add", top, rest), type=x.type
+    )  # of equal infinities it is NaN
+
+
+# --- by scalar code
+
+
+def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """What the compiler would compute for an element, for all of them; in wider types for dtypes that kernels do not have."""
+    if not all(has_kernels(x.dtype) for x in (*args, *result_types(eqn))):
+        return in_wide_types(b, eqn, args, _scalar_code)
+    build, avals, types = Builder(), [a.aval for a in eqn.invars], result_types(eqn)
+    shape = types[0].shape
+    at = tuple([build.index(f"i{d}", n) for d, n in enumerate(shape)])
+    pulls = [_pull(build, i, a) for i, a in enumerate(avals)]
+    code = eqn.primitive.rules["lower"](
+        build, at, *pulls, in_avals=avals, out_avals=[v.aval for v in eqn.outvars], **eqn.params
+    )
+    code = list(code) if isinstance(code, (list, tuple)) else [code]
+    write = lambda inner, *xs: [
+        inner.convert(y, t.dtype) for y, t in zip(_Code(inner, shape, xs).values(code), types)
+    ]
+    if sum(1 for _ in _operations(code)) < _MANY and not any(
+        _is_formula(b, op) for op in _operations(code)
+    ):
+        return write(b, *args)
+    key = tuple(sorted((k, str(v)) for k, v in eqn.params.items()))
+    return b.context.shared(b, eqn.primitive.name, key, args, write)
+
+
+def in_wide_types(b: Block, eqn: Eqn, args: Sequence[Value], write: Rule) -> list[Value]:
+    """Return what `write` makes of an equation whose narrow floats have 32 bits, and narrow integers 8."""
+    wide = eqn.replace(
+        invars=[_widened(a) for a in eqn.invars], outvars=[_widened(v) for v in eqn.outvars]
+    )
+    made = write(b, wide, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide.invars)])
+    made = [made] if isinstance(made, Value) else made
+    return [b.convert(y, t.dtype) for y, t in zip(made, result_types(eqn))]
+
+
+def _widened(atom: Atom) -> Var:
+    """Return a variable of the type of `atom`, which is wider if it has at most 8 bits."""
+    dtype = atom.aval.dtype
+    narrow = dtype_kind(dtype) in _WIDE and dtypes.itemsize_bits(dtype) <= 8
+    return Var(atom.aval.update(dtype=_WIDE[dtype_kind(dtype)]) if narrow else atom.aval)
+
+
+def _pull(build: Builder, i: int, aval: Any) -> Callable[..., Expr]:
+    """How code reads operand i: at its own position alone."""
+
+    def pull(index: Any, guard: Any = None) -> Expr:
+        return build.ref(f"x{i}", type_name(aval.dtype))
+
+    return pull
+
+
+def _operations(exprs: Sequence[Expr]) -> Any:
+    """The distinct operations of some code."""
+    seen, rest = set(), list(exprs)
+    while rest:
+        expr = rest.pop()
+        if isinstance(expr, Op) and id(expr) not in seen:
+            seen.add(id(expr))
+            rest += expr.args
+            yield expr
+
+
+def _is_formula(b: Block, op: Op) -> bool:
+    return functions[op.op] is not None and not _direct(b, op.op)
+
+
+class _Code:
+    """Evaluates expressions of Loops on whole arrays."""
+
+    def __init__(self, b: Block, shape: Sequence[int], operands: Sequence[Value]):
+        self.b, self.shape = b, tuple(shape)
+        self.operands = [b.broadcast(x, shape) for x in operands]
+        self.memo: dict[int, Value] = {}
+
+    def values(self, exprs: Sequence[Expr]) -> list[Value]:
+        """Their values; what expressions share is computed once."""
+        return [self.value(e) for e in exprs]
+
+    def value(self, expr: Expr) -> Value:
+        """The value of an expression."""
+        if id(expr) not in self.memo:
+            self.memo[id(expr)] = self.made(expr)
+        return self.memo[id(expr)]
+
+    def made(self, expr: Expr) -> Value:
+        """What makes a value."""
+        b = self.b
+        if isinstance(expr, Const):
+            return b.full(self.shape, expr.value, _dtype(expr.type))
+        if isinstance(expr, Ref):
+            return self.operands[int(expr.name[1:])]
+        if isinstance(expr, Index):
+            return b.iota(self.shape, np.int64, int(expr.name[1:]))
+        if not isinstance(expr, Op):
+            raise NotImplementedError(
+                f"as_text: scalar code reads memory by {type(expr).__name__}."
+            )
+        return self.operation(expr.op, expr.type, [self.value(a) for a in expr.args])
+
+    def operation(self, op: str, type_: str, args: list[Value]) -> Value:
+        """An operation of Loops."""
+        b, out = self.b, array_type(self.shape, _dtype(type_))
+        if op in COMPARISONS:
+            return b.compare(_COMPARED[op], *args)
+        if op == "select":
+            return b.op("select", *args, type=args[1].type)
+        if op == "cast":
+            return b.convert(args[0], out.dtype)
+        if op == "bitcast":
+            return b.op("bitcast_convert", args[0], type=out)
+        if op == "conj":
+            return b.op(
+                "complex", b.real(args[0]), b.op("negate", b.real(args[0], "imag")), type=out
+            )
+        if op == "fma":
+            return b.op("add", b.op("multiply", *args[:2]), args[2])
+        name = _direct(b, _OF_LOOPS.get(op, op))
+        if name:
+            return b.op(name, *args, type=out)
+        return b.convert(apply(b, op, args, type_), out.dtype)
+
+
+def _dtype(type_: str) -> np.dtype:
+    return np.dtype(getattr(dtypes, _DTYPES[type_]) if type_ in HALVES else _DTYPES[type_])

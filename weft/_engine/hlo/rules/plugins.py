@@ -1,0 +1,246 @@
+"""What PJRT plugins lack, in plain operations: factorizations, host functions, rare collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.trace import typeof
+from weft._engine.hlo.factorizations import banded, jacobi, lu, reflectors
+from weft._engine.hlo.lowering import KINDS, result_types, rule_of
+from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
+from weft._engine.hlo.replicas import HOST_TARGET, plugin_rule, plugin_rule_of_kind, refuse
+from weft._engine.hlo.rules.elementwise import in_wide_types
+from weft._engine.hlo.rules.regions import meeting
+from weft._engine.ir.collective_spec import collective_axes, spec_of
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.collective_rules import axes_size, position, ppermute_p
+from weft._engine.ops.comparison import select
+from weft._engine.ops.layout import broadcast_in_dim
+from weft._engine.ops.slicing import dynamic_index_in_dim
+from weft._engine.util import dtypes
+
+# --- where values are -------------------------------------------------------------------------------------------------
+
+
+@plugin_rule_of_kind("constraint")
+def _same(b: Block, eqn: Eqn, x: Value) -> Value:
+    """The program of one device has its layout already."""
+    return x
+
+
+@plugin_rule("layout_constraint")
+def _own_layout(b: Block, eqn: Eqn, x: Value) -> Value:
+    """The plugin chooses the layouts of values inside a program."""
+    return x
+
+
+# --- narrow dtypes ----------------------------------------------------------------------------------------------------
+
+#: elementwise operations that are exact, so that every compiler has them for all dtypes
+_EXACT = frozenset(
+    "copy name stop_gradient xla_metadata_value convert_element_type bitcast_convert_type select_n "
+    "clamp eq ne lt le gt ge max min neg abs sign is_finite nextafter".split()
+)
+
+
+@plugin_rule_of_kind("elementwise", "scan", "sort")
+def _of_any_dtype(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+    """Functions of narrow floats are rounded once; integers of a few bits are sorted as bytes."""
+    write = rule_of(eqn.primitive)
+    if any(_is_widened(eqn.primitive, x.dtype) for x in args):
+        return in_wide_types(b, eqn, args, write)
+    return write(b, eqn, *args)
+
+
+def _is_widened(primitive: Any, dtype: np.dtype) -> bool:
+    kind, bits = dtype_kind(dtype), dtypes.itemsize_bits(dtype)
+    if kind == "f":
+        return bits <= 8 and primitive.name not in _EXACT
+    return kind in "iu" and bits < 8 and primitive.kind in ("scan", "sort")
+
+
+@plugin_rule("argmax", "argmin")
+def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value | list[Value]:
+    write = rule_of(eqn.primitive)
+    if dtypes.itemsize_bits(x.dtype) < 8:
+        return in_wide_types(b, eqn, [x], write)
+    return write(b, eqn, x)
+
+
+# --- matrices ---------------------------------------------------------------------------------------------------------
+
+
+def _written_as(fn: Callable) -> Callable:
+    """Return a rule that writes `fn`, made of other primitives, as a function of the module."""
+
+    def rule(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+        many = eqn.primitive.multiple_results
+        run = lambda *xs: list(fn(*xs, **eqn.params)) if many else [fn(*xs, **eqn.params)]
+        write = lambda block, *xs: block.context.inline_function(block, run, xs)
+        key = tuple(sorted(eqn.params.items()))
+        return b.context.shared(b, eqn.primitive.name, key, args, write)
+
+    return rule
+
+
+plugin_rule("lu")(_written_as(lu.lu))
+plugin_rule("qr")(_written_as(reflectors.qr))
+plugin_rule("eigh")(_written_as(jacobi.eigh))
+plugin_rule("svd")(_written_as(jacobi.svd))
+plugin_rule("hessenberg")(_written_as(reflectors.hessenberg))
+plugin_rule("tridiagonal")(_written_as(reflectors.tridiagonal))
+plugin_rule("ormqr")(_written_as(reflectors.ormqr))
+plugin_rule("tridiagonal_solve")(_written_as(banded.tridiagonal_solve))
+
+
+@plugin_rule("geqrf")
+def _geqrf(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+    types = result_types(eqn)
+    if not x.type.size:
+        return [b.full(t.shape, 0, t.dtype) for t in types]
+    return _expanded(b, "Qr", [x], types)
+
+
+@plugin_rule("householder_product")
+def _householder_product(b: Block, eqn: Eqn, a: Value, taus: Value) -> Value:
+    missing = a.shape[-1] - taus.shape[-1]
+    if not a.type.size:
+        return a
+    if missing:
+        none = (0,) * (taus.ndim - 1)
+        full = array_type((*taus.shape[:-1], a.shape[-1]), taus.dtype)
+        zero = b.constant(0, taus.dtype)
+        taus = b.op(
+            "pad", taus, zero, type=full, low=(*none, 0), high=(*none, missing), interior=(*none, 0)
+        )
+    return _expanded(b, "ProductOfElementaryHouseholderReflectors", [a, taus], [a.type])[0]
+
+
+def _expanded(b: Block, target: str, args: Sequence[Value], types: Sequence) -> list[Value]:
+    """A custom call that XLA's compilers expand into operations."""
+    return b.emit(
+        "custom_call", args, types, target=target, backend_config={}, has_side_effect=False
+    )
+
+
+# --- collectives ------------------------------------------------------------------------------------------------------
+
+#: platforms whose compilers have ragged exchanges between replicas; those for CPUs and TPUs abort
+_RAGGED = ("cuda", "rocm")
+
+
+@plugin_rule_of_kind("collective")
+def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A collective of elements that all platforms exchange, and add, multiply or compare."""
+    write = KINDS["collective"]
+    if not args:
+        return [write(b, eqn)]
+    types = result_types(eqn)
+    if not any(t.size for t in types):  # StableHLO has no gathers along empty dims
+        return [b.full(t.shape, 0, t.dtype) for t in types]
+    carrier = _carrier(args[0].dtype, spec_of(eqn.primitive).reduces)
+    made = write(b, eqn, *[b.convert(x, carrier) for x in args])
+    made = [made] if isinstance(made, Value) else made
+    return [b.convert(x, t.dtype) for x, t in zip(made, types)]
+
+
+def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
+    """Return the dtype in which a collective carries elements of `dtype`.
+
+    Elements of fewer than 8 bits travel in whole bytes. Dtypes that some platform does not reduce
+    are reduced in 32 bits; integers wrap around alike.
+    """
+    kind, bits = dtype_kind(dtype), dtypes.itemsize_bits(dtype)
+    if kind == "b":
+        return np.dtype(np.uint32 if reduces else np.bool_)
+    if kind in "iu" and (bits < 8 or (reduces and bits == 16)):
+        return np.dtype(f"{kind}{4 if reduces else 1}")
+    if kind == "f" and bits <= 8:
+        dtype = np.float32 if reduces else np.float16 if bits < 8 else dtype
+    return np.dtype(dtype)
+
+
+@plugin_rule("pbroadcast")
+def _broadcast(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+    """Permutations, each of which doubles the number of positions that have the value."""
+    return b.context.inline_function(b, lambda x: [_sent_to_all(x, **eqn.params)], [x])
+
+
+def _sent_to_all(
+    x: Any, *, source: int, axis_name: Any, axis_index_groups: Any = None, **_: Any
+) -> Any:
+    """Return the value at position `source` of each group."""
+    axes = collective_axes({"axis_name": axis_name})
+    groups = axis_index_groups or [range(axes_size(axes))]
+    orders = [[*group[source:], *group[:source]] for group in groups]
+    here = position(axes)
+    have = 1
+    while have < len(orders[0]):
+        sent = [
+            (order[k], order[k + have])
+            for order in orders
+            for k in range(min(have, len(order) - have))
+        ]
+        came = ppermute_p.bind(x, axis_name=axes, perm=tuple(sent))
+        receives = np.zeros(sum(map(len, orders)), np.bool_)
+        receives[[to for _, to in sent]] = True
+        mine = dynamic_index_in_dim(receives, here, 0, keepdims=False)
+        x = select(broadcast_in_dim(mine, typeof(x).shape, ()), came, x)
+        have *= 2
+    return x
+
+
+@plugin_rule("ragged_all_to_all")
+def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """One exchange where the platform has it; else all rows go to all positions."""
+    if b.context.platform not in _RAGGED:
+        exchange = eqn.primitive.rules["several"]
+        return b.context.inline_function(b, lambda *xs: [exchange(*xs, **eqn.params)], args)
+    b.context.channels += 1
+    return b.emit(
+        "custom_call",
+        args,
+        result_types(eqn),
+        target="ragged_all_to_all",
+        backend_config={},
+        has_side_effect=False,
+        groups=meeting(eqn, b.context.mesh.shape_tuple),
+        channel=b.context.channels,
+    )
+
+
+# --- the host ---------------------------------------------------------------------------------------------------------
+
+
+@plugin_rule("eig", "schur")
+def _on_host(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A call of the host, which computes the equation by its `reference`."""
+    return _call_host(b, eqn, args, result_types(eqn))
+
+
+@plugin_rule_of_kind("callback")
+def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A call of the host, whose first operand and first result are the position of the device.
+
+    The result is the first operand of the next such call: so they come in the order of the program.
+    """
+    (position,) = b.context.chain
+    types = [position.type, *result_types(eqn)]
+    position, *made = _call_host(b, eqn, [position, *args], types)
+    b.context.chain = (position,)
+    return made
+
+
+def _call_host(
+    b: Block, eqn: Eqn, args: Sequence[Value], types: Sequence[ShapedArray]
+) -> list[Value]:
+    if b.context.host is None:
+        refuse(eqn, "is computed on the host, which programs of this plugin do not call.")
+    number, has_effect = b.context.host(eqn), bool(eqn.effects)
+    return b.emit(
+        "custom_call", args, types, target=HOST_TARGET, number=number, has_side_effect=has_effect
+    )

@@ -1,0 +1,180 @@
+"""Products, convolutions, transforms and factorizations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.control.scan import scan
+from weft._engine.hlo.lowering import result_types, rule, rule_of_kind
+from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ops.arithmetic import add
+from weft._engine.ops.comparison import eq, select
+from weft._engine.ops.families import move_dim
+from weft._engine.ops.fft import FftType
+from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota
+from weft._engine.ops.ragged import grouped_in_full
+from weft._engine.ops.reduce import reduce_sum
+
+
+def _same_dtype(b: Block, eqn: Eqn, x: Value, y: Value) -> tuple[Value, Value]:
+    """Operands of a product in one dtype; products of bools are counted."""
+    dtype = x.dtype if x.dtype == y.dtype else eqn.outvars[0].aval.dtype
+    dtype = np.dtype(np.int32) if dtype_kind(dtype) == "b" else dtype
+    return b.convert(x, dtype), b.convert(y, dtype)
+
+
+def _product(
+    b: Block, eqn: Eqn, name: str, shape: Sequence[int], x: Value, y: Value, **attrs: Any
+) -> Value:
+    (out,) = result_types(eqn)
+    x, y = _same_dtype(b, eqn, x, y)
+    dtype = np.dtype(np.int32) if dtype_kind(out.dtype) == "b" else out.dtype
+    precision = [p.name for p in eqn.params["precision"] or ()] or ["DEFAULT"] * 2
+    return b.convert(
+        b.op(name, x, y, type=array_type(shape, dtype), precision=precision, **attrs), out.dtype
+    )
+
+
+@rule_of_kind("contract")
+def _dot_general(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+    """A product; the compiler's may have its dims in another order."""
+    contracting, batching = eqn.params["dimension_numbers"]
+    order = eqn.params.get("permutation")
+    (out,) = result_types(eqn)
+    shape = out.shape if order is None else [out.shape[order.index(d)] for d in range(out.ndim)]
+    made = _product(b, eqn, "dot_general", shape, x, y, contracting=contracting, batching=batching)
+    return made if order is None else b.transpose(made, order)
+
+
+@rule("grouped_dot")
+def _grouped_dot(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    return b.context.inline_function(b, lambda *xs: [grouped_in_full(*xs, **eqn.params)], args)
+
+
+@rule("conv_general_dilated")
+def _convolution(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+    p = eqn.params
+    return _product(
+        b,
+        eqn,
+        "convolution",
+        result_types(eqn)[0].shape,
+        x,
+        y,
+        numbers=p["dimension_numbers"],
+        strides=p["window_strides"],
+        padding=p["padding"],
+        lhs_dilation=p["lhs_dilation"],
+        rhs_dilation=p["rhs_dilation"],
+        feature_group_count=p["feature_group_count"],
+        batch_group_count=p["batch_group_count"],
+    )
+
+
+# --- transforms
+
+#: dims that one transform of XLA has at most
+_MOST_DIMS = 3
+
+
+@rule("fft")
+def _fft(b: Block, eqn: Eqn, x: Value) -> Value:
+    kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
+    x = b.convert(x, eqn.outvars[0].aval.dtype) if kind is FftType.FFT else x
+    last = lengths[-_MOST_DIMS:]
+    outer = range(x.ndim - len(lengths), x.ndim - len(last))
+    whole = FftType.IFFT if kind in (FftType.IFFT, FftType.IRFFT) else FftType.FFT
+    if kind is FftType.IRFFT:
+        x = _along(b, x, outer, whole)
+    x = b.op(
+        "fft",
+        x,
+        type=array_type(
+            (*x.shape[: x.ndim - len(last)], *eqn.outvars[0].aval.shape[x.ndim - len(last) :]),
+            eqn.outvars[0].aval.dtype,
+        ),
+        kind=kind.name,
+        lengths=tuple(last),
+    )
+    return x if kind is FftType.IRFFT else _along(b, x, outer, whole)
+
+
+def _along(b: Block, x: Value, dims: range, kind: FftType) -> Value:
+    """Complex transforms along `dims`, one after the other."""
+    for d in dims:
+        order = [k for k in range(x.ndim) if k != d] + [d]
+        moved = b.transpose(x, order)
+        moved = b.op("fft", moved, kind=kind.name, lengths=(x.shape[d],))
+        x = b.transpose(moved, [order.index(k) for k in range(x.ndim)])
+    return x
+
+
+# --- matrices
+
+
+@rule("cholesky")
+def _cholesky(b: Block, eqn: Eqn, x: Value) -> Value:
+    """The lower triangle; above it is nothing that is defined."""
+    factor, (rows, columns) = (
+        b.op("cholesky", x, lower=True),
+        (b.iota(x.shape, np.int32, x.ndim - k) for k in (2, 1)),
+    )
+    return b.op("select", b.compare("GE", rows, columns), factor, b.like(factor, 0), type=x.type)
+
+
+@rule("triangular_solve")
+def _triangular_solve(b: Block, eqn: Eqn, a: Value, y: Value) -> Value:
+    p = dict(eqn.params)
+    transposes, conjugates = p.pop("transpose_a"), p.pop("conjugate_a")
+    if conjugates and not transposes:
+        a = b.op("complex", b.real(a), b.op("negate", b.real(a, "imag")), type=a.type)
+    transpose = (
+        "ADJOINT" if transposes and conjugates else "TRANSPOSE" if transposes else "NO_TRANSPOSE"
+    )
+    return b.op("triangular_solve", a, y, type=y.type, transpose=transpose, **p)
+
+
+@rule("lu_pivots_to_permutation")
+def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
+    """Positions, exchanged one after the other."""
+    (out,) = result_types(eqn)
+
+    def exchanged(pivots):
+        def step(places, pivot):
+            i, made = places
+            here, there = eq(at, i), eq(at, spread(pivot))
+            first, second = (
+                spread(reduce_sum(select(where, made, 0), (made.ndim - 1,)))
+                for where in (here, there)
+            )
+            return (add(i, 1), select(here, second, select(there, first, made))), None
+
+        at = broadcasted_iota(out.dtype, out.shape, out.ndim - 1)
+        spread = lambda x: broadcast_in_dim(x, out.shape, tuple(range(out.ndim - 1)))
+        return [
+            scan(step, (np.zeros((), out.dtype), at), move_dim(pivots, pivots.ndim - 1, 0))[0][1]
+        ]
+
+    return b.context.inline_function(b, exchanged, [pivots])
+
+
+@rule("lu", "qr", "eigh", "svd")
+@rule_of_kind("library", "callback")
+def _custom_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """What a library or the host computes."""
+    backend_config = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}
+    named = getattr(
+        getattr(eqn.params.get("callback"), "fun", None), "target", None
+    )  # a function of another language
+    return b.emit(
+        "custom_call",
+        args,
+        result_types(eqn),
+        target=named or f"weft_{eqn.primitive.name}",
+        backend_config=backend_config,
+        has_side_effect=bool(eqn.effects),
+    )

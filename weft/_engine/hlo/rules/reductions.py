@@ -1,0 +1,219 @@
+"""Reductions, running reductions and sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._engine.control.scan import scan
+from weft._engine.hlo.lowering import result_types, rule, rule_of_kind
+from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind, is_static
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.registry import registry
+from weft._engine.ops.families import full, is_narrow, move_dim
+from weft._engine.ops.layout import rev
+from weft._engine.ops.prefix import prefixes
+from weft._engine.ops.reduce import highest, lowest
+from weft._engine.ops.sorting import take_along
+
+#: what combines two elements, by the names that `ReduceSpec`, `ScanSpec` and `ScatterSpec` have for it
+COMBINES = {
+    "add": "add",
+    "mul": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+}
+
+
+def of_combine(combine: str) -> Callable[[Block, Value, Value], Value]:
+    """What writes a region that combines two elements."""
+    return lambda r, x, y: r.op(COMBINES[combine], x, y)
+
+
+def widened(b: Block, combine: str | None, fn: Callable[..., Value], *xs: Value) -> Value:
+    """`fn(*xs)`; sums and products of 16 bits and fewer are accumulated in float32."""
+    dtype = xs[0].dtype
+    if combine not in ("add", "mul") or dtype_kind(dtype) != "f" or not is_narrow(dtype):
+        return fn(*xs)
+    return b.convert(fn(*[b.convert(x, np.float32) for x in xs]), dtype)
+
+
+# --- reductions
+
+
+@rule_of_kind("reduce")
+def _reduce(b: Block, eqn: Eqn, x: Value) -> Value:
+    spec = eqn.primitive.rules["lower"]
+    run = lambda x: b.reduce(
+        [x],
+        [b.constant(spec.identity(x.dtype), x.dtype)],
+        eqn.params["axes"],
+        of_combine(spec.combine),
+    )[0]
+    return widened(b, spec.combine, run, x)
+
+
+@rule("argmax", "argmin")
+def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
+    """The extreme element with its position: a NaN is more extreme than numbers, and of equals the first one counts."""
+    (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
+    direction, neutral = ("GT", lowest) if eqn.primitive.name == "argmax" else ("LT", highest)
+
+    def pick(r: Block, x: Value, i: Value, y: Value, j: Value) -> list[Value]:
+        wins, ties = r.compare(direction, x, y), r.compare("EQ", x, y)
+        if dtype_kind(x.dtype) == "f":
+            x_nan, y_nan = r.compare("NE", x, x), r.compare("NE", y, y)
+            wins = r.op("or", wins, r.op("and", x_nan, r.op("not", y_nan)))
+            ties = r.op("or", ties, r.op("and", x_nan, y_nan))
+        first = r.op("or", wins, r.op("and", ties, r.compare("LT", i, j)))
+        return [r.op("select", first, x, y, type=x.type), r.op("select", first, i, j, type=i.type)]
+
+    inits = [b.constant(neutral(x.dtype), x.dtype), b.constant(0, dtype)]
+    return b.reduce([x, b.iota(x.shape, dtype, axis)], inits, (axis,), pick)[1]
+
+
+# --- running reductions
+
+
+@rule_of_kind("scan")
+def _running(b: Block, eqn: Eqn, x: Value) -> Value:
+    """A reduction of windows that end, or begin, at each element."""
+    spec, axis = eqn.primitive.rules["lower"], eqn.params["axis"]
+    n = x.shape[axis]
+    if x.type.size == 0:
+        return x
+    ones, at = [1] * x.ndim, lambda value: [value if d == axis else (0, 0) for d in range(x.ndim)]
+
+    def run(x: Value) -> Value:
+        if not is_static([n]):
+            return b.context.inline_function(b, lambda x: [_prefixes_in_loop(x, eqn)], [x])[0]
+        element = array_type((), x.dtype)
+        init = b.constant(spec.identity(x.dtype), x.dtype)
+        window = tuple(n if d == axis else 1 for d in range(x.ndim))
+        return b.emit(
+            "reduce_window",
+            (x, init),
+            [x.type],
+            [b.region([element, element], of_combine(spec.combine))],
+            window=window,
+            strides=tuple(ones),
+            base_dilations=tuple(ones),
+            window_dilations=tuple(ones),
+            padding=at((0, n - 1) if eqn.params["reverse"] else (n - 1, 0)),
+        )[0]
+
+    return widened(b, spec.combine, run, x)
+
+
+def _prefixes_in_loop(x: Any, eqn: Eqn) -> Any:
+    """The running reduction element by element, for a length that is not known."""
+    combine, axis = eqn.primitive.rules["lower"].combine, eqn.params["axis"]
+    rows = move_dim(x, axis, 0)
+
+    def step(total: Any, row: Any) -> tuple[Any, Any]:
+        total = registry[combine].bind(total, row)
+        return total, total
+
+    init = full(rows.shape[1:], eqn.primitive.rules["lower"].identity(x.dtype), x.dtype)
+    return move_dim(scan(step, init, rows, reverse=eqn.params["reverse"])[1], 0, axis)
+
+
+@rule("associative_scan")
+def _prefixes(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
+    combine, axis, reverse = eqn.params["combine"], eqn.params["axis"], eqn.params["reverse"]
+
+    def run(*xs):
+        turned = [rev(x, (axis,)) for x in xs] if reverse else list(xs)
+        made = prefixes(turned, combine, axis)
+        return [rev(x, (axis,)) for x in made] if reverse else made
+
+    return b.context.inline_function(b, run, xs)
+
+
+# --- sorts
+
+
+def _ordered(r: Block, x: Value) -> list[Value]:
+    """A key as keys in whose total order zeros are equal and NaN is the last; the most significant first."""
+    kind = dtype_kind(x.dtype)
+    if kind == "c":
+        return [k for part in ("real", "imag") for k in _ordered(r, r.real(x, part))]
+    if kind != "f":
+        return [x]
+    x_zero, x_nan = r.compare("EQ", x, r.like(x, 0)), r.compare("NE", x, x)
+    x = r.op("select", x_zero, r.like(x, 0), x, type=x.type)
+    return [r.op("select", x_nan, r.like(x, np.nan), x, type=x.type)]
+
+
+def _sorted(
+    b: Block,
+    xs: list[Value],
+    dim: int,
+    num_keys: int,
+    is_stable: bool = True,
+    direction: str = "LT",
+) -> list[Value]:
+    def before(r: Block, *pairs: Value) -> Value:
+        keys = [
+            (p, q)
+            for x, y in zip(pairs[: 2 * num_keys : 2], pairs[1 : 2 * num_keys : 2])
+            for p, q in zip(_ordered(r, x), _ordered(r, y))
+        ]
+        made = None
+        for x, y in reversed(keys):
+            total = dtype_kind(x.dtype) == "f"
+            less = r.compare(direction, x, y, total)
+            made = (
+                less
+                if made is None
+                else r.op("or", less, r.op("and", r.compare("EQ", x, y, total), made))
+            )
+        return made
+
+    types = [array_type((), x.dtype) for x in xs for _ in range(2)]
+    return b.emit(
+        "sort", xs, [x.type for x in xs], [b.region(types, before)], dim=dim, is_stable=is_stable
+    )
+
+
+@rule("sort")
+def _sort(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
+    p = eqn.params
+    return (
+        list(xs)
+        if not xs[0].type.size
+        else _sorted(b, list(xs), p["dimension"], p["num_keys"], p["is_stable"])
+    )
+
+
+@rule("sorted_rows")
+def _sorted_rows(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+    return _sorted(b, [x], x.ndim - 1, 1)
+
+
+@rule("row_order")
+def _row_order(b: Block, eqn: Eqn, x: Value, *previous: Value) -> Value:
+    """Positions by the elements there, in the order in which the last pass left them."""
+    last, order = x.ndim - 1, previous[0] if previous else b.iota(x.shape, np.int32, x.ndim - 1)
+    if previous:
+        x = b.context.inline_function(b, lambda x, at: [take_along(x, at, last)], [x, order])[0]
+    return _sorted(b, [x, order], last, 1, direction="GT" if eqn.params["descending"] else "LT")[1]
+
+
+@rule("leading")
+def _leading(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+    made = _sorted(b, [x, b.iota(x.shape, np.int32, x.ndim - 1)], x.ndim - 1, 1, direction="GT")
+    return [b.slice(y, (0,) * x.ndim, result_types(eqn)[0].shape) for y in made]
+
+
+@rule("top_k")
+def _top_k(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+    axis, (out, _) = eqn.params["axis"], result_types(eqn)
+    made = [x, b.iota(x.shape, np.int32, axis)]
+    made = _sorted(b, made, axis, 1, direction="GT") if x.type.size else made
+    return [b.slice(y, (0,) * x.ndim, out.shape) for y in made]

@@ -1,0 +1,413 @@
+"""Operations that hold programs: calls, choices, loops, and the programs of one device; collectives; where values are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft._engine.hlo.layouts import constrained, placed
+from weft._engine.hlo.lowering import Rule, result_types, rule, rule_of_kind
+from weft._engine.hlo.ops import Block, Value, array_type, is_static
+from weft._engine.hlo.rules.arrays import dynamic_slice
+from weft._engine.ir.collective_spec import collective_axes, spec_of
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.rewrite import in_place
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.source import with_metadata
+
+# --- calls and control flow -------------------------------------------------------------------------------------------
+
+
+@rule_of_kind("call")
+def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A function where users wrote one; what only says how to differentiate is written in place."""
+    if eqn.primitive.attrs.get("only_derivatives") or b.context.mesh is not None:
+        return b.context.inline(b, in_place(eqn), args)
+    p = eqn.params
+    args = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]
+    return [
+        constrained(b, y, s)
+        for y, s in zip(b.context.call(b, p["jaxpr"], p["name"], args), p["out_shardings"])
+    ]
+
+
+@rule("xla_metadata_call")
+def _metadata_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A function whose call has the attributes; in the program of one device its operations have them."""
+    context, p = b.context, eqn.params
+    if context.mesh is None:
+        context.metadata = with_metadata(context.metadata, p["xla_metadata"])
+        return context.call(b, p["jaxpr"], eqn.primitive.name, args)
+    outer = context.around
+    context.around = with_metadata(context.metadata, p["xla_metadata"])
+    made = context.inline(b, p["jaxpr"], args)
+    context.around = outer
+    return made
+
+
+# --- choices and loops ------------------------------------------------------------------------------------------------
+
+
+def _after(r: Block, chain: Sequence[Value], fill: Callable[[], Sequence[Value]]) -> list[Value]:
+    """What `fill()` gives, whose host calls come after `chain`, and the chain after them."""
+    outer, r.context.chain = r.context.chain, tuple(chain)
+    made = [*fill(), *r.context.chain]
+    r.context.chain = outer
+    return made
+
+
+def _chained(b: Block, chain: Sequence[Value], made: Sequence[Value]) -> list[Value]:
+    """The results of an operation; those that come last are the chain from now on, if it has one."""
+    if not chain:
+        return list(made)
+    b.context.chain = tuple(made[-len(chain) :])
+    return list(made[: -len(chain)])
+
+
+@rule("cond")
+def _cond(b: Block, eqn: Eqn, index: Value, *args: Value) -> list[Value]:
+    branches, chain = eqn.params["branches"], b.context.chain_in(eqn.params["branches"])
+    index = b.op("clamp", b.like(index, 0), index, b.like(index, len(branches) - 1))
+    write = lambda branch: b.region(
+        [], lambda r: _after(r, chain, lambda: r.context.inline(r, branch, args))
+    )
+    types = [*result_types(eqn), *[x.type for x in chain]]
+    return _chained(
+        b, chain, b.emit("case", [index], types, [write(branch) for branch in branches])
+    )
+
+
+@rule("while")
+def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    p = eqn.params
+    n, m = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
+    chain = b.context.chain_in([p["cond_jaxpr"], p["body_jaxpr"]])
+    if b.context.chain_in([p["cond_jaxpr"]]):
+        return _while_with_calls(b, eqn, args[:n], args[n:m], args[m:])
+    begin = [*args[m:], *chain]
+    types, count = [x.type for x in begin], len(args) - m
+    body = lambda r, *carry: _after(
+        r, carry[count:], lambda: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry[:count]])
+    )
+    made = b.emit(
+        "while",
+        begin,
+        types,
+        [
+            b.region(
+                types,
+                lambda r, *carry: r.context.inline(r, p["cond_jaxpr"], [*args[:n], *carry[:count]]),
+            ),
+            b.region(types, body),
+        ],
+    )
+    return _chained(b, chain, made)
+
+
+def _while_with_calls(
+    b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]
+) -> list[Value]:
+    """A loop whose condition calls the host: it is computed before the loop and at the end of each iteration."""
+    p, count = eqn.params, len(carry)
+    test = lambda r, values: r.context.inline(r, p["cond_jaxpr"], [*of_cond, *values])
+
+    def body(r: Block, *values: Value) -> list[Value]:
+        made = r.context.inline(r, p["body_jaxpr"], [*of_body, *values[:count]])
+        return [*made, *test(r, made)]
+
+    begin = [*carry, *test(b, carry), *b.context.chain]
+    types = [x.type for x in begin]
+    made = b.emit(
+        "while",
+        begin,
+        types,
+        [
+            b.region(types, lambda r, *values: values[count]),
+            b.region(
+                types, lambda r, *values: _after(r, values[count + 1 :], lambda: body(r, *values))
+            ),
+        ],
+    )
+    return _chained(b, b.context.chain, made)[:count]
+
+
+@rule("scan")
+def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A loop that counts, slices what it is given and writes what it gives into place."""
+    p, length = eqn.params, eqn.params["length"]
+    nc, nk = p["num_consts"], p["num_consts"] + p["num_carry"]
+    consts, carry, xs = args[:nc], args[nc:nk], args[nk:]
+    stacked = [b.full(t.shape, 0, t.dtype) for t in result_types(eqn)[p["num_carry"] :]]
+    if not length:
+        return [*carry, *stacked]
+    chain = b.context.chain_in([p["jaxpr"]])
+    begin = [b.constant(0, np.int32), *carry, *stacked, *chain]
+    types, count = [x.type for x in begin], len(carry) + len(stacked)
+
+    def body(r: Block, i: Value, *values: Value) -> list[Value]:
+        at = r.op("subtract", r.size(length - 1, np.int32), i) if p["reverse"] else i
+        start = lambda x: [at, *[r.constant(0, np.int32)] * (x.ndim - 1)]
+        rows = [
+            r.reshape(dynamic_slice(r, x, start(x), (1, *x.shape[1:])), x.shape[1:]) for x in xs
+        ]
+        made = r.context.inline(r, p["jaxpr"], [*consts, *values[: len(carry)], *rows])
+        put = [
+            r.op("dynamic_update_slice", y, r.reshape(row, (1, *row.shape)), *start(y))
+            for y, row in zip(values[len(carry) : count], made[len(carry) :])
+        ]
+        return [r.op("add", i, r.constant(1, np.int32)), *made[: len(carry)], *put]
+
+    more = lambda r, i, *_: r.compare("LT", i, r.size(length, np.int32))
+    trips = {"trip_count": length} if is_static([length]) else {}
+    step = lambda r, i, *values: _after(r, values[count:], lambda: body(r, i, *values))
+    return _chained(
+        b,
+        chain,
+        b.emit("while", begin, types, [b.region(types, more), b.region(types, step)], **trips),
+    )[1:]
+
+
+@rule_of_kind("barrier")
+def _barrier(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    return b.emit("optimization_barrier", args, [x.type for x in args])
+
+
+# --- where values are -------------------------------------------------------------------------------------------------
+
+
+@rule_of_kind("constraint")
+def _constraint(b: Block, eqn: Eqn, x: Value) -> Value:
+    return constrained(b, x, eqn.params["sharding"])
+
+
+@rule("mesh_cast")
+def _same(b: Block, eqn: Eqn, x: Value) -> Value:
+    return x
+
+
+@rule("shard_map")
+def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    p, context = eqn.params, b.context
+    outer, context.mesh = context.mesh, p["mesh"]
+    inner = [array_type(a.shape, a.dtype) for a in p["jaxpr"].in_avals]
+    body = b.region(inner, lambda r, *blocks: context.inline(r, p["jaxpr"], blocks))
+    context.mesh = outer
+    others = len(p["manual_axes"]) < len(p["mesh"].axis_names)  # axes that may split any dim
+    show = lambda specs, atoms: [
+        placed(context, p["mesh"], spec.dims(a.aval.ndim), range(a.aval.ndim) if others else ())
+        for spec, a in zip(specs, atoms)
+    ]
+    return b.emit(
+        "sdy.manual_computation",
+        args,
+        result_types(eqn),
+        [body],
+        axes=p["manual_axes"],
+        mesh=p["mesh"],
+        in_specs=p["in_specs"],
+        out_specs=p["out_specs"],
+        in_shardings=show(p["in_specs"], eqn.invars),
+        out_shardings=show(p["out_specs"], eqn.outvars),
+    )
+
+
+# --- collectives ------------------------------------------------------------------------------------------------------
+
+
+#: numbers of devices: of the members of each group, or of sender and receiver
+Groups = tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=256)
+def _groups(axes: tuple, mesh: tuple[tuple[Any, int], ...]) -> Groups:
+    """The numbers of the devices of each group along `axes`, in the order of their positions there.
+
+    >>> _groups(("b",), (("a", 2), ("b", 2))), _groups(("b", "a"), (("a", 2), ("b", 2)))
+    (((0, 1), (2, 3)), ((0, 2, 1, 3),))
+    """
+    names = [name for name, _ in mesh]
+    numbers = np.arange(math.prod(n for _, n in mesh)).reshape([n for _, n in mesh])
+    along = [names.index(a) for a in axes if a in names]
+    rest = [d for d in range(len(names)) if d not in along]
+    count = math.prod(mesh[d][1] for d in along)
+    return tuple(map(tuple, numbers.transpose(rest + along).reshape(-1, count).tolist()))
+
+
+def meeting(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
+    """The groups of devices that exchange values in a collective, `axis_index_groups` included."""
+    axes, parts = collective_axes(eqn.params), eqn.params.get("axis_index_groups")
+    return _parts_of_groups(axes, mesh, parts) if parts else _groups(axes, mesh)
+
+
+@lru_cache(maxsize=256)
+def _parts_of_groups(axes: tuple, mesh: tuple[tuple[Any, int], ...], parts: Groups) -> Groups:
+    return tuple(
+        [tuple([group[i] for i in part]) for group in _groups(axes, mesh) for part in parts]
+    )
+
+
+def pairs(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
+    """The numbers of the devices that send to each other in a permutation."""
+    return _pairs(collective_axes(eqn.params), mesh, eqn.params["perm"])
+
+
+@lru_cache(maxsize=256)
+def _pairs(axes: tuple, mesh: tuple[tuple[Any, int], ...], perm: Groups) -> Groups:
+    return tuple(sorted([(group[s], group[t]) for group in _groups(axes, mesh) for s, t in perm]))
+
+
+#: rules of collectives by the instruction that their records name
+_COLLECTIVES: dict[str, Rule] = {}
+
+
+def _collective(instruction: str) -> Callable[[Rule], Rule]:
+    return lambda fn: _COLLECTIVES.setdefault(instruction, fn)
+
+
+@rule_of_kind("collective")
+def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+    instruction = spec_of(eqn.primitive).hlo
+    if instruction not in _COLLECTIVES:
+        raise NotImplementedError(
+            f"as_text: {eqn.primitive.name} has no form as operations of XLA."
+        )
+    return _COLLECTIVES[instruction](b, eqn, *args)
+
+
+def _communicate(
+    b: Block,
+    eqn: Eqn,
+    x: Value,
+    shape: Sequence[int],
+    groups: Groups | None = None,
+    **attrs: object,
+) -> Value:
+    """A collective among the groups of devices that exchange values."""
+    return _exchange(b, eqn, [x], [array_type(shape, x.dtype)], groups, **attrs)[0]
+
+
+def _exchange(
+    b: Block,
+    eqn: Eqn,
+    xs: Sequence[Value],
+    types: Sequence[ShapedArray],
+    groups: Groups | None = None,
+    **attrs: object,
+) -> list[Value]:
+    """The same of several values of one dtype."""
+    spec, element = spec_of(eqn.primitive), array_type((), xs[0].dtype)
+    regions = (
+        [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))]
+        if spec.to_apply
+        else []
+    )
+    return b.emit(
+        spec.hlo.replace("-", "_"),
+        xs,
+        types,
+        regions,
+        channel=b.context.next_channel(),
+        groups=groups or meeting(eqn, b.context.mesh.shape_tuple),
+        **attrs,
+    )
+
+
+_collective("copy")(_same)
+
+
+@_collective("all-reduce")
+def _all_reduce(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
+    return _exchange(b, eqn, xs, [x.type for x in xs])
+
+
+@_collective("all-gather")
+def _all_gather(b: Block, eqn: Eqn, x: Value) -> Value:
+    dim, (out,) = eqn.params["all_gather_dimension"], result_types(eqn)
+    x = x if eqn.params["tiled"] else b.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
+    return _communicate(b, eqn, x, out.shape, dim=dim)
+
+
+@_collective("reduce-scatter")
+def _reduce_scatter(b: Block, eqn: Eqn, x: Value) -> Value:
+    dim = eqn.params["scatter_dimension"]
+    shape = [n // eqn.params["axis_size"] if d == dim else n for d, n in enumerate(x.shape)]
+    return b.reshape(_communicate(b, eqn, x, shape, dim=dim), result_types(eqn)[0].shape)
+
+
+@_collective("all-to-all")
+def _all_to_all(b: Block, eqn: Eqn, x: Value) -> Value:
+    p = eqn.params
+    return _communicate(
+        b,
+        eqn,
+        x,
+        result_types(eqn)[0].shape,
+        split=p["split_axis"],
+        concat=p["concat_axis"],
+        count=p["axis_size"],
+    )
+
+
+@_collective("collective-permute")
+def _permute(b: Block, eqn: Eqn, x: Value) -> Value:
+    return _communicate(b, eqn, x, x.shape, pairs(eqn, b.context.mesh.shape_tuple))
+
+
+@_collective("collective-broadcast")
+def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
+    """The first device of a group sends."""
+    source, found = eqn.params["source"], meeting(eqn, b.context.mesh.shape_tuple)
+    return _communicate(
+        b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1 :]) for g in found])
+    )
+
+
+@_collective("ragged-all-to-all")
+def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    groups = meeting(eqn, b.context.mesh.shape_tuple)
+    return b.emit(
+        "custom_call",
+        args,
+        result_types(eqn),
+        target="ragged_all_to_all",
+        backend_config={},
+        groups=groups,
+        has_side_effect=False,
+    )
+
+
+def _position(b: Block, axes: Sequence) -> Value:
+    """The number of this device along `axes`, the first being the major one."""
+    sizes = b.context.mesh.shape_tuple
+    device = b.context.device_number(b)
+    made = None
+    for axis in axes:
+        at = [name for name, _ in sizes].index(axis)
+        minor, size = math.prod(n for _, n in sizes[at + 1 :]), sizes[at][1]
+        here = b.op(
+            "remainder", b.op("divide", device, b.like(device, minor)), b.like(device, size)
+        )
+        made = (
+            here if made is None else b.op("add", b.op("multiply", made, b.like(made, size)), here)
+        )
+    return b.convert(made, np.int32)
+
+
+@_collective("partition-id")
+def _axis_index(b: Block, eqn: Eqn) -> Value:
+    return _position(b, collective_axes(eqn.params))
+
+
+@_collective("dynamic-slice")
+def _own_slice(b: Block, eqn: Eqn, x: Value) -> Value:
+    dim, (out,) = eqn.params["dim"], result_types(eqn)
+    start = b.op(
+        "multiply", _position(b, collective_axes(eqn.params)), b.constant(out.shape[dim], np.int32)
+    )
+    return dynamic_slice(
+        b, x, [start if d == dim else b.constant(0, np.int32) for d in range(x.ndim)], out.shape
+    )

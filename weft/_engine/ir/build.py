@@ -1,0 +1,694 @@
+"""Builder: makes Loops expressions, folding constants and keeping index arithmetic in affine normal form.
+
+In:   calls by the `lower` rules of operations and by the compiler.
+Out:  expressions of `ir.loops`; equal ones are the same object, so shared expressions form a DAG.
+Laws: index arithmetic is on non-negative i64 numbers, except that a guarded position may be negative where its guard is
+      false.
+
+Half floats: kernels compute bf16 and f16 in f32. A value is rounded where it is stored and where a program converts to
+it (`cast` to bf16 or f16), not after every operation; `bitcast` sees the stored value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Union
+
+from weft._engine.ir.loops import COMPARISONS, FLOATS, INTEGERS, Const, Expr, Index, Load, Op, Ref
+from weft._engine.ir.registry import functions
+
+IndexLike = Union[Expr, int]
+
+#: what NumPy calls a dtype -> what Loops calls it
+TYPE_NAMES = {
+    "bool": "bool",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "complex64": "c64",
+    "complex128": "c128",
+}
+_types: dict = {}
+HALVES = frozenset({"bf16", "f16"})
+_BITS = {
+    "bool": 1,
+    "i8": 8,
+    "u8": 8,
+    "i16": 16,
+    "u16": 16,
+    "i32": 32,
+    "u32": 32,
+    "i64": 64,
+    "u64": 64,
+}
+#: the least and the greatest i64: the range of what is not known
+LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
+_BOOL_FOLDS = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "xor": lambda a, b: a != b}
+_COMPARE = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
+def type_name(dtype) -> str:
+    """Loops' name of a NumPy dtype.
+
+    >>> type_name(np.dtype("float32"))
+    'f32'
+    """
+    found = _types.get(dtype)  # the name of a NumPy dtype is slow to ask for
+    if found is not None:
+        return found
+    try:
+        found = _types[dtype] = TYPE_NAMES[dtype.name]
+        return found
+    except KeyError:
+        raise NotImplementedError(
+            f"compile: arrays of dtype {dtype.name} have no kernels"
+        ) from None
+
+
+def has_kernels(dtype) -> bool:
+    """Whether kernels compute with numbers of this dtype.
+
+    >>> has_kernels(np.dtype("float32")), has_kernels(np.dtype("S1"))
+    (True, False)
+    """
+    return dtype in _types or dtype.name in TYPE_NAMES
+
+
+class Builder:
+    """Makes expressions. Loop variables are declared with their extent, so that `idiv` and `irem` can fold.
+
+    >>> b = Builder()
+    >>> i, j = b.index("i", 4), b.index("j", 8)
+    >>> flat = b.iadd(b.imul(i, 8), j)
+    >>> b.idiv(flat, 8) is i, b.irem(flat, 8) is j
+    (True, True)
+    """
+
+    __slots__ = ("_affine", "_made", "_quotients", "_range", "_terms", "levels", "zeros")
+
+    def __init__(self) -> None:
+        self._made: dict = {}
+        self._affine: dict[
+            int, tuple[dict[int, int], int]
+        ] = {}  # id -> (id of base -> coefficient, constant)
+        self._range: dict[int, tuple[int, int]] = {}  # id -> least and greatest value
+        self._terms: dict[int, Expr] = {}  # id -> base expression of an affine form
+        self._quotients: dict[
+            int, list[tuple[int, int, Expr]]
+        ] = {}  # id of a / k -> every (id of a % k, k, a)
+        self.levels: dict[int, int] = {}  # id of an Index -> depth of its loop
+        self.zeros: set[int] = set()  # id of a guarded load whose zero is used
+
+    # ---- leaves
+
+    def type_of(self, aval) -> str:
+        """Loops type name of an array type's elements."""
+        return type_name(aval.dtype)
+
+    def const(self, value, type: str) -> Expr:
+        """A literal of `type`; halves become f32 literals of the rounded value."""
+        if type == "bool":
+            value = bool(value)
+        elif type in INTEGERS:
+            value = _wrap(int(value), type)
+        elif type in HALVES:
+            value, type = _round_half(float(value), type), "f32"
+        elif type in FLOATS:
+            value = float(value)
+        else:
+            value = complex(value)
+        key = ("const", type, repr(value))
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = Const(value, type)
+            if type == "i64":
+                self._affine[id(made)] = ({}, value)
+                self._range[id(made)] = (value, value)
+        return made
+
+    def index(self, name: str, extent: int | None = None, level: int = 0) -> Expr:
+        """The variable of loop `name`, which runs to `extent` and sits at nesting depth `level`.
+
+        What is decided about it holds for all loops of that name: none may be longer than the first."""
+        key = ("index", name)
+        made = self._made.get(key)
+        if made is not None and extent is not None and extent - 1 > self._range[id(made)][1]:
+            raise ValueError(
+                f"build: loop {name!r} runs to {extent}, but comparisons were decided for {self._range[id(made)][1] + 1}"
+            )
+        if made is None:
+            made = self._made[key] = Index(name)
+            self._range[id(made)] = (0, GREATEST if extent is None else max(extent - 1, 0))
+            self.levels[id(made)] = level
+            self._base(made)
+        return made
+
+    def ref(self, name: str, type: str) -> Expr:
+        """The value of a `Let` or accumulator."""
+        return self._cons(("ref", name, type), lambda: Ref(name, type))
+
+    def load(self, buf: str, index: IndexLike, type: str, guard: Expr | None = None) -> Expr:
+        """An element of a buffer; zero where `guard` is false."""
+        index = self._i(index)
+        if isinstance(guard, Const):
+            if not guard.value:
+                return self.const(0, type)
+            guard = None
+        key = ("load", buf, id(index), type, id(guard))
+        made = self._made.get(key)
+        if made is None:
+            other = None if guard is None else Const(_zero(type), type)
+            made = self._made[key] = Load(buf, index, type, guard, other)
+        return made
+
+    # ---- scalar arithmetic
+
+    def op(self, name: str, *args, type: str | None = None) -> Expr:
+        """Scalar operation `name` of Loops. Python numbers among `args` take the type of the first expression."""
+        if None in [getattr(a, "type", None) for a in args]:
+            like = next(
+                (a.type for a in args[1 if name == "select" else 0 :] if hasattr(a, "type")),
+                type or "i64",
+            )
+            args = tuple(a if hasattr(a, "type") else self.const(a, like) for a in args)
+        if name == "select":
+            return self.select(*args)
+        if name == "cast":
+            return self.cast(args[0], type)
+        if name == "bitcast":
+            return self.bitcast(args[0], type)
+        if not HALVES.isdisjoint([a.type for a in args]):
+            args = tuple([self._wide(a) for a in args])
+        if type in HALVES:
+            type = "f32"
+        if name in COMPARISONS or name == "is_finite":
+            type = "bool"
+        elif name in ("real", "imag"):
+            type = {"c64": "f32", "c128": "f64"}[args[0].type]
+        elif name == "complex":
+            type = {"f32": "c64", "f64": "c128"}[args[0].type]
+        elif type is None:
+            type = args[0].type
+        if type == "i64":
+            if name == "add":
+                return self.iadd(*args)
+            if name == "sub":
+                return self.isub(*args)
+            if name == "mul":
+                return self.imul(*args)
+        if all(isinstance(a, Const) for a in args):
+            folded = _fold(name, [a.value for a in args], type)
+            if folded is not None:
+                return self.const(folded, type)
+        if type == "bool" and name in ("and", "or"):
+            return self._logical(name, *args)
+        if name in COMPARISONS and args[0].type == "i64":
+            return self.icmp(name, *args)
+        return self._op(name, args, type)
+
+    def op_of_type(self, name: str, *args: Expr, type: str) -> Expr:
+        """Operation `name` of `type` itself, for those that mean something else in f32 than in a half float."""
+        return self._wide(self._op(name, tuple([self.stored(a, type) for a in args]), type))
+
+    def cast(self, x: Expr, type: str) -> Expr:
+        """Value conversion; a conversion to bf16 or f16 rounds, and the result is computed on as f32."""
+        if x.type == type:
+            return x
+        if type in HALVES:
+            if isinstance(x, Const) and x.type in ("bool", "f32", *INTEGERS):
+                return self.const(x.value, type)
+            return self._wide(self._op("cast", (self._wide(x),), type))
+        x = self._wide(x)
+        if x.type == type:
+            return x
+        if isinstance(x, Const):
+            value = x.value
+            if type == "bool":
+                return self.const(value != 0, type)
+            if x.type in INTEGERS or x.type == "bool":
+                return self.const(value, type)
+            if x.type in FLOATS and (type not in INTEGERS):
+                return self.const(value, type)
+        if type == "bool":
+            return self.op("ne", x, self.const(0, x.type))
+        made = self._op("cast", (x,), type)
+        if type == "i64" and x.type in _BITS and id(made) not in self._range:
+            self._range[id(made)] = _type_range(x.type)
+        return made
+
+    def place(self, x: Expr) -> Expr:
+        """An integer as an index; what is beyond all indices stays beyond all arrays, not before them."""
+        return self.cast(
+            self.op("min", x, self.const(GREATEST, "u64")) if x.type == "u64" else x, "i64"
+        )
+
+    def stored(self, x: Expr, type: str) -> Expr:
+        """`x` as it is written to a buffer of `type` (halves are rounded here, once)."""
+        if x.type == type:
+            return x
+        if type in HALVES:
+            # a value that was just widened from the same half needs no second rounding
+            if _widens(x, type):
+                return x.args[0]
+            # a function of such values has cheaper formulas where its result is rounded at once
+            if isinstance(x, Op) and functions[x.op] and all(_widens(a, type) for a in x.args):
+                return self._op(x.op, tuple([a.args[0] for a in x.args]), type)
+            return self._op("cast", (x,), type)
+        return self.cast(x, type)
+
+    def bitcast(self, x: Expr, type: str, source: str | None = None) -> Expr:
+        """The bits of `x` as `type`. `source` is the type the program gives `x`, when that is a half float."""
+        if source in HALVES and x.type == "f32":
+            x = self.stored(x, source)
+        if x.type == type:
+            return x
+        made = self._op("bitcast", (x,), type)
+        return self._wide(made) if type in HALVES else made
+
+    def select(self, cond: Expr, then: Expr, other: Expr) -> Expr:
+        """`then` where `cond` holds, else `other`."""
+        if then is other:
+            return then
+        if isinstance(cond, Const):
+            return then if cond.value else other
+        then, other = self._wide(then), self._wide(other)
+        if (
+            isinstance(then, Load)
+            and isinstance(other, Const)
+            and _implies(then.guard, cond)
+            and _is_zero(other)
+        ):
+            self.zeros.add(id(then))  # it is zero there already
+            return then
+        if isinstance(then, Op) and then.op == "select" and then.args[0] is cond:
+            then = then.args[1]
+        made = self._op("select", (cond, then, other), then.type)
+        if then.type == "i64" and id(made) not in self._range:
+            (a, b), (c, d) = self.range(then), self.range(other)
+            self._range[id(made)] = (min(a, c), max(b, d))
+        return made
+
+    # ---- index arithmetic
+
+    def iadd(self, a: IndexLike, b: IndexLike) -> Expr:
+        """Sum of two indices."""
+        (ta, ca), (tb, cb) = self._form(a), self._form(b)
+        if not tb:
+            return self._i(a) if cb == 0 else self._build(ta, ca + cb)
+        if not ta and ca == 0:
+            return self._i(b)
+        terms = dict(ta)
+        for key, k in tb.items():
+            terms[key] = terms.get(key, 0) + k
+        return self._build(terms, ca + cb)
+
+    def isub(self, a: IndexLike, b: IndexLike) -> Expr:
+        """Difference of two indices."""
+        return self.iadd(a, self.imul(b, -1))
+
+    def imul(self, a: IndexLike, b: IndexLike) -> Expr:
+        """Product of two indices; affine when one of them is constant."""
+        (ta, ca), (tb, cb) = self._form(a), self._form(b)
+        if ta and tb:
+            return self._base(self._op("mul", (self._i(a), self._i(b)), "i64"))
+        if ta:
+            a, ta, ca, tb, cb = b, tb, cb, ta, ca  # now `ca` is the constant factor
+            b = a
+        if ca == 1:
+            return self._build(tb, cb)
+        return self._build({key: k * ca for key, k in tb.items()} if ca else {}, cb * ca)
+
+    def idiv(self, a: IndexLike, b: IndexLike) -> Expr:
+        """Floor quotient of a non-negative index by a positive one."""
+        return self._divide(a, b)[0]
+
+    def irem(self, a: IndexLike, b: IndexLike) -> Expr:
+        """Remainder of a non-negative index by a positive one."""
+        return self._divide(a, b)[1]
+
+    def _divide(self, a: IndexLike, b: IndexLike) -> tuple[Expr, Expr]:
+        terms, const = self._form(a)
+        by, divisor = self._form(b)
+        if by or divisor <= 0:
+            a, b = self._i(a), self._i(b)
+            return self._base(self._op("div", (a, b), "i64")), self._base(
+                self._op("rem", (a, b), "i64")
+            )
+        if divisor == 1:
+            return self._i(a), self.const(0, "i64")
+        whole = {k: c // divisor for k, c in terms.items() if c % divisor == 0}
+        rest = {k: c for k, c in terms.items() if c % divisor}
+        const_whole, const_rest = divmod(const, divisor)
+        low, high = self._bounds(rest, const_rest)
+        if low >= 0 and high < divisor:
+            return self._build(whole, const_whole), self._build(rest, const_rest)
+        # the multiples leave the quotient only when what stays is not negative (division truncates)
+        if low >= 0 and (whole or const_whole):
+            inner = self._build(rest, const_rest)
+            quotient, remainder = self._divide(inner, divisor)
+            return self.iadd(self._build(whole, const_whole), quotient), remainder
+        common = math.gcd(divisor, const, *terms.values()) if terms else 1
+        whole_a = self._i(a)
+        if common > 1:
+            reduced = self._build({k: c // common for k, c in terms.items()}, const // common)
+            quotient, remainder = self._divide(reduced, divisor // common)
+            return quotient, self.imul(remainder, common)
+        # what stays below a factor of the divisor belongs to the remainder: rows and columns apart
+        for factor in sorted({math.gcd(divisor, c) for c in terms.values()} - {1}, reverse=True):
+            small = {k: c for k, c in terms.items() if c % factor}
+            const_great, const_small = divmod(const, factor)
+            low, high = self._bounds(small, const_small)
+            if low >= 0 and high < factor:
+                great = self._build(
+                    {k: c // factor for k, c in terms.items() if k not in small}, const_great
+                )
+                quotient, remainder = self._divide(great, divisor // factor)
+                return quotient, self.iadd(
+                    self.imul(remainder, factor), self._build(small, const_small)
+                )
+        low, high = self.range(whole_a)
+        # objects of their own: what is known about those of an index does not hold of those of data, which may be negative
+        made_of = lambda name: self._cons(
+            (name, "index", id(whole_a), divisor),
+            lambda: Op(name, (whole_a, self.const(divisor, "i64")), "i64"),
+        )
+        left = made_of("rem")
+        self._range.setdefault(id(left), (0, min(divisor - 1, high)))
+        if (
+            id(whole_a) in self._quotients
+        ):  # x / m / n is x / mn, so that both decompositions of x give the same
+            _, before, dividend = self._quotients[id(whole_a)][0]
+            made = self._divide(dividend, before * divisor)[0]
+        else:
+            made = made_of("div")
+            self._range.setdefault(id(made), (max(low, 0) // divisor, high // divisor))
+            self._base(made)
+        known = self._quotients.setdefault(id(made), [])
+        if (id(left), divisor, whole_a) not in known:
+            known.append((id(left), divisor, whole_a))
+        return made, self._base(left)
+
+    def imin(self, a: IndexLike, b: IndexLike) -> Expr:
+        """Smaller of two indices."""
+        return self._extreme("min", a, b)
+
+    def imax(self, a: IndexLike, b: IndexLike) -> Expr:
+        """Greater of two indices."""
+        return self._extreme("max", a, b)
+
+    def _extreme(self, name: str, a: IndexLike, b: IndexLike) -> Expr:
+        a, b = self._i(a), self._i(b)
+        (la, ha), (lb, hb) = self.range(a), self.range(b)
+        if ha <= lb:
+            return a if name == "min" else b
+        if hb <= la:
+            return b if name == "min" else a
+        made = self._op(name, (a, b), "i64")
+        pick = min if name == "min" else max
+        self._range[id(made)] = (pick(la, lb), pick(ha, hb))
+        return self._base(made)
+
+    def icmp(self, name: str, a: IndexLike, b: IndexLike) -> Expr:
+        """Comparison of two indices (eq ne lt le gt ge), decided at once where their ranges decide it."""
+        a, b = self._i(a), self._i(b)
+        if isinstance(a, Const) and isinstance(b, Const):
+            return self.const(_COMPARE[name](a.value, b.value), "bool")
+        (la, ha), (lb, hb) = self.range(a), self.range(b)
+        if name in ("ge", "gt"):
+            name, a, b, la, ha, lb, hb = "le" if name == "ge" else "lt", b, a, lb, hb, la, ha
+        if name == "lt" and (ha < lb or la >= hb):
+            return self.const(ha < lb, "bool")
+        if name == "le" and (ha <= lb or la > hb):
+            return self.const(ha <= lb, "bool")
+        if name in ("eq", "ne") and (ha < lb or hb < la):
+            return self.const(name == "ne", "bool")
+        if name in ("eq", "ne") and a is b:
+            return self.const(name == "eq", "bool")
+        return self._op(name, (a, b), "bool")
+
+    def logical_and(self, *args: Expr | None) -> Expr | None:
+        """Conjunction; None stands for true. None if all are."""
+        return self._chain("and", args)
+
+    def logical_or(self, *args: Expr | None) -> Expr | None:
+        """Disjunction of bools."""
+        return self._chain("or", args)
+
+    def logical_not(self, x: Expr) -> Expr:
+        """Negation of a bool."""
+        return (
+            self.const(not x.value, "bool")
+            if isinstance(x, Const)
+            else self._op("not", (x,), "bool")
+        )
+
+    def _chain(self, name: str, args: Sequence[Expr | None]) -> Expr | None:
+        result = None
+        for x in args:
+            if x is not None:
+                result = x if result is None else self._logical(name, result, x)
+        return result
+
+    def _logical(self, name: str, a: Expr, b: Expr) -> Expr:
+        if a is b:
+            return a
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, Const):
+                return y if bool(x.value) == (name == "and") else x
+        return self._op(name, (a, b), "bool")
+
+    # ---- the table of made expressions, affine forms and ranges
+
+    def range(self, x: Expr) -> tuple[int, int]:
+        """Least and greatest value an index may take."""
+        found = self._range.get(id(x))
+        if found is None:
+            form = self._affine.get(id(x))
+            if form is None or form[0].get(id(x)):
+                found = (LEAST, GREATEST)
+            else:
+                found = self._bounds(*form)
+            self._range[id(x)] = found
+        return found
+
+    def affine(self, x: Expr) -> tuple[dict[int, int], int] | None:
+        """Affine form of an index: coefficients by id of base expression, and the constant."""
+        return self._affine.get(id(x))
+
+    def base(self, key: int) -> Expr:
+        """The base expression of a key of an affine form."""
+        return self._terms[key]
+
+    def same(self, x: Op, args: tuple[Expr, ...], maker: "Builder") -> Expr:
+        """The operation `x` of builder `maker` on other arguments, with what is known about its range."""
+        if id(x) in maker._quotients:
+            return self.idiv(*args)
+        if (
+            x.op == "rem"
+            and x.type == "i64"
+            and maker._range.get(id(x), (-1, 0))[0] >= 0
+            and isinstance(args[1], Const)
+        ):
+            return self.irem(*args)  # of an index: data may be negative
+        if x.type == "bool" or x.op == "select":  # what the other arguments may have decided
+            return self.op(x.op, *args, type=x.type)
+        made = self._op(x.op, args, x.type)
+        known = maker._range.get(id(x))
+        if known is not None and x.type == "i64":
+            self._range.setdefault(id(made), known)
+        return made
+
+    def _bounds(self, terms: dict[int, int], const: int) -> tuple[int, int]:
+        low = high = const
+        for key, k in terms.items():
+            a, b = self._range.get(key, (LEAST, GREATEST))
+            low += k * (a if k > 0 else b)
+            high += k * (b if k > 0 else a)
+        if low < LEAST or high > GREATEST:  # the sum may wrap
+            return LEAST, GREATEST
+        return low, high
+
+    def _cons(self, key, make) -> Expr:
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = make()
+        return made
+
+    def _op(self, name: str, args: tuple[Expr, ...], type: str) -> Expr:
+        key = (name, type, *map(id, args))
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = Op(name, args, type)
+        return made
+
+    def _base(self, x: Expr) -> Expr:
+        if id(x) not in self._affine:
+            self._affine[id(x)] = ({id(x): 1}, 0)
+            self._terms[id(x)] = x
+        return x
+
+    def _i(self, x: IndexLike) -> Expr:
+        return (
+            self.const(x, "i64")
+            if type(x) is int
+            else x
+            if hasattr(x, "type")
+            else self.const(int(x), "i64")
+        )
+
+    def _form(self, x: IndexLike) -> tuple[dict[int, int], int]:
+        if type(x) is int:
+            return {}, x
+        x = self._i(x)
+        form = self._affine.get(id(x))
+        if form is None:
+            self._base(x)
+            form = self._affine[id(x)]
+        return form
+
+    def _build(self, terms: dict[int, int], const: int) -> Expr:
+        terms = {key: k for key, k in terms.items() if k}
+        if self._quotients:
+            terms, const = self._rejoin(terms, const)
+        if not terms:
+            return self.const(const, "i64")
+        levels = self.levels
+        # outer variables first: the parts that do not vary in an inner loop are prefixes of the sum, and shared
+        order = (
+            sorted(terms, key=lambda key: (levels.get(key, 99), -terms[key]))
+            if len(terms) > 1
+            else list(terms)
+        )
+        outer = levels.get(order[0], 99)
+        total = None
+        pending = const
+        for key in order:
+            if pending and total is not None and levels.get(key, 99) != outer:
+                total, pending = self._op("add", (total, self.const(pending, "i64")), "i64"), 0
+            base, k = self._terms[key], terms[key]
+            part = base if k == 1 else self._op("mul", (base, self.const(k, "i64")), "i64")
+            total = part if total is None else self._op("add", (total, part), "i64")
+        if pending:
+            total = self._op("add", (total, self.const(pending, "i64")), "i64")
+        self._affine.setdefault(id(total), (terms, const))
+        return total
+
+    def _rejoin(self, terms: dict[int, int], const: int) -> tuple[dict[int, int], int]:
+        """Replace  c k (a / k) + c (a % k)  by  c a."""
+        for key in list(terms):
+            for left, divisor, whole in self._quotients.get(key, ()):
+                c = terms.get(left)
+                if c is not None and terms[key] == c * divisor:
+                    del terms[key], terms[left]
+                    more, extra = self._form(whole)
+                    for k, v in more.items():
+                        terms[k] = terms.get(k, 0) + c * v
+                    return self._rejoin({k: v for k, v in terms.items() if v}, const + c * extra)
+        return terms, const
+
+    def _wide(self, x: Expr) -> Expr:
+        return self._op("cast", (x,), "f32") if x.type in HALVES else x
+
+
+def _widens(x: Expr, type: str) -> bool:
+    """Whether an f32 is nothing but a value of a half type."""
+    return isinstance(x, Op) and x.op == "cast" and x.args[0].type == type
+
+
+def _zero(type: str):
+    return False if type == "bool" else 0 if type in INTEGERS else 0.0 if type in FLOATS else 0j
+
+
+def _is_zero(x: Const) -> bool:
+    """Whether a constant is what a load gives where its guard is false."""
+    return repr(x.value) == repr(_zero(x.type))
+
+
+def _implies(guard: Expr | None, cond: Expr) -> bool:
+    """Whether a guard is false wherever `cond` is."""
+    return guard is cond or (
+        isinstance(guard, Op) and guard.op == "and" and any(_implies(x, cond) for x in guard.args)
+    )
+
+
+def _type_range(type: str) -> tuple[int, int]:
+    """Least and greatest i64 that a converted integer of `type` may be."""
+    bits = _BITS[type]
+    if bits == 64:
+        return LEAST, GREATEST
+    return (0, (1 << bits) - 1) if type[0] in "ub" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
+def _wrap(value: int, type: str) -> int:
+    bits = _BITS[type]
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if type[0] == "i" and value >> (bits - 1) else value
+
+
+def _round_half(value: float, type: str) -> float:
+    import ml_dtypes
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return float(np.float32(value).astype(ml_dtypes.bfloat16 if type == "bf16" else np.float16))
+
+
+def _fold(name: str, values: list, type: str):
+    """The value of an operation on literals, or None where it is not folded (floating arithmetic is left alone)."""
+    if name in _COMPARE:
+        return _COMPARE[name](*values)
+    if type == "bool":
+        if name == "not":
+            return not values[0]
+        return _BOOL_FOLDS[name](*values) if name in _BOOL_FOLDS else None
+    if type in FLOATS:
+        return (
+            {"neg": lambda a: -a, "abs": lambda a: abs(a)}[name](*values)
+            if name in ("neg", "abs")
+            else None
+        )
+    if type in INTEGERS:
+        return _fold_integer(name, values)
+    return None
+
+
+def _fold_integer(name: str, values: list[int]):
+    if name in ("add", "sub", "mul", "and", "or", "xor", "min", "max"):
+        a, b = values
+        return {
+            "add": a + b,
+            "sub": a - b,
+            "mul": a * b,
+            "and": a & b,
+            "or": a | b,
+            "xor": a ^ b,
+            "min": min(a, b),
+            "max": max(a, b),
+        }[name]
+    if name in ("div", "rem") and values[1]:
+        quotient = (
+            abs(values[0]) // abs(values[1]) * (1 if (values[0] < 0) == (values[1] < 0) else -1)
+        )
+        return quotient if name == "div" else values[0] - quotient * values[1]
+    return (
+        {"neg": lambda a: -a, "not": lambda a: ~a}[name](*values)
+        if name in ("neg", "not")
+        else None
+    )

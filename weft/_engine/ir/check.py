@@ -1,0 +1,61 @@
+"""The verifier of jaxprs: each variable bound once and before use, each result of the type its rule gives."""
+
+from __future__ import annotations
+
+from weft._engine.ir.jaxpr import Jaxpr, Literal, subjaxprs
+
+
+class JaxprTypeError(TypeError):
+    """A program breaks a law of jaxprs: a bug in a transformation, not in the user's code."""
+
+
+def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
+    """Raise JaxprTypeError where `jaxpr` (or a jaxpr inside it) breaks a law; else give it back.
+
+    Weak types and varying axes may differ between a rule and a variable; shape and dtype may not.
+    """
+    bound = set()
+    where = f" after {stage}" if stage else ""
+
+    def bind(var, what) -> None:
+        if var in bound:
+            raise JaxprTypeError(
+                f"check: {var!r} is bound twice{where}, the second time by {what}."
+            )
+        bound.add(var)
+
+    def read(atom, what) -> None:
+        if type(atom) is Literal:
+            if atom.aval.ndim:
+                raise JaxprTypeError(f"check: literal {atom!r} in {what} is not a scalar{where}.")
+        elif atom not in bound:
+            raise JaxprTypeError(f"check: {what} reads {atom!r} before it is bound{where}.")
+
+    for var in (*jaxpr.constvars, *jaxpr.invars):
+        bind(var, "the inputs")
+    for eqn in jaxpr.eqns:
+        what = f"equation {eqn.primitive.name}"
+        for atom in eqn.invars:
+            read(atom, what)
+        for _, inner in subjaxprs(eqn.params):
+            check_jaxpr(inner, stage)
+        _check_types(eqn, what, where)
+        for var in eqn.outvars:
+            bind(var, what)
+    for atom in jaxpr.outvars:
+        read(atom, "the result")
+    return jaxpr
+
+
+def _check_types(eqn, what: str, where: str) -> None:
+    given = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
+    if len(given) != len(eqn.outvars):
+        raise JaxprTypeError(
+            f"check: {what} has {len(eqn.outvars)} results, its type rule gives {len(given)}{where}."
+        )
+    for aval, var in zip(given, eqn.outvars):
+        if aval.shape != var.aval.shape or aval.dtype != var.aval.dtype:
+            raise JaxprTypeError(
+                f"check: {what} binds {var.aval.str_short()}, "
+                f"its type rule gives {aval.str_short()}{where}."
+            )

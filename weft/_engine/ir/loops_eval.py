@@ -1,0 +1,289 @@
+"""Running Loops kernels slowly on NumPy: the meaning that native code is tested against.
+
+In:   a `Kernel` and one flat NumPy array per buffer.
+Out:  the arrays of `out` and `inout` buffers are written.
+Laws: everything happens one element at a time, in program order; an index outside its buffer raises `IndexError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from weft._engine.ir import loops as L
+from weft._engine.ir.registry import functions
+
+DTYPES = {
+    "bool": np.dtype(bool),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
+}
+
+
+def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
+    """Run a kernel on flat arrays, one per buffer.
+
+    >>> from weft._engine.ir.loops import Buf, For, Index, Kernel, Op, Store
+    >>> y = np.zeros(3, np.int32)
+    >>> i = Index("i")
+    >>> double = Op("add", (Op("cast", (i,), "i32"), Op("cast", (i,), "i32")), "i32")
+    >>> evaluate(Kernel((Buf("y", "i32", 3, "out"),), (For("i", 3, (Store("y", i, double),)),)), y)
+    >>> y
+    array([0, 2, 4], dtype=int32)
+    """
+    if len(arrays) != len(kernel.bufs):
+        raise ValueError(f"loops.evaluate: {len(arrays)} arrays for {len(kernel.bufs)} buffers")
+    for buf, array in zip(kernel.bufs, arrays):
+        if array.dtype != DTYPES[buf.type] or array.shape != (buf.size,):
+            given = f"{array.dtype}{array.shape}"
+            raise ValueError(
+                f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {given}"
+            )
+    machine = _Machine({buf.name: array for buf, array in zip(kernel.bufs, arrays)})
+    machine.scratch = kernel.scratch
+    with np.errstate(all="ignore"):
+        body = kernel.body
+        if len(body) == 1 and isinstance(body[0], L.For) and body[0].kind == "parallel":
+            for task in range(body[0].extent):
+                machine.fresh_scratch()
+                machine.env[body[0].var] = np.int64(task)
+                machine.body(body[0].body)
+        else:
+            machine.fresh_scratch()
+            machine.body(body)
+
+
+class _Machine:
+    """Names, memory and the statements that change them."""
+
+    def __init__(self, memory: dict[str, np.ndarray]):
+        self.memory = memory
+        self.env: dict[str, object] = {}
+        self.scratch = ()
+
+    def fresh_scratch(self) -> None:
+        for buf in self.scratch:
+            self.memory[buf.name] = np.zeros(buf.size, DTYPES[buf.type])
+
+    def body(self, body: tuple[L.Stmt, ...]) -> None:
+        for stmt in body:
+            self.stmt(stmt)
+
+    def stmt(self, stmt: L.Stmt) -> None:
+        if isinstance(stmt, L.Let | L.Init):
+            self.env[stmt.name] = self.expr(stmt.value)
+        elif isinstance(stmt, L.Accum):
+            if stmt.guard is None or self.expr(stmt.guard):
+                value = self.expr(stmt.value)
+                old = self.env[stmt.name]
+                self.env[stmt.name] = (
+                    value if stmt.op == "set" else apply(stmt.op, [old, value], stmt.value.type)
+                )
+        elif isinstance(stmt, L.Scan):
+            self.env.update(zip(stmt.names, [self.expr(value) for value in stmt.values]))
+            combined = [self.expr(value) for value in stmt.combine]
+            self.env.update(zip((*stmt.accs, *stmt.names), combined * 2))
+        elif isinstance(stmt, L.Store):
+            if stmt.guard is None or self.expr(stmt.guard):
+                at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)
+                array = self.memory[stmt.buf]
+                array[at] = (
+                    apply(stmt.accumulate, [array[at], value], stmt.value.type)
+                    if stmt.accumulate
+                    else value
+                )
+        elif isinstance(stmt, L.Interleave):
+            at = self.place(stmt.buf, stmt.index)
+            row = self.memory[stmt.buf][at : at + len(stmt.values)]
+            if len(row) < len(stmt.values):
+                raise IndexError(
+                    f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements"
+                )
+            row[:] = [self.expr(value) for value in stmt.values]
+        elif isinstance(stmt, L.Pack):
+            if self.expr(stmt.guard):
+                self.stmt(stmt.stored())
+                self.env[stmt.acc] = apply("add", [self.env[stmt.acc], np.int64(1)], "i64")
+        elif isinstance(stmt, L.Prefetch):
+            return
+        elif isinstance(stmt, L.For):
+            extent = stmt.extent if isinstance(stmt.extent, int) else int(self.expr(stmt.extent))
+            for i in range(extent):
+                self.env[stmt.var] = np.int64(i)
+                self.body(stmt.body)
+        elif isinstance(stmt, L.If):
+            self.body(stmt.body if self.expr(stmt.cond) else stmt.orelse)
+        else:
+            while self.expr(stmt.cond):
+                self.body(stmt.body)
+
+    def place(self, name: str, index: L.Expr) -> int:
+        at = int(self.expr(index))
+        if not 0 <= at < self.memory[name].size:
+            raise IndexError(
+                f"loops.evaluate: {name}[{at}] lies outside its {self.memory[name].size} elements"
+            )
+        return at
+
+    def expr(self, expr: L.Expr) -> object:
+        return self.shared(expr, {})
+
+    def shared(self, expr: L.Expr, seen: dict[int, object]) -> object:
+        """The value of `expr`, each shared part of which is computed once."""
+        value = seen.get(id(expr))
+        if value is None:
+            value = seen[id(expr)] = self.compute(expr, seen)
+        return value
+
+    def compute(self, expr: L.Expr, seen: dict[int, object]) -> object:
+        if isinstance(expr, L.Index | L.Ref):
+            return self.env[expr.name]
+        if isinstance(expr, L.Const):
+            return scalar(expr.value, expr.type)
+        if isinstance(expr, L.Load):
+            if expr.guard is not None and not self.shared(expr.guard, seen):
+                return scalar(0, expr.type) if expr.other is None else self.shared(expr.other, seen)
+            return self.memory[expr.buf][self.place(expr.buf, expr.index)]
+        if expr.op == "select":
+            return self.shared(
+                expr.args[1] if self.shared(expr.args[0], seen) else expr.args[2], seen
+            )
+        return apply(expr.op, [self.shared(arg, seen) for arg in expr.args], expr.type)
+
+
+def scalar(value: object, type_: L.ScalarType) -> object:
+    """A NumPy scalar of a Loops type; integers wrap."""
+    if type_ in L.INTEGERS:
+        bits = 8 * L.ITEMSIZE[type_]
+        value = int(value) & ((1 << bits) - 1)
+        value = value - (1 << bits) if type_ in L.SIGNED and value >> (bits - 1) else value
+    return DTYPES[type_].type(value)
+
+
+def _type_of(value: object) -> L.ScalarType:
+    return _NAMES[np.asarray(value).dtype]
+
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def apply(op: str, args: list, type_: L.ScalarType) -> object:
+    """The result of one operation on NumPy scalars."""
+    source = _type_of(args[0])
+    if op == "cast":
+        return _cast(args[0], source, type_)
+    if op == "bitcast":
+        return np.asarray(args[0]).view(DTYPES[type_])[()]
+    if op in _COMPARE:
+        return np.bool_(_COMPARE[op](args[0], args[1]))
+    if op == "complex":
+        return scalar(complex(float(args[0]), float(args[1])), type_)
+    if op in ("real", "imag", "conj"):
+        return scalar(getattr(np, op)(args[0]), type_)
+    if source in L.INTEGERS or source == "bool":
+        return scalar(_integer(op, [int(arg) for arg in args], source), type_)
+    if op in ("min", "max"):
+        return scalar((np.minimum if op == "min" else np.maximum)(args[0], args[1]), type_)
+    if op in _ARITHMETIC and len(args) <= 2:
+        return scalar(_ARITHMETIC[op](*args), type_)
+    if op == "fma":
+        return scalar(
+            np.longdouble(args[0]) * np.longdouble(args[1]) + np.longdouble(args[2]), type_
+        )
+    function = functions[op]
+    if function.widen:
+        args = [np.complex128(arg) if source in L.COMPLEX else np.float64(arg) for arg in args]
+    return scalar(function.reference(*args), type_)
+
+
+_COMPARE: dict[str, Callable] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+_ARITHMETIC: dict[str, Callable] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "rem": np.fmod,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": lambda x: x if x == 0 else np.sign(x),
+}
+
+
+def _cast(value: object, source: L.ScalarType, target: L.ScalarType) -> object:
+    if target in L.INTEGERS and source not in L.INTEGERS and source != "bool":
+        x = float(np.real(value))
+        info = np.iinfo(DTYPES[target])
+        if math.isnan(x):
+            return scalar(0, target)
+        return scalar(info.max if x >= info.max else info.min if x <= info.min else int(x), target)
+    if target not in L.COMPLEX and source in L.COMPLEX:
+        return np.bool_(value != 0) if target == "bool" else scalar(np.real(value), target)
+    if target == "bool":
+        return np.bool_(value != 0)
+    if target in ("f16", "bf16") and source in L.INTEGERS:
+        value = np.float32(value)
+    return scalar(value, target)
+
+
+def _integer(op: str, args: list[int], type_: L.ScalarType) -> int:
+    bits = 1 if type_ == "bool" else 8 * L.ITEMSIZE[type_]
+    mask, x = (1 << bits) - 1, args[0]
+    y = args[1] if len(args) > 1 else 0
+    if op in ("div", "rem"):
+        if y == 0:
+            return mask if op == "div" else x
+        quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+        return quotient if op == "div" else x - quotient * y
+    if op in ("shl", "shr_logical", "shr_arithmetic"):
+        count = y & mask
+        if op == "shr_arithmetic":
+            high = (x & mask) >> (bits - 1)
+            signed = (x & mask) - (high << bits)
+            return signed >> min(count, bits - 1)
+        if count >= bits:
+            return 0
+        return x << count if op == "shl" else (x & mask) >> count
+    if type_ == "bool" and op in ("add", "mul"):
+        return (x | y) if op == "add" else (x & y)
+    return _INTEGER[op](x, y, mask, args)
+
+
+_INTEGER: dict[str, Callable] = {
+    "add": lambda x, y, m, a: x + y,
+    "sub": lambda x, y, m, a: x - y,
+    "mul": lambda x, y, m, a: x * y,
+    "neg": lambda x, y, m, a: -x,
+    "abs": lambda x, y, m, a: abs(x),
+    "sign": lambda x, y, m, a: (x > 0) - (x < 0),
+    "min": lambda x, y, m, a: min(x, y),
+    "max": lambda x, y, m, a: max(x, y),
+    "and": lambda x, y, m, a: x & y,
+    "or": lambda x, y, m, a: x | y,
+    "xor": lambda x, y, m, a: x ^ y,
+    "not": lambda x, y, m, a: 1 - x if m == 1 else ~x,
+    "popcount": lambda x, y, m, a: (x & m).bit_count(),
+    "clz": lambda x, y, m, a: m.bit_length() - (x & m).bit_length(),
+    "fma": lambda x, y, m, a: x * y + a[2],
+}

@@ -1,0 +1,616 @@
+"""Meshes: devices in a grid whose axes have names.
+
+`Mesh` holds devices, `AbstractMesh` only sizes and names; both are interned, so equal meshes are one object. The
+*current* mesh of a thread is set by `with mesh:`, `set_mesh` or `use_mesh` and read by `current_mesh` and
+`get_abstract_mesh`.
+A device is opaque here: it has `id`, `platform` and `process_index` (see `runtime.device`).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._engine.util.config import api_version, config
+from weft._engine.util.errors import ShardingError
+from weft._engine.util.record import record
+from weft._engine.util.source import warn_user
+from weft._engine.util.state import guard, new_epoch
+
+
+class AxisType(enum.Enum):
+    """Who decides how values are split over an axis: compiler (Auto), types (Explicit), program (Manual).
+
+    >>> AbstractMesh((2,), ('x',), axis_types=(AxisType.Explicit,)).axis_types
+    (Explicit,)
+    """
+
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _normalized_types(axis_types: Any, n: int) -> tuple[AxisType, ...]:
+    if axis_types is None:
+        return (AxisType.Auto,) * n
+    if isinstance(axis_types, AxisType):
+        axis_types = (axis_types,)
+    types = tuple(axis_types)
+    if not all(isinstance(t, AxisType) for t in types):
+        raise TypeError(
+            f"Mesh: axis_types must be of type AxisType, got {axis_types!r}.\n  It has one for each of the {n} mesh axes."
+        )
+    if len(types) != n:
+        raise ValueError(
+            f"Mesh: there are {n} axes, and axis_types is {types}.\n"
+            "  Number of axis names should match the number of axis_types."
+        )
+    return types
+
+
+def _normalized_names(axis_names: Any) -> tuple[Any, ...]:
+    names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+    if len(set(names)) != len(names):
+        raise ShardingError(
+            f"Mesh: axis names {names} repeat a name.\n  Every mesh axis needs a name of its own."
+        )
+    if None in names:
+        raise ShardingError(
+            f"Mesh: axis names {names} contain None. Mesh axis names cannot be None.\n"
+            "  None means 'not split' in a spec; use a string."
+        )
+    return names
+
+
+class _MeshBase:
+    """What `Mesh` and `AbstractMesh` share: sizes, names, types."""
+
+    __slots__ = ()
+    axis_names: tuple[Any, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[AxisType, ...]
+
+    @property
+    def shape(self) -> OrderedDict[Any, int]:
+        """Sizes by axis name, in order."""
+        return OrderedDict(zip(self.axis_names, self.axis_sizes))
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
+        """(name, size) pairs, in order."""
+        return tuple(zip(self.axis_names, self.axis_sizes))
+
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        return math.prod(self.axis_sizes) if self.axis_names else 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no axes."""
+        return not self.axis_names
+
+    def axes_of_type(self, kind: AxisType) -> tuple[Any, ...]:
+        """Names of the axes of type `kind`."""
+        return tuple(n for n, t in zip(self.axis_names, self.axis_types) if t is kind)
+
+    @property
+    def auto_axes(self) -> tuple[Any, ...]:
+        return self.axes_of_type(AxisType.Auto)
+
+    @property
+    def explicit_axes(self) -> tuple[Any, ...]:
+        return self.axes_of_type(AxisType.Explicit)
+
+    @property
+    def manual_axes(self) -> tuple[Any, ...]:
+        return self.axes_of_type(AxisType.Manual)
+
+    are_all_axes_auto = property(lambda self: all(t is AxisType.Auto for t in self.axis_types))
+    are_all_axes_explicit = property(
+        lambda self: all(t is AxisType.Explicit for t in self.axis_types)
+    )
+    are_all_axes_manual = property(lambda self: all(t is AxisType.Manual for t in self.axis_types))
+
+    def _body(self) -> str:
+        sizes = ", ".join(f"{n!r}: {s}" for n, s in self.shape_tuple)
+        return f"{sizes or '()'}, axis_types={_types_text(self.axis_types)}"
+
+
+def _types_text(types: tuple[AxisType, ...]) -> str:
+    return f"({', '.join(t.name for t in types)}{',' if len(types) == 1 else ''})"
+
+
+#: filled by `setdefault` alone, which neither threads nor handlers of signals interrupt
+_meshes: dict[tuple, Mesh] = {}
+_abstract_meshes: dict[tuple, AbstractMesh] = {}
+_latest: dict[tuple, Mesh] = {}  # the mesh that was last asked for, by sizes, names and types
+#: one device of each process that drives devices of a mesh
+_process_devices: dict[Mesh, tuple] = {}
+
+
+def follow_processes() -> None:
+    """Find the processes of meshes again, after devices have changed hands."""
+    _process_devices.clear()
+
+
+class Mesh(_MeshBase):
+    """A grid of devices with named axes. Usable as a context manager, or as the decorator of a function: then it is the current mesh.
+
+    DeprecationWarning there if `config.jax_api` is "0.10.1" or newer; `set_mesh` takes its place.
+    `devices` is an array with one dim per axis name. Raises ShardingError for another number of names, or a device that occurs twice.
+
+    >>> from weft._engine.runtime.device import devices
+    >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('row', 'col'))
+    >>> mesh
+    Mesh(axis_sizes=(2, 2), axis_names=('row', 'col'), axis_types=(Auto, Auto))
+    >>> print(mesh)
+    Mesh('row': 2, 'col': 2, axis_types=(Auto, Auto))
+    >>> mesh.shape, mesh.abstract_mesh.size, mesh.update(axis_names=('x', 'y')).axis_names
+    (OrderedDict([('row', 2), ('col', 2)]), 4, ('x', 'y'))
+    """
+
+    __slots__ = ("__weakref__", "_flat", "axis_names", "axis_sizes", "axis_types", "devices")
+
+    devices: np.ndarray
+
+    def __new__(cls, devices: Any, axis_names: Any, axis_types: Any = None) -> Mesh:
+        grid = np.array(devices, dtype=object)
+        names = _normalized_names(axis_names)
+        if grid.ndim != len(names):
+            raise ShardingError(
+                f"Mesh: the ndim of its first argument must be the number of axis names. The devices form an array of rank {grid.ndim}, "
+                f"but {len(names)} axis names were given: "
+                f"{names}.\n    devices   shape {grid.shape}\n"
+                "  A mesh has one name per dim of its device array. Reshape the devices, or name every dim."
+            )
+        types = _normalized_types(axis_types, len(names))
+        flat = tuple(grid.flat) if names else ()
+        if len(set(flat)) != len(flat):
+            raise ShardingError(
+                "Mesh: a device appears more than once.\n"
+                f"    devices   {[getattr(d, 'id', d) for d in flat]}\n"
+                "  Every device may stand at one place of a mesh only."
+            )
+        key = (flat, grid.shape, names, types)
+        mesh = _meshes.get(key)
+        if mesh is None:
+            mesh = object.__new__(cls)
+            grid.flags.writeable = False
+            mesh.devices, mesh.axis_names, mesh.axis_types = grid, names, types
+            mesh.axis_sizes, mesh._flat = grid.shape, flat
+            mesh = _meshes.setdefault(key, mesh)
+        if AxisType.Explicit in types:
+            _latest[grid.shape, names, types] = mesh
+        return mesh
+
+    def __reduce__(self) -> tuple:
+        return _make_mesh_object, (np.array(self.devices), self.axis_names, self.axis_types)
+
+    def __copy__(self) -> Mesh:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Mesh:
+        return self
+
+    @property
+    def flat_devices(self) -> tuple:
+        """All devices in row-major order of the grid."""
+        return self._flat
+
+    @property
+    def device_ids(self) -> np.ndarray:
+        """Ids of the devices, in the shape of the mesh."""
+        return np.array([d.id for d in self._flat], int).reshape(self.axis_sizes)
+
+    @property
+    def is_multi_process(self) -> bool:
+        """Whether its devices belong to more than one process."""
+        return len({d.process_index for d in self._process_devices}) > 1
+
+    @property
+    def _process_devices(self) -> tuple:
+        """One device of each process that drives some, so that facts of processes take no look at every device."""
+        devices = _process_devices.get(self)
+        if devices is None:
+            devices = tuple(
+                {(getattr(d, "client", None), d.process_index): d for d in self._flat}.values()
+            )
+            _process_devices[self] = devices
+        return devices
+
+    @property
+    def _is_addressable(self) -> bool:
+        """Whether this process drives all of its devices."""
+        return all(d.is_addressable for d in self._process_devices)
+
+    @property
+    def local_devices(self) -> list:
+        """The devices that this process drives."""
+        return [d for d in self._flat if d.is_addressable]
+
+    @property
+    def local_mesh(self) -> Mesh:
+        """The sub-grid of the devices that this process drives."""
+        if not self.is_multi_process:
+            return self
+        mine = np.vectorize(lambda d: d.is_addressable, otypes=[bool])(self.devices)
+        where = [np.unique(ix) for ix in np.nonzero(mine)]
+        sub = self.devices[np.ix_(*where)]
+        if sub.size != mine.sum():
+            raise ShardingError(
+                f"Mesh.local_mesh: the devices of this process form no sub-grid of {self!r}."
+            )
+        return Mesh(sub, self.axis_names, axis_types=self.axis_types)
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The same axes without devices."""
+        return AbstractMesh(self.axis_sizes, self.axis_names, axis_types=self.axis_types)
+
+    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
+        """A mesh with some parts replaced."""
+        return Mesh(
+            self.devices if devices is None else devices,
+            self.axis_names if axis_names is None else axis_names,
+            axis_types=self.axis_types if axis_types is None else axis_types,
+        )
+
+    def __enter__(self) -> Mesh:
+        if config.disallow_mesh_context_manager:
+            raise RuntimeError(
+                "A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh."
+            )
+        if api_version() >= (0, 10, 1):
+            warn_user(
+                "`with mesh:` is deprecated. Write `with weft.set_mesh(mesh):` instead.",
+                DeprecationWarning,
+            )
+        return entered(self).__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        _leave()
+
+    def __call__(self, fun: Callable) -> Callable:
+        @functools.wraps(fun)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fun(*args, **kwargs)
+
+        return within
+
+    def __repr__(self) -> str:
+        return f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names}, axis_types={_types_text(self.axis_types)})"
+
+    def __str__(self) -> str:
+        return f"Mesh({self._body()})"
+
+
+def _make_mesh_object(devices: Any, names: Any, types: Any) -> Mesh:
+    return Mesh(devices, names, axis_types=types)
+
+
+@record
+class AbstractDevice:
+    """A kind of device, as a mesh without devices may be meant for: code that chooses by platform can ask for it.
+
+    >>> mesh = AbstractMesh((4,), 'x', abstract_device=AbstractDevice("gpu", 1, "cuda"))
+    >>> mesh.abstract_device.platform, mesh.update(axis_sizes=(2,)).abstract_device == mesh.abstract_device
+    ('cuda', True)
+    """
+
+    device_kind: str
+    num_cores: int | None
+    platform: str
+
+
+#: whether a program is being traced; `core` sets it
+in_program: Callable[[], bool] = lambda: False
+#: describes the devices of programs that name none; `backends` sets it
+home_device: Callable[[], AbstractDevice | None] = lambda: None
+
+
+class AbstractMesh(_MeshBase):
+    """A mesh without devices: sizes, names and types of its axes.
+
+    `abstract_device` says which kind of devices it is meant for: unless given, those that programs run on here. It changes no program.
+
+    >>> mesh = AbstractMesh((4, 2), ('x', 'y'))
+    >>> mesh.size, dict(mesh.shape), mesh.abstract_mesh is mesh, mesh.update(axis_sizes=(2, 2)).size
+    (8, {'x': 4, 'y': 2}, True, 4)
+    """
+
+    __slots__ = ("__weakref__", "_meant_for", "axis_names", "axis_sizes", "axis_types")
+    _meant_for: AbstractDevice | None
+
+    def __new__(
+        cls,
+        axis_sizes: Any,
+        axis_names: Any = None,
+        axis_types: Any = None,
+        *,
+        abstract_device: Any = None,
+    ) -> AbstractMesh:
+        if axis_names is None:  # older programs give (name, size) pairs
+            axis_names, axis_sizes = zip(*axis_sizes) if axis_sizes else ((), ())
+        sizes = tuple(int(s) for s in axis_sizes)
+        names = _normalized_names(axis_names)
+        if len(sizes) != len(names):
+            raise ShardingError(
+                f"AbstractMesh: {len(sizes)} sizes {sizes} for {len(names)} names {names}."
+            )
+        types = _normalized_types(axis_types, len(names))
+        if abstract_device is not None and not isinstance(abstract_device, AbstractDevice):
+            raise TypeError(
+                f"AbstractMesh: abstract_device must be an AbstractDevice or None, got {abstract_device!r}."
+            )
+        home = None if abstract_device is None else home_device()
+        if home is not None and (home.platform, home.device_kind) == (
+            abstract_device.platform,
+            abstract_device.device_kind,
+        ):
+            abstract_device = None  # what meshes of the devices here are meant for
+        key = (sizes, names, types, abstract_device)
+        mesh = _abstract_meshes.get(key)
+        if mesh is None:
+            mesh = object.__new__(cls)
+            mesh.axis_sizes, mesh.axis_names, mesh.axis_types, mesh._meant_for = (
+                sizes,
+                names,
+                types,
+                abstract_device,
+            )
+            mesh = _abstract_meshes.setdefault(key, mesh)
+        return mesh
+
+    def __reduce__(self) -> tuple:
+        args = self.axis_sizes, self.axis_names, self.axis_types
+        return (
+            (AbstractMesh, args)
+            if self._meant_for is None
+            else (_make_abstract, (*args, self._meant_for))
+        )
+
+    @property
+    def abstract_device(self) -> AbstractDevice | None:
+        """The kind of devices that it is meant for; None for a mesh without axes that names none."""
+        return home_device() if self._meant_for is None and self.axis_names else self._meant_for
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The mesh without its devices: axis names, sizes and types."""
+        return self
+
+    def update(
+        self,
+        axis_sizes: Any = None,
+        axis_names: Any = None,
+        axis_types: Any = None,
+        *,
+        abstract_device: Any = None,
+    ) -> AbstractMesh:
+        """A mesh with some parts replaced."""
+        return AbstractMesh(
+            self.axis_sizes if axis_sizes is None else axis_sizes,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+            abstract_device=self._meant_for if abstract_device is None else abstract_device,
+        )
+
+    def update_axis_types(self, axis_types: Any) -> AbstractMesh:
+        """The mesh with other types of some axes, by their names.
+
+        >>> AbstractMesh((4, 2), ('x', 'y')).update_axis_types({'y': AxisType.Explicit})
+        AbstractMesh('x': 4, 'y': 2, axis_types=(Auto, Explicit))
+        """
+        strange = [name for name in axis_types if name not in self.axis_names]
+        if strange:
+            raise ShardingError(f"AbstractMesh.update_axis_types: {self!r} has no axes {strange}.")
+        return self.update(
+            axis_types=tuple(axis_types.get(n, t) for n, t in zip(self.axis_names, self.axis_types))
+        )
+
+    def __repr__(self) -> str:
+        device = self._meant_for
+        return f"AbstractMesh({self._body()}{'' if device is None else f', abstract_device={device!r}'})"
+
+
+def _make_abstract(sizes: Any, names: Any, types: Any, device: AbstractDevice) -> AbstractMesh:
+    return AbstractMesh(sizes, names, types, abstract_device=device)
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.stack: list = []  # meshes entered by `with`, innermost last
+        self.base: Mesh | None = None  # set for good by `set_mesh(mesh)` used as a statement
+        self.chosen: list = []  # for each of `stack`: the mesh that was set last, which `with mesh` does not do
+        self.holders: list = []  # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
+
+
+_state = _Current()
+
+
+def current_mesh() -> Mesh | None:
+    """The mesh that `with mesh:`, `use_mesh` or `set_mesh` made current in this thread, or None.
+
+    >>> current_mesh() is None
+    True
+    """
+    return _state.stack[-1] if _state.stack else _state.base
+
+
+#: meshes for which no one said that their axes are automatic: JAX of today makes explicit ones then
+typed_by_default: set[Mesh] = set()
+
+
+def _chosen() -> Mesh | None:
+    return _state.chosen[-1] if _state.chosen else _state.base
+
+
+def spec_mesh() -> Mesh | None:
+    """The mesh over which a spec alone is read: the current one, or None. As JAX has it from 0.10 on, which `jax_api` may ask for,
+    `with mesh:` gives specs no meaning; `set_mesh` does.
+
+    >>> spec_mesh() is None
+    True
+    """
+    return _chosen() if api_version() >= (0, 10) else current_mesh()
+
+
+def device_mesh() -> Mesh | None:
+    """The mesh, set by `set_mesh`, that holds the arrays that nobody placed; None where they are on the default device.
+
+    >>> device_mesh() is None
+    True
+    """
+    return _state.holders[-1] if _state.holders else _holder(_state.base, None)
+
+
+def _holder(mesh: Any, outside: Mesh | None) -> Mesh | None:
+    """The mesh that holds unplaced arrays where `mesh` is set: that of `outside` if `mesh` has no devices, none where values are blocks."""
+    if mesh is None or mesh.empty or mesh.manual_axes:
+        return None
+    return mesh if isinstance(mesh, Mesh) else outside
+
+
+class holding:
+    """A block in which `mesh`, or with None the default device, holds the arrays that nobody placed."""
+
+    __slots__ = ("mesh",)
+
+    def __init__(self, mesh: Mesh | None):
+        self.mesh = mesh
+
+    def __enter__(self) -> None:
+        _state.holders.append(self.mesh)
+
+    def __exit__(self, *exc: Any) -> None:
+        _state.holders.pop()
+
+
+def unplaced() -> holding:
+    """A block in which new arrays are on the default device, whatever the mesh."""
+    return holding(None)
+
+
+def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
+    """The mesh of devices that has these axes: the current one, or else the one last made; None if there is none, or if the axes are
+    meant for devices that are not here."""
+    if mesh._meant_for is not None:
+        return None
+    current = current_mesh()
+    if isinstance(current, Mesh) and current.abstract_mesh is mesh:
+        return current
+    return _latest.get((mesh.axis_sizes, mesh.axis_names, mesh.axis_types))
+
+
+def get_mesh() -> Mesh:
+    """The current mesh; one without axes if there is none."""
+    return current_mesh() or EMPTY_MESH
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The axes of the current mesh; none if there is no current mesh."""
+    mesh = current_mesh()
+    return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
+
+
+class entered:
+    """A block with `mesh` as the current mesh, as `with mesh:` makes one: unlike `set_mesh`, it does not count as today's context and
+    places nothing."""
+
+    __slots__ = ("mesh",)
+
+    def __init__(self, mesh: Mesh):
+        self.mesh = mesh
+
+    def __enter__(self) -> Mesh:
+        _state.chosen.append(_chosen())
+        _state.stack.append(self.mesh)
+        _state.holders.append(device_mesh())
+        guard[0] += 1
+        return self.mesh
+
+    def __exit__(self, *exc: Any) -> None:
+        _leave()
+
+
+def _leave() -> None:
+    _state.stack.pop()
+    _state.chosen.pop()
+    _state.holders.pop()
+    guard[0] -= 1
+
+
+class set_mesh:
+    """Make `mesh` the current mesh: for good when called as a statement, for a block when used with `with`.
+
+    Its devices hold all arrays that are made meanwhile and placed nowhere else: they are committed, and replicated or as the compiler
+    finds. Arguments that nobody placed are moved there, those that are committed to other devices are refused (ValueError).
+    Raises TypeError for what is not a mesh, ValueError for one with manual axes.
+
+    >>> mesh = AbstractMesh((2,), ('x',))
+    >>> with set_mesh(mesh):
+    ...     get_abstract_mesh() is mesh
+    True
+    >>> get_abstract_mesh().empty
+    True
+    """
+
+    __slots__ = ("mesh", "previous")
+    _inside = False  # may the mesh be one that shard_map has made
+
+    def __init__(self, mesh: Any):
+        if mesh is not None and not isinstance(mesh, _MeshBase):
+            raise TypeError(f"set_mesh takes a Mesh, got {type(mesh).__name__}")
+        if mesh is not None and mesh.manual_axes and not self._inside:
+            raise ValueError(
+                f"set_mesh: {mesh} contains manual axes, {mesh.manual_axes}, which shard_map alone makes."
+            )
+        self.mesh = mesh
+        self.previous = _state.base
+        _state.base = mesh
+        new_epoch()
+
+    def __enter__(self) -> Any:
+        _state.base = self.previous
+        _state.holders.append(_holder(self.mesh, device_mesh()))
+        _state.stack.append(self.mesh)
+        _state.chosen.append(self.mesh)
+        guard[0] += 1
+        new_epoch()
+        return self.mesh
+
+    def __exit__(self, *exc: Any) -> None:
+        _leave()
+
+
+class use_mesh(set_mesh):
+    """Make `mesh` the current mesh for the length of a `with` block. Raises TypeError for what is not a mesh.
+
+    >>> with use_mesh(AbstractMesh((2,), ('x',))):
+    ...     get_abstract_mesh().axis_names
+    ('x',)
+    """
+
+    __slots__ = ()
+    _inside = True
+
+    def __init__(self, mesh: Any):
+        super().__init__(mesh)
+        _state.base = self.previous
+
+
+use_abstract_mesh = use_mesh
+
+EMPTY_MESH = Mesh(np.empty((), object), ())

@@ -1,0 +1,253 @@
+"""Rewrites of jaxprs that all stages share: substitution, dead code, inlining, common subexpressions.
+
+In, out: jaxprs. No pass here changes what a program computes; effects are kept, in order. All are linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
+from weft._engine.util.source import with_metadata
+
+
+def used_vars(jaxpr: Jaxpr) -> set[Var]:
+    """Variables that some equation or the result reads."""
+    used = {a for eqn in jaxpr.eqns for a in eqn.invars if type(a) is not Literal}
+    used.update(a for a in jaxpr.outvars if type(a) is not Literal)
+    return used
+
+
+def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
+    """Drop equations whose results are not read. `used_outputs` says which outputs are wanted (the others are removed).
+
+    Inputs stay; unused constants go. An op that holds jaxprs may shrink itself through its `dce` slot:
+    `fn(eqn, used: list[bool]) -> Eqn | None`.
+    """
+    outvars = (
+        jaxpr.outvars
+        if used_outputs is None
+        else tuple(v for v, u in zip(jaxpr.outvars, used_outputs) if u)
+    )
+    live = {a for a in outvars if type(a) is not Literal}
+    kept: list[Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        used = [v in live for v in eqn.outvars]
+        if True not in used and not eqn.effects:
+            continue
+        shrink = eqn.primitive.rules.get("dce")
+        if callable(shrink):
+            eqn = shrink(eqn, used)
+            if eqn is None:
+                continue
+        elif False in used:
+            eqn = eqn.replace(
+                outvars=[
+                    v if u or type(v) is DropVar else DropVar(v.aval)
+                    for v, u in zip(eqn.outvars, used)
+                ]
+            )
+        kept.append(eqn)
+        live.update([a for a in eqn.invars if type(a) is not Literal])
+    consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts) if v in live]
+    if (
+        len(kept) == len(jaxpr.eqns)
+        and len(consts) == len(jaxpr.consts)
+        and outvars == jaxpr.outvars
+        and all(a is b for a, b in zip(reversed(kept), jaxpr.eqns))
+    ):
+        return jaxpr
+    return Jaxpr(
+        [v for v, _ in consts],
+        [c for _, c in consts],
+        jaxpr.invars,
+        outvars,
+        kept[::-1],
+        name=jaxpr.name,
+    )
+
+
+def substitute(eqns: Iterable[Eqn], env: dict[Var, Atom]) -> list[Eqn]:
+    """The equations with variables read through `env`; results keep their names."""
+    return [
+        eqn.replace(invars=[a if type(a) is Literal else env.get(a, a) for a in eqn.invars])
+        for eqn in eqns
+    ]
+
+
+def use_counts(jaxpr: Jaxpr) -> dict[Var, int]:
+    """How often the equations and the results of a program name each variable."""
+    uses: dict[Var, int] = {}
+    for atom in (*(a for e in jaxpr.eqns for a in e.invars), *jaxpr.outvars):
+        if type(atom) is not Literal:
+            uses[atom] = uses.get(atom, 0) + 1
+    return uses
+
+
+def map_jaxprs(params: dict, change: Callable[[Jaxpr], Jaxpr]) -> dict:
+    """Parameters with the jaxprs among them changed, those in tuples too; `params` itself where every jaxpr stays."""
+    made, stays = {}, True
+
+    def changed(value):
+        nonlocal stays
+        if isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
+            return tuple([changed(v) for v in value])
+        now = change(value) if isinstance(value, Jaxpr) else value
+        stays = stays and now is value
+        return now
+
+    for key, value in params.items():
+        made[key] = changed(value)
+    return params if stays else made
+
+
+def is_call(eqn: Eqn) -> bool:
+    """Whether the equation only calls the program in its `jaxpr` parameter (jit and the like)."""
+    return eqn.primitive.attrs.get("call_like", False) and isinstance(
+        eqn.params.get("jaxpr"), Jaxpr
+    )
+
+
+def in_place(eqn: Eqn) -> Jaxpr:
+    """The program whose equations take the place of a call."""
+    rule = eqn.primitive.rules.get("in_place")
+    return eqn.params["jaxpr"] if rule is None else rule(eqn)
+
+
+def is_transparent(eqn: Eqn) -> bool:
+    """Whether derivatives, too, see nothing but the program that is called."""
+    return is_call(eqn) and not eqn.primitive.attrs.get("only_derivatives")
+
+
+def without_high(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with what the operations of users' classes compute in their places, and no rules for derivatives around these."""
+    if not jaxpr.is_high:
+        return jaxpr
+    flat = inline_calls(
+        jaxpr,
+        lambda eqn: (
+            eqn.primitive.attrs.get("is_high")
+            or ("rules_apart" in eqn.primitive.attrs and eqn.params["jaxpr"].is_high)
+        ),
+    )
+    return flat.replace(
+        eqns=[eqn.replace(params=map_jaxprs(eqn.params, without_high)) for eqn in flat.eqns]
+    )
+
+
+def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -> Jaxpr:
+    """Replace calls by the equations of what they call, at every depth of calls (not inside scan, while, cond)."""
+    if not any(should_inline(eqn) for eqn in jaxpr.eqns):
+        return jaxpr
+    constvars, consts, eqns = list(jaxpr.constvars), list(jaxpr.consts), []
+    const_ids = {id(c): v for v, c in zip(constvars, consts)}
+    env: dict[Var, Atom] = {}
+
+    def const(var: Var, value) -> Var:
+        found = const_ids.get(id(value))
+        if found is None:
+            found = const_ids[id(value)] = Var(var.aval)
+            constvars.append(found)
+            consts.append(value)
+        return found
+
+    def walk(
+        program: Jaxpr,
+        env: dict[Var, Atom],
+        call: Eqn | None,
+        scope: str = "",
+        metadata: tuple = (),
+    ) -> None:
+        for eqn in program.eqns:
+            ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
+            if (scope or metadata) and eqn.source is not None:
+                eqn = eqn.replace(source=eqn.source.within(scope, metadata))
+            if should_inline(eqn):
+                callee = in_place(eqn)
+                inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
+                for var, value in zip(callee.constvars, callee.consts):
+                    inner[var] = const(var, value)
+                outer = eqn if call is None or eqn.source is not None else call
+                own = eqn.params.get("xla_metadata", ())
+                if own and outer.source is not None:
+                    outer = outer.replace(source=outer.source.tagged(own))
+                walk(
+                    callee,
+                    inner,
+                    outer,
+                    outer.source.scope if outer.source is not None else "",
+                    with_metadata(metadata, own),
+                )
+                for var, atom in zip(eqn.outvars, callee.outvars):
+                    env[var] = atom if type(atom) is Literal else inner.get(atom, atom)
+            elif call is None:
+                eqns.append(eqn.replace(invars=ins))
+            else:
+                outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
+                env.update(zip(eqn.outvars, outs))
+                eqns.append(
+                    eqn.replace(
+                        invars=ins,
+                        outvars=outs,
+                        source=call.source if eqn.source is None else eqn.source,
+                    )
+                )
+
+    walk(jaxpr, env, None)
+    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    return Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, jaxpr.effects, jaxpr.name)
+
+
+def atom_key(atom: Atom):
+    """A hashable name of a value: equal keys, equal values."""
+    if type(atom) is Literal:
+        return (repr(atom.val), atom.aval)
+    return atom
+
+
+def params_key(params: dict):
+    """A hashable name of an equation's parameters, or None if one of them is not hashable.
+
+    A text would not do instead: large arrays and programs with different constants can print alike. Floats are distinguished by
+    their text as well: 0.0 and -0.0 are equal and not the same.
+    """
+    key = tuple(sorted(params.items()))  # names differ, so values are never compared
+    floats = [repr(value) for _, value in key if isinstance(value, float)]
+    if floats:
+        key += tuple(floats)
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def cse(jaxpr: Jaxpr) -> Jaxpr:
+    """Compute equal things once. Equations with effects are left alone."""
+    env: dict[Var, Atom] = {}
+    seen: dict = {}
+    eqns: list[Eqn] = []
+    changed = False
+    for eqn in jaxpr.eqns:
+        ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
+        if not eqn.effects:
+            params = params_key(eqn.params) if eqn.params else ()
+            if params is not None:
+                key = (eqn.primitive, params, *[atom_key(a) for a in ins])
+                first = seen.get(key)
+                if first is not None and all(
+                    type(b) is not DropVar or type(a) is DropVar
+                    for a, b in zip(eqn.outvars, first.outvars)
+                ):
+                    env.update(zip(eqn.outvars, first.outvars))
+                    changed = True
+                    continue
+                made = eqn.replace(invars=ins) if env else eqn
+                seen[key] = made
+                eqns.append(made)
+                continue
+        eqns.append(eqn.replace(invars=ins) if env else eqn)
+    if not changed:
+        return jaxpr
+    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    return jaxpr.replace(eqns=eqns, outvars=outvars)

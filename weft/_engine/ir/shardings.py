@@ -1,0 +1,836 @@
+"""Shardings: how a global array is laid out over devices.
+
+Every sharding reduces to a `Layout` for a given rank: the ordered devices, the number of splits of each dim, and which
+shard each device holds. Two shardings with one layout are equivalent. Laws: shards are equal blocks; the grid of shards
+is row-major; replication is only a matter of several devices holding one shard, so equivalent shardings share storage.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh
+from weft._engine.ir.specs import PartitionSpec, Spec, entry_axes
+from weft._engine.util.errors import ShardingError
+from weft._engine.util.record import record
+from weft._engine.util.source import user_frame
+
+Index = tuple[slice, ...]
+Shape = tuple[int, ...]
+
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
+
+
+class MemorySpace(enum.Enum):
+    """Where an array is kept: in the memory of its devices, or in that of their host. CPUs read both; what an array is asked to be kept in
+    is part of its sharding.
+
+    >>> from weft.sharding import MemorySpace
+    >>> weft.device_put(wnp.ones(3), MemorySpace.Host).sharding.memory_kind
+    'pinned_host'
+    """
+
+    Device = "device"
+    Host = "pinned_host"
+    Any = "any"
+
+    def __repr__(self) -> str:
+        return f"MemorySpace.{self.name}"
+
+    __str__ = __repr__
+
+
+@record
+class Layout:
+    """The canonical form of a sharding for values of one rank.
+
+    `splits[d]` blocks along dim d; device number i of `devices` holds the block of row-major number `shard_ids[i]`.
+    """
+
+    devices: tuple[Any, ...]
+    splits: Shape
+    shard_ids: tuple[int, ...]
+
+    @property
+    def num_shards(self) -> int:
+        """Number of distinct shards."""
+        return math.prod(self.splits)
+
+    @property
+    def positions(self) -> tuple[Shape, ...]:
+        """Grid position of the shard of each device, in device order."""
+        return _positions(self.splits, self.shard_ids)
+
+
+@lru_cache(maxsize=4096)
+def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
+    grid = list(itertools.product(*map(range, splits)))
+    return tuple([grid[i] for i in shard_ids])
+
+
+class Sharding:
+    """How the shards of an array are placed on devices. Subclasses give `device_assignment` and `_grid`."""
+
+    __slots__ = ("_memory_kind",)
+
+    _memory_kind: str | None
+
+    @property
+    def device_assignment(self) -> tuple[Any, ...]:
+        """All devices, in the order in which a program sees them."""
+        raise NotImplementedError(f"{type(self).__name__}.device_assignment")
+
+    @property
+    def memory_kind(self) -> str | None:
+        """The memory space of values; None over a mesh without devices, unless one was given."""
+        return self._memory_kind
+
+    def with_memory_kind(self, kind: str) -> Sharding:
+        """The same layout in memory of another kind."""
+        raise NotImplementedError(f"{type(self).__name__}.with_memory_kind")
+
+    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+        """`splits` and `shard_ids` for values of rank `ndim`; ShardingError if the rank does not fit."""
+        raise NotImplementedError(f"{type(self).__name__}._grid")
+
+    @property
+    def device_set(self) -> set:
+        """The devices, as a set."""
+        return set(self.device_assignment)
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return len(self.device_assignment)
+
+    @property
+    def unreduced(self) -> frozenset:
+        """The axes along which each device holds a term of the value."""
+        return frozenset()
+
+    @property
+    def settled(self) -> Sharding:
+        """How the dims of values are split, whatever the devices hold of sums."""
+        return self
+
+    @property
+    def stored(self) -> Sharding:
+        """How the memory of values lies."""
+        return self
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process drives all of its devices."""
+        return all(d.is_addressable for d in self.device_assignment)
+
+    @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        """The name by which libraries know `device_assignment`."""
+        return self.device_assignment
+
+    @property
+    def _addressable_device_assignment(self) -> tuple[Any, ...]:
+        """The devices of this process, in order; a name that libraries know."""
+        return tuple(d for d in self.device_assignment if d.is_addressable)
+
+    @property
+    def addressable_devices(self) -> set:
+        """The devices that this process drives."""
+        return {d for d in self.device_assignment if d.is_addressable}
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        raise NotImplementedError(f"{type(self).__name__}.is_fully_replicated")
+
+    def splits(self, shape: int | Sequence[int]) -> Shape:
+        """Number of blocks along each dim of a value of that shape (or rank)."""
+        return layout_of(self, shape if isinstance(shape, int) else len(shape)).splits
+
+    def shard_of_device(self, ndim: int) -> tuple[Shape, ...]:
+        """Grid position of the shard that each device holds, in assignment order."""
+        return layout_of(self, ndim).positions
+
+    def check_shape(self, shape: Sequence[int], what: str = "the value") -> None:
+        """Raise ShardingError unless every dim of `shape` divides into its blocks."""
+        shape = tuple(shape)
+        try:
+            splits = self.splits(shape)
+        except ShardingError as error:
+            raise ShardingError(f"cannot split {what} of shape {list(shape)}: {error}") from None
+        bad = [d for d, (size, n) in enumerate(zip(shape, splits)) if size % n]
+        if bad:
+            raise ShardingError(_divisibility_text(self, shape, splits, bad, what))
+
+    def check_value(self, shape: Sequence[int], what: str) -> None:
+        """`check_shape`, and that there is a dim for every entry of a spec, whatever it says."""
+        try:
+            self.check_compatible_aval(shape)
+        except ShardingError as error:
+            raise ShardingError(f"cannot split {what} of shape {list(shape)}: {error}") from None
+        self.check_shape(shape, what)
+
+    def shard_shape(self, global_shape: Sequence[int]) -> Shape:
+        """Shape of one shard of a value of shape `global_shape`."""
+        shape = tuple(int(s) for s in global_shape)
+        self.check_shape(shape)
+        return tuple(s // n for s, n in zip(shape, self.splits(shape)))
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
+        """For every device, the slices of the global array that it holds."""
+        shape = tuple(int(s) for s in global_shape)
+        local = self.shard_shape(shape)
+        layout = layout_of(self, len(shape))
+        return {
+            device: block_index(position, local, layout.splits)
+            for device, position in zip(layout.devices, layout.positions)
+        }
+
+    def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
+        """`devices_indices_map` for the devices that this process drives."""
+        return {
+            d: index
+            for d, index in self.devices_indices_map(global_shape).items()
+            if d.is_addressable
+        }
+
+    def on_devices(self, devices: Sequence[Any]) -> Sharding:
+        """The same layout on as many other devices, in order."""
+        raise NotImplementedError(f"{type(self).__name__}.on_devices")
+
+    def with_free_dim(self, dim: int) -> Sharding:
+        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
+        raise NotImplementedError(f"{type(self).__name__}.with_free_dim")
+
+    def transposed(self, order: Sequence[int]) -> Sharding:
+        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these."""
+        raise NotImplementedError(f"{type(self).__name__}.transposed")
+
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
+        if self is other:
+            return True
+        terms = bool(self.unreduced)
+        if terms or other.unreduced:
+            return terms == bool(other.unreduced) and self.stored.is_equivalent_to(
+                other.stored, ndim + 1
+            )
+        if isinstance(getattr(self, "mesh", None), AbstractMesh) or isinstance(
+            getattr(other, "mesh", None), AbstractMesh
+        ):
+            return self._is_like(other, ndim)
+        return self.memory_kind == other.memory_kind and layout_of(self, ndim) == layout_of(
+            other, ndim
+        )
+
+    def _is_like(self, other: Sharding, ndim: int) -> bool:
+        """Whether shardings over axes without devices split values of rank `ndim` alike."""
+        same_mesh = getattr(self, "mesh", None) is getattr(other, "mesh", None)
+        return (
+            same_mesh
+            and self.memory_kind == other.memory_kind
+            and self._grid(ndim) == other._grid(ndim)
+        )
+
+    def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
+        """Raise ShardingError if values of this rank cannot be laid out so."""
+        self._grid(len(aval_shape))
+
+
+def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
+    """The slices that make the block at a grid `position`, when dims are cut into `splits` blocks of shape `local`.
+
+    >>> block_index((2, 0), (4, 5), (8, 1))
+    (slice(8, 12, None), slice(None, None, None))
+    """
+    return tuple(
+        [
+            slice(None) if n == 1 else slice(p * s, (p + 1) * s)
+            for p, s, n in zip(position, local, splits)
+        ]
+    )
+
+
+@lru_cache(maxsize=4096)
+def layout_of(sharding: Sharding, ndim: int) -> Layout:
+    """The canonical layout of values of rank `ndim` under `sharding`.
+
+    >>> from weft._engine.runtime.device import devices
+    >>> layout_of(SingleDeviceSharding(devices()[0]), 2).splits
+    (1, 1)
+    """
+    splits, shard_ids = sharding._grid(ndim)
+    return Layout(sharding.device_assignment, splits, shard_ids)
+
+
+def _divisibility_text(
+    sharding: Sharding, shape: Shape, splits: Shape, bad: Sequence[int], what: str
+) -> str:
+    lines = [
+        f"cannot split {what} of shape {list(shape)} by {sharding!r}. The blocks should evenly divide the shape."
+    ]
+    advice = []
+    for d in bad:
+        by = f"the sharding splits it {splits[d]} ways"
+        if isinstance(sharding, NamedSharding):
+            by = sharding.split_reason(d)
+        lines.append(
+            f"    dim {d} has size {shape[d]}, {by}; {shape[d]} is not divisible by {splits[d]}"
+        )
+        advice.append(f"pad dim {d} to {-(-shape[d] // splits[d]) * splits[d]}")
+    line = user_frame()
+    if line is not None:
+        lines.append(f"  at {line}")
+    lines.append(
+        f"  A dim must divide evenly by the number of its splits. {' and '.join(advice).capitalize()}, leave "
+        "it unsplit, or use fewer devices along it."
+    )
+    return "\n".join(lines)
+
+
+def _check_memory_kind(kind: str | None) -> str:
+    if kind is None:
+        return MEMORY_KINDS[0]
+    if kind not in MEMORY_KINDS:
+        raise ShardingError(
+            f"Got invalid memory kind {kind!r}. Could not find memory addressable by device of that kind: Device memories "
+            f"can address the following memory kinds: {', '.join(MEMORY_KINDS)}.\n"
+            f"  Memory kinds are {', '.join(map(repr, MEMORY_KINDS))}."
+        )
+    return kind
+
+
+class NamedSharding(Sharding):
+    """A mesh, and a PartitionSpec that says which of its axes split which dim.
+
+    Raises TypeError for what is not a mesh or spec, ShardingError for axes that the mesh lacks or that are named twice. Over unreduced
+    axes of the spec each device holds a term of the value; `stored` says how these lie.
+
+    >>> from weft._engine.runtime.device import devices
+    >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
+    >>> rows = NamedSharding(mesh, PartitionSpec('x'))
+    >>> rows.spec, rows.mesh is mesh, rows.memory_kind, len(rows.device_set)
+    (P('x',), True, 'device', 4)
+    >>> rows.shard_shape((8, 6)), rows.devices_indices_map((4,))[devices()[0]]
+    ((4, 6), (slice(0, 2, None),))
+    >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows == rows.update(('x', None)), rows.with_memory_kind('device') == rows
+    (True, False, True)
+    """
+
+    __slots__ = ("_hash", "mesh", "spec")
+
+    mesh: Any
+    spec: PartitionSpec
+
+    def __init__(self, mesh: Mesh | AbstractMesh, spec: Any, *, memory_kind: str | None = None):
+        if not isinstance(mesh, (Mesh, AbstractMesh)):
+            raise TypeError(f"NamedSharding takes a Mesh first, got {type(mesh).__name__}")
+        if spec is None:
+            raise TypeError(
+                "NamedSharding: Unexpected None for `spec`. Write P() for what is the same on all devices."
+            )
+        if not isinstance(spec, PartitionSpec):
+            raise TypeError(
+                f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...)."
+            )
+        _check_spec(mesh, spec)
+        self.mesh, self.spec = mesh, spec
+        self._memory_kind = (
+            None
+            if memory_kind is None and isinstance(mesh, AbstractMesh)
+            else _check_memory_kind(memory_kind)
+        )
+        self._hash = hash((mesh, spec, self._memory_kind))
+
+    def __reduce__(self) -> tuple:
+        return _make_named, (self.mesh, self.spec, self._memory_kind)
+
+    @property
+    def unreduced(self) -> frozenset:
+        """The axes along which each device holds a term of the value."""
+        return self.spec.unreduced
+
+    @property
+    def device_assignment(self) -> tuple[Any, ...]:
+        """The devices in order."""
+        if isinstance(self.mesh, AbstractMesh):
+            raise ShardingError(
+                f"{self!r} has no devices: its mesh is abstract.\n  Use a Mesh of devices here."
+            )
+        return self.mesh.flat_devices
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process drives all of its devices."""
+        return (
+            self.mesh._is_addressable
+            if isinstance(self.mesh, Mesh)
+            else super().is_fully_addressable
+        )
+
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
+        same_mesh = isinstance(other, NamedSharding) and other.mesh is self.mesh
+        if not same_mesh or self is other or self.unreduced or other.unreduced:
+            return super().is_equivalent_to(other, ndim)
+        return self._memory_kind == other._memory_kind and self._splitting_axes(
+            ndim
+        ) == other._splitting_axes(ndim)
+
+    def _splitting_axes(self, ndim: int) -> list[list[Any]]:
+        """Per-dim axes of values of rank `ndim`, without those of size 1."""
+        sizes = self.mesh.shape
+        return [[a for a in axes if sizes[a] > 1] for axes in self.spec_dims(ndim)]
+
+    def with_memory_kind(self, kind: str) -> NamedSharding:
+        """The same layout in another memory space."""
+        return NamedSharding(self.mesh, self.spec, memory_kind=kind)
+
+    def on_devices(self, devices: Sequence[Any]) -> NamedSharding:
+        """The same layout on as many other devices, in order."""
+        grid = np.array(devices, object).reshape(self.mesh.axis_sizes)
+        return NamedSharding(
+            Mesh(grid, self.mesh.axis_names, axis_types=self.mesh.axis_types),
+            self.spec,
+            memory_kind=self._memory_kind,
+        )
+
+    def with_spec(self, spec: Any) -> NamedSharding:
+        """The same mesh with another spec."""
+        return NamedSharding(
+            self.mesh,
+            spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec),
+            memory_kind=self._memory_kind,
+        )
+
+    update = with_spec
+
+    def without_dim(self, dim: int) -> NamedSharding:
+        """The sharding of one entry along `dim` of such values."""
+        entries = self.spec.partitions
+        return self.with_spec(self.spec.update((*entries[:dim], *entries[dim + 1 :])))
+
+    def with_dim(self, dim: int, axes: Sequence[Any]) -> NamedSharding:
+        """The sharding of such values stacked along a new `dim`, split by those of `axes` that split no other dim."""
+        entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
+        mine = tuple(
+            a for a in axes if a not in (*self.spec.axes, *self.spec.unreduced, *self.spec.reduced)
+        )
+        return self.with_spec(self.spec.update((*entries[:dim], mine or None, *entries[dim:])))
+
+    def with_free_dim(self, dim: int) -> NamedSharding:
+        """The sharding of values with one more dim, at `dim`: unconstrained, or whole if no axis of the mesh is automatic."""
+        entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
+        free = PartitionSpec.UNCONSTRAINED if AxisType.Auto in self.mesh.axis_types else None
+        return self.with_spec(self.spec.update((*entries[:dim], free, *entries[dim:])))
+
+    def transposed(self, order: Sequence[int]) -> NamedSharding:
+        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these.
+
+        >>> from weft._engine.runtime.device import devices
+        >>> NamedSharding(Mesh(np.array(devices()[:2]), ('x',)), PartitionSpec('x')).transposed((1, 0)).spec
+        P(None, 'x')
+        """
+        entries = [*self.spec.partitions, *[None] * (len(order) - len(self.spec.partitions))]
+        return self.with_spec(self.spec.update([entries[d] for d in order]))
+
+    @property
+    def settled(self) -> NamedSharding:
+        """The same without unreduced and reduced axes."""
+        return self.with_spec(self.spec.settled()) if self.spec.is_partial else self
+
+    @property
+    def stored(self) -> NamedSharding:
+        """How the memory of values lies: terms of a sum are entries of a first dim, split by the unreduced axes.
+
+        >>> from weft._engine.runtime.device import devices
+        >>> mesh = Mesh(np.array(devices()[:2]), ('x',), axis_types=(AxisType.Explicit,))
+        >>> NamedSharding(mesh, PartitionSpec(None, unreduced={'x'})).stored.spec
+        P('x', None)
+        """
+        if not self.spec.is_partial:
+            return self
+        terms = self.term_axes
+        return self.with_spec((terms, *self.spec.partitions) if terms else self.spec.partitions)
+
+    @property
+    def term_axes(self) -> tuple[Any, ...]:
+        """The unreduced axes, in the order of the mesh."""
+        return tuple(a for a in self.mesh.axis_names if a in self.spec.unreduced)
+
+    @property
+    def num_terms(self) -> int:
+        """How many terms of a value there are, over its unreduced axes."""
+        return math.prod(self.mesh.shape[a] for a in self.spec.unreduced)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole value."""
+        sizes = self.mesh.shape
+        return not self.spec.unreduced and all(sizes[a] == 1 for a in self.spec.axes)
+
+    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+        dims = self.spec_dims(ndim)
+        return grid_of_dims(dims, self.mesh.axis_names, self.mesh.axis_sizes)
+
+    def spec_dims(self, ndim: int) -> Spec:
+        """Per-dim tuples of axis names for values of rank `ndim`."""
+        try:
+            return self.spec.dims(ndim)
+        except ShardingError:
+            raise self._too_long(ndim) from None
+
+    def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
+        """Raise ShardingError if values of this rank cannot be laid out so: here entries that split nothing count too."""
+        if len(self.spec) > len(aval_shape):
+            raise self._too_long(len(aval_shape))
+
+    def _too_long(self, ndim: int) -> ShardingError:
+        remedy = (
+            f"Keep at most {ndim} of these {len(self.spec)} entries."
+            if ndim
+            else "For scalars the PartitionSpec should be P()."
+        )
+        return ShardingError(
+            f"Sharding {self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank {ndim}.\n"
+            f"  A spec has at most one entry per dim. {remedy}"
+        )
+
+    def splits(self, shape: int | Sequence[int]) -> Shape:
+        """Number of parts that each dim is split into."""
+        sizes = self.mesh.shape
+        return tuple(
+            math.prod(sizes[a] for a in axes)
+            for axes in self.spec_dims(shape if isinstance(shape, int) else len(shape))
+        )
+
+    def split_reason(self, dim: int) -> str:
+        """Why dim `dim` is split: axes and sizes, for error messages."""
+        sizes = self.mesh.shape
+        axes = entry_axes(self.spec.partitions[dim])
+        total = math.prod(sizes[a] for a in axes)
+        sizes_text = " and ".join(f"{a!r} of size {sizes[a]}" for a in axes)
+        return f"mesh {'axis' if len(axes) == 1 else 'axes'} {sizes_text} split it {total} ways"
+
+    def format_dims(self, shape: Sequence[int]) -> str:
+        """Dims of a type with their axes, as `8@x,16`."""
+        return ",".join(
+            f"{size}@{_axes_text(axes)}" if axes else str(size)
+            for size, axes in zip(shape, self.spec_dims(len(shape)))
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, NamedSharding)
+            and self.mesh is other.mesh
+            and self.spec is other.spec
+            and self._memory_kind == other._memory_kind
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return (
+            f"NamedSharding(mesh={self.mesh}, spec={self.spec!r}, memory_kind={self._memory_kind})"
+        )
+
+
+def _make_named(mesh: Any, spec: Any, memory_kind: str | None) -> NamedSharding:
+    return NamedSharding(mesh, spec, memory_kind=memory_kind)
+
+
+def _axes_text(axes: Sequence[Any]) -> str:
+    return str(axes[0]) if len(axes) == 1 else f"({','.join(map(str, axes))})"
+
+
+def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
+    known = mesh.axis_names
+    automatic = (
+        spec.unreduced & frozenset(mesh.axes_of_type(AxisType.Auto)) if spec.unreduced else ()
+    )
+    if automatic:
+        raise ValueError(
+            f"NamedSharding: Unreduced axes can only refer to mesh axes of type Explicit: {sorted(map(str, automatic))} of "
+            f"{spec!r} are of type Auto in {mesh}.\n  Types say which values are terms of a sum."
+        )
+    if PartitionSpec.UNCONSTRAINED in spec.partitions and not any(
+        kind is AxisType.Auto for kind in mesh.axis_types
+    ):
+        raise ShardingError(
+            f"NamedSharding: {spec!r} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`, and none of "
+            f"{mesh} is.\n  An unconstrained dim is left to propagation, which knows axes of type Auto alone. Write None."
+        )
+    seen = set()
+    for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
+        if axis not in known:
+            kind = "Unreduced axes" if axis in spec.unreduced else "Resource axis"
+            raise ShardingError(
+                f"NamedSharding: {kind}: {axis} of {spec!r} is not found in mesh: {known}.\n"
+                "  A spec names axes of its mesh only."
+            )
+        if axis in seen:
+            raise ShardingError(
+                f"NamedSharding: {spec!r} has duplicate entries for {axis!r}.\n"
+                "  A mesh axis can split at most one dim. Use it once."
+            )
+        seen.add(axis)
+
+
+@lru_cache(maxsize=4096)
+def grid_of_dims(dims: Spec, axis_names: tuple, axis_sizes: Shape) -> tuple[Shape, tuple[int, ...]]:
+    """`splits` and `shard_ids` (by row-major device number) of dims split by mesh axes.
+
+    >>> grid_of_dims((('y',), ('x',)), ('x', 'y'), (2, 2))
+    ((2, 2), (0, 2, 1, 3))
+    """
+    sizes = dict(zip(axis_names, axis_sizes))
+    splits = tuple(math.prod(sizes[a] for a in axes) for axes in dims)
+    numbers = np.zeros(axis_sizes, int)
+    for axis in itertools.chain.from_iterable(dims):
+        i, size = axis_names.index(axis), sizes[axis]
+        numbers = numbers * size + np.arange(size).reshape(
+            [size if k == i else 1 for k in range(len(axis_sizes))]
+        )
+    return splits, tuple(numbers.ravel().tolist())
+
+
+class SingleDeviceSharding(Sharding):
+    """The whole array on one device.
+
+    >>> from weft._engine.runtime.device import devices
+    >>> SingleDeviceSharding(devices()[0]).is_fully_replicated
+    True
+    """
+
+    __slots__ = ("device",)
+
+    def __init__(self, device: Any, *, memory_kind: str | None = None):
+        self.device = device
+        self._memory_kind = _check_memory_kind(memory_kind)
+
+    device_assignment = property(lambda self: (self.device,))
+    is_fully_replicated = property(lambda self: True)
+
+    def on_devices(self, devices: Sequence[Any]) -> SingleDeviceSharding:
+        """The same layout on another device."""
+        return SingleDeviceSharding(devices[0], memory_kind=self._memory_kind)
+
+    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        """The same layout in another memory space."""
+        return SingleDeviceSharding(self.device, memory_kind=kind)
+
+    def with_free_dim(self, dim: int) -> SingleDeviceSharding:
+        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
+        return self
+
+    def transposed(self, order: Sequence[int]) -> SingleDeviceSharding:
+        """The sharding of such values with their dims in another order: the same."""
+        return self
+
+    def splits(self, shape: int | Sequence[int]) -> Shape:
+        return (1,) * (shape if isinstance(shape, int) else len(shape))
+
+    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+        return (1,) * ndim, (0,)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SingleDeviceSharding)
+            and self.device is other.device
+            and self._memory_kind == other._memory_kind
+        )
+
+    def __hash__(self) -> int:
+        return hash((SingleDeviceSharding, self.device, self._memory_kind))
+
+    def __reduce__(self) -> tuple:
+        return _make_single, (self.device, self._memory_kind)
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self._memory_kind})"
+
+
+def make_single_device_sharding(
+    device: Any, *, memory_kind: str | None = None
+) -> SingleDeviceSharding:
+    """Return the sharding of a whole array on one device. Raises ShardingError for an unknown `memory_kind`.
+
+    >>> from weft._engine.runtime.device import devices
+    >>> make_single_device_sharding(devices()[0]).is_fully_replicated
+    True
+    """
+    return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+
+def _make_single(device: Any, memory_kind: str) -> SingleDeviceSharding:
+    return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+
+class _DeviceSet:
+    """An element of a printed PositionalSharding: `{CPU 0, 1}`."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, devices: Iterable[Any]):
+        devices = sorted(devices, key=lambda d: d.id)
+        self.text = f"{{{devices[0].platform.upper()} {', '.join(str(d.id) for d in devices)}}}"
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class PositionalSharding(Sharding):
+    """An array of device sets: element (i, j) says which devices hold block (i, j). Immutable.
+
+    `reshape` and `transpose` rearrange the elements, `replicate` unites the sets along a dim. The order of devices is
+    fixed by the first array. Leading dims of size 1 are dropped for values of lower rank.
+
+    >>> from weft._engine.runtime.device import devices
+    >>> PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0)
+    PositionalSharding([[{CPU 0, 2} {CPU 1, 3}]])
+    """
+
+    __slots__ = ("_devices", "_hash", "_ids")
+
+    def __init__(self, devices: Any, *, memory_kind: str | None = None):
+        grid = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
+        if not grid.size:
+            raise ShardingError(
+                "PositionalSharding: the array of devices is empty.\n  Give it at least one device."
+            )
+        flat = tuple(grid.flat)
+        if len(set(flat)) != len(flat):
+            raise ShardingError(
+                "PositionalSharding: a device appears more than once.\n"
+                f"    devices   {[d.id for d in flat]}\n  Give every device once; see `replicate`."
+            )
+        ids = np.empty(grid.shape, object)
+        for number, where in enumerate(np.ndindex(grid.shape)):
+            ids[where] = frozenset((number,))
+        self._set(flat, ids, _check_memory_kind(memory_kind))
+
+    def _set(self, devices: tuple, ids: np.ndarray, memory_kind: str) -> PositionalSharding:
+        self._devices, self._ids, self._memory_kind = devices, ids, memory_kind
+        self._hash = hash((devices, ids.shape, tuple(ids.flat), memory_kind))
+        return self
+
+    def on_devices(self, devices: Sequence[Any]) -> PositionalSharding:
+        """The same layout on as many other devices, in order."""
+        return object.__new__(type(self))._set(tuple(devices), self._ids, self._memory_kind)
+
+    def with_sets(self, ids: np.ndarray) -> PositionalSharding:
+        """The same devices with other sets: an array of frozensets of positions in the device order."""
+        return object.__new__(type(self))._set(self._devices, ids, self._memory_kind)
+
+    def __reduce__(self) -> tuple:
+        return _make_positional, (self._devices, self._ids, self._memory_kind)
+
+    shape = property(lambda self: self._ids.shape)
+    ndim = property(lambda self: self._ids.ndim)
+    size = property(lambda self: self._ids.size)
+    T = property(lambda self: self.transpose(), doc="The dims reversed.")
+
+    def reshape(self, *shape: Any) -> PositionalSharding:
+        """The same sets, in row-major order, in another shape; one size may be -1."""
+        return self.with_sets(self._ids.reshape(*shape))
+
+    def transpose(self, *axes: Any) -> PositionalSharding:
+        """Permute the dims (reverse them by default)."""
+        return self.with_sets(self._ids.transpose(*axes))
+
+    def replicate(
+        self, axis: int | Sequence[int] | None = None, keepdims: bool = True
+    ) -> PositionalSharding:
+        """Unite the sets along `axis` (all dims by default): their devices hold equal shards."""
+        axes = (
+            range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        )
+        axes = sorted(
+            {
+                np.lib.array_utils.normalize_axis_index(a, self.ndim)
+                if hasattr(np.lib, "array_utils")
+                else range(self.ndim)[a]
+                for a in axes
+            }
+        )
+        kept = tuple(1 if d in axes else s for d, s in enumerate(self.shape))
+        ids = np.empty(kept, object)
+        for where in np.ndindex(kept):
+            ids[where] = frozenset()
+        for where, group in np.ndenumerate(self._ids):
+            target = tuple(0 if d in axes else p for d, p in enumerate(where))
+            ids[target] = ids[target] | group
+        if not keepdims:
+            ids = ids.reshape(tuple(s for d, s in enumerate(kept) if d not in axes))
+        return self.with_sets(ids)
+
+    def with_free_dim(self, dim: int) -> PositionalSharding:
+        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
+        return self.with_sets(np.expand_dims(self._ids, dim))
+
+    def transposed(self, order: Sequence[int]) -> PositionalSharding:
+        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these."""
+        return self.with_sets(self._ids.reshape(self.splits(len(order))).transpose(*order))
+
+    device_assignment = property(lambda self: self._devices)
+    is_fully_replicated = property(lambda self: self.size == 1)
+
+    def with_memory_kind(self, kind: str) -> PositionalSharding:
+        """The same layout in another memory space."""
+        return object.__new__(type(self))._set(self._devices, self._ids, _check_memory_kind(kind))
+
+    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+        extra = self.ndim - ndim
+        if extra > 0 and math.prod(self.shape[:extra]) == 1:
+            splits = self.shape[extra:]
+        elif extra == 0:
+            splits = self.shape
+        elif self.size == 1:
+            splits = (1,) * ndim
+        else:
+            raise ShardingError(
+                f"{self!r} is only valid for values of rank {self.ndim}, but was applied to a value of rank {ndim}.\n"
+                f"    sharding  shape {self.shape}\n"
+                f"  A PositionalSharding must be congruent with the value: one dim of the sharding per dim of the "
+                f"value. Use sharding.reshape(...) with {ndim} sizes, or sharding.replicate()."
+            )
+        shard_ids = [0] * len(self._devices)
+        for number, group in enumerate(self._ids.flat):
+            for device in group:
+                shard_ids[device] = number
+        return tuple(splits), tuple(shard_ids)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, PositionalSharding)
+            and self._hash == other._hash
+            and self._devices == other._devices
+            and self.shape == other.shape
+            and self._memory_kind == other._memory_kind
+            and all(a == b for a, b in zip(self._ids.flat, other._ids.flat))
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        sets = np.empty(self.shape, object)
+        for where, group in np.ndenumerate(self._ids):
+            sets[where] = _DeviceSet(self._devices[i] for i in group)
+        name = type(self).__name__
+        body = np.array2string(
+            sets, prefix=f"{name}(", suffix=")", max_line_width=100, threshold=sets.size + 1
+        )
+        return f"{name}({body})"
+
+
+def _make_positional(devices: tuple, ids: np.ndarray, memory_kind: str) -> PositionalSharding:
+    return object.__new__(PositionalSharding)._set(devices, ids, memory_kind)

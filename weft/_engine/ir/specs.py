@@ -1,0 +1,357 @@
+"""PartitionSpec: which mesh axes split each dim of an array.
+
+An entry is None (not split), an axis name, a tuple of axis names (split by all of them, major to minor), or
+UNCONSTRAINED (left to propagation). `P('a', None)` and `P('a')` place values of rank 2 alike, and are not equal: a cache keyed by specs
+gives the spec that it was asked for. Apart from its entries, a spec may name axes over which values are partial results (`unreduced`), or
+whose cotangents are (`reduced`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from weft._engine.util.errors import ShardingError
+
+DimSpec = tuple[Any, ...]  # mesh axes that split one dim, major to minor
+Spec = tuple[DimSpec, ...]  # one DimSpec per dim: what the partitioner works with
+
+
+def axis_parts(name: Any) -> tuple[str, str]:
+    """Names of the major and the minor part of an axis that the partitioner cuts in two."""
+    return f"{name}.0", f"{name}.1"
+
+
+def joined(axes: Iterable[Any]) -> tuple[Any, ...]:
+    """`axes` for people: both parts of an axis, one after the other, are that axis.
+
+    >>> joined(("b", "a.0", "a.1.0", "a.1.1")), joined(("a.1", "a.0"))
+    (('b', 'a'), ('a.1', 'a.0'))
+    """
+    found: list[Any] = []
+    for axis in axes:
+        found.append(axis)
+        while (
+            len(found) > 1
+            and (whole := str(found[-1]).removesuffix(".1")) != found[-1]
+            and tuple(found[-2:]) == axis_parts(whole)
+        ):
+            found[-2:] = [whole]
+    return tuple(found)
+
+
+class _Unconstrained:
+    """The one value UNCONSTRAINED."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNCONSTRAINED"
+
+    def __reduce__(self) -> str:
+        return "UNCONSTRAINED"
+
+
+UNCONSTRAINED = _Unconstrained()
+
+
+class UnreducedKind(enum.Enum):
+    """What is still to be taken of the values that devices hold over unreduced axes."""
+
+    sum = enum.auto()
+    max = enum.auto()
+    min = enum.auto()
+
+
+NO_AXES: frozenset = frozenset()
+_specs: dict[tuple, PartitionSpec] = {}
+
+
+class PartitionSpec:
+    """How the dims of an array are split over named mesh axes; immutable, hashable, read like a tuple. Specs of the same entries and axes
+    are one object, and only these are equal. `NamedSharding.is_equivalent_to` compares placements. TypeError for a class derived from it.
+
+    Entry d says which axes split dim d: a name, a tuple of names (the first is the major one), None for no split, or UNCONSTRAINED.
+    A tuple of one name is kept as the name, an empty one as None.
+    Dims beyond the entries are not split. ShardingError is raised where it has more entries than a value has dims.
+
+    Over the axes in the set `unreduced`, each device holds a term of a sum that is still to be taken (or of a maximum or minimum, by
+    `unreduced_kind`). Over those in `reduced` all hold one value, whose cotangent is unreduced. ValueError if an axis is named twice,
+    TypeError for what is not a set. A spec with such axes is not a tuple; its entries are `partitions`.
+
+    >>> P(('x', 'y'), None)
+    P(('x', 'y'), None)
+    >>> P('x', None) == P('x'), P(('x',), ()), P(('x',)) == P('x')
+    (False, P('x', None), True)
+    >>> P('x', unreduced={'y'}).update(unreduced=set(), reduced={'y'})
+    P('x', reduced={'y'})
+    """
+
+    __slots__ = ("_entries", "_key", "unreduced", "reduced", "unreduced_kind", "__weakref__")
+
+    UNCONSTRAINED = UNCONSTRAINED
+    _entries: tuple
+    _key: tuple
+    unreduced: frozenset
+    reduced: frozenset
+    unreduced_kind: UnreducedKind | None
+
+    def __new__(
+        cls,
+        *entries: Any,
+        unreduced: Any = NO_AXES,
+        reduced: Any = NO_AXES,
+        unreduced_kind: UnreducedKind | None = None,
+    ) -> PartitionSpec:
+        key = entries, unreduced, reduced, unreduced_kind
+        try:
+            return _specs[key]
+        except (KeyError, TypeError):  # TypeError: entries that are lists, axes that are sets
+            pass
+        for entry in entries:
+            if isinstance(entry, (tuple, list)) and any(
+                isinstance(name, (tuple, list)) for name in entry
+            ):
+                raise ValueError(
+                    f"PartitionSpec: the entry {entry} holds a tuple of names in a tuple.\n"
+                    "  A tuple inside PartitionSpec cannot contain a nested tuple; write the names in one, major ones first."
+                )
+        self = object.__new__(cls)
+        self._entries = tuple(map(_canonical_entry, entries))
+        self._key = _strip(self._entries)
+        self.unreduced, self.reduced = (
+            _axis_set("unreduced", unreduced),
+            _axis_set("reduced", reduced),
+        )
+        self.unreduced_kind = (
+            UnreducedKind.sum if self.unreduced and unreduced_kind is None else unreduced_kind
+        )
+        self._check()
+        return _specs.setdefault(
+            (self._entries, self.unreduced, self.reduced, self.unreduced_kind), self
+        )
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError(
+            f"{cls.__name__}: Subclassing `PartitionSpec` is prohibited: equal specs are one object."
+        )
+
+    def _check(self) -> None:
+        """Refuse axes that are named twice, and a kind that is none."""
+        if self.unreduced & self.reduced:
+            raise ValueError(
+                f"PartitionSpec: `unreduced` and `reduced` cannot overlap, got {set(self.unreduced)} and {set(self.reduced)}."
+            )
+        for name in ("unreduced", "reduced"):
+            both = getattr(self, name) & frozenset(self.axes)
+            if both:
+                raise ValueError(
+                    f"PartitionSpec: partitions cannot overlap with {name} axes, got {sorted(map(str, both))} in "
+                    f"{self._entries} and in {name}. An axis splits a dim, or it is {name}."
+                )
+        if self.unreduced_kind is not None and not isinstance(self.unreduced_kind, UnreducedKind):
+            raise TypeError(
+                f"PartitionSpec: unreduced_kind must be an UnreducedKind, got {type(self.unreduced_kind)}."
+            )
+        if self.unreduced_kind is not None and not self.unreduced:
+            raise ValueError(
+                f"PartitionSpec: unreduced_kind={self.unreduced_kind} needs unreduced axes, and there are none."
+            )
+
+    @property
+    def partitions(self) -> tuple:
+        """The entries, as they were given."""
+        return self._entries
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it has unreduced or reduced axes."""
+        return bool(self.unreduced or self.reduced)
+
+    def update(
+        self, partitions: Any = None, unreduced: Any = None, reduced: Any = None, **kind: Any
+    ) -> PartitionSpec:
+        """The same with other entries, unreduced or reduced axes.
+
+        >>> P('x').update(partitions=(None, 'y'))
+        P(None, 'y')
+        """
+        terms = self.unreduced if unreduced is None else unreduced
+        if not kind and terms:
+            kind = {"unreduced_kind": self.unreduced_kind}
+        return PartitionSpec(
+            *(self._entries if partitions is None else partitions),
+            unreduced=terms,
+            reduced=self.reduced if reduced is None else reduced,
+            **kind,
+        )
+
+    def of_rank(self, ndim: int) -> PartitionSpec:
+        """The same with one entry per dim of a value of rank `ndim`, None for the dims beyond the entries.
+
+        >>> P('x').of_rank(2)
+        P('x', None)
+        """
+        return self.update((*self._entries, *[None] * (ndim - len(self._entries)))[:ndim])
+
+    def without_trailing(self) -> PartitionSpec:
+        """The same without the Nones at the end.
+
+        >>> P('x', None).without_trailing()
+        P('x',)
+        """
+        return self.update(self._key)
+
+    def settled(self) -> PartitionSpec:
+        """The entries alone, without unreduced or reduced axes."""
+        return PartitionSpec(*self._entries) if self.is_partial else self
+
+    def _plain(self, use: str) -> tuple:
+        if self.is_partial:
+            raise ValueError(
+                f"{self!r} cannot be used as a tuple ({use}): its unreduced or reduced axes would be lost. "
+                "Use spec.partitions."
+            )
+        return self._entries
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._plain("*spec"))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._plain("spec[...]")[index]
+
+    def __contains__(self, entry: Any) -> bool:
+        return entry in self._entries
+
+    def __add__(self, other: Any) -> PartitionSpec:
+        if not isinstance(other, PartitionSpec):
+            if self.is_partial:
+                raise TypeError(
+                    f"PartitionSpec: a {type(other).__name__} cannot be added to {self!r}, which has unreduced or reduced "
+                    "axes."
+                )
+            return PartitionSpec(*self._entries, *other)
+        if not (self.is_partial or other.is_partial):
+            return PartitionSpec(*self._entries, *other._entries)
+        if (
+            None not in (self.unreduced_kind, other.unreduced_kind)
+            and self.unreduced_kind is not other.unreduced_kind
+        ):
+            raise TypeError(
+                f"PartitionSpec: {self!r} and {other!r} cannot be added, their unreduced_kind differs."
+            )
+        return PartitionSpec(
+            *self._entries,
+            *other._entries,
+            unreduced=self.unreduced | other.unreduced,
+            reduced=self.reduced | other.reduced,
+            unreduced_kind=self.unreduced_kind or other.unreduced_kind,
+        )
+
+    def __radd__(self, other: Any) -> PartitionSpec:
+        if self.is_partial:
+            raise TypeError(
+                f"PartitionSpec: {self!r}, which has unreduced or reduced axes, cannot be added to a {type(other).__name__}."
+            )
+        return PartitionSpec(*other, *self._entries)
+
+    def index(self, entry: Any) -> int:
+        """Position of the first entry equal to `entry`."""
+        return self._entries.index(entry)
+
+    def count(self, entry: Any) -> int:
+        """Number of entries equal to `entry`."""
+        return self._entries.count(entry)
+
+    def __repr__(self) -> str:
+        parts = [repr(e) for e in self._entries]
+        if not self.is_partial:
+            return f"P({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        for name in ("unreduced", "reduced"):
+            axes = getattr(self, name)
+            if axes:
+                parts.append(f"{name}={{{', '.join(sorted(map(repr, axes)))}}}")
+        if self.unreduced_kind not in (None, UnreducedKind.sum):
+            parts.append(f"unreduced_kind={self.unreduced_kind.name}")
+        return f"P({', '.join(parts)})"
+
+    def __reduce__(self) -> tuple:
+        if not self.is_partial:
+            return PartitionSpec, self._entries
+        return _make_spec, (self._entries, self.unreduced, self.reduced, self.unreduced_kind)
+
+    @property
+    def axes(self) -> tuple[Any, ...]:
+        """All mesh axes that split a dim, in order of their appearance."""
+        return tuple(a for e in self._key for a in entry_axes(e))
+
+    def dims(self, ndim: int) -> Spec:
+        """Per-dim tuples of axis names for a value of rank `ndim`; UNCONSTRAINED dims read as not split.
+
+        >>> P('x', ('y', 'z')).dims(3)
+        (('x',), ('y', 'z'), ())
+        """
+        if len(self._key) > ndim:
+            raise ShardingError(
+                f"{self!r} names {len(self._key)} dims, but was applied to a value of rank {ndim}.\n"
+                f"  A spec has at most one entry per dim. Drop the entries beyond {ndim}."
+            )
+        return tuple(entry_axes(e) for e in self._key) + ((),) * (ndim - len(self._key))
+
+    def unconstrained_dims(self) -> frozenset[int]:
+        """Positions of the UNCONSTRAINED entries."""
+        return frozenset(d for d, e in enumerate(self._entries) if e is UNCONSTRAINED)
+
+
+def _make_spec(
+    entries: tuple, unreduced: frozenset, reduced: frozenset, kind: UnreducedKind | None
+) -> PartitionSpec:
+    return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced, unreduced_kind=kind)
+
+
+def _axis_set(name: str, axes: Any) -> frozenset:
+    """A set of axis names."""
+    if not isinstance(axes, (set, frozenset)):
+        raise TypeError(
+            f"PartitionSpec: {name} must be a set of axis names, got {axes!r} of type {type(axes)}."
+        )
+    if None in axes:
+        raise ValueError(
+            f"PartitionSpec: {name} cannot contain None: its elements are names of mesh axes."
+        )
+    return frozenset(axes)
+
+
+P = PartitionSpec
+
+
+def entry_axes(entry: Any) -> DimSpec:
+    """Axis names of one entry of a PartitionSpec, major to minor."""
+    if entry is None or entry is UNCONSTRAINED:
+        return ()
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
+def _canonical_entry(entry: Any) -> Any:
+    if isinstance(entry, (tuple, list)):
+        return None if not entry else entry[0] if len(entry) == 1 else tuple(entry)
+    return entry
+
+
+def _strip(entries: tuple) -> tuple:
+    while entries and entries[-1] is None:
+        entries = entries[:-1]
+    return entries
+
+
+def spec_of_dims(dims: Spec) -> PartitionSpec:
+    """The PartitionSpec of per-dim axis tuples.
+
+    >>> spec_of_dims((('x',), (), ('y', 'z')))
+    P('x', None, ('y', 'z'))
+    """
+    return PartitionSpec(*(None if not d else d[0] if len(d) == 1 else d for d in dims))

@@ -1,0 +1,624 @@
+"""Symbolic sizes: the dims of a program that is traced once for all sizes (`weft.export`).
+
+In:   names, and constraints such as `b >= 4` or `mod(b, 8) == 0`.
+Out:  `Dim`, an expression of sizes. Sums, products, quotients, remainders, minima and maxima of `Dim`s are `Dim`s; a comparison is decided
+      for all sizes that the constraints allow, else it raises InconclusiveDimensionOperation.
+How:  an expression is a polynomial over *atoms*: variables, and operations that are not polynomials. `bounds` decides comparisons.
+Laws: equal expressions are equal and hash alike; a variable is at least 1. Two different expressions compare as unequal unless the
+      constraints make them equal. A `Dim` has no value: it converts to no Python number, and to an array only within a traced program.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.registry import registry
+from weft._engine.ir.symbolic.bounds import Bounds
+from weft._engine.ir.symbolic.polynomials import (
+    Atom,
+    Polynomial,
+    add,
+    as_constant,
+    constant,
+    evaluate,
+    multiply,
+    operation,
+    parse,
+    parsed,
+    replace_monomial,
+    text,
+    variables,
+)
+from weft._engine.util.errors import InconclusiveDimensionOperation, TracerIntegerConversionError
+
+# ---- scopes
+
+
+class SymbolicScope:
+    """The sizes of one program, and the constraints that hold among them.
+
+    `constraints` are strings: `e1 >= e2`, `e1 <= e2`, or `e1 == e2`. Sizes of different scopes do not mix.
+
+    >>> scope = SymbolicScope(["b >= 4", "mod(b, 8) == 0"])
+    >>> scope.dim("b") >= 2, scope.dim("b") % 8, scope.dim("b") * 2
+    (True, 0, 2*b)
+    """
+
+    def __init__(self, constraints_str: Sequence[str] | str = ()):
+        given = (constraints_str,) if isinstance(constraints_str, str) else tuple(constraints_str)
+        self.constraints = given
+        self._parsed = [_parse_constraint(constraint) for constraint in given]
+        self._equal = [(left, right) for left, sign, right in self._parsed if sign == "=="]
+        nonnegative = []
+        for left, sign, right in self._parsed:
+            if sign in (">=", "=="):
+                nonnegative.append(add(left, right, -1))
+            if sign in ("<=", "=="):
+                nonnegative.append(add(right, left, -1))
+        self._bounds = Bounds(nonnegative, self._reduce)
+        for constraint, (left, sign, right) in zip(given, self._parsed):
+            low, high = self.bounds(add(left, right, -1))
+            if (sign != "<=" and high < 0) or (sign != ">=" and low > 0):
+                raise ValueError(
+                    f"Unsatisfiable explicit constraint: {constraint}. No sizes satisfy it along with {list(given)}."
+                )
+
+    def __repr__(self) -> str:
+        return f"SymbolicScope({list(self.constraints)})"
+
+    def __reduce__(self) -> tuple:
+        return SymbolicScope, (self.constraints,)
+
+    def _reduce(self, p: Polynomial, only_variables: bool = False) -> Polynomial:
+        """Replace the left sides of equality constraints, or those of them that are variables, by their right sides."""
+        for left, right in self._equal:
+            if len(left) == 1 and left[0][1] == 1 and (not only_variables or is_variable(left)):
+                p = replace_monomial(p, left[0][0], right)
+        return p
+
+    def dim(self, expression: str | Polynomial) -> Any:
+        """The size of an expression: a `Dim`, or an int if it is constant."""
+        p = self._reduce(parse(expression) if isinstance(expression, str) else expression)
+        number = as_constant(p)
+        return Dim(self, p) if number is None else number
+
+    def described(self) -> str:
+        """The constraints as a part of a message."""
+        return f" with constraints {', '.join(self.constraints)}" if self.constraints else ""
+
+    def bounds(self, p: Polynomial) -> tuple[float, float]:
+        """A lower and an upper bound of a polynomial for all sizes that the constraints allow."""
+        return self._bounds(p)
+
+    def names(self) -> dict[str, str]:
+        """The names in the constraints, each with the first constraint that has it."""
+        found: dict[str, str] = {}
+        for constraint, (left, _, right) in zip(self.constraints, self._parsed):
+            for side in (left, right):
+                for name in sorted(variables(self._reduce(side, only_variables=True))):
+                    found.setdefault(name, constraint)
+        return found
+
+    def check(self, sizes: Mapping[str, Any], found_by: Sequence[str]) -> None:
+        """Raise SizesDoNotFit for the first variable or constraint that `sizes` violate.
+
+        Sizes may be symbolic themselves. A constraint that holds for some of their values only is violated.
+        """
+        for constraint, (left, sign, right) in zip(self.constraints, self._parsed):
+            excess = add(left, right, -1) if sign != "<=" else add(right, left, -1)
+            known = lambda p: (
+                p if variables(p) <= set(sizes) else self._reduce(p, only_variables=True)
+            )
+            if not variables(known(excess)) <= set(sizes):
+                continue
+            value = evaluate(known(excess), sizes)
+            low, high = value.bounds() if isinstance(value, Dim) else (value, value)
+            if low < 0 or (sign == "==" and high > 0):
+                values = [
+                    f"'{text(side)}' = {evaluate(known(side), sizes)}"
+                    for side in (left, right)
+                    if variables(side)
+                ]
+                relation = "equal to" if sign == "==" else "greater or equal to"
+                raise SizesDoNotFit(
+                    f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes break the constraint "
+                    f"{constraint}: {', '.join(values)}.",
+                    found_by,
+                )
+
+
+def is_variable(p: Polynomial) -> bool:
+    """Whether an expression is one name."""
+    return (
+        len(p) == 1
+        and p[0][1] == 1
+        and len(p[0][0]) == 1
+        and isinstance(p[0][0][0][0], str)
+        and p[0][0][0][1] == 1
+    )
+
+
+def _parse_constraint(constraint: str) -> tuple[Polynomial, str, Polynomial]:
+    """The sides of a constraint and the sign between them; ValueError for other text."""
+    try:
+        node = ast.parse(constraint.replace("^", "**"), mode="eval").body
+    except SyntaxError:
+        node = None
+    sign = (
+        _SIGNS.get(type(node.ops[0]))
+        if isinstance(node, ast.Compare) and len(node.ops) == 1
+        else None
+    )
+    if not isinstance(node, ast.Compare) or sign is None:
+        raise ValueError(
+            f"SymbolicScope: a constraint is e1 >= e2, e1 <= e2 or e1 == e2, got {constraint!r}."
+        )
+    return parsed(node.left, constraint), sign, parsed(node.comparators[0], constraint)
+
+
+_SIGNS: dict[type[ast.cmpop], str] = {ast.GtE: ">=", ast.LtE: "<=", ast.Eq: "=="}
+
+
+# ---- sizes
+
+
+class Dim:
+    """A symbolic size: an integer that is an expression of variables.
+
+    Arithmetic with integers gives sizes. Arithmetic with floats and arrays gives arrays: the size becomes a value of the traced program.
+    """
+
+    __slots__ = ("expression", "scope")
+    #: operators of NumPy's values leave the operation to the size
+    __array_priority__ = 1000
+
+    scope: SymbolicScope
+    expression: Polynomial
+
+    def __init__(self, scope: SymbolicScope, expression: Polynomial) -> None:
+        self.scope, self.expression = scope, expression
+
+    def __reduce__(self) -> tuple:
+        return _dim, (self.scope, self.expression)
+
+    def __repr__(self) -> str:
+        return text(self.expression)
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __hash__(self) -> int:
+        return hash((id(self.scope), self.expression))
+
+    def __jax_array__(self) -> Any:
+        return registry["dim_as_value"].bind(size=self, dtype=None)
+
+    def __index__(self) -> int:
+        raise InconclusiveDimensionOperation(
+            f"Symbolic dimension '{self}' used in a context that requires a constant.\n"
+            "  The program is traced once for all sizes, so int(), range(), NumPy functions and indices of Python sequences have no value "
+            "for it.\n  Compute with it in weft.numpy (jax.numpy), whose functions take symbolic sizes, or export for a fixed size."
+        )
+
+    __int__ = __float__ = __complex__ = __index__
+
+    def bounds(self) -> tuple[float, float]:
+        """A lower and an upper bound for all sizes that the constraints allow."""
+        return self.scope.bounds(self.expression)
+
+    # arithmetic
+
+    def _other(self, other: Any) -> Polynomial | None:
+        """The expression of another operand; None if it is no integer."""
+        if isinstance(other, Dim):
+            if other.scope is not self.scope:
+                raise ValueError(
+                    f"symbolic sizes {self} and {other} belong to different scopes ({self.scope} and {other.scope}).\n"
+                    "  Make them by one call of symbolic_shape, or pass the same scope=."
+                )
+            return other.expression
+        return constant(int(other)) if isinstance(other, (int, np.integer)) else None
+
+    def _operation(self, name: str, a: Any, b: Any) -> Any:
+        p, q = self._other(a), self._other(b)
+        if p is None or q is None:
+            return NotImplemented
+        if name in ("floordiv", "mod") and as_constant(q) == 0:
+            raise ZeroDivisionError(
+                f"a symbolic size is divided by zero: {a} {'//' if name == 'floordiv' else '%'} {b}"
+            )
+        if as_constant(q) == 1 and name in ("floordiv", "mod"):
+            return self.scope.dim(p if name == "floordiv" else constant(0))
+        if name in ("max", "min"):
+            low, high = self.scope.bounds(add(p, q, -1))
+            if low >= 0 or high <= 0:
+                return self.scope.dim(p if (low >= 0) == (name == "max") else q)
+        elif self.scope.bounds(q)[0] > 0:
+            for quotient in (0, -1):  # 0 <= p < q, or -q <= p < 0
+                rest = add(p, q, -quotient)
+                if self.scope.bounds(rest)[0] >= 0 and self.scope.bounds(add(q, rest, -1))[0] > 0:
+                    return self.scope.dim(rest if name == "mod" else constant(quotient))
+            if name == "floordiv" and (choice := _only_choice(p)) is not None:
+                (kind, first, second), factor, rest = choice  # a quotient is monotonic
+                ends = [
+                    self.scope.dim(add(rest, multiply(constant(factor), end))) // b
+                    for end in (first, second)
+                ]
+                choose = max_dim if kind == "max" else min_dim
+                return choose(*ends) if factor > 0 else -choose(-ends[0], -ends[1])
+        return self.scope.dim(operation(name, p, q))
+
+    def _arithmetic(self, name: str, a: Any, b: Any) -> Any:
+        """`a` and `b`, one of which is this size, combined by an operator."""
+        p, q = self._other(a), self._other(b)
+        if p is None or q is None:
+            return _with_array(_OPERATORS[name], a, b)
+        if name == "mul":
+            return self.scope.dim(multiply(p, q))
+        return (
+            self.scope.dim(add(p, q, 1 if name == "add" else -1))
+            if name in ("add", "sub")
+            else self._operation(name, a, b)
+        )
+
+    def __add__(self, other: Any) -> Any:
+        return self._arithmetic("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._arithmetic("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._arithmetic("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._arithmetic("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._arithmetic("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._arithmetic("mul", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._arithmetic("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._arithmetic("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._arithmetic("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._arithmetic("mod", other, self)
+
+    def __neg__(self) -> Any:
+        return self.scope.dim(multiply(constant(-1), self.expression))
+
+    def __pos__(self) -> Dim:
+        return self
+
+    def __abs__(self) -> Any:
+        return self._operation("max", self, -self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __pow__(self, power: Any, modulus: Any = None) -> Any:
+        if not isinstance(power, (int, np.integer)) or power < 0 or modulus is not None:
+            return _with_array(operator.pow, self, power)
+        out: Any = 1
+        for _ in range(power):
+            out = out * self
+        return out
+
+    def __rpow__(self, base: Any) -> Any:
+        return _with_array(operator.pow, base, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _with_array(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _with_array(operator.truediv, other, self)
+
+    # comparisons
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Dim) and other.scope is not self.scope:
+            return False
+        q = self._other(other)
+        if q is None:
+            return NotImplemented
+        p = add(self.expression, q, -1)
+        return not p or (as_constant(p) is None and self.scope.bounds(p) == (0, 0))
+
+    def __ne__(self, other: object) -> bool:
+        same = self.__eq__(other)
+        return same if same is NotImplemented else not same
+
+    def _compare(self, other: Any, sign: str) -> Any:
+        q = self._other(other)
+        if q is None:
+            return _with_array(_COMPARISONS[sign], self, other)
+        low, high = self.scope.bounds(add(self.expression, q, -1))
+        always, never = {
+            ">=": (low >= 0, high < 0),
+            ">": (low > 0, high <= 0),
+            "<=": (high <= 0, low > 0),
+            "<": (high < 0, low >= 0),
+        }[sign]
+        if always or never:
+            return bool(always)
+        raise InconclusiveDimensionOperation(
+            f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\n"
+            f"  It holds for some sizes and not for others{self.scope.described()}, and the program is traced once for all sizes.\n"
+            f"  {self._advice(q, sign)}"
+        )
+
+    def _advice(self, q: Polynomial, sign: str) -> str:
+        """The constraint that decides a comparison."""
+        more = text(q if sign in (">=", "<") else add(q, constant(1)))
+        less = text(add(q, constant(-1)) if sign in (">=", "<") else q)
+        return (
+            f"Add the constraint '{self} >= {more}' or '{self} <= {less}' in symbolic_shape(..., constraints=[...]), or write the "
+            "program without the comparison, for example with max_dim and min_dim."
+        )
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(other, ">=")
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(other, ">")
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(other, "<=")
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(other, "<")
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+
+def _only_choice(p: Polynomial) -> tuple[Atom, int, Polynomial] | None:
+    """The max or min that is a term of `p`, its factor, and the rest of `p`, if it is the only one."""
+    terms = [
+        (m, c)
+        for m, c in p
+        if any(not isinstance(atom, str) and atom[0] in ("max", "min") for atom, _ in m)
+    ]
+    if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0][1] != 1:
+        return None
+    ((atom, _),), factor = terms[0]
+    return atom, factor, add(p, (terms[0],), -1)
+
+
+_OPERATORS = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+}
+_COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+
+
+def _with_array(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """Apply an operator to sizes as arrays; NotImplemented if the other operand is a sequence or has an operator of its own."""
+    for x in (a, b):
+        if not isinstance(x, (Dim, bool, int, float, complex, np.ndarray, np.generic)):
+            return NotImplemented
+    return function(*[x.__jax_array__() if isinstance(x, Dim) else x for x in (a, b)])
+
+
+def _dim(scope: SymbolicScope, expression: Polynomial) -> Any:
+    return scope.dim(expression)
+
+
+def is_symbolic_dim(p: Any) -> bool:
+    """Whether a size is symbolic.
+
+    >>> is_symbolic_dim(SymbolicScope().dim("b")), is_symbolic_dim(3)
+    (True, False)
+    """
+    return isinstance(p, Dim)
+
+
+def as_size(n: Any) -> Any:
+    """`operator.index` that leaves symbolic sizes as they are. TypeError for what is no integer, and for traced values their own."""
+    if isinstance(n, Dim):
+        return n
+    try:
+        return operator.index(n)
+    except TracerIntegerConversionError:
+        raise
+    except TypeError:
+        raise TypeError(
+            f"Shapes must be 1D sequences of concrete values of integer type, got the size {n!r} in a shape."
+        ) from None
+
+
+def as_int(n: Any) -> Any:
+    """`int(n)` that leaves symbolic sizes as they are."""
+    return n if type(n) is int or isinstance(n, Dim) else int(n)
+
+
+def is_at_most(n: Any, limit: Any) -> bool:
+    """Whether a size is at most `limit` for all sizes that the constraints allow. To choose among ways with the same result."""
+    excess = n - limit
+    return excess.bounds()[1] <= 0 if isinstance(excess, Dim) else excess <= 0
+
+
+def is_more_than(n: Any, limit: Any) -> bool:
+    """Whether a size is more than `limit` for all sizes that the constraints allow. To choose among ways with the same result."""
+    excess = n - limit
+    return excess.bounds()[0] > 0 if isinstance(excess, Dim) else excess > 0
+
+
+def is_multiple(n: Any, divisor: int) -> bool:
+    """Whether `divisor` divides a size. InconclusiveDimensionOperation if it divides some of the sizes that the constraints allow."""
+    rest = n % divisor
+    if isinstance(rest, Dim):
+        raise InconclusiveDimensionOperation(
+            f"Symbolic dimension comparison '{rest}' == '0' is inconclusive.\n"
+            f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.described()}.\n"
+            f"  Add a constraint such as 'mod({n}, {divisor}) == 0' in symbolic_shape(..., constraints=[...])."
+        )
+    return rest == 0
+
+
+def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The first position, the count and the step of `range(n)[start:stop:step]`, any of which may be symbolic.
+
+    The first position is within the dim even where the count is 0, or one before it if the step is negative.
+
+    >>> b = SymbolicScope().dim("b")
+    >>> slice_bounds(-3, None, None, b), slice_bounds(None, None, -1, b)
+    ((max(0, b - 3), min(3, b), 1), (b - 1, b, -1))
+    """
+    step = 1 if step is None else as_size(step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    start, stop = (None if bound is None else as_size(bound) for bound in (start, stop))
+    start = start + n if start is not None and start < 0 else start
+    stop = stop + n if stop is not None and stop < 0 else stop
+    if step > 0:
+        start = 0 if start is None else start
+        limit = n if stop is None else min_dim(max_dim(stop, 0), n)
+        span = max_dim(min_dim(limit - start, limit), 0)
+        first, count = min_dim(max_dim(start, 0), n), (span + step - 1) // step
+        note_nonnegative(n - first - max_dim((count - 1) * step + 1, 0))
+        return first, count, step
+    limit = -1 if stop is None else max_dim(stop, -1)
+    first = n - 1 if start is None else min_dim(start, n - 1)
+    first, count = max_dim(first, -1), (max_dim(first - limit, 0) - step - 1) // -step
+    note_nonnegative(first + 1 - max_dim((count - 1) * -step + 1, 0))
+    note_nonnegative(n - 1 - first)
+    return first, count, step
+
+
+def note_nonnegative(n: Any) -> None:
+    """Note that a size is at least 0 by its construction."""
+    if isinstance(n, Dim):
+        n.scope._bounds.learn(n.expression)
+
+
+def max_dim(d1: Any, d2: Any) -> Any:
+    """The larger of two sizes, for all sizes that the constraints allow.
+
+    >>> max_dim(2, 3), max_dim(SymbolicScope().dim("b + 5"), 0)
+    (3, b + 5)
+    """
+    return (
+        Dim._operation(d1 if isinstance(d1, Dim) else d2, "max", d1, d2)
+        if isinstance(d1, Dim) or isinstance(d2, Dim)
+        else max(d1, d2)
+    )
+
+
+def min_dim(d1: Any, d2: Any) -> Any:
+    """The smaller of two sizes, for all sizes that the constraints allow."""
+    return (
+        Dim._operation(d1 if isinstance(d1, Dim) else d2, "min", d1, d2)
+        if isinstance(d1, Dim) or isinstance(d2, Dim)
+        else min(d1, d2)
+    )
+
+
+# ---- sizes from shapes
+
+
+class UnsolvableSizes(ValueError):
+    """Expressions from whose values no variable follows; `unprocessed` lists them."""
+
+    def __init__(self, names: Iterable[str], unprocessed: Sequence[str]):
+        self.unprocessed = tuple(unprocessed)
+        super().__init__(
+            f"Cannot solve for values of dimension variables {set(names)}. We can only solve linear uni-variate constraints."
+        )
+
+
+class SizesDoNotFit(ValueError):
+    """Given values that expressions do not have for any sizes: `reason` says which. `found_by` says which expression gave each size that is
+    known."""
+
+    def __init__(self, reason: str, found_by: Sequence[str]):
+        self.reason, self.found_by = reason, tuple(found_by)
+        super().__init__(f"{reason} Obtained dimension variables: {', '.join(found_by) or 'none'}.")
+
+
+def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) -> dict[str, Any]:
+    """The sizes for which expressions have given values: (expression, value, the dim it is the size of) of each.
+
+    Solves one expression after another for the one variable in it that is not known yet, if that occurs linearly. Raises SizesDoNotFit
+    where no sizes fit or they violate a constraint of `scope`, and UnsolvableSizes where no expression that is left can be solved.
+    """
+    sizes: dict[str, Any] = {}
+    left, found_by = list(unknown), []
+    while left:
+        rest = [item for item in left if not _solved(item, sizes, found_by)]
+        if len(rest) == len(left):
+            names = frozenset().union(*(variables(p) for p, _, _ in rest)) - set(sizes)
+            raise UnsolvableSizes(
+                names, [f"'{text(p)}' for dimension size {what}" for p, _, what in rest]
+            )
+        left = rest
+    scope.check(sizes, found_by)
+    return sizes
+
+
+def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: list[str]) -> bool:
+    """Find one more of the `sizes` by an item; `found_by` says which item gave each."""
+    p, value, what = item
+    names = variables(p) - set(sizes)
+    if len(names) > 1:
+        return False
+    if names:
+        (name,) = names
+        slope = sum(c for m, c in p if m == ((name, 1),))
+        if not slope or any(name in variables(((m, 1),)) for m, _ in p if m != ((name, 1),)):
+            return False
+        rest = value - evaluate(tuple((m, c) for m, c in p if m != ((name, 1),)), sizes)
+        if rest % slope != 0:
+            raise SizesDoNotFit(
+                f"Division had remainder {rest % slope} when computing the value of '{name}'.",
+                found_by,
+            )
+        found_by.append(
+            f"'{name}' = {rest // slope} from specification '{text(p)}' for dimension {what} (= {value})"
+        )
+        found = rest // slope
+        if (
+            found.bounds()[0] if isinstance(found, Dim) else found
+        ) < 1:  # for some of the sizes it depends on
+            raise SizesDoNotFit(f"Expected value >= 1 for dimension variable '{name}'.", found_by)
+        sizes[name] = found
+        return True
+    found = evaluate(p, sizes)
+    if found != value:
+        raise SizesDoNotFit(
+            f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {found}).",
+            found_by,
+        )
+    return True
+
+
+def names_in(values: Iterable[Any]) -> frozenset[str]:
+    """The names of all symbolic sizes among values."""
+    return frozenset().union(*(variables(v.expression) for v in values if isinstance(v, Dim)))
+
+
+def has_names(value: Any) -> bool:
+    """Whether a value, or a part of a tuple or list, is a symbolic size."""
+    return (
+        any(map(has_names, value)) if isinstance(value, (tuple, list)) else isinstance(value, Dim)
+    )

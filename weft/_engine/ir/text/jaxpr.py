@@ -1,0 +1,301 @@
+"""Jaxprs as text.
+
+    { lambda ; a:f32[3] b:f32[3]. let
+        c:f32[3] = mul a b
+        d:f32[] = reduce_sum[axes=(0,) out_sharding=None] c
+      in (d,) }
+
+`shown_text` is what users see: operations and parameters as JAX writes them (`shown`), programs that occur twice named once.
+`jaxpr_text` says what the program is, to the letter: `parse` reads it back.
+Programs are known here by their attributes (`eqns`, `val`, `unused`), so that `ir.jaxpr` can print itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.text.layout import Break, Mark, Nest, Note, group, join, render
+from weft._engine.ir.text.shown import Line, held, lines_of, shown_value
+
+_KEYWORDS = frozenset({"let", "in", "lambda"})
+
+
+def jaxpr_text(jaxpr) -> str:
+    """The program as text that `parse` reads."""
+    return render(_Exact().program(jaxpr))
+
+
+def shown_text(
+    jaxpr,
+    *,
+    source_info: bool = False,
+    print_shapes: bool = True,
+    print_effects: bool = False,
+    width: int = 80,
+) -> str:
+    """The program as JAX writes it."""
+    return render(_Shown(source_info, print_shapes, print_effects).whole(jaxpr), width)
+
+
+def placed_text(jaxpr, width: int = 80) -> tuple[str, list[tuple[int, int, Any]]]:
+    """The same, and where its equations begin: line and column from 0, and the user's line, or None."""
+    marks: list[tuple[int, int, Any]] = []
+    return render(_Shown().whole(jaxpr), width, marks), marks
+
+
+def eqn_text(eqn) -> str:
+    """One equation as JAX writes it."""
+    return render(_Shown().equations([eqn]))
+
+
+class _Exact:
+    """Writes programs to the letter. Letters go on in inner programs: a ... z, ba, bb, ..."""
+
+    def __init__(self, source: bool = False, shapes: bool = True, effects: bool = False):
+        self.source, self.shapes, self.effects = source, shapes, effects
+        self.names: dict[Any, str] = {}
+        self.taken = set(_KEYWORDS)
+        self.count = itertools.count()
+
+    def name(self, var) -> str:
+        if var.unused:
+            return "_"
+        while var not in self.names:
+            n, name = next(self.count), ""
+            while True:
+                n, digit = divmod(n, 26)
+                name = chr(97 + digit) + name
+                if n == 0:
+                    break
+            if name not in self.taken:
+                self.names[var] = name
+        return self.names[var]
+
+    def binders(self, variables: Iterable) -> Any:
+        return _spaced(
+            [
+                f"{self.name(v)}:{self.type(v.aval)}" if self.shapes else self.name(v)
+                for v in variables
+            ]
+        )
+
+    def atom(self, atom) -> str:
+        if not hasattr(atom, "val"):
+            return self.name(atom)
+        value = atom.val
+        item = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+        if isinstance(item, float) and atom.aval.dtype.name in ("bfloat16", "float16"):
+            item = float(value)
+        return f"{item!r}:{self.type(atom.aval)}"
+
+    def type(self, aval) -> str:
+        return aval.str_short(True)
+
+    def lines(self, jaxpr) -> Sequence[Line]:
+        return [
+            Line(e.outvars, e.primitive.name, _params(e), e.invars, e.source) for e in jaxpr.eqns
+        ]
+
+    def results(self, jaxpr) -> Sequence:
+        return jaxpr.outvars
+
+    def program(self, jaxpr) -> Any:
+        consts, ins = self.binders(jaxpr.constvars), self.binders(jaxpr.invars)
+        body = join(Break("; "), [self.line(line) for line in self.lines(jaxpr)])
+        outs = _spaced([self.atom(a) for a in self.results(jaxpr)], ",")
+        effects = (
+            " : { " + ", ".join(sorted(map(str, jaxpr.effects))) + " }" if self.effects else ""
+        )
+        return group(
+            Nest(
+                [
+                    "{ lambda ",
+                    consts,
+                    "; ",
+                    ins,
+                    ". let",
+                    Nest([Break(), body]),
+                    Break(),
+                    "in (",
+                    outs,
+                    ",)" if len(jaxpr.outvars) == 1 else ")",
+                    effects,
+                ]
+            ),
+            " }",
+        )
+
+    def line(self, line: Line) -> Any:
+        outs = self.binders(line.outvars)
+        inside = join(Break(), [self.pair(key, value) for key, value in line.params])
+        params = group(Nest(["[", Break(""), inside]), Break(""), "]") if inside else ""
+        note = (
+            Note(f"{line.source.file}:{line.source.line} ({line.source.function})")
+            if self.source and line.source
+            else ""
+        )
+        result = [outs, " = "] if line.outvars else outs
+        return [
+            Mark(line.source),
+            result,
+            line.name,
+            params,
+            " ",
+            _spaced([self.atom(a) for a in line.invars]),
+            note,
+        ]
+
+    def pair(self, key: str, value: Any) -> Any:
+        return [key + "=", self.value(value)]
+
+    def value(self, value: Any) -> Any:
+        if _is_program(value):
+            return self.program(value)
+        if type(value) is tuple and any(map(_is_program, value)):
+            return group(
+                Nest(["(", Break(""), join(Break(), map(self.value, value))]), Break(""), ")"
+            )
+        return self.text(value)
+
+    def text(self, value: Any) -> str:
+        return _value_text(value)
+
+
+class _Shown(_Exact):
+    """Writes programs as JAX does."""
+
+    def whole(self, jaxpr) -> Any:
+        """The program after those that occur more than once in it, or are long; results that nothing reads are `_`."""
+        used = {a for a in self.results(jaxpr) if not hasattr(a, "val")}
+        for line in reversed(self.lines(jaxpr)):
+            self.names.update({v: "_" for v in line.outvars if v not in used})
+            used.update(a for a in line.invars if not hasattr(a, "val"))
+        named = self.find_shared(jaxpr)
+        self.taken = _KEYWORDS.union(self.shared.values())
+        parts = [
+            ["let ", name, " = ", super(_Shown, self).program(inner), " in", Break()]
+            for name, inner in named
+        ]
+        return [*parts, self.program(jaxpr)]
+
+    def __init__(self, *options):
+        super().__init__(*options)
+        self.shared: dict[int, str] = {}
+        self.made: dict[int, tuple[Sequence[Line], dict]] = {}
+
+    def find_shared(self, jaxpr) -> list[tuple[str, Any]]:
+        counts: Counter[int] = Counter()
+        programs, names, queue = {}, {}, deque([jaxpr])
+        while queue:
+            inner = queue.popleft()
+            programs[id(inner)] = inner
+            counts[id(inner)] += 1 + (inner is not jaxpr and len(self.lines(inner)) > 10)
+            for line in self.lines(inner):
+                title = dict(line.params).get("name") if line.name == "jit" else None
+                for program in held(line):
+                    queue.append(program)
+                    if title is not None:
+                        names.setdefault(id(program), title.strip("<>"))
+        used: Counter[str] = Counter()
+        for key, count in counts.items():
+            if count > 1:
+                title = names.get(key, "jaxpr")
+                used[title] += 1
+                self.shared[key] = title if used[title] == 1 else f"{title}{used[title] - 1}"
+        return [(name, programs[key]) for key, name in self.shared.items()]
+
+    def name(self, var) -> str:
+        return self.names[var] if var in self.names else super().name(var)
+
+    def type(self, aval) -> str:
+        return aval.str_short(True, kinds=True)
+
+    def equations(self, eqns: Sequence) -> Any:
+        return join(Break(), [self.line(line) for line in lines_of(eqns)[0]])
+
+    def lines(self, jaxpr) -> Sequence[Line]:
+        return self.written(jaxpr)[0]
+
+    def results(self, jaxpr) -> Sequence:
+        other = self.written(jaxpr)[1]
+        return [a if hasattr(a, "val") else other.get(a, a) for a in jaxpr.outvars]
+
+    def written(self, jaxpr) -> tuple[Sequence[Line], dict]:
+        if id(jaxpr) not in self.made:
+            self.made[id(jaxpr)] = lines_of(jaxpr.eqns, jaxpr.outvars)
+        return self.made[id(jaxpr)]
+
+    def program(self, jaxpr) -> Any:
+        name = self.shared.get(id(jaxpr))
+        return super().program(jaxpr) if name is None else name
+
+    def line(self, line: Line) -> Any:
+        if line.name == "jit":
+            for inner in held(line):
+                if id(inner) not in self.shared:
+                    self.name_alike(inner.invars, line.invars)
+                    self.name_alike(self.results(inner), line.outvars)
+        return super().line(line)
+
+    def name_alike(self, inner: Sequence, outer: Sequence) -> None:
+        """The values of a call are called in it as they are outside."""
+        given = set()
+        for mine, its in zip(inner, outer):
+            if (
+                not hasattr(its, "val")
+                and its not in given
+                and not hasattr(mine, "val")
+                and mine not in self.names
+            ):
+                given.add(its)
+                self.names[mine] = self.name(its)
+
+    def text(self, value: Any) -> str:
+        return shown_value(value)
+
+
+def _spaced(items: Sequence, separator: str = "") -> Any:
+    return Nest(group(*join([separator, group(Break())], items)))
+
+
+def _is_program(value) -> bool:
+    return hasattr(value, "eqns")
+
+
+def _params(eqn) -> list[tuple[str, Any]]:
+    implied = eqn.primitive.attrs.get("implied", ())  # what the types of the results say already
+    keys = sorted(eqn.params, key=lambda k: (k != "name", k))
+    return [(k, eqn.params[k]) for k in keys if k not in implied]
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, tuple) and type(value) is tuple:
+        return f"({', '.join(map(_value_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value_text, value))}]"
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    if isinstance(value, str):
+        plain = re.fullmatch(r"[A-Za-z_][\w.<>-]*", value) and value not in (
+            "None",
+            "True",
+            "False",
+        )
+        return value if plain else repr(value)
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, Mesh):
+        return str(value)
+    if callable(value) and hasattr(value, "__name__"):
+        return f"<{value.__name__}>"
+    return repr(value)

@@ -1,0 +1,245 @@
+"""Jaxprs read from the text that `jaxpr` prints.
+
+What cannot be written (array constants, functions among parameters) is given to the parser by the caller, or refused with a message.
+Operations are found by their names in the packages that have announced them: `weft._engine.control`, once it is imported, and what it imports.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.registry import find  # the printed name is all that text has of an operation
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import dtypes
+
+
+class JaxprSyntaxError(ValueError):
+    """The text is not a program; the message shows where."""
+
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<num>-?(?:\d[\w.]*(?:(?<=e)[+-]\d+)?|inf|nan)(?![\w]))"
+    r"|(?P<name>[A-Za-z_][\w-]*(?:<\w+>)?(?:\.\w+)*)"
+    r"|(?P<str>'[^']*'|\"[^\"]*\")|(?P<fn><[^>\n]*>)|(?P<p>[{}\[\]();:,=.]))"
+)
+_SHORT = {
+    "bool": "bool",
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "c64": "complex64",
+    "c128": "complex128",
+    **{f"{k}{n}": f"{'u' if k == 'u' else ''}int{n}" for k in "iu" for n in (8, 16, 32, 64)},
+}
+
+
+def parse_jaxpr(text: str, consts: Sequence = ()) -> Jaxpr:
+    """The program that `text` prints. `consts` are the values of its constant variables.
+
+    >>> parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }").out_avals
+    [ShapedArray(float32[3])]
+    """
+    parser = _Parser(text)
+    jaxpr = parser.jaxpr(consts)
+    parser.end()
+    return jaxpr
+
+
+class _Parser:
+    def __init__(self, text: str):
+        self.text, self.at = text, 0
+        self.kind, self.token = "", ""
+        self.module: Any = (
+            None  # the module of the operation at hand, where the types of its parameters are known
+        )
+        self.step()
+
+    def step(self) -> str:
+        last = self.token
+        found = _TOKEN.match(self.text, self.at)
+        self.start = self.at
+        if found is None:
+            if self.text[self.at :].strip():
+                self.fail("an unknown character")
+            self.kind, self.token = "end", ""
+        else:
+            self.at, self.kind, self.token = found.end(), found.lastgroup, found[found.lastgroup]
+        return last
+
+    def fail(self, what: str):
+        line = self.text.count("\n", 0, self.at) + 1
+        near = self.text[self.start : self.start + 30].strip()
+        raise JaxprSyntaxError(f"parse_jaxpr: {what} at line {line}, near {near!r}.")
+
+    def take(self, token: str) -> None:
+        if self.token != token:
+            self.fail(f"expected {token!r}, found {self.token!r}")
+        self.step()
+
+    def end(self) -> None:
+        if self.kind != "end":
+            self.fail("text after the program")
+
+    def aval(self) -> ShapedArray:
+        name = self.step()
+        if name not in _SHORT:
+            self.fail(f"unknown type {name!r}")
+        self.take("[")
+        shape = []
+        while self.token != "]":
+            shape.append(int(self.step()))
+            if self.token == ",":
+                self.step()
+        self.take("]")
+        return ShapedArray(
+            tuple(shape), np.dtype(dtypes.bfloat16 if name == "bf16" else _SHORT[name])
+        )
+
+    def binders(self, env: dict, stop: str) -> list[Var]:
+        out = []
+        while self.token != stop:
+            name = self.step()
+            self.take(":")
+            aval = self.aval()
+            var = DropVar(aval) if name == "_" else Var(aval)
+            if name != "_":
+                env[name] = var
+            out.append(var)
+        return out
+
+    def atom(self, env: dict):
+        if self.kind == "num" or self.token in ("True", "False", "inf", "nan", "("):
+            value = self.value()
+            self.take(":")
+            aval = self.aval()
+            return Literal(np.asarray(value, aval.dtype)[()], aval)
+        if self.token not in env:
+            self.fail(f"{self.token!r} is not bound")
+        return env[self.step()]
+
+    def jaxpr(self, consts: Sequence = ()) -> Jaxpr:
+        env: dict[str, Var] = {}
+        self.take("{")
+        self.take("lambda")
+        constvars = self.binders(env, ";")
+        self.take(";")
+        invars = self.binders(env, ".")
+        self.take(".")
+        self.take("let")
+        if len(constvars) != len(consts):
+            self.fail(f"the program has {len(constvars)} constants, {len(consts)} were given")
+        eqns = []
+        while self.token != "in":
+            eqns.append(self.eqn(env))
+            if self.token == ";":
+                self.step()
+        self.take("in")
+        self.take("(")
+        outs = []
+        while self.token != ")":
+            outs.append(self.atom(env))
+            if self.token == ",":
+                self.step()
+        self.take(")")
+        self.take("}")
+        return Jaxpr(constvars, consts, invars, outs, eqns)
+
+    def eqn(self, env: dict) -> Eqn:
+        fresh: dict[str, Var] = {}
+        outvars = self.binders(fresh, "=")
+        self.take("=")
+        name = self.step()
+        primitive = find(name)
+        if primitive is None:
+            self.fail(f"unknown operation {name!r}")
+        outer, self.module = (
+            self.module,
+            sys.modules.get(getattr(primitive.rules.get("type"), "__module__", "")),
+        )
+        params = {}
+        if self.token == "[":
+            self.step()
+            while self.token != "]":
+                key = self.step()
+                self.take("=")
+                params[key] = self.value()
+            self.take("]")
+        self.module = outer
+        ins = []
+        while self.token not in (";", "in") and not self._at_binder():
+            ins.append(self.atom(env))
+        env.update(fresh)
+        effects = primitive.effects_of(params, [a.aval for a in ins])
+        return Eqn(primitive, ins, outvars, params, None, effects)
+
+    def _at_binder(self) -> bool:
+        numbers = ("True", "False", "inf", "nan")
+        return (
+            self.kind == "name"
+            and self.token not in numbers
+            and self.text[self.at : self.at + 1] == ":"
+        )
+
+    def value(self) -> Any:
+        if self.kind == "num":
+            text = self.step()
+            try:
+                return int(text)
+            except ValueError:
+                return complex(text) if text.endswith("j") else float(text)
+        if self.kind == "str":
+            return self.step()[1:-1]
+        if self.token in ("(", "["):
+            close = ")" if self.step() == "(" else "]"
+            items, comma = [], False
+            while self.token != close:
+                items.append(self.value())
+                comma = self.token == ","
+                if comma:
+                    self.step()
+            self.step()
+            if close == ")" and len(items) == 1 and not comma and isinstance(items[0], complex):
+                return items[0]
+            return tuple(items)
+        if self.token == "{":
+            return self.jaxpr()
+        if self.kind == "name":
+            return self.named(self.step())
+        self.fail("a parameter that cannot be read from text")
+
+    def named(self, name: str) -> Any:
+        plain = {
+            "None": None,
+            "True": True,
+            "False": False,
+            "inf": float("inf"),
+            "nan": float("nan"),
+        }
+        if name in plain:
+            return plain[name]
+        named, _, member = name.partition(".")
+        made = getattr(self.module, named, None)
+        if isinstance(made, enum.EnumMeta) and member in made.__members__:
+            return made[member]
+        if self.token == "(" and isinstance(made, type):
+            self.step()
+            kwargs = {}
+            while self.token != ")":
+                key = self.step()
+                self.take("=")
+                kwargs[key] = self.value()
+                if self.token == ",":
+                    self.step()
+            self.step()
+            return made(**kwargs)
+        if name in _SHORT.values():
+            return np.dtype(dtypes.bfloat16 if name == "bfloat16" else name)
+        return name

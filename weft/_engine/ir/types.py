@@ -1,0 +1,476 @@
+"""Types of values: `ShapedArray` (aval), interned, so equal types are the same object and `is` compares them."""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir import mesh as mesh_module
+from weft._engine.ir.explicit import told_axes, type_sharding
+from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh
+from weft._engine.ir.shardings import MemorySpace, NamedSharding
+from weft._engine.ir.specs import PartitionSpec, spec_of_dims
+from weft._engine.ir.symbolic import Dim
+from weft._engine.util import dtypes
+from weft._engine.util.config import api_version, config
+from weft._engine.util.errors import OutOfMemoryError
+from weft._engine.util.record import record, replace
+
+_MAX_BYTES = (1 << 63) - 1
+_interned: dict[tuple, "ShapedArray"] = {}
+_manual_axis_types: dict[tuple, "ManualAxisType"] = {}
+_SAME = object()
+
+
+@record
+class ManualAxisType:
+    """What a type says about manual axes: over which a value varies, is a sum still to be completed, or is equal by a reduction.
+
+    Equal ones are one object.
+
+    >>> ManualAxisType(varying=frozenset("a"))
+    ManualAxisType(varying=frozenset({'a'}), unreduced=frozenset(), reduced=frozenset())
+    """
+
+    varying: frozenset = frozenset()
+    unreduced: frozenset = frozenset()
+    reduced: frozenset = frozenset()
+
+    def __new__(
+        cls, varying: Any = frozenset(), unreduced: Any = frozenset(), reduced: Any = frozenset()
+    ) -> "ManualAxisType":
+        key = frozenset(varying), frozenset(unreduced), frozenset(reduced)
+        found = _manual_axis_types.get(key)
+        if found is None:
+            found = _manual_axis_types[key] = object.__new__(cls)
+        return found
+
+    def __post_init__(self) -> None:
+        for name in ("varying", "unreduced", "reduced"):
+            object.__setattr__(self, name, frozenset(getattr(self, name)))
+
+    @property
+    def empty(self) -> bool:
+        """Whether it says nothing."""
+        return not (self.varying or self.unreduced or self.reduced)
+
+    @property
+    def vur(self) -> frozenset:
+        """All axes that it names."""
+        return self.varying | self.unreduced | self.reduced
+
+    def invarying(self, mesh: Any) -> frozenset:
+        """The manual axes of `mesh` that it does not name: along them the value is the same on all devices."""
+        return frozenset(mesh.manual_axes) - self.vur
+
+    def update(self, **changes: frozenset) -> "ManualAxisType":
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+
+def _kind_text(kind: str, axes: frozenset) -> str:
+    """`V:a` or `V:(a,b)`; empty for no axes."""
+    names = ",".join(sorted(map(str, axes)))
+    return names and (f"{kind}:{names}" if len(axes) == 1 else f"{kind}:({names})")
+
+
+@cache
+def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
+    """The sharding of a type that says of no axis of the mesh how it splits values."""
+    return NamedSharding(mesh, PartitionSpec(*[None] * ndim))
+
+
+@lru_cache(maxsize=4096)
+def _typed_sharding(sharding: Any, shape: tuple, without_ones: bool) -> NamedSharding | None:
+    """What a type of that shape says of a sharding, None if that is nothing; `without_ones` is the setting that `type_sharding` reads.
+    ShardingError if its axes do not divide the shape."""
+    found = type_sharding(sharding, len(shape))
+    if found is not None and found.spec.axes and all(isinstance(n, int) for n in shape):
+        found.check_shape(shape)
+    return found
+
+
+class ShapedArray:
+    """Type of an array value: shape, dtype, weak-type flag, sharding, manual axes and memory space.
+
+    `vma` are the manual axes along which devices hold copies of their own: values that vary, terms of a sum over `vma_unreduced`, and equal
+    copies over `vma_reduced`, whose cotangents are terms.
+
+    `explicit` is the sharding over the explicit axes of a mesh, None where there are none; ShardingError if they do not divide the shape.
+    `kept_sharding` says that it is a type's own already, which type rules may leave at results of other shapes until theirs is found.
+    `memory_space` is part of the types that describe a program to others; types of values that are traced leave it at the device's.
+    Instances are interned: two equal types are one object, hence hashing and equality are by identity.
+
+    >>> ShapedArray((8, 2), np.dtype("float32")) is ShapedArray((8, 2), np.dtype("float32"))
+    True
+    >>> ShapedArray((8, 2), np.dtype("float32"))
+    ShapedArray(float32[8,2])
+    """
+
+    __slots__ = (
+        "shape",
+        "dtype",
+        "weak_type",
+        "explicit",
+        "vma",
+        "vma_unreduced",
+        "vma_reduced",
+        "memory_space",
+        "ndim",
+        "size",
+        "__weakref__",
+    )
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak_type: bool
+    vma: frozenset
+    vma_unreduced: frozenset
+    vma_reduced: frozenset
+    memory_space: MemorySpace
+    ndim: int
+    size: int
+
+    def __new__(
+        cls,
+        shape,
+        dtype,
+        weak_type: bool = False,
+        sharding=None,
+        vma: frozenset = frozenset(),
+        manual_axis_type: ManualAxisType | None = None,
+        vma_unreduced: frozenset = frozenset(),
+        vma_reduced: frozenset = frozenset(),
+        memory_space: MemorySpace = MemorySpace.Device,
+        kept_sharding: bool = False,
+    ):
+        if manual_axis_type is not None:
+            vma, vma_unreduced, vma_reduced = (
+                manual_axis_type.vur,
+                manual_axis_type.unreduced,
+                manual_axis_type.reduced,
+            )
+        if vma_unreduced or vma_reduced:
+            vma = frozenset(vma)
+            vma_unreduced, vma_reduced = vma & vma_unreduced, vma & vma_reduced - vma_unreduced
+        if sharding is not None and not kept_sharding:
+            sharding = _typed_sharding(
+                sharding, tuple(shape), config.remove_size_one_mesh_axis_from_type
+            )
+        entries = (
+            None if sharding is None else len(sharding.spec)
+        )  # equal specs may differ in trailing Nones: P('x') and P('x', None)
+        key = (
+            shape,
+            dtype,
+            weak_type,
+            sharding,
+            vma,
+            vma_unreduced,
+            vma_reduced,
+            memory_space,
+            entries,
+        )
+        try:
+            return _interned[key]
+        except (KeyError, TypeError):
+            pass
+        shape = tuple(d if isinstance(d, Dim) else int(d) for d in shape)
+        if not dtypes.is_extended(dtype):
+            dtype = np.dtype(dtype)
+        dtypes.check_held(dtype)
+        key = (
+            shape,
+            dtype,
+            bool(weak_type),
+            sharding,
+            frozenset(vma),
+            vma_unreduced,
+            vma_reduced,
+            MemorySpace(memory_space),
+            entries,
+        )
+        found = _interned.get(key)
+        if found is not None:
+            return found
+        self = object.__new__(cls)
+        set_ = object.__setattr__
+        set_(self, "shape", shape)
+        set_(self, "dtype", dtype)
+        set_(self, "weak_type", key[2])
+        set_(self, "explicit", sharding)
+        set_(self, "vma", key[4])
+        set_(self, "vma_unreduced", vma_unreduced)
+        set_(self, "vma_reduced", vma_reduced)
+        set_(self, "memory_space", key[7])
+        set_(self, "ndim", len(shape))
+        set_(self, "size", math.prod(shape))
+        known = [d for d in shape if not isinstance(d, Dim)]
+        if math.prod(known) * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in known):
+            raise OutOfMemoryError(
+                f"a value of type {self.str_short()} has more bytes than memory has addresses"
+            )
+        return _interned.setdefault(key, self)
+
+    @property
+    def sharding(self) -> NamedSharding:
+        """How the dims are split over the explicit axes of a mesh. Where nothing is said it is whole on the mesh of the context, for a
+        value of a program or if that leaves axes to the compiler, else on a mesh without axes.
+
+        >>> ShapedArray((2,), np.dtype("float32")).sharding.mesh.empty
+        True
+        """
+        if self.explicit is not None:
+            return self.explicit
+        mesh = get_abstract_mesh()
+        return _whole(
+            mesh if mesh.auto_axes or mesh_module.in_program() else AbstractMesh((), ()), self.ndim
+        )
+
+    def __setattr__(self, name, value):
+        raise AttributeError("ShapedArray is immutable; use .update(...)")
+
+    def __reduce__(self):
+        return ShapedArray, (
+            self.shape,
+            self.dtype,
+            self.weak_type,
+            self.explicit,
+            self.vma,
+            None,
+            self.vma_unreduced,
+            self.vma_reduced,
+            self.memory_space,
+        )
+
+    def update(
+        self,
+        shape=None,
+        dtype=None,
+        weak_type=None,
+        sharding: Any = _SAME,
+        vma=None,
+        manual_axis_type=None,
+        vma_unreduced=None,
+        vma_reduced=None,
+        memory_space=None,
+    ) -> "ShapedArray":
+        """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) and memory_space replaced.
+
+        >>> ShapedArray((2,), np.dtype("float32")).update(shape=(3,))
+        ShapedArray(float32[3])
+        """
+        return ShapedArray(
+            self.shape if shape is None else shape,
+            self.dtype if dtype is None else dtype,
+            self.weak_type if weak_type is None else weak_type,
+            self.explicit if sharding is _SAME else sharding,
+            self.vma if vma is None else vma,
+            manual_axis_type,
+            self.vma_unreduced if vma_unreduced is None else vma_unreduced,
+            self.vma_reduced if vma_reduced is None else vma_reduced,
+            self.memory_space if memory_space is None else memory_space,
+            sharding is _SAME,
+        )
+
+    def without_dim(self, dim: int) -> "ShapedArray":
+        """The type of one entry along `dim`."""
+        sharding = None if self.explicit is None else self.explicit.without_dim(dim)
+        return self.update(shape=self.shape[:dim] + self.shape[dim + 1 :], sharding=sharding)
+
+    def with_dim(self, dim: int, size: int, axes: tuple = ()) -> "ShapedArray":
+        """The type of `size` such values stacked along a new `dim`, which mesh axes `axes` split."""
+        sharding = None if self.explicit is None else self.explicit.with_dim(dim, axes)
+        return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole value."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def manual_axis_type(self) -> ManualAxisType:
+        """What the type says about manual axes, as a record."""
+        return ManualAxisType(
+            self.vma - self.vma_unreduced - self.vma_reduced, self.vma_unreduced, self.vma_reduced
+        )
+
+    mat = manual_axis_type
+    is_high = False
+    has_qdd = False
+
+    def update_manual_axis_type(self, mat: ManualAxisType) -> "ShapedArray":
+        return self.update(manual_axis_type=mat)
+
+    def update_weak_type(self, weak_type: bool) -> "ShapedArray":
+        return self.update(weak_type=weak_type)
+
+    def at_least_vspace(self) -> "ShapedArray":
+        """The type of tangents of such values."""
+        return self.to_tangent_aval()
+
+    def normalize(self) -> "ShapedArray":
+        return self.strip_weak_type()
+
+    def lo_ty(self) -> list["ShapedArray"]:
+        """The types of the arrays that such a value consists of."""
+        return [self]
+
+    def lower_val(self, value: Any) -> list:
+        """The arrays that such a value consists of: itself."""
+        return [value]
+
+    def raise_val(self, value: Any) -> Any:
+        """The value that consists of an array: itself."""
+        return value
+
+    def dec_rank(self, size: int | None, spec: int | None) -> "ShapedArray":
+        """The type of one element of such a value that is mapped over dim `spec` (None: not mapped)."""
+        return self if spec is None else self.without_dim(spec)
+
+    def inc_rank(self, size: int, spec: int | None) -> "ShapedArray":
+        """The type of `size` such values, stacked along dim `spec` (None: the same for all)."""
+        return self if spec is None else self.with_dim(spec, size)
+
+    def leading_axis_spec(self) -> int:
+        """How such a value is mapped over its leading axis."""
+        return 0
+
+    def vspace_add(self, x: Any, y: Any) -> Any:
+        """A sum of such values."""
+        return x + y
+
+    def shard(
+        self, mesh: Mesh, manual_axes: Any, check_vma: bool, spec: PartitionSpec
+    ) -> "ShapedArray":
+        """The type of one device's block of such a value. Explicit axes that are not manual split the block further."""
+        shape = tuple(
+            n // math.prod(mesh.shape[a] for a in axes)
+            for n, axes in zip(self.shape, spec.dims(self.ndim))
+        )
+        inside = mesh.update(
+            axis_types=tuple(
+                AxisType.Manual if n in manual_axes else t
+                for n, t in zip(mesh.axis_names, mesh.axis_types)
+            )
+        ).abstract_mesh
+        sharding = None
+        if (
+            self.explicit is not None
+            and inside.explicit_axes
+            and self.explicit.mesh.shape_tuple == inside.shape_tuple
+        ):
+            sharding = NamedSharding(
+                inside,
+                spec_of_dims(
+                    tuple(
+                        tuple(a for a in axes if a in inside.explicit_axes)
+                        for axes in self.explicit.spec_dims(self.ndim)
+                    )
+                ),
+            )
+        vma = self.vma | told_axes(spec.axes, mesh) if check_vma else self.vma
+        return self.update(shape=shape, sharding=sharding, vma=vma)
+
+    def unshard(self, mesh: Mesh, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":
+        """The type of a value whose blocks are such values."""
+        shape = tuple(
+            n * math.prod(mesh.shape[a] for a in axes)
+            for n, axes in zip(self.shape, spec.dims(self.ndim))
+        )
+        sharding = NamedSharding(mesh.abstract_mesh, spec) if mesh.explicit_axes else None
+        return self.update(shape=shape, sharding=sharding, vma=frozenset())
+
+    def strip_weak_type(self) -> "ShapedArray":
+        return self.update(weak_type=False) if self.weak_type else self
+
+    def to_tangent_aval(self) -> "ShapedArray":
+        """Type of tangents and cotangents of such a value: itself if inexact, else `float0`."""
+        if dtypes.issubdtype(self.dtype, np.inexact):
+            return self.strip_weak_type()
+        return ShapedArray(self.shape, dtypes.float0, False, None, self.vma)
+
+    def to_ct_aval(self) -> "ShapedArray":
+        """Type of cotangents of such a value: terms of a sum where it is reduced, reduced where it is terms of a sum."""
+        tangent = self.to_tangent_aval().update(
+            vma_unreduced=self.vma_reduced, vma_reduced=self.vma_unreduced
+        )
+        spec = None if tangent.explicit is None else tangent.explicit.spec
+        if spec is None or not spec.is_partial:
+            return tangent
+        dual = PartitionSpec(*spec.partitions, unreduced=spec.reduced, reduced=spec.unreduced)
+        return tangent.update(sharding=tangent.explicit.with_spec(dual))
+
+    def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
+        """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
+        name = (
+            dtypes.short_name(self.dtype)
+            if short_dtypes or self.dtype == dtypes.float0
+            else self.dtype.name
+        )
+        if self.explicit is not None:
+            inner = self.explicit.format_dims(self.shape)
+        else:
+            inner = ",".join(map(str, self.shape))
+        unreduced, reduced = self.vma_unreduced, self.vma_reduced
+        varying = self.vma - unreduced - reduced
+        if self.explicit is not None and self.explicit.spec.is_partial:
+            unreduced, reduced = (
+                unreduced | self.explicit.spec.unreduced,
+                reduced | self.explicit.spec.reduced,
+            )
+        if kinds or unreduced or reduced:
+            texts = [
+                _kind_text(kind, axes)
+                for kind, axes in (("V", varying), ("U", unreduced), ("R", reduced))
+            ]
+            vary = ", ".join([text for text in texts if text])
+        else:
+            vary = ",".join(sorted(map(str, varying)))
+        vary = vary and f"{{{vary}}}"
+        weak = "~" if self.weak_type and not short_dtypes else ""
+        space = (
+            "" if self.memory_space is MemorySpace.Device else f"<{self.memory_space.name.lower()}>"
+        )
+        return f"{weak}{name}{space}[{inner}]{vary}"
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({self.str_short().lstrip('~')}{weak})"
+
+    def __str__(self) -> str:
+        """As JAX of the version that `jax_api` sets prints it: short from 0.9 on."""
+        return self.str_short(kinds=True) if api_version() >= (0, 9) else repr(self)
+
+
+def check_number(aval: Any, use: str) -> None:
+    """Raise unless an array of type `aval` may become a Python number where its value is known: an "int", "float", "complex", "bool" or
+    "index". TypeError for other ranks, and for an index of other dtypes; ValueError for the truth of none or several elements.
+
+    >>> check_number(ShapedArray((), np.dtype("float32")), "float")
+    """
+    if not isinstance(aval, ShapedArray):
+        return
+    if use == "index":
+        if aval.shape or not np.issubdtype(aval.dtype, np.integer):
+            raise TypeError(
+                f"Only integer scalar arrays can be converted to a scalar index. Got {aval.str_short()}."
+            )
+    elif dtypes.is_extended(aval.dtype):
+        raise TypeError(
+            f"{use}: random keys are not numbers, got {aval.str_short()}. Their data is weft.random.key_data(keys)."
+        )
+    elif use != "bool":
+        if aval.shape:
+            raise TypeError(
+                f"Only scalar arrays can be converted to Python scalars; got {aval.str_short()}."
+            )
+    elif 0 in aval.shape:
+        raise ValueError("The truth value of an empty array is ambiguous. Use a.size > 0.")
+    elif any(isinstance(n, int) and n > 1 for n in aval.shape):
+        raise ValueError(
+            "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()."
+        )

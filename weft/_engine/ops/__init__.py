@@ -1,0 +1,7 @@
+"""Op families: each operation with all that it means, closed under transposition. Start reading at `families`."""
+
+import weft._engine.ops.functions  # noqa: F401  (announces what it states, too)
+from weft._engine.ir.registry import registry
+from weft._engine.util.lazy import loader
+
+registry.announce(loader(__name__, __path__))

@@ -1,0 +1,453 @@
+"""Arithmetic: add sub mul div rem neg sign abs max min square integer_pow, and identities.
+
+Integer laws (as XLA's): results wrap; `div` truncates toward zero; x / 0 is all ones, x rem 0 is x; MIN / -1 is MIN.
+Float laws: `max` and `min` propagate NaN; `sign` keeps the sign of zero.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from weft._engine.core.primitive import registry
+from weft._engine.core.trace import typeof
+from weft._engine.ops import families
+from weft._engine.ops.casting import complex as make_complex, conj, imag, real
+from weft._engine.ops.comparison import eq, ge, gt, lt, ne, select
+from weft._engine.ops.families import (
+    ANY,
+    COMPLEX,
+    INEXACT,
+    INTEGER,
+    NUMBER,
+    binary,
+    dtype_in,
+    elementwise,
+    match,
+    of_one_kind,
+    unary,
+)
+from weft._engine.util import dtypes
+
+
+def is_complex(x) -> bool:
+    """Whether the elements of `x` are complex."""
+    return dtype_in(typeof(x).dtype, COMPLEX)
+
+
+def _is_signed_int(scalar_type: str) -> bool:
+    return scalar_type in ("i8", "i16", "i32", "i64")
+
+
+def _is_int(scalar_type: str) -> bool:
+    return scalar_type[0] in "iu"
+
+
+# --- sums and products ------------------------------------------------------------------------------------------------
+
+_give = lambda ct, *args: ct
+_give_neg = lambda ct, *args: neg(ct)
+
+neg_p = elementwise(
+    "neg",
+    NUMBER,
+    np.negative,
+    jvp="linear",
+    transpose=[_give_neg],
+    linear_ins=(0,),
+    is_involution=True,
+)
+add_p = elementwise(
+    "add",
+    NUMBER,
+    np.add,
+    jvp=[lambda t, out, x, y: t, ...],
+    transpose=[_give, _give],
+    linear_ins=(0, 1),
+    additive=True,
+    neutral=-0.0,
+    commutes=True,
+)
+#: addition of tangents and cotangents, where every operand is linear
+add_any_p = elementwise(
+    "add_any",
+    ANY,
+    np.add,
+    jvp=[lambda t, out, x, y: t, ...],
+    transpose=[_give, _give],
+    emit="add",
+    linear_ins=(0, 1),
+    additive=True,
+    neutral=-0.0,
+    commutes=True,
+)
+sub_p = elementwise(
+    "sub",
+    NUMBER,
+    np.subtract,
+    jvp=[lambda t, out, x, y: t, lambda t, out, x, y: neg(t)],
+    transpose=[_give, _give_neg],
+    linear_ins=(0, 1),
+    additive=True,
+    neutral=0.0,
+)
+mul_p = elementwise(
+    "mul",
+    NUMBER,
+    np.multiply,
+    jvp=[lambda t, out, x, y: mul(t, y), lambda t, out, x, y: mul(x, t)],
+    transpose=[lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)],
+    linear_ins=(0, 1),
+    neutral=1,
+    commutes=True,
+)
+
+
+def neg(x):
+    """`-x`, elementwise.
+
+    >>> np.asarray(neg(np.array([1, -2]))).tolist()
+    [-1, 2]
+    """
+    return neg_p.bind(x)
+
+
+@of_one_kind
+def add(x, y):
+    """`x + y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
+
+    Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
+
+    >>> np.asarray(add(np.array([1, 2]), 1)).tolist()
+    [2, 3]
+    """
+    return add_p.bind(*match(x, y))
+
+
+def add_any(x, y):
+    """The sum of two tangents or cotangents."""
+    return add_any_p.bind(x, y)
+
+
+sub = binary(sub_p, "`x - y`, elementwise.")
+
+
+@of_one_kind
+def mul(x, y, *, out_dtype=None):
+    """`x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
+
+    With `out_dtype` the product is computed in that dtype. Shapes are equal, or one operand has no dims. Raises ShapeError for other
+    shapes, TypeError for different dtypes.
+
+    >>> np.asarray(mul(np.array([1, 2]), 3)).tolist()
+    [3, 6]
+    """
+    x, y = match(x, y)
+    if out_dtype is not None:
+        families.same_dtypes("mul", (typeof(x), typeof(y)))
+        convert = registry["convert_element_type"].bind
+        want = dtypes.check_dtype(out_dtype, "mul")
+        if dtypes.is_extended(want):
+            raise TypeError(f"mul: `out_dtype` must be a dtype of numbers, got {want}.")
+        x, y = [
+            v
+            if typeof(v).dtype == want
+            else convert(v, new_dtype=want, weak_type=False, sharding=None)
+            for v in (x, y)
+        ]
+    return mul_p.bind(x, y)
+
+
+# --- division ---------------------------------------------------------------------------------------------------------
+
+
+def _int_div(x, y):
+    """Quotient of integers, truncated toward zero."""
+    x, y = np.broadcast_arrays(x, y)
+    ones = np.array(-1 if np.iinfo(x.dtype).min < 0 else np.iinfo(x.dtype).max, x.dtype)
+    safe = np.where(y == 0, np.array(1, y.dtype), y)
+    if np.iinfo(x.dtype).min == 0:
+        return np.where(y == 0, ones, x // safe)
+    minus_one = safe == -1  # apart, since MIN // -1 overflows
+    safe = np.where(minus_one, np.array(1, y.dtype), safe)
+    floor = x // safe
+    quotient = floor + ((floor < 0) & (floor * safe != x)).astype(x.dtype)
+    return np.where(y == 0, ones, np.where(minus_one, np.negative(x), quotient)).astype(x.dtype)
+
+
+def _div_reference(x, y):
+    return _int_div(x, y) if np.issubdtype(x.dtype, np.integer) else np.true_divide(x, y)
+
+
+def _rem_reference(x, y):
+    if np.issubdtype(x.dtype, np.integer):
+        return np.where(y == 0, x, x - _int_div(x, y) * y).astype(x.dtype)
+    return np.fmod(x, y)
+
+
+def _safe_divisor(b, y):
+    """An integer divisor that cannot trap: 1 in place of 0 and -1, and the tests for both."""
+    is_zero = b.op("eq", y, b.const(0, y.type))
+    if not _is_signed_int(y.type):
+        return b.select(is_zero, b.const(1, y.type), y), is_zero, None
+    is_minus = b.op("eq", y, b.const(-1, y.type))
+    return b.select(b.logical_or(is_zero, is_minus), b.const(1, y.type), y), is_zero, is_minus
+
+
+def _div_emit(b, x, y):
+    if not _is_int(x.type):
+        return b.op("div", x, y)
+    safe, is_zero, is_minus = _safe_divisor(b, y)
+    out = b.op("div", x, safe)
+    if is_minus is not None:
+        out = b.select(is_minus, b.op("neg", x), out)
+    return b.select(is_zero, b.op("not", b.const(0, x.type)), out)
+
+
+def _rem_emit(b, x, y):
+    if not _is_int(x.type):
+        return b.op("rem", x, y)
+    safe, is_zero, _ = _safe_divisor(b, y)
+    return b.select(is_zero, x, b.op("rem", x, safe))
+
+
+div_p = elementwise(
+    "div",
+    NUMBER,
+    _div_reference,
+    emit=_div_emit,
+    neutral=1,
+    cost=4,
+    linear_ins=lambda ins, outs: (0,) if dtype_in(outs[0].dtype, INEXACT) else (),
+    transpose=[lambda ct, x, y: div(ct, y), None],
+    jvp=[lambda t, out, x, y: div(t, y), lambda t, out, x, y: mul(neg(t), div(out, y))],
+)
+rem_p = elementwise(
+    "rem",
+    ("integer", "floating"),
+    _rem_reference,
+    emit=_rem_emit,
+    cost=12,
+    jumps=True,
+    jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncated(div(x, y)))],
+)
+
+
+def _truncated(x):
+    return mul(sign(x), registry["floor"].bind(abs(x)))
+
+
+@of_one_kind
+def div(x, y):
+    """`x / y`, elementwise; integers truncate toward zero.
+
+    >>> np.asarray(div(np.array([7, -7]), 2)).tolist()
+    [3, -3]
+    """
+    return div_p.bind(*match(x, y))
+
+
+rem = binary(rem_p, "The remainder of `x / y` with the sign of `x`, elementwise.")
+
+
+# --- sign and size ----------------------------------------------------------------------------------------------------
+
+
+def _sign_reference(x):
+    if np.iscomplexobj(x):
+        size = np.abs(x)
+        return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype)
+    return np.where(x == 0, x, np.sign(x))  # keeps the zero's sign
+
+
+def _sign_emit(b, x):
+    if x.type in ("c64", "c128"):
+        part = {"c64": "f32", "c128": "f64"}[x.type]
+        re, im, size = (
+            b.op("real", x, type=part),
+            b.op("imag", x, type=part),
+            b.op("abs", x, type=part),
+        )
+        empty = b.op("eq", size, b.const(0.0, part))
+        size = b.select(empty, b.const(1.0, part), size)
+        return b.op("complex", b.op("div", re, size), b.op("div", im, size), type=x.type)
+    return b.op("sign", x)
+
+
+def _sign_jvp(t, out, x):
+    if not is_complex(x):
+        return families.zero_tangent(out)
+    # d(x/|x|) = i out Im(conj(out) t) / |x|
+    angle = imag(mul(conj(out), t))
+    return mul(out, make_complex(0.0, div(angle, abs(x))))
+
+
+sign_p = elementwise("sign", NUMBER, _sign_reference, emit=_sign_emit, jumps=True, jvp=[_sign_jvp])
+
+
+def _real_of(dtype):
+    return dtypes.to_real_dtype(dtype) if dtype_in(dtype, COMPLEX) else dtype
+
+
+def _abs_emit(b, x):
+    if x.type in ("c64", "c128"):
+        return b.op("abs", x, type={"c64": "f32", "c128": "f64"}[x.type])
+    return x if x.type[0] == "u" else b.op("abs", x)
+
+
+def _abs_jvp(t, out, x):
+    if not is_complex(x):
+        return select(ge(x, 0), t, neg(t))
+    size = select(eq(out, 0), 1, out)
+    return div(real(mul(t, conj(x))), size)
+
+
+abs_p = elementwise("abs", NUMBER, np.abs, emit=_abs_emit, result=_real_of, jvp=[_abs_jvp])
+sign = unary(
+    sign_p,
+    "-1, 0 or 1 as `x` is negative, zero or positive; of complex `x`, x / |x|. Zeros and NaN stay as they are.",
+)
+abs = unary(abs_p, "The absolute value of `x`; of complex `x`, a real.")
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _extremum(name: str, reference, of_bools: str, wins, wins_in_numpy, neutral: float):
+    """max or min, of complex numbers by real parts first; the tangent goes to the winner, and half to each where they are equal."""
+
+    def share(t, out, mine, other):
+        won = ne(out, other) if is_complex(out) else wins(mine, other)
+        return select(won, t, select(eq(mine, other), mul(t, 0.5), 0))
+
+    def of_all(x, y):
+        if not np.iscomplexobj(x):
+            return reference(x, y)
+        by_real = wins_in_numpy(x.real, y.real) | (
+            (x.real == y.real) & wins_in_numpy(x.imag, y.imag)
+        )
+        return np.where(by_real, x, y)
+
+    emit = lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y)
+    return elementwise(
+        name,
+        ANY,
+        of_all,
+        emit=emit,
+        computes=name,
+        neutral=neutral,
+        commutes=True,
+        jvp=[lambda t, out, x, y: share(t, out, x, y), lambda t, out, x, y: share(t, out, y, x)],
+    )
+
+
+max_p = _extremum("max", np.maximum, "or", gt, np.greater, -np.inf)
+min_p = _extremum("min", np.minimum, "and", lt, np.less, np.inf)
+
+
+@of_one_kind
+def max(x, y):
+    """The larger of `x` and `y`, elementwise; NaN if either is.
+
+    >>> np.asarray(max(np.array([1.0, np.nan]), 2.0)).tolist()
+    [2.0, nan]
+    """
+    return max_p.bind(*match(x, y))
+
+
+min = binary(min_p, "The smaller of `x` and `y`, elementwise; NaN if either is.")
+
+
+# --- powers that are products -----------------------------------------------------------------------------------------
+
+square_p = elementwise(
+    "square",
+    NUMBER,
+    np.square,
+    emit=lambda b, x: b.op("mul", x, x),
+    computes="square",
+    jvp=[lambda t, out, x: mul(t, mul(2, x))],
+)
+
+
+def _integer_pow_type(aval, *, y):
+    families.check_dtype("integer_pow", aval, NUMBER)
+    if y < 0 and dtype_in(aval.dtype, INTEGER):
+        raise TypeError(
+            "integer_pow: integers cannot be raised to negative powers, got "
+            f"{aval.str_short()} to the {y}. Cast to a floating dtype first."
+        )
+    return aval
+
+
+def _power(x, y: int, mul, reciprocal):
+    """x to the y > 0 by squaring, in the order that `mul` calls say; negative y by the reciprocal at the end."""
+    result, factor, n = None, x, y if y >= 0 else -y
+    while n:
+        if n & 1:
+            result = factor if result is None else mul(result, factor)
+        n >>= 1
+        factor = mul(factor, factor) if n else factor
+    return result if y >= 0 else reciprocal(result)
+
+
+def _integer_pow_reference(x, *, y):
+    if y == 0:
+        return np.ones_like(x)
+    return np.asarray(_power(x, y, np.multiply, lambda v: np.divide(np.ones((), x.dtype), v)))
+
+
+def _one(b, scalar_type: str):
+    if scalar_type in ("c64", "c128"):
+        return b.const(1 + 0j, scalar_type)
+    return b.const(1 if _is_int(scalar_type) else 1.0, scalar_type)
+
+
+def _integer_pow_emit(b, x, *, y):
+    one = _one(b, x.type)
+    return (
+        one
+        if y == 0
+        else _power(x, y, lambda u, v: b.op("mul", u, v), lambda v: b.op("div", one, v))
+    )
+
+
+def _integer_pow_jvp(t, out, x, *, y):
+    return families.zero_tangent(out) if y == 0 else mul(t, mul(y, integer_pow(x, y - 1)))
+
+
+integer_pow_p = elementwise(
+    "integer_pow",
+    NUMBER,
+    _integer_pow_reference,
+    type_rule=_integer_pow_type,
+    emit=_integer_pow_emit,
+    jvp=[_integer_pow_jvp],
+    cost=2,
+    same_as=lambda *, y: ("square", {}) if y == 2 else None,
+)
+square = unary(square_p, "`x * x`, elementwise.")
+
+
+def integer_pow(x, y: int):
+    """`x` to the power of the Python int `y`, by repeated multiplication. TypeError for a power that is no integer.
+
+    >>> np.asarray(integer_pow(np.array([1, 2, 3]), 3)).tolist()
+    [1, 8, 27]
+    """
+    y = operator.index(y)
+    return x if y == 1 and hasattr(x, "aval") else integer_pow_p.bind(x, y=y)
+
+
+def reciprocal(x):
+    """`1 / x`, elementwise."""
+    return integer_pow(x, -1)
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+
+stop_gradient_p = elementwise(
+    "stop_gradient", ANY, lambda x: x, emit=lambda b, x: x, jvp="zero", widen=False, computes="copy"
+)
+stop_gradient = unary(stop_gradient_p, "`x`, with a derivative of zero.")

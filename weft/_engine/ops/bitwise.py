@@ -1,0 +1,148 @@
+"""Bits of booleans and integers: and or xor not, shifts, population_count, clz.
+
+Shifts by the width or more (or by a negative amount) give 0, or copies of the sign bit for shift_right_arithmetic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft._engine.core.trace import typeof
+from weft._engine.ops.arithmetic import add, mul
+from weft._engine.ops.families import BOOL_OR_INTEGER, INTEGER, binary, elementwise, match, unary
+
+and_p = elementwise("and", BOOL_OR_INTEGER, np.bitwise_and, jvp="zero")
+or_p = elementwise("or", BOOL_OR_INTEGER, np.bitwise_or, jvp="zero")
+xor_p = elementwise("xor", BOOL_OR_INTEGER, np.bitwise_xor, jvp="zero")
+not_p = elementwise("not", BOOL_OR_INTEGER, np.bitwise_not, jvp="zero", is_involution=True)
+
+
+def bitwise_and(x, y):
+    """`x & y`, elementwise.
+
+    >>> np.asarray(bitwise_and(np.array([6, 5]), 3)).tolist()
+    [2, 1]
+    """
+    return and_p.bind(*match(x, y))
+
+
+bitwise_or = binary(or_p, "`x | y`, elementwise.", "bitwise_or")
+bitwise_xor = binary(xor_p, "`x ^ y`, elementwise.", "bitwise_xor")
+bitwise_not = unary(not_p, "`~x`, elementwise; of booleans, their negation.", "bitwise_not")
+
+
+# --- shifts -----------------------------------------------------------------------------------------------------------
+
+
+def _width(dtype) -> int:
+    return dtype.itemsize * 8
+
+
+def _amount(x, y):
+    """The shift amount made safe, and where it was in range."""
+    fits = (y >= 0) & (y < _width(x.dtype))
+    return np.where(fits, y, 0).astype(x.dtype), fits
+
+
+def _left(x, y):
+    by, fits = _amount(x, y)
+    return np.where(fits, np.left_shift(x, by), 0).astype(x.dtype)
+
+
+def _right_logical(x, y):
+    by, fits = _amount(x, y)
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    return np.where(fits, x.view(unsigned) >> by.view(unsigned), 0).astype(unsigned).view(x.dtype)
+
+
+def _right_arithmetic(x, y):
+    by, fits = _amount(x, y)
+    last = np.array(_width(x.dtype) - 1, x.dtype)
+    signed = np.dtype(f"i{x.dtype.itemsize}")
+    return (x.view(signed) >> np.where(fits, by, last).view(signed)).view(x.dtype)
+
+
+def _shift(name: str, reference, op: str):
+    def emit(b, x, y):
+        bits = int(x.type[1:])
+        fits = b.op("lt", y, b.const(bits, y.type))
+        if y.type[0] == "i":
+            fits = b.logical_and(fits, b.op("ge", y, b.const(0, y.type)))
+        if op != "shr_arithmetic":
+            return b.select(
+                fits, b.op(op, x, b.select(fits, y, b.const(0, y.type))), b.const(0, x.type)
+            )
+        by = b.select(fits, y, b.const(bits - 1, y.type))
+        if x.type[0] == "i":
+            return b.op(op, x, by)
+        signed = f"i{bits}"
+        return b.bitcast(b.op(op, b.bitcast(x, signed), b.bitcast(by, signed)), x.type)
+
+    return elementwise(name, INTEGER, reference, emit=emit, jvp="zero")
+
+
+shift_left_p = _shift("shift_left", _left, "shl")
+shift_right_logical_p = _shift("shift_right_logical", _right_logical, "shr_logical")
+shift_right_arithmetic_p = _shift("shift_right_arithmetic", _right_arithmetic, "shr_arithmetic")
+shift_left = binary(shift_left_p, "`x << y`, elementwise.")
+shift_right_logical = binary(shift_right_logical_p, "`x >> y` with zeros coming in, elementwise.")
+shift_right_arithmetic = binary(
+    shift_right_arithmetic_p, "`x >> y` with copies of the sign bit coming in, elementwise."
+)
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------
+
+
+def _popcount(x):
+    unsigned = x.view(f"u{x.dtype.itemsize}")
+    count = np.zeros(x.shape, np.uint8)
+    for i in range(_width(x.dtype)):
+        count = count + ((unsigned >> unsigned.dtype.type(i)) & unsigned.dtype.type(1)).astype(
+            np.uint8
+        )
+    return count.astype(x.dtype)
+
+
+def _clz(x):
+    unsigned = x.view(f"u{x.dtype.itemsize}")
+    count = np.zeros(x.shape, np.uint8)
+    for i in range(_width(x.dtype)):
+        count = count + (unsigned < unsigned.dtype.type(1 << i)).astype(np.uint8)
+    return count.astype(x.dtype)
+
+
+population_count_p = elementwise(
+    "population_count", INTEGER, _popcount, emit="popcount", jvp="zero"
+)
+clz_p = elementwise("clz", INTEGER, _clz, jvp="zero")
+population_count = unary(population_count_p, "The number of ones among the bits of `x`.")
+
+
+def clz(x):
+    """The number of zeros before the highest one bit of `x`.
+
+    >>> np.asarray(clz(np.array([1, 0], np.uint8))).tolist()
+    [7, 8]
+    """
+    return clz_p.bind(x)
+
+
+def mulhi(x, y):
+    """The upper half of the products of integers, as wide as they are: what `x * y` cuts off.
+
+    Raises TypeError for what are no integers of one dtype.
+
+    >>> np.asarray(mulhi(np.array([2**31], np.uint32), np.array([6], np.uint32))).tolist()
+    [3]
+    """
+    dtype = typeof(x).dtype
+    if dtype != typeof(y).dtype or dtype.kind not in "iu":
+        raise TypeError(f"mulhi: takes integers of one dtype, got {dtype} and {typeof(y).dtype}.")
+    half = dtype.type(dtype.itemsize * 4)
+    # products of halves; an arithmetic shift keeps the sign of the upper ones
+    shift = shift_right_arithmetic if dtype.kind == "i" else shift_right_logical
+    low, high = lambda v: bitwise_and(v, dtype.type((1 << int(half)) - 1)), lambda v: shift(v, half)
+    carried = add(mul(high(x), low(y)), shift_right_logical(mul(low(x), low(y)), half))
+    other = add(mul(low(x), high(y)), low(carried))
+    return add(add(mul(high(x), high(y)), high(carried)), high(other))

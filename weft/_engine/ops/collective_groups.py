@@ -1,0 +1,176 @@
+"""Groups of positions: what is checked of `axis_index_groups`, and exchanges within groups over several axes.
+
+A collective over one axis handles groups itself. Groups of positions along several axes need not follow any of them, so
+there a collective is made of permutations (`bind_over`): in round r every position sends to the member r places further in the
+group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import BatchAxis, Primitive
+from weft._engine.core.trace import typeof
+from weft._engine.ir.collective_spec import collective_axes, spec_of
+from weft._engine.ops import collective_rules as rules
+from weft._engine.ops.comparison import eq, select
+from weft._engine.ops.elementwise import add, mul, rem, sub
+from weft._engine.ops.families import move_dim, zeros
+from weft._engine.ops.layout import broadcast_in_dim, iota, reshape, squeeze
+from weft._engine.ops.reduce import reduce_sum
+from weft._engine.ops.slicing import concatenate, dynamic_slice_in_dim
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def checked_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False) -> Groups | None:
+    """`groups` as tuples; ValueError unless they are of one size, or may be `uneven`, and hold every position along `axes` once."""
+    if groups is None:
+        return None
+    found = tuple(tuple(int(i) for i in members) for members in groups)
+    size = rules.axes_size(axes)
+    if sorted(i for members in found for i in members) != list(range(size)):
+        raise ValueError(
+            f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}."
+        )
+    if not uneven and len({len(members) for members in found}) > 1:
+        raise ValueError(
+            f"{api}: axis_index_groups must be of one size, got groups of {[len(m) for m in found]} positions: {found}. "
+            "Results would differ in shape or meaning between groups; pad the groups, or mask what does not count."
+        )
+    return found
+
+
+def is_uneven(groups: Groups | None) -> bool:
+    """Whether groups differ in size."""
+    return groups is not None and len({len(members) for members in groups}) > 1
+
+
+def sum_in_uneven(x: Any, axes: rules.Axes, groups: Groups) -> Any:
+    """The sum of the values of the own group: all sums are taken at once, of rows that are zeros but for that of the own group."""
+    number_of = np.empty(sum(map(len, groups)), np.int32)
+    for k, members in enumerate(groups):
+        number_of[list(members)] = k
+    own = reshape(dynamic_slice_in_dim(number_of, rules.position(axes), 1), ())
+    aval = typeof(x)
+    alone = [
+        select(broadcast_in_dim(eq(own, np.int32(k)), aval.shape, ()), x, zeros(aval))
+        for k in range(len(groups))
+    ]
+    rows = concatenate([reshape(y, (1, *aval.shape)) for y in alone], 0)
+    return squeeze(
+        dynamic_slice_in_dim(rules.psum_p.bind(rows, axes=axes, axis_index_groups=None), own, 1),
+        (0,),
+    )
+
+
+def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
+    """Bind a collective; over several axes, one with groups (or with a rule `several`) is made of others."""
+    if len(collective_axes(params)) == 1:
+        return primitive.bind(*args, **params)
+    several = primitive.rules.get("several")
+    if several is not None:
+        return several(*args, **params)
+    return (
+        primitive.bind(*args, **params)
+        if params.get("axis_index_groups") is None
+        else _by_members(primitive, *args, **params)
+    )
+
+
+def _by_members(
+    primitive: Primitive, x: Any, *, axes: rules.Axes, axis_index_groups: Groups
+) -> Any:
+    """What `primitive` makes of the values of the own group, which is the same for all its members."""
+    rows = _rows_of_group(x, axes, axis_index_groups)
+    axis = BatchAxis(len(axis_index_groups[0]), axes[0])
+    return spec_of(primitive).stacked(axis, rows, 0, axes=(axis.name,), axis_index_groups=None)[0]
+
+
+def _grouped(primitive: Primitive) -> Callable:
+    """Decorator: what `primitive` gives over several axes when there are groups."""
+
+    def define(fn: Callable) -> Callable:
+        def several(x, **params):
+            return (
+                fn(x, **params)
+                if params["axis_index_groups"] is not None
+                else primitive.bind(x, **params)
+            )
+
+        primitive.rules["several"] = several
+        return fn
+
+    return define
+
+
+@_grouped(rules.all_gather_p)
+def _all_gather(x, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups):
+    return _placed(_rows_of_group(x, axis_name, axis_index_groups), all_gather_dimension, tiled)
+
+
+@_grouped(rules.reduce_scatter_p)
+def _reduce_scatter(x, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
+    total = reduce_sum(_received(x, axis_name, axis_index_groups, scatter_dimension), (0,))
+    return total if tiled else squeeze(total, (scatter_dimension,))
+
+
+@_grouped(rules.all_to_all_p)
+def _all_to_all(x, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
+    return _placed(_received(x, axis_name, axis_index_groups, split_axis), concat_axis, True)
+
+
+def _placed(rows: Any, dim: int, tiled: bool) -> Any:
+    """Dim 0 of `rows` as dim `dim`, or, if `tiled`, as the major part of the present dim `dim` of each row."""
+    y = move_dim(rows, 0, dim)
+    if not tiled:
+        return y
+    shape = typeof(y).shape
+    return reshape(y, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))
+
+
+def _rows_of_group(x: Any, axes: rules.Axes, groups: Groups) -> Any:
+    """The values of all members of the own group, in its order, along a new dim 0."""
+    size = len(groups[0])
+    rounds = [_sent(x, axes, groups, r) for r in range(size)]
+    return _in_order(rounds, _own_place(axes, groups), size)
+
+
+def _received(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
+    """Of every member of the own group, in its order along a new dim 0, the block of dim `dim` that is for this one."""
+    size = len(groups[0])
+    own = _own_place(axes, groups)
+    block = typeof(x).shape[dim] // size
+
+    def part(r):
+        member = rem(add(own, np.int32(r)), np.int32(size))
+        return dynamic_slice_in_dim(x, mul(member, np.int32(block)), block, dim)
+
+    return _in_order([_sent(part(r), axes, groups, r) for r in range(size)], own, size)
+
+
+def _own_place(axes: rules.Axes, groups: Groups) -> Any:
+    """This position's place in its group."""
+    place = {i: k for members in groups for k, i in enumerate(members)}
+    table = np.array([place[i] for i in range(len(place))], np.int32)
+    return reshape(dynamic_slice_in_dim(table, rules.position(axes), 1), ())
+
+
+def _sent(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
+    """What comes from the member r places before in the group."""
+    if r == 0:
+        return x
+    perm = tuple(
+        (i, members[(k + r) % len(members)]) for members in groups for k, i in enumerate(members)
+    )
+    return rules.ppermute_p.bind(x, axis_name=axes, perm=perm)
+
+
+def _in_order(rounds: list, own: Any, size: int) -> Any:
+    """Values received in rounds 0, 1, ..., by the sender's place in the group."""
+    rows = concatenate([reshape(y, (1, *typeof(y).shape)) for y in rounds], 0)
+    sender = iota(np.int32, size)
+    return rules.take_rows(rows, rem(sub(add(own, np.int32(size)), sender), np.int32(size)))

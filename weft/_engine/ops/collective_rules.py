@@ -1,0 +1,780 @@
+"""What collectives mean: one record each (`ir.collective_spec`), with types, derivatives and batch rules.
+
+In:   equations that the functions of `ops.collectives`, shard_map or the partitioner bind.
+Out:  the primitives, and their records in `COLLECTIVES`.
+Laws: several axes count as one, the first being the major one. A collective has no meaning on arrays alone; its
+      *batch* rule over one of its axes is its meaning: it becomes ordinary operations on the dim that stands for the
+      axis, and the other axes stay bound. A result that is the same for all positions has no such dim.
+      Groups of positions along an axis are a finer axis: the rule splits the dim into groups and members, and the
+      collective works over the members.
+      Where types track over which axes a value varies, operands of a collective vary over all of its axes; each type
+      rule says over which its result does. Transposes follow these types. Elsewhere every position has its own copy of a
+      result, and cotangents of copies add up.
+Next: `docs/adding-a-collective.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import BatchAxis, Primitive, unsupported
+from weft._engine.core.trace import Zero, axis_env_size, tracked_axes, typeof
+from weft._engine.ir.collective_spec import CollectiveSpec, collective_axes, register
+from weft._engine.ir.factors import RuleBuilder, elementwise_rule
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.elementwise import add, convert_element_type, div, eq, mul, select_n
+from weft._engine.ops.families import (
+    NUMBER,
+    ORDERED,
+    check_dtype,
+    move_dim,
+    shape_error,
+    zero_tangent,
+    zeros,
+)
+from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
+from weft._engine.ops.layout import iota, reshape, squeeze, transpose
+from weft._engine.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum, reduce_sum_p
+from weft._engine.ops.rules import at_front, jointly_linear
+from weft._engine.ops.slicing import (
+    concatenate,
+    dynamic_slice_in_dim,
+    dynamic_update_slice_in_dim,
+    slice_in_dim,
+)
+from weft._engine.util import dtypes
+
+Axes = tuple[Any, ...]
+Perm = Sequence[tuple[int, int]]
+
+_NO_REFERENCE = "A collective means nothing on one array alone; stack the mesh axes first."
+_NO_KERNEL = "Collectives become ordinary operations when the mesh axes are stacked."
+
+
+def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
+    """The primitive of a collective: every slot filled from its record, or by `slots` where it needs rules of its own."""
+    p = Primitive(spec.name, "collective")
+    p.define(
+        collective=spec,
+        type=spec.type,
+        factors=spec.factors or _factors(spec),
+        reference=unsupported(_NO_REFERENCE),
+        batch=_batch_rule(p, spec),
+        lower=unsupported(_NO_KERNEL),
+        transpose=spec.transpose or unsupported("is not linear in its operand"),
+    )
+    if spec.jvp is None:
+        jointly_linear(p)
+    else:
+        p.define(jvp=spec.jvp)
+    register(spec)
+    return p.define(**slots)
+
+
+def _factors(spec: CollectiveSpec) -> Callable:
+    """The sharding rule over axes that are not the collective's own: the dims that `spec.dims` name stay whole, and so does a
+    dim that is added or removed."""
+
+    def factors(in_avals, out_avals, **params):
+        linear = (0,) if spec.transpose is not None else ()
+        if not spec.dims:
+            return elementwise_rule(in_avals, out_avals, linear_ins=linear)
+        (x,), (out,) = in_avals, out_avals
+        b = RuleBuilder()
+        touched = {params[n] for n in spec.dims}
+        ins, outs, special = b.news(x.shape), [], {}
+        kept = [d for d in range(x.ndim) if d not in touched or out.ndim > x.ndim]
+        shared = iter(kept)
+        for d in range(out.ndim):
+            whole = d in touched and out.ndim >= x.ndim
+            outs.append(b.new(out.shape[d]) if whole else ins[next(shared)])
+            if whole:
+                special[outs[-1]] = "replicate"
+        special.update({ins[d]: "replicate" for d in range(x.ndim) if d not in kept})
+        return b.rule([ins], [outs], special=special, linear_ins=linear)
+
+    return factors
+
+
+# --- helpers
+
+
+def axes_size(axes: Axes) -> int:
+    """The number of positions along `axes`."""
+    return math.prod(axis_env_size(a) for a in axes)
+
+
+def position(axes: Axes) -> Any:
+    """This position's number along `axes`, the first being the major one."""
+    index: Any = None
+    for name in axes:
+        here = axis_index_p.bind(axis_name=name)
+        index = here if index is None else add(mul(index, np.int32(axis_env_size(name))), here)
+    return np.int32(0) if index is None else index
+
+
+def _rest(axes: Axes, name: Any) -> tuple[Axes, int, int]:
+    """The axes but `name`, with the number of positions along those before and after it."""
+    at = axes.index(name)
+    sizes = [1 if a == name else axis_env_size(a) for a in axes]
+    return axes[:at] + axes[at + 1 :], math.prod(sizes[:at]), math.prod(sizes[at:])
+
+
+def _regroup(
+    x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequence[Sequence[Any]]
+) -> Any:
+    """`x`, whose dims are `labels` of `sizes` once it is reshaped, transposed and reshaped to one dim per group of labels."""
+    x = reshape(x, tuple(sizes))
+    order = tuple(labels.index(label) for group in groups for label in group)
+    if order != tuple(range(len(order))):
+        x = transpose(x, order)
+    size_of = dict(zip(labels, sizes))
+    return reshape(x, tuple(math.prod(size_of[label] for label in group) for group in groups))
+
+
+def _blocks(
+    shape: Sequence[int], dim: int, major: int, own: int, minor: int, tiled: bool
+) -> tuple[list, list]:
+    """Labels and sizes of the dims of `shape`, dim `dim` split into major, own and minor blocks and, if tiled,
+    the inside of a block."""
+    labels, sizes = [], []
+    for d, n in enumerate(shape):
+        if d != dim:
+            labels.append(d)
+            sizes.append(n)
+            continue
+        labels += ["major", "own", "minor"]
+        sizes += [major, own, minor]
+        if tiled:
+            labels.append(d)
+            sizes.append(n // (major * own * minor))
+    return labels, sizes
+
+
+def _own_part(x: Any, axis: BatchAxis, axes: Axes, dim: int, tiled: bool, on_rest: Callable) -> Any:
+    """The blocks of dim `dim` of unbatched `x`, one for each position: the batch dim comes first.
+
+    `on_rest(y, axes, size)` takes the part along the other axes from dim 1 of `y`, and removes that dim."""
+    rest, major, minor = _rest(axes, axis.name)
+    labels, sizes = _blocks(typeof(x).shape, dim, major, axis.size, minor, tiled)
+    kept = [label for label in labels if isinstance(label, int)]
+    y = _regroup(x, labels, sizes, [["own"], ["major", "minor"], *[[k] for k in kept]])
+    return on_rest(y, rest, major * minor) if rest else squeeze(y, (1,))
+
+
+def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable:
+    """The batch rule of a collective of at most one operand, from its meaning over one of its axes."""
+
+    def batch(axis, args, dims, **params):
+        if axis.name is None or axis.name not in collective_axes(params):
+            if not spec.dims:
+                return primitive.bind(*args, **params), dims[0] if dims else None
+            return primitive.bind(
+                at_front(*args, *dims, axis.size), **_bumped(params, spec.dims)
+            ), 0
+        if params.get("axis_index_groups") is None:
+            return spec.stacked(axis, *args, *dims, **params)
+        return _in_groups(
+            spec.stacked, axis, at_front(*args, *dims, axis.size), _bumped(params, spec.dims)
+        ), 0
+
+    return batch
+
+
+def all_but_own_block(nbytes: int, n: int) -> int:
+    return nbytes * (n - 1) // n
+
+
+def _bumped(params: dict, shifted: Sequence[str]) -> dict:
+    """`params` of an operand that has a new dim in front."""
+    return params | {name: params[name] + 1 for name in shifted}
+
+
+def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
+    """A collective on the rows of `x` within each of the groups; `params` know of a dim in front, which the groups
+    become."""
+    assert len(collective_axes(params)) == 1, (
+        "groups along several axes are exchanged by `bind_over`"
+    )
+    groups = params["axis_index_groups"]
+    order = [i for members in groups for i in members]
+    count, size = len(groups), len(groups[0])
+    y = _permuted(x, [(s, d) for d, s in enumerate(order)])
+    y = move_dim(reshape(y, (count, size, *typeof(y).shape[1:])), 1, 0)
+    y, dim = over(BatchAxis(size, axis.name), y, 0, **params | {"axis_index_groups": None})
+    y = move_dim(at_front(y, dim, size), 1, 0)
+    return _permuted(reshape(y, (count * size, *typeof(y).shape[2:])), list(enumerate(order)))
+
+
+# --- psum, pmax, pmin
+
+
+def all_reduce(
+    name: str, reduce: Primitive, unbatched: Callable, groups: tuple, **facts: Any
+) -> Primitive:
+    """A collective that gives all positions their values reduced by `reduce`; `unbatched(x, n)` is that of n equal values.
+
+    It takes dtypes of `groups`; `facts` are fields of its record.
+    """
+
+    def type_rule(aval, *, axes, axis_index_groups):
+        check_dtype(name, aval, groups)
+        known = not aval.vma or axis_index_groups is not None
+        return aval if known else aval.update(vma=aval.vma - frozenset(axes))
+
+    def stacked(axis, x, dim, *, axes, axis_index_groups):
+        x = reduce.bind(x, axes=(dim,)) if dim is not None else unbatched(x, axis.size)
+        rest = tuple(a for a in axes if a != axis.name)
+        return (p.bind(x, axes=rest, axis_index_groups=axis_index_groups) if rest else x), None
+
+    def exchange(values, **params):
+        return [reduce.rule("reference")(np.stack(values), axes=(0,))] * len(values)
+
+    bytes_sent = lambda nbytes, n: 2 * nbytes * (n - 1) // n  # a reduce_scatter, then an all_gather
+    p = collective(
+        CollectiveSpec(name, type_rule, stacked, exchange, bytes_sent, hlo="all-reduce", **facts)
+    )
+    return p
+
+
+def _times(x: Any, size: int) -> Any:
+    return mul(x, np.asarray(size).astype(typeof(x).dtype)[()])
+
+
+def _psum_transpose(ct, x, *, axes, axis_index_groups):
+    if axis_index_groups is not None:
+        return [psum_p.bind(ct, axes=axes, axis_index_groups=axis_index_groups)]
+    # where types track an axis, the result's cotangent is one value for all; elsewhere each position has its own copy of the
+    # result, and their cotangents add up
+    tracked = tuple(a for a in axes if a in x.aval.vma)
+    copied = tuple(a for a in axes if a not in x.aval.vma)
+    if tracked:
+        ct = pvary_p.bind(ct, axes=tracked)
+    return [psum_p.bind(ct, axes=copied, axis_index_groups=None) if copied else ct]
+
+
+def _extremum_jvp(primitive, primals, tangents, **params):
+    """The mean tangent of the positions that attain the extremum."""
+    out = primitive.bind(*primals, **params)
+    zero = zero_tangent(out)
+    if type(tangents[0]) is Zero or zero.aval.dtype == dtypes.float0:
+        return out, zero
+    attained = convert_element_type(eq(primals[0], out), typeof(out).dtype)
+    total = psum_p.bind(mul(tangents[0], attained), **params)
+    return out, div(total, psum_p.bind(attained, **params))
+
+
+psum_p = all_reduce(
+    "psum",
+    reduce_sum_p,
+    _times,
+    NUMBER,
+    completes=("add",),
+    to_apply="add",
+    transpose=_psum_transpose,
+)
+pmax_p = all_reduce("pmax", reduce_max_p, lambda x, n: x, ORDERED, completes=("max", "or"), to_apply="maximum",
+                    jvp=lambda *args, **params: _extremum_jvp(pmax_p, *args, **params))  # fmt: skip
+pmin_p = all_reduce("pmin", reduce_min_p, lambda x, n: x, ORDERED, completes=("min", "and"), to_apply="minimum",
+                    jvp=lambda *args, **params: _extremum_jvp(pmin_p, *args, **params))  # fmt: skip
+
+
+# --- pvary
+
+
+def _pvary_type(aval, *, axes):
+    return aval.update(vma=aval.vma | frozenset(axes))
+
+
+def _pvary(axis, x, dim, *, axes):
+    rest = tuple(a for a in axes if a != axis.name)
+    return (pvary_p.bind(x, axes=rest) if rest else x), dim
+
+
+def _pvary_transpose(ct, x, *, axes):
+    return [psum_p.bind(ct, axes=axes, axis_index_groups=None)]
+
+
+pvary_p = collective(CollectiveSpec("pvary", _pvary_type, _pvary, lambda values, **params: values, transpose=_pvary_transpose,
+                                    hlo="copy"))  # fmt: skip
+
+
+pvary_p.attrs["casts"] = True
+
+
+# --- pcast
+
+
+def _pcast_type(aval, *, axes, to):
+    axes = frozenset(axes)
+    unreduced, reduced = aval.vma_unreduced - axes, aval.vma_reduced - axes
+    return aval.update(
+        vma_unreduced=unreduced | axes if to == "unreduced" else unreduced,
+        vma_reduced=reduced | axes if to == "reduced" else reduced,
+    )
+
+
+def _pcast(axis, x, dim, *, axes, to):
+    rest = tuple(a for a in axes if a != axis.name)
+    return (pcast_p.bind(x, axes=rest, to=to) if rest else x), dim
+
+
+def _pcast_transpose(ct, x, *, axes, to):
+    aval = x.aval
+    if to == "reduced" and not aval.vma_reduced.intersection(axes):
+        return [ct]  # terms of a sum, which is taken where the value was one for all
+    for kind, those in (
+        ("unreduced", aval.vma_reduced),
+        ("reduced", aval.vma_unreduced),
+        ("varying", aval.vma - aval.vma_unreduced - aval.vma_reduced),
+    ):
+        ct = typed(ct, tuple(a for a in axes if a in those), kind)
+    return [ct]
+
+
+#: params: axes, over which the operand varies, and to: varying, unreduced or reduced. The operand under that type.
+pcast_p = collective(
+    CollectiveSpec(
+        "pcast",
+        _pcast_type,
+        _pcast,
+        lambda values, **params: values,
+        transpose=_pcast_transpose,
+        hlo="copy",
+    )
+)
+pcast_p.attrs["casts"] = True
+
+
+def typed(x: Any, axes: Axes, to: str) -> Any:
+    """`x`, which varies over the axes that types track, as `to` says over these."""
+    aval = typeof(x)
+    axes = tuple(a for a in axes if a in aval.vma)
+    return (
+        x
+        if not axes or aval is _pcast_type(aval, axes=axes, to=to)
+        else pcast_p.bind(x, axes=axes, to=to)
+    )
+
+
+# --- all_gather
+
+
+def _gathered_type(
+    aval, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups=None
+):
+    shape = list(aval.shape)
+    if tiled:
+        shape[all_gather_dimension] *= axis_size
+    else:
+        shape.insert(all_gather_dimension, axis_size)
+    return aval.update(shape=tuple(shape), sharding=None)
+
+
+def _all_gather_invariant_type(aval, *, axis_name, **params):
+    return _gathered_type(aval, axis_name=axis_name, **params).update(
+        vma=aval.vma - frozenset(axis_name)
+    )
+
+
+def _gather(
+    primitive, axis, x, dim, *, all_gather_dimension, axis_name, axis_size, tiled, **groups
+):
+    x = at_front(x, dim, axis.size)
+    rest, major, minor = _rest(axis_name, axis.name)
+    shape = typeof(x).shape[1:]
+    if rest:
+        x = primitive.bind(
+            x,
+            all_gather_dimension=0,
+            axis_name=rest,
+            axis_size=major * minor,
+            tiled=False,
+            **groups,
+        )
+    labels = ["major", "minor", "own", *range(len(shape))]
+    gathered = ["major", "own", "minor"]
+    parts: list[list[Any]] = [[d] for d in range(len(shape))]
+    if tiled:
+        parts[all_gather_dimension] = [*gathered, all_gather_dimension]
+    else:
+        parts.insert(all_gather_dimension, gathered)
+    return _regroup(x, labels, [major, minor, axis.size, *shape], parts), None
+
+
+def _exchange_gathered(values, *, all_gather_dimension, tiled, **params):
+    return [(np.concatenate if tiled else np.stack)(values, all_gather_dimension)] * len(values)
+
+
+def _gathered_bytes(nbytes: int, n: int) -> int:
+    return nbytes * (n - 1)  # every block passes through every device
+
+
+def _all_gather_transpose(ct, x, *, all_gather_dimension, **params):
+    return [reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params)]
+
+
+def _all_gather_invariant_transpose(ct, x, *, all_gather_dimension, axis_name, axis_size, tiled):
+    # the cotangent is one value for all, of which each position takes what it gave
+    own = own_slice_p.bind(ct, axis_name=axis_name, axis_size=axis_size, dim=all_gather_dimension)
+    return [own if tiled else squeeze(own, (all_gather_dimension,))]
+
+
+all_gather_p = collective(CollectiveSpec(
+    "all_gather", _gathered_type, lambda *args, **params: _gather(all_gather_p, *args, **params), _exchange_gathered,
+    _gathered_bytes, dims=("all_gather_dimension",), transpose=_all_gather_transpose, hlo="all-gather"))  # fmt: skip
+all_gather_invariant_p = collective(CollectiveSpec(
+    "all_gather_invariant", _all_gather_invariant_type, lambda *args, **params: _gather(all_gather_invariant_p, *args, **params),
+    _exchange_gathered, _gathered_bytes, dims=("all_gather_dimension",), transpose=_all_gather_invariant_transpose,
+    hlo="all-gather", kind="all_gather"))  # fmt: skip
+
+
+# --- reduce_scatter
+
+
+def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) -> None:
+    """ShapeError unless dim `dim` has a block (one entry if not `tiled`) for each of `size` positions."""
+    extent = aval.shape[dim]
+    facts = [("operand", aval.str_short()), ("axis size", size)]
+    if tiled and extent % size:
+        raise shape_error(api, f"dim {dim} of size {extent} cannot be cut into {size} equal blocks.", facts, "",
+                          f"Pad the dim to a multiple of {size}.")  # fmt: skip
+    if not tiled and extent != size:
+        raise shape_error(api, f"dim {dim} must have one entry per position along the axis.", facts, "",
+                          "Use tiled=True to send blocks of several entries.")  # fmt: skip
+
+
+def _reduce_scatter_type(
+    aval, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+):
+    shape = list(aval.shape)
+    check_blocks("reduce_scatter", aval, scatter_dimension, axis_size, tiled)
+    if tiled:
+        shape[scatter_dimension] //= axis_size
+    else:
+        del shape[scatter_dimension]
+    return aval.update(shape=tuple(shape), sharding=None)
+
+
+def _reduce_scatter(
+    axis, x, dim, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+):
+    total = reduce_sum(x, (dim,)) if dim is not None else _times(x, axis.size)
+    on_rest = lambda y, rest, n: reduce_scatter_p.bind(
+        y,
+        scatter_dimension=1,
+        axis_name=rest,
+        axis_size=n,
+        tiled=False,
+        axis_index_groups=axis_index_groups,
+    )
+    return _own_part(total, axis, axis_name, scatter_dimension, tiled, on_rest), 0
+
+
+def _reduce_scatter_transpose(ct, x, *, scatter_dimension, **params):
+    return [all_gather_p.bind(ct, all_gather_dimension=scatter_dimension, **params)]
+
+
+def _exchange_scattered(values, *, scatter_dimension, tiled, **params):
+    total = reduce_sum_p.rule("reference")(np.stack(values), axes=(0,))
+    parts = np.split(total, len(values), scatter_dimension)
+    return parts if tiled else [y.squeeze(scatter_dimension) for y in parts]
+
+
+reduce_scatter_p = collective(CollectiveSpec(
+    "reduce_scatter", _reduce_scatter_type, _reduce_scatter, _exchange_scattered, all_but_own_block,
+    dims=("scatter_dimension",), transpose=_reduce_scatter_transpose, hlo="reduce-scatter", to_apply="add",
+    aliases=("psum_scatter",)))  # fmt: skip
+
+
+# --- own_slice
+
+
+def _own_slice_type(aval, *, axis_name, axis_size, dim):
+    check_blocks("own_slice", aval, dim, axis_size, True)
+    shape = list(aval.shape)
+    shape[dim] //= axis_size
+    return aval.update(
+        shape=tuple(shape), sharding=None, vma=aval.vma | tracked_axes().intersection(axis_name)
+    )
+
+
+def _own_slice(axis, x, batch_dim, *, axis_name, axis_size, dim):
+    on_rest = lambda y, rest, n: squeeze(
+        own_slice_p.bind(y, axis_name=rest, axis_size=n, dim=1), (1,)
+    )
+    if batch_dim is None:
+        return _own_part(x, axis, axis_name, dim, True, on_rest), 0
+    # every position takes its block from its own value: the diagonal of positions and blocks
+    x = move_dim(x, batch_dim, 0)
+    rest, major, minor = _rest(axis_name, axis.name)
+    labels, sizes = _blocks(typeof(x).shape[1:], dim, major, axis.size, minor, True)
+    kept = [label for label in labels if isinstance(label, int)]
+    y = _regroup(
+        x,
+        ["all", *labels],
+        [axis.size, *sizes],
+        [["all"], ["own"], ["major", "minor"], *[[k] for k in kept]],
+    )
+    y = _diagonal(y, axis.size)
+    return (on_rest(y, rest, major * minor) if rest else squeeze(y, (1,))), 0
+
+
+def _diagonal(x: Any, size: int) -> Any:
+    """`x[i, i]` for all i, along dim 0."""
+    shape = typeof(x).shape
+    after = tuple(range(1, len(shape) - 1))
+    numbers = GatherDimensionNumbers(after, (1,), (1,), (0,), (0,))
+    return gather_p.bind(
+        x,
+        reshape(iota(np.int32, size), (size, 1)),
+        dimension_numbers=numbers,
+        slice_sizes=(1, 1, *shape[2:]),
+        indices_are_sorted=True,
+        unique_indices=True,
+        mode=GatherScatterMode.UNCHECKED,
+        fill_value=None,
+    )
+
+
+def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
+    aval = x.aval
+    # axes over which, by its type, the operand is one value: the cotangents of its blocks are gathered or summed
+    shared = tuple(a for a in axis_name if a in tracked_axes() and a not in aval.vma)
+    if shared == axis_name:
+        return [
+            all_gather_invariant_p.bind(
+                ct, all_gather_dimension=dim, axis_name=axis_name, axis_size=axis_size, tiled=True
+            )
+        ]
+    start = mul(position(axis_name), np.int32(aval.shape[dim] // axis_size))
+    placed = dynamic_update_slice_in_dim(zeros(aval.update(vma=frozenset())), ct, start, dim)
+    return [psum_p.bind(placed, axes=shared, axis_index_groups=None) if shared else placed]
+
+
+def _exchange_sliced(values, *, dim, **params):
+    return [np.split(x, len(values), dim)[i] for i, x in enumerate(values)]
+
+
+own_slice_p = collective(CollectiveSpec("own_slice", _own_slice_type, _own_slice, _exchange_sliced, dims=("dim",),
+                                        transpose=_own_slice_transpose, hlo="dynamic-slice"))  # fmt: skip
+
+
+# --- all_to_all
+
+
+def _all_to_all_type(
+    aval, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups
+):
+    check_blocks("all_to_all", aval, split_axis, axis_size, True)
+    shape = list(aval.shape)
+    shape[split_axis] //= axis_size
+    shape[concat_axis] *= axis_size
+    return aval.update(shape=tuple(shape), sharding=None)
+
+
+def _all_to_all(
+    axis, x, dim, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups
+):
+    x = at_front(x, dim, axis.size)
+    rest, major, minor = _rest(axis_name, axis.name)
+    labels, sizes = _blocks(typeof(x).shape[1:], split_axis, major, axis.size, minor, True)
+    inner = [label for label in labels if isinstance(label, int)]
+    # the block's number becomes the position, the position the sender
+    x = _regroup(
+        x,
+        ["sender", *labels],
+        [axis.size, *sizes],
+        [["own"], ["sender"], ["major", "minor"], *[[d] for d in inner]],
+    )
+    if rest:
+        x = all_to_all_p.bind(
+            x,
+            split_axis=2,
+            concat_axis=2,
+            axis_name=rest,
+            axis_size=major * minor,
+            tiled=True,
+            axis_index_groups=axis_index_groups,
+        )
+    size_of = dict(zip(labels, sizes))
+    labels = ["own", "sender", "major", "minor", *inner]
+    sizes = [axis.size, axis.size, major, minor, *[size_of[d] for d in inner]]
+    groups = [
+        ["own"],
+        *[["major", "sender", "minor", d] if d == concat_axis else [d] for d in inner],
+    ]
+    return _regroup(x, labels, sizes, groups), 0
+
+
+def _all_to_all_transpose(ct, x, *, split_axis, concat_axis, **params):
+    return [all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params)]
+
+
+def _exchange_blocks(values, *, split_axis, concat_axis, **params):
+    sent = [np.split(x, len(values), split_axis) for x in values]
+    return [np.concatenate(received, concat_axis) for received in zip(*sent)]
+
+
+all_to_all_p = collective(CollectiveSpec(
+    "all_to_all", _all_to_all_type, _all_to_all, _exchange_blocks, all_but_own_block, dims=("split_axis", "concat_axis"),
+    transpose=_all_to_all_transpose, hlo="all-to-all"))  # fmt: skip
+
+
+# --- ppermute
+
+
+def _ppermute_type(aval, *, axis_name, perm):
+    return aval
+
+
+def _ppermute_transpose(ct, x, *, axis_name, perm):
+    return [ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
+
+
+def _ppermute(axis, x, dim, *, axis_name, perm):
+    rest, major, minor = _rest(axis_name, axis.name)
+    if dim is None and not rest and len(perm) == axis.size:
+        return x, None  # all send the same value, all receive it
+    x = at_front(x, dim, axis.size)
+    if not rest:
+        return _permuted(x, perm), 0
+    own = lambda i: i // minor % axis.size
+    others = lambda i: i // (minor * axis.size) * minor + i % minor
+    moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for s, d in perm:
+        moves.setdefault((own(s), own(d)), []).append((others(s), others(d)))
+    plans = {tuple(sorted(pairs)) for pairs in moves.values()}
+    if len(plans) == 1 and len({s for s, _ in moves}) == len({d for _, d in moves}) == len(moves):
+        (plan,) = plans  # the same moves along the other axes for all
+        y = _permuted(x, tuple(moves))
+        return (
+            y
+            if all(s == d for s, d in plan) and len(plan) == major * minor
+            else ppermute_p.bind(y, axis_name=rest, perm=plan)
+        ), 0
+    # the moves along this axis depend on the other axes
+    if len({d for _, d in moves}) < len(moves):
+        return _picked(x, rest, major * minor, moves), 0
+    rows = [zeros(typeof(slice_in_dim(x, 0, 1)))] * axis.size
+    for (s, d), pairs in moves.items():
+        rows[d] = ppermute_p.bind(slice_in_dim(x, s, s + 1), axis_name=rest, perm=tuple(pairs))
+    return concatenate(rows, 0), 0
+
+
+def _picked(
+    x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]
+) -> Any:
+    """The rows of `x`, and of the `count` positions along the other axes, that arrive here: picked out of all rows of all, which costs
+    nothing where devices share their memory."""
+    size, *shape = typeof(x).shape
+    table = np.full((count, size), count * size, np.int32)  # by default the number of no row
+    for (s, d), pairs in moves.items():
+        for there, here in pairs:
+            table[here, d] = there * size + s
+    everything = all_gather_p.bind(
+        x, all_gather_dimension=0, axis_name=rest, axis_size=count, tiled=False
+    )
+    numbers = reshape(dynamic_slice_in_dim(table, position(rest), 1), (size,))
+    return take_rows(reshape(everything, (count * size, *shape)), numbers)
+
+
+_MOST_RUNS = 8
+
+
+def _permuted(x: Any, perm: Perm) -> Any:
+    """The rows of `x` (along dim 0) moved as `perm` says, zeros where nothing goes."""
+    n = typeof(x).shape[0]
+    source: dict[int, int | None] = dict.fromkeys(range(n)) | {d: s for s, d in perm}
+    if all(s == d for d, s in source.items()):
+        return x
+    runs: list[tuple[int | None, int]] = []  # first source row (None: zeros), length
+    for d in range(n):
+        s = source[d]
+        if runs:
+            first, length = runs[-1]
+            if (s is None and first is None) or (
+                s is not None and first is not None and s == first + length
+            ):
+                runs[-1] = (first, length + 1)
+                continue
+        runs.append((s, 1))
+    if len(runs) > _MOST_RUNS:
+        return take_rows(x, np.asarray([n if s is None else s for s in source.values()], np.int32))
+    shape = typeof(x).shape
+    blank = lambda length: zeros(typeof(x).update(shape=(length, *shape[1:]), weak_type=False))
+    return concatenate([blank(k) if s is None else slice_in_dim(x, s, s + k) for s, k in runs], 0)
+
+
+def take_rows(x: Any, rows: Any) -> Any:
+    """The rows of `x` with the numbers `rows`; zeros for those that it does not have."""
+    shape = typeof(x).shape
+    numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
+    return gather_p.bind(
+        x,
+        reshape(rows, (*typeof(rows).shape, 1)),
+        dimension_numbers=numbers,
+        slice_sizes=(1, *shape[1:]),
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=GatherScatterMode.FILL_OR_DROP,
+        fill_value=0,
+    )
+
+
+def _exchange_permuted(values, *, perm, **params):
+    source = {d: s for s, d in perm}
+    return [values[source[i]] if i in source else np.zeros_like(x) for i, x in enumerate(values)]
+
+
+ppermute_p = collective(CollectiveSpec("ppermute", _ppermute_type, _ppermute, _exchange_permuted, lambda nbytes, n: nbytes,
+                                       transpose=_ppermute_transpose, hlo="collective-permute"))  # fmt: skip
+
+
+# --- pbroadcast
+
+
+def _pbroadcast_type(aval, *, axis_name, source):
+    return aval
+
+
+def _pbroadcast(axis, x, dim, *, axis_name, source):
+    rest, _, minor = _rest(axis_name, axis.name)
+    if dim is not None:
+        own = source // minor % axis.size
+        x = squeeze(slice_in_dim(x, own, own + 1, axis=dim), (dim,))
+    others = source // (minor * axis.size) * minor + source % minor
+    return (pbroadcast_p.bind(x, axis_name=rest, source=others) if rest else x), None
+
+
+def _pbroadcast_transpose(ct, x, *, axis_name, source):
+    total = psum_p.bind(ct, axes=axis_name, axis_index_groups=None)
+    return [select_n(eq(position(axis_name), np.int32(source)), zeros(typeof(total)), total)]
+
+
+pbroadcast_p = collective(CollectiveSpec(
+    "pbroadcast", _pbroadcast_type, _pbroadcast, lambda values, source, **params: [values[source]] * len(values),
+    lambda nbytes, n: nbytes, transpose=_pbroadcast_transpose, hlo="collective-broadcast"))  # fmt: skip
+
+
+# --- axis_index
+
+
+def _axis_index_type(*, axis_name):
+    return ShapedArray((), np.dtype(np.int32), vma=tracked_axes().intersection((axis_name,)))
+
+
+def _axis_index_jvp(primals, tangents, *, axis_name):
+    out = axis_index_p.bind(axis_name=axis_name)
+    return out, zero_tangent(out)
+
+
+axis_index_p = collective(CollectiveSpec(
+    "axis_index", _axis_index_type, lambda axis, *, axis_name: (iota(np.int32, axis.size), 0),
+    lambda values, **params: [np.int32(i) for i in range(len(values))],
+    factors=lambda in_avals, out_avals, **params: RuleBuilder().rule([], [[]]), jvp=_axis_index_jvp, hlo="partition-id"),
+    transpose=unsupported("has no operand"), several=lambda axis_name: position(axis_name))  # fmt: skip

@@ -1,0 +1,604 @@
+"""Contraction: dot_general, the one primitive behind every product of matrices, and the functions dot and batch_matmul.
+
+Numbers: products are computed and added in a dtype that holds both operands, and rounded once: bfloat16, float16 and float8 in float32,
+integers and floats of 32 bits or more in float64. Integers that give integers wrap.
+Law: the result has the batch dims first, in the order in which dimension_numbers names them, then the free dims of lhs,
+then those of rhs, each in the operand's order.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Union
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import is_undef, typeof
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.casting import convert_element_type, convert_element_type_p
+from weft._engine.ops.families import (
+    ANY,
+    INEXACT,
+    INTEGER,
+    ContractSpec,
+    check_dtype,
+    dtype_in,
+    joined_vma,
+    match_dtypes,
+    operand_table,
+    shape_error,
+)
+from weft._engine.ops.layout import transpose
+from weft._engine.ops.placement import OUT_SHARDING, with_out_sharding
+from weft._engine.ops.rules import aval_of, bump, inverse, multilinear
+from weft._engine.util import dtypes
+from weft._engine.util.config import config
+from weft._engine.util.promotion import sum_dtype
+
+dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
+
+Dims = tuple[int, ...]
+DotDimensionNumbers = tuple[
+    tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
+]
+
+
+class Precision(enum.Enum):
+    """How exact the products of a contraction must be. On CPU every value is exact in the operands' dtype.
+
+    >>> Precision.HIGHEST
+    Precision.HIGHEST
+    """
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+    def __repr__(self) -> str:
+        return f"Precision.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_PRECISION_NAMES = {
+    "default": Precision.DEFAULT,
+    "fastest": Precision.DEFAULT,
+    "bfloat16": Precision.DEFAULT,
+    "high": Precision.HIGH,
+    "bfloat16_3x": Precision.HIGH,
+    "tensorfloat32": Precision.HIGH,
+    "highest": Precision.HIGHEST,
+    "float32": Precision.HIGHEST,
+}
+
+
+class DotAlgorithm(NamedTuple):
+    """The dtypes in which a product of matrices takes its operands and adds, and how many parts of each operand it multiplies.
+
+    Operands of other dtypes are converted first. What is split into parts for a machine without wide products is multiplied whole here.
+
+    >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0]), precision=DotAlgorithm("bfloat16", "bfloat16", "float32")))
+    11.0
+    """
+
+    lhs_precision_type: Any
+    rhs_precision_type: Any
+    accumulation_type: Any
+    lhs_component_count: int = 1
+    rhs_component_count: int = 1
+    num_primitive_operations: int = 1
+    allow_imprecise_accumulation: bool = False
+
+
+class DotAlgorithmPreset(enum.Enum):
+    """Algorithms by the names of their dtypes: of `lhs`, of `rhs`, and of the sums; X3 to X9 count products of parts.
+
+    >>> DotAlgorithmPreset["BF16_BF16_F32"].accumulation_type
+    dtype('float32')
+    """
+
+    DEFAULT = enum.auto()
+    ANY_F8_ANY_F8_F32 = enum.auto()
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = enum.auto()
+    ANY_F8_ANY_F8_ANY = enum.auto()
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = enum.auto()
+    F16_F16_F16 = enum.auto()
+    F16_F16_F32 = enum.auto()
+    BF16_BF16_BF16 = enum.auto()
+    BF16_BF16_F32 = enum.auto()
+    BF16_BF16_F32_X3 = enum.auto()
+    BF16_BF16_F32_X6 = enum.auto()
+    BF16_BF16_F32_X9 = enum.auto()
+    TF32_TF32_F32 = enum.auto()
+    TF32_TF32_F32_X3 = enum.auto()
+    F32_F32_F32 = enum.auto()
+    F64_F64_F64 = enum.auto()
+
+    def __repr__(self) -> str:
+        return f"DotAlgorithmPreset.{self.name}"
+
+    @property
+    def accumulation_type(self) -> np.dtype | None:
+        """The dtype of the sums; None where any will do."""
+        last = self.name.split("_FAST")[0].split("_X")[0].split("_")[-1]
+        return dtypes.canonicalize_dtype(_NAMES[last]) if last in _NAMES else None
+
+    @property
+    def supported_lhs_types(self) -> tuple[np.dtype, ...] | None:
+        """The dtypes that `lhs` is taken in; None where any will do."""
+        first = self.name.split("_")[0]
+        if first == "ANY":
+            return tuple(dtypes.canonicalize_dtype(name) for name in _FLOAT8)
+        if first == "DEFAULT":
+            return None
+        # operands in parts, and those of 19 bits, are float32 here
+        wide = "_X" in self.name or first == "TF32"
+        return (dtypes.canonicalize_dtype("float32" if wide else _NAMES[first]),)
+
+    @property
+    def supported_rhs_types(self) -> tuple[np.dtype, ...] | None:
+        """The dtypes that `rhs` is taken in; None where any will do."""
+        return self.supported_lhs_types
+
+
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+_NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+PrecisionLike = Union[None, str, Precision, DotAlgorithm, DotAlgorithmPreset, tuple]
+PrecisionLike.__doc__ = "The precision of a product: a name, a `Precision`, a dot algorithm, or two of them for the operands."
+
+
+def algorithm_of(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset | None:
+    """The algorithm that `precision` is, or names."""
+    if isinstance(precision, str):
+        return DotAlgorithmPreset.__members__.get(precision)
+    return precision if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)) else None
+
+
+def _by_algorithm(
+    lhs,
+    rhs,
+    numbers: DotDimensionNumbers,
+    algorithm: DotAlgorithm | DotAlgorithmPreset,
+    preferred: Any,
+):
+    """The product in the dtypes of an algorithm, in the dtype that was asked for, or else that of the operands."""
+    if isinstance(algorithm, DotAlgorithm):
+        types = [(dtypes.check_dtype(t, "DotAlgorithm"),) for t in algorithm[:2]]
+        total = dtypes.check_dtype(algorithm.accumulation_type, "DotAlgorithm")
+    else:
+        types, total = (
+            [algorithm.supported_lhs_types, algorithm.supported_rhs_types],
+            algorithm.accumulation_type,
+        )
+    want = (
+        dtypes.result_type(lhs, rhs)
+        if preferred is None
+        else dtypes.check_dtype(preferred, "dot_general")
+    )
+    for name, x, allowed in zip(("lhs", "rhs"), (lhs, rhs), types):
+        if allowed and allowed[0].itemsize == 1 and typeof(x).dtype not in allowed:
+            raise ValueError(
+                f"The dot algorithm {algorithm!r} takes {name} in {' or '.join(t.name for t in allowed)}, "
+                f"got {typeof(x).dtype.name}. Cast it first."
+            )
+    lhs, rhs = [
+        x if not allowed or typeof(x).dtype in allowed else convert_element_type(x, allowed[0])
+        for x, allowed in zip((lhs, rhs), types)
+    ]
+    return convert_element_type(dot_general(lhs, rhs, numbers, None, total), want)
+
+
+def canonical_precision(precision: PrecisionLike) -> tuple[Precision, Precision] | None:
+    """`precision` as one value per operand, or None.
+
+    >>> canonical_precision("highest")
+    (Precision.HIGHEST, Precision.HIGHEST)
+    """
+    if precision is None:
+        precision = config.default_matmul_precision
+        if precision not in _PRECISION_NAMES:
+            return None
+    if isinstance(precision, (tuple, list)):
+        if len(precision) != 2:
+            raise ValueError(f"precision: needs one value, or one per operand, got {precision!r}.")
+        lhs, rhs = (_one_precision(p) for p in precision)
+        return lhs, rhs
+    one = _one_precision(precision)
+    return one, one
+
+
+def _one_precision(value) -> Precision:
+    if value is None:
+        return Precision.DEFAULT
+    if isinstance(value, Precision):
+        return value
+    if isinstance(value, str) and value.lower() in _PRECISION_NAMES:
+        return _PRECISION_NAMES[value.lower()]
+    raise ValueError(
+        f"precision: {value!r} is not understood. Use lax.Precision, or one of {', '.join(_PRECISION_NAMES)}."
+    )
+
+
+# --- the functions
+
+
+def dot_general(
+    lhs,
+    rhs,
+    dimension_numbers: DotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
+):
+    """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
+
+    `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)); the result has the batch dims, then the other
+    dims of `lhs`, then those of `rhs`, in the dtype that the operands' dtypes promote to or `preferred_element_type`. `out_sharding`
+    gives the sharding of the result, which is needed where explicitly sharded dims are contracted. Raises ShapeError if paired dims differ
+    in size, TypeError for dtypes that do not promote to a common one.
+
+    >>> dot_general(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ()))).shape
+    (2, 4)
+    """
+    if out_sharding is not None:
+        plain = lambda: dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+        return with_out_sharding(out_sharding, "dot_general", plain, lhs, rhs, contracts=True)
+    algorithm = algorithm_of(precision)
+    if algorithm is not None and algorithm is not DotAlgorithmPreset.DEFAULT:
+        return _by_algorithm(lhs, rhs, dimension_numbers, algorithm, preferred_element_type)
+    precision = precision if algorithm is None else None
+    lhs, rhs = match_dtypes(lhs, rhs)
+    (lc, rc), (lb, rb) = dimension_numbers
+    left, right = typeof(lhs).ndim, typeof(rhs).ndim
+    numbers = ((_dims(lc, left), _dims(rc, right)), (_dims(lb, left), _dims(rb, right)))
+    left, right = typeof(lhs).dtype, typeof(rhs).dtype
+    if preferred_element_type is not None:
+        preferred = dtypes.check_dtype(preferred_element_type, "dot_general")
+    else:
+        preferred = None if left == right else product_dtype(left, right)
+    params = {"dimension_numbers": numbers, "precision": canonical_precision(precision)}
+    if preferred_element_type is None or is_whole(left, right, preferred):
+        return dot_general_p.bind(lhs, rhs, **params, preferred_element_type=preferred)
+    wide = sum_dtype(left, right, preferred)
+    return convert(dot_general_p.bind(lhs, rhs, **params, preferred_element_type=wide), preferred)
+
+
+def product_dtype(lhs: np.dtype, rhs: np.dtype) -> np.dtype:
+    """Return the dtype of the product of operands of two dtypes: the one of larger range, then of more precision, then of more bits, then
+    the signed one.
+
+    >>> product_dtype(np.dtype("int8"), np.dtype("uint8")), product_dtype(np.dtype("int32"), np.dtype("float16"))
+    (dtype('int8'), dtype('float16'))
+    """
+    return max(lhs, rhs, key=_rank)
+
+
+@functools.cache
+def _rank(dtype: np.dtype) -> tuple:
+    if dtypes.is_extended(dtype):
+        return ()
+    kind = dtypes.kinds[dtype]
+    if kind in "fc":
+        limits = dtypes.finfo(dtype)
+        return kind == "c", math.frexp(float(limits.max))[1], limits.nmant, dtype.itemsize, False
+    return False, -1, -1, 0 if kind == "b" else dtypes.iinfo(dtype).bits, kind == "i"
+
+
+def is_whole(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
+    """Whether parts of a contraction add up to the whole in `out`, or all dtypes are one; otherwise the sums must be rounded apart."""
+    integers = all(dtypes.kinds[x] in "biu" for x in (lhs, rhs)) and dtypes.kinds[out] in "iu"
+    return lhs == rhs == out or integers or sum_dtype(lhs, rhs, out) == out
+
+
+def convert(x, dtype: np.dtype):
+    """`x` in another dtype, which may have 64 bits where these are off."""
+    if typeof(x).dtype == dtype:
+        return x
+    return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=False, sharding=None)
+
+
+def dot(
+    lhs,
+    rhs,
+    *,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+):
+    """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
+
+    >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+    11.0
+    """
+    if dimension_numbers is None:
+        left, right = typeof(lhs), typeof(rhs)
+        if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2):
+            raise shape_error(
+                "dot",
+                "takes vectors and matrices.",
+                operand_table((left, right)),
+                "",
+                "Use dot_general, or weft.numpy.matmul for stacks of matrices.",
+            )
+        dimension_numbers = (((left.ndim - 1,), (0,)), ((), ()))
+    return dot_general(
+        lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding
+    )
+
+
+def batch_matmul(lhs, rhs, precision: PrecisionLike = None):
+    """Products of the matrices in the last two dims, all dims before them being batch dims of equal sizes."""
+    n = typeof(lhs).ndim
+    batch = tuple(range(n - 2))
+    return dot_general(lhs, rhs, (((n - 1,), (n - 2,)), (batch, batch)), precision)
+
+
+def _dims(dims: Sequence[int], ndim: int) -> Dims:
+    return tuple(int(d) + ndim if -ndim <= d < 0 else int(d) for d in dims)
+
+
+# --- rules
+
+
+def _free(ndim: int, *taken: Dims) -> Dims:
+    """Dims of an operand that are neither contracted nor batch dims."""
+    used = frozenset().union(*taken)
+    return tuple(d for d in range(ndim) if d not in used)
+
+
+@dot_general_p.def_type
+def _dot_type(lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+    (lc, rc), (lb, rb) = dimension_numbers
+    _check_numbers(lhs, rhs, lc, rc, lb, rb)
+    for left, right, role in ((lc, rc, "contract"), (lb, rb, "batch")):
+        for i, j in zip(left, right):
+            if lhs.shape[i] != rhs.shape[j]:
+                what = "contracted" if role == "contract" else "batch"
+                verb = "contracts dim" if role == "contract" else "batches over dim"
+                raise shape_error(
+                    "dot_general",
+                    f"{what} dims differ in size.",
+                    [
+                        ("lhs", lhs.str_short(), f"{verb} {i}, size {lhs.shape[i]}"),
+                        ("rhs", rhs.str_short(), f"{verb} {j}, size {rhs.shape[j]}"),
+                    ],
+                    f"{what.capitalize()} dims must have equal size.",
+                    _transpose_hint(lhs, rhs, i, j, lb),
+                )
+    if lhs.dtype != rhs.dtype and preferred_element_type is None:
+        raise TypeError(
+            "dot_general: requires arguments to have the same dtypes, got "
+            f"{lhs.dtype.name}, {rhs.dtype.name}.\n  Cast one with .astype, or give preferred_element_type."
+        )
+    for i, aval in enumerate((lhs, rhs)):
+        check_dtype("dot_general", aval, ANY, i)
+    dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
+    shape = [lhs.shape[d] for d in lb]
+    shape += [lhs.shape[d] for d in _free(lhs.ndim, lc, lb)]
+    shape += [rhs.shape[d] for d in _free(rhs.ndim, rc, rb)]
+    weak = lhs.weak_type and rhs.weak_type and preferred_element_type is None
+    return ShapedArray(tuple(shape), dtype, weak, None, joined_vma((lhs, rhs)))
+
+
+def _check_numbers(lhs, rhs, lc, rc, lb, rb) -> None:
+    for name, aval, contract, batch in (("lhs", lhs, lc, lb), ("rhs", rhs, rc, rb)):
+        if any(not 0 <= d < aval.ndim for d in (*contract, *batch)):
+            raise shape_error(
+                "dot_general",
+                f"dimension_numbers name a dim that {name} does not have.",
+                [(name, aval.str_short(), f"contracting {contract}, batch {batch}")],
+            )
+        if len({*contract, *batch}) != len(contract) + len(batch):
+            raise shape_error(
+                "dot_general",
+                f"dimension_numbers use a dim of {name} twice.",
+                [(name, aval.str_short(), f"contracting {contract}, batch {batch}")],
+            )
+    if len(lc) != len(rc) or len(lb) != len(rb):
+        raise shape_error(
+            "dot_general",
+            "needs as many contracting and batch dims in lhs as in rhs.",
+            [
+                ("lhs", lhs.str_short(), f"contracting {lc}, batch {lb}"),
+                ("rhs", rhs.str_short(), f"contracting {rc}, batch {rb}"),
+            ],
+        )
+
+
+def _transpose_hint(lhs, rhs, i, j, batch) -> str:
+    if lhs.ndim == rhs.ndim == 2 and not batch and lhs.shape[i] == rhs.shape[1 - j]:
+        return "Did you mean the transpose of rhs (rhs.T)?"
+    return ""
+
+
+def rounded(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return NumPy's sums of products in the dtype of the result."""
+    return convert_element_type_p.rule("reference")(
+        sums, new_dtype=np.dtype(dtype), weak_type=False, sharding=None
+    )
+
+
+@dot_general_p.def_reference
+def _dot_reference(lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+    (lc, rc), (lb, rb) = dimension_numbers
+    lf, rf = _free(lhs.ndim, lc, lb), _free(rhs.ndim, rc, rb)
+    out_dtype = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
+    accumulate = sum_dtype(lhs.dtype, rhs.dtype, out_dtype)
+    sizes = lambda x, dims: [x.shape[d] for d in dims]
+    count = lambda x, dims: int(np.prod(sizes(x, dims), dtype=np.int64))
+    a = (
+        lhs.astype(accumulate)
+        .transpose(lb + lf + lc)
+        .reshape(count(lhs, lb), count(lhs, lf), count(lhs, lc))
+    )
+    b = (
+        rhs.astype(accumulate)
+        .transpose(rb + rc + rf)
+        .reshape(count(rhs, rb), count(rhs, rc), count(rhs, rf))
+    )
+    return rounded(np.matmul(a, b), out_dtype).reshape(
+        sizes(lhs, lb) + sizes(lhs, lf) + sizes(rhs, rf)
+    )
+
+
+multilinear(dot_general_p, (0, 1))
+
+
+@dot_general_p.def_transpose
+def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+    (lc, rc), (lb, rb) = dimension_numbers
+    if is_undef(lhs):
+        return [
+            _operand_ct(
+                ct, lhs.aval, rhs, lc, rc, lb, rb, precision, preferred_element_type, swapped=False
+            ),
+            None,
+        ]
+    return [
+        None,
+        _operand_ct(
+            ct,
+            rhs.aval,
+            lhs,
+            rc,
+            lc,
+            rb,
+            lb,
+            _swapped(precision),
+            preferred_element_type,
+            swapped=True,
+        ),
+    ]
+
+
+def _swapped(precision):
+    return None if precision is None else (precision[1], precision[0])
+
+
+def _operand_ct(
+    ct,
+    aval,
+    other,
+    contract,
+    other_contract,
+    batch,
+    other_batch,
+    precision,
+    preferred,
+    swapped: bool,
+):
+    """Cotangent of the operand of type `aval`; `other` is held. `swapped`: the linear one is rhs."""
+    free = _free(aval.ndim, contract, batch)
+    other_free = _free(aval_of(other).ndim, other_contract, other_batch)
+    # ct has the dims batch, lhs free, rhs free: contract those that came from `other`
+    first = len(batch) + (0 if swapped else len(free))
+    ct_contract = tuple(range(first, first + len(other_free)))
+    out = _mixed_dot(
+        ct,
+        other,
+        ((ct_contract, other_free), (tuple(range(len(batch))), other_batch)),
+        precision,
+        aval.dtype,
+        preferred,
+    )
+    # out has the dims batch, free of the operand, contracted dims in the order of `other`
+    by_other = sorted(range(len(contract)), key=lambda k: other_contract[k])
+    have = (*batch, *free, *(contract[k] for k in by_other))
+    return transpose(out, inverse(have))
+
+
+def _mixed_dot(x, y, numbers, precision, dtype, preferred=None):
+    """dot_general of operands whose dtypes may differ, with a result of `dtype`."""
+    a, b = typeof(x).dtype, typeof(y).dtype
+    if a != b:
+        wide = sum_dtype(a, b, dtype)
+        return convert(dot_general(convert(x, wide), convert(y, wide), numbers, precision), dtype)
+    return dot_general(
+        x, y, numbers, precision, None if dtype == a and preferred is None else dtype
+    )
+
+
+@dot_general_p.def_batch
+def _dot_batch(axis, args, dims, *, dimension_numbers, precision, preferred_element_type):
+    (lhs, rhs), (left, right) = args, dims
+    (lc, rc), (lb, rb) = dimension_numbers
+    if left is not None:
+        lc, lb = bump(lc, left), bump(lb, left)
+    if right is not None:
+        rc, rb = bump(rc, right), bump(rb, right)
+    if left is not None and right is not None:
+        lb, rb = (left, *lb), (right, *rb)
+        out_dim = 0
+    elif left is not None:  # one batched operand: its batch dim is one more free dim
+        out_dim = len(lb) + _free(typeof(lhs).ndim, lc, lb).index(left)
+    else:
+        lhs_free = _free(typeof(lhs).ndim, lc, lb)
+        out_dim = len(lb) + len(lhs_free) + _free(typeof(rhs).ndim, rc, rb).index(right)
+    out = dot_general_p.bind(
+        lhs,
+        rhs,
+        dimension_numbers=((lc, rc), (lb, rb)),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    return out, out_dim
+
+
+def sums_of_products(
+    summed: Sequence[int], dtypes_in: Sequence[np.dtype], out: np.dtype
+) -> dict[str, Any]:
+    """Return the facts of a `FactorRule` about factors `summed` over products of two operands, for a result of dtype `out`.
+
+    Shards of these factors give sums in the dtype of the result, which are added. They cannot be split if converting to that dtype is
+    not linear: from inexact numbers to integers, and from numbers to bools.
+    """
+    if out == np.bool_:
+        adds = all(d == np.bool_ for d in dtypes_in)
+    else:
+        adds = dtype_in(out, INEXACT) or not any(dtype_in(d, INEXACT) for d in dtypes_in)
+    if not adds:
+        return {"special": dict.fromkeys(summed, "replicate")}
+    linear = tuple(i for i, d in enumerate(dtypes_in) if _keeps_sums(d, out))
+    return {"reduced": dict.fromkeys(summed, "add"), "linear_ins": linear}
+
+
+def _keeps_sums(operand: np.dtype, out: np.dtype) -> bool:
+    """Whether partial sums of an operand give partial sums of the result: bools are joined by "or", and integers wrap."""
+    if dtype_in(out, INTEGER):
+        return dtype_in(operand, INTEGER) and dtypes.itemsize_bits(operand) >= dtypes.itemsize_bits(
+            out
+        )
+    return operand == out if out == np.bool_ else dtype_in(operand, INEXACT)
+
+
+@dot_general_p.def_factors
+def _dot_factors(in_avals, out_avals, *, dimension_numbers, precision, preferred_element_type):
+    (lc, rc), (lb, rb) = dimension_numbers
+    lhs, rhs = in_avals
+    b = RuleBuilder()
+    left: list = [None] * lhs.ndim
+    right: list = [None] * rhs.ndim
+    for i, j in zip((*lb, *lc), (*rb, *rc)):
+        left[i] = right[j] = b.new(lhs.shape[i])
+    lf, rf = _free(lhs.ndim, lc, lb), _free(rhs.ndim, rc, rb)
+    for d in lf:
+        left[d] = b.new(lhs.shape[d])
+    for d in rf:
+        right[d] = b.new(rhs.shape[d])
+    out = [left[d] for d in lb] + [left[d] for d in lf] + [right[d] for d in rf]
+    return b.rule(
+        [left, right],
+        [out],
+        **sums_of_products([left[d] for d in lc], (lhs.dtype, rhs.dtype), out_avals[0].dtype),
+    )
+
+
+dot_general_p.define(lower=ContractSpec())

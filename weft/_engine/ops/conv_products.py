@@ -1,0 +1,496 @@
+"""Convolutions as the compiler sees them: a padded image, windows on it that are only strides, and one product of matrices.
+
+In:   the operands and parameters of `conv_general_dilated`.
+Out:  `expand_conv`: the same result from pad, reshape, transpose, `windows` and dot_general.
+Laws: `windows` copies nothing. The matmul reads windows through strides as it packs, so no patch is ever in memory.
+      Kernels with one feature per group are sums of products, which fuse like any reduction.
+      A spread image (`lhs_dilation`) is not multiplied by its zeros: each phase of the result has its own part of the kernel.
+      Where there are few output features, every pixel meets the whole kernel first and the products are added where they belong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import typeof
+from weft._engine.ir.symbolic import max_dim
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.contraction import convert, dot_general_p, is_whole
+from weft._engine.ops.elementwise import mul
+from weft._engine.ops.families import full
+from weft._engine.ops.layout import broadcast_in_dim, copy, reshape, transpose
+from weft._engine.ops.reduce import reduce_sum
+from weft._engine.ops.rules import inverse
+from weft._engine.ops.slicing import concatenate, pad, slice as slice_op
+from weft._engine.util.promotion import sum_dtype
+from weft._engine.util.record import record
+
+#: output features per group up to which a grouped convolution is a sum of products
+_FEW_FEATURES = 2
+#: output features that would leave most lanes of a matrix product empty
+_THIN = 8
+#: products of a pixel, for each of its features, up to which they may be kept in memory
+_PRODUCTS_KEPT = 3
+
+
+def dilated(size: int, dilation: int) -> int:
+    """Extent of `size` elements that are `dilation` apart."""
+    return max_dim((size - 1) * dilation + 1, 0)
+
+
+def out_size(
+    n: int, lo: int, hi: int, lhs_dilation: int, k: int, rhs_dilation: int, stride: int
+) -> int:
+    """Number of places of a window of `k` elements on a padded and spread dim of size `n`."""
+    return max_dim((dilated(n, lhs_dilation) + lo + hi - dilated(k, rhs_dilation)) // stride + 1, 0)
+
+
+def products_along(
+    n: int, k: int, places: int, lo: int, stride: int, lhs_dilation: int, rhs_dilation: int
+) -> int:
+    """Number of pairs of a place and a tap along a dim of size `n` that meet an element, not padding or a gap between elements.
+
+    >>> products_along(3, 3, 3, 1, 1, 1, 1), products_along(4, 2, 4, 1, 2, 2, 1)
+    (7, 4)
+    """
+    # Place p and tap t meet element (p * stride - offset) / lhs_dilation. For each tap the places where that is whole are one residue
+    # class, so they are counted without visiting them.
+    offset = lo - np.arange(k, dtype=np.int64) * rhs_dilation
+    step = math.gcd(stride, lhs_dilation)
+    period = lhs_dilation // step
+    residue = (offset // step) % period * pow(stride // step, -1, period) % period
+    first = np.maximum(-(-offset // stride), 0)
+    past = np.minimum((offset + (n - 1) * lhs_dilation) // stride + 1, places)
+    upto = lambda end: (end - residue + period - 1) // period  # members of the class in [0, end)
+    met = np.where(offset % step == 0, np.maximum(upto(past) - upto(first), 0), 0)
+    return int(met.sum()) if n else 0
+
+
+# --- windows
+
+#: Places of a window along some dims: place p and tap t of dim d show element p * strides[d] + t * dilation[d] of it. Taps
+#: are new dims at the end. Made here only.
+windows_p = Primitive("windows", "layout", register=False)
+
+
+@windows_p.def_type
+def _windows_type(x, *, dims, places, taps, strides, dilation):
+    shape = list(x.shape)
+    for d, n in zip(dims, places):
+        shape[d] = n
+    return ShapedArray((*shape, *taps), x.dtype, x.weak_type, None, x.vma)
+
+
+def _strided(x: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """Return a copy of elements of `x` at places that overlap. NumPy cannot do this for every dtype of one byte, so bytes are taken."""
+    raw = x.view(np.uint8) if x.dtype.itemsize == 1 else x
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(raw, shape, strides)).view(x.dtype)
+
+
+@windows_p.def_reference
+def _windows_reference(x, *, dims, places, taps, strides, dilation):
+    shape, steps, inner = list(x.shape), list(x.strides), []
+    for d, n, s, step in zip(dims, places, strides, dilation):
+        inner.append(x.strides[d] * step)
+        shape[d], steps[d] = n, x.strides[d] * s
+    return _strided(x, (*shape, *taps), (*steps, *inner))
+
+
+def _windows_lower(b, index, x, *, in_avals, out_avals, dims, places, taps, strides, dilation):
+    at = list(index[: in_avals[0].ndim])
+    for i, (d, s, step) in enumerate(zip(dims, strides, dilation)):
+        at[d] = b.iadd(b.imul(at[d], s), b.imul(index[in_avals[0].ndim + i], step))
+    return x(tuple(at))
+
+
+windows_p.define(lower=_windows_lower)
+
+
+#: Places of what was computed tap by tap: place p of dim d shows, for index t of dim `along`, element p + t * dilation of d.
+shifted_p = Primitive("shifted", "layout", register=False)
+
+
+@shifted_p.def_type
+def _shifted_type(x, *, dims, along, places, dilation):
+    shape = list(x.shape)
+    for d, n in zip(dims, places):
+        shape[d] = n
+    return ShapedArray(tuple(shape), x.dtype, x.weak_type, None, x.vma)
+
+
+@shifted_p.def_reference
+def _shifted_reference(x, *, dims, along, places, dilation):
+    shape, steps = list(x.shape), list(x.strides)
+    for d, t, n, step in zip(dims, along, places, dilation):
+        shape[d], steps[t] = n, x.strides[t] + x.strides[d] * step
+    return _strided(x, shape, steps)
+
+
+def _shifted_lower(b, index, x, *, in_avals, out_avals, dims, along, places, dilation):
+    at = list(index)
+    for d, t, step in zip(dims, along, dilation):
+        at[d] = b.iadd(index[d], b.imul(index[t], step))
+    return x(tuple(at))
+
+
+shifted_p.define(lower=_shifted_lower)
+
+
+# --- convolutions
+
+
+class Conv(NamedTuple):
+    """The parameters of a convolution."""
+
+    dimension_numbers: Any
+    window_strides: tuple
+    padding: tuple
+    lhs_dilation: tuple
+    rhs_dilation: tuple
+    feature_group_count: int
+    batch_group_count: int
+    precision: Any
+    preferred_element_type: Any
+
+    def out_sizes(self, lhs_shape: Sequence[int], rhs_shape: Sequence[int]) -> list[int]:
+        """Sizes of the spatial dims of the result."""
+        numbers = self.dimension_numbers
+        return [
+            out_size(lhs_shape[d], lo, hi, ld, rhs_shape[k], rd, s)
+            for d, k, (lo, hi), ld, rd, s in zip(
+                numbers.lhs_spec[2:],
+                numbers.rhs_spec[2:],
+                self.padding,
+                self.lhs_dilation,
+                self.rhs_dilation,
+                self.window_strides,
+            )
+        ]
+
+
+def expand_conv(lhs, rhs, **params):
+    """The convolution written with pad, windows and dot_general (or, feature by feature, with products and a sum)."""
+    p = Conv(**params)
+    left, right = typeof(lhs).dtype, typeof(rhs).dtype
+    out = np.dtype(p.preferred_element_type or left)
+    if left != right or left == np.bool_ or not is_whole(left, right, out):
+        wide = sum_dtype(left, right, out)
+        return convert(
+            expand_conv(
+                convert(lhs, wide), convert(rhs, wide), **dict(params, preferred_element_type=wide)
+            ),
+            out,
+        )
+    p = p._replace(preferred_element_type=out)
+    image, kernel = lhs, rhs
+    spread = any(d > 1 for d in p.lhs_dilation)
+    if _is_thin(image, kernel, p, spread):
+        return _by_taps(image, kernel, p)
+    if spread and all(d == 1 for d in (*p.window_strides, *p.rhs_dilation)):
+        return _phases(image, kernel, p)
+    return _convolved(
+        _padded(image, p.padding, p.lhs_dilation, kernel, p),
+        kernel,
+        p,
+        p.out_sizes(lhs.shape, rhs.shape),
+    )
+
+
+def _padded(image, padding, dilation, kernel, p: Conv):
+    config = [(0, 0, 0)] * typeof(image).ndim
+    for d, (lo, hi), step in zip(p.dimension_numbers.lhs_spec[2:], padding, dilation):
+        config[d] = (lo, hi, step - 1)
+    if all(c == (0, 0, 0) for c in config):
+        return image
+    # What is behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros. `_summed` goes along the
+    # features, and would divide for them.
+    shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
+    (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
+    if step == 0 and inner > 1 and not _is_summed(kernel, p):
+        image, config[last:] = (
+            reshape(image, (*shape[:last], shape[last] * inner)),
+            [(lo * inner, hi * inner, 0)],
+        )
+    padded = pad(image, np.zeros((), typeof(image).dtype)[()], config)
+    return (
+        padded
+        if len(config) == len(shape)
+        else reshape(
+            padded, (*typeof(padded).shape[:-1], shape[last] + lo + hi, *shape[last + 1 :])
+        )
+    )
+
+
+def _convolved(image, kernel, p: Conv, sizes):
+    """The convolution of a padded image, with `sizes` places.
+
+    Letters of dims: g group, n batch, c feature of the group, o output feature of the group; p0, p1, ... places of the
+    window; t0, t1, ... elements of it.
+    """
+    numbers, out_dtype = p.dimension_numbers, p.preferred_element_type
+    taps = [typeof(kernel).shape[d] for d in numbers.rhs_spec[2:]]
+    windows = windows_p.bind(
+        image,
+        dims=tuple(numbers.lhs_spec[2:]),
+        places=tuple(sizes),
+        taps=tuple(taps),
+        strides=tuple(p.window_strides),
+        dilation=tuple(p.rhs_dilation),
+    )
+    at, t = [f"p{i}" for i in range(len(taps))], [f"t{i}" for i in range(len(taps))]
+    count = max(p.feature_group_count, p.batch_group_count)
+    windows, w_dims = _named(
+        windows,
+        (*numbers.lhs_spec, *range(len(taps) + 2, 2 * len(taps) + 2)),
+        ["n", "c", *at, *t],
+        {"c": p.feature_group_count, "n": p.batch_group_count},
+    )
+    kernel, k_dims = _named(kernel, numbers.rhs_spec, ["o", "c", *t], {"o": count})
+    out_dims = [("n", "o", *at)[i] for i in inverse(numbers.out_spec)]
+    o = out_dims.index("o")
+    out_dims[o:o] = ["g"] if count > 1 else []
+    extent = {**dict(zip(w_dims, typeof(windows).shape)), **dict(zip(k_dims, typeof(kernel).shape))}
+    if 0 in extent.values():
+        out = full([extent[d] for d in out_dims], 0, out_dtype)
+    elif _is_summed(kernel, p):
+        out = _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype)
+    else:
+        out = _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, p.precision, out_dtype)
+    if count > 1:
+        shape = typeof(out).shape
+        out = reshape(out, (*shape[:o], shape[o] * shape[o + 1], *shape[o + 2 :]))
+    return out
+
+
+def _is_summed(kernel, p: Conv) -> bool:
+    """Whether groups are so small that products and sums are better than matmuls."""
+    o, c = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec[:2])
+    groups = max(p.feature_group_count, p.batch_group_count)
+    return groups > 1 and o // groups <= _FEW_FEATURES and (c == 1 or p.batch_group_count > 1)
+
+
+def _named(x, spec: Sequence[int], names: list[str], groups: dict[str, int]):
+    """`x`, the dims that hold groups split, and the names of its dims; `spec` gives the places of the named ones."""
+    at = dict(zip(spec, names))
+    dims, shape = [], []
+    for d, n in enumerate(typeof(x).shape):
+        inner = groups.get(at[d], 1)
+        if inner > 1:
+            dims, shape = [*dims, "g"], [*shape, inner]
+        dims, shape = [*dims, at[d]], [*shape, n // inner]
+    return (x if len(shape) == typeof(x).ndim else reshape(x, shape)), dims
+
+
+def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, out_dtype):
+    """One dot_general, its result put in order."""
+    summed = [d for d in k_dims if d in w_dims and d != "g"]
+    group = ["g"] if "g" in w_dims else []
+    rows = [d for d in out_dims if d in w_dims and d != "g"]
+    places, taps = (math.prod(n for d, n in extent.items() if d[0] == letter) for letter in "pt")
+    if places > taps > 1 and summed[-1] != "c" and extent["c"] > 4:
+        # Along the features an image's windows are evenly spaced, not along the window: let the kernel begin with that, too.
+        k_dims, kernel = _ordered(
+            kernel, k_dims, [*group, *(d for d in k_dims if d[0] == "t"), "c", "o"]
+        )
+        kernel, summed = copy(kernel), [d for d in k_dims if d in summed]
+    longest = max(rows, key=extent.__getitem__)
+    by_place = extent[rows[-1]] < 8 and extent[longest] >= 8
+    if by_place:  # long runs of rows, and a result that is put in order afterwards
+        rows = [*(d for d in rows if d != longest), longest]
+    w_dims, windows = _ordered(windows, w_dims, [*group, *rows, *summed])
+    k_dims, kernel = _ordered(kernel, k_dims, [*group, *summed, "o"])
+    first, n = len(group), len(summed)
+    batch = tuple(range(first))
+    contract = tuple(range(len(w_dims) - n, len(w_dims))), tuple(range(first, first + n))
+    out = _product(windows, kernel, (contract, (batch, batch)), precision, out_dtype)
+    if by_place:
+        out = copy(out)
+    return _ordered(out, [*group, *rows, "o"], out_dims)[1]
+
+
+def _product(x, y, numbers, precision, dtype):
+    return dot_general_p.bind(
+        x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=dtype
+    )
+
+
+def _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype):
+    """Products of every window with its group's kernel, summed: for kernels of one feature, where matrices are thin."""
+    dims = [*out_dims, *(d for d in w_dims if d in k_dims and d != "g")]
+    wide = sum_dtype(typeof(windows).dtype, typeof(kernel).dtype, out_dtype)
+    shape = tuple(extent[d] for d in dims)
+
+    def spread(x, names):
+        names, x = _ordered(x, names, [d for d in dims if d in names])
+        return broadcast_in_dim(convert(x, wide), shape, tuple(dims.index(d) for d in names))
+
+    terms = mul(spread(windows, w_dims), spread(kernel, k_dims))
+    return convert(reduce_sum(terms, tuple(range(len(out_dims), len(dims)))), out_dtype)
+
+
+def _ordered(x, names: list[str], order: list[str]) -> tuple[list[str], object]:
+    permutation = tuple(names.index(d) for d in order)
+    return order, x if permutation == tuple(range(len(names))) else transpose(x, permutation)
+
+
+# --- spread images
+
+
+def _phases(image, kernel, p: Conv):
+    """The convolution of a spread image, by phase: results `spread` apart see the same elements of the kernel.
+
+    Result s * u + r is a sum over taps k with r + k - lo = s * q: those are k = k0 + s * t, at element q = u + t - before.
+    """
+    numbers, spread = p.dimension_numbers, p.lhs_dilation
+    phases = _Phases.of(image, kernel, p)
+
+    def phase(offsets: Sequence[int]):
+        part, pads = kernel, []
+        for i, (d, k) in enumerate(zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:])):
+            first, before = phases.begin(i, offsets[i])
+            part = _every(part, k, first, spread[i])
+            pads.append(
+                (
+                    before,
+                    phases.each[i] + typeof(part).shape[k] - 1 - typeof(image).shape[d] - before,
+                )
+            )
+        if 0 in typeof(part).shape:
+            return _nothing(image, kernel, p, phases.each)
+        return _convolved(_padded(image, pads, (1,) * len(pads), part, p), part, p, phases.each)
+
+    return phases.joined(phase, numbers.out_spec[2:])
+
+
+def _nothing(image, kernel, p: Conv, sizes: Sequence[int]):
+    """The result of no products, or of no places."""
+    lhs, rhs, out = p.dimension_numbers
+    whole = typeof(image).shape[lhs[0]] // p.batch_group_count, typeof(kernel).shape[rhs[0]], *sizes
+    return full([whole[i] for i in inverse(out)], 0, p.preferred_element_type)
+
+
+@record
+class _Phases:
+    """How places of the result of a spread image (or, with a spread of 1, of any) fall into phases."""
+
+    sizes: tuple[int, ...]
+    each: tuple[int, ...]  # places in one phase
+    low: tuple[int, ...]  # padding before the image
+    spread: tuple[int, ...]
+
+    @staticmethod
+    def of(image, kernel, p: Conv) -> "_Phases":
+        sizes, spread = p.out_sizes(typeof(image).shape, typeof(kernel).shape), p.lhs_dilation
+        each = tuple(-(-n // s) for n, s in zip(sizes, spread))
+        return _Phases(tuple(sizes), each, tuple(lo for lo, _ in p.padding), tuple(spread))
+
+    def begin(self, i: int, offset: int) -> tuple[int, int]:
+        """The first tap that a phase of dim i sees, and how many elements before the image's first it begins there."""
+        first = (self.low[i] - offset) % self.spread[i]
+        return first, (self.low[i] - offset - first) // self.spread[i]
+
+    def joined(self, phase: Callable, dims: Sequence[int]):
+        """The whole result, from `phase(offset in each dim)`; `dims` are those of the places in it."""
+        found = {r: phase(r) for r in itertools.product(*map(range, self.spread))}
+        for i in reversed(range(len(dims))):  # interleave the phases of one dim after the other
+            rest = list(itertools.product(*map(range, self.spread[:i])))
+            found = {
+                r: _interleaved(
+                    [found[*r, q] for q in range(self.spread[i])], dims[i], self.sizes[i]
+                )
+                for r in rest
+            }
+        return found[()]
+
+
+def _every(x, dim: int, first: int, step: int):
+    """Elements `first`, `first + step`, ... of a dim."""
+    shape = typeof(x).shape
+    if step == 1:
+        return x
+    start, strides = [0] * len(shape), [1] * len(shape)
+    start[dim], strides[dim] = min(first, shape[dim]), step
+    return slice_op(x, start, shape, strides)
+
+
+def _interleaved(parts: list, dim: int, size: int):
+    """The first of each part, the second of each, and so on: `size` elements of them."""
+    if len(parts) > 1:
+        shape = typeof(parts[0]).shape
+        columns = [reshape(x, (*shape[: dim + 1], 1, *shape[dim + 1 :])) for x in parts]
+        joined = concatenate(columns, dim + 1)
+        parts = [reshape(joined, (*shape[:dim], shape[dim] * len(parts), *shape[dim + 1 :]))]
+    shape = typeof(parts[0]).shape
+    if shape[dim] == size:
+        return parts[0]
+    limits = list(shape)
+    limits[dim] = size
+    return slice_op(parts[0], (0,) * len(shape), limits)
+
+
+# --- few output features
+
+
+def _is_thin(image, kernel, p: Conv, spread: bool) -> bool:
+    """Whether a matrix of windows would meet so few output features that it pays to multiply first and add later."""
+    outs, features, *taps = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec)
+    plain = p.feature_group_count == p.batch_group_count == 1 and all(
+        s == 1 for s in p.window_strides
+    )
+    products = math.prod(taps) * outs
+    return (
+        plain
+        and not (spread and any(d > 1 for d in p.rhs_dilation))
+        and 0 < outs <= _THIN
+        and outs < products <= _PRODUCTS_KEPT * features
+        and typeof(image).size > 0
+    )
+
+
+def _by_taps(image, kernel, p: Conv):
+    """Every pixel times the whole kernel in one product, (taps, output features) by (pixels); each place sums its taps."""
+    numbers, spread, dilation, out_dtype = (
+        p.dimension_numbers,
+        p.lhs_dilation,
+        p.rhs_dilation,
+        p.preferred_element_type,
+    )
+    count = len(spread)
+    phases = _Phases.of(image, kernel, p)
+    if 0 in phases.sizes:
+        return _nothing(image, kernel, p, phases.sizes)
+    kernel = transpose(kernel, (*numbers.rhs_spec[2:], *numbers.rhs_spec[:2]))
+    image = transpose(image, (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
+    wide = sum_dtype(typeof(image).dtype, typeof(kernel).dtype, out_dtype)
+    products = _product(kernel, image, (((count + 1,), (count + 1,)), ((), ())), p.precision, wide)
+    taps, places = range(count), range(count + 2, 2 * count + 2)
+
+    def phase(offsets: Sequence[int]):
+        part, config = products, [(0, 0, 0)] * typeof(products).ndim
+        for i, d in enumerate(places):
+            first, before = phases.begin(i, offsets[i])
+            part = _every(part, i, first, spread[i])
+            reach = phases.each[i] + (typeof(part).shape[i] - 1) * dilation[i]
+            config[d] = (before, reach - typeof(part).shape[d] - before, 0)
+        if 0 in typeof(part).shape:
+            return full([*typeof(products).shape[count : count + 2], *phases.each], 0, wide)
+        padded = pad(part, np.zeros((), wide)[()], config)
+        seen = shifted_p.bind(
+            padded,
+            dims=tuple(places),
+            along=tuple(taps),
+            places=phases.each,
+            dilation=tuple(dilation),
+        )
+        return reduce_sum(seen, tuple(taps))
+
+    out = copy(phases.joined(phase, range(2, count + 2)))
+    order = ("o", "n", *range(count))
+    wanted = [("n", "o", *range(count))[i] for i in inverse(numbers.out_spec)]
+    return convert(transpose(out, [order.index(d) for d in wanted]), out_dtype)

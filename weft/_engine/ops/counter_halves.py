@@ -1,0 +1,132 @@
+"""A sequence of random words whose counter is cut in halves: threefry before `threefry_partitionable`.
+
+In:   the two words of a key, of one shape; the even length of the sequence.
+Out:  uint32[*key shape, length]: of counters i < length / 2 paired with i + length / 2 the first words, then the second words.
+Laws: the words are those of `ops.rng.threefry2x32`. A device that holds a block of the sequence computes as many pairs and
+      exchanges their words with the devices that need them, so that nothing is computed twice.
+Next: `random.generators`, which asks for it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.trace import typeof
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import arithmetic, bitwise, families, layout, rng, slicing
+from weft._engine.ops.families import ExpandSpec, move_dim
+from weft._engine.ops.split_rule import split_rule
+
+_U32 = np.dtype(np.uint32)
+
+#: params: length
+threefry_sequence_p = Primitive("threefry_sequence", "sort")
+
+
+def threefry_sequence(k0: Any, k1: Any, length: int) -> Any:
+    """The random words of a key, `length` of them (an even number), by counters that are cut in halves.
+
+    >>> threefry_sequence(np.uint32(0), np.uint32(0), 4).tolist() == [
+    ...     int(w) for half in zip(*[rng.threefry2x32(*np.uint32([0, 0, i, i + 2])) for i in (0, 1)]) for w in half]
+    True
+    """
+    return threefry_sequence_p.bind(k0, k1, length=length)
+
+
+def _pairs(k0: Any, k1: Any, start: Any, count: int, half: int) -> list:
+    """The words of `count` counters from `start` paired with those `half` further."""
+    shape = (*typeof(k0).shape, count)
+    spread = lambda k: layout.broadcast_in_dim(k, shape, tuple(range(len(shape) - 1)))
+    first = arithmetic.add(
+        layout.broadcasted_iota(_U32, shape, len(shape) - 1),
+        layout.broadcast_in_dim(start, shape, ()),
+    )
+    return rng.threefry2x32(
+        spread(k0), spread(k1), first, arithmetic.add(first, layout.full(shape, half, _U32))
+    )
+
+
+def _whole(k0: Any, k1: Any, *, length: int) -> Any:
+    return slicing.concatenate(
+        _pairs(k0, k1, np.uint32(0), length // 2, length // 2), typeof(k0).ndim
+    )
+
+
+@threefry_sequence_p.def_type
+def _type(k0: ShapedArray, k1: ShapedArray, *, length: int) -> ShapedArray:
+    return ShapedArray((*k0.shape, length), _U32, False, None, families.joined_vma((k0, k1)))
+
+
+@threefry_sequence_p.def_reference
+def _reference(k0, k1, *, length):
+    first = np.arange(length // 2, dtype=_U32)
+    words = rng.threefry2x32_p.rule("reference")(
+        k0[..., None], k1[..., None], first, first + np.uint32(length // 2)
+    )
+    return np.concatenate(words, -1)
+
+
+@threefry_sequence_p.def_batch
+def _batch(axis, args, dims, *, length):
+    spread = lambda x: layout.broadcast_in_dim(
+        x, (axis.size, *typeof(x).shape), tuple(range(1, typeof(x).ndim + 1))
+    )
+    keys = [spread(x) if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
+    return threefry_sequence_p.bind(*keys, length=length), 0
+
+
+@threefry_sequence_p.def_factors
+def _factors(in_avals, out_avals, *, length):
+    b = RuleBuilder()
+    fs = b.news(in_avals[0].shape)
+    along = b.new(length)
+    return b.rule([fs, fs], [[*fs, along]], special={along: "scan"})
+
+
+threefry_sequence_p.define(
+    jvp=families.zero_jvp(threefry_sequence_p),
+    transpose=unsupported("is not linear in any operand"),
+    lower=ExpandSpec(_whole),
+)
+
+
+@split_rule(
+    threefry_sequence_p,
+    lambda f, rule, eqn: f in rule.special,
+    tolerates_padding=lambda f, rule: False,
+)
+def _split(ctx: Any, args: list, *, length: int) -> Any:
+    """Device i of n computes pairs i of n. Its block consists of the first, or second, words of two devices."""
+    k0, k1 = args
+    dim, half = typeof(k0).ndim, length // 2
+    axes = ctx.of_result(0, dim)
+    n = ctx.size(axes)
+    if n % 2 or half % n:  # blocks of words are not blocks of pairs
+        size = length // n
+        starts = [*[np.int32(0)] * dim, ctx.start(axes, size)]
+        return slicing.dynamic_slice_p.bind(
+            _whole(k0, k1, length=length), *starts, slice_sizes=(*typeof(k0).shape, size)
+        )
+    first, second = _pairs(k0, k1, ctx.start(axes, half // n, _U32), half // n, half)
+    parts = []
+    for odd in (0, 1):
+        low, high = _every_second(odd, n // 2, 0), _every_second(odd, n // 2, n // 2)
+        parts.append(
+            bitwise.bitwise_or(ctx.ppermute(first, axes, low), ctx.ppermute(second, axes, high))
+        )
+    return slicing.concatenate(parts, dim)
+
+
+@lru_cache(maxsize=256)
+def _every_second(start: int, count: int, target: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of every second device from `start` on and the devices from `target` on.
+
+    >>> _every_second(1, 2, 4)
+    ((1, 4), (3, 5))
+    """
+    return tuple([(start + 2 * i, target + i) for i in range(count)])

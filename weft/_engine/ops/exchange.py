@@ -1,0 +1,85 @@
+"""Exchanges: what is left of collectives in the program of one process, between it and others.
+
+In:   the collectives of a local program whose mesh axes are across processes (`partition.exchanges` binds these).
+Out:  equations on dense arrays: `exchange` sends and receives, `process_position` says where this process stands.
+Laws: what is exchanged has the layout of a `processes.plans.CollectivePlan`: whole, or with a leading dim of one entry per rank of the
+      group. The equation is the same in every process, so that one compilation serves them all; which rank a process is, it learns when
+      the program is loaded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.families import ExchangeSpec
+
+_ALONE = "It has a meaning in a program that several processes run."
+
+
+def _primitive(name: str, role: Any) -> Primitive:
+    p = Primitive(name, "exchange", register=False)
+    rules = dict.fromkeys(
+        ("jvp", "transpose", "batch", "factors", "reference"), unsupported(_ALONE)
+    )
+    return p.define(lower=ExchangeSpec(role), **rules)
+
+
+#: params: kind, op, groups, pairs as `CollectivePlan` has them, `source` the user's line
+exchange_p = _primitive("exchange", "exchange")
+#: params: table, pairs of a rank and its position
+process_position_p = _primitive("process_position", "position")
+#: the place where the result of an exchange is needed: takes its operand and its result, gives nothing; the schedule adds it
+exchange_done_p = _primitive("exchange_done", "done")
+exchange_done_p.multiple_results = True
+
+
+def role_of(eqn: Eqn) -> str | None:
+    """The role of an equation in an exchange (see `families.ExchangeSpec`); None for others."""
+    return eqn.primitive.rules["lower"].role if eqn.primitive.kind == "exchange" else None
+
+
+@exchange_p.def_type
+def _exchange_type(
+    aval: ShapedArray, *, kind: str, op: str | None, groups: tuple, pairs: tuple, source: Any
+) -> ShapedArray:
+    shape = aval.shape
+    if kind == "all_gather":
+        shape = (len(groups[0]), *shape)
+    elif kind == "reduce_scatter":
+        shape = shape[1:]
+    return aval.update(shape=shape, sharding=None, weak_type=False)
+
+
+@process_position_p.def_type
+def _position_type(*, table: tuple) -> ShapedArray:
+    return ShapedArray((), np.dtype(np.int32))
+
+
+@exchange_done_p.def_type
+def _done_type(*avals: ShapedArray) -> tuple:
+    return ()
+
+
+def bytes_sent(kind: str, nbytes: int, size: int) -> int:
+    """Bytes that each process of a group of `size` sends where it gives `nbytes` to an exchange, by the algorithms of rings.
+
+    >>> bytes_sent("all_reduce", 1024, 4), bytes_sent("all_gather", 1024, 4), bytes_sent("permute", 1024, 4)
+    (1536, 3072, 1024)
+    """
+    if kind == "all_reduce":
+        return 2 * nbytes * (size - 1) // size
+    if kind == "all_gather":
+        return nbytes * (size - 1)
+    return nbytes * (size - 1) // size if kind in ("reduce_scatter", "all_to_all") else nbytes
+
+
+def count_of(kind: str, aval: ShapedArray, size: int) -> int:
+    """The `count` of a plan for an operand."""
+    n = math.prod(aval.shape)
+    return n // size if kind == "reduce_scatter" else n

@@ -1,0 +1,1041 @@
+"""Factories of op families: what the members of a family share is stated here once.
+
+In:   the few facts that make an op itself (its dtypes, its NumPy meaning, its derivative, its scalar code).
+Out:  a `Primitive` with every slot filled.
+Laws: an elementwise op takes operands of one shape, or rank-0 operands mixed in; its results are weakly typed only
+      if all operands are. Per-operand rules never see symbolic zeros. A linear op's transpose stands beside its jvp.
+      This module imports no op: the few that rules need (`broadcast_in_dim`, `reduce_sum`, ...) are bound by name.
+
+The lower slot holds, by kind: a pull-style function (elementwise, layout, slice, index, random), or one of
+the specs below.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from weft._engine.core.annotations import cast
+from weft._engine.core.primitive import Primitive, registry
+from weft._engine.core.scalars import exact
+from weft._engine.core.trace import UndefPrimal, Zero, typeof
+from weft._engine.ir.factors import FactorRule, RuleBuilder, elementwise_rule
+from weft._engine.ir.registry import Function, functions
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.placement import laid_out_as
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ShapeError, describe
+from weft._engine.util.record import record
+from weft._engine.util.source import user_frame
+from weft._engine.util.state import clearing
+
+# --- what the compiler reads ------------------------------------------------------------------------------------------
+
+
+@record
+class ReduceSpec:
+    """Lowering of a reduction over params['axes']: `combine` is add mul max min and or xor argmax argmin;
+    `identity(dtype)` is its neutral Python value (of no use for argmax and argmin)."""
+
+    combine: str
+    identity: Callable[[Any], Any]
+
+
+@record
+class ScanSpec:
+    """Lowering of a running reduction along params['axis'], from the end if params['reverse']. Without `combine`, it is what
+    params['combine'] does to scalars, and nothing is known to be neutral."""
+
+    combine: str | None
+    identity: Callable[[Any], Any] | None
+
+
+@record
+class ScatterSpec:
+    """Lowering of a scatter: updates are combined into the operand by `combine` (None: they replace it)."""
+
+    combine: str | None
+
+
+@record
+class ContractSpec:
+    """Lowering of a contraction, which its dimension_numbers describe."""
+
+
+@record
+class GroupedSpec:
+    """Lowering of a matmul for each group of rows, or of summed products (see `ops.ragged`)."""
+
+
+@record
+class JoinSpec:
+    """Lowering of a concatenation along params['dimension'] by copies, of operands that are in memory."""
+
+
+@record
+class HostSpec:
+    """Lowering of an op that runs its own reference on the host, or `into(*operands, *results, **params)` where it knows
+    how to write its results in place. The reference of one that is `elementwise` may run on parts of its operands at once."""
+
+    into: Callable[..., None] | None = None
+    elementwise: bool = False
+
+
+@record
+class SortSpec:
+    """Lowering of an op on rows along the last dim, of a kind that `ir.program.Sort` lists."""
+
+    kind: Literal["values", "order", "top"]
+
+
+@record
+class FftSpec:
+    """Lowering of Fourier transforms over the last dims; what has no native steps is written by `into`, as in `HostSpec`."""
+
+    into: Callable[..., None]
+
+
+@record
+class LibrarySpec:
+    """Lowering of an op that is one call of a library's routine per matrix, which its parameters choose."""
+
+
+@record
+class ExchangeSpec:
+    """Lowering of an exchange with other processes, or of what belongs to one (`ops.exchange`): the number of this process along an
+    axis, or the mark where the result of an exchange is needed."""
+
+    role: Literal["exchange", "position", "done"]
+
+
+@record
+class ExpandSpec:
+    """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
+
+    fn: Callable
+
+
+@record
+class LoopSpec:
+    """Lowering of a loop, by the names of its params: the program of an iteration; how many of its operands are the same in all
+    iterations; how many operands come before those (of the condition, if any); how many values iterations hand on, by default all.
+    A loop that is `counted` has a length, and slices and stacks beside what it carries."""
+
+    body: str
+    constants: str
+    before: str | None = None
+    carried: str | None = None
+    counted: bool = False
+
+    def first_constant(self, params: dict) -> int:
+        """Position among the operands of the first that is the same in all iterations."""
+        return params[self.before] if self.before else 0
+
+    def first_carried(self, params: dict) -> int:
+        """Position among the operands of the first carried value."""
+        return self.first_constant(params) + params[self.constants]
+
+    def carried_count(self, params: dict) -> int:
+        """How many values the loop carries; they are its first results."""
+        return params[self.carried] if self.carried else len(params[self.body].outvars)
+
+
+@record
+class BranchSpec:
+    """Lowering of a choice: the first operand is the number of the program in params['branches'] that runs on the others."""
+
+
+# --- dtype groups -----------------------------------------------------------------------------------------------------
+
+Group = Literal["bool", "integer", "unsigned", "signed", "floating", "complex"]
+
+BOOL: tuple[Group, ...] = ("bool",)
+INTEGER: tuple[Group, ...] = ("integer",)
+FLOATING: tuple[Group, ...] = ("floating",)
+COMPLEX: tuple[Group, ...] = ("complex",)
+INEXACT: tuple[Group, ...] = ("floating", "complex")
+REAL: tuple[Group, ...] = ("integer", "floating")
+NUMBER: tuple[Group, ...] = ("integer", "floating", "complex")
+BOOL_OR_INTEGER: tuple[Group, ...] = ("bool", "integer")
+ORDERED: tuple[Group, ...] = ("bool", "integer", "floating")
+ANY: tuple[Group, ...] = ("bool", "integer", "floating", "complex")
+
+_ABSTRACT = {
+    "bool": np.bool_,
+    "integer": np.integer,
+    "unsigned": np.unsignedinteger,
+    "signed": np.signedinteger,
+    "floating": np.floating,
+    "complex": np.complexfloating,
+}
+
+
+@functools.cache
+def dtype_in(dtype, groups: tuple[Group, ...]) -> bool:
+    """Whether `dtype` belongs to one of `groups`.
+
+    >>> dtype_in(np.dtype("int8"), REAL), dtype_in(np.dtype("bool"), REAL)
+    (True, False)
+    """
+    return any(dtypes.issubdtype(dtype, _ABSTRACT[g]) for g in groups)
+
+
+def check_dtype(
+    name: str, aval: ShapedArray, groups: tuple[Group, ...], position: int | None = None
+) -> None:
+    """TypeError unless the operand's dtype is one that op `name` takes."""
+    if dtype_in(aval.dtype, groups):
+        return
+    if aval.dtype == dtypes.float0:
+        raise TypeError(
+            f"{name}: float0s do not support any operations by design: they are the derivatives with respect to integers, "
+            f"zeros without a meaning, got {aval.str_short()}."
+        )
+    where = "" if position is None else f" at position {position}"
+    raise TypeError(
+        describe(
+            name,
+            f"does not accept dtype {aval.dtype.name}{where}.",
+            [("operand", aval.str_short())],
+            user_frame(),
+            f"Accepted are dtypes of kind {', '.join(groups)}.",
+            "Cast with convert_element_type or .astype.",
+        )
+    )
+
+
+def shape_error(name: str, what: str, table, rule: str = "", remedy: str = "") -> ShapeError:
+    """A ShapeError in the usual layout, with the user's line."""
+    return ShapeError(describe(name, what, table, user_frame(), rule, remedy))
+
+
+def operand_table(avals: Sequence[ShapedArray]) -> list[tuple[str, str]]:
+    """Rows that show operand types in an error."""
+    names = ["operand"] if len(avals) == 1 else ["lhs", "rhs"] if len(avals) == 2 else None
+    return [(names[i] if names else f"operand {i}", a.str_short()) for i, a in enumerate(avals)]
+
+
+def canonical_dims(name: str, dims: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Dims as non-negative ints; ShapeError if one is out of range or given twice."""
+    out = []
+    for d in dims:
+        try:
+            at = operator.index(d)
+        except TypeError as error:
+            raise TypeError(f"{name}: got {d!r} among the dims {tuple(dims)}: {error}.") from None
+        if not -ndim <= at < ndim:
+            raise shape_error(
+                name, f"axis {at} is out of bounds for an operand of rank {ndim}.", ()
+            )
+        out.append(at + ndim if at < 0 else at)
+    if len(set(out)) != len(out):
+        raise shape_error(name, f"duplicate value in 'axes' {tuple(dims)}.", ())
+    return tuple(out)
+
+
+def joined_vma(avals: Sequence[ShapedArray]) -> frozenset:
+    """Manual mesh axes over which any of the operands varies."""
+    return frozenset().union(*(a.vma for a in avals))
+
+
+# --- values that rules need -------------------------------------------------------------------------------------------
+
+
+def full(shape: Sequence[int], fill: Any, dtype: Any) -> Any:
+    """An array of `shape` in which every element is `fill`."""
+    return broadcast(np.asarray(fill, dtype)[()], tuple(shape))
+
+
+def zeros(aval: ShapedArray) -> Any:
+    """Zeros of type `aval`."""
+    if aval.dtype == dtypes.float0:
+        return np.zeros(aval.shape, dtypes.float0)
+    blank = laid_out_as(broadcast(exact(0, aval.dtype), aval.shape), aval)
+    return cast(blank, aval.vma) if aval.vma else blank
+
+
+zeros_like_aval = zeros
+
+
+def instantiate(tangent: Any) -> Any:
+    """A symbolic zero as an array of zeros; anything else as it is."""
+    return zeros(tangent.aval) if type(tangent) is Zero else tangent
+
+
+Zero.instantiate = instantiate
+
+
+def zero_tangent(out: Any) -> Zero:
+    """The symbolic zero tangent of value `out`."""
+    return Zero(typeof(out).to_tangent_aval())
+
+
+def add_tangents(x: Any, y: Any) -> Any:
+    """The sum of two tangents (or cotangents), either of which may be a symbolic zero."""
+    if type(x) is Zero:
+        return y
+    return x if type(y) is Zero else registry["add_any"].bind(x, y)
+
+
+def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
+    """Rank-0 `x` repeated to `shape`; anything that has the shape as it is."""
+    if typeof(x).shape == shape:
+        return x
+    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=())
+
+
+def move_dim(x: Any, source: int, target: int) -> Any:
+    """`x` with dim `source` at position `target`, the others in order."""
+    if source == target:
+        return x
+    order = [d for d in range(typeof(x).ndim) if d != source]
+    order.insert(target, source)
+    return registry["transpose"].bind(x, permutation=tuple(order))
+
+
+def match_dtypes(*args: Any) -> tuple:
+    """Give weak rank-0 operands the dtype of the others. Python numbers stay Python numbers if all operands are weak.
+
+    >>> match_dtypes(np.ones(2, np.float32), 2.0)[1].dtype
+    dtype('float32')
+    """
+    return _match_dtypes(args, [typeof(x) for x in args])
+
+
+def match(*args: Any) -> tuple:
+    """Operands of an elementwise operation: of matching dtypes (see `match_dtypes`), dims of size 1 repeated to the others' sizes."""
+    avals = [typeof(x) for x in args]
+    shape = avals[0].shape
+    if [a for a in avals if a.shape != shape and len(a.shape) == len(shape)]:
+        sizes = [set(dims) - {1} or {1} for dims in zip(*[a.shape for a in avals if a.shape])]
+        if (
+            all(len(size) == 1 for size in sizes)
+            and len({len(a.shape) for a in avals if a.shape}) == 1
+        ):  # else the type rule reports it
+            shape = tuple([n for size in sizes for n in size])
+            return match_dtypes(*[_stretch(x, a.shape, shape) for x, a in zip(args, avals)])
+    return _match_dtypes(args, avals)
+
+
+def _stretch(x: Any, have: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    if not have or have == shape:
+        return x
+    kept = tuple(d for d, n in enumerate(have) if n == shape[d])
+    flat = registry["reshape"].bind(x, new_sizes=tuple(have[d] for d in kept))
+    return registry["broadcast_in_dim"].bind(flat, shape=shape, broadcast_dimensions=kept)
+
+
+def _match_dtypes(args: tuple, avals: list[ShapedArray]) -> tuple:
+    first = avals[0]
+    if not [a for a in avals if a.dtype != first.dtype or a.weak_type != first.weak_type]:
+        return args
+    adapts = [a.weak_type and a.ndim == 0 for a in avals]
+    fixed = [a for a, flexible in zip(avals, adapts) if not flexible]
+    if any(a.dtype != fixed[0].dtype for a in fixed):
+        # NumPy's numbers of 64 bits count as ones of 32 where these are off, but not among arrays of 64 bits; else the type rule reports it
+        whole = tuple(
+            [
+                exact(x, x.dtype) if isinstance(x, np.generic) and x.dtype != a.dtype else x
+                for x, a in zip(args, avals)
+            ]
+        )
+        return match_dtypes(*whole) if any(x is not y for x, y in zip(args, whole)) else args
+    if fixed:
+        target = next((a for a in fixed if not a.weak_type), fixed[0])
+    else:
+        target = max(avals, key=lambda a: _rank(a.dtype))
+    return tuple(
+        _adopt(x, a, target) if flexible else x for x, a, flexible in zip(args, avals, adapts)
+    )
+
+
+_RANKS = ("bool", "integer", "floating", "complex")
+_PYTHON_NUMBERS = (bool, int, float, complex)  # in the order of _RANKS
+
+
+@functools.lru_cache(maxsize=256)
+def _rank(dtype: Any) -> int:
+    return next((i for i, group in enumerate(_RANKS) if dtype_in(dtype, (group,))), -1)
+
+
+def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
+    rank = _rank(target.dtype)
+    if _rank(aval.dtype) > rank or (
+        aval.dtype == target.dtype and (target.weak_type or type(x) not in _PYTHON_NUMBERS)
+    ):
+        return x  # would lose information, which the type rule reports; or has the dtype already
+    if type(x) in _PYTHON_NUMBERS:
+        weak = _PYTHON_NUMBERS[rank](x) if target.weak_type else x
+        return (
+            weak
+            if target.weak_type and typeof(weak).dtype == target.dtype
+            else exact(x, target.dtype)
+        )
+    return registry["convert_element_type"].bind(
+        x, new_dtype=target.dtype, weak_type=target.weak_type, sharding=None
+    )
+
+
+# --- NumPy meanings ---------------------------------------------------------------------------------------------------
+
+
+def is_narrow(dtype: Any) -> bool:
+    """Whether references compute this dtype in float32 and round at the end."""
+    return dtype.itemsize <= 2 and dtypes.kinds[dtype] == "f"
+
+
+def widened(fn: Callable) -> Callable:
+    """`fn` on NumPy values, with 16-bit and smaller floats computed in float32 and rounded once."""
+
+    @functools.wraps(fn)
+    def call(*xs, **params):
+        narrow = next((x.dtype for x in xs if is_narrow(x.dtype)), None)
+        with np.errstate(all="ignore"):
+            if narrow is None:
+                return fn(*xs, **params)
+            out = np.asarray(
+                fn(*[x.astype(np.float32) if is_narrow(x.dtype) else x for x in xs], **params)
+            )
+            return out.astype(narrow) if out.dtype == np.float32 else out
+
+    return call
+
+
+# --- elementwise ------------------------------------------------------------------------------------------------------
+
+
+def broadcast_shapes(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]:
+    """The common shape of elementwise operands; those of rank 0 go with any."""
+    shape = next((a.shape for a in avals if a.ndim), ())
+    if any(a.ndim and a.shape != shape for a in avals):
+        raise shape_error(
+            name,
+            "got operands of different shapes.",
+            operand_table(avals),
+            "Operands of an elementwise operation need equal shapes (or rank 0).",
+            "Broadcast them first, or use weft.numpy, which broadcasts.",
+        )
+    return shape
+
+
+def same_dtypes(name: str, avals: Sequence[ShapedArray]) -> None:
+    """TypeError unless all operands have one dtype."""
+    if all(a.dtype == avals[0].dtype for a in avals):
+        return
+    raise TypeError(
+        describe(
+            name,
+            "requires arguments to have the same dtypes, got "
+            f"{', '.join(a.dtype.name for a in avals)}.",
+            operand_table(avals),
+            user_frame(),
+            "Operations of lax do not promote.",
+            "Cast one with .astype, or use weft.numpy, which promotes.",
+        )
+    )
+
+
+def elementwise_type(name: str, groups, result=None) -> Callable:
+    """The type rule of an elementwise op on operands of one dtype.
+
+    `result(dtype, **params)` gives the result another dtype.
+    """
+
+    @functools.lru_cache(maxsize=256)  # a long program asks the same again and again
+    def of(*avals):
+        return compute(avals, {})
+
+    def compute(avals, params):
+        for i, aval in enumerate(avals):
+            check_dtype(name, aval, groups, i if len(avals) > 1 else None)
+        same_dtypes(name, avals)
+        shape = broadcast_shapes(name, avals)
+        dtype = avals[0].dtype if result is None else result(avals[0].dtype, **params)
+        return ShapedArray(shape, dtype, all(a.weak_type for a in avals), None, joined_vma(avals))
+
+    clearing(of.cache_clear)
+    return lambda *avals, **params: compute(avals, params) if params else of(*avals)
+
+
+def batch_elementwise(primitive: Primitive) -> Callable:
+    """The batch rule: batch dims are aligned, unbatched operands repeated only if they have dims."""
+
+    def batch(axis, args, dims, **params):
+        ranks = [typeof(x).ndim - (d is not None) for x, d in zip(args, dims)]
+        rank = max(ranks)
+        at = next((d for d, r in zip(dims, ranks) if d is not None and r == rank), 0)
+        full_shape = _batched_shape(axis.size, args, dims, ranks, rank, at)
+        args = [_aligned(x, d, r, rank, at, full_shape) for x, d, r in zip(args, dims, ranks)]
+        out = primitive.bind(*args, **params)
+        return (out, [at] * len(out)) if primitive.multiple_results else (out, at)
+
+    return batch
+
+
+def _batched_shape(size, args, dims, ranks, rank, at) -> tuple[int, ...]:
+    i = ranks.index(rank)
+    shape = list(typeof(args[i]).shape)
+    if dims[i] is not None:
+        del shape[dims[i]]
+    shape.insert(at, size)
+    return tuple(shape)
+
+
+def _aligned(x, dim, rank, out_rank, at, shape):
+    if dim is None and rank == 0:
+        return x
+    if dim is not None and rank == out_rank:
+        return move_dim(x, dim, at)
+    kept = (at,) if rank == 0 else tuple(d for d in range(len(shape)) if d != at)
+    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=kept)
+
+
+def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
+    """Cotangent of an operand of type `aval` that was used at the shape of `ct`: a sum, if it was repeated."""
+    shape = typeof(ct).shape
+    if aval.ndim or not shape:
+        return ct
+    return registry["reduce_sum"].bind(ct, axes=tuple(range(len(shape))))
+
+
+def _transpose_rule(per_operand: Sequence[Callable | None]) -> Callable:
+    def transpose(ct, *args, **params):
+        if type(ct) is Zero:
+            return [
+                Zero(x.aval.to_tangent_aval()) if type(x) is UndefPrimal else None for x in args
+            ]
+        out = []
+        for x, rule in zip(args, _stretched(per_operand, len(args))):
+            if type(x) is not UndefPrimal:
+                out.append(None)
+                continue
+            if rule is None:
+                raise NotImplementedError("this operation is not linear in that operand")
+            out.append(unbroadcast(broadcast_like(rule(ct, *args, **params), ct), x.aval))
+        return out
+
+    return transpose
+
+
+def broadcast_like(x: Any, y: Any) -> Any:
+    """`x` repeated to the shape of `y` if it has rank 0."""
+    return broadcast(x, typeof(y).shape)
+
+
+def _stretched(rules: Sequence, count: int) -> Sequence:
+    """A rule list ending in `...` repeats its last rule."""
+    if rules and rules[-1] is Ellipsis:
+        rules = list(rules[:-1])
+        return rules + [rules[-1]] * (count - len(rules))
+    return rules
+
+
+def _jvp_rule(primitive: Primitive, per_operand: Sequence[Callable | None]) -> Callable:
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        total: Any = zero_tangent(out)
+        if total.aval.dtype == dtypes.float0:
+            return out, total
+        shape = typeof(out).shape
+        for t, rule in zip(tangents, _stretched(per_operand, len(primals))):
+            if type(t) is not Zero and rule is not None:
+                term = rule(t, out, *primals, **params)
+                if type(term) is not Zero:
+                    total = add_tangents(total, broadcast(term, shape))
+        return out, total
+
+    return jvp
+
+
+def _linear_jvp(primitive: Primitive) -> Callable:
+    """jvp of an op linear in all operands together, which is itself on the tangents."""
+
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        if all(type(t) is Zero for t in tangents):
+            return out, zero_tangent(out)
+        return out, primitive.bind(*map(instantiate, tangents), **params)
+
+    return jvp
+
+
+def zero_jvp(primitive: Primitive) -> Callable:
+    """jvp of an op whose derivative is zero wherever it exists."""
+
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        if primitive.multiple_results:
+            return out, [zero_tangent(o) for o in out]
+        return out, zero_tangent(out)
+
+    return jvp
+
+
+_NOT_LINEAR = "is not linear in any operand"
+
+
+def elementwise(
+    name: str,
+    dtypes: tuple[Group, ...],
+    reference: Callable,
+    *,
+    jvp: Sequence | str,
+    transpose: Sequence | None = None,
+    emit: str | Callable | None = None,
+    lower: Any = None,
+    result: Callable | None = None,
+    type_rule: Callable | None = None,
+    linear_ins: tuple[int, ...] | Callable = (),
+    additive: bool = False,
+    widen: bool = True,
+    kind: str = "elementwise",
+    **attrs: Any,
+) -> Primitive:
+    """Make an elementwise primitive; `attrs` are facts that `core.primitive` lists.
+
+    jvp        per operand `fn(t, out, *primals, **params)` or None (a final `...` repeats the last); "linear"; "zero"
+    transpose  per operand `fn(ct, *args, **params)` or None, for ops that are linear in some operand
+    emit       name of the scalar op, or `fn(b, *exprs, **params)`; by default the op of the same name
+    lower      what is in the slot where that is not scalar code
+    result     `fn(dtype, **params)` -> dtype of the result, if it is not the operands'
+    linear_ins operands through which partial sums may pass, or `fn(in_avals, out_avals, **params)` giving them
+    widen      whether the reference sees 16-bit and smaller floats as float32
+    """
+    facts = (
+        dtypes,
+        reference,
+        jvp,
+        transpose,
+        emit,
+        lower,
+        result,
+        type_rule,
+        linear_ins,
+        additive,
+        widen,
+    )
+    computes = None if lower or callable(emit) else emit or name
+    return Primitive(
+        name, kind, family=(_elementwise_rules, *facts), **{"computes": computes, **attrs}
+    )
+
+
+def _elementwise_rules(
+    p: Primitive,
+    to: Primitive,
+    dtypes,
+    reference,
+    jvp,
+    transpose,
+    emit,
+    lower,
+    result,
+    type_rule,
+    linear_ins,
+    additive,
+    widen,
+) -> None:
+    """Fill the slots of an elementwise primitive."""
+    from weft._engine.core.primitive import unsupported
+
+    to.def_type(type_rule or elementwise_type(p.name, dtypes, result))
+    to.def_reference(widened(reference) if widen else reference)
+    to.def_batch(batch_elementwise(p))
+    to.def_factors(_elementwise_factors(linear_ins, additive))
+    to.def_lower(lower or pull(emit or p.name))
+    to.def_jvp(
+        zero_jvp(p) if jvp == "zero" else _linear_jvp(p) if jvp == "linear" else _jvp_rule(p, jvp)
+    )
+    to.rules["transpose"] = (
+        unsupported(_NOT_LINEAR) if transpose is None else _transpose_rule(transpose)
+    )
+
+
+def _elementwise_factors(linear_ins, additive) -> Callable:
+    def factors(in_avals, out_avals, **params) -> FactorRule:
+        linear = linear_ins(in_avals, out_avals, **params) if callable(linear_ins) else linear_ins
+        return elementwise_rule(in_avals, out_avals, linear_ins=linear, additive=additive)
+
+    return factors
+
+
+def pull(emit: str | Callable) -> Callable:
+    """Pull-style lowering of an elementwise op: the scalar code on the operands' elements at the same position."""
+
+    def lower(b, index, *inputs, in_avals, out_avals, **params):
+        xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
+        return b.op(emit, *xs) if isinstance(emit, str) else emit(b, *xs, **params)
+
+    return lower
+
+
+def function(
+    dtypes: tuple[Group, ...] | None,
+    reference: Callable,
+    *,
+    jvp: Sequence | str = (),
+    result: Callable | None = None,
+    type_rule: Callable | None = None,
+    emit: Callable | None = None,
+    widen: bool = True,
+    cost: int = 20,
+    numpy: str = "",
+    on_complex: str = "",
+    **facts: Any,
+) -> Callable[[Callable], Any]:
+    """Decorator that states an elementwise function: of its native formula, `fn(f, *values)`, it makes the function of programs, with a
+    primitive of that name. See `elementwise` for the rules, `ir.registry.Function` for the other facts.
+
+    Without `dtypes` there is no primitive: only kernels have the function.
+    """
+
+    def state(formula: Callable) -> Callable:
+        name, code = formula.__name__.strip("_"), formula.__code__
+        operands, op = code.co_varnames[1 : code.co_argcount], None
+        if dtypes is not None:
+            attrs = {"on_complex": on_complex} if on_complex else {}
+            op = _applied(
+                elementwise(
+                    name,
+                    dtypes,
+                    reference,
+                    jvp=jvp,
+                    result=result,
+                    type_rule=type_rule,
+                    emit=emit,
+                    widen=widen,
+                    cost=cost,
+                    **attrs,
+                ),
+                name,
+                operands,
+                formula.__doc__,
+                formula.__globals__,
+            )
+        functions[name] = Function(
+            name,
+            len(operands),
+            formula,
+            reference,
+            op,
+            cost,
+            test=result is not None,
+            widen=widen,
+            numpy=tuple(numpy.split()),
+            **facts,
+        )
+        return op or formula
+
+    return state
+
+
+#: functions whose callers may say how accurate they must be
+_CHOOSE_ACCURACY = frozenset(
+    "cbrt cos exp exp2 expm1 log log1p logistic rsqrt sin sqrt tan tanh".split()
+)
+
+
+def unary(primitive: Primitive, text: str, name: str = "") -> Callable:
+    """The public function of one operand that applies `primitive`, with its docstring."""
+    return _applied(primitive, name or primitive.name, ("x",), text, sys._getframe(1).f_globals)
+
+
+def binary(primitive: Primitive, text: str, name: str = "") -> Callable:
+    """The public function of two operands, whose dtypes are matched, that applies `primitive`."""
+    return of_one_kind(
+        _applied(primitive, name or primitive.name, ("x", "y"), text, sys._getframe(1).f_globals)
+    )
+
+
+def of_one_kind(fun: Callable) -> Callable:
+    """`fun` of two operands, which users get in a form that refuses two Python numbers of different kinds: neither has a dtype that
+    the other could take. Formulas of weft's own, which meet numbers where others give arrays, call `fun` itself."""
+    name, numbers = fun.__name__, frozenset(_PYTHON_NUMBERS)
+
+    @functools.wraps(fun)
+    def public(x, y, **kwargs):
+        kind, other = type(x), type(y)
+        if kind is not other and kind in numbers and other in numbers:
+            same_dtypes(name, (typeof(x), typeof(y)))
+        return fun(x, y, **kwargs)
+
+    fun.public = public  # type: ignore[attr-defined]
+    return fun
+
+
+def _applied(
+    primitive: Primitive, name: str, operands: tuple[str, ...], text: str | None, module: dict
+) -> Callable:
+    bind, matched = primitive.bind, match
+
+    def one(x):
+        return bind(x)
+
+    def one_of_accuracy(x, *, accuracy=None):
+        if accuracy is not None:
+            from weft._engine.ops.accuracy import check_accuracy
+
+            check_accuracy(name, accuracy)
+        return bind(x)
+
+    def two(x, y):
+        return bind(*matched(x, y))
+
+    made = two if len(operands) == 2 else one_of_accuracy if name in _CHOOSE_ACCURACY else one
+    rest = made.__code__.co_varnames[len(operands) :]
+    code = made.__code__.replace(co_varnames=(*operands, *rest), co_name=name, co_qualname=name)
+    defaults = made.__kwdefaults__
+    made = types.FunctionType(code, module, name, None, made.__closure__)
+    made.__kwdefaults__ = defaults
+    made.__doc__ = text
+    return made
+
+
+#: first arguments of which SciPy's functions are replaced by their limits at zero, which have full precision there
+_NEAR_ZERO = 1e-150
+
+
+def of_scipy(
+    name: str, wide: bool = False, odd: bool = False, near_zero: Callable | None = None
+) -> Callable:
+    """The reference in scipy.special, imported when first used; `wide` computes in float64 and rounds.
+
+    `odd` functions keep the sign of zero. `near_zero`, a function of the same arguments, gives the values where the first argument is so
+    small that SciPy's function overflows or underflows before the result does.
+    """
+
+    def reference(*xs):
+        import scipy.special
+
+        args = [np.asarray(x, np.float64) for x in xs] if wide else xs
+        with np.errstate(all="ignore"):
+            out = np.asarray(getattr(scipy.special, name)(*args))
+            if near_zero is not None:
+                out = np.where(
+                    (np.abs(args[0]) < _NEAR_ZERO) & (args[0] != 0), near_zero(*args), out
+                )
+            out = np.copysign(out, args[0]) if odd else out
+            return out.astype(xs[-1].dtype)
+
+    return reference
+
+
+def no_derivative(name: str, operand: str) -> Callable:
+    """A rule of a derivative that does not exist yet."""
+
+    def rule(t, out, *primals):
+        raise NotImplementedError(
+            f"{name}: the derivative by {operand} is not supported yet; keep {operand} constant "
+            "(weft.lax.stop_gradient)."
+        )
+
+    return rule
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+def reduction(
+    name: str,
+    dtypes: tuple[Group, ...],
+    reference: Callable,
+    *,
+    combine: str,
+    identity: Callable,
+    jvp: Callable | str,
+    transpose: Callable | None = None,
+    linear: bool = False,
+) -> Primitive:
+    """Make a reduction over params['axes'].
+
+    reference  `fn(x, axes)`
+    jvp        `fn(t, out, x, axes)` -> tangent of the result; "linear"; "zero"
+    transpose  `fn(ct, x, axes)` -> cotangent of x
+    combine, identity   see `ReduceSpec`
+    """
+    from weft._engine.core.primitive import unsupported
+
+    p = Primitive(name, "reduce")
+    reference = widened(reference)
+
+    @p.def_type
+    def type_rule(aval, *, axes):
+        check_dtype(name, aval, dtypes)
+        check_axes(name, aval, axes)
+        shape = tuple(s for d, s in enumerate(aval.shape) if d not in axes)
+        return aval.update(shape=shape)
+
+    @p.def_batch
+    def batch(axis, args, dims, *, axes):
+        (x,), (dim,) = args, dims
+        shifted = tuple(a + (a >= dim) for a in axes)
+        return p.bind(x, axes=shifted), dim - sum(a < dim for a in shifted)
+
+    @p.def_factors
+    def factors(in_avals, out_avals, *, axes):
+        b = RuleBuilder()
+        fs = b.news(in_avals[0].shape)
+        return b.rule(
+            [fs],
+            [[f for d, f in enumerate(fs) if d not in axes]],
+            reduced={fs[a]: combine for a in axes},
+            linear_ins=(0,) if linear else (),
+        )
+
+    p.def_reference(lambda x, *, axes: reference(x, axes=axes))
+    p.rules["lower"] = ReduceSpec(combine, identity)
+    p.def_jvp(
+        zero_jvp(p)
+        if jvp == "zero"
+        else _linear_jvp(p)
+        if jvp == "linear"
+        else _reduction_jvp(p, jvp)
+    )
+    p.rules["transpose"] = (
+        unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose)
+    )
+    return p
+
+
+def check_axes(name: str, aval: ShapedArray, axes: tuple[int, ...]) -> None:
+    """ShapeError unless `axes` are distinct dims of the operand."""
+    if len(set(axes)) != len(axes):
+        raise shape_error(
+            name, f"duplicate value in 'axes' {axes}.", [("operand", aval.str_short())]
+        )
+    if any(not 0 <= a < aval.ndim for a in axes):
+        raise shape_error(
+            name,
+            f"axes {axes} are out of bounds for an operand of rank {aval.ndim}.",
+            [("operand", aval.str_short())],
+        )
+
+
+def _reduction_jvp(primitive: Primitive, rule: Callable) -> Callable:
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        if type(tangents[0]) is Zero or zero_tangent(out).aval.dtype == dtypes.float0:
+            return out, zero_tangent(out)
+        return out, rule(tangents[0], out, primals[0], **params)
+
+    return jvp
+
+
+def unary_transpose(rule: Callable) -> Callable:
+    """The transpose slot of a one-operand linear op from `rule(ct, x, **params)`; x.aval is the operand's type."""
+
+    def transpose(ct, x, **params):
+        return [Zero(x.aval.to_tangent_aval()) if type(ct) is Zero else rule(ct, x, **params)]
+
+    return transpose
+
+
+# --- running reductions -----------------------------------------------------------------------------------------------
+
+
+def cumulative(
+    name: str,
+    dtypes: tuple[Group, ...],
+    reference: Callable,
+    *,
+    lower: Any,
+    jvp: Callable | str,
+    transpose: Callable | None = None,
+    linear: bool = False,
+) -> Primitive:
+    """Make a running reduction along params['axis'], from the end if params['reverse'].
+
+    reference  `fn(x, axis)`, forward
+    jvp        `fn(t, out, x, axis, reverse)` -> tangent of the result; "linear"
+    transpose  `fn(ct, x, axis, reverse)` -> cotangent of x
+    """
+    from weft._engine.core.primitive import unsupported
+
+    p = Primitive(name, "scan")
+
+    @p.def_type
+    def type_rule(aval, *, axis, reverse):
+        check_dtype(name, aval, dtypes)
+        if not 0 <= axis < aval.ndim:
+            raise shape_error(
+                name,
+                f"axis {axis} is out of bounds for an operand of rank {aval.ndim}.",
+                [("operand", aval.str_short())],
+            )
+        return aval
+
+    @p.def_reference
+    @widened
+    def run(x, *, axis, reverse):
+        if not reverse:
+            return reference(x, axis)
+        return np.flip(reference(np.flip(x, axis), axis), axis)
+
+    @p.def_batch
+    def batch(mapped, args, dims, *, axis, reverse):
+        return p.bind(args[0], axis=axis + (axis >= dims[0]), reverse=reverse), dims[0]
+
+    @p.def_factors
+    def factors(in_avals, out_avals, *, axis, reverse):
+        b = RuleBuilder()
+        fs = b.news(in_avals[0].shape)
+        return b.rule([fs], [fs], special={fs[axis]: "scan"}, linear_ins=(0,) if linear else ())
+
+    p.rules["lower"] = lower
+    p.def_jvp(_linear_jvp(p) if jvp == "linear" else _reduction_jvp(p, jvp))
+    p.rules["transpose"] = (
+        unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose)
+    )
+    return p
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+
+
+def layout(
+    name: str,
+    *,
+    type: Callable,
+    reference: Callable,
+    transpose: Callable,
+    batch: Callable,
+    factors: Callable,
+    lower: Callable,
+    **attrs: Any,
+) -> Primitive:
+    """Make a one-operand op that moves elements and computes nothing, hence linear in its operand.
+
+    transpose `fn(ct, x, **params)` -> ct of x; batch `fn(axis, x, dim, **params)` -> (out, dim); factors
+    `fn(builder, in_aval, out_aval, **params)` -> FactorRule or (in dims, out dims);
+    lower `fn(b, index, x, in_aval, out_aval, **params)` -> Expr
+    """
+    p = Primitive(name, "layout", **attrs)
+
+    def all_factors(in_avals, out_avals, **params):
+        b = RuleBuilder()
+        found = factors(b, in_avals[0], out_avals[0], **params)
+        return (
+            found
+            if isinstance(found, FactorRule)
+            else b.rule([found[0]], [found[1]], linear_ins=(0,))
+        )
+
+    def pull(b, index, x, *, in_avals, out_avals, **params):
+        return lower(b, index, x, in_avals[0], out_avals[0], **params)
+
+    p.define(
+        type=type,
+        reference=reference,
+        jvp=_linear_jvp(p),
+        transpose=unary_transpose(transpose),
+        factors=all_factors,
+        batch=lambda axis, args, dims, **params: batch(axis, args[0], dims[0], **params),
+        lower=pull,
+    )
+    return p

@@ -1,0 +1,290 @@
+"""The Hurwitz zeta function and the derivatives of digamma.
+
+In, out: floats of one dtype. Results in float32 are sums of doubles whose terms are rounded as a float32 is; 16 bits and fewer take these.
+Source: Euler's and Maclaurin's formula for the sum of (q + k)^-s over k: terms one by one until q + k is large, an integral for the rest,
+and corrections by Bernoulli's numbers. Below zero, where s is whole, the terms of either sign are two more such sums.
+"""
+
+from __future__ import annotations
+
+import math
+from math import inf, nan
+
+import numpy as np
+
+from weft._engine.core.trace import typeof
+from weft._engine.ops.arithmetic import add, div, min, mul, neg, sub
+from weft._engine.ops.bitwise import bitwise_and
+from weft._engine.ops.casting import convert_element_type
+from weft._engine.ops.comparison import gt, select
+from weft._engine.ops.families import FLOATING, function, of_scipy
+from weft._engine.ops.functions.logarithmic import log
+from weft._engine.ops.functions.powers import pow, power_in_double
+
+#: how many terms are summed one by one, and how many corrections there are, by the bits of the result
+_TERMS, _CORRECTIONS = {32: 4, 64: 8}, {32: 5, 64: 10}
+_LARGEST_RATIO = 40.0  # of s and the first q + k that is not summed: beyond it, what follows is nothing beside the first terms
+_FACTORS = 20.0  # of a factorial that doubles have exactly
+_STIRLING = 1e15  # orders from which on the logarithm of a factorial has but two terms
+#: B(2j) / (2j)!: of the corrections, as many as a type can resolve
+_BERNOULLI = [
+    b / math.factorial(2 * j)
+    for j, b in enumerate(
+        (
+            1 / 6,
+            -1 / 30,
+            1 / 42,
+            -1 / 30,
+            5 / 66,
+            -691 / 2730,
+            7 / 6,
+            -3617 / 510,
+            43867 / 798,
+            -174611 / 330,
+        ),
+        1,
+    )
+]
+
+
+# --- the formulas
+
+
+def _corrections(f, s, a, inverse):
+    """1/2 and the corrections, of the terms from a^-s on, in units of that one."""
+    first, *others = _BERNOULLI[: _CORRECTIONS[f.bits]]
+    limit = a * _LARGEST_RATIO
+    bounded = f.select(s > limit, limit, s)
+    factor = bounded * inverse
+    total = f.fma(factor, first, 0.5)
+    for j, c in enumerate(others, 2):
+        factor = factor * (
+            ((bounded + (2.0 * j - 3)) * inverse) * ((bounded + (2.0 * j - 2)) * inverse)
+        )
+        total = f.fma(factor, c, total)
+    return total
+
+
+def _sum(f, s, q):
+    """zeta of finite s > 1 and finite q > 0, in doubles."""
+    if not f.wide:
+        return _sum_of_singles(f, s, q)
+    total, a = f.pow(q, -s), q + float(_TERMS[64])
+    for k in range(1, _TERMS[64]):
+        total = total + f.pow(q + float(k), -s)
+    inverse, power = 1.0 / a, f.pow(a, 1.0 - s)
+    return total + (power / (s - 1.0) + power * inverse * _corrections(f, s, a, inverse))
+
+
+def _sum_of_singles(f, s, q):
+    order, start = f.widen(s), f.widen(q)
+    a, far = q + float(_TERMS[32]), start + float(_TERMS[32])
+    total = power_in_double(f, far, -order) * (
+        far / (order - 1.0) + f.widen(_corrections(f, s, a, 1.0 / a))
+    )
+    for k in range(_TERMS[32] - 1, 0, -1):
+        total = total + power_in_double(f, start + float(k), -order)
+    return total + power_in_double(f, start, -order)
+
+
+def _rounded(f, x):
+    """A double as a value of `f`."""
+    return x if f.wide else f.narrow(x)
+
+
+def _zeta_above_zero(f, s, q):
+    return _rounded(f, _sum(f, s, q))
+
+
+def _is_whole(f, x):
+    return f.trunc(x).same(x)
+
+
+def _zeta_elsewhere(f, s, q):
+    return _zeta_of_any(f, s, q, _is_whole(f, s * 0.5))
+
+
+def _zeta_of_any(f, s, q, even):
+    """zeta where not both arguments are finite, s > 1 and q > 0. Where terms are negative, `even` tells whether s is even."""
+    start, whole = q - f.floor(q), _is_whole(f, s)
+    inside = (s > 1.0) & (s < inf) & (q < 0.0) & (start > 0.0) & whole
+    order = f.select(inside, s, 2.0)
+
+    def above_zero(x):
+        return f.cold(f.c(0.0), inside, _zeta_above_zero, order, f.select(inside, x, 1.0))
+
+    # the terms below zero, that of -1 + start to that of q, are those of 1 - start to -q but for their sign; 1 - start is taken
+    # from -q, since close below zero `start` is rounded
+    aside = -f.floor(-q) - q
+    above, below, rest = above_zero(start), above_zero(aside), above_zero(1.0 - q)
+    odd = above - below
+    odd = (
+        f.select(
+            start.same(aside), 0.0, f.select(odd.is_nan(), f.copysign(inf, aside - start), odd)
+        )
+        + rest
+    )
+    y = f.select(even, above + (below - rest), odd)
+    y = f.select(inside, y, nan)
+    far = f.select(
+        q > 1.0, 0.0, f.select(q.same(1.0), 1.0, f.select(q < 1.0, inf, f.c(nan)))
+    )  # of an infinite order
+    y = f.select(s.same(inf), far, f.select(q.same(inf), 0.0, y))
+    y = f.select((q <= 0.0) & start.same(0.0), inf, y)
+    return f.select(s > 1.0, y, f.select(s.same(1.0), inf, f.c(nan)))
+
+
+def _factorial(f, m):
+    """Of whole numbers up to 20, in doubles."""
+    return f.repeat(lambda n, product: (n < m, [product * n]), 1.0)[0]
+
+
+def _small_factorial(f, m):
+    """(where m is whole and from 1 to 20, its factorial there in doubles)"""
+    small = (m >= 1.0) & (m <= _FACTORS) & _is_whole(f, m)
+    return small, _factorial(f.in_double(), f.widen(f.select(small, m, 1.0)))
+
+
+def _of_large_order(f, m, x, inside):
+    """m! zeta(m + 1, x) of positive numbers, in doubles, and m! where x is one outside: x^-(m + 1) m!, which is finite wherever the
+    result is, times a sum of ratios."""
+    s, terms, inverse = m + 1.0, float(_TERMS[64]), 1.0 / x
+    a = x + terms
+    rest = _corrections(f, s, a, 1.0 / a) + a / m
+
+    def step(k, total):
+        ratio = f.exp(-s * f.log1p(k * inverse))
+        more = k < terms
+        return more, [total + ratio * f.select(more, 1.0, rest)]
+
+    total = f.repeat(step, 1.0)[0]
+    many = m > _STIRLING
+    few = f.select(many, 1.0, m)
+    size = f.select(many, m * (f.log(m / x) - 1.0), f.lgamma(few + 1.0) - (few + 1.0) * f.log(x))
+    root = f.exp(0.5 * size)
+    return root * f.select(inside, total, 1.0) * root
+
+
+def _polygamma_elsewhere(f, m, x):
+    """Where the order is zero, large or none, or the argument not positive and finite."""
+    g, ordinary, even = (
+        f.in_double(),
+        (m >= 1.0) & (m < inf) & _is_whole(f, m),
+        _is_whole(f, m * 0.5),
+    )
+    x = f.select(
+        even & (x < 0.0) & (x - f.floor(x)).same(0.5), 1.0 - x, x
+    )  # terms of either sign cancel
+    inside = ordinary & (x > 0.0) & (x < inf)
+    small, factorial = _small_factorial(f, m)
+    product = _of_large_order(
+        g, f.widen(f.select(ordinary, m, 1.0)), f.widen(f.select(inside, x, 1.0)), inside
+    )
+    product = g.select(small & ~inside, factorial, g.select(ordinary, product, nan))
+    product = _rounded(f, g.select(x.same(inf) & ordinary, 1.0, product))
+    size = f.select(
+        inside, product, product * _zeta_of_any(f, m + 1.0, f.select(inside, 0.0, x), ~even)
+    )
+    return f.select(m.same(0.0), f.digamma(x), f.select(even, -size, size))
+
+
+# --- the derivative by the order
+
+
+def _zeta_by_order(s, q):
+    """The derivative of zeta by s, for s > 1 and q > 0: that of each term of `_sum`."""
+    bits = 8 * typeof(q).dtype.itemsize
+    terms, corrections = _TERMS[bits], _BERNOULLI[: _CORRECTIONS[bits]]
+    total = mul(log(q), pow(q, neg(s)))
+    for k in range(1, terms):
+        total = add(total, mul(log(add(q, float(k))), pow(add(q, float(k)), neg(s))))
+    a = add(q, float(terms))
+    bounded, inverse = min(s, mul(a, _LARGEST_RATIO)), div(1.0, a)
+    factor, slope = mul(bounded, inverse), inverse
+    rest, rest_slope = mul(factor, corrections[0]), mul(slope, corrections[0])
+    for j, c in enumerate(corrections[1:], 2):
+        one, two = (mul(add(bounded, 2.0 * j - k), inverse) for k in (3, 2))
+        slope = add(mul(slope, mul(one, two)), mul(factor, mul(inverse, add(one, two))))
+        factor = mul(factor, mul(one, two))
+        rest, rest_slope = add(rest, mul(factor, c)), add(rest_slope, mul(slope, c))
+    less = sub(s, 1.0)
+    power, log_a = pow(a, neg(less)), log(a)
+    whole = add(
+        mul(div(power, less), add(log_a, div(1.0, less))),
+        mul(mul(power, inverse), sub(mul(log_a, add(rest, 0.5)), rest_slope)),
+    )
+    return neg(add(total, whole))
+
+
+def _slope_by_order(t, out, s, q):
+    """Below zero zeta is there for whole s alone: it has no slope."""
+    ok = bitwise_and(gt(s, 1.0), gt(q, 0.0))
+    s, q = select(ok, s, 2.0), select(ok, q, 1.0)
+    dtype = typeof(q).dtype
+    if dtype.itemsize < 4:
+        slope = convert_element_type(
+            _zeta_by_order(*[convert_element_type(x, np.dtype("f4")) for x in (s, q)]), dtype
+        )
+    else:
+        slope = _zeta_by_order(s, q)
+    return mul(t, select(ok, slope, np.nan))
+
+
+# --- the operations
+
+
+def _polygamma_reference(m, x):
+    from scipy.special import gamma, psi, zeta
+
+    wide = np.asarray(x, np.float64)
+    order = np.asarray(m, np.float64)
+    wide = np.where(wide == -np.inf, np.nan, wide)  # poles all the way
+    sign_ = np.where(order % 2 == 0, -1.0, np.where(order % 2 == 1, 1.0, np.nan))
+    size = np.where(
+        (order > 150) & (wide > 0),
+        _large_derivative(order, wide),
+        gamma(order + 1) * zeta(order + 1, wide),
+    )
+    return np.where(order == 0, psi(wide), sign_ * size).astype(x.dtype)
+
+
+def _large_derivative(m, x):
+    """gamma(m + 1) zeta(m + 1, x) for large m, where a factor may overflow and the other underflow."""
+    from scipy.special import gammaln
+
+    exponent = np.where(m > 1e18, m * (np.log(m / x) - 1), gammaln(m + 1) - (m + 1) * np.log(x))
+    ratios = 1 + sum(np.exp(-(m + 1) * np.log1p(k / x)) for k in range(1, 24))
+    rest = np.exp(-(m + 1) * np.log1p(24 / x)) * ((x + 24) / m + 0.5)
+    return np.where(np.isinf(x), 0.0, np.exp(exponent) * (ratios + rest))
+
+
+@function(
+    FLOATING,
+    _polygamma_reference,
+    jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))],
+    ulp=(1.5, 2000),
+    ranges=((0, 10), (0, 30), (0.5, 2)),
+)
+def polygamma(f, m, x):
+    """The derivative of order `m` of `digamma` at `x`; `m` has the dtype of `x`. NaN for orders that are negative or not whole."""
+    small, factorial = _small_factorial(f, m)
+    plain = small & (x > 0.0) & (x < inf)
+    size = _rounded(f, factorial * _sum(f, m + 1.0, x))
+    return f.cold(f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_elsewhere, m, x)
+
+
+def _zeta_reference(x, q):
+    return of_scipy("zeta", wide=True)(x, np.where(q == -np.inf, np.nan, q))  # poles all the way
+
+
+@function(
+    FLOATING,
+    _zeta_reference,
+    ulp=(1.5, 20),
+    ranges=((0, 10), (1, 60), (0.5, 2)),
+    jvp=[_slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))],
+)
+def zeta(f, x, q):
+    """The Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
+    plain = (x > 1.0) & (x < inf) & (q > 0.0) & (q < inf)
+    return f.cold(_rounded(f, _sum(f, x, q)), ~plain, _zeta_elsewhere, x, q)

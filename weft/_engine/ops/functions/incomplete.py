@@ -1,0 +1,805 @@
+"""The incomplete gamma functions and their derivatives.
+
+In, out: floats of one dtype; all of it is computed in doubles, as far as the result's type can resolve.
+How:  With x^a e^-x / gamma(a + 1) for D, the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., and the
+      upper one D a times Legendre's continued fraction 1/(x+1-a + 1(a-1)/(x+3-a + ...)): taken below and above x = a, each where it
+      converges. Where a is large and x close to it neither does; there stands Temme's uniform expansion. For little x and a the
+      upper function is what the alternating series leaves of one. Derivatives go through the same recurrences term by term.
+      Each of these is a function of its own, called by vectors that have a lane there; its loop ends when all of these have converged.
+Source: DLMF 8.7.1, 8.7.3, 8.9.2 and 8.12; Steed's recurrence of a fraction by its differences.
+"""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy as np
+
+from weft._engine.ops.arithmetic import add, div, mul, neg, sub
+from weft._engine.ops.comparison import eq, le, lt, select
+from weft._engine.ops.families import FLOATING, function, no_derivative
+from weft._engine.ops.functions.errors import scaled_tail
+from weft._engine.ops.functions.gammas import digamma, digamma_above_half, log_less_digamma
+from weft._engine.ops.functions.logarithmic import log
+
+_ROOT_OF_TURN = 2.5066282746310002
+#: orders from which the uniform expansion holds, and how far x may be from a, relative to that
+_LARGE, _NEAR = 20.0, 0.3
+#: arguments up to which the series of the lower function is short whatever the order, and the orders that these have for little ones
+_LITTLE, _LITTLE_ORDER = 1.5, 2.0
+#: orders from which Stirling's series is as good as a double
+_STIRLING = 10.0
+#: what the terms that are left out may be of the sum, by the type of the result
+_LEFT_OUT = {"f64": 2.0**-54, "f32": 2.0**-32}
+_LEFT_OUT_OF_HALVES = 2.0**-20
+#: log(gamma(a) / (sqrt(2 pi / a) (a / e)^a)) times a, by powers of 1 / a^2: B(2k) / (2k (2k - 1))
+_STIRLING_SERIES = (
+    -3617 / 122400,
+    1 / 156,
+    -691 / 360360,
+    1 / 1188,
+    -1 / 1680,
+    1 / 1260,
+    -1 / 360,
+    1 / 12,
+)
+#: (1 / gamma(1 + t) - 1) / (t (1 - t)) for 0 <= t <= 1, by powers of t - 1/2
+_RECIPROCAL = (
+    7.701321089817581e-11,
+    8.322392257769672e-10,
+    -1.6880620204489495e-08,
+    8.939760219205156e-08,
+    -6.224991931908901e-08,
+    -2.13386947512362e-06,
+    1.3881262702832342e-05,
+    -2.5888669733073263e-05,
+    -0.00014888730751651543,
+    0.0011042580869220044,
+    -0.002157953269287027,
+    -0.0063368333050815035,
+    0.04161568105120838,
+    -0.05255106857397675,
+    -0.1646981057811324,
+    0.5135166683820503,
+)
+#: Temme's expansion: of each power of 1/a a polynomial in eta, lowest coefficient first (DLMF 8.12.10 to 8.12.12, of which
+#: tests/codegen/test_incomplete.py derives them)
+_UNIFORM = (
+    (
+        -0.3333333333333333,
+        0.08333333333333333,
+        -0.014814814814814815,
+        0.0011574074074074073,
+        0.0003527336860670194,
+        -0.0001787551440329218,
+        3.919263178522438e-05,
+        -2.185448510679992e-06,
+        -1.85406221071516e-06,
+        8.296711340953087e-07,
+        -1.7665952736826078e-07,
+        6.707853543401498e-09,
+        1.0261809784240309e-08,
+        -4.382036018453353e-09,
+        9.14769958223679e-10,
+    ),
+    (
+        -0.001851851851851852,
+        -0.003472222222222222,
+        0.0026455026455026454,
+        -0.0009902263374485596,
+        0.00020576131687242798,
+        -4.018775720164609e-07,
+        -1.8098550334489977e-05,
+        7.64916091608111e-06,
+        -1.6120900894563446e-06,
+        4.647127802807434e-09,
+        1.378633446915721e-07,
+        -5.752545603517705e-08,
+        1.1951628599778148e-08,
+        -1.7543241719747647e-11,
+        -1.0091543710600413e-09,
+    ),
+    (
+        0.004133597883597883,
+        -0.0026813271604938273,
+        0.0007716049382716049,
+        2.0093878600823047e-06,
+        -0.0001073665322636516,
+        5.2923448829120125e-05,
+        -1.2760635188618728e-05,
+        3.423578734096138e-08,
+        1.3721957309062934e-06,
+        -6.298992138380055e-07,
+        1.4280614206064242e-07,
+        -2.0477098421990866e-10,
+        -1.409252991086752e-08,
+        6.228974084922022e-09,
+    ),
+    (
+        0.0006494341563786008,
+        0.00022947209362139917,
+        -0.0004691894943952557,
+        0.00026772063206283885,
+        -7.561801671883977e-05,
+        -2.396505113867297e-07,
+        1.1082654115347302e-05,
+        -5.6749528269915965e-06,
+        1.4230900732435883e-06,
+        -2.7861080291528143e-11,
+        -1.6958404091930278e-07,
+        8.099464905388083e-08,
+    ),
+    (
+        -0.0008618882909167117,
+        0.0007840392217200666,
+        -0.0002990724803031902,
+        -1.4638452578843418e-06,
+        6.641498215465122e-05,
+        -3.968365047179435e-05,
+        1.1375726970678419e-05,
+        2.507497226237533e-10,
+        -1.6954149536558305e-06,
+        8.907507532205309e-07,
+        -2.292934834000805e-07,
+    ),
+    (
+        -0.00033679855336635813,
+        -6.972813758365857e-05,
+        0.0002772753244959392,
+        -0.00019932570516188847,
+        6.797780477937208e-05,
+        1.419062920643967e-07,
+        -1.3594048189768693e-05,
+        8.018470256334202e-06,
+        -2.291481176508095e-06,
+    ),
+    (
+        0.0005313079364639922,
+        -0.0005921664373536939,
+        0.0002708782096718045,
+        7.902353232660328e-07,
+        -8.153969367561969e-05,
+        5.61168275310625e-05,
+        -1.8329116582843375e-05,
+    ),
+    (
+        0.00034436760689237765,
+        5.171790908260592e-05,
+        -0.00033493161081142234,
+        0.0002812695154763237,
+        -0.00010976582244684731,
+        -1.2741009095484485e-07,
+        2.7744451511563645e-05,
+    ),
+    (
+        -0.0006526239185953094,
+        0.0008394987206720873,
+        -0.000438297098541721,
+        -6.969091458420552e-07,
+        0.00016644846642067547,
+        -0.00012783517679769218,
+    ),
+    (-0.0005967612901927463, -7.204895416020011e-05, 0.0006782308837667328, -0.0006401475260262758),
+    (0.0013324454494800656, -0.0019144384985654776),
+)
+
+
+_ORDERS = ((0, 3), (0, 150), (150, 250))
+
+
+def _by_slopes(name):
+    """The reference of a derivative; imported when first used."""
+
+    def reference(a, x):
+        from weft._engine.ops import gamma_slopes
+
+        return getattr(gamma_slopes, name)(a, x).astype(x.dtype)
+
+    return reference
+
+
+def _small(x):
+    """Where SciPy's functions flush a positive float64 argument."""
+    return (x > 0) & (x < 1e-150)
+
+
+def _igamma_reference(a, x):
+    """SciPy's, and its limits for small arguments and for orders whose logarithm of gamma is infinite."""
+    from scipy.special import gammainc, gammaln
+
+    wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        out = np.where(
+            _small(z) & (wide > 0), np.exp(wide * np.log(z) - gammaln(wide + 1)), gammainc(wide, z)
+        )
+        out = np.where(_small(wide) & (z > 0), 1.0, out)
+        return np.where(_beyond(wide, z), z > wide, out).astype(x.dtype)
+
+
+def _igammac_reference(a, x):
+    """As `_igamma_reference`. For small orders the function is a times the exponential integral."""
+    from scipy.special import exp1, gammaincc
+
+    wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        out = np.where(_small(wide) & (z > 0), wide * exp1(z), gammaincc(wide, z))
+        return np.where(_beyond(wide, z), z < wide, out).astype(x.dtype)
+
+
+def _beyond(a, x):
+    """Where the order is so large that both functions are steps at x = a, and x is on one side."""
+    return (a > 1e300) & (a < inf) & (x >= 0) & (x != a) & (x < inf)
+
+
+@function(
+    FLOATING,
+    _igamma_reference,
+    ulp=(0.55, 1200),
+    ranges=_ORDERS,
+    jvp=[
+        lambda t, out, a, x: mul(t, igamma_grad_a(a, x)),
+        lambda t, out, a, x: mul(t, igamma_grad_x(a, x)),
+    ],
+)
+def igamma(f, a, x):
+    """The regularized lower incomplete gamma function: the integral of exp(-t) t^(a-1) / gamma(a) from 0 to `x`.
+
+    >>> round(float(igamma(np.float32(1.0), np.float32(2.0))), 6)
+    0.864665
+    """
+    return _of_doubles(_value, f, a, x, False)
+
+
+@function(
+    FLOATING,
+    _igammac_reference,
+    ulp=(0.55, 600),
+    ranges=_ORDERS,
+    jvp=[
+        lambda t, out, a, x: neg(mul(t, igamma_grad_a(a, x))),
+        lambda t, out, a, x: neg(mul(t, igamma_grad_x(a, x))),
+    ],
+)
+def igammac(f, a, x):
+    """`1 - igamma(a, x)`, accurate for large `x`."""
+    return _of_doubles(_value, f, a, x, True)
+
+
+@function(
+    FLOATING,
+    _by_slopes("igamma_grad_a"),
+    ulp=(0.55, 1200),
+    ranges=_ORDERS,
+    jvp=[no_derivative("igamma_grad_a", "a"), no_derivative("igamma_grad_a", "x")],
+)
+def igamma_grad_a(f, a, x):
+    """The derivative of `igamma(a, x)` by `a`."""
+    return _of_doubles(_slope, f, a, x, True)
+
+
+@function(
+    FLOATING,
+    _by_slopes("igamma_grad_x"),
+    ulp=(0.55, 1200),
+    ranges=_ORDERS,
+    jvp=[
+        lambda t, out, a, x: mul(t, _of_some(out, log_less_digamma(x, a))),
+        lambda t, out, a, x: mul(t, _density_slope(out, a, x)),
+    ],
+)
+def igamma_grad_x(f, a, x):
+    """The derivative of `igamma(a, x)` by `x`: x^(a-1) exp(-x) / gamma(a)."""
+    return _of_doubles(_slope_by_x, f, a, x, False)
+
+
+def _of_some(density, slope):
+    """The slope of a density by that of its logarithm, which may be infinite where there is nothing of the density."""
+    return select(eq(density, 0), 0, mul(density, slope))
+
+
+def _density_slope(out, a, x):
+    """Where the density falls from zero on, by its logarithm; else by that of the order below, of which it is not too small a part."""
+    few = le(a, 1)
+    below = select(few, 1, sub(a, 1))
+    return select(
+        few,
+        mul(out, sub(div(sub(a, 1), x), 1)),
+        _of_some(igamma_grad_x(below, x), div(sub(below, x), below)),
+    )
+
+
+@function(
+    FLOATING,
+    _by_slopes("random_gamma_grad"),
+    ulp=(0.55, 1200),
+    ranges=_ORDERS,
+    jvp=[no_derivative("random_gamma_grad", "a"), no_derivative("random_gamma_grad", "x")],
+)
+def random_gamma_grad(f, a, x):
+    """How a gamma sample `x` moves with its shape parameter `a`: the derivative of the inverse of `igamma(a, .)`."""
+    return _of_doubles(_slope, f, a, x, False)
+
+
+@function(
+    FLOATING,
+    _by_slopes("log_igamma"),
+    ulp=(0.55, 3000),
+    ranges=_ORDERS,
+    jvp=[
+        lambda t, out, a, x: mul(t, _log_slope_by_order(a, x)),
+        lambda t, out, a, x: mul(t, igamma_hazard(a, x)),
+    ],
+)
+def log_igamma(f, a, x):
+    """The logarithm of `igamma(a, x)`, also where that is too small for a float."""
+    return _of_doubles(_log_value, f, a, x, False)
+
+
+def _log_slope_by_order(a, x):
+    """The derivative of `log_igamma`; for the least `x` only the power of it counts, and the quotients are beyond all floats."""
+    least = lt(x, 1e-20)
+    near = sub(log(select(least, x, 1)), digamma(add(a, 1)))
+    x = select(least, 1, x)
+    return select(least, near, neg(mul(igamma_hazard(a, x), random_gamma_grad(a, x))))
+
+
+def _log_rest_slope(a, x, of_lower, hazard):
+    """A derivative of `log_igammac`, whose hazard may be infinite for the least `x`: there by that of the lower function."""
+    least = lt(x, 1e-20)
+    near, x = select(least, x, 1), select(least, 1, x)
+    return neg(select(least, div(of_lower(a, near), igammac(a, near)), hazard(a, x)))
+
+
+def _order_hazard(a, x):
+    return neg(mul(igammac_hazard(a, x), random_gamma_grad(a, x)))
+
+
+@function(
+    FLOATING,
+    _by_slopes("log_igammac"),
+    ulp=(0.55, 3000),
+    ranges=_ORDERS,
+    jvp=[
+        lambda t, out, a, x: mul(t, _log_rest_slope(a, x, igamma_grad_a, _order_hazard)),
+        lambda t, out, a, x: mul(t, _log_rest_slope(a, x, igamma_grad_x, igammac_hazard)),
+    ],
+)
+def log_igammac(f, a, x):
+    """The logarithm of `igammac(a, x)`, also where that is too small for a float."""
+    return _of_doubles(_log_value, f, a, x, True)
+
+
+@function(
+    FLOATING,
+    _by_slopes("igamma_hazard"),
+    ulp=(0.55, 3000),
+    ranges=_ORDERS,
+    jvp=[
+        lambda t, out, a, x: mul(
+            t, mul(out, add(sub(log(x), digamma(a)), mul(out, random_gamma_grad(a, x))))
+        ),
+        lambda t, out, a, x: mul(t, mul(out, sub(sub(div(sub(a, 1), x), 1), out))),
+    ],
+)
+def igamma_hazard(f, a, x):
+    """The derivative of `log_igamma(a, x)` by `x`."""
+    return _of_doubles(_hazard, f, a, x, False)
+
+
+@function(
+    FLOATING,
+    _by_slopes("igammac_hazard"),
+    ulp=(0.55, 3000),
+    ranges=_ORDERS,
+    jvp=[
+        lambda t, out, a, x: mul(
+            t, mul(out, sub(sub(log(x), digamma(a)), mul(out, random_gamma_grad(a, x))))
+        ),
+        lambda t, out, a, x: mul(t, mul(out, add(sub(div(sub(a, 1), x), 1), out))),
+    ],
+)
+def igammac_hazard(f, a, x):
+    """The derivative of `log_igammac(a, x)` by `x`, negated."""
+    return _of_doubles(_hazard, f, a, x, True)
+
+
+def _of_doubles(function, f, a, x, which):
+    g = f.in_double()
+    left_out = g.c(_LEFT_OUT.get(f.demand, _LEFT_OUT_OF_HALVES))
+    y = function(g, f.widen(a), f.widen(x), left_out, which)
+    return y if f.wide else f.narrow(y)
+
+
+def _cold(f, y, where, function, *args):
+    """As `f.cold`; the other lanes have a plain argument."""
+    passed = [f.select(where, *arg) if isinstance(arg, tuple) else arg for arg in args]
+    return f.cold(f.c(y) if isinstance(y, float) else y, where, function, *passed)
+
+
+def _regions(f, a, x):
+    """Where both arguments are positive and finite; and of that, where the uniform expansion holds and where it does not."""
+    inside = (a > 0.0) & (x > 0.0) & (a < inf) & (x < inf)
+    uniform = inside & (a > _LARGE) & (f.abs(x - a) < a * _NEAR)
+    return inside, uniform, inside & ~uniform
+
+
+def _value(f, a, x, left_out, upper):
+    inside, uniform, rest = _regions(f, a, x)
+    if upper:
+        little = rest & (x <= _LITTLE) & (a <= _LITTLE_ORDER)
+        series = rest & ~little & (x < a)
+        fraction = rest & ~little & ~series
+    else:
+        series = rest & ((x <= a) | (x <= _LITTLE))
+        fraction = rest & ~series
+    factor = _density(f, series | fraction, a, x)
+    y = factor * _cold(
+        f,
+        _cold(f, 0.0, series, _series, (a, 1.0), (x, 0.5), left_out),
+        fraction,
+        _fraction,
+        (a, 1.0),
+        (x, 4.0),
+        left_out,
+    )
+    y = f.select(series if upper else fraction, 1.0 - y, y)
+    if upper:
+        y = _cold(f, y, little, _little, (a, 1.0), (x, 0.5), left_out)
+    y = _cold(f, y, uniform, _uniform_upper if upper else _uniform_lower, (a, 32.0), (x, 32.0))
+    none = (x.same(0.0) & (a > 0.0)) | (a.same(inf) & (x >= 0.0) & (x < inf))
+    all_ = (x.same(inf) & (a >= 0.0) & (a < inf)) | (a.same(0.0) & (x > 0.0))
+    edge = f.select(none, float(upper), f.select(all_, float(not upper), f.c(nan)))
+    return f.select(inside, y, edge)
+
+
+def _parts(f, a, x, left_out, upper):
+    """(log of the factor, share, derivative over the factor, log of the derivative, where own): one of the functions is factor * share
+    where `own` holds, elsewhere what that leaves of one."""
+    lift = f.select(
+        a < 1e-200, 1e150, f.c(1.0)
+    )  # the upper function is proportional to the least orders
+    order, a = a, a * lift
+    _, uniform, rest = _regions(f, a, x)
+    series = rest & ((x <= a) | (x <= _LITTLE))
+    fraction, few, log_ratio = rest & ~series, a < _STIRLING, f.log(order) - f.log(x)
+    log_factor = _cold(f, 0.0, rest & few, _log_density_of_few, (a, 1.0), (x, 1.0))
+    log_factor = _cold(
+        f, log_factor, (rest | uniform) & ~few, _log_density_of_many, (a, _STIRLING), (x, _STIRLING)
+    )
+    log_slope = log_factor + log_ratio
+    share = _cold(
+        f,
+        _cold(f, 1.0, series, _series, (a, 1.0), (x, 0.5), left_out),
+        uniform,
+        _uniform_share,
+        (a, 32.0),
+        (x, 32.0),
+    )
+    share = _cold(f, share, fraction, _fraction_by_slope, (a, 1.0), (x, 4.0), left_out)
+    # where the order is small the lower function is nearly one, and the upper one has a series of its own
+    little = series & (x <= _LITTLE) & (a <= _LITTLE_ORDER)
+    value = _cold(f, 1.0, little, _little, (a, 1.0), (x, 0.5), left_out)
+    little = little & (value < 0.5)
+    share = f.select(little, value * f.exp(-log_factor), share)
+    log_factor = f.select(
+        fraction, log_slope, f.select(little, log_factor - f.log(lift), log_factor)
+    )
+    lower = (uniform & (x <= a)) | (series & ~little)
+    return log_factor, share, f.select(fraction, 1.0, a / x), log_slope, ~lower if upper else lower
+
+
+def _log_value(f, a, x, left_out, upper):
+    inside, _, _ = _regions(f, a, x)
+    log_factor, share, _, _, own = _parts(f, a, x, left_out, upper)
+    y = log_factor + f.log(share)
+    y = f.select(own, y, f.log1p(-f.exp(y)))
+    none = (x.same(0.0) & (a > 0.0)) | (a.same(inf) & (x >= 0.0) & (x < inf))
+    all_ = (x.same(inf) & (a >= 0.0) & (a < inf)) | (a.same(0.0) & (x > 0.0))
+    edge = f.select(none, 0.0 if upper else -inf, f.select(all_, -inf if upper else 0.0, f.c(nan)))
+    return f.select(inside, y, edge)
+
+
+def _hazard(f, a, x, left_out, upper):
+    inside, _, _ = _regions(f, a, x)
+    log_factor, share, slope, log_slope, own = _parts(f, a, x, left_out, upper)
+    y = f.select(own, slope / share, f.exp(log_slope) / (1.0 - f.exp(log_factor) * share))
+    positive = (a > 0.0) & (a < inf)
+    if upper:
+        at_zero = f.select(a < 1.0, inf, f.select(a.same(1.0), 1.0, f.c(0.0)))
+        edge = f.select(
+            positive & x.same(inf),
+            1.0,
+            f.select(a.same(inf) & (x >= 0.0) & (x < inf), 0.0, f.c(nan)),
+        )
+        edge = f.select((a > 0.0) & x.same(0.0), at_zero, edge)
+    else:
+        edge = f.select(
+            ((a > 0.0) & x.same(0.0)) | (a.same(inf) & (x >= 0.0) & (x < inf)), inf, f.c(nan)
+        )
+        edge = f.select((positive & x.same(inf)) | (a.same(0.0) & (x > 0.0)), 0.0, edge)
+    return f.select(inside, y, edge)
+
+
+def _slope(f, a, x, left_out, by_order):
+    """The derivative by the order, or without that what it is of the derivative by x, negated."""
+    inside, uniform, rest = _regions(f, a, x)
+    series = rest & (x < a + 1.0)
+    fraction = rest & ~series
+    ratio = _cold(f, 0.0, rest, _log_ratio, (a, 1.0), (x, 1.0))
+    y = _cold(f, 0.0, series, _slope_of_series, (a, 1.0), (x, 0.5), ratio, left_out)
+    y = _cold(f, y, fraction, _slope_of_fraction, (a, 1.0), (x, 4.0), ratio, left_out)
+    y = y * _density(f, rest, a, x) if by_order else -f.select(fraction, x * y / a, x / a * y)
+    y = _cold(f, y, uniform, _uniform_slope if by_order else _uniform_ratio, (a, 32.0), (x, 32.0))
+    zero = (a > 0.0) & (x.same(0.0) | x.same(inf) if by_order else x.same(0.0))
+    return f.select(inside, y, f.select(zero, 0.0, f.c(nan)))
+
+
+def _slope_by_x(f, a, x, *_):
+    """x^(a-1) e^-x / gamma(a): the density of the order below; that of a, times a / x, where there is none."""
+    inside, _, _ = _regions(f, a, x)
+    below = a < 1.0
+    y = _density(f, inside, f.select(below, a, a - 1.0), x)
+    y = f.select(below, y * a / x, y)
+    at_zero = f.select(below, inf, f.select(a.same(1.0), 1.0, f.c(0.0)))
+    none = ((a >= 0.0) & (x > 0.0)) & (a.same(0.0) | (a.same(inf) ^ x.same(inf)))
+    return f.select(
+        inside, y, f.select((a > 0.0) & x.same(0.0), at_zero, f.select(none, 0.0, f.c(nan)))
+    )
+
+
+# --- factors
+
+
+def _log_excess(f, t):
+    """log(1 + t) - t of |t| <= 2/5, as s (2 s^2 (1/3 + s^2/5 + ...) - t) with s = t / (2 + t)."""
+    s = t / (t + 2.0)
+    square = s * s
+    return s * (2.0 * square * f.horner(square, tuple([1 / k for k in range(31, 1, -2)])) - t)
+
+
+def _stirling(f, a):
+    """gamma(a) / (sqrt(2 pi / a) (a / e)^a) of a >= 10."""
+    inverse = 1.0 / a
+    return f.exp(inverse * f.horner(inverse * inverse, _STIRLING_SERIES))
+
+
+def _reciprocal_excess(f, t):
+    """1 / gamma(1 + t) - 1 of 0 <= t <= 1."""
+    return t * (1.0 - t) * f.horner(t - 0.5, _RECIPROCAL)
+
+
+def _reciprocal(f, a):
+    """1 / gamma(1 + a) of 0 <= a < 10."""
+    whole = f.trunc(a)
+    product = f.c(1.0)
+    for k in range(int(_STIRLING)):
+        factor = a - float(k)
+        product = f.select(factor >= 1.0, product * factor, product)
+    return (_reciprocal_excess(f, a - whole) + 1.0) / product
+
+
+def _density(f, where, a, x):
+    """x^a e^-x / gamma(1 + a), and zero elsewhere."""
+    few = a < _STIRLING
+    y = _cold(f, 0.0, where & few, _density_of_few, (a, 1.0), (x, 1.0))
+    return _cold(f, y, where & ~few, _density_of_many, (a, _STIRLING), (x, _STIRLING))
+
+
+def _density_of_few(f, a, x):
+    """The density of a < 10."""
+    bounded = f.select(x > 1000.0, 1000.0, x)
+    root = f.exp(bounded * -0.5)  # e^-x may be subnormal where the result is not
+    return f.pow(bounded, a) * root * root * _reciprocal(f, a)
+
+
+def _density_of_many(f, a, x):
+    """The density of a >= 10."""
+    miss = (x - a) / a
+    close = f.abs(miss) < 0.4
+    excess = f.select(close, _log_excess(f, f.select(close, miss, 0.0)), f.log(x / a) - miss)
+    return f.exp(a * excess) / (f.sqrt(a) * (_ROOT_OF_TURN * _stirling(f, a)))
+
+
+def _log_density_of_few(f, a, x):
+    return a * f.log(x) - x + f.log(_reciprocal(f, a))
+
+
+def _log_density_of_many(f, a, x):
+    miss, ratio, log_a = (x - a) / a, x / a, f.log(a)
+    close, tiny = f.abs(miss) < 0.4, ratio < 1e-290
+    far = f.log(f.select(tiny, x, ratio)) - f.select(tiny, log_a, 0.0) - miss
+    excess = f.select(close, _log_excess(f, f.select(close, miss, 0.0)), far)
+    inverse = 1.0 / a
+    return (
+        a * excess
+        - 0.5 * log_a
+        - 0.9189385332046728
+        - inverse * f.horner(inverse * inverse, _STIRLING_SERIES)
+    )
+
+
+def _log_ratio(f, a, x):
+    """log(x) less the logarithmic derivative of gamma(1 + a)."""
+    return f.log(x) - digamma_above_half(f, a + 1.0)
+
+
+# --- series and fraction
+
+
+def _series(f, a, x, left_out):
+    """The lower function without its density."""
+
+    def step(n, term, total):
+        term = term * (x / (a + n))
+        total = total + term
+        return term > total * left_out, [term, total]
+
+    return f.repeat(step, 1.0, 1.0)[1]
+
+
+def _size(f, total, total_slope):
+    """What terms of a slope are compared with: the slope, which may be subnormal, and a little of the value, which is added to it."""
+    return f.fma(total, 2.0**-8, f.abs(total_slope))
+
+
+def _slope_of_series(f, a, x, ratio, left_out):
+    """The derivative by a of the density times its series, without the density."""
+
+    def step(n, term, slope, total, total_slope):
+        inverse = 1.0 / (a + n)
+        factor = x * inverse
+        slope, term = (slope - term * inverse) * factor, term * factor
+        total, total_slope = total + term, total_slope + slope
+        more = (term > total * left_out) | (f.abs(slope) > _size(f, total, total_slope) * left_out)
+        return more, [term, slope, total, total_slope]
+
+    _, _, total, total_slope = f.repeat(step, 1.0, 0.0, 1.0, 0.0)
+    return f.fma(total, ratio, total_slope)
+
+
+def _bounded(f, a):
+    """An order whose multiples are finite: beyond, they are nothing beside x^2."""
+    return f.select(a > 1e300, 1e300, a)
+
+
+def _fraction(f, a, x, left_out):
+    """The upper function without its density, x >= a."""
+    return a * _fraction_total(f, a, x, left_out)
+
+
+def _fraction_by_slope(f, a, x, left_out):
+    return x * _fraction_total(f, a, x, left_out)
+
+
+def _fraction_total(f, a, x, left_out):
+    order = _bounded(f, a)
+
+    def step(n, d, difference, total):
+        top = n * (order - n)
+        made = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
+        difference = -(top * d * made * difference)
+        total = total + difference
+        return f.abs(difference) > total * left_out, [made, difference, total]
+
+    first = 1.0 / (x + 1.0 - a)
+    return f.repeat(step, first, first, first)[2]
+
+
+def _slope_of_fraction(f, a, x, ratio, left_out):
+    """The derivative by a of one less the upper function, without the density."""
+    order = _bounded(f, a)
+
+    def step(n, d, d_slope, difference, slope, total, total_slope):
+        top = n * (order - n)
+        made = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
+        moved = f.fma(top, d_slope, n * d)  # of top * d
+        made_slope = -(made * made * (moved - 1.0))
+        factor, factor_slope = top * d * made, f.fma(moved, made, top * d * made_slope)
+        slope = -(factor_slope * difference + factor * slope)
+        difference = -(factor * difference)
+        total, total_slope = total + difference, total_slope + slope
+        more = (f.abs(difference) > total * left_out) | (
+            f.abs(slope) > _size(f, total, total_slope) * left_out
+        )
+        return more, [made, made_slope, difference, slope, total, total_slope]
+
+    first = 1.0 / (x + 1.0 - a)
+    square = first * first
+    *_, total, total_slope = f.repeat(step, first, square, first, square, first, square)
+    # a times the logarithmic derivative of gamma(a) is that of gamma(1 + a), less one
+    return -f.fma(a, f.fma(total, ratio, total_slope), total)
+
+
+def _little(f, a, x, left_out):
+    """The upper function of x <= 3/2 and a <= 2: one less x^a / gamma(1 + a) (1 + a sum((-x)^n / (n! (a + n))))."""
+
+    def step(n, term, total):
+        term = -(term * x) / n
+        part = term / (a + n)
+        total = total + part
+        return f.abs(part) > f.abs(total) * left_out, [term, total]
+
+    total = a * f.repeat(step, 1.0, 0.0)[1]
+    below = a <= 1.0
+    inside = f.select(below, a, 1.0)
+    excess = f.select(below, _reciprocal_excess(f, inside), _reciprocal(f, a) - 1.0)
+    power = f.expm1(a * f.log(x))
+    # one less (1 + power) (1 + excess), without the ones
+    return -(power + excess + power * excess) - (power + 1.0) * (excess + 1.0) * total
+
+
+# --- the uniform expansion
+
+
+def _by_orders(f, a, rows):
+    """A series in 1/a."""
+    inverse, total = 1.0 / a, rows[-1]
+    for row in rows[-2::-1]:
+        total = f.fma(total, inverse, row)
+    return total
+
+
+def _eta(f, a, x):
+    """(miss, half, eta): x / a - 1, miss - log(1 + miss), and the root of twice that with the sign of the miss."""
+    miss = (x - a) / a
+    half = -_log_excess(f, miss)
+    return miss, half, f.copysign(f.sqrt(half + half), miss)
+
+
+def _uniform_bell(f, a, half):
+    return f.exp(-(a * half)) / (f.sqrt(a) * _ROOT_OF_TURN)
+
+
+def _uniform(f, a, x, upper):
+    miss, half, eta = _eta(f, a, x)
+    rest = _uniform_bell(f, a, half) * _by_orders(
+        f, a, [f.horner(eta, row[::-1]) for row in _UNIFORM]
+    )
+    root = f.copysign(f.sqrt(a * half), miss)
+    return 0.5 * f.erfc(root) + rest if upper else 0.5 * f.erfc(-root) - rest
+
+
+def _uniform_share(f, a, x):
+    """Of the density, the smaller one of the two functions."""
+    miss, half, eta = _eta(f, a, x)
+    series = _by_orders(f, a, [f.horner(eta, row[::-1]) for row in _UNIFORM])
+    near, far, beyond = scaled_tail(f, f.sqrt(a * half))
+    size = f.select(beyond, f.sqrt(a * half) * 1.772453850905516, 1.0)
+    tail = f.select(beyond, far, near) / size * (0.5 * _ROOT_OF_TURN) * f.sqrt(a)
+    return (tail + f.select(miss > 0.0, series, -series)) * _stirling(f, a)
+
+
+def _uniform_lower(f, a, x):
+    return _uniform(f, a, x, False)
+
+
+def _uniform_upper(f, a, x):
+    return _uniform(f, a, x, True)
+
+
+def _uniform_parts(f, a, x):
+    """(miss, half, y): the derivative of the upper function by a is y times the bell that follows from these."""
+    miss, half, eta = _eta(f, a, x)
+    stretch = f.select(miss.same(0.0), 1.0, miss / eta)  # -a times the derivative of eta by a
+    inverse = 1.0 / a
+    values = [f.horner(eta, row[::-1]) for row in _UNIFORM]
+    slopes = [
+        f.horner(eta, tuple([m * c for m, c in enumerate(row)][:0:-1]))
+        for row in _UNIFORM
+        if len(row) > 1
+    ]
+    total = _by_orders(f, a, values)
+    by_eta = _by_orders(f, a, slopes)
+    by_order = _by_orders(f, a, [float(k) * value for k, value in enumerate(values)][1:]) * inverse
+    moved = (stretch * by_eta + by_order) * -inverse
+    return miss, half, stretch - 0.5 * eta + total * ((miss - half) - 0.5 * inverse) + moved
+
+
+def _uniform_slope(f, a, x):
+    _, half, y = _uniform_parts(f, a, x)
+    return -(_uniform_bell(f, a, half) * y)
+
+
+def _uniform_ratio(f, a, x):
+    miss, _, y = _uniform_parts(f, a, x)
+    return (miss + 1.0) * _stirling(f, a) * y

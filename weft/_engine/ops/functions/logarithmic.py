@@ -1,0 +1,251 @@
+"""Logarithms and inverse hyperbolic functions."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy as np
+
+from weft._engine.ops.arithmetic import add, div, mul, square, sub
+from weft._engine.ops.bitwise import bitwise_and
+from weft._engine.ops.comparison import eq, ne, select
+from weft._engine.ops.families import FLOATING, INEXACT, function
+from weft._engine.ops.functions.exponential import EXP_RANGE, LN2, exp_within, logistic
+from weft._engine.ops.functions.roots import rsqrt
+
+
+def _log_tail(f, x, half, k=None):
+    """x^2/2 - x + log(1 + x), and the low part of k log(2), by the inverse hyperbolic tangent: -1/4 <= x <= 1/2."""
+    s = x / (x + 2.0)
+    z = s * s
+    rest = s * half
+    if k is not None:
+        rest = f.fma(k, LN2[f.type][1], rest)
+    return f.fma(s * z, f.poly(z, "logs"), rest)
+
+
+def _log_core(f, k, x):
+    """k log(2) + log(1 + x): -1/4 <= x <= 1/2."""
+    if f.short:
+        return _rough_log_core(f, k, x)
+    half = (0.5 * x) * x
+    return f.fma(k, LN2[f.type][0], x - (half - _log_tail(f, x, half, k)))
+
+
+def _rough_log_core(f, k, x):
+    """The same with an error of a unit in the last place of the greatest part of the sum."""
+    s = x / (x + 2.0)
+    z = s * s
+    return f.fma(k, sum(LN2[f.type]), s * f.fma(z, f.poly(z, "logs"), 2.0))
+
+
+def _log_specials(f, x, y):
+    return f.at(y, x, zero=-inf, infinite=inf, negative=nan)
+
+
+@function(
+    INEXACT,
+    np.log,
+    jvp=[lambda t, out, x: div(t, x)],
+    numpy="log",
+    ulp=(1.5, 1.5),
+    ranges=((0, 4), (0.9, 1.1)),
+    points=(1.0,),
+)
+def log(f, x):
+    """The natural logarithm of `x`."""
+    k, m = f.split(x)
+    return _log_specials(f, x, _log_core(f, k, m - 1.0))
+
+
+def log_of_normal(f, x):
+    """Natural logarithm of positive normal numbers."""
+    k, m = f.split_normal(x)
+    return _log_core(f, k, m - 1.0)
+
+
+def rough_log_of_normal(f, x):
+    """The same for sums with something as large as one or k: few instructions."""
+    k, m = f.split_normal(x)
+    return _rough_log_core(f, k, m - 1.0)
+
+
+def log_by_parts(f, x):
+    """The natural logarithm of positive numbers as an unevaluated sum."""
+    k, m = f.split(x)
+    x1 = m - 1.0
+    half = (0.5 * x1) * x1
+    most = k * LN2[f.type][0]
+    high = most + x1
+    return high, ((most - high) + x1) - (half - _log_tail(f, x1, half, k))
+
+
+@function(None, np.log2, ulp=(1.5, 1.5), ranges=((0, 4), (0.9, 1.1)), points=(1.0, 2.0, 8.0))
+def log2(f, x):
+    """The logarithm of `x` to base 2."""
+    k, m = f.split(x)
+    x1 = m - 1.0
+    # log(m) as an unevaluated sum, so that the product with log2(e) rounds once
+    half = (0.5 * x1) * x1
+    high = f.from_bits(f.to_bits(x1 - half) & -(1 << (32 if f.wide else 12)))
+    low = (x1 - high) - half + _log_tail(f, x1, half)
+    e_high, e_low = _LOG2E_SPLIT[f.type]
+    small = f.fma(low + high, e_low, low * e_high)
+    y = f.fma(high, e_high, k)
+    rest = f.fma(high, e_high, k - y)
+    return _log_specials(f, x, y + (small + rest))
+
+
+_LOG2E_SPLIT = {
+    "f32": (1.4423828125, 0.00031222838896340733),
+    "f64": (1.4426950216293335, 1.9259629911266175e-08),
+}
+
+
+@function(
+    INEXACT,
+    np.log1p,
+    jvp=[lambda t, out, x: div(t, add(x, 1))],
+    numpy="log1p",
+    ulp=(2, 2),
+    ranges=((-1, 4), (-0.01, 0.01)),
+    points=(-1.0, 0.0),
+)
+def log1p(f, x):
+    """`log(1 + x)`, accurate near 0."""
+    return f.copysign(_log_of_one_plus(f, x), x)
+
+
+def _log_of_one_plus(f, x):
+    """log(1 + x); zero may lose its sign."""
+    u = x + 1.0
+    k = f.small_to_float((f.to_bits(u) - f.three_quarters) >> f.mantissa)
+    # 2^-k (1 + x) - 1, rounded once though 1 + x was rounded
+    scale = f.scale(f.c(1.0), -k)
+    return _log_specials(f, u, _log_core(f, k, f.fma(x, scale, scale - 1.0)))
+
+
+def _share_of_first(x, y):
+    gap = sub(x, y)
+    equal_infinities = bitwise_and(eq(x, y), ne(gap, gap))
+    return logistic(select(equal_infinities, 0, gap))
+
+
+@function(
+    FLOATING,
+    np.logaddexp,
+    numpy="logaddexp",
+    jvp=[
+        lambda t, out, x, y: mul(t, _share_of_first(x, y)),
+        lambda t, out, x, y: mul(t, _share_of_first(y, x)),
+    ],
+    ulp=(2, 2),
+    ranges=((-10, 10), (-100, 100), (-1, 0)),
+)
+def logaddexp(f, x, y):
+    """`log(exp(x) + exp(y))`, without overflow; -inf is neutral.
+
+    >>> np.asarray(logaddexp(np.array([0.0, 1000.0]), 0.0), np.float64).round(4).tolist()
+    [0.6931, 1000.0]
+    """
+    gap, low = -f.abs(x - y), EXP_RANGE[f.type][0]
+    # NaN, the gap of equal infinities, counts as far apart
+    e = exp_within(f, f.select(gap > low, gap, low))
+    rest = _log_of_one_plus(f, e) if f.wide else f.fma(e * e, f.poly(e, "log1p"), e)
+    return f.max(x, y) + rest
+
+
+def _powers(f, bits):
+    """k and 2^k, where k >= 0 is what the bits have in the place of an exponent."""
+    return f.small_to_float(bits >> f.mantissa), f.from_bits(
+        (bits & -(1 << f.mantissa)) + (f.bias << f.mantissa)
+    )
+
+
+def _log_by_ratio(f, k, top, bottom):
+    """k log(2) + log((bottom + top) / (bottom - top)): |top / bottom| <= 1/5."""
+    s = top / bottom
+    z = s * s
+    high, low = LN2[f.type]
+    return f.fma(k, high, f.fma(s, 2.0, f.fma(s * z, f.poly(z, "logs"), k * low)))
+
+
+def _log_of_sum(f, x, great, small, low, square):
+    """log(great + small), which is the inverse hyperbolic sine of `low`, whose square is given; of large x log(2 x)."""
+    near = f.fma(low * square, f.poly(square, "asinh"), low)
+    total = great + small
+    shifted = total * (4.0 / 3.0)
+    power = f.leading_power(shifted)
+    # what cancels first is at least half the power, so that the difference is exact
+    far = _log_by_ratio(f, f.exponent(shifted), (great - power) + small, (great + power) + small)
+    return f.cold(
+        f.select(square < 0.36, near, far), x > _SQUARE_IS_INFINITE[f.type], _log_of_double, x
+    )
+
+
+def _log_of_double(f, x):
+    return f.at(log_of_normal(f, x) + sum(LN2[f.type]), x, infinite=inf)
+
+
+@function(
+    INEXACT,
+    np.arcsinh,
+    jvp=[lambda t, out, x: mul(t, rsqrt(add(square(x), 1)))],
+    numpy="arcsinh asinh",
+    on_complex="asinh",
+    ulp=(2, 2),
+    ranges=((-10, 10), (-1e6, 1e6)),
+    points=(0.6, 1.15, 2.0**60, 2.0**500),
+)
+def asinh(f, x):
+    """The number whose hyperbolic sine is `x`."""
+    size = f.abs(x)
+    square = size * size
+    return f.copysign(_log_of_sum(f, size, f.sqrt(f.fma(size, size, 1.0)), size, size, square), x)
+
+
+@function(
+    INEXACT,
+    np.arccosh,
+    jvp=[lambda t, out, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1))))],
+    numpy="arccosh acosh",
+    on_complex="acosh",
+    ulp=(2, 2.5),
+    ranges=((1, 10), (1, 1.001), (1, 1e6)),
+    points=(1.0, 1.166, 2.0**60, 2.0**500),
+)
+def acosh(f, x):
+    """The non-negative number whose hyperbolic cosine is `x`."""
+    t = x - 1.0
+    square = f.fma(t, t, t + t)
+    root = f.sqrt(square)
+    return f.at(_log_of_sum(f, x, x, root, root, square), t, negative=nan)
+
+
+#: from here on the square is infinite, or nearly
+_SQUARE_IS_INFINITE = {"f32": 2.0**60, "f64": 2.0**500}
+
+
+@function(
+    INEXACT,
+    np.arctanh,
+    jvp=[lambda t, out, x: div(t, sub(1, square(x)))],
+    numpy="arctanh atanh",
+    on_complex="atanh",
+    ulp=(3, 3),
+    ranges=((-1, 1), (0.99, 1)),
+    points=(1.0,),
+)
+def atanh(f, x):
+    """The number whose hyperbolic tangent is `x`."""
+    size = f.abs(x)
+    rest = 1.0 - size
+    # the difference of their bits is nearly that of their logarithms, and plus one half has its next power of two
+    k, power = _powers(f, (f.to_bits(size + 1.0) - f.to_bits(rest)) + (1 << f.mantissa - 1))
+    more, less = power + 1.0, 1.0 - power
+    # above one half `rest` is exact, and beside one the power is too large for one more
+    upper = size > 0.5
+    top = f.select(upper, f.fma(power, -rest, size) + 1.0, f.exact_fma(size, more, less))
+    bottom = f.select(upper, f.fma(power, rest, size) + 1.0, f.exact_fma(size, less, more))
+    y = 0.5 * _log_by_ratio(f, k, top, bottom)
+    return f.copysign(f.at(y, rest, zero=inf, negative=nan), x)

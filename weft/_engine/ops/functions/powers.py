@@ -1,0 +1,159 @@
+"""Powers, and the remainder of floats."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy as np
+
+from weft._engine.core.trace import typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import families
+from weft._engine.ops.arithmetic import mul, sub
+from weft._engine.ops.bitwise import bitwise_and
+from weft._engine.ops.casting import convert_element_type
+from weft._engine.ops.comparison import eq, select
+from weft._engine.ops.families import INEXACT, INTEGER, dtype_in, function
+from weft._engine.ops.functions.exponential import EXP2_RANGE
+from weft._engine.ops.functions.logarithmic import log
+
+
+def _pow_type(x, y):
+    families.check_dtype("pow", x, INEXACT, 0)
+    if not dtype_in(y.dtype, INTEGER):
+        families.same_dtypes("pow", (x, y))
+    return ShapedArray(
+        families.broadcast_shapes("pow", (x, y)),
+        x.dtype,
+        x.weak_type and y.weak_type,
+        None,
+        families.joined_vma((x, y)),
+    )
+
+
+def _pow_jvp_base(t, out, x, y):
+    # y x^(y-1); where both are 0 the power is 1 for every x
+    base = select(bitwise_and(eq(x, 0), eq(y, 0)), out, x)
+    factor = convert_element_type(y, typeof(x).dtype)
+    return mul(t, mul(factor, pow(base, sub(y, 1))))
+
+
+def _pow_jvp_exponent(t, out, x, y):
+    # out log(x), with 0 for the limit at x = 0
+    return mul(t, mul(log(select(eq(x, 0), 1, x)), out))
+
+
+@function(
+    INEXACT,
+    lambda x, y: np.power(x, y.astype(x.dtype)),
+    jvp=[_pow_jvp_base, _pow_jvp_exponent],
+    type_rule=_pow_type,
+    emit=lambda b, x, y: b.op("pow", x, y if y.type == x.type else b.cast(y, x.type)),
+    cost=30,
+    ulp=(1, 1),
+    ranges=((0, 10), (-10, 10), (0, 2)),
+)
+def pow(f, x, y):
+    """`x` to the power `y`, elementwise; `y` has the dtype of `x` or is an integer.
+
+    >>> np.asarray(pow(np.array([2.0, 3.0]), 2.0)).tolist()
+    [4.0, 9.0]
+    """
+    if f.wide and not f.has_fma:
+        return f.library("pow", x, y)  # whose products are not taken apart in halves
+    size = f.abs(x)
+    k, m = f.split(size)
+    k = f.at(k, size, zero=-inf, infinite=inf)
+    if f.wide:
+        result = _power_by_parts(f, k, m - 1.0, y)
+    else:
+        power, fraction = _power_of_parts(f, f.widen(k), f.widen(m - 1.0), f.widen(y), 200.0)
+        result = f.scale(fraction, f.narrow(power))
+    return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
+
+
+def power_in_double(f, x, y):
+    """x^y of doubles, normal and positive, to the bits of an f32, whose exponents it may exceed."""
+    g = f.in_double()
+    k, m = g.split_normal(x)
+    power, fraction = _power_of_parts(f, k, m - 1.0, y, 1000.0)
+    return f.widen(fraction) * g.power_of_two(g.to_bits(power + g.magic) - g.magic_bits)
+
+
+def _power_of_parts(f, k, x, y, limit):
+    """2^(k y) (1 + x)^y of doubles, as the exponent of a power of two, up to a limit, and a factor in single precision."""
+    g = f.in_double()
+    s = x / (x + 2.0)
+    power = g.clamp(y * g.fma(s, g.poly(s * s, "log2s"), k), -limit, limit)
+    whole = (power + g.magic) - g.magic
+    r = f.narrow(power - whole)
+    return whole, f.fma(r, f.poly(r, "exp2"), 1.0)
+
+
+def _power_by_parts(f, k, x, y):
+    """2^(k y) (1 + x)^y in double precision: -1/4 <= x <= 1/2. The logarithm is an unevaluated sum of twice the digits, since
+    the exponent has ten of them before its point."""
+    # s = x / (2 + x), and log2(1 + x) = 2 log2(e) s (1 + z / 3 + z^2 / 5 + ...) with z = s^2
+    d = x + 2.0
+    s = x / d
+    s_low = f.fma(-s, x - (d - 2.0), f.exact_fma(-s, d, x)) / d
+    z, z_low = _product(f, s, s)
+    z_low = f.fma(s + s, s_low, z_low)
+    q = f.poly(z, "atanh_rest")
+    u, u_low = _product(f, z, q)
+    u, u_low = _sum(f.c(_THIRD[0]), u, f.fma(z_low, q, u_low) + _THIRD[1])
+    w, w_low = _product(f, z, u)
+    w, w_low = _sum(f.c(1.0), w, f.fma(z, u_low, f.fma(z_low, u, w_low)))
+    g, g_low = _product(f, s, w)
+    g_low = f.fma(s, w_low, f.fma(s_low, w, g_low))
+    high, low = _product(f, g, f.c(_TWO_LOG2E[0]))
+    high, low = _sum(k, high, f.fma(g, _TWO_LOG2E[1], f.fma(g_low, _TWO_LOG2E[0], low)))
+    power, rest = _product(f, y, high)
+    rest = f.fma(y, low, rest)
+    bounded = f.clamp(power, *EXP2_RANGE["f64"])
+    shifted = bounded + f.magic
+    # beyond the bounds `rest` may be anything, and nothing depends on it
+    r = (bounded - (shifted - f.magic)) + f.select(bounded.same(power), rest, 0.0)
+    return f.ldexp(f.fma(r, f.poly(r, "exp2"), 1.0), shifted)
+
+
+#: 1/3 and 2 log2(e), each as a sum
+_THIRD = (0.3333333333333333, 1.850371707708594e-17)
+_TWO_LOG2E = (2.8853900817779268, 4.0710547481862066e-17)
+
+
+def _product(f, x, y):
+    """x y as a sum."""
+    high = x * y
+    return high, f.exact_fma(x, y, -high)
+
+
+def _sum(x, y, low):
+    """x + y + low as a sum, where x is zero or the greatest."""
+    high = x + y
+    return high, ((x - high) + y) + low
+
+
+def _power_with_care(f, result, x, y):
+    """The sign of powers of negative numbers, and what is one or not a number."""
+    whole = f.trunc(y).same(y)
+    half = y * 0.5
+    odd = whole & ~f.trunc(half).same(half)
+    result = f.select(odd & (f.to_bits(x) < 0), -result, result)
+    result = f.select((x < 0.0) & (x > -inf) & ~whole, nan, result)
+    result = f.select(x.is_nan() | y.is_nan(), nan, result)
+    unit = (f.abs(x).same(1.0) & f.abs(y).same(inf)) | x.same(1.0) | y.same(0.0)
+    return f.select(unit, 1.0, result)
+
+
+@function(None, np.fmod, cost=12, ranges=((-10, 10), (-1e3, 1e3)))
+def fmod(f, x, y):
+    """What is left of `x` divided by `y` with the quotient truncated, exactly: `rem` of floats."""
+    dividend, divisor = f.abs(x), f.abs(y)
+    ratio = dividend / divisor
+    quotient = f.trunc(ratio)
+    # the ratio may have been rounded up to a whole number
+    rest = f.exact_fma(-quotient, divisor, dividend)
+    rest = f.select(rest < 0.0, rest + divisor, rest)
+    rest = f.copysign(f.select(quotient.same(0.0), dividend, rest), x)
+    return f.cold(rest, ratio >= 2.0**f.mantissa, "fmod", x, y)

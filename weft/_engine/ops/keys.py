@@ -1,0 +1,111 @@
+"""Typed random keys: their dtype, and the two operations between keys and their raw data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.trace import Zero
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ShapeError
+from weft._engine.util.record import record
+
+
+@record
+class Generator:
+    """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw data. `serial` identifies those of libraries
+    apart; it is 0 for weft's."""
+
+    name: str
+    tag: str
+    key_shape: tuple[int, ...]
+    serial: int = 0
+
+    @property
+    def public(self) -> Any:
+        """Its `weft.extend.random.PRNGImpl`, the form that libraries use."""
+        return public_forms[self]
+
+
+#: generator -> its `weft.extend.random.PRNGImpl`, the form that libraries use
+public_forms: dict[Generator, Any] = {}
+
+THREEFRY = Generator("threefry2x32", "fry", (2,))
+
+random_wrap_p = Primitive("random_wrap", "layout")
+#: params: uses, the keys are used up, and expects, which of them a check must find used up (a shape and its bools); either may be absent
+random_unwrap_p = Primitive("random_unwrap", "layout")
+
+
+def random_wrap(raw, generator: Generator):
+    """Typed keys from raw data, uint32[..., *key_shape]."""
+    return random_wrap_p.bind(raw, impl=generator)
+
+
+def random_unwrap(keys, uses: bool = False):
+    """Raw data of typed keys, uint32[..., *key_shape]; `uses` says that they are used up, where reuse is looked for."""
+    return random_unwrap_p.bind(keys, **{"uses": True} if uses else {})
+
+
+@random_wrap_p.def_type
+def _wrap_type(aval, *, impl):
+    n = len(impl.key_shape)
+    if aval.dtype != np.uint32 or aval.shape[aval.ndim - n :] != impl.key_shape:
+        raise ShapeError(
+            f"random_wrap: raw data of {impl.name} keys is uint32[..., {', '.join(map(str, impl.key_shape))}], got "
+            f"{aval.str_short()}."
+        )
+    return ShapedArray(aval.shape[: aval.ndim - n], dtypes.KeyDType(impl))
+
+
+@random_unwrap_p.def_type
+def _unwrap_type(aval, *, uses=False, expects=None):
+    if not dtypes.is_extended(aval.dtype):
+        raise TypeError(f"random_unwrap: expected typed keys, got {aval.str_short()}.")
+    return ShapedArray(aval.shape + aval.dtype.impl.key_shape, np.uint32)
+
+
+def _front(args, dims):
+    from weft._engine.ops.layout import transpose
+
+    x, d = args[0], dims[0]
+    return x if d == 0 else transpose(x, (d, *(k for k in range(x.aval.ndim) if k != d)))
+
+
+def _factors(in_avals, out_avals, **_):
+    b = RuleBuilder()
+    small, large = sorted((in_avals[0].shape, out_avals[0].shape), key=len)
+    shared = b.news(small)
+    rest = b.news(large[len(small) :])
+    special = dict.fromkeys(rest, "replicate")
+    ins, outs = [
+        shared + (rest if len(a.shape) > len(small) else []) for a in (in_avals[0], out_avals[0])
+    ]
+    return b.rule([ins], [outs], special=special)
+
+
+_MEMORY = unsupported("keys become rows of uint32 before lowering (see transforms.physical)")
+for _p in (random_wrap_p, random_unwrap_p):
+    _p.define(
+        jvp=lambda primals, tangents, _p=_p, **params: _zero_jvp(_p, primals, params),
+        transpose=unsupported("random keys have no derivative"),
+        factors=_factors,
+        lower=_MEMORY,
+    )
+random_wrap_p.define(
+    reference=lambda x, *, impl: x,
+    batch=lambda axis, args, dims, *, impl: (random_wrap_p.bind(_front(args, dims), impl=impl), 0),
+)
+random_unwrap_p.define(
+    reference=lambda x, **marks: x,
+    batch=lambda axis, args, dims, **marks: (random_unwrap_p.bind(_front(args, dims), **marks), 0),
+)
+
+
+def _zero_jvp(primitive, primals, params):
+    out = primitive.bind(*primals, **params)
+    return out, Zero(out.aval.to_tangent_aval())

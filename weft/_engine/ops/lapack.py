@@ -1,0 +1,331 @@
+"""Linear algebra as calls of LAPACK: what the factorizations of `ops.linalg` become when they are compiled.
+
+In:   matrices in the last two dims, row-major; all dims before them are a batch.
+Out:  the same results as the primitives promise, from `library_call` and operations that fuse around it.
+Laws: LAPACK counts columns first, so it sees every matrix transposed. Where that gives the same numbers (Cholesky,
+      triangular solves), nothing is moved; others are transposed before and after, by the kernels around. `info` other
+      than 0 gives NaN. No matrix is empty: those have their results without LAPACK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.arithmetic import is_complex
+from weft._engine.ops.elementwise import add, conj, convert_element_type, eq, select_n, sub
+from weft._engine.ops.families import LibrarySpec, full
+from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
+from weft._engine.ops.matrices import identity, matrix_transpose, tril, triu
+from weft._engine.ops.slicing import pad, slice_in_dim
+from weft._engine.util import dtypes, lapack
+
+#: columns that blocked routines take at a time, at most
+_BLOCK = 64
+
+#: One routine on every matrix of a batch. Its `arguments` are written as in `ir.program.LibraryCall`, its operands
+#: being the arrays x0, x1, ..., its results y0, y1, ...; y0 begins as a copy of x0, and `results` has the core shapes and
+#: dtypes of the others. Made by the compiler only.
+library_call_p = Primitive("library_call", "library", multiple_results=True, register=False)
+library_call_p.define(lower=LibrarySpec())
+
+Arguments = Sequence[Any]
+
+
+@library_call_p.def_type
+def _library_call_type(*avals, routine, arguments, results):
+    lead = avals[0].shape[:-2]
+    others = [
+        ShapedArray((*lead, *core), np.dtype(dtype), False, None, avals[0].vma)
+        for core, dtype in results
+    ]
+    return (avals[0].strip_weak_type(), *others)
+
+
+@library_call_p.def_reference
+def _library_call_reference(*operands, routine, arguments, results):
+    lead = operands[0].shape[:-2]
+    outs = [
+        np.array(operands[0], order="C"),
+        *(np.zeros((*lead, *core), dtype) for core, dtype in results),
+    ]
+    for at in np.ndindex(lead):
+        arrays = {f"x{i}": np.ascontiguousarray(x[at]) for i, x in enumerate(operands)}
+        arrays |= {f"y{i}": np.array(y[at]) for i, y in enumerate(outs)}
+        lapack.call(routine, arguments, arrays)
+        for i, out in enumerate(outs):
+            out[at] = arrays[f"y{i}"]
+    return outs
+
+
+def _call(
+    name: str,
+    operands: Sequence[Any],
+    arguments: Arguments,
+    results: Sequence[tuple[tuple[int, ...], Any]],
+) -> list:
+    """Call the routine for the dtype of the operands; `name` is what comes after its letter (real and complex, if they differ)."""
+    dtype = typeof(operands[0]).dtype
+    letter = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}[dtype.name]
+    real_name, _, complex_name = name.partition(" ")
+    routine = letter + ((complex_name or real_name) if letter in "cz" else real_name)
+    results = tuple((tuple(core), np.dtype(kind).name) for core, kind in results)
+    return library_call_p.bind(
+        *operands, routine=routine, arguments=tuple(arguments), results=results
+    )
+
+
+def _real(dtype) -> np.dtype:
+    return (
+        np.dtype(dtypes.to_real_dtype(dtype))
+        if dtypes.issubdtype(dtype, np.complexfloating)
+        else dtype
+    )
+
+
+def _work(dtype, count: int) -> tuple:
+    """Two arguments: memory to work in, and how much it is."""
+    return (("work", np.dtype(dtype).name, count), count)
+
+
+def _unless_failed(info, *values) -> list:
+    """`values`, NaN where `info` is not 0."""
+    fine = eq(info, full(typeof(info).shape, 0, np.int32))
+    out = []
+    for value in values:
+        aval = typeof(value)
+        mask = broadcast_in_dim(fine, aval.shape, tuple(range(typeof(info).ndim)))
+        out.append(select_n(mask, full(aval.shape, np.nan, aval.dtype), value))
+    return out
+
+
+def _columns_made(x, count: int):
+    """The matrices `x`, cut or filled with zeros to `count` rows."""
+    rows = typeof(x).shape[-2]
+    if count <= rows:
+        return slice_in_dim(x, 0, count, 1, typeof(x).ndim - 2)
+    config = [(0, 0, 0)] * (typeof(x).ndim - 2) + [(0, count - rows, 0), (0, 0, 0)]
+    return pad(x, np.zeros((), typeof(x).dtype)[()], config)
+
+
+def _identities(x, rows: int, columns: int):
+    """An identity of `rows` and `columns` for every matrix of `x`."""
+    return identity(ShapedArray((*typeof(x).shape[:-2], rows, columns), np.dtype(typeof(x).dtype)))
+
+
+def _zeros(x, *core: int, dtype=None):
+    return full((*typeof(x).shape[:-2], *core), 0, dtype or typeof(x).dtype)
+
+
+def cholesky(x):
+    """The upper factor of the transpose is the lower one of x, as stored in memory."""
+    n = typeof(x).shape[-1]
+    if n == 0:
+        return x
+    found, info = _call("potrf", [x], ("U", n, "y0", n, "y1"), [((), np.int32)])
+    return _unless_failed(info, tril(found))[0]
+
+
+def triangular_solve(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
+    """op(a) x = b, transposed, is x' op(a)' = b': the sides change places, and the triangles."""
+    if 0 in typeof(b).shape:
+        return b
+    if conjugate_a and not transpose_a and is_complex(a):
+        a = conj(a)
+    rows, columns = typeof(b).shape[-2:]
+    n = typeof(a).shape[-1]
+    op = ("C" if conjugate_a else "T") if transpose_a else "N"
+    arguments = (
+        "R" if left_side else "L",
+        "U" if lower else "L",
+        op,
+        "U" if unit_diagonal else "N",
+        columns,
+        rows,
+        1.0,
+        "x1",
+        n,
+        "y0",
+        columns,
+    )
+    return _call("trsm", [b, a], arguments, [])[0]
+
+
+def lu(x) -> list:
+    """Rows are exchanged, so the routine must see columns as columns."""
+    m, n = typeof(x).shape[-2:]
+    k = min(m, n)
+    if k == 0:
+        order = broadcasted_iota(np.int32, (*typeof(x).shape[:-2], m), typeof(x).ndim - 2)
+        return [x, _zeros(x, 0, dtype=np.int32), order]
+    packed, pivots, _ = _call(
+        "getrf",
+        [matrix_transpose(x)],
+        (m, n, "y0", m, "y1", "y2"),
+        [((k,), np.int32), ((), np.int32)],
+    )
+    return [
+        matrix_transpose(packed),
+        sub(pivots, full(typeof(pivots).shape, 1, np.int32)),
+        _exchanged(pivots, m),
+    ]
+
+
+def lu_pivots_to_permutation(pivots, *, permutation_size):
+    """The exchanges, made on the numbers from 0 on."""
+    aval = typeof(pivots)
+    if 0 in aval.shape or permutation_size == 0:
+        return broadcasted_iota(aval.dtype, (*aval.shape[:-1], permutation_size), aval.ndim - 1)
+    counted = convert_element_type(pivots, np.int32)
+    counted = add(counted, full(aval.shape, 1, np.int32))
+    return convert_element_type(_exchanged(counted, permutation_size), aval.dtype)
+
+
+def _exchanged(pivots, size: int):
+    """The numbers below `size` after exchanges; `pivots` count from 1. They travel as floats, which hold them exactly."""
+    lead, k = typeof(pivots).shape[:-1], typeof(pivots).shape[-1]
+    numbers = broadcasted_iota(
+        dtypes.canonicalize_dtype(np.float64), (*lead, 1, size), len(lead) + 1
+    )
+    moved = _call("laswp", [numbers, pivots], (1, "y0", size, 1, k, "x1", 1), [])[0]
+    return convert_element_type(reshape(moved, (*lead, size)), np.int32)
+
+
+def qr(x, *, pivoting, full_matrices) -> list:
+    """R is above the reflectors that make Q."""
+    m, n = typeof(x).shape[-2:]
+    dtype, k = typeof(x).dtype, min(m, n)
+    columns = m if full_matrices else k
+    if k == 0:
+        order = broadcasted_iota(np.int32, (*typeof(x).shape[:-2], n), typeof(x).ndim - 2)
+        return [_identities(x, m, columns), _zeros(x, columns, n), *([order] if pivoting else [])]
+    turned, taus, order = matrix_transpose(x), ((k,), dtype), []
+    if pivoting:
+        scratch = [("work", _real(dtype).name, 2 * n)] if is_complex(x) else []
+        arguments = (
+            m,
+            n,
+            "y0",
+            m,
+            "y1",
+            "y2",
+            *_work(dtype, 2 * n + (n + 1) * _BLOCK),
+            *scratch,
+            "y3",
+        )
+        packed, pivots, tau, _ = _call(
+            "geqp3", [turned], arguments, [((n,), np.int32), taus, ((), np.int32)]
+        )
+        order = [sub(pivots, full(typeof(pivots).shape, 1, np.int32))]
+    else:
+        packed, tau = _reflectors(turned, m, n)
+    arguments = (m, columns, k, "y0", m, "x1", *_work(dtype, columns * _BLOCK), "y1")
+    q, _ = _call("orgqr ungqr", [_columns_made(packed, columns), tau], arguments, [((), np.int32)])
+    return [matrix_transpose(q), _columns_made(triu(matrix_transpose(packed)), columns), *order]
+
+
+def _reflectors(turned, m: int, n: int) -> list:
+    """R and the reflectors that make Q, from columns to columns, with their factors."""
+    dtype = typeof(turned).dtype
+    arguments = (m, n, "y0", m, "y1", *_work(dtype, n * _BLOCK), "y2")
+    return _call("geqrf", [turned], arguments, [((min(m, n),), dtype), ((), np.int32)])[:2]
+
+
+def geqrf(x) -> list:
+    """R and the reflectors that make Q, as columns."""
+    m, n = typeof(x).shape[-2:]
+    if 0 in (m, n):
+        return [x, _zeros(x, 0)]
+    packed, taus = _reflectors(matrix_transpose(x), m, n)
+    return [matrix_transpose(packed), taus]
+
+
+def eigh(x, *, lower, sort_eigenvalues) -> list:
+    """Eigenvectors come as columns, and so do the matrices: from the other triangle they would have other signs."""
+    n, dtype = typeof(x).shape[-1], typeof(x).dtype
+    if n == 0:
+        return [x, _zeros(x, 0, dtype=_real(dtype))]
+    whole, square = 1 + 6 * n + 2 * n * n, n * n
+    if is_complex(x):
+        scratch = (*_work(dtype, square + (_BLOCK + 2) * n), *_work(_real(dtype), whole))
+    else:
+        scratch = _work(dtype, whole + _BLOCK * n)
+    arguments = (
+        "V",
+        "L" if lower else "U",
+        n,
+        "y0",
+        n,
+        "y1",
+        *scratch,
+        *_work(np.int32, 3 + 5 * n),
+        "y2",
+    )
+    v, w, info = _call(
+        "syevd heevd", [matrix_transpose(x)], arguments, [((n,), _real(dtype)), ((), np.int32)]
+    )
+    return _unless_failed(info, matrix_transpose(v), w)
+
+
+def svd(x, *, full_matrices, compute_uv, steps_of_qr=False) -> list:
+    """As columns, though the transpose has the same singular values: its vectors have other signs."""
+    m, n = typeof(x).shape[-2:]
+    dtype, k = typeof(x).dtype, min(m, n)
+    real = _real(dtype)
+    left, right = (m, n) if full_matrices else (k, k)
+    if k == 0:
+        return [
+            _zeros(x, 0, dtype=real),
+            *([_identities(x, m, left), _identities(x, right, n)] if compute_uv else []),
+        ]
+    spread = _BLOCK * (m + n) + max(m, n)
+    job = ("A" if full_matrices else "S") if compute_uv else "N"
+    scratch = _work(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
+    if is_complex(x):
+        scratch = (
+            *scratch,
+            (
+                "work",
+                real.name,
+                max(5 * k * k + 5 * k, 2 * (m + n) * k + 2 * k * k + k) if compute_uv else 7 * k,
+            ),
+        )
+    vectors = ("y2", m, "y3", right) if compute_uv else ("y1", m, "y1", right)
+    arguments = (
+        job,
+        m,
+        n,
+        "y0",
+        m,
+        "y1",
+        *vectors,
+        *scratch,
+        ("work", "int32", 8 * k),
+        f"y{4 if compute_uv else 2}",
+    )
+    if steps_of_qr:
+        work = _work(dtype, spread + 5 * k)
+        scratch = (*work, ("work", real.name, 5 * k)) if is_complex(x) else work
+        arguments = (
+            job,
+            job,
+            m,
+            n,
+            "y0",
+            m,
+            "y1",
+            *vectors,
+            *scratch,
+            f"y{4 if compute_uv else 2}",
+        )
+    cores = [((left, m), dtype), ((n, right), dtype)] if compute_uv else []
+    routine = "gesvd" if steps_of_qr else "gesdd"
+    _, s, *vectors, info = _call(
+        routine, [matrix_transpose(x)], arguments, [((k,), real), *cores, ((), np.int32)]
+    )
+    return _unless_failed(info, s, *map(matrix_transpose, vectors))

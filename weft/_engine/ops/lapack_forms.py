@@ -1,0 +1,240 @@
+"""Calls of LAPACK that reduce matrices to simpler forms: what the operations of `ops.matrix_forms` and `eig` become when compiled.
+
+In, out and laws: those of `ops.lapack`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft._engine.core.trace import typeof
+from weft._engine.ops.arithmetic import is_complex
+from weft._engine.ops.elementwise import (
+    bitwise_and,
+    complex as complex_of,
+    gt,
+    imag,
+    lt,
+    neg,
+    real,
+    select_n,
+)
+from weft._engine.ops.families import full
+from weft._engine.ops.functions import is_finite
+from weft._engine.ops.lapack import _BLOCK, _call, _identities, _real, _unless_failed, _work, _zeros
+from weft._engine.ops.layout import broadcast_in_dim, reshape
+from weft._engine.ops.matrices import matrix_transpose
+from weft._engine.ops.reduce import reduce_and
+from weft._engine.ops.slicing import concatenate, pad, slice_in_dim
+from weft._engine.util import dtypes
+
+_INFO = ((), np.int32)
+
+
+def hessenberg(x) -> list:
+    """Reflectors are columns, so the routine sees the matrix as it is."""
+    n, dtype = typeof(x).shape[-1], typeof(x).dtype
+    if n < 2:
+        return [x, _zeros(x, max(n - 1, 0))]
+    arguments = (n, 1, n, "y0", n, "y1", *_work(dtype, n * _BLOCK), "y2")
+    packed, taus, info = _call(
+        "gehrd", [matrix_transpose(x)], arguments, [((n - 1,), dtype), _INFO]
+    )
+    return _unless_failed(info, matrix_transpose(packed), taus)
+
+
+def tridiagonal(x, *, lower) -> list:
+    """The triangle is the one that the routine sees, whose reflectors are columns."""
+    n, dtype = typeof(x).shape[-1], typeof(x).dtype
+    real = _real(dtype)
+    if n == 0:
+        return [x, _zeros(x, 0, dtype=real), _zeros(x, 0, dtype=real), _zeros(x, 0)]
+    arguments = (
+        "L" if lower else "U",
+        n,
+        "y0",
+        n,
+        "y1",
+        "y2",
+        "y3",
+        *_work(dtype, n * _BLOCK),
+        "y4",
+    )
+    rest = max(n - 1, 1)  # results without elements need no memory
+    packed, d, e, taus, info = _call(
+        "sytrd hetrd",
+        [matrix_transpose(x)],
+        arguments,
+        [((n,), real), ((rest,), real), ((rest,), dtype), _INFO],
+    )
+    last = typeof(e).ndim - 1
+    e, taus = [slice_in_dim(v, 0, n - 1, 1, last) for v in (e, taus)]
+    return _unless_failed(info, matrix_transpose(packed), d, e, taus)
+
+
+def schur(x, *, compute_schur_vectors) -> list:
+    """Vectors are columns."""
+    n, dtype = typeof(x).shape[-1], typeof(x).dtype
+    if n == 0:
+        return [x, x][: 2 if compute_schur_vectors else 1]
+    # nothing is sorted: the function that would select is not called, and the memory for its answers not read
+    if is_complex(x):
+        values, scratch = [((n,), dtype)], [("work", _real(dtype).name, n)]
+    else:
+        values, scratch = [((n,), dtype), ((n,), dtype)], []
+    names = [f"y{1 + i}" for i in range(len(values))]
+    vectors, info = f"y{1 + len(values)}", f"y{2 + len(values)}"
+    arguments = (
+        "V" if compute_schur_vectors else "N",
+        "N",
+        ("work", "int32", 1),
+        n,
+        "y0",
+        n,
+        ("work", "int32", 1),
+        *names,
+        vectors,
+        n,
+        *_work(dtype, (_BLOCK + 3) * n),
+        *scratch,
+        ("work", "int32", n),
+        info,
+    )
+    turned, fine = _finite(matrix_transpose(x))
+    form, *_, q, status = _call("gees", [turned], arguments, [*values, ((n, n), dtype), _INFO])
+    status = select_n(fine, full(typeof(status).shape, 1, np.int32), status)
+    return _unless_failed(
+        status, *[matrix_transpose(v) for v in (form, q)[: 2 if compute_schur_vectors else 1]]
+    )
+
+
+def householder_product(a, taus):
+    """Columns are reflectors before and columns of the product after."""
+    m, n = typeof(a).shape[-2:]
+    k = typeof(taus).shape[-1]
+    if 0 in (m, n):
+        return a
+    if k == 0:
+        return _identities(a, m, n)
+    arguments = (m, n, k, "y0", m, "x1", *_work(typeof(a).dtype, n * _BLOCK), "y1")
+    q, info = _call("orgqr ungqr", [matrix_transpose(a), taus], arguments, [_INFO])
+    return _unless_failed(info, matrix_transpose(q))[0]
+
+
+def ormqr(a, taus, c, *, left, transpose):
+    """The product with the reflectors, which are columns of `a`."""
+    m, n = typeof(c).shape[-2:]
+    k = typeof(taus).shape[-1]
+    if 0 in (m, n, k):
+        return c
+    arguments = (
+        "L" if left else "R",
+        ("C" if is_complex(a) else "T") if transpose else "N",
+        m,
+        n,
+        k,
+        "x1",
+        typeof(a).shape[-2],
+        "x2",
+        "y0",
+        m,
+        *_work(typeof(a).dtype, (m + n) * _BLOCK + 65 * _BLOCK),
+        "y1",
+    )
+    out, info = _call(
+        "ormqr unmqr", [matrix_transpose(c), matrix_transpose(a), taus], arguments, [_INFO]
+    )
+    return _unless_failed(info, matrix_transpose(out))[0]
+
+
+def tridiagonal_solve(dl, d, du, b):
+    """The routine leaves the diagonals as they are, and reports by a larger number that a matrix is all but singular."""
+    n, columns = typeof(b).shape[-2:]
+    if 0 in (n, columns):
+        return b
+    lead, last = typeof(d).shape[:-1], typeof(d).ndim - 1
+    turned = reshape(matrix_transpose(b), (*lead, columns * n))
+    # the routine overwrites all of its operands: they are parts of one array
+    whole = reshape(concatenate([turned, dl, d, du], last), (*lead, columns + 3, n))
+    at = n * columns
+    arguments = (n, columns, ("y0", at + 1), ("y0", at + n), ("y0", at + 2 * n), "y0", n, "y1")
+    out, info = _call("gtsv", [whole], arguments, [_INFO])
+    return _unless_failed(info, matrix_transpose(slice_in_dim(out, 0, columns, 1, last)))[0]
+
+
+def eig(
+    x, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs=False
+) -> list:
+    """Eigenvectors are columns. Of a real matrix they are real; those of conjugate pairs are pairs of real and imaginary parts."""
+    n, dtype = typeof(x).shape[-1], np.dtype(typeof(x).dtype)
+    wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
+    kind = np.dtype(dtypes.to_complex_dtype(dtype))
+    if n == 0:
+        return [_zeros(x, 0, dtype=kind), *[_zeros(x, 0, 0, dtype=kind)] * sum(wanted)]
+    turned, fine = _finite(matrix_transpose(x))
+    jobs = ["V" if w else "N" for w in wanted]
+    if is_complex(x):
+        arguments = (
+            *jobs,
+            n,
+            "y0",
+            n,
+            "y1",
+            "y2",
+            n,
+            "y3",
+            n,
+            *_work(dtype, n * _BLOCK),
+            ("work", _real(dtype).name, 2 * n),
+            "y4",
+        )
+        _, w, *found, info = _call(
+            "geev", [turned], arguments, [((n,), dtype), *[((n, n), dtype)] * 2, _INFO]
+        )
+        vectors = [matrix_transpose(v) for v, needed in zip(found, wanted) if needed]
+    else:
+        arguments = (
+            *jobs,
+            n,
+            "y0",
+            n,
+            "y1",
+            "y2",
+            "y3",
+            n,
+            "y4",
+            n,
+            *_work(dtype, n * _BLOCK),
+            "y5",
+        )
+        _, wr, wi, *found, info = _call(
+            "geev", [turned], arguments, [*[((n,), dtype)] * 2, *[((n, n), dtype)] * 2, _INFO]
+        )
+        w = complex_of(wr, wi)
+        vectors = [_joined(matrix_transpose(v), wi) for v, needed in zip(found, wanted) if needed]
+    return _unless_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
+
+
+def _joined(v, wi):
+    """Complex eigenvectors of real columns: with the next one as imaginary part where `wi` is positive, of the one before as conjugate."""
+    shape, last = typeof(v).shape, typeof(v).ndim - 1
+    zero = np.zeros((), typeof(v).dtype)[()]
+    shifted = lambda by: pad(v, zero, [(0, 0, 0)] * last + [(by, -by, 0)])
+    sign = broadcast_in_dim(wi, shape, (*range(last - 1), last))
+    nothing = full(shape, 0, typeof(v).dtype)
+    first, second = gt(sign, nothing), lt(sign, nothing)
+    return complex_of(
+        select_n(second, v, shifted(1)),
+        select_n(second, select_n(first, nothing, shifted(-1)), neg(v)),
+    )
+
+
+def _finite(x) -> tuple:
+    """`x` with zeros for matrices that hold infinities or NaN, with which routines may not end; and which do not."""
+    parts = [is_finite(part) for part in ((real(x), imag(x)) if is_complex(x) else (x,))]
+    fine = reduce_and(
+        parts[0] if len(parts) == 1 else bitwise_and(*parts),
+        (typeof(x).ndim - 2, typeof(x).ndim - 1),
+    )
+    mask = broadcast_in_dim(fine, typeof(x).shape, tuple(range(typeof(x).ndim - 2)))
+    return select_n(mask, full(typeof(x).shape, 0, typeof(x).dtype), x), fine

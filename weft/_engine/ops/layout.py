@@ -1,0 +1,769 @@
+"""Layout: broadcast_in_dim, reshape, transpose, rev, squeeze, expand_dims, iota, copy.
+
+They move elements and compute nothing.
+
+Closed under transposition: broadcast_in_dim <-> reduce_sum, reshape, transpose and rev <-> themselves,
+squeeze -> broadcast_in_dim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.annotations import cast
+from weft._engine.core.primitive import Primitive, registry, unsupported
+from weft._engine.core.scalars import exact
+from weft._engine.core.trace import Zero, typeof
+from weft._engine.ir.factors import FactorRule, RuleBuilder
+from weft._engine.ir.program_mesh import is_abstract
+from weft._engine.ir.shardings import NamedSharding, Sharding
+from weft._engine.ir.symbolic import Dim, as_size
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import families
+from weft._engine.ops.families import ANY, canonical_dims, elementwise, layout, shape_error, unary
+from weft._engine.ops.placement import OUT_SHARDING, takes_out_sharding, with_out_sharding
+from weft._engine.util import dtypes
+from weft._engine.util.errors import InconclusiveDimensionOperation
+
+# --- broadcast_in_dim -------------------------------------------------------------------------------------------------
+
+
+def _broadcast_type(aval: ShapedArray, *, shape, broadcast_dimensions) -> ShapedArray:
+    dims, what, remedy = broadcast_dimensions, "", ""
+    if len(dims) != aval.ndim:
+        what = "broadcast_dimensions must name one result dim per operand dim."
+    elif [d for d in dims if not 0 <= d < len(shape)] or [a for a, b in pairwise(dims) if a >= b]:
+        what = "broadcast_dimensions must be different dims of the result."
+    elif [d for s, d in zip(aval.shape, dims) if s not in (1, shape[d])]:
+        what, remedy = (
+            "operand dims do not fit the result.",
+            "An operand dim must be 1 or equal the result dim it goes to.",
+        )
+    elif [n for n in shape if n < 0]:
+        what = "sizes must not be negative."
+    if what:
+        facts = [
+            ("operand", aval.str_short()),
+            ("shape", str(tuple(shape))),
+            ("broadcast_dimensions", str(tuple(dims))),
+        ]
+        raise shape_error("broadcast_in_dim", what, facts, remedy)
+    return aval.update(shape=shape)
+
+
+def _placed(shape: Sequence[int], ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
+    """Operand sizes at their places in the result, 1 elsewhere."""
+    out = [1] * ndim
+    for size, d in zip(shape, dims):
+        out[d] = size
+    return tuple(out)
+
+
+def _broadcast_reference(x, *, shape, broadcast_dimensions):
+    return np.broadcast_to(
+        x.reshape(_placed(x.shape, len(shape), broadcast_dimensions)), shape
+    ).copy()
+
+
+def _broadcast_transpose(ct, x, *, shape, broadcast_dimensions):
+    repeated = [d for d in range(len(shape)) if d not in broadcast_dimensions]
+    stretched = [d for s, d in zip(x.aval.shape, broadcast_dimensions) if s == 1 and shape[d] != 1]
+    axes = tuple(sorted(repeated + stretched))
+    summed = registry["reduce_sum"].bind(ct, axes=axes) if axes else ct
+    return reshape(summed, x.aval.shape)
+
+
+def _broadcast_batch(axis, x, dim, *, shape, broadcast_dimensions):
+    x = families.move_dim(x, dim, 0)
+    dims = (0, *(d + 1 for d in broadcast_dimensions))
+    return broadcast_in_dim_p.bind(x, shape=(axis.size, *shape), broadcast_dimensions=dims), 0
+
+
+def _broadcast_factors(b: RuleBuilder, in_aval, out_aval, *, shape, broadcast_dimensions):
+    outs = b.news(shape)
+    ins = [outs[d] if s == shape[d] else () for s, d in zip(in_aval.shape, broadcast_dimensions)]
+    return ins, outs
+
+
+def _broadcast_lower(b, index, x, in_aval, out_aval, *, shape, broadcast_dimensions):
+    zero = b.const(0, "i64")
+    return x(
+        tuple(
+            index[d] if s == shape[d] else zero for s, d in zip(in_aval.shape, broadcast_dimensions)
+        )
+    )
+
+
+broadcast_in_dim_p = layout(
+    "broadcast_in_dim",
+    moves="repeat",
+    out_sharding=OUT_SHARDING,
+    type=_broadcast_type,
+    reference=_broadcast_reference,
+    transpose=_broadcast_transpose,
+    batch=_broadcast_batch,
+    factors=_broadcast_factors,
+    lower=_broadcast_lower,
+)
+
+
+@takes_out_sharding
+def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequence[int]):
+    """`operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]` of the result.
+
+    >>> np.asarray(broadcast_in_dim(np.array([1, 2]), (2, 3), (0,))).tolist()
+    [[1, 1, 1], [2, 2, 2]]
+    """
+    shape, dims = (
+        tuple([n if type(n) is int else as_size(n) for n in shape]),
+        tuple(map(int, broadcast_dimensions)),
+    )
+    aval = typeof(operand)
+    if aval.shape == shape and dims == tuple(range(len(shape))) and hasattr(type(operand), "aval"):
+        return operand
+    if len(dims) == aval.ndim and any(a > b for a, b in pairwise(dims)):
+        order = sorted(range(len(dims)), key=dims.__getitem__)
+        operand, dims = transpose(operand, order), tuple([dims[d] for d in order])
+    return broadcast_in_dim_p.bind(operand, shape=shape, broadcast_dimensions=dims)
+
+
+@takes_out_sharding
+def broadcast(operand, sizes: Sequence[int]):
+    """`operand` repeated along new leading dims of `sizes`."""
+    shape = (*sizes, *typeof(operand).shape)
+    return broadcast_in_dim(operand, shape, tuple(range(len(sizes), len(shape))))
+
+
+def expand_dims(array, dimensions: Sequence[int]):
+    """`array` with dims of size 1 put in at `dimensions` of the result.
+
+    >>> expand_dims(np.ones(3), (0,)).shape
+    (1, 3)
+    """
+    if not dimensions and hasattr(type(array), "aval"):
+        return array
+    shape = typeof(array).shape
+    ndim = len(shape) + len(dimensions)
+    new = canonical_dims("expand_dims", dimensions, ndim)
+    kept = tuple([d for d in range(ndim) if d not in new])
+    return broadcast_in_dim_p.bind(
+        array, shape=_placed(shape, ndim, kept), broadcast_dimensions=kept
+    )
+
+
+# --- reshape ----------------------------------------------------------------------------------------------------------
+
+
+def _reshape_type(aval: ShapedArray, *, new_sizes) -> ShapedArray:
+    if any(s < 0 for s in new_sizes) or math.prod(new_sizes) != aval.size:
+        raise shape_error(
+            "reshape",
+            "total size must not change.",
+            [
+                ("operand", aval.str_short(), f"size {aval.size}"),
+                ("new_sizes", str(tuple(new_sizes)), f"size {math.prod(new_sizes)}"),
+            ],
+        )
+    return aval.update(shape=new_sizes)
+
+
+def _reshape_batch(axis, x, dim, *, new_sizes):
+    return reshape_p.bind(families.move_dim(x, dim, 0), new_sizes=(axis.size, *new_sizes)), 0
+
+
+def _reshape_factors(b: RuleBuilder, in_aval, out_aval, *, new_sizes):
+    ins, outs, special = match_dims(b, in_aval.shape, tuple(new_sizes))
+    return b.rule([ins], [outs], special=special, linear_ins=(0,))
+
+
+def match_dims(b: RuleBuilder, source: tuple[int, ...], target: tuple[int, ...]):
+    """Factors of the dims of `source` and `target` under a reshape, and those that do not match ('replicate').
+
+    Both sides are read from major to minor. Where the sizes that are left have a common divisor, it is a shared factor;
+    where they have none, dims are taken in until the products agree, and none of that group can be split.
+    Dims of size 1 match too, so that mesh axes of size 1 stay in types.
+
+    >>> match_dims(RuleBuilder(), (64, 3), (4, 16, 3))
+    ([(0, 1), (2,)], [(0,), (1,), (2,)], {})
+    >>> match_dims(RuleBuilder(), (1, 8), (1, 4, 2))
+    ([(2,), (0, 1)], [(2,), (0,), (1,)], {})
+    """
+    if 0 in source or 0 in target:
+        ins, outs = b.news(source), b.news(target)
+        return [(f,) for f in ins], [(f,) for f in outs], dict.fromkeys(ins + outs, "replicate")
+    sides = (_Side(source), _Side(target))
+    special: dict[int, str] = {}
+    while not all(side.at_end() for side in sides):
+        left, right = sides
+        common = math.gcd(left.rest, right.rest)
+        if common > 1:
+            f = b.new(common)
+            left.take(f, common)
+            right.take(f, common)
+        else:
+            special.update(dict.fromkeys(_take_group(b, left, right), "replicate"))
+    _match_unit_dims(b, *sides)
+    return sides[0].factors(), sides[1].factors(), special
+
+
+def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
+    """Give dims of size 1 on both sides shared factors: those with as many elements before them, then the others in order."""
+    partners = target.unit_dims()
+    free = dict.fromkeys(dim for dims in partners.values() for dim in dims)
+    unmatched = []
+    for offset, dims in source.unit_dims().items():
+        here = partners.get(offset, [])
+        for k, dim in enumerate(dims):
+            if here:
+                _share_unit_factor(b, source, dim, target, here[min(k, len(here) - 1)])
+                free.pop(here[min(k, len(here) - 1)], None)
+            else:
+                unmatched.append(dim)
+    others = list(free) or [dim for dims in partners.values() for dim in dims]
+    for k, dim in enumerate(unmatched if others else ()):
+        _share_unit_factor(b, source, dim, target, others[min(k, len(others) - 1)])
+
+
+def _share_unit_factor(
+    b: RuleBuilder, source: _Side, dim: int, target: _Side, partner: int
+) -> None:
+    f = b.new(1)
+    source.dims[dim].append(f)
+    target.dims[partner].append(f)
+
+
+class _Side:
+    """A shape being read from major to minor: `rest` is what is left of the current dim."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.shape = shape
+        self.dims: list[list[int]] = [[] for _ in shape]
+        self.dim = -1
+        self.rest = 1
+        self._advance()
+
+    def _advance(self) -> None:
+        while self.rest == 1 and self.dim + 1 < len(self.shape):
+            self.dim += 1
+            self.rest = self.shape[self.dim]
+
+    def at_end(self) -> bool:
+        return self.rest == 1
+
+    def take(self, factor: int, size: int) -> None:
+        """Give `factor` of `size` to the current dim."""
+        self.dims[self.dim].append(factor)
+        self.rest //= size
+        self._advance()
+
+    def factors(self) -> list[tuple[int, ...]]:
+        return [tuple(d) for d in self.dims]
+
+    def unit_dims(self) -> dict[int, list[int]]:
+        """The dims of size 1, by the number of elements of the dims before them."""
+        found: dict[int, list[int]] = {}
+        offset = 1
+        for dim, size in enumerate(self.shape):
+            if size == 1:
+                found.setdefault(offset, []).append(dim)
+            offset *= size
+        return found
+
+
+def _take_group(b: RuleBuilder, left: _Side, right: _Side) -> list[int]:
+    """Factors of their own for dims of both sides, until as many elements are covered on each."""
+    made: list[int] = []
+
+    def consume(side: _Side) -> int:
+        size = side.rest
+        made.append(b.new(size))
+        side.take(made[-1], size)
+        return size
+
+    covered = [consume(left), consume(right)]
+    while covered[0] != covered[1]:
+        smaller = 0 if covered[0] < covered[1] else 1
+        covered[smaller] *= consume((left, right)[smaller])
+    return made
+
+
+def _reshape_lower(b, index, x, in_aval, out_aval, *, new_sizes):
+    return x(reindex(b, index, tuple(new_sizes), in_aval.shape))
+
+
+def reindex(b, index, source: tuple[int, ...], target: tuple[int, ...]) -> tuple:
+    """Position in shape `target` of the element at `index` of shape `source`, group by group of dims that match."""
+    out: list[Any] = []
+    i = 0
+    zero = b.const(0, "i64")
+    if 0 in target:
+        return (zero,) * len(target)  # nothing is ever read
+    while len(out) < len(target):
+        j = len(out)
+        first, size_in, size_out = i, 1, target[j]
+        stop = j + 1
+        while size_in != size_out:
+            if size_in < size_out:
+                size_in *= source[i]
+                i += 1
+            else:
+                size_out *= target[stop]
+                stop += 1
+        flat = zero
+        for d in range(first, i):
+            flat = b.iadd(b.imul(flat, source[d]), index[d])
+        out.extend(_unravel(b, flat, target[j:stop]))
+    return tuple(out)
+
+
+def _unravel(b, flat, shape: tuple[int, ...]) -> list:
+    if len(shape) == 1:
+        return [flat]
+    out = []
+    for d in reversed(range(len(shape))):
+        out.append(b.irem(flat, shape[d]) if d else flat)
+        flat = b.idiv(flat, shape[d]) if d else flat
+    return out[::-1]
+
+
+reshape_p = layout(
+    "reshape",
+    moves="reshape",
+    out_sharding=OUT_SHARDING,
+    type=_reshape_type,
+    reference=lambda x, *, new_sizes: x.reshape(new_sizes),
+    batch=_reshape_batch,
+    transpose=lambda ct, x, *, new_sizes: reshape(ct, x.aval.shape),
+    factors=_reshape_factors,
+    lower=_reshape_lower,
+)
+
+
+@takes_out_sharding
+def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None):
+    """`operand` with its elements, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims first.
+
+    >>> reshape(np.arange(6), (2, 3)).shape
+    (2, 3)
+    """
+    new_sizes = tuple([n if type(n) is int else as_size(n) for n in new_sizes])
+    if dimensions is not None:
+        operand = transpose(operand, dimensions)
+    if typeof(operand).shape == new_sizes and hasattr(type(operand), "aval"):
+        return operand
+    return reshape_p.bind(operand, new_sizes=new_sizes)
+
+
+def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
+    """`operand` with dims from `start_dimension` up to `stop_dimension` made into one.
+
+    >>> collapse(np.ones((2, 3, 4)), 0, 2).shape
+    (6, 4)
+    """
+    shape = typeof(operand).shape
+    start, stop, _ = slice(start_dimension, stop_dimension).indices(len(shape))
+    if stop < start:
+        raise shape_error(
+            "collapse", f"start {start_dimension} comes after stop {stop_dimension}.", ()
+        )
+    return reshape(operand, (*shape[:start], math.prod(shape[start:stop]), *shape[stop:]))
+
+
+# --- transpose --------------------------------------------------------------------------------------------------------
+
+
+def _transpose_type(aval: ShapedArray, *, permutation) -> ShapedArray:
+    if sorted(permutation) != list(range(aval.ndim)):
+        raise shape_error(
+            "transpose",
+            f"permutation {tuple(permutation)} isn't a permutation of the operand's dims.",
+            [("operand", aval.str_short())],
+        )
+    return aval.update(shape=tuple(aval.shape[d] for d in permutation))
+
+
+def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes `permutation`."""
+    return tuple(int(i) for i in np.argsort(permutation))
+
+
+def _transpose_batch(axis, x, dim, *, permutation):
+    rest = [d + (d >= dim) for d in permutation]
+    return transpose_p.bind(x, permutation=(dim, *rest)), 0
+
+
+def _transpose_factors(b: RuleBuilder, in_aval, out_aval, *, permutation):
+    ins = b.news(in_aval.shape)
+    return ins, [ins[d] for d in permutation]
+
+
+def _transpose_lower(b, index, x, in_aval, out_aval, *, permutation):
+    return x(tuple(index[i] for i in inverse_permutation(permutation)))
+
+
+transpose_p = layout(
+    "transpose",
+    moves="permute",
+    type=_transpose_type,
+    reference=lambda x, *, permutation: np.transpose(x, permutation),
+    transpose=lambda ct, x, *, permutation: transpose(ct, inverse_permutation(permutation)),
+    batch=_transpose_batch,
+    factors=_transpose_factors,
+    lower=_transpose_lower,
+)
+
+
+def transpose(operand, permutation: Sequence[int]):
+    """`operand` with its dims in the order `permutation`.
+
+    >>> transpose(np.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    permutation = tuple(map(int, permutation))
+    if permutation == tuple(range(typeof(operand).ndim)) and hasattr(type(operand), "aval"):
+        return operand
+    return transpose_p.bind(operand, permutation=permutation)
+
+
+# --- rev --------------------------------------------------------------------------------------------------------------
+
+
+def _rev_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
+    families.check_axes("rev", aval, tuple(dimensions))
+    return aval
+
+
+def _rev_batch(axis, x, dim, *, dimensions):
+    return rev_p.bind(x, dimensions=tuple(d + (d >= dim) for d in dimensions)), dim
+
+
+def _rev_factors(b: RuleBuilder, in_aval, out_aval, *, dimensions):
+    fs = b.news(in_aval.shape)
+    return b.rule([fs], [fs], special={fs[d]: "replicate" for d in dimensions}, linear_ins=(0,))
+
+
+def _rev_lower(b, index, x, in_aval, out_aval, *, dimensions):
+    return x(
+        tuple(
+            b.isub(in_aval.shape[d] - 1, i) if d in dimensions else i for d, i in enumerate(index)
+        )
+    )
+
+
+rev_p = layout(
+    "rev",
+    type=_rev_type,
+    reference=lambda x, *, dimensions: np.flip(x, dimensions),
+    transpose=lambda ct, x, *, dimensions: rev(ct, dimensions),
+    batch=_rev_batch,
+    factors=_rev_factors,
+    lower=_rev_lower,
+)
+
+
+def rev(operand, dimensions: Sequence[int]):
+    """`operand` with the order along `dimensions` reversed.
+
+    >>> np.asarray(rev(np.array([1, 2, 3]), (0,))).tolist()
+    [3, 2, 1]
+    """
+    return rev_p.bind(operand, dimensions=canonical_dims("rev", dimensions, typeof(operand).ndim))
+
+
+# --- squeeze ----------------------------------------------------------------------------------------------------------
+
+
+def _squeeze_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
+    families.check_axes("squeeze", aval, tuple(dimensions))
+    if any(aval.shape[d] != 1 for d in dimensions):
+        raise shape_error(
+            "squeeze",
+            f"cannot select an axis to squeeze out that is not of size 1, in dims {tuple(dimensions)}.",
+            [("operand", aval.str_short())],
+        )
+    return aval.update(shape=tuple(s for d, s in enumerate(aval.shape) if d not in dimensions))
+
+
+def _squeeze_batch(axis, x, dim, *, dimensions):
+    shifted = tuple(d + (d >= dim) for d in dimensions)
+    return squeeze_p.bind(x, dimensions=shifted), dim - sum(d < dim for d in shifted)
+
+
+def _squeeze_factors(b: RuleBuilder, in_aval, out_aval, *, dimensions):
+    ins = [() if d in dimensions else b.new(s) for d, s in enumerate(in_aval.shape)]
+    return ins, [f for d, f in enumerate(ins) if d not in dimensions]
+
+
+def _squeeze_lower(b, index, x, in_aval, out_aval, *, dimensions):
+    rest = iter(index)
+    return x(
+        tuple(b.const(0, "i64") if d in dimensions else next(rest) for d in range(in_aval.ndim))
+    )
+
+
+squeeze_p = layout(
+    "squeeze",
+    moves="reshape",
+    type=_squeeze_type,
+    reference=lambda x, *, dimensions: np.squeeze(x, tuple(dimensions)),
+    transpose=lambda ct, x, *, dimensions: expand_dims(ct, dimensions),
+    batch=_squeeze_batch,
+    factors=_squeeze_factors,
+    lower=_squeeze_lower,
+)
+
+
+def squeeze(array, dimensions: Sequence[int]):
+    """`array` without `dimensions`, which must have size 1.
+
+    >>> squeeze(np.ones((1, 3)), (0,)).shape
+    (3,)
+    """
+    dims = canonical_dims("squeeze", dimensions, typeof(array).ndim)
+    return (
+        squeeze_p.bind(array, dimensions=dims)
+        if dims or not hasattr(type(array), "aval")
+        else array
+    )
+
+
+# --- iota -------------------------------------------------------------------------------------------------------------
+
+iota_p = Primitive("iota", "layout", moves="iota")
+
+
+@iota_p.def_type
+def _iota_type(*, dtype, shape, dimension) -> ShapedArray:
+    if not 0 <= dimension < len(shape):
+        raise shape_error(
+            "iota", f"dimension {dimension} is out of bounds for shape {tuple(shape)}.", ()
+        )
+    if [n for n in shape if n < 0]:
+        raise shape_error("iota", f"sizes must not be negative, got {tuple(shape)}.", ())
+    if not families.dtype_in(dtype, families.NUMBER):
+        raise TypeError(f"iota: does not make elements of dtype {dtype}.")
+    return ShapedArray(shape, dtype)
+
+
+@iota_p.def_reference
+def _iota_reference(*, dtype, shape, dimension):
+    line = np.arange(shape[dimension]).astype(dtype)
+    return np.broadcast_to(
+        line.reshape(_placed((shape[dimension],), len(shape), (dimension,))), shape
+    ).copy()
+
+
+@iota_p.def_jvp
+def _iota_jvp(primals, tangents, **params):
+    out = iota_p.bind(**params)
+    return out, Zero(typeof(out).to_tangent_aval())
+
+
+@iota_p.def_factors
+def _iota_factors(in_avals, out_avals, *, dtype, shape, dimension) -> FactorRule:
+    b = RuleBuilder()
+    fs = b.news(shape)
+    return b.rule([], [fs], special={fs[dimension]: "offset"})
+
+
+@iota_p.def_lower
+def _iota_lower(b, index, *, in_avals, out_avals, dtype, shape, dimension):
+    target = b.type_of(out_avals[0])
+    if target in ("c64", "c128"):
+        part = {"c64": "f32", "c128": "f64"}[target]
+        return b.op("complex", b.cast(index[dimension], part), b.const(0.0, part), type=target)
+    return b.cast(index[dimension], target)
+
+
+iota_p.define(transpose=unsupported("has no operands"), batch=unsupported("has no operands"))
+
+
+def iota(dtype, size: int):
+    """The numbers 0, 1, ... up to `size`, in one dim.
+
+    >>> np.asarray(iota("int32", 3)).tolist()
+    [0, 1, 2]
+    """
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+@takes_out_sharding
+def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
+    """An array of `shape` whose elements are their own index along `dimension`."""
+    dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
+    return iota_p.bind(
+        dtype=dtype,
+        shape=tuple([n if type(n) is int else as_size(n) for n in shape]),
+        dimension=int(dimension),
+    )
+
+
+def index_range(n: int, dtype=np.int32):
+    """The numbers from 0 up to a size: a constant of NumPy, or an `iota` if the size is symbolic."""
+    return iota(dtype, n) if isinstance(n, Dim) else np.arange(n, dtype=dtype)
+
+
+# --- symbolic sizes ---------------------------------------------------------------------------------------------------
+
+#: params: size, symbolic; dtype, or None for that of Python's integers. The size as a number; `export` replaces it by a constant where
+#: the size is known
+dim_as_value_p = Primitive("dim_as_value", "layout")
+
+
+@dim_as_value_p.def_type
+def _dim_as_value_type(*, size, dtype) -> ShapedArray:
+    return typeof(size) if dtype is None else ShapedArray((), dtype)
+
+
+def _without_value(size) -> InconclusiveDimensionOperation:
+    return InconclusiveDimensionOperation(
+        f"Symbolic dimension '{size}' used as a value outside of a traced program, where it has none.\n"
+        "  Use it in a function that export or eval_shape traces."
+    )
+
+
+@dim_as_value_p.def_reference
+def _dim_as_value_reference(*, size, dtype):
+    raise _without_value(size)
+
+
+@dim_as_value_p.def_lower
+def _dim_as_value_lower(b, index, *, in_avals, out_avals, size, dtype):
+    raise _without_value(size)
+
+
+@dim_as_value_p.def_jvp
+def _dim_as_value_jvp(primals, tangents, **params):
+    out = dim_as_value_p.bind(**params)
+    return out, Zero(typeof(out).to_tangent_aval())
+
+
+@dim_as_value_p.def_factors
+def _dim_as_value_factors(in_avals, out_avals, *, size, dtype) -> FactorRule:
+    return RuleBuilder().rule([], [[]])
+
+
+dim_as_value_p.define(
+    transpose=unsupported("has no operands"), batch=unsupported("has no operands")
+)
+
+# --- copies and constants ---------------------------------------------------------------------------------------------
+
+copy_p = elementwise(
+    "copy",
+    ANY,
+    lambda x: np.array(x),
+    jvp="linear",
+    transpose=[lambda ct, x: copy(ct)],
+    emit=lambda b, x: x,
+    linear_ins=(0,),
+    widen=False,
+    computes="copy",
+)
+copy = unary(copy_p, "`x` in memory of its own.")
+
+
+#: params: name. The value, under a name that checkpoint policies know; its derivative goes unnamed.
+name_p = elementwise(
+    "name",
+    ANY,
+    lambda x, name: x,
+    jvp=[lambda t, out, x, name: t],
+    transpose=[lambda ct, x, name: ct],
+    emit=lambda b, x, name: x,
+    linear_ins=(0,),
+    widen=False,
+    computes="copy",
+)
+
+
+def name(x, name: str):
+    """`x`, known to checkpoint policies as `name`."""
+    return name_p.bind(x, name=name)
+
+
+#: params: xla_metadata_kvs. The value, whose operation has these attributes; its derivative goes without.
+xla_metadata_value_p = elementwise(
+    "xla_metadata_value",
+    ANY,
+    lambda x, xla_metadata_kvs: x,
+    jvp=[lambda t, out, x, xla_metadata_kvs: t],
+    transpose=[lambda ct, x, xla_metadata_kvs: ct],
+    emit=lambda b, x, xla_metadata_kvs: x,
+    linear_ins=(0,),
+    widen=False,
+    computes="copy",
+    tags=True,
+)
+
+
+def xla_metadata_value(x, xla_metadata_kvs: tuple):
+    """`x`, whose operation has attributes: pairs of key and value, sorted."""
+    return xla_metadata_value_p.bind(x, xla_metadata_kvs=xla_metadata_kvs)
+
+
+def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
+    """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`. Without a `dtype` it is weakly typed
+    if `fill_value` is.
+
+    >>> np.asarray(full((2,), 7)).tolist()
+    [7, 7]
+    """
+    aval = typeof(fill_value)
+    if aval.ndim:
+        raise shape_error(
+            "full", "fill_value must be a scalar.", [("fill_value", aval.str_short())]
+        )
+    weak = aval.weak_type and dtype is None
+    dtype = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full")
+    if dtypes.is_extended(dtype):  # keys: each word of theirs
+        words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, sharding=sharding)
+        return registry["random_wrap"].bind(words, impl=dtype.impl)
+    value = (
+        registry["convert_element_type"].bind(
+            fill_value, new_dtype=dtype, weak_type=weak, sharding=None
+        )
+        if weak or hasattr(type(fill_value), "aval")
+        else exact(fill_value, dtype)
+    )
+    sizes = tuple([n if type(n) is int else as_size(n) for n in shape])
+    fill = lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=())
+    if (
+        isinstance(sharding, Sharding)
+        and not is_abstract(sharding)
+        and not (isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes)
+    ):
+        return registry["sharding_constraint"].bind(
+            fill(), sharding=sharding
+        )  # a place, of which types do not tell
+    return with_out_sharding(sharding, "full", fill)
+
+
+def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, sharding=None):
+    """As `full`, with the shape, dtype, weak type and sharding of `x` where none are given; it varies over the axes of `x`. Of another
+    shape it is where `x` is if that is not split."""
+    aval = typeof(x)
+    if shape is None and sharding is None:
+        sharding = aval.explicit
+    out = full(
+        aval.shape if shape is None else shape,
+        fill_value,
+        aval.dtype if dtype is None else dtype,
+        sharding=sharding,
+    )
+    if dtype is None and aval.weak_type:
+        out = registry["convert_element_type"].bind(
+            out, new_dtype=aval.dtype, weak_type=True, sharding=None
+        )
+    if (
+        sharding is None
+        and getattr(x, "committed", False)
+        and (shape is None or x.sharding.is_fully_replicated)
+    ):
+        return registry["sharding_constraint"].bind(out, sharding=x.sharding)  # where `x` is
+    return cast(out, aval.vma) if aval.vma else out

@@ -1,0 +1,877 @@
+"""Linear algebra: factorizations and triangular solves, one LAPACK call per matrix.
+
+In:   arrays whose last two dims are matrices; all dims before them are a batch.
+Laws: a matrix that has no factorization (cholesky of one that is not positive definite) gives NaN, not an exception.
+      Derivatives are the published formulas (Giles 2008; Murray 2016; Townsend 2016), written with other operations;
+      they assume distinct eigenvalues and singular values, and full rank.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.trace import Zero, is_undef, typeof
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.symbolic import min_dim
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import lapack, lapack_forms, matrices
+from weft._engine.ops.arithmetic import is_complex
+from weft._engine.ops.elementwise import (
+    add,
+    complex as complex_of,
+    conj,
+    div,
+    eq,
+    imag,
+    mul,
+    neg,
+    real,
+    select_n,
+    square,
+    sub,
+)
+from weft._engine.ops.families import (
+    ExpandSpec,
+    HostSpec,
+    add_tangents,
+    full,
+    joined_vma,
+    shape_error,
+    zero_tangent,
+)
+from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, squeeze
+from weft._engine.ops.reduce import argmax, reduce_sum
+from weft._engine.ops.rules import at_front
+from weft._engine.ops.slicing import concatenate, pad, slice_in_dim
+from weft._engine.util import dtypes
+
+_NOT_LINEAR = "is not linear in its operand; derivatives come from its jvp rule"
+
+
+def _library(name: str, compiled: Callable | None, multiple_results: bool = True) -> Primitive:
+    """A factorization: `compiled` rebuilds it from routines; without one it runs on the host."""
+    p = Primitive(name, "library", multiple_results=multiple_results)
+    lower = HostSpec() if compiled is None else ExpandSpec(compiled)
+    return p.define(lower=lower, transpose=unsupported(_NOT_LINEAR))
+
+
+cholesky_p = _library("cholesky", lapack.cholesky, multiple_results=False)
+triangular_solve_p = _library("triangular_solve", lapack.triangular_solve, multiple_results=False)
+lu_p = _library("lu", lapack.lu)
+lu_pivots_to_permutation_p = _library(
+    "lu_pivots_to_permutation", lapack.lu_pivots_to_permutation, multiple_results=False
+)
+qr_p = _library("qr", lapack.qr)
+eigh_p = _library("eigh", lapack.eigh)
+svd_p = _library("svd", lapack.svd)
+eig_p = _library("eig", lapack_forms.eig)
+
+
+class SvdAlgorithm(enum.Enum):
+    """How a singular value decomposition is computed."""
+
+    DEFAULT = "default"
+    QR = "QR"
+    JACOBI = "Jacobi"
+    POLAR = "polar"
+    DIVIDE_AND_CONQUER = "divide_and_conquer"
+
+
+class EighImplementation(enum.Enum):
+    """How a Hermitian eigenvalue problem is solved."""
+
+    QR = "qr"
+    JACOBI = "jacobi"
+    QDWH = "qdwh"
+
+
+class EigImplementation(enum.Enum):
+    """Which library solves a general eigenvalue problem."""
+
+    CUSOLVER = "cusolver"
+    MAGMA = "magma"
+    LAPACK = "lapack"
+
+
+def _choose(
+    name: str, argument: str, given: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]
+) -> Any:
+    """`given`, None or one of `choices`, if it is among the `known` ones."""
+    if given is None or given in known:
+        return given
+    if not isinstance(given, choices):
+        raise ValueError(f"{name}: {argument} must be a {choices.__name__}, got {given!r}.")
+    raise NotImplementedError(
+        f"{name}: {argument}={given} is not supported on this backend; use {' or '.join(map(str, known))}."
+    )
+
+
+def _subset(name: str, bounds: tuple[int, int] | None, count: int) -> tuple[int, int] | None:
+    if bounds is None:
+        return None
+    start, stop = bounds
+    if not 0 <= start <= stop <= count:
+        raise ValueError(
+            f"{name}: subset_by_index must be within 0 and {count} and in order, got {bounds}."
+        )
+    return int(start), int(stop)
+
+
+def _columns(x, bounds: tuple[int, int], dim: int = -1):
+    return slice_in_dim(x, *bounds, 1, typeof(x).ndim + dim)
+
+
+# --- the functions
+
+
+def cholesky(x, *, symmetrize_input: bool = True):
+    """The lower triangular L with L L^H = x, for positive definite x; NaN for others.
+
+    Without `symmetrize_input` only the lower triangle of x is read, and derivatives are those by its entries.
+
+    >>> np.asarray(cholesky(np.array([[4.0, 2.0], [2.0, 5.0]], np.float32))).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    return cholesky_p.bind(_symmetrized(x) if symmetrize_input else x)
+
+
+def triangular_solve(
+    a,
+    b,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+):
+    """The x with op(a) x = b (`left_side`) or x op(a) = b, for triangular a; b may be a vector.
+
+    op transposes and conjugates as `transpose_a` and `conjugate_a` say. Only the triangle that `lower` names is read.
+    """
+    conjugate_a = bool(conjugate_a) and is_complex(a)
+    if typeof(a).ndim < 2 or not typeof(b).ndim:
+        raise shape_error(
+            "triangular_solve",
+            "`a` must hold square matrices, and `b` matrices or vectors.",
+            [("a", typeof(a).str_short()), ("b", typeof(b).str_short())],
+        )
+    vector = typeof(b).ndim == typeof(a).ndim - 1
+    if vector:
+        shape = typeof(b).shape
+        b = reshape(b, (*shape, 1) if left_side else (*shape[:-1], 1, shape[-1]))
+    out = triangular_solve_p.bind(
+        a,
+        b,
+        left_side=bool(left_side),
+        lower=bool(lower),
+        transpose_a=bool(transpose_a),
+        conjugate_a=conjugate_a,
+        unit_diagonal=bool(unit_diagonal),
+    )
+    return squeeze(out, (typeof(out).ndim - (1 if left_side else 2),)) if vector else out
+
+
+def lu(x) -> tuple:
+    """The factors of x with rows exchanged, packed in one matrix; the exchanges; and the permutation they make."""
+    return tuple(lu_p.bind(x))
+
+
+def lu_pivots_to_permutation(pivots, permutation_size: int):
+    """The permutation that the row exchanges `pivots` make.
+
+    >>> np.asarray(lu_pivots_to_permutation(np.array([2, 2, 2], np.int32), 3)).tolist()
+    [2, 0, 1]
+    """
+    return lu_pivots_to_permutation_p.bind(pivots, permutation_size=int(permutation_size))
+
+
+def qr(
+    x, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple:
+    """Orthonormal Q and upper triangular R with Q R = x; with `pivoting`, of x with columns permuted, and which."""
+    return tuple(qr_p.bind(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
+
+
+def eigh(
+    x,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    implementation: EighImplementation | None = None,
+) -> tuple:
+    """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix; those from one index up to another.
+
+    Without `symmetrize_input` only the triangle that `lower` names is read, and derivatives are those by its entries.
+    Raises ValueError for indices out of bounds, NotImplementedError for another `implementation` than QR.
+    """
+    _choose("eigh", "implementation", implementation, EighImplementation, (EighImplementation.QR,))
+    _check_matrix("eigh", typeof(x), True)
+    bounds = _subset("eigh", subset_by_index, typeof(x).shape[-1])
+    x = _symmetrized(x) if symmetrize_input else x
+    v, w = eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues))
+    return (v, w) if bounds is None else (_columns(v, bounds), _columns(w, bounds))
+
+
+def svd(
+    x,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: SvdAlgorithm | None = None,
+) -> Any:
+    """U, the singular values s, descending, and V^H with U diag(s) V^H = x; only s unless `compute_uv`; those of a range of indices.
+
+    Raises ValueError for indices out of bounds, or along with `full_matrices`; NotImplementedError for the algorithms JACOBI and POLAR.
+    """
+    one, two = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
+    _choose("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
+    _check_matrix("svd", typeof(x), False)
+    bounds = _subset("svd", subset_by_index, min_dim(*typeof(x).shape[-2:]))
+    if bounds is not None and full_matrices and compute_uv:
+        raise ValueError(
+            "svd: full_matrices and subset_by_index contradict each other; give full_matrices=False."
+        )
+    s, *uv = svd_p.bind(
+        x,
+        full_matrices=bool(full_matrices),
+        compute_uv=bool(compute_uv),
+        steps_of_qr=algorithm is one,
+    )
+    s = s if bounds is None else _columns(s, bounds)
+    if not compute_uv:
+        return s
+    u, vh = uv
+    return (u, s, vh) if bounds is None else (_columns(u, bounds), s, _columns(vh, bounds, -2))
+
+
+def eig(
+    x,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = False,
+    implementation: EigImplementation | None = None,
+    use_magma: bool | None = None,
+) -> list:
+    """Eigenvalues of a square matrix, and its left and right eigenvectors if asked for; all complex.
+
+    Eigenvalues have derivatives; eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues are distinct. They are those
+    of vectors of length 1 whose largest entry stays real. Raises NotImplementedError for other implementations than LAPACK.
+    """
+    _choose("eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,))
+    return eig_p.bind(
+        x,
+        compute_left_eigenvectors=bool(compute_left_eigenvectors),
+        compute_right_eigenvectors=bool(compute_right_eigenvectors),
+        enable_eigvec_derivs=bool(enable_eigvec_derivs),
+    )
+
+
+def _symmetrized(x):
+    return mul(add(x, matrices.adjoint(x)), np.asarray(0.5, typeof(x).dtype)[()])
+
+
+# --- types, batching, factors
+
+
+def _check_matrix(name: str, aval: ShapedArray, square: bool) -> None:
+    if not dtypes.issubdtype(aval.dtype, np.inexact) or aval.dtype.itemsize < 4:
+        raise TypeError(
+            f"{name}: takes float32, float64, complex64 or complex128, got {aval.str_short()}.\n"
+            "  Cast the operand with .astype."
+        )
+    if aval.ndim < 2 or (square and aval.shape[-1] != aval.shape[-2]):
+        raise shape_error(
+            name,
+            f"takes {'square ' if square else ''}matrices in the last two dims.",
+            [("operand", aval.str_short())],
+        )
+
+
+def _real_dtype(dtype) -> np.dtype:
+    return (
+        np.dtype(dtypes.to_real_dtype(dtype))
+        if dtypes.issubdtype(dtype, np.complexfloating)
+        else dtype
+    )
+
+
+def _result(aval: ShapedArray, core: Sequence[int], dtype=None) -> ShapedArray:
+    return ShapedArray(
+        (*aval.shape[:-2], *core), aval.dtype if dtype is None else dtype, False, None, aval.vma
+    )
+
+
+def _one_operand_rules(primitive: Primitive) -> None:
+    """Batching and factors of an op on each matrix of one operand: all dims but those of the matrix are free."""
+
+    @primitive.def_batch
+    def batch(axis, args, dims, **params):
+        out = primitive.bind(at_front(args[0], dims[0], axis.size), **params)
+        return (out, [0] * len(out)) if primitive.multiple_results else (out, 0)
+
+    core = 1 if primitive is lu_pivots_to_permutation_p else 2
+
+    @primitive.def_factors
+    def factors(in_avals, out_avals, **params):
+        b = RuleBuilder()
+        lead = b.news(in_avals[0].shape[:-core])
+        special: dict[int, str] = {}
+
+        def with_core(aval):
+            inner = b.news(aval.shape[len(lead) :])
+            special.update(dict.fromkeys(inner, "replicate"))
+            return [*lead, *inner]
+
+        ins, outs = [with_core(in_avals[0])], [with_core(a) for a in out_avals]
+        return b.rule(ins, outs, special=special)
+
+
+for _p in (cholesky_p, lu_p, lu_pivots_to_permutation_p, qr_p, eigh_p, svd_p, eig_p):
+    _one_operand_rules(_p)
+del _p
+
+
+def _each(
+    x: np.ndarray,
+    fn: Callable,
+    shapes: Sequence[tuple[int, ...]],
+    kinds: Sequence[Any],
+    many: bool = True,
+) -> list[np.ndarray]:
+    """`fn` on every matrix of `x`; results of core `shapes` and dtypes `kinds`, NaN (or 0) where it fails.
+
+    `many`: it takes all matrices at once as well as one.
+    """
+    if many and x.size:
+        try:
+            return [np.asarray(found, kind) for found, kind in zip(fn(x), kinds)]
+        except np.linalg.LinAlgError:
+            pass  # then one by one: the others have results
+    lead = x.shape[:-2]
+    outs = [np.zeros((*lead, *shape), kind) for shape, kind in zip(shapes, kinds)]
+    for at in np.ndindex(lead):
+        try:
+            results = fn(x[at])
+        except np.linalg.LinAlgError:
+            results = [np.nan if np.issubdtype(kind, np.inexact) else 0 for kind in kinds]
+        for out, result in zip(outs, results):
+            out[at] = result
+    return outs
+
+
+# --- cholesky
+
+
+@cholesky_p.def_type
+def _cholesky_type(aval):
+    _check_matrix("cholesky", aval, square=True)
+    return _result(aval, aval.shape[-2:])
+
+
+@cholesky_p.def_reference
+def _cholesky_reference(x):
+    return _each(x, lambda a: [np.linalg.cholesky(a)], [x.shape[-2:]], [x.dtype])[0]
+
+
+@cholesky_p.def_jvp
+def _cholesky_jvp(primals, tangents):
+    out = cholesky_p.bind(*primals)
+    if type(tangents[0]) is Zero:
+        return out, zero_tangent(out)
+    tangent = matrices.hermitian_of_triangle(tangents[0], lower=True)
+    solve = lambda b, **options: triangular_solve(out, b, lower=True, **options)
+    inner = solve(solve(tangent, transpose_a=True, conjugate_a=True), left_side=True)
+    inner = sub(matrices.tril(inner), matrices.half(matrices.diagonal_part(inner)))
+    return out, matrices.dot(out, inner)
+
+
+# --- triangular_solve
+
+
+@triangular_solve_p.def_type
+def _triangular_solve_type(a, b, *, left_side, **_params):
+    _check_matrix("triangular_solve", a, square=True)
+    _check_matrix("triangular_solve", b, square=False)
+    if a.dtype != b.dtype:
+        raise TypeError(
+            f"triangular_solve: requires equal dtypes, got {a.dtype.name} and {b.dtype.name}."
+        )
+    if a.shape[:-2] != b.shape[:-2] or b.shape[-2 if left_side else -1] != a.shape[-1]:
+        raise shape_error(
+            "triangular_solve",
+            "the shapes do not fit.",
+            [("a", a.str_short()), ("b", b.str_short())],
+            f"Batch dims must be equal, and dim {-2 if left_side else -1} of b must have the size of a.",
+        )
+    return ShapedArray(b.shape, b.dtype, False, None, joined_vma((a, b)))
+
+
+@triangular_solve_p.def_reference
+def _triangular_solve_reference(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
+    from scipy.linalg import get_blas_funcs
+
+    out = np.zeros(b.shape, b.dtype)
+    if out.size == 0:
+        return out
+    (trsm,) = get_blas_funcs(("trsm",), (a, b))
+    for at in np.ndindex(b.shape[:-2]):
+        matrix = a[at].conj() if conjugate_a and not transpose_a else a[at]
+        out[at] = trsm(
+            1.0,
+            matrix,
+            b[at],
+            side=not left_side,
+            lower=lower,
+            trans_a=(2 if conjugate_a else 1) if transpose_a else 0,
+            diag=unit_diagonal,
+        )
+    return out
+
+
+@triangular_solve_p.def_jvp
+def _triangular_solve_jvp(primals, tangents, **params):
+    a, b = primals
+    out = triangular_solve_p.bind(a, b, **params)
+    t_a, t_b = tangents
+    total: Any = zero_tangent(out)
+    if type(t_b) is not Zero:
+        total = triangular_solve_p.bind(a, t_b, **params)
+    if type(t_a) is not Zero:
+        t = matrices.tril(t_a) if params["lower"] else matrices.triu(t_a)
+        t = sub(t, matrices.diagonal_part(t)) if params["unit_diagonal"] else t
+        t = matrices.matrix_transpose(t) if params["transpose_a"] else t
+        t = conj(t) if params["conjugate_a"] and is_complex(t) else t
+        change = neg(matrices.dot(t, out) if params["left_side"] else matrices.dot(out, t))
+        total = add_tangents(total, triangular_solve_p.bind(a, change, **params))
+    return out, total
+
+
+@triangular_solve_p.def_transpose
+def _triangular_solve_transpose(ct, a, b, *, transpose_a, **params):
+    if is_undef(a):
+        raise NotImplementedError("triangular_solve: is not linear in the triangular matrix")
+    return [None, triangular_solve_p.bind(a, ct, transpose_a=not transpose_a, **params)]
+
+
+@triangular_solve_p.def_batch
+def _triangular_solve_batch(axis, args, dims, **params):
+    return triangular_solve_p.bind(
+        *[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params
+    ), 0
+
+
+@triangular_solve_p.def_factors
+def _triangular_solve_factors(in_avals, out_avals, *, left_side, **_params):
+    a, b = in_avals
+    r = RuleBuilder()
+    lead = r.news(a.shape[:-2])
+    rows, columns, inner, outer = (
+        r.new(a.shape[-2]),
+        r.new(a.shape[-1]),
+        r.new(a.shape[-1]),
+        r.new(a.shape[-1]),
+    )
+    free = r.new(b.shape[-1 if left_side else -2])
+    place = lambda f: [*lead, f, free] if left_side else [*lead, free, f]
+    special = dict.fromkeys((rows, columns, inner, outer), "replicate")
+    return r.rule(
+        [[*lead, rows, columns], place(inner)], [place(outer)], special=special, linear_ins=(1,)
+    )
+
+
+# --- lu
+
+
+@lu_p.def_type
+def _lu_type(aval):
+    _check_matrix("lu", aval, square=False)
+    m, n = aval.shape[-2:]
+    integer = np.dtype(np.int32)
+    return (
+        _result(aval, (m, n)),
+        _result(aval, (min_dim(m, n),), integer),
+        _result(aval, (m,), integer),
+    )
+
+
+@lu_p.def_reference
+def _lu_reference(x):
+    from scipy.linalg import get_lapack_funcs
+
+    m, n = x.shape[-2:]
+    k = min_dim(m, n)
+
+    def one(a):
+        if k == 0:
+            return a, np.zeros(0, np.int32), np.arange(m)
+        (getrf,) = get_lapack_funcs(("getrf",), (a,))
+        packed, pivots, _info = getrf(a)
+        return packed, pivots, _permutation(pivots, m)
+
+    return _each(x, one, [(m, n), (k,), (m,)], [x.dtype, np.int32, np.int32], many=False)
+
+
+def _permutation(pivots: np.ndarray, size: int) -> np.ndarray:
+    order = np.arange(size, dtype=np.int32)
+    for i, j in enumerate(pivots):
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+@lu_p.def_jvp
+def _lu_jvp(primals, tangents):
+    packed, pivots, order = outs = lu_p.bind(*primals)
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    shape = typeof(packed).shape
+    m, n = shape[-2:]
+    k = min_dim(m, n)
+    last = len(shape) - 1
+    # L and U made square: the dims they lack are those of the identity
+    lower = _widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
+    lower = add(matrices.strict_tril(lower), matrices.identity(typeof(lower)))
+    upper = _widened(slice_in_dim(matrices.triu(packed), 0, k, 1, last - 1), last - 1, n - k)
+    upper = add(upper, matrices.identity(typeof(upper), start=k))
+    moved = matrices.take_rows(tangents[0], order)
+    inner = triangular_solve(lower, moved, left_side=True, lower=True, unit_diagonal=True)
+    inner = triangular_solve(upper, inner)
+    t = add(
+        matrices.dot(lower, matrices.strict_tril(inner)), matrices.dot(matrices.triu(inner), upper)
+    )
+    return outs, [t, zero_tangent(pivots), zero_tangent(order)]
+
+
+def _widened(x, dim: int, count: int):
+    config = [(0, count if d == dim else 0, 0) for d in range(typeof(x).ndim)]
+    return pad(x, np.zeros((), typeof(x).dtype)[()], config)
+
+
+@lu_pivots_to_permutation_p.def_type
+def _pivots_type(pivots, *, permutation_size):
+    if (
+        pivots.ndim < 1
+        or not dtypes.issubdtype(pivots.dtype, np.integer)
+        or pivots.shape[-1] > permutation_size
+    ):
+        raise shape_error(
+            "lu_pivots_to_permutation",
+            f"takes at most {permutation_size} integer pivots in the last dim.",
+            [("pivots", pivots.str_short())],
+        )
+    return pivots.update(shape=(*pivots.shape[:-1], permutation_size), weak_type=False)
+
+
+@lu_pivots_to_permutation_p.def_reference
+def _pivots_reference(pivots, *, permutation_size):
+    out = np.zeros((*pivots.shape[:-1], permutation_size), pivots.dtype)
+    for at in np.ndindex(pivots.shape[:-1]):
+        out[at] = _permutation(pivots[at], permutation_size)
+    return out
+
+
+@lu_pivots_to_permutation_p.def_jvp
+def _pivots_jvp(primals, tangents, **params):
+    out = lu_pivots_to_permutation_p.bind(*primals, **params)
+    return out, zero_tangent(out)
+
+
+# --- qr
+
+
+@qr_p.def_type
+def _qr_type(aval, *, pivoting, full_matrices):
+    _check_matrix("qr", aval, square=False)
+    m, n = aval.shape[-2:]
+    k = m if full_matrices else min_dim(m, n)
+    outs = _result(aval, (m, k)), _result(aval, (k, n))
+    return (*outs, _result(aval, (n,), np.dtype(np.int32))) if pivoting else outs
+
+
+@qr_p.def_reference
+def _qr_reference(x, *, pivoting, full_matrices):
+    m, n = x.shape[-2:]
+    k = m if full_matrices else min_dim(m, n)
+    if not pivoting:
+        mode = "complete" if full_matrices else "reduced"
+        return _each(x, lambda a: np.linalg.qr(a, mode), [(m, k), (k, n)], [x.dtype, x.dtype])
+    from scipy.linalg import qr as pivoted_qr
+
+    mode = "full" if full_matrices else "economic"
+    shapes, kinds = [(m, k), (k, n), (n,)], [x.dtype, x.dtype, np.int32]
+    return _each(x, lambda a: pivoted_qr(a, mode=mode, pivoting=True), shapes, kinds, many=False)
+
+
+@qr_p.def_jvp
+def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
+    outs = qr_p.bind(*primals, pivoting=pivoting, full_matrices=full_matrices)
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    q, r, *order = outs
+    m, n = typeof(primals[0]).shape[-2:]
+    k = min_dim(m, n)
+    t = tangents[0]
+    if pivoting:
+        t = matrices.matrix_transpose(matrices.take_rows(matrices.matrix_transpose(t), order[0]))
+    scaled = triangular_solve(
+        _columns(_columns(r, (0, k)), (0, k), -2), _columns(t, (0, k))
+    )  # dA R^-1 of the square part of R
+    inner = matrices.dot(matrices.adjoint(q), scaled)
+    top = _columns(inner, (0, k), -2)
+    low = matrices.strict_tril(top)
+    rotation = sub(low, matrices.adjoint(low))  # Q^H dQ, antihermitian
+    if is_complex(q):  # keeps the diagonal of R real
+        diagonal = matrices.diagonal_part(top)
+        rotation = add(rotation, sub(diagonal, matrices.like(real(diagonal), diagonal)))
+    if (
+        full_matrices and m > n
+    ):  # the columns beyond the matrix's turn with it, but not among themselves
+        rotation = _bordered(rotation, _columns(inner, (k, m), -2))
+        t_q = matrices.dot(q, rotation)
+    else:
+        t_q = add(matrices.dot(q, sub(rotation, top)), scaled)
+    t_r = matrices.triu(sub(matrices.dot(matrices.adjoint(q), t), matrices.dot(rotation, r)))
+    return outs, [t_q, t_r, *map(zero_tangent, order)]
+
+
+def _bordered(corner, below):
+    """The antihermitian matrix with `corner` at its upper left, `below` under it, and zeros at its lower right."""
+    ndim, extra = typeof(below).ndim, typeof(below).shape[-2]
+    column = ndim - 1
+    right = neg(matrices.adjoint(below))
+    last = full((*typeof(below).shape[:-2], extra, extra), 0, typeof(below).dtype)
+    upper, lower = concatenate([corner, right], column), concatenate([below, last], column)
+    return concatenate([upper, lower], ndim - 2)
+
+
+# --- eigh
+
+
+@eigh_p.def_type
+def _eigh_type(aval, *, lower, sort_eigenvalues):
+    _check_matrix("eigh", aval, square=True)
+    return _result(aval, aval.shape[-2:]), _result(aval, aval.shape[-1:], _real_dtype(aval.dtype))
+
+
+@eigh_p.def_reference
+def _eigh_reference(x, *, lower, sort_eigenvalues):
+    def one(a):
+        w, v = np.linalg.eigh(a, "L" if lower else "U")
+        return v, w
+
+    return _each(x, one, [x.shape[-2:], x.shape[-1:]], [x.dtype, _real_dtype(x.dtype)])
+
+
+def _reciprocal_differences(values):
+    """Matrix with 1 / (v_j - v_i) at (i, j), zeros on the diagonal."""
+    shape = (*typeof(values).shape, typeof(values).shape[-1])
+    difference = sub(matrices.as_rows(values, shape), matrices.as_columns(values, shape))
+    one = matrices.identity(typeof(difference))
+    return sub(div(full(shape, 1, typeof(values).dtype), add(difference, one)), one)
+
+
+@eigh_p.def_jvp
+def _eigh_jvp(primals, tangents, *, lower, sort_eigenvalues):
+    v, w = outs = eigh_p.bind(*primals, lower=lower, sort_eigenvalues=sort_eigenvalues)
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    tangent = matrices.hermitian_of_triangle(tangents[0], lower=lower)
+    inner = matrices.dot(matrices.adjoint(v), matrices.dot(tangent, v))
+    diagonal = matrices.diagonal_of(inner)
+    t_w = real(diagonal) if is_complex(v) else diagonal
+    return outs, [
+        matrices.dot(v, mul(matrices.like(_reciprocal_differences(w), inner), inner)),
+        t_w,
+    ]
+
+
+# --- svd
+
+
+@svd_p.def_type
+def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
+    _check_matrix("svd", aval, square=False)
+    m, n = aval.shape[-2:]
+    k = min_dim(m, n)
+    s = _result(aval, (k,), _real_dtype(aval.dtype))
+    if not compute_uv:
+        return (s,)
+    return (
+        s,
+        _result(aval, (m, m if full_matrices else k)),
+        _result(aval, (n if full_matrices else k, n)),
+    )
+
+
+@svd_p.def_reference
+def _svd_reference(x, *, full_matrices, compute_uv, steps_of_qr=False):
+    m, n = x.shape[-2:]
+    k = min_dim(m, n)
+    kind = _real_dtype(x.dtype)
+    if not compute_uv:
+        return _each(x, lambda a: [np.linalg.svd(a, compute_uv=False)], [(k,)], [kind])
+
+    def one(a):
+        u, s, vh = np.linalg.svd(a, full_matrices)
+        return s, u, vh
+
+    shapes = [(k,), (m, m if full_matrices else k), (n if full_matrices else k, n)]
+    return _each(x, one, shapes, [kind, x.dtype, x.dtype])
+
+
+@svd_p.def_jvp
+def _svd_jvp(primals, tangents, *, full_matrices, compute_uv, steps_of_qr=False):
+    outs = svd_p.bind(
+        *primals, full_matrices=full_matrices, compute_uv=compute_uv, steps_of_qr=steps_of_qr
+    )
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    m, n = typeof(primals[0]).shape[-2:]
+    if full_matrices and compute_uv and m != n:
+        raise NotImplementedError(
+            "svd: full_matrices=True has no derivative unless the matrix is square."
+        )
+    t = tangents[0]
+    s, u, vh = (
+        outs
+        if compute_uv
+        else svd_p.bind(*primals, full_matrices=False, compute_uv=True, steps_of_qr=steps_of_qr)
+    )
+    v = matrices.adjoint(vh)
+    inner = matrices.dot(matrices.adjoint(u), matrices.dot(t, v))
+    diagonal = matrices.diagonal_of(inner)
+    t_s = real(diagonal) if is_complex(u) else diagonal
+    if not compute_uv:
+        return outs, [t_s]
+    shape = typeof(inner).shape
+    wide = matrices.like(s, inner)
+    by_column, by_row = (
+        mul(inner, matrices.as_rows(wide, shape)),
+        mul(inner, matrices.as_columns(wide, shape)),
+    )
+    f = matrices.like(_reciprocal_differences(mul(s, s)), inner)
+    t_u = matrices.dot(
+        u, _with_phases(mul(f, add(by_column, matrices.adjoint(by_column))), inner, wide)
+    )
+    t_v = matrices.dot(v, mul(f, add(by_row, matrices.adjoint(by_row))))
+    if m > n:  # the part of the columns outside the span of U
+        outside = sub(matrices.dot(t, v), matrices.dot(u, inner))
+        t_u = add(t_u, div(outside, matrices.as_rows(wide, typeof(outside).shape)))
+    if n > m:
+        outside = sub(
+            matrices.dot(matrices.adjoint(t), u), matrices.dot(v, matrices.adjoint(inner))
+        )
+        t_v = add(t_v, div(outside, matrices.as_rows(wide, typeof(outside).shape)))
+    return outs, [t_s, t_u, matrices.adjoint(t_v)]
+
+
+def _with_phases(rotation, inner, s):
+    """`rotation` with the phases, which are free for complex matrices: all of them taken by U."""
+    if not is_complex(inner):
+        return rotation
+    phases = matrices.half(matrices.diagonal_part(sub(inner, matrices.adjoint(inner))))
+    return add(rotation, div(phases, matrices.as_rows(s, typeof(inner).shape)))
+
+
+# --- eig
+
+
+@eig_p.def_type
+def _eig_type(aval, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
+    _check_matrix("eig", aval, square=True)
+    kind = np.dtype(dtypes.to_complex_dtype(aval.dtype))
+    count = int(compute_left_eigenvectors) + int(compute_right_eigenvectors)
+    return (_result(aval, aval.shape[-1:], kind), *[_result(aval, aval.shape[-2:], kind)] * count)
+
+
+@eig_p.def_reference
+def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
+    from scipy.linalg import eig as general_eig
+
+    kind = np.dtype(dtypes.to_complex_dtype(x.dtype))
+    wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
+
+    def one(a):
+        if a.size == 0 or not np.isfinite(a).all():
+            raise np.linalg.LinAlgError
+        out = general_eig(a, left=compute_left_eigenvectors, right=compute_right_eigenvectors)
+        return out if any(wanted) else [out]
+
+    shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(wanted)]
+    return _each(x, one, shapes, [kind] * len(shapes), many=False)
+
+
+@eig_p.def_jvp
+def _eig_jvp(
+    primals,
+    tangents,
+    *,
+    compute_left_eigenvectors,
+    compute_right_eigenvectors,
+    enable_eigvec_derivs=False,
+):
+    outs = eig_p.bind(
+        *primals,
+        compute_left_eigenvectors=compute_left_eigenvectors,
+        enable_eigvec_derivs=enable_eigvec_derivs,
+        compute_right_eigenvectors=compute_right_eigenvectors,
+    )
+    if type(tangents[0]) is Zero:
+        return outs, [zero_tangent(o) for o in outs]
+    if (compute_left_eigenvectors or compute_right_eigenvectors) and not enable_eigvec_derivs:
+        raise NotImplementedError(
+            "eig: eigenvalues alone have a derivative, and eigenvectors with enable_eigvec_derivs=True."
+        )
+    w, *vectors = outs
+    t = matrices.like(tangents[0], w)
+    t_vectors = []
+    if compute_left_eigenvectors:  # the right ones of the adjoint
+        t_vectors.append(_eigenvectors_jvp(conj(w), vectors[0], matrices.adjoint(t))[1])
+    v = (
+        vectors[-1]
+        if compute_right_eigenvectors
+        else eig_p.bind(
+            primals[0],
+            compute_left_eigenvectors=False,
+            compute_right_eigenvectors=True,
+            enable_eigvec_derivs=True,
+        )[1]
+    )
+    t_w, t_v = _eigenvectors_jvp(w, v, t)
+    return outs, [t_w, *t_vectors, *([t_v] if compute_right_eigenvectors else [])]
+
+
+def _eigenvectors_jvp(w, v, t):
+    """Tangents of the eigenvalues `w` and of the right eigenvectors `v` of a matrix whose tangent is `t`."""
+    inner = _solve(v, matrices.dot(t, v))
+    t_v = matrices.dot(v, mul(_reciprocal_differences(w), inner))
+    return matrices.diagonal_of(inner), add(t_v, mul(v, _gauge(v, t_v)))
+
+
+def _gauge(v, t_v):
+    """What to add of each column of `v` to its tangent, so that its length stays 1 and its largest entry real."""
+    rows, shape = typeof(v).ndim - 2, typeof(v).shape
+    spread = lambda x: broadcast_in_dim(x, shape, (*range(rows), rows + 1))
+    longer = reduce_sum(real(mul(conj(v), t_v)), (rows,))
+    size = add(square(real(v)), square(imag(v)))
+    largest = eq(broadcasted_iota(np.int32, shape, rows), spread(argmax(size, rows, np.int32)))
+    pick = lambda x: reduce_sum(select_n(largest, full(shape, 0, typeof(x).dtype), x), (rows,))
+    return neg(spread(complex_of(longer, div(pick(imag(t_v)), pick(real(v))))))
+
+
+def _solve(a, b):
+    """The x with a x = b, for square matrices."""
+    packed, _, order = lu_p.bind(a)
+    x = triangular_solve(
+        packed, matrices.take_rows(b, order), left_side=True, lower=True, unit_diagonal=True
+    )
+    return triangular_solve(packed, x, left_side=True)

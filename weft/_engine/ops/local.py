@@ -1,0 +1,298 @@
+"""Split rules of slices, prefix scans, argmax and top_k, and helpers for those of other ops.
+
+In:   ops whose special factors are split (`ops.split_rule` says what a rule is); `ops.localize` has the parameters of ops
+      whose ordinary factors are split.
+Out:  their `SplitRule`s.
+Laws: devices that hold nothing of a looked-up block contribute negative zeros, which change no sum.
+Next: `ops.local_indexing` (gather, scatter) and `ops.local_windows` (pad, concatenate, convolution).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import typeof
+from weft._engine.ops import (
+    arithmetic,
+    bitwise,
+    casting,
+    comparison,
+    layout,
+    prefix,
+    reduce,
+    slicing,
+    sorting,
+)
+from weft._engine.ops.families import ScanSpec
+from weft._engine.ops.halo import Halo, Window, fetch_rows, pad_along, slice_along
+from weft._engine.ops.split_rule import split_rule
+from weft._engine.util import dtypes
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def _clamped(value: Any, low: int, high: int) -> Any:
+    return comparison.clamp(np.int32(low), value, np.int32(high))
+
+
+def positions(values: Any) -> Any:
+    """Positions along a dim as int32; what these do not hold stays before the dim, or beyond it."""
+    if isinstance(values, int):
+        return np.int32(values)
+    dtype, most = typeof(values).dtype, np.iinfo(np.int32).max
+    least, greatest = dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max
+    if greatest > most:
+        values = comparison.clamp(
+            np.array(-1 if least < 0 else 0, dtype), values, np.array(most, dtype)
+        )
+    return casting.convert_element_type(values, np.int32)
+
+
+def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple) -> Any:
+    """This device's part of elements `start ... start + size` along split `dim`: the additive identity where it holds none."""
+    local = typeof(x).shape[dim]
+    at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
+    starts = [np.int32(0)] * typeof(x).ndim
+    starts[dim] = arithmetic.add(at, np.int32(size))
+    sizes = list(typeof(x).shape)
+    sizes[dim] = size
+    return slicing.dynamic_slice_p.bind(
+        pad_along(x, size, size, dim), *starts, slice_sizes=tuple(sizes)
+    )
+
+
+def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
+    """Whether `f` is a dim of the first operand alone."""
+    return any(f in dim for dim in rule.ins[0]) and not any(
+        f in dim for out in rule.outs for dim in out
+    )
+
+
+# --- looking up blocks: slice, dynamic_slice --------------------------------------------------------------------------
+
+
+def _slice_halos(
+    ctx: Any, start_indices: tuple, limit_indices: tuple, strides: tuple | None
+) -> list[Halo]:
+    halos = []
+    for d, start in enumerate(start_indices):
+        axes, step = ctx.of_result(0, d), strides[d] if strides else 1
+        if axes:
+            own = ctx.block(ctx.result_extent(0, d), axes)
+            halos.append(ctx.halo(0, d, axes, Window(start, own * step, (own - 1) * step + 1)))
+    return halos
+
+
+def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
+    """A slice that stays split is complete; one that is whole on all devices is a sum of contributions."""
+    return not any(f in group and group[0] in axes for group in rule.groups)
+
+
+@split_rule(
+    slicing.slice_p,
+    lambda f, rule, eqn: f in rule.special,
+    makes_partial_sums=_slice_sums,
+    halos=_slice_halos,
+    splits_alone=_of_operand,
+    selects=True,
+)
+def _slice_split(
+    ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None
+) -> Any:
+    (x,) = args
+    starts, limits, steps = (
+        list(start_indices),
+        list(limit_indices),
+        list(strides or (1,) * len(start_indices)),
+    )
+    for halo in ctx.halos():
+        x, d = fetch_rows(ctx, x, halo, bool(ctx.of_dim(0, halo.dim))), halo.dim
+        starts[d], limits[d] = 0, typeof(x).shape[d]
+    for d in range(len(starts)):
+        axes = ctx.of_dim(0, d)
+        if axes and not ctx.of_result(0, d):
+            x = window(ctx, x, starts[d], limits[d] - starts[d], d, axes)
+            starts[d], limits[d] = 0, limits[d] - starts[d]
+    return slicing.slice(x, starts, limits, steps)
+
+
+@split_rule(
+    slicing.dynamic_slice_p,
+    _of_operand,
+    makes_partial_sums=lambda f, rule, axes: True,
+    selects=True,
+)
+def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
+    x, *starts = args
+    starts = list(starts)
+    for d in range(len(starts)):
+        axes = ctx.of_dim(0, d)
+        if axes:
+            size = slice_sizes[d]
+            x = window(
+                ctx, x, _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes
+            )
+            starts[d] = np.zeros((), typeof(starts[d]).dtype)[()]
+    return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=slice_sizes)
+
+
+# --- writing a block: dynamic_update_slice ----------------------------------------------------------------------------
+
+
+def _updated_dim(f: int, rule: Any, eqn: Any) -> bool:
+    return any(f in dim for dim in rule.ins[0]) and any(f in dim for dim in rule.outs[0])
+
+
+@split_rule(slicing.dynamic_update_slice_p, _updated_dim)
+def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
+    """Each device writes the part of the update that falls into its block; nothing is communicated."""
+    x, update, *starts = args
+    starts, shape, sizes = list(starts), typeof(x).shape, typeof(update).shape
+    wide = x
+    for d, (local, size) in enumerate(zip(shape, sizes)):
+        axes = ctx.of_dim(0, d)
+        if axes:
+            start = _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size)
+            at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
+            wide = pad_along(wide, size, size, d)
+            starts[d] = arithmetic.add(at, np.int32(size))
+        else:
+            starts[d] = positions(starts[d])
+    wide = slicing.dynamic_update_slice_p.bind(wide, update, *starts)
+    for d, (local, size) in enumerate(zip(shape, sizes)):
+        if ctx.of_dim(0, d):
+            wide = slice_along(wide, size, local, d)
+    return wide
+
+
+# --- prefix scans -----------------------------------------------------------------------------------------------
+
+_COMBINE = {
+    "add": arithmetic.add,
+    "mul": arithmetic.mul,
+    "max": arithmetic.max,
+    "min": arithmetic.min,
+}
+_REDUCE = {
+    "add": reduce.reduce_sum,
+    "mul": reduce.reduce_prod,
+    "max": reduce.reduce_max,
+    "min": reduce.reduce_min,
+}
+
+
+def _cumulative(primitive: Primitive) -> None:
+    """A prefix scan along a split dim: scan locally, then combine with the totals of the blocks before."""
+    spec = primitive.rules["lower"]
+
+    @split_rule(primitive, lambda f, rule, eqn: f in rule.special)
+    def split(ctx: Any, args: list, *, axis: int, reverse: bool) -> Any:
+        axes = ctx.of_dim(0, axis)
+        (x,) = args
+        x = ctx.masked(x, axis, axes, ctx.extent(0, axis), spec.identity(typeof(x).dtype))
+        local = primitive.bind(x, axis=axis, reverse=reverse)
+        aval = typeof(local)
+        total = slice_along(local, 0 if reverse else aval.shape[axis] - 1, 1, axis)
+        totals = ctx.all_gather(total, axes, axis)
+        shape = typeof(totals).shape
+        place = layout.broadcasted_iota(np.int32, shape, axis)
+        mine = ctx.start(axes, 1)
+        before = comparison.gt(place, mine) if reverse else comparison.lt(place, mine)
+        neutral = layout.full(shape, spec.identity(aval.dtype), aval.dtype)
+        counted = comparison.select_n(before, neutral, totals)
+        prefix = _REDUCE[spec.combine](counted, (axis,))
+        spread = layout.broadcast_in_dim(
+            prefix, aval.shape, tuple(d for d in range(aval.ndim) if d != axis)
+        )
+        return _COMBINE[spec.combine](spread, local)
+
+
+@split_rule(
+    prefix.associative_scan_p,
+    lambda f, rule, eqn: f in rule.special,
+    tolerates_padding=lambda f, rule: False,
+)
+def _associative_scan_split(
+    ctx: Any, args: list, *, combine: prefix.Combination, axis: int, reverse: bool
+) -> Any:
+    """Run locally, then combine with the prefix of the blocks before, where there are any."""
+    axes = ctx.of_dim(0, axis)
+    local = prefix.associative_scan(combine, args, axis, reverse)
+    shape = typeof(local[0]).shape
+    ends = [slice_along(x, 0 if reverse else shape[axis] - 1, 1, axis) for x in local]
+    totals = prefix.associative_scan(
+        combine, [ctx.all_gather(x, axes, axis) for x in ends], axis, reverse
+    )
+    count = typeof(totals[0]).shape[axis]
+    at = arithmetic.add(positions(ctx.start(axes, 1)), np.int32(1 if reverse else -1))
+    starts = [np.int32(0)] * len(shape)
+    starts[axis] = _clamped(at, 0, count - 1)
+    sizes = (*shape[:axis], 1, *shape[axis + 1 :])
+    before = [slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes) for x in totals]
+    spread = [layout.broadcast_in_dim(x, shape, tuple(range(len(shape)))) for x in before]
+    follows = layout.broadcast_in_dim(comparison.eq(at, starts[axis]), shape, ())
+    return [
+        comparison.select_n(follows, own, joined)
+        for own, joined in zip(local, combine(spread, local))
+    ]
+
+
+for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
+    if isinstance(_p.rules["lower"], ScanSpec):
+        _cumulative(_p)
+
+
+# --- argmax, argmin ---------------------------------------------------------------------------------------------------
+
+
+def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> None:
+    """The position of an extremum along a split dim: each device offers its own; the first of the best wins."""
+
+    @split_rule(primitive, lambda f, rule, eqn: f in rule.reduced)
+    def split(ctx: Any, args: list, *, axes: tuple, index_dtype: Any) -> Any:
+        (x,), (axis,) = args, axes
+        over = ctx.of_dim(0, axis)
+        local = typeof(x).shape[axis]
+        worst = (reduce.lowest if largest else reduce.highest)(typeof(x).dtype)
+        x = ctx.masked(x, axis, over, ctx.extent(0, axis), worst)
+        found = primitive.bind(x, axes=axes, index_dtype=index_dtype)
+        value = extremum(x, axes)
+        best = ctx.pmax(value, over) if largest else ctx.pmin(value, over)
+        wins = comparison.eq(value, best)
+        if dtypes.issubdtype(
+            typeof(x).dtype, np.inexact
+        ):  # a NaN is an extremum, and equals nothing
+            wins = bitwise.bitwise_or(wins, comparison.ne(value, value))
+        start = casting.convert_element_type(ctx.start(over, local), index_dtype)
+        position = arithmetic.add(found, layout.broadcast_in_dim(start, typeof(found).shape, ()))
+        never = layout.full(typeof(found).shape, np.iinfo(index_dtype).max, index_dtype)
+        return ctx.pmin(comparison.select_n(wins, never, position), over)
+
+
+_arg_reduction(reduce.argmax_p, reduce.reduce_max, True)
+_arg_reduction(reduce.argmin_p, reduce.reduce_min, False)
+
+
+# --- top_k ------------------------------------------------------------------------------------------------------------
+
+
+def _chosen_from(f: int, rule: Any, eqn: Any) -> bool:
+    return f in rule.ins[0][eqn.params["axis"]]
+
+
+@split_rule(sorting.top_k_p, _chosen_from)
+def _top_k_split(ctx: Any, args: list, *, axis: int, k: int) -> list:
+    """Each device offers its own best; the best of the offers are taken, the first of equals first."""
+    (x,) = args
+    over, local = ctx.of_dim(0, axis), typeof(x).shape[axis]
+    x = ctx.masked(x, axis, over, ctx.extent(0, axis), reduce.lowest(typeof(x).dtype))
+    values, indices = sorting.top_k_p.bind(x, axis=axis, k=k if k < local else local)
+    shape = typeof(indices).shape
+    indices = arithmetic.add(indices, layout.broadcast_in_dim(ctx.start(over, local), shape, ()))
+    offers, places = ctx.all_gather(values, over, axis), ctx.all_gather(indices, over, axis)
+    best, rank = sorting.top_k_p.bind(offers, axis=axis, k=k)
+    return [best, sorting.take_along(places, rank, axis)]

@@ -1,0 +1,416 @@
+"""Linear algebra: reductions of matrices to simpler forms by orthogonal transformations, and products of their reflectors.
+
+In:   arrays whose last two dims are matrices; all dims before them are a batch.
+Out:  Factors of QR as reflectors; Hessenberg, tridiagonal and Schur forms; solutions of tridiagonal systems; the orthogonal matrices
+      that reflectors stand for.
+Laws: those of `ops.linalg`: one LAPACK call per matrix; what fails is NaN. Only tridiagonal systems have derivatives.
+Next: `ops.lapack_forms` has the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.trace import Zero, is_undef, typeof
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import lapack, lapack_forms
+from weft._engine.ops.elementwise import add, mul, neg
+from weft._engine.ops.families import (
+    ExpandSpec,
+    add_tangents,
+    instantiate,
+    joined_vma,
+    shape_error,
+    zero_tangent,
+)
+from weft._engine.ops.layout import broadcast_in_dim
+from weft._engine.ops.linalg import _check_matrix, _each, _real_dtype, _result
+from weft._engine.ops.rules import at_front
+from weft._engine.ops.slicing import pad
+
+_NO_DERIVATIVE = "has no derivative: the form is not unique, and its parts are not smooth"
+
+
+def _form(name: str, compiled: Callable, multiple_results: bool, ranks: Sequence[int]) -> Primitive:
+    """A transformation of each matrix of its operands, whose last `ranks` dims belong to a matrix."""
+    p = Primitive(name, "library", multiple_results=multiple_results)
+    p.define(
+        lower=ExpandSpec(compiled),
+        transpose=unsupported(_NO_DERIVATIVE),
+        jvp=unsupported(_NO_DERIVATIVE),
+    )
+
+    @p.def_batch
+    def batch(axis, args, dims, **params):
+        out = p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params)
+        return (out, [0] * len(out)) if multiple_results else (out, 0)
+
+    @p.def_factors
+    def factors(in_avals, out_avals, **params):
+        b = RuleBuilder()
+        lead = b.news(in_avals[0].shape[: in_avals[0].ndim - ranks[0]])
+        special: dict[int, str] = {}
+
+        def with_core(aval):
+            inner = b.news(aval.shape[len(lead) :])
+            special.update(dict.fromkeys(inner, "replicate"))
+            return [*lead, *inner]
+
+        ins, outs = [[with_core(a) for a in avals] for avals in (in_avals, out_avals)]
+        return b.rule(ins, outs, special=special)
+
+    return p
+
+
+geqrf_p = _form("geqrf", lapack.geqrf, True, (2,))
+hessenberg_p = _form("hessenberg", lapack_forms.hessenberg, True, (2,))
+tridiagonal_p = _form("tridiagonal", lapack_forms.tridiagonal, True, (2,))
+schur_p = _form("schur", lapack_forms.schur, True, (2,))
+householder_product_p = _form(
+    "householder_product", lapack_forms.householder_product, False, (2, 1)
+)
+ormqr_p = _form("ormqr", lapack_forms.ormqr, False, (2, 1, 2))
+
+
+def geqrf(a) -> tuple:
+    """The factors of `qr` as LAPACK leaves them: R, with the reflectors of Q below its diagonal, and the factors of the reflectors.
+
+    `householder_product` makes the Q of them, `ormqr` multiplies by it. Raises TypeError for other dtypes than floating and complex ones
+    of 32 bits or more.
+
+    >>> packed, taus = geqrf(np.ones((3, 2), np.float32))
+    >>> packed.shape, taus.shape
+    ((3, 2), (2,))
+    """
+    return tuple(geqrf_p.bind(a))
+
+
+def hessenberg(a) -> tuple:
+    """The Hessenberg form H = Q^H a Q of square matrices, with the reflectors of Q below its first subdiagonal, and their factors.
+
+    `householder_product(h[..., 1:, :-1], taus)` is Q without its first row and column. Raises TypeError for other dtypes than floating
+    and complex ones of 32 bits or more, ShapeError for matrices that are not square.
+
+    >>> h, taus = hessenberg(np.arange(9, dtype=np.float32).reshape(3, 3))
+    >>> h.shape, taus.shape
+    ((3, 3), (2,))
+    """
+    return tuple(hessenberg_p.bind(a))
+
+
+def tridiagonal(a, *, lower: bool = True) -> tuple:
+    """The tridiagonal form of symmetric or Hermitian matrices: the reflectors of the transformation in one triangle, the diagonal, the
+    other diagonal, and the factors of the reflectors. Only the triangle that `lower` names is read.
+
+    >>> packed, d, e, taus = tridiagonal(np.eye(3, dtype=np.float32))
+    >>> d.shape, e.shape, taus.shape
+    ((3,), (2,), (2,))
+    """
+    return tuple(tridiagonal_p.bind(a, lower=bool(lower)))
+
+
+def schur(
+    x,
+    *,
+    compute_schur_vectors: bool = True,
+    sort_eig_vals: bool = False,
+    select_callable: Callable | None = None,
+) -> Any:
+    """The Schur form T = Q^H x Q of square matrices and Q, in a tuple; T alone unless `compute_schur_vectors`.
+
+    T is upper triangular for complex matrices; for real ones it has 2 x 2 blocks where eigenvalues are conjugate pairs. Raises
+    NotImplementedError for sorted eigenvalues.
+
+    >>> t, q = schur(np.array([[1., 2.], [0., 3.]], np.float32))
+    >>> np.asarray(t).tolist()
+    [[1.0, 2.0], [0.0, 3.0]]
+    """
+    if sort_eig_vals or select_callable is not None:
+        raise NotImplementedError(
+            "schur: eigenvalues cannot be sorted; leave sort_eig_vals and select_callable out."
+        )
+    return tuple(schur_p.bind(x, compute_schur_vectors=bool(compute_schur_vectors)))
+
+
+def householder_product(a, taus):
+    """The columns of the orthogonal (unitary) matrix that is the product of Householder reflectors, as `qr` in LAPACK leaves them.
+
+    Reflector k is 1 - taus[k] v v^H, where v has zeros, a one at k, and column k of `a` below. Raises ShapeError unless `a` has at least
+    as many rows as columns, and `taus` at most as many entries.
+
+    >>> householder_product(np.eye(3, 2, dtype=np.float32), np.zeros(2, np.float32)).shape
+    (3, 2)
+    """
+    return householder_product_p.bind(a, taus)
+
+
+def ormqr(a, taus, c, *, left: bool = True, transpose: bool = False):
+    """Q c, or c Q unless `left`, for the square Q of the reflectors in `a` and `taus`; with `transpose`, Q^H in its place.
+
+    >>> ormqr(np.eye(3, 2, dtype=np.float32), np.zeros(2, np.float32), np.ones((3, 4), np.float32)).shape
+    (3, 4)
+    """
+    return ormqr_p.bind(a, taus, c, left=bool(left), transpose=bool(transpose))
+
+
+# --- types
+
+
+@geqrf_p.def_type
+def _geqrf_type(a):
+    _check_matrix("geqrf", a, square=False)
+    return _result(a, a.shape[-2:]), _result(a, (min(a.shape[-2:]),))
+
+
+@hessenberg_p.def_type
+def _hessenberg_type(a):
+    _check_matrix("hessenberg", a, square=True)
+    return _result(a, a.shape[-2:]), _result(a, (max(a.shape[-1] - 1, 0),))
+
+
+@tridiagonal_p.def_type
+def _tridiagonal_type(a, *, lower):
+    _check_matrix("tridiagonal", a, square=True)
+    n, real = a.shape[-1], _real_dtype(a.dtype)
+    rest = max(n - 1, 0)
+    return (
+        _result(a, (n, n)),
+        _result(a, (n,), real),
+        _result(a, (rest,), real),
+        _result(a, (rest,)),
+    )
+
+
+@schur_p.def_type
+def _schur_type(a, *, compute_schur_vectors):
+    _check_matrix("schur", a, square=True)
+    return (_result(a, a.shape[-2:]),) * (2 if compute_schur_vectors else 1)
+
+
+def _check_reflectors(name: str, a: ShapedArray, taus: ShapedArray) -> None:
+    _check_matrix(name, a, square=False)
+    m, n = a.shape[-2:]
+    if m < n or taus.ndim != a.ndim - 1 or taus.shape[:-1] != a.shape[:-2] or taus.shape[-1] > n:
+        raise shape_error(
+            name,
+            "the shapes do not fit.",
+            [("a", a.str_short()), ("taus", taus.str_short())],
+            "a must have at least as many rows as columns, and taus one entry for each reflector, at most one a column.",
+        )
+    if taus.dtype != a.dtype:
+        raise TypeError(f"{name}: requires equal dtypes, got {a.dtype.name} and {taus.dtype.name}.")
+
+
+@householder_product_p.def_type
+def _householder_type(a, taus):
+    _check_reflectors("householder_product", a, taus)
+    return ShapedArray(a.shape, a.dtype, False, None, joined_vma((a, taus)))
+
+
+@ormqr_p.def_type
+def _ormqr_type(a, taus, c, *, left, transpose):
+    _check_reflectors("ormqr", a, taus)
+    _check_matrix("ormqr", c, square=False)
+    if c.dtype != a.dtype:
+        raise TypeError(f"ormqr: requires equal dtypes, got {a.dtype.name} and {c.dtype.name}.")
+    if c.shape[:-2] != a.shape[:-2] or c.shape[-2 if left else -1] != a.shape[-2]:
+        raise shape_error(
+            "ormqr",
+            "the shapes do not fit.",
+            [("a", a.str_short()), ("c", c.str_short())],
+            f"Batch dims must be equal, and dim {-2 if left else -1} of c must have as many entries as a has rows.",
+        )
+    return ShapedArray(c.shape, c.dtype, False, None, joined_vma((a, taus, c)))
+
+
+# --- references: SciPy's, one matrix at a time
+
+
+@geqrf_p.def_reference
+def _geqrf_reference(a):
+    m, n = a.shape[-2:]
+
+    def one(x):
+        if 0 in (m, n):
+            return x, np.zeros(0, x.dtype)
+        packed, taus = np.linalg.qr(x, mode="raw")
+        return packed.T, taus
+
+    return _each(a, one, [(m, n), (min(m, n),)], [a.dtype, a.dtype], many=False)
+
+
+@hessenberg_p.def_reference
+def _hessenberg_reference(a):
+    from scipy.linalg import get_lapack_funcs
+
+    n = a.shape[-1]
+
+    def one(x):
+        if n < 2:
+            return x, np.zeros(max(n - 1, 0), x.dtype)
+        (gehrd,) = get_lapack_funcs(("gehrd",), (x,))
+        h, taus, _info = gehrd(x, lo=0, hi=n - 1)
+        return h, taus
+
+    return _each(a, one, [(n, n), (max(n - 1, 0),)], [a.dtype, a.dtype], many=False)
+
+
+@tridiagonal_p.def_reference
+def _tridiagonal_reference(a, *, lower):
+    from scipy.linalg import get_lapack_funcs
+
+    n, real = a.shape[-1], _real_dtype(a.dtype)
+
+    def one(x):
+        if n == 0:
+            return x, np.zeros(0, real), np.zeros(0, real), np.zeros(0, x.dtype)
+        (reduce,) = get_lapack_funcs(("hetrd" if np.iscomplexobj(x) else "sytrd",), (x,))
+        return reduce(x, lower=int(lower))[:4]
+
+    rest = max(n - 1, 0)
+    return _each(
+        a, one, [(n, n), (n,), (rest,), (rest,)], [a.dtype, real, real, a.dtype], many=False
+    )
+
+
+@schur_p.def_reference
+def _schur_reference(a, *, compute_schur_vectors):
+    from scipy.linalg import schur as general
+
+    n = a.shape[-1]
+
+    def one(x):
+        if not np.isfinite(x).all():
+            raise np.linalg.LinAlgError
+        found = general(x, "complex" if np.iscomplexobj(x) else "real") if n else (x, x)
+        return found[: 2 if compute_schur_vectors else 1]
+
+    count = 2 if compute_schur_vectors else 1
+    return _each(a, one, [(n, n)] * count, [a.dtype] * count, many=False)
+
+
+def _product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
+    """The square matrix that the reflectors of one matrix stand for."""
+    m = a.shape[-2]
+    out = np.eye(m, dtype=a.dtype)
+    for k, tau in enumerate(taus):
+        v = np.concatenate([np.zeros(k), np.ones(1), a[k + 1 :, k]]).astype(a.dtype)
+        out = out - tau * np.outer(out @ v, v.conj())
+    return out
+
+
+@householder_product_p.def_reference
+def _householder_reference(a, taus):
+    out = np.zeros(a.shape, a.dtype)
+    for at in np.ndindex(a.shape[:-2]):
+        out[at] = _product(a[at], taus[at])[:, : a.shape[-1]]
+    return out
+
+
+@ormqr_p.def_reference
+def _ormqr_reference(a, taus, c, *, left, transpose):
+    out = np.zeros(c.shape, c.dtype)
+    for at in np.ndindex(c.shape[:-2]):
+        q = _product(a[at], taus[at])
+        q = q.conj().T if transpose else q
+        out[at] = q @ c[at] if left else c[at] @ q
+    return out
+
+
+# --- tridiagonal systems
+
+
+tridiagonal_solve_p = Primitive("tridiagonal_solve", "library")
+tridiagonal_solve_p.define(lower=ExpandSpec(lapack_forms.tridiagonal_solve))
+
+
+@tridiagonal_solve_p.def_type
+def _tridiagonal_solve_type(dl, d, du, b):
+    _check_matrix("tridiagonal_solve", b, square=False)
+    if any(x.dtype != b.dtype for x in (dl, d, du)):
+        raise TypeError(
+            f"tridiagonal_solve: requires equal dtypes, got {', '.join(x.dtype.name for x in (dl, d, du, b))}."
+        )
+    if any(x.shape != b.shape[:-1] for x in (dl, d, du)):
+        raise shape_error(
+            "tridiagonal_solve",
+            "the shapes do not fit.",
+            [(name, x.str_short()) for name, x in (("dl", dl), ("d", d), ("du", du), ("b", b))],
+            "The diagonals must have the shape of b without its last dim.",
+        )
+    return ShapedArray(b.shape, b.dtype, False, None, joined_vma((dl, d, du, b)))
+
+
+@tridiagonal_solve_p.def_reference
+def _tridiagonal_solve_reference(dl, d, du, b):
+    out = np.zeros(b.shape, b.dtype)
+    for at in np.ndindex(b.shape[:-2]):
+        matrix = np.diag(d[at]) + np.diag(dl[at][1:], -1) + np.diag(du[at][:-1], 1)
+        try:
+            out[at] = np.linalg.solve(matrix, b[at])
+        except np.linalg.LinAlgError:
+            out[at] = np.nan
+    return out
+
+
+def _moved(x, by: int):
+    """Entries of the last dim at a position `by` further on, zeros where there were none."""
+    dim, n = typeof(x).ndim - 1, typeof(x).shape[-1]
+    config = [(0, 0, 0)] * dim + [(by, -by, 0)]
+    return pad(x, np.zeros((), typeof(x).dtype)[()], config) if n else x
+
+
+def _times(dl, d, du, x):
+    """A x for the tridiagonal A."""
+    shape, rows = typeof(x).shape, typeof(x).ndim - 2
+    wide = lambda v: broadcast_in_dim(v, shape, tuple(range(len(shape) - 1)))
+    n = shape[rows]
+    zero = np.zeros((), typeof(x).dtype)[()]
+    shift = lambda by: pad(x, zero, [(0, 0, 0)] * rows + [(by, -by, 0), (0, 0, 0)]) if n else x
+    return add(add(mul(wide(dl), shift(1)), mul(wide(d), x)), mul(wide(du), shift(-1)))
+
+
+@tridiagonal_solve_p.def_jvp
+def _tridiagonal_solve_jvp(primals, tangents):
+    dl, d, du, b = primals
+    out = tridiagonal_solve_p.bind(dl, d, du, b)
+    total: Any = zero_tangent(out)
+    if type(tangents[3]) is not Zero:
+        total = tridiagonal_solve_p.bind(dl, d, du, tangents[3])
+    if any(type(t) is not Zero for t in tangents[:3]):
+        changes = [instantiate(t) for t in tangents[:3]]
+        total = add_tangents(total, tridiagonal_solve_p.bind(dl, d, du, neg(_times(*changes, out))))
+    return out, total
+
+
+@tridiagonal_solve_p.def_transpose
+def _tridiagonal_solve_transpose(ct, dl, d, du, b):
+    if any(is_undef(x) for x in (dl, d, du)):
+        raise NotImplementedError("tridiagonal_solve: is not linear in the matrix")
+    return [None, None, None, tridiagonal_solve_p.bind(_moved(du, 1), d, _moved(dl, -1), ct)]
+
+
+@tridiagonal_solve_p.def_batch
+def _tridiagonal_solve_batch(axis, args, dims):
+    return tridiagonal_solve_p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)]), 0
+
+
+@tridiagonal_solve_p.def_factors
+def _tridiagonal_solve_factors(in_avals, out_avals):
+    r = RuleBuilder()
+    lead = r.news(in_avals[0].shape[:-1])
+    rows, before, after = [r.new(in_avals[0].shape[-1]) for _ in range(3)]
+    columns = r.new(in_avals[3].shape[-1])
+    diagonal = [*lead, rows]
+    special = dict.fromkeys((rows, before, after), "replicate")
+    return r.rule(
+        [diagonal, diagonal, diagonal, [*lead, before, columns]],
+        [[*lead, after, columns]],
+        special=special,
+        linear_ins=(3,),
+    )

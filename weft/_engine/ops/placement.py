@@ -1,0 +1,504 @@
+"""Operations that say where or when, and change no value: `sharding_constraint`, `layout_constraint`, `reshard`, `mesh_cast`,
+`optimization_barrier`.
+
+`reshard` gives a value the type that its sharding says; `with_out_sharding` is how every function takes `out_sharding`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.trace import UndefPrimal, Zero, leaving_terms, lenient, typeof
+from weft._engine.ir.explicit import dual, type_sharding
+from weft._engine.ir.factors import RuleBuilder, elementwise_rule
+from weft._engine.ir.mesh import AxisType, Mesh, current_mesh, spec_mesh, typed_by_default
+from weft._engine.ir.registry import registry
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec, UnreducedKind
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util.errors import ShardingError, ShardingTypeError, describe
+from weft._engine.util.source import user_frame
+
+#: what a primitive's `out_sharding` attribute says: how a user writes where its result is
+OUT_SHARDING, READ_AT = "out_sharding={}", "x.at[...].get(out_sharding={})"
+
+
+def _changes_no_value(primitive: Primitive, transpose: Callable) -> None:
+    """Fill the slots of an operation that puts its operand under `sharding`, but the type and batch rules."""
+
+    def jvp(primals, tangents, *, sharding):
+        out = primitive.bind(primals[0], sharding=sharding)
+        return out, tangents[0] if type(tangents[0]) is Zero else primitive.bind(
+            tangents[0], sharding=sharding
+        )
+
+    primitive.define(
+        reference=lambda x, *, sharding: x,
+        jvp=jvp,
+        transpose=transpose,
+        factors=lambda in_avals, out_avals, **_: elementwise_rule(
+            in_avals, out_avals, linear_ins=(0,)
+        ),
+        lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index),
+    )
+
+
+def _batched_by_type(primitive: Primitive) -> None:
+    """Fill the batch slot where `sharding` is the type of the result: it gets a dim, split as the examples are."""
+
+    @primitive.def_batch
+    def batch(axis, args, dims, *, sharding):
+        wider = None if sharding is None else sharding.with_dim(dims[0], axis.splits)
+        return primitive.bind(args[0], sharding=wider), dims[0]
+
+
+#: params: sharding. The value, with the promise of its layout; partitioning drops it.
+sharding_constraint_p = Primitive("sharding_constraint", "constraint")
+
+
+def sharding_constraint(x, sharding):
+    """`x`, laid out as `sharding` says wherever the program computes it."""
+    if not hasattr(sharding, "splits"):
+        raise TypeError(
+            f"sharding_constraint: `sharding` must be a Sharding, got {sharding!r:.80}."
+        )
+    return sharding_constraint_p.bind(x, sharding=sharding)
+
+
+@sharding_constraint_p.def_type
+def _constraint_type(aval, *, sharding):
+    sharding.splits(aval.shape)  # a dim need not divide, but there must be as many as it names
+    _check_not_manual(aval, sharding)
+    return (
+        aval
+        if aval.explicit is not None
+        else aval.update(sharding=type_sharding(sharding, aval.ndim))
+    )
+
+
+def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
+    """A block inside of a shard_map is what one device has of its manual axes: no constraint can split it over them."""
+    inside = current_mesh()
+    manual = set(inside.manual_axes) if inside is not None else set()
+    named = [a for a in getattr(getattr(sharding, "spec", None), "axes", ()) if a in manual]
+    if named:
+        raise ShardingError(
+            describe(
+                "with_sharding_constraint",
+                f"axis {named[0]!r} is manual inside of this shard_map.",
+                [("value", aval.str_short()), ("sharding", sharding.spec)],
+                user_frame(),
+                "A value here is one device's block; over manual axes nothing is left to split.",
+                f"Leave {named[0]!r} out, or move the value by a collective (all_to_all, psum_scatter).",
+            )
+        )
+
+
+@sharding_constraint_p.def_batch
+def _constraint_batch(axis, args, dims, *, sharding):
+    wider = sharding.with_free_dim(dims[0])
+    if axis.spread:
+        if not isinstance(wider, NamedSharding):
+            raise ShardingError(
+                f"vmap: spmd_axis_name={axis.spread} is to split the mapped dim, and the constraint inside is a "
+                f"{type(sharding).__name__}, which names no mesh axes.\n  Constrain to NamedSharding(mesh, spec), or to a "
+                "PartitionSpec inside the mesh context manager."
+            )
+        twice = [a for a in axis.spread if a in sharding.spec.axes]
+        if twice:
+            raise ShardingError(
+                f"vmap: spmd_axis_name={axis.spread} splits the mapped dim, and the constraint {sharding.spec} inside "
+                "splits "
+                f"another by {twice[0]!r}.\n  A mesh axis splits at most one dim."
+            )
+        entries = [axis.spread if d == dims[0] else entry for d, entry in enumerate(wider.spec)]
+        wider = wider.with_spec(entries)
+    return sharding_constraint(args[0], wider), dims[0]
+
+
+_changes_no_value(
+    sharding_constraint_p, lambda ct, x, *, sharding: (sharding_constraint(ct, sharding),)
+)
+
+
+#: params: order, of all dims, the slowest first. The value, with the order in which it is stored where it is a result; the compiler
+#: drops it.
+layout_constraint_p = Primitive("layout_constraint", "elementwise", computes="copy", casts=True)
+
+
+def layout_constraint(x, order: Sequence[int]):
+    """`x`, stored with its dims in `order` where it is a result of the program."""
+    return layout_constraint_p.bind(x, order=tuple(order))
+
+
+def _layout_jvp(primals, tangents, *, order):
+    out = layout_constraint(primals[0], order)
+    return out, tangents[0] if type(tangents[0]) is Zero else layout_constraint(tangents[0], order)
+
+
+def _layout_batch(axis, args, dims, *, order):
+    (at,) = dims
+    return layout_constraint(args[0], (at, *[d + (d >= at) for d in order])), at
+
+
+layout_constraint_p.define(
+    type=lambda aval, *, order: aval,
+    reference=lambda x, *, order: x,
+    jvp=_layout_jvp,
+    batch=_layout_batch,
+    transpose=lambda ct, x, *, order: (layout_constraint(ct, order),),
+    factors=lambda in_avals, out_avals, **_: elementwise_rule(in_avals, out_avals, linear_ins=(0,)),
+    lower=lambda b, index, x, *, in_avals, out_avals, order: x(index),
+)
+
+
+#: params: sharding, whose mesh may be abstract. The value with the type that it says; explicit axes are moved to it.
+reshard_p = Primitive("reshard", "constraint", implied=("sharding",), leaves_auto=True)
+
+
+def reshard(x, sharding: NamedSharding):
+    """`x`, laid out as `sharding` says, which becomes its type. A sharding over automatic axes leaves the layout to the compiler."""
+    mesh = _as_made(sharding.mesh)
+    if not mesh.explicit_axes and mesh not in typed_by_default:
+        return x if typeof(x).explicit is None else mesh_cast(x, None)
+    return reshard_p.bind(x, sharding=sharding)
+
+
+def _as_made(mesh: Any) -> Any:
+    """The mesh of the context if it has the axes of `mesh`: that one tells whether its axis types were given."""
+    context = spec_mesh()
+    return context if context is not None and context.abstract_mesh is mesh else mesh
+
+
+@reshard_p.def_type
+def _reshard_type(aval, *, sharding):
+    sharding.check_shape(aval.shape, "the value given to reshard")
+    _check_kind(aval, sharding.spec)
+    return aval.update(sharding=type_sharding(sharding, aval.ndim))
+
+
+def _check_kind(aval: ShapedArray, spec: PartitionSpec) -> None:
+    """A plain value can be made terms of a sum (itself and zeros); of a maximum or minimum it cannot be told what the others are."""
+    if spec.unreduced_kind not in (None, UnreducedKind.sum):
+        raise ValueError(
+            describe(
+                "reshard",
+                f"only sums can be unreduced, not a {spec.unreduced_kind.name}: the sharding cannot be more unreduced than the "
+                "value is.",
+                [("value", aval.str_short()), ("sharding", spec)],
+                user_frame(),
+                "Terms of a sum are the value and zeros.",
+                "Leave `unreduced_kind` out, or reduce with lax.pmax or lax.pmin in shard_map.",
+            )
+        )
+
+
+_changes_no_value(
+    reshard_p, lambda ct, x, *, sharding: (ct,)
+)  # a cotangent takes its type where it is complete
+_batched_by_type(reshard_p)
+
+
+#: params: sharding, over an abstract mesh, or None. The value under another type; nothing is moved.
+mesh_cast_p = Primitive("mesh_cast", "constraint", implied=("sharding",), leaves_auto=True)
+
+
+def mesh_cast(x, sharding: NamedSharding | None):
+    """`x` with a type that names other axes; its placement is for propagation to decide."""
+    return mesh_cast_p.bind(x, sharding=sharding)
+
+
+mesh_cast_p.define(type=lambda aval, *, sharding: aval.update(sharding=sharding))
+_changes_no_value(mesh_cast_p, lambda ct, x, *, sharding: (mesh_cast(ct, dual(x.aval.explicit)),))
+_batched_by_type(mesh_cast_p)
+
+
+#: params: sharding, of the first dim of the result. The terms of a sum over the devices along its axes, as entries of that dim. Which
+#: they are is for the program to decide: those that the devices have, or the value and zeros.
+terms_p = Primitive("terms", "terms")
+
+
+def terms(x, mesh: Any, axes: tuple):
+    """The terms of `x` over the `axes` of `mesh`, in their order, along a new first dim."""
+    n, explicit = math.prod(mesh.shape[a] for a in axes), typeof(x).explicit
+    if n == 1:
+        return repeated(x, mesh, axes)
+    if explicit is not None and set(axes) <= set(explicit.mesh.explicit_axes):
+        return terms_p.bind(x, sharding=NamedSharding(mesh, PartitionSpec(axes)))
+    aval = typeof(x)  # no type says that there are terms: they are the value and zeros
+    with lenient():
+        first = registry["broadcast_in_dim"].bind(
+            x, shape=(1, *aval.shape), broadcast_dimensions=tuple(range(1, aval.ndim + 1))
+        )
+        return registry["pad"].bind(
+            first,
+            np.zeros((), aval.dtype)[()],
+            padding_config=((0, n - 1, 0), *[(0, 0, 0)] * aval.ndim),
+        )
+
+
+def repeated(x, mesh: Any, axes: tuple):
+    """`x` once for each device along the `axes` of `mesh`, along a new first dim."""
+    shape, made = (
+        typeof(x).shape,
+        _terms_type(typeof(x), sharding=NamedSharding(mesh, PartitionSpec(axes))),
+    )
+    with lenient():
+        wide = registry["broadcast_in_dim"].bind(
+            x, shape=made.shape, broadcast_dimensions=tuple(range(1, len(shape) + 1))
+        )
+        return laid_out_as(wide, made)
+
+
+def sum_of_terms(x, axes: tuple):
+    """Return the sum (of bools: the logical or) of the entries of `x` along its first dim, its terms over the mesh axes `axes`."""
+    reduction = "reduce_or" if typeof(x).dtype == np.bool_ else "reduce_sum"
+    with lenient(), leaving_terms(frozenset(axes)):
+        return registry[reduction].bind(x, axes=(0,))
+
+
+@terms_p.def_type
+def _terms_type(aval, *, sharding):
+    axes, mesh = sharding.spec.axes, sharding.mesh
+    typed = None
+    if aval.explicit is not None:
+        mine = aval.explicit.spec
+        first = tuple(a for a in axes if a in aval.explicit.mesh.explicit_axes)
+        typed = aval.explicit.with_spec(
+            mine.update(
+                (first or None, *mine.partitions),
+                unreduced=mine.unreduced - set(axes),
+                reduced=mine.reduced - set(axes),
+            )
+        )
+    return aval.update(shape=(math.prod(mesh.shape[a] for a in axes), *aval.shape), sharding=typed)
+
+
+def _terms_reference(x, *, sharding):
+    others = math.prod(sharding.mesh.shape[a] for a in sharding.spec.axes) - 1
+    return np.concatenate([x[None], np.zeros((others, *x.shape), x.dtype)])
+
+
+def _terms_transpose(ct, x, *, sharding):
+    with lenient():
+        shape = typeof(ct).shape
+        first = registry["slice"].bind(
+            ct, start_indices=(0,) * len(shape), limit_indices=(1, *shape[1:]), strides=None
+        )
+        return (registry["reduce_sum"].bind(first, axes=(0,)),)
+
+
+def _terms_factors(in_avals, out_avals, **_):
+    b = RuleBuilder()
+    ins, terms = b.news(in_avals[0].shape), b.news(out_avals[0].shape[:1])
+    return b.rule([ins], [[*terms, *ins]], special={terms[0]: "replicate"}, linear_ins=(0,))
+
+
+terms_p.define(
+    reference=_terms_reference,
+    jvp=lambda primals, tangents, *, sharding: (
+        terms_p.bind(primals[0], sharding=sharding),
+        tangents[0] if type(tangents[0]) is Zero else terms_p.bind(tangents[0], sharding=sharding),
+    ),
+    transpose=_terms_transpose,
+    factors=_terms_factors,
+    batch=lambda axis, args, dims, *, sharding: (
+        terms_p.bind(args[0], sharding=sharding),
+        dims[0] + 1,
+    ),
+    lower=unsupported("partitioning says where the terms are"),
+)
+
+
+def laid_out_as(x, aval: ShapedArray, cotangent: bool = False):
+    """`x` with the sharding of type `aval`, or of cotangents of such values, if that has one."""
+    wanted = dual(aval.explicit) if cotangent else aval.explicit
+    return x if wanted is None or typeof(x).explicit == wanted else reshard(x, wanted)
+
+
+def named_sharding(sharding: Any, what: str) -> NamedSharding:
+    """A NamedSharding, or a PartitionSpec over the mesh of the context, as a NamedSharding.
+
+    ValueError if there is no mesh, for axes that are not explicit, and for a kind of memory over a mesh without devices. Automatic axes are
+    taken where `make_mesh` has made them so because no one said what they are, which JAX of today makes explicit.
+    """
+    if not isinstance(sharding, (NamedSharding, PartitionSpec)):
+        raise TypeError(
+            f"{what}: {sharding!r} is not a layout. Give a PartitionSpec or a NamedSharding."
+        )
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else spec_mesh()
+    if isinstance(sharding, NamedSharding) and mesh.empty:
+        return sharding  # of a value where no axis is explicit
+    if mesh is None or mesh.empty:
+        raise ValueError(
+            f"{what}: {sharding!r} names axes of a mesh, and there is none. Using PartitionSpec when you are not under a mesh "
+            "context is not allowed.\n  Make one current with weft.set_mesh(mesh), or give NamedSharding(mesh, spec)."
+        )
+    if (
+        isinstance(sharding, NamedSharding)
+        and sharding._memory_kind is not None
+        and not isinstance(mesh, Mesh)
+    ):
+        raise ShardingError(
+            f"{what}: a sharding with a memory_kind is not allowed: {sharding!r}.\n"
+            "  Types name no memory. Use device_put to move values to memory of another kind."
+        )
+    named = NamedSharding(mesh, sharding.spec if isinstance(sharding, NamedSharding) else sharding)
+    refused = (
+        {AxisType.Manual}
+        if _as_made(mesh) in typed_by_default
+        else {AxisType.Manual, AxisType.Auto}
+    )
+    for axis, kind in zip(mesh.axis_names, mesh.axis_types):
+        if kind in refused and axis in named.spec.axes:
+            way = (
+                "Over automatic axes, lax.with_sharding_constraint asks for a layout."
+                if kind is AxisType.Auto
+                else "Inside shard_map, a value is one device's block; collectives move it."
+            )
+            raise ShardingError(
+                f"{what}: PartitionSpec passed to {what.partition(':')[0]} cannot contain axis names that are of type Auto "
+                f"or Manual, got {named.spec}: {axis!r} is of type {kind.name} in {mesh}.\n"
+                f"  Types tell of explicit axes alone. {way}"
+            )
+    return named
+
+
+def with_out_sharding(
+    out_sharding: Any, what: str, compute: Callable, *values, contracts: bool = False
+) -> Any:
+    """`compute()`, laid out as `out_sharding` says if it is given. What `compute` binds may leave open how its result is laid out. Sums
+    over dims that are split by the unreduced axes of `out_sharding` are not added up; where it `contracts`, there must be one."""
+    if out_sharding is None:
+        return compute()
+    sharding = named_sharding(out_sharding, f"{what}: out_sharding")
+    terms = sharding.spec.unreduced
+    if not terms:
+        with lenient():
+            return reshard(compute(), sharding)
+    with lenient(), leaving_terms(terms):
+        out = compute()
+    if contracts and terms - _unreduced(out):
+        raise ShardingTypeError(
+            describe(
+                what,
+                f"the result is to be unreduced over {sorted(map(str, terms))}, and its terms are not there: the contracted dims of both "
+                "operands are not split by these axes.",
+                [
+                    *((f"operand {i}", typeof(x).str_short()) for i, x in enumerate(values)),
+                    ("out_sharding", sharding.spec),
+                ],
+                user_frame(),
+                "Devices have terms of a contraction over the axes that split the contracted dims, of both operands alike.",
+                "Reshard the operands first, or leave these axes out.",
+            )
+        )
+    return reshard(out, sharding)
+
+
+def _unreduced(x) -> frozenset:
+    sharding = typeof(x).explicit
+    return frozenset() if sharding is None else sharding.spec.unreduced
+
+
+def takes_out_sharding(
+    fun: Callable | None = None, *, contracts: bool = False, sums: bool = True
+) -> Callable:
+    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result is laid out. Also a decorator. What
+    is not computed by `sums` cannot be left unreduced."""
+    if fun is None:
+        return functools.partial(takes_out_sharding, contracts=contracts, sums=sums)
+
+    @functools.wraps(fun)
+    def placed(*args, out_sharding: Any = None, **kwargs) -> Any:
+        if out_sharding is None:
+            return fun(*args, **kwargs)
+        if not sums and getattr(getattr(out_sharding, "spec", out_sharding), "unreduced", None):
+            raise NotImplementedError(
+                f"{fun.__name__}: the result cannot be laid out as {out_sharding}: only sums can be unreduced.\n"
+                "  Leave the unreduced axes out of out_sharding."
+            )
+        return with_out_sharding(
+            out_sharding,
+            fun.__name__,
+            lambda: fun(*args, **kwargs),
+            *[x for x in args[:3] if not isinstance(x, str)],
+            contracts=contracts,
+        )
+
+    signature = inspect.signature(fun)
+    extra = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None)
+    placed.__signature__ = signature.replace(parameters=[*signature.parameters.values(), extra])  # type: ignore[attr-defined]
+    return placed
+
+
+#: params: alike, the operands, which have one shape, are sharded alike; it may be absent. The operands, unchanged; simplification treats it
+#: as opaque.
+optimization_barrier_p = Primitive("optimization_barrier", "barrier", multiple_results=True)
+
+
+def optimization_barrier(operands: Sequence, alike: bool = False) -> list:
+    """The operands as they are, hidden from simplification: what is computed from them is not merged with the same computation
+    elsewhere. With `alike` they are sharded in the same way."""
+    return optimization_barrier_p.bind(*operands, **{"alike": True} if alike else {})
+
+
+@optimization_barrier_p.def_jvp
+def _barrier_jvp(primals, tangents, *, alike=False):
+    outs = optimization_barrier(primals, alike)
+    nonzero = [t for t in tangents if type(t) is not Zero]
+    moved = iter(optimization_barrier(nonzero) if nonzero else [])
+    return outs, [t if type(t) is Zero else next(moved) for t in tangents]
+
+
+@optimization_barrier_p.def_transpose
+def _barrier_transpose(cts, *args, alike=False):
+    given = [ct for ct in cts if type(ct) is not Zero]
+    moved = iter(optimization_barrier(given) if given else [])
+    passed = [None if type(ct) is Zero else next(moved) for ct in cts]
+    return [ct if isinstance(x, UndefPrimal) else None for ct, x in zip(passed, args)]
+
+
+def _barrier_factors(in_avals, out_avals, *, alike=False):
+    b = RuleBuilder()
+    dims = (
+        [b.news(in_avals[0].shape)] * len(in_avals)
+        if alike
+        else [b.news(a.shape) for a in in_avals]
+    )
+    return b.rule(dims, dims)
+
+
+def _barrier_batch(axis, args, dims, *, alike=False):
+    if alike and len(set(dims)) > 1:
+        whole = (
+            axis.size,
+            *next(typeof(x).without_dim(d).shape for x, d in zip(args, dims) if d is not None),
+        )
+        repeat = functools.partial(
+            registry["broadcast_in_dim"].bind,
+            shape=whole,
+            broadcast_dimensions=tuple(range(1, len(whole))),
+        )
+        front = lambda x, d: registry["transpose"].bind(
+            x, permutation=(d, *(k for k in range(len(whole)) if k != d))
+        )
+        args = [repeat(x) if d is None else front(x, d) for x, d in zip(args, dims)]
+        dims = [0] * len(dims)
+    return optimization_barrier(args, alike), dims
+
+
+optimization_barrier_p.define(
+    type=lambda *avals, alike=False: avals,
+    reference=lambda *xs, alike=False: list(xs),
+    batch=_barrier_batch,
+    factors=_barrier_factors,
+    lower=unsupported("barriers are gone before fusion"),
+)

@@ -1,0 +1,238 @@
+"""Products of matrices whose rows, or summed dims, fall into groups that follow one another and whose sizes are data.
+
+`ragged_dot`: operands lhs (*batch, m, k) and rhs, `starts` and `ends` (*batch, groups), `rows` (*batch, m). Row i of lhs belongs to group
+g if starts[g] <= rows[i] < ends[g]; rows count up by one, and groups are in order and apart. Rows of no group give zeros.
+With `contracted` False rhs is (*batch, groups, k, n), and the result (*batch, m, n): each row times the matrix of its group. With True rhs
+is (*batch, m, n), and the result (*batch, groups, k, n): for each group, the sum over its rows of products of lhs's elements and rhs's.
+That rows have numbers, and are not counted from 0, lets a device that has some of the rows, or some of the groups, compute its share.
+
+The compiler makes of it a `grouped_dot`, whose last operands are the first row and the number of rows of each group: one matmul per group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.trace import is_undef, typeof
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.bitwise import bitwise_and
+from weft._engine.ops.comparison import clamp, ge, lt, select
+from weft._engine.ops.contraction import convert, dot_general_p, is_whole, rounded, sums_of_products
+from weft._engine.ops.elementwise import add, sub
+from weft._engine.ops.families import ExpandSpec, GroupedSpec, is_narrow, joined_vma, shape_error
+from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, full, transpose
+from weft._engine.ops.rules import at_front, aval_of, multilinear
+from weft._engine.ops.slicing import slice_in_dim
+from weft._engine.util.promotion import sum_dtype
+
+ragged_dot_p = Primitive("ragged_dot", "ragged")
+grouped_dot_p = Primitive("grouped_dot", "ragged")
+
+
+def ragged_dot(
+    lhs, rhs, starts, ends, rows, contracted: bool, precision=None, preferred_element_type=None
+):
+    """See the module; the dtypes of `lhs` and `rhs` are the same, the others int32."""
+    return ragged_dot_p.bind(
+        lhs,
+        rhs,
+        starts,
+        ends,
+        rows,
+        contracted=contracted,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def masked(lhs, rhs, starts, ends, rows, contracted: bool, product: Callable):
+    """The same as one `product` (like `dot_general`) in which each group has the rows of the others, as zeros."""
+    shape, at = typeof(lhs).shape, typeof(lhs).ndim - 2
+    batch, groups = tuple(range(at)), typeof(starts).shape[-1]
+    wide = (*shape[:-1], groups)
+    along, across = (
+        (lambda x: broadcast_in_dim(x, wide, (*batch, at))),
+        (lambda x: broadcast_in_dim(x, wide, (*batch, at + 1))),
+    )
+    inside = bitwise_and(ge(along(rows), across(starts)), lt(along(rows), across(ends)))
+    spread = (*wide, shape[-1])
+    parted = select(
+        broadcast_in_dim(inside, spread, (*batch, at, at + 1)),
+        broadcast_in_dim(lhs, spread, (*batch, at, at + 2)),
+        full(spread, 0, typeof(lhs).dtype),
+    )
+    summed = ((at,), (at,)) if contracted else ((at + 1, at + 2), (at, at + 1))
+    return product(parted, rhs, (summed, (batch, batch)))
+
+
+def _masked(lhs, rhs, starts, ends, rows, *, contracted, **params):
+    product = lambda x, y, numbers: dot_general_p.bind(x, y, dimension_numbers=numbers, **params)
+    return masked(lhs, rhs, starts, ends, rows, contracted, product)
+
+
+# --- rules
+
+
+@ragged_dot_p.def_type
+def _type(
+    lhs: ShapedArray,
+    rhs: ShapedArray,
+    starts: ShapedArray,
+    ends: ShapedArray,
+    rows: ShapedArray,
+    *,
+    contracted,
+    precision,
+    preferred_element_type,
+) -> ShapedArray:
+    batch, groups = lhs.shape[:-2], starts.shape[-1:]
+    free = (*batch, *lhs.shape[-2:-1]) if contracted else (*batch, *groups, *lhs.shape[-1:])
+    if (
+        rhs.shape[:-1] != free
+        or starts.shape != (*batch, *groups)
+        or ends.shape != starts.shape
+        or rows.shape != lhs.shape[:-1]
+    ):
+        operands = zip(("lhs", "rhs", "starts", "ends", "rows"), (lhs, rhs, starts, ends, rows))
+        raise shape_error(
+            "ragged_dot",
+            "shapes do not fit.",
+            [(name, aval.str_short()) for name, aval in operands],
+            f"rhs must be {list(free)} and a dim of columns.",
+        )
+    shape = (
+        (*batch, *groups, lhs.shape[-1], rhs.shape[-1])
+        if contracted
+        else (*lhs.shape[:-1], rhs.shape[-1])
+    )
+    weak = lhs.weak_type and rhs.weak_type and preferred_element_type is None
+    return ShapedArray(
+        shape,
+        preferred_element_type or lhs.dtype,
+        weak,
+        None,
+        joined_vma((lhs, rhs, starts, ends, rows)),
+    )
+
+
+@ragged_dot_p.def_reference
+def _reference(lhs, rhs, starts, ends, rows, *, contracted, precision, preferred_element_type):
+    out = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
+    wide = sum_dtype(lhs.dtype, rhs.dtype, out)
+    inside = (rows[..., None] >= starts[..., None, :]) & (rows[..., None] < ends[..., None, :])
+    parted = np.where(inside[..., None], lhs[..., None, :], np.zeros((), lhs.dtype)).astype(wide)
+    form = "...mgk,...mn->...gkn" if contracted else "...mgk,...gkn->...mn"
+    return rounded(np.einsum(form, parted, rhs.astype(wide)), out)
+
+
+multilinear(ragged_dot_p, (0, 1))
+
+
+@ragged_dot_p.def_transpose
+def _transpose(ct, lhs, rhs, *places, contracted, precision, preferred_element_type):
+    turned = lambda x: transpose(
+        x, (*range(typeof(x).ndim - 2), typeof(x).ndim - 1, typeof(x).ndim - 2)
+    )
+    if is_undef(lhs):
+        out, x, y, sums = lhs.aval, *((rhs, turned(ct)) if contracted else (ct, turned(rhs))), False
+        precision = precision and precision[::-1] if contracted else precision
+    else:
+        out, x, y, sums = aval_of(rhs), lhs, ct, not contracted
+    a, b = typeof(x).dtype, typeof(y).dtype
+    wide = a if a == b else sum_dtype(a, b, out.dtype)
+    made = convert(
+        ragged_dot(convert(x, wide), convert(y, wide), *places, sums, precision), out.dtype
+    )
+    return [made, None, None, None, None] if is_undef(lhs) else [None, made, None, None, None]
+
+
+@ragged_dot_p.def_batch
+def _batch(axis, args, dims, **params):
+    return ragged_dot_p.bind(
+        *[at_front(x, dim, axis.size) for x, dim in zip(args, dims)], **params
+    ), 0
+
+
+@ragged_dot_p.def_factors
+def _factors(in_avals, out_avals, *, contracted, precision, preferred_element_type):
+    lhs, rhs, starts, *_ = in_avals
+    b = RuleBuilder()
+    *batch, m, k, n, group = b.news((*lhs.shape, rhs.shape[-1], starts.shape[-1]))
+    matrices, of_rows = [*batch, group, k, n], [*batch, m, n]
+    right, out = (of_rows, matrices) if contracted else (matrices, of_rows)
+    summed = (m,) if contracted else (k, group)
+    return b.rule(
+        [[*batch, m, k], right, [*batch, group], [*batch, group], [*batch, m]],
+        [out],
+        **sums_of_products(summed, (lhs.dtype, rhs.dtype), out_avals[0].dtype),
+    )
+
+
+def _by_groups(lhs, rhs, starts, ends, rows, **params):
+    """The compiler's form, for dtypes that have a matmul; numbers of rows count from the first one here."""
+    left, right = typeof(lhs), typeof(rhs)
+    out = (
+        left.dtype
+        if params["preferred_element_type"] is None
+        else np.dtype(params["preferred_element_type"])
+    )
+    apart = left.dtype != right.dtype or not is_whole(left.dtype, right.dtype, out)
+    odd = (
+        apart
+        or "b" in (left.dtype.kind, out.kind)
+        or (
+            left.dtype != out
+            and (left.dtype.kind == "c" or (is_narrow(left.dtype) and out != np.float32))
+        )
+    )
+    if odd or not left.size or not right.size or not typeof(starts).size:
+        return _masked(lhs, rhs, starts, ends, rows, **params)
+    m, groups = left.shape[-2], typeof(starts).shape
+    first = broadcast_in_dim(
+        slice_in_dim(rows, 0, 1, axis=len(groups) - 1), groups, tuple(range(len(groups)))
+    )
+    here = lambda x: clamp(np.int32(0), sub(x, first), np.int32(m))
+    begin = here(starts)
+    return grouped_dot_p.bind(
+        lhs, rhs, begin, clamp(np.int32(0), sub(here(ends), begin), np.int32(m)), **params
+    )
+
+
+ragged_dot_p.define(lower=ExpandSpec(_by_groups))
+
+
+# --- what the compiler makes of it
+
+
+@grouped_dot_p.def_type
+def _grouped_type(lhs, rhs, first, count, **params):
+    return ragged_dot_p.abstract(
+        [lhs, rhs, first, count, first.update(shape=lhs.shape[:-1])], params
+    )[0]
+
+
+@grouped_dot_p.def_reference
+def _grouped_reference(lhs, rhs, first, count, **params):
+    rows = np.broadcast_to(np.arange(lhs.shape[-2], dtype=np.int32), lhs.shape[:-1])
+    return _reference(lhs, rhs, first, first + count, rows, **params)
+
+
+_LATE = unsupported("Matmuls per group are made after transformations and partitioning.")
+grouped_dot_p.define(jvp=_LATE, transpose=_LATE, batch=_LATE, factors=_LATE, lower=GroupedSpec())
+
+
+def grouped_in_full(lhs, rhs, first, count, **params):
+    """`grouped_dot` in operations of XLA."""
+    shape = typeof(lhs).shape[:-1]
+    return _masked(
+        lhs,
+        rhs,
+        first,
+        add(first, count),
+        broadcasted_iota(np.int32, shape, len(shape) - 1),
+        **params,
+    )

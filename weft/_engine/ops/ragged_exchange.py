@@ -1,0 +1,229 @@
+"""`ragged_all_to_all`: every position sends slices of its own choice to every other, and says where they go.
+
+In:   rows to send, rows to be written over; per target k (or several slices per target, k major): where the slice
+      begins, its length, where it is put there; per source: the number of rows that arrive.
+Out:  the rows to be written over, with the received rows in their places.
+Laws: slices sent to one position do not overlap. Over its own axis it is one lookup: each row of the result finds
+      the slice that covers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.annotations import cast
+from weft._engine.core.trace import is_undef, tracked_axes, typeof
+from weft._engine.ir.collective_spec import CollectiveSpec
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import collective_rules as rules
+from weft._engine.ops.collective_groups import bind_over
+from weft._engine.ops.collectives import axes_of
+from weft._engine.ops.elementwise import (
+    add,
+    bitwise_and,
+    convert_element_type,
+    ge,
+    lt,
+    mul,
+    select_n,
+    sub,
+)
+from weft._engine.ops.families import full, joined_vma, shape_error, zeros
+from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
+from weft._engine.ops.reduce import reduce_max, reduce_or, reduce_sum
+from weft._engine.ops.rules import at_front, jointly_linear
+from weft._engine.ops.slicing import dynamic_slice_in_dim
+
+
+def ragged_all_to_all(
+    operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any, recv_sizes: Any, *,
+    axis_name: Any, axis_index_groups: Any = None,
+) -> Any:  # fmt: skip
+    """`output` with rows written over by what the positions along the axis send to this one.
+
+    Rows `input_offsets[k] : input_offsets[k] + send_sizes[k]` of `operand` go to position k, where they are put at row
+    `output_offsets[k]`; `recv_sizes[k]` rows come from position k. Offsets and sizes may hold several entries per
+    position, those of one position side by side.
+    """
+    axes = axes_of(axis_name)
+    if axis_index_groups is not None:
+        raise NotImplementedError(
+            "ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh."
+        )
+    tracked = tracked_axes().intersection(axes)
+    given = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
+    _check([typeof(x) for x in given], rules.axes_size(axes))
+    args = [cast(x, tracked) if tracked else x for x in given]
+    return bind_over(ragged_all_to_all_p, *args, axis_name=axes, axis_index_groups=None)
+
+
+def _factors(in_avals, out_avals, **params):
+    b = RuleBuilder()
+    operand, output, *numbers = in_avals
+    inner = b.news(operand.shape[1:])
+    rows, to = b.new(operand.shape[0]), b.new(output.shape[0])
+    lists = [[b.new(x.shape[0])] for x in numbers]
+    special = dict.fromkeys([rows, to, *(f for (f,) in lists)], "replicate")
+    return b.rule([[rows, *inner], [to, *inner], *lists], [[to, *inner]], special=special)
+
+
+def _check(avals: list[ShapedArray], size: int) -> None:
+    """ShapeError or TypeError unless the operands of an exchange between `size` positions fit each other."""
+    operand, output, *numbers = avals
+    if not operand.ndim or operand.shape[1:] != output.shape[1:] or operand.dtype != output.dtype:
+        facts = [("operand", operand.str_short()), ("output", output.str_short())]
+        raise shape_error(
+            "ragged_all_to_all", "operand and output must be rows of one type.", facts
+        )
+    lists = [
+        *zip(
+            ("input_offsets", "send_sizes", "output_offsets", "recv_sizes"),
+            [x.str_short() for x in numbers],
+        )
+    ]
+    shape = numbers[0].shape
+    if any(x.shape != shape for x in numbers) or len(shape) != 1 or not shape[0] or shape[0] % size:
+        raise shape_error("ragged_all_to_all", "offsets and sizes must be four lists of one length, a multiple of the axis size.",
+                          [*lists, ("axis size", size)])  # fmt: skip
+    if not all(np.issubdtype(x.dtype, np.integer) for x in numbers):
+        raise TypeError(
+            f"ragged_all_to_all: offsets and sizes must be integers, got {', '.join(text for _, text in lists)}."
+        )
+
+
+def _type(*avals, axis_name, axis_index_groups):
+    return avals[1].update(sharding=None, weak_type=False, vma=joined_vma(avals))
+
+
+def _batch(axis, args, dims, *, axis_name, axis_index_groups):
+    if axis.name is not None and axis.name in axis_name:
+        return _stacked(axis, *args, *dims)
+    args = [at_front(x, d, axis.size) for x, d in zip(args, dims)]
+    return _one_list(axis.size, *args, axis_name=axis_name), 0
+
+
+def _stacked(axis, *given, **params):
+    """The results of all positions; the operands, and then their batch dims, are `given`."""
+    operand, output, *lists = [at_front(x, d, axis.size) for x, d in zip(given[:5], given[6:])]
+    return _filled(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
+
+
+def _exchange(given, **params):
+    """In NumPy: every position writes the slices that the others send over its `output`."""
+    results = [output.copy() for _, output, *_ in given]
+    for rows, _, starts, sizes, targets, _ in given:
+        per_target = len(starts) // len(given)
+        for i, (start, size, to) in enumerate(zip(starts, sizes, targets)):
+            results[i // per_target][to : to + size] = rows[start : start + size]
+    return results
+
+
+def _by_target(x: Any, n: int) -> Any:
+    """Lists per sender, by target, as lists per target, by sender."""
+    k = typeof(x).shape[1] // n
+    return reshape(transpose(reshape(x, (n, n, k)), (1, 0, 2)), (n, n * k))
+
+
+def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) -> Any:
+    """`outputs`, one per target, with slices of `operands`, one per sender, written over; the lists are per target and, in
+    order, of all senders."""
+    n, rows, *inner = typeof(operands).shape
+    count, to = typeof(outputs).shape[:2]
+    slices = typeof(starts).shape[1]
+    base = np.repeat(np.arange(n, dtype=np.int32) * np.int32(rows), slices // n)
+    shape = (count, to, slices)
+    spread = lambda x: broadcast_in_dim(convert_element_type(x, np.int32), shape, (0, 2))
+    into = sub(broadcasted_iota(np.int32, shape, 1), spread(targets))
+    covers = bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes)))
+    place = add(add(spread(starts), into), broadcast_in_dim(base, shape, (2,)))
+    source = reduce_max(select_n(covers, full(shape, -1, np.int32), place), (2,))
+    came = rules.take_rows(reshape(operands, (n * rows, *inner)), reshape(source, (count * to,)))
+    written = broadcast_in_dim(ge(source, np.int32(0)), (count, to, *inner), (0, 1))
+    return select_n(written, outputs, reshape(came, (count, to, *inner)))
+
+
+def _several(
+    operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any
+) -> Any:
+    """Over several axes: every position gathers the rows of all, and keeps those that are sent to it."""
+    n, own, aval = rules.axes_size(axis_name), rules.position(axis_name), typeof(output)
+    k = typeof(numbers[0]).shape[0] // n
+    gathered = lambda x: rules.all_gather_p.bind(
+        x,
+        all_gather_dimension=0,
+        axis_name=axis_name,
+        axis_size=n,
+        tiled=False,
+        axis_index_groups=None,
+    )
+    for_me = lambda x: reshape(
+        dynamic_slice_in_dim(gathered(x), mul(own, np.int32(k)), k, 1), (1, n * k)
+    )
+    filled = _filled(
+        reshape(output, (1, *aval.shape)), gathered(operand), *map(for_me, numbers[:3])
+    )
+    return reshape(filled, aval.shape)
+
+
+def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
+    """`count` exchanges (dim 0 of everything) as one, of the rows of all one below the other."""
+    n = rules.axes_size(axis_name)
+    starts, sizes, targets, received = numbers
+    rows, to = typeof(operand).shape[1], typeof(output).shape[1]
+
+    def side_by_side(x, rows):
+        base = np.arange(count)[:, None].astype(typeof(x).dtype) * rows
+        x = add(x, broadcast_in_dim(base, typeof(x).shape, (0, 1)))
+        k = typeof(x).shape[1] // n
+        return reshape(transpose(reshape(x, (count, n, k)), (1, 0, 2)), (n * count * k,))
+
+    flat = lambda x: reshape(x, (typeof(x).shape[0] * typeof(x).shape[1], *typeof(x).shape[2:]))
+    out = ragged_all_to_all_p.bind(
+        flat(operand), flat(output), side_by_side(starts, rows), side_by_side(sizes, 0), side_by_side(targets, to),
+        side_by_side(received, 0), axis_name=axis_name, axis_index_groups=None,
+    )  # fmt: skip
+    return reshape(out, typeof(output).shape)
+
+
+def _transpose(
+    ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups
+):
+    # what was sent is sent back
+    exchanged = lambda x: rules.all_to_all_p.bind(
+        x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=rules.axes_size(axis_name), tiled=True,
+        axis_index_groups=None,
+    )  # fmt: skip
+    came_to = exchanged(targets)
+    back = of_output = None
+    if is_undef(operand):
+        # rows that were sent to several positions have several cotangents: each slice gets rows of its own, then they are added
+        (count,), (rows, *inner) = typeof(starts).shape, operand.aval.shape
+        blank = zeros(operand.aval.update(shape=(count * rows, *inner)))
+        own_rows = add(starts, np.arange(count, dtype=typeof(starts).dtype) * rows)
+        back = bind_over(
+            ragged_all_to_all_p, ct, blank, came_to, received, exchanged(own_rows), sizes, axis_name=axis_name,
+            axis_index_groups=None,
+        )  # fmt: skip
+        back = reduce_sum(reshape(back, (count, rows, *inner)), (0,))
+    if is_undef(output):
+        of_output = select_n(_written(output.aval, came_to, received), ct, zeros(output.aval))
+    return [back, of_output, None, None, None, None]
+
+
+def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
+    """Which elements of an output are in slices that begin at the rows `starts` and have `sizes` rows."""
+    shape = (aval.shape[0], typeof(starts).shape[0])
+    spread = lambda x: broadcast_in_dim(convert_element_type(x, np.int32), shape, (1,))
+    into = sub(broadcasted_iota(np.int32, shape, 0), spread(starts))
+    covered = reduce_or(bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes))), (1,))
+    return broadcast_in_dim(covered, aval.shape, (0,))
+
+
+ragged_all_to_all_p = rules.collective(
+    CollectiveSpec("ragged_all_to_all", _type, _stacked, _exchange, rules.all_but_own_block, factors=_factors, transpose=_transpose,
+                   hlo="ragged-all-to-all"),
+    batch=_batch, several=_several)  # fmt: skip
+jointly_linear(ragged_all_to_all_p, (0, 1))

@@ -1,0 +1,203 @@
+"""Programs as users write them, with what moves along a dim found again, so that shards exchange only their edges.
+
+- A concatenation of the tail and the head of one value is its *rotation* (`roll`). Written as two slices, each of a size
+  that no mesh axis divides, it would be two exchanges; as one operation it keeps the layout.
+- A slice of a padded value is a *part* of it (the windows of pools, and of stencils with borders). The padded value has
+  other blocks than the value; its parts, as long as the value, have the same.
+- A product of two dtypes with a result of 16 bits or less is its sum in a wider dtype, rounded: partial sums are not rounded.
+
+The operations exist only between `recognized` and the local program: bound on values, they are the original ones again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.trace import typeof
+from weft._engine.ir.factors import FactorRule, RuleBuilder
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import slicing
+from weft._engine.ops.casting import convert_element_type_p
+from weft._engine.ops.contraction import dot_general_p, is_whole
+from weft._engine.util.promotion import sum_dtype
+
+
+class _Rotate(Primitive):
+    """Element i along `dim` of the result is element (i + start) modulo the size of the operand."""
+
+    __slots__ = ()
+
+    def bind(self, *args: Any, dim: int, start: int) -> Any:
+        (x,) = args
+        size = typeof(x).shape[dim]
+        parts = [
+            slicing.slice_in_dim(x, start, size, 1, dim),
+            slicing.slice_in_dim(x, 0, start, 1, dim),
+        ]
+        return slicing.concatenate(parts, dim)
+
+
+rotate_p = _Rotate("rotate", "layout", register=False)
+rotate_p.def_type(lambda aval, *, dim, start: aval)
+
+
+@rotate_p.def_factors
+def _rotate_factors(in_avals: Sequence, out_avals: Sequence, *, dim: int, start: int) -> FactorRule:
+    b = RuleBuilder()
+    factors = b.news(in_avals[0].shape)
+    return b.rule([factors], [factors], special={factors[dim]: "halo"}, linear_ins=(0,))
+
+
+class _Part(Primitive):
+    """The slice `start_indices ... limit_indices` by `strides` of an operand padded by `padding_config`."""
+
+    __slots__ = ()
+
+    def bind(self, *args: Any, padding_config: tuple, **cut: Any) -> Any:
+        x, value = args
+        return slicing.slice(slicing.pad(x, value, padding_config), **cut)
+
+
+part_p = _Part("padded_slice", "slice", register=False)
+
+
+@part_p.def_type
+def _part_type(
+    aval: ShapedArray, value: ShapedArray, *, padding_config: tuple, **cut: Any
+) -> ShapedArray:
+    (padded,) = slicing.pad_p.abstract([aval, value], {"padding_config": padding_config})
+    return slicing.slice_p.abstract([padded], cut)[0]
+
+
+@part_p.def_factors
+def _part_factors(
+    in_avals: Sequence,
+    out_avals: Sequence,
+    *,
+    padding_config: tuple,
+    start_indices: tuple,
+    **_cut: Any,
+) -> FactorRule:
+    b = RuleBuilder()
+    ins, outs, special = [], [], {}
+    for size, count, config, start in zip(
+        in_avals[0].shape, out_avals[0].shape, padding_config, start_indices
+    ):
+        ins.append(b.new(size))
+        outs.append(ins[-1] if _is_whole(size, count, config, start) else b.new(count))
+        if ins[-1] != outs[-1]:
+            special[ins[-1]] = special[outs[-1]] = "halo"
+    groups = tuple((g, f) for f, g in zip(ins, outs) if f != g)
+    return b.rule(
+        [ins, []], [outs], special=special, linear_ins=(0, 1), additive=True, groups=groups
+    )
+
+
+def _is_whole(size: int, count: int, config: tuple, start: int) -> bool:
+    """Whether a dim is neither padded nor cut."""
+    return size == count and not any(config) and not start
+
+
+def _localize_part(params: dict, ins: Any, outs: Any) -> dict:
+    """Dims that are taken whole end where the local operand ends."""
+    dims = zip(
+        ins[0].shape,
+        outs[0].shape,
+        params["padding_config"],
+        params["start_indices"],
+        params["limit_indices"],
+    )
+    return dict(
+        params,
+        limit_indices=tuple(
+            n if _is_whole(n, m, config, start) else end for n, m, config, start, end in dims
+        ),
+    )
+
+
+part_p.rules["localize"] = _localize_part
+
+
+# --- finding them -----------------------------------------------------------------------------------------------------
+
+
+def recognized(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with rotations, parts of padded values and roundings of sums written as such."""
+    makers = {
+        eqn.outvars[0]: eqn
+        for eqn in jaxpr.eqns
+        if eqn.primitive in (slicing.slice_p, slicing.pad_p)
+    }
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        rounded = _as_rounded_sum(eqn)
+        eqns += (
+            rounded
+            if rounded
+            else [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _inside(eqn)]
+        )
+    same = len(eqns) == len(jaxpr.eqns) and all(new is old for new, old in zip(eqns, jaxpr.eqns))
+    return jaxpr if same else jaxpr.replace(eqns=eqns)
+
+
+def _inside(eqn: Eqn) -> Eqn:
+    """`eqn` with the programs that it holds recognized too."""
+    if eqn.primitive.kind != "region":
+        return eqn
+    params = map_jaxprs(eqn.params, recognized)
+    return eqn if params is eqn.params else eqn.replace(params=params)
+
+
+def _as_rounded_sum(eqn: Eqn) -> list[Eqn] | None:
+    """Return a product of two dtypes with a narrow result as its sum in a dtype that holds both, and a conversion."""
+    if eqn.primitive is not dot_general_p:
+        return None
+    (left, right), out = (atom.aval.dtype for atom in eqn.invars), eqn.outvars[0]
+    if left == right or out.aval.dtype.itemsize > 2 or is_whole(left, right, out.aval.dtype):
+        return None
+    wide = sum_dtype(left, right, out.aval.dtype)
+    total = Var(out.aval.update(dtype=wide))
+    product = eqn.replace(outvars=[total], params=dict(eqn.params, preferred_element_type=wide))
+    params = {"new_dtype": out.aval.dtype, "weak_type": out.aval.weak_type, "sharding": None}
+    return [product, eqn.replace(primitive=convert_element_type_p, invars=[total], params=params)]
+
+
+def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
+    padded = makers.get(eqn.invars[0]) if eqn.primitive is slicing.slice_p else None
+    if padded is None or padded.primitive is not slicing.pad_p:
+        return None
+    return eqn.replace(
+        primitive=part_p, invars=padded.invars, params={**padded.params, **eqn.params}
+    )
+
+
+def _as_rotation(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
+    if eqn.primitive is not slicing.concatenate_p or len(eqn.invars) != 2:
+        return None
+    tail, head = (makers.get(a) for a in eqn.invars)
+    if (
+        tail is None
+        or head is None
+        or {tail.primitive, head.primitive} != {slicing.slice_p}
+        or tail.invars[0] is not head.invars[0]
+    ):
+        return None
+    (x,), dim = tail.invars, eqn.params["dimension"]
+    shape, start = x.aval.shape, tail.params["start_indices"][dim]
+    origin = tuple(start if d == dim else 0 for d in range(len(shape)))
+    until = tuple(start if d == dim else n for d, n in enumerate(shape))
+    if _bounds(tail) != (origin, shape) or _bounds(head) != ((0,) * len(shape), until):
+        return None
+    return eqn.replace(primitive=rotate_p, invars=(x,), params={"dim": dim, "start": start})
+
+
+def _bounds(eqn: Eqn) -> tuple | None:
+    """Where a slice without strides starts and ends."""
+    strides = eqn.params["strides"]
+    if strides is not None and any(s != 1 for s in strides):
+        return None
+    return tuple(eqn.params["start_indices"]), tuple(eqn.params["limit_indices"])

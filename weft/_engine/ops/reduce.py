@@ -1,0 +1,461 @@
+"""Reductions: reduce_sum and its kin, argmax, argmin, and the running ones: cumsum and its kin.
+
+Laws: 16-bit and smaller floats accumulate in float32 and round once; max, min, argmax and argmin let NaN win; argmax
+and argmin give the first of equals. Closed under transposition: reduce_sum <-> broadcast_in_dim, cumsum <-> cumsum
+from the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, registry, unsupported
+from weft._engine.core.scalars import exact
+from weft._engine.core.trace import typeof
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ir.symbolic import is_at_most, min_dim
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import families
+from weft._engine.ops.arithmetic import add, div, max as larger, min as smaller, mul
+from weft._engine.ops.casting import complex as make_complex, convert_element_type, imag, real
+from weft._engine.ops.comparison import eq, gt, lt, select, select_n
+from weft._engine.ops.layout import broadcast_in_dim, reshape, rev, transpose
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
+from weft._engine.util.source import named
+
+# --- neutral elements -------------------------------------------------------------------------------------------------
+
+
+def _zero(dtype):
+    return (
+        dtype.type(0).item()
+        if families.dtype_in(dtype, families.COMPLEX)
+        else False
+        if dtype == np.bool_
+        else 0
+    )
+
+
+def _one(dtype):
+    return 1
+
+
+def lowest(dtype) -> Any:
+    """The value below all others of `dtype`: the neutral element of max."""
+    if dtype == np.bool_:
+        return False
+    if families.dtype_in(dtype, families.INTEGER):
+        return int(dtypes.iinfo(dtype).min)
+    return -np.inf if _has_infinity(dtype) else float(dtypes.finfo(dtype).min)
+
+
+def highest(dtype) -> Any:
+    """The value above all others of `dtype`: the neutral element of min."""
+    if dtype == np.bool_:
+        return True
+    if families.dtype_in(dtype, families.INTEGER):
+        return int(dtypes.iinfo(dtype).max)
+    return np.inf if _has_infinity(dtype) else float(dtypes.finfo(dtype).max)
+
+
+def _has_infinity(dtype) -> bool:
+    with np.errstate(all="ignore"):
+        return bool(np.isinf(np.asarray(np.inf).astype(dtype).astype(np.float32)))
+
+
+def _all_ones(dtype):
+    return (
+        True
+        if dtype == np.bool_
+        else -1
+        if dtypes.iinfo(dtype).min < 0
+        else int(dtypes.iinfo(dtype).max)
+    )
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+def _others(ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(d for d in range(ndim) if d not in axes)
+
+
+def spread(reduced, shape: Sequence[int], axes: Sequence[int]):
+    """A reduced value repeated over the `axes` it was reduced over."""
+    return broadcast_in_dim(reduced, shape, _others(len(shape), axes))
+
+
+def _extremum_jvp(t, out, x, *, axes):
+    """The mean tangent of the elements that attain the extremum."""
+    shape = typeof(x).shape
+    winners = convert_element_type(eq(x, spread(out, shape, axes)), typeof(t).dtype)
+    return div(reduce_sum(mul(t, winners), axes), reduce_sum(winners, axes))
+
+
+def _prod_jvp(t, out, x, *, axes):
+    """Each tangent times the product of all the other elements, found without division: zeros do no harm."""
+    aval = typeof(x)
+    kept = _others(aval.ndim, axes)
+    if not aval.size:
+        return families.zero_tangent(out)
+    line_shape = (*(aval.shape[d] for d in kept), math.prod(aval.shape[a] for a in axes))
+    xs, ts = (reshape(transpose(v, (*kept, *axes)), line_shape) for v in (x, t))
+    last = len(kept)
+    before = _shift(cumprod(xs, last), 1, last, 1)
+    after = rev(_shift(cumprod(rev(xs, (last,)), last), 1, last, 1), (last,))
+    return reduce_sum(mul(ts, mul(before, after)), (last,))
+
+
+def _shift(x, by: int, axis: int, fill):
+    """`x` moved `by` places up along `axis`, with `fill` coming in."""
+    aval = typeof(x)
+    by = min_dim(by, aval.shape[axis])
+    config = tuple((by, -by, 0) if d == axis else (0, 0, 0) for d in range(aval.ndim))
+    return registry["pad"].bind(x, exact(fill, aval.dtype), padding_config=config)
+
+
+def _reduce_min_max(fn, neutral):
+    return lambda x, axes: fn(
+        x, axis=axes, initial=np.asarray(neutral(x.dtype)).astype(x.dtype)[()]
+    )
+
+
+def _sum_reference(x, axes):
+    if families.dtype_in(x.dtype, families.FLOATING) and x.dtype == np.float32:
+        return np.sum(x, axis=axes, dtype=np.float64).astype(np.float32)
+    return np.sum(x, axis=axes, dtype=x.dtype)
+
+
+reduce_sum_p = families.reduction(
+    "reduce_sum",
+    families.NUMBER,
+    _sum_reference,
+    combine="add",
+    identity=_zero,
+    jvp="linear",
+    linear=True,
+    transpose=lambda ct, x, *, axes: spread(ct, x.aval.shape, axes),
+)
+reduce_prod_p = families.reduction(
+    "reduce_prod",
+    families.NUMBER,
+    lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype),
+    combine="mul",
+    identity=_one,
+    jvp=_prod_jvp,
+)
+reduce_max_p = families.reduction(
+    "reduce_max",
+    families.ORDERED,
+    _reduce_min_max(np.max, lowest),
+    combine="max",
+    identity=lowest,
+    jvp=_extremum_jvp,
+)
+reduce_min_p = families.reduction(
+    "reduce_min",
+    families.ORDERED,
+    _reduce_min_max(np.min, highest),
+    combine="min",
+    identity=highest,
+    jvp=_extremum_jvp,
+)
+reduce_and_p = families.reduction(
+    "reduce_and",
+    families.BOOL_OR_INTEGER,
+    lambda x, axes: np.bitwise_and.reduce(x, axis=axes),
+    combine="and",
+    identity=_all_ones,
+    jvp="zero",
+)
+reduce_or_p = families.reduction(
+    "reduce_or",
+    families.BOOL_OR_INTEGER,
+    lambda x, axes: np.bitwise_or.reduce(x, axis=axes),
+    combine="or",
+    identity=_zero,
+    jvp="zero",
+)
+reduce_xor_p = families.reduction(
+    "reduce_xor",
+    families.BOOL_OR_INTEGER,
+    lambda x, axes: np.bitwise_xor.reduce(x, axis=axes),
+    combine="xor",
+    identity=_zero,
+    jvp="zero",
+)
+
+
+def _reduction(p: Primitive, text: str) -> Callable:
+    def reduce(operand, axes: Sequence[int]):
+        return p.bind(
+            operand, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(operand).ndim)))
+        )
+
+    return named(reduce, p.name, text)
+
+
+reduce_sum = takes_out_sharding(
+    _reduction(
+        reduce_sum_p,
+        """The sum of `operand` over the dims `axes`.
+
+    >>> np.asarray(reduce_sum(np.ones((2, 3)), (1,))).tolist()
+    [3.0, 3.0]
+    """,
+    )
+)
+reduce_prod = _reduction(reduce_prod_p, "The product of `operand` over the dims `axes`.")
+
+
+def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable:
+    """Of complex numbers by real part, then by imaginary part among those with the extreme real part."""
+    of_reals = _reduction(p, text)
+
+    def reduce(operand, axes: Sequence[int]):
+        aval = typeof(operand)
+        if not families.dtype_in(aval.dtype, families.COMPLEX):
+            return of_reals(operand, axes)
+        axes = tuple(sorted(families.canonical_dims(p.name, axes, aval.ndim)))
+        re, im = real(operand), imag(operand)
+        best = of_reals(re, axes)
+        among = select_n(
+            eq(re, spread(best, aval.shape, axes)), families.full(aval.shape, worst, re.dtype), im
+        )
+        return make_complex(best, of_reals(among, axes))
+
+    return named(reduce, p.name, text)
+
+
+reduce_max = _ordered_reduction(
+    reduce_max_p,
+    -math.inf,
+    "The largest element of `operand` over the dims `axes`; NaN if there is one; of nothing, the lowest value.",
+)
+reduce_min = _ordered_reduction(
+    reduce_min_p,
+    math.inf,
+    "The smallest element of `operand` over the dims `axes`; NaN if there is one.",
+)
+reduce_and = _reduction(reduce_and_p, "Bitwise (or logical) and over the dims `axes`.")
+reduce_or = _reduction(reduce_or_p, "Bitwise (or logical) or over the dims `axes`.")
+reduce_xor = _reduction(reduce_xor_p, "Bitwise (or logical) exclusive or over the dims `axes`.")
+
+
+# --- argmax and argmin ------------------------------------------------------------------------------------------------
+
+
+def _arg_reduction(name: str, reference: Callable) -> Primitive:
+    p = Primitive(name, "reduce")
+
+    @p.def_type
+    def type_rule(aval, *, axes, index_dtype):
+        families.check_dtype(name, aval, families.ORDERED)
+        families.check_axes(name, aval, axes)
+        if len(axes) != 1:
+            raise families.shape_error(
+                name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())]
+            )
+        if not aval.shape[axes[0]]:
+            raise families.shape_error(
+                name,
+                f"dim {axes[0]} has no elements to choose from.",
+                [("operand", aval.str_short())],
+                "argmin and argmax require non-empty reduced dimensions.",
+            )
+        if not families.dtype_in(index_dtype, families.INTEGER):
+            raise TypeError(f"{name}: index_dtype must be an integer type, got {index_dtype}.")
+        shape = tuple(s for d, s in enumerate(aval.shape) if d != axes[0])
+        return ShapedArray(shape, index_dtype, False, None, aval.vma)
+
+    @p.def_batch
+    def batch(axis, args, dims, *, axes, index_dtype):
+        dim, at = dims[0], axes[0] + (axes[0] >= dims[0])
+        return p.bind(args[0], axes=(at,), index_dtype=index_dtype), dim - (at < dim)
+
+    @p.def_factors
+    def factors(in_avals, out_avals, *, axes, index_dtype):
+        # Shards would combine as pairs of value and position; `replicate` holds for whoever cannot.
+        b = RuleBuilder()
+        fs = b.news(in_avals[0].shape)
+        along = fs[axes[0]]
+        return b.rule(
+            [fs],
+            [[f for f in fs if f != along]],
+            reduced={along: name},
+            special={along: "replicate"},
+        )
+
+    p.define(
+        reference=lambda x, *, axes, index_dtype: np.asarray(reference(x, axes[0])).astype(
+            index_dtype
+        ),
+        jvp=families.zero_jvp(p),
+        transpose=unsupported("is not linear in any operand"),
+        lower=families.ReduceSpec(name, lowest if name == "argmax" else highest),
+    )
+    return p
+
+
+def _first(find: Callable) -> Callable:
+    """`find`, in float32 for narrow floats. NumPy, too, takes the first NaN as the extreme."""
+    return lambda x, axis: find(x.astype(np.float32) if families.is_narrow(x.dtype) else x, axis)
+
+
+argmax_p = _arg_reduction("argmax", _first(np.argmax))
+argmin_p = _arg_reduction("argmin", _first(np.argmin))
+
+
+def argmax(operand, axis: int, index_dtype):
+    """The index of the largest element along dim `axis`: the first of equals, the first NaN if there is one.
+
+    >>> int(argmax(np.array([1.0, 5.0, 5.0]), 0, np.int32))
+    1
+    """
+    return _arg_reduce(argmax_p, operand, axis, index_dtype)
+
+
+def argmin(operand, axis: int, index_dtype):
+    """The index of the smallest element along dim `axis`: the first of equals, the first NaN if there is one."""
+    return _arg_reduce(argmin_p, operand, axis, index_dtype)
+
+
+def _arg_reduce(p: Primitive, operand, axis: int, index_dtype):
+    ndim = typeof(operand).ndim
+    if isinstance(axis, (int, np.integer)) and not 0 <= axis < ndim:
+        raise ValueError(f"Invalid axis {axis} for operand of {p.name}, which has {ndim} dims.")
+    axes = families.canonical_dims(p.name, (axis,), ndim)
+    return p.bind(operand, axes=axes, index_dtype=dtypes.check_dtype(index_dtype, p.name))
+
+
+# --- running reductions -----------------------------------------------------------------------------------------------
+
+
+#: the last doubling of a running reduction along a dim of symbolic size
+_LARGEST_STEP = 1 << 30
+
+
+def prefix_scan(
+    combine: Callable, elements: Sequence, neutral: Sequence, axis: int, reverse: bool
+) -> list:
+    """Running combination of `elements` (a tuple of arrays) by the associative `combine`, in log2(n) doublings.
+
+    `neutral` are the scalars that come in from beyond the edge; `combine(earlier, later)` takes and gives tuples. A symbolic size takes as
+    many doublings as the largest size could need; those beyond the size change nothing.
+    """
+    elements = [rev(x, (axis,)) if reverse else x for x in elements]
+    size, step = typeof(elements[0]).shape[axis], 1
+    while not is_at_most(size, step) and step <= _LARGEST_STEP:
+        earlier = [_shift(x, step, axis, fill) for x, fill in zip(elements, neutral)]
+        elements = list(combine(earlier, elements))
+        step *= 2
+    return [rev(x, (axis,)) if reverse else x for x in elements]
+
+
+def paired_jvp(combine: Callable, neutral: Callable) -> Callable:
+    """jvp of a running reduction: the running combination of (value, tangent) pairs."""
+
+    def jvp(t, out, x, *, axis, reverse):
+        fills = (np.asarray(neutral(typeof(x).dtype)).astype(typeof(x).dtype)[()], 0)
+        return prefix_scan(combine, (x, t), fills, axis, reverse)[1]
+
+    return jvp
+
+
+def _product_pair(earlier, later):
+    (x, s), (y, t) = earlier, later
+    return mul(x, y), add(mul(s, y), mul(x, t))
+
+
+def _extremum_pair(wins: Callable):
+    def combine(earlier, later):
+        (x, s), (y, t) = earlier, later
+        tie = mul(add(s, t), 0.5)
+        first = wins(x, y)
+        return select(first, x, y), select(first, s, select(wins(y, x), t, tie))
+
+    return combine
+
+
+def _cumsum_reference(x, axis):
+    if x.dtype == np.float32:
+        return np.cumsum(x, axis=axis, dtype=np.float64).astype(np.float32)
+    return np.cumsum(x, axis=axis, dtype=x.dtype)
+
+
+cumsum_p = families.cumulative(
+    "cumsum",
+    families.NUMBER,
+    _cumsum_reference,
+    lower=families.ScanSpec("add", _zero),
+    jvp="linear",
+    linear=True,
+    transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse),
+)
+cumprod_p = families.cumulative(
+    "cumprod",
+    families.NUMBER,
+    lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype),
+    lower=families.ScanSpec("mul", _one),
+    jvp=paired_jvp(_product_pair, _one),
+)
+cummax_p = families.cumulative(
+    "cummax",
+    families.ORDERED,
+    lambda x, axis: np.maximum.accumulate(x, axis=axis),
+    lower=families.ScanSpec("max", lowest),
+    jvp=paired_jvp(_extremum_pair(gt), lowest),
+)
+cummin_p = families.cumulative(
+    "cummin",
+    families.ORDERED,
+    lambda x, axis: np.minimum.accumulate(x, axis=axis),
+    lower=families.ScanSpec("min", highest),
+    jvp=paired_jvp(_extremum_pair(lt), highest),
+)
+
+
+def running(p: Primitive, operand, axis: int, reverse: bool):
+    """The running reduction `p` along dim `axis`."""
+    (axis,) = families.canonical_dims(p.name, (axis,), typeof(operand).ndim)
+    return p.bind(operand, axis=axis, reverse=bool(reverse))
+
+
+def cumsum(operand, axis: int = 0, reverse: bool = False):
+    """Running sums along dim `axis`, from the end if `reverse`.
+
+    >>> np.asarray(cumsum(np.array([1, 2, 3]))).tolist()
+    [1, 3, 6]
+    """
+    return running(cumsum_p, operand, axis, reverse)
+
+
+def _running(
+    p: Primitive, what: str, of_two: Callable | None = None, fill: complex = 0
+) -> Callable:
+    def cumulate(operand, axis: int = 0, reverse: bool = False):
+        if of_two is not None and typeof(operand).dtype.kind == "c":
+            return _by_doubling(of_two, fill, operand, axis, reverse)
+        return running(p, operand, axis, reverse)
+
+    return named(cumulate, p.name, f"Running {what} along dim `axis`, from the end if `reverse`.")
+
+
+def _by_doubling(of_two: Callable, fill: complex, operand, axis: int, reverse: bool):
+    """The running reduction of an idempotent function of two values: of 2, 4, 8, ... neighbours."""
+    aval = typeof(operand)
+    (axis,) = families.canonical_dims(of_two.__name__, (axis,), aval.ndim)
+    by = 1
+    while by < aval.shape[axis]:
+        operand, by = of_two(operand, _shift(operand, -by if reverse else by, axis, fill)), 2 * by
+    return operand
+
+
+cumprod = _running(cumprod_p, "products")
+cummax = _running(cummax_p, "maxima", larger, complex(-math.inf, -math.inf))
+cummin = _running(cummin_p, "minima", smaller, complex(math.inf, math.inf))

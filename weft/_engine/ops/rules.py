@@ -1,0 +1,99 @@
+"""Helpers that the irregular families share: positions of dims for batch rules, and jvp rules of linear ops.
+
+`at_front`, `bump` and `insert` serve batch rules. `jointly_linear` and `multilinear` fill the jvp slot of an op that is
+linear in some operands: jointly (concatenate), or in one at a time (dot_general).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.primitive import Primitive, registry
+from weft._engine.core.trace import UndefPrimal, Zero, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.families import add_tangents, instantiate, joined_vma, move_dim, zero_tangent
+from weft._engine.util import dtypes
+
+
+def shaped_like(aval: ShapedArray, shape: Sequence[int], *others: ShapedArray) -> ShapedArray:
+    """Type of a result with `shape` and the dtype of `aval`: weak if all operands are, varying as any of them does."""
+    weak = aval.weak_type and all(o.weak_type for o in others)
+    return ShapedArray(tuple(shape), aval.dtype, weak, None, joined_vma((aval, *others)))
+
+
+def aval_of(x: Any) -> ShapedArray:
+    """Type of an argument of a transpose rule: of a value, or of the linear input that an `UndefPrimal` stands for."""
+    return x.aval if type(x) is UndefPrimal else typeof(x)
+
+
+def at_front(x: Any, dim: int | None, size: int) -> Any:
+    """`x` with its batch dim first, repeated `size` times if it has none."""
+    if dim is not None:
+        return move_dim(x, dim, 0)
+    shape = typeof(x).shape
+    return registry["broadcast_in_dim"].bind(
+        x, shape=(size, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1))
+    )
+
+
+def bump(dims: Sequence[int], inserted: int) -> tuple[int, ...]:
+    """Numbers of `dims` after a new dim came in at position `inserted`.
+
+    >>> bump((0, 1, 2), 1)
+    (0, 2, 3)
+    """
+    return tuple(d + (d >= inserted) for d in dims)
+
+
+def insert(items: Sequence, position: int, item: Any) -> tuple:
+    """`items` as a tuple, with `item` put in at `position`."""
+    return (*items[:position], item, *items[position:])
+
+
+def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes `permutation`.
+
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
+    out = [0] * len(permutation)
+    for position, dim in enumerate(permutation):
+        out[dim] = position
+    return tuple(out)
+
+
+def jointly_linear(primitive: Primitive, positions: Sequence[int] | None = None) -> None:
+    """Fill the jvp slot of an op linear in the operands at `positions` taken together (None: in all of them)."""
+
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        where = range(len(primals)) if positions is None else positions
+        if all(type(tangents[i]) is Zero for i in where):
+            return out, zero_tangent(out)
+        args = list(primals)
+        for i in where:
+            args[i] = instantiate(tangents[i])
+        return out, primitive.bind(*args, **params)
+
+    primitive.define(jvp=jvp)
+
+
+def multilinear(primitive: Primitive, positions: Sequence[int]) -> None:
+    """Fill the jvp slot of an op that is linear in each operand at `positions` while the others are held."""
+
+    def jvp(primals, tangents, **params):
+        out = primitive.bind(*primals, **params)
+        total: Any = zero_tangent(out)
+        if not dtypes.issubdtype(typeof(out).dtype, np.inexact):
+            return out, total
+        for i in positions:
+            if type(tangents[i]) is not Zero:
+                args = list(primals)
+                args[i] = tangents[i]
+                total = add_tangents(total, primitive.bind(*args, **params))
+        return out, total
+
+    primitive.define(jvp=jvp)

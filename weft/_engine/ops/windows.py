@@ -1,0 +1,320 @@
+"""Windows at run-time positions: what gather and the scatters have in common.
+
+In:   dimension numbers, which say how dims of the operand, of the indices and of the windows belong together.
+Out:  positions of windows (on NumPy for references, as expressions for kernels), checks, shapes and sharding factors.
+Law:  a scatter's windows are those of the gather that reads the same places (`window_of_scatter`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from weft._engine.ir.factors import RuleBuilder
+from weft._engine.ops.families import shape_error
+from weft._engine.util import dtypes
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """Which dims of a gather belong together.
+
+    offset_dims                   dims of the result that run inside the window
+    collapsed_slice_dims          dims of the operand in which the window has size 1 and which the result lacks
+    start_index_map               dims of the operand that the entries of an index address
+    operand_batching_dims         dims of the operand that run along with start_indices_batching_dims of the indices
+    """
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """Which dims of a scatter belong together: as in a gather whose result has the shape of the updates.
+
+    Updates have their window in dims `update_window_dims`; the operand has dims `inserted_window_dims` that they lack, and the entries
+    of an index address dims `scatter_dims_to_operand_dims`.
+
+    >>> rows = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    >>> lax.scatter_add(np.zeros((3, 2)), np.array([[1], [1]]), np.ones((2, 2)), rows).tolist()
+    [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0]]
+    """
+
+    update_window_dims: Sequence[int]
+    inserted_window_dims: Sequence[int]
+    scatter_dims_to_operand_dims: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+
+class GatherScatterMode(enum.Enum):
+    """What happens to windows outside the operand: moved inside (CLIP), filled or dropped, or promised not to occur: then
+    a gather moves them all the same, and a scatter drops them. UNCHECKED is for windows that are known to be inside."""
+
+    CLIP = 1
+    FILL_OR_DROP = 2
+    PROMISE_IN_BOUNDS = 3
+    UNCHECKED = 4
+
+    @staticmethod
+    def from_any(mode: "str | GatherScatterMode | None") -> "GatherScatterMode":
+        """The mode named by a string; None is FILL_OR_DROP.
+
+        >>> GatherScatterMode.from_any("clip")
+        GatherScatterMode.CLIP
+        """
+        if isinstance(mode, GatherScatterMode):
+            return mode
+        if mode is None or mode in ("fill", "drop"):
+            return GatherScatterMode.FILL_OR_DROP
+        if mode == "clip":
+            return GatherScatterMode.CLIP
+        if mode == "promise_in_bounds":
+            return GatherScatterMode.PROMISE_IN_BOUNDS
+        raise ValueError(
+            f"mode {mode!r} is not understood. Use 'fill', 'drop', 'clip' or 'promise_in_bounds'."
+        )
+
+    def __repr__(self) -> str:
+        return f"GatherScatterMode.{self.name}"
+
+    @property
+    def of_scatter(self) -> "GatherScatterMode":
+        """What a scatter does by it."""
+        return (
+            GatherScatterMode.FILL_OR_DROP if self is GatherScatterMode.PROMISE_IN_BOUNDS else self
+        )
+
+
+# --- where the windows are
+
+
+def kept_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
+    """Dims of the operand that run inside the window and that the result has."""
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    return tuple(d for d in range(ndim) if d not in gone)
+
+
+def batch_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
+    """Dims of the result that run over the positions: one per dim of the indices but the last, in order."""
+    return tuple(d for d in range(ndim) if d not in numbers.offset_dims)
+
+
+def window_of_scatter(
+    numbers: ScatterDimensionNumbers, operand_ndim: int, update_shape: Sequence[int]
+) -> tuple[GatherDimensionNumbers, tuple[int, ...]]:
+    """The gather that reads the places which a scatter writes: its dimension numbers and slice sizes."""
+    as_gather = GatherDimensionNumbers(*map(tuple, numbers))
+    sizes = [1] * operand_ndim
+    for d, w in zip(kept_dims(operand_ndim, as_gather), numbers.update_window_dims):
+        sizes[d] = update_shape[w]
+    return as_gather, tuple(sizes)
+
+
+def reference_positions(
+    indices, operand_shape, out_shape, numbers: GatherDimensionNumbers, slice_sizes, mode
+):
+    """Per operand dim an index array that broadcasts to `out_shape`, and where the window is inside."""
+    rank = len(out_shape)
+    batch = batch_dims(rank, numbers)
+    kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
+
+    def along(values, dims):
+        shape = [1] * rank
+        for d, size in zip(dims, values.shape):
+            shape[d] = size
+        return values.reshape(shape)
+
+    positions, inside = [], np.ones((1,) * rank, bool)
+    for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
+        if d in numbers.operand_batching_dims:
+            dim = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]
+            positions.append(along(np.arange(n), (batch[dim],)))
+            continue
+        start = np.zeros((1,) * rank, np.int64)
+        if d in numbers.start_index_map:
+            start = indices[..., numbers.start_index_map.index(d)]
+            start = along(
+                np.minimum(start, n).astype(np.int64)
+                if start.dtype == np.uint64
+                else start.astype(np.int64),
+                batch,
+            )
+        if mode is GatherScatterMode.FILL_OR_DROP:
+            inside = inside & (start >= 0) & (start <= n - size)
+        start = np.clip(start, 0, n - size)
+        positions.append(start + along(np.arange(size), (kept[d],)) if d in kept else start)
+    return positions, inside
+
+
+def window_position(
+    b, index, indices, operand_shape, numbers: GatherDimensionNumbers, slice_sizes, mode
+):
+    """Position in the operand of element `index` of the result, and a bool for "the window is inside", or None."""
+    batch = tuple(index[d] for d in batch_dims(len(index), numbers))
+    kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
+    position, inside = [], None
+    for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
+        if d in numbers.operand_batching_dims:
+            position.append(
+                batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]]
+            )
+            continue
+        start = 0
+        if d in numbers.start_index_map:
+            entry = b.const(numbers.start_index_map.index(d), "i64")
+            start = b.place(indices((*batch, entry)))
+            if mode is GatherScatterMode.FILL_OR_DROP:
+                here = b.logical_and(b.icmp("ge", start, 0), b.icmp("le", start, n - size))
+                inside = here if inside is None else b.logical_and(inside, here)
+            elif mode is not GatherScatterMode.UNCHECKED:
+                start = b.imax(b.imin(start, n - size), 0)
+        position.append(b.iadd(start, index[kept[d]]) if d in kept else b.iadd(start, 0))
+    return tuple(position), inside
+
+
+def scatter_position(
+    b, index, indices, operand_shape, update_shape, *, dimension_numbers, mode, **_params
+):
+    """For the compiler: position in the operand that element `index` of the updates goes to, and whether it is inside
+    (a bool, or None for always)."""
+    numbers, sizes = window_of_scatter(dimension_numbers, len(operand_shape), update_shape)
+    return window_position(b, index, indices, operand_shape, numbers, sizes, mode)
+
+
+_OF_SCATTER = (
+    "update_window_dims",
+    "inserted_window_dims",
+    "scatter_dims_to_operand_dims",
+    "operand_batching_dims",
+    "scatter_indices_batching_dims",
+)
+
+
+def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> None:
+    """ShapeError unless `numbers` name dims that there are, each once, those in order that must be."""
+    table = [
+        ("operand", operand.str_short()),
+        ("indices", indices.str_short()),
+        ("dimension_numbers", numbers),
+    ]
+    fail = lambda what: shape_error(api, what, table)
+    if not dtypes.issubdtype(indices.dtype, np.integer):
+        raise TypeError(f"{api}: indices must be integers, got {indices.str_short()}.")
+    op, names = (
+        ("scatter", _OF_SCATTER)
+        if api.startswith("scatter")
+        else ("gather", GatherDimensionNumbers._fields)
+    )
+    window, collapsed, indexed, batching, indices_batching = names
+    result_rank = max(indices.ndim - 1, 0) + len(numbers.offset_dims)
+    limits = (result_rank, operand.ndim, operand.ndim, operand.ndim, max(indices.ndim - 1, 0))
+    for name, dims, limit in zip(names, numbers, limits):
+        if name in (window, collapsed, batching) and list(dims) != sorted(dims):
+            raise fail(f"{name} in {op} op must be sorted, got {tuple(dims)}.")
+        if len(set(dims)) != len(dims):
+            raise fail(f"{name} in {op} op must not repeat, got {tuple(dims)}.")
+        if any(not 0 <= d < limit for d in dims):
+            raise fail(
+                f"Invalid {name} set in {op} op; valid range is [0, {limit}), got {tuple(dims)}."
+            )
+    for (a, these), (b, those) in (
+        ((collapsed, numbers.collapsed_slice_dims), (batching, numbers.operand_batching_dims)),
+        ((indexed, numbers.start_index_map), (batching, numbers.operand_batching_dims)),
+    ):
+        if set(these) & set(those):
+            raise fail(
+                f"{a} and {b} in {op} op must be disjoint, got {tuple(these)} and {tuple(those)}."
+            )
+    if indices.ndim == 0 or indices.shape[-1] != len(numbers.start_index_map):
+        raise fail(
+            f"{indexed} has {len(numbers.start_index_map)} entries; the last dim of the indices must have as many."
+        )
+    if len(numbers.operand_batching_dims) != len(numbers.start_indices_batching_dims):
+        raise fail(f"{batching} and {indices_batching} in {op} op must be equal in number.")
+    for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
+        if operand.shape[d] != indices.shape[i]:
+            raise fail(
+                f"batching dim {d} of the operand and dim {i} of the indices must have equal sizes."
+            )
+
+
+def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> None:
+    """`check_dims`, and ShapeError unless the window fits into the operand."""
+    check_dims(api, operand, indices, numbers)
+    table = [
+        ("operand", operand.str_short()),
+        ("indices", indices.str_short()),
+        ("dimension_numbers", numbers),
+        ("window", slice_sizes),
+    ]
+    fail = lambda what: shape_error(api, what, table)
+    if len(slice_sizes) != operand.ndim:
+        raise fail("the window needs one size per dim of the operand.")
+    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    if any(slice_sizes[d] > 1 for d in gone):
+        raise fail("the window must have size 1 in collapsed and batching dims.")
+    if any(
+        not 0 <= size <= n and d not in numbers.operand_batching_dims
+        for d, (size, n) in enumerate(zip(slice_sizes, operand.shape))
+    ):
+        raise fail(
+            "the window does not fit into the operand. Bounds of the window dimensions are the sizes of the operand."
+        )
+    if len(numbers.offset_dims) != operand.ndim - len(gone):
+        raise fail(
+            "needs one window dim in the result for each dim of the operand that is neither collapsed nor batching."
+        )
+
+
+def gathered_shape(
+    operand, indices, numbers: GatherDimensionNumbers, slice_sizes
+) -> tuple[int, ...]:
+    rank = indices.ndim - 1 + len(numbers.offset_dims)
+    shape = [0] * rank
+    for d, size in zip(batch_dims(rank, numbers), indices.shape):
+        shape[d] = size
+    for d, k in zip(numbers.offset_dims, kept_dims(operand.ndim, numbers)):
+        shape[d] = slice_sizes[k]
+    return tuple(shape)
+
+
+def index_factors(
+    b: RuleBuilder, operand, indices, window_shape, numbers: GatherDimensionNumbers, slice_sizes
+):
+    """Factors of the operand, the indices and the window array (a gather's result, a scatter's updates), with marks.
+
+    Batching dims and dims of which the window takes all are shared; indexed dims are marked `index`; a part of a dim
+    that is not indexed is a `halo`."""
+    special: dict[int, str] = {}
+    window: list = [None] * len(window_shape)
+    of_indices = b.news(indices.shape)
+    special[of_indices[-1]] = "replicate"
+    for d, f in zip(batch_dims(len(window_shape), numbers), of_indices):
+        window[d] = f
+    kept = dict(zip(kept_dims(operand.ndim, numbers), numbers.offset_dims))
+    of_operand = []
+    for d, (n, size) in enumerate(zip(operand.shape, slice_sizes)):
+        if d in numbers.operand_batching_dims:
+            of_operand.append(
+                of_indices[
+                    numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]
+                ]
+            )
+            continue
+        f = b.new(n)
+        of_operand.append(f)
+        whole = size == n and d not in numbers.start_index_map
+        if not whole:
+            special[f] = "index" if d in numbers.start_index_map else "halo"
+        if d in kept:
+            g = f if whole else b.new(size)
+            window[kept[d]] = g
+            if not whole:
+                special[g] = "replicate"
+    return of_operand, of_indices, window, special

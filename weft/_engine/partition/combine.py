@@ -1,0 +1,179 @@
+"""Combining: independent reductions over the same axes become one collective of several values.
+
+In:   the equations of a local program and the records of those collectives among them that partitioning made.
+Out:  the same program with fewer, wider reductions; a combined record keeps those it is made of.
+Laws: values do not change; no cycle arises, because only reductions with equally many later reductions on their longest
+      path to the results are combined; equations with effects keep their order.
+How:  reductions are combined as late as possible. The gradients of a data-parallel step are all needed at its end
+      only, so they travel together; a reduction whose result a layer needs stays where it is.
+
+`separate_reductions` undoes it where devices share memory: there a sum costs least right after its terms are computed.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft._engine.core.primitive import Primitive
+from weft._engine.ir.collective_spec import spec_of
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.partition.cost import CollectiveRecord
+from weft._engine.util.record import replace
+
+#: most bytes on a device that are combined in one collective: more would be late for little gain
+MOST_BYTES = 32 << 20
+
+
+@functools.cache
+def combined_reduction(single: Primitive) -> Primitive:
+    """The reduction `single` of several values at once."""
+    p = Primitive(single.name, "collective", multiple_results=True, register=False, combines=single)
+    p.define(collective=spec_of(single))
+    p.def_type(lambda *avals, **params: [single.abstract([a], params)[0] for a in avals])
+
+    @p.def_batch
+    def batch(axis, args, dims, **params):
+        found = [single.rule("batch")(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
+        return [x for x, _ in found], [d for _, d in found]
+
+    return p
+
+
+def combine_reductions(
+    eqns: Sequence[Eqn], records: list[CollectiveRecord], index: Mapping[Eqn, int]
+) -> list[Eqn]:
+    """`eqns` with reductions combined; their records, at `index` of `records`, too (those that go become None)."""
+    groups = _groups(eqns, index)
+    if not groups:
+        return list(eqns)
+    new: dict[Eqn, Eqn] = {}
+    for group in groups:
+        first = group[0]
+        wide = first.replace(
+            primitive=combined_reduction(first.primitive),
+            invars=[e.invars[0] for e in group],
+            outvars=[e.outvars[0] for e in group],
+        )
+        new.update(dict.fromkeys(group, wide))
+        found = sorted(index[e] for e in group)
+        parts = tuple([records[i] for i in found])
+        reasons = "; ".join(dict.fromkeys(r.reason for r in parts))
+        records[found[0]] = replace(
+            parts[0],
+            bytes_per_device=sum(r.bytes_per_device for r in parts),
+            reason=reasons,
+            parts=parts,
+        )
+        for i in found[1:]:
+            records[i] = None  # type: ignore[call-overload]
+    return topological([new.get(e, e) for e in eqns])
+
+
+def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
+    """Reductions that can be done together, at least two each."""
+    later = later_collectives(eqns, index)
+    found: dict[tuple, list[Eqn]] = {}
+    for eqn in eqns:
+        known = eqn in index and eqn.primitive.kind == "collective" and type(eqn.invars[0]) is Var
+        if known and spec_of(eqn.primitive).completes:
+            aval = eqn.invars[0].aval
+            found.setdefault(
+                (eqn.primitive, eqn.params["axes"], aval.dtype, later[eqn]), []
+            ).append(eqn)
+    return [part for group in found.values() for part in _within_size(group) if len(part) > 1]
+
+
+def later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn, int]:
+    """For every equation the most collectives on a path from it to the end of the program."""
+    after: dict[Var, int] = {}
+    later = {}
+    for eqn in reversed(eqns):
+        mine = later[eqn] = max((after.get(v, 0) for v in eqn.outvars), default=0)
+        mine += eqn in index
+        for a in eqn.invars:
+            if type(a) is not Literal:
+                after[a] = max(after.get(a, 0), mine)
+    return later
+
+
+def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
+    """`group` in runs of at most `MOST_BYTES`."""
+    runs: list[list[Eqn]] = [[]]
+    held = 0
+    for eqn in group:
+        nbytes = eqn.invars[0].aval.nbytes
+        if runs[-1] and held + nbytes > MOST_BYTES:
+            runs.append([])
+            held = 0
+        runs[-1].append(eqn)
+        held += nbytes
+    return runs
+
+
+def topological(eqns: Sequence[Eqn]) -> list[Eqn]:
+    """Each equation once, after all that it reads, otherwise as late as it is in `eqns`."""
+    last = {eqn: i for i, eqn in enumerate(eqns)}
+    makers = {v: eqn for eqn in last for v in eqn.outvars}
+    needs: dict[Eqn, int] = {}
+    readers: dict[Eqn, list[Eqn]] = {}
+    effect: Eqn | None = None
+    for eqn in last:
+        sources = {makers[a] for a in eqn.invars if type(a) is not Literal and a in makers}
+        if eqn.effects:
+            sources |= {effect} if effect is not None else set()
+            effect = eqn
+        needs[eqn] = len(sources)
+        for source in sources:
+            readers.setdefault(source, []).append(eqn)
+    ready = [(i, eqn) for eqn, i in last.items() if not needs[eqn]]
+    heapq.heapify(ready)
+    done = []
+    while ready:
+        _, eqn = heapq.heappop(ready)
+        done.append(eqn)
+        for reader in readers.get(eqn, ()):
+            needs[reader] -= 1
+            if not needs[reader]:
+                heapq.heappush(ready, (last[reader], reader))
+    return done
+
+
+def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr`, and the programs in it, with every combined reduction taken apart: each sum right after its terms."""
+    parts: dict[Any, list[Eqn]] = {}  # operand -> the reductions that read it
+    for eqn in jaxpr.eqns:
+        if _is_combined(eqn):
+            for a, v in zip(eqn.invars, eqn.outvars):
+                single = eqn.replace(
+                    primitive=eqn.primitive.attrs["combines"], invars=[a], outvars=[v]
+                )
+                parts.setdefault(a, []).append(single)
+    eqns: list[Eqn] = []
+
+    def add(made: Sequence) -> None:
+        for part in (part for v in made for part in parts.get(v, ())):
+            eqns.append(part)
+            add(part.outvars)
+
+    add([*jaxpr.constvars, *jaxpr.invars])
+    for eqn in jaxpr.eqns:
+        if not _is_combined(eqn):
+            eqns.append(_separated_inside(eqn))
+            add(eqn.outvars)
+    return jaxpr if all(a is b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
+
+
+def _is_combined(eqn: Eqn) -> bool:
+    return "combines" in eqn.primitive.attrs
+
+
+def _separated_inside(eqn: Eqn) -> Eqn:
+    """`eqn` with the reductions in the programs that it holds separated."""
+    if eqn.primitive.kind != "region":
+        return eqn
+    params = map_jaxprs(eqn.params, separate_reductions)
+    return eqn if params is eqn.params else eqn.replace(params=params)

@@ -1,0 +1,132 @@
+"""Functions that partition themselves, made local.
+
+In:   the partitioner of the program around and an equation of `custom_partitioning`, with the layouts that propagation found.
+Out:  its results as values: the rule gets the layouts, says which it wants, and gives the program of one device.
+Laws: operands are moved to the layouts that the rule requests; its collectives are its own, and are recorded. Where the
+      program around is that of one device already, the function itself runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine.control.custom_partition import PartitionRule, misfit
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import derived_trace, eval_trace, extend_axis_env
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.partition.nested_shard_map import renamed
+from weft._engine.partition.padding import evenly_split
+from weft._engine.partition.partitioner import Partitioner
+from weft._engine.partition.propagation.layout_rule import operand_info, specs
+from weft._engine.partition.reshard import Placement
+from weft._engine.partition.values import Value
+from weft._engine.util import tree
+
+
+def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
+    """The results of a function that partitions itself."""
+    values, rule = [outer.read(a) for a in eqn.invars], eqn.params["rule"]
+    if outer.manual:
+        return outer.run(eqn.params["jaxpr"], values)
+    fine, mesh = outer.target_specs.meshes
+    have = [evenly_split(v.aval.shape, v.placement.dims, outer.sizes) for v in values]
+    wanted = [
+        evenly_split(v.aval.shape, outer.target_specs.spec(v), outer.sizes) for v in eqn.outvars
+    ]
+    args = tree.tree_unflatten(
+        rule.in_tree, [operand_info(v.aval, s, fine, mesh) for v, s in zip(values, have)]
+    )
+    results = tree.tree_unflatten(
+        rule.out_tree, [operand_info(v.aval, s, fine, mesh) for v, s in zip(eqn.outvars, wanted)]
+    )
+    with derived_trace(eval_trace):
+        given = rule.partition(mesh, args, results)
+    if not isinstance(given, (tuple, list)) or len(given) != 4:
+        raise misfit(rule, f"gives {given!r}", (), eqn)
+    _, local, out_shardings, arg_shardings = given
+    ins = specs(
+        rule,
+        "argument",
+        tuple(arg_shardings),
+        rule.in_tree,
+        [v.aval for v in values],
+        fine,
+        outer.sizes,
+        eqn,
+    )
+    outs = specs(
+        rule,
+        "result",
+        out_shardings,
+        rule.out_tree,
+        [v.aval for v in eqn.outvars],
+        fine,
+        outer.sizes,
+        eqn,
+    )
+    places = [Placement(s) for s in ins]
+    blocks = [
+        outer.materialize(v, p, "enters", f"the partition of {rule.name} takes it as {p}")
+        for v, p in zip(values, places)
+    ]
+    avals = [outer.local_aval(v.aval, p) for v, p in zip(values, places)]
+
+    def flat(*xs: Any) -> list:
+        leaves, structure = tree.tree_flatten(local(*tree.tree_unflatten(rule.in_tree, xs)))
+        if structure != rule.out_tree:
+            raise misfit(
+                rule,
+                "gives a function of blocks with other results than the whole",
+                [("blocks", structure), ("whole", rule.out_tree)],
+                eqn,
+            )
+        return leaves
+
+    with derived_trace(eval_trace), extend_axis_env(mesh.shape_tuple, frozenset()):
+        body = stage(flat, avals, rule.name)
+    body = renamed(body, mesh, fine)
+    return _run(outer, eqn, rule, body, blocks, [Placement(s) for s in outs])
+
+
+def _run(
+    outer: Partitioner,
+    eqn: Eqn,
+    rule: PartitionRule,
+    body: Any,
+    blocks: Sequence,
+    outs: Sequence[Placement],
+) -> list[Value]:
+    """The results of the program of one device on blocks."""
+    whole = lambda aval: Placement(((),) * aval.ndim)
+    outside, outer.manual, outer.depth = (
+        outer.manual,
+        outer.manual.union(outer.sizes),
+        outer.depth + 1,
+    )
+    made = outer.run(
+        body, [Value(v.aval, whole(v.aval), block) for v, block in zip(body.invars, blocks)]
+    )
+    outer.manual, outer.depth = outside, outer.depth - 1
+    outer.trace.source, outer.eqn = eqn.source, eqn
+    found = []
+    for i, (value, place, var) in enumerate(zip(made, outs, eqn.outvars)):
+        promised = outer.local_aval(var.aval, place)
+        if value.aval.shape != promised.shape or value.aval.dtype != promised.dtype:
+            raise misfit(
+                rule,
+                "gives blocks of another type than its result shardings say",
+                [
+                    (
+                        f"result {i}",
+                        f"blocks {value.aval.str_short()}",
+                        f"{place} of {var.aval.str_short()} has blocks {promised.str_short()}",
+                    )
+                ],
+                eqn,
+            )
+        local = outer.materialize(
+            value, whole(value.aval), "leaves", f"the partition of {rule.name} gives it"
+        )
+        found.append(Value(var.aval, place, local))
+    return found

@@ -1,0 +1,446 @@
+"""The program of one process: mapped over the devices of the process, with exchanges where its collectives leave it.
+
+In:   the program of one device, its mesh axes as parts between and within processes (`process_axes`), the specs of its arguments and
+      results.
+Out:  a Jaxpr on the storage blocks of this process [splits..., local dims...], the same in every process, without collectives: along
+      local parts they are ordinary operations (`stack`), along process parts `ops.exchange` equations.
+Laws: a collective is carried out within the process first, so that one message per process is left. An exchange reads and writes dense
+      arrays, whole or with a leading dim for the ranks of its group; everything else about a collective is ordinary operations around it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.interpret import evaluate, evaluate_by
+from weft._engine.core.primitive import Primitive
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import (
+    Trace,
+    _state,
+    current_trace,
+    derived_trace,
+    extend_axis_env,
+    set_trace,
+    typeof,
+)
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var, subjaxprs
+from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.ir.specs import Spec
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import collective_rules as rules
+from weft._engine.ops.elementwise import add, complex as complex_of, imag, mul, real, select_n
+from weft._engine.ops.exchange import bytes_sent, exchange_p, process_position_p, role_of
+from weft._engine.ops.families import LoopSpec, move_dim, zeros
+from weft._engine.ops.layout import reshape, squeeze
+from weft._engine.ops.ragged_exchange import ragged_all_to_all_p
+from weft._engine.ops.slicing import concatenate, dynamic_slice_in_dim, slice_in_dim
+from weft._engine.partition.combine import later_collectives, separate_reductions, topological
+from weft._engine.partition.process_axes import ProcessAxes, has_groups, on_parts, process_axes
+from weft._engine.partition.shard_check import check_exchanges
+from weft._engine.partition.stack import block_types, on_blocks
+from weft._engine.transforms.batch import named_axes
+from weft._engine.util.record import record
+
+
+def program_of_process(
+    local: Jaxpr,
+    mesh: Sequence[tuple[Any, int]],
+    owners: np.ndarray,
+    in_specs: Sequence[Spec],
+    out_specs: Sequence[Spec],
+    out_blocks: Sequence[tuple[int, ...] | None] = (),
+) -> Jaxpr:
+    """`local` for the devices of one of the processes that `owners` names, on storage blocks of that process."""
+    axes = process_axes(mesh, owners, fine=has_groups(local))
+    if any(blocks is not None for blocks in out_blocks):
+        raise NotImplementedError(
+            "jit: a result whose sharding no axes of the program's mesh express, over several processes.\n"
+            "  Give all shardings of a program on one mesh."
+        )
+    local = on_parts(separate_reductions(local), axes)
+    ins, outs = [[axes.local_spec(spec) for spec in specs] for specs in (in_specs, out_specs)]
+
+    def run(*blocks):
+        with extend_axis_env(axes.between), set_trace(_Exchanging(current_trace(), axes)):
+            return on_blocks(local, axes.local, ins, outs, (), blocks)
+
+    program = combined(stage(run, block_types(local.invars, ins, axes.local), local.name))
+    check_exchanges(_all_eqns(program), axes.ranks)
+    return program
+
+
+def _all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
+    """The equations of a program and of the programs inside it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for _, inner in subjaxprs(eqn.params):
+            yield from _all_eqns(inner)
+
+
+# ---- small reductions together
+
+#: operands of more bytes than that travel alone: putting them together would cost more than a message
+MOST_COMBINED_BYTES = 256 << 10
+
+
+def combined(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with independent reductions of small operands between the same ranks as one exchange each."""
+    index = {
+        eqn: i
+        for i, eqn in enumerate(jaxpr.eqns)
+        if role_of(eqn) == "exchange" and eqn.params["kind"] == "all_reduce"
+    }
+    later = later_collectives(jaxpr.eqns, index)
+    found: dict[tuple, list[Eqn]] = {}
+    for eqn in index:
+        x, p = eqn.invars[0], eqn.params
+        if type(x) is Var and x.aval.nbytes <= MOST_COMBINED_BYTES:
+            found.setdefault((x.aval.dtype, p["op"], p["groups"], later[eqn]), []).append(eqn)
+    wide: dict[Eqn, Eqn] = {}
+    for some in found.values():
+        if len(some) > 1:
+            made = some[0].replace(
+                primitive=_together_p,
+                invars=[e.invars[0] for e in some],
+                outvars=[e.outvars[0] for e in some],
+            )
+            wide.update(dict.fromkeys(some, made))
+    if not wide:
+        return jaxpr
+    together = set(wide.values())
+    ordered = jaxpr.replace(eqns=topological([wide.get(eqn, eqn) for eqn in jaxpr.eqns]))
+
+    def bind(eqn: Eqn, operands: list) -> Sequence:
+        if eqn in together:
+            return _together(operands, eqn.params)
+        out = eqn.primitive.bind(*operands, **eqn.params)
+        return out if eqn.primitive.multiple_results else [out]
+
+    return stage(lambda *args: evaluate_by(bind, ordered, args), jaxpr.in_avals, jaxpr.name)
+
+
+_together_p = Primitive("exchanges", "exchange", multiple_results=True, register=False)
+
+
+def _together(operands: list, params: dict) -> list:
+    """The results of one exchange of several operands."""
+    shapes = [typeof(x).shape for x in operands]
+    sizes = [math.prod(shape) for shape in shapes]
+    total = exchange_p.bind(
+        concatenate([reshape(x, (n,)) for x, n in zip(operands, sizes)], 0), **params
+    )
+    ends = np.cumsum(sizes).tolist()
+    return [
+        reshape(slice_in_dim(total, end - n, end), shape)
+        for end, n, shape in zip(ends, sizes, shapes)
+    ]
+
+
+class _Exchanging(Trace):
+    """Binds collectives over process parts as exchanges, on the values of the trace around."""
+
+    __slots__ = ("axes",)
+
+    def __init__(self, parent: Trace, axes: ProcessAxes):
+        super().__init__(parent)
+        self.axes = axes
+
+    def process(self, primitive, args, params):
+        with derived_trace(self.parent):
+            if primitive.kind == "collective":
+                return _MEANING[primitive](self, *args, **params)
+            if primitive.kind == "region":
+                params = map_jaxprs(params, self._inside)
+            return primitive.bind(*args, **params)
+
+    def _inside(self, program: Jaxpr) -> Jaxpr:
+        """A program inside of another with its collectives as exchanges."""
+        if not named_axes(program) and not any(subjaxprs(eqn.params) for eqn in program.eqns):
+            return program
+
+        def run(*args):
+            with set_trace(_Exchanging(current_trace(), self.axes)):
+                return evaluate(program, *args)
+
+        return combined(stage(run, program.in_avals, program.name))
+
+    # ---- one exchange
+
+    def exchange(
+        self,
+        x: Any,
+        kind: str,
+        axes: Sequence[Any],
+        op: str | None = None,
+        groups: tuple | None = None,
+        pairs: tuple = (),
+    ) -> Any:
+        """An exchange between the ranks along `axes`, or those in `groups`."""
+        groups = self.axes.groups(axes) if groups is None else groups
+        aval = typeof(x)
+        if aval.dtype.kind == "c" and op == "sum":
+            return _as_parts(x, lambda parts: self.exchange(parts, kind, axes, op, groups, pairs))
+        return exchange_p.bind(
+            x, kind=kind, op=op, groups=groups, pairs=pairs, source=_state.source
+        )
+
+    def groups_of(self, axes: Sequence[Any], groups: tuple | None) -> tuple:
+        """Ranks instead of positions: all along `axes`, or those of each group of positions."""
+        whole = self.axes.groups(axes)
+        if groups is None:
+            return whole
+        return tuple(tuple(ranks[i] for i in members) for ranks in whole for members in groups)
+
+
+def _as_parts(x: Any, exchange: Any) -> Any:
+    """An exchange of complex numbers as one of their parts, which are after all other dims."""
+    shape = typeof(x).shape
+    parts = concatenate([reshape(real(x), (*shape, 1)), reshape(imag(x), (*shape, 1))], len(shape))
+    both = exchange(parts)
+    shape = typeof(both).shape[:-1]
+    return complex_of(
+        *[reshape(slice_in_dim(both, i, i + 1, axis=len(shape)), shape) for i in (0, 1)]
+    )
+
+
+# ---- what each collective is, of the process parts that are left of its axes
+
+
+def _reduced(op: str):
+    def meaning(trace: _Exchanging, x, *, axes, axis_index_groups):
+        return trace.exchange(x, "all_reduce", axes, op, trace.groups_of(axes, axis_index_groups))
+
+    return meaning
+
+
+def _gathered(
+    trace: _Exchanging,
+    x,
+    *,
+    all_gather_dimension,
+    axis_name,
+    axis_size,
+    tiled,
+    axis_index_groups=None,
+):
+    rows = trace.exchange(
+        x, "all_gather", axis_name, groups=trace.groups_of(axis_name, axis_index_groups)
+    )
+    return _placed(rows, all_gather_dimension, tiled)
+
+
+def _placed(rows: Any, dim: int, tiled: bool) -> Any:
+    """Dim 0 of `rows` as dim `dim`, or, if `tiled`, as the major part of the present dim `dim` of each row."""
+    y = move_dim(rows, 0, dim)
+    if not tiled:
+        return y
+    shape = typeof(y).shape
+    return reshape(y, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))
+
+
+def _in_blocks(x: Any, dim: int, size: int) -> Any:
+    """`x` with dim `dim` cut into `size` blocks, which come first."""
+    shape = typeof(x).shape
+    return move_dim(reshape(x, (*shape[:dim], size, shape[dim] // size, *shape[dim + 1 :])), dim, 0)
+
+
+def _scattered(
+    trace: _Exchanging, x, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+):
+    blocks = _in_blocks(x, scatter_dimension, axis_size)
+    own = trace.exchange(
+        blocks, "reduce_scatter", axis_name, "sum", trace.groups_of(axis_name, axis_index_groups)
+    )
+    return own if tiled else squeeze(own, (scatter_dimension,))
+
+
+def _all_to_all(
+    trace: _Exchanging,
+    x,
+    *,
+    split_axis,
+    concat_axis,
+    axis_name,
+    axis_size,
+    tiled,
+    axis_index_groups,
+):
+    received = trace.exchange(
+        _in_blocks(x, split_axis, axis_size),
+        "all_to_all",
+        axis_name,
+        groups=trace.groups_of(axis_name, axis_index_groups),
+    )
+    return _placed(received, concat_axis, True)
+
+
+def _permuted(trace: _Exchanging, x, *, axis_name, perm):
+    size = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
+    moved = [(s, d) for s, d in perm if s != d]
+    if not moved:
+        return x if len(perm) == size else _own_or_zeros(trace, x, axis_name, perm)
+    pairs = tuple(
+        sorted((ranks[s], ranks[d]) for ranks in trace.axes.groups(axis_name) for s, d in perm)
+    )
+    return trace.exchange(x, "permute", axis_name, groups=(), pairs=pairs)
+
+
+def _own_or_zeros(
+    trace: _Exchanging, x: Any, axis_name: Sequence[Any], perm: Sequence[tuple[int, int]]
+) -> Any:
+    """`x` at the positions that keep their value, zeros elsewhere."""
+    n = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
+    keeps = np.zeros(n, bool)
+    keeps[[s for s, _ in perm]] = True
+    own = reshape(dynamic_slice_in_dim(keeps, _position(trace, axis_name), 1), ())
+    return select_n(own, zeros(typeof(x)), x)
+
+
+def _broadcast(trace: _Exchanging, x, *, axis_name, source):
+    groups = tuple(
+        (ranks[source], *ranks[:source], *ranks[source + 1 :])
+        for ranks in trace.axes.groups(axis_name)
+    )
+    return trace.exchange(x, "broadcast", axis_name, groups=groups)
+
+
+def _position(trace: _Exchanging, axes: Sequence[Any]) -> Any:
+    sizes, index = dict(trace.axes.between), None
+    for axis in axes:
+        here = process_position_p.bind(table=trace.axes.positions(axis))
+        index = here if index is None else add(mul(index, np.int32(sizes[axis])), here)
+    return np.int32(0) if index is None else index
+
+
+def _own_slice(trace: _Exchanging, x, *, axis_name, axis_size, dim):
+    block = typeof(x).shape[dim] // axis_size
+    return dynamic_slice_in_dim(x, mul(_position(trace, axis_name), np.int32(block)), block, dim)
+
+
+def _ragged(trace: _Exchanging, *args, axis_name, axis_index_groups):
+    with set_trace(trace):
+        return ragged_all_to_all_p.rule("several")(
+            *args, axis_name=axis_name, axis_index_groups=axis_index_groups
+        )
+
+
+_MEANING = {
+    rules.psum_p: _reduced("sum"),
+    rules.pmax_p: _reduced("max"),
+    rules.pmin_p: _reduced("min"),
+    rules.pvary_p: lambda trace, x, *, axes: x,
+    rules.pcast_p: lambda trace, x, *, axes, to: x,
+    rules.all_gather_p: _gathered,
+    rules.all_gather_invariant_p: _gathered,
+    rules.reduce_scatter_p: _scattered,
+    rules.all_to_all_p: _all_to_all,
+    rules.ppermute_p: _permuted,
+    rules.pbroadcast_p: _broadcast,
+    rules.axis_index_p: lambda trace, *, axis_name: _position(trace, (axis_name,)),
+    rules.own_slice_p: _own_slice,
+    ragged_all_to_all_p: _ragged,
+}
+
+
+# ---- what a program exchanges
+
+
+@record
+class ExchangeRecord:
+    """One exchange of a program of one process: its kind, what each process gives, which ranks exchange, the user's line; how often it
+    runs, `open_ended` if that is the count of one iteration of a while loop."""
+
+    kind: str
+    op: str | None
+    operand: ShapedArray
+    groups: tuple[tuple[int, ...], ...]
+    pairs: tuple[tuple[int, int], ...]
+    source: Any
+    count: int = 1
+    open_ended: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many ranks exchange values with each other."""
+        return len(self.groups[0]) if self.groups else 2
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that a process sends in all runs, by the algorithms of rings; in a permutation those that send anything."""
+        return self.count * bytes_sent(self.kind, self.operand.nbytes, self.size)
+
+    @property
+    def messages(self) -> int:
+        """Messages that a process sends in all runs, by the same algorithms."""
+        steps = {"all_reduce": 2 * (self.size - 1), "permute": 1, "broadcast": 1}
+        return self.count * steps.get(self.kind, self.size - 1)
+
+    def between(self) -> Iterator[tuple[int, int, int]]:
+        """(sender, receiver, bytes) in all runs: along the ring of each group; in an all_to_all between any two ranks."""
+        nbytes = self.bytes
+        if self.kind == "permute":
+            yield from ((a, b, nbytes) for a, b in self.pairs if a != b)
+            return
+        for group in self.groups:
+            n = len(group)
+            if self.kind == "all_to_all":
+                yield from ((a, b, nbytes // (n - 1)) for a in group for b in group if a != b)
+            elif n > 1:
+                ring = zip(group, (*group[1:], group[0]))
+                yield from (
+                    (a, b, nbytes)
+                    for a, b in (list(ring)[:-1] if self.kind == "broadcast" else ring)
+                )
+
+
+def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list[ExchangeRecord]:
+    """The exchanges of a program, those inside of loops and branches included; of branches all, though one runs.
+
+    Those that nothing remains of, between ranks that are each a group of their own, are not among them.
+    """
+    found: list[ExchangeRecord] = []
+    for eqn in jaxpr.eqns:
+        if role_of(eqn) == "exchange":
+            p = eqn.params
+            found.append(
+                ExchangeRecord(
+                    p["kind"],
+                    p["op"],
+                    eqn.invars[0].aval,
+                    p["groups"],
+                    p["pairs"],
+                    p["source"],
+                    count,
+                    open_ended,
+                )
+            )
+            continue
+        loop = eqn.primitive.rules.get("lower") if eqn.primitive.kind == "region" else None
+        times = eqn.params["length"] if isinstance(loop, LoopSpec) and loop.counted else 1
+        unknown = open_ended or (isinstance(loop, LoopSpec) and not loop.counted)
+        for _, inner in subjaxprs(eqn.params):
+            found += exchanges_of(inner, count * times, unknown)
+    return found
+
+
+def link_bytes(
+    records: Sequence[ExchangeRecord], host_of: Callable[[int], Any]
+) -> dict[tuple[Any, Any], int]:
+    """Bytes that go from one host to another in a call, by (sender, receiver), where `host_of` gives the host of a rank.
+
+    >>> record = ExchangeRecord("all_gather", None, ShapedArray((4,), np.dtype("f4")), ((0, 1, 2, 3),), (), None)
+    >>> link_bytes([record], lambda rank: rank // 2)
+    {(0, 1): 48, (1, 0): 48}
+    """
+    found: dict[tuple[Any, Any], int] = {}
+    for one in records:
+        for sender, receiver, nbytes in one.between():
+            ends = host_of(sender), host_of(receiver)
+            if ends[0] != ends[1]:
+                found[ends] = found.get(ends, 0) + nbytes
+    return found

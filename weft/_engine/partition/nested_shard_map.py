@@ -1,0 +1,155 @@
+"""shard_map inside a program that is partitioned: its body on the axes of the program's mesh.
+
+In:   a global Jaxpr without varying axes in its types, the mesh on which it is partitioned.
+Out:  the same with every shard_map, at any depth, on that mesh: specs and manual axes as axes of it, collectives inside
+      renamed. An axis may have become several (a finer mesh), or none (size 1). Each shard_map has a program of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import extend_axis_env
+from weft._engine.ir.collective_spec import collective_axes
+from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.program_mesh import has_shard_map, to_spec
+from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec, spec_of_dims
+from weft._engine.ops.collective_groups import bind_over
+from weft._engine.ops.layout import squeeze
+from weft._engine.transforms.batch import batch_flat
+
+Names = Mapping[Any, tuple]  # an axis as axes of the program's mesh
+
+
+def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
+    """`jaxpr` with every shard_map on `mesh`."""
+    if not has_shard_map(jaxpr):
+        return jaxpr
+    eqns = [
+        eqn.replace(params=_params_on(eqn, mesh))
+        if any(True for _ in subjaxprs(eqn.params))
+        else eqn
+        for eqn in jaxpr.eqns
+    ]
+    return jaxpr.replace(eqns=eqns)
+
+
+def _params_on(eqn: Eqn, mesh: Mesh) -> dict:
+    if eqn.primitive.attrs.get("per_device"):
+        return _shard_map_on(eqn.params, mesh)
+    return map_jaxprs(eqn.params, lambda inner: on_mesh(inner, mesh))
+
+
+def _shard_map_on(params: dict, mesh: Mesh) -> dict:
+    names = {axis: _axes_on(axis, params["mesh"], mesh) for axis in params["mesh"].axis_names}
+    body = on_mesh(params["jaxpr"], mesh)
+    spec = lambda s: spec_of_dims(
+        tuple(tuple(a for axis in axes for a in names[axis]) for axes in s.dims(len(s)))
+    )
+    manual = {
+        axis: names[axis] for axis in params["mesh"].axis_names if axis in params["manual_axes"]
+    }
+    if params["mesh"] is mesh:
+        body = _copy(body)
+    else:
+        with extend_axis_env(list(mesh.shape_tuple)):
+            body = _with_axes_renamed(body, manual)
+    return {
+        **params,
+        "mesh": mesh,
+        "jaxpr": body,
+        "in_specs": tuple(map(spec, params["in_specs"])),
+        "out_specs": tuple(map(spec, params["out_specs"])),
+        "manual_axes": tuple(a for axes in manual.values() for a in axes),
+    }
+
+
+def _axes_on(axis: Any, source: Mesh, target: Mesh) -> tuple:
+    """The axes of `target` that number the devices along `axis` of `source`."""
+    if source is target:
+        return (axis,)
+    dims = to_spec(NamedSharding(source, PartitionSpec(axis)), target, 1)
+    assert dims is not None, (axis, source, target)
+    return dims[0]
+
+
+def _copy(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program with variables of its own."""
+    env: dict[Var, Var] = {v: Var(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)}
+    read = lambda atoms: [a if type(a) is Literal else env[a] for a in atoms]
+    eqns = []
+    for eqn in jaxpr.eqns:
+        ins = read(eqn.invars)
+        env.update((v, type(v)(v.aval)) for v in eqn.outvars)
+        outs = [env[v] if type(v) is not DropVar else v for v in eqn.outvars]
+        eqns.append(eqn.replace(invars=ins, outvars=outs, params=map_jaxprs(eqn.params, _copy)))
+    return Jaxpr(
+        read(jaxpr.constvars),
+        jaxpr.consts,
+        read(jaxpr.invars),
+        read(jaxpr.outvars),
+        eqns,
+        jaxpr.effects,
+        jaxpr.name,
+    )
+
+
+def renamed(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
+    """A program of one device of `source`, with the axes of `target` in its collectives."""
+    if source is target:
+        return jaxpr
+    with extend_axis_env(list(target.shape_tuple)):
+        return _with_axes_renamed(
+            jaxpr, {axis: _axes_on(axis, source, target) for axis in source.axis_names}
+        )
+
+
+# --- other names ------------------------------------------------------------------------------------------------------
+
+
+def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
+    """`jaxpr` with the axes that its collectives name replaced; those of size 1 are mapped over and vanish."""
+    gone = [axis for axis, axes in names.items() if not axes]
+
+    def run(*args):
+        fun = lambda *xs: evaluate_by(
+            lambda eqn, operands: _bind_renamed(eqn, names, operands), jaxpr, xs
+        )
+        for axis in gone:
+            fun = _with_unit_axis(fun, axis)
+        return fun(*args)
+
+    return stage(run, jaxpr.in_avals, jaxpr.name)
+
+
+def _with_unit_axis(fun, axis: Any):
+    """`fun`, in which `axis` has one position."""
+
+    def run(*args):
+        outs, dims = batch_flat(fun, BatchAxis(1, axis), args, [None] * len(args))
+        return [x if d is None else squeeze(x, (d,)) for x, d in zip(outs, dims)]
+
+    return run
+
+
+def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:
+    primitive, params = eqn.primitive, eqn.params
+    if primitive.kind == "collective":
+        key = "axes" if "axes" in params else "axis_name"
+        axes = tuple(a for axis in collective_axes(params) for a in names.get(axis) or (axis,))
+        named = axes if isinstance(params[key], tuple) or len(axes) > 1 else axes[0]
+        return [bind_over(primitive, *args, **{**params, key: named})]
+    if primitive.kind == "region":
+        params = map_jaxprs(
+            params,
+            lambda inner: _with_axes_renamed(inner, {k: axes for k, axes in names.items() if axes}),
+        )
+    out = primitive.bind(*args, **params)
+    return out if primitive.multiple_results else [out]

@@ -1,0 +1,69 @@
+"""Padding of uneven dims: which splits into unequal blocks are worthwhile, and what is put into the padding.
+
+A dim of s elements over n devices has blocks of ceil(s / n) elements; the last blocks are padded at the end with arbitrary
+values. Elementwise operations may compute on the padding. A reduction over the dim gets its neutral element there, and
+an operation that knows positions along the dim masks by position. Arguments and results of programs are never uneven.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft._engine.ir.factors import FactorRule
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.specs import DimSpec, Spec
+from weft._engine.ops.families import ReduceSpec
+from weft._engine.ops.split_rule import split_rule_of
+from weft._engine.partition.reshard import is_even
+
+#: kinds whose operations run on the host, where padding could raise errors
+_ON_THE_HOST = frozenset({"library", "callback"})
+
+
+def worth_splitting(size: int, axes: DimSpec, sizes: Mapping[Any, int]) -> bool:
+    """Whether `axes` may cut a dim of `size`: evenly, or with at most half as much padding as there is data.
+
+    >>> [worth_splitting(s, ("x",), {"x": 8}) for s in (64, 63, 12, 9, 7, 3)]
+    [True, True, True, False, True, False]
+    """
+    n = math.prod(sizes[a] for a in axes)
+    return size % n == 0 or 2 * n * -(-size // n) <= 3 * size
+
+
+def evenly_split(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> Spec:
+    """`dims` with as many axes per dim as cut it evenly.
+
+    >>> evenly_split((12, 8), (("x", "y"), ()), {"x": 4, "y": 2})
+    (('x',), ())
+    """
+    found = []
+    for size, axes in zip(shape, dims):
+        while not is_even(size, axes, sizes):
+            axes = axes[:-1]
+        found.append(axes)
+    return tuple(found)
+
+
+def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:
+    """Whether an equation is computed correctly when factor `f` is split unevenly."""
+    if eqn.primitive.kind in _ON_THE_HOST:
+        return False
+    if eqn.primitive.kind == "index" and any(f in dim for value in rule.ins[1:] for dim in value):
+        return False  # padding would be read as positions
+    mark = rule.special.get(f)
+    if mark is not None and mark != "offset":
+        split = split_rule_of(eqn.primitive)
+        return split is not None and split.tolerates_padding(f, rule)
+    return f not in rule.reduced or neutral_element(eqn, None) is not None
+
+
+def neutral_element(eqn: Eqn, dtype: Any) -> Any:
+    """The neutral element of the reduction that `eqn` does, for `dtype`; None if it is not known."""
+    if eqn.primitive.kind in ("contract", "conv", "ragged"):
+        return 0
+    spec = eqn.primitive.rules.get("lower")
+    if not isinstance(spec, ReduceSpec) or spec.combine.startswith("arg"):
+        return None
+    return 0 if dtype is None else spec.identity(dtype)

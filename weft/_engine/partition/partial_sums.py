@@ -1,0 +1,120 @@
+"""Partial sums: which values are, or will probably be, sums over devices that are not reduced yet, and how long the reduction
+can be deferred.
+
+In:   the equations of a program, the values computed so far, the target specs of all others.
+Out:  the axes of partial sums that an equation lets through instead of having them reduced before it.
+Laws: nothing is reduced twice, and a reduction is deferred only where that makes it smaller or several of them one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft._engine.ir.factors import FactorRule
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.partition.propagation.propagate import Propagation, axes_of_factors
+
+
+def variables(atoms: Sequence) -> list[Var]:
+    """The variables among `atoms`."""
+    return [a for a in atoms if type(a) is not Literal]
+
+
+class PartialSums:
+    """Who makes and who reads each variable of a program, and which are partial sums; `env` has the values computed so far."""
+
+    def __init__(self, target_specs: Propagation, env: Mapping[Var, Any]):
+        self.target_specs, self.env = target_specs, env
+        self.uses: Counter = Counter()
+        self.readers: dict[Var, list[Eqn]] = {}  # the equations that read a variable
+        self.makers: dict[Var, Eqn] = {}  # the equation that makes it
+        self.predictions: dict[Var, frozenset] = {}
+
+    def note(self, jaxpr: Jaxpr, eqns: Sequence[Eqn]) -> None:
+        """Take in the `eqns` of a program that its results or effects depend on."""
+        for eqn in eqns:
+            read = set(variables(eqn.invars))
+            self.uses.update(read)
+            for var in read:
+                self.readers.setdefault(var, []).append(eqn)
+            self.makers.update(dict.fromkeys(eqn.outvars, eqn))
+        self.uses.update(variables(jaxpr.outvars))
+
+    def deferred(self, eqn: Eqn, rule: FactorRule, values: Sequence[Any]) -> frozenset:
+        """The axes of partial sums that pass through this equation, because it is linear in the summed operands.
+
+        Only sums that nothing else reads pass, so nothing is reduced twice; and only where that saves something: here
+        or later the sum gets smaller, or several become one.
+        """
+        partial = [(i, v.partial_axes) for i, v in enumerate(values) if v.partial_axes]
+        if not partial or any(i not in rule.linear_ins for i, _ in partial):
+            return frozenset()
+        axes = partial[0][1]
+        needed = set(rule.linear_ins) if rule.additive else {partial[0][0]}
+        if any(p != axes for _, p in partial) or {i for i, _ in partial} != needed:
+            return frozenset()
+        if any(self.uses[eqn.invars[i]] != 1 for i, _ in partial):
+            return frozenset()
+        return (
+            axes if self.pays_off(eqn, [eqn.invars[i] for i, _ in partial], axes) else frozenset()
+        )
+
+    def pays_off(self, eqn: Eqn, partial: Sequence[Var], axes: frozenset) -> bool:
+        """Whether it pays to reduce `partial` over `axes` after the linear equation `eqn` rather than before it."""
+        before = {v: v.aval.nbytes for v in partial}
+        after = sum(v.aval.nbytes for v in eqn.outvars)
+        if after != sum(before.values()) or len(eqn.outvars) != 1:
+            return after < sum(before.values())
+        (var,) = eqn.outvars
+        reader = self.readers.get(var, [None])[0]
+        if self.uses[var] != 1 or reader is None or reader.primitive.kind == "region":
+            return False
+        rule = self.target_specs.rule(reader)
+        where = [i for i, a in enumerate(reader.invars) if a is var]
+        if rule is None or any(i not in rule.linear_ins for i in where):
+            return False
+        others = (
+            [reader.invars[i] for i in rule.linear_ins if reader.invars[i] is not var]
+            if rule.additive
+            else []
+        )
+        if any(self.partial_axes(a) != axes for a in others):
+            return False
+        return self.pays_off(reader, [var, *others], axes)
+
+    def partial_axes(self, atom: Any) -> frozenset:
+        """The axes over which a value is, or will probably be, a partial sum."""
+        if type(atom) is Literal:
+            return frozenset()
+        if atom in self.env:
+            return self.env[atom].partial_axes
+        if atom not in self.predictions:
+            self.predictions[atom] = self.predicted_axes(atom)
+        return self.predictions[atom]
+
+    def predicted_axes(self, atom: Var) -> frozenset:
+        """`partial_axes` of a value that is not computed yet, from the target specs of the operands of its equation."""
+        eqn = self.makers.get(atom)
+        rule = (
+            None if eqn is None or eqn.primitive.kind == "region" else self.target_specs.rule(eqn)
+        )
+        if rule is None:
+            return frozenset()
+        summed: set = set()
+        for a, factors in zip(eqn.invars, rule.ins):
+            for f, mine in axes_of_factors(
+                factors, self.target_specs.spec(a), rule, self.target_specs.sizes
+            )[0].items():
+                if rule.reduced.get(f) == "add":
+                    summed.update(mine)
+        return frozenset(summed) or self.partial_axes_through(eqn, rule)
+
+    def partial_axes_through(self, eqn: Eqn, rule: FactorRule) -> frozenset:
+        """The axes of a probable partial sum that would pass a linear equation."""
+        found = [self.partial_axes(eqn.invars[i]) for i in rule.linear_ins]
+        if rule.additive:
+            return found[0] if found and all(axes == found[0] for axes in found) else frozenset()
+        partial = [axes for axes in found if axes]
+        return partial[0] if len(partial) == 1 else frozenset()

@@ -1,0 +1,539 @@
+"""Partition a global program into the program that one device runs.
+
+In:   a Jaxpr on global shapes, a mesh, the specs that are given for inputs and outputs (None: to be found).
+Out:  a `PartitionResult`: the local Jaxpr with explicit collectives, all specs decided, and a record per collective.
+Law:  the local program, run on all devices, and its shards put together, gives what the global program gives.
+Next: `propagate`, `reshard` and `spmd` do the work here; `partition.stack` maps the local program over the mesh.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.trace import current_trace
+from weft._engine.ir.explicit import auto_part, has_explicit_axes, on_devices, retyped
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.mesh import AxisType, Mesh
+from weft._engine.ir.program_mesh import (
+    common_mesh,
+    constraint_shardings,
+    has_shard_map,
+    sharding_of_spec,
+    to_spec,
+)
+from weft._engine.ir.shardings import NamedSharding, Sharding
+from weft._engine.ir.specs import DimSpec, Spec, axis_parts
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.recognized import recognized
+from weft._engine.partition.alternatives import Choices, improved
+from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
+from weft._engine.partition.propagation.propagate import Propagation, Settling, propagate
+from weft._engine.partition.reshard import Placement
+from weft._engine.partition.shard_check import PartitionedProgram, check_partitioned
+from weft._engine.partition.spmd import partition_program
+from weft._engine.partition.values import PlacedEqn
+from weft._engine.util.errors import ShardingError
+from weft._engine.util.record import record, replace
+
+#: how many times the least a way to settle conflicts may send at first for other layouts to be tried with it
+LEAD = 1.1
+
+#: how many times as much as with slices split by the axes of sliced dims a program must send otherwise for them to be split so
+SLICES_LEAD = 2
+
+
+@record
+class PartitionResult:
+    """A partitioned program. Specs are per-dim tuples of axes of `mesh`, which may be finer than the given mesh."""
+
+    jaxpr: Jaxpr
+    in_specs: tuple[Spec, ...]
+    out_specs: tuple[Spec, ...]
+    records: tuple[CollectiveRecord, ...]
+    mesh: Mesh
+    in_shardings: tuple[Sharding, ...] = ()
+    out_shardings: tuple[Sharding, ...] = ()
+    layout_callbacks: tuple[
+        tuple[Callable, Spec], ...
+    ] = ()  # callbacks that ask for the layout of a value, and that layout
+    out_blocks: tuple[
+        tuple[int, ...] | None, ...
+    ] = ()  # of results that are made whole: blocks to store them in
+    program: Jaxpr | None = (
+        None  # the global program, and the placements of the results of its equations
+    )
+    placed_eqns: tuple[PlacedEqn, ...] = ()
+    programs: tuple[PartitionedProgram, ...] = ()  # until they are checked
+    work: float = 0.0  # time of the local computations, in bytes sent that take as long
+
+    @property
+    def axes(self) -> tuple[tuple[Any, int], ...]:
+        """(name, size) of the mesh axes, in order."""
+        return self.mesh.shape_tuple
+
+    @property
+    def owners(self) -> np.ndarray | None:
+        """The process of each device of the mesh, if there are several."""
+        if not self.mesh.is_multi_process:
+            return None
+        return np.array([d.process_index for d in self.mesh.flat_devices]).reshape(
+            self.mesh.axis_sizes
+        )
+
+    def text(self) -> str:
+        """What dumps show: the mesh, the layouts, each collective with its cause, and the program of one device."""
+        sizes = ", ".join(f"{name}={size}" for name, size in self.axes)
+        show = lambda specs: "  ".join(
+            str(tuple("·".join(map(str, axes)) or "-" for axes in spec)) for spec in specs
+        )
+        lines = [
+            f"mesh {sizes}",
+            f"inputs   {show(self.in_specs)}",
+            f"outputs  {show(self.out_specs)}",
+        ]
+        return "\n".join([*lines, *map(str, self.records), str(self.jaxpr)]) + "\n"
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that a device sends."""
+        return sum(r.bytes_per_device * r.count for r in self.records)
+
+    @property
+    def moves(self) -> bool:
+        """Whether values are moved to other layouts, apart from the sums of its operations."""
+        return any(r.cause in ("operand", "loop", "output") for r in self.records)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of collectives by kind."""
+        found: dict[str, int] = {}
+        for r in self.records:
+            found[r.kind] = found.get(r.kind, 0) + r.count
+        return found
+
+
+def partition(
+    jaxpr: Jaxpr,
+    mesh: Mesh,
+    in_specs: Sequence[Spec | None],
+    out_specs: Sequence[Spec | None],
+    cost: CostModel = DEFAULT,
+    keeps_targets: bool = False,
+) -> PartitionResult:
+    """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs. With `keeps_targets`, outputs without a given spec have
+    the one that propagation finds; otherwise the cheapest."""
+    _check_given(jaxpr.invars, in_specs, mesh, "input")
+    _check_given(jaxpr.outvars, out_specs, mesh, "output")
+    found, request, cuts = _partitioned(
+        _Request(
+            recognized(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh, keeps_targets
+        )
+    )
+    while cuts:  # on finer axes there are moves that send less
+        other, request, cuts = _partitioned(request.refined(cuts))
+        if other.bytes_sent >= found.bytes_sent:
+            break
+        found = other
+    check_partitioned(found.programs, found.mesh.shape)
+    return replace(found, programs=())
+
+
+@record
+class _Request:
+    """What to partition: a program, a mesh, the given specs."""
+
+    program: Jaxpr
+    mesh: Mesh
+    in_specs: tuple[Spec | None, ...]
+    out_specs: tuple[Spec | None, ...]
+    cost: CostModel
+    given: Mesh  # of which `mesh` is a refinement
+    keeps_targets: bool  # whether outputs without a given spec have their target spec
+    settling: Settling = Settling.BY_SIZE
+    splits_slices: bool = False  # whether axes of sliced dims split other dims of the slices
+
+    def refined(self, cuts: Mapping[Any, int]) -> _Request:
+        """The same with each axis of `cuts` split into a major part of the given size and the rest."""
+        mesh, parts = _refined_mesh(self.mesh, cuts)
+        ins, outs = (
+            tuple(_on_refined_axes(s, parts) for s in specs)
+            for specs in (self.in_specs, self.out_specs)
+        )
+        return replace(self, mesh=mesh, in_specs=ins, out_specs=outs)
+
+
+def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
+    """The partitioned program that sends least; the request on its mesh; axes that would have to be cut for it to send less.
+
+    Where layouts conflict, each way to settle that gives another program; so does each use of the axes of dims along which
+    slices are taken.
+    """
+    ways = _ways(request)
+    least = min(way.first.bytes_sent for way in ways)
+    promising = [way for way in ways if way.first.bytes_sent <= LEAD * least]
+    found, way = min(((way.best(), way) for way in promising), key=lambda pair: pair[0].bytes_sent)
+    return found, way.request, way.cuts
+
+
+def _ways(request: _Request) -> list[_Attempts]:
+    """Attempts for each way to propagate that finds other layouts.
+
+    Slices are split by the axes of sliced dims only where that saves most of the bytes: results, too, would be split by them.
+    """
+    request = replace(request, settling=Settling.BY_SIZE, splits_slices=False)
+    first = _Attempts(*_propagated(request))
+    ways, requests = [first], [request]
+    if first.target_specs.conflicts:
+        requests.append(replace(request, settling=Settling.BY_REACH))
+        _add_way(ways, requests[1])
+    least = min(way.first.bytes_sent for way in ways)
+    if least and first.target_specs.slices_split:
+        for other in requests:
+            _add_way(ways, replace(other, splits_slices=True), least / SLICES_LEAD)
+    return ways
+
+
+def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -> None:
+    """Add the attempts that propagation for `request` leads to, if they are new and send less than `most` at first."""
+    propagated = _propagated(request, ways[0])
+    if all(
+        propagated[0].mesh != way.request.mesh or propagated[2].dims != way.target_specs.dims
+        for way in ways
+    ):
+        attempts = _Attempts(*propagated, ways[0])
+        if attempts.first.bytes_sent < most:
+            ways.append(attempts)
+
+
+class _Attempts:
+    """Attempts to partition a program from what propagation found for it."""
+
+    def __init__(
+        self,
+        request: _Request,
+        program: Jaxpr,
+        target_specs: Propagation,
+        earlier: _Attempts | None = None,
+    ):
+        self.request, self.program, self.target_specs = request, program, target_specs
+        shares = (
+            earlier is not None
+            and target_specs.rules is earlier.target_specs.rules
+            and request.mesh == earlier.request.mesh
+        )
+        self.cuts: dict[Any, int] = {}  # axes that would have to be cut for an attempt to send less
+        self.repeatable: list[Eqn] = []
+        self.strategies: dict[tuple, list] = (
+            earlier.strategies if shares else {}
+        )  # which all attempts with these rules share
+        self.first = self.partitioned()
+
+    def best(self) -> PartitionResult:
+        """The attempt that sends least, of those that may send less than the first."""
+        weight, found = 1.0, self.first
+        if (
+            found.moves
+        ):  # perhaps less is sent where targets that were not requested count less, or more
+            weighted = {1.0: found, 0.5: self.partitioned(0.5), 2.0: self.partitioned(2.0)}
+            weight = min(weighted, key=lambda weight: weighted[weight].bytes_sent)
+            found = improved(
+                weighted[weight],
+                self.target_specs,
+                lambda choices: self.with_choices(choices, weight),
+            )
+        if (
+            self.repeatable
+        ):  # or where sums are computed by all devices, if no other sums travel with them
+            other = self.partitioned(cost=replace(self.request.cost, repeated_latency=0))
+            alone = not any(r.parts for r in found.records)
+            if other.bytes_sent < found.bytes_sent and (
+                alone or sum(other.counts.values()) <= sum(found.counts.values())
+            ):
+                found = other
+        return found
+
+    def partitioned(
+        self,
+        target_weight: float = 1.0,
+        cost: CostModel | None = None,
+        target_specs: Propagation | None = None,
+        early: Mapping[Var, Spec] = MappingProxyType({}),
+    ) -> PartitionResult:
+        """The program partitioned under `cost`, with targets that were not requested weighted by `target_weight`."""
+        request, program, target_specs = (
+            self.request,
+            self.program,
+            target_specs or self.target_specs,
+        )
+        ins = tuple(target_specs.spec(v) for v in program.invars)
+        asked = zip(request.out_specs, program.outvars)
+        kept = program.outvars if request.keeps_targets else target_specs.explicit
+        wanted = tuple(target_specs.spec(v) if s is None and v in kept else s for s, v in asked)
+        local, outs, made = partition_program(
+            program,
+            target_specs,
+            [Placement(s) for s in ins],
+            wanted,
+            _constraint_reader(request.mesh),
+            current_trace(),
+            cost or request.cost,
+            target_weight,
+            early,
+            self.strategies,
+        )
+        self.cuts.update(made.finer_axes)
+        self.repeatable.extend(made.repeatable)
+        records = tuple(r for r in made.records if r is not None)
+        return PartitionResult(
+            local,
+            ins,
+            tuple(outs),
+            records,
+            request.mesh,
+            layout_callbacks=tuple(made.layout_callbacks),
+            program=program,
+            placed_eqns=tuple(made.placed_eqns),
+            programs=tuple(made.programs),
+            work=sum(made.work),
+        )
+
+    def with_choices(self, choices: Choices, target_weight: float) -> PartitionResult | None:
+        """The program partitioned with some layouts chosen; None if that takes finer axes."""
+        specs = self.target_specs
+        if choices.layouts:
+            specs = _target_specs(
+                self.request, self.program, choices.layouts.items(), self.target_specs
+            )
+        return (
+            None
+            if specs.cuts
+            else self.partitioned(target_weight, target_specs=specs, early=choices.early)
+        )
+
+
+def _propagated(
+    request: _Request, earlier: _Attempts | None = None
+) -> tuple[_Request, Jaxpr, Propagation]:
+    """Propagate, on finer axes where a reshape splits a dim between the devices of one axis; the program on those axes.
+
+    The program of `earlier` attempts and its rules are used again on the same mesh.
+    """
+    while True:
+        mesh = request.mesh
+        known = earlier if earlier is not None and earlier.request.mesh == mesh else None
+        jaxpr = known.program if known else _on_mesh(request.program, mesh)
+        target_specs = _target_specs(request, jaxpr, like=known.target_specs if known else None)
+        cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))  # the smallest per axis
+        if not cuts:
+            return request, jaxpr, target_specs
+        request = request.refined(cuts)
+
+
+def _target_specs(
+    request: _Request,
+    program: Jaxpr,
+    layouts: Iterable[tuple[Var, Spec]] = (),
+    like: Propagation | None = None,
+) -> Propagation:
+    """What propagation finds for `program` on the request's mesh, given `layouts` in addition to what was requested.
+
+    `like` is an earlier propagation of `program`.
+    """
+    mesh = request.mesh
+    return propagate(
+        program,
+        dict(mesh.shape),
+        request.in_specs,
+        request.out_specs,
+        _constraint_reader(mesh),
+        _type_reader(mesh),
+        (mesh, request.given),
+        layouts,
+        request.settling,
+        request.splits_slices,
+        like,
+    )
+
+
+def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
+    """`program` with the programs of its shard_maps on the axes of `mesh`."""
+    if not has_shard_map(program):
+        return program
+    from weft._engine.partition.nested_shard_map import on_mesh  # most programs have no shard_map
+
+    return on_mesh(program, mesh)
+
+
+def _refined_mesh(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple]]:
+    """`mesh` with each axis of `cuts` split into a major part of the given size and the rest."""
+    parts = {name: axis_parts(name) if name in cuts else (name,) for name in mesh.axis_names}
+    sizes = [
+        n
+        for name, size in mesh.shape_tuple
+        for n in ((cuts[name], size // cuts[name]) if name in cuts else (size,))
+    ]
+    names = [n for name in mesh.axis_names for n in parts[name]]
+    return Mesh(np.array(mesh.devices).reshape(sizes), names), parts
+
+
+def _on_refined_axes(spec: Spec | None, parts: Mapping[Any, tuple]) -> Spec | None:
+    return (
+        None if spec is None else tuple(tuple(p for a in axes for p in parts[a]) for axes in spec)
+    )
+
+
+def _check_given(atoms: Sequence, specs: Sequence[Spec | None], mesh: Mesh, what: str) -> None:
+    sizes = mesh.shape
+    for i, (atom, spec) in enumerate(zip(atoms, specs)):
+        for d, axes in enumerate(spec or ()):
+            n = int(np.prod([sizes[a] for a in axes], dtype=int))
+            if atom.aval.shape[d] % n:
+                raise ShardingError(
+                    f"partition: cannot split {what} {i} of type {atom.aval.str_short()} as {spec}.\n"
+                    f"    dim {d} has size {atom.aval.shape[d]}, mesh axes {axes} have size {n}\n"
+                    "  A dim must divide by the mesh axes that split it. Pad it, or leave it unsplit."
+                )
+
+
+def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
+    """A function from constraint equations to the axes they request, None per dim that they leave open."""
+
+    def read(eqn: Eqn) -> Sequence[DimSpec | None]:
+        sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
+        if eqn.primitive.attrs.get("leaves_auto") and eqn.outvars[0].aval.explicit is not None:
+            sharding = auto_part(sharding, ndim)  # the explicit axes are the variable's type
+        asks = sharding is not None and not (
+            isinstance(sharding, NamedSharding) and sharding.mesh.empty
+        )
+        spec = to_spec(sharding, mesh, ndim) if asks else None
+        if spec is None:
+            return (None,) * ndim
+        free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else ()
+        return tuple(None if d in free else axes for d, axes in enumerate(spec))
+
+    return read
+
+
+def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset, frozenset]]:
+    """A function from explicitly sharded types to layouts, to the axes of `mesh` that they are about, and to those that are unreduced."""
+
+    def read(aval: ShapedArray) -> tuple[Spec, frozenset, frozenset]:
+        explicit = aval.explicit.mesh.explicit_axes
+        every = to_spec(aval.explicit.with_spec((explicit,)), mesh, 1)
+        spec = to_spec(aval.explicit.settled, mesh, aval.ndim)
+        if (
+            every is None or spec is None
+        ):  # the axes of other shardings of the program cut through these
+            return ((),) * aval.ndim, frozenset(), frozenset()
+        terms = (
+            to_spec(aval.explicit.with_spec(aval.explicit.stored.spec.partitions[:1]), mesh, 1)
+            if aval.explicit.unreduced
+            else None
+        )
+        return spec, frozenset(every[0]), frozenset() if terms is None else frozenset(terms[0])
+
+    return read
+
+
+def partition_for(
+    jaxpr: Jaxpr,
+    in_specs: Sequence[Any],
+    out_shardings: Sequence[Sharding | None],
+    assignment: Sequence[Any],
+    in_context: bool = False,
+    cost: CostModel = DEFAULT,
+) -> PartitionResult:
+    """Partition for given arguments: `in_specs[i]` has a `sharding` and says whether it is `committed`; `in_context` tells whether a mesh
+    is in context.
+
+    Propagation decides the layout of uncommitted arguments, and of outputs without a sharding. `in_shardings` and
+    `out_shardings` of the result are what the program expects and gives. An output whose sharding no axes of the common
+    mesh express is made whole, and cut into its blocks in the end.
+    """
+    assignment = tuple(assignment)
+    committed = [
+        s.sharding.settled if s.committed and s.sharding.device_assignment == assignment else None
+        for s in in_specs
+    ]
+    given = [s for s in (*committed, *out_shardings, *constraint_shardings(jaxpr)) if s is not None]
+    mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
+    specs = lambda shardings, atoms: [
+        None if s is None else to_spec(s, mesh, a.aval.ndim) for s, a in zip(shardings, atoms)
+    ]
+    wanted = specs(out_shardings, jaxpr.outvars)
+    foreign = tuple(
+        s if s is not None and spec is None else None for s, spec in zip(out_shardings, wanted)
+    )
+    wanted = [
+        ((),) * a.aval.ndim if s is not None else spec
+        for s, spec, a in zip(foreign, wanted, jaxpr.outvars)
+    ]
+    known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
+    has_types = any(aval.explicit is not None for aval in jaxpr.in_avals)
+    untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
+    result = partition(
+        jaxpr, mesh, specs(committed, jaxpr.invars), wanted, cost, bool(untyped_mesh.explicit_axes)
+    )
+    untyped = [
+        s for s in known if not has_explicit_axes(s)
+    ]  # over explicit axes the type determines the spec
+    show = lambda spec, asked: _user_sharding(
+        spec, result.mesh, mesh, untyped if asked is None else [asked, *untyped]
+    )
+
+    def show_result(spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
+        """On the mesh whose types say what the result's type says."""
+        if asked is not None or not any(map(has_explicit_axes, known)):
+            return show(spec, asked)
+        own = untyped_mesh if aval.explicit is None else on_devices(aval.explicit, assignment).mesh
+        alike = [
+            s
+            for s in untyped
+            if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types
+        ]
+        shown = _user_sharding(spec, result.mesh, own, alike)
+        return shown if has_types or aval.explicit is not None else _without_trailing_none(shown)
+
+    shown = zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)
+    return replace(
+        result,
+        in_shardings=tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
+        out_shardings=tuple(other or show_result(*given) for other, *given in shown),
+        layout_callbacks=tuple(
+            (callback, show(spec, None)) for callback, spec in result.layout_callbacks
+        ),
+        out_blocks=tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)),
+    )
+
+
+def _mesh_of_untyped_results(mesh: Mesh, known: Sequence[Sharding], in_context: bool) -> Mesh:
+    """The mesh of results whose types have no sharding: `mesh`, with automatic axes where a mesh in context may have them, or where a
+    value has them."""
+    automatic = retyped(mesh, mesh.explicit_axes, AxisType.Auto)
+    is_used = in_context or any(
+        isinstance(s, NamedSharding) and s.mesh.axis_types == automatic.axis_types for s in known
+    )
+    return automatic if is_used else mesh
+
+
+def _without_trailing_none(sharding: Sharding) -> Sharding:
+    if not isinstance(sharding, NamedSharding):
+        return sharding
+    entries = list(sharding.spec.partitions)
+    while entries and entries[-1] is None:
+        entries.pop()
+    return sharding.with_spec(entries)
+
+
+def _user_sharding(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:
+    """The sharding of a value split by `spec`, on the mesh that the user knows where possible."""
+    if mesh is not coarse:
+        on_coarse = to_spec(sharding_of_spec(spec, mesh), coarse, len(spec))
+        if on_coarse is not None:
+            return sharding_of_spec(on_coarse, coarse, known)
+    return sharding_of_spec(spec, mesh, known)

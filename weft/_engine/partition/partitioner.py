@@ -1,0 +1,858 @@
+"""The partitioner: from one equation of the global program to the local equations that one device runs.
+
+In:   equations in order, the values of their operands (`partition.values`), the target specs of their results.
+Out:  values of their results, and a record of each collective that was added.
+Laws: running the local equations on all devices and putting the shards together gives what the global equation gives.
+How:  several strategies to split the factors of an equation are priced (moving the operands there, moving the results to
+      their target specs, the work itself) and the cheapest is taken. A contraction over a split dim leaves a partial sum; the
+      reduction over devices is deferred until a consumer needs the value whole, so linear equations share one reduction.
+Next: `partition.spmd` partitions whole programs; `strategies` lists the ways to split, `partial_sums` says how long a
+      reduction can be deferred, `regions` are programs inside programs, `emit` binds the collectives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft._engine.ops.localize  # noqa: F401  (fills the slot `localize`)
+from weft._engine.core.trace import typeof
+from weft._engine.ir.collective_spec import (
+    COLLECTIVES,
+    COMPLETED_BY,
+    CollectiveSpec,
+    collective_bytes,
+)
+from weft._engine.ir.factors import FactorRule
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.registry import registry
+from weft._engine.ir.specs import Spec, joined
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops import layout
+from weft._engine.ops.split_rule import split_rule_of
+from weft._engine.partition import emit
+from weft._engine.partition.combine import combine_reductions
+from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel, Why
+from weft._engine.partition.padding import evenly_split, neutral_element
+from weft._engine.partition.partial_sums import PartialSums, variables
+from weft._engine.partition.propagation.propagate import FactorAxes, Propagation, dims_of_factors
+from weft._engine.partition.reshard import (
+    Placement,
+    Step,
+    finer_axes,
+    is_even,
+    local_shape,
+    plan,
+    plan_cost,
+)
+from weft._engine.partition.shard_check import PartitionedProgram
+from weft._engine.partition.split_context import SplitContext
+from weft._engine.partition.strategies import Candidates
+from weft._engine.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Value
+from weft._engine.util.record import field, record
+
+#: kinds of equations that hold programs, call Python or are collectives already: `partition.regions` computes them
+SPECIAL = frozenset({"region", "collective", "callback", "custom"})
+
+
+@record(frozen=False)
+class Strategy:
+    """How an equation, and those equal to it, can be computed: axes per factor, placements of operands and results."""
+
+    axes: FactorAxes
+    ins: list[Placement]
+    outs: list[Placement]
+    params: dict | None = None  # of the local equation, once they are known
+
+
+@record(frozen=False)
+class StrategySet:
+    """The strategies for equal equations, and the cheapest of them by the forms that the operands have (None: not shared)."""
+
+    strategies: list[Strategy]
+    cheapest: dict[tuple, Strategy] | None = None
+
+
+@record(frozen=False)
+class Partitioner:
+    """The state of one partitioning; programs inside programs share everything but the trace."""
+
+    target_specs: Propagation
+    constraint_spec: Callable
+    trace: LocalTrace
+    special: Callable[
+        [Partitioner, Eqn], list[Value]
+    ]  # computes equations of the kinds in `SPECIAL`
+    records: list[CollectiveRecord] = field(default_factory=list)
+    count: int = 1  # how often this program runs
+    env: dict[Var, Value] = field(default_factory=dict)
+    fixed_results: set = field(default_factory=set)  # results that must end with their target specs
+    fetched_rows: dict[tuple, tuple] = field(default_factory=dict)  # rows of neighbours
+    record_index: dict[Eqn, int] = field(default_factory=dict)  # of the record of a local equation
+    manual: frozenset = frozenset()  # axes that this program handles itself
+    finer_axes: dict[Any, int] = field(
+        default_factory=dict
+    )  # axes to cut for less communication, and their major sizes
+    repeatable: list[Eqn] = field(default_factory=list)  # sums that `repeated_latency` keeps apart
+    work: list[float] = field(default_factory=list)  # time of the local computations, in bytes sent
+    layout_callbacks: list[tuple[Callable, Spec]] = field(
+        default_factory=list
+    )  # that get the layout of a value
+    placed_eqns: list[PlacedEqn] = field(default_factory=list)
+    programs: list[PartitionedProgram] = field(
+        default_factory=list
+    )  # this one and those inside, once they are closed
+    strategy_sets: dict[tuple, StrategySet] = field(
+        default_factory=dict
+    )  # by what they follow from
+    strategy_lists: dict[tuple, list[Strategy]] = field(
+        default_factory=dict
+    )  # the same, shared by attempts at a program
+    depth: int = 0
+    open_ended: bool = False  # whether this program is inside a while loop
+    eqn: Eqn | None = None  # that is being computed
+    cost: CostModel = DEFAULT
+    target_weight: float = (
+        1.0  # of the cost of moving results to target specs that were not requested
+    )
+    early: Mapping[Var, Spec] = field(
+        default_factory=dict
+    )  # layouts that variables are moved to as soon as they are made
+    partial_sums: Any = None  # deferred reductions, and who reads what
+
+    def __post_init__(self) -> None:
+        self.partial_sums = PartialSums(self.target_specs, self.env)
+
+    @property
+    def sizes(self) -> Mapping[Any, int]:
+        return self.target_specs.sizes
+
+    # --- values ---
+
+    def read(self, atom: Any) -> Value:
+        if type(atom) is Literal:
+            val = atom.val if atom.aval.weak_type else np.asarray(atom.val, atom.aval.dtype)[()]
+            return Value(atom.aval, Placement(()), val)
+        return self.env[atom]
+
+    def target_placement(self, atom: Any) -> Placement:
+        return Placement(self.target_specs.spec(atom))
+
+    def result_placement(self, atom: Any, made: Placement) -> Placement:
+        """Where a result made as `made` should go: its target spec, or its own if propagation knows nothing about it."""
+        target = self.target_placement(atom)
+        known = target.axes or self.is_fixed(atom)
+        if known or atom not in self.target_specs.boundary:
+            return target if known else Placement(made.dims)
+        return Placement(evenly_split(atom.aval.shape, made.dims, self.sizes))
+
+    def is_fixed(self, atom: Any) -> bool:
+        """Whether the final layout of a result is prescribed."""
+        return atom in self.target_specs.fixed or atom in self.fixed_results
+
+    def cheapest_source(self, value: Value, target: Placement) -> tuple[Placement, float]:
+        """The form of `value` from which `target` is reached most cheaply, and the cost."""
+        item = value.aval.dtype.itemsize
+        costs = [
+            (plan_cost(p, target, value.aval.shape, item, self.sizes, self.cost.latency), i, p)
+            for i, p in enumerate(value.forms)
+            if target.partial <= p.partial
+        ]
+        if not costs:
+            raise NotPartial
+        cost, _, source = min(costs)
+        return source, cost * value.runs / max(self.count, 1) if value.runs else cost
+
+    def materialize(self, value: Value, target: Placement, cause: str, reason: str) -> Any:
+        """The local form of `value` under `target`, made by collectives if there is none yet; they are there for `cause`."""
+        if target in value.forms:
+            return value.forms[target]
+        source, _ = self.cheapest_source(value, target)
+        local = value.forms[source]
+        steps = plan(
+            source,
+            target,
+            value.aval.shape,
+            value.aval.dtype.itemsize,
+            self.sizes,
+            self.cost.latency,
+        )
+        if sum(step.nbytes > 0 for step, _ in steps) > 1 or any(
+            step.kind == "all_gather" for step, _ in steps
+        ):
+            self.finer_axes.update(
+                finer_axes(
+                    source,
+                    target,
+                    value.aval.shape,
+                    value.aval.dtype.itemsize,
+                    tuple(self.sizes.items()),
+                    self.cost.latency,
+                )
+            )
+        for step, after in steps:
+            if after in value.forms:
+                local = value.forms[after]
+                continue
+            consumer = self.trace.source
+            if COLLECTIVES[step.kind].reduces and value.origin is not None:
+                self.trace.source, why = value.origin.source, value.origin.why
+            else:
+                why = Why(cause, reason, self.eqn)
+            shape = local_shape(value.aval.shape, after.dims, self.sizes)
+            selects = value.origin is not None and value.origin.selects
+            begin, n = len(self.trace.eqns), math.prod(self.sizes[a] for a in step.axes)
+            moved = value.forms[after] = emit.emit_step(step, local, n, shape, selects)
+            last = next(
+                (
+                    eqn
+                    for eqn in reversed(self.trace.eqns[begin:])
+                    if eqn.primitive.kind == "collective"
+                ),
+                self.trace.eqns[-1],
+            )
+            self.record_collective(
+                step,
+                local,
+                why,
+                last,
+                value.runs,
+                before=source,
+                after=target,
+                argument=value.argument,
+                value=None if self.manual else value.var,
+            )
+            local = moved
+            self.trace.source = consumer
+        return local
+
+    def record_collective(
+        self, step: Step, local: Any, why: Why, eqn: Eqn | None = None, runs: int = 0, **move: Any
+    ) -> None:
+        """Note a collective on `local`; one that may be combined with others is the local equation `eqn`.
+
+        One that leaves this loop, because it moves a constant of the loop, `runs` less often than the others.
+        """
+        if step.nbytes:
+            aval = typeof(local)
+            if eqn is not None and not runs:
+                self.record_index[eqn] = len(self.records)
+            self.records.append(
+                CollectiveRecord(
+                    step.kind,
+                    step.axes,
+                    step.nbytes,
+                    aval.shape,
+                    aval.dtype,
+                    self.trace.source,
+                    why.text,
+                    runs or self.count,
+                    cause=why.cause,
+                    eqn=why.eqn,
+                    open_ended=self.open_ended and not runs,
+                    **move,
+                )
+            )
+
+    # --- programs ---
+
+    def run(self, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        """Compute all equations of `jaxpr` on `args`; its results, in whatever placement."""
+        for var, const in zip(jaxpr.constvars, jaxpr.consts):
+            self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
+        self.set_values(jaxpr.invars, args)
+        eqns = _live_eqns(jaxpr)
+        self.partial_sums.note(jaxpr, eqns)
+        for eqn in eqns:
+            self.trace.source, self.eqn = eqn.source, eqn
+            index = len(self.placed_eqns)
+            with np.errstate(all="ignore"):
+                self.compute(eqn)
+            placements = tuple(self.env[v].placement for v in eqn.outvars)
+            self.placed_eqns.insert(
+                index, PlacedEqn(eqn, placements, self.count, self.depth, self.manual)
+            )
+        return [self.read(a) for a in jaxpr.outvars]
+
+    def close(
+        self, args: Sequence, results: Sequence, jaxpr: Jaxpr, places: Sequence[Placement]
+    ) -> Jaxpr:
+        """Return the local program of `jaxpr`, its reductions combined. Its `results` are placed as `places`."""
+        self.trace.eqns = combine_reductions(self.trace.eqns, self.records, self.record_index)
+        local = self.trace.to_jaxpr(args, results)
+        self.programs.append(
+            PartitionedProgram(jaxpr, local, tuple(places), self.env, self.partial_sums.makers)
+        )
+        return local
+
+    def set_values(self, variables: Sequence[Var], values: Sequence[Value]) -> None:
+        """Let `variables` have `values`."""
+        for var, value in zip(variables, values):
+            self.env[var] = value
+            if value.var is None:
+                value.var = var
+
+    def local_aval(self, aval: ShapedArray, place: Placement) -> ShapedArray:
+        return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes), sharding=None)
+
+    def compute(self, eqn: Eqn) -> None:
+        """Add the local equations of one global equation."""
+        kind = eqn.primitive.kind
+        if kind in SPECIAL:
+            outs = self.special(self, eqn)
+        elif kind == "constraint":
+            outs = [self.constrain(eqn)]
+        elif kind == "terms":
+            outs = [self.place_terms(eqn)]
+        elif kind == "barrier":
+            outs = self.hold(eqn)
+        else:
+            outs = self.compute_split(eqn)
+            for var, value in zip(eqn.outvars, outs):
+                if var in self.early:
+                    place = Placement(self.early[var])
+                    self.materialize(
+                        value, place, "operand", f"later operations take it as {place}"
+                    )
+        self.set_values(eqn.outvars, outs)
+
+    def constrain(self, eqn: Eqn) -> Value:
+        """The operand, laid out as the constraint says; dims it leaves open follow propagation."""
+        value, propagated = self.read(eqn.invars[0]), self.target_specs.spec(eqn.outvars[0])
+        asked = self.constraint_spec(eqn)
+        terms = self.terms(eqn.outvars[0])
+        taken = {axis for axes in asked for axis in axes or ()} | terms
+        target = Placement(
+            tuple(
+                tuple(x for x in p if x not in taken) if a is None else a
+                for a, p in zip(asked, propagated)
+            ),
+            terms,
+        )
+        if target.partial:
+            self.as_terms(value, target.partial)
+        local = self.materialize(value, target, "constraint", f"the constraint asks for {target}")
+        return Value(value.aval, target, local, value.origin if target.partial else None)
+
+    # --- terms of sums, where types ask for them ---
+
+    def terms(self, atom: Any) -> frozenset:
+        """The axes over which the type of `atom` says that devices have terms of it."""
+        return (
+            frozenset() if type(atom) is Literal else self.target_specs.terms.get(atom, frozenset())
+        )
+
+    def as_terms(self, value: Value, axes: frozenset) -> Placement:
+        """A form of `value` that is a sum over `axes`: one that it has, else each device's block of it, or all of it on the first device
+        along an axis, among zeros."""
+        for place in value.forms:
+            if place.partial >= axes:
+                target = Placement(place.dims, axes)
+                self.materialize(value, target, "operand", f"a type asks for {target}")
+                return target
+        summed = [p for p in value.forms if p.partial <= axes]
+        place = (
+            max(summed, key=lambda p: len(p.partial)) if summed else Placement(value.placement.dims)
+        )
+        missing, shape = axes - place.partial, value.aval.shape
+        kept = tuple(
+            mine
+            if not missing & set(mine) or (set(mine) <= missing and is_even(n, mine, self.sizes))
+            else tuple(a for a in mine if a not in missing)
+            for n, mine in zip(shape, place.dims)
+        )
+        place = Placement(kept, place.partial)
+        local = self.materialize(
+            value,
+            place,
+            "operand",
+            f"a type asks for a sum over {', '.join(sorted(map(str, axes)))}",
+        )
+        for d, mine in enumerate(kept):
+            if missing & set(mine):
+                local = emit.own_block(local, d, mine, shape[d])
+        rest = tuple(a for a in self.sizes if a in missing - place.axes)
+        target = Placement(tuple(() if missing & set(mine) else mine for mine in kept), axes)
+        value.forms[target] = emit.as_partial_sum(local, rest) if rest else local
+        return target
+
+    def place_terms(self, eqn: Eqn) -> Value:
+        """The terms of a value, each on its devices, along a first dim that its axes split."""
+        value, (axes, *_), aval = (
+            self.read(eqn.invars[0]),
+            self.target_specs.spec(eqn.outvars[0]),
+            eqn.outvars[0].aval,
+        )
+        if (
+            math.prod(self.sizes[a] for a in axes) != aval.shape[0]
+        ):  # other shardings cut through these axes
+            place = self.whole_form(value, eqn.invars[0])
+            local = self.materialize(
+                value, place, "operand", f"{eqn.primitive} takes its operand as {place}"
+            )
+            return Value(aval, Placement(((), *place.dims)), emit.with_zeros(local, aval.shape[0]))
+        place = self.as_terms(value, frozenset(axes))
+        local, shape = value.forms[place], typeof(value.forms[place]).shape
+        first = layout.broadcast_in_dim(local, (1, *shape), tuple(range(1, len(shape) + 1)))
+        return Value(aval, Placement((tuple(axes), *place.dims)), first)
+
+    def compute_terms(
+        self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], terms: frozenset
+    ) -> list[Value]:
+        """The results of an equation of whose result devices shall have terms: of its own sum, or of the operands' terms."""
+        passing = [i for i in rule.linear_ins if rule.additive or self.terms(eqn.invars[i])]
+        passing = passing or [i for i, a in enumerate(eqn.invars) if self.terms(a) == terms]
+        for i in passing:
+            self.as_terms(values[i], terms)
+        deferred = terms if passing else frozenset()
+        options = [
+            self.strategy(eqn, rule, values, axes, deferred, passing)
+            for axes in Candidates(self, eqn, rule, values)
+        ]
+        options.append(self.strategy(eqn, rule, values, {}, deferred, passing))
+        options = [s for s in options if s.outs[0].partial >= terms] or options
+        return self.emit(eqn, rule, values, self.cheapest(eqn, rule, values, options))
+
+    def hold(self, eqn: Eqn) -> list[Value]:
+        """The operands after a barrier: each stays where it is, whatever splits the others, unless it says that they are alike; sums are
+        reduced first. What an operand was moved to meanwhile is held too, if it takes no more memory: what is computed again from it is
+        then not moved again."""
+        values = [self.read(a) for a in eqn.invars]
+        alike = eqn.params.get("alike")
+        places = [
+            self.target_placement(out)
+            if alike
+            else v.placement
+            if not v.placement.partial
+            else self.whole_form(v, out)
+            for v, out in zip(values, eqn.outvars)
+        ]
+        forms = [
+            {
+                p: self.materialize(
+                    v, p, "operand", f"{eqn.primitive} takes {_operand(eqn, i)} as {p}"
+                )
+            }
+            for i, (v, p) in enumerate(zip(values, places))
+        ]
+        for form, v, place in zip(forms, values, places):
+            most = self.local_bytes(v.aval, place)
+            form |= {
+                p: x
+                for p, x in v.forms.items()
+                if not (alike or p.partial) and self.local_bytes(v.aval, p) <= most
+            }
+        held = iter(eqn.primitive.bind(*[x for form in forms for x in form.values()], **eqn.params))
+        outs = []
+        for form, v in zip(forms, values):
+            (place, local), *others = zip(form, held)
+            outs.append(Value(v.aval, place, local))
+            outs[-1].forms |= dict(others)
+        return outs
+
+    def whole_form(self, value: Value, var: Var) -> Placement:
+        """A form of a sum over devices that is reduced already; else the target of `var`, or its own dims if that is cheaper."""
+        done = [p for p in value.forms if not p.partial]
+        return (
+            done[0]
+            if done
+            else min(
+                self.target_placement(var),
+                Placement(value.placement.dims),
+                key=lambda p: self.cheapest_source(value, p)[1],
+            )
+        )
+
+    # --- one equation ---
+
+    def compute_split(self, eqn: Eqn) -> list[Value]:
+        """The results of an equation, by the cheapest strategy."""
+        if _computes_nothing(eqn):
+            return [self.zeros(v) for v in eqn.outvars]
+        values = [self.read(a) for a in eqn.invars]
+        rule, terms = (
+            self.target_specs.rule(eqn),
+            self.terms(eqn.outvars[0]) if self.target_specs.terms and eqn.outvars else None,
+        )
+        try:
+            if terms and rule is not None:
+                return self.compute_terms(eqn, rule, values, terms)
+            strategy = self.choose(eqn, rule, values)
+            return self.emit(eqn, rule, values, strategy)
+        except _NotSplittable:
+            return self.emit(eqn, None, values, self.replicated(eqn))
+
+    def zeros(self, var: Var) -> Value:
+        """Return zeros for a result, placed as its target spec says: no operand is moved for it."""
+        place = Placement(self.target_specs.spec(var), self.terms(var))
+        return Value(
+            var.aval,
+            place,
+            layout.full(local_shape(var.aval.shape, place.dims, self.sizes), 0, var.aval.dtype),
+        )
+
+    def replicated(self, eqn: Eqn) -> Strategy:
+        """Compute the equation on whole operands, alike on all devices."""
+        unsplit = lambda atoms: [Placement(((),) * a.aval.ndim) for a in atoms]
+        return Strategy({}, unsplit(eqn.invars), unsplit(eqn.outvars))
+
+    def choose(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value]) -> Strategy:
+        """The cheapest way to split the factors of an equation."""
+        if rule is None:
+            return self.replicated(eqn)
+        known = self.strategies(eqn, rule, values)
+        if len(known.strategies) == 1:
+            return known.strategies[0]
+        if known.cheapest is None:
+            return self.cheapest(eqn, rule, values, known.strategies)
+        key = (
+            *[(v.runs, *v.forms) for v in values],
+            *[(self.is_fixed(v), v in self.target_specs.boundary) for v in eqn.outvars],
+        )
+        found = known.cheapest.get(key)
+        if found is None:
+            found = known.cheapest[key] = self.cheapest(eqn, rule, values, known.strategies)
+        return found
+
+    def cheapest(
+        self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategies: Sequence[Strategy]
+    ) -> Strategy:
+        """The one of `strategies` whose computation and communication cost least."""
+        best, least = strategies[0], math.inf
+        for strategy in strategies:
+            repeated = self.cost.repeated_latency > 0 and self.replicates_reduction(
+                rule, values, strategy.axes
+            )
+            cost = self.computation_cost(eqn, rule, strategy, repeated)
+            if repeated:
+                self.repeatable.append(eqn)
+                cost += self.cost.repeated_latency * sum(
+                    self.cheapest_source(v, p)[1] > 0 for v, p in zip(values, strategy.ins)
+                )
+            if cost < least:  # else no reshard, whose cost takes long to find, would make up for it
+                cost += self.communication_cost(eqn, rule, values, strategy)
+                if cost < least:
+                    best, least = strategy, cost
+        return best
+
+    def strategies(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> StrategySet:
+        """The strategies for an equation. Equal equations on values with equal layouts, as in equal layers, share them.
+
+        Not so where what the operation can do split depends on more than types and parameters.
+        """
+        deferred = self.partial_sums.deferred(eqn, rule, values)
+        make = lambda: [
+            self.strategy(eqn, rule, values, axes, deferred)
+            for axes in Candidates(self, eqn, rule, values)
+        ]
+        if rule.groups or split_rule_of(eqn.primitive) is not None:
+            return StrategySet(make())
+        key = (
+            id(rule),
+            deferred,
+            *[self.target_specs.spec(v) for v in eqn.outvars],
+            *[(v.placement.dims, bool(v.partial_axes)) for v in values],
+        )
+        found = self.strategy_sets.get(key)
+        if found is None:
+            known = self.strategy_lists.get(key)
+            if known is None:
+                known = self.strategy_lists[key] = make()
+            found = self.strategy_sets[key] = StrategySet(known, {})
+        return found
+
+    def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> SplitContext:
+        """What a split rule may ask when factors are split by `axes`."""
+        special = {
+            f: mine
+            for f, mine in axes.items()
+            if f in rule.special or rule.reduced.get(f, "add") not in COMPLETED_BY
+        }
+        return SplitContext(self, eqn, rule, special)
+
+    def strategy(
+        self,
+        eqn: Eqn,
+        rule: FactorRule,
+        values: Sequence[Value],
+        axes: FactorAxes,
+        deferred: frozenset,
+        passing: Collection[int] | None = None,
+    ) -> Strategy:
+        """Placements of operands and results when the factors are split by `axes`; sums over `deferred` axes pass through, those of the
+        operands `passing` if it is given."""
+        used = frozenset(a for mine in axes.values() for a in mine)
+        deferred = frozenset() if deferred & used else deferred
+        passes = lambda i, v: bool(v.partial_axes) if passing is None else i in passing
+        ins = [
+            Placement(
+                dims_of_factors(fs, axes, rule, self.sizes),
+                deferred if passes(i, v) else frozenset(),
+            )
+            for i, (v, fs) in enumerate(zip(values, rule.ins))
+        ]
+        summed = frozenset(
+            a
+            for f, mine in axes.items()
+            if self.makes_partial_sums(eqn, rule, f, axes)
+            for a in mine
+        )
+        outs = [
+            Placement(dims_of_factors(fs, axes, rule, self.sizes), summed | deferred)
+            for fs in rule.outs
+        ]
+        return Strategy(axes, ins, outs)
+
+    def communication_cost(
+        self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategy: Strategy
+    ) -> float:
+        """Bytes sent to have operands as `strategy` needs them, and results as the target specs say. A value read twice is sent once."""
+        axes, ins, outs = strategy.axes, strategy.ins, strategy.outs
+        moves = {(id(v), p): v for v, p in zip(values, ins)}
+        cost = sum(self.cheapest_source(v, p)[1] for (_, p), v in moves.items())
+        completed = [
+            (spec, a)
+            for f, mine in axes.items()
+            if (spec := _completed_by(rule, f)) is not None
+            for a in mine
+        ]
+        cost += self.context(eqn, rule, axes).bytes_sent(ins)
+        for var, place in zip(eqn.outvars, outs):
+            target = self.result_placement(var, place)
+            weight = 1 if self.is_fixed(var) else self.target_weight
+            cost += weight * plan_cost(
+                place,
+                target,
+                var.aval.shape,
+                var.aval.dtype.itemsize,
+                self.sizes,
+                self.cost.latency,
+            )
+            if completed:
+                n = math.prod(self.sizes[a] for _, a in completed)
+                cost += self.cost.latency + collective_bytes(
+                    completed[0][0].name, self.local_bytes(var.aval, place), n
+                )
+        return cost
+
+    def replicates_reduction(
+        self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes
+    ) -> bool:
+        """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
+
+        So a gradient stays a sum over the devices that hold the batch, reduced with all others at once, even where gathering a
+        small batch would send somewhat less.
+        """
+        for f, combine in rule.reduced.items():
+            if combine != "add" or f in rule.special:
+                continue
+            axes_of_f = [
+                set.intersection(
+                    *(
+                        {a for dim, fs in zip(form.dims, dims) if fs == (f,) for a in dim}
+                        for form in v.forms
+                    )
+                )
+                for v, dims in zip(values, rule.ins)
+                if (f,) in dims
+            ]
+            if len(axes_of_f) > 1 and set.intersection(*axes_of_f) - set(axes.get(f, ())):
+                return True
+        return False
+
+    def makes_partial_sums(self, eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> bool:
+        """Whether factor `f`, split as `axes` say, makes the results partial sums."""
+        if f in rule.special:
+            split = split_rule_of(eqn.primitive)
+            return split is not None and bool(split.makes_partial_sums(f, rule, axes))
+        return rule.reduced.get(f) == "add"
+
+    def local_bytes(self, aval: ShapedArray, place: Placement) -> int:
+        return math.prod(local_shape(aval.shape, place.dims, self.sizes)) * aval.dtype.itemsize
+
+    def computation_cost(
+        self, eqn: Eqn, rule: FactorRule | None, strategy: Strategy, repeated: bool = False
+    ) -> float:
+        """Time of the local computation, in bytes sent that take as long."""
+        placed = [*zip(eqn.invars, strategy.ins), *zip(eqn.outvars, strategy.outs)]
+        cost = (
+            sum([self.local_bytes(a.aval, p) for a, p in placed]) / self.cost.local_bytes_per_byte
+        )
+        if rule is not None and eqn.primitive.kind in ("contract", "conv", "ragged", "library"):
+            followers = {
+                f for _, *rest in rule.groups for f in rest
+            }  # which run along with factors that count already
+            work = math.prod(n for f, n in enumerate(rule.sizes) if f not in followers)
+            splits = math.prod(
+                self.sizes[a]
+                for f, mine in strategy.axes.items()
+                if f not in followers
+                for a in mine
+            )
+            rate = self.cost.repeated_flops_per_byte if repeated else self.cost.flops_per_byte
+            cost += 2 * work / splits / rate
+        return cost
+
+    def emit(
+        self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value], strategy: Strategy
+    ) -> list[Value]:
+        """Bind the local equation; results as values."""
+        params, context = eqn.params, None
+        if strategy.axes:
+            context = self.context(eqn, rule, strategy.axes)
+            if strategy.params is None:
+                strategy.params = self.local_params(eqn, rule, strategy, context.axes)
+            params = strategy.params
+        self.work.append(self.count * self.computation_cost(eqn, rule, strategy))
+        reason = lambda i, p: f"{eqn.primitive} takes {_operand(eqn, i)} as {p}"
+        locals_ = [
+            v.forms[p] if p in v.forms else self.materialize(v, p, "operand", reason(i, p))
+            for i, (v, p) in enumerate(zip(values, strategy.ins))
+        ]
+        if strategy.axes and rule.reduced:
+            locals_ = [
+                self.mask_padding(eqn, rule, strategy.axes, i, x) for i, x in enumerate(locals_)
+            ]
+        if context is not None and context.axes:
+            outs = split_rule_of(eqn.primitive).local(context, locals_, **params)
+        else:
+            outs = eqn.primitive.bind(*locals_, **params)
+        outs = list(outs) if eqn.primitive.multiple_results else [outs]
+        if context is not None:
+            outs = self.complete(eqn, rule, strategy, context.axes, outs)
+        origin = self.origin(eqn, rule, strategy, values)
+        runs = [v.runs for a, v in zip(eqn.invars, values) if type(a) is not Literal]
+        often = max(runs) if all(runs) and runs and not eqn.effects else 0
+        return [
+            Value(v.aval, p, out, origin, runs=often)
+            for v, p, out in zip(eqn.outvars, strategy.outs, outs)
+        ]
+
+    def mask_padding(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, i: int, x: Any) -> Any:
+        """Local operand `i` with the neutral element of the reduction where blocks of a reduced dim are padded."""
+        for d, factors in enumerate(rule.ins[i]):
+            for f in factors:
+                if (
+                    f in axes
+                    and f in rule.reduced
+                    and f not in rule.special
+                    and not is_even(rule.sizes[f], axes[f], self.sizes)
+                ):
+                    fill = neutral_element(eqn, eqn.invars[i].aval.dtype)
+                    x = emit.masked(x, d, axes[f], rule.sizes[f], fill)
+        return x
+
+    def origin(
+        self, eqn: Eqn, rule: FactorRule | None, strategy: Strategy, values: Sequence[Value]
+    ) -> Origin | None:
+        """Why the results are partial sums, if they are."""
+        axes = sorted(
+            {
+                str(a)
+                for f, mine in strategy.axes.items()
+                if self.makes_partial_sums(eqn, rule, f, strategy.axes)
+                for a in mine
+            }
+        )
+        if axes:
+            split = split_rule_of(eqn.primitive)
+            return Origin(
+                Why(
+                    "sum",
+                    f"{eqn.primitive} sums over a dim that is split over {', '.join(joined(axes))}",
+                    eqn,
+                ),
+                eqn.source,
+                split is not None and split.selects and not any(v.partial_axes for v in values),
+            )
+        origin = next((v.origin for v in values if v.partial_axes), None)
+        return (
+            Origin(origin.why, origin.source)
+            if origin is not None and eqn.primitive.kind != "layout"
+            else origin
+        )
+
+    def complete(
+        self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes, outs: Sequence
+    ) -> list:
+        """Complete reductions other than sums across the axes that split the reduced factors, unless the operation did itself."""
+        for f, mine in sorted(strategy.axes.items()):
+            spec = _completed_by(rule, f)
+            if spec is not None and f not in special:
+                why = Why(
+                    "reduction",
+                    f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, joined(mine)))}",
+                    eqn,
+                )
+                n, parts = math.prod(self.sizes[a] for a in mine), outs
+                outs = []
+                for part in parts:
+                    outs.append(registry[spec.name].bind(part, axes=mine, axis_index_groups=None))
+                    step = Step(
+                        spec.counted_as,
+                        mine,
+                        nbytes=collective_bytes(spec.name, typeof(part).nbytes, n),
+                    )
+                    self.record_collective(step, part, why, self.trace.eqns[-1])
+        return list(outs)
+
+    def local_params(
+        self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes
+    ) -> dict:
+        """Parameters for local shapes; `_NotSplittable` if the operation cannot run on them.
+
+        Dims whose factors have a split rule of their own keep their global sizes here; that rule deals with them.
+        """
+        ordinary = {f: mine for f, mine in strategy.axes.items() if f not in special}
+        dims = lambda factors: dims_of_factors(factors, ordinary, rule, self.sizes)
+        shrink = lambda atom, factors: atom.aval.update(
+            shape=local_shape(atom.aval.shape, dims(factors), self.sizes), sharding=None
+        )
+        ins = [shrink(a, fs) for a, fs in zip(eqn.invars, rule.ins)]
+        outs = [shrink(v, fs) for v, fs in zip(eqn.outvars, rule.outs)]
+        hook = eqn.primitive.rules.get("localize")
+        params = eqn.params if hook is None else hook(eqn.params, ins, outs)
+        try:
+            got = eqn.primitive.abstract(ins, params)
+        except (ValueError, TypeError) as error:
+            raise _NotSplittable from error
+        if any(g.shape != o.shape or g.dtype != o.dtype for g, o in zip(got, outs)):
+            raise _NotSplittable
+        return params
+
+
+class _NotSplittable(Exception):
+    """The operation cannot run on the local shapes."""
+
+
+def _completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
+    """The collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
+    combine = rule.reduced.get(f, "add")
+    return None if combine == "add" else COMPLETED_BY.get(combine)
+
+
+def _computes_nothing(eqn: Eqn) -> bool:
+    """Whether results have no elements, or are sums of no products because an operand has none."""
+    if eqn.effects or not eqn.outvars:
+        return False
+    is_product = eqn.primitive.kind in ("contract", "conv", "ragged")
+    return not any(v.aval.size for v in eqn.outvars) or (
+        is_product and not all(a.aval.size for a in eqn.invars)
+    )
+
+
+def _operand(eqn: Eqn, i: int) -> str:
+    return "its operand" if len(eqn.invars) == 1 else f"operand {i}"
+
+
+def _live_eqns(jaxpr: Jaxpr) -> list[Eqn]:
+    """The equations that results or effects depend on: nothing is communicated for the others."""
+    needed, live = set(variables(jaxpr.outvars)), []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or not needed.isdisjoint(eqn.outvars):
+            needed.update(variables(eqn.invars))
+            live.append(eqn)
+    return live[::-1]

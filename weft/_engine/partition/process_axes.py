@@ -1,0 +1,354 @@
+"""Mesh axes across processes: the parts of each axis that are between processes, and those within each.
+
+In:   a local program, the sizes of its mesh axes, and which process drives each device of the mesh.
+Out:  `ProcessAxes`: every axis as parts, major to minor, of which some are *process parts*; the program on these parts.
+Laws: going along a local part never leaves a process; every place along the process parts is another process. Several axes count as
+      one in a collective, so that an axis may be given as its parts everywhere. All processes get the same program.
+Next: `exchanges` maps that program over the local parts and turns what is left of its collectives into exchanges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import (
+    Trace,
+    current_trace,
+    derived_trace,
+    extend_axis_env,
+    set_trace,
+    typeof,
+)
+from weft._engine.ir.collective_spec import collective_axes
+from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
+from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.ir.specs import Spec
+from weft._engine.ops.callback import guard_calls
+from weft._engine.ops.collective_groups import bind_over
+from weft._engine.ops.collective_rules import (
+    all_gather_p,
+    axes_size,
+    axis_index_p,
+    pbroadcast_p,
+    position,
+)
+from weft._engine.ops.elementwise import eq
+from weft._engine.util.errors import ShardingError, describe
+from weft._engine.util.primes import distinct_orders, prime_factors
+from weft._engine.util.record import field, record, replace
+
+
+@record
+class Part:
+    """A part of a mesh axis: its name, its size, whether it is between processes."""
+
+    name: Any
+    size: int
+    is_process: bool
+
+
+@record
+class ProcessAxes:
+    """The parts of every axis, in the order of the mesh. `ranks` are the processes in row-major order of the process parts."""
+
+    parts: Mapping[Any, tuple[Part, ...]]
+    ranks: tuple[int, ...]
+    known: dict[tuple, tuple] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # groups and positions by axes
+
+    @property
+    def all_parts(self) -> list[Part]:
+        """The parts of all axes, in order."""
+        return [part for parts in self.parts.values() for part in parts]
+
+    @property
+    def local(self) -> list[tuple[Any, int]]:
+        """(name, size) of the local parts."""
+        return [(part.name, part.size) for part in self.all_parts if not part.is_process]
+
+    @property
+    def between(self) -> list[tuple[Any, int]]:
+        """(name, size) of the process parts."""
+        return [(part.name, part.size) for part in self.all_parts if part.is_process]
+
+    def names(self, axes: Sequence[Any]) -> tuple:
+        """The parts of these axes; those that are parts already stay."""
+        return tuple(
+            name
+            for axis in axes
+            for name in ([p.name for p in self.parts[axis]] if axis in self.parts else [axis])
+        )
+
+    def local_spec(self, spec: Spec) -> Spec:
+        """How a process splits what `spec` splits over the whole mesh."""
+        inside = {name for name, _ in self.local}
+        return tuple(tuple(name for name in self.names(axes) if name in inside) for axes in spec)
+
+    def groups(self, axes: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+        """The ranks that exchange values along the process parts `axes`, in order of their number there."""
+        groups = self.known.get(("groups", *axes))
+        if groups is None:
+            groups = self.known["groups", *axes] = self._groups(axes)
+        return groups
+
+    def _groups(self, axes: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+        names = [name for name, _ in self.between]
+        grid = np.array(self.ranks).reshape([size for _, size in self.between])
+        order = [i for i, name in enumerate(names) if name not in axes] + [
+            names.index(axis) for axis in axes
+        ]
+        size = math.prod(grid.shape[names.index(axis)] for axis in axes)
+        return tuple(map(tuple, grid.transpose(order).reshape(-1, size).tolist()))
+
+    def positions(self, axis: Any) -> tuple[tuple[int, int], ...]:
+        """Every rank with its number along a process part."""
+        positions = self.known.get(("positions", axis))
+        if positions is None:
+            pairs = [(rank, i) for group in self.groups((axis,)) for i, rank in enumerate(group)]
+            positions = self.known["positions", axis] = tuple(sorted(pairs))
+        return positions
+
+
+def process_axes(
+    mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool = False
+) -> ProcessAxes:
+    """How the axes of a mesh, (name, size), divide where `owners` has the process of each device. `fine` axes have prime parts.
+
+    Raises ShardingError for devices whose processes are in no regular pattern.
+
+    >>> found = process_axes([("x", 4), ("y", 2)], np.array([[0, 0], [0, 0], [1, 1], [1, 1]]))
+    >>> [(part.name, part.size, part.is_process) for part in found.all_parts]
+    [('x.0', 2, True), ('x.1', 2, False), ('y', 2, False)]
+    """
+    parts = {}
+    for i, (name, _) in enumerate(mesh):
+        rows = np.moveaxis(owners, i, 0).reshape(owners.shape[i], -1)
+        digits = max(
+            _digits(rows),
+            key=lambda found: math.prod(size for size, is_process in found if not is_process),
+        )
+        joined = digits if fine else _joined(digits)
+        labels = [name] if len(joined) == 1 else [f"{name}.{k}" for k in range(len(joined))]
+        parts[name] = tuple(
+            Part(label, size, is_process) for label, (size, is_process) in zip(labels, joined)
+        )
+    flat = [part for found in parts.values() for part in found]
+    grid = owners.reshape([part.size for part in flat])
+    ranks = grid[tuple(slice(None) if part.is_process else 0 for part in flat)].ravel()
+    if len(set(ranks.tolist())) != ranks.size:
+        raise ShardingError(
+            describe(
+                "mesh",
+                "its processes lie in no regular pattern.",
+                [("axes", dict(mesh)), ("process of each device", owners.tolist())],
+                None,
+                "Every process must drive as many devices of a mesh as the others, and be a block or a stride of each axis.",
+                "Make the mesh with weft.make_mesh, or order its devices by process.",
+            )
+        )
+    return ProcessAxes(parts, tuple(map(int, ranks)))
+
+
+def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
+    """The decompositions of a place along an axis into digits of prime size, and whether each is between processes. `rows[i]` has the
+    processes at place i of the axis."""
+    n = len(rows)
+    primes = prime_factors(n)
+    for order in distinct_orders(primes):
+        found, stride = [], n
+        for size in order:
+            stride //= size
+            blocks = rows.reshape(-1, size, stride, rows.shape[1])
+            found.append((size, bool((blocks != blocks[:, :1]).any())))
+        yield found or [(1, False)]
+
+
+def _joined(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
+    """Neighbouring digits of one kind as one."""
+    return [
+        (math.prod(size for size, _ in some), is_process)
+        for is_process, some in (
+            (kind, list(some))
+            for kind, some in itertools.groupby(digits, key=lambda digit: digit[1])
+        )
+    ]
+
+
+@record
+class Positioned:
+    """A callback of blocks that gets its position on the mesh: along the local parts of axes, and, as the first of its
+    operands, that along the process parts."""
+
+    callback: Any
+    parts: tuple[tuple[Any, tuple[Part, ...]], ...]
+    between: tuple
+
+    def __call__(self, position: tuple, *arrays: np.ndarray) -> list:
+        found = dict(position)
+        numbers = []
+        for axis, parts in self.parts:
+            if any(part.name in found for part in parts):
+                index = 0
+                for part in parts:
+                    index = index * part.size + found.pop(part.name, 0)
+                numbers.append((axis, index))
+        return self.callback((*numbers, *found.items()), *arrays)
+
+
+def _with_numbers(params: dict, names: tuple) -> dict:
+    """Parameters of a callback whose first operands are numbers along the axes `names`, which it gets."""
+    mapped = tuple(
+        replace(m, operands=(False,) * len(names) + m.operands) for m in params.get("mapped", ())
+    )
+    return {
+        **params,
+        "axes": (*names, *params.get("axes", ())),
+        **({"mapped": mapped} if mapped else {}),
+    }
+
+
+# ---- the program on parts of axes
+
+
+def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
+    """The local program with every axis as its parts."""
+
+    def run(*args):
+        with set_trace(_OnParts(current_trace(), axes)):
+            return evaluate(local, *args)
+
+    with extend_axis_env([(part.name, part.size) for part in axes.all_parts]):
+        return stage(run, local.in_avals, local.name)
+
+
+class _OnParts(Trace):
+    """Binds collectives on parts of axes, on the values of the trace around."""
+
+    __slots__ = ("axes",)
+
+    def __init__(self, parent: Trace, axes: ProcessAxes):
+        super().__init__(parent)
+        self.axes = axes
+
+    def process(self, primitive, args, params):
+        with derived_trace(self.parent):
+            if primitive.kind == "collective":
+                return self._collective(primitive, args, params)
+            if primitive.kind == "region":
+                params = map_jaxprs(params, lambda inner: on_parts(inner, self.axes))
+            if primitive.kind == "callback" and params.get("layout") is not None:
+                return self._callback(primitive, args, params)
+            return primitive.bind(*args, **params)
+
+    # ---- callbacks
+    def _callback(self, primitive, args, params):
+        """A callback of a block runs in the process of the block; one of whole values in the first process along the automatic axes,
+        where they are gathered, and its results go to all."""
+        layout = params["layout"]
+        split = {axis for spec in layout.specs for dim in spec for axis in dim}
+        inside = tuple(self.axes.local_spec(spec) for spec in layout.specs)
+        if layout.apart:
+            whole = [axis for axis in layout.axes if axis not in split]
+            spread = [
+                part
+                for axis in self.axes.parts
+                if axis in split
+                for part in self.axes.parts[axis]
+                if part.is_process
+            ]
+            params = {
+                **params,
+                "callback": Positioned(
+                    params["callback"],
+                    tuple(self.axes.parts.items()),
+                    tuple(p.name for p in spread),
+                ),
+            }
+            args = [*[bind_over(axis_index_p, axis_name=part.name) for part in spread], *args]
+            specs, shapes = ((),) * len(spread) + inside, ((),) * len(spread) + layout.shapes
+            params = _with_numbers(params, tuple(part.name for part in spread))
+        else:
+            whole, specs, shapes = list(layout.axes), inside, layout.shapes
+            gathered = [self._gathered(x, spec) for x, spec in zip(args, layout.specs)]
+            args, specs = [x for x, _ in gathered], tuple(spec for _, spec in gathered)
+        params["layout"] = replace(
+            layout,
+            specs=specs,
+            shapes=shapes,
+            axes=frozenset(self.axes.names(sorted(layout.axes, key=str))),
+        )
+        between = [
+            part.name
+            for axis in self.axes.parts
+            if axis in whole
+            for part in self.axes.parts[axis]
+            if part.is_process
+        ]
+        if not between:
+            return primitive.bind(*args, **params)
+        first = eq(position(between), np.int32(0))
+        outs = guard_calls(primitive, first, args, params)
+        return [pbroadcast_p.bind(y, axis_name=tuple(between), source=0) for y in outs]
+
+    def _gathered(self, x, spec):
+        """An operand that is whole along the dims that process parts split, and the local parts that split the others."""
+        kept = []
+        for d, axes in enumerate(spec, typeof(x).ndim - len(spec)):
+            names = self.axes.names(axes)
+            if any(part.is_process for axis in axes for part in self.axes.parts[axis]):
+                x = all_gather_p.bind(
+                    x,
+                    all_gather_dimension=d,
+                    axis_name=names,
+                    axis_size=axes_size(names),
+                    tiled=True,
+                    axis_index_groups=None,
+                )
+                names = ()
+            kept.append(names)
+        return x, tuple(kept)
+
+    def _collective(self, primitive, args, params):
+        key = "axes" if "axes" in params else "axis_name"
+        names = self.axes.names(collective_axes(params))
+        if "combines" in primitive.attrs:
+            single = primitive.attrs["combines"]
+            return [bind_over(single, x, **{**params, key: names}) for x in args]
+        if not args:  # the position along them
+            return bind_over(primitive, **{key: names if len(names) > 1 else names[0]})
+        groups = params.get("axis_index_groups")
+        if groups is not None and (along := self._along(names, groups)) is not None:
+            names, params = along, {**params, "axis_index_groups": None}
+        return bind_over(primitive, *args, **{**params, key: names})
+
+    def _along(self, names: Sequence[Any], groups: tuple) -> tuple | None:
+        """The parts along which groups of positions extend, if each group is all places along some parts, in order."""
+        sizes = {part.name: part.size for part in self.axes.all_parts}
+        shape = [sizes[name] for name in names]
+        grid = np.arange(math.prod(shape)).reshape(shape)
+        for k in range(len(names) + 1):
+            for chosen in itertools.combinations(range(len(names)), k):
+                if math.prod(shape[i] for i in chosen) != len(groups[0]):
+                    continue
+                rest = [i for i in range(len(names)) if i not in chosen]
+                rows = grid.transpose([*rest, *chosen]).reshape(-1, len(groups[0]))
+                if {tuple(map(int, row)) for row in rows} == set(groups):
+                    return tuple(names[i] for i in chosen) or None
+        return None
+
+
+def has_groups(jaxpr: Jaxpr) -> bool:
+    """Whether a collective anywhere in the program works in groups of positions."""
+    return any(
+        eqn.params.get("axis_index_groups") is not None
+        for eqn in jaxpr.eqns
+        if eqn.primitive.kind == "collective"
+    ) or any(has_groups(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))

@@ -1,0 +1,116 @@
+"""What a function that partitions itself gets and gives: layouts of values.
+
+In:   an equation of `custom_partitioning`, and the layouts that are known.
+Out:  values as the rule is shown them, its shardings on the axes of the program, and what it infers, for propagation.
+Next: `custom_partition` makes the function local.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine.control.custom_partition import PartitionRule, misfit
+from weft._engine.core.trace import derived_trace, eval_trace
+from weft._engine.ir.jaxpr import Eqn, Var
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.program_mesh import to_spec
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import Spec, spec_of_dims
+from weft._engine.ir.types import ShapedArray
+from weft._engine.partition.padding import evenly_split
+from weft._engine.util import tree
+from weft._engine.util.record import record
+
+
+@record
+class OperandInfo:
+    """A value as the rule is shown it: shape, dtype, and how it is laid out."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: NamedSharding
+    weak_type: bool = False
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return ShapedArray(self.shape, self.dtype).size
+
+
+def operand_info(aval: ShapedArray, spec: Spec, fine: Mesh, mesh: Mesh) -> OperandInfo:
+    """A value that is split by axes of `fine`, as a rule is shown it: on `mesh`, and whole where that does not express how it is split."""
+    named = NamedSharding(fine, spec_of_dims(spec))
+    coarse = to_spec(named, mesh, aval.ndim)
+    shown = spec_of_dims(((),) * aval.ndim if coarse is None else coarse)
+    return OperandInfo(aval.shape, aval.dtype, NamedSharding(mesh, shown), aval.weak_type)
+
+
+def specs(
+    rule: PartitionRule,
+    what: str,
+    shardings: Any,
+    structure: Any,
+    avals: Sequence[ShapedArray],
+    mesh: Mesh,
+    sizes: Any,
+    eqn: Eqn,
+) -> list[Spec]:
+    """The layouts that a rule requests, a tree of shardings, on the axes of the program."""
+    try:
+        flat = tree.broadcast_prefix(
+            shardings, tree.tree_unflatten(structure, avals), is_leaf=lambda x: x is None
+        )
+    except ValueError:
+        raise misfit(
+            rule,
+            f"gives {what} shardings of another structure than the {what}s",
+            [("shardings", shardings), (f"{what}s", structure)],
+            eqn,
+        ) from None
+    found = []
+    for i, (sharding, aval) in enumerate(zip(flat, avals)):
+        spec = ((),) * aval.ndim if sharding is None else to_spec(sharding, mesh, aval.ndim)
+        if spec is None or evenly_split(aval.shape, spec, sizes) != spec:
+            raise misfit(
+                rule,
+                f"asks for a layout of {what} {i} that cannot be made",
+                [(what, aval.str_short(), sharding), ("mesh", mesh)],
+                eqn,
+            )
+        found.append(spec)
+    return found
+
+
+class InferTransfer:
+    """Moves specs from the operands of such a function to its results, as its rule infers them."""
+
+    __slots__ = ("eqn", "variables")
+
+    def __init__(self, eqn: Eqn):
+        self.eqn = eqn
+        self.variables = [a for a in eqn.invars if type(a) is Var]
+
+    def __call__(self, state: Any) -> None:
+        rule, (fine, mesh) = self.eqn.params["rule"], state.meshes
+        shown = [
+            operand_info(a.aval, evenly_split(a.aval.shape, state.spec(a), state.sizes), fine, mesh)
+            for a in self.eqn.invars
+        ]
+        results = [operand_info(v.aval, ((),) * v.aval.ndim, fine, mesh) for v in self.eqn.outvars]
+        with derived_trace(eval_trace):
+            given = rule.infer(
+                mesh,
+                tree.tree_unflatten(rule.in_tree, shown),
+                tree.tree_unflatten(rule.out_tree, results),
+            )
+        avals = [v.aval for v in self.eqn.outvars]
+        carried = max([state.carried.get(a, 0) for a in self.variables], default=0)
+        for var, spec in zip(
+            self.eqn.outvars,
+            specs(rule, "result", given, rule.out_tree, avals, fine, state.sizes, self.eqn),
+        ):
+            state.extend(var, spec, carried)

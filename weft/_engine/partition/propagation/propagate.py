@@ -1,0 +1,615 @@
+"""Propagation: from the layouts that are given to a layout for every variable.
+
+In:   a global Jaxpr (with the bodies of its loops and branches), sizes of the mesh axes, given specs of some inputs and
+      outputs; `sharding_constraint` equations give specs of intermediates.
+Out:  a target spec for every variable: per dim the axes that should split it. The partitioner may compute an equation
+      under another layout where that is cheaper, and reshards.
+Laws: a given spec is never changed; a spec only grows; an axis splits at most one dim of a value; arguments and results of
+      the program are split only by axes whose sizes divide them, other values also where little is padded.
+How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
+      ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
+      through all; from a value to its broadcast, or to a part of it, last. Where operands disagree about a factor, or
+      use one axis for two factors, factors of the result win over contracted ones; then `Settling` decides, and earlier
+      operands win over later ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any
+
+from weft._engine.ir.factors import (
+    FactorAxes,
+    FactorRule,
+    OperandFactors,
+    axes_of_factors,
+    dims_of_factors,
+    joint_dims,
+)
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.rewrite import params_key
+from weft._engine.ir.specs import DimSpec, Spec
+from weft._engine.partition.padding import worth_splitting
+from weft._engine.partition.propagation.reach import reach_of_dims
+from weft._engine.partition.reshard import is_even
+from weft._engine.util.record import field, record
+
+#: kinds through which specs pass first: results are laid out as operands are, without any choice
+PASS_THROUGH = frozenset({"elementwise", "layout", "constraint"})
+
+
+class Settling(Enum):
+    """How conflicts between layouts are settled, once those of results have prevailed over those of contracted dims."""
+
+    BY_SIZE = (
+        auto()
+    )  # those that a larger value has had prevail; inner programs settle theirs first
+    BY_REACH = (
+        auto()
+    )  # those of dims that run through more of the program prevail; outer programs are first
+
+
+def factor_rule(eqn: Eqn) -> FactorRule | None:
+    """The sharding rule of an equation, or None if its primitive has none (then nothing passes through it)."""
+    if not eqn.primitive.has("factors"):
+        return None
+    key = (eqn.primitive, tuple(a.aval for a in eqn.invars), tuple(v.aval for v in eqn.outvars))
+    rule = eqn.primitive.rule("factors")(key[1], key[2], **eqn.params)
+    if rule is not None and any(mark != "offset" for mark in rule.special.values()):
+        _load_splits()
+    return rule
+
+
+@functools.cache
+def _load_splits() -> None:
+    """Fill the slot `split`. Most programs have no dim that cannot simply be split, and need none of this."""
+    import weft._engine.ops.local_indexing  # noqa: F401
+    import weft._engine.ops.local_windows  # noqa: F401
+
+
+@record(frozen=False)
+class Propagation:
+    """The state of propagation: target specs so far, and which of them are given."""
+
+    sizes: Mapping[Any, int]
+    dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
+    fixed: set[Var] = field(default_factory=set)  # variables whose spec is given
+    explicit: dict[Var, frozenset] = field(
+        default_factory=dict
+    )  # axes whose place the variable's type says
+    cuts: set[tuple[Any, int]] = field(
+        default_factory=set
+    )  # axes that should be finer, and the sizes of their major parts
+    carried: dict[Var, int] = field(
+        default_factory=dict
+    )  # bytes of the largest value that has had the spec
+    changed: set[Var] = field(default_factory=set)  # since the last transfer began
+    rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
+    shared: dict[tuple, FactorRule | None] = field(default_factory=dict)  # by what it follows from
+    facts: dict[tuple, _RuleFacts] = field(default_factory=dict)
+    terms: dict[Var, frozenset] = field(
+        default_factory=dict
+    )  # axes over which devices have terms of a variable, or should have
+    boundary: set[Var] = field(default_factory=set)  # arguments and results of the program
+    meshes: Any = None  # the mesh of the axes, and the coarser one that was given
+    last_round: bool = False  # whether specs pass from a value to its broadcast or part
+    settling: Settling = Settling.BY_SIZE
+    reach: dict[Var, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # of the dims of variables, where it settles conflicts
+    conflicts: bool = False  # whether values disagreed anywhere
+    slices_split: bool = (
+        False  # whether slices were taken along a split dim, by a loop or an equation
+    )
+    splits_slices: bool = False  # whether the axes of such dims split other dims of the slices
+
+    def rule(self, eqn: Eqn) -> FactorRule | None:
+        """The sharding rule of an equation: one object for equations with equal operations, parameters and types."""
+        if eqn not in self.rules:
+            params = params_key(eqn.params)
+            if params is None:
+                self.rules[eqn] = factor_rule(eqn)
+            else:
+                key = (
+                    eqn.primitive,
+                    params,
+                    *[a.aval for a in eqn.invars],
+                    None,
+                    *[v.aval for v in eqn.outvars],
+                )
+                if key not in self.shared:
+                    self.shared[key] = factor_rule(eqn)
+                self.rules[eqn] = self.shared[key]
+        return self.rules[eqn]
+
+    def spec(self, atom: Any) -> Spec:
+        """The axes per dim of a variable (none for literals)."""
+        if type(atom) is Literal:
+            return ((),) * atom.aval.ndim
+        found = self.dims.get(atom)
+        return tuple(found) if found is not None else ((),) * atom.aval.ndim
+
+    def fix(self, var: Any, spec: Spec) -> None:
+        """Fix the spec of a variable for good."""
+        if type(var) is not Literal:
+            self.dims[var] = list(spec)
+            self.fixed.add(var)
+            self.carried[var] = var.aval.nbytes
+
+    def fix_explicit(self, var: Var, spec: Spec, axes: frozenset) -> None:
+        """Fix which dims of a variable the explicit `axes` split; others may join them."""
+        self.dims[var] = list(spec)
+        self.explicit[var] = axes
+        self.carried[var] = var.aval.nbytes
+
+    def stake(self, var: Var, factors: OperandFactors, f: int) -> tuple[int, ...]:
+        """What settles conflicts about factor `f` of `var`: the greater prevails, the earlier of equal ones."""
+        if self.settling is Settling.BY_SIZE:
+            return (self.carried[var],)
+        return max(
+            reach for reach, of_dim in zip(self.reach[var], factors) if f in of_dim
+        ), var.aval.nbytes
+
+    def is_fixed(self, atom: Any) -> bool:
+        """Whether the layout of a variable is given, in full or by explicit axes."""
+        return atom in self.fixed or atom in self.explicit
+
+    def extend(self, atom: Any, spec: Spec, carried: int = 0) -> None:
+        """Extend the spec of a variable where `spec`, which a value of `carried` bytes has had, says more and agrees with it."""
+        if type(atom) is Literal or atom in self.fixed or not atom.aval.ndim:
+            return
+        mine = self.dims.setdefault(atom, [()] * atom.aval.ndim)
+        closed = self.explicit.get(atom, ())
+        for d, axes in enumerate(spec):
+            have = mine[d]
+            if len(axes) <= len(have) or axes[: len(have)] != have:
+                continue
+            for a in axes[len(have) :]:
+                longer, size = (*mine[d], a), atom.aval.shape[d]
+                fits = (
+                    is_even(size, longer, self.sizes)
+                    if atom in self.boundary
+                    else worth_splitting(size, longer, self.sizes)
+                )
+                if a in closed or any(a in other for other in mine) or not fits:
+                    break
+                mine[d] = (*mine[d], a)
+                self.changed.add(atom)
+                self.carried[atom] = max(carried, self.carried.get(atom, 0), atom.aval.nbytes)
+
+    def of_slices(self, spec: Spec, sliced: Collection[int], shape: Sequence[int]) -> Spec:
+        """Return the layout of slices of sizes `shape` of a value that `spec` splits, which are taken along its dims `sliced`.
+
+        With `splits_slices`, the axes of these dims split a dim of the slices that they divide: their own, a split one, or the first.
+        They are major there, as they were before a reshape that made the sliced dims of a split one.
+        """
+        self.slices_split |= any(spec[d] for d in sliced)
+        if not self.splits_slices:
+            return spec
+        dims = [() if d in sliced else axes for d, axes in enumerate(spec)]
+        for d in (d for d in sliced if spec[d]):
+            for t in sorted(range(len(dims)), key=lambda t: (t != d, not dims[t])):
+                if is_even(shape[t], (*spec[d], *dims[t]), self.sizes):
+                    dims[t] = (*spec[d], *dims[t])
+                    break
+        return tuple(dims)
+
+
+def propagate(
+    jaxpr: Jaxpr,
+    sizes: Mapping[Any, int],
+    in_specs: Sequence[Spec | None],
+    out_specs: Sequence[Spec | None],
+    constraint_spec: Any,
+    type_spec: Any,
+    meshes: Any = None,
+    layouts: Iterable[tuple[Var, Spec]] = (),
+    settling: Settling = Settling.BY_SIZE,
+    splits_slices: bool = False,
+    like: Propagation | None = None,
+) -> Propagation:
+    """Find a spec for every variable of `jaxpr` and of the programs inside it.
+
+    `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
+    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and its unreduced axes.
+    `layouts` has other specs to try for some variables. `settling` is the rule for conflicts. With `splits_slices`, axes of a dim
+    along which slices are taken split another dim of the slices. `like` is an earlier propagation of `jaxpr`, whose rules are used
+    again.
+    """
+    state = Propagation(sizes, meshes=meshes, settling=settling, splits_slices=splits_slices)
+    if like is not None:
+        state.rules, state.shared = like.rules, like.shared
+    state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
+    for var in _all_variables(jaxpr):
+        if var.aval.explicit is not None:
+            spec, axes, terms = type_spec(var.aval)
+            state.fix_explicit(var, spec, axes)
+            if terms:
+                state.terms[var] = terms
+    for var, spec in zip(jaxpr.invars, in_specs):
+        if spec is not None:
+            state.fix(var, spec)
+    sweep = list(_sweep(jaxpr, enter=settling is Settling.BY_REACH))
+    eqns = list(dict.fromkeys(sweep))
+    if settling is Settling.BY_REACH:
+        state.reach = reach_of_dims(eqns, state.rule, region_links)
+    if state.terms:
+        _trace_terms(state, eqns)
+    for eqn in eqns:
+        if eqn.primitive.attrs.get(
+            "per_device"
+        ):  # blocks of its values are blocks of what is outside
+            body = eqn.params["jaxpr"]
+            state.boundary.update(
+                a for a in (*body.invars, *body.outvars) if type(a) is not Literal
+            )
+        if eqn.primitive.kind == "constraint":
+            _fix_constraint(state, eqn, constraint_spec(eqn))
+    for var, spec in layouts:
+        if not state.is_fixed(var):
+            state.fix(var, spec)
+    for atom, spec in zip(jaxpr.outvars, out_specs):
+        if spec is not None:
+            state.extend(atom, spec)
+    made = {eqn: transfer for eqn in eqns if (transfer := _transfer(state, eqn)) is not None}
+    transfers = [made[eqn] for eqn in sweep if eqn in made]
+    simple = {transfer for eqn, transfer in made.items() if eqn.primitive.kind in PASS_THROUGH}
+    _run(state, [t for t in transfers if t in simple], simple)
+    _run(state, transfers, [t for t in transfers if t not in simple])
+    state.last_round = True
+    _run(
+        state, transfers, [t for t in transfers if type(t) is _FactorTransfer and t.has_last_round]
+    )
+    return state
+
+
+def _trace_terms(state: Propagation, eqns: Sequence[Eqn]) -> None:
+    """Where terms are asked for of a value that nothing else reads, ask for them where it is made."""
+    uses = Counter(a for eqn in eqns for a in eqn.invars if type(a) is not Literal)
+    for eqn in reversed(eqns):
+        terms = (
+            state.terms.get(eqn.outvars[0])
+            if len(eqn.outvars) == 1 and len(eqn.invars) == 1
+            else None
+        )
+        atom = eqn.invars[0] if terms else None
+        if (
+            terms is None
+            or type(atom) is Literal
+            or atom.aval.explicit is not None
+            or uses[atom] != 1
+        ):
+            continue
+        rule = state.rule(eqn)
+        if rule is not None and rule.linear_ins == (0,):
+            state.terms[atom] = terms
+
+
+def _run(state: Propagation, transfers: list[Transfer], first: Collection[Transfer]) -> None:
+    """Sweep forward and backward over transfers whose variables changed, until none does; those of `first` begin."""
+    users: dict[Var, list[int]] = {}
+    for i, transfer in enumerate(transfers):
+        for var in transfer.variables:
+            users.setdefault(var, []).append(i)
+    begin = set(first)
+    waiting = {i for i, transfer in enumerate(transfers) if transfer in begin}
+    order = range(len(transfers))
+    while waiting:
+        for i in order:
+            if i in waiting:
+                waiting.discard(i)
+                state.changed.clear()
+                transfers[i](state)
+                for var in state.changed:
+                    waiting.update(users.get(var, ()))
+        order = order[::-1]
+
+
+def _fix_constraint(state: Propagation, eqn: Eqn, axes_of_dims: Sequence[DimSpec | None]) -> None:
+    (out,) = eqn.outvars
+    if any(axes is None for axes in axes_of_dims):
+        state.extend(out, tuple(axes or () for axes in axes_of_dims))
+    else:
+        state.fix(out, tuple(axes_of_dims))
+
+
+def _sweep(jaxpr: Jaxpr, enter: bool) -> Iterable[Eqn]:
+    """The equations of a program and of the programs inside it, in the order of a sweep.
+
+    An equation that holds programs comes after their equations. With `enter` it also comes before them, so that its operands'
+    specs reach them in the same sweep.
+    """
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.kind == "region":
+            if enter:
+                yield eqn
+            for _, inner in subjaxprs(eqn.params):
+                yield from _sweep(inner, enter)
+        yield eqn
+
+
+def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
+    """The variables of a program and of the programs inside it."""
+    yield from jaxpr.invars
+    for eqn in jaxpr.eqns:
+        yield from eqn.outvars
+        if eqn.primitive.kind == "region":
+            for _, inner in subjaxprs(eqn.params):
+                yield from _all_variables(inner)
+
+
+# --- equations --------------------------------------------------------------------------------------------------------
+
+
+def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
+    """What moves specs through one equation, forward and backward; None if nothing passes."""
+    if eqn.primitive.attrs.get("per_device"):
+        return _ShardMapTransfer(eqn)
+    if eqn.primitive.kind in ("region", "barrier"):
+        return _LinkTransfer(eqn)
+    rule = state.rule(eqn)
+    if rule is None and eqn.primitive.kind == "custom" and eqn.params["rule"].infer is not None:
+        from weft._engine.partition.propagation.layout_rule import (
+            InferTransfer,  # most programs have none
+        )
+
+        return InferTransfer(eqn)
+    return None if rule is None else _FactorTransfer(eqn, rule, state.facts)
+
+
+class _RuleFacts:
+    """What the equations of one factor rule have in common, whose literals are the same operands; and what was found for values
+    with equal layouts, as in equal layers."""
+
+    __slots__ = ("closed", "in_result", "joint", "parts", "sliced", "broadcasts", "found")
+
+    def __init__(self, eqn: Eqn, rule: FactorRule):
+        self.closed = frozenset(f for f, mark in rule.special.items() if mark == "replicate")
+        self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
+        self.joint = joint_dims(rule)
+        self.parts = list(_parts(eqn, rule))
+        self.sliced = _sliced_dims(eqn)
+        self.broadcasts = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
+            (a.aval.size for a in eqn.invars), default=0
+        )
+        self.found: dict[tuple, tuple[list[tuple[int, Spec]], int]] = {}
+
+
+class _FactorTransfer:
+    """Moves specs through an equation by its factor rule."""
+
+    __slots__ = ("rule", "eqn", "values", "variables", "facts")
+
+    def __init__(self, eqn: Eqn, rule: FactorRule, facts: dict[tuple, _RuleFacts]):
+        self.rule, self.eqn = rule, eqn
+        values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
+        self.values = [
+            (a, factors) for a, factors in values if type(a) is not Literal and a.aval.ndim
+        ]
+        self.variables = [a for a, _ in self.values]
+        key = (id(rule), *[type(a) is Literal for a in eqn.invars])
+        known = facts.get(key)
+        self.facts = known if known is not None else facts.setdefault(key, _RuleFacts(eqn, rule))
+
+    @property
+    def has_last_round(self) -> bool:
+        """Whether more passes when specs pass from a value to its broadcast or part."""
+        return self.facts.broadcasts or bool(self.facts.parts)
+
+    def __call__(self, state: Propagation) -> None:
+        if self.facts.sliced and self.eqn.invars[0] in state.dims:
+            (source, *_), (result,) = self.eqn.invars, self.eqn.outvars
+            spec = state.of_slices(state.spec(source), self.facts.sliced, result.aval.shape)
+            if state.splits_slices:
+                state.extend(result, spec, state.carried.get(source, 0))
+        layouts = [tuple(state.dims.get(a, ())) for a in self.variables]
+        settled_by = state.reach or state.carried
+        key = (state.last_round, *layouts, *[settled_by.get(a) for a in self.variables])
+        found = self.facts.found.get(key)
+        if found is None:
+            agreed, carried = self.agree(state)
+            specs = (
+                [
+                    dims_of_factors(factors, agreed, self.rule, state.sizes)
+                    for _, factors in self.values
+                ]
+                if agreed
+                else []
+            )
+            found = (
+                [(i, spec) for i, (spec, dims) in enumerate(zip(specs, layouts)) if spec != dims],
+                carried,
+            )
+            self.facts.found[key] = found
+        for i, spec in found[0]:
+            state.extend(self.variables[i], spec, found[1])
+        if state.last_round:
+            for operand, from_dim, result, dim in self.facts.parts:
+                source, target = self.eqn.invars[operand], self.eqn.outvars[result]
+                spec = [()] * target.aval.ndim
+                spec[dim] = state.spec(source)[from_dim]
+                state.extend(target, spec, state.carried.get(source, 0))
+
+    def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
+        """Axes per factor on which the values agree, conflicts settled by rank; and the bytes of the largest value that has had them."""
+        facts = self.facts
+        best: dict[
+            int, tuple
+        ] = {}  # factor -> (rank, axes, bytes of the largest value that has had them)
+        for atom, factors in self.values:
+            dims = state.dims.get(atom)
+            if (
+                dims is None
+                or not any(dims)
+                or (facts.broadcasts and not state.last_round and atom in self.eqn.invars)
+            ):
+                continue
+            found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
+            state.cuts |= cuts
+            for f, axes in found.items():
+                if f in facts.closed:
+                    continue
+                rank, carried = (
+                    (f in facts.in_result, state.stake(atom, factors, f)),
+                    state.carried[atom],
+                )
+                have = best.get(f)
+                if have is None or _extends(axes, have[1]):
+                    best[f] = (max(rank, have[0]) if have else rank, axes, carried)
+                elif not _extends(have[1], axes):
+                    state.conflicts = True
+                    if rank > have[0]:
+                        best[f] = (rank, axes, carried)
+        taken: set = set()
+        agreed: FactorAxes = {}
+        for f, (_, axes, _) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
+            kept = []
+            joint = any(f in dim for dim in facts.joint)
+            for a in axes:
+                state.conflicts |= a in taken
+                if a in taken or (
+                    joint and not is_even(self.rule.sizes[f], (*kept, a), state.sizes)
+                ):
+                    break
+                kept.append(a)
+            if kept:
+                agreed[f] = tuple(kept)
+                taken.update(kept)
+        return agreed, max((best[f][2] for f in agreed), default=0)
+
+
+def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:
+    """(operand, its dim, result, its dim) where the result's dim is a large part of the operand's or an extension.
+
+    No factor is shared there, but a result that is split like the operand keeps later work parallel.
+    """
+    for n, (atom, ins) in enumerate(zip(eqn.invars, rule.ins)):
+        for m, (var, outs) in enumerate(zip(eqn.outvars, rule.outs)):
+            if type(atom) is Literal:
+                continue
+            pairs = [
+                (i, o)
+                for i, f in enumerate(ins)
+                for o, g in enumerate(outs)
+                if _runs_along(rule, f, g, i == o)
+            ]
+            yield from (
+                (n, i, m, o) for i, o in pairs if 4 * var.aval.shape[o] >= atom.aval.shape[i]
+            )
+
+
+def _sliced_dims(eqn: Eqn) -> list[int]:
+    """Dims along which an equation takes at most half of its first operand."""
+    if not eqn.primitive.attrs.get("takes_slice"):
+        return []
+    pairs = zip(eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape)
+    return [d for d, (size, taken) in enumerate(pairs) if 0 < 2 * taken <= size]
+
+
+def _runs_along(rule: FactorRule, f: tuple, g: tuple, same_place: bool) -> bool:
+    """Whether a result's dim of factor `g` takes parts of an operand's dim of factor `f`, in order."""
+    if f == g or len(f) != 1 or len(g) != 1:
+        return False
+    grouped = any(group[0] == g[0] and f[0] in group for group in rule.groups)
+    return grouped or (same_place and {rule.special.get(f[0]), rule.special.get(g[0])} == {"index"})
+
+
+def _extends(longer: tuple, shorter: tuple) -> bool:
+    return longer[: len(shorter)] == shorter
+
+
+# --- programs of one device -------------------------------------------------------------------------------------------
+
+
+class _ShardMapTransfer:
+    """Moves specs into a shard_map and out of it: the axes that are not manual split its blocks further."""
+
+    def __init__(self, eqn: Eqn):
+        p = eqn.params
+        pairs = [
+            *zip(eqn.invars, p["jaxpr"].invars, p["in_specs"]),
+            *zip(eqn.outvars, p["jaxpr"].outvars, p["out_specs"]),
+        ]
+        self.links = [(outer, inner, spec.dims(outer.aval.ndim)) for outer, inner, spec in pairs]
+        self.manual = p["manual_axes"]
+        self.variables = [
+            a for outer, inner, _ in self.links for a in (outer, inner) if type(a) is not Literal
+        ]
+
+    def __call__(self, state: Propagation) -> None:
+        for outer, inner, dims in self.links:
+            rest = tuple(
+                free_axes(mine, have, self.manual) for mine, have in zip(dims, state.spec(outer))
+            )
+            state.extend(inner, rest, state.carried.get(outer, 0))
+            whole = tuple((*mine, *free) for mine, free in zip(dims, state.spec(inner)))
+            state.extend(outer, whole, state.carried.get(inner, 0))
+
+
+def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence) -> DimSpec:
+    """Of a dim that is split over `have`, the axes that may split the blocks that `mine` leaves of it.
+
+    >>> free_axes(("i",), ("i", "a"), "ij"), free_axes((), ("a", "j"), "ij")
+    (('a',), ('a',))
+    """
+    rest = have[len(mine) :] if _extends(have, mine) else ()
+    free = next((k for k, a in enumerate(rest) if a in manual), len(rest))
+    return rest[:free]
+
+
+# --- loops, branches and barriers -------------------------------------------------------------------------------------
+
+
+class _LinkTransfer:
+    """Moves specs between an operation that holds programs and those programs, and between the operands of a barrier and its
+    results: linked values have one layout, whatever splits others."""
+
+    def __init__(self, eqn: Eqn):
+        self.groups = region_links(eqn)
+        self.variables = [a for group in self.groups for a, _ in group if type(a) is not Literal]
+
+    def __call__(self, state: Propagation) -> None:
+        for group in self.groups:
+            for source, lead_source in group:
+                shape = (*(1,) * lead_source, *source.aval.shape[lead_source:])
+                spec = state.of_slices(state.spec(source), range(lead_source), shape)[lead_source:]
+                if any(spec):
+                    for target, lead in group:
+                        if target is not source:
+                            state.extend(
+                                target, ((),) * lead + tuple(spec), state.carried.get(source, 0)
+                            )
+
+
+def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
+    """Groups of values, inside and outside, that have one layout; each with its number of leading loop dims."""
+    if eqn.primitive.kind == "barrier":
+        pairs = [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, eqn.outvars)]
+        return [[link for pair in pairs for link in pair]] if eqn.params.get("alike") else pairs
+    links = eqn.primitive.rules.get("links")
+    if links is not None:
+        return links(eqn)
+    inner = call_jaxpr(eqn)
+    if inner is None:
+        return []
+    return [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, inner.invars)] + [
+        [(a, 0), (v, 0)] for a, v in zip(inner.outvars, eqn.outvars)
+    ]
+
+
+def call_jaxpr(eqn: Eqn) -> Jaxpr | None:
+    """The program of an operation that merely calls one with its operands, or None."""
+    for value in eqn.params.values():
+        if (
+            isinstance(value, Jaxpr)
+            and len(value.invars) == len(eqn.invars)
+            and len(value.outvars) == len(eqn.outvars)
+        ):
+            return value
+    return None
+
+
+Transfer = _FactorTransfer | _ShardMapTransfer | _LinkTransfer

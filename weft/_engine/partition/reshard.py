@@ -1,0 +1,541 @@
+"""Resharding: the cheapest sequence of collectives between two layouts of one value.
+
+In:   a source `Placement` (which axes split each dim, over which axes it is a partial sum), a target, shape, item size.
+Out:  `Step`s, each a local slice or one collective. Law: doing them moves exactly the source layout to the target one.
+How:  a shortest-path search over placements; edges are the steps that can help, weighted by the bytes a device sends. Nothing
+      is listed by device but the pairs of a permutation, once the plan is found.
+      A dim is split by its axes major to minor, so slices append a minor axis and gathers remove minor axes.
+Uneven dims: a dim of s elements in n blocks has blocks of ceil(s / n); the last ones are padded, with anything. A dim
+      may be split finer, or less fine, in one step only if the borders of the coarse blocks are borders of fine ones.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import operator
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.collective_spec import COLLECTIVES, collective_bytes
+from weft._engine.ir.specs import Spec, joined
+from weft._engine.partition.cost import DEFAULT
+from weft._engine.util.primes import prime_factors
+from weft._engine.util.record import record, replace
+
+Sizes = tuple[tuple[Any, int], ...]
+
+
+@record
+class Placement:
+    """How a value is placed on the mesh: axes per dim, and the axes over which it must still be summed."""
+
+    dims: Spec
+    partial: frozenset = frozenset()
+
+    @property
+    def axes(self) -> frozenset:
+        """The axes that split some dim."""
+        return frozenset(itertools.chain.from_iterable(self.dims))
+
+    def with_dim(self, d: int, axes: tuple) -> Placement:
+        return Placement((*self.dims[:d], axes, *self.dims[d + 1 :]), self.partial)
+
+    def __str__(self) -> str:
+        body = ", ".join("*".join(map(str, joined(axes))) if axes else "-" for axes in self.dims)
+        return f"[{body}]" + (
+            f" + partial {{{', '.join(joined(sorted(map(str, self.partial))))}}}"
+            if self.partial
+            else ""
+        )
+
+
+@record
+class Step:
+    """One move. `dim` is the dim concerned; all_to_all gathers `dim` and splits `target`."""
+
+    kind: str  # own_slice all_gather all_to_all ppermute reduce_scatter psum
+    axes: tuple[Any, ...]
+    dim: int = -1
+    target: int = -1
+    perm: tuple[tuple[int, int], ...] = ()
+    nbytes: int = 0  # that a device sends
+
+
+def local_shape(shape: tuple[int, ...], dims: Spec, sizes: Mapping[Any, int]) -> tuple[int, ...]:
+    """Shape of one shard; that of a dim which does not divide is padded.
+
+    >>> local_shape((8, 6), (('x',), ()), {'x': 4}), local_shape((9, 6), (('x',), ()), {'x': 4})
+    ((2, 6), (3, 6))
+    """
+    return tuple(
+        -(-s // math.prod([sizes[a] for a in axes])) if axes else s for s, axes in zip(shape, dims)
+    )
+
+
+def is_even(size: int, axes: tuple, sizes: Mapping[Any, int]) -> bool:
+    """Whether `axes` cut a dim of `size` into equal blocks."""
+    return size % math.prod([sizes[a] for a in axes]) == 0
+
+
+def plan(
+    source: Placement,
+    target: Placement,
+    shape: tuple[int, ...],
+    itemsize: int,
+    sizes: Mapping[Any, int],
+    latency: int = DEFAULT.latency,
+) -> tuple[tuple[Step, Placement], ...]:
+    """The cheapest steps from `source` to `target` for a value of global `shape`, each with its result.
+
+    >>> one = Placement((('x',), ())); other = Placement(((), ('x',)))
+    >>> [step.kind for step, after in plan(one, other, (8, 8), 4, {'x': 4})]
+    ['all_to_all']
+    """
+    return (
+        ()
+        if source == target
+        else _search(source, target, shape, itemsize, tuple(sizes.items()), latency)[0]
+    )
+
+
+def plan_cost(
+    source: Placement,
+    target: Placement,
+    shape: tuple[int, ...],
+    itemsize: int,
+    sizes: Mapping[Any, int],
+    latency: int = DEFAULT.latency,
+) -> int:
+    """Bytes that a device sends in the cheapest plan, with a latency term per collective."""
+    return (
+        0
+        if source == target
+        else _search(source, target, shape, itemsize, tuple(sizes.items()), latency)[1]
+    )
+
+
+@lru_cache(maxsize=4096)
+def finer_axes(
+    source: Placement,
+    target: Placement,
+    shape: tuple[int, ...],
+    itemsize: int,
+    sizes_key: Sizes,
+    latency: int,
+) -> dict[Any, int]:
+    """Return the axes to cut in two so that devices send less than in `plan`, with the sizes of their major parts.
+
+    >>> grid = {'a': 4, 'b': 2}
+    >>> finer_axes(Placement((('b',), ('a',))), Placement((('a',), ('b',))), (64, 64), 4, tuple(grid.items()), 64)
+    {'a': 2}
+    """
+    coarse = sum(
+        step.nbytes for step, _ in _search(source, target, shape, itemsize, sizes_key, latency)[0]
+    )
+    if coarse <= _SearchSpace(target, shape, itemsize, dict(sizes_key), latency).bytes_bound(
+        source
+    ):
+        return {}
+    sizes, used = dict(sizes_key), source.axes | target.axes | source.partial
+    parts = {
+        a: [((a, i), p) for i, p in enumerate(_parts(a, source, target, shape, sizes))]
+        if a in used
+        else [(a, n)]
+        for a, n in sizes_key
+    }
+    if all(len(some) <= 1 for some in parts.values()):
+        return {}
+    fine = lambda place: Placement(
+        tuple(tuple(part for a in axes for part, _ in parts[a]) for axes in place.dims),
+        frozenset(part for a in place.partial for part, _ in parts[a]),
+    )
+    steps = _search(
+        fine(source),
+        fine(target),
+        shape,
+        itemsize,
+        tuple(part for some in parts.values() for part in some),
+        latency,
+    )[0]
+    if sum(step.nbytes for step, _ in steps) >= coarse:
+        return {}
+    apart = lambda axes, a: 0 < sum(part in axes for part, _ in parts[a]) < len(parts[a])
+    return {
+        a: parts[a][0][1]
+        for a in parts
+        if len(parts[a]) > 1
+        and any(apart(axes, a) for _, place in steps for axes in (*place.dims, place.partial))
+    }
+
+
+def _parts(
+    axis: Any,
+    source: Placement,
+    target: Placement,
+    shape: tuple[int, ...],
+    sizes: Mapping[Any, int],
+) -> list[int]:
+    """The sizes of the parts of an axis that may move apart, the major one first.
+
+    Other cuts bring nothing: a part takes the place of another axis, or fills what other axes leave of a dim.
+    """
+    n, fits = sizes[axis], set()
+    for other in source.axes | target.axes | source.partial:
+        fits.add(math.gcd(n, sizes[other]))
+    for dims in (source.dims, target.dims):
+        for size, axes in zip(shape, dims):
+            for k in range(axes.index(axis) if axis in axes else len(axes) + 1):
+                left, uneven = divmod(size, math.prod([sizes[a] for a in axes[:k]]))
+                if not uneven:
+                    fits.add(math.gcd(n, left))
+    ends = [
+        end
+        for end in itertools.accumulate(prime_factors(n), operator.mul)
+        if end == n or end in fits or n // end in fits
+    ]
+    return [end // begin for begin, end in itertools.pairwise([1, *ends])]
+
+
+@lru_cache(maxsize=65536)
+def _search(
+    source: Placement,
+    target: Placement,
+    shape: tuple[int, ...],
+    itemsize: int,
+    sizes_key: Sizes,
+    latency: int,
+) -> tuple[tuple[tuple[Step, Placement], ...], int]:
+    """Dijkstra's algorithm over placements; of equally cheap plans, the first that it finds.
+
+    It leaves out placements through which no plan is as cheap as the cheapest, whose cost A* finds first. What is left out
+    changes no order among the rest, so the plan is the one of Dijkstra's algorithm alone.
+    """
+    if not target.partial <= source.partial:
+        raise ValueError(
+            f"cannot make a partial sum over {set(target.partial - source.partial)} of a whole value"
+        )
+    space = _SearchSpace(target, shape, itemsize, dict(sizes_key), latency)
+    least = space.least_cost(source)
+    order = itertools.count()
+    queue: list[tuple] = [(0, next(order), source, ())]
+    done: set[Placement] = set()
+    while queue:
+        cost, _, place, steps = heapq.heappop(queue)
+        if place == target:
+            return tuple(
+                [(space.with_pairs(step, before, after), after) for before, step, after in steps]
+            ), cost
+        if place in done:
+            continue
+        done.add(place)
+        for step, after, weight in space.weighted_steps(place):
+            if after not in done and cost + weight + space.bound(after) <= least:
+                heapq.heappush(
+                    queue, (cost + weight, next(order), after, (*steps, (place, step, after)))
+                )
+    raise AssertionError(f"no plan from {source} to {target} for shape {shape}")
+
+
+class _SearchSpace:
+    """The moves of one search."""
+
+    def __init__(
+        self, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: dict, latency: int
+    ):
+        self.target, self.shape, self.itemsize, self.sizes, self.latency = (
+            target,
+            shape,
+            itemsize,
+            sizes,
+            latency,
+        )
+        self._counts: dict[tuple, int] = {}
+        self._steps: dict[Placement, list[tuple[Step, Placement, int]]] = {}
+        self._bounds: dict[Placement, int] = {}
+        self.prefixes = [
+            [(axes[:k], self.count(axes[:k])) for k in range(len(axes) + 1)] for axes in target.dims
+        ]
+        self.is_target_even = all(n % self.count(axes) == 0 for n, axes in zip(shape, target.dims))
+        self.whole_bytes = math.prod(shape) * itemsize
+        self.target_bytes = self.whole_bytes // math.prod(
+            [sizes[a] for a in target.axes]
+        )  # on average
+
+    def count(self, axes: tuple) -> int:
+        """The number of blocks into which `axes` cut a dim."""
+        count = self._counts.get(axes)
+        if count is None:
+            count = self._counts[axes] = math.prod([self.sizes[a] for a in axes])
+        return count
+
+    def block(self, d: int, axes: tuple) -> int:
+        """The size of the blocks into which `axes` cut dim `d`; the last ones may be padded."""
+        return -(-self.shape[d] // self.count(axes))
+
+    def weighted_steps(self, place: Placement) -> list[tuple[Step, Placement, int]]:
+        """The steps from `place`, where each leads, and its cost."""
+        steps = self._steps.get(place)
+        if steps is None:
+            steps = self._steps[place] = [
+                (
+                    step,
+                    after,
+                    step.nbytes + (1 if COLLECTIVES[step.kind].is_local else self.latency),
+                )
+                for step, after in self.steps(place)
+            ]
+        return steps
+
+    def least_cost(self, source: Placement) -> int:
+        """The cost of the cheapest plan, by the A* algorithm."""
+        costs = {source: 0}
+        order = itertools.count()
+        queue: list[tuple[int, int, int, Placement]] = [
+            (self.bound(source), 0, next(order), source)
+        ]
+        while queue:
+            _, negative_cost, _, place = heapq.heappop(
+                queue
+            )  # of equal estimates the furthest first
+            cost = -negative_cost
+            if place == self.target:
+                return cost
+            if cost > costs[place]:
+                continue
+            for _, after, weight in self.weighted_steps(place):
+                reached = cost + weight
+                if reached < costs.get(after, math.inf):
+                    costs[after] = reached
+                    heapq.heappush(
+                        queue, (reached + self.bound(after), -reached, next(order), after)
+                    )
+        raise AssertionError(f"no plan from {source} to {self.target} for shape {self.shape}")
+
+    def bound(self, place: Placement) -> int:
+        """A cost that no plan from `place` is below."""
+        bound = self._bounds.get(place)
+        if bound is None:
+            nbytes = self.bytes_bound(place)
+            slices = len(self.target.axes - place.axes)
+            if not self.is_target_even:
+                slices = min(slices, 1)  # one may be over several axes
+            # a step may round down by less than a byte, and costs a latency besides
+            bound = self._bounds[place] = max(
+                nbytes + self.latency - 1 if nbytes else 0, min(slices, self.latency)
+            )
+        return bound
+
+    def bytes_bound(self, place: Placement) -> int:
+        """A number of bytes that every plan from `place` sends at least.
+
+        A device receives the elements of its target block that it does not hold. A sum of n terms takes n - 1 sends until one
+        device has it, and one more for every other device whose target block it is in.
+        """
+        n = math.prod([self.sizes[a] for a in place.partial - self.target.partial])
+        if n == 1:
+            return max(self.target_bytes - self.overlap_bytes(place), 0)
+        if self.target.partial:
+            return self.target_bytes
+        devices = math.prod([self.sizes[a] for a in place.axes | self.target.axes | place.partial])
+        copies = devices // math.prod([self.sizes[a] for a in self.target.axes])
+        return self.whole_bytes * (n - 2 + copies) // devices
+
+    def overlap_bytes(self, place: Placement) -> int:
+        """The bytes of its target block that a device holds, for the device that holds the fewest; more if dims are uneven."""
+        overlap, splits_alike, is_even = self.itemsize, True, self.is_target_even
+        for d, (axes, target) in enumerate(zip(place.dims, self.target.dims)):
+            overlap *= min(self.block(d, axes), self.block(d, target))
+            is_even = is_even and self.shape[d] % self.count(axes) == 0
+            if splits_alike and axes[: len(target)] != target[: len(axes)]:
+                have, want = ([a for a in some if self.sizes[a] > 1] for some in (axes, target))
+                splits_alike = have[: len(want)] == want[: len(have)]
+        # where two axes split a dim next, a device first along one and last along the other holds one end and needs the other
+        return overlap if splits_alike or not is_even else 0
+
+    def aligned(self, d: int, coarse: tuple, fine: tuple) -> bool:
+        """Whether each block of dim `d` by `coarse` consists of blocks by `fine`, which begins with `coarse`."""
+        return not coarse or self.block(d, fine) * self.count(fine[len(coarse) :]) == self.block(
+            d, coarse
+        )
+
+    def may_split(self, d: int, coarse: tuple, fine: tuple) -> bool:
+        """Whether dim `d` may be cut from `coarse` blocks into `fine` ones: uneven ones only on the way to the target."""
+        known = self.shape[d] % self.count(fine) == 0 or self.target.dims[d][: len(fine)] == fine
+        return known and self.aligned(d, coarse, fine)
+
+    def nbytes(self, place: Placement) -> int:
+        """The bytes that a device holds."""
+        return math.prod([self.block(d, axes) for d, axes in enumerate(place.dims)]) * self.itemsize
+
+    def step(self, kind: str, place: Placement, axes: tuple, **kw: Any) -> Step:
+        return Step(
+            kind, axes, nbytes=collective_bytes(kind, self.nbytes(place), self.count(axes)), **kw
+        )
+
+    def steps(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        yield from self._sums(place)
+        yield from self._slices(place)
+        yield from self._gathers(place)
+        yield from self._exchanges(place)
+        yield from self._permutations(place)
+
+    def _sums(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        rest = place.partial - self.target.partial
+        if not rest:
+            return
+        ordered = tuple(a for a in self.sizes if a in rest)
+        for group in dict.fromkeys((ordered, *((a,) for a in ordered))):
+            yield self.step("psum", place, group), Placement(place.dims, place.partial - set(group))
+        for a in ordered:
+            for d in range(len(self.shape)):
+                if a in self.target.axes and self.may_split(d, place.dims[d], (*place.dims[d], a)):
+                    after = Placement(
+                        (*place.dims[:d], (*place.dims[d], a), *place.dims[d + 1 :]),
+                        place.partial - {a},
+                    )
+                    yield self.step("reduce_scatter", place, (a,), dim=d), after
+
+    def _slices(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        used = place.axes | place.partial
+        for a in (a for a in self.sizes if a in self.target.axes and a not in used):
+            for d in range(len(self.shape)):
+                if self.may_split(d, place.dims[d], (*place.dims[d], a)):
+                    yield (
+                        self.step("own_slice", place, (a,), dim=d),
+                        place.with_dim(d, (*place.dims[d], a)),
+                    )
+        for d, wanted in enumerate(self.target.dims):
+            if (
+                not place.dims[d]
+                and len(wanted) > 1
+                and not used & set(wanted)
+                and not is_even(self.shape[d], wanted, self.sizes)
+            ):
+                yield self.step("own_slice", place, wanted, dim=d), place.with_dim(d, wanted)
+
+    def _gathers(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        for d, axes in enumerate(place.dims):
+            for k in range(len(axes)):
+                if self.aligned(d, axes[:k], axes):
+                    yield (
+                        self.step("all_gather", place, axes[k:], dim=d),
+                        place.with_dim(d, axes[:k]),
+                    )
+
+    def _exchanges(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        for d, axes in enumerate(place.dims):
+            for k in (k for k in range(len(axes)) if self.aligned(d, axes[:k], axes)):
+                moved = axes[k:]
+                for t, there in enumerate(place.dims):
+                    if (
+                        t != d
+                        and set(moved) <= set(self.target.dims[t])
+                        and self.may_split(t, there, (*there, *moved))
+                    ):
+                        after = place.with_dim(d, axes[:k]).with_dim(t, (*place.dims[t], *moved))
+                        yield self.step("all_to_all", place, moved, dim=d, target=t), after
+
+    def _permutations(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+        """Steps to placements with as many splits per dim, whose axes begin as the target's do; what the target lacks is minor,
+        so that it can be gathered. Their axes and pairs are added to the plan that is found."""
+        if place.partial:
+            return
+        counts, strides, nbytes = (
+            [self.count(axes) for axes in place.dims],
+            self._strides(place.dims),
+            self.nbytes(place),
+        )
+        options = [
+            [(axes, n // k) for axes, k in prefixes if n % k == 0]
+            for n, prefixes in zip(counts, self.prefixes)
+        ]
+        for wanted in itertools.product(*options):
+            dims = self._filled(place.dims, wanted)
+            if dims is not None and dims != place.dims:
+                yield (
+                    Step("ppermute", (), nbytes=nbytes if strides != self._strides(dims) else 0),
+                    Placement(dims),
+                )
+
+    def _strides(self, dims: Spec) -> dict[Any, int]:
+        """By how many blocks a step along each axis moves; blocks are numbered in row-major order of their grid."""
+        strides, stride = {}, 1
+        for a in reversed(list(itertools.chain.from_iterable(dims))):
+            if self.sizes[a] > 1:
+                strides[a] = stride
+                stride *= self.sizes[a]
+        return strides
+
+    def with_pairs(self, step: Step, before: Placement, after: Placement) -> Step:
+        """`step` with the axes and pairs of its permutation."""
+        if step.kind != "ppermute":
+            return step
+        axes, perm = permutation(before.dims, after.dims, self.sizes)
+        return replace(step, axes=axes, perm=perm)
+
+    def _filled(self, have: Spec, wanted: Sequence[tuple[tuple, int]]) -> Spec | None:
+        """The axes `wanted` with minor axes that cut each dim as many times more as they say; None if no axes do.
+
+        The axes that split a dim under `have` come first.
+        """
+        taken = {a for axes, _ in wanted for a in axes}
+        free = [a for a, size in self.sizes.items() if size > 1 and a not in taken]
+        filled = []
+        for own, (axes, n) in zip(have, wanted):
+            more: list = []
+            for a in (
+                [*[a for a in free if a in own], *[a for a in free if a not in own]]
+                if n > 1
+                else ()
+            ):
+                if n % self.sizes[a] == 0:
+                    more.append(a)
+                    n //= self.sizes[a]
+            if n > 1:
+                return None
+            free = [a for a in free if a not in more]
+            filled.append((*axes, *more))
+        return tuple(filled)
+
+
+def permutation(
+    source: Spec, target: Spec, sizes: Mapping[Any, int]
+) -> tuple[tuple, tuple[tuple[int, int], ...]]:
+    """Axes, and (from, to) pairs of their flat numbers, that give every device its block under `target`.
+
+    Both layouts have equally many splits per dim; replicas are matched in order; a device with its block keeps it.
+    """
+    axes = tuple(a for a in sizes if any(a in t for t in (*source, *target)))
+    return axes, _pairs(source, target, tuple((a, sizes[a]) for a in axes))
+
+
+@lru_cache(maxsize=256)
+def _pairs(source: Spec, target: Spec, sizes_key: Sizes) -> tuple[tuple[int, int], ...]:
+    """The pairs of a permutation along these axes; one object for all values that it moves."""
+    sizes = dict(sizes_key)
+    counts = tuple(sizes.values())
+    coords = dict(zip(sizes, np.indices(counts).reshape(len(counts), -1)))
+
+    def blocks(dims: Spec) -> list[int]:
+        number = np.zeros(math.prod(counts), int)
+        for a in itertools.chain.from_iterable(dims):
+            number = number * sizes[a] + coords[a]
+        return number.tolist()
+
+    have, want = blocks(source), blocks(target)
+    holders: dict[int, deque[int]] = {}
+    for i, (block, other) in enumerate(zip(have, want)):
+        if block != other:
+            holders.setdefault(block, deque()).append(i)
+    return tuple(
+        [
+            (i if block == other else holders[other].popleft(), i)
+            for i, (block, other) in enumerate(zip(have, want))
+        ]
+    )

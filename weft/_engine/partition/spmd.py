@@ -1,0 +1,97 @@
+"""SPMD: from a global program and target specs for its variables to the program that one device runs.
+
+In:   a global Jaxpr, the result of `propagate`, the placements of its inputs.
+Out:  a Jaxpr on local shapes in which every move between devices is an explicit collective, and a record of each.
+Laws: running the result on all devices and putting the shards together gives what the global program gives; only the
+      collectives that the partitioner adds communicate.
+Next: `partitioner` computes one equation after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import weft._engine.ops.localize  # noqa: F401  (fills the slot `localize`)
+from weft._engine.core.stage import StageTracer
+from weft._engine.core.trace import extend_axis_env, set_trace
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.specs import Spec
+from weft._engine.partition.cost import CostModel
+from weft._engine.partition.padding import evenly_split
+from weft._engine.partition.partial_sums import variables
+from weft._engine.partition.partitioner import Partitioner
+from weft._engine.partition.propagation.propagate import Propagation
+from weft._engine.partition.reshard import Placement
+from weft._engine.partition.values import LocalTrace, Value
+
+
+def partition_program(
+    jaxpr: Jaxpr,
+    target_specs: Propagation,
+    ins: Sequence[Placement],
+    outs: Sequence[Spec | None],
+    constraint_spec: Callable,
+    parent: Any,
+    cost: CostModel,
+    target_weight: float = 1.0,
+    early: Mapping[Var, Spec] = MappingProxyType({}),
+    strategies: dict[tuple, list] | None = None,
+) -> tuple[Jaxpr, list[Spec], Partitioner]:
+    """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them.
+
+    `target_weight` scales the cost of moving a result to its target spec, where the user did not request that spec.
+    The variables of `early` are moved to the layouts given there as soon as they are made. Calls with the same `target_specs`
+    may share `strategies`, which then are listed once.
+    """
+    trace = LocalTrace(parent, jaxpr.name)
+    partitioner = Partitioner(
+        target_specs,
+        constraint_spec,
+        trace,
+        _special,
+        cost=cost,
+        target_weight=target_weight,
+        early=early,
+        strategy_lists={} if strategies is None else strategies,
+    )
+    partitioner.fixed_results.update(
+        variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None])
+    )
+    with extend_axis_env(list(target_specs.sizes.items())), set_trace(trace):
+        args: list[StageTracer] = [
+            trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)
+        ]
+        values = partitioner.run(
+            jaxpr,
+            [
+                Value(v.aval, p, x, argument=i)
+                for i, (v, p, x) in enumerate(zip(jaxpr.invars, ins, args))
+            ],
+        )
+        makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+        results, places = [], []
+        for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
+            partitioner.eqn = makers.get(atom) if type(atom) is Var else None
+            trace.source = partitioner.eqn and partitioner.eqn.source
+            place = (
+                partitioner.result_placement(atom, value.placement)
+                if spec is None
+                else Placement(spec)
+            )
+            place = Placement(evenly_split(atom.aval.shape, place.dims, target_specs.sizes))
+            results.append(
+                partitioner.materialize(
+                    value, place, "output", f"output {i} is laid out as {place}"
+                )
+            )
+            places.append(place)
+        local = partitioner.close(args, results, jaxpr, places)
+        return local, [place.dims for place in places], partitioner
+
+
+def _special(partitioner: Partitioner, eqn: Eqn) -> list[Value]:
+    from weft._engine.partition import regions  # few programs have such equations
+
+    return regions.compute(partitioner, eqn)

@@ -1,0 +1,203 @@
+"""Candidate strategies: the splits of the factors of one equation that are worth pricing.
+
+In:   an equation, its factor rule, the placements of its operands, the target specs of its results, its split rule.
+Out:  axes per factor, each of which the local operation computes correctly; the partitioner prices them.
+How:  splits like the target specs of the results, like each operand, and mixtures; then the same with axes of dims that
+      cannot stay split, or that need rows of other devices, moved elsewhere; then with the factors of a group split together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.collective_spec import COMPLETED_BY
+from weft._engine.ir.factors import FactorAxes, FactorRule, axes_of_factors, joint_dims
+from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ops.split_rule import split_rule_of
+from weft._engine.partition.padding import tolerates_padding, worth_splitting
+from weft._engine.partition.reshard import is_even
+
+
+class Candidates:
+    """The candidates for one equation, each once; the first follows the target specs."""
+
+    def __init__(self, partitioner: Any, eqn: Eqn, rule: FactorRule, values: Sequence[Any]):
+        self.eqn, self.rule, self.sizes = eqn, rule, partitioner.sizes
+        self.context, self.split = partitioner.context, split_rule_of(eqn.primitive)
+        factors = lambda fs, dims: axes_of_factors(fs, dims, rule, self.sizes)[0]
+        self.target_axes = [
+            factors(fs, partitioner.target_specs.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)
+        ]
+        self.operand_axes = [factors(fs, v.placement.dims) for v, fs in zip(values, rule.ins)]
+        self.splittable = frozenset(f for f in range(len(rule.sizes)) if self.can_split(f))
+
+    def __iter__(self) -> Iterator[FactorAxes]:
+        targets, operands = self.target_axes, self.operand_axes
+        orders = [
+            [*targets, *operands],
+            [*operands, *targets],
+            *([axes, *targets, *operands] for axes in operands if axes),
+            targets,
+            [],
+        ]
+        if any(operands):
+            orders.append([*targets, *reversed(operands)])
+        seen = set()
+        for order in orders:
+            axes = self.even(_consistent(_merged(order, self.splittable), self.rule, self.sizes))
+            for moved in (axes, *self.relocated(axes)):
+                for option in self.grouped(moved):
+                    key = tuple(sorted(option.items()))
+                    if key not in seen:
+                        seen.add(key)
+                        yield option
+
+    def can_split(self, f: int) -> bool:
+        """Whether factor `f` may be split; an empty one may not where the operation has a rule of its own."""
+        rule = self.rule
+        if f not in rule.special and _completes(rule.reduced.get(f, "add"), self.eqn):
+            return True
+        return (
+            rule.sizes[f] > 0 and self.split is not None and self.split.can_split(f, rule, self.eqn)
+        )
+
+    def even(self, axes: FactorAxes) -> FactorAxes:
+        """`axes` less those that would cut a factor unevenly where the operation does not tolerate padding."""
+        kept = {}
+        for f, mine in axes.items():
+            while (
+                mine
+                and not is_even(self.rule.sizes[f], mine, self.sizes)
+                and not tolerates_padding(self.eqn, self.rule, f)
+            ):
+                mine = mine[:-1]
+            if mine:
+                kept[f] = mine
+        return kept
+
+    def relocated(self, axes: FactorAxes) -> Iterator[FactorAxes]:
+        """`axes` with those of dims that cannot stay split, or need rows of others, moved to a dim of the results that can."""
+        rule = self.rule
+        for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
+            kept = {f: mine for f, mine in axes.items() if f in stay}
+            used = {a for mine in kept.values() for a in mine}
+            lost = tuple(
+                dict.fromkeys(
+                    a
+                    for found in self.operand_axes
+                    for f, mine in found.items()
+                    if f not in stay
+                    for a in mine
+                    if a not in used
+                )
+            )
+            n = self.count(lost)
+            for f in (
+                sorted({f for dim in rule.outs[0] for f in dim} & stay)
+                if lost and rule.outs
+                else ()
+            ):
+                mine = kept.get(f, ())
+                option = {**kept, f: (*mine, *lost)}
+                even = f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0
+                if even and option == _consistent(option, rule, self.sizes):
+                    yield option
+
+    def count(self, axes: Sequence) -> int:
+        """Number of blocks into which `axes` cut a dim."""
+        return math.prod(self.sizes[a] for a in axes)
+
+    def grouped(self, axes: FactorAxes) -> Iterator[FactorAxes]:
+        """`axes`, and with factors of a group split together; factors without a leader that is split are left whole."""
+        rule, options = self.rule, [axes]
+        for group in rule.groups:
+            if self.splittable.issuperset(group):
+                options += [more for option in options for more in self.led(group, option)]
+        for option in map(self.with_one_leader, options):
+            kept = self.even(
+                {f: mine for f, mine in option.items() if not self.strays(f, mine, option)}
+            )
+            if not rule.groups or self.context(self.eqn, rule, kept).halos() is not None:
+                yield kept
+
+    def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
+        """`axes` with the leader of `group` split like it or one of its followers; and with it those whose operands are split, or all."""
+        leader, *followers = group
+        present = {
+            f: mine for found in self.operand_axes for f, mine in found.items() if f in followers
+        }
+        others = {f: mine for f, mine in axes.items() if f not in group}
+        used = {a for mine in others.values() for a in mine}
+        for mine in dict.fromkeys([*(axes[f] for f in group if f in axes), *present.values()]):
+            if used.isdisjoint(mine) and worth_splitting(self.rule.sizes[leader], mine, self.sizes):
+                for along in dict.fromkeys((tuple(present), tuple(followers))):
+                    yield {**others, **dict.fromkeys((leader, *along), mine)}
+
+    def with_one_leader(self, axes: FactorAxes) -> FactorAxes:
+        """`axes` without leaders whose followers have another one."""
+        led: set[int] = set()
+        kept = dict(axes)
+        for leader, *followers in self.rule.groups:
+            if leader in kept and not led.isdisjoint(followers):
+                del kept[leader]
+            elif leader in kept:
+                led.update(followers)
+        return kept
+
+    def strays(self, f: int, mine: tuple, axes: FactorAxes) -> bool:
+        """Whether `f` follows leaders of groups, none of them is split like it, and it cannot be split alone."""
+        leaders = [group[0] for group in self.rule.groups if f in group[1:]]
+        if not leaders or any(axes.get(leader) == mine for leader in leaders):
+            return False
+        alone = self.split is not None and self.split.splits_alone(f, self.rule, self.eqn)
+        return any(leader in axes for leader in leaders) or not alone
+
+
+def _completes(combine: str, eqn: Eqn) -> bool:
+    """Whether shards reduced with `combine` can be combined across devices by one collective."""
+    dtype = eqn.outvars[0].aval.dtype
+    bitwise = combine in ("and", "or") and dtype != np.bool_
+    by_parts = combine in ("max", "min") and dtype.kind == "c"
+    return combine in COMPLETED_BY and not bitwise and not by_parts
+
+
+def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
+    """Axes per factor, the earlier of `order` first; an axis splits one factor."""
+    taken: set = set()
+    merged: FactorAxes = {}
+    for axes in order:
+        for f, mine in axes.items():
+            have = merged.get(f, ())
+            if f not in splittable or len(mine) <= len(have) or mine[: len(have)] != have:
+                continue
+            fresh: list = []
+            for a in mine[len(have) :]:
+                if a in taken:
+                    break
+                fresh.append(a)
+            if fresh:
+                merged[f] = (*have, *fresh)
+                taken.update(fresh)
+    return merged
+
+
+def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
+    """`axes` without those that would not cut a dim of several factors into contiguous blocks.
+
+    These are the axes of minor factors under a major one that is not split completely, and of an uneven factor.
+    """
+    kept = dict(axes)
+    for dim in joint_dims(rule):
+        whole = True
+        for f in dim:
+            if not whole:
+                kept.pop(f, None)
+            while f in kept and not is_even(rule.sizes[f], kept[f], sizes):
+                kept[f] = kept[f][:-1]
+            whole = whole and math.prod(sizes[a] for a in kept.get(f, ())) == rule.sizes[f]
+    kept = {f: mine for f, mine in kept.items() if mine}
+    return kept if kept == axes else _consistent(kept, rule, sizes)

@@ -1,0 +1,195 @@
+"""What processes must have in common: versions when they join, and the programs that they compile.
+
+In:   what a process is about to compile: a fingerprint, its lines on demand, more facts for the others; the plugins that it may use.
+Out:  what all of them brought; or an error, the same in all, that shows the versions or the first line in which they differ.
+Laws: versions are facts that all processes get when they join, and compare. Programs are compared in the order in which a set of ranks
+      comes to them, before anybody waits in a collective of theirs. A rank that does not come is an error of the barrier, which names it.
+      Programs whose lines are equal are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft import _version as weft_version
+from weft._engine.processes import failures
+from weft._engine.processes.present import held
+from weft._engine.util.errors import ProcessFailureError, describe
+
+_RULE = "All processes must run the same programs, in the same order, on arrays of the same types and layouts."
+_REMEDY = (
+    "Look for what differs between them where the program is traced: the process index, random seeds, the order of sets, "
+    "the environment, sizes of data."
+)
+
+
+def collect_versions(plugins: Mapping[str, str]) -> dict[str, str]:
+    """Return the name and the version of each thing that all processes need to have in common."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {
+        "weft": weft_version.__version__,
+        "Python": f"{sys.implementation.name} {python}",
+        "numpy": np.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        **{f"plugin {name}": version for name, version in plugins.items()},
+    }
+
+
+def check_versions(versions: Sequence[Mapping[str, str] | None], hosts: Sequence[str]) -> None:
+    """Raise ProcessFailureError if versions of the processes differ; its `ranks` are the minority."""
+    tables = [dict(one or {}) for one in versions]
+    rows: list[Any] = []
+    different: set[int] = set()
+    for name in dict.fromkeys(name for table in tables for name in table):
+        ranks_by_version: dict[str, list[int]] = {}
+        for rank, table in enumerate(tables):
+            ranks_by_version.setdefault(table.get(name, "none"), []).append(rank)
+        if len(ranks_by_version) == 1:
+            continue
+        most = max(ranks_by_version.values(), key=len)
+        for version, ranks in ranks_by_version.items():
+            different |= set(ranks) - set(most)
+            where = ", ".join(list(dict.fromkeys(hosts[rank] for rank in ranks))[:4])
+            rows.append(
+                (
+                    name,
+                    version,
+                    f"process{'es' * (len(ranks) > 1)} {failures._listed(ranks)} on {where}",
+                )
+            )
+    if rows:
+        raise ProcessFailureError(
+            describe(
+                "distributed.initialize",
+                "the processes run different versions.",
+                rows,
+                None,
+                "All processes of a program run the same versions, or they would compile and exchange different things.",
+                "Install the same versions on all hosts; `weft info` prints those of one.",
+            ),
+            sorted(different),
+        )
+
+
+def check_program(
+    ranks: Sequence[int],
+    fingerprint: str,
+    lines: Callable[[], list[tuple[str, str]]],
+    brings: Any = None,
+) -> list[Any]:
+    """What each of `ranks` brings to the program that it is about to compile, in order, once all have come with the same fingerprint.
+
+    `lines()` are pairs of what is compared and where it comes from. ProcessFailureError, in all ranks, where fingerprints differ.
+    """
+    shared = _shared()
+    place = tuple(ranks)
+    number = shared.next_number(place)
+    who = hashlib.md5(repr(place).encode(), usedforsecurity=False).hexdigest()[:8]
+
+    def meet(stage: str, what: Any) -> list[Any]:
+        name = f"program {number} of {who}{stage}"
+        return shared.client.barrier(name, shared.collective_timeout, ranks, what) or [what]
+
+    found = meet("", [fingerprint, brings])
+    if len({one for one, _ in found}) > 1:
+        mine = lines()
+        hashes = meet(", hashes", [_short(text) for text, _ in mine])
+        if any(one != hashes[0] for one in hashes):
+            raise _difference(place, hashes, mine, lambda what: meet(", lines", what))
+    return [one for _, one in found]
+
+
+def _shared() -> Any:
+    if not held:
+        raise RuntimeError("weft.distributed: there is one process")
+    return held[0]
+
+
+def _short(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def _difference(
+    ranks: tuple[int, ...],
+    hashes: list[list[str]],
+    mine: list[tuple[str, str]],
+    meet: Callable[[Any], list[Any]],
+) -> ProcessFailureError:
+    """The error that shows the first line in which programs differ from that of most ranks."""
+    common = Counter(map(tuple, hashes)).most_common(1)[0][0]
+    others = [one for one in hashes if tuple(one) != common]
+    at = min(
+        next((i for i, (a, b) in enumerate(zip(one, common)) if a != b), min(len(one), len(common)))
+        for one in others
+    )
+    said = meet(list(mine[at]) if at < len(mine) else ["(the program ends)", ""])
+    by_text: dict[tuple[str, str], list[int]] = {}
+    for rank, (text, where) in zip(ranks, said):
+        by_text.setdefault((text, where), []).append(rank)
+    table = []
+    for (text, where), some in by_text.items():
+        table.append(
+            (
+                f"rank{'s' * (len(some) > 1)} {', '.join(map(str, some))}",
+                text if len(text) < 400 else f"{text[:400]} ...",
+            )
+        )
+        table += [("", f"at {where}")] if where else []
+    differ = tuple(rank for rank, one in zip(ranks, hashes) if tuple(one) != common)
+    message = describe(
+        f"compiling {mine[0][0]}",
+        "the processes traced different programs.",
+        table,
+        None,
+        _RULE,
+        _REMEDY,
+    )
+    return ProcessFailureError(message, differ)
+
+
+def busy(text: str) -> Any:
+    """While entered, others who wait for this process are told that it does `text`, and wait on."""
+    return _shared().busy(text)
+
+
+@contextmanager
+def compiled_by(leader: int, key: str) -> Iterator[bool]:
+    """Whether this process is to compile the program `key`; the others wait in here until `leader` has done it, or failed."""
+    shared = _shared()
+    name = f"weft/compiled/{key}"
+    if shared.rank != leader:
+        _await_compiled(shared, leader, name)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        shared.client.put(name, b"done")
+
+
+def _await_compiled(shared: Any, leader: int, name: str) -> None:
+    """Wait until `leader` has put the key `name`, beyond the limit while it reports that it is busy."""
+    clock = shared.clock(shared.collective_timeout)
+    while True:
+        try:
+            shared.client.get(name, shared.collective_timeout)
+            return
+        except ProcessFailureError:
+            shared.check()  # raises unless the limit alone has passed
+            if clock.is_over([leader]):
+                report = shared.client.report([leader])
+                raise failures.of_absence(
+                    f"the program that process {leader} compiles for all",
+                    shared.collective_timeout,
+                    [shared.rank],
+                    [leader],
+                    report=report,
+                ) from None

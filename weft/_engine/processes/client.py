@@ -1,0 +1,607 @@
+"""The connection of a rank to the coordinator.
+
+One daemon thread reads it and sends heartbeats with the progress of this rank. What waits here ends
+with its deadline, with the news of a failure, or with a signal. A connection that breaks while the
+coordinator's process lives is made again within `heartbeat_timeout`, and the requests under way are
+sent once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weft._engine.processes import failures, liveness, wire
+from weft._engine.processes.liveness import ProbeResponder
+from weft._engine.util.errors import ProcessFailureError, describe
+from weft._engine.util.threads import DaemonThread
+
+#: the time after its own deadline in which an answer may come
+_SLACK_S = 5.0
+_CONNECT_S = 10.0
+#: the most characters of a report: stacks, or the text of an exception
+_MAX_REPORT = 1 << 18
+
+
+class AuthenticationError(ConnectionError):
+    """The coordinator has another secret."""
+
+
+class Link:
+    """An authenticated connection to the coordinator at `address`.
+
+    Raises AuthenticationError where the secrets differ, OSError where no connection is made within
+    `timeout` seconds.
+    """
+
+    def __init__(self, address: str, secret: bytes, timeout: float) -> None:
+        self._reader, self._writer = wire.FrameReader(), wire.FrameWriter()
+        self._sending = threading.Lock()
+        self.is_closed = False
+        self.socket = socket.create_connection(wire.host_and_port(address), timeout=timeout)
+        try:
+            if self.socket.getsockname() == self.socket.getpeername():
+                raise ConnectionRefusedError("no process listens")  # a port of its own
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket.settimeout(0.5)
+            self._authenticate(secret, time.monotonic() + timeout)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def _authenticate(self, secret: bytes, until: float) -> None:
+        own = wire.make_challenge()
+        challenges = bytes.fromhex(self._read_reply("challenge", until)["bytes"]) + own
+        proof = wire.prove(secret, "process", challenges).hex()
+        self.send({"op": "prove", "bytes": own.hex(), "proof": proof})
+        if not wire.is_proof(
+            self._read_reply("proved", until)["proof"], secret, "coordinator", challenges
+        ):
+            raise AuthenticationError("the coordinator does not have the secret")
+        self._reader.authenticate(wire.derive_key(secret, "coordinator", challenges))
+        self._writer.authenticate(wire.derive_key(secret, "process", challenges))
+
+    def _read_reply(self, op: str, until: float) -> dict[str, Any]:
+        while time.monotonic() < until:
+            for table, _ in self.receive(0.5) or ():
+                if table["op"] == "refused":
+                    raise AuthenticationError("the coordinator has another secret")
+                if table["op"] != op:
+                    raise wire.ForeignDataError(f"expected {op!r}")
+                return table
+        raise TimeoutError("the coordinator does not answer")
+
+    def send(
+        self,
+        table: dict[str, Any],
+        data: bytes = b"",
+        timeout: float = 10.0,
+        gives_up: Callable[[], bool] = bool,
+    ) -> None:
+        """Send a frame within `timeout` seconds, or until it `gives_up`; TimeoutError after that."""
+        until = time.monotonic() + timeout
+        with self._sending:
+            view = memoryview(self._writer.pack(table, data))
+            while view:
+                try:
+                    view = view[self.socket.send(view) :]
+                except TimeoutError:
+                    if self.is_closed or gives_up() or time.monotonic() > until:
+                        raise
+
+    def receive(self, timeout: float) -> list[tuple[dict[str, Any], bytes]] | None:
+        """Return the frames that arrive within `timeout` seconds, or None if nothing does.
+
+        Raises ConnectionError at the end of the connection.
+        """
+        if not liveness.wait_readable(self.socket, timeout):
+            return None
+        arrived = self.socket.recv(1 << 18)
+        if not arrived:
+            raise ConnectionResetError("the connection was closed")
+        return list(self._reader.feed(arrived))
+
+    def shutdown(self) -> None:
+        """End the connection; a thread that reads it finds it closed."""
+        self.is_closed = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class _PendingAnswer:
+    """A request under way, and its answer."""
+
+    __slots__ = ("data", "done", "request", "table", "until")
+
+    def __init__(self, request: tuple[dict[str, Any], bytes], timeout: float) -> None:
+        self.request = request
+        self.done = threading.Event()
+        self.until = time.monotonic() + timeout + _SLACK_S
+        self.table: dict[str, Any] | None = None
+        self.data = b""
+
+    def wait(self) -> bool:
+        """Wait for the answer, or for the end of the connection; False if neither comes in time."""
+        while not self.done.wait(max(0.0, self.until - time.monotonic())):
+            if time.monotonic() >= self.until:
+                return False
+        return True
+
+
+def meet_anew(
+    address: str, secret: bytes, rank: int, facts: dict[str, Any], until: float
+) -> tuple[int, tuple[int, ...]] | None:
+    """Ask the successor of a lost coordinator to go on with the survivors: see `Client.shrink`.
+
+    Returns None if the process at `address` ends before, or cannot be reached any more.
+    """
+    request = {
+        "op": "shrink",
+        "rank": rank,
+        "token": secrets.token_hex(16),
+        "facts": facts,
+        "number": 1,
+        "lowest": 1,
+    }
+    while time.monotonic() < until:
+        try:
+            link = Link(address, secret, _CONNECT_S)
+            try:
+                return _wait_to_shrink(link, request, until)
+            finally:
+                link.shutdown()
+                link.socket.close()
+        except OSError:
+            # until the successor serves, its probe responder closes connections at this address
+            if liveness.probe(address) != liveness.ANSWERS:
+                return None
+        time.sleep(0.05)
+    raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": "not answered"}, "shrink")
+
+
+def _wait_to_shrink(
+    link: Link, request: dict[str, Any], until: float
+) -> tuple[int, tuple[int, ...]]:
+    timeout, beat = until - time.monotonic(), 0.0
+    link.send({**request, "timeout": timeout})
+    while time.monotonic() < until + _SLACK_S:
+        if time.monotonic() >= beat:
+            beat = time.monotonic() + 1.0
+            link.send({"op": "beat"})
+        for table, _ in link.receive(0.2) or ():
+            if table["op"] == "answer":
+                return _shrunk(table, timeout)
+    raise TimeoutError("the coordinator does not answer")
+
+
+def _shrunk(table: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]]:
+    """Return the new number of this rank and the former numbers of all, or raise why there are none."""
+    if table["ok"]:
+        return table["rank"], tuple(table["ranks"])
+    if table["why"] == "minority":
+        raise failures.of_minority(table["left"], table["unproven"])
+    if table["why"] == "failed":
+        raise failures.of_rank(table["failure"], "shrink")
+    if table["why"] == "absent":
+        raise failures.of_absence("shrink", timeout, table["arrived"], table["absent"])
+    raise ProcessFailureError(f"distributed.shrink: {table['why']}")
+
+
+class Client:
+    """The connection of rank `rank` of `size`; `facts` are plain values that all ranks get to know.
+
+    `responder` is the address of the native responder to probes (`liveness`). Raises
+    ProcessFailureError where the coordinator or other ranks do not come within `timeout` seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        rank: int,
+        size: int,
+        facts: dict[str, Any],
+        timeout: float = 300.0,
+        heartbeat_timeout: float = 10.0,
+        secret: bytes = b"",
+        responder: int | None = None,
+    ) -> None:
+        self.address, self.rank, self.size, self.secret = address, rank, size, secret
+        self.heartbeat_timeout = heartbeat_timeout
+        self.failure: dict[str, Any] | None = None
+        self._is_failure_seen = False
+        #: whether the coordinator runs in the process of rank 0, and ends with it
+        self.is_served_by_rank = False
+        #: whether the connection to the coordinator has ended for good
+        self.has_lost_coordinator = False
+        #: called once, in the thread of this connection, with the first failure
+        self.on_failure: Callable[[dict[str, Any]], None] | None = None
+        #: returns what this rank waits for, for the reports of others
+        self.at: Callable[[], str] = str
+        self.leaving: dict[int, float] = {}
+        #: what threads of this rank report that they do
+        self._progress: dict[int, str] = {}
+        self._answers: dict[int, _PendingAnswer] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+        self._ends = self._has_joined = False
+        self._token = secrets.token_hex(16)
+        began = time.monotonic()
+        self._link = self._connect(began + timeout)
+        self.host: str = self._link.socket.getsockname()[0]
+        self.responder = ProbeResponder(self.host, responder)
+        self._heard = time.monotonic()
+        self._thread = DaemonThread(self._listen)
+        facts = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            **facts,
+            "successor": self.responder.address,
+        }
+        request = {"op": "join", "rank": rank, "size": size, "facts": facts, "token": self._token}
+        try:
+            left = max(1.0, timeout - (time.monotonic() - began))
+            table, data = self._request(request, left)
+            self._check(table, f"initialize of {size} processes", timeout, "initialization_timeout")
+        except BaseException:
+            self.close()
+            raise
+        self._has_joined = True
+        self.facts: dict[str, list[Any]] = json.loads(zlib.decompress(data))
+
+    @property
+    def is_failure_seen(self) -> bool:
+        """Whether the main thread has raised the failure.
+
+        Other threads do not count: the main thread may compute, and has to be interrupted.
+        """
+        return self._is_failure_seen
+
+    @is_failure_seen.setter
+    def is_failure_seen(self, value: bool) -> None:
+        if not value or threading.current_thread() is threading.main_thread():
+            self._is_failure_seen = value
+
+    def _connect(self, until: float) -> Link:
+        wait = 0.01
+        while True:
+            try:
+                seconds = max(0.1, min(_CONNECT_S, until - time.monotonic()))
+                return Link(self.address, self.secret, seconds)
+            except AuthenticationError as error:
+                raise self._make_error(
+                    "and the coordinator have different secrets.",
+                    str(error),
+                    "All processes of a job have one secret, in WEFT_JOB_SECRET or the file "
+                    "WEFT_JOB_SECRET_FILE.",
+                    "Give all of them the same one; see also whether another job uses this address.",
+                ) from None
+            except OSError as error:
+                reason = str(error)
+            if time.monotonic() + wait > until:
+                raise self._make_error(
+                    "cannot reach the coordinator.",
+                    reason,
+                    "Process 0 serves there, or the launcher.",
+                    "See whether it runs, and whether the network lets it be reached; "
+                    "initialization_timeout sets the limit in seconds.",
+                )
+            time.sleep(wait)
+            wait = min(0.5, wait * 1.5)
+
+    def _make_error(self, fact: str, reason: str, rule: str, advice: str) -> ProcessFailureError:
+        facts: list[Any] = [("coordinator", self.address), ("reason", reason)]
+        text = describe(
+            "distributed.initialize", f"process {self.rank} {fact}", facts, None, rule, advice
+        )
+        return ProcessFailureError(text)
+
+    # ---- requests
+    def put(self, key: str, value: bytes, replaces: bool = True) -> bool:
+        """Keep a value under a key, in place of one that is there if it `replaces`; whether it is kept."""
+        table, _ = self._request(
+            {"op": "put", "key": key} if replaces else {"op": "put", "key": key, "first": True},
+            60.0,
+            value,
+        )
+        return table["ok"]
+
+    def add(self, key: str, by: int) -> int:
+        """Add to the number under a key, 0 if there is none, and give the sum; ValueError if something else is there."""
+        table, _ = self._request({"op": "add", "key": key, "by": by}, 60.0)
+        self._check(table, f"the key {key!r}", 60.0)
+        return table["sum"]
+
+    def get(self, key: str, timeout: float = 60.0) -> bytes:
+        """The value of a key, waited for; ProcessFailureError if nobody puts it in time."""
+        table, data = self._request({"op": "get", "key": key}, timeout)
+        self._check(table, f"the key {key!r}", timeout)
+        return data
+
+    def find(self, key: str) -> bytes | None:
+        """The value that a key has now, or None."""
+        table, data = self._request({"op": "get", "key": key, "now": True}, 60.0)
+        return data if table["ok"] else None
+
+    def delete(self, key: str) -> int:
+        """Forget a key and those below it (`key/...`); how many there were."""
+        return self._request({"op": "delete", "key": key}, 60.0)[0]["count"]
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """The keys that begin so."""
+        return self._request({"op": "keys", "prefix": prefix}, 60.0)[0]["keys"]
+
+    def items(self, prefix: str = "") -> list[tuple[str, bytes]]:
+        """The keys that begin so, with their values."""
+        table, data = self._request({"op": "keys", "prefix": prefix, "values": True}, 60.0)
+        ends = list(itertools.accumulate(table["sizes"], initial=0))
+        return [(key, data[start:end]) for key, start, end in zip(table["keys"], ends, ends[1:])]
+
+    def living(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
+        """Those of the ranks that are there once all of them have asked this, each with a number of its own."""
+        asked = sorted(set(ranks))
+        table, _ = self._request({"op": "living", "ranks": asked}, timeout)
+        self._check(table, f"the question which of the processes {asked} live", timeout)
+        return dict(table["living"])
+
+    def barrier(
+        self,
+        name: str,
+        timeout: float = 600.0,
+        ranks: Sequence[int] | None = None,
+        brings: Any = None,
+        setting: str = "",
+    ) -> list[Any] | None:
+        """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order.
+
+        `setting` is the name of the limit, by default that of collectives.
+        """
+        table, data = self._request(
+            {"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout
+        )
+        self._check(table, f"the barrier {name!r}", timeout, setting)
+        return json.loads(zlib.decompress(data))["brought"] if data else None
+
+    def shrink(self, timeout: float) -> tuple[int, tuple[int, ...]]:
+        """Go on without failed ranks, once all remaining ranks ask for it.
+
+        Returns the new number of this rank, and the former numbers of the remaining ranks in the
+        order of their new ones. Each of them connects anew.
+        """
+        table, _ = self._request({"op": "shrink"}, timeout)
+        return _shrunk(table, timeout)
+
+    def heartbeat(self) -> None:
+        """Tell the coordinator that this rank lives; the thread of the connection does so every second."""
+        progress = ", ".join(list(self._progress.values()))
+        self._send({"op": "beat", "progress": progress} if progress else {"op": "beat"})
+
+    def progress(self, text: str) -> None:
+        """Report what this thread of this rank does, until it reports "".
+
+        Others that wait for this rank get to know it, and wait beyond their limit.
+        """
+        if text:
+            self._progress[threading.get_ident()] = text
+        else:
+            self._progress.pop(threading.get_ident(), None)
+
+    def report(self, ranks: Iterable[int]) -> dict[int, Any]:
+        """Where those ranks are: their Python stacks, what they wait for and their progress."""
+        table, _ = self._request({"op": "absent", "ranks": list(ranks)}, 3.0)
+        return {int(rank): found for rank, found in table.get("report", {}).items()}
+
+    def tell_error(self, text: str) -> None:
+        """Tell all others that this rank raised an exception, and will not go on."""
+        with contextlib.suppress(OSError, ProcessFailureError):
+            self._request({"op": "error", "text": text[-_MAX_REPORT:]}, 1.0)
+
+    def leave(self) -> None:
+        """Tell the coordinator that this rank ends as it should."""
+        with contextlib.suppress(OSError):
+            self._send({"op": "leave"})
+
+    def close(self) -> None:
+        """End the connection."""
+        self._ends = True
+        self._link.shutdown()
+        self._thread.join()
+        self._link.socket.close()
+        self.responder.close()
+
+    def _request(
+        self, table: dict[str, Any], timeout: float, data: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
+        if self.failure is not None and table["op"] in ("get", "barrier", "join"):
+            self.is_failure_seen = True
+            raise failures.of_rank(self.failure)
+        with self._lock:
+            self._number += 1
+            number = self._number
+            lowest = min(self._answers, default=number)
+            request = {**table, "number": number, "lowest": lowest, "timeout": timeout}
+            answer = self._answers[number] = _PendingAnswer((request, data), timeout)
+        if self._ends or self.has_lost_coordinator:
+            answer.done.set()  # the thread that ends the waiting may have done so before
+        try:
+            # if the connection breaks, a new one repeats the request, or the thread ends the waiting
+            with contextlib.suppress(OSError):
+                self._send(request, data)
+            has_ended = answer.wait()
+        finally:
+            self._answers.pop(number, None)
+        if answer.table is not None:
+            return answer.table, answer.data
+        self.is_failure_seen = True
+        if self.failure is not None:
+            raise failures.of_rank(self.failure)
+        text = "closed the connection" if has_ended else "not answered"
+        raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": text})
+
+    def _check(
+        self, table: dict[str, Any], waits_for: str, timeout: float, setting: str = ""
+    ) -> None:
+        if table["ok"]:
+            return
+        why = table["why"]
+        if why == "failed":
+            self.is_failure_seen = True
+            raise failures.of_rank(table["failure"], waits_for)
+        if why == "absent":
+            report = None if setting == "initialization_timeout" else self.report(table["absent"])
+            error = failures.of_absence(
+                waits_for,
+                timeout,
+                table["arrived"],
+                table["absent"],
+                report=report,
+                setting=setting or "WEFT_COLLECTIVE_TIMEOUT",
+            )
+            if refused := table.get("refused"):
+                connections = f"{refused} connection{'s' * (refused > 1)}"
+                error.add_note(f"The coordinator refused {connections} with another secret.")
+            raise error
+        if why == "late":
+            raise ProcessFailureError(
+                f"distributed: no process put {waits_for} within {timeout:g} seconds."
+            )
+        raise ValueError(f"distributed: {waits_for}: {why}")
+
+    def _send(self, table: dict[str, Any], data: bytes = b"") -> None:
+        timeout = max(10.0, self.heartbeat_timeout)
+        self._link.send(table, data, timeout, lambda: self._ends or self.failure is not None)
+
+    # ---- the thread
+    def _listen(self) -> None:
+        why = ""
+        while not self._ends and not why:
+            try:
+                why = self._serve()
+            except (OSError, ValueError):  # ForeignDataError among them
+                if not self._ends and not self._resume():
+                    why = "closed the connection"
+        if not self._ends:
+            self._lose_coordinator(why)
+        for answer in list(self._answers.values()):
+            answer.done.set()
+
+    def _serve(self) -> str:
+        """Read the connection and send heartbeats; return why the coordinator is given up."""
+        interval = min(1.0, self.heartbeat_timeout / 5)
+        beat = 0.0
+        while not self._ends:
+            now = time.monotonic()
+            if now >= beat:
+                beat = now + interval
+                self.heartbeat()
+            frames = self._link.receive(max(0.0, beat - now))
+            after = time.monotonic()
+            if frames is not None:
+                self._heard = after
+                for table, data in frames:
+                    self._handle(table, data)
+            elif after - now > 2 * interval + 1.0:  # this process itself stood still
+                self._heard = after
+            elif after - self._heard > self.heartbeat_timeout - liveness.PROBE_S:
+                if self._is_coordinator_busy():
+                    self._heard = time.monotonic()
+                elif time.monotonic() - self._heard > self.heartbeat_timeout:
+                    return f"been silent for {time.monotonic() - self._heard:.1f} seconds"
+        return ""
+
+    def _is_coordinator_busy(self) -> bool:
+        """Return whether rank 0, which runs the coordinator, answers a probe."""
+        return (
+            self.is_served_by_rank
+            and self.rank != 0
+            and liveness.probe(self.facts["successor"][0]) == liveness.ANSWERS
+        )
+
+    def _resume(self) -> bool:
+        """Connect again as the same process, and repeat what was asked; return whether it worked."""
+        until = time.monotonic() + self.heartbeat_timeout
+        while not self._ends and time.monotonic() < until:
+            try:
+                link = Link(self.address, self.secret, min(2.0, self.heartbeat_timeout))
+                if self._take_over(link, until):
+                    return True
+                return False
+            except (ConnectionRefusedError, AuthenticationError):
+                return False
+            except (OSError, ValueError):
+                time.sleep(0.05)
+        return False
+
+    def _take_over(self, link: Link, until: float) -> bool:
+        news: list[tuple[dict[str, Any], bytes]] | None = None
+        try:
+            news = self._ask_to_resume(link, until)
+        finally:
+            if news is None:
+                link.socket.close()
+        if news is None:
+            return False
+        before, self._link = self._link, link
+        before.shutdown()
+        before.socket.close()
+        self._heard = time.monotonic()
+        for number in sorted(self._answers):
+            answer = self._answers.get(number)
+            if answer is not None:
+                self._send(*answer.request)
+        for table, data in news:
+            self._handle(table, data)
+        return True
+
+    def _ask_to_resume(self, link: Link, until: float) -> list[tuple[dict[str, Any], bytes]] | None:
+        """Return the frames after the coordinator's consent, or None if it refuses."""
+        link.send({"op": "resume", "token": self._token})
+        while time.monotonic() < until and not self._ends:
+            frames = link.receive(0.5)
+            if frames:
+                # before the request to join has arrived, the coordinator does not know this process
+                is_accepted = frames[0][0].get("ok") or not self._has_joined
+                return frames[1:] if is_accepted else None
+        return None
+
+    def _lose_coordinator(self, why: str) -> None:
+        self.has_lost_coordinator = True
+        has_ended = self.is_served_by_rank and why.startswith("closed") and self.rank != 0
+        if has_ended:
+            where = {"host": self.facts["host"][0], "pid": self.facts["pid"][0]}
+            self._fail({"rank": 0, "kind": "ended", "text": why, **where})
+        else:
+            self._fail({"rank": -1, "kind": "coordinator", "text": why})
+
+    def _handle(self, table: dict[str, Any], data: bytes) -> None:
+        op = table["op"]
+        if op == "answer":
+            answer = self._answers.get(table["number"])
+            if answer is not None:
+                answer.table, answer.data = table, data
+                answer.done.set()
+        elif op == "extended":
+            answer = self._answers.get(table["number"])
+            if answer is not None:
+                answer.until = time.monotonic() + table["seconds"] + _SLACK_S
+        elif op == "failed":
+            self._fail({name: table[name] for name in ("rank", "kind", "text", "host", "pid")})
+        elif op == "leaves":
+            self.leaving.update(dict.fromkeys(table["ranks"], time.monotonic()))
+        elif op == "stacks":
+            stack = failures.stacks()[:_MAX_REPORT]
+            self._send({"op": "stacks", "query": table["query"], "stack": stack, "at": self.at()})
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        if self.failure is None:
+            self.failure = failure
+            if self.on_failure is not None:
+                self.on_failure(failure)

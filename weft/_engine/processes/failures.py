@@ -1,0 +1,158 @@
+"""What a rank says of a failure elsewhere: the error, its facts, and Python stacks.
+
+In:   what the coordinator told: which rank, how it failed, its own words; what this rank was waiting for.
+Out:  `ProcessFailureError`s; the stacks of this process as text.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft._engine.util.errors import ProcessFailureError, describe
+
+_OURS = ("weft/_engine/processes/", "threading.py")
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    """Ranks as text, runs of them as their ends.
+
+    >>> _listed([0, 1, 2, 5])
+    '0-2, 5'
+    """
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], rank]
+        else:
+            runs.append([rank])
+    return (
+        ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "none"
+    )
+
+
+def indented(text: str, by: str = "    ") -> list[str]:
+    """The lines of a text, further in."""
+    return [by + line for line in text.rstrip().splitlines()]
+
+
+def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> ProcessFailureError:
+    """The error of all others where a rank failed."""
+    rank, kind, text = failure["rank"], failure["kind"], failure["text"]
+    fact = {
+        "ended": f"process {rank} has ended, or was killed.",
+        "silent": f"process {rank} was silent for {text} seconds; it is stopped, or its machine cannot be reached "
+        "(WEFT_HEARTBEAT_TIMEOUT sets the limit).",
+        "raised": f"process {rank} raised an exception.",
+        "left": f"process {rank} has left the program, and others wait for it.",
+        "coordinator": f"the coordinator has {text}.",
+        "differs": f"process {rank} runs another program.",
+    }.get(kind, f"process {rank} failed: {kind}")
+    table: list[Any] = []
+    if failure.get("host"):
+        table.append(("where it ran", f"{failure['host']}, process {failure['pid']}"))
+    if waits_for:
+        table.append(("awaited here", waits_for))
+    if kind == "raised":
+        table += ["what it raised:", *indented(text, "  ")]
+    ranks = () if rank is None or rank < 0 else (rank,)
+    return ProcessFailureError(
+        describe(
+            "distributed",
+            fact,
+            table,
+            where or None,
+            "A program runs on all its processes or on none.",
+            "Start again from the last checkpoint (`weft launch --restarts` does that), or continue without it: "
+            "weft.distributed.shrink().",
+        ),
+        ranks,
+    )
+
+
+def of_minority(left: Sequence[int], unproven: Sequence[int]) -> ProcessFailureError:
+    """Return the error of ranks that may not go on: as many others may have formed a group."""
+    return ProcessFailureError(
+        describe(
+            "distributed.shrink",
+            "too few processes are left to go on without the others.",
+            [
+                ("left", f"processes {_listed(left)}"),
+                ("may still run", f"processes {_listed(unproven)}"),
+            ],
+            None,
+            "After a failure of the network at most one side goes on: the one with most of the processes whose end is not certain.",
+            "Start again from the last checkpoint; `weft launch --restarts` does that, and it knows which processes have ended.",
+        ),
+        tuple(unproven),
+    )
+
+
+def of_absence(
+    waits_for: str,
+    seconds: float,
+    arrived: Iterable[int],
+    absent: Sequence[int],
+    where: str = "",
+    report: dict[str, Any] | None = None,
+    setting: str = "WEFT_COLLECTIVE_TIMEOUT",
+) -> ProcessFailureError:
+    """The error where ranks did not come in time, with what they were doing instead."""
+    table: list[Any] = [
+        ("arrived", f"processes {_listed(arrived)}"),
+        ("absent", f"processes {_listed(absent)}"),
+    ]
+    for rank, found in sorted((report or {}).items(), key=lambda pair: int(pair[0])):
+        if not found["answers"]:
+            table.append(
+                f"process {rank} ({found['host']}, process {found['pid']}) does not answer; "
+                f"it was last heard of {found['silent']:.1f} seconds ago"
+            )
+            continue
+        now = (
+            f", in {found['at']}"
+            if found["at"]
+            else f", {found['progress']}"
+            if found["progress"]
+            else ""
+        )
+        table += [
+            f"process {rank} ({found['host']}, process {found['pid']}){now}:",
+            *indented(found["stack"], "  "),
+        ]
+    return ProcessFailureError(
+        describe(
+            "distributed",
+            f"{waits_for}: not all processes came within {seconds:g} seconds.",
+            table,
+            where or None,
+            "Every process runs the same operations in the same order.",
+            f"See where the absent ones are; {setting} sets the limit in seconds.",
+        ),
+        tuple(absent),
+    )
+
+
+def stacks(most: int = 12) -> str:
+    """What the threads of this process are doing, the main thread first; frames of waiting itself are left out."""
+    import threading
+
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident
+    found = []
+    frames = sys._current_frames()
+    for ident in sorted(frames, key=lambda ident: ident != main):
+        if ident not in names:
+            continue  # a thread of our own
+        lines = [
+            frame
+            for frame in traceback.extract_stack(frames[ident])
+            if not any(part in frame.filename for part in _OURS)
+        ]
+        if not lines:
+            continue
+        text = "".join(traceback.format_list(lines[-most:]))
+        found.append(text if ident == main else f"thread {names[ident]}:\n{text}")
+    return "".join(found)

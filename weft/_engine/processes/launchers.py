@@ -1,0 +1,345 @@
+"""Which process this is, as its launcher says it: in the environment.
+
+In:   what was given explicitly, environment variables.
+Out:  `Found`: the coordinator's address, the number of processes and of this one; None for what nobody says.
+How:  `DETECTED` lists the launchers in the order in which they are asked. Where a launcher says no address that all can know, the ranks of
+      one machine derive a port from the process that started them all, and those of several ask MPI.
+Laws: reading the environment imports nothing but the standard library; mpi4py is imported only where ranks of several machines have no
+      other way, or where it is asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import socket
+import warnings
+from collections.abc import Callable, Iterator
+
+from weft._engine.util.record import record
+from weft._version import DISTRIBUTION_NAME
+
+#: exit status of a process that was asked to end and saved its state first: another start continues. EX_TEMPFAIL of sysexits.h
+PREEMPTED = 75
+
+#: ports that are derived from a job's number lie above those that systems give away
+_FIRST_PORT, _PORTS = 61440, 4096
+_KUBERNETES_PORT = 55527
+
+
+@record
+class Found:
+    """Where the coordinator is, and which process this is of how many."""
+
+    address: str | None = None
+    size: int | None = None
+    rank: int | None = None
+    is_served: bool = False  # the coordinator is the launcher's
+    #: gives all ranks the address that process 0 gives; process 0 chooses the port
+    share: Callable[[str | None], str] | None = None
+    launcher: str = ""
+    #: the launcher's name for this start of the program, which tells it from others that may use the same port; "" if it has none
+    start: str = ""
+
+
+def find(
+    method: str | None = None,
+    address: str | None = None,
+    size: int | None = None,
+    rank: int | None = None,
+) -> Found:
+    """What was given, completed by weft's own variables, then by those of a launcher (`method` names the one to ask).
+
+    Raises ValueError for a method that is unknown, or whose launcher did not start this process.
+    """
+    own = Found(_text("COORDINATOR_ADDRESS"), _number("NUM_PROCESSES"), _number("PROCESS_ID"))
+    served = bool(os.environ.get("WEFT_COORDINATOR_SERVED")) and address in (None, own.address)
+    found = Found(
+        own.address if address is None else address,
+        own.size if size is None else size,
+        own.rank if rank is None else rank,
+        served,
+        None,
+        "weft" if own.rank is not None else "",
+    )
+    if method == "deactivate" or None not in (found.address, found.size, found.rank):
+        return found
+    said = _asked(method)
+    if said is None:
+        _warn_of_batch_step()
+        return found
+    return Found(
+        found.address or said.address,
+        said.size if found.size is None else found.size,
+        said.rank if found.rank is None else found.rank,
+        served,
+        None if found.address else said.share,
+        said.launcher,
+        said.start,
+    )
+
+
+def detected_size() -> int:
+    """How many processes the environment speaks of; 1 if it speaks of none."""
+    own = _number("NUM_PROCESSES")
+    if own is not None and _number("PROCESS_ID") is not None:
+        return own
+    for name in DETECTED:
+        if name != "mpi4py" and _IS_THERE[name]():
+            return _SIZES[name]()
+    _warn_of_batch_step()
+    return 1
+
+
+def _asked(method: str | None) -> Found | None:
+    if method is not None:
+        if method not in DETECTED:
+            raise ValueError(
+                f"initialize: cluster_detection_method is one of {', '.join(DETECTED)} or deactivate, got {method!r}."
+            )
+        if not _IS_THERE[method]():
+            raise ValueError(
+                f"initialize: cluster_detection_method={method!r}, and its variables are not in the environment: "
+                "this process was not started by it."
+            )
+        return DETECTED[method]()
+    return next(
+        (DETECTED[name]() for name in DETECTED if name != "mpi4py" and _IS_THERE[name]()), None
+    )
+
+
+# ---- launchers
+
+
+def _slurm() -> Found:
+    step = os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID") or "0"
+    job = f"{_int('SLURM_JOB_ID')}.{step}"
+    reserved = re.match(r"\d+", os.environ.get("SLURM_STEP_RESV_PORTS", ""))
+    port = (
+        int(reserved.group())
+        if reserved
+        else port_of_step(_int("SLURM_JOB_ID"), int(step) if step.isdecimal() else 0)
+    )
+    host = first_host(os.environ["SLURM_STEP_NODELIST"])
+    return Found(
+        f"{host}:{port}",
+        _size_of_slurm(),
+        _int("SLURM_PROCID"),
+        launcher="slurm",
+        start=f"slurm {job}",
+    )
+
+
+def port_of_step(job: int, step: int) -> int:
+    """Return the port of a step whose ports Slurm does not reserve.
+
+    Steps of one job have different ports. Jobs with consecutive numbers, which often run at once, are far apart.
+
+    >>> port_of_step(7, 1) - port_of_step(7, 0), abs(port_of_step(8, 0) - port_of_step(7, 0)) > 1000
+    (1, True)
+    """
+    spread = (
+        job * 2654435769
+    ) % 2**32 * _PORTS >> 32  # multiples of the golden ratio fill a range evenly
+    return _port(spread + step)
+
+
+def _size_of_slurm() -> int:
+    return (
+        _int("SLURM_STEP_NUM_TASKS")
+        if os.environ.get("SLURM_STEP_NUM_TASKS")
+        else _int("SLURM_NTASKS")
+    )
+
+
+def _warn_of_batch_step() -> None:
+    """Warn a process that sbatch started by itself, alone, where srun would have started several."""
+    tasks = os.environ.get("SLURM_NTASKS", "")
+    is_batch_step = _has("SLURM_JOB_ID", "SLURM_PROCID") and not _has("SLURM_STEP_NODELIST")
+    if is_batch_step and tasks.isdecimal() and int(tasks) > 1 and not _has("WEFT_PROCESS_ID"):
+        warnings.warn(
+            f"This process was started inside a Slurm job of {tasks} tasks without srun: it runs alone, on "
+            f"{os.environ.get('SLURMD_NODENAME', 'the first node')}. Start it as: srun python -m weft run PROGRAM",
+            stacklevel=3,
+        )
+
+
+def first_host(nodes: str) -> str:
+    """The first of Slurm's list of hosts.
+
+    >>> first_host("node001"), first_host("n[7-9,12],m3"), first_host("a-[03]-b,c"), first_host("gpu1,gpu2")
+    ('node001', 'n7', 'a-03-b', 'gpu1')
+    """
+    return next(_each_host(nodes))
+
+
+def hosts_of(nodes: str) -> list[str]:
+    """All hosts of Slurm's list, in its order; ValueError if it is none.
+
+    >>> hosts_of("n[1-3,07],m[2,4]-x,login"), hosts_of("rack[1-2]n[08-10]")[2:4]
+    (['n1', 'n2', 'n3', 'n07', 'm2-x', 'm4-x', 'login'], ['rack1n10', 'rack2n08'])
+    """
+    return list(_each_host(nodes))
+
+
+def split_hosts(nodes: str) -> list[str]:
+    """The parts of a list of hosts between its commas, those in brackets left together.
+
+    >>> split_hosts("n[1-3,07],m:4")
+    ['n[1-3,07]', 'm:4']
+    """
+    return re.findall(r"(?:\[[^\]]*\]|[^,])+", nodes)
+
+
+def _each_host(nodes: str) -> Iterator[str]:
+    parts = split_hosts(nodes)
+    if not parts or ",".join(parts) != nodes or not all(map(_HOSTS.fullmatch, parts)):
+        raise ValueError(f"a list of hosts is written as in n[1-3,07],m2, got {nodes!r}")
+    for part in parts:
+        pieces = [
+            _numbers(piece[1:-1]) if piece[0] == "[" else [piece]
+            for piece in re.findall(r"\[.*?\]|[^\[]+", part)
+        ]
+        yield from map("".join, itertools.product(*pieces))
+
+
+_HOSTS = re.compile(r"([^\[\],]|\[\d+(-\d+)?(,\d+(-\d+)?)*\])+")
+
+
+def _numbers(text: str) -> Iterator[str]:
+    for piece in text.split(","):
+        first, _, last = piece.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield str(number).zfill(len(first))
+
+
+def _open_mpi() -> Found:
+    size, rank = _int("OMPI_COMM_WORLD_SIZE"), _int("OMPI_COMM_WORLD_RANK")
+    uri = os.environ.get("OMPI_MCA_orte_hnp_uri", "")
+    host = re.search(r"tcp://(.+?)[,:]|tcp6://\[(.+?)[,\]]", uri)
+    if os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):
+        job = os.environ.get("PMIX_NAMESPACE") or uri.partition(".")[0] or str(_ancestor())
+        return Found(
+            f"127.0.0.1:{_port(sum(map(ord, job)) + 31 * int(re.sub(r'[^0-9]', '', job)[-9:] or 0))}",
+            size,
+            rank,
+            launcher="ompi",
+        )
+    if host:
+        address = host.group(1) or host.group(2)
+        return Found(
+            f"{address}:{_port(int(uri.partition('.')[0]) // 4096)}", size, rank, launcher="ompi"
+        )
+    return Found(None, size, rank, share=_share_by_mpi, launcher="ompi")
+
+
+def _pmi() -> Found:
+    size, rank = _int("PMI_SIZE"), _int("PMI_RANK")
+    if os.environ.get("MPI_LOCALNRANKS") == str(size):
+        return Found(f"127.0.0.1:{_port(_ancestor())}", size, rank, launcher="pmi")
+    return Found(None, size, rank, share=_share_by_mpi, launcher="pmi")
+
+
+def _mpi4py() -> Found:
+    from mpi4py import MPI
+
+    return Found(
+        None,
+        MPI.COMM_WORLD.Get_size(),
+        MPI.COMM_WORLD.Get_rank(),
+        share=_share_by_mpi,
+        launcher="mpi4py",
+    )
+
+
+def _kubernetes() -> Found:
+    job, dash, index = socket.gethostname().rpartition("-")
+    address = None
+    if dash and index == os.environ["JOB_COMPLETION_INDEX"]:
+        domain = socket.getfqdn().partition(".")[2]
+        address = f"{job}-0{'.' + domain if domain else ''}:{_KUBERNETES_PORT}"
+    return Found(address, _number("NUM_PROCESSES"), _int("JOB_COMPLETION_INDEX"), launcher="k8s")
+
+
+DETECTED: dict[str, Callable[[], Found]] = {
+    "slurm": _slurm,
+    "ompi": _open_mpi,
+    "pmi": _pmi,
+    "k8s": _kubernetes,
+    "mpi4py": _mpi4py,
+}
+_IS_THERE: dict[str, Callable[[], bool]] = {
+    "slurm": lambda: _has(
+        "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"
+    ),
+    "ompi": lambda: _has("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    "pmi": lambda: _has("PMI_SIZE", "PMI_RANK"),
+    "k8s": lambda: _has("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"),
+    "mpi4py": lambda: True,
+}
+_SIZES: dict[str, Callable[[], int]] = {
+    "slurm": _size_of_slurm,
+    "ompi": lambda: _int("OMPI_COMM_WORLD_SIZE"),
+    "pmi": lambda: _int("PMI_SIZE"),
+    "k8s": lambda: _number("NUM_PROCESSES") or 1,
+}
+
+
+def _share_by_mpi(address: str | None) -> str:
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise ValueError(
+            "initialize: this launcher does not say where process 0 is. Give coordinator_address and number, or install "
+            f"mpi4py ({error}): pip install '{DISTRIBUTION_NAME}[mpi]'."
+        ) from None
+    return MPI.COMM_WORLD.bcast(address, root=0)
+
+
+# ---- the environment
+
+
+def _has(*names: str) -> bool:
+    return all(name in os.environ for name in names)
+
+
+def _int(name: str) -> int:
+    text = os.environ[name]
+    if not text.isdecimal():
+        raise ValueError(f"the environment variable {name} is a number, got {text!r}")
+    return int(text)
+
+
+def _text(name: str) -> str | None:
+    return os.environ.get(f"WEFT_{name}") or os.environ.get(f"JAX_{name}") or None
+
+
+def _number(name: str) -> int | None:
+    text = _text(name)
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise ValueError(
+            f"the environment variable WEFT_{name} (or JAX_{name}) is a number, got {text!r}"
+        )
+    return int(text)
+
+
+def _port(number: int) -> int:
+    return _FIRST_PORT + number % _PORTS
+
+
+def _ancestor() -> int:
+    """The process of the launcher that all ranks of this machine descend from: the first above that is no shell and no Python."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                head, _, rest = file.read().rpartition(")")
+        except OSError:
+            break
+        if re.search(r"hydra|mpi|pmi|prte|orte", head.partition("(")[2]):
+            return pid
+        pid = int(rest.split()[1])
+    return os.getppid()

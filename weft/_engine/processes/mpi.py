@@ -1,0 +1,729 @@
+"""Collectives by MPI: those of processes on several hosts.
+
+In:   plans; the MPI library that mpi4py loads, whatever its maker; native code, which `codegen.library.process_calls` has.
+Out:  requests. Every collective is MPI's nonblocking one; `codegen/runtime/mpi.ll` starts and tests it.
+How:  `join` starts the library: by the launcher's own way if all processes came from a launcher that it understands, otherwise by `pmi`.
+Laws: as `transport` says. Functions of MPI that block (the start, and making a communicator) run in a thread of their own, which the
+      caller leaves if a process fails. After a failure the communicators of before are not used any more, and MPI is not finalized, which
+      would wait for the failed ranks: the survivors make new ones from the communicator of all (`_survive`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ipaddress
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from weft._engine.processes import failures, pmi
+from weft._engine.processes.plans import CollectivePlan
+from weft._engine.processes.shared_memory import Natives
+from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
+from weft._engine.util.errors import ProcessFailureError, describe
+from weft._engine.util.record import record
+from weft._engine.util.threads import DaemonThread
+from weft._version import DISTRIBUTION_NAME
+
+_MOST = (1 << 31) - 1  # counts are 32-bit integers
+_REDUCE, _GATHER, _BROADCAST, _PERMUTE = range(4)
+_KINDS = {
+    "all_reduce": (_REDUCE, "MPI_Iallreduce"),
+    "reduce_scatter": (_REDUCE, "MPI_Ireduce_scatter_block"),
+    "all_gather": (_GATHER, "MPI_Iallgather"),
+    "all_to_all": (_GATHER, "MPI_Ialltoall"),
+    "broadcast": (_BROADCAST, "MPI_Ibcast"),
+    "permute": (_PERMUTE, "MPI_Isend"),
+}
+_TYPES = {
+    "int8": "INT8_T",
+    "int16": "INT16_T",
+    "int32": "INT32_T",
+    "int64": "INT64_T",
+    "uint8": "UINT8_T",
+    "uint16": "UINT16_T",
+    "uint32": "UINT32_T",
+    "uint64": "UINT64_T",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "complex64": "C_FLOAT_COMPLEX",
+    "complex128": "C_DOUBLE_COMPLEX",
+    "bool": "UINT8_T",
+}
+_OPS = {
+    "sum": "SUM",
+    "prod": "PROD",
+    "max": "MAX",
+    "min": "MIN",
+    "and": "BAND",
+    "or": "BOR",
+    "xor": "BXOR",
+}
+_INSTALL = f"pip install '{DISTRIBUTION_NAME}[mpich]'"
+#: MPICH's other network layer, UCX, crashes the survivors when a process is killed; of this one, "sockets" is slower than all others
+_NETWORK_LAYER = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^sockets"}
+_PROGRESS_US = 2000
+#: bytes of a block from which an all_reduce travels around a ring, and of a segment of it, at most
+_RING_BLOCK, _RING_SEGMENT = 1 << 16, 1 << 19
+#: how long no error arrives before what concerns lost processes counts as over
+_QUIET_S = 0.2
+#: how long code of MPI may take until it waits for others
+_STUCK_S = 2.0
+_NEVER_SENT = 32500  # a tag
+_LAUNCHERS = re.compile(r"hydra|mpiexec|mpirun|prte|orte|pmi_proxy")
+
+
+# ---- the library
+
+
+@record
+class Library:
+    """The MPI library of this process. `kind` is "mpich", also for those derived from it, or "openmpi"."""
+
+    name: str
+    path: str
+    kind: str
+
+
+def find_library() -> Library | None:
+    """Load MPI without starting it; None if mpi4py or a library is missing."""
+    if find_spec("mpi4py") is None:
+        return None
+    try:
+        MPI = _module()
+    except (ImportError, RuntimeError):  # mpi4py raises the latter if there is no library
+        return None
+    name, version = MPI.get_vendor()
+    kind = "openmpi" if name == "Open MPI" else "mpich"  # all others are derived from MPICH
+    return Library(f"{name} {'.'.join(map(str, version))}", str(_library_of(MPI)._name), kind)
+
+
+def describe_library() -> str:
+    """The library and its path, in a line for `weft info`."""
+    library = find_library()
+    return f"none ({_INSTALL})" if library is None else f"{library.name}, {library.path}"
+
+
+def _module() -> Any:
+    """The module of mpi4py, which neither starts nor ends MPI by itself."""
+    import mpi4py
+
+    if "mpi4py.MPI" in sys.modules:  # the program has started it
+        return sys.modules["mpi4py.MPI"]
+    mpi4py.rc.initialize = mpi4py.rc.finalize = False
+    if "MPI4PY_LIBMPI" not in os.environ and (path := _library_of_launcher()):
+        os.environ["MPI4PY_LIBMPI"] = path
+        try:
+            from mpi4py import MPI
+        finally:
+            del os.environ["MPI4PY_LIBMPI"]
+    else:
+        from mpi4py import MPI
+    return MPI
+
+
+def _library_of_launcher() -> str:
+    """The library that the launcher of this process provides: of a module that was loaded, or beside its program; "" if it has none."""
+    if not any(
+        name in os.environ
+        for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")
+    ):
+        return ""
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    program = _launcher_program()
+    if program:
+        prefix = os.path.dirname(os.path.dirname(program))
+        folders += [os.path.join(prefix, name) for name in ("lib", "lib64")]
+    candidates = [
+        os.path.join(folder, name)
+        for folder in folders
+        for name in ("libmpi.so.12", "libmpi.so.40", "libmpi.so")
+    ]
+    return next(filter(os.path.exists, candidates), "")
+
+
+def _launcher_program() -> str:
+    """The path of the launcher's program on this host: of the first process above this one that is one of MPI's."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            program = os.readlink(f"/proc/{pid}/exe")
+            with open(f"/proc/{pid}/stat") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            return ""
+        if _LAUNCHERS.search(os.path.basename(program)):
+            return program
+        pid = parent
+    return ""
+
+
+def _library_of(MPI: Any) -> ctypes.CDLL:
+    """The MPI library that mpi4py has loaded."""
+    with open("/proc/self/maps") as file:
+        for line in file:
+            path = line.split()[-1]
+            if re.search(r"/libmpi[^/]*\.so[^/]*$", path) and "mpi4py" not in path:
+                found = ctypes.CDLL(path)
+                if hasattr(found, "MPI_Iallreduce"):
+                    return found
+    return ctypes.CDLL(MPI.__file__)
+
+
+# ---- the start
+
+
+class Job:
+    """MPI in this process; `world` is its communicator of all processes.
+
+    A thread makes progress, which MPICH needs in order to deliver what was sent before this process does something else.
+    """
+
+    def __init__(self, MPI: Any, is_own: bool, natives: Natives) -> None:
+        self.MPI, self.world = MPI, MPI.COMM_WORLD
+        #: by weft, and no launcher waits for its end
+        self.is_own = is_own
+        #: no process of it has failed
+        self.is_whole = True
+        #: how often its processes have joined, which tells communicators of one join from those of others
+        self.joins = 0
+        #: the type of MPI's handles
+        self.handle = "i32" if MPI._sizeof(MPI.Comm) == 4 else "ptr"
+        self.library = _library_of(MPI)
+        self.has_completion = hasattr(self.library, "MPIX_Request_is_complete")
+        #: a request that never completes, to receive from this process itself: its test makes progress
+        self.progress = self.world.Irecv(bytearray(1), self.world.Get_rank(), _NEVER_SENT)
+        self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
+            natives.mpi(self.handle)["weft_mpi_progress"]
+        )
+        self._words: Any = None
+        self._thread: DaemonThread | None = None
+
+    def address(self, function: str) -> int:
+        """The address of a function of the library."""
+        return ctypes.cast(getattr(self.library, function), ctypes.c_void_p).value or 0
+
+    def begin_progress(self) -> None:
+        """Start the thread."""
+        if self._thread is None and self.has_completion:
+            self._words = (ctypes.c_int64 * 4)(
+                0, self.address("MPI_Test"), self.MPI._addressof(self.progress), _PROGRESS_US
+            )
+            self._thread = DaemonThread(self._run, ctypes.addressof(self._words))
+
+    def end_progress(self) -> None:
+        """End the thread: a process that ends would crash it."""
+        if self._thread is not None:
+            self._words[0] = 1
+            self._thread.join()
+            self._thread = None
+
+    def settle(self) -> None:
+        """Let late messages arrive, and errors of messages to and from lost processes, each of which makes the next call of MPI fail."""
+        quiet, end = time.monotonic() + _QUIET_S, time.monotonic() + 20 * _QUIET_S
+        while time.monotonic() < min(quiet, end):
+            try:
+                self.progress.Test()
+            except self.MPI.Exception:
+                quiet = time.monotonic() + _QUIET_S
+            time.sleep(0.001)
+
+    def finalize(self, processes: Any) -> None:
+        """End MPI."""
+        self.progress.Cancel()
+        self.progress.Wait()
+        with contextlib.suppress(ProcessFailureError):
+            call_bounded(
+                processes, self.library.MPI_Finalize, "the end of MPI"
+            )  # mpi4py's keeps the lock of Python
+
+
+_jobs: list[Job] = []
+#: the library would end this process if its server were closed
+_servers: list[pmi.Server] = []
+
+
+def join(processes: Any) -> tuple[Job, tuple[int, ...]]:
+    """Start MPI in all processes together, once; what it is, and the MPI rank of each process.
+
+    Raises RuntimeError, in all of them, if one has no library, or none that can be started here. After processes were lost the survivors
+    go on with the MPI that they have: ProcessFailureError if it cannot.
+    """
+    is_first = not _jobs
+    if is_first:
+        _jobs.append(_start(processes))
+    job = _jobs[0]
+    if not job.is_whole:
+        _survive(job, processes)
+    job.joins += 1
+    places = processes.client.barrier(
+        "weft/mpi",
+        processes.collective_timeout,
+        brings=[job.world.Get_size(), job.world.Get_rank()],
+    )
+    sizes, ranks = zip(*places)
+    if (
+        len(set(sizes)) > 1
+        or len(set(ranks)) < processes.size
+        or (is_first and sizes[0] != processes.size)
+    ):
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                f"MPI has {min(sizes)} processes, and weft {processes.size}.",
+                [],
+                None,
+                "All processes of a program are one MPI job.",
+                "Call weft.distributed.initialize() before anything that starts MPI, such as importing mpi4py.MPI. Start the processes by the "
+                "mpiexec of the library that `weft info` names, or without any MPI launcher.",
+            )
+        )
+    return job, ranks
+
+
+def _start(processes: Any) -> Job:
+    library = find_library()
+    kind = library.kind if library is not None else ""
+    brings = [
+        library.name if library is not None else "",
+        kind,
+        _is_launched(kind, processes.size),
+        os.urandom(8).hex(),
+    ]
+    found = processes.client.barrier(
+        "weft/mpi/library", processes.collective_timeout, brings=brings
+    )
+    is_own = not all(launched for _, _, launched, _ in found)
+    _check_libraries(found, is_own, processes.hosts)
+    MPI = _module()
+    if not MPI.Is_initialized():
+        start = ctypes.CFUNCTYPE(
+            ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int, ctypes.c_void_p
+        )(("MPI_Init_thread", _library_of(MPI)))
+        provided = ctypes.c_int()
+        call = lambda: start(None, None, MPI.THREAD_MULTIPLE, ctypes.addressof(provided))
+        try:
+            if is_own:
+                _start_without_launcher(processes, f"weft-{found[0][3]}", call)
+            else:
+                call_bounded(processes, call, "the start of MPI")
+            processes.barrier("weft/mpi/started")
+        finally:
+            _unlink_segments()
+    for communicator in (
+        MPI.COMM_WORLD,
+        MPI.COMM_SELF,
+    ):  # the latter has the errors of calls without one
+        communicator.Set_errhandler(MPI.ERRORS_RETURN)
+    return Job(MPI, is_own, processes.natives)
+
+
+def _is_launched(kind: str, size: int) -> bool:
+    """Whether the environment has what the library needs to find a launcher that started as many processes."""
+    if kind == "openmpi":
+        return (
+            os.environ.get("OMPI_COMM_WORLD_SIZE", str(size)) == str(size)
+            and "PMIX_RANK" in os.environ
+        )
+    if "PALS_RANKID" in os.environ:
+        return True
+    return os.environ.get("PMI_SIZE") == str(size) and (
+        "PMI_FD" in os.environ or "PMI_PORT" in os.environ
+    )
+
+
+def _check_libraries(found: list[list[Any]], is_own: bool, hosts: tuple[str, ...]) -> None:
+    names = [name or "none" for name, *_ in found]
+    rows = [(f"process {names.index(name)}", name) for name in dict.fromkeys(names)]
+    where = f"{len(set(hosts))} hosts" if len(set(hosts)) > 1 else "one host, by MPI,"
+    fact = f"processes on {where} exchange data by MPI, and"
+    if "none" in names:
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                f"{fact} a process has no library of it.",
+                rows,
+                None,
+                "Every process needs mpi4py and an MPI library.",
+                f"Install them: {_INSTALL}",
+            )
+        )
+    if len({kind for _, kind, *_ in found}) > 1:
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                f"{fact} their libraries differ.",
+                rows,
+                None,
+                "All processes use the same MPI library.",
+                "",
+            )
+        )
+    if is_own and found[0][1] != "mpich":
+        raise RuntimeError(
+            describe(
+                "distributed.initialize",
+                f"{fact} this library cannot start without its own launcher.",
+                rows,
+                None,
+                "Without mpiexec or `srun --mpi=pmix`, MPICH is needed, or a library with its interface.",
+                f"Start the processes by that launcher, or install MPICH: {_INSTALL}",
+            )
+        )
+
+
+def _start_without_launcher(processes: Any, job: str, call: Callable[[], object]) -> None:
+    client, hosts = processes.client, processes.hosts
+    order = pmi.rank_order(hosts)
+    exchange = lambda new: client.barrier("weft/mpi/keys", processes.collective_timeout, brings=new)
+    server = pmi.Server(
+        job,
+        order.index(processes.rank),
+        processes.size,
+        pmi.process_mapping([hosts[rank] for rank in order]),
+        exchange,
+    )
+    _servers.append(server)
+    network = {**_NETWORK_LAYER, **_interface(processes)}
+    own = {name: value for name, value in network.items() if name not in os.environ}
+    with pmi.variables({**server.environment, **own}):
+        call_bounded(processes, call, "the start of MPI", lambda: server.error is not None)
+
+
+def _unlink_segments() -> None:
+    """Remove the names of the shared memory that MPICH has mapped, which it would do at the end: nothing remains of killed processes."""
+    with open("/proc/self/maps") as file:
+        paths = {line.split()[-1] for line in file if "/dev/shm/mpich_shm_" in line}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _interface(processes: Any) -> dict[str, str]:
+    """The variables that name the network interface for MPICH's layers: the one that leads to the coordinator. From the coordinator's own
+    host it is the one that leads to another host."""
+    hosts = processes.hosts
+    addresses = [
+        where.rpartition(":")[0].strip("[]") for where in processes.client.facts["successor"]
+    ]
+    outside = [
+        address
+        for address in addresses
+        if not ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    ]
+    own = addresses[processes.rank]
+    if own not in outside:
+        remote = [
+            where
+            for where, host in zip(addresses, hosts)
+            if host != hosts[processes.rank] and where in outside
+        ]
+        own = pmi.address_toward(remote[0]) if remote else ""
+    name = pmi.interface_of(own) if own else ""
+    return {"FI_TCP_IFACE": name} if name not in ("", "lo") else {}
+
+
+def _survive(job: Job, processes: Any) -> None:
+    """Have MPI go on without the processes that failed. ULFM shrinks the communicator of all (Open MPI under `mpiexec --with-ft ulfm`);
+    MPICH makes communicators of the survivors from it."""
+    if "OMPI_MCA_mpi_ft_enable" in os.environ and os.environ["OMPI_MCA_mpi_ft_enable"] not in (
+        "",
+        "0",
+        "false",
+    ):
+        processes.barrier("weft/mpi/shrink")  # nobody uses the old one any more
+        job.world.Revoke()
+        job.world = job.world.Shrink()
+        job.world.Set_errhandler(job.MPI.ERRORS_RETURN)
+        job.is_whole = True
+    elif (library := find_library()) is not None and library.kind == "openmpi":
+        raise ProcessFailureError(
+            describe(
+                "distributed.shrink",
+                "this MPI library cannot go on after a process has failed.",
+                [("library", library.name)],
+                None,
+                "Open MPI needs `mpiexec --with-ft ulfm`.",
+                "Start again from the last checkpoint: weft launch --restarts.",
+            )
+        )
+    else:
+        processes.barrier("weft/mpi/drain")
+        job.settle()
+        processes.barrier("weft/mpi/drained")
+
+
+def call_bounded(
+    processes: Any,
+    function: Callable[[], Any],
+    what: str,
+    is_stuck: Callable[[], bool] = lambda: True,
+) -> Any:
+    """The result of a function that may block for ever: it runs in a thread, which is left there if a process fails, or in the end. As
+    a process that ends crashes code that still runs, it is left only once it waits, as `is_stuck` says."""
+    done, results, errors = threading.Event(), [], []
+
+    def run() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    DaemonThread(run)
+    until = time.monotonic() + processes.collective_timeout
+    try:
+        while not done.wait(0.05):
+            processes.check()
+            if time.monotonic() > until:
+                raise ProcessFailureError(
+                    f"distributed: {what} took more than {processes.collective_timeout:g} seconds."
+                )
+    except BaseException:
+        until = time.monotonic() + _STUCK_S
+        while not (done.wait(0.01) or is_stuck() or time.monotonic() > until):
+            pass
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+# ---- the transport
+
+
+class MpiTransport(Transport):
+    """The transport of the processes of a job; `rank_of` has the number of each in MPI's communicator of all."""
+
+    name = "mpi"
+
+    def __init__(
+        self, processes: Any, natives: Natives, job: Job, rank_of: tuple[int, ...]
+    ) -> None:
+        self._processes, self._natives, self._mpi, self._job, self._rank_of = (
+            processes,
+            natives,
+            job.MPI,
+            job,
+            rank_of,
+        )
+        self._tag = job.joins
+        self._comms: dict[tuple[int, ...], Any] = {}
+        self._counts: dict[tuple[int, ...], ctypes.c_int64] = {}
+        self._ops: dict[tuple[str, str], Any] = {}
+        self._handles: dict[CollectivePlan, int] = {}
+        self._planned: dict[int, tuple[CollectivePlan, Any, Any]] = {}
+        self._lock = threading.Lock()
+        self._slow = WAIT(self._while_waiting)
+        self._clocks: dict[int, tuple[Any, float]] = {}
+        self._awaits = ("", 0.0)
+        self.deadline: float | None = None
+        self._is_settled = False
+        job.begin_progress()
+
+    def takes(self, plan: CollectivePlan) -> bool:
+        """Whether this transport can carry out the plan; the same answer on all ranks."""
+        return plan.count <= _MOST if plan.op is not None else _parts(_message_count(plan)) > 0
+
+    def plan(self, plan: CollectivePlan) -> int:
+        with self._lock:
+            handle = self._handles.get(plan)
+            if handle is None:
+                handle = self._handles[plan] = self._make(plan)
+            return handle
+
+    def _make(self, plan: CollectivePlan) -> int:
+        MPI, rank, found = self._mpi, self._processes.rank, self._natives.mpi(self._job.handle)
+        group = plan.group_of(rank)
+        kind, function = _KINDS[plan.kind]
+        words = (ctypes.c_int64 * 29)(found["weft_mpi_start"], found["weft_mpi_wait"], kind)
+        size = plan.numpy_dtype.itemsize
+        kept: list[Any] = []
+        if plan.op is not None:
+            count = plan.count
+            kind_of_data, op = self._reduction(plan.op, plan.dtype, size)
+            words[5] = MPI._handleof(op)
+            kept.append(op)
+        else:
+            count = _message_count(plan)
+            parts = _parts(count)
+            count //= parts
+            kind_of_data = MPI.BYTE.Create_contiguous(parts * size).Commit()
+        comm = self._comm(group or (rank,))
+        words[3], words[4], words[6] = count, MPI._handleof(kind_of_data), MPI._handleof(comm)
+        words[7], words[8], words[14] = (
+            self._job.address(function),
+            self._job.address("MPI_Test"),
+            self._job.address("MPI_Irecv"),
+        )
+        words[9] = ctypes.addressof(self._processes.failed_word)
+        words[10] = ctypes.cast(self._slow, ctypes.c_void_p).value or 0
+        words[11], words[15] = plan.count * size, plan.output_count * size
+        if self._job.has_completion:
+            words[16], words[17] = (
+                self._job.address("MPIX_Request_is_complete"),
+                MPI._addressof(self._job.progress),
+            )
+            words[18] = self._job.address("MPI_Wait")
+        words[12] = words[13] = -1
+        if plan.kind == "broadcast":
+            words[13] = group.index(rank) if group else 0
+        for source, target in plan.pairs:
+            if target == rank:
+                words[12] = group.index(source)
+            if source == rank:
+                words[13] = group.index(target)
+        if self._is_ring(plan):
+            self._fill_ring(words, plan, comm)
+            kind_of_data = MPI.BYTE
+        handle = ctypes.addressof(words)
+        self._planned[handle] = (plan, words, (kept, kind_of_data, comm))
+        return handle
+
+    def _is_ring(self, plan: CollectivePlan) -> bool:
+        """Whether a plan is an all_reduce that is large enough for a ring."""
+        large = plan.kind == "all_reduce" and plan.group_size > 1
+        return (
+            large
+            and self._job.has_completion
+            and plan.count * plan.numpy_dtype.itemsize >= _RING_BLOCK * plan.group_size
+        )
+
+    def _fill_ring(self, words: Any, plan: CollectivePlan, comm: Any) -> None:
+        """The words of an all_reduce in a ring, in which the processes of a host follow each other."""
+        group, size = plan.group_of(self._processes.rank), plan.numpy_dtype.itemsize
+        ring = sorted(range(len(group)), key=lambda member: self._rank_of[group[member]])
+        position = ring.index(group.index(self._processes.rank))
+        block = -(-plan.count // len(group))
+        segment = min(_RING_SEGMENT, block * size // 2) // size
+        words[0] = self._natives.mpi(self._job.handle)["weft_ring_start"]
+        words[4], words[7] = self._mpi._handleof(self._mpi.BYTE), self._job.address("MPI_Isend")
+        words[19], words[20], words[21], words[22], words[23] = (
+            block,
+            segment,
+            -(-block // segment),
+            len(group),
+            position,
+        )
+        words[24], words[25] = ring[position - 1], ring[(position + 1) % len(group)]
+        words[26], words[27] = self._natives.combine(plan.op or "", plan.dtype), size
+        words[28] = ctypes.addressof(self._counts.setdefault(group, ctypes.c_int64()))
+
+    def _reduction(self, op: str, dtype: str, size: int) -> tuple[Any, Any]:
+        """MPI's datatype and reduction. Its maxima leave NaNs out and it knows no small floats: these are native functions of ours."""
+        MPI = self._mpi
+        if _is_mpis(op, dtype):
+            name = (
+                {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(op, op)
+                if dtype == "bool"
+                else op
+            )
+            return getattr(MPI, _TYPES[dtype]), getattr(MPI, _OPS[name])
+        if (op, dtype) not in self._ops:
+            data = MPI.BYTE.Create_contiguous(size).Commit()
+            made = MPI.Op()
+            create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+                self._job.address("MPI_Op_create")
+            )
+            create(self._natives.combine(op, dtype, "mpi"), 1, MPI._addressof(made))
+            self._ops[op, dtype] = (data, made)
+        return self._ops[op, dtype]
+
+    def _comm(self, ranks: tuple[int, ...]) -> Any:
+        comm = self._comms.get(ranks)
+        if comm is None:
+            if len(ranks) > 1:  # so that nobody waits in MPI for one who does not come
+                self._processes.barrier(f"weft/mpi/{'.'.join(map(str, ranks))}", ranks=ranks)
+            world = self._job.world
+            group = world.Get_group().Incl([self._rank_of[rank] for rank in ranks])
+            make = lambda: world.Create_group(group, self._tag)
+            comm = self._comms[ranks] = call_bounded(
+                self._processes, make, "making a communicator of MPI"
+            )
+            comm.Set_errhandler(self._mpi.ERRORS_RETURN)
+        return comm
+
+    def entry_points(self) -> dict[str, int]:
+        found = self._natives.mpi(self._job.handle)
+        return {"start": found["weft_mpi_start"], "wait": found["weft_mpi_wait"]}
+
+    def close(self) -> None:
+        """End MPI, if a launcher waits for that and no process has failed."""
+        self._job.end_progress()
+        if self._processes.failed_word.value:
+            self._job.is_whole = False
+        if self._job.is_whole and not self._job.is_own and not self._mpi.Is_finalized():
+            self._job.finalize(self._processes)
+
+    # ---- while a rank waits
+    def _while_waiting(self, request: int) -> int:
+        try:
+            words = (ctypes.c_int64 * 8).from_address(request)
+            plan = self._planned[words[1]][0]
+            if words[2] and not words[7] and not self._job.is_whole:
+                self._processes.check()
+                return DONE  # late news of a process that was lost before
+            others = [
+                rank for rank in plan.group_of(self._processes.rank) if rank != self._processes.rank
+            ]
+            self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
+            if words[2]:
+                self._processes.wait_for_news()
+                said = self._mpi.Get_error_string(words[2])
+                raise ProcessFailureError(
+                    f"distributed: {plan}: MPI reports {said!r}\n  at {plan.what}"
+                )
+            self._processes.check(others, plan)
+            limit = self._processes.collective_timeout if self.deadline is None else self.deadline
+            if self._clocks.get(request, (None, -1.0))[1] != words[6]:
+                self._clocks[request] = (self._processes.clock(limit), words[6])
+            if self._clocks[request][0].is_over(others):
+                report = self._processes.client.report(others)
+                absent = [
+                    rank for rank in others if str(plan) not in report.get(rank, {"at": ""})["at"]
+                ] or others
+                arrived = [
+                    rank for rank in plan.group_of(self._processes.rank) if rank not in absent
+                ]
+                report = {rank: found for rank, found in report.items() if rank in absent}
+                raise failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
+            return DONE
+        except BaseException as error:  # KeyboardInterrupt among them
+            self._processes.set_failure(error)
+            if isinstance(error, ProcessFailureError) and not self._is_settled:
+                self._is_settled = True
+                self._job.settle()  # while the caller still holds the memory that late messages are written to
+            return FAILED
+
+    def awaits(self) -> str:
+        """What this rank waits for just now."""
+        text, seen = self._awaits
+        return text if time.monotonic() - seen < 0.3 else ""
+
+
+def _is_mpis(op: str, dtype: str) -> bool:
+    is_float = dtype.startswith(("float", "bfloat", "complex"))
+    return dtype in _TYPES and not (is_float and op not in ("sum", "prod"))
+
+
+def _message_count(plan: CollectivePlan) -> int:
+    """The number of elements in one message of MPI."""
+    return plan.count // max(plan.group_size, 1) if plan.kind == "all_to_all" else plan.count
+
+
+def _parts(count: int) -> int:
+    """How many elements form a unit, so that 32 bits can count the units; 0 if there is no such number.
+
+    >>> _parts(1000), _parts(3 << 31), _parts((1 << 31) + 11)
+    (1, 4, 0)
+    """
+    return next(
+        (parts for parts in range(1, 4097) if count % parts == 0 and count // parts <= _MOST), 0
+    )

@@ -1,0 +1,157 @@
+"""What a collective between processes is: a plan, and its meaning in NumPy.
+
+In:   the kind, the dtype, the number of elements, the reduction, who takes part.
+Out:  `CollectivePlan`, and `carry_out`, which computes what each rank of a group gets from what all of them gave.
+Laws: reductions add in the order of the group, so that every rank has the same bits. Buffers are contiguous: the result of an
+      all_gather is [group, count], the input of a reduce_scatter [group, count] (count: the elements of the result), both sides of an
+      all_to_all are [group, count / group]. In a permute a rank that nobody sends to gets zeros. A broadcast sends the first's.
+Next: `transport` says how plans are carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.util.record import record
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+
+
+def _product(a: Any, b: Any) -> Any:
+    return a & b if a.dtype == bool else a * b
+
+
+#: what combines two arrays, by the name of the reduction
+OPS: dict[str, Any] = {
+    "sum": lambda a, b: a | b if a.dtype == bool else a + b,
+    "prod": _product,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+@record
+class CollectivePlan:
+    """One collective between processes, as every rank that takes part describes it.
+
+    `count` is the number of elements that a rank gives, except in a reduce_scatter, where it is the number that it gets.
+    """
+
+    kind: str
+    dtype: str
+    count: int
+    op: str | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+    what: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"CollectivePlan: kind is one of {', '.join(KINDS)}, got {self.kind!r}"
+            )
+        if (self.kind in ("all_reduce", "reduce_scatter")) != (self.op is not None) or (
+            self.op is not None and self.op not in OPS
+        ):
+            raise ValueError(
+                f"CollectivePlan: {self.kind} with op={self.op!r}; reductions have one of {', '.join(OPS)}, others None"
+            )
+        is_float, is_complex = (
+            self.dtype.startswith(("float", "bfloat")),
+            self.dtype.startswith("complex"),
+        )
+        if (is_float and self.op in ("and", "or", "xor")) or (
+            is_complex and self.op not in (None, "sum", "prod")
+        ):
+            raise ValueError(f"CollectivePlan: {self.dtype} has no reduction {self.op}")
+        if len({len(group) for group in self.groups}) > 1:
+            raise ValueError(f"CollectivePlan: groups differ in size: {self.groups}")
+        members = [rank for group in self.groups for rank in group]
+        if len(set(members)) != len(members):
+            raise ValueError(f"CollectivePlan: a rank is in more than one group: {self.groups}")
+        if self.kind == "all_to_all" and self.groups and self.count % len(self.groups[0]):
+            raise ValueError(
+                f"CollectivePlan: all_to_all of {self.count} elements in groups of {len(self.groups[0])}"
+            )
+        if self.kind == "permute" and any(
+            len({pair[i] for pair in self.pairs}) < len(self.pairs) for i in (0, 1)
+        ):
+            raise ValueError(f"CollectivePlan: a rank sends or receives twice: {self.pairs}")
+
+    def group_of(self, rank: int) -> tuple[int, ...]:
+        """Who takes part with `rank`, itself among them; () if it takes no part."""
+        if self.kind == "permute":
+            return (
+                tuple(sorted({rank for pair in self.pairs for rank in pair}))
+                if any(rank in pair for pair in self.pairs)
+                else ()
+            )
+        return next((group for group in self.groups if rank in group), ())
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        """The dtype as NumPy has it."""
+        import ml_dtypes  # noqa: F401  teaches NumPy the names of small floats
+
+        return np.dtype(self.dtype)
+
+    @property
+    def group_size(self) -> int:
+        """How many ranks take part together."""
+        return len(self.groups[0]) if self.groups else 0
+
+    @property
+    def input_count(self) -> int:
+        """How many elements a rank gives."""
+        return self.count * self.group_size if self.kind == "reduce_scatter" else self.count
+
+    @property
+    def output_count(self) -> int:
+        """How many elements a rank gets."""
+        return self.count * self.group_size if self.kind == "all_gather" else self.count
+
+    def __str__(self) -> str:
+        op = f" {self.op}" if self.op else ""
+        return f"{self.kind}{op} of {self.dtype}[{self.input_count}]"
+
+
+def reduce(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The parts combined in their order; small floats are added in 32 bits."""
+    dtype = parts[0].dtype
+    is_small_float = dtype.name.startswith(("float", "bfloat")) and dtype.itemsize < 4
+    wide = np.float32 if op in ("sum", "prod") and is_small_float else dtype
+    total = parts[0].astype(wide)
+    for part in parts[1:]:
+        total = OPS[op](total, part.astype(wide))
+    return total.astype(dtype)
+
+
+def carry_out(
+    plan: CollectivePlan, group: Sequence[int], given: dict[int, np.ndarray], rank: int
+) -> np.ndarray:
+    """What `rank` gets where each rank of the group gave `given[rank]`, flat arrays.
+
+    >>> plan = CollectivePlan("all_reduce", "int32", 2, "sum", ((0, 1),))
+    >>> carry_out(plan, (0, 1), {0: np.array([1, 2]), 1: np.array([3, 4])}, 1)
+    array([4, 6])
+    """
+    here = list(group).index(rank)
+    parts = [given[member] for member in group if member in given]
+    if plan.kind == "all_reduce":
+        return reduce(plan.op or "", parts)
+    if plan.kind == "all_gather":
+        return np.concatenate(parts)
+    if plan.kind == "reduce_scatter":
+        return reduce(plan.op or "", [part.reshape(len(group), -1)[here] for part in parts])
+    if plan.kind == "all_to_all":
+        return np.concatenate([part.reshape(len(group), -1)[here] for part in parts])
+    if plan.kind == "broadcast":
+        return given[group[0]]
+    source = next((source for source, target in plan.pairs if target == rank), None)
+    return np.zeros(plan.count, plan.numpy_dtype) if source is None else given[source]

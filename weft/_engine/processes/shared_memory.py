@@ -1,0 +1,218 @@
+"""Collectives of ranks that share a machine: through windows of shared memory, in native code.
+
+In:   plans whose groups are on one machine; the native functions, which `codegen.library.process_calls` has.
+Out:  requests. The exchange itself is `codegen/runtime/windows.ll`, which says how the steps go.
+How:  each set of ranks has a window: anonymous memory of its first rank, which the others open through that process in /proc. Nothing
+      of it has a name in a file system, so that nothing remains of it, whoever is killed.
+Laws: as `transport` says. While a rank waits in native code it calls here twenty times a second: for signals, failures and deadlines.
+Next: `routes` decides which plans come here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+import time
+from typing import Any, Protocol
+
+from weft._engine.processes import failures
+from weft._engine.processes.plans import CollectivePlan
+from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
+from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
+
+_LINE = 64  # between the words of two ranks
+_CHANNELS = 4
+_WORDS = 16  # before the words of the channels
+_GATHER, _REDUCE, _SCATTER, _EXCHANGE, _FROM, _TWO_PHASE = range(6)
+
+
+class Natives(Protocol):
+    """What native code there is."""
+
+    def symbols(self) -> dict[str, int]:
+        """Name -> address of the functions of `windows.ll`."""
+        ...
+
+    def combine(self, op: str, dtype: str, kind: str = "plain") -> int:
+        """The address of a reduction: `plain`, `stream` for large results, or `mpi` in the form of MPI's own."""
+        ...
+
+    def liveness(self) -> dict[str, int]:
+        """Name -> address of the functions of `liveness.ll`."""
+        ...
+
+    def mpi(self, handle: str) -> dict[str, int]:
+        """Name -> address of the functions of `mpi.ll`, where MPI's handles have that type."""
+        ...
+
+
+@record(frozen=False, eq=False)
+class _Group:
+    """A window, as one of its members has it."""
+
+    ranks: tuple[int, ...]
+    memory: Any
+    words: Any
+    base: int
+    #: request -> (the count that it waits for, its deadline)
+    clocks: Any
+
+
+class SharedMemoryTransport(Transport):
+    """The transport of ranks of one machine."""
+
+    name = "shared_memory"
+
+    def __init__(self, processes: Any, natives: Natives) -> None:
+        self._processes, self._natives = processes, natives
+        self._groups: dict[tuple[int, ...], _Group] = {}
+        self._group_of: dict[int, _Group] = {}
+        self._planned: dict[int, tuple[CollectivePlan, Any, Any]] = {}
+        self._handles: dict[CollectivePlan, int] = {}
+        self._files: list[int] = []
+        self._lock = threading.Lock()
+        self._slow = WAIT(self._while_waiting)
+        self._awaits = ("", 0.0)
+        self.deadline: float | None = None
+
+    def takes(self, plan: CollectivePlan) -> bool:
+        """Whether this transport can carry out the plan; the same answer on all ranks."""
+        if plan.kind == "permute":
+            ranks = {rank for pair in plan.pairs for rank in pair}
+            sets = [ranks] if ranks else []
+        else:
+            sets = [set(group) for group in plan.groups]
+        return all(len({self._processes.hosts[rank] for rank in ranks}) == 1 for ranks in sets)
+
+    def plan(self, plan: CollectivePlan) -> int:
+        with self._lock:
+            handle = self._handles.get(plan)
+            if handle is None:
+                handle = self._handles[plan] = self._make(plan)
+            return handle
+
+    def _make(self, plan: CollectivePlan) -> int:
+        found = self._natives.symbols()
+        size, n = plan.numpy_dtype.itemsize, 1
+        words = (ctypes.c_int64 * 11)(found["weft_window_start"], found["weft_window_wait"])
+        ranks = plan.group_of(self._processes.rank)
+        group = self._group(ranks or (self._processes.rank,))
+        n = len(group.ranks)
+        pointers = (ctypes.c_void_p * n)()
+        block, piece, source = plan.count * size, MODEL.exchange_slot_bytes, -1
+        kind = {
+            "all_gather": _GATHER,
+            "all_reduce": _REDUCE,
+            "reduce_scatter": _SCATTER,
+            "all_to_all": _EXCHANGE,
+        }.get(plan.kind, _FROM)
+        if kind in (_SCATTER, _EXCHANGE):
+            piece = MODEL.exchange_slot_bytes // n // _LINE * _LINE
+            block = block // n if kind == _EXCHANGE else block
+        elif kind == _REDUCE and n > 2 and block > MODEL.exchange_split_bytes:
+            kind, piece = _TWO_PHASE, MODEL.exchange_slot_bytes // (n * _LINE) * (n * _LINE)
+        if plan.kind == "broadcast":
+            source = 0
+        elif plan.kind == "permute":
+            source = next(
+                (group.ranks.index(s) for s, t in plan.pairs if t == self._processes.rank), -1
+            )
+        steps = -(-block // piece) * (2 if kind == _TWO_PHASE else 1)
+        words[2], words[3], words[4], words[6], words[7] = (
+            ctypes.addressof(group.words),
+            kind,
+            block,
+            size,
+            source,
+        )
+        if plan.op is not None:
+            streams = kind in (_REDUCE, _SCATTER) and block >= MODEL.exchange_stream_bytes
+            words[5] = self._natives.combine(plan.op, plan.dtype, "stream" if streams else "plain")
+        words[8], words[9], words[10] = steps, piece, ctypes.addressof(pointers)
+        handle = ctypes.addressof(words)
+        self._planned[handle] = (plan, words, pointers)
+        return handle
+
+    def _group(self, ranks: tuple[int, ...]) -> _Group:
+        group = self._groups.get(ranks)
+        if group is None:
+            group = self._groups[ranks] = self._window(ranks)
+            self._group_of[ctypes.addressof(group.words)] = group
+        return group
+
+    def _window(self, ranks: tuple[int, ...]) -> _Group:
+        n, key = len(ranks), f"weft/window/{'.'.join(map(str, ranks))}"
+        head = -(-_CHANNELS * n * _LINE // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = head + _CHANNELS * n * 2 * MODEL.exchange_slot_bytes
+        client, me = self._processes.client, self._processes.rank
+        if ranks[0] == me:
+            file = os.memfd_create("weft", os.MFD_CLOEXEC)
+            os.ftruncate(file, size)
+            client.put(key, f"/proc/{os.getpid()}/fd/{file}".encode())
+        else:
+            path = client.get(key, self._processes.collective_timeout).decode()
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._files.append(file)
+        memory = mmap.mmap(file, size)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        words = (ctypes.c_int64 * (_WORDS + 2 * _CHANNELS))()
+        words[0], words[1], words[2], words[3], words[4] = (
+            base,
+            n,
+            ranks.index(me),
+            MODEL.exchange_slot_bytes,
+            _CHANNELS,
+        )
+        words[6] = ctypes.addressof(self._processes.failed_word)
+        words[7] = ctypes.cast(self._slow, ctypes.c_void_p).value or 0
+        words[8] = head
+        return _Group(ranks, memory, words, base, {})
+
+    def entry_points(self) -> dict[str, int]:
+        found = self._natives.symbols()
+        return {"start": found["weft_window_start"], "wait": found["weft_window_wait"]}
+
+    def close(self) -> None:
+        """The memory stays mapped: a thread may still be in it."""
+        for file in self._files:
+            os.close(file)
+        self._files.clear()
+
+    # ---- while a rank waits
+    def _while_waiting(self, request: int) -> int:
+        try:
+            words = (ctypes.c_int64 * 8).from_address(request)
+            plan, group = self._planned[words[1]][0], self._group_of[self._planned[words[1]][1][2]]
+            channel, count = words[5], words[6]
+            counters = [
+                ctypes.c_int64.from_address(
+                    group.base + (channel * len(group.ranks) + i) * _LINE
+                ).value
+                for i in range(len(group.ranks))
+            ]
+            absent = [rank for rank, have in zip(group.ranks, counters) if have < count]
+            self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
+            self._processes.check(absent, plan)
+            known, clock, limit = group.clocks.get(channel, (None, None, 0.0))
+            if known != (request, count):
+                limit = (
+                    self._processes.collective_timeout if self.deadline is None else self.deadline
+                )
+                clock = self._processes.clock(limit)
+                group.clocks[channel] = ((request, count), clock, limit)
+            if absent and clock.is_over(absent):
+                arrived = [rank for rank in group.ranks if rank not in absent]
+                report = self._processes.client.report(absent)
+                raise failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
+            return DONE
+        except BaseException as error:  # KeyboardInterrupt among them
+            self._processes.set_failure(error)
+            return FAILED
+
+    def awaits(self) -> str:
+        """What this rank waits for just now."""
+        text, seen = self._awaits
+        return text if time.monotonic() - seen < 0.3 else ""

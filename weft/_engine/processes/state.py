@@ -1,0 +1,550 @@
+"""Joining and leaving: the life of `Processes`.
+
+In:   an address, a rank, a number of processes, the number of devices here.
+Out:  `current()`.
+Laws: a process joins once, before it makes a device. Who leaves in good order waits for the others; who fails tells them. A failure is
+      kept: whatever waits or begins to wait afterwards raises it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from weft._engine.processes import agreement, failures, job_secret, liveness
+from weft._engine.processes.addresses import choose_addresses, find_outward_address, join_address
+from weft._engine.processes.client import Client, meet_anew
+from weft._engine.processes.coordinator import LAST, LEFT_S, Coordinator
+from weft._engine.processes.host_identity import machine
+from weft._engine.processes.plans import CollectivePlan
+from weft._engine.processes.present import held
+from weft._engine.processes.routes import Routes
+from weft._engine.processes.shared_memory import Natives
+from weft._engine.processes.transport import Transport
+from weft._engine.util.errors import ProcessFailureError, describe
+from weft._engine.util.threads import DaemonThread
+
+#: how long the main thread may go on without meeting a failure that is known, before it is interrupted
+_UNSEEN_S = 2.5
+
+
+class Processes:
+    """All that one of the processes of a program knows of the others; `weft._engine.processes.current()` has it."""
+
+    def __init__(
+        self,
+        client: Client,
+        collective_timeout: float,
+        shutdown_timeout: float,
+        coordinator: Coordinator | None,
+        natives: Natives | None,
+        wanted: str,
+    ) -> None:
+        self.client, self.natives, self.wanted = client, natives, wanted
+        self.rank, self.size = client.rank, client.size
+        self.local_counts: tuple[int, ...] = tuple(client.facts["devices"])
+        self.hosts: tuple[str, ...] = tuple(client.facts["machine"])
+        self.partitions: tuple[int | None, ...] = tuple(client.facts["partition"])
+        #: the number that each process had at first, before others were lost
+        self.first_numbers: tuple[int, ...] = tuple(client.facts["first number"])
+        self.collective_timeout, self.shutdown_timeout = collective_timeout, shutdown_timeout
+        self.coordinator = coordinator
+        self.is_launched = False  # by `weft run`, so that the program may still ask for it, once
+        #: nonzero once a process has failed; native code that waits reads it
+        self.failed_word = ctypes.c_int64(0)
+        self._error: BaseException | None = None
+        client.is_served_by_rank = bool(client.facts["serves"][0])
+        self._waits_for: list[str] = []
+        self._counts: Counter[Any] = Counter()
+        self._interrupted: BaseException | None = None
+        client.at = lambda: ", ".join(
+            [*self._waits_for, *filter(None, [getattr(self.transport, "awaits", str)()])]
+        )
+        client.on_failure = self._hears
+        if client.failure is not None:
+            self._hears(client.failure)
+        self.transport = Transport()  # for the report of this rank while it makes the other
+        if natives is not None:
+            self.transport = Routes(self, natives, wanted)
+
+    @property
+    def called_from_native(self) -> list[Transport]:
+        """The transports, whose methods native code calls while it waits."""
+        return self.transport.parts()
+
+    def __repr__(self) -> str:
+        return f"Processes(rank={self.rank}, size={self.size}, local_counts={self.local_counts})"
+
+    def next_number(self, what: Any) -> int:
+        """How often it was asked for `what`: numbers of what processes do together in the same order."""
+        self._counts[what] += 1
+        return self._counts[what] - 1
+
+    # ---- failures
+    def _hears(self, failure: dict[str, Any]) -> None:
+        self.failed_word.value = 1
+        DaemonThread(self._interrupt, _UNSEEN_S)
+
+    def _interrupt(self, delay: float) -> None:
+        """Where the main thread neither waits for others nor ends, it may never meet the failure: a signal brings it there."""
+        time.sleep(delay)
+        if held and held[0] is self and not self.client.is_failure_seen and _interrupts:
+            _send_to_main_thread(_interrupts[0])
+
+    def interrupt_again(self) -> None:
+        """What the main thread was told, it ignored: a finalizer cannot raise."""
+        self.client.is_failure_seen = False
+        DaemonThread(self._interrupt, 0.1)
+
+    def check(self, awaited: Iterable[int] = (), plan: CollectivePlan | None = None) -> None:
+        """Raise if a process has failed, or if one that is `awaited` has left."""
+        if self._error is not None:
+            self.client.is_failure_seen = True
+            raise self._error
+        waits_for, where = (str(plan), plan.what) if plan is not None else ("", "")
+        if self.client.failure is not None:
+            self.client.is_failure_seen = True
+            raise failures.of_rank(self.client.failure, waits_for, where)
+        for rank in awaited:
+            left = self.client.leaving.get(rank)
+            if left is not None and time.monotonic() - left > LEFT_S:
+                raise failures.of_rank({"rank": rank, "kind": "left", "text": ""}, waits_for, where)
+
+    def set_failure(self, error: BaseException) -> None:
+        """Keep what a wait in native code met, for `raise_failure`. The transport is broken from now on."""
+        if not isinstance(error, ProcessFailureError):
+            self._interrupted = error  # raised once; what was under way is lost
+            error = ProcessFailureError(
+                describe(
+                    "distributed",
+                    "a collective was interrupted.",
+                    [("by", type(error).__name__)],
+                    None,
+                    "Other processes may have finished it: their state and that of this one differ.",
+                    "Start again.",
+                )
+            )
+        if self._error is None:
+            self._error = error
+        self.failed_word.value = 1
+
+    def raise_failure(self) -> None:
+        """Raise what native code met when `start` gave -1 or `wait` was not DONE."""
+        error, self._interrupted = self._interrupted, None
+        if error is not None:
+            raise error
+        self.check()
+        raise ProcessFailureError(
+            "distributed: a collective failed: its program was compiled for processes of which some were lost "
+            "(weft.distributed.shrink).\n  Move its arguments to a mesh of weft.devices(), by weft.device_put."
+        )
+
+    def wait_for_news(self, seconds: float = 1.0) -> None:
+        """Something broke that the coordinator may be about to explain: raise what it says, if it does soon."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.check()
+            time.sleep(0.01)
+
+    # ---- waiting
+    @contextlib.contextmanager
+    def waiting(self, plan: CollectivePlan) -> Iterator[None]:
+        """While entered, others who ask are told that this rank waits in this collective."""
+        text = f"{plan} at {plan.what}" if plan.what else str(plan)
+        self._waits_for.append(text)
+        try:
+            yield
+        finally:
+            self._waits_for.remove(text)
+
+    def clock(self, limit: float) -> Clock:
+        """A deadline that moves while those who are absent report progress."""
+        return Clock(self.client, limit)
+
+    @contextlib.contextmanager
+    def busy(self, text: str) -> Iterator[None]:
+        """While entered, ranks that wait for this one are told so and go on waiting: it compiles, or saves."""
+        self.client.progress(text)
+        try:
+            yield
+        finally:
+            self.client.progress("")
+
+    def barrier(
+        self, name: str, timeout: float | None = None, ranks: Sequence[int] | None = None
+    ) -> None:
+        """Wait until all ranks, or those named, have come to `name`."""
+        self.client.barrier(name, self.collective_timeout if timeout is None else timeout, ranks)
+
+
+class Clock:
+    """A limit in seconds, which begins now."""
+
+    def __init__(self, client: Client, limit: float) -> None:
+        self._client, self._limit = client, limit
+        self._end = time.monotonic() + limit
+
+    def is_over(self, absent: Sequence[int]) -> bool:
+        """Whether the limit is over, and none of the absent ranks says that it is busy."""
+        if time.monotonic() < self._end:
+            return False
+        if any(
+            found["progress"] and found["answers"] for found in self._client.report(absent).values()
+        ):
+            self._end = time.monotonic() + self._limit
+            return False
+        return True
+
+
+# ---- joining and leaving
+
+#: a coordinator whose processes disagree: it refuses late ones, until this process ends or joins again
+_disagreeing: list[Coordinator] = []
+
+
+def join(
+    address: str | None,
+    rank: int,
+    size: int,
+    devices: int,
+    *,
+    serve: bool,
+    bind_address: str | None = None,
+    share: Callable[[str | None], str] | None = None,
+    start: str = "",
+    initialization_timeout: float = 300.0,
+    heartbeat_timeout: float = 10.0,
+    collective_timeout: float = 600.0,
+    shutdown_timeout: float = 300.0,
+    partition: int | None = None,
+    natives: Natives | None = None,
+    transport: str = "auto",
+    plugins: Mapping[str, str] | None = None,
+) -> Processes:
+    """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
+    and `share` tells all, and the secret too. `start` is the launcher's name for this start of the program.
+
+    Raises ProcessFailureError where others do not come, RuntimeError where processes of other machines would have to connect without a
+    secret."""
+    _stop_disagreeing()
+    secret, coordinator, note = job_secret.find_secret(), None, ""
+    if not address and share is not None:
+        secret = secret or (job_secret.make_secret().encode() if serve else b"")
+        if serve:
+            host = find_outward_address() or "127.0.0.1"
+            coordinator = Coordinator(
+                bind_address or join_address(host, 0),
+                size,
+                heartbeat_timeout,
+                secret=secret,
+                machine=machine(),
+            )
+            address = f"{join_address(host, coordinator.port)} {secret.decode()}"
+        address, _, text = share(address).partition(" ")
+        secret = text.encode()
+    else:
+        is_open = not secret and job_secret.is_insecure_allowed()
+        chosen = choose_addresses(address or "", bool(secret) or is_open, bind_address)
+        if chosen.connect != address and not secret and not is_open:
+            note = f"Without {job_secret.VARIABLE} the coordinator at {address} accepts processes of this machine alone."
+        address, secret = chosen.connect, job_secret.make_start_secret(secret, start)
+        if serve:
+            if is_open and not chosen.is_local:
+                warnings.warn(
+                    f"{job_secret.INSECURE_VARIABLE} is set: anyone who can connect to {', '.join(chosen.listen)} can end this "
+                    "program and change its results.",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+            coordinator = Coordinator(
+                chosen.listen, size, heartbeat_timeout, secret=secret, machine=machine()
+            )
+    try:
+        if coordinator is not None:
+            coordinator.start()
+        facts = {
+            "devices": devices,
+            "machine": machine(),
+            "partition": partition,
+            "serves": serve,
+            "first number": rank,
+            "versions": agreement.collect_versions(plugins or {}),
+        }
+        client = Client(
+            address or "",
+            rank,
+            size,
+            facts,
+            initialization_timeout,
+            heartbeat_timeout,
+            secret,
+            _responder(natives),
+        )
+        try:
+            agreement.check_versions(client.facts["versions"], client.facts["host"])
+            found = Processes(
+                client, collective_timeout, shutdown_timeout, coordinator, natives, transport
+            )
+        except BaseException:
+            client.close()
+            raise
+    except BaseException as error:
+        if note and isinstance(error, ProcessFailureError):
+            error.add_note(note)
+        if coordinator is not None and coordinator.has_disagreement:
+            _disagreeing.append(coordinator)
+            atexit.register(_stop_disagreeing, heartbeat_timeout)
+        elif coordinator is not None:
+            coordinator.stop()
+        raise
+    held.append(found)
+    _watch()
+    return found
+
+
+def _stop_disagreeing(patience: float = 0.0) -> None:
+    while _disagreeing:
+        _disagreeing.pop().stop(patience)
+
+
+def _responder(natives: Natives | None) -> int | None:
+    return None if natives is None else natives.liveness()["weft_answer_probes"]
+
+
+def shrink() -> tuple[int, ...]:
+    """Go on with the processes that are left, under new numbers: those that they had, in the order of the new ones.
+
+    What waits in a collective of before has failed by then, and stays so. Raises ProcessFailureError where one of those that are left does
+    not come, or where the coordinator is lost.
+    """
+    before = held[0]
+    client, limit = before.client, before.collective_timeout
+    facts = {name: values[before.rank] for name, values in client.facts.items()}
+    coordinator, address = before.coordinator, client.address
+    before.failed_word.value = 1
+    answer = None
+    try:
+        if not _is_coordinator_lost(client):
+            answer = client.shrink(limit)
+    except ProcessFailureError:
+        if not client.has_lost_coordinator:
+            raise
+    until = time.monotonic() + limit
+    while answer is None:  # the first of those that answered may be lost, too
+        address, coordinator = _succession(before)
+        facts["serves"] = coordinator is not None
+        answer = meet_anew(address, client.secret, before.rank, facts, until)
+    rank, left = answer
+    _kill_stopped(before)
+    before.transport.close()
+    client.close()
+    client = Client(
+        address,
+        rank,
+        len(left),
+        facts,
+        limit,
+        client.heartbeat_timeout,
+        client.secret,
+        _responder(before.natives),
+    )
+    held[:] = [
+        Processes(
+            client, limit, before.shutdown_timeout, coordinator, before.natives, before.wanted
+        )
+    ]
+    _former.append(before)
+    return left
+
+
+def _is_coordinator_lost(client: Client) -> bool:
+    lost = client.failure
+    return client.has_lost_coordinator or (
+        lost is not None and client.is_served_by_rank and lost["rank"] == 0
+    )
+
+
+def _succession(before: Processes) -> tuple[str, Coordinator | None]:
+    """Return where the survivors meet that lost the coordinator of process 0, and the coordinator if it runs in this process: the first
+    of those that answer. It lets them go on if they are a majority, or if process 0 has certainly ended."""
+    client = before.client
+    if not client.is_served_by_rank:
+        raise ProcessFailureError(
+            describe(
+                "distributed.shrink",
+                "the coordinator is lost.",
+                [("it ran", "in the launcher")],
+                None,
+                "The survivors need it to find each other.",
+                "Start again from the last checkpoint.",
+            )
+        )
+    addresses = client.facts["successor"]
+    results = liveness.probe_all(addresses)
+    alive = [
+        rank
+        for rank in range(1, before.size)
+        if rank == before.rank or results[rank] == liveness.ANSWERS
+    ]
+    if alive[0] != before.rank:
+        return addresses[alive[0]], None
+    coordinator = Coordinator(
+        "",
+        before.size,
+        client.heartbeat_timeout,
+        listener=client.responder.stop(),
+        expected={rank: addresses[rank] for rank in alive},
+        secret=client.secret,
+        machine=machine(),
+        former_facts=client.facts,
+    )
+    coordinator.start()
+    return addresses[before.rank], coordinator
+
+
+#: whose words native code may still read: of programs that were compiled before others were lost
+_former: list[Processes] = []
+
+
+def _kill_stopped(found: Processes) -> None:
+    """Kill the process whose silence is the failure if it is stopped on this machine: it would never end, and a launcher that waits for
+    all of them neither. Whoever still holds its connection is still the process that it was."""
+    failure, facts = found.client.failure, found.client.facts
+    if failure is None or not (
+        failure["kind"] == "silent"
+        or (failure["kind"] == "coordinator" and "silent" in failure["text"])
+    ):
+        return
+    rank = failure["rank"] if failure["rank"] >= 0 else 0
+    if (
+        rank == found.rank
+        or facts["machine"][rank] != facts["machine"][found.rank]
+        or not found.client.is_served_by_rank
+    ):
+        return  # `weft launch` ends it itself
+    pid = facts["pid"][rank]
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        if file.read().rpartition(")")[2].split()[0] == "T":
+            os.kill(pid, signal.SIGKILL)
+
+
+def leave() -> None:
+    """Wait for the other processes to leave, too, and forget them. Raises ProcessFailureError if one failed."""
+    if not held:
+        return
+    found = held[0]
+    try:
+        if found.client.failure is None and not _raised:
+            found.client.barrier(LAST, found.shutdown_timeout, setting="shutdown_timeout_seconds")
+        else:
+            found.check()
+    finally:
+        held.clear()
+        _kill_stopped(found)
+        found.transport.close()
+        if found.client.failure is None and not _raised:
+            found.client.leave()  # else it ends as one that failed: who was stopped meanwhile has to learn of it
+        found.client.close()
+        if found.coordinator is not None:
+            found.coordinator.stop(1.0 if found.client.failure or _raised else 5.0)
+
+
+_raised: list[BaseException] = []
+_watches: list[bool] = []
+#: the signal by which the main thread is told of a failure
+_interrupts: list[int] = []
+
+
+def _raise_in_main_thread(number: int, frame: Any) -> None:
+    if held and not held[0].client.is_failure_seen and not _is_reporting(frame):
+        held[0].check()
+
+
+def _send_to_main_thread(number: int, delay: float = 0.0) -> None:
+    time.sleep(delay)
+    main = threading.main_thread()
+    if main.is_alive():
+        signal.pthread_kill(main.ident or 0, number)
+
+
+def _is_reporting(frame: Any) -> bool:
+    """Whether `_report` runs in a frame. A signal that is pending is handled as it begins, before its own first line."""
+    while frame is not None and frame.f_code is not _report.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _report(
+    before: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any
+) -> None:
+    """The hook for an exception that ends this process: tell the others of it, then do what the hook `before` does."""
+    _raised.append(error)
+    found = held[0] if held else None
+    if found is not None:
+        found.client.is_failure_seen = (
+            True  # or else news of a failure would interrupt this very report
+        )
+    if found is not None and found.client.failure is None:
+        with contextlib.suppress(Exception):
+            found.client.tell_error("".join(traceback.format_exception(kind, error, trace)))
+    before(kind, error, trace)
+
+
+def _watch() -> None:
+    """Have the other ranks told of an exception that ends this one, and of its end."""
+    if _watches:
+        return
+    _watches.append(True)
+    sys.excepthook = functools.partial(_report, sys.excepthook)
+    unraised = sys.unraisablehook
+
+    def unraisable(what: Any) -> None:
+        """A signal handler may raise as native code calls here, before our own first line, or where Python ignores exceptions: that
+        would be lost."""
+        if (
+            held
+            and what.exc_value is not None
+            and getattr(what.object, "__self__", None) in held[0].called_from_native
+        ):
+            held[0].set_failure(what.exc_value)
+        elif held and isinstance(what.exc_value, ProcessFailureError):
+            held[0].interrupt_again()
+        elif held and isinstance(what.exc_value, KeyboardInterrupt):
+            DaemonThread(_send_to_main_thread, signal.SIGINT, 0.1)
+        else:
+            unraised(what)
+
+    sys.unraisablehook = unraisable
+    if hasattr(signal, "SIGRTMAX") and threading.current_thread() is threading.main_thread():
+        number = signal.SIGRTMAX - 3
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _raise_in_main_thread)
+            _interrupts.append(number)
+    atexit.register(_leave_at_exit)
+
+
+def _leave_at_exit() -> None:
+    if _raised:
+        with contextlib.suppress(Exception):
+            leave()
+        return
+    try:
+        leave()
+    except ProcessFailureError as error:
+        print(
+            f"{type(error).__module__}.{type(error).__name__}: {error}", file=sys.stderr, flush=True
+        )
+        sys.stdout.flush()
+        os._exit(1)

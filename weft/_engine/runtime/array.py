@@ -1,0 +1,700 @@
+"""`Array`: a global array, sharded over devices.
+
+In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
+Out:  an immutable array, its values on the host, its shards.
+Laws: only the backend reads a buffer, which is that of the array `ArraySpec.stored`. Which devices hold which shard is metadata of the
+      sharding. Of an array over several processes each has the shards of its own devices; its value can be read where they make up all
+      of it. Array methods and operators are attached by `weft.numpy.methods`.
+Next: `backends.base` says what a backend does for arrays, `runtime.executable` runs programs on them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.backends.array_spec import ArraySpec, inverse, transposed, untransposed
+from weft._engine.backends.base import UNREADY, Device, DeviceMemory
+from weft._engine.backends.formats import format_of
+from weft._engine.ir.mesh import Mesh, device_mesh, unplaced
+from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
+from weft._engine.ir.specs import PartitionSpec
+from weft._engine.ir.types import ShapedArray, check_number
+from weft._engine.runtime.device import default_device
+from weft._engine.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
+from weft._engine.util import dtypes
+from weft._engine.util.errors import ShardingError, describe
+from weft._engine.util.events import reports_as
+from weft._engine.util.source import user_frame
+
+_default_shardings: dict = {}
+
+
+def default_sharding() -> Sharding:
+    """Where uncommitted arrays live: the default device."""
+    device = default_device()
+    found = _default_shardings.get(device)
+    if found is None:
+        found = _default_shardings[device] = SingleDeviceSharding(device)
+    return found
+
+
+def placement_of_new() -> tuple[Sharding, bool]:
+    """Where an array goes for which nobody says it, and whether it is committed: the default device, or all of those of the mesh
+    that was set."""
+    mesh = device_mesh()
+    return (default_sharding(), False) if mesh is None else (replicated_over(mesh), True)
+
+
+@functools.lru_cache(maxsize=256)
+def replicated_over(mesh: Mesh) -> NamedSharding:
+    """All of an array on each device of a mesh."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+class ArrayMeta(type):
+    """Tracers are instances of `Array`, and their classes subclasses, as programs expect of values inside transformations."""
+
+    def __instancecheck__(cls, instance) -> bool:
+        return type(instance) is cls or getattr(type(instance), "_is_tracer", False)
+
+    def __subclasscheck__(cls, subclass) -> bool:
+        return subclass is cls or getattr(subclass, "_is_tracer", False)
+
+
+@reports_as("jax")
+class Array(metaclass=ArrayMeta):
+    """An immutable n-dimensional array, possibly sharded over many devices.
+
+    Methods that NumPy has, too, are the functions of `weft.numpy` of that name. Shapes are those of the whole array.
+
+    >>> x = wnp.arange(6.).reshape(2, 3)
+    >>> x.shape, x.dtype.name, x.ndim, x.size, x.itemsize, x.weak_type, x.aval
+    ((2, 3), 'float32', 2, 6, 4, False, ShapedArray(float32[2,3]))
+    >>> x.sharding.num_devices, x.device in x.devices(), x.addressable_shards[0].index, x.addressable_data(0).shape
+    (1, True, (slice(None, None, None), slice(None, None, None)), (2, 3))
+    >>> x.astype("int32").T.tolist(), x.at[0, 1].set(9.).item(1), list(x.flat)[-1], x.block_until_ready() is x
+    ([[0, 3], [1, 4], [2, 5]], 9.0, Array(5., dtype=float32), True)
+    >>> x.transpose(1, 0).shape, x.conj().real.shape
+    ((3, 2), (2, 3))
+    >>> y = x.copy()
+    >>> y.delete(); y.is_deleted()
+    True
+    """
+
+    __slots__ = ("_spec", "_buffer", "_view", "_parts", "__weakref__")
+    __array_priority__ = 100
+
+    _spec: ArraySpec
+    _buffer: Any  # None when it was given up
+    _view: np.ndarray  # the NumPy view, once someone asked for it
+    _parts: list["Shard"]  # the shards, likewise
+
+    def __init__(self, spec: ArraySpec, buffer: Any):
+        self._spec = spec
+        self._buffer = buffer
+
+    # ---- type and placement
+    aval = property(lambda self: self._spec.aval, doc="The type: shape, dtype, weak type.")
+    shape = property(lambda self: self._spec.aval.shape, doc="Global shape.")
+    dtype = property(lambda self: self._spec.aval.dtype, doc="Element type.")
+
+    @property
+    def __numpy_dtype__(self) -> np.dtype:
+        """Asked by `np.dtype(x)`, of NumPy 2.4 and later."""
+        warnings.warn(
+            "Implicit conversion of an array to a dtype is deprecated. Use x.dtype.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.dtype
+
+    ndim = property(lambda self: self._spec.aval.ndim, doc="Number of dims.")
+    size = property(
+        lambda self: self._spec.aval.size, doc="Number of elements of the global array."
+    )
+    nbytes = property(lambda self: self._spec.nbytes, doc="Bytes of the global array.")
+    itemsize = property(lambda self: self._spec.aval.dtype.itemsize, doc="Bytes of one element.")
+    weak_type = property(
+        lambda self: self._spec.aval.weak_type, doc="Whether the dtype gives way in promotion."
+    )
+    sharding = property(
+        lambda self: self._spec.sharding, doc="How the array is laid out over devices."
+    )
+    format = property(
+        lambda self: format_of(self._spec), doc="Its order of dims in memory, and its sharding."
+    )
+    committed = property(
+        lambda self: self._spec.committed,
+        doc="Whether it was placed explicitly and so will not be moved.",
+    )
+    _committed = committed
+
+    def devices(self) -> set:
+        """The devices that hold a part of the array."""
+        return set(self._spec.sharding.device_set)
+
+    @property
+    def device(self):
+        """The device that holds the whole array, or its sharding if there are several."""
+        held = self._spec.sharding.device_set
+        return next(iter(held)) if len(held) == 1 else self._spec.sharding
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds all of it."""
+        return self._spec.sharding.is_fully_replicated
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process can reach every shard."""
+        return self._spec.by_process is None
+
+    @property
+    def global_shards(self) -> list["Shard"]:
+        """One `Shard` per device of all processes; the data of those of other processes is None."""
+        self._live()
+        if not hasattr(self, "_parts"):
+            self._parts = shards(self)
+        return list(self._parts)
+
+    @property
+    def addressable_shards(self) -> list["Shard"]:
+        """One `Shard` per device of this process: its device, index into the global array, replica number and data."""
+        found = self.global_shards
+        return (
+            found
+            if self._spec.by_process is None
+            else [shard for shard in found if shard.device.is_addressable]
+        )
+
+    def _fully_replicated_shard(self) -> "Array":
+        """The value on one device of this process, of an array that all devices hold; libraries know the name."""
+        return self.addressable_data(0)
+
+    def addressable_data(self, index: int) -> "Array":
+        """The data of the addressable shard number `index`."""
+        return self.addressable_shards[index].data
+
+    # ---- life
+    def is_deleted(self) -> bool:
+        """Whether the array was deleted or donated."""
+        return self._buffer is None
+
+    def delete(self) -> None:
+        """Release the memory now; any later use raises."""
+        self._forget()
+        self._buffer = None
+
+    def _forget(self) -> None:
+        """Drop the views of the memory that are kept for the next who asks."""
+        for name in ("_view", "_parts"):
+            if hasattr(self, name):
+                delattr(self, name)
+
+    def is_ready(self) -> bool:
+        """Whether the values are computed; reading them earlier waits."""
+        return self._spec.backend.is_ready(self._held())
+
+    def block_until_ready(self) -> "Array":
+        """Wait for the values and return the array; raises what the program that computes them failed with."""
+        if type(self._buffer) in UNREADY:
+            self._spec.backend.wait(self._held())
+        return self
+
+    def copy_to_host_async(self) -> None:
+        """Start a copy of the value to the host, which reading it later completes."""
+        held = self._held()
+        if self._spec.held is None:
+            self._spec.backend.start_copy_to_host(held, self._spec.stored)
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes that all shards take on real devices, where each holds its own copy."""
+        shard = math.prod(self._spec.local_shape) * self._spec.storage_dtype.itemsize
+        return shard * len(self._spec.sharding.device_assignment)
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the memory of an array on one device; it is valid while the array lives."""
+        if len(self._spec.sharding.device_assignment) != 1:
+            raise ValueError(
+                f"unsafe_buffer_pointer: {self._spec.aval.str_short()} is on several devices; ask for the data of one of "
+                "x.addressable_shards."
+            )
+        memory = self._device_memory()
+        return self._numpy().ctypes.data if memory is None else memory.address
+
+    def _device_memory(self) -> DeviceMemory | None:
+        """The memory on a device of its own; None for arrays in the memory of the host."""
+        return self._spec.backend.device_memory(self._live(), self._spec.stored)
+
+    def _held(self) -> Any:
+        """The buffer, or its placeholder while its values are computed; an error if it was given up."""
+        if self._buffer is None:
+            raise RuntimeError(
+                f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
+                "function or deleted explicitly. Use the result of that call, or do not donate it "
+                "(donate_argnums / donate_argnames)."
+            )
+        return self._buffer
+
+    def _check_if_deleted(self) -> None:
+        """RuntimeError if the array was deleted or donated; libraries know the name."""
+        self._held()
+
+    def _live(self) -> Any:
+        """The buffer, once its values are computed."""
+        buffer = self._buffer = self._spec.backend.adopt(self._held(), self._spec)
+        return buffer
+
+    # ---- values on the host
+    def _numpy(self) -> np.ndarray:
+        """The global value, read-only: a view of the buffer where the backend can give one, else a fresh array. RuntimeError if some of it
+        is elsewhere."""
+        if self._buffer is not None:
+            try:
+                return self._view
+            except AttributeError:
+                pass
+        buffer, spec = self._live(), self._spec
+        if spec.has_terms:
+            raise _not_added_up(self)
+        if spec.held is not None:
+            raise _not_here(self)
+        value = spec.backend.view(buffer, spec.stored)
+        is_view = value is not None
+        value = untransposed(
+            value if is_view else spec.backend.get(buffer, spec.stored), spec.order
+        )
+        value.flags.writeable = False
+        if is_view and not dtypes.is_extended(self.dtype):  # `__array__` gives what is kept
+            self._view = value
+        return value
+
+    def _numbers(self, api: str) -> np.ndarray:
+        """The global value as `_numpy` gives it; TypeError for random keys."""
+        if dtypes.is_extended(self.dtype):
+            raise TypeError(
+                f"{api}: random keys of type {self.aval.str_short()} have no NumPy value; use weft.random.key_data."
+            )
+        return self._numpy()
+
+    @property
+    def _value(self) -> np.ndarray:
+        """The global value in NumPy, by the name under which libraries know it."""
+        return self._numpy()
+
+    def __array__(self, dtype=None, copy=None):
+        if dtype is None and copy is None and self._buffer is not None:
+            try:
+                return self._view
+            except AttributeError:
+                pass
+        value = self._numbers("numpy.asarray")
+        if copy is False and (
+            not hasattr(self, "_view") or (dtype is not None and np.dtype(dtype) != value.dtype)
+        ):
+            raise ValueError(
+                f"numpy.asarray: {self.aval.str_short()} laid out as {self.sharding} has no NumPy view"
+                f"{'' if dtype is None else f' as {np.dtype(dtype).name}'}; allow a copy (copy=None)."
+            )
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ):
+        if dtypes.is_extended(self.dtype):
+            raise TypeError(
+                f"__dlpack__: random keys of type {self.aval.str_short()} have no DLPack form; "
+                "use weft.random.key_data."
+            )
+        memory = None if copy else self._device_memory()
+        if (
+            memory is not None
+            and dl_device in (None, (memory.device_type, memory.device_id))
+            and self._spec.order is None
+        ):
+            from weft._engine.runtime import dlpack
+
+            return dlpack.capsule_of_device_memory(memory, self.shape, self.dtype)
+        value = self._numpy()
+        versioned = (max_version or (0, 0))[0] >= 1  # older consumers do not know read-only memory
+        value = value if versioned else value.copy()
+        from weft._engine.runtime import dlpack  # a first result does without
+
+        return dlpack.capsule_of(
+            value, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """The value as a read-only memoryview, from Python 3.12 on; BufferError for dtypes that Python does not know, a writable
+        one, and arrays that are not in one memory."""
+        if flags & 1:
+            raise BufferError(
+                f"memoryview: arrays cannot be changed, and a writable buffer of {self.aval.str_short()} was asked for."
+            )
+        if (
+            dtypes.is_extended(self.dtype)
+            or self.dtype.kind == "V"
+            or self.dtype.char not in np.typecodes["All"]
+        ):
+            raise BufferError(
+                f"Buffers of type {self.aval.str_short()} are not supported by the Python buffer protocol."
+            )
+        value = self._numpy()
+        if not hasattr(self, "_view"):
+            raise BufferError(
+                f"memoryview: {self.aval.str_short()} laid out as {self.sharding} is not in one memory. Copy it with "
+                "numpy.asarray."
+            )
+        return memoryview(value)
+
+    def __dlpack_device__(self):
+        memory = self._device_memory()
+        return (1, 0) if memory is None else (memory.device_type, memory.device_id)
+
+    def item(self, *args):
+        """The single element (or the one at the given position) as a Python scalar."""
+        return (
+            self._numbers("item").item(*args)
+            if args or (found := self._number()) is None
+            else found
+        )
+
+    def tolist(self) -> list:
+        """The value as nested Python lists."""
+        return self._numbers("tolist").tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self._numbers("tobytes").tobytes(order)
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool") if (found := self._number()) is None else found)
+
+    def __int__(self) -> int:
+        return int(self._real_scalar("int") if (found := self._number()) is None else found)
+
+    def __float__(self) -> float:
+        return float(self._real_scalar("float") if (found := self._number()) is None else found)
+
+    def _number(self) -> bool | int | float | None:
+        """The value of a scalar of a C type, read from memory; None if it is something else or gone."""
+        read, buffer = self._spec.read_scalar, self._buffer
+        return None if read is None or buffer is None else read(buffer)
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        check_number(self.aval, "index")
+        return int(self._numpy())
+
+    def _scalar(self, kind: str):
+        check_number(self.aval, kind)
+        return self._numpy().reshape(())[()]
+
+    def _real_scalar(self, kind: str):
+        found = self._scalar(kind)
+        if np.iscomplexobj(found):
+            raise TypeError(
+                f"{kind}() of an array needs a real number, got {self.aval.str_short()}. Take x.real, or abs(x)."
+            )
+        return found
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self):
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d array")
+        if dtypes.is_extended(self.dtype) or not _cheap_to_unstack(self):
+            return (self[i] for i in range(self.shape[0]))
+        return iter(_unstack(self))
+
+    __hash__ = None  # type: ignore[assignment]  # arrays are compared elementwise
+
+    def __format__(self, spec: str) -> str:
+        return (
+            format(self._numpy()[()] if not self.ndim else self._numpy(), spec)
+            if spec
+            else str(self)
+        )
+
+    def __repr__(self) -> str:
+        if self._buffer is None:
+            self._live()  # raises
+        if self._spec.has_terms:
+            return f"Array(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding!r})"
+        if self._spec.held is not None:
+            return f"Array(shape={self.shape}, dtype={self.dtype.name})"
+        if dtypes.is_extended(self.dtype):
+            return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._numpy()}"
+        weak = ", weak_type=True" if self.weak_type else ""
+        suffix = f"dtype={self.dtype.name}{weak})"
+        body = (
+            np.array2string(self._numpy(), prefix="Array(", separator=", ") if self.size else "[]"
+        )
+        empty = f", shape={self.shape}" if not self.size else ""
+        last = len(body) - body.rfind("\n") - 1
+        gap = "\n      " if last + len(suffix) + 8 > 80 else " "
+        return f"Array({body}{empty},{gap}{suffix}"
+
+    def __str__(self) -> str:
+        spec = self._spec
+        has_value = (
+            self._buffer is not None
+            and spec.held is None
+            and not spec.has_terms
+            and not dtypes.is_extended(self.dtype)
+        )
+        return str(self._numpy()) if has_value else repr(self)
+
+    # ---- copies
+    def _stored(self) -> "Array":
+        """The array of its memory: the terms along unreduced axes, with one more dim, or the transposed array. Itself elsewhere."""
+        spec = self._spec
+        return self if spec.stored is spec else Array(spec.stored, self._live())
+
+    def __reduce__(self):
+        return _from_pickle, (self._numpy(), self.aval)
+
+    def __copy__(self) -> "Array":
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo) -> "Array":
+        if self._spec.held is not None or self._spec.stored is not self._spec:
+            return _copy_of_memory(self)
+        with Passing(NO_TRANSFER):
+            return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
+
+
+def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
+    """The array, of a dtype that this process has: 64 bits are cut where they are off."""
+    dtype = dtypes.canonicalize_dtype(aval.dtype)
+    with unplaced():
+        return from_numpy(
+            value if dtype == aval.dtype else value.astype(dtype),
+            aval.update(dtype=dtype),
+            copy=False,
+        )
+
+
+def _not_here(array: Array) -> RuntimeError:
+    """Why the value of an array cannot be read here."""
+    sharding = array.sharding
+    others = sorted({d.process_index for d in sharding.device_assignment if not d.is_addressable})
+    mine = sum(d.is_addressable for d in sharding.device_assignment)
+    return RuntimeError(
+        describe(
+            "reading an array",
+            f"fetching the value of {array.aval.str_short()} is not possible: it spans non-addressable devices.",
+            [
+                ("sharding", repr(sharding)),
+                ("devices of this process", f"{mine} of {sharding.num_devices}"),
+                ("other processes that hold parts", ", ".join(map(str, others))),
+            ],
+            user_frame(),
+            "A process reads only what lies on its own devices.",
+            "Call multihost_utils.process_allgather(x, tiled=True) in every process, or read the x.addressable_shards of this one.",
+        )
+    )
+
+
+def _not_added_up(array: Array) -> NotImplementedError:
+    """Why the value of an array cannot be read before it is added up."""
+    return NotImplementedError(
+        describe(
+            "reading an array",
+            f"the value of {array.aval.str_short()} is not added up yet.",
+            [("sharding", repr(array.sharding))],
+            user_frame(),
+            "Along unreduced axes each device holds a term of the value, and reading communicates nothing.",
+            "Add up with weft.sharding.reshard(x, P()), or read the terms from x.addressable_shards.",
+        )
+    )
+
+
+def _copy_of_memory(array: Array) -> Array:
+    """An array of its own with the shards that this process has of `array`, laid out as they are."""
+    spec, held = array._spec, array._live()
+    if not spec.storage_bytes:
+        return Array(spec, held)
+    return Array(
+        spec,
+        spec.backend.put_blocks(np.array(spec.backend.get_blocks(held, spec.stored)), spec.stored),
+    )
+
+
+def _cheap_to_unstack(array: Array) -> bool:
+    spec = array._spec
+    return (
+        len(spec.sharding.device_assignment) == 1 and spec.held is None and spec.backend.has_values
+    )
+
+
+def _unstack(array: Array) -> list[Array]:
+    """Rows of a whole array on one device, copied."""
+    value = array._numpy()
+    sharding = (
+        array.sharding.without_dim(0)
+        if isinstance(array.sharding, NamedSharding)
+        else array.sharding
+    )
+    spec = ArraySpec(array.aval.without_dim(0), sharding, array.committed)
+    return [Array(spec, spec.backend.put(np.asarray(row), spec)) for row in value]
+
+
+def is_supported_dtype(dtype: Any) -> bool:
+    """Whether arrays of a dtype can be passed to other libraries by DLPack: `__dlpack__` works for them.
+
+    >>> from weft._engine.runtime.array import is_supported_dtype
+    >>> is_supported_dtype("float32"), is_supported_dtype(weft.dtypes.bfloat16)
+    (True, False)
+    """
+    if dtypes.is_extended(dtype):
+        return False
+    try:
+        np.empty(0, dtype).__dlpack__()
+    except (BufferError, TypeError):
+        return False
+    return True
+
+
+#: the spec of an array
+spec_of = operator.attrgetter("_spec")
+
+
+class Shard:
+    """What one device holds of an array: `data`, the local array on `device`, is block `index` of the global one; of equal blocks,
+    `replica_id` numbers the copies. `data` is committed if the array is, and None where another process drives the device.
+
+    >>> shard = wnp.arange(3).addressable_shards[0]
+    >>> shard.device.id, shard.index, shard.replica_id, shard.data
+    (0, (slice(None, None, None),), 0, Array([0, 1, 2], dtype=int32))
+    """
+
+    __slots__ = ("device", "index", "replica_id", "data")
+
+    def __init__(
+        self,
+        device: Device,
+        sharding: Sharding,
+        global_shape: Sequence[int],
+        data: Array | None = None,
+    ):
+        """`data` is the block of an array of `global_shape`, laid out as `sharding` says, that `device` holds."""
+        blocks = sharding.devices_indices_map(tuple(global_shape))
+        if device not in blocks:
+            raise ShardingError(
+                f"Shard: {sharding} has no block on {device}. Give one of the devices of the sharding."
+            )
+        devices = list(blocks)
+        self._describe(
+            device,
+            blocks[device],
+            sum(blocks[d] == blocks[device] for d in devices[: devices.index(device)]),
+            data,
+        )
+
+    def _describe(
+        self, device: Device, index: tuple[slice, ...], replica_id: int, data: Array | None
+    ) -> Shard:
+        self.device, self.index, self.replica_id = device, index, replica_id
+        #: the local array, on its device; it shares memory with the global one where the backend can do so
+        self.data = data
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        array: Array,
+        device: Device,
+        replica_id: int,
+        local: ArraySpec | None,
+        position: tuple[int, ...],
+    ) -> Shard:
+        """Return the block of `array` at `position`, with its data if `local` describes them."""
+        spec, data = array._spec, None
+        terms = int(spec.has_terms)
+        index = block_index(position[terms:], spec.local_shape[terms:], spec.splits[terms:])
+        index = index if spec.order is None else tuple([index[d] for d in inverse(spec.order)])
+        if local is not None:
+            if spec.held is not None:
+                position = tuple([mine.index(p) for mine, p in zip(spec.held, position)])
+            position += (0,) * (len(spec.splits) - len(position))
+            data = Array(
+                local, spec.backend.shard(array._live(), spec.stored, position, local.stored)
+            )
+        return cls.__new__(cls)._describe(device, index, replica_id, data)
+
+    def __repr__(self) -> str:
+        data = None if self.data is None else self.data._numpy()
+        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={data})"
+
+
+def shards(array: Array) -> list[Shard]:
+    """The shards of `array`, those of other processes too, in the order of its sharding's devices."""
+    spec = array._spec
+    sharding, ndim, terms = array.sharding, array.ndim, int(spec.has_terms)
+    positions = spec.stored.sharding.shard_of_device(ndim + terms)
+    local = spec.local_shape[terms : ndim + terms]
+    aval = spec.aval.update(
+        shape=local if spec.order is None else tuple([local[d] for d in inverse(spec.order)]),
+        sharding=None,
+    )
+    seen: dict[tuple, int] = {}
+    found, local_spec = [], None
+    for device, position in zip(sharding.device_assignment, positions):
+        replica = seen.get(position, 0)
+        seen[position] = replica + 1
+        here = None
+        if device.is_addressable:
+            here = local_spec = (
+                local_spec.on_device(device)
+                if local_spec
+                else ArraySpec(
+                    aval,
+                    SingleDeviceSharding(device, memory_kind=sharding.memory_kind),
+                    spec.committed,
+                    spec.order,
+                )
+            )
+        found.append(Shard.of(array, device, replica, here, position))
+    return found
+
+
+def from_numpy(
+    value: np.ndarray,
+    aval: ShapedArray | None = None,
+    sharding: Sharding | None = None,
+    committed: bool | None = None,
+    copy: bool = True,
+    order: tuple[int, ...] | None = None,
+) -> Array:
+    """An Array with the global value `value` (already of the dtype of `aval`), laid out as `sharding` says, its dims stored in `order`."""
+    if aval is None:
+        aval = ShapedArray(value.shape, value.dtype)
+    where, placed = placement_of_new() if sharding is None else (sharding, True)
+    spec = ArraySpec(aval, where, placed if committed is None else committed, order)
+    if guarded():
+        to_device(aval, spec.sharding)
+    return put(value, spec, copy)
+
+
+def put(value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Array:
+    """The array of the global value `value`, as `spec` says. Without `copy` it may share memory."""
+    return Array(spec, spec.backend.put(transposed(value, spec.order), spec.stored, copy))

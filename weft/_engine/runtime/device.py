@@ -1,0 +1,95 @@
+"""Devices: what can be asked of them, over all backends.
+
+In:   the name of a backend; without one, `config.backend`.
+Out:  `Device` objects; the same objects for the life of the process.
+Next: `backends.base` has the devices themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._engine import backends
+from weft._engine.backends.base import Device
+from weft._engine.util.config import config
+
+
+def devices(backend: Any = None) -> list[Device]:
+    """All devices of a backend, in all processes. Raises RuntimeError for an unknown `backend`.
+
+    >>> first = devices()[0]
+    >>> first.platform, first.device_kind, first.id
+    ('cpu', 'cpu', 0)
+    """
+    return backends.get(backend).devices()
+
+
+def local_devices(
+    process_index: int | None = None, backend: Any = None, host_id: int | None = None
+) -> list[Device]:
+    """The devices of one process (this one by default).
+
+    Raises ValueError for a process there is not, RuntimeError for an unknown `backend`.
+
+    >>> local_devices() == devices()
+    True
+    """
+    found = backends.get(backend)
+    wanted = host_id if process_index is None else process_index
+    wanted = found.process_index() if wanted is None else wanted
+    if wanted not in process_indices(backend):
+        raise ValueError(
+            f"Unknown process_index {wanted}: there are {process_count(backend)} processes."
+        )
+    return [d for d in found.devices() if d.process_index == wanted]
+
+
+def device_count(backend: Any = None) -> int:
+    """Number of devices of all processes. Raises RuntimeError for an unknown `backend`.
+
+    >>> device_count() == len(devices())
+    True
+    """
+    return len(devices(backend))
+
+
+def local_device_count(backend: Any = None) -> int:
+    """Number of devices of this process. Raises RuntimeError for an unknown `backend`.
+
+    >>> local_device_count() == len(local_devices())
+    True
+    """
+    return len(local_devices(backend=backend))
+
+
+def process_index(backend: Any = None) -> int:
+    """Number of this process among all that share the devices."""
+    return backends.get(backend).process_index()
+
+
+def process_count(backend: Any = None) -> int:
+    """Number of processes that share the devices."""
+    return backends.get(backend).process_count()
+
+
+def process_indices(backend: Any = None) -> list[int]:
+    """Numbers of all processes."""
+    return list(range(process_count(backend)))
+
+
+host_id, host_count, host_ids = process_index, process_count, process_indices
+
+
+def default_backend() -> str:
+    """Name of the backend on which programs run whose arguments are not placed.
+
+    >>> default_backend()
+    'cpu'
+    """
+    return backends.get().platform
+
+
+def default_device() -> Device:
+    """Return where uncommitted arrays live: `config.default_device`, the first of the platform that it names, or of the default backend."""
+    chosen = config.default_device
+    return chosen if isinstance(chosen, Device) else local_devices(backend=chosen)[0]

@@ -1,0 +1,343 @@
+"""Values that travel between processes outside of compiled programs: arrays are gathered, and laid out anew.
+
+In:   arrays over processes, NumPy arrays of one; every process that takes part calls with the same layouts.
+Out:  NumPy arrays of what all gave, arrays of another layout.
+Laws: what moves where follows from layouts alone, so that no process asks another. A block that a process has already does not travel;
+      of replicas each gives its share. Where processes request different things, the error says which requested what.
+Next: `processes` carries messages; compiled programs have collectives of their own (`partition`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine import processes
+from weft._engine.backends.array_spec import (
+    ArraySpec,
+    held_numbers,
+    is_whole_everywhere,
+    untransposed,
+)
+from weft._engine.backends.held import Numbers
+from weft._engine.runtime.array import Array
+from weft._engine.util.errors import ProcessFailureError, describe
+from weft._engine.util.source import user_frame
+
+
+def shared() -> Any:
+    """What this process shares with others."""
+    found = processes.current()
+    if found is None:
+        raise RuntimeError("there is one process: weft.distributed.initialize was not called.")
+    return found
+
+
+def agree(api: str, says: str, brings: str = "") -> list[str]:
+    """What each process `brings` to this call, in order of rank, once all have come to a call of `api` that `says` the same.
+
+    Raises ProcessFailureError where one called something else, ProcessFailureError where one does not come.
+    """
+    all_ranks = shared()
+    frame = user_frame()
+    mine = [api, says, "" if frame is None else str(frame), brings]
+    number = all_ranks.next_number("joint call")
+    brought = all_ranks.client.barrier(
+        f"joint call {number} of all processes", all_ranks.collective_timeout, brings=mine
+    )
+    other = next((rank for rank, theirs in enumerate(brought) if theirs[:2] != mine[:2]), None)
+    if other is None:
+        return [theirs[3] for theirs in brought]
+    rows = [
+        (f"process {rank}", f"{theirs[0]} of {theirs[1]}", theirs[2] and f"at {theirs[2]}")
+        for rank, theirs in enumerate(brought)
+        if rank in (0, all_ranks.rank, other)
+    ]
+    raise ProcessFailureError(
+        describe(
+            api,
+            "the processes call different things.",
+            rows,
+            None,
+            "Every process makes the same calls in the same order, with values of the same shapes and "
+            "dtypes.",
+            "Look for a branch that depends on the process index.",
+        ),
+        (other,),
+    )
+
+
+def digest(values: Sequence[np.ndarray]) -> str:
+    """A text that distinguishes values."""
+    found = hashlib.sha1(usedforsecurity=False)
+    for value in values:
+        found.update(np.ascontiguousarray(value).view(np.uint8) if value.nbytes else b"")
+    return found.hexdigest()
+
+
+# ---- messages
+
+
+def all_gather(given: np.ndarray, what: str) -> np.ndarray:
+    """What every process gave, stacked in order of rank: [processes, *shape]."""
+    all_ranks, data = shared(), np.ascontiguousarray(given)
+    result = np.empty((all_ranks.size, *given.shape), given.dtype)
+    if data.nbytes:
+        _carry(
+            [
+                (
+                    _plan(
+                        "all_gather", data.nbytes, groups=(tuple(range(all_ranks.size)),), what=what
+                    ),
+                    data,
+                    result,
+                )
+            ]
+        )
+    return result
+
+
+def broadcast(given: np.ndarray, source: int, what: str) -> np.ndarray:
+    """What process `source` gave; others give an array of its shape and dtype."""
+    all_ranks, data = shared(), np.ascontiguousarray(given)
+    result = np.empty_like(data)
+    if data.nbytes:
+        ranks = (source, *[rank for rank in range(all_ranks.size) if rank != source])
+        _carry([(_plan("broadcast", data.nbytes, groups=(ranks,), what=what), data, result)])
+    return result.reshape(given.shape)
+
+
+def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what: str) -> Any:
+    from weft._engine.processes.plans import CollectivePlan
+
+    return CollectivePlan(kind, "uint8", nbytes, None, groups, pairs, what)
+
+
+def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
+    """Carry out plans with their inputs and outputs: all are started before the first is waited for."""
+    transport = shared().transport
+    try:
+        requests = [
+            transport.start(transport.plan(plan), given.ctypes.data, out.ctypes.data)
+            for plan, given, out in messages
+        ]
+        for request in requests:
+            transport.wait(request)
+    except BaseException:
+        _abandoned.append(messages)  # others may still write there
+        raise
+
+
+#: messages that failed
+_abandoned: list[Sequence] = []
+
+
+# ---- whole values
+
+
+def whole_value(array: Array, what: str) -> np.ndarray:
+    """The value of an array over processes, in every process."""
+    spec = array._spec
+    numbers = _holders(spec, what)
+    if len(numbers) == shared().size and is_whole_everywhere(spec, numbers):
+        return array._numpy()
+    mine = np.empty(_held_shape(spec, next(iter(numbers.values()))), spec.storage_dtype)
+    if spec.storage_bytes:
+        mine[...] = spec.backend.get_blocks(array._live(), spec.stored)
+    gathered = all_gather(mine, what)
+    whole = np.empty(spec.global_shape, spec.storage_dtype)
+    n = len(spec.splits)
+    grid = whole.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
+    grid = grid.transpose([*range(0, 2 * n, 2), *range(1, 2 * n, 2)])
+    for rank, held in numbers.items():
+        grid[np.ix_(*held)] = gathered[rank]
+    return untransposed(whole, spec.order)
+
+
+def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:
+    """Check that the processes `ranks` of a sharding are there: ValueError for devices of before `weft.distributed.shrink`."""
+    if any(rank < 0 for rank in ranks):
+        raise ValueError(
+            f"{api}: {sharding!r} has devices from before weft.distributed.shrink().\n"
+            "  Make a mesh of weft.devices()."
+        )
+
+
+def _holders(spec: ArraySpec, api: str) -> dict[int, Numbers]:
+    """The blocks that each process has. Of an array of before processes were lost (`weft.distributed.shrink`), those that the others have.
+
+    ProcessFailureError, in all of them, if some blocks are nowhere.
+    """
+    numbers = held_numbers(spec)
+    if all(rank >= 0 for rank in numbers):
+        return numbers
+    now = {-1 - first: rank for rank, first in enumerate(shared().first_numbers)}
+    left = dict(
+        sorted(
+            (now.get(rank, rank), held)
+            for rank, held in numbers.items()
+            if rank >= 0 or rank in now
+        )
+    )
+    there = {block for held in left.values() for block in itertools.product(*held)}
+    missing = math.prod(spec.splits) - len(there)
+    if missing:
+        raise ProcessFailureError(
+            describe(
+                api,
+                f"{spec.aval.str_short()} has lost {missing} of its {math.prod(spec.splits)} blocks.",
+                [("lay as", repr(spec.sharding))],
+                user_frame(),
+                "A block survives where one of the processes that are left has a replica.",
+                "Restore the array from the last checkpoint, onto a mesh of weft.devices().",
+            )
+        )
+    return left
+
+
+def _held_shape(spec: ArraySpec, numbers: Numbers) -> tuple[int, ...]:
+    return (*map(len, numbers), *spec.local_shape)
+
+
+# ---- other layouts
+
+
+def laid_out(array: Array, want: ArraySpec) -> Array:
+    """`array` laid out as `want`, over processes. Every process of either layout calls this.
+
+    Raises ValueError for a layout on one process: there `process_allgather` gives the value to all.
+    """
+    have = array._spec
+    source, target = _holders(have, "device_put"), held_numbers(want)
+    check_present("device_put", want.sharding, target)
+    if len(target) == 1 and len(source) > 1:
+        raise ValueError(
+            describe(
+                "device_put",
+                f"{have.aval.str_short()} lies on devices of several processes, and would go to one of them.",
+                [("lies as", repr(have.sharding)), ("would lie as", repr(want.sharding))],
+                user_frame(),
+                "For a reshard between processes, the input and target shardings both span processes.",
+                "Call multihost_utils.process_allgather(x, tiled=True) in every process to have the value in each.",
+            )
+        )
+    rank = shared().rank
+    what = f"laying out {have.aval.str_short()} anew"
+    transfers = _transfers(have, want, source, target)
+    given = spec_blocks(array) if rank in source else None
+    result = np.empty(want.storage_shape, want.storage_dtype) if rank in target else None
+    if given is not None and result is not None:
+        for here, there in transfers.get((rank, rank), ()):
+            result[_place(target[rank], there)] = given[_place(source[rank], here)]
+    ranks = sorted({*source, *target})
+    messages, arrivals = [], []
+    for shift in range(1, len(ranks)):
+        pairs = [
+            (p, q)
+            for i, p in enumerate(ranks)
+            for q in [ranks[(i + shift) % len(ranks)]]
+            if (p, q) in transfers
+        ]
+        if not pairs:
+            continue
+        count = (
+            max(sum(_size(here) for here, _ in transfers[pair]) for pair in pairs)
+            * have.storage_dtype.itemsize
+        )
+        out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
+        mine = next((pair for pair in pairs if pair[0] == rank), None)
+        if mine is not None and given is not None:
+            parts = [
+                np.ascontiguousarray(given[_place(source[rank], here)]).reshape(-1)
+                for here, _ in transfers[mine]
+            ]
+            packed = np.concatenate(parts).view(np.uint8)
+            out[: packed.size] = packed
+        messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
+        arrivals += [(pair, box) for pair in pairs if pair[1] == rank]
+    _carry(messages)
+    for pair, box in arrivals:
+        at = 0
+        for here, there in transfers[pair]:
+            n = _size(here)
+            shape = [stop - start for _, start, stop in here]
+            found = (
+                box[at * have.storage_dtype.itemsize : (at + n) * have.storage_dtype.itemsize]
+                .view(have.storage_dtype)
+                .reshape(shape)
+            )
+            at += n
+            if result is not None:
+                result[_place(target[rank], there)] = found
+    return Array(
+        want,
+        want.backend.allocate(want) if result is None else want.backend.put_blocks(result, want),
+    )
+
+
+def spec_blocks(array: Array) -> np.ndarray:
+    """The blocks of an array that are here."""
+    return array._spec.backend.get_blocks(array._live(), array._spec)
+
+
+#: for each dim the number of a block, and the part of it that is meant
+Region = tuple[tuple[int, int, int], ...]
+
+
+def _transfers(
+    have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], target: dict[int, Numbers]
+) -> dict[tuple[int, int], list[tuple[Region, Region]]]:
+    """What each process gives each: parts of blocks of `have`, and where they go in blocks of `want`."""
+    found: dict[tuple[int, int], list] = {}
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for rank, held in source.items():
+        for block in itertools.product(*held):
+            holders.setdefault(block, []).append(rank)
+    for q, wanted in target.items():
+        for combined in itertools.product(
+            *[_overlaps(*along) for along in zip(have.local_shape, want.local_shape, wanted)]
+        ):
+            who = holders[tuple(here[0] for here, _ in combined)]
+            giver = q if q in who else who[q % len(who)]
+            region = tuple(here for here, _ in combined), tuple(there for _, there in combined)
+            found.setdefault((giver, q), []).append(region)
+    return found
+
+
+def _overlaps(
+    have: int, want: int, wanted: Sequence[int]
+) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
+    """Along one dim, of blocks of `have` and of `want` elements: (block, start, stop) of the former for those of the latter in `wanted`.
+
+    >>> _overlaps(4, 6, [1])
+    [((1, 2, 4), (1, 0, 2)), ((2, 0, 4), (1, 2, 6))]
+    """
+    found = []
+    for number in wanted:
+        first, last = number * want, (number + 1) * want
+        for block in range(first // have if have else 0, -(-last // have) if have else 0):
+            start, stop = max(first, block * have), min(last, (block + 1) * have)
+            found.append(
+                (
+                    (block, start - block * have, stop - block * have),
+                    (number, start - first, stop - first),
+                )
+            )
+    return found
+
+
+def _size(region: Region) -> int:
+    return math.prod(stop - start for _, start, stop in region)
+
+
+def _place(numbers: Numbers, region: Region) -> tuple:
+    """The place of a part in the grid of the blocks of this process."""
+    return (
+        *[mine.index(block) for mine, (block, _, _) in zip(numbers, region)],
+        *[slice(start, stop) for _, start, stop in region],
+    )

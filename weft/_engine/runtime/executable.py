@@ -1,0 +1,266 @@
+"""Executable: a compiled program ready to be called with arrays.
+
+In:   what a backend loaded, the specs of arguments and results.
+Out:  arrays. This file brings arguments into the expected layout and wraps results; running is the backend's business.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from weft._engine.backends import base
+from weft._engine.backends.array_spec import ArraySpec
+from weft._engine.backends.base import Loaded
+from weft._engine.core.trace import _state
+from weft._engine.ir.shardings import NamedSharding, Sharding
+from weft._engine.runtime import live
+from weft._engine.runtime.array import Array, spec_of
+from weft._engine.runtime.placement import fits, relaid
+from weft._engine.util import events
+from weft._engine.util.config import config
+from weft._engine.util.errors import DeviceRuntimeError, OutOfMemoryError
+from weft._engine.util.source import user_frame
+
+base.describe_memory = live.describe_largest
+
+_buffer_of = operator.attrgetter("_buffer")
+
+
+def _ordered(spec: ArraySpec, order: tuple[int, ...] | None, given: Sharding | None) -> ArraySpec:
+    """The spec of an array whose dims are stored in `order`, in the memory of `spec`, with the sharding `given` if that places it alike."""
+    made = spec.with_order(order)
+    if order is None:
+        return made
+    if (
+        given is None
+        and isinstance(made.sharding, NamedSharding)
+        and not made.sharding.mesh.explicit_axes
+    ):
+        given = made.sharding.with_spec(made.sharding.spec.without_trailing())
+    if given is None or not given.is_equivalent_to(made.sharding, made.aval.ndim):
+        return made
+    return ArraySpec(made.aval, given, made.committed, order)
+
+
+class Executable:
+    """A loaded program. Calling it takes and gives flat lists of arrays."""
+
+    __slots__ = (
+        "name",
+        "in_specs",
+        "out_specs",
+        "donated",
+        "loaded",
+        "collective_count",
+        "const_inputs",
+        "arg_names",
+        "out_tree",
+        "check",
+        "verifier",
+        "request",
+        "_stages",
+        "__weakref__",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        loaded: Loaded,
+        in_specs: Sequence[ArraySpec],
+        out_specs: Sequence[ArraySpec],
+        donated: Sequence[int],
+        collective_count: int,
+        stages: Any,
+    ):
+        self.name = name
+        self.in_specs = tuple(in_specs)
+        self.out_specs = tuple(out_specs)
+        self.donated = tuple(donated)
+        self.loaded = loaded
+        self.collective_count = collective_count
+        self._stages = stages  # or a function that computes them
+        self.check: Callable | None = (
+            None  # called with (name, program, arguments, results, line of the call) when it has run
+        )
+        self.verifier: Callable | None = (
+            None  # runs and compares calls in its place (`verification.values`)
+        )
+        self.const_inputs: list[
+            Array
+        ] = []  # constants of the program that are passed as its first inputs
+        self.arg_names: Sequence[str] = ()  # of all inputs, for reports
+        self.out_tree: Any = None  # the structure of the results, for reports
+        self.request: Any = None  # what was asked for (`programs`)
+
+    @property
+    def stages(self) -> Any:
+        """The program at every stage of its compilation."""
+        if callable(self._stages):
+            self._stages = self._stages()
+        return self._stages
+
+    @property
+    def kernel_count(self) -> int:
+        """Kernels that a call runs."""
+        return self.loaded.kernel_count
+
+    @property
+    def aliases(self) -> Mapping[int, int]:
+        """Result number -> number of the donated argument whose memory it takes."""
+        return self.loaded.aliases
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of temporaries."""
+        return self.loaded.temporary_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of inputs, outputs, constants and temporaries that are live at once, at most."""
+        loaded = self.loaded
+        fresh = [s for i, s in enumerate(self.out_specs) if i not in loaded.aliases]
+        return (
+            sum(s.storage_bytes for s in (*self.in_specs, *fresh))
+            + loaded.constant_bytes
+            + loaded.temporary_bytes
+        )
+
+    def hlo_modules(self) -> list[Any]:
+        """The programs of one device as HLO: there is one. It prints, and has a `name` and `to_string()`.
+
+        >>> (module,) = weft.jit(wnp.sin).lower(1.0).compile().runtime_executable().hlo_modules()
+        >>> module.name, "sine(" in module.to_string()
+        ('jit_sin', True)
+        """
+        from weft._engine.hlo.fused import compiled_text
+        from weft._engine.hlo.program_text import ProgramText
+
+        return [ProgramText(compiled_text(self), self.name.replace("(", "_").rstrip(")"))]
+
+    def on_orders(
+        self,
+        ins: Sequence[tuple[int, ...] | None],
+        outs: Sequence[tuple[int, ...] | None],
+        of_ins: Sequence[Sharding],
+        of_outs: Sequence[Sharding | None],
+    ) -> Executable:
+        """Let it take and give arrays stored in these orders, whose memory is what the program is of, and return it. `of_ins` and `of_outs`
+        are the shardings as they were given, None where nothing was."""
+        self.in_specs = tuple(map(_ordered, self.in_specs, ins, of_ins))
+        self.out_specs = tuple(map(_ordered, self.out_specs, outs, of_outs))
+        return self
+
+    def for_inputs(self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]) -> Executable:
+        """Return the same program for inputs of `others`, whose placements equal those of `known`, for which it was compiled."""
+        made = copy.copy(self)
+        made.in_specs = tuple(
+            [
+                other if spec is one else spec
+                for spec, one, other in zip(self.in_specs, known, others, strict=True)
+            ]
+        )
+        return made
+
+    def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
+        """Return the values that the program computes with, of arguments or results laid out as `specs`."""
+        placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(arrays, specs)]
+        return [Array(spec.stored, x._live())._numpy() for x, spec in zip(placed, specs)]
+
+    def __call__(
+        self, args: Sequence[Array], is_verified: bool = False, may_queue: bool = True
+    ) -> list[Array]:
+        """Run the program. The verifier makes calls that are `is_verified`, of programs that run before it goes on."""
+        if self.verifier is not None and not is_verified:
+            return self.verifier(self, args)
+        if config.no_execution:
+            raise RuntimeError(f"{self.name} would run, but config.no_execution is set.")
+        given = Counter(map(id, args[len(self.const_inputs) :])) if self.donated else {}
+        for i in self.donated:
+            if given[id(args[i])] > 1:
+                raise DeviceRuntimeError(
+                    f"{self.name}: {self.arg_names[i]} is donated and is passed twice; a donated array must not be "
+                    "used again in the same call.\n  Pass a copy (x.copy()) or do not donate it."
+                )
+        for i in self.loaded.aliases.values():
+            args[i]._forget()
+        start = time.perf_counter_ns() if events.listeners else 0
+        placed = args
+        if not all(map(operator.is_, map(spec_of, args), self.in_specs)):
+            placed = [
+                x if fits(x._spec, spec) else relaid(x, spec)
+                for x, spec in zip(args, self.in_specs)
+            ]
+        held = [*map(_buffer_of, placed)]
+        kinds = {*map(type, held)}
+        if NoneType in kinds:
+            held = [x._held() for x in placed]  # one is deleted: the error
+        check = None if self.check is None else self._check_of_call(self.check)
+        outs = None if start or not may_queue else self.loaded.start(held, Array, check)
+        if outs is None:
+            if kinds != {self.loaded.buffer_type}:
+                held = [x._live() for x in placed]
+            try:
+                outs = self.loaded.run(held)
+                if start:
+                    events.emit(
+                        "run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count
+                    )
+                if check is not None:
+                    check(held, outs)
+            except BaseException as error:
+                self._delete_donated(args)  # their memory may hold half of a result
+                if type(error) is OutOfMemoryError:
+                    raise OutOfMemoryError(f"{error}\n{self._largest_arrays()}") from None
+                raise
+        self._delete_donated(args)
+        return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
+
+    def _check_of_call(self, check: Callable) -> Callable:
+        """What looks at the buffers of arguments and results once this call's program has run, maybe in another thread."""
+        program, line = self.stages.simplified, _state.source or user_frame()
+        specs = [
+            [spec if spec.order is None else spec.stored for spec in some]
+            for some in (self.in_specs, self.out_specs)
+        ]
+        return lambda *buffers: check(
+            self.name, program, *[list(map(Array, *pair)) for pair in zip(specs, buffers)], line
+        )
+
+    def _largest_arrays(self) -> str:
+        """Describe the largest arguments, results and temporaries on one device, for errors."""
+        bytes_of = lambda spec: math.prod(spec.local_shape) * spec.storage_dtype.itemsize
+        names = [
+            *self.arg_names,
+            *[f"argument {i}" for i in range(len(self.arg_names), len(self.in_specs))],
+        ]
+        sizes = [
+            (bytes_of(s), f"{name}: {s.aval.str_short()}") for name, s in zip(names, self.in_specs)
+        ]
+        sizes += [
+            (bytes_of(s), f"result {i}: {s.aval.str_short()}")
+            for i, s in enumerate(self.out_specs)
+            if i not in self.loaded.aliases
+        ]
+        sizes.append(
+            (
+                (self.loaded.memory() or {}).get("temp_size_in_bytes", self.arena_bytes),
+                "temporaries",
+            )
+        )
+        rows = [
+            f"    {n / 2**20:10.1f} MiB  {what}" for n, what in sorted(sizes, reverse=True)[:5] if n
+        ]
+        return "\n".join(["  The largest arrays of this call on one device:", *rows])
+
+    def _delete_donated(self, args: Sequence[Array]) -> None:
+        for i in self.donated:
+            args[i].delete()

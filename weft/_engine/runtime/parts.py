@@ -1,0 +1,211 @@
+"""Arrays made of their parts: what each process has of them, without any communication.
+
+In:   a shape, a sharding, and the blocks that are on devices of this process.
+Out:  arrays; the shapes that a process sees of an array, and those of the whole.
+Laws: a block that several devices hold is given once. Blocks of other processes are theirs to give; that all give blocks of one dtype is
+      for the caller to know.
+Next: `array` has the arrays, `backends.held` which blocks are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.backends.array_spec import ArraySpec, transposed, untransposed
+from weft._engine.backends.held import held_by_process
+from weft._engine.ir.shardings import Sharding
+from weft._engine.ir.types import ShapedArray
+from weft._engine.runtime.array import Array
+from weft._engine.util.errors import describe
+
+Position = tuple[int, ...]
+
+
+def blocks_here(sharding: Sharding, ndim: int) -> dict[Position, Any]:
+    """The blocks that are on devices of this process, each with the first of its devices."""
+    found: dict[Position, Any] = {}
+    for device, position in zip(sharding.device_assignment, sharding.shard_of_device(ndim)):
+        if device.is_addressable:
+            found.setdefault(position, device)
+    return found
+
+
+def assembled(
+    api: str,
+    aval: ShapedArray,
+    sharding: Sharding,
+    parts: Mapping[Position, np.ndarray],
+    order: tuple[int, ...] | None = None,
+) -> Array:
+    """The array of type `aval` whose blocks here are `parts`, by their positions, its dims stored in `order`; ValueError for one of
+    another shape."""
+    plain, spec = ArraySpec(aval, sharding, True), ArraySpec(aval, sharding, True, order)
+    if not parts:
+        return Array(spec, spec.backend.allocate(spec.stored))
+    blocks = np.empty(spec.storage_shape, spec.storage_dtype)
+    extra = (0,) * (len(spec.splits) - aval.ndim)
+    for position, part in parts.items():
+        if part.shape != plain.local_shape:
+            raise ValueError(
+                describe(
+                    api,
+                    f"Expected shard shape {plain.local_shape} doesn't match the single device array shape {part.shape}.",
+                    [
+                        ("global shape", str(aval.shape)),
+                        ("sharding", repr(sharding)),
+                        ("block", str(position)),
+                    ],
+                    None,
+                    "Every block has the shape of the array, divided along each dim by the number of blocks.",
+                )
+            )
+        whole = (*(position if order is None else [position[d] for d in order]), *extra)
+        at = (
+            whole
+            if spec.held is None
+            else tuple([mine.index(p) for mine, p in zip(spec.held, whole)])
+        )
+        blocks[at] = transposed(part, order)
+    return Array(spec, spec.backend.put_blocks(blocks, spec.stored))
+
+
+def only_dtype(api: str, given: Sequence[Any], dtype: Any) -> Any:
+    """The dtype of an array of parts of the dtypes `given`; `dtype` is what the user says, or None."""
+    if not given:
+        if dtype is None:
+            raise ValueError(
+                f"{api}: this process has none of the sharding's devices, so that nothing tells the dtype.\n"
+                "  If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to "
+                f"`jax.{api}`."
+            )
+        return dtype
+    if dtype is not None and dtype != given[0]:
+        raise ValueError(
+            f"{api}: dtype={dtype} was given, and the parts are of type {given[0]}.\n"
+            f"  If `dtype` is provided to `jax.{api}`, it must match the dtype of the addressable shards."
+        )
+    for other in given[1:]:
+        if other != given[0]:
+            raise ValueError(
+                f"{api}: the parts have different dtypes: {given[0]} and {other}.\n"
+                "  Input buffers to `Array` must have matching dtypes."
+            )
+    return given[0]
+
+
+# ---- shapes of what a process holds
+
+
+def whole_shape(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of an array of which this process has as much as `local_shape`."""
+    splits, mine = _splits_here(sharding, len(local_shape))
+    for dim, (size, k) in enumerate(zip(local_shape, mine)):
+        if size % k:
+            raise ValueError(
+                f"the sharding cuts dim {dim} into {splits[dim]} blocks, of which {k} lie on this process, and {size} is not "
+                f"divisible by {k} (local shape {tuple(local_shape)}, {sharding!r})."
+            )
+    return tuple([size // k * n for size, k, n in zip(local_shape, mine, splits)])
+
+
+def part_shape(sharding: Sharding, global_shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of what this process holds of an array of shape `global_shape`, put together."""
+    local = sharding.shard_shape(global_shape)
+    _, mine = _splits_here(sharding, len(local))
+    return tuple([size * k for size, k in zip(local, mine)])
+
+
+def _splits_here(sharding: Sharding, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    splits = sharding.splits(ndim)
+    if sharding.is_fully_addressable:
+        return splits, splits
+    by_process = dict(held_by_process(sharding, ndim))
+    mine = next((d.process_index for d in sharding.device_assignment if d.is_addressable), None)
+    if mine is None:
+        raise ValueError(
+            f"this process has no device of {sharding!r}.\n  Every process that gives or takes a part of an array must drive "
+            "one of its devices."
+        )
+    return splits, tuple(map(len, by_process[mine]))
+
+
+def from_part(
+    api: str,
+    value: np.ndarray,
+    aval: ShapedArray,
+    sharding: Sharding,
+    order: tuple[int, ...] | None = None,
+) -> Array:
+    """The array of type `aval`, its dims stored in `order`, of which this process gives `value`: along each dim all of it, or the blocks
+    that are here, in order."""
+    local, held = sharding.shard_shape(aval.shape), part_shape(sharding, aval.shape)
+    for dim, (size, whole, mine) in enumerate(zip(value.shape, aval.shape, held)):
+        if size not in (whole, mine):
+            raise ValueError(
+                describe(
+                    api,
+                    f"dim {dim} of the data of this process has size {size}.",
+                    [
+                        ("local data", str(value.shape)),
+                        ("global shape", str(aval.shape)),
+                        ("held by this process", str(held)),
+                        ("sharding", repr(sharding)),
+                    ],
+                    None,
+                    f"Each dimension has either the global size, here {whole}, or that of what this process holds, {mine}.",
+                )
+            )
+    numbers = [sorted({p[d] for p in blocks_here(sharding, aval.ndim)}) for d in range(aval.ndim)]
+
+    def part(position: Position) -> np.ndarray:
+        at = [
+            p if size == whole else mine.index(p)
+            for p, size, whole, mine in zip(position, value.shape, aval.shape, numbers)
+        ]
+        return value[tuple([slice(k * n, (k + 1) * n) for k, n in zip(at, local)])]
+
+    return assembled(
+        api,
+        aval,
+        sharding,
+        {position: part(position) for position in blocks_here(sharding, aval.ndim)},
+        order,
+    )
+
+
+def part_of(array: Array) -> np.ndarray:
+    """What this process holds of an array, put together: along each dim the blocks that are here, in order."""
+    spec = array._spec
+    if spec.held is None:
+        return array._numpy()
+    if not spec.storage_bytes:
+        return untransposed(
+            np.empty(
+                [len(mine) * n for mine, n in zip(spec.held, spec.local_shape)], spec.storage_dtype
+            ),
+            spec.order,
+        )
+    return untransposed(joined(spec.backend.get_blocks(array._live(), spec.stored)), spec.order)
+
+
+def joined(blocks: np.ndarray) -> np.ndarray:
+    """A grid of blocks, [splits..., block dims...], as one array."""
+    n = blocks.ndim // 2
+    order = [k for d in range(n) for k in (d, n + d)]
+    return blocks.transpose(order).reshape(
+        [blocks.shape[d] * blocks.shape[n + d] for d in range(n)]
+    )
+
+
+def each_block(
+    sharding: Sharding, shape: Sequence[int], make: Callable[[tuple[slice, ...]], Any]
+) -> dict[Position, Any]:
+    """`make(index)` for every block that is on devices of this process."""
+    indices = sharding.addressable_devices_indices_map(shape)
+    return {
+        position: make(indices[device])
+        for position, device in blocks_here(sharding, len(shape)).items()
+    }

@@ -1,0 +1,107 @@
+"""Arrays in other layouts: what shares memory, what is copied, what travels between processes.
+
+In:   an array, and a sharding.
+Out:  the array laid out so; the grid of its shards as an array of its own, and back.
+Laws: whether values travel follows from layouts alone, so that all processes decide alike.
+Next: `exchange` has what travels; `api.execute` compiles copies of large arrays.
+"""
+
+from __future__ import annotations
+
+from weft._engine.backends.array_spec import (
+    ArraySpec,
+    blocks_of,
+    held_numbers,
+    is_whole_everywhere,
+    those_here,
+)
+from weft._engine.backends.held import held_by_process
+from weft._engine.ir.shardings import Sharding
+from weft._engine.ir.types import ShapedArray
+from weft._engine.runtime.array import Array, default_sharding, put
+
+
+def fits(have: ArraySpec, want: ArraySpec) -> bool:
+    """Whether an array of the layout `have` can be used where `want` is required, without being moved."""
+    return have is want or (
+        have.backend is want.backend
+        and have.order == want.order
+        and have.global_shape == want.global_shape
+        and want.backend.same_memory(have.row_major, want.row_major)
+    )
+
+
+def relaid(array: Array, spec: ArraySpec) -> Array:
+    """`array` laid out as `spec`; memory is shared where layouts allow. Where it is on several processes, all of them call this.
+
+    ValueError for values of several processes that would go to one.
+    """
+    have = array._spec
+    if spec is have:
+        return array
+    if fits(have, spec):
+        return Array(spec, array._live())
+    if have.has_terms or spec.has_terms:
+        raise AssertionError(
+            f"{array.aval.str_short()} is laid out as {spec.sharding} by a program, which adds up or makes terms"
+        )
+    if not must_travel(have, spec):
+        if have.backend is spec.backend and have.order == spec.order:
+            moved = have.backend.move(array._live(), have.stored, spec.stored)
+            if moved is not None:
+                return Array(spec, moved)
+        return put(array._numpy(), spec, copy=False)
+    if have.order != spec.order:
+        raise AssertionError(
+            f"{array.aval.str_short()} is stored in the order {spec.order} by a program, which transposes it"
+        )
+    from weft._engine.runtime.exchange import laid_out
+
+    return Array(spec, laid_out(array._stored(), spec.stored)._live())
+
+
+def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
+    """Whether values of the layout `have` must travel between processes to be laid out as `want`. All processes give the same answer.
+
+    An array that is on devices of one process only is that process's: others have one of their own, of the same value.
+    """
+    if have.by_process is None:
+        return False
+    numbers = held_numbers(have)
+    takers = {rank for rank, _ in held_by_process(want.stored.sharding, want.stored.aval.ndim)}
+    return not (is_whole_everywhere(have, numbers) and takers <= set(numbers))
+
+
+def as_blocks(array: Array) -> Array:
+    """The grid of shards as an array of its own, [splits..., local dims...], on the default device; memory is shared if it can be."""
+    spec = array._spec
+    plain = ArraySpec(
+        ShapedArray(spec.storage_shape, spec.storage_dtype, array.aval.weak_type),
+        default_sharding(),
+        False,
+    )
+    if plain.backend is spec.backend and spec.backend.is_one_memory:
+        return Array(plain, array._live())
+    return Array(plain, plain.backend.put(spec.backend.get_blocks(array._live(), spec), plain))
+
+
+def all_blocks(array: Array, sharding: Sharding) -> Array:
+    """The grid of shards that `array`, which is here, would have in the layout `sharding`, all of it on the default device."""
+    spec = ArraySpec(array.aval, sharding, True)
+    value = blocks_of(array._numpy(), spec.splits, spec.local_shape)
+    plain = ArraySpec(
+        ShapedArray(value.shape, spec.storage_dtype, array.aval.weak_type),
+        default_sharding(),
+        False,
+    )
+    return Array(plain, plain.backend.put(value, plain))
+
+
+def of_blocks(blocks: Array, spec: ArraySpec) -> Array:
+    """The array of layout `spec` whose grid of shards is `blocks`, an array on one device; where others have some of the shards, `blocks`
+    has them too."""
+    if spec.by_process is not None:
+        return Array(spec, spec.backend.put_blocks(those_here(blocks._numpy(), spec), spec))
+    if blocks._spec.backend is spec.backend and spec.backend.is_one_memory:
+        return Array(spec, blocks._live())
+    return Array(spec, spec.backend.put_blocks(blocks._numpy(), spec))

@@ -1,0 +1,82 @@
+"""Erasing what types say about varying axes, once the user's program is checked and differentiated.
+
+In, out: jaxprs that compute the same. No type carries axes over which it varies, the casts between such types are gone, and
+what is staged anew from the programs inside (batched, partitioned) tracks none either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.types import ShapedArray
+
+NO_AXES: frozenset = frozenset()
+#: the parameter of an operation in whose program types say what varies
+TRACKS = "check_vma"
+
+
+def erase(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr`, nested programs included, without varying axes; itself if it has none."""
+    return jaxpr.memo("erased", lambda: _erased(jaxpr) if _has_axes(jaxpr) else jaxpr)
+
+
+def erase_params(params: dict) -> dict:
+    """Parameters of an operation with the programs among them erased."""
+    return {name: name != TRACKS and _erased_value(value) for name, value in params.items()}
+
+
+def plain(aval: ShapedArray) -> ShapedArray:
+    """The type without varying axes."""
+    return aval.update(vma=NO_AXES) if aval.vma else aval
+
+
+def _erased_value(value: Any) -> Any:
+    if isinstance(value, Jaxpr):
+        return erase(value)
+    if isinstance(value, tuple) and any(isinstance(v, (Jaxpr, ShapedArray)) for v in value):
+        return tuple(_erased_value(v) for v in value)
+    return plain(value) if isinstance(value, ShapedArray) else value
+
+
+def _has_axes(jaxpr: Jaxpr) -> bool:
+    """Whether any type, or a cast between types, mentions varying axes."""
+    if any(v.aval.vma for v in (*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars)):
+        return True
+    return any(
+        eqn.primitive.attrs.get("casts")
+        or eqn.params.get(TRACKS)
+        or any(v.aval.vma for v in eqn.outvars)
+        or any(erase(inner) is not inner for _, inner in subjaxprs(eqn.params))
+        for eqn in jaxpr.eqns
+    )
+
+
+def _erased(jaxpr: Jaxpr) -> Jaxpr:
+    env: dict[Var, Atom] = {}
+
+    def fresh(var: Var) -> Var:
+        out = env[var] = type(var)(plain(var.aval))
+        return out
+
+    def read(atom: Atom) -> Atom:
+        return atom if type(atom) is Literal else env[atom]
+
+    constvars, invars = [fresh(v) for v in jaxpr.constvars], [fresh(v) for v in jaxpr.invars]
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        ins = [read(a) for a in eqn.invars]
+        if eqn.primitive.attrs.get("casts"):
+            env[eqn.outvars[0]] = ins[0]
+            continue
+        outs = [DropVar(plain(v.aval)) if type(v) is DropVar else fresh(v) for v in eqn.outvars]
+        eqns.append(eqn.replace(invars=ins, outvars=outs, params=erase_params(eqn.params)))
+    return Jaxpr(
+        constvars,
+        jaxpr.consts,
+        invars,
+        [read(a) for a in jaxpr.outvars],
+        eqns,
+        jaxpr.effects,
+        jaxpr.name,
+    )

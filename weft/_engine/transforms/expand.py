@@ -1,0 +1,80 @@
+"""Expansion: the operations of libraries give way to the operations that their lowering rules apply.
+
+In, out: jaxprs that compute the same; none of the result, nested programs included, holds a primitive of kind extension.
+Laws: what the compiler, the partitioner and the texts of programs see consists of weft's own operations, so they need to know
+      nothing of libraries, and a program on disk has a key that says what it computes. An equation of the expansion keeps its
+      own line if the lowering has one, else that of the operation. Types forget over which manual axes they vary.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from weft._engine.core.extension import ExtensionPrimitive, expansion
+from weft._engine.core.trace import extend_axis_env
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.rewrite import dce, map_jaxprs
+from weft._engine.transforms.erase import erase
+
+
+def has_extensions(jaxpr: Jaxpr) -> bool:
+    """Whether some operation in the program, at any depth, is a library's."""
+    return jaxpr.memo(
+        "has extensions",
+        lambda: any(
+            eqn.primitive.kind == "extension"
+            or any(has_extensions(inner) for _, inner in subjaxprs(eqn.params))
+            for eqn in jaxpr.eqns
+        ),
+    )
+
+
+def expand(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` in operations of weft's own; itself if it has no others. NotImplementedError where one that is used has no lowering."""
+    return (
+        jaxpr.memo("expanded", lambda: _expanded(dce(erase(jaxpr))))
+        if has_extensions(jaxpr)
+        else jaxpr
+    )
+
+
+def _expanded(jaxpr: Jaxpr) -> Jaxpr:
+    constvars, consts, eqns = list(jaxpr.constvars), list(jaxpr.consts), []
+    env: dict[Var, Atom] = {}
+    read = lambda a: a if type(a) is Literal else env.get(a, a)
+    for eqn in jaxpr.eqns:
+        eqn = eqn.replace(invars=[read(a) for a in eqn.invars])
+        if not isinstance(eqn.primitive, ExtensionPrimitive):
+            with _axes_of(eqn):
+                eqns.append(eqn.replace(params=map_jaxprs(eqn.params, expand)))
+            continue
+        program = expand(expansion(eqn.primitive, tuple([a.aval for a in eqn.invars]), eqn.params))
+        names: dict[Var, Atom] = dict(zip(program.invars, eqn.invars))
+        for var, value in zip(program.constvars, program.consts):
+            names[var] = Var(var.aval)
+            constvars.append(names[var])
+            consts.append(value)
+        metadata = eqn.source.metadata if eqn.source is not None else ()
+        for inner in program.eqns:
+            source = inner.source and inner.source.within("", metadata)
+            outs = [type(v)(v.aval) for v in inner.outvars]
+            operands = [a if type(a) is Literal else names[a] for a in inner.invars]
+            names.update(zip(inner.outvars, outs))
+            eqns.append(inner.replace(invars=operands, outvars=outs, source=source or eqn.source))
+        env.update(
+            zip(eqn.outvars, [a if type(a) is Literal else names[a] for a in program.outvars])
+        )
+    return Jaxpr(
+        constvars, consts, jaxpr.invars, [read(a) for a in jaxpr.outvars], eqns, name=jaxpr.name
+    )
+
+
+def _axes_of(eqn: Eqn):
+    """The named axes that are in scope in the program of an equation and not around it."""
+    if not eqn.primitive.attrs.get("per_device"):
+        return nullcontext()
+    manual = eqn.params["manual_axes"]
+    return extend_axis_env(
+        [(name, size) for name, size in eqn.params["mesh"].shape_tuple if name in manual],
+        frozenset(),
+    )

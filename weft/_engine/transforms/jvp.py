@@ -1,0 +1,144 @@
+"""Forward-mode differentiation: push tangents along with values.
+
+Law: for `y, ty = jvp(f)(x, tx)`, `y` is `f(x)` and `ty` is the directional derivative of f at x along tx.
+Tangents that are known to be zero stay symbolic (`Zero`); a rule is called only where some tangent is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._engine.core.annotations import cast_under
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.sharded_types import check
+from weft._engine.core.stage import StageTracer, stage
+from weft._engine.core.trace import (
+    Trace,
+    Tracer,
+    Zero,
+    current_trace,
+    derived_trace,
+    run_pairs,
+    typeof,
+)
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ops.families import zeros
+from weft._engine.util.errors import CustomVJPException
+
+
+class JVPTracer(Tracer):
+    """A value with its tangent."""
+
+    __slots__ = ("aval", "primal", "tangent")
+
+    def __init__(self, trace: "JVPTrace", primal, tangent):
+        self._trace = trace
+        self.aval = typeof(primal)
+        self.primal = primal
+        self.tangent = tangent
+
+    carries_derivative = True
+    out_of_place = CustomVJPException
+    why_no_value = "its derivative would be lost: it is being differentiated"
+
+    def concrete(self):
+        if isinstance(self.primal, Tracer):
+            return self.primal.concrete()
+        return self.primal
+
+    def __repr__(self) -> str:
+        if (
+            type(self.tangent) is StageTracer and self._trace.parent is self.tangent._trace
+        ):  # a value of the program of tangents
+            return f"GradTracer(primal={self.primal}, typeof(tangent)={typeof(self.tangent).str_short(True, kinds=True)})"
+        return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
+
+    def describe(self) -> str:
+        return f"a value under differentiation of type {self.aval.str_short()}"
+
+
+class JVPTrace(Trace):
+    """Computes primals and tangents. `tag` marks the transformation, if a library gives one."""
+
+    __slots__ = ("tag",)
+
+    def __init__(self, parent_trace: Trace | None, tag: Any = None):
+        super().__init__(parent_trace)
+        self.tag = tag
+
+    def split(self, x):
+        """(primal, tangent) of any value."""
+        if type(x) is JVPTracer and x._trace is self:
+            return x.primal, x.tangent
+        return x, Zero(typeof(x).to_tangent_aval())
+
+    def join(self, primal, tangent):
+        """The pair; a tangent varies over the axes over which its primal does."""
+        if type(tangent) is Zero:
+            return primal
+        axes = typeof(primal).vma
+        return JVPTracer(self, primal, cast_under(self.parent, tangent, axes) if axes else tangent)
+
+    def process(self, primitive, args: Sequence, params: dict):
+        primals, tangents, constant = [], [], True
+        for x in args:
+            primal, tangent = self.split(x)
+            primals.append(primal)
+            tangents.append(tangent)
+            constant = constant and type(tangent) is Zero
+        if constant:
+            return self.parent.process(primitive, primals, params)
+        rule = primitive.rule("jvp")
+        check(primitive, primals, params)
+        with derived_trace(self.parent):
+            primal_out, tangent_out = rule(primals, tangents, **params)
+        if primitive.multiple_results:
+            return [self.join(p, t) for p, t in zip(primal_out, tangent_out)]
+        return self.join(primal_out, tangent_out)
+
+
+def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+    """Values and tangents of flat `fun`; tangents may be `Zero` on both sides."""
+    return run_pairs(JVPTrace(current_trace()), fun, primals, tangents)
+
+
+def instantiate(tangent):
+    """A symbolic zero as an array of zeros; anything else as it is."""
+    if type(tangent) is not Zero:
+        return tangent
+    return zeros(tangent.aval)
+
+
+def jvp_jaxpr(
+    jaxpr: Jaxpr, nonzero: tuple[bool, ...], instantiate_outs: bool | tuple[bool, ...] = False
+) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """The program that takes all primals, then the tangents of the `nonzero` inputs, and gives all primal results, then the
+    tangents that are not zero; with it, which results those are. `instantiate_outs` forces some (or all) to be given."""
+    if isinstance(instantiate_outs, bool):
+        instantiate_outs = (instantiate_outs,) * len(jaxpr.outvars)
+
+    def make():
+        out_nonzero: list[bool] = []
+        n = len(jaxpr.invars)
+
+        def run(*args):
+            given = iter(args[n:])
+            tangents = [
+                next(given) if nz else Zero(v.aval.to_tangent_aval())
+                for nz, v in zip(nonzero, jaxpr.invars)
+            ]
+            outs, out_tangents = jvp_flat(lambda *xs: evaluate(jaxpr, *xs), args[:n], tangents)
+            out_tangents = [
+                instantiate(t) if force else t for t, force in zip(out_tangents, instantiate_outs)
+            ]
+            out_nonzero.extend(type(t) is not Zero for t in out_tangents)
+            return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
+
+        in_avals = [
+            *jaxpr.in_avals,
+            *(v.aval.to_tangent_aval() for v, nz in zip(jaxpr.invars, nonzero) if nz),
+        ]
+        return stage(run, in_avals, jaxpr.name), tuple(out_nonzero)
+
+    return jaxpr.memo(("jvp", nonzero, instantiate_outs), make)

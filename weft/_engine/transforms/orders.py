@@ -1,0 +1,105 @@
+"""Orders of dims in memory: programs on what arrays hold that are not row-major, and the orders of results.
+
+In:   a program on values, and the orders of its arguments and results: the slowest dim first, None where row-major.
+Out:  the program on memory, which is that of the transposed values; the order in which each result needs no transpose.
+Laws: a program on memory begins and ends with transposes. Simplification composes them with those of the program, and the others are
+      computed with what reads or makes the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.rewrite import inline_calls, is_call
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.layout import inverse_permutation, transpose_p
+from weft._engine.ops.placement import layout_constraint_p
+
+Order = tuple[int, ...]
+
+
+def transposed_type(aval: ShapedArray, order: Sequence[int]) -> ShapedArray:
+    """The type of the transposed value."""
+    explicit = None if aval.explicit is None else aval.explicit.transposed(order)
+    return aval.update(shape=tuple([aval.shape[d] for d in order]), sharding=explicit)
+
+
+def on_transposed(jaxpr: Jaxpr, ins: Sequence[Order | None], outs: Sequence[Order | None]) -> Jaxpr:
+    """`jaxpr` on transposed arguments, with transposed results, where these have an order."""
+    invars, outvars, before, after = list(jaxpr.invars), list(jaxpr.outvars), [], []
+    for i, (v, order) in enumerate(zip(jaxpr.invars, ins)):
+        if order is not None:
+            invars[i] = Var(transposed_type(v.aval, order))
+            before.append(
+                Eqn(transpose_p, [invars[i]], [v], {"permutation": inverse_permutation(order)})
+            )
+    for i, (v, order) in enumerate(zip(jaxpr.outvars, outs)):
+        if order is not None:
+            outvars[i] = Var(transposed_type(v.aval, order))
+            after.append(Eqn(transpose_p, [v], [outvars[i]], {"permutation": order}))
+    return Jaxpr(
+        jaxpr.constvars,
+        jaxpr.consts,
+        invars,
+        outvars,
+        (*before, *jaxpr.eqns, *after),
+        jaxpr.effects,
+        jaxpr.name,
+    )
+
+
+def constrained_orders(jaxpr: Jaxpr) -> list[Order | None]:
+    """The orders that layout constraints say, of results that come from one."""
+    wanted = {v for v in jaxpr.outvars if type(v) is not Literal}
+    made = {v: (eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.outvars) if v in wanted}
+
+    def order_of(v: Atom) -> Order | None:
+        eqn, i = made.get(v, (None, 0))
+        if eqn is None:
+            return None
+        if eqn.primitive is layout_constraint_p:
+            return _other_than_row_major(eqn.params["order"])
+        return constrained_orders(eqn.params["jaxpr"])[i] if is_call(eqn) else None
+
+    return [None if type(v) is Literal else order_of(v) for v in jaxpr.outvars]
+
+
+#: values that are computed in any order alike
+_ANY: Any = object()
+
+
+def natural_orders(jaxpr: Jaxpr, ins: Sequence[Order | None]) -> list[Order | None]:
+    """The order of each result in which it needs no transpose, for arguments of the orders `ins`: it goes through transposes and
+    elementwise operations whose operands have one order, and is said by layout constraints; what else is computed is row-major."""
+    program = inline_calls(jaxpr)
+    orders: dict[Var, Any] = dict(zip(program.invars, ins))
+    for eqn in program.eqns:
+        orders.update(zip(eqn.outvars, [_order_of_result(eqn, orders)] * len(eqn.outvars)))
+    found = [None if type(v) is Literal else orders.get(v) for v in program.outvars]
+    return [None if order is _ANY else order for order in found]
+
+
+def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
+    primitive = eqn.primitive
+    if primitive is layout_constraint_p:
+        return _other_than_row_major(eqn.params["order"])
+    if primitive.attrs.get("moves") in ("repeat", "iota"):
+        return _ANY
+    of = lambda x: _ANY if type(x) is Literal or not x.aval.ndim else orders.get(x)
+    if primitive is transpose_p:
+        order, place = of(eqn.invars[0]), inverse_permutation(eqn.params["permutation"])
+        return (
+            order
+            if order is _ANY
+            else _other_than_row_major([place[d] for d in order or range(len(place))])
+        )
+    if primitive.kind == "elementwise":
+        found = {of(x) for x in eqn.invars} - {_ANY}
+        return found.pop() if len(found) == 1 else None if found else _ANY
+    return None
+
+
+def _other_than_row_major(order: Sequence[int]) -> Order | None:
+    return None if list(order) == sorted(order) else tuple(order)

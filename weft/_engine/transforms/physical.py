@@ -1,0 +1,97 @@
+"""Random keys as memory: a program on typed keys becomes one on uint32 rows.
+
+Law: a key of shape S is an array of shape S + (2,) (for threefry); an operation that moves keys around is that operation
+mapped over the last dim. The words of keys with several dims, or none, are put in one for that.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import eval_trace, set_trace, typeof
+from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
+from weft._engine.ir.registry import registry
+from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.layout import reshape
+from weft._engine.util import dtypes
+
+_IDENTITIES = ("random_wrap", "random_unwrap")
+
+
+def is_key(aval: ShapedArray) -> bool:
+    return dtypes.is_extended(aval.dtype)
+
+
+def has_keys(jaxpr: Jaxpr) -> bool:
+    """Whether a key occurs anywhere in the program."""
+
+    def make():
+        avals = [*jaxpr.in_avals, *jaxpr.out_avals, *(v.aval for v in jaxpr.constvars)]
+        avals += [v.aval for e in jaxpr.eqns for v in e.outvars]
+        return any(map(is_key, avals)) or any(
+            has_keys(j) for e in jaxpr.eqns for _, j in subjaxprs(e.params)
+        )
+
+    return jaxpr.memo("has keys", make)
+
+
+def physical_aval(aval: ShapedArray) -> ShapedArray:
+    """The type of the rows of keys of type `aval`, which are split like the keys."""
+    if not is_key(aval):
+        return aval
+    sharding = aval.explicit
+    for d in range(len(aval.dtype.impl.key_shape)):
+        sharding = sharding and sharding.with_dim(aval.ndim + d, ())
+    return ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32", sharding=sharding)
+
+
+def physicalize(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with every key as its rows of uint32."""
+    return jaxpr.memo("physical", lambda: _physicalize(jaxpr)) if has_keys(jaxpr) else jaxpr
+
+
+def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
+    with set_trace(eval_trace):  # also where a program that calls this one is being made
+        rows = [
+            registry["random_unwrap"].bind(c) if is_key(v.aval) else c
+            for v, c in zip(jaxpr.constvars, jaxpr.consts)
+        ]
+    run = lambda *args: evaluate_by(_run_eqn, jaxpr.replace(consts=rows), args)
+    return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
+
+
+def _run_eqn(eqn, args) -> list:
+    in_keys = [is_key(a.aval) for a in eqn.invars]
+    out_keys = [is_key(v.aval) for v in eqn.outvars]
+    params = map_jaxprs(eqn.params, physicalize)
+    if eqn.primitive.name in _IDENTITIES:
+        return [args[0]]
+    if not any(in_keys + out_keys) or any(True for _ in subjaxprs(params)):
+        outs = eqn.primitive.bind(*args, **params)
+        return outs if eqn.primitive.multiple_results else [outs]
+    key_shape = next(
+        a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)
+    ).impl.key_shape
+    axis = BatchAxis(math.prod(key_shape))
+    args = [
+        reshape(x, (*a.aval.shape, axis.size)) if k and len(key_shape) != 1 else x
+        for x, a, k in zip(args, eqn.invars, in_keys)
+    ]
+    dims = [typeof(x).ndim - 1 if k else None for x, k in zip(args, in_keys)]
+    outs, out_dims = eqn.primitive.rule("batch")(axis, args, dims, **params)
+    if not eqn.primitive.multiple_results:
+        outs, out_dims = [outs], [out_dims]
+    from weft._engine.transforms.batch import to_dim  # most programs have no keys
+
+    outs = [
+        to_dim(o, d, axis, v.aval.ndim) if k else o
+        for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)
+    ]
+    return [
+        reshape(o, (*v.aval.shape, *key_shape)) if k and len(key_shape) != 1 else o
+        for o, v, k in zip(outs, eqn.outvars, out_keys)
+    ]

@@ -1,0 +1,238 @@
+"""`Pullback`: what `vjp` gives, a function from cotangents of results to cotangents of arguments, and a pytree of what it keeps.
+
+In:   the values that the backward pass needs, and which of them are leaves of the arguments as they were given.
+Out:  a callable whose `args_res` shows, and lets programs replace, the kept arguments; the values computed on the way stand in
+      `opaque_residuals`. Arguments that a program declares not saveable are left out, and must be restored before the call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import eval_trace, set_trace, typeof
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.util import tree
+from weft._engine.util.dtypes import float0
+from weft._engine.util.record import record
+
+
+@tree.register_static
+@record
+class NotNeeded:
+    """In the place of an argument that the backward pass does not need as it is."""
+
+
+@tree.register_static
+@record
+class NotSaveable:
+    """In the place of an argument that `saveable_args` left out; it must be restored before the call."""
+
+
+_ABSENT = (NotNeeded, NotSaveable)
+
+
+class Pullback:
+    """The function from cotangents of results to cotangents of arguments that `vjp` gives; a pytree of what it keeps."""
+
+    def __init__(
+        self, function: Callable, in_tree: Any, origins: Sequence[int | None], residuals: Sequence
+    ):
+        """`function(residuals, ct, accumulators)`; residual k is leaf `origins[k]` of the arguments, or computed (None). The function's
+        `cotangents` are the tree of the types of what it takes."""
+        self._static = (function, in_tree, tuple(origins))
+        self._residuals = residuals
+        self._args_res: list | None = None
+
+    def __call__(self, *cts: Any, accumulators: tuple | None = None) -> Any:
+        if len(cts) != 1:
+            name = self._static[0].__name__
+            raise TypeError(
+                f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a "
+                "cotangent of "
+                f"the structure of what {name} returns."
+            )
+        return self._static[0](self._checked(), cts[0], accumulators)
+
+    def __repr__(self) -> str:
+        function: Any = self._static[0]
+        return f"Pullback({function.__name__}: {function.cotangents} -> {self._static[1]})"
+
+    def with_refs(self, *accumulators: Any) -> Callable:
+        """The function that adds the cotangent of an argument to a reference instead of returning it.
+
+        There is one entry per leaf of the arguments: a reference of the cotangent's shape and dtype, `ad.GradValue()` to have the
+        cotangent returned, or `ad.DontWant()` to have it left out. ValueError for another structure, shape or dtype.
+
+        >>> total = weft.new_ref(0.0)
+        >>> weft.vjp(wnp.sin, 0.0)[1].with_refs(total)(3.0)
+        (GradRef(),)
+        >>> total
+        Ref(3., dtype=float32)
+        """
+        return functools.partial(self, accumulators=accumulators)
+
+    @property
+    def args_res(self) -> list:
+        """The arguments that the backward pass needs as they are, a list with an entry for each: a value, or nested tuples of them;
+        `NotNeeded()` in the place of the others, and `NotSaveable()` of those left out. Assign to it, or to its entries.
+
+        >>> weft.vjp(wnp.multiply, wnp.ones(1), wnp.zeros(1))[1].args_res
+        [Array([1.], dtype=float32), Array([0.], dtype=float32)]
+        """
+        if self._args_res is None:
+            _, in_tree, origins = self._static
+            leaves: list = [NotNeeded()] * in_tree.num_leaves
+            for k, x in zip(origins, self._residuals):
+                if k is not None:
+                    leaves[k] = x
+            rest = iter(leaves)
+            self._args_res = [_as_tuples(child, rest) for child in tree.treedef_children(in_tree)]
+        return self._args_res
+
+    @args_res.setter
+    def args_res(self, values: Sequence) -> None:
+        self._args_res = list(values)
+
+    @property
+    def opaque_residuals(self) -> list:
+        """What the forward pass computed for the backward pass."""
+        return [x for k, x in zip(self._static[2], self._residuals) if k is None]
+
+    @property
+    def structured_residuals(self) -> dict:
+        """Residuals that rules keep under names; there are none yet."""
+        return {}
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program of the backward pass, from the residuals and the cotangents of the results to those of the arguments.
+
+        >>> print(weft.vjp(lambda x: 2 * x, 1.0)[1].jaxpr)
+        { lambda ; a:f32[]. let b:f32[] = mul 2.0:f32[] a in (b,) }
+        """
+        function: Any = self._static[0]
+        avals, structure = tree.tree_flatten(function.cotangents)
+        residuals = self._checked()
+
+        def backward(*values: Any) -> list:
+            found = function(
+                values[: len(residuals)],
+                tree.tree_unflatten(structure, values[len(residuals) :]),
+                None,
+            )
+            return [ct for ct in tree.tree_leaves(found) if typeof(ct).dtype != float0]
+
+        with set_trace(eval_trace):
+            return stage(
+                backward,
+                [*map(typeof, residuals), *[aval.to_ct_aval() for aval in avals]],
+                function.__name__,
+            )
+
+    def replace(
+        self, *, args_res: Sequence | None = None, opaque_residuals: Sequence | None = None
+    ) -> Pullback:
+        """The same function with other residuals."""
+        computed = iter(self.opaque_residuals if opaque_residuals is None else opaque_residuals)
+        new = Pullback(
+            *self._static,
+            [next(computed) if k is None else x for k, x in zip(self._static[2], self._now())],
+        )
+        if args_res is not None:
+            new.args_res = args_res
+        return new
+
+    def _now(self) -> Sequence:
+        """The residuals, those that stand in `args_res` as they do now."""
+        if self._args_res is None:
+            return self._residuals
+        _, in_tree, origins = self._static
+        children = tree.treedef_children(in_tree)
+        if len(self._args_res) != len(children):
+            raise ValueError(
+                f"vjp: args_res has {len(self._args_res)} entries, but there were {len(children)} arguments."
+            )
+        leaves = [
+            x for child, value in zip(children, self._args_res) for x in _leaves_of(child, value)
+        ]
+        return [x if k is None else leaves[k] for k, x in zip(origins, self._residuals)]
+
+    def _checked(self) -> Sequence:
+        residuals = self._now()
+        absent = [
+            k
+            for k, x in zip(self._static[2], residuals)
+            if k is not None and (x is None or isinstance(x, _ABSENT))
+        ]
+        if absent:
+            paths = tree.tree_flatten_with_path(
+                tree.tree_unflatten(self._static[1], range(self._static[1].num_leaves))
+            )[0]
+            names = ", ".join(f"args{tree.keystr(paths[k][0])}" for k in dict.fromkeys(absent))
+            raise ValueError(
+                f"vjp: the backward pass needs arguments that are not-saveable or were taken away: {names}. Restore them "
+                "before the call, as in f_vjp.args_res[0] = value, or f_vjp = f_vjp.replace(args_res=[...])."
+            )
+        return residuals
+
+
+def _flatten(pullback: Pullback) -> tuple:
+    return tuple(pullback._now()), pullback._static
+
+
+tree.register_pytree_node(
+    Pullback, _flatten, lambda static, residuals: Pullback(*static, list(residuals))
+)
+
+
+def _as_tuples(structure: Any, leaves) -> Any:
+    """The next leaves in nested tuples of the structure's children."""
+    if tree.treedef_is_leaf(structure):
+        return next(leaves)
+    return tuple([_as_tuples(child, leaves) for child in tree.treedef_children(structure)])
+
+
+def _leaves_of(structure: Any, value: Any) -> list:
+    """The leaves of `value`, which has the structure, or is nested tuples of its children; sentinels may stand for what is absent."""
+    if tree.treedef_is_leaf(structure):
+        return [value]
+    if value is None or isinstance(value, _ABSENT):
+        return [value] * structure.num_leaves
+    leaves, found = tree.tree_flatten(value, is_leaf=lambda x: isinstance(x, _ABSENT))
+    if found == structure:
+        return leaves
+    children = tree.treedef_children(structure)
+    if not isinstance(value, (tuple, list)) or len(value) != len(children):
+        raise ValueError(
+            f"vjp: an entry of args_res must have the structure of its argument, {structure}, got {found}."
+        )
+    return [x for child, part in zip(children, value) for x in _leaves_of(child, part)]
+
+
+def saved(saveable: Any, structure: Any, path: str = "saveable_args") -> list[bool]:
+    """Which leaves of a tree may be kept: `saveable`, a bool or nested tuples of them by the children of `structure`, for each leaf.
+
+    >>> saved((True, False), tree.tree_structure((1, {"a": 2, "b": 3})))
+    [True, False, False]
+    """
+    if isinstance(saveable, bool):
+        return [saveable] * structure.num_leaves
+    if not isinstance(saveable, tuple):
+        raise ValueError(
+            f"vjp: saveable_args must be a tuple-tree of bools; {path} is {saveable!r}."
+        )
+    if tree.treedef_is_leaf(structure):
+        raise ValueError(f"vjp: {path} is a tuple where the arguments have a leaf; give a bool.")
+    children = tree.treedef_children(structure)
+    if len(children) != len(saveable):
+        raise ValueError(
+            f"vjp: the number of children differs: {path} has {len(saveable)}, the arguments have {len(children)} there."
+        )
+    return [
+        x
+        for i, (s, child) in enumerate(zip(saveable, children))
+        for x in saved(s, child, f"{path}[{i}]")
+    ]

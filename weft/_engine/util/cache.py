@@ -1,0 +1,394 @@
+"""Objects on disk: compiled kernels, entries and whole programs that outlive the process.
+
+In:   a key (the text that determines the object) and, when missing, the object's bytes.
+Out:  the bytes, or None. `write` writes at once, `later` after the current call: readers in this process see no difference, and
+      everything is written when the process ends.
+Laws: files are written under a temporary name and renamed, so that a reader sees all or nothing; each carries a
+      checksum of its name and contents, and a file that fails it counts as missing. What others may have written is never read
+      (`_is_safe`): it would be executed. Failure to write is not an error. The cache is kept below a limit by
+      deleting the oldest files now and then. Names are digests, so the folders fill evenly: each is kept below its share of
+      the limit by itself.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import errno
+import functools
+import os
+import stat
+import threading
+import time
+import warnings
+from collections.abc import Callable
+
+from weft._engine.util.errors import ProcessFailureError
+from weft._engine.util.user_code import suspended
+
+try:
+    from _blake2 import blake2b  # what `hashlib` hands out, after it has loaded OpenSSL
+except ImportError:
+    from hashlib import blake2b
+
+_MAGIC = b"weftobj2"
+
+
+def directory() -> str | None:
+    """Where objects are kept: WEFT_CACHE_DIR, `config.compilation_cache_dir` or ~/.cache/weft; None is off."""
+    named = os.environ.get("WEFT_CACHE_DIR")
+    if named is None:
+        named = _configured()
+    if named == "off":
+        return None
+    if not named:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        if base.startswith("~"):
+            return None
+        named = os.path.join(base, "weft")
+    return named if _is_safe_folder(named) else None
+
+
+_safe: dict[str, bool] = {}  # folders that were looked at
+
+
+def _is_safe_folder(place: str) -> bool:
+    """Whether no other user may write in a folder; one that does not exist will be ours."""
+    known = _safe.get(place)
+    if known is None:
+        try:
+            facts = os.stat(place)
+        except OSError:
+            return True
+        known = _safe[place] = _is_safe(facts, place)
+    return known
+
+
+def _is_safe(facts: os.stat_result, place: str) -> bool:
+    """Whether only this user and root may have written something; the first time that it is not so, there is a warning."""
+    if not hasattr(os, "geteuid"):
+        return True
+    if facts.st_uid in (0, os.geteuid()) and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return True
+    if not _warned:
+        _warned.append(place)
+        warnings.warn(
+            f"weft does not use {place} to keep compiled programs: another user owns it or may write to it, and what lies "
+            f"there is executed. Own it and run `chmod -R go-w` on it, or name another folder in WEFT_CACHE_DIR.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return False
+
+
+_warned: list[str] = []
+
+
+def _configured() -> str | None:
+    from weft._engine.util.config import config
+
+    return config.compilation_cache_dir if config.enable_compilation_cache else "off"
+
+
+@functools.lru_cache(maxsize=8)
+def fingerprint(rooms: tuple[str, ...]) -> str:
+    """A fingerprint of the sources in some rooms of weft: what another version of them made is never used.
+
+    It is kept on disk under what the system says of the files, so that they need not be read again until one is replaced.
+    """
+    facts = [
+        f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}"
+        for room in rooms
+        for _, path, at in _sources(room)
+    ]
+    name = blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
+    known = read(name)
+    if known is None:
+        known = (
+            blake2b("\n".join(map(_contents, rooms)).encode(), digest_size=16).hexdigest().encode()
+        )
+        write(name, known)
+    return known.decode()
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+
+
+@functools.cache
+def _sources(room: str) -> list[tuple[str, str, os.stat_result]]:
+    """The sources of a room and the rooms in it, in order: name, path, and what the system says of them. "" is the package's
+    own folder, without its rooms."""
+    found, folders = [], [os.path.join(_PACKAGE, room)]
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", ".ll")):
+                    found.append((entry.path.removeprefix(_PACKAGE), entry.path, entry.stat()))
+                elif room and entry.name != "__pycache__" and entry.is_dir():
+                    folders.append(entry.path)
+    return sorted(found)
+
+
+@functools.cache
+def _contents(room: str) -> str:
+    """A fingerprint of the sources of a room, all of which are read."""
+    digest = blake2b(room.encode(), digest_size=16)
+    for name, path, at in _sources(room):
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            text = os.read(file, at.st_size + 1)
+        finally:
+            os.close(file)
+        digest.update(f"\0{name} {len(text)}\0".encode() + text)
+    return digest.hexdigest()
+
+
+#: the sources that decide what becomes of a kernel or a routine, the machine model, plans of transforms and formulas among them
+_GENERATOR = ("codegen", "util", "ir", "ops/functions")
+
+
+def key(*parts: str | bytes) -> str:
+    """The name of what the code generator makes of some texts."""
+    digest = blake2b(digest_size=16)
+    for part in (fingerprint(_GENERATOR), *parts):
+        digest.update((part.encode() if isinstance(part, str) else part) + b"\0")
+    return digest.hexdigest()
+
+
+def digest(data: bytes) -> str:
+    """A short name of some bytes."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def token() -> str | None:
+    """What identifies the folder of objects, also where several machines share it: some random letters that it holds."""
+    place = directory()
+    if place is None:
+        return None
+    name = digest(b"which folder this is")
+    known = read(name)
+    if known is None:
+        place = _file(name)
+        if place is not None:
+            _put(place, os.urandom(8).hex().encode(), os.link)
+        known = read(name)  # perhaps that of another process, which was faster
+    return None if known is None else known.decode()
+
+
+def read(name: str) -> bytes | None:
+    """The object called `name`, if it is there and whole."""
+    place = _file(name)
+    if place is None:
+        return None
+    make = _waiting.get(place)
+    if make is not None:
+        return make()
+    data = _bytes_of(place)
+    at = len(_MAGIC) + _SEAL
+    return data[at:] if data[:at] == _head(name, data[at:]) else None
+
+
+_SEAL = 16  # bytes of a checksum
+
+
+def _head(name: str, data: bytes) -> bytes:
+    """What a file begins with: a checksum of its name and contents, so that no object passes for another."""
+    return _MAGIC + blake2b(data, digest_size=_SEAL, key=name.encode()).digest()
+
+
+def _bytes_of(place: str) -> bytes:
+    """The contents of a file; nothing if there is none, or others may have written it."""
+    try:
+        file = os.open(
+            place, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+        )  # a pipe would wait
+    except OSError:
+        return b""
+    try:
+        facts = os.fstat(file)
+        return (
+            os.read(file, facts.st_size)
+            if stat.S_ISREG(facts.st_mode) and _is_safe(facts, place)
+            else b""
+        )
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+
+
+def has(name: str) -> bool:
+    """Whether there is an object called `name`."""
+    place = _file(name)
+    return place is not None and (place in _waiting or os.path.exists(place))
+
+
+def _file(name: str) -> str | None:
+    place = directory()
+    folder = None if place is None else os.path.join(place, name[:2])
+    return (
+        os.path.join(folder, f"{name}.o")
+        if folder is not None and _is_safe_folder(folder)
+        else None
+    )
+
+
+def write(name: str, data: bytes) -> None:
+    """Keep an object."""
+    place = _file(name)
+    if place is not None:
+        if place in _waiting:
+            flush()
+        _put(place, data)
+
+
+def _put(place: str, data: bytes, move: Callable[[str, str], None] = os.replace) -> None:
+    """Write a file; `move` gives it its name, and is `os.link` where it is not to replace another one. A file that cannot be written is
+    left out; a full disk is reported once."""
+    temporary = f"{place}.{os.getpid()}.{threading.get_ident()}"
+    folder, name = os.path.split(place)
+    try:
+        for needed in (os.path.dirname(folder), folder):
+            os.makedirs(needed, 0o700, exist_ok=True)
+        with open(temporary, "xb", opener=_private) as file:
+            file.write(_head(name[:-2], data) + data)
+        move(temporary, place)
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            _warn_of_full_disk(folder, error)
+        return
+    finally:
+        with contextlib.suppress(OSError):  # gone if it was renamed
+            os.unlink(temporary)
+    if name[2:4] == "00":  # one in 256 of this folder: often enough, in short-lived processes too
+        _prune(folder, _limit() // _FOLDERS)
+
+
+_NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+_warned_of: set[str] = set()
+
+
+def _warn_of_full_disk(folder: str, error: OSError) -> None:
+    root = os.path.dirname(folder)
+    if root in _warned_of:
+        return
+    _warned_of.add(root)
+    warnings.warn(
+        f"Compiled programs are not kept on disk: {root}: {error.strerror}. Programs run, and each process compiles them again. "
+        "Free space there, or set WEFT_CACHE_DIR to a folder with more.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _private(place: str, flags: int) -> int:
+    return os.open(place, flags, 0o600)
+
+
+# ---- what is to be written
+
+_PAUSE_S = 0.02  # by then the call that compiled something is mostly over
+_waiting: dict[str, Callable[[], bytes | None]] = {}
+_lock, _writing = threading.RLock(), threading.RLock()
+
+
+def later(name: str, make: Callable[[], bytes | None]) -> None:
+    """Keep the object that `make` gives, soon: a thread makes and writes it, or the end of the process does. None is not kept."""
+    place = _file(name)
+    if place is None:
+        return
+    with suspended, _lock:
+        first = not _waiting
+        _waiting[place] = make
+    if first:
+        with contextlib.suppress(RuntimeError):  # the interpreter ends, and starts no thread
+            _thread.start_new_thread(
+                _write_soon, ()
+            )  # nobody waits for it, not even for its beginning
+
+
+def _write_soon() -> None:
+    time.sleep(_PAUSE_S)
+    flush()
+
+
+@atexit.register
+def flush() -> None:
+    """Write what waits to be written."""
+    with _writing:
+        while True:
+            with suspended, _lock:  # other threads add to it
+                if not _waiting:
+                    return
+                place, make = next(
+                    reversed(_waiting.items())
+                )  # programs before the objects that they read
+            try:
+                data = make()
+                if data is not None:
+                    _put(place, data)
+            except ProcessFailureError:
+                raise  # another process failed meanwhile
+            except Exception:  # the cache is only a cache
+                pass
+            with suspended, _lock:
+                _waiting.pop(place, None)
+
+
+def _forget() -> None:
+    """A forked child leaves what waits to its parent, whose threads it does not have."""
+    global _lock, _writing
+    _lock, _writing = threading.RLock(), threading.RLock()
+    _waiting.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def prune(limit: int | None = None) -> int:
+    """Delete the objects written longest ago until at most three quarters of `limit` bytes of disk are taken, if more are.
+
+    The limit is `config.compilation_cache_max_size`, 1 GiB if that is negative. Gives the number of bytes deleted.
+    """
+    root = directory()
+    if root is None or not os.path.isdir(root):
+        return 0
+    part = (_limit() if limit is None else limit) // _FOLDERS
+    with os.scandir(root) as folders:
+        return sum([_prune(folder.path, part) for folder in folders])
+
+
+def _limit() -> int:
+    from weft._engine.util.config import config
+
+    given: int = config.compilation_cache_max_size
+    return given if given >= 0 else _DEFAULT_LIMIT
+
+
+def _prune(folder: str, limit: int) -> int:
+    found, total, deleted = [], 0, 0
+    with os.scandir(folder) as files:
+        for file in files:
+            try:
+                facts = file.stat()
+            except OSError:
+                continue  # another process was faster
+            found.append((facts.st_mtime, facts.st_blocks * 512, file.path))
+            total += facts.st_blocks * 512
+    if total <= limit:
+        return 0
+    for _, size, place in sorted(found):
+        if total - deleted <= limit * 3 // 4:
+            break
+        try:
+            os.unlink(place)
+        except OSError:
+            continue
+        deleted += size
+    return deleted
+
+
+_FOLDERS = 256
+_DEFAULT_LIMIT = 1 << 30

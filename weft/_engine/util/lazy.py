@@ -1,0 +1,213 @@
+"""Modules loaded on first use: of packages that only forward names, and of those that state what a registry keeps.
+
+In:   module -> its public names, in one string; `new=old` for what the module calls `old`. Names of the package itself are submodules.
+Out:  `attach` gives `__getattr__` and `__dir__` of the module that forwards (PEP 562) and makes it a `LazyModule`, whose `vars` has all
+      names; `tables` keeps the names. `loader` loads modules one by one, for `ir.registry`.
+      `import_module` imports a module in one piece; `install` puts a finder in front of `sys.meta_path`, which does so for `import`.
+Laws: - From the creation of a module until its last statement has run, user code is suspended in this thread; other threads wait for
+        Python's lock of the module. The finders of users, and an `__import__` of theirs, see imports of weft only where Python's own
+        finders find nothing.
+      - A module is executed once, even if user code imports it while its import begins, or raises an exception when it is almost done.
+      - Audit hooks and replaced methods of Python's own loaders still run.
+Next: `tools.stubs` writes the same for type checkers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+from weft import LazyModule  # pyright: ignore[reportAttributeAccessIssue]  # the stub lists public names only
+from weft._engine.util.user_code import has_signals, is_suspended, suspended
+
+#: module -> public name -> (module, its name there, or "" for a submodule)
+tables: dict[str, dict[str, tuple[str, str]]] = {}
+
+
+def attach(
+    package: str, names_of: dict[str, str], others: str = "", guards: bool = False
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of module `package`; for names that are not listed, `find` of module `others` is asked.
+    With `guards`, functions name what they were given when they fail.
+
+    >>> load, names = attach(__name__, {"math": "pi root=sqrt"})
+    >>> names(), load("root")(9.0)
+    (['pi', 'root'], 3.0)
+    """
+    table = tables[package] = {}
+    for module, names in names_of.items():
+        for name, _, old in [entry.partition("=") for entry in names.split()]:
+            table[name] = (f"{package}.{name}", "") if module == package else (module, old or name)
+
+    def load(name: str) -> Any:
+        if name in table:
+            where, old = table[name]
+            module = import_module(where)
+            value = getattr(module, old) if old else module
+        elif name == "__all__":
+            value = sorted(table)
+        else:
+            value = import_module(others).find(name) if others and name[0] != "_" else None
+        if value is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if guards:
+            from weft._engine.util.source import guarded
+
+            value = guarded(value, package, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    sys.modules[package].__class__ = LazyModule
+    return load, lambda: sorted(table)
+
+
+def loader(
+    package: str, path: Iterable[str], stated_by: Mapping[str, str] | None = None
+) -> Callable[[str | None], Iterator[ModuleType]]:
+    """A function that loads modules of `package`, whose `__path__` is `path`, and yields each when it is loaded: given a name the one
+    that `stated_by` lists for it, if any, given None all of them in alphabetical order.
+
+    >>> import json
+    >>> load = loader("json", json.__path__, {"loads": "decoder"})
+    >>> [module.__name__ for module in load("loads")], [*load("dumps")]
+    (['json.decoder'], [])
+    >>> next(load(None)).__name__
+    'json.decoder'
+    """
+    listed = stated_by or {}
+
+    def load(name: str | None) -> Iterator[ModuleType]:
+        modules = (
+            [found.name for found in pkgutil.iter_modules(path)]
+            if name is None
+            else [listed[name]]
+            if name in listed
+            else []
+        )
+        for module in modules:
+            yield import_module(f"{package}.{module}")
+
+    return load
+
+
+# ---- imports that no user code interrupts
+
+#: packages that functions of weft import late
+_PACKAGES = frozenset(
+    "weft llvmlite ml_dtypes opt_einsum scipy dataclasses logging traceback".split()
+)
+_FINDERS = (BuiltinImporter, FrozenImporter, PathFinder)
+#: complete modules whose imports an exception of a signal handler may have ended: Python forgets them, and imports them again
+_interrupted: dict[str, ModuleType] = {}
+
+
+class _Loader:
+    """The loader of one module: user code is suspended from the creation of the module to its last statement.
+
+    It stays the loader of the module's spec. If user code imports the module while its import begins, Python goes on with that spec.
+    """
+
+    def __init__(self, loader: Any):
+        self._loader = loader
+        self._complete: ModuleType | None = None
+        self._is_entered = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return the module if user code has imported it since the search began; otherwise have it created."""
+        if (
+            sys._getframe(2).f_code.co_name != "_load_unlocked"
+        ):  # its execution may never follow, or much later
+            return self._loader.create_module(spec)
+        suspended.__enter__()
+        stay_first()
+        self._complete = _interrupted.pop(spec.name, None) or sys.modules.get(spec.name)
+        if self._complete is None:
+            self._is_entered = True
+            return self._loader.create_module(spec)
+        suspended.__exit__()
+        return self._complete
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module, unless it is complete."""
+        if module is self._complete:
+            return
+        if not self._is_entered:
+            suspended.__enter__()
+        self._is_entered = False
+        module.__loader__ = self._loader
+        name = module.__name__
+        try:
+            self._loader.exec_module(module)
+            self._complete = module
+            if has_signals():
+                _interrupted[name] = module
+        finally:
+            suspended.__exit__()
+        _interrupted.pop(name, None)
+
+
+class ImportGuard:
+    """A finder for the packages above, and for whatever their modules import while they are executed."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec that the other finders give, with a loader that suspends user code."""
+        is_listed = name.partition(".")[0] in _PACKAGES
+        if target is not None or not (is_listed or is_suspended()):
+            return None
+        spec = _find(name, path)
+        if is_listed and spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+        return spec
+
+
+def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Search with Python's own finders first: a user's finder may call programs."""
+    for finder in _FINDERS if path is None else (PathFinder,):
+        spec = finder.find_spec(name, path)
+        if spec is not None:
+            return spec
+    for other in sys.meta_path[:]:
+        find = (
+            None if other is ImportGuard or other in _FINDERS else getattr(other, "find_spec", None)
+        )
+        spec = find and find(name, path, None)
+        if spec is not None:
+            return spec
+    return None
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module without user code even where Python takes the module's lock: before 3.13, a second import by the same thread
+    confuses it there (`KeyError` from `importlib`)."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    if module is not None and not getattr(spec, "_initializing", False):
+        return module
+    with suspended:
+        return importlib.import_module(name)
+
+
+def install() -> None:
+    """Guard all later imports."""
+    for finder in [
+        finder for finder in sys.meta_path if getattr(finder, "__module__", None) == __name__
+    ]:
+        sys.meta_path.remove(finder)  # of an earlier import of weft
+    sys.meta_path.insert(0, ImportGuard)  # type: ignore[arg-type]
+
+
+def stay_first() -> None:
+    """Go in front of finders that were inserted meanwhile; they see all imports but those of the packages above."""
+    if sys.meta_path[0] is not ImportGuard:
+        install()

@@ -1,0 +1,744 @@
+"""Pytrees: nested containers handled as a list of leaves and a structure.
+
+In:  nested tuples, lists, dicts, namedtuples, None and registered types; everything else is a leaf.
+Out: leaves, structures (`PyTreeDef`), mapped and reduced trees, key paths, and messages that say where trees differ.
+Invariants: dict children come in the order of their sorted keys, `OrderedDict` keeps its own; None is an empty node.
+Next: `treedef` holds the structure class and the registry, `keypath` the keys.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from weft._engine.util.trees.code import are_plain_names, compile_constructor
+from weft._engine.util.trees.keypath import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyEntry,
+    KeyPath,
+    SequenceKey,
+    keystr,
+)
+from weft._engine.util.trees.treedef import (
+    IsLeaf,
+    NodeType,
+    PyTreeDef,
+    flatten,
+    flatten_again,
+    flatten_with_path,
+    is_standard,
+    node_type,
+    register,
+    remember,
+)
+
+__all__ = [
+    "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
+    "all_leaves", "broadcast_prefix", "build_tree", "default_registry", "flatten_one_level",
+    "flatten_one_level_with_keys", "is_tree_node", "keystr", "prefix_errors", "register_dataclass",
+    "register_pytree_node", "register_pytree_node_class", "register_pytree_with_keys",
+    "register_pytree_with_keys_class", "register_static", "static", "tree_all", "tree_broadcast", "tree_flatten",
+    "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_with_path", "tree_reduce",
+    "tree_reduce_associative", "tree_structure", "tree_transpose", "tree_unflatten", "treedef_children",
+    "treedef_is_leaf", "treedef_tuple",
+]  # fmt: skip
+
+T = TypeVar("T")
+Typ = TypeVar("Typ", bound=type)
+
+tree_flatten = flatten
+tree_flatten_with_path = flatten_with_path
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "<no value given>"
+
+
+_UNSET = _Unset()
+
+
+# ---- apart and together
+
+
+def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """Return the leaves of a tree, left to right.
+
+    >>> tree_leaves({'b': 1, 'a': (2, None, [3])})
+    [2, 3, 1]
+    """
+    return flatten(tree, is_leaf)[0]
+
+
+def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
+    """Return the structure of a tree; `is_leaf(x)` says where to stop early.
+
+    Raises ValueError for dicts whose keys cannot be sorted.
+
+    >>> tree_structure({'b': 1, 'a': (2, None)})
+    PyTreeDef({'a': (*, None), 'b': *})
+    """
+    return flatten(tree, is_leaf)[1]
+
+
+def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
+    """Rebuild a tree from its structure and its leaves in order.
+
+    >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
+    (1, [2])
+    """
+    return treedef.unflatten(leaves)
+
+
+def tree_leaves_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[KeyPath, Any]]:
+    """Return (key path, leaf) for each leaf.
+
+    >>> [(keystr(path), leaf) for path, leaf in tree_leaves_with_path({'w': [1, 2]})]
+    [("['w'][0]", 1), ("['w'][1]", 2)]
+    """
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
+
+
+def build_tree(treedef: PyTreeDef, xs: Any) -> Any:
+    """Rebuild a tree from nested iterables that have the arities of `treedef`."""
+    return treedef.from_iterable_tree(xs)
+
+
+# ---- over all leaves
+
+
+def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """Apply `f` to each leaf of `tree`, and to what is at the same place in each tree of `rest`.
+
+    The structure of `tree` is a prefix of each tree of `rest`: at its leaves the others may hold whole subtrees.
+    Raises ValueError where structures differ.
+
+    >>> tree_map(lambda x, y: (x, y), {'a': 1, 'b': 2}, {'a': 10, 'b': (20, 30)})
+    {'a': (1, 10), 'b': (2, (20, 30))}
+    """
+    leaves, treedef = flatten_again(tree) if is_leaf is None else flatten(tree, is_leaf)
+    if not rest:
+        mapped = treedef.unflatten([*map(f, leaves)])
+    else:
+        columns = _columns("tree_map", tree, treedef, rest, is_leaf)
+        mapped = treedef.unflatten([*map(f, leaves, *columns)])  # columns are as long as leaves
+    if is_leaf is None:
+        remember(tree, treedef)
+    return mapped
+
+
+def tree_map_with_path(
+    f: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
+) -> Any:
+    """Like `tree_map`, with `f(path, leaf, *rest_leaves)`.
+
+    >>> tree_map_with_path(lambda path, x: keystr(path) + f' is {x}', {'a': 1})
+    {'a': "['a'] is 1"}
+    """
+    pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
+    columns = _columns(
+        "tree_map_with_path", tree, treedef, rest, None if is_leaf_takes_path else is_leaf
+    )
+    return treedef.unflatten(
+        [f(path, x, *xs) for (path, x), *xs in zip(pairs, *columns, strict=True)]
+    )
+
+
+def _columns(
+    api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_leaf: IsLeaf | None
+) -> list[list[Any]]:
+    columns = []
+    for position, other in enumerate(rest, 1):
+        found = treedef.match(other)
+        if found is not None:
+            columns.append(found)
+            continue
+        try:
+            if (
+                type(other) is type(tree) and not treedef.is_leaf and is_leaf is None
+            ):  # else what is deeper may be no tree
+                try:
+                    leaves, other_def = flatten(other)
+                except (
+                    ValueError
+                ):  # below the leaves of the first tree the others may hold what is not a tree
+                    leaves, other_def = [], None
+                if (
+                    other_def == treedef
+                ):  # the usual case, and quicker than walking both trees together
+                    columns.append(leaves)
+                    continue
+            columns.append(treedef.flatten_up_to(other))
+        except ValueError as error:
+            where = "tree" if len(rest) == 1 else f"tree {position} of {len(rest)} after the first"
+            facts = prefix_errors(tree, other, is_leaf) or f"  {error}"
+            raise ValueError(
+                f"{api}: pytree structure error: the other {where} does not fit the first.\n{facts}"
+            ) from None
+    return columns
+
+
+def tree_all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
+    """Return whether all leaves are true.
+
+    >>> tree_all([True, {'a': 1}]), tree_all((True, [0])), tree_all(None)
+    (True, False, True)
+    """
+    return all(tree_leaves(tree, is_leaf))
+
+
+def tree_reduce(
+    function: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = _UNSET,
+    is_leaf: IsLeaf | None = None,
+) -> Any:
+    """Fold the leaves from left to right.
+
+    >>> tree_reduce(lambda total, x: total + x, [1, (2, 3)])
+    6
+    """
+    leaves = tree_leaves(tree, is_leaf)
+    return (
+        functools.reduce(function, leaves)
+        if initializer is _UNSET
+        else functools.reduce(function, leaves, initializer)
+    )
+
+
+def tree_reduce_associative(
+    operation: Callable[[Any, Any], Any],
+    tree: Any,
+    *,
+    identity: Any = _UNSET,
+    is_leaf: IsLeaf | None = None,
+) -> Any:
+    """Fold the leaves pairwise, in logarithmic depth, for an associative operation.
+
+    >>> tree_reduce_associative(lambda x, y: f'({x}{y})', ['a', ['b', 'c'], 'd'])
+    '((ab)(cd))'
+    """
+    level = tree_leaves(tree, is_leaf)
+    if not level:
+        if identity is _UNSET:
+            raise TypeError("tree_reduce_associative: a tree without leaves needs `identity`")
+        return identity
+    while len(level) > 1:
+        paired = [operation(x, y) for x, y in zip(level[::2], level[1::2], strict=False)]
+        level = paired + level[len(paired) * 2 :]
+    return level[0]
+
+
+def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
+    """Return whether no element is a node of its own (None is one).
+
+    >>> all_leaves([1, 2]), all_leaves([1, (2,)]), all_leaves([None])
+    (True, False, False)
+    """
+    if is_leaf is None:
+        return all(node_type(type(x)) is None for x in iterable)
+    return all(is_leaf(x) or node_type(type(x)) is None for x in iterable)
+
+
+# ---- structures
+
+
+def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
+    """Return the structures one step below the root."""
+    return treedef.children()
+
+
+def treedef_is_leaf(treedef: PyTreeDef) -> bool:
+    """Return whether a structure is a single node: a leaf, or a node without children.
+
+    >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
+    (True, False)
+    """
+    if not isinstance(treedef, PyTreeDef):
+        raise TypeError(
+            f"treedef_is_leaf: `treedef` must be a PyTreeDef, got {type(treedef).__name__}."
+        )
+    return treedef.num_nodes == 1
+
+
+def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
+    """Return the structure of a tuple of trees, from the structure of each.
+
+    >>> treedef_tuple([tree_structure([1]), tree_structure(2)])
+    PyTreeDef(([*], *))
+    """
+    return PyTreeDef.from_node_data_and_children((tuple, None), treedefs)
+
+
+def tree_transpose(
+    outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any
+) -> Any:
+    """Turn an outer tree of inner trees into an inner tree of outer trees.
+
+    Nodes of registered types may take their children apart further, if their leaves are as many: so caches do that hold the leaves of
+    a tree and its structure.
+
+    >>> tree_transpose(tree_structure([0, 0]), tree_structure((0, 0, 0)), [(1, 2, 3), (4, 5, 6)])
+    ([1, 4], [2, 5], [3, 6])
+    """
+    leaves, treedef = flatten(pytree_to_transpose)
+    if inner_treedef is None:
+        inner_treedef = tree_structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
+    inner_size, outer_size = inner_treedef.num_leaves, outer_treedef.num_leaves
+    if inner_size == 0 or outer_size == 0:
+        raise ValueError("tree_transpose: outer and inner structures need at least one leaf each")
+    expected = outer_treedef.compose(inner_treedef)
+    if treedef != expected and not (
+        treedef.num_leaves == expected.num_leaves and _fits(treedef, expected)
+    ):
+        raise TypeError(
+            "tree_transpose: Mismatch: the tree is not an outer tree of inner trees as given.\n"
+            f"    tree      {treedef}\n    expected  {expected}"
+        )
+    rows = [leaves[i : i + inner_size] for i in range(0, len(leaves), inner_size)]
+    return inner_treedef.unflatten(
+        [outer_treedef.unflatten(column) for column in zip(*rows, strict=True)]
+    )
+
+
+def _fits(treedef: PyTreeDef, expected: PyTreeDef) -> bool:
+    """Whether structures are equal but for what is below nodes of registered types."""
+    found, wanted = treedef.node_data(), expected.node_data()
+    if found is None or wanted is None or found[0] is not wanted[0]:
+        return found is wanted
+    if not is_standard(found[0]):
+        return treedef.num_leaves == expected.num_leaves
+    parts, others = treedef.children(), expected.children()
+    return found == wanted and len(parts) == len(others) and all(map(_fits, parts, others))
+
+
+# ---- prefixes
+
+
+def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """Repeat each leaf of `prefix_tree` for all leaves of `full_tree` below it; return them as a list.
+
+    `is_leaf` applies to the prefix only: the result fits the leaves of a plainly flattened `full_tree`.
+
+    >>> broadcast_prefix((1, 2), ('a', ['b', 'c']))
+    [1, 2, 2]
+    """
+    leaves, treedef = flatten(prefix_tree, is_leaf)
+    try:
+        subtrees = treedef.flatten_up_to(full_tree)
+    except ValueError as error:
+        facts = prefix_errors(prefix_tree, full_tree, is_leaf)
+        found = facts.count("\n  at ") + facts.startswith("  at ")
+        rule = "pytree structure error: a tree does not fit its prefix."
+        raise ValueError(
+            f"{rule} Mismatch details ({found} found):\n{facts}" if facts else f"{rule}\n  {error}"
+        ) from None
+    result: list[Any] = []
+    for leaf, subtree in zip(leaves, subtrees, strict=True):
+        result.extend([leaf] * flatten(subtree)[1].num_leaves)
+    return result
+
+
+def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """Return a tree like `full_tree` whose leaves are those of `prefix_tree`, repeated below each of them.
+
+    >>> tree_broadcast({'a': 1, 'b': 2}, {'a': [0, 0], 'b': 0})
+    {'a': [1, 1], 'b': 2}
+    """
+    leaves = broadcast_prefix(prefix_tree, full_tree, is_leaf)
+    return tree_structure(full_tree).unflatten(leaves)
+
+
+def prefix_errors(
+    prefix_tree: Any,
+    full_tree: Any,
+    is_leaf: IsLeaf | None = None,
+    *,
+    prefix_name: str = "prefix",
+    full_name: str = "tree",
+) -> str:
+    """Say where and why `prefix_tree` is not a prefix of `full_tree`; return '' if it is one.
+
+    >>> print(prefix_errors({'w': (1, 2)}, {'w': (1, 2, 3)}, prefix_name='in_axes', full_name='args'))
+      at in_axes['w']:
+        in_axes  tuple of length 2
+        args     tuple of length 3
+    """
+    width = max(len(prefix_name), len(full_name))
+    return "\n".join(
+        [
+            f"  at {prefix_name}{keystr(path)}:\n    {prefix_name:{width}}  {left}\n    {full_name:{width}}  {right}"
+            for path, left, right in disagreements(prefix_tree, full_tree, is_leaf)
+        ]
+    )
+
+
+def disagreements(
+    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
+) -> list[tuple[KeyPath, str, str]]:
+    """Where `prefix_tree` is no prefix of `full_tree`: the key path of each place, and what each tree has there, in words.
+
+    >>> disagreements({'w': (1, 2)}, {'w': (1, 2, 3)})
+    [((DictKey(key='w'),), 'tuple of length 2', 'tuple of length 3')]
+    """
+
+    def visit(path: KeyPath, prefix: Any, full: Any) -> Iterable[tuple[KeyPath, str, str]]:
+        if (is_leaf is not None and is_leaf(prefix)) or (node := node_type(type(prefix))) is None:
+            return
+        if type(prefix) is not type(full):
+            yield path, _kind(prefix), f"{_kind(full)} (different types)"
+            return
+        keys, children, aux = node.children_with_keys(prefix)
+        _, full_children, full_aux = node.children_with_keys(full)
+        name = type(prefix).__name__
+        if type(prefix) is dict and aux != full_aux:
+            here, there = _key_list(aux, full_aux), _key_list(full_aux, aux)
+            yield path, f"dict with keys {here}", f"dict with keys {there}"
+        elif len(children) != len(full_children):
+            yield (
+                path,
+                f"{name} of length {len(children)}",
+                f"{name} of length {len(full_children)}",
+            )
+        elif aux != full_aux:
+            yield path, f"{name} with static data {aux!r}", f"{name} with static data {full_aux!r}"
+        else:
+            for key, x, y in zip(keys, children, full_children, strict=True):
+                yield from visit((*path, key), x, y)
+
+    return list(visit((), prefix_tree, full_tree))
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "None"
+    node = node_type(type(value))
+    if node is None:
+        return f"a leaf of type {type(value).__name__}"
+    children, _ = node.split(value)
+    return f"{type(value).__name__} of length {len(children)}"
+
+
+def _key_list(keys: Sequence[Any], others: Sequence[Any]) -> str:
+    """All keys if there are few, else only those the other side lacks."""
+    if len(keys) <= 8:
+        return ", ".join(repr(key) for key in keys) or "(none)"
+    extra = [repr(key) for key in keys if key not in others]
+    return f"(… {len(keys)} in all) only here: {', '.join(extra[:8]) or 'none'}"
+
+
+# ---- registration
+
+
+def register_pytree_node(
+    nodetype: type[T],
+    flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]],
+    unflatten_func: Callable[[Any, Iterable[Any]], T],
+    flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Hashable]] | None = None,
+) -> None:
+    """Make `nodetype` a container: `flatten_func(x) -> (children, aux)`, `unflatten_func(aux, children) -> x`.
+
+    >>> class Pair:
+    ...     def __init__(self, x, y): self.x, self.y = x, y
+    >>> register_pytree_node(Pair, lambda p: ((p.x, p.y), None), lambda aux, children: Pair(*children))
+    >>> tree_leaves([Pair(1, 2), 3])
+    [1, 2, 3]
+    """
+    register(
+        NodeType(nodetype, flatten_func, unflatten_func, flatten_with_keys=flatten_with_keys_func)
+    )
+
+
+def register_pytree_node_class(cls: Typ) -> Typ:
+    """Class decorator: a container through its methods `tree_flatten()` and `tree_unflatten(aux, children)`."""
+    register_pytree_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
+    return cls
+
+
+def register_pytree_with_keys(
+    nodetype: type[T],
+    flatten_with_keys: Callable[[T], tuple[Iterable[tuple[Any, Any]], Hashable]],
+    unflatten_func: Callable[[Any, Iterable[Any]], T],
+    flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]] | None = None,
+) -> None:
+    """Make `nodetype` a container whose children carry keys for key paths."""
+
+    def flatten_without_keys(value: T) -> tuple[Iterable[Any], Hashable]:
+        pairs, aux = flatten_with_keys(value)
+        return [child for _, child in pairs], aux
+
+    register_pytree_node(
+        nodetype, flatten_func or flatten_without_keys, unflatten_func, flatten_with_keys
+    )
+
+
+def register_pytree_with_keys_class(cls: Typ) -> Typ:
+    """Class decorator: a container through `tree_flatten_with_keys` and `tree_unflatten` (and `tree_flatten`)."""
+    flatten_func = (lambda x: x.tree_flatten()) if hasattr(cls, "tree_flatten") else None
+    register_pytree_with_keys(
+        cls, lambda x: x.tree_flatten_with_keys(), cls.tree_unflatten, flatten_func
+    )
+    return cls
+
+
+def register_static(cls: Typ) -> Typ:
+    """Class decorator: a node without leaves; the value itself is static data, compared with `==` and hashed.
+
+    >>> @register_static
+    ... class Mode(str): pass
+    >>> tree_leaves([Mode('train'), 1])
+    [1]
+    """
+    register_pytree_node(
+        cls, lambda value: ((), value), lambda value, children: value, lambda value: ((), value)
+    )
+    return cls
+
+
+def static(**kwargs: Any) -> Any:
+    """A dataclass field that `register_dataclass` keeps as static data; takes the arguments of `dataclasses.field`.
+
+    A `metadata` that has an entry "static" keeps it.
+    """
+    metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
+    import dataclasses
+
+    return dataclasses.field(metadata=metadata, **kwargs)
+
+
+def register_dataclass(
+    nodetype: Typ,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Typ:
+    """Make a dataclass a container: `data_fields` are children, `meta_fields` static data.
+
+    Without the lists, every field is a child but those with `metadata={'static': True}` (see `static`).
+
+    >>> import dataclasses
+    >>> @register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     w: float
+    ...     name: str = static()
+    >>> tree_map(lambda x: 2 * x, Layer(3.0, 'first'))
+    Layer(w=6.0, name='first')
+    """
+    data, meta = _dataclass_fields(nodetype, data_fields, meta_fields, drop_fields)
+    get_data, get_meta = _getter(data), _getter(meta)
+    data_keys = [GetAttrKey(name) for name in data]
+    are_plain = are_plain_names((*data, *meta))
+    made: list[Callable[[Any, Sequence[Any]], Any]] = []
+
+    def unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> Any:
+        if len(children) != len(data):
+            raise ValueError(
+                f"register_dataclass: {nodetype.__name__} has {len(data)} children, got {len(children)}."
+            )
+        if not are_plain:
+            return nodetype(**dict(zip((*data, *meta), (*children, *aux))))
+        if not made:  # many types are registered that no program uses
+            made.append(compile_constructor(nodetype, data, meta))
+        return made[0](aux, children)
+
+    register(
+        NodeType(
+            nodetype,
+            lambda x: (get_data(x), get_meta(x)),
+            unflatten,
+            keys=lambda aux, n: data_keys,
+            fields=(data, meta) if are_plain else None,
+        )
+    )
+    return nodetype
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if not names:
+        return lambda x: ()
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda x: (get(x),)
+
+
+def _dataclass_fields(
+    nodetype: type, data: Sequence[str] | None, meta: Sequence[str] | None, drop: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    api = f"register_dataclass({nodetype.__name__})"
+    if (data is None) != (meta is None):
+        raise TypeError(
+            f"{api}: data_fields and meta_fields must both be specified, or neither. Got data_fields={data} and "
+            f"meta_fields={meta}."
+        )
+    import dataclasses
+
+    if not dataclasses.is_dataclass(nodetype):
+        if data is None or meta is None:
+            raise TypeError(
+                f"{api}: data_fields and meta_fields are required when the class is not a dataclass"
+            )
+        return tuple(data), tuple(meta)
+    fields = [
+        field for field in dataclasses.fields(nodetype) if field.init and field.name not in drop
+    ]
+    if data is None or meta is None:
+        is_static = [bool(field.metadata.get("static", False)) for field in fields]
+        return (
+            tuple(f.name for f, s in zip(fields, is_static, strict=True) if not s),
+            tuple(f.name for f, s in zip(fields, is_static, strict=True) if s),
+        )
+    names, given = {field.name for field in fields}, {*data, *meta}
+    if len(given) != len(data) + len(meta):
+        twice = {name for name in given if [*data, *meta].count(name) > 1}
+        raise ValueError(
+            f"{api}: data_fields and meta_fields must not overlap, nor name a field twice. Overlapping fields: {twice!r}."
+        )
+    if missing := sorted(names - given):
+        raise ValueError(
+            f"{api}: data_fields and meta_fields must include all dataclass fields that drop_fields leaves. Missing fields: "
+            f"{set(missing)!r}."
+        )
+    if unexpected := sorted(given - names):
+        raise ValueError(
+            f"{api}: data_fields and meta_fields must include all dataclass fields with init=True that drop_fields leaves, "
+            f"and no others. Unexpected fields: {set(unexpected)!r}."
+        )
+    return tuple(data), tuple(meta)
+
+
+# ---- one level at a time
+
+
+def is_tree_node(typ: type) -> bool:
+    """Return whether values of this type are nodes.
+
+    >>> is_tree_node(dict), is_tree_node(int)
+    (True, False)
+    """
+    return node_type(typ) is not None
+
+
+def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
+    """Return (children, static data) of the root node. The children are as its type's flatten function gives them: a list for a list.
+
+    Raises ValueError for a leaf.
+
+    >>> flatten_one_level({'a': (1, 2)})
+    (((1, 2),), ('a',))
+    >>> flatten_one_level([1, 2])
+    ([1, 2], None)
+    """
+    kind, node = type(tree), _root_node(tree)
+    if kind is list:
+        return list(tree), None
+    children, aux = node.checked(tree)
+    if kind in (tuple, dict) or not is_standard(kind):
+        return children, aux
+    return (
+        (list(children), kind)
+        if node.is_sequence
+        else (list(children) if children else children, aux)
+    )
+
+
+def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Hashable]:
+    """Return ((key, child) pairs, static data) of the root node. Raises ValueError for a leaf."""
+    keys, children, _ = _root_node(tree).children_with_keys(tree)
+    return tuple(zip(keys, children, strict=True)), flatten_one_level(tree)[1]
+
+
+def _root_node(tree: Any) -> NodeType:
+    node = node_type(type(tree))
+    if node is None:
+        raise ValueError(
+            f"can't tree-flatten type: {type(tree)}, whose values are leaves without children."
+        )
+    return node
+
+
+class PyTreeRegistry:
+    """The one registry of node types, under the names that programs use for it."""
+
+    flatten = staticmethod(flatten)
+    flatten_with_path = staticmethod(flatten_with_path)
+    register_node = staticmethod(register_pytree_node)
+    is_node = staticmethod(is_tree_node)
+
+    def flatten_one_level(self, tree: Any) -> tuple[Iterable[Any], Hashable] | None:
+        """Return the function `flatten_one_level` of the tree, or None for a leaf."""
+        return flatten_one_level(tree) if is_tree_node(type(tree)) else None
+
+    def flatten_one_level_with_keys(
+        self, tree: Any
+    ) -> tuple[Iterable[tuple[Any, Any]], Hashable] | None:
+        """Return the function `flatten_one_level_with_keys` of the tree, or None for a leaf."""
+        return flatten_one_level_with_keys(tree) if is_tree_node(type(tree)) else None
+
+
+default_registry = PyTreeRegistry()
+
+
+# ---- partial application
+
+
+class _Opaque:
+    """A callable kept whole, so that `Partial` does not merge the arguments it has bound."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "function"), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self.function == (other.function if isinstance(other, _Opaque) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.function)
+
+    def __repr__(self) -> str:
+        return f"_Opaque({self.function!r})"
+
+
+class Partial(functools.partial):
+    """A `functools.partial` that is a pytree: its bound arguments are children, its function static data.
+
+    >>> add_one = Partial(lambda x, y: x + y, 1)
+    >>> tree_leaves(add_one), add_one(2)
+    ([1], 3)
+    """
+
+    def __new__(cls, func: Callable[..., Any], /, *args: Any, **kw: Any) -> Partial:
+        # functools.partial would flatten a partial of a partial; its inner arguments must stay static here.
+        inner = _Opaque(func) if isinstance(func, functools.partial) else func
+        return super().__new__(cls, inner, *args, **kw)
+
+
+def register_partial(kind: type[Partial]) -> None:
+    """Register a kind of `Partial` as a pytree of its bound arguments."""
+    register(
+        NodeType(
+            kind,
+            lambda partial: ((partial.args, partial.keywords), partial.func),
+            lambda func, children: kind(func, *children[0], **children[1]),
+            keys=lambda func, n: [GetAttrKey("args"), GetAttrKey("keywords")],
+        )
+    )
+
+
+register_partial(Partial)

@@ -1,0 +1,223 @@
+"""Op-by-op evaluation of a program on NumPy, without effects and with noise.
+
+In:   a jaxpr, NumPy arrays, and the log of the callbacks that the compiled program called.
+Out:  its results. With a noise number, every input and every rounded value is moved by one unit up or down.
+How:  the `reference` rule of each primitive gives its results, also inside loops, branches and calls. Callbacks are not called: their
+      results are those in the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.compiler.rewrite.decompose import expand
+from weft._engine.core.interpret import computed_by, rule_results, run_reference
+from weft._engine.core.trace import eval_trace, set_trace
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ops.callback import called_through
+from weft._engine.util import lapack
+from weft._engine.verification.tolerance import TRIALS, epsilon_of
+
+#: kinds of primitives whose results are rounded
+_ROUNDING = frozenset(
+    (
+        "elementwise",
+        "reduce",
+        "contract",
+        "conv",
+        "ragged",
+        "scan",
+        "scatter",
+        "library",
+        "collective",
+    )
+)
+#: primitives of these kinds whose results are not
+_EXACT = frozenset((
+    "neg", "abs", "sign", "floor", "ceil", "round", "max", "min", "select_n", "select", "clamp", "copy", "real", "imag", "conj",
+    "complex", "nextafter", "rem", "stop_gradient", "optimization_barrier", "reduce_max", "reduce_min", "cummax", "cummin",
+    "bitcast_convert_type", "all_gather", "ppermute", "all_to_all", "pmax", "pmin",
+))  # fmt: skip
+#: units of noise after the first trials
+WIDER_UNITS = 4
+#: primitives whose results have no unique signs or order
+_NOT_UNIQUE = frozenset(("eigh", "eig", "svd", "schur", "hessenberg", "tridiagonal", "lu"))
+
+
+class UnverifiableError(Exception):
+    """A program that cannot be evaluated again: the compiled one did not make a call that this evaluation needs."""
+
+
+class CallbackLog:
+    """The calls that one run of a compiled program made, and their results."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, list[tuple[list[np.ndarray], Sequence]]] = {}
+        self.alive: list[Any] = []
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the calls of this thread in a block."""
+        with called_through(self._record):
+            yield
+
+    def _record(self, callback: Any, position: tuple, operands: Sequence) -> Sequence:
+        with called_through(lambda callback, position, operands: callback(position, *operands)):
+            copies = [np.array(x) for x in operands]
+            results = callback(position, *operands)
+        self.alive.append(callback)
+        self.calls.setdefault(id(callback), []).append((copies, [np.array(x) for x in results]))
+        return results
+
+    def replay(self) -> Replay:
+        """Return a reader of the log, which gives each call once."""
+        return Replay({key: list(calls) for key, calls in self.calls.items()})
+
+
+class Replay:
+    """The calls of a log that an evaluation has not made yet. `seen` has its own operands, `logged` those in the log."""
+
+    def __init__(self, calls: dict[int, list[tuple[list[np.ndarray], Sequence]]]) -> None:
+        self.calls = calls
+        self.seen: list[np.ndarray] = []
+        self.logged: list[np.ndarray] = []
+
+    def restart(self, log: CallbackLog) -> None:
+        """Begin again with all calls."""
+        self.__init__(log.replay().calls)
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Have native code that calls Python get the logged results, in the order of the calls."""
+
+        def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
+            recorded = self._take(id(callback), operands)
+            if recorded is None:
+                raise UnverifiableError("a callback was not called with operands of these types")
+            return recorded[1]
+
+        with called_through(answer):
+            yield
+
+    def results(self, eqn: Eqn, ins: Sequence) -> Sequence:
+        """Return the results of the callback `eqn`."""
+        is_pure = eqn.primitive.name == "pure_callback"
+        missing: list[None] = []
+
+        def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
+            recorded = self._take(id(callback), operands)
+            if recorded is None and is_pure:
+                return callback(position, *operands)
+            if recorded is None:
+                missing.append(None)
+                return [np.zeros(a.shape, a.dtype) for a in eqn.params.get("result_avals", ())]
+            self.seen += [np.array(x) for x in operands]
+            self.logged += recorded[0]
+            return recorded[1]
+
+        with called_through(answer):
+            results = rule_results(eqn, ins)
+        if missing and eqn.outvars:
+            raise UnverifiableError(
+                f"{eqn.primitive.name} was not called with operands of these types"
+            )
+        return results
+
+    def _take(self, key: int, operands: Sequence) -> tuple[list[np.ndarray], Sequence] | None:
+        """Return the call with equal operands, or else the first with operands of the same types."""
+        calls = self.calls.get(key, [])
+        types = [(np.shape(x), np.asarray(x).dtype) for x in operands]
+        alike = [
+            i for i, (given, _) in enumerate(calls) if [(x.shape, x.dtype) for x in given] == types
+        ]
+        if not alike:
+            return None
+        equal = lambda i: all(
+            np.asarray(x).tobytes() == y.tobytes() for x, y in zip(operands, calls[i][0])
+        )
+        return calls.pop(next(filter(equal, alike), alike[0]))
+
+
+def op_by_op(
+    program: Jaxpr,
+    args: Sequence[np.ndarray],
+    replay: Replay | None = None,
+    noise: int | None = None,
+    run: Callable[[Sequence[np.ndarray]], Sequence] | None = None,
+) -> list[np.ndarray]:
+    """Return the results of `program`, or of `run(args)`, evaluated equation by equation."""
+    rng = None if noise is None else np.random.default_rng(noise)
+    units = 1 if noise is None or noise < TRIALS else WIDER_UNITS
+
+    def compute(eqn: Eqn, ins: Sequence) -> Sequence:
+        if eqn.primitive.kind == "callback" and replay is not None:
+            return replay.results(eqn, ins)
+        outs = _factors(eqn, ins) if eqn.primitive.name in _NOT_UNIQUE else rule_results(eqn, ins)
+        return (
+            outs
+            if rng is None or not rounds(eqn)
+            else [moved(np.asarray(x), rng, units) for x in outs]
+        )
+
+    if rng is not None:
+        args = [moved(x, rng, units) for x in args]
+    with (
+        computed_by(compute),
+        set_trace(eval_trace),
+        np.errstate(all="ignore"),
+        one_library_thread(),
+    ):
+        outs = run_reference(program, *args) if run is None else run(args)
+    return [np.asarray(x) for x in outs]
+
+
+def _factors(eqn: Eqn, ins: Sequence) -> Sequence:
+    """Return the factors of a matrix that are unique up to signs and order, by the routine that compiled programs call."""
+    ins_vars = [Var(v.aval) for v in eqn.invars]
+    alone = expand(Jaxpr((), (), ins_vars, eqn.outvars, (eqn.replace(invars=ins_vars),)))
+    with computed_by(rule_results):
+        return run_reference(alone, *ins)
+
+
+def rounds(eqn: Eqn) -> bool:
+    """Whether the results of an equation are rounded."""
+    primitive = eqn.primitive
+    if primitive.name == "convert_element_type":
+        return epsilon_of(eqn.outvars[0].aval.dtype) > epsilon_of(eqn.invars[0].aval.dtype) > 0
+    return primitive.kind in _ROUNDING and primitive.name not in _EXACT
+
+
+@contextlib.contextmanager
+def one_library_thread() -> Iterator[None]:
+    """Have NumPy's linear algebra use one thread in a block: its threads cost more than they gain on small matrices."""
+    control = lapack.thread_control()
+    if control is None:
+        yield
+        return
+    get, put = (
+        ctypes.CFUNCTYPE(ctypes.c_int)(control[0]),
+        ctypes.CFUNCTYPE(None, ctypes.c_int)(control[1]),
+    )
+    threads = get()
+    put(1)
+    try:
+        yield
+    finally:
+        put(threads)
+
+
+def moved(x: np.ndarray, rng: np.random.Generator, units: int = 1) -> np.ndarray:
+    """Return floating-point values moved by `units` up or down; other values as they are."""
+    epsilon = units * epsilon_of(x.dtype)
+    if not epsilon:
+        return x
+    sides = np.where(rng.random(x.shape) < 0.5, -epsilon, epsilon)
+    with np.errstate(all="ignore"):
+        if x.dtype.kind in "fc":
+            return x * (1 + sides).astype(x.real.dtype)
+        return (x.astype(np.float32) * (1 + sides).astype(np.float32)).astype(x.dtype)

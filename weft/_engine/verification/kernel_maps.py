@@ -1,0 +1,264 @@
+"""The check `maps` of kernels made from groups: what each element reads, derived twice.
+
+In:   a fusion graph, a group, and the kernel built for it.
+Out:  nothing, or KernelMapError.
+How:  `equation_maps` derives the elements that each result may and must read from the equations,
+      `loops_provenance` from the loops. Small kernels run whole; then every element of every result
+      is stored. Of large ones some iterations run. Elements to compare are the first, the last and
+      random ones of those stored.
+Laws: a kernel loads no element that does not contribute; it loads all that do, unless constant
+      masks drop them. Kernels with data-dependent indices are compared again at given indices.
+      Which of two values that read the same elements is used, is not checked.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from weft._engine.compiler.fusion.classify import LoweringKind, computes, lowering_kind
+from weft._engine.compiler.fusion.fuse import Fusion
+from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.reduction_domain import reduced_dims
+from weft._engine.compiler.loops.loop_nest import BuiltKernel
+from weft._engine.ir.jaxpr import Eqn, Var
+from weft._engine.ops.windows import GatherScatterMode
+from weft._engine.util.errors import VerificationError
+from weft._engine.util.record import field, record
+from weft._engine.verification.equation_maps import (
+    BITS,
+    ElementSet,
+    EquationMaps,
+    UncheckedKernelError,
+    elements_of,
+    pairs,
+)
+from weft._engine.verification.loops_provenance import (
+    INCOMPLETE,
+    AccessError,
+    Provenance,
+    leaves_of,
+    provenance_of,
+)
+
+#: the most elements of integer inputs that get values
+LARGEST_INDICES = 1 << 16
+#: elements of each result that are compared
+SAMPLES = 256
+#: loads of all sampled elements of a result, about
+MOST_LOADS = 20_000
+_NONE = np.zeros(0, np.int64)
+
+
+class KernelMapError(VerificationError):
+    """A kernel that reads or writes other elements than its equations say."""
+
+
+@record(frozen=False)
+class MapCounts:
+    """How many kernels were checked whole, in samples, and not at all by reason."""
+
+    whole: int = 0
+    sampled: int = 0
+    partial: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+counts = MapCounts()
+
+
+class ResultSample(NamedTuple):
+    """Elements of a result, and what the loops load for each."""
+
+    root: Var
+    name: str
+    elements: list[int]
+    loads: list[set[int]]
+
+
+def check_group_kernel(graph: Fusion, group: Group, built: BuiltKernel) -> None:
+    """Compare the reads and writes of a kernel with its equations. Raise KernelMapError."""
+    try:
+        provenance = provenance_of(built.kernel)
+        maps = EquationMaps(graph, group)
+        _compare(maps, built, provenance)
+        _compare_counts(maps, built, provenance)
+        _compare_at_given_indices(maps, built, provenance)
+    except UncheckedKernelError as reason:
+        counts.skipped[str(reason)] = counts.skipped.get(str(reason), 0) + 1
+        return
+    except AccessError as error:
+        raise _error(built, graph.producer[group.roots[0]], f"buffer {error}") from None
+    if provenance.whole:
+        counts.whole += 1
+    elif provenance.complete:
+        counts.sampled += 1
+    else:
+        counts.partial += 1
+
+
+def _compare(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> None:
+    names = [buf.name for buf in built.kernel.bufs if buf.mode != "in"]
+    for root, name in zip(built.outs, names):
+        stored = provenance.stored[name]
+        elements = _sampled_elements(stored, _sample_count(maps, root))
+        loads = [leaves_of(stored[element]) for element in elements]
+        expected = maps.reads(root, elements)
+        for number, leaf in enumerate(built.ins):
+            result = ResultSample(root, name, elements, loads)
+            _compare_leaf(
+                maps,
+                built,
+                provenance,
+                result,
+                number,
+                expected.get(leaf, ElementSet(_NONE, _NONE)),
+            )
+
+
+def _sample_count(maps: EquationMaps, root: Var) -> int:
+    """Return how many elements of a result are compared: fewer where each is made of many."""
+    reductions = [
+        eqn for eqn in maps.equations([root]) if lowering_kind(eqn) is LoweringKind.REDUCE
+    ]
+    most = max(
+        [eqn.invars[0].aval.size // max(eqn.outvars[0].aval.size, 1) for eqn in reductions],
+        default=1,
+    )
+    return min(SAMPLES, max(8, MOST_LOADS // max(most, 1)))
+
+
+def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> None:
+    """Compare how many values accumulators combine with the sizes of the reductions."""
+    if not provenance.complete:
+        return
+    reductions = [
+        eqn for eqn in maps.equations(built.outs) if lowering_kind(eqn) is LoweringKind.REDUCE
+    ]
+    sizes = {
+        math.prod([eqn.invars[0].aval.shape[d] for d in reduced_dims(eqn)]) for eqn in reductions
+    }
+    for name, counts in provenance.combined.items():
+        if sizes and not counts <= sizes:
+            lengths = _abbreviated(sorted(sizes))
+            facts = f"accumulator {name} combines {min(counts - sizes)} values, not {lengths}"
+            raise _error(built, reductions[0], facts)
+
+
+def _compare_at_given_indices(
+    maps: EquationMaps, built: BuiltKernel, provenance: Provenance
+) -> None:
+    """Compare again with numbers in the integer inputs, if the kernel has indices or masks.
+
+    Indices that are known to be inside are small. Where even these are outside, nothing is
+    compared."""
+    eqns = list(maps.equations(built.outs))
+    if not any(eqn.primitive.kind == "index" or computes(eqn) == "select" for eqn in eqns):
+        return
+    promised = any(eqn.params.get("mode") is GatherScatterMode.UNCHECKED for eqn in eqns)
+    rng = np.random.default_rng(0)
+    inputs = [v for v in built.ins if v.aval.dtype.kind in "iub" and v.aval.size <= LARGEST_INDICES]
+    given = {v: _positions(rng, v.aval.shape, v.aval.dtype, promised) for v in inputs}
+    names = dict(zip(built.ins, provenance.inputs))
+    values = {names[var]: values for var, values in given.items()}
+    try:
+        if given:
+            again = EquationMaps(maps.graph, maps.group, given)
+            _compare(again, built, provenance_of(built.kernel, values))
+    except (AccessError, IndexError):
+        if not promised:
+            raise
+
+
+def _positions(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, promised: bool
+) -> np.ndarray:
+    """Return indices: positions near the beginning, and unless these are promised, outside."""
+    if dtype.kind == "b" or promised:
+        return rng.integers(0, 2, shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    extremes = [max(limits.min, -(1 << 31)), min(limits.max, (1 << 31) - 1)]
+    choices = [
+        rng.integers(0, 3, shape),
+        rng.integers(max(-3, limits.min), 30, shape),
+        rng.choice(extremes, shape),
+    ]
+    return np.choose(rng.choice(3, shape, p=[0.6, 0.3, 0.1]), choices).astype(dtype)
+
+
+def _sampled_elements(stored: Mapping[int, object], count: int) -> list[int]:
+    elements = sorted(stored)
+    if len(elements) <= count:
+        return elements
+    return [elements[0], elements[-1], *random.Random(0).sample(elements[1:-1], count - 2)]
+
+
+def _compare_leaf(
+    maps: EquationMaps,
+    built: BuiltKernel,
+    provenance: Provenance,
+    result: ResultSample,
+    number: int,
+    expected: ElementSet,
+) -> None:
+    """Compare the elements of input `number` of which elements of a result are made."""
+    first, size = provenance.bases[number], built.ins[number].aval.size
+    loaded = [
+        pair
+        for k, loads in enumerate(result.loads)
+        for pair in ((k, x - first) for x in loads)
+        if 0 <= pair[1] < size
+    ]
+    anywhere = [k for k, loads in enumerate(result.loads) if -2 - number in loads]
+    exempt = {
+        k for k, loads in enumerate(result.loads) if INCOMPLETE in loads or -2 - number in loads
+    }
+    table = np.array(loaded, np.int64).reshape(-1, 2)
+    codes = pairs(table[:, 0], table[:, 1])
+    extra = _NONE if expected.may is None else np.setdiff1d(codes, expected.may)
+    missing = np.setdiff1d(expected.must, codes) if provenance.complete else _NONE
+    if extra.size:
+        k, problem = int(extra[0] >> BITS), "the kernel reads an element that does not contribute"
+    elif expected.may is not None and anywhere:
+        k, problem = anywhere[0], "the kernel reads it at places that depend on data"
+    else:
+        missing = missing[~np.isin(missing >> BITS, list(exempt))]
+        if not missing.size:
+            return
+        k, problem = int(missing[0] >> BITS), "the kernel does not read an element that contributes"
+    wanted = expected.must if missing.size and not extra.size else expected.may
+    leaf, buf = built.ins[number], provenance.inputs[number]
+    by_loops, by_equations = (
+        elements_of(codes, k),
+        None if wanted is None else elements_of(wanted, k),
+    )
+    facts = (
+        f"element {result.elements[k]} of {result.name}, {leaf.aval.str_short()} {buf}: "
+        f"{problem}.\n"
+        f"    by the loops      {buf}[{_abbreviated(by_loops)}]\n"
+        f"    by the equations  {buf}[{_abbreviated(by_equations)}]"
+    )
+    raise _error(built, maps.readers.get(leaf, maps.graph.producer[result.root]), facts)
+
+
+def _abbreviated(elements: Iterable[int] | None) -> str:
+    if elements is None:
+        return "any"
+    some = [int(x) for x in elements]
+    if len(some) <= 8:
+        return ", ".join(map(str, some))
+    ends = [", ".join(map(str, part)) for part in (some[:4], some[-2:])]
+    return f"{ends[0]}, ..., {ends[1]} ({len(some)} elements)"
+
+
+def _error(built: BuiltKernel, eqn: Eqn, problem: str) -> KernelMapError:
+    return KernelMapError(
+        f"compile: the kernel {built.kernel.name} does not implement its equations. {problem}\n"
+        f"    equation          {eqn!r}\n"
+        f"    at                {eqn.source if eqn.source is not None else 'unknown'}\n"
+        "  The compiled program would be wrong: this is a fault of weft."
+    )

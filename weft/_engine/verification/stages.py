@@ -1,0 +1,474 @@
+"""The checks `stages` and `memory`: every stage of a compilation run on the arguments of one call.
+
+In:   a recorded call.
+Out:  VerificationError that names the first stage whose results are not those of the stage before, and its equation or kernel; or
+      the kernel that wrote outside of its buffers.
+How:  jaxprs run on NumPy, the program of one device on all devices in step, kernels on the evaluator of Loops, and single steps as
+      native code. A kernel of more than `MOST_ITERATIONS` runs as native code only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.codegen.kernel.vectorization_plan import bound, iterations
+from weft._engine.codegen.program.program import compile_program
+from weft._engine.compiler.rewrite.decompose import expand
+from weft._engine.core.trace import derived_trace, eval_trace
+from weft._engine.ir import loops_eval, program as P
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.util.errors import VerificationError, describe
+from weft._engine.util.record import replace
+from weft._engine.verification.evaluation import Replay, op_by_op
+from weft._engine.verification.recorded_call import (
+    REMEDY,
+    RULE,
+    RecordedCall,
+    mismatch_rows,
+    producer_of,
+)
+from weft._engine.verification.step_evaluator import StepEvaluator
+from weft._engine.verification.step_memory import StepMemory, bodies, describe_step
+from weft._engine.verification.tolerance import (
+    Mismatch,
+    Precision,
+    Tolerance,
+    difference,
+    epsilon_of,
+    precisions,
+    wide,
+)
+
+#: iterations of a step's loops that the evaluator runs, at most; it takes about 10 us for each
+MOST_ITERATIONS = 200_000
+
+
+def check_stages(call: RecordedCall) -> None:
+    """Compare the results of every stage with the results of the stage before, and the call's with those of the last."""
+    stages = call.executable.stages
+    tolerance = _StageTolerance(call)
+    before, want = "traced program", tolerance.want
+    if want is None:
+        return
+    for stage, program, run in _jaxpr_stages(call):
+        got = _attempt(call, lambda replay, run=run: call.comparable(run(replay)))
+        if got is None:
+            continue
+        if (mismatch := tolerance.difference(got, want)) is not None:
+            raise _stage_error(
+                call, stage, before, mismatch, _equation_row(program, mismatch.result)
+            )
+        before, want = stage, got
+    kernels = (
+        StepwiseRun(call, stages)
+        if stages.scheduled is not None and not stages.scheduled.words
+        else None
+    )
+    got = (
+        None
+        if kernels is None
+        else _attempt(call, lambda replay: call.comparable(kernels.evaluate(replay)))
+    )
+    if kernels is not None and got is not None:
+        if (mismatch := tolerance.difference(got, want)) is not None:
+            raise _stage_error(
+                call, "schedule", before, mismatch, _kernel_row(kernels.first_foreign())
+            )
+        before, want = "schedule (kernels on the evaluator of Loops)", got
+    if (mismatch := tolerance.difference(call.outs, want)) is not None:
+        row = (
+            None
+            if kernels is None
+            else _kernel_row(_attempt(call, lambda replay: kernels.first_wrong(replay)))
+        )
+        raise _stage_error(call, "codegen", before, mismatch, row)
+
+
+def check_memory(call: RecordedCall) -> None:
+    """Run the steps of a call one by one between guard bytes."""
+    stages = call.executable.stages
+    if stages.scheduled is None or stages.scheduled.words:
+        return
+    run = StepwiseRun(call, stages)
+    with call.log.recording():
+        problem = run.first_overrun()
+    if problem is None:
+        return
+    step, where = problem
+    rows = _source_rows(run.source_of(step))
+    text = describe(
+        call.name,
+        f"{describe_step(step)} wrote outside of its buffers: {where}.",
+        rows,
+        call.line,
+        RULE,
+    )
+    raise VerificationError(text, call.program, call.args, stage=f"memory: {describe_step(step)}")
+
+
+def _attempt(call: RecordedCall, run: Callable[[Replay], Any]) -> Any:
+    """Return what `run` gives with the recorded callbacks, or None where it cannot run."""
+    try:
+        return run(call.log.replay())
+    except VerificationError:
+        raise
+    except Exception:  # a rule that NumPy cannot run on these operands
+        return None
+
+
+class _StageTolerance:
+    """The tolerance of the traced program, which serves all stages."""
+
+    def __init__(self, call: RecordedCall) -> None:
+        self.call = call
+        self.precision = precisions(call.program)
+        self.want: list[np.ndarray] | None = _attempt(call, call.expected)
+        self.trials: dict[int, list[np.ndarray]] = {}
+
+    def difference(self, got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> Mismatch | None:
+        """Return the first element that differs."""
+        first: list[np.ndarray] = self.want or []
+
+        def again(k: int) -> list[np.ndarray]:
+            if k not in self.trials:
+                call = self.call
+                self.trials[k] = call.expected(call.log.replay(), k)
+            # what noise adds to the first stage, it adds to this one
+            return [_shifted(w, t, f) for w, t, f in zip(want, self.trials[k], first)]
+
+        return difference(got, want, Tolerance(want, self.precision, again))
+
+
+def _shifted(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return `want` with the change from `first` to `trial`."""
+    if not epsilon_of(want.dtype):
+        return np.where(trial != first, trial, want)
+    with np.errstate(all="ignore"):
+        moved = wide(want) + (wide(trial) - wide(first))
+    return np.where(np.isfinite(wide(trial)), moved, wide(trial))
+
+
+# ---- stages that are jaxprs
+
+
+def _jaxpr_stages(
+    call: RecordedCall,
+) -> list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]]:
+    """Return the stages that are jaxprs: title, program, and what runs it on the call's arguments."""
+    stages, args = call.executable.stages, call.args
+    runnable: list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]] = [
+        ("simplify", stages.simplified, lambda replay: op_by_op(stages.simplified, args, replay))
+    ]
+    if stages.partition is not None:
+        for title, program in (
+            ("partition", stages.partition.jaxpr),
+            ("simplify local", stages.local),
+        ):
+            runnable.append(
+                (
+                    title,
+                    program,
+                    lambda replay, program=program: op_by_op(
+                        program, args, replay, run=lambda given: stages.run_local(program, given)
+                    ),
+                )
+            )
+    stacked = getattr(stages.lowered, "stacked", None)
+    if stacked is None:
+        return runnable
+
+    def run_stacked(program: Jaxpr, replay: Replay) -> list[np.ndarray]:
+        memory = [x.reshape(v.aval.shape) for x, v in zip(stages.to_memory(args), program.invars)]
+        return stages.from_memory(op_by_op(program, memory, replay))
+
+    if stacked is not (stages.local or stages.simplified):
+        title = "stack" if stages.partition is not None else "simplify"
+        runnable.append((title, stacked, lambda replay: run_stacked(stacked, replay)))
+    expanded = expand(stacked)
+    if expanded is not stacked:
+        runnable.append(("decompose", expanded, lambda replay: run_stacked(expanded, replay)))
+    return runnable
+
+
+# ---- stages that are steps
+
+
+class StepwiseRun:
+    """Runs the steps of a call's program one by one, on the evaluator or as native code."""
+
+    def __init__(self, call: RecordedCall, stages: Any) -> None:
+        self.stages, self.scheduled, self.stacked = (
+            stages,
+            stages.scheduled,
+            expand(stages.lowered.stacked),
+        )
+        self.args = stages.to_memory(call.args)
+        self.program: P.Program = self.scheduled.program
+        self.out_bytes = [v.aval.nbytes for v in self.stacked.outvars]
+        self.native = call.step_code
+        self.memory = StepMemory(self.scheduled, self.args, self.out_bytes)
+        self.outputs: list[tuple[P.Step, list[np.ndarray]]] = []
+        self.problem: tuple[P.Step, str] | None = None
+        self.values: list[tuple[Eqn, np.ndarray]] = []
+
+    def start(self) -> StepMemory:
+        """Return fresh memory."""
+        self.memory = StepMemory(self.scheduled, self.args, self.out_bytes)
+        return self.memory
+
+    def results(self) -> list[np.ndarray]:
+        """Return the results that the memory holds."""
+        outs = [
+            m[: v.aval.nbytes].view(v.aval.dtype).reshape(v.aval.shape)
+            for m, v in zip(self.memory.outs, self.stacked.outvars)
+        ]
+        return self.stages.from_memory([np.array(x) for x in outs])
+
+    def run_native(self, step: P.Step) -> None:
+        """Run one step as native code."""
+        run = self.native.get(id(step))
+        if run is None:
+            with derived_trace(eval_trace):
+                run = self.native[id(step)] = compile_program(replace(self.program, steps=(step,)))
+        run(self.memory.addresses)
+
+    def run_evaluator(self, step: P.Step) -> bool:
+        """Run one step on the evaluator; whether it can."""
+        if work_of(step) > MOST_ITERATIONS:
+            return False
+        state = self.memory.state()
+        try:
+            StepEvaluator(self.memory.slots).run((step,))
+        except NotImplementedError:
+            self.memory.restore(state)
+            return False
+        return True
+
+    def evaluate(self, replay: Replay) -> list[np.ndarray]:
+        """Return the results of all steps. Steps that the evaluator cannot run are run as native code."""
+        self.start()
+        self.outputs.clear()
+        with replay.answering():
+            for step in self.program.steps:
+                try:
+                    if not self.run_evaluator(step):
+                        self.run_native(step)
+                except IndexError as error:
+                    self.problem = step, str(error)
+                    break
+                self.outputs.append((step, [np.array(x) for x in self.written(step)]))
+        return self.results()
+
+    def written(self, step: P.Step) -> list[np.ndarray]:
+        """Return the slots that a step writes, as arrays of their types."""
+        results = []
+        for ref, type_ in writes_of(step):
+            memory, dtype = self.memory.slots[ref.slot], loops_eval.DTYPES[type_]
+            results.append(memory[: memory.nbytes // dtype.itemsize * dtype.itemsize].view(dtype))
+        return results
+
+    def first_wrong(self, replay: Replay) -> tuple[P.Step, Eqn | None] | None:
+        """Return the first step whose native code does not do what the evaluator does."""
+        self.start()
+        with replay.answering():
+            for step in self.program.steps:
+                state = self.memory.state()
+                try:
+                    is_evaluated = not _calls_host(step) and self.run_evaluator(step)
+                except IndexError:
+                    return step, self.source_of(step)
+                want = [np.array(x) for x in self.written(step)]
+                if is_evaluated:
+                    self.memory.restore(state)
+                self.run_native(step)
+                if is_evaluated and _differs(self.written(step), want):
+                    return step, self.source_of(step)
+        return None
+
+    def first_foreign(self) -> tuple[P.Step, Eqn | None] | None:
+        """Return the first step that gives no value of the program, after `evaluate`."""
+        for step, arrays in self.outputs:
+            if arrays and not any(self.equation_of(x) for x in arrays):
+                return step, self.source_of(step)
+        return None if self.problem is None else (self.problem[0], self.source_of(self.problem[0]))
+
+    def first_overrun(self) -> tuple[P.Step, str] | None:
+        """Return the first step whose native code writes to a guard, and where."""
+        self.start()
+        for step in self.program.steps:
+            self.run_native(step)
+            if (where := self.memory.broken_guard()) is not None:
+                return step, where
+        return None
+
+    def equation_of(self, x: np.ndarray) -> Eqn | None:
+        """Return the equation of the stacked program that gives the elements of `x`, in any order."""
+        if not self.values:
+            env = _values_of(self.stacked, self.args)
+            self.values = [
+                (eqn, env[v]) for eqn in self.stacked.eqns for v in eqn.outvars if v in env
+            ]
+        return next((eqn for eqn, value in self.values if _same_elements(x, value)), None)
+
+    def source_of(self, step: P.Step) -> Eqn | None:
+        """Return the equation that a step computes, by the name of its kernel."""
+        names = [kernel.name.removeprefix("fused_") for kernel in _kernels_of(step)]
+        named = [eqn for eqn in self.stacked.eqns if eqn.primitive.name in names]
+        return named[-1] if named else None
+
+
+def work_of(step: P.Step, times: float = 1) -> float:
+    """Return the number of iterations of a step's loops, at most."""
+    inner = [s for body in bodies(step) for s in body]
+    if isinstance(step, P.WhileLoop):
+        return sum(work_of(s, times * 100) for s in inner)
+    if inner or isinstance(step, P.Loop | P.Branch):
+        return sum(
+            work_of(s, times * (step.extent if isinstance(step, P.Loop) else 1)) for s in inner
+        )
+    return (
+        times
+        * sum(iterations(kernel.body, bound) for kernel in _kernels_of(step))
+        * (step.m * step.n if isinstance(step, P.Gemm) else 1)
+    )
+
+
+def _kernels_of(step: P.Step) -> list[Any]:
+    if isinstance(step, P.Launch):
+        return [step.kernel]
+    if isinstance(step, P.Gemm):
+        return [step.epilogue] if step.epilogue is not None else []
+    return [kernel for body in bodies(step) for s in body for kernel in _kernels_of(s)]
+
+
+def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
+    """Return the addresses that a step writes, with the types of their elements."""
+    match step:
+        case P.Launch():
+            return [(ref, b.type) for ref, b in zip(step.args, step.kernel.bufs) if b.mode != "in"]
+        case P.Gemm():
+            if step.epilogue is None:
+                return [(step.c, step.out_type)] if step.c is not None else []
+            return [
+                (ref, b.type)
+                for ref, b in zip(step.epilogue_args, step.epilogue.bufs[2:])
+                if b.mode != "in"
+            ]
+        case P.Sort():
+            written = [(step.out, "i32" if step.kind == "order" else step.type)]
+            return written if step.places is None else [*written, (step.places, "i32")]
+        case P.Copy() | P.Pad():
+            return [(step.dst, "u8")]
+        case P.Join():
+            return [(step.out, "u8")]
+        case P.LibraryCall():
+            return [
+                (ref, _short(dtype)) for name, ref, _, dtype in step.arrays if name.startswith("y")
+            ]
+        case P.HostCall():
+            return [(ref, _short(dtype)) for ref, _, dtype in step.outs]
+        case _:
+            return [ref for body in bodies(step) for s in body for ref in writes_of(s)]
+
+
+def _short(dtype: str) -> str:
+    return next((name for name, known in loops_eval.DTYPES.items() if known.name == dtype), "u8")
+
+
+def _calls_host(step: P.Step) -> bool:
+    return isinstance(step, P.HostCall) or any(
+        _calls_host(s) for body in bodies(step) for s in body
+    )
+
+
+def _differs(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> bool:
+    """Whether arrays differ by more than the rounding of one kernel."""
+    for x, y in zip(got, want):
+        precision = Precision(epsilon_of(y.dtype), max(1, int(math.sqrt(y.size))))
+        if (
+            x.tobytes() != y.tobytes()
+            and difference([x], [y], Tolerance([y], [precision])) is not None
+        ):
+            return True
+    return False
+
+
+def _same_elements(x: np.ndarray, value: np.ndarray) -> bool:
+    """Whether two arrays have the same elements in some order, up to rounding."""
+    if x.size != value.size or (x.dtype != value.dtype and x.dtype != np.uint8):
+        return False
+    a, b = (np.sort(wide(y).real.reshape(-1)) for y in (x, value))
+    scale = float(np.max(np.abs(b), initial=0, where=np.isfinite(b)))
+    return bool(
+        np.allclose(a, b, rtol=0, atol=200 * epsilon_of(value.dtype) * scale, equal_nan=True)
+    )
+
+
+def _values_of(program: Jaxpr, args: Sequence[np.ndarray]) -> dict[Var, np.ndarray]:
+    """Return the value of every variable that can be computed without callbacks."""
+    env = {v: x.reshape(v.aval.shape) for v, x in zip(program.invars, args)}
+    variables = [
+        v
+        for eqn in program.eqns
+        if not eqn.effects and eqn.primitive.kind != "callback"
+        for v in eqn.outvars
+    ]
+    if any(eqn.primitive.kind == "callback" for eqn in program.eqns):
+        return {}
+    whole = program.replace(outvars=variables)
+    return dict(zip(variables, op_by_op(whole, [env[v] for v in program.invars])))
+
+
+# ---- errors
+
+
+def _equation_row(program: Jaxpr, result: int) -> tuple[str, str] | None:
+    eqn = producer_of(program, result)
+    return (
+        None
+        if eqn is None
+        else ("equation", f"{eqn.primitive.name} at {eqn.source or 'an unknown line'}")
+    )
+
+
+def _kernel_row(foreign: tuple[P.Step, Eqn | None] | None) -> tuple[str, str] | None:
+    if foreign is None:
+        return None
+    step, eqn = foreign
+    return "kernel", describe_step(step) + (
+        f", which computes {eqn.primitive.name} at {eqn.source}" if eqn and eqn.source else ""
+    )
+
+
+def _source_rows(eqn: Eqn | None) -> list[tuple[str, str]]:
+    return (
+        []
+        if eqn is None
+        else [("computes", f"{eqn.primitive.name} at {eqn.source or 'an unknown line'}")]
+    )
+
+
+def _stage_error(
+    call: RecordedCall, stage: str, before: str, mismatch: Mismatch, row: tuple[str, str] | None
+) -> VerificationError:
+    rows = [
+        ("stage", stage),
+        *([row] if row else []),
+        *mismatch_rows(mismatch, f"after {stage}", "before"),
+    ]
+    text = describe(
+        call.name,
+        f"result {mismatch.result} ({mismatch.kind}) differs after {stage} from the {before}.",
+        rows,
+        call.line,
+        RULE,
+        REMEDY,
+    )
+    at_fault = f"{stage}, {row[0]} {row[1]}".replace("kernel kernel", "kernel") if row else stage
+    return VerificationError(
+        text, call.program, call.args, mismatch.result, mismatch.index, at_fault
+    )

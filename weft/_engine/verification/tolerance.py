@@ -1,0 +1,303 @@
+"""The tolerance of comparisons: how far two correct evaluations of one program may differ by rounding.
+
+In:   the expected results, a `Precision` for each, and a function that evaluates the program again with noise.
+Out:  the first `Mismatch`, or None.
+How:  results that depend on no floating-point value are equal. Others may differ by a number of units of the coarsest dtype on the
+      way to them, times their largest magnitude, and by more for long reductions. If they differ by more, the program runs again
+      with every input and rounded value moved by one unit up or down; the difference may be a multiple of what that changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft._engine.ir.jaxpr import Jaxpr, Literal, Var, subjaxprs
+from weft._engine.util.record import record
+
+#: distance between 1 and the next number, by dtype
+EPSILON = {
+    "float64": 2.0**-52,
+    "complex128": 2.0**-52,
+    "float32": 2.0**-23,
+    "complex64": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
+#: units that results may differ by without a second evaluation
+UNITS = 200
+#: the same where a unit is coarse: compiled programs round less often
+COARSE_UNITS = 16
+#: units for each root of the length of a reduction
+UNITS_PER_ROOT = 8
+#: the largest multiple of a change by noise that counts as rounding
+NOISE_FACTOR = 20
+#: evaluations with noise
+TRIALS = 4
+#: evaluations with noise before a difference counts as an error: values at a discontinuity change in few of them
+MOST_TRIALS = 16
+
+
+@record
+class Precision:
+    """The precision of one result: the unit of the coarsest dtype on the way to it (0 if none rounds), the length of the longest
+    reduction, and whether values of type float16 may overflow on the way."""
+
+    epsilon: float = 0.0
+    length: int = 1
+    overflows: bool = False
+
+    def joined(self, other: Precision) -> Precision:
+        """Return the coarser of both."""
+        return Precision(
+            max(self.epsilon, other.epsilon),
+            max(self.length, other.length),
+            self.overflows or other.overflows,
+        )
+
+    def relative(self, coarse_units: int = COARSE_UNITS) -> float:
+        """Return the relative distance that needs no second evaluation."""
+        units = UNITS if self.epsilon < 2.0**-12 else coarse_units
+        return self.epsilon * max(units, UNITS_PER_ROOT * math.sqrt(self.length))
+
+
+@record
+class Mismatch:
+    """The first element that differs: result number, index, both values, the number of such elements, and what was allowed."""
+
+    result: int
+    index: tuple[int, ...]
+    got: Any
+    want: Any
+    count: int
+    size: int
+    is_exact: bool
+    allowed: float
+    kind: str
+
+    def __str__(self) -> str:
+        return (
+            f"result {self.result} ({self.kind}, {'exact' if self.is_exact else 'rounded'}) differs in {self.count} elements, "
+            f"at {self.index}: {self.got!r}, not {self.want!r}"
+        )
+
+
+def epsilon_of(dtype: Any) -> float:
+    """Return the unit of a dtype; 0 for dtypes that do not round.
+
+    >>> epsilon_of(np.dtype("float32")) == 2.0 ** -23, epsilon_of(np.dtype("int8"))
+    (True, 0.0)
+    """
+    name = np.dtype(dtype).name if not hasattr(dtype, "name") else dtype.name
+    if name in EPSILON:
+        return EPSILON[name]
+    return 2.0**-2 if name.startswith("float") and name != "float0" else 0.0
+
+
+def precisions(jaxpr: Jaxpr, given: Sequence[Precision] | None = None) -> list[Precision]:
+    """Return the precision of each result of a program, and with `given` of its inputs."""
+    known: dict[Var, Precision] = {v: _of_type(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)}
+    for var, more in zip(jaxpr.invars, given or ()):
+        known[var] = known[var].joined(more)
+    for eqn in jaxpr.eqns:
+        joined = Precision()
+        for atom in eqn.invars:
+            joined = joined.joined(_of_atom(atom, known))
+        joined = joined.joined(Precision(0.0, _length(eqn)))
+        for _, inner in subjaxprs(eqn.params):
+            joined = joined.joined(_of_all(inner))
+        for var in eqn.outvars:
+            known[var] = joined.joined(_of_type(var.aval))
+    return [_of_atom(atom, known) for atom in jaxpr.outvars]
+
+
+def _of_atom(atom: Any, known: dict[Var, Precision]) -> Precision:
+    return _of_type(atom.aval) if type(atom) is Literal else known[atom]
+
+
+def _of_type(aval: Any) -> Precision:
+    return Precision(epsilon_of(aval.dtype), 1, getattr(aval.dtype, "name", "") == "float16")
+
+
+def _of_all(jaxpr: Jaxpr) -> Precision:
+    """Return the coarsest precision anywhere in a program."""
+    precision = Precision()
+    for var in (*jaxpr.constvars, *jaxpr.invars):
+        precision = precision.joined(_of_type(var.aval))
+    for eqn in jaxpr.eqns:
+        precision = precision.joined(Precision(0.0, _length(eqn)))
+        for var in eqn.outvars:
+            precision = precision.joined(_of_type(var.aval))
+        for _, inner in subjaxprs(eqn.params):
+            precision = precision.joined(_of_all(inner))
+    return precision
+
+
+def _length(eqn: Any) -> int:
+    """Return the number of elements that an equation combines into one."""
+    kind, params = eqn.primitive.kind, eqn.params
+    if kind == "contract" or kind == "ragged":
+        numbers = params.get("dimension_numbers")
+        dims = numbers[0][0] if isinstance(numbers, tuple) else (eqn.invars[0].aval.ndim - 1,)
+        return _product(eqn.invars[0].aval.shape, dims)
+    if kind == "conv":
+        rhs, spec = eqn.invars[1].aval, getattr(params.get("dimension_numbers"), "rhs_spec", None)
+        return max(1, math.prod(rhs.shape) // max(1, rhs.shape[spec[0]] if spec else 1))
+    if kind == "reduce":
+        return _product(
+            eqn.invars[0].aval.shape, params.get("axes", range(eqn.invars[0].aval.ndim))
+        )
+    if kind in ("scan", "sort"):
+        return max(eqn.invars[0].aval.shape, default=1)
+    if kind == "scatter":
+        return max(1, math.prod(eqn.invars[-1].aval.shape))
+    if kind in ("library", "collective"):
+        return max((n for a in eqn.invars for n in a.aval.shape), default=1)
+    return max(1, params["length"]) if isinstance(params.get("length"), int) else 1
+
+
+def _product(shape: Sequence[int], dims: Iterable[int]) -> int:
+    return max(1, math.prod(shape[d] for d in dims if d < len(shape)))
+
+
+class Tolerance:
+    """How far results may differ from `want`.
+
+    `repeat(k)` evaluates the program with noise number k. `least` is the least magnitude to which units are relative. With
+    `either_zero` the sign of an exact zero is free, and with `wild` infinities and NaN are interchangeable.
+    """
+
+    def __init__(
+        self,
+        want: Sequence[np.ndarray],
+        precision: Sequence[Precision],
+        repeat: Callable[[int], Sequence[np.ndarray]] | None = None,
+        *,
+        least: float = 0.0,
+        either_zero: bool = True,
+        wild: bool = False,
+        coarse_units: int = COARSE_UNITS,
+    ) -> None:
+        self.want, self.precision, self.repeat, self.coarse_units = (
+            want,
+            precision,
+            repeat,
+            coarse_units,
+        )
+        self.least, self.either_zero, self.wild = least, either_zero, wild
+        self.moved: list[Sequence[np.ndarray]] = []
+
+    def at(self, i: int) -> float:
+        """Return the distance allowed to all elements of result `i`. Subnormal numbers have the unit of the least normal one."""
+        finite = np.abs(wide(self.want[i]))
+        dtype = self.want[i].dtype
+        normal = float(ml_dtypes.finfo(dtype).smallest_normal) if epsilon_of(dtype) else 0.0
+        largest = float(np.max(finite, initial=normal, where=np.isfinite(finite)))
+        return self.precision[i].relative(self.coarse_units) * max(self.least, largest)
+
+    def trials(self, count: int) -> list[Sequence[np.ndarray]]:
+        """Return the results of `count` evaluations with noise."""
+        while self.repeat is not None and len(self.moved) < count:
+            self.moved.append(self.repeat(len(self.moved)))
+        return self.moved[:count]
+
+    def widened(self, i: int, count: int = TRIALS) -> tuple[np.ndarray, np.ndarray]:
+        """Return how far noise moves each element, and where it makes other infinities or NaN."""
+        want = wide(self.want[i])
+        spread, unsure = np.zeros(want.shape), np.zeros(want.shape, bool)
+        for trial in self.trials(count):
+            moved = wide(np.asarray(trial[i]))
+            with np.errstate(all="ignore"):
+                change = np.abs(moved - want)
+            unsure |= ~same_ends(moved, want)
+            spread = np.maximum(spread, np.where(np.isfinite(change), change, 0))
+        if self.precision[i].overflows:
+            unsure |= ~np.isfinite(want)
+        return spread, unsure
+
+    def changed(self, i: int, wrong: np.ndarray) -> np.ndarray:
+        """Return which elements of a discrete result change with noise; trials end when all `wrong` ones did."""
+        differs = np.zeros(np.shape(self.want[i]), bool)
+        if self.precision[i].epsilon == 0:
+            return differs
+        for count in range(1, MOST_TRIALS + 1):
+            trials = self.trials(count)
+            if len(trials) == count:
+                differs |= np.asarray(trials[-1][i]) != self.want[i]
+            if not (wrong & ~differs).any():
+                break
+        return differs
+
+
+def difference(
+    got: Sequence[np.ndarray],
+    want: Sequence[np.ndarray],
+    tolerance: Tolerance | None,
+    exact: Sequence[bool] = (),
+) -> Mismatch | None:
+    """Return the first element of `got` that is not `want`. Results that are `exact`, and all without a tolerance, are equal."""
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        is_exact = tolerance is None or (i < len(exact) and exact[i])
+        is_float = epsilon_of(x.dtype) > 0
+        if not is_float:
+            bad = np.asarray(x != y)
+            if bad.any() and not is_exact and tolerance is not None:
+                bad &= ~tolerance.changed(i, bad)
+        elif is_exact:
+            bad = _not_identical(x, y, tolerance is not None and tolerance.either_zero)
+        else:
+            bad = _too_far(x, y, i, tolerance)
+        if bad.any():
+            at = tuple(int(k[0]) for k in np.nonzero(np.atleast_1d(bad)))
+            return Mismatch(
+                i,
+                at,
+                np.atleast_1d(x)[at],
+                np.atleast_1d(y)[at],
+                int(bad.sum()),
+                bad.size,
+                is_exact or not is_float,
+                0.0 if is_exact or tolerance is None else tolerance.at(i),
+                f"{x.dtype.name}{list(x.shape)}",
+            )
+    return None
+
+
+def _not_identical(x: np.ndarray, y: np.ndarray, either_zero: bool) -> np.ndarray:
+    a, b = wide(x), wide(y)
+    same_zeros = (np.signbit(a.real) == np.signbit(b.real)) | either_zero
+    return np.asarray(~((a == b) & same_zeros | np.isnan(a) & np.isnan(b)))
+
+
+def _too_far(x: np.ndarray, y: np.ndarray, i: int, tolerance: Tolerance) -> np.ndarray:
+    """Return which floating-point elements differ by more than rounding."""
+    a, b = wide(x), wide(y)
+    allowed = tolerance.at(i)
+    with np.errstate(all="ignore"):
+        bad = np.asarray(~(same_ends(a, b) & ~(np.abs(a - b) > allowed)))
+        for count in (TRIALS, MOST_TRIALS):
+            if not bad.any():
+                break
+            spread, unsure = tolerance.widened(i, count)
+            if tolerance.wild:
+                unsure |= ~np.isfinite(a) & ~np.isfinite(b)
+            most = allowed + NOISE_FACTOR * np.max(spread, initial=0)
+            bad &= ~(unsure | (same_ends(a, b) & ~(np.abs(a - b) > most)))
+        return bad
+
+
+def wide(x: np.ndarray) -> np.ndarray:
+    """Return the values as float64 or complex128."""
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def same_ends(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return where both are finite, both NaN, or the same infinity."""
+    with np.errstate(all="ignore"):
+        return (np.isfinite(x) & np.isfinite(y)) | (np.isnan(x) & np.isnan(y)) | (x == y)

@@ -1,8 +1,0 @@
-"""Ground floor: pytrees, dtypes, configuration, errors, source lines and text layout.
-
-Nothing here imports from the rest of weft; everything else may import from here.
-"""
-
-from weft.util import lazy
-
-lazy.install()
