@@ -252,6 +252,9 @@ def replay(old: str, new: str, options: argparse.Namespace, first: int = 0) -> i
         folder = Path(scratch)
         trees = [extract(r, ["weft"], folder / name) for r, name in ((old, "old"), (new, "new"))]
         corpus = extract(new, CORPUS, folder / "corpus")
+        corpora = [corpus, corpus]
+        if options.own_corpus:
+            corpora[0] = extract(old, CORPUS, folder / "old-corpus")
         entries = list_corpus(trees[1], corpus)
         if options.group:
             entries = [entry for entry in entries if entry.group in options.group]
@@ -262,7 +265,7 @@ def replay(old: str, new: str, options: argparse.Namespace, first: int = 0) -> i
         records = [folder / "old-records", folder / "new-records"]
         workers = [
             threading.Thread(target=compile_corpus, args=(tree, corpus, entries, record))
-            for tree, record in zip(trees, records)
+            for tree, corpus, record in zip(trees, corpora, records)
         ]
         for worker in workers:
             worker.start()
@@ -331,6 +334,9 @@ def main() -> int:
         "--programs", type=int, help="the approximate number of programs, drawn from all groups"
     )
     parser.add_argument("--group", action="append", help="models, documents, chains or suite")
+    parser.add_argument(
+        "--own-corpus", action="store_true", help="OLD's own corpus, where modules were renamed"
+    )
     parser.add_argument("--only", help="programs whose name contains this text")
     options = parser.parse_args()
     if options.if_claimed:
