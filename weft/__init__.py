@@ -126,4 +126,15 @@ def __dir__() -> list[str]:
     return sorted({"__version__", *_LAZY_NAMES, *_SUBMODULES})
 
 
+class _FormerModules:
+    """A finder, last in line, of modules by the names that they had when a pickle was written."""
+
+    @staticmethod
+    def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        if not name.startswith("weft."):
+            return None
+        return importlib.import_module("weft._former_modules").find_spec(name)
+
+
 sys.modules[__name__].__class__ = LazyModule
+sys.meta_path.append(_FormerModules)

@@ -296,7 +296,8 @@ def _weft_module(module: str) -> str | None:
 
 def _spec(module_of_weft: str) -> ModuleSpec | None:
     try:
-        return importlib.util.find_spec(module_of_weft)
+        spec = importlib.util.find_spec(module_of_weft)
+        return None if spec is None or spec.origin is None else spec
     except ModuleNotFoundError:  # of a parent package
         return None
 

@@ -19,6 +19,7 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.runtime.array import Array
 from weft._engine.util.trees import plain, treedef
 from weft._engine.util.trees.treedef import PyTreeDef
+from weft._former_modules import current_name
 
 MAGIC = b"weft-exported\x00"
 VERSION = 3
@@ -150,6 +151,7 @@ class _Reader(pickle.Unpickler):
         self.version, self.device_of_id = version, device_of_id
 
     def find_class(self, module: str, name: str) -> Any:
+        module = current_name(module)
         if self.device_of_id is not None and (module, name) == (
             "weft._engine.backends.base",
             "_device_of_id",

@@ -1,0 +1,67 @@
+"""Modules of the engine by their names in earlier versions, which pickles and exported programs hold.
+
+In:   a name such as `weft.ir.mesh`, under which no module is found.
+Out:  the spec of `weft._engine.ir.mesh`, whose module is that module itself, if it exists. Instead of a package, there is an empty one
+      that forwards names: its path would have the same file executed twice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_ENGINE = "weft._engine."
+
+
+class _FormerLoader:
+    """Load a module of the engine under its former name."""
+
+    def __init__(self, current: str):
+        self.current = current
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self.current)
+        self._spec = module.__spec__
+        if hasattr(module, "__path__"):
+            forwarding = ModuleType(spec.name, module.__doc__)
+            forwarding.__path__ = []
+            forwarding.__getattr__ = lambda name: getattr(module, name)  # type: ignore[method-assign]
+            self._spec = spec
+            return forwarding
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # Python has replaced it by the former one
+
+
+def find_spec(name: str) -> ModuleSpec | None:
+    """Return the spec of a module of the engine for its former name, or None.
+
+    >>> find_spec("weft.ir.mesh").loader.current
+    'weft._engine.ir.mesh'
+    >>> find_spec("weft.no_such_module")
+    """
+    current = _ENGINE + name.removeprefix("weft.")
+    if name.startswith(_ENGINE) or not _exists(current):
+        return None
+    return ModuleSpec(name, _FormerLoader(current))  # type: ignore[arg-type]
+
+
+def _exists(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of a parent package
+        return False
+
+
+def current_name(name: str) -> str:
+    """Return the name of a module of weft today.
+
+    >>> current_name("weft.ir.mesh"), current_name("weft.numpy"), current_name("os.path")
+    ('weft._engine.ir.mesh', 'weft.numpy', 'os.path')
+    """
+    is_public = not name.startswith("weft.") or name.startswith(_ENGINE)
+    spec = None if is_public else importlib.util.find_spec(name)
+    return name if spec is None else getattr(spec.loader, "current", spec.name)
