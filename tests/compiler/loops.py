@@ -6,13 +6,13 @@ import numpy as np
 
 import weft._engine.control  # noqa: F401  (announces the operations)
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import Primitive, registry
+from weft._engine.core.primitive import Primitive, RegionOp, registry
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.types import ShapedArray
 
-scan_p = Primitive("scan", "region", multiple_results=True, register=False)
-while_p = Primitive("while", "region", multiple_results=True, register=False)
-cond_p = Primitive("cond", "region", multiple_results=True, register=False)
+scan_p = RegionOp("scan", multiple_results=True, register=False)
+while_p = RegionOp("while", multiple_results=True, register=False)
+cond_p = RegionOp("cond", multiple_results=True, register=False)
 for primitive in (scan_p, while_p, cond_p):
     primitive.rules["lower"] = registry[primitive.name].rules["lower"]
 

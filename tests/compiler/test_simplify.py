@@ -10,7 +10,7 @@ import weft._engine.ops.slicing as S
 from tests.compiler.test_fusion import dot, spread, staged, values
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CallLike
 from weft._engine.ir.check import check_jaxpr
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 
@@ -307,7 +307,7 @@ def test_a_product_that_sums_nothing_has_no_parts(a, b, numbers):
 
 
 def test_calls_are_inlined_at_every_depth():
-    call = Primitive("test_call", "region", multiple_results=True, register=False, call_like=True)
+    call = CallLike("test_call", multiple_results=True, register=False)
     call.def_type(lambda *avals, jaxpr: jaxpr.out_avals)
     call.def_reference(lambda *args, jaxpr: run_reference(jaxpr, *args))
 

@@ -13,7 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.structure import Unserializable, structure
 from weft._engine.runtime.device import devices
@@ -251,7 +251,7 @@ def test_programs_that_call_python_are_refused(case):
 
 
 def test_operations_of_others_are_refused():
-    mine = Primitive("structure_test", "elementwise", register=False)
+    mine = ElementwiseOp("structure_test", register=False)
     mine.define(type=lambda x: x, reference=lambda x: x)
     with pytest.raises(Unserializable, match="structure_test"):
         structure(traced(mine.bind))

@@ -9,7 +9,7 @@ import pytest
 import weft
 import weft.numpy
 from tests.harness.laws import Case, assert_close, check_all, run, wide_types
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.stage import stage
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import elementwise as e, functions
@@ -645,7 +645,7 @@ def test_a_family_fills_the_slots_when_one_is_looked_at():
         filled.append(primitive.name)
         to.define(type=rule)
 
-    late = Primitive("late", "elementwise", register=False, family=(fill, abs))
+    late = ElementwiseOp("late", register=False, family=(fill, abs))
     assert filled == []
     assert late.rule("type") is abs
     late.define(lower=max)

@@ -56,10 +56,10 @@ class RefusedModule(ModuleType):
 class RefusedPrimitive(Primitive):
     """A primitive that weft does not bind. It takes rules, which no program asks for; `bind` raises NotImplementedError."""
 
-    __slots__ = ("_origin", "refusal")
+    kind = "refused"
 
     def __init__(self, module: str, name: str, reason: str):
-        super().__init__(name.removesuffix("_p"), "refused", register=False)
+        super().__init__(name.removesuffix("_p"), register=False)
         self._origin, self.refusal = (
             (module, name, "primitive", reason),
             f"{module}.{name}: {reason}.",

@@ -39,7 +39,7 @@ from weft._engine.control.hitypes import (
 )
 from weft._engine.control.ref import AbstractRef, TransformedRef, is_ref
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import BatchAxis, Primitive
+from weft._engine.core.primitive import BatchAxis, CallLike
 from weft._engine.core.stage import StageTrace, hoist_tracers, stage
 from weft._engine.core.trace import (
     EvalTrace,
@@ -64,20 +64,16 @@ from weft._engine.transforms.vmappable import MappingSpec
 from weft._engine.util import dtypes, tree
 
 #: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
-call_hi_primitive_p = Primitive(
+call_hi_primitive_p = CallLike(
     "call_hi_primitive",
-    "region",
     multiple_results=True,
-    call_like=True,
     only_derivatives=("prim",),
     is_high=True,
 )
 #: the derivative of a call, of residuals and then tangents; params: jaxpr, bwd (residuals, cotangents -> cotangents), num_res, name
-hi_linearized_p = Primitive(
+hi_linearized_p = CallLike(
     "call_hi_primitive_linearized",
-    "region",
     multiple_results=True,
-    call_like=True,
     only_derivatives=("bwd",),
     is_high=True,
 )

@@ -784,7 +784,7 @@ def _without_rules(jaxpr: Jaxpr) -> Jaxpr:
 
     def has_rule(eqn: Eqn) -> bool:
         return (
-            bool(eqn.primitive.attrs.get("only_derivatives"))
+            bool(eqn.primitive.only_derivatives)
             and "jaxpr" in eqn.params
             and "transpose" not in eqn.params
         )

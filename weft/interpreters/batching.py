@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._engine.core.extension import ExtensionPrimitive
 from weft._engine.core.primitive import BatchAxis, Primitive
 from weft._engine.core.trace import typeof
 from weft._engine.ops.layout import expand_dims
@@ -40,7 +41,7 @@ def _kind(kind: str, call: Callable) -> Callable:
     def to_slot(primitive: Primitive, rule: Callable) -> Callable:
         batch = lambda axis, args, dims, **params: call(rule, axis, args, dims, params)
         batch.table = kind  # type: ignore[attr-defined]
-        primitive.attrs["batched_always"] = kind != "plain" and primitive.kind == "extension"
+        primitive.batched_always = kind != "plain" and isinstance(primitive, ExtensionPrimitive)
         return batch
 
     return to_slot

@@ -135,9 +135,8 @@ def register_lowering(
         raise TypeError(
             f"register_lowering: the rule of {prim!r} must be a function, got {rule!r}."
         )
-    rules = prim.attrs.setdefault("lowerings", {})
-    rules[platform] = rule
-    chosen = next((rules[p] for p in (*PLATFORMS, None) if p in rules), None)
+    prim.lowerings[platform] = rule
+    chosen = next((prim.lowerings[p] for p in (*PLATFORMS, None) if p in prim.lowerings), None)
     if chosen is not None:
         prim.rules["expand"] = _expansion_by(prim, chosen)
 

@@ -800,7 +800,7 @@ def evaluate_op(primitive, args, params):
 
 def compiled_op(primitive, args, params):
     """Compute one primitive on concrete values by the program of it."""
-    if primitive.attrs.get("call_like"):
+    if primitive.is_call:
         inner = params["jaxpr"]  # what jit calls is compiled, but for operations that cannot be
         if (
             has_extensions(inner) or (implementations and primitive is not jit_p)

@@ -111,7 +111,7 @@ class ManualTrace(Trace):
             and not primitive.effects_of(params, avals)
         ):
             return []  # it has neither results nor effects, and needs no lowering
-        outs = values if primitive.attrs.get("casts") else self.compute(primitive, values, params)
+        outs = values if primitive.casts else self.compute(primitive, values, params)
         made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
         return made if primitive.multiple_results else made[0]
 

@@ -118,7 +118,7 @@ class Lockstep:
         if primitive.kind == "callback":
             return self._callback(eqn, ins)
         if primitive.kind == "region":
-            if primitive.attrs.get("call_like"):
+            if primitive.is_call:
                 return self.run(params["jaxpr"], ins)
             return primitive.rule("lockstep")(self, ins, **params)
         return self.each(lambda *xs: reference_results(eqn, xs), ins)

@@ -6,7 +6,7 @@ is compiled and run.
 
 from __future__ import annotations
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CallLike, Primitive
 
 
 def call_effects(params) -> frozenset:
@@ -21,10 +21,8 @@ def _rules(primitive: Primitive, to: Primitive) -> None:
     fill_call_rules(primitive, to, jit_p)
 
 
-class _Jit(Primitive):
+class _Jit(CallLike):
     """Tracing asks for types only, which need no rule."""
-
-    __slots__ = ()
 
     def abstract(self, avals, params):
         return params["jaxpr"].out_avals
@@ -32,5 +30,5 @@ class _Jit(Primitive):
 
 #: params: jaxpr, name, in_shardings, out_shardings (tuples with one entry per flat value, None where unspecified),
 #: donated (tuple of bool), inline, keep_unused
-jit_p = _Jit("jit", "region", multiple_results=True, family=(_rules,), call_like=True)
+jit_p = _Jit("jit", multiple_results=True, family=(_rules,))
 jit_p.ref_effects = call_effects

@@ -97,7 +97,7 @@ def fill_call_rules(
 ) -> None:
     """Fill the slots of `to` with the rules of `primitive`. A derivative rule that it has is one of the whole program: parts of that, and
     its transpose, become plain calls."""
-    ruled = bool(primitive.attrs.get("only_derivatives"))
+    ruled = bool(primitive.only_derivatives)
 
     @to.def_jvp
     def jvp(primals, tangents, *, jaxpr, **params):

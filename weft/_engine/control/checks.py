@@ -29,7 +29,7 @@ from weft._engine.control.shard_map import manual_scope, shard_map_p
 from weft._engine.control.while_loop import while_p
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import evaluate, evaluate_by
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import BarrierOp, unsupported
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Zero, _state, any_tracers, eval_trace, tracked_axes, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
@@ -116,10 +116,8 @@ def slot_of(values: Sequence[Any]) -> Slot:
 # --- the operation ----------------------------------------------------------------------------------------------------
 
 
-class _Check(Primitive):
+class _Check(BarrierOp):
     """An operation that raises where its operands have values, and is recorded where they do not."""
-
-    __slots__ = ()
 
     def bind(self, *args: Any, **params: Any) -> Any:
         if _state.trace is eval_trace and not any_tracers(args):
@@ -128,7 +126,7 @@ class _Check(Primitive):
 
 
 #: params: sites (a tuple of Site), slots (the types of the values that follow the code, slot after slot), debug
-check_p = _Check("check", "barrier", multiple_results=True)
+check_p = _Check("check", multiple_results=True)
 check_p.ref_effects = lambda params: frozenset(["debug_check" if params["debug"] else "check"])
 
 
@@ -233,7 +231,7 @@ def _can_make_nans(eqn: Eqn) -> bool:
     return (
         primitive.kind in _KINDS_WITH_NANS
         and primitive.name not in _NO_NANS
-        and primitive.attrs.get("computes") not in _MOVES
+        and primitive.computes not in _MOVES
     )
 
 
@@ -367,7 +365,7 @@ def _step(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, Se
         return _after_check(sites, eqn, state, operands), []
     if any(sites.visit(inner) for _, inner in subjaxprs(params)):
         rule = _RULES.get(primitive)
-        if rule is None and primitive.attrs.get("call_like"):
+        if rule is None and primitive.is_call:
             rule = _call
         if rule is not None:
             return rule(sites, eqn, state, operands)

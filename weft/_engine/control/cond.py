@@ -29,7 +29,7 @@ from weft._engine.control.guarded import guarded
 from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import Ref, call_on_values, threaded, threads_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import RegionOp, unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -45,7 +45,7 @@ from weft._engine.util.errors import describe
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
 #: params: branches (tuple of Jaxpr)
-cond_p = Primitive("cond", "region", multiple_results=True)
+cond_p = RegionOp("cond", multiple_results=True)
 
 Branches = tuple[Jaxpr, ...]
 

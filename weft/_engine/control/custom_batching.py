@@ -20,7 +20,7 @@ from weft._engine.control.custom_rules import attribute_of_wrapped
 from weft._engine.control.custom_values import to_front
 from weft._engine.control.hitypes import flatten_linear, holds_values
 from weft._engine.control.loops import map as map_in_loop
-from weft._engine.core.primitive import BatchAxis, Primitive
+from weft._engine.core.primitive import BatchAxis, CallLike
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import EvalTrace, _state, set_trace, typeof
 from weft._engine.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_dim
@@ -29,9 +29,7 @@ from weft._engine.util import tree
 from weft._engine.util.source import function_name
 
 #: params: jaxpr, rule (a function of (axis size, flags, batched flat values) to (results, flags)), num_consts, name
-custom_vmap_call_p = Primitive(
-    "custom_vmap_call", "region", multiple_results=True, call_like=True, only_derivatives=("rule",)
-)
+custom_vmap_call_p = CallLike("custom_vmap_call", multiple_results=True, only_derivatives=("rule",))
 
 
 class custom_vmap:

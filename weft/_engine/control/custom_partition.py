@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import CustomOp, unsupported
 from weft._engine.ir.factors import FactorRule, RuleBuilder
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft._engine.ir.rewrite import inline_calls, map_jaxprs
@@ -182,7 +182,7 @@ class PartitionRule:
 
 
 #: params: jaxpr (a program without constants), rule (a PartitionRule)
-custom_partitioning_p = Primitive("custom_partitioning", "custom", multiple_results=True)
+custom_partitioning_p = CustomOp("custom_partitioning", multiple_results=True)
 custom_partitioning_p.ref_effects = lambda params: params["jaxpr"].effects
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from weft._engine.control.ref import (
     retried,
 )
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import BatchAxis, Primitive, unsupported
+from weft._engine.core.primitive import BatchAxis, CallLike, RegionOp, unsupported
 from weft._engine.core.scalars import typed
 from weft._engine.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
 from weft._engine.core.trace import (
@@ -79,22 +79,24 @@ class Subfunction:
     __name__ = property(lambda self: function_name(self.call_wrapped))
 
 
-class _RuledCall(Primitive):
+class _RuledCall(CallLike):
     """A call with a derivative rule. It is bound with its program, or with the functions that `get_bind_params` gives."""
 
-    __slots__ = ()
+    batched_always = True
+    rules_apart: ClassVar[Callable[[dict], list[Subfunction]]]
+    apply: ClassVar[Callable[..., list]]
 
     def bind(self, *args: Any, subfuns: Sequence = (), **params: Any) -> list:
         if args and hasattr(args[0], "call_wrapped"):
-            subfuns, args = args[: self.attrs["n_functions"]], args[self.attrs["n_functions"] :]
+            subfuns, args = args[: self.n_functions], args[self.n_functions :]
         if not subfuns:
             return super().bind(*args, **params)
-        return self.attrs["apply"](_state.trace, subfuns, [typed(x) for x in args], params["name"])
+        return self.apply(_state.trace, subfuns, [typed(x) for x in args], params["name"])
 
     def functions_apart(self, params: dict) -> tuple[list, dict]:
         jaxpr = params["jaxpr"]
         call = Subfunction(lambda *xs: evaluate(jaxpr, *xs))
-        return [call, *self.attrs["rules_apart"](params)], {"name": params["name"]}
+        return [call, *self.rules_apart(params)], {"name": params["name"]}
 
 
 def _jvp_apart(params: dict) -> list[Subfunction]:
@@ -156,37 +158,29 @@ def _apply_vjp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
     return _dispatch_vjp(trace, fun.call_wrapped, rules, args, name)
 
 
+class _JvpCall(_RuledCall):
+    n_functions = 2
+    only_derivatives = ("jvp",)
+    rules_apart = staticmethod(_jvp_apart)
+    apply = staticmethod(_apply_jvp)
+
+
+class _VjpCall(_RuledCall):
+    n_functions = 3
+    only_derivatives = ("rules",)
+    rules_apart = staticmethod(_vjp_apart)
+    apply = staticmethod(_apply_vjp)
+
+
 #: params: jaxpr, jvp (flat primals, flat tangents -> outs, out tangents), num_consts, name
-custom_jvp_call_p = _RuledCall(
-    "custom_jvp_call",
-    "region",
-    multiple_results=True,
-    call_like=True,
-    batched_always=True,
-    only_derivatives=("jvp",),
-    n_functions=2,
-    rules_apart=_jvp_apart,
-    apply=_apply_jvp,
-)
+custom_jvp_call_p = _JvpCall("custom_jvp_call", multiple_results=True)
 #: params: jaxpr, rules (a VjpRules on flat values), num_consts, name
-custom_vjp_call_p = _RuledCall(
-    "custom_vjp_call",
-    "region",
-    multiple_results=True,
-    call_like=True,
-    batched_always=True,
-    only_derivatives=("rules",),
-    n_functions=3,
-    rules_apart=_vjp_apart,
-    apply=_apply_vjp,
-)
+custom_vjp_call_p = _VjpCall("custom_vjp_call", multiple_results=True)
 #: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
-custom_lin_p = Primitive("custom_lin", "region", multiple_results=True)
+custom_lin_p = RegionOp("custom_lin", multiple_results=True)
 #: the forward half of a rule that is replaced by the function itself where no residual is read; params: jaxpr (the results, then the
 #: residuals), fun (a program of the same operands that gives the results alone), name
-remat_opt_p = Primitive(
-    "remat_opt", "region", multiple_results=True, call_like=True, only_derivatives=("fun",)
-)
+remat_opt_p = CallLike("remat_opt", multiple_results=True, only_derivatives=("fun",))
 
 
 def _flat_call(fun: Callable, split: Split, out_tree: list, api: str) -> Callable:

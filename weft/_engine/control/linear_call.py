@@ -13,7 +13,7 @@ from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import keep_whole, make_call_rules
 from weft._engine.control.custom_values import over_axis, to_front, unbatch_ct
 from weft._engine.control.hitypes import flatten_linear
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CallLike
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.transforms.batch import batch_jaxpr
@@ -23,9 +23,7 @@ from weft._engine.util.source import function_name
 
 #: params: jaxpr (of constants, residuals, linear values), transpose (residuals, cotangents -> cotangents, flat), num_consts,
 #: num_res (residuals), name
-linear_call_p = Primitive(
-    "linear_call", "region", multiple_results=True, call_like=True, only_derivatives=("transpose",)
-)
+linear_call_p = CallLike("linear_call", multiple_results=True, only_derivatives=("transpose",))
 
 
 def linear_call(

@@ -14,7 +14,7 @@ import numpy as np
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import make_call_rules
 from weft._engine.control.ref import call_on_values
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CallLike
 from weft._engine.core.trace import Zero, is_undef
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, inline_calls, is_transparent, map_jaxprs
@@ -28,9 +28,7 @@ from weft._engine.util.record import record
 
 #: params: jaxpr, prevent_cse (a bool, or one for each input), policy (None, or a predicate on (primitive, *avals, **params)), name,
 #: differentiated (whether it is what a derivative computes again)
-remat_p = Primitive(
-    "checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",)
-)
+remat_p = CallLike("checkpoint", multiple_results=True, only_derivatives=("policy",))
 
 
 class _Answer:

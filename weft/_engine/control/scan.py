@@ -22,7 +22,7 @@ from weft._engine.control.guarded import guarded
 from weft._engine.control.hitypes import check_slices, flatten
 from weft._engine.control.ref import threaded, threads_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import RegionOp, unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
@@ -38,7 +38,7 @@ from weft._engine.util.errors import ConcretizationTypeError, ShardingTypeError,
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
 #: params: jaxpr, length, reverse, num_consts, num_carry, linear (tuple of bool), unroll (a hint: a number or True)
-scan_p = Primitive("scan", "region", multiple_results=True)
+scan_p = RegionOp("scan", multiple_results=True)
 
 
 def _params(

@@ -23,7 +23,7 @@ import numpy as np
 from weft._engine.control.body import define_partial_eval, pick
 from weft._engine.control.guarded import guarded
 from weft._engine.core.interpret import evaluate, run_reference
-from weft._engine.core.primitive import BatchAxis, Primitive, unsupported
+from weft._engine.core.primitive import BatchAxis, RegionOp, unsupported
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Zero, extend_axis_env, is_undef, typeof
 from weft._engine.ir.explicit import told_axes, type_sharding
@@ -44,7 +44,7 @@ from weft._engine.transforms.transpose import transpose_jaxpr
 from weft._engine.util.record import replace
 
 #: params: jaxpr (of one device), mesh, in_specs, out_specs (PartitionSpecs), manual_axes (in the order of the mesh), check_vma
-shard_map_p = Primitive("shard_map", "region", multiple_results=True, per_device=True)
+shard_map_p = RegionOp("shard_map", multiple_results=True, per_device=True)
 
 
 def manual_scope(params: dict) -> AbstractContextManager:

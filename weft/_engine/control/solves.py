@@ -15,7 +15,7 @@ from weft._engine.control.call_rules import call_reference, call_type
 from weft._engine.control.custom_rules import _dispatch_jvp
 from weft._engine.control.custom_values import to_front
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import CallLike, unsupported
 from weft._engine.core.stage import hoist_together, stage
 from weft._engine.core.trace import EvalTrace, UndefPrimal, Zero, _state, is_undef, typeof
 from weft._engine.ir.jaxpr import Jaxpr
@@ -30,11 +30,9 @@ from weft._engine.util.source import function_name
 
 #: params: jaxpr (solve), matvec, vecmat, transpose_solve (the last two maybe None), num_consts, name; all programs have the inputs of
 #: the operation, constants and right-hand side; the solvers give the solution, then auxiliary data
-linear_solve_p = Primitive(
+linear_solve_p = CallLike(
     "custom_linear_solve",
-    "region",
     multiple_results=True,
-    call_like=True,
     only_derivatives=("matvec", "vecmat", "transpose_solve"),
 )
 

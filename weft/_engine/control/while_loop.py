@@ -23,7 +23,7 @@ from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import threaded, threads_refs
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import RegionOp, unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Zero, _state, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -37,7 +37,7 @@ from weft._engine.util.errors import describe
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
 #: params: cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts
-while_p = Primitive("while", "region", multiple_results=True)
+while_p = RegionOp("while", multiple_results=True)
 
 
 def _unpack(params: dict) -> tuple[Jaxpr, Jaxpr, int, int]:

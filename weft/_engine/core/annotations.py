@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._engine.core.partial_types import manual_terms
+from weft._engine.core.primitive import BarrierOp, CollectiveOp, RegionOp
 from weft._engine.core.trace import _state, set_trace, typeof
 from weft._engine.ir.collective_spec import collective_axes
 from weft._engine.ir.types import ShapedArray
@@ -22,7 +23,7 @@ from weft._engine.util.errors import describe
 from weft._engine.util.source import user_frame
 
 #: kinds whose own type rules state how results vary
-OWN_RULES = frozenset({"collective", "barrier", "region"})
+OWN_RULES = (CollectiveOp, BarrierOp, RegionOp)
 
 NO_AXES: frozenset = frozenset()
 
@@ -31,17 +32,17 @@ def annotated_types(
     primitive: Any, avals: Sequence[ShapedArray], params: dict
 ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
     """Types of the results, and per operand the axes over which it must vary."""
-    if primitive.kind in OWN_RULES:
+    if isinstance(primitive, OWN_RULES):
         wanted = (
             _inner_axes(primitive, avals, params)
-            if primitive.kind == "region"
+            if isinstance(primitive, RegionOp)
             else [a.vma for a in avals]
         )
         given = [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)]
         outs = primitive.abstract(given, params)
         if (
-            primitive.kind == "collective"
-            and not primitive.attrs.get("casts")
+            isinstance(primitive, CollectiveOp)
+            and not primitive.casts
             and any(a.vma_unreduced or a.vma_reduced for a in outs)
         ):
             own = frozenset(
@@ -66,7 +67,7 @@ def annotated_types(
 
 def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
     """ValueError unless operands of these types, constants apart, vary over the same axes: what `config.auto_pcast` off asks for."""
-    if primitive.kind in OWN_RULES or _state.lenient or len({a.vma for a in avals}) < 2:
+    if isinstance(primitive, OWN_RULES) or _state.lenient or len({a.vma for a in avals}) < 2:
         return
     raise ValueError(
         describe(

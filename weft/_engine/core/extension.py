@@ -58,14 +58,12 @@ _MISSING = {
 class ExtensionPrimitive(Primitive):
     """An operation that a library defines: see `weft.extend.core.Primitive`."""
 
-    kind = "extension"  # these are slots of the base class; subclasses of libraries may set some
-    multiple_results = False
-    ref_effects = None
+    kind = "extension"
 
     def __init__(self, name: str):
         self.name = name
         self.rules = {"reference": self._reference}
-        self.attrs = {}
+        self.lowerings: dict[str | None, Callable] = {}  # by platform
         if (
             type(self).abstract_eval is not ExtensionPrimitive.abstract_eval
         ):  # a library's class states rules as methods

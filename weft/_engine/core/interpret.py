@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.core.primitive import CallbackOp
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import _state, implementations, with_source
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
@@ -85,7 +86,7 @@ def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
             np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars
         ]
         watch = _watch.current
-        if watch is not None and eqn.primitive.kind == "callback" and eqn.effects:
+        if watch is not None and isinstance(eqn.primitive, CallbackOp) and eqn.effects:
             if eqn.outvars:
                 raise _Enough
             continue

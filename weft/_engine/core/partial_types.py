@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import ElementwiseOp, Primitive, ProductOp
 from weft._engine.core.trace import _state
 from weft._engine.ir.factors import FactorRule, axes_of_factors
 from weft._engine.ir.specs import NO_AXES, PartitionSpec, Spec
@@ -20,7 +20,6 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import ShardingTypeError, describe
 from weft._engine.util.source import user_frame
 
-_CONTRACTIONS = frozenset({"contract", "conv", "ragged"})
 #: what elementwise operations compute that is done to each term, rounding included
 _TERM_BY_TERM = frozenset({"copy", "cast"})
 _ADD_UP = "Add the terms up first with weft.sharding.reshard(x, P(...)), whose spec has no unreduced axes."
@@ -122,14 +121,14 @@ class _Operands:
         if not found:
             return NO_AXES
         (first, axes), rule = next(iter(found.items())), self.rule
-        if self.primitive.kind in _CONTRACTIONS and not _state.lenient:
+        if isinstance(self.primitive, ProductOp) and not _state.lenient:
             return self.refuse(
                 ShardingTypeError,
                 f"operand {first} is unreduced over {_text(axes)}, and operands of a contraction "
                 "cannot be unreduced.",
                 "A contraction may give terms of a sum, but it takes whole values.",
             )
-        if self.primitive.attrs.get("computes") in _TERM_BY_TERM:
+        if self.primitive.computes in _TERM_BY_TERM:
             return axes
         if any(i not in rule.linear_ins for i in found):
             return self.refuse(
@@ -140,7 +139,7 @@ class _Operands:
             )
         if rule.additive:
             plain = [i for i in rule.linear_ins if self.unreduced[i] != axes]
-            filled = self.primitive.kind != "elementwise" and all(
+            filled = not isinstance(self.primitive, ElementwiseOp) and all(
                 not self.avals[i].ndim and not self.unreduced[i] for i in plain
             )
             if plain and not filled:
@@ -160,7 +159,7 @@ class _Operands:
         for i, aval in enumerate(self.avals):
             if (
                 i != first
-                and self.primitive.kind == "elementwise"
+                and isinstance(self.primitive, ElementwiseOp)
                 and aval.dtype.kind != "b"
                 and not axes <= self.equal[i]
                 and not (self.manual or _state.lenient)
@@ -177,9 +176,9 @@ class _Operands:
     def reduced(self) -> frozenset:
         """The axes over which the results are reduced."""
         axes = frozenset().union(*self.equal)
-        if not axes or self.primitive.kind in _CONTRACTIONS:
+        if not axes or isinstance(self.primitive, ProductOp):
             return NO_AXES
-        if self.primitive.kind == "elementwise" and not _state.lenient:
+        if isinstance(self.primitive, ElementwiseOp) and not _state.lenient:
             for i, aval in enumerate(self.avals):
                 split = self.split[i]
                 if (

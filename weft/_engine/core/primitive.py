@@ -24,34 +24,17 @@ Some ops have more, `OPTIONAL_SLOTS`:
   split       an `ops.split_rule.SplitRule`: how it runs when a special factor is split
   collective  the `ir.collective_spec.CollectiveSpec` of a collective; `several` is how it works over several axes at once
 
-A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:
-elementwise layout slice index reduce contract conv ragged sort scan scatter random collective region library constraint callback custom
-(a function that partitions itself); terms (of a sum, which devices hold); exchange (a collective between processes); and extension for
-those that libraries define (`core.extension`), which programs that are compiled hold no more.
+A slot may hold `unsupported("why")`, which raises MissingRuleError on use.
 
-Within a kind they ask for facts of the operation, given to the constructor and kept in `attrs`:
-
-  computes       elementwise: the operation of Loops that makes an element, or "select", "cast", "bitcast", "square", "copy"
-  jumps          elementwise without `computes`: close operands may have results that are not close
-  neutral        elementwise: the second operand that leaves the first as it is, to the bit; the other way round if it `commutes`
-  is_involution  elementwise: applied twice it gives its operand
-  same_as        elementwise: fn(**params) -> the name and the parameters of a simpler operation that does the same, or None
-  cost           elementwise: of one element, in simple vector instructions, where it is more than one
-  compiled       library: fn(eqn) -> a function that gives its results in compiled programs, or None where that is the library's
-  on_complex     elementwise: the function of `ops.complex_functions` that composes it for complex numbers from other operations
-  moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
-  takes_slice    slice, index: the result is a part of the first operand, whose dims have the same order
-  overwrites     index: the result is the first operand, but for a window
-  casts          collective, elementwise: the result is the operand, under another type or with something said of it
-  per_device     region: its program is that of one device, on blocks (shard_map)
-  batched_always extension, region: its batching rule is asked for values that are not mapped, too
-  asks_layout    callback: it gets the layout of its operand as a parameter, and runs when the program is compiled
+Passes dispatch on the class of a primitive, one per family, and on the attributes that the classes declare with their types. An
+attribute that passes read of any op stands on `Primitive`, others on their family. The keyword arguments of a constructor set them.
+Programs that are compiled hold no op of a library (`core.extension`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 from weft._engine.ir.registry import registry
 from weft._engine.util.config import api_version
@@ -122,60 +105,95 @@ def _definer(slot: str) -> Callable:
     return def_slot
 
 
-class Primitive:
-    """An operation. `bind` applies it under the current trace."""
-
-    __slots__ = (
-        "name",
-        "kind",
-        "multiple_results",
-        "rules",
-        "attrs",
-        "ref_effects",
-        "_family",
-        "__weakref__",
-    )
-    #: what libraries ask of a primitive before they bind it: whether its first argument is a function
-    call_primitive = map_primitive = False
+@dataclass_transform(eq_default=False)
+class _Declared:
+    """The constructor of primitives: keyword arguments set attributes that the class declares."""
 
     def __init__(
         self,
         name: str,
-        kind: str,
         multiple_results: bool = False,
         register: bool = True,
         family: tuple | None = None,
-        **attrs,
+        **attributes: Any,
     ):
-        """`family` is (fn, *facts): `fn(self, to, *facts)` fills the slots, those of `to`, when one is first asked for: most never are."""
-        self.name = name
-        self.kind = kind
-        self.multiple_results = multiple_results
-        self._family = family
+        for attribute in attributes:
+            if not hasattr(type(self), attribute):
+                raise TypeError(f"{type(self).__name__}: {attribute!r} is not a declared attribute")
+        self.__dict__.update(attributes)
+        self.name, self.multiple_results, self.family = name, multiple_results, family
         if family is None:
-            self.rules: dict[str, Any] = {}
-        self.attrs = attrs
-        self.ref_effects: Callable | None = None  # params -> frozenset of effect names
+            self.rules = {}
         if register:
             if name in registry:
                 raise ValueError(f"primitive {name!r} is already defined")
             registry[name] = self
 
+
+class Primitive(_Declared):
+    """An operation. `bind` applies it under the current trace."""
+
+    name: str
+    multiple_results: bool = False
+    #: whether `registry` lists it
+    register: bool = True
+    #: (fn, *facts): `fn(self, to, *facts)` fills the slots, those of `to`, on first use of one; few are ever used
+    family: tuple | None = None
+
+    #: the operation of Loops that computes an element, or "select", "cast", "bitcast", "square", "copy"
+    computes: str | None = None
+    #: how elements move: the order of elements stays in "reshape"
+    moves: Literal["permute", "reshape", "repeat", "pad", "concatenate", "iota"] | None = None
+    #: the result is a part of the first operand, whose dims have the same order
+    takes_slice: bool = False
+    #: the result is the first operand except for a window
+    overwrites: bool = False
+    #: the result is the operand with another type or annotation
+    casts: bool = False
+    #: the inner program is that of one device, on blocks (shard_map)
+    per_device: bool = False
+    #: calls the program params["jaxpr"]
+    is_call: bool = False
+    #: parameters of a call that only its derivatives and other transformations read
+    only_derivatives: tuple[str, ...] = ()
+    #: the call has a form in simpler types, into which it expands
+    is_high: bool = False
+    #: the batching rule also applies to values that are not mapped
+    batched_always: bool = False
+    #: parameters that the types of the results imply
+    implied: tuple[str, ...] = ()
+    #: how a user chooses the sharding of the result, with a `{}` for the spec
+    out_sharding: str = ""
+    #: simple vector instructions per element; 0 if the family says it
+    cost: int = 0
+    #: functions that come before the operands when an equation is bound again (`functions_apart`)
+    n_functions: int = 0
+    #: results along marked factors are split as the operands are
+    split_alike: bool = False
+    #: params -> names of effects
+    ref_effects: Callable[[dict], frozenset] | None = None
+
+    #: the name of the family in texts
+    kind: ClassVar[str] = "custom"
+    rules: ClassVar[dict[str, Any]]
+    #: whether the first argument of `bind` is a function; libraries read these
+    call_primitive: ClassVar[bool] = False
+    map_primitive: ClassVar[bool] = False
+
     def __getattr__(self, name: str) -> Any:
         """The slots, before they are there."""
         if name != "rules":
             raise AttributeError(f"primitive {self.name!r} has no attribute {name!r}")
-        made = Primitive(self.name, self.kind, register=False)
-        self._family[0](self, made, *self._family[1:])
-        self.rules = made.rules
+        filled = Primitive(self.name, register=False)
+        self.family[0](self, filled, *self.family[1:])
+        self.rules = filled.rules
         return self.rules
 
     def sources(self) -> Iterator[str]:
         """The modules of its rules, or of the function that will fill them."""
-        try:
-            rules = Primitive.rules.__get__(self)
-        except AttributeError:
-            return iter([self._family[0].__module__])
+        rules = self.__dict__.get("rules")
+        if rules is None:
+            return iter([self.family[0].__module__])
         return (rule.__module__ for rule in rules.values())
 
     def bind(self, *args, **params):
@@ -260,6 +278,162 @@ class Primitive:
 
 def _lookup(name: str) -> Primitive:
     return registry[name]
+
+
+# --- families ---------------------------------------------------------------------------------------------------------
+
+
+class ElementwiseOp(Primitive):
+    """Each element of the result from the elements of the operands at the same position."""
+
+    kind = "elementwise"
+    #: close operands may have results that are not close (an op without `computes`)
+    jumps: bool = False
+    #: the second operand that leaves the first unchanged to the bit; also the first operand if the op `commutes`
+    neutral: float | None = None
+    commutes: bool = False
+    #: applied twice it gives its operand
+    is_involution: bool = False
+    #: params -> the name and the parameters of a simpler op that does the same, or None
+    same_as: Callable[..., tuple[str, dict] | None] | None = None
+    #: the function of `ops.complex_functions` that composes the op on complex numbers
+    on_complex: str = ""
+    #: attaches metadata of params["xla_metadata_kvs"] to the op that computes the operand
+    tags: bool = False
+
+
+class MovementOp(Primitive):
+    """Moves elements and computes nothing."""
+
+
+class LayoutOp(MovementOp):
+    """Rearranges or repeats the elements of one operand, or numbers positions."""
+
+    kind = "layout"
+
+
+class SliceOp(MovementOp):
+    """Cuts out, pads or joins at positions that are fixed."""
+
+    kind = "slice"
+
+
+class IndexOp(Primitive):
+    """Reads or overwrites at positions that are values."""
+
+    kind = "index"
+
+
+class ReduceOp(Primitive):
+    """Reduces over the dims params["axes"]."""
+
+    kind = "reduce"
+
+
+class ProductOp(Primitive):
+    """Sums products of elements of two operands."""
+
+
+class ContractOp(ProductOp):
+    """A contraction by params["dimension_numbers"]."""
+
+    kind = "contract"
+
+
+class ConvolutionOp(ProductOp):
+    """A convolution."""
+
+    kind = "conv"
+
+
+class RaggedOp(ProductOp):
+    """A contraction in groups of rows."""
+
+    kind = "ragged"
+
+
+class SortOp(Primitive):
+    """Orders elements, or computes whole rows in sequence."""
+
+    kind = "sort"
+
+
+class ScanOp(Primitive):
+    """A running reduction along one dim."""
+
+    kind = "scan"
+
+
+class ScatterOp(Primitive):
+    """Combines updates into an operand at positions that are values."""
+
+    kind = "scatter"
+
+
+class CollectiveOp(Primitive):
+    """Communicates over mesh axes."""
+
+    kind = "collective"
+    #: the collective on one value that this one does to several at once
+    combines: Primitive | None = None
+
+
+class RegionOp(Primitive):
+    """Holds programs in its parameters."""
+
+    kind = "region"
+
+
+class CallLike(RegionOp):
+    """Calls the program params["jaxpr"] once."""
+
+    is_call = True
+
+
+class LibraryOp(Primitive):
+    """A routine of a library, on the host or compiled."""
+
+    kind = "library"
+    #: eqn -> a function that computes its results in compiled programs, or None to run the library
+    compiled: Callable[..., Callable | None] | None = None
+
+
+class ConstraintOp(Primitive):
+    """Constrains the sharding of its operand."""
+
+    kind = "constraint"
+    #: needs no constraint inside the program if the type of its result is explicit
+    leaves_auto: bool = False
+
+
+class CallbackOp(Primitive):
+    """Calls Python on the host."""
+
+    kind = "callback"
+    #: has the layout of its operand as a parameter and runs during compilation
+    asks_layout: bool = False
+
+
+class CustomOp(Primitive):
+    """A function that partitions itself."""
+
+
+class TermsOp(Primitive):
+    """Marks the terms of a sum that devices hold."""
+
+    kind = "terms"
+
+
+class ExchangeOp(Primitive):
+    """A collective between processes."""
+
+    kind = "exchange"
+
+
+class BarrierOp(Primitive):
+    """Keeps optimizations from crossing it."""
+
+    kind = "barrier"
 
 
 from weft._engine.core.trace import _state, implement, implementation  # noqa: E402  (bind is the hottest line of tracing: no indirection)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._engine.core.partial_types import result_specs, summed_axes
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CollectiveOp, ConstraintOp, Primitive, RegionOp, TermsOp
 from weft._engine.core.trace import _state, typeof
 from weft._engine.ir.explicit import Conflict, is_partial, result_dims, spec_text
 from weft._engine.ir.mesh import current_mesh
@@ -22,8 +22,8 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import ShardingTypeError, describe
 from weft._engine.util.source import user_frame
 
-#: kinds whose own type rules state the shardings of their results
-_OWN_RULES = frozenset({"region", "constraint", "collective", "terms"})
+#: families whose own type rules state the shardings of their results
+_OWN_RULES = (RegionOp, ConstraintOp, CollectiveOp, TermsOp)
 
 
 def sharded_types(
@@ -33,7 +33,7 @@ def sharded_types(
     params: dict,
 ) -> Sequence[ShapedArray]:
     """The results' types with their shardings; call it where some operand's type has one."""
-    if primitive.kind in _OWN_RULES:
+    if isinstance(primitive, _OWN_RULES):
         return out_avals
     meshes = list(dict.fromkeys(a.explicit.mesh for a in in_avals if a.explicit is not None))
     if len(meshes) > 1:
@@ -77,9 +77,7 @@ def sharded_types(
     specs = [
         ((),) * a.ndim if a.explicit is None else a.explicit.spec_dims(a.ndim) for a in in_avals
     ]
-    outs, conflict = result_dims(
-        rule, primitive.kind, specs, mesh.shape, primitive.attrs.get("split_alike", False)
-    )
+    outs, conflict = result_dims(rule, primitive.kind, specs, mesh.shape, primitive.split_alike)
     leaves = bool(_state.terms) and _state.terms <= summed_axes(rule, specs, mesh.shape)
     if conflict is None or leaves:
         found = [spec_of_dims(dims) for dims in outs]
@@ -158,7 +156,7 @@ def _message(
 
 
 def _remedy(primitive: Primitive, outs: Sequence[Spec], conflict: Conflict) -> str:
-    choice = primitive.attrs.get("out_sharding", "").format(spec_text(outs[0]))
+    choice = primitive.out_sharding.format(spec_text(outs[0]))
     moved = ""
     if conflict.wanted is not None:
         moved = f"weft.sharding.reshard(<operand {conflict.operand}>, {spec_text(conflict.wanted)})"

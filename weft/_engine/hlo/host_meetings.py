@@ -15,14 +15,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CallbackOp
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
 from weft._engine.ir.rewrite import inline_calls, map_jaxprs
 from weft._engine.ops.families import BranchSpec, LoopSpec
 
 #: the end of a program whose devices call the host; its operands are the results
-program_end_p = Primitive("program_end", "callback", multiple_results=True, register=False)
+program_end_p = CallbackOp("program_end", multiple_results=True, register=False)
 
 #: collectives whose result is the same on all devices of a group
 _SAME_RESULT = ("all-reduce", "all-gather", "collective-broadcast")

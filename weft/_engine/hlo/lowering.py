@@ -49,7 +49,7 @@ def rule_of(primitive: Any) -> Rule | None:
     found = RULES.get(primitive.name)
     if found is None and isinstance(primitive.rules.get("lower"), ExpandSpec):
         return _composite
-    return found or KINDS.get("call" if primitive.attrs.get("call_like") else primitive.kind)
+    return found or KINDS.get("call" if primitive.is_call else primitive.kind)
 
 
 class Lowering(Context):
@@ -199,8 +199,8 @@ class Lowering(Context):
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:
         """The user's line, and the names around the operation joined by slashes."""
         scope = "" if eqn.source is None else eqn.source.scope
-        if eqn.primitive.attrs.get("call_like") and "name" in eqn.params:
-            in_place = eqn.primitive.attrs.get("only_derivatives")
+        if eqn.primitive.is_call and "name" in eqn.params:
+            in_place = eqn.primitive.only_derivatives
             return eqn.source, self.path + joined(
                 scope, eqn.primitive.name if in_place else f"jit({eqn.params['name']})"
             )

@@ -399,8 +399,7 @@ class OpenJaxpr:
 
 def _any_high(eqns: Iterable[Eqn]) -> bool:
     return any(
-        eqn.primitive.attrs.get("is_high")
-        or any(inner.is_high for _, inner in subjaxprs(eqn.params))
+        eqn.primitive.is_high or any(inner.is_high for _, inner in subjaxprs(eqn.params))
         for eqn in eqns
     )
 

@@ -103,9 +103,7 @@ def map_jaxprs(params: dict, change: Callable[[Jaxpr], Jaxpr]) -> dict:
 
 def is_call(eqn: Eqn) -> bool:
     """Whether the equation only calls the program in its `jaxpr` parameter (jit and the like)."""
-    return eqn.primitive.attrs.get("call_like", False) and isinstance(
-        eqn.params.get("jaxpr"), Jaxpr
-    )
+    return eqn.primitive.is_call and isinstance(eqn.params.get("jaxpr"), Jaxpr)
 
 
 def in_place(eqn: Eqn) -> Jaxpr:
@@ -116,7 +114,7 @@ def in_place(eqn: Eqn) -> Jaxpr:
 
 def is_transparent(eqn: Eqn) -> bool:
     """Whether derivatives, too, see nothing but the program that is called."""
-    return is_call(eqn) and not eqn.primitive.attrs.get("only_derivatives")
+    return is_call(eqn) and not eqn.primitive.only_derivatives
 
 
 def without_high(jaxpr: Jaxpr) -> Jaxpr:
@@ -126,8 +124,7 @@ def without_high(jaxpr: Jaxpr) -> Jaxpr:
     flat = inline_calls(
         jaxpr,
         lambda eqn: (
-            eqn.primitive.attrs.get("is_high")
-            or ("rules_apart" in eqn.primitive.attrs and eqn.params["jaxpr"].is_high)
+            eqn.primitive.is_high or (eqn.primitive.n_functions and eqn.params["jaxpr"].is_high)
         ),
     )
     return flat.replace(

@@ -200,7 +200,7 @@ class _Writer:
             module.startswith((_PACKAGE, "numpy")) for module in primitive.sources()
         ):
             raise Unserializable(f"operation {primitive.name}, which is not weft's")
-        unread = self.unread[primitive] = primitive.attrs.get("only_derivatives", ())
+        unread = self.unread[primitive] = primitive.only_derivatives
         return unread
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, registry, unsupported
+from weft._engine.core.primitive import CallbackOp, Primitive, registry, unsupported
 from weft._engine.core.trace import typeof
 from weft._engine.ir.specs import Spec
 from weft._engine.ir.types import ShapedArray
@@ -238,7 +238,7 @@ def _assembled(
 
 def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
     """A primitive with the rules that all callbacks share; `effect` names what one does besides giving values."""
-    primitive = Primitive(name, "callback", multiple_results=True)
+    primitive = CallbackOp(name, multiple_results=True)
 
     @primitive.def_type
     def type_rule(*avals, result_avals=(), mapped=(), layout=None, **_):
@@ -416,9 +416,7 @@ def _with_leading(x: Any, dim: int | None, size: int, method: str) -> Any:
 # --- looking at layouts -----------------------------------------------------------------------------------------------
 
 #: params: callback, called with the sharding of the operand while the program is compiled
-inspect_sharding_p = Primitive(
-    "inspect_sharding", "callback", multiple_results=True, asks_layout=True
-)
+inspect_sharding_p = CallbackOp("inspect_sharding", multiple_results=True, asks_layout=True)
 
 
 @inspect_sharding_p.def_type

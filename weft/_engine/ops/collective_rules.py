@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import BatchAxis, Primitive, unsupported
+from weft._engine.core.primitive import BatchAxis, CollectiveOp, Primitive, unsupported
 from weft._engine.core.trace import Zero, axis_env_size, tracked_axes, typeof
 from weft._engine.ir.collective_spec import CollectiveSpec, collective_axes, register
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
@@ -57,7 +57,7 @@ _NO_KERNEL = "Collectives become ordinary operations when the mesh axes are stac
 
 def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
     """The primitive of a collective: every slot filled from its record, or by `slots` where it needs rules of its own."""
-    p = Primitive(spec.name, "collective")
+    p = CollectiveOp(spec.name)
     p.define(
         collective=spec,
         type=spec.type,
@@ -303,7 +303,7 @@ pvary_p = collective(CollectiveSpec("pvary", _pvary_type, _pvary, lambda values,
                                     hlo="copy"))  # fmt: skip
 
 
-pvary_p.attrs["casts"] = True
+pvary_p.casts = True
 
 
 # --- pcast
@@ -347,7 +347,7 @@ pcast_p = collective(
         hlo="copy",
     )
 )
-pcast_p.attrs["casts"] = True
+pcast_p.casts = True
 
 
 def typed(x: Any, axes: Axes, to: str) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Union
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import ContractOp
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -40,7 +40,7 @@ from weft._engine.util import dtypes
 from weft._engine.util.config import config
 from weft._engine.util.promotion import sum_dtype
 
-dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
+dot_general_p = ContractOp("dot_general", out_sharding=OUT_SHARDING)
 
 Dims = tuple[int, ...]
 DotDimensionNumbers = tuple[

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import LayoutOp
 from weft._engine.core.trace import typeof
 from weft._engine.ir.symbolic import max_dim
 from weft._engine.ir.types import ShapedArray
@@ -76,7 +76,7 @@ def products_along(
 
 #: Places of a window along some dims: place p and tap t of dim d show element p * strides[d] + t * dilation[d] of it. Taps
 #: are new dims at the end. Made here only.
-windows_p = Primitive("windows", "layout", register=False)
+windows_p = LayoutOp("windows", register=False)
 
 
 @windows_p.def_type
@@ -113,7 +113,7 @@ windows_p.define(lower=_windows_lower)
 
 
 #: Places of what was computed tap by tap: place p of dim d shows, for index t of dim `along`, element p + t * dilation of d.
-shifted_p = Primitive("shifted", "layout", register=False)
+shifted_p = LayoutOp("shifted", register=False)
 
 
 @shifted_p.def_type

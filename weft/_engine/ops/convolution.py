@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import ConvolutionOp
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import as_int, max_dim
@@ -42,7 +42,7 @@ from weft._engine.ops.rules import inverse, multilinear
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import sum_dtype
 
-conv_general_dilated_p = Primitive("conv_general_dilated", "conv", out_sharding=OUT_SHARDING)
+conv_general_dilated_p = ConvolutionOp("conv_general_dilated", out_sharding=OUT_SHARDING)
 
 
 class ConvDimensionNumbers(NamedTuple):

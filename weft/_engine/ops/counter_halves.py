@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import SortOp, unsupported
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -25,7 +25,7 @@ from weft._engine.ops.split_rule import split_rule
 _U32 = np.dtype(np.uint32)
 
 #: params: length
-threefry_sequence_p = Primitive("threefry_sequence", "sort")
+threefry_sequence_p = SortOp("threefry_sequence")
 
 
 def threefry_sequence(k0: Any, k1: Any, length: int) -> Any:

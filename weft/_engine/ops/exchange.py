@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import ExchangeOp, Primitive, unsupported
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.families import ExchangeSpec
@@ -23,7 +23,7 @@ _ALONE = "It has a meaning in a program that several processes run."
 
 
 def _primitive(name: str, role: Any) -> Primitive:
-    p = Primitive(name, "exchange", register=False)
+    p = ExchangeOp(name, register=False)
     rules = dict.fromkeys(
         ("jvp", "transpose", "batch", "factors", "reference"), unsupported(_ALONE)
     )

@@ -22,7 +22,14 @@ from typing import Any, Literal
 import numpy as np
 
 from weft._engine.core.annotations import cast
-from weft._engine.core.primitive import Primitive, registry
+from weft._engine.core.primitive import (
+    ElementwiseOp,
+    LayoutOp,
+    Primitive,
+    ReduceOp,
+    ScanOp,
+    registry,
+)
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder, elementwise_rule
@@ -594,10 +601,10 @@ def elementwise(
     linear_ins: tuple[int, ...] | Callable = (),
     additive: bool = False,
     widen: bool = True,
-    kind: str = "elementwise",
+    op_class: type[Primitive] = ElementwiseOp,
     **attrs: Any,
 ) -> Primitive:
-    """Make an elementwise primitive; `attrs` are facts that `core.primitive` lists.
+    """Make an elementwise primitive; `attrs` are attributes of `op_class`.
 
     jvp        per operand `fn(t, out, *primals, **params)` or None (a final `...` repeats the last); "linear"; "zero"
     transpose  per operand `fn(ct, *args, **params)` or None, for ops that are linear in some operand
@@ -621,9 +628,7 @@ def elementwise(
         widen,
     )
     computes = None if lower or callable(emit) else emit or name
-    return Primitive(
-        name, kind, family=(_elementwise_rules, *facts), **{"computes": computes, **attrs}
-    )
+    return op_class(name, family=(_elementwise_rules, *facts), **{"computes": computes, **attrs})
 
 
 def _elementwise_rules(
@@ -699,7 +704,6 @@ def function(
         name, code = formula.__name__.strip("_"), formula.__code__
         operands, op = code.co_varnames[1 : code.co_argcount], None
         if dtypes is not None:
-            attrs = {"on_complex": on_complex} if on_complex else {}
             op = _applied(
                 elementwise(
                     name,
@@ -711,7 +715,7 @@ def function(
                     emit=emit,
                     widen=widen,
                     cost=cost,
-                    **attrs,
+                    on_complex=on_complex,
                 ),
                 name,
                 operands,
@@ -861,7 +865,7 @@ def reduction(
     """
     from weft._engine.core.primitive import unsupported
 
-    p = Primitive(name, "reduce")
+    p = ReduceOp(name)
     reference = widened(reference)
 
     @p.def_type
@@ -957,7 +961,7 @@ def cumulative(
     """
     from weft._engine.core.primitive import unsupported
 
-    p = Primitive(name, "scan")
+    p = ScanOp(name)
 
     @p.def_type
     def type_rule(aval, *, axis, reverse):
@@ -1015,7 +1019,7 @@ def layout(
     `fn(builder, in_aval, out_aval, **params)` -> FactorRule or (in dims, out dims);
     lower `fn(b, index, x, in_aval, out_aval, **params)` -> Expr
     """
-    p = Primitive(name, "layout", **attrs)
+    p = LayoutOp(name, **attrs)
 
     def all_factors(in_avals, out_avals, **params):
         b = RuleBuilder()

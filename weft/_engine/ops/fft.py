@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import LibraryOp
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import Dim, as_int
@@ -30,7 +30,7 @@ from weft._engine.ops.rules import at_front, aval_of
 from weft._engine.ops.slicing import pad
 from weft._engine.util import dtypes, fft_engine
 
-fft_p = Primitive("fft", "library", split_alike=True)
+fft_p = LibraryOp("fft", split_alike=True)
 
 
 class FftType(enum.IntEnum):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import IndexOp, Primitive, ScatterOp, unsupported
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import as_int, is_at_most, min_dim
@@ -33,7 +33,7 @@ from weft._engine.ops.windows import (
 from weft._engine.util import dtypes
 from weft._engine.util.source import named
 
-gather_p = Primitive("gather", "index", out_sharding=READ_AT)
+gather_p = IndexOp("gather", out_sharding=READ_AT)
 
 
 # --- the functions
@@ -431,7 +431,7 @@ def _scatter_factors(combine, additive: bool):
 
 
 def _make_scatter(name: str, combine: str | None, ufunc) -> Primitive:
-    p = Primitive(name, "scatter")
+    p = ScatterOp(name)
     p.define(
         type=_scatter_type(name, ufunc is not None),
         reference=_scatter_reference(ufunc),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import LayoutOp, unsupported
 from weft._engine.core.trace import Zero
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -36,9 +36,9 @@ public_forms: dict[Generator, Any] = {}
 
 THREEFRY = Generator("threefry2x32", "fry", (2,))
 
-random_wrap_p = Primitive("random_wrap", "layout")
+random_wrap_p = LayoutOp("random_wrap")
 #: params: uses, the keys are used up, and expects, which of them a check must find used up (a shape and its bools); either may be absent
-random_unwrap_p = Primitive("random_unwrap", "layout")
+random_unwrap_p = LayoutOp("random_unwrap")
 
 
 def random_wrap(raw, generator: Generator):

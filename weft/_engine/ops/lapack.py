@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import LibraryOp
 from weft._engine.core.trace import typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.arithmetic import is_complex
@@ -31,7 +31,7 @@ _BLOCK = 64
 #: One routine on every matrix of a batch. Its `arguments` are written as in `ir.program.LibraryCall`, its operands
 #: being the arrays x0, x1, ..., its results y0, y1, ...; y0 begins as a copy of x0, and `results` has the core shapes and
 #: dtypes of the others. Made by the compiler only.
-library_call_p = Primitive("library_call", "library", multiple_results=True, register=False)
+library_call_p = LibraryOp("library_call", multiple_results=True, register=False)
 library_call_p.define(lower=LibrarySpec())
 
 Arguments = Sequence[Any]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.annotations import cast
-from weft._engine.core.primitive import Primitive, registry, unsupported
+from weft._engine.core.primitive import LayoutOp, registry, unsupported
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder
@@ -534,7 +534,7 @@ def squeeze(array, dimensions: Sequence[int]):
 
 # --- iota -------------------------------------------------------------------------------------------------------------
 
-iota_p = Primitive("iota", "layout", moves="iota")
+iota_p = LayoutOp("iota", moves="iota")
 
 
 @iota_p.def_type
@@ -612,7 +612,7 @@ def index_range(n: int, dtype=np.int32):
 
 #: params: size, symbolic; dtype, or None for that of Python's integers. The size as a number; `export` replaces it by a constant where
 #: the size is known
-dim_as_value_p = Primitive("dim_as_value", "layout")
+dim_as_value_p = LayoutOp("dim_as_value")
 
 
 @dim_as_value_p.def_type

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import LibraryOp, Primitive, unsupported
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import min_dim
@@ -55,7 +55,7 @@ _NOT_LINEAR = "is not linear in its operand; derivatives come from its jvp rule"
 
 def _library(name: str, compiled: Callable | None, multiple_results: bool = True) -> Primitive:
     """A factorization: `compiled` rebuilds it from routines; without one it runs on the host."""
-    p = Primitive(name, "library", multiple_results=multiple_results)
+    p = LibraryOp(name, multiple_results=multiple_results)
     lower = HostSpec() if compiled is None else ExpandSpec(compiled)
     return p.define(lower=lower, transpose=unsupported(_NOT_LINEAR))
 

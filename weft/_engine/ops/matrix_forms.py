@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import LibraryOp, Primitive, unsupported
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -38,7 +38,7 @@ _NO_DERIVATIVE = "has no derivative: the form is not unique, and its parts are n
 
 def _form(name: str, compiled: Callable, multiple_results: bool, ranks: Sequence[int]) -> Primitive:
     """A transformation of each matrix of its operands, whose last `ranks` dims belong to a matrix."""
-    p = Primitive(name, "library", multiple_results=multiple_results)
+    p = LibraryOp(name, multiple_results=multiple_results)
     p.define(
         lower=ExpandSpec(compiled),
         transpose=unsupported(_NO_DERIVATIVE),
@@ -325,7 +325,7 @@ def _ormqr_reference(a, taus, c, *, left, transpose):
 # --- tridiagonal systems
 
 
-tridiagonal_solve_p = Primitive("tridiagonal_solve", "library")
+tridiagonal_solve_p = LibraryOp("tridiagonal_solve")
 tridiagonal_solve_p.define(lower=ExpandSpec(lapack_forms.tridiagonal_solve))
 
 

@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import (
+    BarrierOp,
+    ConstraintOp,
+    ElementwiseOp,
+    Primitive,
+    TermsOp,
+    unsupported,
+)
 from weft._engine.core.trace import UndefPrimal, Zero, leaving_terms, lenient, typeof
 from weft._engine.ir.explicit import dual, type_sharding
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
@@ -60,7 +67,7 @@ def _batched_by_type(primitive: Primitive) -> None:
 
 
 #: params: sharding. The value, with the promise of its layout; partitioning drops it.
-sharding_constraint_p = Primitive("sharding_constraint", "constraint")
+sharding_constraint_p = ConstraintOp("sharding_constraint")
 
 
 def sharding_constraint(x, sharding):
@@ -130,7 +137,7 @@ _changes_no_value(
 
 #: params: order, of all dims, the slowest first. The value, with the order in which it is stored where it is a result; the compiler
 #: drops it.
-layout_constraint_p = Primitive("layout_constraint", "elementwise", computes="copy", casts=True)
+layout_constraint_p = ElementwiseOp("layout_constraint", computes="copy", casts=True)
 
 
 def layout_constraint(x, order: Sequence[int]):
@@ -160,7 +167,7 @@ layout_constraint_p.define(
 
 
 #: params: sharding, whose mesh may be abstract. The value with the type that it says; explicit axes are moved to it.
-reshard_p = Primitive("reshard", "constraint", implied=("sharding",), leaves_auto=True)
+reshard_p = ConstraintOp("reshard", implied=("sharding",), leaves_auto=True)
 
 
 def reshard(x, sharding: NamedSharding):
@@ -207,7 +214,7 @@ _batched_by_type(reshard_p)
 
 
 #: params: sharding, over an abstract mesh, or None. The value under another type; nothing is moved.
-mesh_cast_p = Primitive("mesh_cast", "constraint", implied=("sharding",), leaves_auto=True)
+mesh_cast_p = ConstraintOp("mesh_cast", implied=("sharding",), leaves_auto=True)
 
 
 def mesh_cast(x, sharding: NamedSharding | None):
@@ -222,7 +229,7 @@ _batched_by_type(mesh_cast_p)
 
 #: params: sharding, of the first dim of the result. The terms of a sum over the devices along its axes, as entries of that dim. Which
 #: they are is for the program to decide: those that the devices have, or the value and zeros.
-terms_p = Primitive("terms", "terms")
+terms_p = TermsOp("terms")
 
 
 def terms(x, mesh: Any, axes: tuple):
@@ -441,7 +448,7 @@ def takes_out_sharding(
 
 #: params: alike, the operands, which have one shape, are sharded alike; it may be absent. The operands, unchanged; simplification treats it
 #: as opaque.
-optimization_barrier_p = Primitive("optimization_barrier", "barrier", multiple_results=True)
+optimization_barrier_p = BarrierOp("optimization_barrier", multiple_results=True)
 
 
 def optimization_barrier(operands: Sequence, alike: bool = False) -> list:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.interpret import evaluate, run_reference
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import ScanOp, unsupported
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
@@ -198,7 +198,7 @@ def _interleaved(even: Any, odd: Any, axis: int) -> Any:
 
 # --- as one operation -------------------------------------------------------------------------------------------------
 
-associative_scan_p = Primitive("associative_scan", "scan", multiple_results=True)
+associative_scan_p = ScanOp("associative_scan", multiple_results=True)
 associative_scan_p.define(
     lower=ScanSpec(None, None), transpose=unsupported("is not linear in its operands")
 )

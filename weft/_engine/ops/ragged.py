@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import RaggedOp, unsupported
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -29,8 +29,8 @@ from weft._engine.ops.rules import at_front, aval_of, multilinear
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util.promotion import sum_dtype
 
-ragged_dot_p = Primitive("ragged_dot", "ragged")
-grouped_dot_p = Primitive("grouped_dot", "ragged")
+ragged_dot_p = RaggedOp("ragged_dot")
+grouped_dot_p = RaggedOp("grouped_dot")
 
 
 def ragged_dot(

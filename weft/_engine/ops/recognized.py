@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import LayoutOp, RegionOp, SliceOp
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -26,10 +26,8 @@ from weft._engine.ops.contraction import dot_general_p, is_whole
 from weft._engine.util.promotion import sum_dtype
 
 
-class _Rotate(Primitive):
+class _Rotate(LayoutOp):
     """Element i along `dim` of the result is element (i + start) modulo the size of the operand."""
-
-    __slots__ = ()
 
     def bind(self, *args: Any, dim: int, start: int) -> Any:
         (x,) = args
@@ -41,7 +39,7 @@ class _Rotate(Primitive):
         return slicing.concatenate(parts, dim)
 
 
-rotate_p = _Rotate("rotate", "layout", register=False)
+rotate_p = _Rotate("rotate", register=False)
 rotate_p.def_type(lambda aval, *, dim, start: aval)
 
 
@@ -52,17 +50,15 @@ def _rotate_factors(in_avals: Sequence, out_avals: Sequence, *, dim: int, start:
     return b.rule([factors], [factors], special={factors[dim]: "halo"}, linear_ins=(0,))
 
 
-class _Part(Primitive):
+class _Part(SliceOp):
     """The slice `start_indices ... limit_indices` by `strides` of an operand padded by `padding_config`."""
-
-    __slots__ = ()
 
     def bind(self, *args: Any, padding_config: tuple, **cut: Any) -> Any:
         x, value = args
         return slicing.slice(slicing.pad(x, value, padding_config), **cut)
 
 
-part_p = _Part("padded_slice", "slice", register=False)
+part_p = _Part("padded_slice", register=False)
 
 
 @part_p.def_type
@@ -146,7 +142,7 @@ def recognized(jaxpr: Jaxpr) -> Jaxpr:
 
 def _inside(eqn: Eqn) -> Eqn:
     """`eqn` with the programs that it holds recognized too."""
-    if eqn.primitive.kind != "region":
+    if not isinstance(eqn.primitive, RegionOp):
         return eqn
     params = map_jaxprs(eqn.params, recognized)
     return eqn if params is eqn.params else eqn.replace(params=params)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, registry, unsupported
+from weft._engine.core.primitive import Primitive, ReduceOp, registry, unsupported
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
@@ -251,7 +251,7 @@ reduce_xor = _reduction(reduce_xor_p, "Bitwise (or logical) exclusive or over th
 
 
 def _arg_reduction(name: str, reference: Callable) -> Primitive:
-    p = Primitive(name, "reduce")
+    p = ReduceOp(name)
 
     @p.def_type
     def type_rule(aval, *, axes, index_dtype):

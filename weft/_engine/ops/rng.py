@@ -12,7 +12,7 @@ import functools
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import ElementwiseOp, Primitive, unsupported
 from weft._engine.ir.factors import elementwise_rule
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
@@ -27,10 +27,10 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 # --- threefry ---------------------------------------------------------------------------------------------------------
 
-threefry2x32_p = Primitive("threefry2x32", "elementwise", multiple_results=True, cost=100)
-threefry4x32_p = Primitive("threefry4x32", "elementwise", multiple_results=True, cost=200)
-philox2x32_p = Primitive("philox2x32", "elementwise", multiple_results=True, cost=75)
-philox4x32_p = Primitive("philox4x32", "elementwise", multiple_results=True, cost=150)
+threefry2x32_p = ElementwiseOp("threefry2x32", multiple_results=True, cost=100)
+threefry4x32_p = ElementwiseOp("threefry4x32", multiple_results=True, cost=200)
+philox2x32_p = ElementwiseOp("philox2x32", multiple_results=True, cost=75)
+philox4x32_p = ElementwiseOp("philox4x32", multiple_results=True, cost=150)
 
 
 def threefry2x32(k0, k1, x0, x1) -> list:

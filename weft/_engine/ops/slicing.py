@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import IndexOp, SliceOp
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
@@ -40,11 +40,11 @@ from weft._engine.util.source import user_frame
 
 _span = builtins.slice  # this module's `slice` is the op
 
-slice_p = Primitive("slice", "slice", out_sharding=READ_AT, takes_slice=True)
-pad_p = Primitive("pad", "slice", moves="pad")
-concatenate_p = Primitive("concatenate", "slice", moves="concatenate")
-dynamic_slice_p = Primitive("dynamic_slice", "index", out_sharding=READ_AT, takes_slice=True)
-dynamic_update_slice_p = Primitive("dynamic_update_slice", "index", overwrites=True)
+slice_p = SliceOp("slice", out_sharding=READ_AT, takes_slice=True)
+pad_p = SliceOp("pad", moves="pad")
+concatenate_p = SliceOp("concatenate", moves="concatenate")
+dynamic_slice_p = IndexOp("dynamic_slice", out_sharding=READ_AT, takes_slice=True)
+dynamic_update_slice_p = IndexOp("dynamic_update_slice", overwrites=True)
 
 
 # --- the functions

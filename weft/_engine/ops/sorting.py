@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import Primitive, SortOp, unsupported
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import as_int, is_more_than, min_dim
@@ -57,7 +57,7 @@ _MADE_LATE = "Sorts of rows are made after transformations and partitioning."
 
 
 def _on_rows(name: str, kind: str, **rules) -> Primitive:
-    p = Primitive(name, "sort", multiple_results=kind == "top")
+    p = SortOp(name, multiple_results=kind == "top")
     late = dict.fromkeys(("jvp", "transpose", "batch", "factors"), unsupported(_MADE_LATE))
     return p.define(**late, **rules, lower=SortSpec(kind))
 
@@ -110,7 +110,7 @@ def _columns(key) -> list:
 
 # --- sort -------------------------------------------------------------------------------------------------------------
 
-sort_p = Primitive("sort", "sort", multiple_results=True)
+sort_p = SortOp("sort", multiple_results=True)
 
 
 def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1):
@@ -221,7 +221,7 @@ sort_p.define(transpose=unsupported("is not linear in any operand"), lower=Expan
 
 # --- top_k ------------------------------------------------------------------------------------------------------------
 
-top_k_p = Primitive("top_k", "sort", multiple_results=True)
+top_k_p = SortOp("top_k", multiple_results=True)
 
 
 def top_k(operand, k: int, *, axis: int = -1) -> Sequence:

@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CollectiveOp, Primitive
 from weft._engine.ir.collective_spec import spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import map_jaxprs
@@ -31,7 +31,7 @@ MOST_BYTES = 32 << 20
 @functools.cache
 def combined_reduction(single: Primitive) -> Primitive:
     """The reduction `single` of several values at once."""
-    p = Primitive(single.name, "collective", multiple_results=True, register=False, combines=single)
+    p = CollectiveOp(single.name, multiple_results=True, register=False, combines=single)
     p.define(collective=spec_of(single))
     p.def_type(lambda *avals, **params: [single.abstract([a], params)[0] for a in avals])
 
@@ -148,9 +148,7 @@ def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         if _is_combined(eqn):
             for a, v in zip(eqn.invars, eqn.outvars):
-                single = eqn.replace(
-                    primitive=eqn.primitive.attrs["combines"], invars=[a], outvars=[v]
-                )
+                single = eqn.replace(primitive=eqn.primitive.combines, invars=[a], outvars=[v])
                 parts.setdefault(a, []).append(single)
     eqns: list[Eqn] = []
 
@@ -168,7 +166,7 @@ def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _is_combined(eqn: Eqn) -> bool:
-    return "combines" in eqn.primitive.attrs
+    return isinstance(eqn.primitive, CollectiveOp) and eqn.primitive.combines is not None
 
 
 def _separated_inside(eqn: Eqn) -> Eqn:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.interpret import evaluate, evaluate_by
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import ExchangeOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
     Trace,
@@ -124,7 +124,7 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
     return stage(lambda *args: evaluate_by(bind, ordered, args), jaxpr.in_avals, jaxpr.name)
 
 
-_together_p = Primitive("exchanges", "exchange", multiple_results=True, register=False)
+_together_p = ExchangeOp("exchanges", multiple_results=True, register=False)
 
 
 def _together(operands: list, params: dict) -> list:

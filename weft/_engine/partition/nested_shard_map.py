@@ -42,7 +42,7 @@ def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
 
 
 def _params_on(eqn: Eqn, mesh: Mesh) -> dict:
-    if eqn.primitive.attrs.get("per_device"):
+    if eqn.primitive.per_device:
         return _shard_map_on(eqn.params, mesh)
     return map_jaxprs(eqn.params, lambda inner: on_mesh(inner, mesh))
 

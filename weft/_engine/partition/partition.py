@@ -405,7 +405,7 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
 
     def read(eqn: Eqn) -> Sequence[DimSpec | None]:
         sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
-        if eqn.primitive.attrs.get("leaves_auto") and eqn.outvars[0].aval.explicit is not None:
+        if eqn.primitive.leaves_auto and eqn.outvars[0].aval.explicit is not None:
             sharding = auto_part(sharding, ndim)  # the explicit axes are the variable's type
         asks = sharding is not None and not (
             isinstance(sharding, NamedSharding) and sharding.mesh.empty

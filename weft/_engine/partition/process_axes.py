@@ -319,8 +319,7 @@ class _OnParts(Trace):
     def _collective(self, primitive, args, params):
         key = "axes" if "axes" in params else "axis_name"
         names = self.axes.names(collective_axes(params))
-        if "combines" in primitive.attrs:
-            single = primitive.attrs["combines"]
+        if (single := primitive.combines) is not None:
             return [bind_over(single, x, **{**params, key: names}) for x in args]
         if not args:  # the position along them
             return bind_over(primitive, **{key: names if len(names) > 1 else names[0]})

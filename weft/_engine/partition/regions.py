@@ -42,7 +42,7 @@ def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
             return while_loop(outer, eqn, values)
         case BranchSpec():
             return cond(outer, eqn, values)
-    if eqn.primitive.attrs.get("per_device"):
+    if eqn.primitive.per_device:
         return shard_map(outer, eqn, values)
     inner = call_jaxpr(eqn)
     return (
@@ -56,7 +56,7 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
     places = [
         next((p for p in v.forms if not p.partial), Placement(v.placement.dims)) for v in values
     ]
-    if eqn.primitive.attrs.get("asks_layout"):
+    if eqn.primitive.asks_layout:
         outer.layout_callbacks.append((eqn.params["callback"], places[0].dims))
         return []
     by_device = eqn.params.get("partitioned", False)

@@ -85,7 +85,7 @@ class BatchTrace(Trace):
 
     def concerns(self, primitive, params: dict) -> bool:
         """Whether an equation without mapped operands still depends on the axis by name."""
-        if primitive.attrs.get("batched_always"):
+        if primitive.batched_always:
             return True
         name = self.axis.name
         if name is None:
@@ -109,7 +109,7 @@ def named_axes(jaxpr: Jaxpr) -> frozenset:
             if eqn.primitive.kind == "collective":
                 names.update(collective_axes(eqn.params))
             elif eqn.primitive.kind == "region":
-                names.update((ANY_AXIS,) if eqn.primitive.attrs.get("only_derivatives") else ())
+                names.update((ANY_AXIS,) if eqn.primitive.only_derivatives else ())
                 for _, inner in subjaxprs(eqn.params):
                     names.update(named_axes(inner))
         return frozenset(names)

@@ -44,7 +44,7 @@ def _has_axes(jaxpr: Jaxpr) -> bool:
     if any(v.aval.vma for v in (*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars)):
         return True
     return any(
-        eqn.primitive.attrs.get("casts")
+        eqn.primitive.casts
         or eqn.params.get(TRACKS)
         or any(v.aval.vma for v in eqn.outvars)
         or any(erase(inner) is not inner for _, inner in subjaxprs(eqn.params))
@@ -66,7 +66,7 @@ def _erased(jaxpr: Jaxpr) -> Jaxpr:
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         ins = [read(a) for a in eqn.invars]
-        if eqn.primitive.attrs.get("casts"):
+        if eqn.primitive.casts:
             env[eqn.outvars[0]] = ins[0]
             continue
         outs = [DropVar(plain(v.aval)) if type(v) is DropVar else fresh(v) for v in eqn.outvars]

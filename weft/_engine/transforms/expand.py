@@ -71,7 +71,7 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
 
 def _axes_of(eqn: Eqn):
     """The named axes that are in scope in the program of an equation and not around it."""
-    if not eqn.primitive.attrs.get("per_device"):
+    if not eqn.primitive.per_device:
         return nullcontext()
     manual = eqn.params["manual_axes"]
     return extend_axis_env(

@@ -85,7 +85,7 @@ def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
     primitive = eqn.primitive
     if primitive is layout_constraint_p:
         return _other_than_row_major(eqn.params["order"])
-    if primitive.attrs.get("moves") in ("repeat", "iota"):
+    if primitive.moves in ("repeat", "iota"):
         return _ANY
     of = lambda x: _ANY if type(x) is Literal or not x.aval.ndim else orders.get(x)
     if primitive is transpose_p:

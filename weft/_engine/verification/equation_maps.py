@@ -176,7 +176,7 @@ class EquationMaps:
 
     def _indexed(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
         """Return the map of an op whose last operands are indices: exact if these are known."""
-        data = 2 if eqn.primitive.attrs.get("overwrites") else 1
+        data = 2 if eqn.primitive.overwrites else 1
         known = [self.known(a) for a in eqn.invars[data:]]
         if all(k is not None and k.pure for k in known):
             indices = [k.values for k in known if k is not None]

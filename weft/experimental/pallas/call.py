@@ -20,7 +20,7 @@ import numpy as np
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import keep_whole, make_call_rules
 from weft._engine.control.ref import AbstractRef, Ref
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CallLike
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Tracer, axis_env, extend_axis_env, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
@@ -37,9 +37,7 @@ from weft.experimental.pallas.loops import program_of
 from weft.experimental.pallas.specs import BlockSpec, GridSpec, no_block_spec, scratch_type
 
 #: params: jaxpr (the whole program), kernel (the `Kernel`, or None for what derivatives made), name
-pallas_call_p = Primitive(
-    "pallas_call", "region", multiple_results=True, call_like=True, only_derivatives=("kernel",)
-)
+pallas_call_p = CallLike("pallas_call", multiple_results=True, only_derivatives=("kernel",))
 make_call_rules(pallas_call_p, jit_p)
 pallas_call_p.def_dce(keep_whole)
 

@@ -93,7 +93,7 @@ def roofline(
             )
         jaxpr, on = dce(jaxpr), mesh
         for eqn in jaxpr.eqns:
-            if eqn.primitive.attrs.get("per_device"):
+            if eqn.primitive.per_device:
                 jaxpr, on = eqn.params["jaxpr"], mesh or eqn.params["mesh"]
         if print_jaxpr:
             print(jaxpr)
@@ -230,7 +230,7 @@ class _Analysis:
             return largest(self.program(branch, mesh) for branch in params["branches"])
         if "jaxpr" in params:
             once = self.program(
-                params["jaxpr"], params["mesh"] if eqn.primitive.attrs.get("per_device") else mesh
+                params["jaxpr"], params["mesh"] if eqn.primitive.per_device else mesh
             )
             return replace(params.get("length", 1) * once, peak_hbm_bytes=once.peak_hbm_bytes)
         return sum((self.program(inner, mesh) for _, inner in subjaxprs(params)), RooflineResult())

@@ -87,7 +87,7 @@ def _elementwise(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any
 
     Random bits, which alone have several results, are created where they are used.
     """
-    how = ctx.primitive.attrs.get("computes")
+    how = ctx.primitive.computes
     if how in ("cast", "bitcast", "copy") or ctx.primitive.multiple_results:
         return RooflineResult()
     out = RooflineShape.from_aval(ctx.avals_out[0])
@@ -217,7 +217,7 @@ def _index(
     Where elements outside are filled, every index is compared with two limits, the comparisons are joined, twice, and every element of the
     result is selected.
     """
-    if ctx.primitive.attrs.get("overwrites"):
+    if ctx.primitive.overwrites:
         return RooflineResult(unfused_hbm_bytes=rest[0].bytes + sum(shape.bytes for shape in rest))
     out = RooflineShape.from_aval(ctx.avals_out[0])
     filled = mode == GatherScatterMode.FILL_OR_DROP

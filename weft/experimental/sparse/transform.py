@@ -348,7 +348,7 @@ def _bind(primitive: Any, operands: list, params: dict) -> Sequence[Any]:
             outs = primitive.bind(*operands, **params)
             return outs if primitive.multiple_results else [outs]
     rule = _RULES.get(primitive.name)
-    if rule is None and primitive.attrs.get("call_like"):
+    if rule is None and primitive.is_call:
         return _run(params["jaxpr"], operands)
     if rule is None and primitive.kind == "elementwise" and len(operands) == 1:
         rule = _elementwise

@@ -90,7 +90,7 @@ def lowering_kind(eqn: Eqn) -> LoweringKind:
 def _lowering_kind(primitive: Primitive) -> LoweringKind:
     if primitive.kind in ("region", "collective"):
         return LoweringKind(primitive.kind)
-    if primitive.attrs.get("overwrites"):
+    if primitive.overwrites:
         return LoweringKind.UPDATE
     spec = primitive.rules.get("lower")
     if type(spec) in _BY_SPEC:
@@ -106,12 +106,12 @@ def _lowering_kind(primitive: Primitive) -> LoweringKind:
 
 def computes(eqn: Eqn | None) -> str | None:
     """The operation on scalars that an elementwise equation is (see `core.primitive`)."""
-    return None if eqn is None else eqn.primitive.attrs.get("computes")
+    return None if eqn is None else eqn.primitive.computes
 
 
 def moves(eqn: Eqn | None) -> str | None:
     """How an equation moves elements (see `core.primitive`)."""
-    return None if eqn is None else eqn.primitive.attrs.get("moves")
+    return None if eqn is None else eqn.primitive.moves
 
 
 def is_sum(eqn: Eqn | None) -> bool:
@@ -132,7 +132,7 @@ def loop_of(eqn: Eqn) -> families.LoopSpec | None:
 def eqn_cost(eqn: Eqn) -> int:
     """Rough cost of one element, in simple vector instructions."""
     primitive = eqn.primitive
-    return primitive.attrs.get("cost") or _cost_of_kind(primitive.kind)
+    return primitive.cost or _cost_of_kind(primitive.kind)
 
 
 @functools.cache

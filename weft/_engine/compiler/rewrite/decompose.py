@@ -22,7 +22,7 @@ from weft._engine.compiler.fusion.classify import (
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
 from weft._engine.compiler.rewrite.half_reductions import narrow_reductions
 from weft._engine.compiler.rewrite.variance_rewrite import split_deviations
-from weft._engine.core.primitive import Primitive, registry
+from weft._engine.core.primitive import ContractOp, ElementwiseOp, LibraryOp, Primitive, registry
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof, with_source
 from weft._engine.ir.build import HALVES, type_name
@@ -64,7 +64,7 @@ def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
 
 
 #: A matmul that writes its result with permuted dims; made here only, from a dot_general and a transpose.
-transposed_dot_p = Primitive("transposed_dot", "contract", register=False)
+transposed_dot_p = ContractOp("transposed_dot", register=False)
 transposed_dot_p.rules["lower"] = ContractSpec()
 
 
@@ -82,7 +82,7 @@ def _transposed_dot_reference(*args, permutation, **params):
 @functools.cache
 def _join() -> Primitive:
     """A concatenation that copies its operands, made here only."""
-    found = Primitive("concatenate", "library", register=False)
+    found = LibraryOp("concatenate", register=False)
     found.rules.update(
         {slot: registry["concatenate"].rules[slot] for slot in ("type", "reference")},
         lower=JoinSpec(),
@@ -224,12 +224,12 @@ def _decomposed_params(eqn: Eqn) -> dict:
 
 def _rebuilt(eqn: Eqn):
     """A function of values that gives the equation's results, or None if it stays."""
-    of_complex = eqn.primitive.attrs.get("on_complex")
-    if of_complex and eqn.invars[0].aval.dtype.kind == "c":
-        compose = getattr(complex_functions, of_complex)
+    op = eqn.primitive
+    if isinstance(op, ElementwiseOp) and op.on_complex and eqn.invars[0].aval.dtype.kind == "c":
+        compose = getattr(complex_functions, op.on_complex)
         return lambda x: [compose(x)]
-    if (compiled := eqn.primitive.attrs.get("compiled")) is not None:
-        return compiled(eqn)
+    if isinstance(op, LibraryOp) and op.compiled is not None:
+        return op.compiled(eqn)
     kind = lowering_kind(eqn)
     if kind is LoweringKind.EXPAND:
         fn, params = eqn.primitive.rules["lower"].fn, eqn.params

@@ -22,7 +22,7 @@ from weft._engine.compiler.fusion.classify import (
     moves,
 )
 from weft._engine.compiler.rewrite.batch_sums import merge_batch_sums
-from weft._engine.core.primitive import Primitive, registry
+from weft._engine.core.primitive import ContractOp, ElementwiseOp, Primitive, ReduceOp, registry
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, use_counts
 from weft._engine.ir.types import ShapedArray
@@ -258,9 +258,9 @@ def _same_type(atom: Atom, aval: ShapedArray) -> bool:
 def _arithmetic(walk: _Algebra, eqn: Eqn):
     """x op e is x where e is neutral; operands that are one number repeated are that number."""
     eqn = _scalar_operands(walk, eqn)
-    (x, y), facts = eqn.invars, eqn.primitive.attrs
-    for a, b in ((x, y), (y, x)) if facts.get("commutes") else ((x, y),):
-        if _is_literal(b, facts["neutral"]) and _same_type(a, eqn.outvars[0].aval):
+    (x, y), primitive = eqn.invars, eqn.primitive
+    for a, b in ((x, y), (y, x)) if primitive.commutes else ((x, y),):
+        if _is_literal(b, primitive.neutral) and _same_type(a, eqn.outvars[0].aval):
             return a
     return (computes(eqn) == "add" and _concatenated(walk, eqn)) or eqn
 
@@ -557,7 +557,7 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
 
 def _other(walk: _Algebra, eqn: Eqn):
     """An operation that with these parameters is another one."""
-    found = eqn.primitive.attrs["same_as"](**eqn.params)
+    found = eqn.primitive.same_as(**eqn.params)
     return None if found is None else eqn.replace(primitive=registry[found[0]], params=found[1])
 
 
@@ -605,7 +605,7 @@ _BY_MOVE = {
     "repeat": _broadcast,
     "pad": _pad,
 }
-_BY_KIND = {"reduce": _sum_of_sums, "contract": _dot}
+_BY_FAMILY = {ReduceOp: _sum_of_sums, ContractOp: _dot}
 
 
 def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
@@ -623,17 +623,17 @@ def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
 @functools.cache
 def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] | None:
     """What is done with equations of a primitive: it follows from its kind, and from the facts stated with it."""
-    facts = primitive.attrs
-    if "neutral" in facts:
-        return _arithmetic
-    if facts.get("is_involution"):
-        return _involution
-    if "same_as" in facts:
-        return _other
-    if facts.get("tags"):
-        return _tag
+    if isinstance(primitive, ElementwiseOp):
+        if primitive.neutral is not None:
+            return _arithmetic
+        if primitive.is_involution:
+            return _involution
+        if primitive.same_as is not None:
+            return _other
+        if primitive.tags:
+            return _tag
     return (
-        _BY_OPERATION.get(facts.get("computes"))
-        or _BY_MOVE.get(facts.get("moves"))
-        or _BY_KIND.get(primitive.kind)
+        _BY_OPERATION.get(primitive.computes)
+        or _BY_MOVE.get(primitive.moves)
+        or _BY_FAMILY.get(type(primitive))
     )

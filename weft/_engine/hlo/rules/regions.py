@@ -25,7 +25,7 @@ from weft._engine.util.source import with_metadata
 @rule_of_kind("call")
 def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A function where users wrote one; what only says how to differentiate is written in place."""
-    if eqn.primitive.attrs.get("only_derivatives") or b.context.mesh is not None:
+    if eqn.primitive.only_derivatives or b.context.mesh is not None:
         return b.context.inline(b, in_place(eqn), args)
     p = eqn.params
     args = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]

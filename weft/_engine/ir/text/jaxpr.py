@@ -271,7 +271,7 @@ def _is_program(value) -> bool:
 
 
 def _params(eqn) -> list[tuple[str, Any]]:
-    implied = eqn.primitive.attrs.get("implied", ())  # what the types of the results say already
+    implied = eqn.primitive.implied  # what the types of the results say already
     keys = sorted(eqn.params, key=lambda k: (k != "name", k))
     return [(k, eqn.params[k]) for k in keys if k not in implied]
 

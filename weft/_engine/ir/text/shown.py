@@ -311,7 +311,7 @@ def _line(eqn, outvars: Sequence, invars: Sequence) -> Line:
     if hasattr(operation, "shown") and eqn.primitive.kind == "region":
         return Line(outvars, operation, operation.shown, invars, eqn.source)
     form = _FORMS.get(eqn.primitive.name) if eqn.primitive.kind != "extension" else None
-    implied = eqn.primitive.attrs.get("implied", ())
+    implied = eqn.primitive.implied
     params = (
         {k: v for k, v in eqn.params.items() if k not in implied}
         if form is None
@@ -377,7 +377,7 @@ class _Broadcasts:
         """Whether an operation gives its result from operands of these shapes."""
         if (
             eqn.primitive.kind != "elementwise"
-            or eqn.primitive.attrs.get("computes") == "select"
+            or eqn.primitive.computes == "select"
             or eqn.primitive.name == "clamp"
         ):
             return False
@@ -401,19 +401,16 @@ class _Broadcasts:
                     other[out] = _Value(out.aval.update(shape=self.small[out]))
                     lines.append(_line(eqn, [other[out]], ins))
                 continue
-            if (
-                eqn.primitive.attrs.get("computes") == "cast"
-                and ins[0].aval.update(weak_type=True) is out.aval
-            ):
+            if eqn.primitive.computes == "cast" and ins[0].aval.update(weak_type=True) is out.aval:
                 other[out] = ins[0]  # a derivative is as weak as what it belongs to
                 continue
             if (
-                eqn.primitive.attrs.get("overwrites")
+                eqn.primitive.overwrites
                 and all(hasattr(a, "val") and a.aval.weak_type for a in ins[2:])
                 and self.scattered(eqn, ins, lines)
             ):
                 continue
-            if eqn.primitive.attrs.get("computes") == "select" and out.aval.shape:
+            if eqn.primitive.computes == "select" and out.aval.shape:
                 ins[1:] = [self.whole(a, out.aval.shape, lines, eqn) for a in ins[1:]]
             if (
                 eqn.primitive.name == "cond"
@@ -498,7 +495,7 @@ class _Broadcasts:
         maker = None if hasattr(atom, "val") else self.makers.get(atom)
         return (
             maker is not None
-            and maker.primitive.attrs.get("computes") == "cast"
+            and maker.primitive.computes == "cast"
             and maker.invars[0].aval.dtype == np.bool_
         )
 

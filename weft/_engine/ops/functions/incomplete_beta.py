@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import ElementwiseOp, LibraryOp, Primitive
 from weft._engine.ops.arithmetic import add, div, mul, neg, sub
 from weft._engine.ops.bitwise import bitwise_and
 from weft._engine.ops.comparison import ge, gt, le, lt, select
@@ -226,17 +226,13 @@ def _betainc_of(eqn) -> Callable | None:
     )
 
 
-def _made_here_only(name: str, kind: str, lower: Any) -> Primitive:
-    found, reference = (
-        Primitive(name, kind, register=False),
-        widened(of_scipy("betainc", wide=True)),
-    )
-    found.rules.update(type=elementwise_type(name, FLOATING), reference=reference, lower=lower)
-    return found
+def _unregistered(op: Primitive, lower: Any) -> Primitive:
+    reference = widened(of_scipy("betainc", wide=True))
+    return op.define(type=elementwise_type(op.name, FLOATING), reference=reference, lower=lower)
 
 
-_near_betainc_p = _made_here_only("near_betainc", "elementwise", pull("near_betainc"))
-_far_betainc_p = _made_here_only("far_betainc", "library", HostSpec(elementwise=True))
+_near_betainc_p = _unregistered(ElementwiseOp("near_betainc", register=False), pull("near_betainc"))
+_far_betainc_p = _unregistered(LibraryOp("far_betainc", register=False), HostSpec(elementwise=True))
 
 
 def _no_parameters(name: str) -> list:
@@ -248,7 +244,7 @@ regularized_incomplete_beta_p = elementwise(
     FLOATING,
     of_scipy("betainc", wide=True),
     lower=HostSpec(elementwise=True),
-    kind="library",
+    op_class=LibraryOp,
     compiled=_betainc_of,
     jvp=[*_no_parameters("betainc"), lambda t, out, a, b, x: mul(t, beta_density(a, b, x))],
 )
@@ -257,7 +253,7 @@ betaincc_p = elementwise(
     FLOATING,
     of_scipy("betaincc", wide=True),
     lower=HostSpec(elementwise=True),
-    kind="library",
+    op_class=LibraryOp,
     jvp=[*_no_parameters("betaincc"), lambda t, out, a, b, x: neg(mul(t, beta_density(a, b, x)))],
 )
 beta_density_p = elementwise(
@@ -265,7 +261,7 @@ beta_density_p = elementwise(
     FLOATING,
     _rounded(_density),
     lower=HostSpec(elementwise=True),
-    kind="library",
+    op_class=LibraryOp,
     jvp=[
         lambda t, out, a, b, x: mul(t, mul(out, add(log(x), sub(digamma(add(a, b)), digamma(a))))),
         lambda t, out, a, b, x: mul(
@@ -282,7 +278,7 @@ log_betainc_p = elementwise(
     FLOATING,
     _rounded(_log_betainc),
     lower=HostSpec(elementwise=True),
-    kind="library",
+    op_class=LibraryOp,
     jvp=[*_no_parameters("log_betainc"), lambda t, out, *args: mul(t, betainc_hazard(*args)), None],
 )
 betainc_hazard_p = elementwise(
@@ -290,7 +286,7 @@ betainc_hazard_p = elementwise(
     FLOATING,
     _rounded(_betainc_hazard),
     lower=HostSpec(elementwise=True),
-    kind="library",
+    op_class=LibraryOp,
     jvp=[
         *_no_parameters("betainc_hazard"),
         lambda t, out, a, b, x, y: mul(

@@ -239,9 +239,7 @@ def propagate(
     if state.terms:
         _trace_terms(state, eqns)
     for eqn in eqns:
-        if eqn.primitive.attrs.get(
-            "per_device"
-        ):  # blocks of its values are blocks of what is outside
+        if eqn.primitive.per_device:  # blocks of its values are blocks of what is outside
             body = eqn.params["jaxpr"]
             state.boundary.update(
                 a for a in (*body.invars, *body.outvars) if type(a) is not Literal
@@ -346,7 +344,7 @@ def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
 
 def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
     """What moves specs through one equation, forward and backward; None if nothing passes."""
-    if eqn.primitive.attrs.get("per_device"):
+    if eqn.primitive.per_device:
         return _ShardMapTransfer(eqn)
     if eqn.primitive.kind in ("region", "barrier"):
         return _LinkTransfer(eqn)
@@ -503,7 +501,7 @@ def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:
 
 def _sliced_dims(eqn: Eqn) -> list[int]:
     """Dims along which an equation takes at most half of its first operand."""
-    if not eqn.primitive.attrs.get("takes_slice"):
+    if not eqn.primitive.takes_slice:
         return []
     pairs = zip(eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape)
     return [d for d, (size, taken) in enumerate(pairs) if 0 < 2 * taken <= size]
