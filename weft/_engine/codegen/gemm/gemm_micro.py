@@ -20,14 +20,14 @@ from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles, un
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.util.machine_model import MODEL
 
-#: instructions that add products of joined elements to a sum; of two 8-bit operands the first has no sign
+#: instructions that add products of joined elements to a sum; the first of two 8-bit operands is unsigned
 _ADDS = {
     "bf16": "@llvm.x86.avx512bf16.dpbf16ps.512",
     "i16": "@llvm.x86.avx512.vpdpwssd.512",
     "i8": "@llvm.x86.avx512.vpdpbusd.512",
     "u8": "@llvm.x86.avx512.vpdpbusd.512",
 }
-#: and those that leave the sum to another one
+#: instructions that only add pairs of products
 _PAIRS_OF_I16 = {
     64: "@llvm.x86.avx512.pmaddw.d.512",
     32: "@llvm.x86.avx2.pmadd.wd",
@@ -36,159 +36,173 @@ _PAIRS_OF_I16 = {
 
 
 def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    """Return the kernels whose names are wanted, each exported; they heed `src` if "blocks" is wanted."""
-    made = []
-    for tile in tiles(recipe):
-        name = kernel_name(*tile)
-        if name in wanted:
-            made.append(
-                _kernel(recipe, decls, name, *tile, "blocks" in wanted, "epilogue" in wanted)
+    """Return the kernels named in `wanted`, each exported; they read `src` if "blocks" is there."""
+    kernels = [
+        _TileKernel(recipe, decls, tile, wanted).text()
+        for tile in tiles(recipe)
+        if kernel_name(*tile) in wanted
+    ]
+    return "\n".join(kernels)
+
+
+class _TileKernel:
+    """A kernel under construction: a register tile of `rows` by `vectors` vectors of sums."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        decls: Declarations,
+        tile: tuple[int, int, bool],
+        wanted: Collection[str],
+    ) -> None:
+        self.rows, vectors, edge = tile
+        self.recipe, self.acc = recipe, llvm_type(recipe.acc)
+        self.lanes, self.vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
+        self.vector = f"<{self.lanes} x {self.acc}>"
+        self.adds, self.epilogue = "blocks" in wanted, "epilogue" in wanted
+        self.element_bytes = 4 if recipe.joined else recipe.acc_bytes
+        self.unroll = unrolled(recipe, self.rows, self.vectors, edge)
+        self.prefetches_rows = self.rows == recipe.rows and not recipe.by_element
+        self.prefetches = self.prefetches_rows and not edge and self.unroll == 1
+        streams = ", ptr %place, i64 %pitch, ptr %streams" if self.epilogue else ""
+        f = self.f = FunctionWriter(
+            f"void @{kernel_name(*tile)}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, "
+            f"ptr %src, i64 %ss, ptr %dst, i64 %ds, i64 %last, ptr %prefetch, i64 %next{streams})",
+            decls,
+            recipe.machine,
+            "noinline nounwind",
+        )
+        mask = f.first_lanes("%last", self.lanes) if edge else None
+        self.masks = [*[None] * (self.vectors - 1), mask]  # of the vectors of a row of C
+        # Without cheap masks, the planner packs and pads panels whose edge cannot be read.
+        reads_masked = recipe.machine.masks and not recipe.joined
+        self.b_masks = self.masks if reads_masked else [None] * self.vectors
+        self.row_offsets = ["0", *(f.mul("%as", r) for r in range(1, self.rows))]
+
+    def text(self) -> str:
+        """Return the finished function."""
+        f = self.f
+        end, sums = self.emit_loops()
+        if self.recipe.flips:
+            corrections = self.load_row(end, self.acc, [None] * self.vectors)
+            sums = self.add_all("add", sums, corrections * self.rows)
+        if self.adds:
+            sums = f.when_value(
+                f.let("icmp ne ptr %src, null"), lambda: self.with_source(sums), sums, self.vector
             )
-    return "\n".join(made)
+        for sum, (pointer, mask) in zip(sums, self.tile_at("%dst", "%ds")):
+            f.store(self.acc, self.lanes, sum, pointer, mask)
+        return f.end()
 
+    def emit_loops(self) -> tuple[str, list[str]]:
+        """Emit the loops over beats; return the address after the last beat of B, and the sums."""
+        f, beats = self.f, "%beats"
+        zeros = [(self.vector, "zeroinitializer")] * (self.rows * self.vectors)
+        state = [("ptr", "%a"), ("ptr", "%b"), *zeros]
+        if self.unroll > 1:
+            body = self.pair_of_beats if self.recipe.by_element else self.unrolled_beats
+            values = f.loop(0, f.div(beats, self.unroll), 1, body, state)
+            state = [(type, value) for (type, _), value in zip(state, values)]
+            beats = f.rem(beats, self.unroll)
+        if self.prefetches:
+            state.append(("ptr", "%prefetch"))
+        _, end, *sums = f.loop(0, beats, 1, self.single_beat, state)
+        return end, sums[: len(zeros)]
 
-def _kernel(
-    recipe: Recipe,
-    decls: Declarations,
-    name: str,
-    rows: int,
-    vectors: int,
-    edge: bool,
-    adds: bool,
-    epilogue: bool,
-) -> str:
-    machine, acc = recipe.machine, llvm_type(recipe.acc)
-    lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
-    vector = f"<{lanes} x {acc}>"
-    f = FunctionWriter(
-        f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, i64 %ss, "
-        f"ptr %dst, i64 %ds, i64 %last, ptr %prefetch, i64 %next{', ptr %place, i64 %pitch, ptr %streams' if epilogue else ''})",
-        decls,
-        machine,
-        "noinline nounwind",
-    )
-    tile = [(r, v) for r in range(rows) for v in range(vectors)]
-    mask = f.first_lanes("%last", lanes) if edge else None
-    row_offsets = ["0", *(f.mul("%as", r) for r in range(1, rows))]
-    element_bytes = 4 if recipe.joined else recipe.acc_bytes
-    unroll = unrolled(recipe, rows, vectors, edge)
+    def single_beat(self, i: str, pa: str, pb: str, *state: str) -> list[str]:
+        """Emit a beat; if the kernel prefetches, the state ends with a pointer into B's next panel."""
+        f, count = self.f, self.rows * self.vectors
+        sums, prefetched = list(state[:count]), state[count:]
+        for pointer in prefetched:
+            f.prefetch(pointer)
+        if self.prefetches_rows:
+            # The next rows of A are far apart: one row per iteration.
+            f.prefetch(f.at(f.at(pa, "%next"), self.row_in_turn("%as", i)))
+        if prefetched:
+            self.prefetch_results(i)
+        sums = self.beat(pa, pb, 0, sums)
+        pb, pa = f.at(pb, "%bs"), f.at(pa, self.element_bytes)
+        return [pa, pb, *sums, *[f.at(p, 64 // MODEL.gemm_line_beats) for p in prefetched]]
 
-    def beat(pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
-        bs = []
-        for v in range(vectors):
-            # Without cheap masks the planner sees to it that a panel's edge can be read (packed and padded).
-            masked = (
-                mask if edge and v == vectors - 1 and machine.masks and not recipe.joined else None
-            )
-            kind = "i32" if recipe.joined else acc
-            bs.append(f.load(kind, lanes, f.at(pb, v * machine.vector_bytes), masked))
-        sums = list(sums)
-        for r in range(rows):
-            x = broadcast(f, recipe, f.at(f.at(pa, row_offsets[r]), offset), lanes)
-            for v in range(vectors):
-                i = r * vectors + v
-                sums[i] = multiply_add(f, recipe, x, bs[v], sums[i], lanes)
+    def unrolled_beats(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
+        """Emit several beats, and prefetch the same elements of all next rows of A."""
+        f, sums = self.f, list(state)
+        if self.prefetches_rows:
+            next_rows = f.at(pa, "%next")
+            for offset in self.row_offsets:
+                f.prefetch(f.at(next_rows, offset))
+        for u in range(self.unroll):
+            sums = self.beat(pa, pb, u * self.element_bytes, sums)
+            pb = f.at(pb, "%bs")
+        return [f.at(pa, self.unroll * self.element_bytes), pb, *sums]
+
+    def pair_of_beats(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
+        """Emit two beats that load the elements of a row of A together.
+
+        They stay in a register only while their row is computed.
+        """
+        f, acc, lanes = self.f, self.acc, self.lanes
+        sums, after, unmasked = list(state), f.at(pb, "%bs"), [None] * self.vectors
+        rows_of_b = [self.load_row(row, acc, unmasked) for row in (pb, after)]
+        for r in range(self.rows):
+            pair = f.load(acc, 2, f.at(pa, self.row_offsets[r]))
+            for half, row_of_b in enumerate(rows_of_b):
+                x = f.shuffle(pair, "poison", f"<2 x {acc}>", [half] * lanes)
+                self.multiply_row(sums, r, x, row_of_b)
+        return [f.at(pa, 2 * self.element_bytes), f.at(after, "%bs"), *sums]
+
+    def beat(self, pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
+        """Emit a multiply-add of every sum."""
+        f, sums = self.f, list(sums)
+        row_of_b = self.load_row(pb, "i32" if self.recipe.joined else self.acc, self.b_masks)
+        for r in range(self.rows):
+            pointer = f.at(f.at(pa, self.row_offsets[r]), offset)
+            self.multiply_row(sums, r, broadcast(f, self.recipe, pointer, self.lanes), row_of_b)
         return sums
 
-    def pair_of_beats(_: str, pa: str, pb: str, *state: str) -> list[str]:
-        """Two beats that read the elements of a row of A together; it stays in a register no longer than its row takes."""
-        sums, after = list(state), f.at(pb, "%bs")
-        bs = [
-            [f.load(acc, lanes, f.at(row, v * machine.vector_bytes)) for v in range(vectors)]
-            for row in (pb, after)
-        ]
-        for r in range(rows):
-            x = f.load(acc, 2, f.at(pa, row_offsets[r]))
-            for h, of_b in enumerate(bs):
-                one = f.shuffle(x, "poison", f"<2 x {acc}>", [h] * lanes)
-                sums[r * vectors : (r + 1) * vectors] = [
-                    multiply_add(f, recipe, one, b, sum, lanes)
-                    for b, sum in zip(of_b, sums[r * vectors :])
-                ]
-        return [f.at(pa, 2 * element_bytes), f.at(after, "%bs"), *sums]
+    def multiply_row(self, sums: list[str], r: int, x: str, row_of_b: list[str]) -> None:
+        """Add x times a row of B to row `r` of the sums, in place."""
+        for i, y in enumerate(row_of_b, r * self.vectors):
+            sums[i] = multiply_add(self.f, self.recipe, x, y, sums[i], self.lanes)
 
-    def fetch_rows(i: str, pa: str, unroll: int) -> None:
-        """Prefetch the same elements of the next rows of A, which are far apart: one row per iteration, or all in an unrolled one."""
-        there = f.at(pa, "%next")
-        if unroll == 1:
-            f.prefetch(f.at(there, f.mul("%as", f.let(f"and i64 {i}, 7"))))
-        for r in range(rows if unroll > 1 else 0):
-            f.prefetch(f.at(there, row_offsets[r]))
-
-    def fetch_place(i: str) -> None:
-        """Prefetch where the sums will go, rows that are as far apart: one line per iteration."""
-        lines = recipe.panel_row_bytes // 64
-        row = f.at(
-            "%place" if epilogue else "%dst",
-            f.mul("%pitch" if epilogue else "%ds", f.let(f"and i64 {i}, 7")),
-        )
+    def prefetch_results(self, i: str) -> None:
+        """Prefetch a line of the rows that the sums are stored to, another one per iteration."""
+        f, lines = self.f, self.recipe.panel_row_bytes // 64
+        place, pitch = ("%place", "%pitch") if self.epilogue else ("%dst", "%ds")
+        row = f.at(place, self.row_in_turn(pitch, i))
         line = f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
-        if epilogue:
+        if self.epilogue:
             stream = f.let(f"and i64 {f.div(i, 8 * lines)}, {STREAMS - 1}")
             line = f.at(line, f.word(f.at("%streams", f.mul(stream, 8)), 0))
         f.prefetch(line)
 
-    def steps(unroll: int, prefetching: bool):
-        def body(i: str, pa: str, pb: str, *state: str) -> list[str]:
-            sums, pf = (list(state[:-1]), state[-1]) if prefetching else (list(state), None)
-            if pf:
-                f.prefetch(pf)
-            if rows == recipe.rows and not recipe.by_element:
-                fetch_rows(i, pa, unroll)
-            if prefetching:
-                fetch_place(i)
-            for u in range(unroll):
-                sums = beat(pa, pb, u * element_bytes, sums)
-                pb = f.at(pb, "%bs")
-            return [
-                f.at(pa, unroll * element_bytes),
-                pb,
-                *sums,
-                *([f.at(pf, 64 // MODEL.gemm_line_beats)] if pf else []),
-            ]
+    def row_in_turn(self, stride: str, i: str) -> str:
+        """Return the offset of one of eight rows: iteration `i` takes the next one."""
+        return self.f.mul(stride, self.f.let(f"and i64 {i}, 7"))
 
-        return body
+    def load_row(self, row: str, element: str, masks: list[str | None]) -> list[str]:
+        """Load the vectors of a row of B."""
+        f, stride = self.f, self.recipe.machine.vector_bytes
+        return [
+            f.load(element, self.lanes, f.at(row, v * stride), mask) for v, mask in enumerate(masks)
+        ]
 
-    state = [("ptr", "%a"), ("ptr", "%b"), *((vector, "zeroinitializer") for _ in tile)]
-    prefetch = rows == recipe.rows and not edge and not recipe.by_element
-    if unroll > 1:
-        done = f.loop(
-            0,
-            f.div("%beats", unroll),
-            1,
-            pair_of_beats if recipe.by_element else steps(unroll, False),
-            state,
-        )
-        state = [(t, v) for (t, _), v in zip(state, done)]
-        rest = f.rem("%beats", unroll)
-    else:
-        rest = "%beats"
-        state = [*state, ("ptr", "%prefetch")] if prefetch else state
-    _, end, *sums = f.loop(0, rest, 1, steps(1, prefetch), state)
-    sums = sums[: len(tile)]
-    if recipe.flips:
-        takes = [f.load(acc, lanes, f.at(end, v * machine.vector_bytes)) for v in range(vectors)]
-        sums = [f.let(f"add {vector} {s}, {takes[v]}") for (_, v), s in zip(tile, sums)]
-
-    masks = [mask if v == vectors - 1 else None for _, v in tile]
-
-    def places(row: str, stride: str) -> list[str]:
-        out: list[str] = []
-        for r in range(rows):
+    def tile_at(self, row: str, stride: str) -> list[tuple[str, str | None]]:
+        """Return the addresses of the tile's vectors in memory, with their masks."""
+        f, width, vectors = self.f, self.recipe.machine.vector_bytes, []
+        for r in range(self.rows):
             row = f.at(row, stride) if r else row
-            out += [f.at(row, v * machine.vector_bytes) for v in range(vectors)]
-        return out
+            vectors += [(f.at(row, v * width), mask) for v, mask in enumerate(self.masks)]
+        return vectors
 
-    def with_source() -> list[str]:
-        plus = "fadd" if recipe.is_float else "add"
-        old = [f.load(acc, lanes, p, m) for p, m in zip(places("%src", "%ss"), masks)]
-        return [f.let(f"{plus} {vector} {s}, {o}") for s, o in zip(sums, old)]
+    def with_source(self, sums: list[str]) -> list[str]:
+        """Add what `src` holds to the sums."""
+        f, tile = self.f, self.tile_at("%src", "%ss")
+        loaded = [f.load(self.acc, self.lanes, pointer, mask) for pointer, mask in tile]
+        return self.add_all("fadd" if self.recipe.is_float else "add", sums, loaded)
 
-    if adds:
-        sums = f.when_value(f.let("icmp ne ptr %src, null"), with_source, sums, vector)
-    for s, p, m in zip(sums, places("%dst", "%ds"), masks):
-        f.store(acc, lanes, s, p, m)
-    return f.end()
+    def add_all(self, plus: str, xs: list[str], ys: list[str]) -> list[str]:
+        return [self.f.let(f"{plus} {self.vector} {x}, {y}") for x, y in zip(xs, ys)]
 
 
 def join(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:

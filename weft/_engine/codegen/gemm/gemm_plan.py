@@ -91,112 +91,103 @@ def _suits_quads(p: Problem, recipe: Recipe) -> bool:
 
 
 def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
-    vector = recipe.machine.vector_bytes
-    segment_steps = _ceil(p.k, recipe.k_per_step)
-    steps, block = segment_steps * p.segments, _block_steps(p, recipe)
-    blocks, along = max(_ceil(steps, block), 1), _is_along(p, recipe)
-    simple = (
-        recipe.out_type == recipe.packed_type
-        and p.c[1] == recipe.out_bytes
-        and p.epilogue_args is None
-    )
-    collides = (
-        along and p.m > 1
-    )  # few rows of A, whose places in the cache are often the same, are all used at once
-    collides |= _a_collides(p, recipe, block)
-    a_direct = _a_direct(p, recipe, block) and not collides
-    in_runs = not along and not a_direct and _a_in_runs(p, recipe)
-    a_row = 0 if a_direct else 8 if in_runs else _up(block * recipe.step_bytes, 64) + vector
-    panel = (block + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
-    panels = _ceil(p.n, recipe.panel_cols)
-    parts = _parts(p, recipe, blocks)
-    part_blocks = _ceil(blocks, parts)
-    parts = max(_ceil(blocks, part_blocks), 1)
-    simple = simple and parts == 1
-    work = _work_of(
-        p,
-        recipe,
-        threads,
-        _ceil(steps, parts),
-        part_blocks,
-        parts,
-        panel,
-        a_direct or in_runs,
-        simple,
-    )
+    work = _Work(p, recipe, threads)
     split = _best_split(work)
-    shared = split.mode == SHARED
-    group, chunk = p.batches, panels
-    if shared:
-        group = p.b_share * max(
-            min(p.batches // p.b_share, MODEL.gemm_shared_bytes // max(panels * blocks * panel, 1)),
-            1,
-        )
-        chunk = _chunk(panels, blocks * panel, split.tile_panels)
+    group, chunk = p.batches, work.panels
+    if split.mode == SHARED:
+        round_bytes = work.panels * work.blocks * work.panel_bytes
+        fit = min(p.batches // p.b_share, MODEL.gemm_shared_bytes // max(round_bytes, 1))
+        group = p.b_share * max(fit, 1)
+        chunk = _chunk(work.panels, work.blocks * work.panel_bytes, split.tile_panels)
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
+    scratch = _scratch(work, split)
+    shared_bytes = 0
+    if split.mode == SHARED:
+        shared_bytes = group // p.b_share * work.blocks * chunk * work.panel_bytes
+    row_tiles = _ceil(p.m, split.tile_rows)
+    if work.parts > 1:
+        tiles = row_tiles * _ceil(work.panels, split.tile_panels)
+        shared_bytes = p.batches * tiles * work.parts * scratch.sums_bytes
+    private = split.tile_panels * work.panel_bytes if split.mode == PRIVATE else 0
+    panel_offset = scratch.a_bytes + scratch.sums_bytes
+    return {
+        Word.SIMPLE: int(work.simple),
+        Word.A_DIRECT: work.a_direct,
+        Word.B_MODE: split.mode,
+        Word.BLOCK_STEPS: work.block_steps,
+        Word.STEPS: work.steps,
+        Word.BLOCKS: work.all_blocks,
+        Word.SEGMENT_STEPS: work.segment_steps,
+        Word.TILE_ROWS: split.tile_rows,
+        Word.ROW_TILES: row_tiles,
+        Word.TILE_PANELS: split.tile_panels,
+        Word.CHUNK_PANELS: chunk,
+        Word.GROUP: max(group, 1),
+        Word.TASK_BATCH: split.task_batch,
+        Word.A_ROW_BYTES: work.a_row_bytes,
+        Word.PANEL_BYTES: work.panel_bytes,
+        Word.SHARED_BYTES: shared_bytes,
+        Word.WORKER_BYTES: panel_offset + private,
+        Word.SUMS_OFFSET: scratch.a_bytes,
+        Word.PANEL_OFFSET: panel_offset,
+        Word.WORKERS: threads,
+        Word.PARTS: work.parts,
+        Word.PART_BLOCKS: work.blocks,
+        Word.PART_BYTES: scratch.sums_bytes,
+        Word.STRIP_ROWS: scratch.strip_rows,
+        Word.SUMS_IN_C: int(scratch.sums_in_c),
+        Word.BACK: int(scratch.repeats_rows),
+        Word.SUMS_ROWS: scratch.sums_rows,
+        Word.SUMS_STRIDE: scratch.sums_stride,
+    }
+
+
+@record
+class _Scratch:
+    """Memory of a worker: packed A, then sums, then its own panels of B."""
+
+    strip_rows: int  # rows of a tile that are multiplied by its panels together
+    a_bytes: int
+    sums_bytes: int
+    sums_rows: int
+    sums_stride: int
+    sums_in_c: bool  # C holds unfinished sums
+    repeats_rows: bool  # the last tile computes some rows before its own once more
+
+
+def _scratch(work: _Work, split: _Split) -> _Scratch:
+    p, recipe, simple = work.problem, work.recipe, work.simple
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
-    in_c = simple and (p.m == 1 if along else split.mode == PRIVATE and blocks > 1)
-    back = (
-        parts == 1
-        and not along
+    in_c = simple and (p.m == 1 if work.along else split.mode == PRIVATE and work.blocks > 1)
+    repeats_rows = (
+        work.parts == 1
+        and not work.along
         and p.grouped != "m"
         and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
     )
-    sums_rows = (
-        (recipe.rows if back else 0) if in_c else 0 if simple and blocks == 1 else split.tile_rows
-    )
-    sums_stride = recipe.panel_row_bytes
-    if along:
-        sums_rows, sums_stride = (
-            0 if in_c else p.m,
-            split.tile_panels * recipe.panel_row_bytes + vector,
-        )
-    sums = sums_rows * (sums_stride if along else split.tile_panels * sums_stride)
-    square = _square(recipe)  # which may begin at any row
-    a_bytes = 0 if a_direct else (_up(strip_rows, square) + (square if p.rows else 0)) * a_row
-    if in_runs:
-        a_bytes = (split.tile_rows + SPARE_ROWS) * 8 + (block // max(segment_steps, 1) + 4) * 16
-    a_bytes, sums = _up(a_bytes, 64), _up(sums, 64)
-    private = split.tile_panels * panel if split.mode == PRIVATE else 0
-    shared_bytes = group // p.b_share * blocks * chunk * panel if shared else 0
-    if parts > 1:
-        shared_bytes = (
-            p.batches
-            * _ceil(p.m, split.tile_rows)
-            * _ceil(panels, split.tile_panels)
-            * parts
-            * sums
-        )
-    return {
-        Word.SIMPLE: int(simple),
-        Word.A_DIRECT: IN_RUNS if in_runs else int(a_direct),
-        Word.B_MODE: split.mode,
-        Word.BLOCK_STEPS: block,
-        Word.STEPS: steps,
-        Word.BLOCKS: blocks,
-        Word.SEGMENT_STEPS: max(segment_steps, 1),
-        Word.TILE_ROWS: split.tile_rows,
-        Word.ROW_TILES: _ceil(p.m, split.tile_rows),
-        Word.TILE_PANELS: split.tile_panels,
-        Word.CHUNK_PANELS: max(chunk, 1),
-        Word.GROUP: max(group, 1),
-        Word.TASK_BATCH: split.task_batch,
-        Word.A_ROW_BYTES: a_row,
-        Word.PANEL_BYTES: panel,
-        Word.SHARED_BYTES: shared_bytes,
-        Word.WORKER_BYTES: a_bytes + sums + private,
-        Word.SUMS_OFFSET: a_bytes,
-        Word.PANEL_OFFSET: a_bytes + sums,
-        Word.WORKERS: threads,
-        Word.PARTS: parts,
-        Word.PART_BLOCKS: part_blocks,
-        Word.PART_BYTES: sums,
-        Word.STRIP_ROWS: strip_rows,
-        Word.SUMS_IN_C: int(in_c),
-        Word.BACK: int(back),
-        Word.SUMS_ROWS: sums_rows,
-        Word.SUMS_STRIDE: sums_stride,
-    }
+    rows, stride = split.tile_rows, recipe.panel_row_bytes
+    row_bytes = split.tile_panels * stride
+    if work.along:
+        rows = 0 if in_c else p.m
+        stride = row_bytes = row_bytes + recipe.machine.vector_bytes
+    elif in_c:
+        rows = recipe.rows if repeats_rows else 0
+    elif simple and work.blocks == 1:
+        rows = 0
+    a_bytes, sums_bytes = _a_bytes(work, split, strip_rows), _up(rows * row_bytes, 64)
+    return _Scratch(strip_rows, a_bytes, sums_bytes, rows, stride, in_c, repeats_rows)
+
+
+def _a_bytes(work: _Work, split: _Split, strip_rows: int) -> int:
+    """Return the bytes of packed A of a worker, or of lists of its runs."""
+    if work.a_direct == IN_RUNS:
+        lists = (split.tile_rows + SPARE_ROWS) * 8
+        return _up(lists + (work.block_steps // work.segment_steps + 4) * 16, 64)
+    if work.a_direct:
+        return 0
+    square = _square(work.recipe)  # one that may begin at any row
+    rows = _up(strip_rows, square) + (square if work.problem.rows else 0)
+    return _up(rows * work.a_row_bytes, 64)
 
 
 def _block_steps(p: Problem, recipe: Recipe) -> int:
@@ -391,67 +382,55 @@ def _b_near(p: Problem, recipe: Recipe) -> bool:
     return steps <= held[p.m <= MODEL.gemm_near_rows and p.b[0] % _way(MODEL.l1_bytes) != 0]
 
 
-@record
 class _Work:
     """What a split is chosen for; `beats` and `blocks` are those of one part of the sum."""
 
-    problem: Problem
-    recipe: Recipe
-    threads: int
-    beats: int
-    blocks: int
-    parts: int
-    simple: bool
-    panels: int
-    panel_bytes: int
-    vectors: int  # of one row of C
-    pack_a: int  # cycles that a vector takes
-    pack_b: int
-    unit: int  # tiles have a multiple of this number of rows
-    fit: int  # rows of A of which a block stays in the second-level cache
+    def __init__(self, p: Problem, recipe: Recipe, threads: int) -> None:
+        self.problem, self.recipe, self.threads = p, recipe, threads
+        segment_steps = _ceil(p.k, recipe.k_per_step)
+        self.segment_steps, self.steps = max(segment_steps, 1), segment_steps * p.segments
+        self.block_steps = _block_steps(p, recipe)
+        self.all_blocks = max(_ceil(self.steps, self.block_steps), 1)
+        self.blocks = _ceil(self.all_blocks, _parts(p, recipe, self.all_blocks))
+        self.parts = _ceil(self.all_blocks, self.blocks)
+        part_steps = _ceil(self.steps, self.parts)
+        self.beats = part_steps * recipe.beats
+        self.along = _is_along(p, recipe)
+        self.simple = (
+            self.parts == 1
+            and recipe.out_type == recipe.packed_type
+            and p.c[1] == recipe.out_bytes
+            and p.epilogue_args is None
+        )
+        self.a_direct = self._a_direct()
+        packed_row = _up(self.block_steps * recipe.step_bytes, 64) + recipe.machine.vector_bytes
+        self.a_row_bytes = {0: packed_row, 1: 0, IN_RUNS: 8}[self.a_direct]
+        self.panels = max(_ceil(p.n, recipe.panel_cols), 1)
+        self.panel_bytes = (self.block_steps + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
+        self.vectors = _ceil(p.n * recipe.parts, recipe.lanes)  # of one row of C
+        # Cycles per vector
+        self.pack_a = 0 if self.a_direct else _pack_cost(p.a[1], p.a[0], recipe)
+        self.pack_b = _pack_cost(p.b[1], p.b[0], recipe)
+        if p.segments > 1 and p.k < 4 * recipe.lanes:
+            self.pack_a = max(self.pack_a, MODEL.gemm_pack_scalar)
+            self.pack_b = max(self.pack_b, MODEL.gemm_pack_scalar)
+        # Tiles have a multiple of `unit` rows. Squares that are transposed begin with cache lines.
+        self.unit = recipe.rows
+        if self.pack_a == MODEL.gemm_pack_transpose:
+            self.unit = math.lcm(recipe.rows, _square(recipe))
+        # Rows of A of which a block stays in the second-level cache
+        row_bytes = max(_ceil(part_steps, self.blocks) * recipe.step_bytes, 1)
+        fit = MODEL.gemm_strip_bytes // row_bytes // self.unit * self.unit
+        self.fit = min(max(fit, MODEL.gemm_strip_rows[0]), MODEL.gemm_strip_rows[1])
 
-
-def _work_of(
-    p: Problem,
-    recipe: Recipe,
-    threads: int,
-    steps: int,
-    blocks: int,
-    parts: int,
-    panel_bytes: int,
-    a_direct: bool,
-    simple: bool,
-) -> _Work:
-    panels, vectors = max(_ceil(p.n, recipe.panel_cols), 1), _ceil(p.n * recipe.parts, recipe.lanes)
-    pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
-    pack_b = _pack_cost(p.b[1], p.b[0], recipe)
-    if p.segments > 1 and p.k < 4 * recipe.lanes:
-        pack_a, pack_b = max(pack_a, MODEL.gemm_pack_scalar), max(pack_b, MODEL.gemm_pack_scalar)
-    # Squares that are transposed should begin with cache lines.
-    unit = (
-        math.lcm(recipe.rows, _square(recipe))
-        if pack_a == MODEL.gemm_pack_transpose
-        else recipe.rows
-    )
-    fit = MODEL.gemm_strip_bytes // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
-    fit = min(max(fit, MODEL.gemm_strip_rows[0]), MODEL.gemm_strip_rows[1])
-    beats = steps * recipe.beats
-    return _Work(
-        p,
-        recipe,
-        threads,
-        beats,
-        blocks,
-        parts,
-        simple,
-        panels,
-        panel_bytes,
-        vectors,
-        pack_a,
-        pack_b,
-        unit,
-        fit,
-    )
+    def _a_direct(self) -> int:
+        """Return how kernels reach A: packed (0), in place (1), or IN_RUNS."""
+        p, recipe, block = self.problem, self.recipe, self.block_steps
+        # Few rows of A, which often share their sets of the cache, are all used at once.
+        collides = (self.along and p.m > 1) or _a_collides(p, recipe, block)
+        if not collides and _a_direct(p, recipe, block):
+            return 1
+        return IN_RUNS if not self.along and _a_in_runs(p, recipe) else 0
 
 
 @record
