@@ -56,40 +56,45 @@ def all_features(recipe: Recipe) -> frozenset[str]:
 
 
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
-    """Return the names of the functions and branches that the matmul described by `words` needs.
-
-    Tiles have a multiple of `recipe.rows` rows but for the last, so all kernels but the full ones follow from M, where that is known.
-    """
-    width, rest = (
-        words[Word.N] * recipe.parts,
-        0 if words[Word.BACK] else words[Word.M] % recipe.rows,
-    )
-    over = width % recipe.panel_lanes
-    rows = [
-        r
-        for r in row_counts(recipe)
-        if words[Word.ANY_ROWS] or (words[Word.M] >= r if r == recipe.rows else rest & r)
-    ]
-    used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
-    used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
-    along, in_runs = words[Word.B_MODE] == ALONG, words[Word.A_DIRECT] == IN_RUNS
-    found = (
-        ["along" if words[Word.M] > 1 else "along_row"]
-        if along
-        else [kernel_name(r, *shape, in_runs) for r in rows for shape in used]
-    )
-    found += ["add"] if words[Word.PARTS] > 1 else []
-    found += ["back"] if words[Word.BACK] else []
-    found += ["band"] if (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO) else []
-    found += ["blocks"] if words[Word.BLOCKS] > 1 else []
-    found += ["epilogue"] if words[Word.EPILOGUE_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
-    found += [] if words[Word.A_DIRECT] else [packing(recipe, "a", words)]
-    found += [] if words[Word.B_MODE] in (DIRECT, ALONG) else [packing(recipe, "b", words)]
-    stated = {
-        name: words[word] if words[word] <= _LARGEST_STATED else "many"
-        for name, word in _STATED.items()
+    """Return the names of the functions and branches that the matmul described by `words` needs."""
+    has_band = (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO)
+    conditions = {
+        "add": words[Word.PARTS] > 1,
+        "back": words[Word.BACK],
+        "band": has_band,
+        "blocks": words[Word.BLOCKS] > 1,
+        "epilogue": words[Word.EPILOGUE_ARGS],
+        "finish": not words[Word.EPILOGUE_ARGS] and not words[Word.SIMPLE],
+        packing(recipe, "a", words): not words[Word.A_DIRECT],
+        packing(recipe, "b", words): words[Word.B_MODE] not in (DIRECT, ALONG),
     }
-    return frozenset([*found, *(f"{name}={value}" for name, value in stated.items())])
+    stated = [
+        f"{name}={words[word] if words[word] <= _LARGEST_STATED else 'many'}"
+        for name, word in _STATED.items()
+    ]
+    named = [name for name, is_needed in conditions.items() if is_needed]
+    return frozenset([*_kernels(recipe, words), *named, *stated])
+
+
+def _kernels(recipe: Recipe, words: Sequence[int]) -> list[str]:
+    """Return the names of the kernels of a matmul.
+
+    Tiles have a multiple of `recipe.rows` rows but for the last one, so all kernels but the full ones follow from M where it is known.
+    """
+    if words[Word.B_MODE] == ALONG:
+        return ["along" if words[Word.M] > 1 else "along_row"]
+    m, in_runs = words[Word.M], words[Word.A_DIRECT] == IN_RUNS
+    rest = 0 if words[Word.BACK] else m % recipe.rows
+    *few, full = row_counts(recipe)
+    rows = [r for r in few if words[Word.ANY_ROWS] or r & rest]
+    if words[Word.ANY_ROWS] or m >= full:
+        rows.append(full)
+    width = words[Word.N] * recipe.parts
+    over = width % recipe.panel_lanes
+    used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
+    if over:
+        used.append((0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True))
+    return [kernel_name(r, *shape, in_runs) for r in rows for shape in used]
 
 
 #: words of a matmul that a driver may be specialized for: each value that occurs is a feature, and one that is the only one is a constant

@@ -9,7 +9,7 @@ few sums stay in the first-level cache. `@along_row` is the same for a single ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 
 from weft._engine.codegen.gemm.gemm_micro import broadcast, multiply_add, sign_bits
 from weft._engine.codegen.gemm.gemm_pack import interleave, to_unit
@@ -17,115 +17,136 @@ from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
 from weft._engine.codegen.ir.ir_writer import FunctionWriter
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.util.machine_model import MODEL
+from weft._engine.util.record import record
 
 
 def along(recipe: Recipe, decls: Declarations, name: str) -> str:
     """Return `@along`, or `@along_row` for a single row."""
-    arguments = "ptr noalias %a, i64 %as, i64 %rows, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %sums, i64 %ss"
-    f = FunctionWriter(f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind")
-    lanes, per, vectors, wide = (
-        recipe.lanes,
-        recipe.k_per_step,
-        recipe.along_vectors,
-        recipe.along_cols,
-    )
-    acc, size, per_line = (
-        llvm_type(recipe.acc),
-        recipe.acc_bytes,
-        max(MODEL.cache_line // (wide * recipe.in_bytes), 1),
-    )
-    whole, visit = f.mul(f.div("%cols", wide), wide), f.mul("%bs", MODEL.gemm_along_streams)
-    distance = f.mul(visit, f.ceil_div(MODEL.gemm_ahead, visit))
+    return _AlongWriter(recipe, decls, name).text()
 
-    def load_step(
-        rows: list[str], offset: str, inside: Callable[[int, int], str | None]
-    ) -> list[str]:
-        """The vectors of one step, of which each row of B has a part."""
-        made = []
-        for v in range(vectors):
+
+@record
+class _Steps:
+    """Addresses of some steps: of A's first element, and of the rows of B that each step joins."""
+
+    a: str
+    rows: list[list[str]]
+
+
+class _AlongWriter:
+    """The function under construction. A *stretch* is the few vectors of columns that registers hold."""
+
+    def __init__(self, recipe: Recipe, decls: Declarations, name: str) -> None:
+        arguments = "ptr noalias %a, i64 %as, i64 %rows, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %sums, i64 %ss"
+        f = self.f = FunctionWriter(
+            f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind"
+        )
+        self.recipe, self.single, self.acc = recipe, name == "along_row", llvm_type(recipe.acc)
+        self.lanes, self.vectors, self.wide = (
+            recipe.lanes,
+            recipe.along_vectors,
+            recipe.along_cols,
+        )
+        self.whole = f.mul(f.div("%cols", self.wide), self.wide)
+        visited = f.mul("%bs", MODEL.gemm_along_streams)
+        self.distance = f.mul(visited, f.ceil_div(MODEL.gemm_ahead, visited))
+
+    def text(self) -> str:
+        """Return the finished function."""
+        f, count = self.f, max(MODEL.gemm_along_streams // self.recipe.k_per_step, 1)
+        most = f.mul(f.div("%steps", count), count)
+        f.loop(0, most, count, lambda step: self.steps(step, count))
+        f.loop(most, "%steps", 1, lambda step: self.steps(step, 1))
+        return f.end()
+
+    def steps(self, step: str, count: int) -> None:
+        """Emit `count` steps of all columns."""
+        f, wide, per = self.f, self.wide, self.recipe.k_per_step
+        rows = [f.at("%b", f.mul(f.add(f.mul(step, per), i), "%bs")) for i in range(count * per)]
+        steps = _Steps(
+            f.at("%a", f.mul(step, self.recipe.step_bytes)),
+            [rows[s * per : (s + 1) * per] for s in range(count)],
+        )
+        per_line = max(MODEL.cache_line // (wide * self.recipe.in_bytes), 1)
+
+        def line_of_stretches(j: str) -> None:
+            for i in range(per_line):
+                self.stretch(steps, f.add(j, i * wide), prefetches=count > 1 and i == 0)
+
+        lines = self.whole
+        if per_line > 1:
+            lines = f.mul(f.div("%cols", wide * per_line), wide * per_line)
+        f.loop(0, lines, wide * per_line, line_of_stretches)
+        if per_line > 1:
+            f.loop(lines, self.whole, wide, lambda j: self.stretch(steps, j, prefetches=count > 1))
+        if self.recipe.machine.masks:  # without them, the planner leaves no odd columns
+            left = f.sub("%cols", self.whole)
+            f.when(f.less(0, left), lambda: self.stretch(steps, self.whole, left))
+
+    def stretch(
+        self, steps: _Steps, j: str, left: str | None = None, prefetches: bool = False
+    ) -> None:
+        """Emit a stretch that begins at column `j`; it is masked if only `left` columns are left."""
+        f, recipe = self.f, self.recipe
+        offset, at = f.mul(j, recipe.in_bytes), f.mul(j, recipe.acc_bytes)
+        if prefetches:
+            self.prefetch(steps, offset)
+        of_b = [self.load_step(rows, offset, left) for rows in steps.rows]
+        masks = [self.mask(v, left) for v in range(self.vectors)]
+        # What flipped sign bits add to every row
+        corrections = ["zeroinitializer"] * self.vectors
+        for step_of_b in of_b if recipe.flips else ():
+            corrections = self.multiply(sign_bits(self.lanes), step_of_b, corrections)
+
+        def row(_: str, a: str, row_of_sums: str) -> list[str]:
+            places = [
+                f.at(row_of_sums, v * self.lanes * recipe.acc_bytes) for v in range(self.vectors)
+            ]
+            sums = [f.load(self.acc, self.lanes, p, mask) for p, mask in zip(places, masks)]
+            if recipe.flips:
+                vector = f"<{self.lanes} x {self.acc}>"
+                sums = [f.let(f"sub {vector} {sum}, {x}") for sum, x in zip(sums, corrections)]
+            for s, step_of_b in enumerate(of_b):
+                x = broadcast(f, recipe, f.at(a, s * recipe.step_bytes), self.lanes)
+                sums = self.multiply(x, step_of_b, sums)
+            for place, sum, mask in zip(places, sums, masks):
+                f.store(self.acc, self.lanes, sum, place, mask)
+            return [f.at(a, "%as"), f.at(row_of_sums, "%ss")]
+
+        sums = f.at("%sums", at)
+        if self.single:
+            row("0", steps.a, sums)
+        else:
+            f.loop(0, "%rows", 1, row, [("ptr", steps.a), ("ptr", sums)])
+
+    def prefetch(self, steps: _Steps, offset: str) -> None:
+        """Prefetch later parts of rows, which are too short for the hardware to detect as streams."""
+        f = self.f
+        for row in itertools.chain.from_iterable(steps.rows):
+            for line in range(0, self.wide * self.recipe.in_bytes, MODEL.cache_line):
+                f.prefetch(f.at(f.at(row, f.add(offset, self.distance)), line))
+
+    def load_step(self, rows: list[str], offset: str, left: str | None) -> list[str]:
+        """Load the vectors of one step, of which each row of B has a part."""
+        f, recipe, lanes, vectors = self.f, self.recipe, self.lanes, []
+        for v in range(self.vectors):
             at = f.add(offset, v * lanes * recipe.in_bytes)
             parts = [
-                f.load(llvm_type(recipe.in_type), lanes, f.at(row, at), inside(v, lanes))
+                f.load(llvm_type(recipe.in_type), lanes, f.at(row, at), self.mask(v, left))
                 for row in rows
             ]
-            made.append(to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes))
-        return made
+            vectors.append(to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes))
+        return vectors
 
-    def multiplied(x: str, of_b: list[str], sums: list[str]) -> list[str]:
-        return [multiply_add(f, recipe, x, y, sum, lanes) for y, sum in zip(of_b, sums)]
+    def mask(self, v: int, left: str | None) -> str | None:
+        """Return the lanes of vector `v` that are among the `left` columns; None for all."""
+        if left is None:
+            return None
+        f, start = self.f, v * self.lanes
+        return f.first_lanes(f.pick(f.less(start, left), f.sub(left, start), 0), self.lanes)
 
-    def steps(count: int):
-        def body(step: str) -> None:
-            rows = [
-                f.at("%b", f.mul(f.add(f.mul(step, per), i), "%bs")) for i in range(count * per)
-            ]
-            a = f.at("%a", f.mul(step, recipe.step_bytes))
-
-            def stretch(j: str, left: str | None = None, fetches: bool = True) -> None:
-                offset, at = f.mul(j, recipe.in_bytes), f.mul(j, size)
-
-                def inside(v: int, width: int) -> str | None:
-                    if left is None:
-                        return None
-                    return f.first_lanes(
-                        f.pick(f.less(v * width, left), f.sub(left, v * width), 0), width
-                    )
-
-                if (
-                    count > 1 and left is None and fetches
-                ):  # parts of rows are short: the hardware would find each stream anew
-                    for row in rows:
-                        for line in range(0, wide * recipe.in_bytes, MODEL.cache_line):
-                            f.prefetch(f.at(f.at(row, f.add(offset, distance)), line))
-                of_b = [
-                    load_step(rows[s * per : (s + 1) * per], offset, inside) for s in range(count)
-                ]
-                masks = [inside(v, lanes) for v in range(vectors)]
-                too_much = ["zeroinitializer"] * vectors  # that flipped sign bits add to every row
-                for step_of_b in of_b if recipe.flips else ():
-                    too_much = multiplied(sign_bits(lanes), step_of_b, too_much)
-
-                def row(_: str, a: str, sums: str) -> list[str]:
-                    places = [f.at(sums, v * lanes * size) for v in range(vectors)]
-                    made = [f.load(acc, lanes, place, mask) for place, mask in zip(places, masks)]
-                    if recipe.flips:
-                        made = [
-                            f.let(f"sub <{lanes} x {acc}> {sum}, {x}")
-                            for sum, x in zip(made, too_much)
-                        ]
-                    for s in range(count):
-                        made = multiplied(
-                            broadcast(f, recipe, f.at(a, s * recipe.step_bytes), lanes),
-                            of_b[s],
-                            made,
-                        )
-                    for place, sum, mask in zip(places, made, masks):
-                        f.store(acc, lanes, sum, place, mask)
-                    return [f.at(a, "%as"), f.at(sums, "%ss")]
-
-                sums = f.at("%sums", at)
-                row("0", a, sums) if name == "along_row" else f.loop(
-                    0, "%rows", 1, row, [("ptr", a), ("ptr", sums)]
-                )
-
-            def line_of_stretches(j: str) -> None:
-                for i in range(per_line):
-                    stretch(f.add(j, i * wide), fetches=i == 0)
-
-            lines = (
-                f.mul(f.div("%cols", wide * per_line), wide * per_line) if per_line > 1 else whole
-            )
-            f.loop(0, lines, wide * per_line, line_of_stretches)
-            if per_line > 1:
-                f.loop(lines, whole, wide, stretch)
-            if recipe.machine.masks:  # without them the planner leaves no odd columns
-                left = f.sub("%cols", whole)
-                f.when(f.less(0, left), lambda: stretch(whole, left))
-
-        return body
-
-    count = max(MODEL.gemm_along_streams // per, 1)
-    most = f.mul(f.div("%steps", count), count)
-    f.loop(0, most, count, steps(count))
-    f.loop(most, "%steps", 1, steps(1))
-    return f.end()
+    def multiply(self, x: str, of_b: list[str], sums: list[str]) -> list[str]:
+        """Return the sums plus x times the vectors of a step of B."""
+        return [
+            multiply_add(self.f, self.recipe, x, y, sum, self.lanes) for y, sum in zip(of_b, sums)
+        ]

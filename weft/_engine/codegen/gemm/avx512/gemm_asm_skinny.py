@@ -26,9 +26,8 @@ _STACK = {
 }
 #: a row of B, from the first one that is read
 _INDEX = ("", f",{_BS}", f",{_BS},2", f",{_BS3}", f",{_BS},4", f",{_BS5}", f",{_BS3},2", f",{_BS7}")
-#: first registers of what rows of B are interleaved from, of what flipped sign bits add, and of sums; B has the first 16, interleaved
-#: only 8
-_PARTS, _TOO_MUCH, _MADE = 16, 16, 24
+#: first registers of parts of B to interleave, of what flipped sign bits add, and of sums; B has the first 16, or 8 if interleaved
+_PARTS, _SIGN_CORRECTION, _OF_SUMS = 16, 16, 24
 _OF_A, _PRODUCT, _ORDER, _SIGNS = "%zmm28", "%zmm29", "%zmm30", "%zmm31"
 _ROW_MASK = "{%k7}{z}"
 #: loads that convert
@@ -145,72 +144,57 @@ class _Along:
         ]
 
     def stretch(self, count: int, of_a: list[str], masked: bool) -> list[str]:
-        """So many steps of a few vectors of columns; of a single row of A its elements are there."""
-        mask = lambda v: f"{{%k{v + 1}}}" if masked else ""
-        of_b = [[f"%zmm{s * self.vectors + v}" for v in range(self.vectors)] for s in range(count)]
-        made = [f"%zmm{_MADE + v}" for v in range(self.vectors)]
-        too_much = [f"%zmm{_TOO_MUCH + v}" for v in range(self.vectors)]
-        if (
-            self.single
-            and not masked
-            and not self.recipe.joined
-            and self.recipe.in_type == self.recipe.acc
-        ):
-            of_b, out = (
-                [
-                    [f"{64 * v}({_PLACE}{_INDEX[s]})" for v in range(self.vectors)]
-                    for s in range(count)
-                ],
-                [],
-            )
+        """Emit `count` steps of a few vectors of columns; `of_a` holds the elements of a single row of A."""
+        recipe, vectors, out = self.recipe, range(self.vectors), []
+        of_b = [[f"%zmm{s * self.vectors + v}" for v in vectors] for s in range(count)]
+        if self.single and not masked and recipe.in_type == recipe.acc:
+            # The multiply-adds read B from memory.
+            of_b = [[f"{64 * v}({_PLACE}{_INDEX[s]})" for v in vectors] for s in range(count)]
         else:
-            out = [line for s in range(count) for line in self.load(s, of_b[s], masked)]
-        if self.recipe.flips:
-            out += [f"vpxord {x}, {x}, {x}" for x in too_much]
-            out += [
-                line
-                for vectors in of_b
-                for y, x in zip(vectors, too_much)
-                for line in self.multiply_add(_SIGNS, y, x)
-            ]
-        row, sums = self.label(), _SUMS if self.single else _SUMS_ROW
-        if not self.single:
-            out += [
-                f"movq {_A}, {_A_ROW}",
-                f"movq {_SUMS}, {_SUMS_ROW}",
-                f"movq {_ROWS}, {_COUNT}",
-                ".p2align 4",
-                f"{row}:",
-            ]
-        out += [
-            f"{self.move} {64 * v}({sums}), {x}{mask(v)}{'{z}' * masked}"
-            for v, x in enumerate(made)
+            out = [line for s, step in enumerate(of_b) for line in self.load(s, step, masked)]
+        corrections = [f"%zmm{_SIGN_CORRECTION + v}" for v in vectors] if recipe.flips else []
+        out += [f"vpxord {x}, {x}, {x}" for x in corrections]
+        for step_of_b in of_b:
+            for y, x in zip(step_of_b, corrections):
+                out += self.multiply_add(_SIGNS, y, x)
+        if self.single:
+            return out + self.row_of_sums(_SUMS, of_a, of_b, masked)
+        row = self.label()
+        return [
+            *out,
+            f"movq {_A}, {_A_ROW}",
+            f"movq {_SUMS}, {_SUMS_ROW}",
+            f"movq {_ROWS}, {_COUNT}",
+            ".p2align 4",
+            f"{row}:",
+            *self.row_of_sums(_SUMS_ROW, of_a, of_b, masked),
+            f"addq {_AS}, {_A_ROW}",
+            f"addq {_STACK['ss']}, {_SUMS_ROW}",
+            f"decq {_COUNT}",
+            f"jne {row}",
         ]
-        out += [f"vpsubd {t}, {x}, {x}" for t, x in zip(too_much, made) if self.recipe.flips]
-        for s in range(count):
-            out += (
-                []
-                if self.single
-                else [f"{self.broadcast} {s * self.recipe.step_bytes}({_A_ROW}), {_OF_A}"]
-            )
+
+    def row_of_sums(
+        self, place: str, of_a: list[str], of_b: list[list[str]], masked: bool
+    ) -> list[str]:
+        """Add the products of one row of A to the sums at `place`."""
+        masks = [f"{{%k{v + 1}}}" * masked for v in range(self.vectors)]
+        sums = [f"%zmm{_OF_SUMS + v}" for v in range(self.vectors)]
+        out = [
+            f"{self.move} {64 * v}({place}), {x}{mask}{'{z}' * masked}"
+            for v, (x, mask) in enumerate(zip(sums, masks))
+        ]
+        if self.recipe.flips:
+            out += [f"vpsubd %zmm{_SIGN_CORRECTION + v}, {x}, {x}" for v, x in enumerate(sums)]
+        for s, step_of_b in enumerate(of_b):
+            if not self.single:
+                out.append(f"{self.broadcast} {s * self.recipe.step_bytes}({_A_ROW}), {_OF_A}")
             a = of_a[s] if self.single else _OF_A
-            out += [
-                line
-                for b, x in zip(of_b[s], made)
-                for line in self.multiply_add(*((b, a) if "(" in b else (a, b)), x)
-            ]
-        out += [f"{self.move} {x}, {64 * v}({sums}){mask(v)}" for v, x in enumerate(made)]
-        return (
-            out
-            if self.single
-            else [
-                *out,
-                f"addq {_AS}, {_A_ROW}",
-                f"addq {_STACK['ss']}, {_SUMS_ROW}",
-                f"decq {_COUNT}",
-                f"jne {row}",
-            ]
-        )
+            for b, x in zip(step_of_b, sums):
+                in_memory = "(" in b
+                out += self.multiply_add(*((b, a) if in_memory else (a, b)), x)
+        stores = enumerate(zip(sums, masks))
+        return out + [f"{self.move} {x}, {64 * v}({place}){mask}" for v, (x, mask) in stores]
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
         return gemm_asm.multiply_add(self.recipe, x, y, sum, _PRODUCT)
