@@ -2,101 +2,106 @@
 
 A `Value` is uniform (one register for all lanes), affine (an i64 `base + stride * iteration`, kept symbolic so that
 addresses stay simple), varying (one vector register per unrolled part), a complex pair of values, or an offset: an i64
-`base + factor * short` of a uniform or affine base and one i32 register per part, so that gathers take 32-bit indices.
+`base + stride * short` of a uniform or affine base and one i32 register per part, so that gathers take 32-bit indices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 from weft._engine.ir.loops import ScalarType
 
-UNIFORM, AFFINE, VARYING, PAIR, OFFSET = range(5)
-
 
 class Value:
-    """One emitted expression. `parts` are register names; `const` is the Python int of a known i64 constant.
+    """One emitted expression. `parts` are the names of its registers.
 
-    `placed`: a bool that depends on the place alone, so that whole vectors of places mostly agree.
-    `sum_of`: a uniform i64 and the constant that makes this one of it, which an address has room for.
+    `const`: the integer of a known i64 constant. `placed`: a bool that depends on the place alone, so that whole vectors
+    of places mostly agree. `sum_of`: a uniform i64 and the constant that makes this one of it; addresses have room for it.
     """
 
-    __slots__ = (
-        "base",
-        "const",
-        "imag",
-        "kind",
-        "parts",
-        "placed",
-        "real",
-        "stride",
-        "sum_of",
-        "type",
-    )
+    __slots__ = ("parts", "type")
+    const: int | None = None
+    placed: bool = False
+    sum_of: tuple[Value, int] | None = None
 
-    def __init__(
-        self,
-        type_: ScalarType,
-        kind: int,
-        parts: tuple[str, ...] = (),
-        const: int | None = None,
-        placed: bool = False,
-    ):
-        self.placed = placed
+    def __init__(self, type_: ScalarType, parts: tuple[str, ...] = ()) -> None:
         self.type = type_
-        self.kind = kind
         self.parts = parts
-        self.const = const
-        self.sum_of: tuple[Value, int] | None = None
 
 
-def uniform(type_: ScalarType, name: str) -> Value:
+class Uniform(Value):
     """A value that is the same in every lane."""
-    return Value(type_, UNIFORM, (name,))
+
+    __slots__ = ("const", "sum_of")
+
+    def __init__(self, type_: ScalarType, name: str, const: int | None = None) -> None:
+        super().__init__(type_, (name,))
+        self.const = const
+        self.sum_of = None
 
 
-def varying(type_: ScalarType, parts: tuple[str, ...], placed: bool = False) -> Value:
+class Varying(Value):
     """A value with one vector register per part."""
-    return Value(type_, VARYING, parts, placed=placed)
+
+    __slots__ = ("placed",)
+
+    def __init__(self, type_: ScalarType, parts: tuple[str, ...], placed: bool = False) -> None:
+        super().__init__(type_, parts)
+        self.placed = placed
 
 
-def constant(value: int) -> Value:
-    """A known i64."""
-    return Value("i64", UNIFORM, (str(value),), value)
-
-
-def affine(base: Value, stride: int) -> Value:
+class Affine(Value):
     """The i64 `base + stride * iteration` of the vector loop."""
-    made = Value("i64", AFFINE)
-    made.base, made.stride = base, stride
-    return made
+
+    __slots__ = ("base", "stride")
+
+    def __init__(self, base: Value, stride: int) -> None:
+        super().__init__("i64")
+        self.base, self.stride = base, stride
 
 
-def offset(base: Value, factor: int, parts: tuple[str, ...]) -> Value:
-    """The i64 `base + factor * short` of i32 registers `parts`."""
-    made = Value("i64", OFFSET, parts)
-    made.base, made.stride = base, factor
-    return made
+class Offset(Value):
+    """The i64 `base + stride * short` of i32 registers `parts`."""
+
+    __slots__ = ("base", "stride")
+
+    def __init__(self, base: Value, stride: int, parts: tuple[str, ...]) -> None:
+        super().__init__("i64", parts)
+        self.base, self.stride = base, stride
 
 
-def pair(type_: ScalarType, real: Value, imag: Value) -> Value:
+class Pair(Value):
     """A complex value."""
-    made = Value(type_, PAIR)
-    made.real, made.imag = real, imag
-    return made
+
+    __slots__ = ("imag", "real")
+
+    def __init__(self, type_: ScalarType, real: Value, imag: Value) -> None:
+        super().__init__(type_)
+        self.real, self.imag = real, imag
+
+
+def constant(value: int) -> Uniform:
+    """Return a known i64."""
+    return Uniform("i64", str(value), value)
+
+
+def is_adjacent(index: Value) -> TypeGuard[Affine]:
+    """Return whether iterations access adjacent elements, forward or backward."""
+    return isinstance(index, Affine) and index.stride in (1, -1)
 
 
 def each(change: Callable[..., Value], *values: Value) -> Value:
-    """What `change` makes of real values; of complex ones, of their real and of their imaginary parts."""
-    if values[0].kind != PAIR:
-        return change(*values)
-    return pair(
-        values[0].type,
-        change(*[value.real for value in values]),
-        change(*[value.imag for value in values]),
-    )
+    """Apply `change` to real values, or to the real and the imaginary parts of complex ones."""
+    reals, imags = [], []
+    for value in values:
+        if not isinstance(value, Pair):
+            return change(*values)
+        reals.append(value.real)
+        imags.append(value.imag)
+    return Pair(values[0].type, change(*reals), change(*imags))
 
 
 def leaves(value: Value) -> list[Value]:
-    """The real values a value consists of."""
-    return [value.real, value.imag] if value.kind == PAIR else [value]
+    """Return the real values that a value consists of."""
+    return [value.real, value.imag] if isinstance(value, Pair) else [value]

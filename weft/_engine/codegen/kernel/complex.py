@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft._engine.codegen.ir.values import PAIR, Value, pair
+from weft._engine.codegen.ir.values import Pair, Value
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import COMPLEX, REAL_OF
 
@@ -50,19 +50,19 @@ class _Real:
 
 
 def _parts(r: _Real, x: Value) -> tuple[Value, Value]:
-    return (x.real, x.imag) if x.kind == PAIR else (x, r.const(0.0, x))
+    return (x.real, x.imag) if isinstance(x, Pair) else (x, r.const(0.0, x))
 
 
 def _componentwise(op: str) -> Callable:
     def rule(r: _Real, args: list[Value], type_: str) -> Value:
-        return pair(type_, r(op, *[arg.real for arg in args]), r(op, *[arg.imag for arg in args]))
+        return Pair(type_, r(op, *[arg.real for arg in args]), r(op, *[arg.imag for arg in args]))
 
     return rule
 
 
 def _mul(r: _Real, args: list[Value], type_: str) -> Value:
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
-    return pair(
+    return Pair(
         type_, r("sub", r("mul", a, c), r("mul", b, d)), r("add", r("mul", a, d), r("mul", b, c))
     )
 
@@ -79,7 +79,7 @@ def _div(r: _Real, args: list[Value], type_: str) -> Value:
     p, q = r.select(wide, a, b), r.select(wide, b, a)
     real = r("div", r("add", p, r("mul", q, ratio)), below)
     rotated = r.select(wide, r("sub", b, r("mul", a, ratio)), r("sub", r("mul", b, ratio), a))
-    return pair(type_, real, r("div", rotated, below))
+    return Pair(type_, real, r("div", rotated, below))
 
 
 def _abs(r: _Real, x: Value, y: Value, type_: str) -> Value:
@@ -108,7 +108,7 @@ def _sign(r: _Real, x: Value, y: Value, type_: str) -> Value:
                 near,
             )
         )
-    return pair(type_, *parts)
+    return Pair(type_, *parts)
 
 
 def _equal(op: str, joined: str) -> Callable:
@@ -134,7 +134,7 @@ def _extremum(op: str) -> Callable:
 
 def _select(r: _Real, args: list[Value], type_: str) -> Value:
     cond, x, y = args
-    return pair(type_, r.select(cond, x.real, y.real), r.select(cond, x.imag, y.imag))
+    return Pair(type_, r.select(cond, x.real, y.real), r.select(cond, x.imag, y.imag))
 
 
 def _cast(r: _Real, args: list[Value], type_: str) -> Value:
@@ -145,9 +145,9 @@ def _cast(r: _Real, args: list[Value], type_: str) -> Value:
             return r.e.operate("or", hits, "bool")
         return r.e.operate("cast", [x.real], type_)
     part = REAL_OF[type_]
-    if x.kind == PAIR:
-        return pair(type_, r.e.operate("cast", [x.real], part), r.e.operate("cast", [x.imag], part))
-    return pair(type_, r.e.operate("cast", [x], part), r.e.constant(0.0, part))
+    if isinstance(x, Pair):
+        return Pair(type_, r.e.operate("cast", [x.real], part), r.e.operate("cast", [x.imag], part))
+    return Pair(type_, r.e.operate("cast", [x], part), r.e.constant(0.0, part))
 
 
 def _exp(r: _Real, x: Value, y: Value, type_: str) -> Value:
@@ -159,7 +159,7 @@ def _exp(r: _Real, x: Value, y: Value, type_: str) -> Value:
     )
     # a zero angle keeps the imaginary part exactly zero, also where the modulus is infinite
     imag = r.select(r.test("eq", y, r.const(0.0, y)), y, r("mul", r("mul", first, sin), second))
-    return pair(type_, r("mul", r("mul", first, cos), second), imag)
+    return Pair(type_, r("mul", r("mul", first, cos), second), imag)
 
 
 def _split_exp(r: _Real, x: Value) -> tuple[Value, Value]:
@@ -194,7 +194,7 @@ def _log(r: _Real, x: Value, y: Value, type_: str) -> Value:
     a, b = r("abs", x), r("abs", y)
     big = r("max", a, b)
     size = _log_size(r, big, r("min", a, b), r("sub", big, r.const(1.0, x)), _abs(r, x, y, type_))
-    return pair(type_, size, r("atan2", y, x))
+    return Pair(type_, size, r("atan2", y, x))
 
 
 def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) -> Value:
@@ -227,7 +227,7 @@ def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
     right = r.test("ge", x, zero)
     real, imag = r.select(right, root, other), r.select(right, other, root)
     far, inf = r.infinite(y), r.const(float("inf"), x)
-    return pair(type_, r.select(far, inf, real), r("copysign", r.select(far, inf, imag), y))
+    return Pair(type_, r.select(far, inf, real), r("copysign", r.select(far, inf, imag), y))
 
 
 _HUGE = {"f32": 2.0**120, "f64": 2.0**1000}
@@ -235,17 +235,17 @@ _HUGE = {"f32": 2.0**120, "f64": 2.0**1000}
 
 def _rsqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
     root = _sqrt(r, x, y, type_)
-    return _div(r, [pair(type_, r.const(1.0, x), r.const(0.0, x)), root], type_)
+    return _div(r, [Pair(type_, r.const(1.0, x), r.const(0.0, x)), root], type_)
 
 
 def _sinh(r: _Real, x: Value, y: Value, type_: str) -> Value:
     sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
-    return pair(type_, _product(r, sinh, cos, tail), _product(r, sin, cosh, tail))
+    return Pair(type_, _product(r, sinh, cos, tail), _product(r, sin, cosh, tail))
 
 
 def _cosh(r: _Real, x: Value, y: Value, type_: str) -> Value:
     sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
-    return pair(type_, r("mul", r("mul", cosh, cos), tail), _product(r, sinh, sin, tail))
+    return Pair(type_, r("mul", r("mul", cosh, cos), tail), _product(r, sinh, sin, tail))
 
 
 def _hyperbolic(r: _Real, x: Value, y: Value) -> tuple[Value, ...]:
@@ -267,14 +267,14 @@ def _of_exchanged(hyperbolic: Callable) -> Callable:
 
     def rule(r: _Real, x: Value, y: Value, type_: str) -> Value:
         rotated = hyperbolic(r, y, x, type_)
-        return pair(type_, rotated.imag, rotated.real)
+        return Pair(type_, rotated.imag, rotated.real)
 
     return rule
 
 
 def _cos(r: _Real, x: Value, y: Value, type_: str) -> Value:
     rotated = _cosh(r, y, x, type_)
-    return pair(type_, rotated.real, r("neg", rotated.imag))
+    return Pair(type_, rotated.real, r("neg", rotated.imag))
 
 
 def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Value:
@@ -296,7 +296,7 @@ def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Value:
     outer = r("copysign", r("add", one, r("mul", zero, tail)), x)  # NaN where the angle has none
     real = r.select(far, outer, r.select(r.test("eq", x, zero), x, real))
     imag = r.select(r.test("eq", y, zero), y, r.select(far, tail, r("div", t, below)))
-    return pair(type_, real, imag)
+    return Pair(type_, real, imag)
 
 
 def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Value:
@@ -308,7 +308,7 @@ def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Value:
     big = r("max", a, b)
     excess = r.select(exact, x, r("sub", big, one))
     size = _log_size(r, big, r("min", a, b), excess, _abs(r, shifted, y, type_))
-    return pair(type_, size, r("atan2", y, shifted))
+    return Pair(type_, size, r("atan2", y, shifted))
 
 
 def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Value:
@@ -316,7 +316,7 @@ def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Value:
     s = r("sin", r("mul", r.const(0.5, y), y))
     near = r("sub", r("mul", r("expm1", x), r("cos", y)), r("mul", r.const(2.0, x), r("mul", s, s)))
     whole = _exp(r, x, y, type_)
-    return pair(
+    return Pair(
         type_, r.select(r.test("gt", x, r.const(_LARGE[r.type], x)), whole.real, near), whole.imag
     )
 
@@ -329,7 +329,7 @@ def _pow(r: _Real, args: list[Value], type_: str) -> Value:
     exponent_zero = _both_zero(r, exponent)
     one, nought = r.const(1.0, base.real), r.const(0.0, base.real)
     at_zero = r.select(exponent_zero, one, nought)
-    return pair(type_, r.select(zero, at_zero, result.real), r.select(zero, nought, result.imag))
+    return Pair(type_, r.select(zero, at_zero, result.real), r.select(zero, nought, result.imag))
 
 
 def _both_zero(r: _Real, x: Value) -> Value:
@@ -353,8 +353,8 @@ def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
     below = r.select(
         gone, one, r("sub", r("mul", two, r("mul", e, r("mul", c, c))), r("expm1", size))
     )
-    top = pair(type_, r.select(left, e_real, one), r.select(left, e_imag, zero))
-    return _div(r, [top, pair(type_, below, e_imag)], type_)
+    top = Pair(type_, r.select(left, e_real, one), r.select(left, e_imag, zero))
+    return _div(r, [top, Pair(type_, below, e_imag)], type_)
 
 
 def _is_finite(r: _Real, x: Value, y: Value, type_: str) -> Value:
@@ -382,7 +382,7 @@ _UNARY = {
     "is_finite": _is_finite,
     "real": lambda r, x, y, type_: x,
     "imag": lambda r, x, y, type_: y,
-    "conj": lambda r, x, y, type_: pair(type_, x, r("neg", y)),
+    "conj": lambda r, x, y, type_: Pair(type_, x, r("neg", y)),
 }
 _RULES = {
     "add": _componentwise("add"),
@@ -397,5 +397,5 @@ _RULES = {
     "pow": _pow,
     "max": _extremum("gt"),
     "min": _extremum("lt"),
-    "complex": lambda r, args, type_: pair(type_, args[0], args[1]),
+    "complex": lambda r, args, type_: Pair(type_, args[0], args[1]),
 }

@@ -7,7 +7,7 @@ Out:  one wide load and two shuffles per part; one shuffle and one wide store.
 from __future__ import annotations
 
 from weft._engine.codegen.ir.builder import MEMORY, vector
-from weft._engine.codegen.ir.values import Value, affine, constant, pair, varying
+from weft._engine.codegen.ir.values import Affine, Pair, Value, Varying, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE, REAL_OF, Buf
 
@@ -16,7 +16,7 @@ def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value 
     """Consecutive complex elements: whole vectors of pairs, then taken apart."""
     lanes, type_ = e.lanes, REAL_OF[buf.type]
     index = index if guard is None else e.inside(guard, index, buf.size)
-    memory, wide = vector(MEMORY[type_], 2 * lanes.w), affine(e.scaled(index.base, 2), 2)
+    memory, wide = vector(MEMORY[type_], 2 * lanes.w), Affine(e.scaled(index.base, 2), 2)
     conds = None if guard is None else e.spread(guard)
     halves: tuple[list[str], list[str]] = [], []
     for part in range(e.parts):
@@ -31,7 +31,7 @@ def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value 
             )
         for half in (0, 1):
             halves[half].append(e.b.shuffle(memory, raw, "poison", range(half, 2 * lanes.w, 2)))
-    made = pair(buf.type, varying(type_, tuple(halves[0])), varying(type_, tuple(halves[1])))
+    made = Pair(buf.type, Varying(type_, tuple(halves[0])), Varying(type_, tuple(halves[1])))
     if guard is None:
         return made
     return e.operate("select", [guard, made, other or e.constant(0, buf.type)], buf.type)

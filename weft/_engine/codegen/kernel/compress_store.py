@@ -10,7 +10,7 @@ Laws: AVX2, which has no instruction for this, permutes its eight words by a tab
 from __future__ import annotations
 
 from weft._engine.codegen.ir.builder import mangle
-from weft._engine.codegen.ir.values import Value, uniform
+from weft._engine.codegen.ir.values import Uniform, Value
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE, Pack
 
@@ -23,7 +23,7 @@ def pack(emitter: Emission, stmt: Pack) -> None:
     if emitter.vectorized:
         _side_by_side(emitter, stmt, value, guard)
         return
-    one = uniform("i64", emitter.scalar.convert("zext", "i1", guard.parts[0], "i64"))
+    one = Uniform("i64", emitter.scalar.convert("zext", "i1", guard.parts[0], "i64"))
     emitter.store_real(
         stmt.stored(),
         emitter.buffers[stmt.buf].type,
@@ -62,7 +62,7 @@ def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> 
             )
         )
         emitter.write(memory, packed, place, (ITEMSIZE[type_], emitter.alias_tag(stmt.buf)), first)
-        more = uniform("i64", emitter.scalar.convert("zext", bits, count, "i64"))
+        more = Uniform("i64", emitter.scalar.convert("zext", bits, count, "i64"))
         emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], more], "i64")
 
 

@@ -13,19 +13,15 @@ from collections.abc import Container, Sequence
 
 from weft._engine.codegen.ir.builder import MEMORY, REGISTER, Builder, mangle, vector
 from weft._engine.codegen.ir.values import (
-    AFFINE,
-    OFFSET,
-    UNIFORM,
-    VARYING,
+    Affine,
+    Offset,
+    Pair,
+    Uniform,
     Value,
-    affine,
+    Varying,
     constant,
     each,
     leaves,
-    offset,
-    pair,
-    uniform,
-    varying,
 )
 from weft._engine.codegen.toolchain.target import Target
 from weft._engine.codegen.vector.registers import literal
@@ -104,14 +100,14 @@ class Emission:
             return constant(int(value))
         if type_ in COMPLEX:
             value, part = complex(value), REAL_OF[type_]
-            return pair(type_, self.constant(value.real, part), self.constant(value.imag, part))
-        return uniform(type_, literal(value, type_))
+            return Pair(type_, self.constant(value.real, part), self.constant(value.imag, part))
+        return Uniform(type_, literal(value, type_))
 
     def sum(self, x: Value, y: Value) -> Value:
         """Sum of uniform i64 values; constants are added last."""
         (x, a), (y, b) = self.apart(x), self.apart(y)
         if x is not None and y is not None:
-            x = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
+            x = Uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
         return self._more(y if x is None else x, a + b)
 
     def apart(self, x: Value) -> tuple[Value | None, int]:
@@ -122,7 +118,7 @@ class Emission:
         """A value without a constant of its own, and a constant."""
         if x is None or not more:
             return constant(more) if x is None else x
-        made = uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
+        made = Uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
         made.sum_of = x, more
         return made
 
@@ -132,25 +128,25 @@ class Emission:
             return x
         if factor == 0:
             return constant(0)
-        if x.kind == AFFINE:
-            return affine(self.scaled(x.base, factor), x.stride * factor)
-        if x.kind == OFFSET:
-            return offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
+        if isinstance(x, Affine):
+            return Affine(self.scaled(x.base, factor), x.stride * factor)
+        if isinstance(x, Offset):
+            return Offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
         rest, more = self.apart(x)
         if rest is not None:
-            rest = uniform("i64", self.scalar.binary("mul", "i64", rest.parts[0], str(factor)))
+            rest = Uniform("i64", self.scalar.binary("mul", "i64", rest.parts[0], str(factor)))
         return self._more(rest, more * factor)
 
     # --- lanes
 
     def spread(self, x: Value) -> tuple[str, ...]:
         """The registers of a value, one per part of the vector loop."""
-        if x.kind == VARYING:
+        if isinstance(x, Varying):
             return x.parts
-        if x.kind == AFFINE:
+        if isinstance(x, Affine):
             return self._affine_parts(x, "i64")
-        if x.kind == OFFSET:
-            wide = varying("i64", tuple([self.lanes.cast(part, "i32", "i64") for part in x.parts]))
+        if isinstance(x, Offset):
+            wide = Varying("i64", tuple([self.lanes.cast(part, "i32", "i64") for part in x.parts]))
             scaled = (
                 wide if x.stride == 1 else self.operate("mul", [wide, constant(x.stride)], "i64")
             )
@@ -183,14 +179,14 @@ class Emission:
 
     def widened(self, value: Value) -> Value:
         """The same value with a register per part."""
-        return each(lambda x: varying(x.type, self.spread(x)), value)
+        return each(lambda x: Varying(x.type, self.spread(x)), value)
 
     def _any(self, guard: Value) -> Value:
         """Whether a mask holds in any lane of any part."""
         lanes, total = self.lanes, None
         for part in self.spread(guard):
             total = part if total is None else lanes.binary("or", lanes.i1, total, part)
-        return uniform("bool", lanes.any(total))
+        return Uniform("bool", lanes.any(total))
 
     def reversed(self, x: str, type_: str) -> str:
         """The lanes of a vector in backward order."""
@@ -211,18 +207,23 @@ class Emission:
         flat = []
         for name in names:
             for leaf in leaves(self.env[name]):
-                type_ = self.lanes.type(leaf.type) if leaf.kind == VARYING else REGISTER[leaf.type]
+                type_ = (
+                    self.lanes.type(leaf.type) if isinstance(leaf, Varying) else REGISTER[leaf.type]
+                )
                 flat += [(type_, part) for part in leaf.parts]
         return flat
 
     def unflatten(self, names: list[str], registers: list[str]) -> None:
         """Give the accumulators new registers, in the order of `_flatten`."""
         rest = iter(registers)
+
+        def renamed(old: Value) -> Value:
+            if isinstance(old, Uniform):
+                return Uniform(old.type, next(rest))
+            return Varying(old.type, tuple([next(rest) for _ in old.parts]))
+
         for name in names:
-            self.env[name] = each(
-                lambda old: Value(old.type, old.kind, tuple([next(rest) for _ in old.parts])),
-                self.env[name],
-            )
+            self.env[name] = each(renamed, self.env[name])
 
     # --- memory
 
@@ -232,9 +233,9 @@ class Emission:
     def inside(self, guard: Value, index: Value, size: int) -> Value:
         """The index, led into the buffer where one guard forbids all lanes: masked loads of pages that are not there are
         right, but cost some CPUs hundreds of cycles."""
-        if guard.kind != UNIFORM or index.kind != AFFINE:
+        if not isinstance(guard, Uniform) or not isinstance(index, Affine):
             return index
-        return affine(
+        return Affine(
             self._where(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride
         )
 
@@ -270,21 +271,21 @@ class Emission:
     def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
         """A vector of element addresses."""
         memory, lanes = MEMORY[type_], self.lanes
-        if index.kind not in (AFFINE, OFFSET) or self.buffers[name].size >= _SHORT_SIZE:
+        if not isinstance(index, (Affine, Offset)) or self.buffers[name].size >= _SHORT_SIZE:
             where, base = self.spread(index)[part], self.tags[name]
             return self.b.pure(
                 f"getelementptr {memory}, ptr {base}, {lanes.i64} {where}", base, where
             )
-        start = index.base if index.kind == OFFSET else index
+        start = index.base if isinstance(index, Offset) else index
         stride = 0
-        if start.kind == AFFINE:
+        if isinstance(start, Affine):
             start, stride = (
                 self.sum(start.base, self.scaled(self.induction, start.stride)),
                 start.stride,
             )
         steps = [f"i32 {stride * (part * lanes.w + lane)}" for lane in range(lanes.w)]
         where, base = f"<{', '.join(steps)}>", self.address(name, type_, start)
-        if index.kind == OFFSET:
+        if isinstance(index, Offset):
             short = lanes.arithmetic(
                 "mul", "i32", [index.parts[part], lanes.const(index.stride, "i32")]
             )

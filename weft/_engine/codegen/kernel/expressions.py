@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from weft._engine.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
 from weft._engine.codegen.ir.values import (
-    AFFINE,
-    OFFSET,
-    PAIR,
-    UNIFORM,
-    VARYING,
+    Affine,
+    Offset,
+    Pair,
+    Uniform,
     Value,
-    affine,
+    Varying,
     constant,
-    offset,
-    pair,
-    uniform,
-    varying,
+    is_adjacent,
 )
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.vector import math as vector_math
@@ -43,6 +39,7 @@ from weft._engine.ir.loops import (
 from weft._engine.ir.registry import functions
 from weft._engine.util.machine_model import MODEL
 
+_INDEX_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "rem", "neg"})
 _LOGIC = frozenset({"and", "or", "not"})
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 #: constants that differences of places may have
@@ -84,55 +81,54 @@ class Expressions(Emission):
 
     def operate(self, op: str, args: list[Value], type_: str, demand: str = "") -> Value:
         """Apply an operation to values; `demand` is a half type where the result needs no more bits."""
-        if type_ in COMPLEX or any(arg.kind == PAIR for arg in args):
+        if type_ in COMPLEX or any(isinstance(arg, Pair) for arg in args):
             from weft._engine.codegen.kernel import complex as complex_ops
 
             return complex_ops.operate(self, op, args, type_)
+        result = None
         if type_ == "i64":
-            made = self._index_arithmetic(op, args)
-            if made is not None:
-                return made
-        if op == "cast":
-            return self._cast(args[0], type_)
-        if op in ("min", "max") or op in COMPARISONS:
-            shorts = self._shorts(args)
-            if shorts is not None:
-                made = varying("i32", shorts[0]), varying("i32", shorts[1])
-                return (
-                    self.operate(op, list(made), "bool")
-                    if type_ == "bool"
-                    else self._offset(self.operate(op, list(made), "i32"))
-                )
-        if (
-            op in COMPARISONS
-            and {arg.kind for arg in args} == {AFFINE, UNIFORM}
-            and all(map(self._is_near, args))
-        ):
-            return self._compare_places(op, *args)
-        if all(arg.kind == UNIFORM for arg in args):
-            return uniform(
-                type_,
-                self._lanewise(
-                    self.scalar, op, args, [arg.parts[0] for arg in args], type_, demand
-                ),
-            )
+            result = self._index_arithmetic(op, args)
+        if result is None and op == "cast":
+            result = self._cast(args[0], type_)
+        if result is None and (op in COMPARISONS or op in ("min", "max")):
+            result = self._operate_on_places(op, args, type_)
+        if result is not None:
+            return result
+        if all(isinstance(arg, Uniform) for arg in args):
+            names = [arg.parts[0] for arg in args]
+            return Uniform(type_, self._lanewise(self.scalar, op, args, names, type_, demand))
+        return self._operate_on_lanes(op, args, type_, demand)
+
+    def _operate_on_places(self, op: str, args: list[Value], type_: str) -> Value | None:
+        """Compare indices, or take an extreme of them, in 32 bits; None where they have other forms."""
+        shorts = self._shorts(args)
+        if shorts is not None:
+            operands: list[Value] = [Varying("i32", parts) for parts in shorts]
+            if type_ == "bool":
+                return self.operate(op, operands, "bool")
+            return self._offset(self.operate(op, operands, "i32"))
+        if op in COMPARISONS and all(map(self._is_near, args)):
+            x, y = args
+            if isinstance(x, Affine) and isinstance(y, Uniform):
+                return self._compare_places(op, x, y)
+            if isinstance(x, Uniform) and isinstance(y, Affine):
+                return self._compare_places(_MIRRORED[op], y, x)
+        return None
+
+    def _operate_on_lanes(self, op: str, args: list[Value], type_: str, demand: str) -> Value:
+        """Apply an operation to the registers of every part."""
         columns = [self.spread(arg) for arg in args]
         lanes = self.lanes
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
-            return varying(
+            return Varying(
                 type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, demand))
             )
         if self.parts > 1 and functions[op]:
-            return varying(type_, self._side_by_side(op, args, columns, type_, demand))
-        placed = op in _LOGIC and all(arg.placed or arg.kind == UNIFORM for arg in args)
-        return varying(
-            type_,
-            tuple(
-                [self._lanewise(lanes, op, args, list(row), type_, demand) for row in zip(*columns)]
-            ),
-            placed,
-        )
+            return Varying(type_, self._side_by_side(op, args, columns, type_, demand))
+        placed = op in _LOGIC and all(arg.placed or isinstance(arg, Uniform) for arg in args)
+        parts = [self._lanewise(lanes, op, args, list(row), type_, demand) for row in zip(*columns)]
+        return Varying(type_, tuple(parts), placed)
 
     def _side_by_side(
         self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, demand: str
@@ -186,15 +182,15 @@ class Expressions(Emission):
 
     def _offset(self, x: Value) -> Value:
         """An i32 value as an i64."""
-        return offset(constant(0), 1, x.parts)
+        return Offset(constant(0), 1, x.parts)
 
     def _shorts(self, args: list[Value]) -> list[tuple[str, ...]] | None:
         """Two i64 as i32 registers, where one is such a register and the other a constant that fits."""
-        if sorted([arg.kind for arg in args]) != [UNIFORM, OFFSET]:
-            return None
-        plain = [arg.kind == OFFSET and arg.stride == 1 and arg.base.const == 0 for arg in args]
+        plain = [
+            isinstance(arg, Offset) and arg.stride == 1 and arg.base.const == 0 for arg in args
+        ]
         fits = [arg.const is not None and abs(arg.const) < 1 << 31 for arg in args]
-        if not any(plain) or not any(fits):
+        if len(args) != 2 or not any(plain) or not any(fits):
             return None
         return [
             arg.parts if short else (self.lanes.const(arg.const, "i32"),) * self.parts
@@ -203,18 +199,18 @@ class Expressions(Emission):
 
     def _cast(self, x: Value, type_: str) -> Value:
         if (
-            x.kind == AFFINE
+            isinstance(x, Affine)
             and type_ in REGISTER
             and type_ not in ("f16", "bf16", "f32", "f64", "bool")
         ):
-            return varying(type_, self._affine_parts(x, type_))
-        if x.kind == UNIFORM:
+            return Varying(type_, self._affine_parts(x, type_))
+        if isinstance(x, Uniform):
             if x.const is not None:
                 return self.constant(x.const, type_)
-            return uniform(type_, self.scalar.cast(x.parts[0], x.type, type_))
+            return Uniform(type_, self.scalar.cast(x.parts[0], x.type, type_))
         if type_ == "i64" and x.type in _SHORT:
             return self._offset(self._cast(x, "i32"))
-        return varying(
+        return Varying(
             type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.spread(x)])
         )
 
@@ -222,53 +218,45 @@ class Expressions(Emission):
 
     def _index_arithmetic(self, op: str, args: list[Value]) -> Value | None:
         """i64 add, sub, mul with constants folded and affine structure kept; None for anything else."""
-        if op not in ("add", "sub", "mul", "div", "rem", "neg"):
+        if op not in _INDEX_ARITHMETIC or any(isinstance(arg, Varying) for arg in args):
             return None
-        x = args[0]
+        x, y = args[0], args[-1]
         if op == "neg":
-            return self.scaled(x, -1) if x.kind != VARYING else None
-        y = args[1]
-        if x.kind == VARYING or y.kind == VARYING:
-            return None
+            return self.scaled(x, -1)
         if op == "mul":
             if y.const is not None:
                 return self.scaled(x, y.const)
-            if x.const is not None:
-                return self.scaled(y, x.const)
-            return None
+            return None if x.const is None else self.scaled(y, x.const)
         if op in ("div", "rem"):
-            if x.const is not None and y.const:
-                quotient = abs(x.const) // abs(y.const)
-                quotient = quotient if (x.const < 0) == (y.const < 0) else -quotient
-                return constant(quotient if op == "div" else x.const - quotient * y.const)
-            return None
+            return _constant_quotient(op, x.const, y.const)
         if op == "sub":
-            if x.kind == UNIFORM and y.kind == UNIFORM and y.const is None:
+            if isinstance(x, Uniform) and isinstance(y, Uniform) and y.const is None:
                 return None
             y = self.scaled(y, -1)
-        if x.kind == OFFSET and y.kind == OFFSET:
-            return None
-        if y.kind == OFFSET:
+        return self._index_sum(x, y)
+
+    def _index_sum(self, x: Value, y: Value) -> Value | None:
+        if isinstance(y, Offset):
+            if isinstance(x, Offset):
+                return None
             x, y = y, x
-        if x.kind == OFFSET:
-            return offset(self.operate("add", [x.base, y], "i64"), x.stride, x.parts)
-        if x.kind == AFFINE and y.kind == AFFINE:
+        if isinstance(x, Offset):
+            return Offset(self.operate("add", [x.base, y], "i64"), x.stride, x.parts)
+        if isinstance(x, Affine) and isinstance(y, Affine):
             base, stride = self.sum(x.base, y.base), x.stride + y.stride
-            return affine(base, stride) if stride else base
-        if x.kind == AFFINE:
-            return affine(self.sum(x.base, y), x.stride)
-        if y.kind == AFFINE:
-            return affine(self.sum(x, y.base), y.stride)
+            return Affine(base, stride) if stride else base
+        if isinstance(x, Affine):
+            return Affine(self.sum(x.base, y), x.stride)
+        if isinstance(y, Affine):
+            return Affine(self.sum(x, y.base), y.stride)
         return self.sum(x, y)
 
     def _is_near(self, x: Value) -> bool:
         """Whether the constant of an index is none of those from which a difference may wrap."""
-        return abs(self.apart(x.base if x.kind == AFFINE else x)[1]) <= _FARTHEST
+        return abs(self.apart(x.base if isinstance(x, Affine) else x)[1]) <= _FARTHEST
 
-    def _compare_places(self, op: str, x: Value, y: Value) -> Value:
-        """An affine index against a uniform one: the steps of the lanes against what is left, both in 32 bits."""
-        if x.kind == UNIFORM:
-            return self._compare_places(_MIRRORED[op], y, x)
+    def _compare_places(self, op: str, x: Affine, y: Uniform) -> Value:
+        """Compare an affine index with a uniform one: the steps of the lanes with the rest, both in 32 bits."""
         width, scalar = self.lanes.w, self.scalar
         start = self.sum(x.base, self.scaled(self.induction, x.stride))
         left = self.operate("sub", [y, start], "i64")
@@ -285,7 +273,7 @@ class Expressions(Emission):
             steps = [f"i32 {x.stride * (part * width + lane)}" for lane in range(width)]
             ramp = steps[0][4:] if width == 1 else f"<{', '.join(steps)}>"
             made.append(self.lanes.compare(op, "i32", ramp, splat))
-        return varying("bool", tuple(made), placed=True)
+        return Varying("bool", tuple(made), placed=True)
 
     # --- memory
 
@@ -296,7 +284,7 @@ class Expressions(Emission):
         guard = None if expr.guard is None else self.evaluate(expr.guard)
         other = None if expr.other is None else self.evaluate(expr.other)
         if buf.type in COMPLEX:
-            if index.kind == AFFINE and index.stride == 1 and buf.size:
+            if isinstance(index, Affine) and index.stride == 1 and buf.size:
                 from weft._engine.codegen.kernel.complex_memory import load
 
                 return load(self, buf, index, guard, other)
@@ -307,11 +295,11 @@ class Expressions(Emission):
                 at = at or self.operate("add", [self._double(index), constant(offset)], "i64")
                 rest = None if other is None else (other.imag if offset else other.real)
                 halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, rest))
-            return pair(buf.type, *halves)
+            return Pair(buf.type, *halves)
         return self._load(expr.buf, buf.type, buf.size, index, guard, other)
 
     def _double(self, index: Value) -> Value:
-        if index.kind == VARYING:
+        if isinstance(index, Varying):
             return self.operate("mul", [index, constant(2)], "i64")
         return self.scaled(index, 2)
 
@@ -324,35 +312,33 @@ class Expressions(Emission):
         guard: Value | None,
         other: Value | None,
     ) -> Value:
-        if guard is None or (guard.kind == UNIFORM and guard.parts[0] == "true"):
-            if index.kind == UNIFORM:
-                return uniform(type_, self._load_scalar(name, type_, index))
-            return varying(
-                type_,
-                tuple(
-                    [
-                        self._load_part(name, type_, index, part, self.masks[part], None)
-                        for part in range(self.parts)
-                    ]
-                ),
-            )
+        if guard is None or (isinstance(guard, Uniform) and guard.parts[0] == "true"):
+            if isinstance(index, Uniform):
+                return Uniform(type_, self._load_scalar(name, type_, index))
+            parts = [
+                self._load_part(name, type_, index, part, self.masks[part], None)
+                for part in range(self.parts)
+            ]
+            return Varying(type_, tuple(parts))
         other = other or self.constant(0, type_)
         if size == 0:
             return other
-        if index.kind == UNIFORM and guard.kind == UNIFORM:
-            loaded = self._load_scalar(name, type_, self._where(guard, index))
-            return self.operate("select", [guard, uniform(type_, loaded), other], type_)
-        if index.kind == UNIFORM:
-            loaded = self._load_scalar(name, type_, self._where(self._any(guard), index))
-            return self.operate("select", [guard, uniform(type_, loaded), other], type_)
+        if isinstance(index, Uniform):
+            cond = guard if isinstance(guard, Uniform) else self._any(guard)
+            loaded = self._load_scalar(name, type_, self._where(cond, index))
+            return self.operate("select", [guard, Uniform(type_, loaded), other], type_)
+        return self._load_guarded(name, type_, self.inside(guard, index, size), guard, other)
+
+    def _load_guarded(
+        self, name: str, type_: str, index: Value, guard: Value, other: Value
+    ) -> Value:
+        """Load the lanes where a guard holds."""
         if self.lanes.w == 1:
             raise AssertionError("a scalar value is uniform")
-        index = self.inside(guard, index, size)
-        # lanes that are not loaded are zero
-        conds, rest = (
-            self.spread(guard),
-            self.spread(other) if other.parts[0] != literal(0, type_) else (None,) * self.parts,
-        )
+        conds = self.spread(guard)
+        # Lanes that are not loaded are zero.
+        is_zero = other.parts[0] == literal(0, type_)
+        rest = (None,) * self.parts if is_zero else self.spread(other)
         masks = [self.mask_of(part, cond) for part, cond in enumerate(conds)]
 
         def emit() -> list[str]:
@@ -361,13 +347,11 @@ class Expressions(Emission):
                 for part in range(self.parts)
             ]
 
-        if guard.placed and rest[0] is None:
-            # only where the guard holds in some lane: loads for no lane would still bring cache lines
-            return varying(
-                type_,
-                tuple(self.b.conditional(self._any(guard).parts[0], emit, self.lanes.type(type_))),
-            )
-        return varying(type_, tuple(emit()))
+        if not guard.placed or not is_zero:
+            return Varying(type_, tuple(emit()))
+        # Only where the guard holds in some lane: loads for no lane would still bring cache lines.
+        cond = self._any(guard).parts[0]
+        return Varying(type_, tuple(self.b.conditional(cond, emit, self.lanes.type(type_))))
 
     def _load_scalar(self, name: str, type_: str, index: Value) -> str:
         pointer = self.address(name, type_, index)
@@ -389,7 +373,7 @@ class Expressions(Emission):
         )
         tag = self.alias_tag(name)
         first = part * lanes.w
-        if index.kind == AFFINE and index.stride in (1, -1):
+        if is_adjacent(index):
             reverse = index.stride == -1
             pointer = self.vector_address(
                 name, type_, index, first + (lanes.w - 1 if reverse else 0)
@@ -403,7 +387,7 @@ class Expressions(Emission):
             if reverse:
                 raw = self.reversed(raw, memory)
         elif (
-            index.kind == AFFINE
+            isinstance(index, Affine)
             and mask is self.masks[part]
             and other is None
             and 2 <= index.stride <= min(MODEL.widest_stride, lanes.w)
@@ -439,3 +423,12 @@ class Expressions(Emission):
             pointers,
             mask,
         )
+
+
+def _constant_quotient(op: str, x: int | None, y: int | None) -> Value | None:
+    """Fold a division of known integers, which truncates, or its remainder."""
+    if x is None or not y:
+        return None
+    quotient = abs(x) // abs(y)
+    quotient = quotient if (x < 0) == (y < 0) else -quotient
+    return constant(quotient if op == "div" else x - quotient * y)

@@ -8,7 +8,7 @@ Laws: parts are combined pairwise, then lanes: the order of a sum follows from t
 from __future__ import annotations
 
 from weft._engine.codegen.ir.builder import REGISTER, vector
-from weft._engine.codegen.ir.values import PAIR, Value, leaves, pair, uniform, varying
+from weft._engine.codegen.ir.values import Pair, Uniform, Value, Varying, leaves
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.vector.registers import INTEGER_RANGE
 from weft._engine.ir.loops import COMPLEX, FLOATS, REAL_OF
@@ -19,7 +19,7 @@ def neutral(emitter: Emission, op: str, type_: str) -> Value:
     if type_ in COMPLEX:
         part = REAL_OF[type_]
         real = emitter.constant(1.0 if op == "mul" else -0.0, part)
-        return pair(
+        return Pair(
             type_,
             emitter.widened(real),
             emitter.widened(emitter.constant(-0.0 if op == "add" else 0.0, part)),
@@ -92,14 +92,14 @@ def identity(op: str, type_: str) -> object:
 
 def _row(like: Value, names: tuple[str, ...]) -> Value:
     """One vector register of each leaf, as a value."""
-    if like.kind == PAIR:
-        return pair(
-            like.type, varying(like.real.type, names[:1]), varying(like.imag.type, names[1:])
+    if isinstance(like, Pair):
+        return Pair(
+            like.type, Varying(like.real.type, names[:1]), Varying(like.imag.type, names[1:])
         )
-    return varying(like.type, names)
+    return Varying(like.type, names)
 
 
 def _scalars(like: Value, names: tuple[str, ...]) -> Value:
-    if like.kind == PAIR:
-        return pair(like.type, uniform(like.real.type, names[0]), uniform(like.imag.type, names[1]))
-    return uniform(like.type, names[0])
+    if isinstance(like, Pair):
+        return Pair(like.type, Uniform(like.real.type, names[0]), Uniform(like.imag.type, names[1]))
+    return Uniform(like.type, names[0])

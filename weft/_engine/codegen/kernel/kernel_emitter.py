@@ -18,14 +18,13 @@ from typing import Any
 
 from weft._engine.codegen.ir.builder import MEMORY, mangle, vector
 from weft._engine.codegen.ir.values import (
-    AFFINE,
-    UNIFORM,
+    Affine,
+    Uniform,
     Value,
-    affine,
+    Varying,
     constant,
     each,
-    uniform,
-    varying,
+    is_adjacent,
 )
 from weft._engine.codegen.kernel.expressions import Expressions
 from weft._engine.codegen.kernel.precision_demand import demands_of
@@ -85,7 +84,7 @@ class KernelEmitter(Expressions):
         self.outlined, self.demands = repeated_math(body), demands_of(self.kernel)
         if len(body) == 1 and isinstance(body[0], loops.For) and body[0].kind == "parallel":
             loop = body[0]
-            self.env[loop.var] = uniform("i64", "%task")
+            self.env[loop.var] = Uniform("i64", "%task")
             body = loop.body
         self.body(body)
         if self.heap:
@@ -206,7 +205,7 @@ class KernelEmitter(Expressions):
             x if mask is None else self.lanes.select(mask, self.lanes.type(new.type), x, y)
             for x, y, mask in zip(new.parts, old.parts, self.masks)
         ]
-        return varying(new.type, tuple(parts))
+        return Varying(new.type, tuple(parts))
 
     def store(self, stmt: loops.Store) -> None:
         """Write to a buffer."""
@@ -223,7 +222,7 @@ class KernelEmitter(Expressions):
             return
         if stmt.accumulate:
             raise NotImplementedError("codegen: accumulating store of complex values")
-        if self.vectorized and index.kind == AFFINE and index.stride == 1:
+        if self.vectorized and isinstance(index, Affine) and index.stride == 1:
             from weft._engine.codegen.kernel import complex_memory
 
             complex_memory.store(self, buf, value, index, guard)
@@ -265,13 +264,13 @@ class KernelEmitter(Expressions):
             and not stmt.accumulate
             and self.target.is_x86
         ):
-            if index.kind == AFFINE and index.stride in (1, -1):
+            if is_adjacent(index):
                 from weft._engine.codegen.kernel import nontemporal
 
                 nontemporal.store(self, stmt, type_, value, index)
                 return
-        if (
-            guard is not None and guard.kind == UNIFORM
+        if guard is not None and isinstance(
+            guard, Uniform
         ):  # a branch for all lanes: masked stores are slow on some processors
             if guard.parts[0] != "false":
                 self.b.branch(
@@ -309,7 +308,7 @@ class KernelEmitter(Expressions):
         )
         if stmt.accumulate:
             raw = self.b.let(f"load {MEMORY[type_]}, ptr {pointer}, align {size}{tag}")
-            old = uniform(type_, self.scalar.from_memory(raw, type_))
+            old = Uniform(type_, self.scalar.from_memory(raw, type_))
             value = self.operate(stmt.accumulate, [old, value], type_)
         memory, name = self.scalar.to_memory(value.parts[0], type_)
         self.b.do(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
@@ -323,11 +322,11 @@ class KernelEmitter(Expressions):
             raw = self._load_part(stmt.buf, type_, index, part, mask, None)
             _, x = lanes.to_memory(lanes.arithmetic(stmt.accumulate, type_, [raw, x]), type_)
         size, tag = loops.ITEMSIZE[type_], self.alias_tag(stmt.buf)
-        if index.kind == UNIFORM:
+        if isinstance(index, Uniform):
             raise NotImplementedError(
                 "codegen: every iteration of a vector loop stores to one element"
             )
-        if index.kind == AFFINE and index.stride in (1, -1):
+        if is_adjacent(index):
             reverse = index.stride == -1
             pointer = self.vector_address(
                 stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0)
@@ -386,7 +385,7 @@ class KernelEmitter(Expressions):
 
         def body(index: str, *registers: str) -> list[str]:
             self.unflatten(carried, registers)
-            emit(uniform("i64", index))
+            emit(Uniform("i64", index))
             self.memo.clear()
             return [register for _, register in self.flatten(carried)]
 
@@ -448,7 +447,7 @@ class KernelEmitter(Expressions):
             clamped = constant(0)
             most = bound(stmt.extent)
             if not plan.masked or most is None or most > block or plan.parts > 1:
-                whole = uniform(
+                whole = Uniform(
                     "i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block))
                 )
                 self._vector_pass(stmt, constant(0), whole, plan.parts)
@@ -500,7 +499,7 @@ class KernelEmitter(Expressions):
         """For each part the lanes that are below `stop`."""
         lanes = self.lanes
         left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
-        few = self.operate("min", [uniform("i64", left), constant(lanes.w * parts)], "i64")
+        few = self.operate("min", [Uniform("i64", left), constant(lanes.w * parts)], "i64")
         splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
         self.left = few
         return [self.lanes_below(splat, part * lanes.w) for part in range(parts)]
@@ -512,15 +511,15 @@ class KernelEmitter(Expressions):
         if parts != kept:
             for name in self.reducing:
                 self.env[name] = each(
-                    lambda value: varying(value.type, value.parts[:parts]), full[name]
+                    lambda value: Varying(value.type, value.parts[:parts]), full[name]
                 )
         self.parts, self.induction = parts, counter
-        self.env[stmt.var] = affine(constant(0), 1)
+        self.env[stmt.var] = Affine(constant(0), 1)
         self.body(stmt.body)
         if parts != kept:
             for name in self.reducing:
                 self.env[name] = each(
-                    lambda all, first: varying(all.type, first.parts + all.parts[parts:]),
+                    lambda all, first: Varying(all.type, first.parts + all.parts[parts:]),
                     full[name],
                     self.env[name],
                 )

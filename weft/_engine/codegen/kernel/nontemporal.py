@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._engine.codegen.ir.builder import MEMORY, vector
-from weft._engine.codegen.ir.values import AFFINE, UNIFORM, Value, constant
+from weft._engine.codegen.ir.values import Affine, Uniform, Value, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Prefetch, Store
 from weft._engine.util.machine_model import MODEL
@@ -23,9 +23,9 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
     if type_ in COMPLEX:
         type_, step, index = REAL_OF[type_], 2, emitter.operate("mul", [index, constant(2)], "i64")
     places: list[str] = []
-    if not emitter.vectorized or index.kind == UNIFORM:
+    if not emitter.vectorized or isinstance(index, Uniform):
         places = [emitter.address(stmt.buf, type_, index)]
-    elif index.kind == AFFINE and step <= index.stride <= MODEL.cache_line // ITEMSIZE[type_]:
+    elif isinstance(index, Affine) and step <= index.stride <= MODEL.cache_line // ITEMSIZE[type_]:
         base = emitter.address(
             stmt.buf,
             type_,

@@ -8,7 +8,7 @@ Laws: nothing outside the rows of active iterations is touched.
 from __future__ import annotations
 
 from weft._engine.codegen.ir.builder import vector
-from weft._engine.codegen.ir.values import AFFINE, Value, constant
+from weft._engine.codegen.ir.values import Affine, Value, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.kernel.nontemporal import store_if_aligned
 from weft._engine.ir.loops import COMPLEX, ITEMSIZE, Interleave, Store
@@ -21,7 +21,7 @@ def interleave(emitter: Emission, stmt: Interleave) -> None:
     index = emitter.evaluate(stmt.index)
     values = [emitter.evaluate(value) for value in stmt.values]
     even = (
-        index.kind == AFFINE
+        isinstance(index, Affine)
         and type_ not in COMPLEX
         and (index.stride == count or (index.stride > count and count & (count - 1) == 0))
     )

@@ -9,7 +9,7 @@ Laws: nothing is read before the first element or after the last one. Strided wi
 from __future__ import annotations
 
 from weft._engine.codegen.ir.builder import MEMORY, vector
-from weft._engine.codegen.ir.values import Value, affine, constant
+from weft._engine.codegen.ir.values import Affine, Value, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE
 
@@ -30,13 +30,13 @@ def load(e: Emission, name: str, type_: str, index: Value, part: int) -> str:
         if 0 < apart < stride:
             skip = apart
         if 0 < apart < stride * width and apart % stride == 0 and not ends:
-            earlier = affine(e.sum(index.base, constant(-apart)), stride)
+            earlier = Affine(e.sum(index.base, constant(-apart)), stride)
             x, y = [load(e, name, type_, earlier, i) for i in (part, part + 1)]
             return e.b.shuffle(
                 vector(MEMORY[type_], width), x, y, range(apart // stride, apart // stride + width)
             )
     return _picked(
-        e, name, type_, affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends
+        e, name, type_, Affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft._engine.codegen.ir.values import UNIFORM
+from weft._engine.codegen.ir.values import Uniform
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.kernel.vectorization_plan import assigned
 from weft._engine.ir.loops import If, Stmt, While
@@ -18,7 +18,7 @@ from weft._engine.ir.loops import If, Stmt, While
 def branch(emitter: Emission, stmt: If) -> None:
     """A two-way branch on a condition that is the same in every lane."""
     cond = emitter.evaluate(stmt.cond)
-    if cond.kind != UNIFORM:
+    if not isinstance(cond, Uniform):
         raise NotImplementedError(
             "codegen: `if` inside a vector loop on a condition that varies over it"
         )

@@ -10,7 +10,7 @@ Laws: no neutral element is needed: lanes without predecessors stay as they are.
 from __future__ import annotations
 
 from weft._engine.codegen.ir.builder import REGISTER
-from weft._engine.codegen.ir.values import UNIFORM, Value, each, uniform, varying
+from weft._engine.codegen.ir.values import Uniform, Value, Varying, each
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import Scan
 
@@ -32,7 +32,7 @@ def scan(emitter: Emission, stmt: Scan) -> None:
 def in_all_lanes(emitter: Emission, value: Value) -> Value:
     """A uniform value as one register, however many parts the loop has."""
     return each(
-        lambda x: varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value
+        lambda x: Varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value
     )
 
 
@@ -40,7 +40,7 @@ def of_first_lane(emitter: Emission, value: Value) -> Value:
     """Back to a uniform value."""
     lanes = emitter.lanes
     return each(
-        lambda x: uniform(
+        lambda x: Uniform(
             x.type,
             emitter.b.pure(f"extractelement {lanes.type(x.type)} {x.parts[0]}, i32 0", x.parts[0]),
         ),
@@ -57,7 +57,7 @@ def _combined(
     emitter.memo.clear()
     made = [emitter.evaluate(expr) for expr in stmt.combine]
     emitter.memo.clear()
-    wide = any(value.kind != UNIFORM for value in (*earlier, *later))
+    wide = any(not isinstance(value, Uniform) for value in (*earlier, *later))
     return [emitter.widened(value) for value in made] if wide else made
 
 
@@ -81,20 +81,20 @@ def _across(
     parts, rows = emitter.parts, []
     emitter.parts = 1
     for part in range(parts):
-        mine = [each(lambda x, at=part: varying(x.type, x.parts[at : at + 1]), v) for v in values]
+        mine = [each(lambda x, at=part: Varying(x.type, x.parts[at : at + 1]), v) for v in values]
         last = [each(lambda x, at=part: _last(emitter, x, emitter.masks[at]), v) for v in mine]
         rows.append(_combined(emitter, stmt, totals, mine))
         totals = _combined(emitter, stmt, totals, last)
     emitter.parts = parts
     return totals, [
-        each(lambda *one: varying(one[0].type, tuple([x.parts[0] for x in one])), *column)
+        each(lambda *one: Varying(one[0].type, tuple([x.parts[0] for x in one])), *column)
         for column in zip(*rows)
     ]
 
 
 def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
     """The lanes of each register in a new order."""
-    return varying(
+    return Varying(
         x.type,
         tuple(
             [
@@ -117,7 +117,7 @@ def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
     mask = (
         f"<{', '.join(['i1 ' + ('false' if lane < step else 'true') for lane in range(lanes.w)])}>"
     )
-    return varying(
+    return Varying(
         new.type,
         tuple(
             [lanes.select(mask, lanes.type(new.type), x, y) for x, y in zip(new.parts, old.parts)]
@@ -136,4 +136,4 @@ def _last(emitter: Emission, x: Value, mask: str | None) -> Value:
     one = b.pure(
         f"extractelement {lanes.type(x.type)} {x.parts[0]}, i{lanes.w} {at}", x.parts[0], at
     )
-    return varying(x.type, (lanes.splat(one, REGISTER[x.type]),))
+    return Varying(x.type, (lanes.splat(one, REGISTER[x.type]),))
