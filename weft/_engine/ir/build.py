@@ -15,7 +15,20 @@ import math
 from collections.abc import Sequence
 from typing import Union
 
-from weft._engine.ir.loops import COMPARISONS, FLOATS, INTEGERS, Const, Expr, Index, Load, Op, Ref
+from weft._engine.ir.loops import (
+    COMPARISONS,
+    COMPLEX_OF,
+    EXPRESSIONS,
+    FLOATS,
+    INTEGERS,
+    REAL_OF,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Op,
+    Ref,
+)
 from weft._engine.ir.registry import functions
 
 IndexLike = Union[Expr, int]
@@ -64,6 +77,13 @@ _COMPARE = {
 }
 
 
+_MIRRORED = {"ge": "le", "gt": "lt"}
+#: id of a base expression -> its coefficient in an affine form
+_Terms = dict[int, int]
+#: quotient and remainder
+_Division = tuple[Expr, Expr]
+
+
 def type_name(dtype) -> str:
     """Loops' name of a NumPy dtype.
 
@@ -88,7 +108,7 @@ def has_kernels(dtype) -> bool:
     >>> has_kernels(np.dtype("float32")), has_kernels(np.dtype("S1"))
     (True, False)
     """
-    return dtype in _types or dtype.name in TYPE_NAMES
+    return dtype in _types or TYPE_NAMES.get(dtype.name) is not None
 
 
 class Builder:
@@ -139,8 +159,8 @@ class Builder:
         if made is None:
             made = self._made[key] = Const(value, type)
             if type == "i64":
-                self._affine[id(made)] = ({}, value)
-                self._range[id(made)] = (value, value)
+                self._affine[id(made)] = ({}, made.value)
+                self._range[id(made)] = (made.value, made.value)
         return made
 
     def index(self, name: str, extent: int | None = None, level: int = 0) -> Expr:
@@ -183,38 +203,24 @@ class Builder:
     def op(self, name: str, *args, type: str | None = None) -> Expr:
         """Scalar operation `name` of Loops. Python numbers among `args` take the type of the first expression."""
         if None in [getattr(a, "type", None) for a in args]:
-            like = next(
-                (a.type for a in args[1 if name == "select" else 0 :] if hasattr(a, "type")),
-                type or "i64",
-            )
-            args = tuple(a if hasattr(a, "type") else self.const(a, like) for a in args)
+            args = self._with_literals(name, args, type)
         if name == "select":
             return self.select(*args)
         if name == "cast":
-            return self.cast(args[0], type)
+            return self.cast(args[0], type or args[0].type)
         if name == "bitcast":
-            return self.bitcast(args[0], type)
+            return self.bitcast(args[0], type or args[0].type)
         if not HALVES.isdisjoint([a.type for a in args]):
             args = tuple([self._wide(a) for a in args])
-        if type in HALVES:
-            type = "f32"
-        if name in COMPARISONS or name == "is_finite":
-            type = "bool"
-        elif name in ("real", "imag"):
-            type = {"c64": "f32", "c128": "f64"}[args[0].type]
-        elif name == "complex":
-            type = {"f32": "c64", "f64": "c128"}[args[0].type]
-        elif type is None:
-            type = args[0].type
-        if type == "i64":
-            if name == "add":
-                return self.iadd(*args)
-            if name == "sub":
-                return self.isub(*args)
-            if name == "mul":
-                return self.imul(*args)
-        if all(isinstance(a, Const) for a in args):
-            folded = _fold(name, [a.value for a in args], type)
+        return self._simplify(name, args, _result_type(name, args[0].type, type))
+
+    def _simplify(self, name: str, args: tuple[Expr, ...], type: str) -> Expr:
+        """Return an operation on values of kernel types, folded where its operands decide it."""
+        if type == "i64" and name in _INDEX_ARITHMETIC:
+            return _INDEX_ARITHMETIC[name](self, *args)
+        literals = [a.value for a in args if isinstance(a, Const)]
+        if len(literals) == len(args):
+            folded = _fold(name, literals, type)
             if folded is not None:
                 return self.const(folded, type)
         if type == "bool" and name in ("and", "or"):
@@ -222,6 +228,12 @@ class Builder:
         if name in COMPARISONS and args[0].type == "i64":
             return self.icmp(name, *args)
         return self._op(name, args, type)
+
+    def _with_literals(self, name: str, args: tuple, type: str | None) -> tuple[Expr, ...]:
+        """Replace Python numbers by literals of the first expression's type."""
+        typed = [a.type for a in args[name == "select" :] if hasattr(a, "type")]
+        like = typed[0] if typed else type or "i64"
+        return tuple([a if hasattr(a, "type") else self.const(a, like) for a in args])
 
     def op_of_type(self, name: str, *args: Expr, type: str) -> Expr:
         """Operation `name` of `type` itself, for those that mean something else in f32 than in a half float."""
@@ -265,11 +277,14 @@ class Builder:
             return x
         if type in HALVES:
             # a value that was just widened from the same half needs no second rounding
-            if _widens(x, type):
-                return x.args[0]
+            half = _narrow(x, type)
+            if half is not None:
+                return half
             # a function of such values has cheaper formulas where its result is rounded at once
-            if isinstance(x, Op) and functions[x.op] and all(_widens(a, type) for a in x.args):
-                return self._op(x.op, tuple([a.args[0] for a in x.args]), type)
+            if isinstance(x, Op) and functions[x.op]:
+                halves = [half for a in x.args if (half := _narrow(a, type)) is not None]
+                if len(halves) == len(x.args):
+                    return self._op(x.op, tuple(halves), type)
             return self._op("cast", (x,), type)
         return self.cast(x, type)
 
@@ -348,62 +363,84 @@ class Builder:
         by, divisor = self._form(b)
         if by or divisor <= 0:
             a, b = self._i(a), self._i(b)
-            return self._base(self._op("div", (a, b), "i64")), self._base(
-                self._op("rem", (a, b), "i64")
-            )
+            quotient = self._base(self._op("div", (a, b), "i64"))
+            return quotient, self._base(self._op("rem", (a, b), "i64"))
         if divisor == 1:
             return self._i(a), self.const(0, "i64")
-        whole = {k: c // divisor for k, c in terms.items() if c % divisor == 0}
+        return (
+            self._divide_multiples(terms, const, divisor)
+            or self._divide_by_common_factor(terms, const, divisor)
+            or self._divide_by_factor(terms, const, divisor)
+            or self._divide_opaque(self._i(a), divisor)
+        )
+
+    def _divide_multiples(self, terms: _Terms, const: int, divisor: int) -> _Division | None:
+        """Move the multiples of `divisor` into the quotient.
+
+        The rest must not be negative, because division truncates.
+        """
         rest = {k: c for k, c in terms.items() if c % divisor}
-        const_whole, const_rest = divmod(const, divisor)
+        const_quotient, const_rest = divmod(const, divisor)
         low, high = self._bounds(rest, const_rest)
-        if low >= 0 and high < divisor:
-            return self._build(whole, const_whole), self._build(rest, const_rest)
-        # the multiples leave the quotient only when what stays is not negative (division truncates)
-        if low >= 0 and (whole or const_whole):
-            inner = self._build(rest, const_rest)
-            quotient, remainder = self._divide(inner, divisor)
-            return self.iadd(self._build(whole, const_whole), quotient), remainder
+        if low < 0:
+            return None
+        multiples = {k: c // divisor for k, c in terms.items() if k not in rest}
+        if high < divisor:
+            return self._build(multiples, const_quotient), self._build(rest, const_rest)
+        if not multiples and not const_quotient:
+            return None
+        quotient, remainder = self._divide(self._build(rest, const_rest), divisor)
+        return self.iadd(self._build(multiples, const_quotient), quotient), remainder
+
+    def _divide_by_common_factor(self, terms: _Terms, const: int, divisor: int) -> _Division | None:
+        """Cancel a factor that the divisor and the whole dividend share."""
         common = math.gcd(divisor, const, *terms.values()) if terms else 1
-        whole_a = self._i(a)
-        if common > 1:
-            reduced = self._build({k: c // common for k, c in terms.items()}, const // common)
-            quotient, remainder = self._divide(reduced, divisor // common)
-            return quotient, self.imul(remainder, common)
-        # what stays below a factor of the divisor belongs to the remainder: rows and columns apart
+        if common == 1:
+            return None
+        reduced = self._build({k: c // common for k, c in terms.items()}, const // common)
+        quotient, remainder = self._divide(reduced, divisor // common)
+        return quotient, self.imul(remainder, common)
+
+    def _divide_by_factor(self, terms: _Terms, const: int, divisor: int) -> _Division | None:
+        """Move terms smaller than a factor of the divisor into the remainder (columns of a row)."""
         for factor in sorted({math.gcd(divisor, c) for c in terms.values()} - {1}, reverse=True):
             small = {k: c for k, c in terms.items() if c % factor}
-            const_great, const_small = divmod(const, factor)
-            low, high = self._bounds(small, const_small)
+            const_quotient, const_rest = divmod(const, factor)
+            low, high = self._bounds(small, const_rest)
             if low >= 0 and high < factor:
-                great = self._build(
-                    {k: c // factor for k, c in terms.items() if k not in small}, const_great
-                )
+                multiples = {k: c // factor for k, c in terms.items() if k not in small}
+                great = self._build(multiples, const_quotient)
                 quotient, remainder = self._divide(great, divisor // factor)
-                return quotient, self.iadd(
-                    self.imul(remainder, factor), self._build(small, const_small)
-                )
-        low, high = self.range(whole_a)
-        # objects of their own: what is known about those of an index does not hold of those of data, which may be negative
-        made_of = lambda name: self._cons(
-            (name, "index", id(whole_a), divisor),
-            lambda: Op(name, (whole_a, self.const(divisor, "i64")), "i64"),
-        )
-        left = made_of("rem")
-        self._range.setdefault(id(left), (0, min(divisor - 1, high)))
-        if (
-            id(whole_a) in self._quotients
-        ):  # x / m / n is x / mn, so that both decompositions of x give the same
-            _, before, dividend = self._quotients[id(whole_a)][0]
-            made = self._divide(dividend, before * divisor)[0]
+                remainder = self.iadd(self.imul(remainder, factor), self._build(small, const_rest))
+                return quotient, remainder
+        return None
+
+    def _divide_opaque(self, dividend: Expr, divisor: int) -> _Division:
+        """The quotient and remainder operations of an index that no rule simplifies.
+
+        They are distinct from the operations of the same name on data, which may be negative.
+        """
+        low, high = self.range(dividend)
+        remainder = self._index_op("rem", dividend, divisor)
+        self._range.setdefault(id(remainder), (0, min(divisor - 1, high)))
+        if id(dividend) in self._quotients:
+            # x / m / n is x / mn, so both decompositions of x give the same expression
+            _, inner_divisor, inner_dividend = self._quotients[id(dividend)][0]
+            quotient = self._divide(inner_dividend, inner_divisor * divisor)[0]
         else:
-            made = made_of("div")
-            self._range.setdefault(id(made), (max(low, 0) // divisor, high // divisor))
-            self._base(made)
-        known = self._quotients.setdefault(id(made), [])
-        if (id(left), divisor, whole_a) not in known:
-            known.append((id(left), divisor, whole_a))
-        return made, self._base(left)
+            quotient = self._index_op("div", dividend, divisor)
+            self._range.setdefault(id(quotient), (max(low, 0) // divisor, high // divisor))
+            self._base(quotient)
+        decompositions = self._quotients.setdefault(id(quotient), [])
+        if (id(remainder), divisor, dividend) not in decompositions:
+            decompositions.append((id(remainder), divisor, dividend))
+        return quotient, self._base(remainder)
+
+    def _index_op(self, name: str, dividend: Expr, divisor: int) -> Expr:
+        return self._cons(
+            (name, "index", id(dividend), divisor),
+            lambda: Op(name, (dividend, self.const(divisor, "i64")), "i64"),
+        )
 
     def imin(self, a: IndexLike, b: IndexLike) -> Expr:
         """Smaller of two indices."""
@@ -430,18 +467,12 @@ class Builder:
         a, b = self._i(a), self._i(b)
         if isinstance(a, Const) and isinstance(b, Const):
             return self.const(_COMPARE[name](a.value, b.value), "bool")
-        (la, ha), (lb, hb) = self.range(a), self.range(b)
-        if name in ("ge", "gt"):
-            name, a, b, la, ha, lb, hb = "le" if name == "ge" else "lt", b, a, lb, hb, la, ha
-        if name == "lt" and (ha < lb or la >= hb):
-            return self.const(ha < lb, "bool")
-        if name == "le" and (ha <= lb or la > hb):
-            return self.const(ha <= lb, "bool")
-        if name in ("eq", "ne") and (ha < lb or hb < la):
-            return self.const(name == "ne", "bool")
-        if name in ("eq", "ne") and a is b:
-            return self.const(name == "eq", "bool")
-        return self._op(name, (a, b), "bool")
+        if name in _MIRRORED:
+            name, a, b = _MIRRORED[name], b, a
+        result = _compare_ranges(name, self.range(a), self.range(b))
+        if result is None and a is b and name in ("eq", "ne"):
+            result = name == "eq"
+        return self._op(name, (a, b), "bool") if result is None else self.const(result, "bool")
 
     def logical_and(self, *args: Expr | None) -> Expr | None:
         """Conjunction; None stands for true. None if all are."""
@@ -545,13 +576,7 @@ class Builder:
         return x
 
     def _i(self, x: IndexLike) -> Expr:
-        return (
-            self.const(x, "i64")
-            if type(x) is int
-            else x
-            if hasattr(x, "type")
-            else self.const(int(x), "i64")
-        )
+        return x if isinstance(x, EXPRESSIONS) else self.const(int(x), "i64")
 
     def _form(self, x: IndexLike) -> tuple[dict[int, int], int]:
         if type(x) is int:
@@ -577,18 +602,19 @@ class Builder:
             else list(terms)
         )
         outer = levels.get(order[0], 99)
-        total = None
-        pending = const
-        for key in order:
-            if pending and total is not None and levels.get(key, 99) != outer:
+        total, pending = self._scaled(order[0], terms[order[0]]), const
+        for key in order[1:]:
+            if pending and levels.get(key, 99) != outer:
                 total, pending = self._op("add", (total, self.const(pending, "i64")), "i64"), 0
-            base, k = self._terms[key], terms[key]
-            part = base if k == 1 else self._op("mul", (base, self.const(k, "i64")), "i64")
-            total = part if total is None else self._op("add", (total, part), "i64")
+            total = self._op("add", (total, self._scaled(key, terms[key])), "i64")
         if pending:
             total = self._op("add", (total, self.const(pending, "i64")), "i64")
         self._affine.setdefault(id(total), (terms, const))
         return total
+
+    def _scaled(self, key: int, k: int) -> Expr:
+        base = self._terms[key]
+        return base if k == 1 else self._op("mul", (base, self.const(k, "i64")), "i64")
 
     def _rejoin(self, terms: dict[int, int], const: int) -> tuple[dict[int, int], int]:
         """Replace  c k (a / k) + c (a % k)  by  c a."""
@@ -607,9 +633,38 @@ class Builder:
         return self._op("cast", (x,), "f32") if x.type in HALVES else x
 
 
-def _widens(x: Expr, type: str) -> bool:
-    """Whether an f32 is nothing but a value of a half type."""
-    return isinstance(x, Op) and x.op == "cast" and x.args[0].type == type
+def _narrow(x: Expr, type: str) -> Expr | None:
+    """Return the value of the half type that an f32 was widened from, or None."""
+    if isinstance(x, Op) and x.op == "cast" and x.args[0].type == type:
+        return x.args[0]
+    return None
+
+
+def _result_type(name: str, operand: str, type: str | None) -> str:
+    """Return the type of an operation; `type` is the type that the caller asks for."""
+    if name in COMPARISONS or name == "is_finite":
+        return "bool"
+    if name in ("real", "imag"):
+        return REAL_OF[operand]
+    if name == "complex":
+        return COMPLEX_OF[operand]
+    if type is None:
+        return operand
+    return "f32" if type in HALVES else type
+
+
+def _compare_ranges(name: str, a: tuple[int, int], b: tuple[int, int]) -> bool | None:
+    """Return the result of a comparison that holds for all values in two ranges, or None."""
+    (low_a, high_a), (low_b, high_b) = a, b
+    if name in ("eq", "ne"):
+        return name == "ne" if high_a < low_b or high_b < low_a else None
+    if high_a < low_b or (name == "le" and high_a == low_b):
+        return True
+    return False if low_a > high_b or (name == "lt" and low_a == high_b) else None
+
+
+#: operations on i64 that keep the affine normal form
+_INDEX_ARITHMETIC = {"add": Builder.iadd, "sub": Builder.isub, "mul": Builder.imul}
 
 
 def _zero(type: str):

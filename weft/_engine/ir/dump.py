@@ -66,6 +66,6 @@ def _clean(name: str) -> str:
 
 def _text(thing) -> str:
     text = getattr(thing, "text", None)
-    return (
-        text() if callable(text) else f"{jaxpr_text(thing) if hasattr(thing, 'eqns') else thing}\n"
-    )
+    if callable(text):
+        return str(text())
+    return f"{jaxpr_text(thing) if hasattr(thing, 'eqns') else thing}\n"

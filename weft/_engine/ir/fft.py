@@ -293,8 +293,8 @@ def _frequencies(
     x = np.zeros(m, np.complex128)
     for part, values in zip((x.real, x.imag), chirp):
         part[:given], part[m - taken + 1 :] = values[:given], values[taken - 1 : 0 : -1]
-    x = _transformed(x)
-    return (x.imag / -m).astype(dtype), (x.real / m).astype(dtype)
+    spectrum = _transformed(x)
+    return (np.imag(spectrum) / -m).astype(dtype), (np.real(spectrum) / m).astype(dtype)
 
 
 def products(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Sequence, Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union, final
 
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.config import Override, config
@@ -46,6 +46,7 @@ class DropVar(Var):
     unused = True
 
 
+@final
 class Literal:
     """A scalar constant written in place. `val` is a Python or NumPy scalar of `aval`'s dtype; `aval` has rank 0."""
 

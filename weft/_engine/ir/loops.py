@@ -11,7 +11,8 @@ Scalar types are short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f6
 
 from __future__ import annotations
 
-from typing import Literal, Union
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn, Union
 
 from weft._engine.ir.registry import functions
 from weft._engine.util.record import field, record
@@ -54,9 +55,9 @@ functions.update(dict.fromkeys(OPERATIONS))
 
 @record
 class Const:
-    """A literal; `value` is a Python bool, int, float or complex."""
+    """A literal; `value` is a Python bool, int, float or complex, as `type` requires."""
 
-    value: object
+    value: Any  # its Python type follows from the value of `type`, which a checker cannot see
     type: ScalarType
 
 
@@ -100,6 +101,7 @@ class Ref:
 
 
 Expr = Union[Const, Index, Load, Op, Ref]
+EXPRESSIONS = (Const, Index, Load, Op, Ref)
 
 
 @record
@@ -191,6 +193,10 @@ class Prefetch:
     index: Expr
 
 
+#: how the iterations of a loop run
+LoopKind = Literal["serial", "vector", "parallel"]
+
+
 @record
 class For:
     """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression
@@ -199,7 +205,17 @@ class For:
     var: str
     extent: int | Expr
     body: tuple[Stmt, ...]
-    kind: Literal["serial", "vector", "parallel"] = "serial"
+    kind: LoopKind = "serial"
+
+    @property
+    def is_parallel(self) -> bool:
+        """True if the iterations are tasks of the thread pool."""
+        return "parallel" == self.kind
+
+    @property
+    def is_vector(self) -> bool:
+        """True if the iterations are lanes of vectors."""
+        return "vector" == self.kind
 
 
 @record
@@ -222,6 +238,9 @@ class If:
 Stmt = Union[Let, Init, Accum, Scan, Store, Interleave, Pack, Prefetch, For, While, If]
 
 
+BufMode = Literal["in", "out", "inout"]
+
+
 @record
 class Buf:
     """A flat buffer parameter of `size` elements; bool is stored as one byte. `mode`: in, out, inout.
@@ -231,7 +250,7 @@ class Buf:
     name: str
     type: ScalarType
     size: int
-    mode: Literal["in", "out", "inout"] = "in"
+    mode: BufMode = "in"
     alias: str | None = None
 
 
@@ -247,15 +266,18 @@ class Kernel:
     name: str = field(default="kernel", compare=False)
 
     @property
+    def parallel_loop(self) -> For | None:
+        """The outermost loop if its iterations are the kernel's tasks."""
+        match self.body:
+            case (For() as loop,) if loop.is_parallel:
+                return loop
+        return None
+
+    @property
     def parallel_extent(self) -> int:
         """Number of tasks: the extent of the outermost parallel loop, else 1."""
-        if (
-            len(self.body) == 1
-            and isinstance(self.body[0], For)
-            and self.body[0].kind == "parallel"
-        ):
-            return self.body[0].extent
-        return 1
+        loop = self.parallel_loop
+        return loop.extent if loop is not None and isinstance(loop.extent, int) else 1
 
 
 #: bytes of one element in memory
@@ -306,7 +328,7 @@ class _Checker:
         self.varying: set[str] | None = None
         self.outer: set[str] = set()
 
-    def fail(self, fact: str) -> None:
+    def fail(self, fact: str) -> NoReturn:
         raise ValueError(f"loops.check: kernel {self.kernel.name!r}: {fact}")
 
     def run(self) -> None:
@@ -322,7 +344,7 @@ class _Checker:
     def body(self, body: tuple[Stmt, ...], top: bool = False) -> None:
         saved = dict(self.names), set(self.accs), set(self.loops)
         for stmt in body:
-            if isinstance(stmt, For) and stmt.kind == "parallel" and not (top and len(body) == 1):
+            if isinstance(stmt, For) and stmt.is_parallel and not (top and len(body) == 1):
                 self.fail(f"parallel loop over {stmt.var!r} is not the single outermost statement")
             self.stmt(stmt)
         self.names, self.accs, self.loops = saved
@@ -333,64 +355,63 @@ class _Checker:
         self.names[name] = type_
 
     def stmt(self, stmt: Stmt) -> None:
-        if isinstance(stmt, Let | Init):
-            self.bind(stmt.name, self.expr(stmt.value))
-            if isinstance(stmt, Init):
-                self.accs.add(stmt.name)
-                if self.varying is not None:
-                    self.varying.add(stmt.name)
-            elif self.varying is not None and self.varies(stmt.value):
-                self.varying.add(stmt.name)
-        elif isinstance(stmt, Accum):
-            self.accum(stmt)
-        elif isinstance(stmt, Scan):
-            self.scan(stmt)
-        elif isinstance(stmt, Store):
-            self.store(stmt)
-        elif isinstance(stmt, Prefetch):
-            if stmt.buf not in self.bufs:
-                self.fail(f"prefetch from unknown buffer {stmt.buf!r}")
-            self.want(stmt.index, "i64", f"the index into {stmt.buf!r}")
-        elif isinstance(stmt, Interleave):
-            if not stmt.values:
-                self.fail(f"a row of no values is stored to {stmt.buf!r}")
-            for value in stmt.values:
-                self.store(Store(stmt.buf, stmt.index, value))
-        elif isinstance(stmt, Pack):
-            if stmt.acc not in self.accs or (
-                self.varying is not None and stmt.acc not in self.outer
-            ):
-                self.fail(
-                    f"what is packed is counted by {stmt.acc!r}, which is not declared before"
-                )
-            if stmt.value.type in COMPLEX:
-                self.fail(f"complex values are packed into {stmt.buf!r}")
-            self.store(stmt.stored())
-            self.want(stmt.guard, "bool", f"the guard of what is packed into {stmt.buf!r}")
-        elif isinstance(stmt, For):
-            self.loop(stmt)
-        elif isinstance(stmt, While):
-            if self.varying is not None:
-                self.fail("a while inside a vector loop")
-            self.want(stmt.cond, "bool", "the condition of a while")
-            self.body(stmt.body)
-        else:
-            self.want(stmt.cond, "bool", "the condition of an if")
-            if self.varying is not None and self.varies(stmt.cond):
-                self.fail("the condition of an if varies over the enclosing vector loop")
-            self.body(stmt.body)
-            self.body(stmt.orelse)
+        _STATEMENT_CHECKS[type(stmt)](self, stmt)
+
+    def let(self, stmt: Let) -> None:
+        self.bind(stmt.name, self.expr(stmt.value))
+        if self.varying is not None and self.varies(stmt.value):
+            self.varying.add(stmt.name)
+
+    def init(self, stmt: Init) -> None:
+        self.bind(stmt.name, self.expr(stmt.value))
+        self.accs.add(stmt.name)
+        if self.varying is not None:
+            self.varying.add(stmt.name)
+
+    def prefetch(self, stmt: Prefetch) -> None:
+        if stmt.buf not in self.bufs:
+            self.fail(f"prefetch from unknown buffer {stmt.buf!r}")
+        self.want(stmt.index, "i64", f"the index into {stmt.buf!r}")
+
+    def interleave(self, stmt: Interleave) -> None:
+        if not stmt.values:
+            self.fail(f"a row of no values is stored to {stmt.buf!r}")
+        for value in stmt.values:
+            self.store(Store(stmt.buf, stmt.index, value))
+
+    def pack(self, stmt: Pack) -> None:
+        if stmt.acc not in self.accs or (self.varying is not None and stmt.acc not in self.outer):
+            self.fail(f"what is packed is counted by {stmt.acc!r}, which is not declared before")
+        if stmt.value.type in COMPLEX:
+            self.fail(f"complex values are packed into {stmt.buf!r}")
+        self.store(stmt.stored())
+        self.want(stmt.guard, "bool", f"the guard of what is packed into {stmt.buf!r}")
+
+    def repeat(self, stmt: While) -> None:
+        if self.varying is not None:
+            self.fail("a while inside a vector loop")
+        self.want(stmt.cond, "bool", "the condition of a while")
+        self.body(stmt.body)
+
+    def branch(self, stmt: If) -> None:
+        self.want(stmt.cond, "bool", "the condition of an if")
+        if self.varies(stmt.cond):
+            self.fail("the condition of an if varies over the enclosing vector loop")
+        self.body(stmt.body)
+        self.body(stmt.orelse)
 
     def accum(self, stmt: Accum) -> None:
-        if stmt.name not in self.accs:
-            self.fail(f"accumulator {stmt.name!r} is not declared")
-        if stmt.op not in REDUCTIONS and stmt.op != "set":
-            self.fail(f"accumulator {stmt.name!r} is updated by {stmt.op!r}")
-        if stmt.op == "set" and stmt.name in self.outer:
-            self.fail(f"accumulator {stmt.name!r} of outside is set inside a vector loop")
-        self.want(stmt.value, self.names[stmt.name], f"the update of {stmt.name!r}")
+        name = stmt.name
+        if name not in self.accs:
+            self.fail(f"accumulator {name!r} is not declared")
+        if stmt.op == "set":
+            if name in self.outer:
+                self.fail(f"accumulator {name!r} of outside is set inside a vector loop")
+        elif stmt.op not in REDUCTIONS:
+            self.fail(f"accumulator {name!r} is updated by {stmt.op!r}")
+        self.want(stmt.value, self.names[name], f"the update of {name!r}")
         if stmt.guard is not None:
-            self.want(stmt.guard, "bool", f"the guard of {stmt.name!r}")
+            self.want(stmt.guard, "bool", f"the guard of {name!r}")
 
     def scan(self, stmt: Scan) -> None:
         if not len(stmt.names) == len(stmt.accs) == len(stmt.values) == len(stmt.combine) >= 1:
@@ -426,20 +447,16 @@ class _Checker:
 
     def loop(self, stmt: For) -> None:
         if not isinstance(stmt.extent, int):
-            if stmt.kind == "parallel":
+            if stmt.is_parallel:
                 self.fail(f"parallel loop over {stmt.var!r} has a computed extent")
             self.want(stmt.extent, "i64", f"the extent of the loop over {stmt.var!r}")
         if stmt.var in self.loops or stmt.var in self.names:
             self.fail(f"name {stmt.var!r} is bound twice")
         self.loops.add(stmt.var)
-        opens = stmt.kind == "vector" and self.varying is None
+        opens = stmt.is_vector and self.varying is None
         if opens:
             self.varying, self.outer = {stmt.var}, set(self.accs)
-        elif (
-            self.varying is not None
-            and not isinstance(stmt.extent, int)
-            and self.varies(stmt.extent)
-        ):
+        elif not isinstance(stmt.extent, int) and self.varies(stmt.extent):
             self.fail(
                 f"the extent of the loop over {stmt.var!r} varies over the enclosing vector loop"
             )
@@ -454,16 +471,16 @@ class _Checker:
             self.fail(f"{what} has type {found}, not {type_}")
 
     def varies(self, expr: Expr) -> bool:
-        if isinstance(expr, Index | Ref):
-            return expr.name in self.varying
-        if isinstance(expr, Op):
-            return any(self.varies(arg) for arg in expr.args)
-        if isinstance(expr, Load):
-            return any(
-                self.varies(part)
-                for part in (expr.index, expr.guard, expr.other)
-                if part is not None
-            )
+        """True if `expr` differs between iterations of the enclosing vector loop."""
+        if self.varying is None:
+            return False
+        match expr:
+            case Index(name) | Ref(name):
+                return name in self.varying
+            case Op(_, args):
+                return any(self.varies(arg) for arg in args)
+            case Load(_, index, _, guard, other):
+                return any(self.varies(part) for part in (index, guard, other) if part is not None)
         return False
 
     def expr(self, expr: Expr) -> ScalarType:
@@ -495,31 +512,54 @@ class _Checker:
 
     def op(self, expr: Op) -> None:
         types = [self.expr(arg) for arg in expr.args]
-        op, result = expr.op, expr.type
-        if op in ("abs", "real", "imag") and types[0] in COMPLEX:
-            good = result == REAL_OF[types[0]]
-        elif op in ARITHMETIC:
-            good = set(types) == {result}
-        elif op in COMPARISONS:
-            good = len(types) == 2 and types[0] == types[1] and result == "bool"
-        elif function := functions[op]:
-            good = len(types) == function.arity and (
-                result == "bool" if function.test else set(types) == {result}
-            )
-        elif op == "select":
-            good = len(types) == 3 and types[0] == "bool" and types[1] == types[2] == result
-        elif op == "complex":
-            good = types[0] == types[1] and COMPLEX_OF.get(types[0]) == result
-        elif op == "bitcast":
-            good = ITEMSIZE[types[0]] == ITEMSIZE[result]
-        else:
-            good = op in ("cast", "conj", "real", "imag") and len(types) == 1
-        if not good:
-            self.fail(f"{op} of ({', '.join(types)}) gives {result}")
+        if not _is_well_typed(expr.op, types, expr.type):
+            self.fail(f"{expr.op} of ({', '.join(types)}) gives {expr.type}")
+
+
+_STATEMENT_CHECKS: dict[type, Callable[..., None]] = {  # each takes its own class of statement
+    Let: _Checker.let,
+    Init: _Checker.init,
+    Accum: _Checker.accum,
+    Scan: _Checker.scan,
+    Store: _Checker.store,
+    Interleave: _Checker.interleave,
+    Pack: _Checker.pack,
+    Prefetch: _Checker.prefetch,
+    For: _Checker.loop,
+    While: _Checker.repeat,
+    If: _Checker.branch,
+}
+
+
+def _is_well_typed(op: str, types: list[ScalarType], result: ScalarType) -> bool:
+    """True if operation `op` takes operands of `types` to `result`."""
+    if op in ("abs", "real", "imag") and types[0] in COMPLEX:
+        return result == REAL_OF[types[0]]
+    if op in ARITHMETIC:
+        return set(types) == {result}
+    if op in COMPARISONS:
+        return len(types) == 2 and types[0] == types[1] and result == "bool"
+    if function := functions[op]:
+        is_typed = result == "bool" if function.test else set(types) == {result}
+        return len(types) == function.arity and is_typed
+    if op in _TYPE_RULES:
+        return _TYPE_RULES[op](types, result)
+    return op in ("cast", "conj", "real", "imag") and len(types) == 1
+
+
+#: operation -> whether it takes operands of these types to this one
+_TYPE_RULES: dict[str, Callable[[list[ScalarType], ScalarType], bool]] = {
+    "select": lambda types, result: types == ["bool", result, result],
+    "complex": lambda types, result: types[0] == types[1] and COMPLEX_OF.get(types[0]) == result,
+    "bitcast": lambda types, result: ITEMSIZE[types[0]] == ITEMSIZE[result],
+}
 
 
 def _refers_only_to(expr: Expr, names: set[str]) -> bool:
     """Whether an expression is made of constants and `names` alone."""
-    if isinstance(expr, Op):
-        return all(_refers_only_to(arg, names) for arg in expr.args)
-    return isinstance(expr, Const) or (isinstance(expr, Ref) and expr.name in names)
+    match expr:
+        case Op(_, args):
+            return all(_refers_only_to(arg, names) for arg in args)
+        case Ref(name):
+            return name in names
+    return isinstance(expr, Const)

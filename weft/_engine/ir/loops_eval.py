@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from weft._engine.ir import loops as L
 from weft._engine.ir.registry import functions
+
+#: a NumPy scalar; its class follows from the value of a Loops type, which a checker cannot see
+Value = Any
 
 DTYPES = {
     "bool": np.dtype(bool),
@@ -54,83 +58,89 @@ def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
             raise ValueError(
                 f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {given}"
             )
-    machine = _Machine({buf.name: array for buf, array in zip(kernel.bufs, arrays)})
-    machine.scratch = kernel.scratch
+    machine = _Machine(kernel.scratch, {buf.name: a for buf, a in zip(kernel.bufs, arrays)})
     with np.errstate(all="ignore"):
-        body = kernel.body
-        if len(body) == 1 and isinstance(body[0], L.For) and body[0].kind == "parallel":
-            for task in range(body[0].extent):
-                machine.fresh_scratch()
-                machine.env[body[0].var] = np.int64(task)
-                machine.body(body[0].body)
+        loop = kernel.parallel_loop
+        if loop is None:
+            machine.run_task(kernel.body)
         else:
-            machine.fresh_scratch()
-            machine.body(body)
+            for task in range(kernel.parallel_extent):
+                machine.env[loop.var] = np.int64(task)
+                machine.run_task(loop.body)
 
 
 class _Machine:
     """Names, memory and the statements that change them."""
 
-    def __init__(self, memory: dict[str, np.ndarray]):
+    def __init__(self, scratch: tuple[L.Buf, ...], memory: dict[str, np.ndarray]):
+        self.scratch = scratch
         self.memory = memory
-        self.env: dict[str, object] = {}
-        self.scratch = ()
+        self.env: dict[str, Value] = {}
 
-    def fresh_scratch(self) -> None:
+    def run_task(self, body: tuple[L.Stmt, ...]) -> None:
+        """Run one task, with scratch buffers of its own."""
         for buf in self.scratch:
             self.memory[buf.name] = np.zeros(buf.size, DTYPES[buf.type])
+        self.body(body)
 
     def body(self, body: tuple[L.Stmt, ...]) -> None:
         for stmt in body:
-            self.stmt(stmt)
+            _STATEMENTS[type(stmt)](self, stmt)
 
-    def stmt(self, stmt: L.Stmt) -> None:
-        if isinstance(stmt, L.Let | L.Init):
-            self.env[stmt.name] = self.expr(stmt.value)
-        elif isinstance(stmt, L.Accum):
-            if stmt.guard is None or self.expr(stmt.guard):
-                value = self.expr(stmt.value)
-                old = self.env[stmt.name]
-                self.env[stmt.name] = (
-                    value if stmt.op == "set" else apply(stmt.op, [old, value], stmt.value.type)
-                )
-        elif isinstance(stmt, L.Scan):
-            self.env.update(zip(stmt.names, [self.expr(value) for value in stmt.values]))
-            combined = [self.expr(value) for value in stmt.combine]
-            self.env.update(zip((*stmt.accs, *stmt.names), combined * 2))
-        elif isinstance(stmt, L.Store):
-            if stmt.guard is None or self.expr(stmt.guard):
-                at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)
-                array = self.memory[stmt.buf]
-                array[at] = (
-                    apply(stmt.accumulate, [array[at], value], stmt.value.type)
-                    if stmt.accumulate
-                    else value
-                )
-        elif isinstance(stmt, L.Interleave):
-            at = self.place(stmt.buf, stmt.index)
-            row = self.memory[stmt.buf][at : at + len(stmt.values)]
-            if len(row) < len(stmt.values):
-                raise IndexError(
-                    f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements"
-                )
-            row[:] = [self.expr(value) for value in stmt.values]
-        elif isinstance(stmt, L.Pack):
-            if self.expr(stmt.guard):
-                self.stmt(stmt.stored())
-                self.env[stmt.acc] = apply("add", [self.env[stmt.acc], np.int64(1)], "i64")
-        elif isinstance(stmt, L.Prefetch):
+    def bind(self, stmt: L.Let | L.Init) -> None:
+        self.env[stmt.name] = self.expr(stmt.value)
+
+    def accum(self, stmt: L.Accum) -> None:
+        if stmt.guard is not None and not self.expr(stmt.guard):
             return
-        elif isinstance(stmt, L.For):
-            extent = stmt.extent if isinstance(stmt.extent, int) else int(self.expr(stmt.extent))
-            for i in range(extent):
-                self.env[stmt.var] = np.int64(i)
-                self.body(stmt.body)
-        elif isinstance(stmt, L.If):
-            self.body(stmt.body if self.expr(stmt.cond) else stmt.orelse)
-        else:
-            while self.expr(stmt.cond):
-                self.body(stmt.body)
+        value = self.expr(stmt.value)
+        if stmt.op != "set":
+            value = apply(stmt.op, [self.env[stmt.name], value], stmt.value.type)
+        self.env[stmt.name] = value
+
+    def scan(self, stmt: L.Scan) -> None:
+        self.env.update(zip(stmt.names, [self.expr(value) for value in stmt.values]))
+        combined = [self.expr(value) for value in stmt.combine]
+        self.env.update(zip((*stmt.accs, *stmt.names), combined * 2))
+
+    def store(self, stmt: L.Store) -> None:
+        if stmt.guard is not None and not self.expr(stmt.guard):
+            return
+        at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)
+        array = self.memory[stmt.buf]
+        if stmt.accumulate:
+            value = apply(stmt.accumulate, [array[at], value], stmt.value.type)
+        array[at] = value
+
+    def interleave(self, stmt: L.Interleave) -> None:
+        at = self.place(stmt.buf, stmt.index)
+        row = self.memory[stmt.buf][at : at + len(stmt.values)]
+        if len(row) < len(stmt.values):
+            raise IndexError(
+                f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements"
+            )
+        row[:] = [self.expr(value) for value in stmt.values]
+
+    def pack(self, stmt: L.Pack) -> None:
+        if self.expr(stmt.guard):
+            self.store(stmt.stored())
+            self.env[stmt.acc] = apply("add", [self.env[stmt.acc], np.int64(1)], "i64")
+
+    def prefetch(self, stmt: L.Prefetch) -> None:
+        """Prefetches have no meaning."""
+
+    def loop(self, stmt: L.For) -> None:
+        extent = stmt.extent if isinstance(stmt.extent, int) else int(self.expr(stmt.extent))
+        for i in range(extent):
+            self.env[stmt.var] = np.int64(i)
+            self.body(stmt.body)
+
+    def branch(self, stmt: L.If) -> None:
+        self.body(stmt.body if self.expr(stmt.cond) else stmt.orelse)
+
+    def repeat(self, stmt: L.While) -> None:
+        while self.expr(stmt.cond):
+            self.body(stmt.body)
 
     def place(self, name: str, index: L.Expr) -> int:
         at = int(self.expr(index))
@@ -140,17 +150,17 @@ class _Machine:
             )
         return at
 
-    def expr(self, expr: L.Expr) -> object:
+    def expr(self, expr: L.Expr) -> Value:
         return self.shared(expr, {})
 
-    def shared(self, expr: L.Expr, seen: dict[int, object]) -> object:
+    def shared(self, expr: L.Expr, seen: dict[int, Value]) -> Value:
         """The value of `expr`, each shared part of which is computed once."""
         value = seen.get(id(expr))
         if value is None:
             value = seen[id(expr)] = self.compute(expr, seen)
         return value
 
-    def compute(self, expr: L.Expr, seen: dict[int, object]) -> object:
+    def compute(self, expr: L.Expr, seen: dict[int, Value]) -> Value:
         if isinstance(expr, L.Index | L.Ref):
             return self.env[expr.name]
         if isinstance(expr, L.Const):
@@ -166,8 +176,23 @@ class _Machine:
         return apply(expr.op, [self.shared(arg, seen) for arg in expr.args], expr.type)
 
 
-def scalar(value: object, type_: L.ScalarType) -> object:
-    """A NumPy scalar of a Loops type; integers wrap."""
+_STATEMENTS: dict[type, Callable[..., None]] = {  # each takes its own class of statement
+    L.Let: _Machine.bind,
+    L.Init: _Machine.bind,
+    L.Accum: _Machine.accum,
+    L.Scan: _Machine.scan,
+    L.Store: _Machine.store,
+    L.Interleave: _Machine.interleave,
+    L.Pack: _Machine.pack,
+    L.Prefetch: _Machine.prefetch,
+    L.For: _Machine.loop,
+    L.While: _Machine.repeat,
+    L.If: _Machine.branch,
+}
+
+
+def scalar(value: Value, type_: L.ScalarType) -> Value:
+    """Convert a number to a NumPy scalar of a Loops type; integers wrap."""
     if type_ in L.INTEGERS:
         bits = 8 * L.ITEMSIZE[type_]
         value = int(value) & ((1 << bits) - 1)
@@ -175,15 +200,15 @@ def scalar(value: object, type_: L.ScalarType) -> object:
     return DTYPES[type_].type(value)
 
 
-def _type_of(value: object) -> L.ScalarType:
+def _type_of(value: Value) -> L.ScalarType:
     return _NAMES[np.asarray(value).dtype]
 
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-def apply(op: str, args: list, type_: L.ScalarType) -> object:
-    """The result of one operation on NumPy scalars."""
+def apply(op: str, args: list[Value], type_: L.ScalarType) -> Value:
+    """Return the result of one operation on NumPy scalars."""
     source = _type_of(args[0])
     if op == "cast":
         return _cast(args[0], source, type_)
@@ -191,23 +216,14 @@ def apply(op: str, args: list, type_: L.ScalarType) -> object:
         return np.asarray(args[0]).view(DTYPES[type_])[()]
     if op in _COMPARE:
         return np.bool_(_COMPARE[op](args[0], args[1]))
-    if op == "complex":
-        return scalar(complex(float(args[0]), float(args[1])), type_)
-    if op in ("real", "imag", "conj"):
-        return scalar(getattr(np, op)(args[0]), type_)
     if source in L.INTEGERS or source == "bool":
         return scalar(_integer(op, [int(arg) for arg in args], source), type_)
-    if op in ("min", "max"):
-        return scalar((np.minimum if op == "min" else np.maximum)(args[0], args[1]), type_)
-    if op in _ARITHMETIC and len(args) <= 2:
-        return scalar(_ARITHMETIC[op](*args), type_)
-    if op == "fma":
-        return scalar(
-            np.longdouble(args[0]) * np.longdouble(args[1]) + np.longdouble(args[2]), type_
-        )
+    if op in _FLOATING:
+        return scalar(_FLOATING[op](*args), type_)
     function = functions[op]
     if function.widen:
-        args = [np.complex128(arg) if source in L.COMPLEX else np.float64(arg) for arg in args]
+        wide = np.complex128 if source in L.COMPLEX else np.float64
+        args = [wide(arg) for arg in args]
     return scalar(function.reference(*args), type_)
 
 
@@ -219,7 +235,14 @@ _COMPARE: dict[str, Callable] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
-_ARITHMETIC: dict[str, Callable] = {
+_FLOATING: dict[str, Callable] = {
+    "complex": lambda re, im: complex(float(re), float(im)),
+    "real": np.real,
+    "imag": np.imag,
+    "conj": np.conj,
+    "min": np.minimum,
+    "max": np.maximum,
+    "fma": lambda x, y, z: np.longdouble(x) * np.longdouble(y) + np.longdouble(z),
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -231,7 +254,7 @@ _ARITHMETIC: dict[str, Callable] = {
 }
 
 
-def _cast(value: object, source: L.ScalarType, target: L.ScalarType) -> object:
+def _cast(value: Value, source: L.ScalarType, target: L.ScalarType) -> Value:
     if target in L.INTEGERS and source not in L.INTEGERS and source != "bool":
         x = float(np.real(value))
         info = np.iinfo(DTYPES[target])
@@ -271,6 +294,9 @@ def _integer(op: str, args: list[int], type_: L.ScalarType) -> int:
 
 
 _INTEGER: dict[str, Callable] = {
+    "real": lambda x, y, m, a: x,
+    "imag": lambda x, y, m, a: 0,
+    "conj": lambda x, y, m, a: x,
     "add": lambda x, y, m, a: x + y,
     "sub": lambda x, y, m, a: x - y,
     "mul": lambda x, y, m, a: x * y,

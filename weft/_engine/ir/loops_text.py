@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from typing import Any
 
 from weft._engine.ir import loops as L
 
@@ -52,69 +53,89 @@ def _buffer(buf: L.Buf) -> str:
 
 def _print_body(body: tuple[L.Stmt, ...], lines: list[str], pad: str) -> None:
     for stmt in body:
-        kind = type(stmt)
-        if kind is L.Let:
-            lines.append(f"{pad}let {stmt.name} = {print_expr(stmt.value)}")
-        elif kind is L.Init:
-            lines.append(f"{pad}acc {stmt.name} = {print_expr(stmt.value)}")
-        elif kind is L.Accum:
-            guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
-            lines.append(f"{pad}{stmt.name} {stmt.op}= {print_expr(stmt.value)}{guard}")
-        elif kind is L.Scan:
-            values, combine = (
-                ", ".join(map(print_expr, exprs)) for exprs in (stmt.values, stmt.combine)
-            )
-            lines.append(
-                f"{pad}scan {', '.join(stmt.names)} = {values} after {', '.join(stmt.accs)} by {combine}"
-            )
-        elif kind is L.Store:
-            guard = "" if stmt.guard is None else f" when {print_expr(stmt.guard)}"
-            how = f"{stmt.accumulate}=" if stmt.accumulate else "="
-            tail = " streaming" if stmt.streaming else ""
-            value = print_expr(stmt.value)
-            lines.append(f"{pad}{stmt.buf}[{print_expr(stmt.index)}] {how} {value}{guard}{tail}")
-        elif kind is L.Interleave:
-            values = ", ".join([print_expr(value) for value in stmt.values])
-            tail = " streaming" if stmt.streaming else ""
-            lines.append(f"{pad}interleave {stmt.buf}[{print_expr(stmt.index)}] = ({values}){tail}")
-        elif kind is L.Pack:
-            lines.append(
-                f"{pad}pack {stmt.buf} by {stmt.acc} = {print_expr(stmt.value)} when {print_expr(stmt.guard)}"
-            )
-        elif kind is L.Prefetch:
-            lines.append(f"{pad}prefetch {stmt.buf}[{print_expr(stmt.index)}]")
-        elif kind is L.For:
-            extent = stmt.extent if isinstance(stmt.extent, int) else print_expr(stmt.extent)
-            lines.append(f"{pad}{stmt.kind} {stmt.var} in {extent} {{")
-            _print_body(stmt.body, lines, pad + "  ")
-            lines.append(pad + "}")
-        elif kind is L.While:
-            lines.append(f"{pad}while {print_expr(stmt.cond)} {{")
-            _print_body(stmt.body, lines, pad + "  ")
-            lines.append(pad + "}")
-        elif kind is L.If:
-            lines.append(f"{pad}if {print_expr(stmt.cond)} {{")
-            _print_body(stmt.body, lines, pad + "  ")
-            if stmt.orelse:
-                lines.append(pad + "} else {")
-                _print_body(stmt.orelse, lines, pad + "  ")
-            lines.append(pad + "}")
-        else:
+        printer = _PRINTERS.get(type(stmt))
+        if printer is not None:
+            lines.append(pad + printer(stmt))
+            continue
+        if not isinstance(stmt, L.For | L.While | L.If):
             raise TypeError(f"loops: not a statement: {stmt!r}")
+        lines.append(f"{pad}{_HEADS[type(stmt)](stmt)} {{")
+        _print_body(stmt.body, lines, pad + "  ")
+        if isinstance(stmt, L.If) and stmt.orelse:
+            lines.append(pad + "} else {")
+            _print_body(stmt.orelse, lines, pad + "  ")
+        lines.append(pad + "}")
+
+
+def _print_accum(stmt: L.Accum) -> str:
+    return f"{stmt.name} {stmt.op}= {print_expr(stmt.value)}{_print_guard(stmt.guard)}"
+
+
+def _print_guard(guard: L.Expr | None) -> str:
+    return "" if guard is None else f" when {print_expr(guard)}"
+
+
+def _print_exprs(exprs: tuple[L.Expr, ...]) -> str:
+    return ", ".join([print_expr(expr) for expr in exprs])
+
+
+def _print_scan(stmt: L.Scan) -> str:
+    names, accs = ", ".join(stmt.names), ", ".join(stmt.accs)
+    values, combine = _print_exprs(stmt.values), _print_exprs(stmt.combine)
+    return f"scan {names} = {values} after {accs} by {combine}"
+
+
+def _print_store(stmt: L.Store) -> str:
+    how = f"{stmt.accumulate or ''}="
+    tail = _print_guard(stmt.guard) + (" streaming" if stmt.streaming else "")
+    return f"{stmt.buf}[{print_expr(stmt.index)}] {how} {print_expr(stmt.value)}{tail}"
+
+
+def _print_interleave(stmt: L.Interleave) -> str:
+    tail = " streaming" if stmt.streaming else ""
+    return f"interleave {stmt.buf}[{print_expr(stmt.index)}] = ({_print_exprs(stmt.values)}){tail}"
+
+
+def _print_pack(stmt: L.Pack) -> str:
+    value, guard = print_expr(stmt.value), print_expr(stmt.guard)
+    return f"pack {stmt.buf} by {stmt.acc} = {value} when {guard}"
+
+
+def _print_for(stmt: L.For) -> str:
+    extent = stmt.extent if isinstance(stmt.extent, int) else print_expr(stmt.extent)
+    return f"{stmt.kind} {stmt.var} in {extent}"
+
+
+#: class of a statement -> its text
+_PRINTERS: dict[type, Callable[..., str]] = {
+    L.Let: lambda stmt: f"let {stmt.name} = {print_expr(stmt.value)}",
+    L.Init: lambda stmt: f"acc {stmt.name} = {print_expr(stmt.value)}",
+    L.Accum: _print_accum,
+    L.Scan: _print_scan,
+    L.Store: _print_store,
+    L.Interleave: _print_interleave,
+    L.Pack: _print_pack,
+    L.Prefetch: lambda stmt: f"prefetch {stmt.buf}[{print_expr(stmt.index)}]",
+}
+#: class of a statement with a body -> the text before the body
+_HEADS: dict[type, Callable[..., str]] = {
+    L.For: _print_for,
+    L.While: lambda stmt: f"while {print_expr(stmt.cond)}",
+    L.If: lambda stmt: f"if {print_expr(stmt.cond)}",
+}
 
 
 def print_expr(expr: L.Expr) -> str:
-    """Text of an expression."""
-    kind = type(expr)
-    if kind is L.Op:
-        return f"{expr.op}.{expr.type}({', '.join([print_expr(arg) for arg in expr.args])})"
-    if kind is L.Index:
+    """Return the text of an expression."""
+    if isinstance(expr, L.Op):
+        return f"{expr.op}.{expr.type}({_print_exprs(expr.args)})"
+    if isinstance(expr, L.Index):
         return "@" + expr.name
-    if kind is L.Ref:
+    if isinstance(expr, L.Ref):
         return "%" + expr.name
-    if kind is L.Const:
+    if isinstance(expr, L.Const):
         return f"{_number(expr.value, expr.type)}:{expr.type}"
-    if kind is L.Load:
+    if isinstance(expr, L.Load):
         if expr.guard is None:
             return f"{expr.buf}[{print_expr(expr.index)}]"
         other = "" if expr.other is None else f" : {print_expr(expr.other)}"
@@ -122,7 +143,7 @@ def print_expr(expr: L.Expr) -> str:
     raise TypeError(f"loops: not an expression: {expr!r}")
 
 
-def _number(value: object, type_: str) -> str:
+def _number(value: Any, type_: str) -> str:  # its Python type follows from the value of `type_`
     if type_ in L.FLOATS:
         return repr(float(value))
     if type_ == "bool":
@@ -133,7 +154,7 @@ def _number(value: object, type_: str) -> str:
     return str(int(value))
 
 
-_MODES = ("in", "out", "inout")
+_MODES: tuple[L.BufMode, ...] = ("in", "out", "inout")
 _UPDATES = ("add", "mul", "min", "max", "and", "or", "xor", "set")
 
 
@@ -229,42 +250,41 @@ class _Parser:
 
     def stmt(self) -> L.Stmt:
         word = self.next()
-        if word in ("let", "acc") and self.peek() not in ("[", *_UPDATES):
-            name = self.next()
-            self.expect("=")
-            value = self.expr()
-            self.names[name] = value.type
-            return (L.Let if word == "let" else L.Init)(name, value)
-        if word in ("serial", "vector", "parallel") and self.peek() not in ("[", *_UPDATES):
-            var = self.next()
-            self.expect("in")
-            extent = self.expr() if not self._plain_int() else int(self.next())
-            return L.For(var, extent, self.body(), word)
-        if word == "interleave" and self.peek() not in ("[", *_UPDATES):
-            return self.interleave()
-        if word == "pack" and self.peek() not in ("[", *_UPDATES):
-            return self.pack()
-        if word == "prefetch" and self.peek() not in ("[", *_UPDATES):
-            return self.prefetch()
-        if word == "scan" and self.peek() not in ("[", *_UPDATES):
-            return self.scan()
-        if word == "while" and self.peek() not in ("[", *_UPDATES):
-            return L.While(self.expr(), self.body())
-        if word == "if" and self.peek() not in ("[", *_UPDATES):
-            cond, body = self.expr(), self.body()
-            return L.If(cond, body, self.body() if self.accept("else") else ())
+        keyword = _KEYWORDS.get(word)
+        if keyword is not None and self.peek() not in ("[", *_UPDATES):
+            return keyword(self)
         if self.accept("["):
-            index = self.expr()
-            self.expect("]")
-            how = self.next() if self.peek() != "=" else None
-            self.expect("=")
-            value = self.expr()
-            guard = self.expr() if self.accept("when") else None
-            return L.Store(word, index, value, guard, how, self.accept("streaming"))
+            return self.store(word)
         op = self.next()
         self.expect("=")
         value = self.expr()
         return L.Accum(word, op, value, self.expr() if self.accept("when") else None)
+
+    def store(self, buf: str) -> L.Store:
+        index = self.expr()
+        self.expect("]")
+        how = self.next() if self.peek() != "=" else None
+        self.expect("=")
+        value = self.expr()
+        guard = self.expr() if self.accept("when") else None
+        return L.Store(buf, index, value, guard, how, self.accept("streaming"))
+
+    def binding(self, make: type[L.Let | L.Init]) -> L.Stmt:
+        name = self.next()
+        self.expect("=")
+        value = self.expr()
+        self.names[name] = value.type
+        return make(name, value)
+
+    def loop(self, kind: L.LoopKind) -> L.For:
+        var = self.next()
+        self.expect("in")
+        extent = self.expr() if not self._plain_int() else int(self.next())
+        return L.For(var, extent, self.body(), kind)
+
+    def branch(self) -> L.If:
+        cond, body = self.expr(), self.body()
+        return L.If(cond, body, self.body() if self.accept("else") else ())
 
     def interleave(self) -> L.Interleave:
         buf = self.next()
@@ -345,6 +365,21 @@ class _Parser:
                 other = self.expr()
         self.expect("]")
         return L.Load(name, index, self.types[name], guard, other)
+
+
+_KEYWORDS: dict[str, Callable[[_Parser], L.Stmt]] = {
+    "let": lambda parser: parser.binding(L.Let),
+    "acc": lambda parser: parser.binding(L.Init),
+    "serial": lambda parser: parser.loop("serial"),
+    "vector": lambda parser: parser.loop("vector"),
+    "parallel": lambda parser: parser.loop("parallel"),
+    "interleave": _Parser.interleave,
+    "pack": _Parser.pack,
+    "prefetch": _Parser.prefetch,
+    "scan": _Parser.scan,
+    "while": lambda parser: L.While(parser.expr(), parser.body()),
+    "if": _Parser.branch,
+}
 
 
 def _parse_number(token: str, type_: str) -> object:

@@ -354,12 +354,13 @@ class AbstractMesh(_MeshBase):
             raise TypeError(
                 f"AbstractMesh: abstract_device must be an AbstractDevice or None, got {abstract_device!r}."
             )
-        home = None if abstract_device is None else home_device()
-        if home is not None and (home.platform, home.device_kind) == (
-            abstract_device.platform,
-            abstract_device.device_kind,
-        ):
-            abstract_device = None  # what meshes of the devices here are meant for
+        if abstract_device is not None:
+            home = home_device()
+            if home is not None and (home.platform, home.device_kind) == (
+                abstract_device.platform,
+                abstract_device.device_kind,
+            ):
+                abstract_device = None  # the default: a mesh of the devices of this process
         key = (sizes, names, types, abstract_device)
         mesh = _abstract_meshes.get(key)
         if mesh is None:
@@ -432,7 +433,9 @@ def _make_abstract(sizes: Any, names: Any, types: Any, device: AbstractDevice) -
 class _Current(threading.local):
     def __init__(self) -> None:
         self.stack: list = []  # meshes entered by `with`, innermost last
-        self.base: Mesh | None = None  # set for good by `set_mesh(mesh)` used as a statement
+        self.base: Mesh | AbstractMesh | None = (
+            None  # set for good by `set_mesh(mesh)` used as a statement
+        )
         self.chosen: list = []  # for each of `stack`: the mesh that was set last, which `with mesh` does not do
         self.holders: list = []  # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
 
@@ -440,7 +443,7 @@ class _Current(threading.local):
 _state = _Current()
 
 
-def current_mesh() -> Mesh | None:
+def current_mesh() -> Mesh | AbstractMesh | None:
     """The mesh that `with mesh:`, `use_mesh` or `set_mesh` made current in this thread, or None.
 
     >>> current_mesh() is None
@@ -453,11 +456,11 @@ def current_mesh() -> Mesh | None:
 typed_by_default: set[Mesh] = set()
 
 
-def _chosen() -> Mesh | None:
+def _chosen() -> Mesh | AbstractMesh | None:
     return _state.chosen[-1] if _state.chosen else _state.base
 
 
-def spec_mesh() -> Mesh | None:
+def spec_mesh() -> Mesh | AbstractMesh | None:
     """The mesh over which a spec alone is read: the current one, or None. As JAX has it from 0.10 on, which `jax_api` may ask for,
     `with mesh:` gives specs no meaning; `set_mesh` does.
 
@@ -514,7 +517,7 @@ def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
     return _latest.get((mesh.axis_sizes, mesh.axis_names, mesh.axis_types))
 
 
-def get_mesh() -> Mesh:
+def get_mesh() -> Mesh | AbstractMesh:
     """The current mesh; one without axes if there is none."""
     return current_mesh() or EMPTY_MESH
 
@@ -571,7 +574,7 @@ class set_mesh:
     _inside = False  # may the mesh be one that shard_map has made
 
     def __init__(self, mesh: Any):
-        if mesh is not None and not isinstance(mesh, _MeshBase):
+        if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
             raise TypeError(f"set_mesh takes a Mesh, got {type(mesh).__name__}")
         if mesh is not None and mesh.manual_axes and not self._inside:
             raise ValueError(

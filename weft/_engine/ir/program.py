@@ -297,7 +297,8 @@ Step = Union[
     Wait,
 ]
 
-_HOLDERS = frozenset({*get_args(Step), FftPart})
+#: class -> names of its fields, for every class that can hold addresses
+_HOLDERS = {cls: cls.__match_args__ for cls in (*get_args(Step), FftPart)}
 
 
 def refs_of(part: object) -> Iterator[BufRef]:
@@ -312,7 +313,7 @@ def refs_of(part: object) -> Iterator[BufRef]:
         for item in part:
             yield from refs_of(item)
     elif type(part) in _HOLDERS:
-        for name in type(part).__slots__:
+        for name in _HOLDERS[type(part)]:
             yield from refs_of(getattr(part, name))
 
 

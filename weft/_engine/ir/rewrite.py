@@ -5,15 +5,18 @@ In, out: jaxprs. No pass here changes what a program computes; effects are kept,
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, cast
 
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
-from weft._engine.util.source import with_metadata
+from weft._engine.util.source import Metadata, with_metadata
 
 
 def used_vars(jaxpr: Jaxpr) -> set[Var]:
     """Variables that some equation or the result reads."""
-    used = {a for eqn in jaxpr.eqns for a in eqn.invars if type(a) is not Literal}
+    used: set[Var] = {a for eqn in jaxpr.eqns for a in eqn.invars if type(a) is not Literal}
     used.update(a for a in jaxpr.outvars if type(a) is not Literal)
     return used
 
@@ -24,47 +27,35 @@ def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
     Inputs stay; unused constants go. An op that holds jaxprs may shrink itself through its `dce` slot:
     `fn(eqn, used: list[bool]) -> Eqn | None`.
     """
-    outvars = (
-        jaxpr.outvars
-        if used_outputs is None
-        else tuple(v for v, u in zip(jaxpr.outvars, used_outputs) if u)
-    )
-    live = {a for a in outvars if type(a) is not Literal}
+    outvars = jaxpr.outvars
+    if used_outputs is not None:
+        outvars = tuple(itertools.compress(outvars, used_outputs))
+    live: set[Var] = {a for a in outvars if type(a) is not Literal}
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         used = [v in live for v in eqn.outvars]
-        if True not in used and not eqn.effects:
-            continue
-        shrink = eqn.primitive.rules.get("dce")
-        if callable(shrink):
-            eqn = shrink(eqn, used)
-            if eqn is None:
-                continue
-        elif False in used:
-            eqn = eqn.replace(
-                outvars=[
-                    v if u or type(v) is DropVar else DropVar(v.aval)
-                    for v, u in zip(eqn.outvars, used)
-                ]
-            )
-        kept.append(eqn)
-        live.update([a for a in eqn.invars if type(a) is not Literal])
+        needed = _needed_part(eqn, used) if True in used or eqn.effects else None
+        if needed is not None:
+            kept.append(needed)
+            live.update([a for a in needed.invars if type(a) is not Literal])
+    kept.reverse()
     consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts) if v in live]
-    if (
-        len(kept) == len(jaxpr.eqns)
-        and len(consts) == len(jaxpr.consts)
-        and outvars == jaxpr.outvars
-        and all(a is b for a, b in zip(reversed(kept), jaxpr.eqns))
-    ):
+    same_size = len(kept) == len(jaxpr.eqns) and len(consts) == len(jaxpr.consts)
+    if same_size and outvars == jaxpr.outvars and all(map(operator.is_, kept, jaxpr.eqns)):
         return jaxpr
-    return Jaxpr(
-        [v for v, _ in consts],
-        [c for _, c in consts],
-        jaxpr.invars,
-        outvars,
-        kept[::-1],
-        name=jaxpr.name,
-    )
+    constvars, values = [v for v, _ in consts], [c for _, c in consts]
+    return Jaxpr(constvars, values, jaxpr.invars, outvars, kept, name=jaxpr.name)
+
+
+def _needed_part(eqn: Eqn, used: list[bool]) -> Eqn | None:
+    """Return the equation without its unused results, or None if it does nothing else."""
+    shrink = eqn.primitive.rules.get("dce")
+    if callable(shrink):
+        return cast("Eqn | None", shrink(eqn, used))
+    if False not in used:
+        return eqn
+    outvars = [v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)]
+    return eqn.replace(outvars=outvars)
 
 
 def substitute(eqns: Iterable[Eqn], env: dict[Var, Atom]) -> list[Eqn]:
@@ -136,63 +127,76 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
     """Replace calls by the equations of what they call, at every depth of calls (not inside scan, while, cond)."""
     if not any(should_inline(eqn) for eqn in jaxpr.eqns):
         return jaxpr
-    constvars, consts, eqns = list(jaxpr.constvars), list(jaxpr.consts), []
-    const_ids = {id(c): v for v, c in zip(constvars, consts)}
+    inliner = _Inliner(jaxpr, should_inline)
     env: dict[Var, Atom] = {}
+    inliner.walk(jaxpr, env, _CallSite())
+    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
+    return Jaxpr(
+        inliner.constvars,
+        inliner.consts,
+        jaxpr.invars,
+        outvars,
+        inliner.eqns,
+        jaxpr.effects,
+        jaxpr.name,
+    )
 
-    def const(var: Var, value) -> Var:
-        found = const_ids.get(id(value))
-        if found is None:
-            found = const_ids[id(value)] = Var(var.aval)
-            constvars.append(found)
-            consts.append(value)
-        return found
 
-    def walk(
-        program: Jaxpr,
-        env: dict[Var, Atom],
-        call: Eqn | None,
-        scope: str = "",
-        metadata: tuple = (),
-    ) -> None:
+class _CallSite(NamedTuple):
+    """The call around inlined equations (None at the top), and what it adds to their sources."""
+
+    call: Eqn | None = None
+    scope: str = ""
+    metadata: Metadata = ()
+
+
+class _Inliner:
+    """Collects the equations of a program with the bodies of its calls in their places."""
+
+    def __init__(self, jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool]):
+        self.should_inline = should_inline
+        self.constvars, self.consts = list(jaxpr.constvars), list(jaxpr.consts)
+        self.const_ids = {id(c): v for v, c in zip(self.constvars, self.consts)}
+        self.eqns: list[Eqn] = []
+
+    def const(self, var: Var, value: Any) -> Var:
+        """Return the variable of a constant of a callee, which equal objects share."""
+        known = self.const_ids.get(id(value))
+        if known is None:
+            known = self.const_ids[id(value)] = Var(var.aval)
+            self.constvars.append(known)
+            self.consts.append(value)
+        return known
+
+    def walk(self, program: Jaxpr, env: dict[Var, Atom], site: _CallSite) -> None:
         for eqn in program.eqns:
             ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
-            if (scope or metadata) and eqn.source is not None:
-                eqn = eqn.replace(source=eqn.source.within(scope, metadata))
-            if should_inline(eqn):
-                callee = in_place(eqn)
-                inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
-                for var, value in zip(callee.constvars, callee.consts):
-                    inner[var] = const(var, value)
-                outer = eqn if call is None or eqn.source is not None else call
-                own = eqn.params.get("xla_metadata", ())
-                if own and outer.source is not None:
-                    outer = outer.replace(source=outer.source.tagged(own))
-                walk(
-                    callee,
-                    inner,
-                    outer,
-                    outer.source.scope if outer.source is not None else "",
-                    with_metadata(metadata, own),
-                )
-                for var, atom in zip(eqn.outvars, callee.outvars):
-                    env[var] = atom if type(atom) is Literal else inner.get(atom, atom)
-            elif call is None:
-                eqns.append(eqn.replace(invars=ins))
+            if (site.scope or site.metadata) and eqn.source is not None:
+                eqn = eqn.replace(source=eqn.source.within(site.scope, site.metadata))
+            if self.should_inline(eqn):
+                self.inline(eqn, ins, env, site)
+            elif site.call is None:
+                self.eqns.append(eqn.replace(invars=ins))
             else:
                 outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
                 env.update(zip(eqn.outvars, outs))
-                eqns.append(
-                    eqn.replace(
-                        invars=ins,
-                        outvars=outs,
-                        source=call.source if eqn.source is None else eqn.source,
-                    )
-                )
+                source = site.call.source if eqn.source is None else eqn.source
+                self.eqns.append(eqn.replace(invars=ins, outvars=outs, source=source))
 
-    walk(jaxpr, env, None)
-    outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
-    return Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, jaxpr.effects, jaxpr.name)
+    def inline(self, eqn: Eqn, ins: list[Atom], env: dict[Var, Atom], site: _CallSite) -> None:
+        """Put the equations of a callee in the place of its call."""
+        callee = in_place(eqn)
+        inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
+        for var, value in zip(callee.constvars, callee.consts):
+            inner[var] = self.const(var, value)
+        outer = eqn if site.call is None or eqn.source is not None else site.call
+        own = eqn.params.get("xla_metadata", ())
+        if own and outer.source is not None:
+            outer = outer.replace(source=outer.source.tagged(own))
+        scope = outer.source.scope if outer.source is not None else ""
+        self.walk(callee, inner, _CallSite(outer, scope, with_metadata(site.metadata, own)))
+        for var, atom in zip(eqn.outvars, callee.outvars):
+            env[var] = atom if type(atom) is Literal else inner.get(atom, atom)
 
 
 def atom_key(atom: Atom):
@@ -219,31 +223,38 @@ def params_key(params: dict):
     return key
 
 
+def _value_key(eqn: Eqn) -> tuple | None:
+    """Return a key that equations with equal results share, or None."""
+    params = params_key(eqn.params) if eqn.params else ()
+    return None if params is None else (eqn.primitive, params, *map(atom_key, eqn.invars))
+
+
+def _has_results_of(first: Eqn, eqn: Eqn) -> bool:
+    """True if `first` names every result that `eqn` names."""
+    return all(
+        type(b) is not DropVar or type(a) is DropVar for a, b in zip(eqn.outvars, first.outvars)
+    )
+
+
 def cse(jaxpr: Jaxpr) -> Jaxpr:
     """Compute equal things once. Equations with effects are left alone."""
     env: dict[Var, Atom] = {}
-    seen: dict = {}
+    seen: dict[tuple, Eqn] = {}
     eqns: list[Eqn] = []
     changed = False
     for eqn in jaxpr.eqns:
-        ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
-        if not eqn.effects:
-            params = params_key(eqn.params) if eqn.params else ()
-            if params is not None:
-                key = (eqn.primitive, params, *[atom_key(a) for a in ins])
-                first = seen.get(key)
-                if first is not None and all(
-                    type(b) is not DropVar or type(a) is DropVar
-                    for a, b in zip(eqn.outvars, first.outvars)
-                ):
-                    env.update(zip(eqn.outvars, first.outvars))
-                    changed = True
-                    continue
-                made = eqn.replace(invars=ins) if env else eqn
-                seen[key] = made
-                eqns.append(made)
+        if env:
+            ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
+            eqn = eqn.replace(invars=ins)
+        key = None if eqn.effects else _value_key(eqn)
+        if key is not None:
+            first = seen.get(key)
+            if first is not None and _has_results_of(first, eqn):
+                env.update(zip(eqn.outvars, first.outvars))
+                changed = True
                 continue
-        eqns.append(eqn.replace(invars=ins) if env else eqn)
+            seen[key] = eqn
+        eqns.append(eqn)
     if not changed:
         return jaxpr
     outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]

@@ -377,12 +377,12 @@ class NamedSharding(Sharding):
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
-        same_mesh = isinstance(other, NamedSharding) and other.mesh is self.mesh
-        if not same_mesh or self is other or self.unreduced or other.unreduced:
+        if not isinstance(other, NamedSharding) or other.mesh is not self.mesh:
             return super().is_equivalent_to(other, ndim)
-        return self._memory_kind == other._memory_kind and self._splitting_axes(
-            ndim
-        ) == other._splitting_axes(ndim)
+        if self is other or self.unreduced or other.unreduced:
+            return super().is_equivalent_to(other, ndim)
+        same_axes = self._splitting_axes(ndim) == other._splitting_axes(ndim)
+        return same_axes and self._memory_kind == other._memory_kind
 
     def _splitting_axes(self, ndim: int) -> list[list[Any]]:
         """Per-dim axes of values of rank `ndim`, without those of size 1."""
@@ -616,8 +616,13 @@ class SingleDeviceSharding(Sharding):
         self.device = device
         self._memory_kind = _check_memory_kind(memory_kind)
 
-    device_assignment = property(lambda self: (self.device,))
-    is_fully_replicated = property(lambda self: True)
+    @property
+    def device_assignment(self) -> tuple[Any, ...]:
+        return (self.device,)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
 
     def on_devices(self, devices: Sequence[Any]) -> SingleDeviceSharding:
         """The same layout on another device."""
@@ -717,7 +722,7 @@ class PositionalSharding(Sharding):
             ids[where] = frozenset((number,))
         self._set(flat, ids, _check_memory_kind(memory_kind))
 
-    def _set(self, devices: tuple, ids: np.ndarray, memory_kind: str) -> PositionalSharding:
+    def _set(self, devices: tuple, ids: np.ndarray, memory_kind: str | None) -> PositionalSharding:
         self._devices, self._ids, self._memory_kind = devices, ids, memory_kind
         self._hash = hash((devices, ids.shape, tuple(ids.flat), memory_kind))
         return self
@@ -780,8 +785,13 @@ class PositionalSharding(Sharding):
         """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these."""
         return self.with_sets(self._ids.reshape(self.splits(len(order))).transpose(*order))
 
-    device_assignment = property(lambda self: self._devices)
-    is_fully_replicated = property(lambda self: self.size == 1)
+    @property
+    def device_assignment(self) -> tuple[Any, ...]:
+        return self._devices
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return self.size == 1
 
     def with_memory_kind(self, kind: str) -> PositionalSharding:
         """The same layout in another memory space."""

@@ -93,6 +93,16 @@ def _typed_sharding(sharding: Any, shape: tuple, without_ones: bool) -> NamedSha
     return found
 
 
+def _canonical_shape(shape: Any) -> tuple[Any, ...]:
+    return tuple(d if isinstance(d, Dim) else int(d) for d in shape)
+
+
+def _exceeds_memory(shape: tuple[Any, ...], dtype: np.dtype) -> bool:
+    """True if a value has more bytes than memory has addresses, whatever its symbolic sizes."""
+    known = [d for d in shape if not isinstance(d, Dim)]
+    return math.prod(known) * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in known)
+
+
 class ShapedArray:
     """Type of an array value: shape, dtype, weak-type flag, sharding, manual axes and memory space.
 
@@ -178,7 +188,7 @@ class ShapedArray:
             return _interned[key]
         except (KeyError, TypeError):
             pass
-        shape = tuple(d if isinstance(d, Dim) else int(d) for d in shape)
+        shape = _canonical_shape(shape)
         if not dtypes.is_extended(dtype):
             dtype = np.dtype(dtype)
         dtypes.check_held(dtype)
@@ -208,8 +218,7 @@ class ShapedArray:
         set_(self, "memory_space", key[7])
         set_(self, "ndim", len(shape))
         set_(self, "size", math.prod(shape))
-        known = [d for d in shape if not isinstance(d, Dim)]
-        if math.prod(known) * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in known):
+        if _exceeds_memory(shape, dtype):
             raise OutOfMemoryError(
                 f"a value of type {self.str_short()} has more bytes than memory has addresses"
             )

@@ -106,21 +106,33 @@ def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
         return constant(_COMPUTE[name](a, b))
     if name in ("max", "min"):
         return p if p == q else _poly({(((name, *sorted((p, q), key=text)), 1),): 1})
+    is_quotient = name == "floordiv"
     exact = _divided(p, q)
     if exact is None and b:  # b + mod(-b, 4) is a multiple of 4
         exact = _divided(_with_quotients(p, b), q)
     if exact is not None:
-        return exact if name == "floordiv" else constant(0)
+        return exact if is_quotient else constant(0)
     if b and b < 0:
         opposite = operation(name, multiply(constant(-1), p), constant(-b))
-        return opposite if name == "floordiv" else multiply(constant(-1), opposite)
-    if b:  # take out multiples: (4*b + 3) // 2 is 2*b + 1
-        whole = _poly({m: c - c % b if m == () else c for m, c in p if c % b == 0 or m == ()})
-        rest = add(p, whole, -1)
-        if whole:
-            inner = operation(name, rest, q)
-            return add(_divided(whole, q) or (), inner) if name == "floordiv" else inner
+        return opposite if is_quotient else multiply(constant(-1), opposite)
+    multiples = _multiples(p, b)
+    if multiples:  # (4*b + 3) // 2 is 2*b + 1
+        inner = operation(name, add(p, multiples, -1), q)
+        return inner if not is_quotient else add(_divided(multiples, q) or (), inner)
     return _poly({(((name, p, q), 1),): 1})
+
+
+def _multiples(p: Polynomial, divisor: int | None) -> Polynomial:
+    """Return the terms of `p` that are multiples of a constant, with the multiple in its constant."""
+    if not divisor:
+        return ()
+    terms: dict[Monomial, int] = {}
+    for monomial, c in p:
+        if monomial == ():
+            terms[monomial] = c - c % divisor
+        elif c % divisor == 0:
+            terms[monomial] = c
+    return _poly(terms)
 
 
 def _with_quotients(p: Polynomial, divisor: int) -> Polynomial:
@@ -247,36 +259,36 @@ def parse(expression: str) -> Polynomial:
     return parsed(node, expression)
 
 
+_BINARY: dict[type[ast.operator], Callable[[Polynomial, Polynomial], Polynomial]] = {
+    ast.Add: add,
+    ast.Sub: lambda p, q: add(p, q, -1),
+    ast.Mult: multiply,
+    ast.FloorDiv: lambda p, q: operation("floordiv", p, q),
+    ast.Mod: lambda p, q: operation("mod", p, q),
+}
+_SIGNS: dict[type[ast.unaryop], int] = {ast.UAdd: 1, ast.USub: -1}
+
+
 def parsed(node: ast.expr, whole: str) -> Polynomial:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return constant(node.value)
-    if isinstance(node, ast.Name):
-        return variable(node.id)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
-        return multiply(
-            constant(1 if isinstance(node.op, ast.UAdd) else -1), parsed(node.operand, whole)
-        )
-    if isinstance(node, ast.BinOp):
-        p, q = parsed(node.left, whole), parsed(node.right, whole)
-        if isinstance(node.op, (ast.Add, ast.Sub)):
-            return add(p, q, 1 if isinstance(node.op, ast.Add) else -1)
-        if isinstance(node.op, ast.Mult):
-            return multiply(p, q)
-        if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
-            return operation("floordiv" if isinstance(node.op, ast.FloorDiv) else "mod", p, q)
-        power = as_constant(q)
-        if isinstance(node.op, ast.Pow) and power is not None and power >= 0:
-            out = constant(1)
-            for _ in range(power):
-                out = multiply(out, p)
-            return out
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in _OPERATIONS
-        and len(node.args) == 2
-    ):
-        return operation(node.func.id, *[parsed(arg, whole) for arg in node.args])
+    match node:
+        case ast.Constant(value) if type(value) is int:
+            return constant(value)
+        case ast.Name(name):
+            return variable(name)
+        case ast.UnaryOp(op, operand) if type(op) in _SIGNS:
+            return multiply(constant(_SIGNS[type(op)]), parsed(operand, whole))
+        case ast.BinOp(left, op, right):
+            p, q = parsed(left, whole), parsed(right, whole)
+            if type(op) in _BINARY:
+                return _BINARY[type(op)](p, q)
+            power = as_constant(q)
+            if isinstance(op, ast.Pow) and power is not None and power >= 0:
+                out = constant(1)
+                for _ in range(power):
+                    out = multiply(out, p)
+                return out
+        case ast.Call(ast.Name(name), [first, second]) if name in _OPERATIONS:
+            return operation(name, parsed(first, whole), parsed(second, whole))
     raise ValueError(
         f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes "
         f"have names, integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}."

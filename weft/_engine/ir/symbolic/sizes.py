@@ -230,30 +230,44 @@ class Dim:
         p, q = self._other(a), self._other(b)
         if p is None or q is None:
             return NotImplemented
-        if name in ("floordiv", "mod") and as_constant(q) == 0:
+        simpler = (
+            self._extreme(name, p, q) if name in ("max", "min") else self._quotient(name, p, q)
+        )
+        return self.scope.dim(operation(name, p, q)) if simpler is None else simpler
+
+    def _extreme(self, name: str, p: Polynomial, q: Polynomial) -> Any:
+        """Return the max or min of two expressions if their bounds decide it, or None."""
+        low, high = self.scope.bounds(add(p, q, -1))
+        if low < 0 < high:
+            return None
+        return self.scope.dim(p if (low >= 0) == (name == "max") else q)
+
+    def _quotient(self, name: str, p: Polynomial, q: Polynomial) -> Any:
+        """Return the floordiv or mod of two expressions if a simpler expression equals it, or None."""
+        scope, divisor = self.scope, as_constant(q)
+        if divisor == 0:
+            mark = "//" if name == "floordiv" else "%"
             raise ZeroDivisionError(
-                f"a symbolic size is divided by zero: {a} {'//' if name == 'floordiv' else '%'} {b}"
+                f"a symbolic size is divided by zero: {scope.dim(p)} {mark} {scope.dim(q)}"
             )
-        if as_constant(q) == 1 and name in ("floordiv", "mod"):
-            return self.scope.dim(p if name == "floordiv" else constant(0))
-        if name in ("max", "min"):
-            low, high = self.scope.bounds(add(p, q, -1))
-            if low >= 0 or high <= 0:
-                return self.scope.dim(p if (low >= 0) == (name == "max") else q)
-        elif self.scope.bounds(q)[0] > 0:
-            for quotient in (0, -1):  # 0 <= p < q, or -q <= p < 0
-                rest = add(p, q, -quotient)
-                if self.scope.bounds(rest)[0] >= 0 and self.scope.bounds(add(q, rest, -1))[0] > 0:
-                    return self.scope.dim(rest if name == "mod" else constant(quotient))
-            if name == "floordiv" and (choice := _only_choice(p)) is not None:
-                (kind, first, second), factor, rest = choice  # a quotient is monotonic
-                ends = [
-                    self.scope.dim(add(rest, multiply(constant(factor), end))) // b
-                    for end in (first, second)
-                ]
-                choose = max_dim if kind == "max" else min_dim
-                return choose(*ends) if factor > 0 else -choose(-ends[0], -ends[1])
-        return self.scope.dim(operation(name, p, q))
+        if divisor == 1:
+            return scope.dim(p if name == "floordiv" else constant(0))
+        if scope.bounds(q)[0] <= 0:
+            return None
+        for quotient in (0, -1):  # 0 <= p < q, or -q <= p < 0
+            rest = add(p, q, -quotient)
+            if scope.bounds(rest)[0] >= 0 and scope.bounds(add(q, rest, -1))[0] > 0:
+                return scope.dim(rest if name == "mod" else constant(quotient))
+        choice = _only_choice(p) if name == "floordiv" else None
+        if choice is None:
+            return None
+        (kind, first, second), factor, rest = choice  # a quotient is monotonic
+        by = scope.dim(q)
+        ends = [
+            scope.dim(add(rest, multiply(constant(factor), end))) // by for end in (first, second)
+        ]
+        choose = max_dim if kind == "max" else min_dim
+        return choose(*ends) if factor > 0 else -choose(-ends[0], -ends[1])
 
     def _arithmetic(self, name: str, a: Any, b: Any) -> Any:
         """`a` and `b`, one of which is this size, combined by an operator."""

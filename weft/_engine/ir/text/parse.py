@@ -71,7 +71,9 @@ class _Parser:
                 self.fail("an unknown character")
             self.kind, self.token = "end", ""
         else:
-            self.at, self.kind, self.token = found.end(), found.lastgroup, found[found.lastgroup]
+            kind = found.lastgroup
+            assert kind is not None  # every alternative of the pattern is a named group
+            self.at, self.kind, self.token = found.end(), kind, found[kind]
         return last
 
     def fail(self, what: str):

@@ -13,7 +13,7 @@ Equal kernels are printed once. `sN` is slot N; `s4+64+i*8` adds bytes, `i` bein
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from weft._engine.ir import program as P
 from weft._engine.ir.loops import Kernel
@@ -53,68 +53,103 @@ def program_text(program: P.Program) -> str:
     return "\n".join(lines)
 
 
-def _steps(steps: Iterable[P.Step], name_of, pad: str) -> Iterator[str]:
+#: name of a kernel in the text
+_NameOf = Callable[[Kernel], str]
+
+
+def _steps(steps: Iterable[P.Step], name_of: _NameOf, pad: str) -> Iterator[str]:
     for step in steps:
-        match step:
-            case P.Launch():
-                yield f"{pad}launch {name_of(step.kernel)}({', '.join(map(_ref, step.args))})"
-            case P.Gemm():
-                yield pad + _gemm(step, name_of)
-            case P.Sort():
-                operands = ", ".join(
-                    _ref(ref) for ref in (step.source, step.previous) if ref is not None
-                )
-                results = ", ".join(_ref(ref) for ref in (step.out, step.places) if ref is not None)
-                yield f"{pad}sort {step.kind} {step.type} {step.rows}x{step.n}({operands}) -> {results}"
-            case P.Fft():
-                inner = f" of {step.inner}" if step.inner > 1 else ""
-                part = f" {step.part.taken} to {step.part.given}" if step.part else ""
-                yield f"{pad}fft {step.kind} {step.type} {step.rows}x{step.n}{inner}{part}({_ref(step.source)}) -> {_ref(step.out)}"
-            case P.LibraryCall():
-                arrays = ", ".join(
-                    f"{name}={dtype}[{size}] {_ref(ref)}" for name, ref, size, dtype in step.arrays
-                )
-                yield f"{pad}library {step.count} of {step.routine}({', '.join(map(_argument, step.arguments))}): {arrays}"
-            case P.Copy():
-                yield f"{pad}copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
-            case P.Join():
-                parts = ", ".join(f"{width} B {_ref(ref)} at {at}" for ref, width, at in step.parts)
-                yield f"{pad}join {step.rows} rows of {step.pitch} B: {_ref(step.out)} = {parts}"
-            case P.Pad():
-                over = "".join(
-                    [
-                        f", {count} of {extent} from {first}"
-                        for extent, first, count, _ in reversed(step.dims)
-                    ]
-                )
-                yield f"{pad}pad {step.run} of {step.row} B from {step.lead}{over}: {_ref(step.dst)} = {_ref(step.src)}"
-            case P.HostCall():
-                operands = ", ".join(
-                    f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.ins
-                )
-                results = ", ".join(
-                    f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.outs
-                )
-                yield f"{pad}host {getattr(step.fn, '__name__', 'call')}({operands}) -> {results}"
-            case P.Start():
-                yield f"{pad}start {step.what}: {_ref(step.source)} -> {_ref(step.out)} as {_ref(step.request)}"
-            case P.Wait():
-                yield f"{pad}wait {_ref(step.request)}"
-            case P.Loop():
-                yield f"{pad}for {step.var} in {step.extent}{' backward' if step.reverse else ''}{' in parallel' if step.tasks else ''}"
-                yield from _steps(step.body, name_of, pad + "  ")
-            case P.WhileLoop():
-                yield f"{pad}while {_ref(step.cond)} after"
-                yield from _steps(step.cond_body, name_of, pad + "  ")
-                yield f"{pad}do"
-                yield from _steps(step.body, name_of, pad + "  ")
-            case P.Branch():
-                for i, branch in enumerate(step.branches):
-                    yield f"{pad}case {i} of {_ref(step.index)}"
-                    yield from _steps(branch, name_of, pad + "  ")
+        if type(step) in _BLOCKS:
+            for head, body in _BLOCKS[type(step)](step):
+                yield pad + head
+                yield from _steps(body, name_of, pad + "  ")
+        elif isinstance(step, P.Launch):
+            yield f"{pad}launch {name_of(step.kernel)}({_refs(step.args)})"
+        elif isinstance(step, P.Gemm):
+            yield pad + _gemm(step, name_of)
+        else:
+            yield pad + _LINES[type(step)](step)
 
 
-def _gemm(step: P.Gemm, name_of) -> str:
+def _sort(step: P.Sort) -> str:
+    operands, results = _refs((step.source, step.previous)), _refs((step.out, step.places))
+    return f"sort {step.kind} {step.type} {step.rows}x{step.n}({operands}) -> {results}"
+
+
+def _fft(step: P.Fft) -> str:
+    inner = f" of {step.inner}" if step.inner > 1 else ""
+    part = f" {step.part.taken} to {step.part.given}" if step.part else ""
+    operands = f"{step.rows}x{step.n}{inner}{part}({_ref(step.source)})"
+    return f"fft {step.kind} {step.type} {operands} -> {_ref(step.out)}"
+
+
+def _library_call(step: P.LibraryCall) -> str:
+    arrays = ", ".join(
+        f"{name}={dtype}[{size}] {_ref(ref)}" for name, ref, size, dtype in step.arrays
+    )
+    arguments = ", ".join(map(_argument, step.arguments))
+    return f"library {step.count} of {step.routine}({arguments}): {arrays}"
+
+
+def _join(step: P.Join) -> str:
+    parts = ", ".join(f"{width} B {_ref(ref)} at {at}" for ref, width, at in step.parts)
+    return f"join {step.rows} rows of {step.pitch} B: {_ref(step.out)} = {parts}"
+
+
+def _pad(step: P.Pad) -> str:
+    over = "".join(
+        f", {count} of {extent} from {first}" for extent, first, count, _ in reversed(step.dims)
+    )
+    sizes = f"{step.run} of {step.row} B from {step.lead}{over}"
+    return f"pad {sizes}: {_ref(step.dst)} = {_ref(step.src)}"
+
+
+def _host_call(step: P.HostCall) -> str:
+    operands, results = (
+        ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in arrays)
+        for arrays in (step.ins, step.outs)
+    )
+    return f"host {getattr(step.fn, '__name__', 'call')}({operands}) -> {results}"
+
+
+def _start(step: P.Start) -> str:
+    operands = f"{_ref(step.source)} -> {_ref(step.out)}"
+    return f"start {step.what}: {operands} as {_ref(step.request)}"
+
+
+_LINES: dict[type, Callable[..., str]] = {
+    P.Sort: _sort,
+    P.Fft: _fft,
+    P.LibraryCall: _library_call,
+    P.Copy: lambda step: f"copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}",
+    P.Join: _join,
+    P.Pad: _pad,
+    P.HostCall: _host_call,
+    P.Start: _start,
+    P.Wait: lambda step: f"wait {_ref(step.request)}",
+}
+
+
+def _loop(step: P.Loop) -> list[_Block]:
+    order = f"{' backward' if step.reverse else ''}{' in parallel' if step.tasks else ''}"
+    return [(f"for {step.var} in {step.extent}{order}", step.body)]
+
+
+#: the head of a block, and its steps
+_Block = tuple[str, tuple[P.Step, ...]]
+_BLOCKS: dict[type, Callable[..., list[_Block]]] = {
+    P.Loop: _loop,
+    P.WhileLoop: lambda step: [
+        (f"while {_ref(step.cond)} after", step.cond_body),
+        ("do", step.body),
+    ],
+    P.Branch: lambda step: [
+        (f"case {i} of {_ref(step.index)}", branch) for i, branch in enumerate(step.branches)
+    ],
+}
+
+
+def _gemm(step: P.Gemm, name_of: _NameOf) -> str:
     sizes = f"{step.m}x{step.n}x{step.k}"
     batch = "".join(f" batch {extent}" for extent, *_ in step.batch)
     outer = "".join(f" outer {extent}" for extent, *_ in step.outer_k)
@@ -129,9 +164,9 @@ def _gemm(step: P.Gemm, name_of) -> str:
         groups = f" {step.grouped} of {'x'.join([str(e) for e, *_ in step.groups])} by {_ref(step.first)}, {_ref(step.count)}"
     types = step.in_type if step.in_type == step.out_type else f"{step.in_type}->{step.out_type}"
     if step.epilogue is None:
-        result = f"{_ref(step.c)} = {_ref(step.a)} * {_ref(step.b)}"
+        result = f"{_refs((step.c,))} = {_ref(step.a)} * {_ref(step.b)}"
     else:
-        result = f"{_ref(step.a)} * {_ref(step.b)} to {name_of(step.epilogue)}({', '.join(map(_ref, step.epilogue_args))})"
+        result = f"{_ref(step.a)} * {_ref(step.b)} to {name_of(step.epilogue)}({_refs(step.epilogue_args)})"
     return f"gemm {types} {sizes}{batch}{outer}{runs}{band}{groups}: {result}"
 
 
@@ -143,6 +178,10 @@ def _argument(argument) -> str:
             else f"{argument[1]}[{argument[2]}]"
         )
     return repr(argument) if isinstance(argument, str) and len(argument) == 1 else str(argument)
+
+
+def _refs(refs: Iterable[P.BufRef | None]) -> str:
+    return ", ".join([_ref(ref) for ref in refs if ref is not None])
 
 
 def _ref(ref: P.BufRef) -> str:

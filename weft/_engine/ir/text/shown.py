@@ -347,7 +347,9 @@ class _Broadcasts:
                 if not hasattr(atom, "val"):
                     self.readers[atom].append(eqn)
         self.results = {a for a in outvars if not hasattr(a, "val")}
-        self.small = {v: shape for v, shape in map(self.candidate, eqns) if shape is not None}
+        self.small: dict[Any, tuple] = {
+            v: shape for v, shape in map(self.candidate, eqns) if shape is not None
+        }
         while self.small:  # what some operation needs whole is whole
             wrong = {
                 a for eqn in eqns for a in eqn.invars if a in self.small and not self.repeats(eqn)
@@ -359,7 +361,9 @@ class _Broadcasts:
 
     def candidate(self, eqn) -> tuple[Any, tuple | None]:
         """The result of an equation, and its shape before it is repeated."""
-        out = eqn.outvars[0] if eqn.outvars else None
+        if not eqn.outvars:
+            return None, None
+        out = eqn.outvars[0]
         if (
             eqn.primitive.kind != "layout"
             or eqn.primitive.name != "broadcast_in_dim"
@@ -381,47 +385,59 @@ class _Broadcasts:
             or eqn.primitive.name == "clamp"
         ):
             return False
-        shapes = [
-            self.small.get(a, a.aval.shape) if not hasattr(a, "val") else () for a in eqn.invars
-        ]
+        shapes = [self.shape_of(a) for a in eqn.invars]
         shape = eqn.outvars[0].aval.shape
         return (
             all(len(s) in (0, len(shape)) for s in shapes) and np.broadcast_shapes(*shapes) == shape
         )
 
+    def shape_of(self, atom: Any) -> tuple[int, ...]:
+        """Return the shape of a value before it is repeated."""
+        if hasattr(atom, "val"):
+            return ()
+        return self.small[atom] if atom in self.small else atom.aval.shape
+
     def lines(self) -> tuple[list[Line], dict]:
         lines: list[Line] = []
         other: dict[Any, Any] = {}  # what stands for a value in the text
         for eqn in self.eqns:
-            out = eqn.outvars[0] if eqn.outvars else None
             ins = [a if hasattr(a, "val") else other.get(a, a) for a in eqn.invars]
-            if out in self.small:
-                other[out] = ins[0]
-                if ins[0].aval.shape != self.small[out]:
-                    other[out] = _Value(out.aval.update(shape=self.small[out]))
-                    lines.append(_line(eqn, [other[out]], ins))
-                continue
-            if eqn.primitive.computes == "cast" and ins[0].aval.update(weak_type=True) is out.aval:
-                other[out] = ins[0]  # a derivative is as weak as what it belongs to
-                continue
-            if (
-                eqn.primitive.overwrites
-                and all(hasattr(a, "val") and a.aval.weak_type for a in ins[2:])
-                and self.scattered(eqn, ins, lines)
-            ):
-                continue
-            if eqn.primitive.computes == "select" and out.aval.shape:
-                ins[1:] = [self.whole(a, out.aval.shape, lines, eqn) for a in ins[1:]]
-            if (
-                eqn.primitive.name == "cond"
-                and eqn.primitive.kind == "region"
-                and not self.asks_bool(eqn)
-            ):
-                ins[0] = self.clamped(ins[0], len(eqn.params["branches"]) - 1, lines, eqn)
-            if eqn.primitive.kind == "elementwise" and out.aval.vma:
-                ins = [self.varying(a, out.aval.vma, lines, eqn) for a in ins]
-            lines.append(_line(eqn, eqn.outvars, ins))
+            if not self.is_replaced(eqn, ins, lines, other):
+                lines.append(_line(eqn, eqn.outvars, self.operands(eqn, ins, lines)))
         return lines, other
+
+    def is_replaced(self, eqn, ins: list, lines: list[Line], other: dict[Any, Any]) -> bool:
+        """Write an equation as other lines, or as none, where JAX has no such equation."""
+        if not eqn.outvars:
+            return False
+        out, primitive = eqn.outvars[0], eqn.primitive
+        if out in self.small:
+            other[out] = ins[0]
+            if ins[0].aval.shape != self.small[out]:
+                other[out] = _Value(out.aval.update(shape=self.small[out]))
+                lines.append(_line(eqn, [other[out]], ins))
+            return True
+        if primitive.computes == "cast" and ins[0].aval.update(weak_type=True) is out.aval:
+            other[out] = ins[0]  # a derivative is as weak as its primal
+            return True
+        return (
+            bool(primitive.overwrites)
+            and all(hasattr(a, "val") and a.aval.weak_type for a in ins[2:])
+            and self.scattered(eqn, ins, lines)
+        )
+
+    def operands(self, eqn, ins: list, lines: list[Line]) -> list:
+        """Return the operands that JAX has for an equation, after the lines that compute them."""
+        primitive, aval = eqn.primitive, eqn.outvars[0].aval if eqn.outvars else None
+        if primitive.name == "cond" and primitive.kind == "region" and not self.asks_bool(eqn):
+            return [self.clamped(ins[0], len(eqn.params["branches"]) - 1, lines, eqn), *ins[1:]]
+        if aval is None:
+            return ins
+        if primitive.computes == "select" and aval.shape:
+            ins = [ins[0], *[self.whole(a, aval.shape, lines, eqn) for a in ins[1:]]]
+        if primitive.kind == "elementwise" and aval.vma:
+            ins = [self.varying(a, aval.vma, lines, eqn) for a in ins]
+        return ins
 
     def whole(self, atom: Any, shape: tuple, lines: list[Line], eqn) -> Any:
         if atom.aval.shape == shape:
