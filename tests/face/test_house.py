@@ -40,7 +40,6 @@ KNOWN_LONG = {
     "weft/_engine/ops/linalg.py",
     "weft/_engine/ops/slicing.py",
     "weft/_engine/partition/partitioner.py",
-    "weft/_engine/util/config.py",
     "weft/_engine/util/trees/treedef.py",
     "weft/experimental/hijax.py",
     "weft/export/__init__.py",

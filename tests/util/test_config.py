@@ -9,12 +9,12 @@ import threading
 import pytest
 
 from weft._engine.util import config as C
-from weft._engine.util.config import config
+from weft._engine.util.config import config, setting
 
 
 @pytest.fixture(autouse=True)
 def restore():
-    before = {name: getattr(C.Config, name) for name in C._settings}
+    before = {name: getattr(C.Config, name) for name in setting.declared}
     yield
     for name, value in before.items():
         setattr(C.Config, name, value)
@@ -193,7 +193,7 @@ def test_environment(monkeypatch, variables, name, expected):
         monkeypatch.delenv(variable, raising=False)
     for variable, text in variables.items():
         monkeypatch.setenv(variable, text)
-    assert C._from_environment(C._settings[name]) == expected
+    assert setting.value_from_environment(setting.declared[name]) == expected
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_environment_errors_name_the_variable(monkeypatch, variable, text):
     monkeypatch.setenv(variable, text)
     name = variable.split("_", 1)[1].lower()
     with pytest.raises(ValueError, match=f"environment variable {variable}: config.{name}"):
-        C._from_environment(C._settings[name])
+        setting.value_from_environment(setting.declared[name])
 
 
 # ---- the setting `check`
@@ -365,7 +365,7 @@ def test_define():
         assert config.values["flag_of_this_test"] == 5
         assert "flag_of_this_test=5" in repr(config)
     finally:
-        del C._settings["flag_of_this_test"]
+        del setting.declared["flag_of_this_test"]
         for prefix in ("", "jax_", "weft_"):
             delattr(C.Config, prefix + "flag_of_this_test")
 
@@ -457,12 +457,12 @@ def test_a_wrong_number_of_devices(monkeypatch, text):
 def test_a_setting_is_known_when_it_has_a_value(monkeypatch):
     """Other threads may ask for all values, and for the key of traces, while one makes a setting."""
 
-    def read(setting):
-        assert setting.name not in C.config.values
+    def read(new):
+        assert new.name not in C.config.values
         assert in_thread(C.config._new_key)
-        return setting.default
+        return new.default
 
-    monkeypatch.setattr(C, "_from_environment", read)
+    monkeypatch.setattr(setting, "value_from_environment", read)
     context = C.make_user_context(7)
     assert C.config.values[context.__name__] == 7
 

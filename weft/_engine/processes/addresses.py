@@ -89,21 +89,24 @@ def choose_addresses(
         numbers = find_numbers(host)
     except OSError:
         numbers = []  # it may be known later: a pod or a node that starts
-    outward = [number for number in numbers if not is_loopback(number)]
-    if numbers and not outward:
-        if has_secret and host != "localhost" and host not in numbers:
-            # Debian gives a machine's own name the address 127.0.1.1, which others cannot reach
-            replacement = find_outward_address()
-            if replacement is not None:
-                return _same(replacement, port)
-        return CoordinatorAddress(address, tuple(join_address(number, port) for number in numbers))
+    if numbers and all(map(is_loopback, numbers)):
+        is_own_name = host != "localhost" and host not in numbers
+        # Debian gives a machine's own name the address 127.0.1.1, which others cannot reach
+        replacement = find_outward_address() if has_secret and is_own_name else None
+        return (
+            _listen_on(address, numbers, port) if replacement is None else _same(replacement, port)
+        )
     local = [number for number in numbers if is_of_this_machine(number)]
     if has_secret:
-        listen = local or ["::" if socket.has_dualstack_ipv6() else "0.0.0.0"]
-        return CoordinatorAddress(address, tuple(join_address(number, port) for number in listen))
+        any_address = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+        return _listen_on(address, local or [any_address], port)
     if local:
         return _same("127.0.0.1", port)
     raise _make_secret_error(address)
+
+
+def _listen_on(address: str, numbers: list[str], port: int) -> CoordinatorAddress:
+    return CoordinatorAddress(address, tuple(join_address(number, port) for number in numbers))
 
 
 def _same(host: str, port: int) -> CoordinatorAddress:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft._engine.util.errors import ProcessFailureError, describe
@@ -96,7 +96,7 @@ def of_absence(
     arrived: Iterable[int],
     absent: Sequence[int],
     where: str = "",
-    report: dict[str, Any] | None = None,
+    report: Mapping[Any, Any] | None = None,  # by rank, which messages of JSON make text
     setting: str = "WEFT_COLLECTIVE_TIMEOUT",
 ) -> ProcessFailureError:
     """The error where ranks did not come in time, with what they were doing instead."""

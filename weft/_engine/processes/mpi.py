@@ -18,12 +18,12 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from weft._engine.processes import failures, pmi
-from weft._engine.processes.plans import CollectivePlan
+from weft._engine.processes.plans import CollectiveKind, CollectivePlan
 from weft._engine.processes.shared_memory import Natives
 from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
 from weft._engine.util.errors import ProcessFailureError, describe
@@ -89,6 +89,11 @@ class Library:
     name: str
     path: str
     kind: str
+
+    @property
+    def is_openmpi(self) -> bool:
+        """True for Open MPI, which cannot shrink a job without its fault tolerance."""
+        return self.kind.startswith("openmpi")
 
 
 def find_library() -> Library | None:
@@ -442,7 +447,7 @@ def _survive(job: Job, processes: Any) -> None:
         job.world = job.world.Shrink()
         job.world.Set_errhandler(job.MPI.ERRORS_RETURN)
         job.is_whole = True
-    elif (library := find_library()) is not None and library.kind == "openmpi":
+    elif (library := find_library()) is not None and library.is_openmpi:
         raise ProcessFailureError(
             describe(
                 "distributed.shrink",
@@ -573,7 +578,7 @@ class MpiTransport(Transport):
             )
             words[18] = self._job.address("MPI_Wait")
         words[12] = words[13] = -1
-        if plan.kind == "broadcast":
+        if plan.kind is CollectiveKind.BROADCAST:
             words[13] = group.index(rank) if group else 0
         for source, target in plan.pairs:
             if target == rank:
@@ -589,7 +594,7 @@ class MpiTransport(Transport):
 
     def _is_ring(self, plan: CollectivePlan) -> bool:
         """Whether a plan is an all_reduce that is large enough for a ring."""
-        large = plan.kind == "all_reduce" and plan.group_size > 1
+        large = plan.kind is CollectiveKind.ALL_REDUCE and plan.group_size > 1
         return (
             large
             and self._job.has_completion
@@ -665,42 +670,47 @@ class MpiTransport(Transport):
     # ---- while a rank waits
     def _while_waiting(self, request: int) -> int:
         try:
-            words = (ctypes.c_int64 * 8).from_address(request)
-            plan = self._planned[words[1]][0]
-            if words[2] and not words[7] and not self._job.is_whole:
-                self._processes.check()
-                return DONE  # late news of a process that was lost before
-            others = [
-                rank for rank in plan.group_of(self._processes.rank) if rank != self._processes.rank
-            ]
-            self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
-            if words[2]:
-                self._processes.wait_for_news()
-                said = self._mpi.Get_error_string(words[2])
-                raise ProcessFailureError(
-                    f"distributed: {plan}: MPI reports {said!r}\n  at {plan.what}"
-                )
-            self._processes.check(others, plan)
-            limit = self._processes.collective_timeout if self.deadline is None else self.deadline
-            if self._clocks.get(request, (None, -1.0))[1] != words[6]:
-                self._clocks[request] = (self._processes.clock(limit), words[6])
-            if self._clocks[request][0].is_over(others):
-                report = self._processes.client.report(others)
-                absent = [
-                    rank for rank in others if str(plan) not in report.get(rank, {"at": ""})["at"]
-                ] or others
-                arrived = [
-                    rank for rank in plan.group_of(self._processes.rank) if rank not in absent
-                ]
-                report = {rank: found for rank, found in report.items() if rank in absent}
-                raise failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
-            return DONE
+            return self._check_wait(request, (ctypes.c_int64 * 8).from_address(request))
         except BaseException as error:  # KeyboardInterrupt among them
             self._processes.set_failure(error)
             if isinstance(error, ProcessFailureError) and not self._is_settled:
                 self._is_settled = True
                 self._job.settle()  # while the caller still holds the memory that late messages are written to
             return FAILED
+
+    def _check_wait(self, request: int, words: Any) -> int:
+        """Raise where a collective cannot end any more: after a failure, or past the time limit."""
+        plan, error, step = self._planned[words[1]][0], words[2], words[6]
+        if error and not words[7] and not self._job.is_whole:
+            self._processes.check()
+            return DONE  # late news of a process that was lost before
+        group = plan.group_of(self._processes.rank)
+        others = [rank for rank in group if rank != self._processes.rank]
+        self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
+        if error:
+            self._processes.wait_for_news()
+            text = self._mpi.Get_error_string(error)
+            raise ProcessFailureError(
+                f"distributed: {plan}: MPI reports {text!r}\n  at {plan.what}"
+            )
+        self._processes.check(others, plan)
+        limit = self._processes.collective_timeout if self.deadline is None else self.deadline
+        if self._clocks.get(request, (None, -1.0))[1] != step:
+            self._clocks[request] = (self._processes.clock(limit), step)
+        if self._clocks[request][0].is_over(others):
+            raise self._absence_error(plan, limit, others)
+        return DONE
+
+    def _absence_error(
+        self, plan: CollectivePlan, limit: float, others: Sequence[int]
+    ) -> ProcessFailureError:
+        """Return the error that names the ranks that are not in the collective."""
+        report = self._processes.client.report(others)
+        at = {rank: facts["at"] for rank, facts in report.items()}
+        absent = [rank for rank in others if str(plan) not in at.get(rank, "")] or others
+        arrived = [r for r in plan.group_of(self._processes.rank) if r not in absent]
+        report = {rank: facts for rank, facts in report.items() if rank in absent}
+        return failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
 
     def awaits(self) -> str:
         """What this rank waits for just now."""
@@ -715,7 +725,8 @@ def _is_mpis(op: str, dtype: str) -> bool:
 
 def _message_count(plan: CollectivePlan) -> int:
     """The number of elements in one message of MPI."""
-    return plan.count // max(plan.group_size, 1) if plan.kind == "all_to_all" else plan.count
+    parts = max(plan.group_size, 1) if plan.kind is CollectiveKind.ALL_TO_ALL else 1
+    return plan.count // parts
 
 
 def _parts(count: int) -> int:

@@ -11,13 +11,26 @@ Next: `transport` says how plans are carried out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from weft._engine.util.record import record
 
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+
+class CollectiveKind(StrEnum):
+    """What a collective does with the elements of its ranks."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    PERMUTE = "permute"
+    BROADCAST = "broadcast"
+
+
+_REDUCTIONS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER})
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -43,7 +56,7 @@ class CollectivePlan:
     `count` is the number of elements that a rank gives, except in a reduce_scatter, where it is the number that it gets.
     """
 
-    kind: str
+    kind: CollectiveKind
     dtype: str
     count: int
     op: str | None = None
@@ -52,47 +65,50 @@ class CollectivePlan:
     what: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
+        try:
+            object.__setattr__(self, "kind", CollectiveKind(self.kind))
+        except ValueError:
             raise ValueError(
-                f"CollectivePlan: kind is one of {', '.join(KINDS)}, got {self.kind!r}"
-            )
-        if (self.kind in ("all_reduce", "reduce_scatter")) != (self.op is not None) or (
-            self.op is not None and self.op not in OPS
-        ):
+                f"CollectivePlan: kind is one of {', '.join(CollectiveKind)}, got {self.kind!r}"
+            ) from None
+        self._check_op()
+        self._check_members()
+
+    def _check_op(self) -> None:
+        is_known = self.op in OPS if self.kind in _REDUCTIONS else self.op is None
+        if not is_known:
             raise ValueError(
                 f"CollectivePlan: {self.kind} with op={self.op!r}; reductions have one of {', '.join(OPS)}, others None"
             )
-        is_float, is_complex = (
-            self.dtype.startswith(("float", "bfloat")),
-            self.dtype.startswith("complex"),
-        )
-        if (is_float and self.op in ("and", "or", "xor")) or (
-            is_complex and self.op not in (None, "sum", "prod")
+        is_bitwise = self.op in ("and", "or", "xor")
+        if (is_bitwise and self.dtype.startswith(("float", "bfloat"))) or (
+            self.op not in (None, "sum", "prod") and self.dtype.startswith("complex")
         ):
             raise ValueError(f"CollectivePlan: {self.dtype} has no reduction {self.op}")
+
+    def _check_members(self) -> None:
         if len({len(group) for group in self.groups}) > 1:
             raise ValueError(f"CollectivePlan: groups differ in size: {self.groups}")
         members = [rank for group in self.groups for rank in group]
         if len(set(members)) != len(members):
             raise ValueError(f"CollectivePlan: a rank is in more than one group: {self.groups}")
-        if self.kind == "all_to_all" and self.groups and self.count % len(self.groups[0]):
+        if self.kind is CollectiveKind.ALL_TO_ALL and self.groups and self.count % self.group_size:
             raise ValueError(
-                f"CollectivePlan: all_to_all of {self.count} elements in groups of {len(self.groups[0])}"
+                f"CollectivePlan: all_to_all of {self.count} elements in groups of {self.group_size}"
             )
-        if self.kind == "permute" and any(
-            len({pair[i] for pair in self.pairs}) < len(self.pairs) for i in (0, 1)
-        ):
+        sources, targets = (
+            {source for source, _ in self.pairs},
+            {target for _, target in self.pairs},
+        )
+        if min(len(sources), len(targets)) < len(self.pairs):
             raise ValueError(f"CollectivePlan: a rank sends or receives twice: {self.pairs}")
 
     def group_of(self, rank: int) -> tuple[int, ...]:
-        """Who takes part with `rank`, itself among them; () if it takes no part."""
-        if self.kind == "permute":
-            return (
-                tuple(sorted({rank for pair in self.pairs for rank in pair}))
-                if any(rank in pair for pair in self.pairs)
-                else ()
-            )
-        return next((group for group in self.groups if rank in group), ())
+        """Return the ranks that take part with `rank`, itself among them; () if it takes no part."""
+        groups = self.groups
+        if self.kind is CollectiveKind.PERMUTE:
+            groups = (tuple(sorted({rank for pair in self.pairs for rank in pair})),)
+        return next((group for group in groups if rank in group), ())
 
     @property
     def numpy_dtype(self) -> np.dtype:
@@ -109,12 +125,18 @@ class CollectivePlan:
     @property
     def input_count(self) -> int:
         """How many elements a rank gives."""
-        return self.count * self.group_size if self.kind == "reduce_scatter" else self.count
+        return (
+            self.count * self.group_size
+            if self.kind is CollectiveKind.REDUCE_SCATTER
+            else self.count
+        )
 
     @property
     def output_count(self) -> int:
         """How many elements a rank gets."""
-        return self.count * self.group_size if self.kind == "all_gather" else self.count
+        return (
+            self.count * self.group_size if self.kind is CollectiveKind.ALL_GATHER else self.count
+        )
 
     def __str__(self) -> str:
         op = f" {self.op}" if self.op else ""
@@ -143,15 +165,16 @@ def carry_out(
     """
     here = list(group).index(rank)
     parts = [given[member] for member in group if member in given]
-    if plan.kind == "all_reduce":
-        return reduce(plan.op or "", parts)
-    if plan.kind == "all_gather":
-        return np.concatenate(parts)
-    if plan.kind == "reduce_scatter":
-        return reduce(plan.op or "", [part.reshape(len(group), -1)[here] for part in parts])
-    if plan.kind == "all_to_all":
-        return np.concatenate([part.reshape(len(group), -1)[here] for part in parts])
-    if plan.kind == "broadcast":
-        return given[group[0]]
+    match plan.kind:
+        case CollectiveKind.ALL_REDUCE:
+            return reduce(plan.op or "", parts)
+        case CollectiveKind.ALL_GATHER:
+            return np.concatenate(parts)
+        case CollectiveKind.REDUCE_SCATTER:
+            return reduce(plan.op or "", [part.reshape(len(group), -1)[here] for part in parts])
+        case CollectiveKind.ALL_TO_ALL:
+            return np.concatenate([part.reshape(len(group), -1)[here] for part in parts])
+        case CollectiveKind.BROADCAST:
+            return given[group[0]]
     source = next((source for source, target in plan.pairs if target == rank), None)
     return np.zeros(plan.count, plan.numpy_dtype) if source is None else given[source]

@@ -18,7 +18,7 @@ import time
 from typing import Any, Protocol
 
 from weft._engine.processes import failures
-from weft._engine.processes.plans import CollectivePlan
+from weft._engine.processes.plans import CollectiveKind, CollectivePlan
 from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
@@ -80,7 +80,7 @@ class SharedMemoryTransport(Transport):
 
     def takes(self, plan: CollectivePlan) -> bool:
         """Whether this transport can carry out the plan; the same answer on all ranks."""
-        if plan.kind == "permute":
+        if plan.kind is CollectiveKind.PERMUTE:
             ranks = {rank for pair in plan.pairs for rank in pair}
             sets = [ranks] if ranks else []
         else:
@@ -114,9 +114,9 @@ class SharedMemoryTransport(Transport):
             block = block // n if kind == _EXCHANGE else block
         elif kind == _REDUCE and n > 2 and block > MODEL.exchange_split_bytes:
             kind, piece = _TWO_PHASE, MODEL.exchange_slot_bytes // (n * _LINE) * (n * _LINE)
-        if plan.kind == "broadcast":
+        if plan.kind is CollectiveKind.BROADCAST:
             source = 0
-        elif plan.kind == "permute":
+        elif plan.kind is CollectiveKind.PERMUTE:
             source = next(
                 (group.ranks.index(s) for s, t in plan.pairs if t == self._processes.rank), -1
             )

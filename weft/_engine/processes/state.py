@@ -239,41 +239,14 @@ def join(
     Raises ProcessFailureError where others do not come, RuntimeError where processes of other machines would have to connect without a
     secret."""
     _stop_disagreeing()
-    secret, coordinator, note = job_secret.find_secret(), None, ""
+    meeting = _Meeting(serve, size, heartbeat_timeout, bind_address)
     if not address and share is not None:
-        secret = secret or (job_secret.make_secret().encode() if serve else b"")
-        if serve:
-            host = find_outward_address() or "127.0.0.1"
-            coordinator = Coordinator(
-                bind_address or join_address(host, 0),
-                size,
-                heartbeat_timeout,
-                secret=secret,
-                machine=machine(),
-            )
-            address = f"{join_address(host, coordinator.port)} {secret.decode()}"
-        address, _, text = share(address).partition(" ")
-        secret = text.encode()
+        meeting.share_address(share)
     else:
-        is_open = not secret and job_secret.is_insecure_allowed()
-        chosen = choose_addresses(address or "", bool(secret) or is_open, bind_address)
-        if chosen.connect != address and not secret and not is_open:
-            note = f"Without {job_secret.VARIABLE} the coordinator at {address} accepts processes of this machine alone."
-        address, secret = chosen.connect, job_secret.make_start_secret(secret, start)
-        if serve:
-            if is_open and not chosen.is_local:
-                warnings.warn(
-                    f"{job_secret.INSECURE_VARIABLE} is set: anyone who can connect to {', '.join(chosen.listen)} can end this "
-                    "program and change its results.",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
-            coordinator = Coordinator(
-                chosen.listen, size, heartbeat_timeout, secret=secret, machine=machine()
-            )
+        meeting.use_address(address or "", start)
     try:
-        if coordinator is not None:
-            coordinator.start()
+        if meeting.coordinator is not None:
+            meeting.coordinator.start()
         facts = {
             "devices": devices,
             "machine": machine(),
@@ -283,35 +256,93 @@ def join(
             "versions": agreement.collect_versions(plugins or {}),
         }
         client = Client(
-            address or "",
+            meeting.address,
             rank,
             size,
             facts,
             initialization_timeout,
             heartbeat_timeout,
-            secret,
+            meeting.secret,
             _responder(natives),
         )
         try:
             agreement.check_versions(client.facts["versions"], client.facts["host"])
-            found = Processes(
-                client, collective_timeout, shutdown_timeout, coordinator, natives, transport
+            processes = Processes(
+                client,
+                collective_timeout,
+                shutdown_timeout,
+                meeting.coordinator,
+                natives,
+                transport,
             )
         except BaseException:
             client.close()
             raise
     except BaseException as error:
-        if note and isinstance(error, ProcessFailureError):
-            error.add_note(note)
-        if coordinator is not None and coordinator.has_disagreement:
-            _disagreeing.append(coordinator)
-            atexit.register(_stop_disagreeing, heartbeat_timeout)
-        elif coordinator is not None:
-            coordinator.stop()
+        meeting.abandon(error)
         raise
-    held.append(found)
+    held.append(processes)
     _watch()
-    return found
+    return processes
+
+
+class _Meeting:
+    """The address, the secret and the coordinator by which the processes of a job find each other."""
+
+    def __init__(self, serve: bool, size: int, heartbeat_timeout: float, bind: str | None) -> None:
+        self.serve, self.size, self.bind = serve, size, bind
+        self.heartbeat_timeout = heartbeat_timeout
+        self.secret, self.address, self.note = job_secret.find_secret(), "", ""
+        self.coordinator: Coordinator | None = None
+
+    def share_address(self, share: Callable[[str | None], str]) -> None:
+        """Let the coordinator choose a port, and tell all processes by `share`."""
+        text = None
+        if self.serve:
+            self.secret = self.secret or job_secret.make_secret().encode()
+            host = find_outward_address() or "127.0.0.1"
+            coordinator = self._make_coordinator(self.bind or join_address(host, 0))
+            text = f"{join_address(host, coordinator.port)} {self.secret.decode()}"
+        self.address, _, secret = share(text).partition(" ")
+        self.secret = secret.encode()
+
+    def use_address(self, address: str, start: str) -> None:
+        """Meet at the address that the user gave."""
+        secret = self.secret
+        is_open = not secret and job_secret.is_insecure_allowed()
+        chosen = choose_addresses(address, bool(secret) or is_open, self.bind)
+        if chosen.connect != address and not secret and not is_open:
+            self.note = f"Without {job_secret.VARIABLE} the coordinator at {address} accepts processes of this machine alone."
+        self.address = chosen.connect
+        self.secret = job_secret.make_start_secret(secret, start)
+        if not self.serve:
+            return
+        if is_open and not chosen.is_local:
+            warnings.warn(
+                f"{job_secret.INSECURE_VARIABLE} is set: anyone who can connect to {', '.join(chosen.listen)} can end this "
+                "program and change its results.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        self._make_coordinator(chosen.listen)
+
+    def _make_coordinator(self, listen: str | Sequence[str]) -> Coordinator:
+        self.coordinator = Coordinator(
+            listen, self.size, self.heartbeat_timeout, secret=self.secret, machine=machine()
+        )
+        return self.coordinator
+
+    def abandon(self, error: BaseException) -> None:
+        """End the coordinator after a failed start, or keep it to refuse late processes."""
+        if self.note and isinstance(error, ProcessFailureError):
+            error.add_note(self.note)
+        if self.coordinator is None:
+            return
+        if self.coordinator.has_disagreement:
+            _disagreeing.append(self.coordinator)
+            atexit.register(_stop_disagreeing, self.heartbeat_timeout)
+        else:
+            self.coordinator.stop()
 
 
 def _stop_disagreeing(patience: float = 0.0) -> None:

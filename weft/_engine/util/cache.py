@@ -125,7 +125,7 @@ def _sources(room: str) -> list[tuple[str, str, os.stat_result]]:
             for entry in entries:
                 if entry.name.endswith((".py", ".ll")):
                     found.append((entry.path.removeprefix(_PACKAGE), entry.path, entry.stat()))
-                elif room and entry.name != "__pycache__" and entry.is_dir():
+                elif room and not entry.name.startswith("__") and entry.is_dir():
                     folders.append(entry.path)
     return sorted(found)
 

@@ -236,7 +236,7 @@ def to_complex_dtype(dtype: DTypeLike) -> np.dtype:
     dtype('complex64')
     """
     dtype = to_inexact_dtype(dtype)
-    wide = dtype.name in ("float64", "complex128")
+    wide = dtype.type in (np.float64, np.complex128)
     return np.dtype(np.complex128 if wide else np.complex64)
 
 

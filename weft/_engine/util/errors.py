@@ -186,13 +186,14 @@ class KeyReuseError(RuntimeError):
     """
 
 
-for _class in [
-    value
-    for value in globals().values()
-    if isinstance(value, type) and issubclass(value, Exception)
-]:
-    _class.__module__ = "weft.errors"  # the public module, which tracebacks print
-del _class
+def _set_public_module(names: dict[str, object]) -> None:
+    """Give the exceptions the public module, which tracebacks print."""
+    for value in names.values():
+        if isinstance(value, type) and issubclass(value, Exception):
+            value.__module__ = "weft.errors"
+
+
+_set_public_module(globals())
 
 
 def describe(

@@ -259,29 +259,35 @@ def _join_pairs(
     """Join pairs; the dtype of arrays among them is not cut if it is to be `whole`."""
     if not pairs:
         raise ValueError("result_type needs at least one array, number or dtype")
-    pairs = tuple(
-        [(dtype, weak and dtype != table.bool_dtype) for dtype, weak in pairs]
-    )  # booleans are of one width: none is weak
-    dtypes, weak = [dtype for dtype, _ in pairs], all(weak for _, weak in pairs)
-    if not weak and all(dtype == dtypes[0] for dtype in dtypes):
-        return dtypes[0], False
+    # booleans have one width: none is weak
+    pairs = tuple([(dtype, weak and dtype != table.bool_dtype) for dtype, weak in pairs])
+    first, weak = pairs[0][0], all(weak for _, weak in pairs)
+    if not weak and all(dtype == first for dtype, _ in pairs):
+        return first, False
+    node = _join_weak(pairs, strict) if weak else None
+    if node is None:
+        node = _join_numbers(pairs, strict, x64)
+    if isinstance(node, type):
+        node, weak = table.python_scalar_dtypes[node], True
+    return (node if whole and not weak else table.canonicalize_dtype(node)), weak
+
+
+def _join_numbers(
+    pairs: tuple[tuple[table.DType, bool], ...], strict: bool, x64: bool
+) -> np.dtype | type:
+    """Join the lattice nodes of (dtype, weak) pairs. Raises KeyPromotionError for keys."""
+    dtypes = [dtype for dtype, _ in pairs]
     if any(isinstance(dtype, table.ExtendedDType) for dtype in dtypes):
         raise KeyPromotionError(
             f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number"
         )
-    kinds = {table.kind_of(dtype) for dtype in dtypes}
-    if weak and len(kinds) == 1 and not (strict and len(pairs) > 1):
-        node = _WIDEST[
-            kinds.pop()
-        ]  # weak numbers among themselves take the widest dtype of their kind
-    else:
-        node = _join([_node(dtype, is_weak_) for dtype, is_weak_ in pairs], strict, x64)
-    weak = weak or isinstance(node, type)
-    if whole and not weak:
-        return node, False
-    return table.canonicalize_dtype(
-        table.python_scalar_dtypes[node] if isinstance(node, type) else node
-    ), weak
+    return _join([_node(dtype, weak) for dtype, weak in pairs], strict, x64)
+
+
+def _join_weak(pairs: tuple[tuple[table.DType, bool], ...], strict: bool) -> np.dtype | None:
+    """Return the widest dtype of the kind that weak numbers share; None if the lattice joins them."""
+    kinds = {table.kind_of(dtype) for dtype, _ in pairs}
+    return None if len(kinds) > 1 or (strict and len(pairs) > 1) else _WIDEST[kinds.pop()]
 
 
 def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
@@ -292,12 +298,12 @@ def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
     """
     kinds = {table.kinds[lhs], table.kinds[rhs]}
     of_out = table.kinds[out]
+    if of_out is None:
+        raise TypeError(f"dtype {out} holds no numbers")
     if kinds <= set("biu") and of_out in "biu":
-        return (
-            out
-            if of_out != "b" and out.itemsize >= 4
-            else np.dtype(np.int64 if 8 in (lhs.itemsize, rhs.itemsize) else np.int32)
-        )
+        if of_out != "b" and out.itemsize >= 4:
+            return out
+        return np.dtype(np.int64 if 8 in (lhs.itemsize, rhs.itemsize) else np.int32)
     is_double = any(_needs_double(x) for x in (lhs, rhs)) or (of_out in "fc" and _needs_double(out))
     if kinds <= set("biu"):
         is_double |= max(lhs.itemsize, rhs.itemsize) > 1  # products of 16-bit integers have 32 bits

@@ -588,32 +588,32 @@ def _dataclass_fields(
                 f"{api}: data_fields and meta_fields are required when the class is not a dataclass"
             )
         return tuple(data), tuple(meta)
-    fields = [
-        field for field in dataclasses.fields(nodetype) if field.init and field.name not in drop
-    ]
+    fields = {f.name: f for f in dataclasses.fields(nodetype) if f.init and f.name not in drop}
     if data is None or meta is None:
-        is_static = [bool(field.metadata.get("static", False)) for field in fields]
-        return (
-            tuple(f.name for f, s in zip(fields, is_static, strict=True) if not s),
-            tuple(f.name for f, s in zip(fields, is_static, strict=True) if s),
-        )
-    names, given = {field.name for field in fields}, {*data, *meta}
-    if len(given) != len(data) + len(meta):
-        twice = {name for name in given if [*data, *meta].count(name) > 1}
+        static = [name for name, f in fields.items() if f.metadata.get("static", False)]
+        return tuple(name for name in fields if name not in static), tuple(static)
+    _check_fields(api, set(fields), data, meta)
+    return tuple(data), tuple(meta)
+
+
+def _check_fields(api: str, names: set[str], data: Sequence[str], meta: Sequence[str]) -> None:
+    """Raise ValueError unless the fields that a user lists are those of the dataclass."""
+    listed = {*data, *meta}
+    if len(listed) != len(data) + len(meta):
+        twice = {name for name in listed if [*data, *meta].count(name) > 1}
         raise ValueError(
             f"{api}: data_fields and meta_fields must not overlap, nor name a field twice. Overlapping fields: {twice!r}."
         )
-    if missing := sorted(names - given):
+    if missing := sorted(names - listed):
         raise ValueError(
             f"{api}: data_fields and meta_fields must include all dataclass fields that drop_fields leaves. Missing fields: "
             f"{set(missing)!r}."
         )
-    if unexpected := sorted(given - names):
+    if unexpected := sorted(listed - names):
         raise ValueError(
             f"{api}: data_fields and meta_fields must include all dataclass fields with init=True that drop_fields leaves, "
             f"and no others. Unexpected fields: {set(unexpected)!r}."
         )
-    return tuple(data), tuple(meta)
 
 
 # ---- one level at a time

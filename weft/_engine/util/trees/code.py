@@ -50,50 +50,61 @@ def compile_builder(
         def build(leaves, s0):
             return {'b': leaves[0], 'w': (leaves[1], None)}
     """
-    names, positions, numbers = _Names(), itertools.count(), itertools.count(1)
-    lines: list[str] = []
+    writer = _BuilderText(node_types)
+    try:
+        result = writer.node(spec, "s0")
+        lines = ["def build(leaves, s0):", *writer.lines, f"return {result}"]
+        return _compiled("\n ".join(lines), "build", writer.names)
+    except (SyntaxError, MemoryError, RecursionError):
+        return None
 
-    def has_data(spec: Any) -> bool:
-        return spec is not None and (not _is_plain(spec) or any(map(has_data, spec[2])))
 
-    def text(spec: Any, s: str) -> str:
+class _BuilderText:
+    """Text of a builder: lines that take specs apart, and the expression of the tree."""
+
+    def __init__(self, node_types: Mapping[type, Any]):
+        self.node_types = node_types
+        self.names, self.lines = _Names(), []
+        self.positions, self.numbers = itertools.count(), itertools.count(1)
+
+    def node(self, spec: Any, s: str) -> str:
+        """Return the expression of a node; `s` names its spec in the text."""
         if spec is None:
-            return f"leaves[{next(positions)}]"
+            return f"leaves[{next(self.positions)}]"
         kind, aux, children = spec
-        below = [f"s{next(numbers)}" if has_data(child) else "_" for child in children]
-        is_plain = _is_plain(spec)
-        a = "_" if is_plain else f"a{s}"
-        if has_data(spec):
-            lines.append(f"_, {a}, [{', '.join(below)}] = {s}")
-        texts = [text(child, name) for child, name in zip(children, below)]
+        below = [f"s{next(self.numbers)}" if _has_data(child) else "_" for child in children]
+        a = "_" if _is_plain(spec) else f"a{s}"
+        if _has_data(spec):
+            self.lines.append(f"_, {a}, [{', '.join(below)}] = {s}")
+        texts = [self.node(child, name) for child, name in zip(children, below)]
         if kind is dict:
-            keys = map(repr, aux) if is_plain else [f"{a}[{i}]" for i in range(len(aux))]
+            keys = map(repr, aux) if _is_plain(spec) else [f"{a}[{i}]" for i in range(len(aux))]
             return "{" + ", ".join([f"{key}: {value}" for key, value in zip(keys, texts)]) + "}"
         if kind is list:
             return f"[{', '.join(texts)}]"
         if kind is type(None):
             return "None"
         inner = f"({', '.join(texts)}{',' * (len(texts) == 1)})"
-        if kind is tuple:
-            return inner
-        node = node_types[kind]
+        return inner if kind is tuple else self.registered(spec, a, texts, inner)
+
+    def registered(self, spec: Any, a: str, texts: list[str], inner: str) -> str:
+        """Return the expression of a node of a registered class; `a` names its static data."""
+        kind, aux, _ = spec
+        node = self.node_types[kind]
         if node.is_sequence:
-            return f"{names.add('T', kind)}{inner}"
+            return f"{self.names.add('T', kind)}{inner}"
         if node.fields is not None:
             static = [f"{a}[{i}]" for i in range(len(aux))]
-            given = zip((*node.fields[0], *node.fields[1]), (*texts, *static), strict=True)
-            return (
-                f"{names.add('T', kind)}({', '.join([f'{name}={value}' for name, value in given])})"
-            )
-        return f"{names.add('unflatten', node.unflatten)}({'None' if is_plain else a}, {inner})"
+            pairs = zip((*node.fields[0], *node.fields[1]), (*texts, *static), strict=True)
+            arguments = ", ".join([f"{name}={value}" for name, value in pairs])
+            return f"{self.names.add('T', kind)}({arguments})"
+        data = "None" if _is_plain(spec) else a
+        return f"{self.names.add('unflatten', node.unflatten)}({data}, {inner})"
 
-    try:
-        result = text(spec, "s0")
-        return _compiled(
-            "\n ".join(["def build(leaves, s0):", *lines, f"return {result}"]), "build", names
-        )
-    except (SyntaxError, MemoryError, RecursionError):
-        return None
+
+def _has_data(spec: Any) -> bool:
+    """True if a structure has static data that its code takes from the spec."""
+    return spec is not None and (not _is_plain(spec) or any(map(_has_data, spec[2])))
 
 
 def _is_plain(spec: Any) -> bool:
@@ -121,66 +132,77 @@ def compile_matcher(
             except Exception: return None
             return [x2]
     """
-    names, numbers = _Names(), itertools.count(1)
-    lines: list[str] = []
-    leaves: list[str] = []
-
-    def differs(x: str, value: Any) -> str:
-        name = names.add("a", value)
-        return f"{x} is not {name}" + (
-            "" if identical and type(value) is not str else f" and not {x} == {name}"
+    if identical and not _has_string_keys(spec):
+        return None
+    writer = _MatcherText(node_types, identical)
+    try:
+        writer.visit(spec, "x0")
+        body, leaves = "\n  ".join(["pass", *writer.lines]), ", ".join(writer.leaves)
+        text = (
+            f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{leaves}]"
         )
+        return _compiled(text, "match", writer.names)
+    except (SyntaxError, MemoryError, RecursionError):
+        return None
 
-    def visit(spec: Any, x: str) -> None:
+
+class _MatcherText:
+    """Text of a matcher: the lines that compare a tree, and the names of its leaves."""
+
+    def __init__(self, node_types: Mapping[type, Any], identical: bool):
+        self.node_types, self.identical = node_types, identical
+        self.names, self.numbers = _Names(), itertools.count(1)
+        self.lines: list[str] = []
+        self.leaves: list[str] = []
+
+    def differs(self, x: str, value: Any) -> str:
+        name = self.names.add("a", value)
+        is_other = f"{x} is not {name}"
+        if self.identical and type(value) is not str:
+            return is_other
+        return f"{is_other} and not {x} == {name}"
+
+    def visit(self, spec: Any, x: str) -> None:
+        """Write the comparison of a node; `x` names its value in the text."""
         if spec is None:
-            leaves.append(x)
+            self.leaves.append(x)
             return
         kind, aux, children = spec
         if kind is type(None):
-            lines.append(f"if {x} is not None: return None")
+            self.lines.append(f"if {x} is not None: return None")
             return
-        parts = [f"x{next(numbers)}" for _ in children]
-        node = node_types[kind]
-        same_type = f"if type({x}) is not {kind.__name__ if kind in (*_SEQUENCES, dict) else names.add('T', kind)}"
+        parts = [f"x{next(self.numbers)}" for _ in children]
+        is_builtin = kind is dict or kind in _SEQUENCES
+        type_text = kind.__name__ if is_builtin else self.names.add("T", kind)
+        differs = f"if type({x}) is not {type_text}"
         if kind is dict:
-            lines.append(f"{same_type} or len({x}) != {len(aux)}: return None")
-            lines.extend([f"{part} = {x}[{names.key(key)}]" for part, key in zip(parts, aux)])
-        elif kind in _SEQUENCES or node.is_sequence:
-            lines.extend([f"{same_type}: return None", f"[{', '.join(parts)}] = {x}"])
-        elif node.fields is not None:
-            data, static = node.fields
-            lines.append(f"{same_type}: return None")
-            lines.extend(
-                [
-                    f"{x}_a = {x}.{name}\n  if {differs(f'{x}_a', value)}: return None"
-                    for name, value in zip(static, aux)
-                ]
-            )
-            lines.extend([f"{part} = {x}.{name}" for part, name in zip(parts, data)])
+            self.lines.append(f"{differs} or len({x}) != {len(aux)}: return None")
+            self.lines += [f"{part} = {x}[{self.names.key(key)}]" for part, key in zip(parts, aux)]
         else:
-            lines.extend(
-                [
-                    f"{same_type}: return None",
-                    f"{x}_c, {x}_a = {names.add('flatten', node.flatten)}({x})",
-                    f"if {differs(f'{x}_a', aux)}: return None",
-                    f"[{', '.join(parts)}] = {x}_c",
-                ]
-            )
+            self.lines.append(f"{differs}: return None")
+            if kind in _SEQUENCES or self.node_types[kind].is_sequence:
+                self.lines.append(f"[{', '.join(parts)}] = {x}")
+            else:
+                self.registered(spec, x, parts)
         for part, child in zip(parts, children):
-            visit(child, part)
+            self.visit(child, part)
 
-    if identical and not _has_string_keys(spec):
-        return None
-    try:
-        visit(spec, "x0")
-        body = "\n  ".join(["pass", *lines])
-        return _compiled(
-            f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{', '.join(leaves)}]",
-            "match",
-            names,
-        )
-    except (SyntaxError, MemoryError, RecursionError):
-        return None
+    def registered(self, spec: Any, x: str, parts: list[str]) -> None:
+        """Write the comparison of static data, and the names of the children."""
+        kind, aux, _ = spec
+        node = self.node_types[kind]
+        if node.fields is None:
+            self.lines += [
+                f"{x}_c, {x}_a = {self.names.add('flatten', node.flatten)}({x})",
+                f"if {self.differs(f'{x}_a', aux)}: return None",
+                f"[{', '.join(parts)}] = {x}_c",
+            ]
+            return
+        data, static = node.fields
+        for name, value in zip(static, aux):
+            self.lines.append(f"{x}_a = {x}.{name}")
+            self.lines.append(f"if {self.differs(f'{x}_a', value)}: return None")
+        self.lines += [f"{part} = {x}.{name}" for part, name in zip(parts, data)]
 
 
 def _has_string_keys(spec: Any) -> bool:

@@ -679,33 +679,29 @@ def remember(tree: Any, treedef: PyTreeDef) -> None:
 
 def _code_of(treedef: PyTreeDef) -> _Code | None:
     """The code of a structure, which equal ones share, once it was asked for often enough."""
-    spec = treedef.spec
+    spec, number, uses = treedef.spec, None, 0
     try:
-        found = _codes.get(spec)
-        if found is None:
+        code = _codes.get(spec)
+        if code is None:
             number = hash(spec)
             uses = _uses_of[number] = _uses_of.get(number, 0) + 1
-    except (
-        TypeError,
-        ValueError,
-    ):  # static data without a hash, or that cannot be compared: this structure has its own
-        found = None
+    except (TypeError, ValueError):
+        # static data that cannot be hashed or compared: this structure has code of its own
+        code, number = None, None
         uses = treedef._uses = treedef._uses + 1
-        number = None
-    if found is None:
-        if (
-            uses < _USES_BEFORE_CODE + treedef.num_leaves // 2 or treedef.num_leaves > _MOST_LEAVES
-        ):  # some 30 µs a leaf
+    if code is None:
+        threshold = _USES_BEFORE_CODE + treedef.num_leaves // 2  # code costs some 30 µs a leaf
+        if uses < threshold or treedef.num_leaves > _MOST_LEAVES:
             if len(_uses_of) > 8 * _MOST_KEPT:
                 _uses_of.clear()
             return None
-        found = _Code(treedef)
+        code = _Code(treedef)
         if number is not None:
             if len(_codes) >= _MOST_KEPT:
                 _codes.clear()
-            _codes[spec] = found
-    treedef._code = found
-    return found
+            _codes[spec] = code
+    treedef._code = code
+    return code
 
 
 LEAF = PyTreeDef(None, 1)

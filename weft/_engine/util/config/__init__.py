@@ -1,0 +1,545 @@
+"""Settings: each with a default, an environment variable and per-thread overrides.
+
+In:  `WEFT_<NAME>` or `JAX_<NAME>` in the environment, `config.update`, attribute assignment, context managers.
+Out: `config.<name>`, an ordinary attribute read, and `config.trace_key()`, which changes with every setting that
+     changes what tracing gives.
+
+Each statement declares one setting, with everything about it. `setting` has the mechanism.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from weft._engine.util.checks import Checks as Checks, canonical, parse_checks as parse_checks
+from weft._engine.util.config.setting import (
+    Config as Config,
+    Context,
+    Override as Override,
+    Setting as Setting,
+    config as config,
+    declared,
+    define_context,
+    known_settings as known_settings,
+    make_user_context as make_user_context,
+    resolve as resolve,
+    settled as settled,
+    value_from_environment,
+)
+
+
+def _xla_flag(name: str) -> str:
+    """Return what `XLA_FLAGS` in the environment says about one of its flags; the last word counts."""
+    given = os.environ.get("XLA_FLAGS")
+    found = re.findall(rf"(?:^|\s)--?{name}(?:=|\s+)(\S+)", given) if given else ()
+    return found[-1] if found else ""
+
+
+_traced = {"in_trace_key": True}
+
+# what programs mean
+enable_x64 = define_context(
+    "enable_x64", False, "Keep 64-bit dtypes instead of cutting them to 32 bits.", True, **_traced
+)
+numpy_dtype_promotion = define_context(
+    "numpy_dtype_promotion",
+    "standard",
+    "How dtypes are promoted: strictly, or by NumPy's lattice.",
+    choices=("standard", "strict"),
+    **_traced,
+)
+numpy_rank_promotion = define_context(
+    "numpy_rank_promotion",
+    "allow",
+    "Allow, warn about, or raise for operands of different rank.",
+    choices=("allow", "warn", "raise"),
+    **_traced,
+)
+default_matmul_precision = define_context(
+    "default_matmul_precision", None, "The precision that products state where they are given none; they are as precise as their dtypes.",
+    kind=str, **_traced,
+    choices=("default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "float64",
+             "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
+             "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6",
+             "BF16_BF16_F32_X9", "TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64"))  # fmt: skip
+default_device = define_context(
+    "default_device", None, "The device of arrays that are not placed otherwise.", **_traced
+)
+default_prng_impl = define_context(
+    "default_prng_impl", "threefry2x32", "The random number generator of new keys.", **_traced
+)
+enable_custom_prng = define_context(
+    "enable_custom_prng", False, "Give typed keys for old-style seeds.", True, **_traced
+)
+legacy_prng_key = define_context(
+    "legacy_prng_key",
+    "allow",
+    "Allow, warn about, or raise for raw keys in random functions.",
+    choices=("allow", "warn", "error"),
+    **_traced,
+)
+threefry_partitionable = define_context(
+    "threefry_partitionable", True, "Index random bits by their global position.", True, **_traced
+)
+define_context("random_seed_offset", 0, "Added to the seeds of keys.", **_traced)
+define_context(
+    "high_dynamic_range_gumbel",
+    False,
+    "Draw Gumbel samples in the mode 'high' where no mode is given.",
+    **_traced,
+)
+softmax_custom_jvp = define_context(
+    "softmax_custom_jvp",
+    True,
+    "Accepted without effect: the derivative is stable.",
+    True,
+    **_traced,
+)
+allow_f16_reductions = define_context(
+    "allow_f16_reductions",
+    True,
+    "Accepted without effect: sums of 16 bits add in float32.",
+    True,
+    **_traced,
+)
+define_context(
+    "jax_api",
+    None,
+    "The JAX version, as '0.10', whose meaning a name has where versions differ; by default the older one.",
+    kind=str,
+    **_traced,
+)
+define_context("array", True, "Accepted for old programs; there is one array type.")
+define_context(
+    "explicit_x64_dtypes",
+    "warn",
+    "Where a 64-bit dtype is asked for and enable_x64 is off: allow it, or cut it with a warning.",
+    choices=("allow", "warn", "error"),
+    **_traced,
+)
+
+# how programs run
+define_context("disable_jit", False, "Run jitted functions op by op.", **_traced)
+define_context(
+    "disable_bwd_checks",
+    False,
+    "Take cotangents from rules of custom_vjp whose shapes are not those of the arguments.",
+    **_traced,
+)
+define_context(
+    "export_calling_convention_version",
+    10,
+    "The form of exported programs; weft.export refuses versions that it does not know.",
+)
+define_context(
+    "xla_metadata",
+    (),
+    "Attributes of the operations that are traced, as pairs of key and value; `set_xla_metadata` sets them.",
+    kind=tuple,
+    **_traced,
+)
+define_context(
+    "compiler_options",
+    (),
+    "Options for the compiler of a PJRT plugin, as pairs; `jit(compiler_options=...)` sets them.",
+    kind=tuple,
+    **_traced,
+)
+no_tracing = define_context(
+    "no_tracing", False, "Raise where a function would be traced to be compiled.", True
+)
+no_execution = define_context("no_execution", False, "Raise where a program would run.", True)
+define_context("use_shardy_partitioner", True, "Accepted; there is one partitioner.")
+remove_size_one_mesh_axis_from_type = define_context(
+    "remove_size_one_mesh_axis_from_type",
+    False,
+    "Whether types leave out mesh axes of one device.",
+    True,
+    **_traced,
+)
+auto_pcast = define_context(
+    "auto_pcast",
+    True,
+    "Whether operands of one operation that vary over different manual axes are cast.",
+    True,
+    **_traced,
+)
+define_context("use_direct_linearize", True, "Accepted; there is one linearization.")
+define_context(
+    "num_cpu_devices",
+    -1,
+    "The number of virtual devices of this process, if the environment does not say.",
+)
+define_context(
+    "platforms",
+    None,
+    "The platforms that a program expects, separated by commas; one that is missing is an error.",
+    kind=str,
+)
+define_context(
+    "cuda_visible_devices", "all", "The NVIDIA GPUs of this process: numbers with commas.", kind=str
+)
+define_context(
+    "rocm_visible_devices", "all", "The AMD GPUs of this process: numbers with commas.", kind=str
+)
+define_context(
+    "oneapi_visible_devices",
+    "all",
+    "The Intel GPUs of this process: numbers with commas.",
+    kind=str,
+)
+define_context(
+    "pjrt_client_create_options",
+    None,
+    "Options of the clients of PJRT plugins: a dict, or NAME:VALUE pairs with semicolons.",
+    kind=object,
+)
+define_context("platform_name", "", "Accepted without effect: JAX ignores it too; see platforms.")
+define_context("xla_backend", "", "Accepted without effect: JAX ignores it too; see platforms.")
+define_context(
+    "cpu_enable_async_dispatch",
+    True,
+    "Let long programs run while their callers go on; see the page on asynchronous dispatch.",
+)
+define_context(
+    "async_dispatch_bytes",
+    -1,
+    "The estimated work, in bytes of memory traffic, from which programs do so; -1 for the machine's.",
+)
+define_context(
+    "cpu_collectives_implementation",
+    "gloo",
+    "Accepted without effect: processes exchange data by shared memory and MPI.",
+    optional=True,
+)
+define_context(
+    "disable_most_optimizations",
+    False,
+    "Accepted without effect: there is one level of optimization.",
+    **_traced,
+)
+_guard: dict[str, Any] = {
+    "kind": str,
+    "choices": ("allow", "log", "disallow", "log_explicit", "disallow_explicit"),
+}
+transfer_guard_host_to_device = define_context(
+    "transfer_guard_host_to_device", None, "The guard of values that become arrays.", **_guard
+)
+transfer_guard_device_to_device = define_context(
+    "transfer_guard_device_to_device", None, "The guard of moves to other devices.", **_guard
+)
+transfer_guard_device_to_host = define_context(
+    "transfer_guard_device_to_host", None, "Accepted; the CPU's memory is the host's.", **_guard
+)
+define_context(
+    "transfer_guard", None, "The guard of transfers whose own guard is not set.", **_guard
+)
+transfer_guard = Context(
+    "transfer_guard",
+    doc="Allow, log or refuse implicit transfers, or all, of every kind.",
+    others=(
+        "transfer_guard_host_to_device",
+        "transfer_guard_device_to_device",
+        "transfer_guard_device_to_host",
+    ),
+)
+
+# more than one process
+define_context(
+    "heartbeat_timeout", 10.0, "Seconds of silence after which another process counts as failed."
+)
+define_context(
+    "collective_timeout",
+    600.0,
+    "Seconds to wait in a collective for processes that live but do not come and report no progress.",
+)
+
+
+def _process_transport(value: Any) -> str:
+    choices = ("auto", "shared_memory", "mpi")
+    if value == "tcp":
+        raise ValueError(
+            "config.process_transport: there is no transport 'tcp' any more. 'auto' uses shared memory within a host and MPI "
+            "between hosts, which starts without a launcher, too."
+        )
+    if value not in choices:
+        raise ValueError(
+            f"config.process_transport is one of {', '.join(map(repr, choices))}, got {value!r}"
+        )
+    return value
+
+
+define_context(
+    "process_transport",
+    "auto",
+    "How processes exchange data: by shared memory within a host and by MPI between hosts (auto), or by "
+    "one of them alone.",
+    convert=_process_transport,
+)
+
+# compiled programs kept on disk
+define_context("enable_compilation_cache", True, "Keep compiled programs on disk.")
+define_context(
+    "compilation_cache_dir",
+    None,
+    "The folder of compiled programs; WEFT_CACHE_DIR goes before it.",
+    kind=str,
+)
+define_context(
+    "compilation_cache_max_size",
+    -1,
+    "The most bytes that compiled programs take on disk; -1 for 1 GiB.",
+)
+define_context(
+    "persistent_cache_min_compile_time_secs", 1.0, "Accepted without effect: all programs are kept."
+)
+define_context(
+    "persistent_cache_min_entry_size_bytes", 0, "Accepted without effect: all programs are kept."
+)
+define_context(
+    "raise_persistent_cache_errors",
+    False,
+    "Accepted without effect: what cannot be read is compiled.",
+)
+
+# checks and reports
+debug_nans = define_context(
+    "debug_nans", False, "Raise where a NaN first appears.", True, **_traced
+)
+debug_infs = define_context(
+    "debug_infs", False, "Raise where an infinity first appears.", True, **_traced
+)
+check_static_indices = define_context(
+    "check_static_indices",
+    False,
+    "Raise where an index that is known while tracing is out of bounds.",
+    True,
+    **_traced,
+)
+debug_key_reuse = define_context(
+    "debug_key_reuse", False, "Raise where a random key is used for a second time.", True, **_traced
+)
+enable_checks = define_context(
+    "enable_checks",
+    False,
+    "Accepted without effect: verify checks programs after every stage.",
+    True,
+)
+check_tracer_leaks = define_context(
+    "check_tracer_leaks",
+    False,
+    "Raise when a transformation ends and one of its tracers lives on.",
+    True,
+)
+checking_leaks = check_tracer_leaks
+define_context(
+    "log_checkpoint_residuals",
+    False,
+    "Log as warnings what functions under checkpoint keep for the backward pass.",
+)
+log_compiles = define_context(
+    "log_compiles",
+    False,
+    "Log as warnings what is traced, lowered and compiled, and how long it takes.",
+    True,
+)
+explain_cache_misses = define_context(
+    "explain_cache_misses",
+    False,
+    "Say why a function is traced once more, or not found on disk.",
+    True,
+)
+define_context(
+    "logging_level",
+    "NOTSET",
+    "The least level of weft's reports that are shown.",
+    optional=True,
+    choices=("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+)
+define_context(
+    "debug_log_modules", "", "Loggers whose reports for debugging are shown, separated by commas."
+)
+define_context("distributed_debug", False, "Accepted without effect: processes say what fails.")
+define_context(
+    "traceback_filtering",
+    "auto",
+    "'off' shows weft's own frames in tracebacks.",
+    choices=("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"),
+)
+define_context(
+    "traceback", "", "'full' shows weft's own frames in tracebacks.", choices=("", "full")
+)
+define_context(
+    "tracer_error_num_traceback_frames", 5, "Accepted without effect: errors name one line."
+)
+define_context("pprint_use_color", True, "Accepted without effect: texts have no colours.")
+define_context(
+    "backend",
+    None,
+    "What runs programs whose arguments are not placed: cpu, reference, or a registered backend; by default the first "
+    "of `platforms`, else an accelerator whose plugin is installed, else cpu.",
+    kind=str,
+    **_traced,
+)
+define_context(
+    "check",
+    "",
+    "The checks of compiled programs, separated by commas: types, maps, memory, stages, values or values:N%.",
+    convert=canonical,
+    **_traced,
+)
+define_context(
+    "verify",
+    False,
+    "Check the types of a program after every stage of compilation; the same as types in check.",
+)
+if value_from_environment(declared["verify"]):
+    config.update("verify", True)
+define_context(
+    "dump", _xla_flag("xla_dump_to"), "The folder for numbered files of every stage of compilation."
+)
+define_context(
+    "captured_constants_warn_bytes",
+    2_000_000_000,
+    "The bytes of closed-over arrays of a program from which it warns; -1: never.",
+)
+define_context(
+    "disallow_mesh_context_manager",
+    False,
+    "Raise where a mesh is entered as a context manager; use set_mesh.",
+)
+define_context(
+    "dump_ir_to",
+    "",
+    "The folder for the text of every program that is compiled, before it is compiled.",
+)
+define_context(
+    "dump_ir_modes",
+    "stablehlo",
+    "The texts that dump_ir_to asks for: stablehlo, jaxpr, or both, separated by a comma.",
+)
+define_context(
+    "include_debug_info_in_dumps", True, "Write source lines into the StableHLO of dump_ir_to."
+)
+
+# kernels
+pallas_enable_debug_checks = define_context(
+    "pallas_enable_debug_checks",
+    False,
+    "Make pallas.debug_check check its condition.",
+    True,
+    **_traced,
+)
+pallas_poison_buffers = define_context(
+    "pallas_poison_buffers", False, "Accepted; memory without a value holds NaN in any case.", True
+)
+
+# accepted options by the reason why nothing depends on them; any value will do
+thread_guard = define_context(
+    "thread_guard", False, "Accepted; arrays may be used from any thread.", True, kind=object
+)
+array_garbage_collection_guard = define_context(
+    "array_garbage_collection_guard", None, "Accepted; arrays need no collector to be freed."
+)
+_WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
+    "there are no devices or runtimes of this kind": {
+        "backend_target": "", "bcoo_cusparse_lowering": False, "mock_gpu_topology": "", "mock_num_gpu_processes": 0,
+        "mosaic_allow_hlo": False, "ragged_dot_use_gpu_pallas_triton_lowering": False, "ragged_dot_use_ragged_dot_instruction": True,
+        "threefry_gpu_kernel_lowering": False, "use_magma": "auto", "use_emit_pipeline_primitive": False,
+        "pallas_use_mosaic_gpu": True, "pallas_verbose_errors": False,
+        "send_traceback_to_runtime": "off", "experimental_unsafe_xla_runtime_errors": False, "xla_profile_version": 0},
+    "processes start and exchange data in ways of their own (weft.distributed)": {
+        "check_proxy_envs": True, "cpu_get_global_topology_timeout_minutes": 5, "cpu_get_local_topology_timeout_minutes": 2,
+        "cross_host_transfer_socket_address": "", "cross_host_transport_addresses": "", "cross_host_transfer_timeout_seconds": None,
+        "cross_host_transfer_transfer_size": None, "enable_preemption_service": True, "enable_recoverability": False,
+        "force_dcn_cross_host_transfers": False, "share_binary_between_hosts": False, "share_binary_between_hosts_timeout_ms": 1_200_000,
+        "sort_devices_by_process_index": True, "debug_leaked_clients_on_clear_backends": False},
+    "the compiler has one level of optimization and takes no profiles": {
+        "compiler_detailed_logging_min_ops": 10, "compiler_enable_remat_pass": True, "enable_pgle": False, "pgle_profiling_runs": 3,
+        "pgle_aggregation_percentile": 90, "exec_time_optimization_effort": 0.0, "memory_fitting_effort": 0.0,
+        "memory_fitting_level": "O2", "optimization_level": "UNKNOWN", "embedded_constants_max_bytes": 32,
+        "eager_constant_folding": False},
+    "programs on disk are found by their structure, and checked": {
+        "compilation_cache_check_contents": False, "compilation_cache_expect_pgle": False,
+        "compilation_cache_include_metadata_in_key": False, "persistent_cache_enable_xla_caches": "none",
+        "remove_custom_partitioning_ptr_from_cache_key": False},
+    "texts have one form": {
+        "hlo_source_file_canonicalization_regex": None, "include_full_tracebacks_in_locations": True, "source_url_schema": None,
+        "traceback_in_locations_limit": 100, "captured_constants_report_frames": 0, "use_simplified_jaxpr_constants": False},
+    "it chooses between two ways of computing the same, and there is one": {
+        "custom_vjp3": False, "remat3": False, "scan3": False, "vjp3": False, "dynamic_shapes": False, "refs_to_pins": False,
+        "data_dependent_tracing_fallback": False, "host_callback_inlining": False, "jit_pjit_api_merge": True, "remat_opt_barrier": True,
+        "enable_memories": False, "parallel_functions_output_gda": False, "pmap_no_rank_reduction": True, "pmap_shmap_merge": False,
+        "sharding_in_types": False, "spmd_mode": "allow_jit", "varying_axes_in_types": True, "check_vma": False,
+        "mutable_array_checks": True, "disable_vmap_shmap_error": False},
+    "exports have one format, and TensorFlow is not a target": {
+        "export_ignore_forward_compatibility": False, "serialization_version": 0,
+        "jax2tf_associative_scan_reductions": False, "jax2tf_default_native_serialization": True},
+    "it belongs to an experimental interface that weft lacks; debug_nans and checkify check values": {
+        "error_checking_behavior_divide": "ignore", "error_checking_behavior_nan": "ignore", "error_checking_behavior_oob": "ignore"},
+}  # fmt: skip
+for _reason, _options in _WITHOUT_EFFECT.items():
+    for _name, _default in _options.items():
+        define_context(_name, _default, f"Accepted without effect: {_reason}.", kind=object)
+
+
+def disable_jit(disable: bool = True) -> Override:
+    """Run jitted functions op by op within a block. Raises ValueError for a value that is not a bool.
+
+    >>> with disable_jit():
+    ...     config.disable_jit
+    True
+    """
+    return Override(disable_jit=disable)
+
+
+# ---- virtual devices
+
+MAX_DEVICES = 512
+
+
+def num_virtual_devices() -> int:
+    """Return how many virtual devices this process has: the environment says, else the configuration, else 1."""
+    return requested_devices() or 1
+
+
+def requested_devices() -> int | None:
+    """Return the number of CPU devices that the environment or else the configuration sets; None if neither does."""
+    text = os.environ.get("WEFT_NUM_DEVICES")
+    if text:
+        return _device_count(text, "WEFT_NUM_DEVICES")
+    text = _xla_flag("xla_force_host_platform_device_count")
+    if text:
+        return _device_count(text, "XLA_FLAGS=--xla_force_host_platform_device_count")
+    if config.num_cpu_devices != -1:
+        return _device_count(config.num_cpu_devices, "config.num_cpu_devices")
+    return None
+
+
+def _device_count(value: str | int, origin: str) -> int:
+    try:
+        count = int(value)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= MAX_DEVICES:
+        raise ValueError(
+            f"{origin} is {value!r}; the number of virtual devices is between 1 and {MAX_DEVICES}"
+        )
+    return count
+
+
+def api_version() -> tuple[int, ...]:
+    """The version that `jax_api` sets, as numbers; none where it is not set. ValueError if it is not a version.
+
+    >>> api_version()
+    ()
+    """
+    text = config.jax_api
+    if text is None:
+        return ()
+    parts = text.partition("+")[0].split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"config.jax_api is a version such as '0.4.30' or '0.10', got {text!r}")
+    return tuple(map(int, parts))
