@@ -35,12 +35,11 @@ _NAMES_OF = {
         closure_convert make_jaxpr eval_shape eval_jaxpr ensure_compile_time_eval named_call named_scope device_put
         device_get device_put_sharded device_put_replicated block_until_ready copy_to_host_async
         make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays
-        ShapeDtypeStruct clear_caches
+        Array ShapeDtypeStruct clear_caches
     """,
     "weft._engine.control.custom_rules": "custom_jvp custom_vjp",
     "weft._engine.api.refs": "empty_ref free_ref freeze new_ref typeof",
     "weft._engine.control.ref": "Ref",
-    "weft.numpy.methods": "Array",
     "weft._engine.runtime.array": "Shard",
     "weft._engine.runtime.live": "live_arrays",
     "weft._engine.runtime.device": """
@@ -108,7 +107,8 @@ def _load(module: str, name: str | None) -> "Any":
         f"weft does not have the public name weft.{name or module.removeprefix('weft.')} yet"
     )
     try:
-        found = importlib.import_module("weft._engine.util.lazy").import_module(module)
+        lazy = importlib.import_module("weft._engine.util.lazy")
+        found = lazy.import_module(module)
     except ModuleNotFoundError as error:
         if error.name in (module, module.rpartition(".")[0]):
             raise missing from None
@@ -119,7 +119,9 @@ def _load(module: str, name: str | None) -> "Any":
         return found
     from weft._engine.util.source import guarded
 
-    return guarded(getattr(found, name), __name__, name)
+    value = guarded(getattr(found, name), __name__, name)
+    lazy.report_module(value, __name__)
+    return value
 
 
 def __dir__() -> list[str]:

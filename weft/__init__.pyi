@@ -10,7 +10,7 @@ from weft import (
     sharding, stages, test_util, tools, tree, tree_util, typing,
 )
 from weft._engine.api.arrays import (
-    ShapeDtypeStruct, block_until_ready, clear_caches, closure_convert, copy_to_host_async,
+    Array, ShapeDtypeStruct, block_until_ready, clear_caches, closure_convert, copy_to_host_async,
     device_get, device_put, device_put_replicated, device_put_sharded, ensure_compile_time_eval,
     eval_jaxpr, eval_shape, make_array_from_callback, make_array_from_process_local_data,
     make_array_from_single_device_arrays, make_jaxpr, named_call, named_scope,
@@ -46,7 +46,6 @@ from weft._engine.util.config import (
 )
 from weft._engine.util.dtypes import float0
 from weft._version import __version__
-from weft.numpy.methods import Array
 from weft.sharding import (
     Mesh, NamedSharding, P, PartitionSpec, PositionalSharding, make_mesh, set_mesh,
 )

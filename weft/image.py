@@ -15,10 +15,10 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft._engine.ir.symbolic import Dim, as_size
+from weft._engine.numpy.promote import canonical_axis, inexact
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
 from weft.lax import Precision
-from weft.numpy.promote import canonical_axis, inexact
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 

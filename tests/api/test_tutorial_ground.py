@@ -19,7 +19,7 @@ N = 64
 
 def layout_of(array):
     """Ids with commas in a tile, spaces between columns, slashes between rows."""
-    from weft.debug.tiles import tile
+    from weft._engine.debug.tiles import tile
 
     tiling = tile(array.shape, array.sharding)
     columns = tiling.counts[-1]

@@ -15,9 +15,9 @@ LISTED = [name for names in reference.MODULES.values() for name in names]
 INSIDE = {
     "weft._engine.api",
     "weft._engine.ops",
-    "weft.scipy.matrix_functions",
-    "weft.scipy.spectral",
-    "weft.scipy.structured",
+    "weft._engine.scipy.matrix_functions",
+    "weft._engine.scipy.spectral",
+    "weft._engine.scipy.structured",
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.numpy.ufunc_type import IDENTITIES
+from weft._engine.numpy.ufunc_type import IDENTITIES
 
 F = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 AT = np.array([2, 0, 0, 1], np.int32)

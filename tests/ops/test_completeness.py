@@ -11,8 +11,8 @@ import pytest
 import weft._engine.control
 import weft._engine.ops
 import weft._engine.ops.functions
+import weft._engine.pallas.call
 import weft.experimental.hijax  # defines primitives of its own
-import weft.experimental.pallas.call
 from weft._engine.core.primitive import OPTIONAL_SLOTS, SLOTS, Primitive, Unsupported, registry
 from weft._engine.ir.collective_spec import CollectiveSpec
 from weft._engine.ops.families import (

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from weft.scipy.special import fits
+from weft._engine.scipy.special import fits
 from weft.tools import series
 
 

@@ -10,7 +10,8 @@ import pytest
 import scipy.signal
 
 import weft
-from weft.scipy import signal, spectral
+from weft._engine.scipy import spectral
+from weft.scipy import signal
 
 RNG = np.random.RandomState(0)
 X = RNG.randn(3, 100).astype(np.float32)

@@ -93,8 +93,8 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "numpy.einsum": {"_einsum": f"{_OBJECTS}:einsum_by_path"},
     "numpy.util": {
-        "promote_dtypes_complex": "weft.numpy.promote:promote_dtypes_complex",
-        "promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact",
+        "promote_dtypes_complex": "weft._engine.numpy.promote:promote_dtypes_complex",
+        "promote_dtypes_inexact": "weft._engine.numpy.promote:promote_dtypes_inexact",
     },
     "pjit": {"jit_p": "weft._engine.control.call:jit_p"},
     "public_test_util": {"check_close": f"{_OBJECTS}:check_close"},

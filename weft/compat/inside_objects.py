@@ -16,6 +16,7 @@ from weft import distributed, random, test_util, tree_util
 from weft._engine import processes, programs
 from weft._engine.backends import base
 from weft._engine.backends.base import Backend
+from weft._engine.numpy.products import einsum
 from weft._engine.runtime import device
 from weft._engine.util import source
 from weft._engine.util.dtypes import DTypeLike, finfo
@@ -31,7 +32,6 @@ from weft._engine.util.trees.keypath import (
 )
 from weft.extend import backend
 from weft.extend.source_info_util import SourceInfo
-from weft.numpy.products import einsum
 
 F = TypeVar("F", bound=Callable[..., Any])
 

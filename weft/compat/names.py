@@ -19,7 +19,7 @@ _EXPOSED = {
     "Array": "weft._engine.runtime.array:Array",
     "debug_info": "weft.api_util:debug_info",
     "map": f"{_HELPERS}:safe_map",
-    "promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact",
+    "promote_dtypes_inexact": "weft._engine.numpy.promote:promote_dtypes_inexact",
     "ravel_pytree": "weft.flatten_util:ravel_pytree",
     "safe_map": f"{_HELPERS}:safe_map",
     "safe_zip": f"{_HELPERS}:safe_zip",

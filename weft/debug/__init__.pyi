@@ -2,10 +2,10 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft.debug.debugger import breakpoint
-from weft.debug.inspecting import inspect_array_sharding
-from weft.debug.printing import callback, log, print
-from weft.debug.visualize import visualize_array_sharding, visualize_sharding
+from weft._engine.debug.debugger import breakpoint
+from weft._engine.debug.inspecting import inspect_array_sharding
+from weft._engine.debug.printing import callback, log, print
+from weft._engine.debug.visualize import visualize_array_sharding, visualize_sharding
 
 __all__ = [
     "breakpoint", "callback", "inspect_array_sharding", "log", "print", "visualize_array_sharding",

@@ -36,12 +36,12 @@ from weft._engine.core.trace import (
     typeof,
 )
 from weft._engine.ir.registry import registry
+from weft._engine.numpy.creation import asarray
 from weft._engine.ops import elementwise as ew, functions
 from weft._engine.ops.families import zeros
 from weft._engine.transforms.jvp import instantiate
 from weft._engine.util import dtypes, tree
 from weft._engine.util.source import api_boundary, guard_all
-from weft.numpy.creation import asarray
 
 __all__ = [
     "ZeroSeries",

@@ -30,6 +30,39 @@ OLDEST = 2
 _ALLOWED = {
     "builtins": {"frozenset", "set", "complex", "slice", "range", "bytearray"},
     "collections": {"OrderedDict", "defaultdict"},
+    "weft": {"Device", "Shard", "ShapeDtypeStruct"},
+    "weft.dtypes": {"extended", "prng_key"},
+    "weft.export": {"SymbolicScope"},
+    "weft.extend.core": {"DebugInfo", "DropVar", "Literal", "ShapedArray", "Token", "Var"},
+    "weft.lax": {
+        "AccuracyMode",
+        "ConvDimensionNumbers",
+        "DotAlgorithm",
+        "DotAlgorithmPreset",
+        "FftType",
+        "GatherDimensionNumbers",
+        "GatherScatterMode",
+        "Precision",
+        "RaggedDotDimensionNumbers",
+        "RandomAlgorithm",
+        "RoundingMethod",
+        "ScatterDimensionNumbers",
+        "Tolerance",
+    },
+    "weft.lax.linalg": {"EigImplementation", "EighImplementation", "SvdAlgorithm"},
+    "weft.sharding": {
+        "AbstractDevice",
+        "AbstractMesh",
+        "AxisType",
+        "ManualAxisType",
+        "MemorySpace",
+        "Mesh",
+        "NamedSharding",
+        "PartitionSpec",
+        "PositionalSharding",
+        "SingleDeviceSharding",
+        "UnreducedKind",
+    },
     "numpy": {"dtype", "ndarray"},
     "numpy._core.multiarray": {"_reconstruct", "scalar"},
     "numpy.core.multiarray": {"_reconstruct", "scalar"},
@@ -88,7 +121,7 @@ class _Writer(pickle.Pickler):
             return _array, (np.asarray(obj),)
         if isinstance(obj, type) and issubclass(obj, np.generic):
             return _scalar_type, (np.dtype(obj).name,)
-        name = getattr(obj, "__qualname__", getattr(obj, "__name__", ""))
+        name = getattr(obj, "__qualname__", getattr(obj, "__name__", type(obj).__name__))
         if (
             callable(obj)
             and not isinstance(obj, type)

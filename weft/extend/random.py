@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._engine.ops.rng import threefry2x32, threefry2x32_p as threefry2x32_p
+from weft._engine.random.draws import prng_impls
+from weft._engine.random.generators import PRNGImpl as PRNGImpl, generator_of
 from weft._engine.util.errors import ShapeError
 from weft.numpy import asarray
 from weft.random import key
-from weft.random.draws import prng_impls
-from weft.random.generators import PRNGImpl as PRNGImpl, generator_of
 
 threefry_prng_impl = prng_impls["threefry2x32"]
 rbg_prng_impl = prng_impls["rbg"]

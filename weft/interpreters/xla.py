@@ -17,8 +17,8 @@ from weft._engine.core import trace
 from weft._engine.core.primitive import Primitive
 from weft._engine.core.trace import Tracer, any_tracers, typeof
 from weft._engine.ir.types import ShapedArray
+from weft._engine.numpy.promote import PYTHON_SCALARS
 from weft._engine.runtime.array import Array
-from weft.numpy.promote import PYTHON_SCALARS
 
 #: the types that operations take as they are, and those derived from them
 _TAKEN = (Array, Tracer, np.ndarray, np.generic, *PYTHON_SCALARS)

@@ -1,7 +1,7 @@
 """The operations themselves, with their own semantics: equal dtypes, explicit dims, no promotion of ranks.
 
 A thin face: what each operation means stands in its family under `weft._engine.ops`, and functions that compose from operations
-in `weft.lax.composed`. Names are loaded on first use.
+in `weft._engine.lax.composed`. Names are loaded on first use.
 
 >>> lax.reduce_sum(lax.square(lax.iota("int32", 4)), (0,)).item()
 14
@@ -18,20 +18,20 @@ __getattr__, __dir__ = attach(
         "weft._engine.control.scan": "scan scan_p",
         "weft._engine.control.solves": "custom_linear_solve custom_root linear_solve_p",
         "weft._engine.control.while_loop": "while_loop while_p",
-        "weft.lax.composed": """
+        "weft._engine.lax.composed": """
         approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank
         clamp composite cummax cummin dce_sink dtype empty full_like index_take
         optimization_barrier platform_dependent shape_as_value sort_key_val stack stage stop_gradient tile unstack with_sharding_constraint
     """,
-        "weft.lax.convolutions": """
+        "weft._engine.lax.convolutions": """
         ConvGeneralDilatedDimensionNumbers conv_general_dilated_local conv_general_permutations conv_general_shape_tuple
         conv_shape_tuple conv_transpose_shape_tuple
     """,
-        "weft.lax.applying": "scatter_apply",
-        "weft.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
-        "weft.lax.scaled": "scaled_dot",
-        "weft.lax.tokens": "after_all create_token",
-        "weft.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
+        "weft._engine.lax.applying": "scatter_apply",
+        "weft._engine.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
+        "weft._engine.lax.scaled": "scaled_dot",
+        "weft._engine.lax.tokens": "after_all create_token",
+        "weft._engine.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
         "weft._engine.ops.accuracy": "AccuracyMode Tolerance",
         "weft._engine.ops.arithmetic": """
         abs abs_p add add_p div div_p integer_pow integer_pow_p max max_p min min_p mul mul_p neg neg_p reciprocal rem rem_p
@@ -45,7 +45,7 @@ __getattr__, __dir__ = attach(
         bitcast_convert_type bitcast_convert_type_p complex complex_p conj conj_p convert_element_type convert_element_type_p imag
         imag_p real real_p
     """,
-        "weft.lax.bit_generator": "rng_bit_generator",
+        "weft._engine.lax.bit_generator": "rng_bit_generator",
         "weft._engine.ops.bit_generator": "RandomAlgorithm",
         "weft._engine.ops.collective_rules": """
         all_gather_invariant_p all_gather_p all_to_all_p axis_index_p pbroadcast_p pmax_p pmin_p ppermute_p psum_p pvary_p

@@ -7,6 +7,26 @@ from weft._engine.control.loops import fori_loop, map
 from weft._engine.control.scan import scan, scan_p
 from weft._engine.control.solves import custom_linear_solve, custom_root, linear_solve_p
 from weft._engine.control.while_loop import while_loop, while_p
+from weft._engine.lax.applying import scatter_apply
+from weft._engine.lax.bit_generator import rng_bit_generator
+from weft._engine.lax.composed import (
+    approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes,
+    broadcast_to_rank, clamp, composite, cummax, cummin, dce_sink, dtype, empty, full_like,
+    index_take, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack,
+    stage, stop_gradient, tile, unstack, with_sharding_constraint,
+)
+from weft._engine.lax.convolutions import (
+    ConvGeneralDilatedDimensionNumbers, conv_general_dilated_local, conv_general_permutations,
+    conv_general_shape_tuple, conv_shape_tuple, conv_transpose_shape_tuple,
+)
+from weft._engine.lax.ragged import (
+    RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general,
+)
+from weft._engine.lax.scaled import scaled_dot
+from weft._engine.lax.tokens import after_all, create_token
+from weft._engine.lax.windows import (
+    reduce_by as reduce, reduce_window, reduce_window_shape_tuple,
+)
 from weft._engine.ops.accuracy import AccuracyMode, Tolerance
 from weft._engine.ops.arithmetic import (
     abs, abs_p, add, add_p, div, div_p, integer_pow, integer_pow_p, max, max_p, min, min_p, mul,
@@ -85,26 +105,6 @@ from weft._engine.ops.slicing import (
 )
 from weft._engine.ops.sorting import sort, sort_p, top_k, top_k_p
 from weft.lax import linalg
-from weft.lax.applying import scatter_apply
-from weft.lax.bit_generator import rng_bit_generator
-from weft.lax.composed import (
-    approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes,
-    broadcast_to_rank, clamp, composite, cummax, cummin, dce_sink, dtype, empty, full_like,
-    index_take, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack,
-    stage, stop_gradient, tile, unstack, with_sharding_constraint,
-)
-from weft.lax.convolutions import (
-    ConvGeneralDilatedDimensionNumbers, conv_general_dilated_local, conv_general_permutations,
-    conv_general_shape_tuple, conv_shape_tuple, conv_transpose_shape_tuple,
-)
-from weft.lax.ragged import (
-    RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general,
-)
-from weft.lax.scaled import scaled_dot
-from weft.lax.tokens import after_all, create_token
-from weft.lax.windows import (
-    reduce_by as reduce, reduce_window, reduce_window_shape_tuple,
-)
 
 __all__ = [
     "AccuracyMode", "ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "DotAlgorithm",

@@ -5,7 +5,7 @@ from weft._engine.util.lazy import attach
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "weft.lax.decompositions": "cholesky_update qdwh symmetric_product tridiagonal_solve",
+        "weft._engine.lax.decompositions": "cholesky_update qdwh symmetric_product tridiagonal_solve",
         "weft._engine.ops.linalg": """
         EigImplementation EighImplementation SvdAlgorithm
         cholesky cholesky_p eig eig_p eigh eigh_p lu lu_p lu_pivots_to_permutation lu_pivots_to_permutation_p qr qr_p svd svd_p

@@ -5,13 +5,13 @@ from weft._engine.util.lazy import attach
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "weft.nn.activations": """
+        "weft._engine.nn.activations": """
         celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu log_sigmoid mish relu relu6 selu sigmoid
         silu soft_sign softplus sparse_plus sparse_sigmoid squareplus swish tanh
     """,
-        "weft.nn.attention": "dot_product_attention",
-        "weft.nn.scaled": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
-        "weft.nn.normalization": "log1mexp log_softmax logmeanexp logsumexp one_hot softmax standardize",
+        "weft._engine.nn.attention": "dot_product_attention",
+        "weft._engine.nn.scaled": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
+        "weft._engine.nn.normalization": "log1mexp log_softmax logmeanexp logsumexp one_hot softmax standardize",
         __name__: "initializers",
     },
     guards=True,

@@ -2,19 +2,19 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft.nn import initializers
-from weft.nn.activations import (
+from weft._engine.nn.activations import (
     celu, elu, gelu, glu, hard_sigmoid, hard_silu, hard_swish, hard_tanh, identity, leaky_relu,
     log_sigmoid, mish, relu, relu6, selu, sigmoid, silu, soft_sign, softplus, sparse_plus,
     sparse_sigmoid, squareplus, swish, tanh,
 )
-from weft.nn.attention import dot_product_attention
-from weft.nn.normalization import (
+from weft._engine.nn.attention import dot_product_attention
+from weft._engine.nn.normalization import (
     log1mexp, log_softmax, logmeanexp, logsumexp, one_hot, softmax, standardize,
 )
-from weft.nn.scaled import (
+from weft._engine.nn.scaled import (
     get_scaled_dot_general_config, scaled_dot_general, scaled_matmul,
 )
+from weft.nn import initializers
 
 __all__ = [
     "celu", "dot_product_attention", "elu", "gelu", "get_scaled_dot_general_config", "glu",

@@ -13,9 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 import weft.numpy as wnp
 from weft import random
 from weft._engine.ir.symbolic.sizes import as_size
+from weft._engine.numpy.promote import canonical_axes
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util.source import api_boundary, guard_all, named
-from weft.numpy.promote import canonical_axes
 
 
 @runtime_checkable

@@ -5,17 +5,20 @@ Functions are loaded on first use, each from the module that `_NAMES_OF` gives; 
 the beginning.
 """
 
-import functools as _tools
-import os as _os
 import sys as _sys
 
 import numpy as _np
 
+from weft._engine.numpy import eager as _eager, methods as _methods
 from weft._engine.ops import functions as _functions
 from weft._engine.runtime.array import Array as ndarray
 from weft._engine.util import dtypes as _dtypes
 from weft._engine.util.dtypes import finfo, iinfo, isdtype, promote_types, result_type
-from weft._engine.util.lazy import LazyModule as _LazyModule, import_module as _import_module
+from weft._engine.util.lazy import (
+    LazyModule as _LazyModule,
+    import_module as _import_module,
+    report_module as _report_module,
+)
 from weft._engine.util.source import guard_all as _guard_all, guarded as _guarded
 from weft.dtypes import (
     TypePromotionError,
@@ -26,9 +29,8 @@ from weft.dtypes import (
     prng_key,
     scalar_type_of,
 )
-from weft.numpy import eager as _eager, methods as _methods
 
-#: module of this package -> the public functions that live there: `k: names`, where a call on values is one compiled program of
+#: module of `weft._engine.numpy` -> the public functions that live there: `k: names`, where a call on values is one compiled program of
 #: `k` arrays (0: the function itself is called)
 _NAMES_OF = {
     "bits": {0: "apply_over_axes packbits piecewise sort_complex unpackbits unwrap"},
@@ -196,16 +198,11 @@ _PUBLIC = {
 }
 
 
-@_tools.cache
-def _own_modules() -> frozenset[str]:
-    return frozenset([file.partition(".")[0] for file in _os.listdir(__path__[0])])
-
-
 def __getattr__(name: str):
     """Load a public function or submodule on first use."""
     if name in _LAZY_NAMES:
         module, arrays = _LAZY_NAMES[name]
-        value = getattr(_import_module(f"weft.numpy.{module}"), name)
+        value = getattr(_import_module(f"weft._engine.numpy.{module}"), name)
         if module != "eager_choice":  # whose functions call wrapped ones
             value = _eager.eager(value, arrays, name) if arrays else _guarded(value, __name__, name)
     elif name == "dtype":
@@ -224,16 +221,13 @@ def __getattr__(name: str):
                 *[name for name in _dtypes.small_names if _dtypes.dtypes_by_name[name] is not None],
             }
         )
-    elif (
-        name in _own_modules()
-    ):  # `from weft.numpy import promote` asks here first: no function has that name
-        raise AttributeError(f"module {__name__!r} has not imported {name!r} yet")
     elif (function := _functions.named_by_numpy(name)) is not None:
         value = _eager.eager(
-            getattr(_import_module("weft.numpy.ufuncs"), name), function.arity, name
+            getattr(_import_module("weft._engine.numpy.ufuncs"), name), function.arity, name
         )
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _report_module(value, __name__)
     globals()[name] = value
     return value
 

@@ -3,79 +3,72 @@
 # fmt: off
 
 from typing import Any
-from weft._engine.runtime.array import Array as ndarray
-from weft._engine.util.dtype_table import extended, prng_key
-from weft._engine.util.dtypes import finfo, float0, iinfo, isdtype
-from weft._engine.util.promotion import promote_types, result_type
-from weft.dtypes import canonicalize_dtype, itemsize_bits, scalar_type_of
-from weft.errors import TypePromotionError
-from weft.numpy import fft, linalg
-from weft.numpy.bits import (
+from weft._engine.numpy.bits import (
     apply_over_axes, packbits, piecewise, sort_complex, unpackbits, unwrap,
 )
-from weft.numpy.choosing import (
+from weft._engine.numpy.choosing import (
     clip, delete, diag, diagflat, diagonal, flatnonzero, insert, nonzero, put_along_axis, select,
     take, take_along_axis, trace,
 )
-from weft.numpy.composed import (
+from weft._engine.numpy.composed import (
     apply_along_axis, around, convolve, correlate, diff, ediff1d, geomspace, gradient, interp,
     logspace, polyval, round, trapezoid, vectorize,
 )
-from weft.numpy.creation import (
+from weft._engine.numpy.creation import (
     arange, array, asarray, copy, empty, empty_like, eye, from_dlpack, frombuffer, fromfile,
     fromfunction, fromiter, fromstring, full, full_like, identity, indices, linspace, meshgrid,
     ones, ones_like, tri, tril, triu, zeros, zeros_like,
 )
-from weft.numpy.eager_choice import astype, pow, power, where
-from weft.numpy.facts import (
+from weft._engine.numpy.eager_choice import astype, pow, power, where
+from weft._engine.numpy.facts import (
     array_repr, array_str, can_cast, iscomplexobj, isrealobj, isscalar, issubdtype, load, ndim,
     save, savez, shape, size,
 )
-from weft.numpy.floats import frexp, ldexp, nan_to_num, spacing
-from weft.numpy.grids import (
+from weft._engine.numpy.floats import frexp, ldexp, nan_to_num, spacing
+from weft._engine.numpy.grids import (
     c_, diag_indices, diag_indices_from, fill_diagonal, index_exp, iterable, ix_, mask_indices,
     mgrid, ogrid, place, put, r_, s_, tril_indices, tril_indices_from, triu_indices,
     triu_indices_from,
 )
-from weft.numpy.integers import gcd, lcm
-from weft.numpy.manipulation import (
+from weft._engine.numpy.integers import gcd, lcm
+from weft._engine.numpy.manipulation import (
     append, array_split, atleast_1d, atleast_2d, atleast_3d, block, broadcast_arrays, broadcast_to,
     column_stack, concat, concatenate, dsplit, dstack, expand_dims, flip, fliplr, flipud, hsplit,
     hstack, matrix_transpose, moveaxis, permute_dims, ravel, reshape, roll, rollaxis, rot90, split,
     squeeze, stack, swapaxes, transpose, unstack, vsplit, vstack,
 )
-from weft.numpy.namespace import __array_namespace_info__
-from weft.numpy.padding import pad
-from weft.numpy.polynomials import (
+from weft._engine.numpy.namespace import __array_namespace_info__
+from weft._engine.numpy.padding import pad
+from weft._engine.numpy.polynomials import (
     bartlett, blackman, hamming, hanning, kaiser, poly, polyadd, polyder, polydiv, polyfit,
     polyint, polymul, polysub, roots, trim_zeros, vander,
 )
-from weft.numpy.products import (
+from weft._engine.numpy.products import (
     cross, dot, einsum, einsum_path, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot,
     vecmat,
 )
-from weft.numpy.promote import broadcast_shapes
-from weft.numpy.reductions import (
+from weft._engine.numpy.promote import broadcast_shapes
+from weft._engine.numpy.reductions import (
     all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average,
     count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum, max, mean, min, nanargmax,
     nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
     prod, ptp, std, sum, var,
 )
-from weft.numpy.repeating import repeat, resize, tile
-from weft.numpy.sets import (
+from weft._engine.numpy.repeating import repeat, resize, tile
+from weft._engine.numpy.sets import (
     intersect1d, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts, unique_inverse,
     unique_values,
 )
-from weft.numpy.sorting import (
+from weft._engine.numpy.sorting import (
     argpartition, argsort, argwhere, bincount, choose, compress, digitize, extract, isin, lexsort,
     partition, ravel_multi_index, searchsorted, sort, unravel_index,
 )
-from weft.numpy.statistics import (
+from weft._engine.numpy.statistics import (
     corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, median, nanmedian,
     nanpercentile, nanquantile, percentile, quantile,
 )
-from weft.numpy.ufunc_type import frompyfunc, ufunc
-from weft.numpy.ufuncs import (
+from weft._engine.numpy.ufunc_type import frompyfunc, ufunc
+from weft._engine.numpy.ufuncs import (
     abs, absolute, acos, acosh, add, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctan2,
     arctanh, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_count, bitwise_invert,
     bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor, cbrt, ceil,
@@ -88,6 +81,14 @@ from weft.numpy.ufuncs import (
     right_shift, rint, sign, signbit, sin, sinc, sinh, sqrt, square, subtract, tan, tanh,
     true_divide, trunc,
 )
+from weft._engine.runtime.array import Array as ndarray
+from weft._engine.util.dtypes import finfo, float0, iinfo, isdtype
+from weft._engine.util.promotion import promote_types, result_type
+from weft.dtypes import (
+    canonicalize_dtype, extended, itemsize_bits, prng_key, scalar_type_of,
+)
+from weft.errors import TypePromotionError
+from weft.numpy import fft, linalg
 
 ComplexWarning: Any
 bfloat16: Any

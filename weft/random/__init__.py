@@ -12,15 +12,17 @@ from weft._engine.util.lazy import attach
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "weft.random.derived": """
+        "weft._engine.random.derived": """
         double_sided_maxwell lognormal maxwell multivariate_normal orthogonal pareto rayleigh triangular wald weibull_min
     """,
-        "weft.random.draws": """
+        "weft._engine.random.draws": """
         PRNGKey bernoulli bits cauchy clone exponential fold_in gumbel key key_data key_dtype key_impl key_impl_names laplace
         logistic normal rademacher randint split truncated_normal uniform wrap_key_data
     """,
-        "weft.random.picking": "categorical choice permutation",
-        "weft.random.rejection": "ball beta binomial chisquare dirichlet f gamma generalized_normal geometric loggamma multinomial poisson t",
+        "weft._engine.random.picking": "categorical choice permutation",
+        "weft._engine.random.rejection": """
+        ball beta binomial chisquare dirichlet f gamma generalized_normal geometric loggamma multinomial poisson t
+    """,
     },
     guards=True,
 )

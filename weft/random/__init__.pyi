@@ -2,17 +2,17 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft.random.derived import (
+from weft._engine.random.derived import (
     double_sided_maxwell, lognormal, maxwell, multivariate_normal, orthogonal, pareto, rayleigh,
     triangular, wald, weibull_min,
 )
-from weft.random.draws import (
+from weft._engine.random.draws import (
     PRNGKey, bernoulli, bits, cauchy, clone, exponential, fold_in, gumbel, key, key_data,
     key_dtype, key_impl, key_impl_names, laplace, logistic, normal, rademacher, randint, split,
     truncated_normal, uniform, wrap_key_data,
 )
-from weft.random.picking import categorical, choice, permutation
-from weft.random.rejection import (
+from weft._engine.random.picking import categorical, choice, permutation
+from weft._engine.random.rejection import (
     ball, beta, binomial, chisquare, dirichlet, f, gamma, generalized_normal, geometric, loggamma,
     multinomial, poisson, t,
 )

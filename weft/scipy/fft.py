@@ -10,15 +10,16 @@ import numpy as np
 
 from weft import numpy as weft_numpy
 from weft._engine.ir.symbolic import Dim, max_dim
+from weft._engine.numpy import creation, ufuncs as uf
+from weft._engine.numpy.fft import _fitted
+from weft._engine.numpy.manipulation import flip
+from weft._engine.numpy.promote import array_of
 from weft._engine.ops.elementwise import complex as complex_of
 from weft._engine.ops.families import canonical_dims
 from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
-from weft.numpy import creation, fft, ufuncs as uf
-from weft.numpy.fft import _fitted
-from weft.numpy.manipulation import flip
-from weft.numpy.promote import array_of
+from weft.numpy import fft
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft._engine.core.trace import Tracer
+from weft._engine.numpy.promote import concrete, inexact
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
-from weft.numpy.promote import concrete, inexact
 
 __all__ = ["RegularGridInterpolator"]
 

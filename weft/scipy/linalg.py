@@ -11,10 +11,8 @@ from weft._engine.api.autodiff import jvp
 from weft._engine.control.cond import cond
 from weft._engine.control.scan import scan
 from weft._engine.ir.symbolic import min_dim
-from weft._engine.ops import layout, linalg as la
-from weft._engine.util.source import guard_all, warn_user
-from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
-from weft.numpy.promote import (
+from weft._engine.numpy import choosing, creation, manipulation as mp, padding, ufuncs as uf
+from weft._engine.numpy.promote import (
     array_of,
     broadcast_shapes,
     broadcast_to_shape,
@@ -23,7 +21,8 @@ from weft.numpy.promote import (
     promote_dtypes_inexact,
     value,
 )
-from weft.scipy.matrix_functions import (
+from weft._engine.ops import layout, linalg as la
+from weft._engine.scipy.matrix_functions import (
     eigh_tridiagonal,
     funm,
     hessenberg,
@@ -35,7 +34,7 @@ from weft.scipy.matrix_functions import (
     solve_sylvester,
     sqrtm,
 )
-from weft.scipy.structured import (
+from weft._engine.scipy.structured import (
     circulant,
     companion,
     convolution_matrix,
@@ -52,6 +51,8 @@ from weft.scipy.structured import (
     pascal,
     toeplitz,
 )
+from weft._engine.util.source import guard_all, warn_user
+from weft.numpy import linalg
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft", "eigh",
@@ -204,7 +205,7 @@ def lu_solve(
             packed, solve_triangular(packed, rows(b, order), lower=True, unit_diagonal=True)
         )
     else:
-        from weft.numpy.sorting import argsort
+        from weft._engine.numpy.sorting import argsort
 
         x = solve_triangular(
             packed, solve_triangular(packed, b, trans), trans, lower=True, unit_diagonal=True

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
+from weft._engine.numpy.promote import value
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
-from weft.numpy.promote import value
 
 __all__ = ["map_coordinates"]
 

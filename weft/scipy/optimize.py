@@ -17,9 +17,9 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft._engine.api.autodiff import value_and_grad
 from weft._engine.core.trace import typeof
+from weft._engine.numpy.promote import concrete, inexact
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
-from weft.numpy.promote import concrete, inexact
 
 __all__ = ["OptimizeResults", "minimize"]
 

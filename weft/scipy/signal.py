@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft._engine.numpy.promote import all_inexact, canonical_axis
+from weft._engine.scipy.spectral import csd, istft, stft, welch
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
-from weft.numpy.promote import all_inexact, canonical_axis
-from weft.scipy.spectral import csd, istft, stft, welch
 
 __all__ = [
     "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve", "istft", "stft", "welch",

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from weft._engine.debug.tiles import spell_ids
+from weft._engine.debug.visualize import PALETTE
 from weft._engine.ir.specs import joined
-from weft.debug.tiles import spell_ids
-from weft.debug.visualize import PALETTE
 from weft.tools.advice import spell_placement
 from weft.tools.report import Collective, merged, spell_equation
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 
-from weft.scipy.special import fits
+from weft._engine.scipy.special import fits
 
-MODULES = "weft.scipy.special.integrals", "weft.scipy.stats.vonmises"  # that have series
+MODULES = "weft._engine.scipy.special.integrals", "weft.scipy.stats.vonmises"  # that have series
 
 
 def main() -> None:

@@ -57,7 +57,8 @@ def _of_weft() -> dict[str, tuple[str, str]]:
 def _of_numpy() -> dict[str, tuple[str, str]]:
     here = vars(wnp)
     found = {
-        name: (f"weft.numpy.{module}", name) for name, (module, _) in here["_LAZY_NAMES"].items()
+        name: (f"weft._engine.numpy.{module}", name)
+        for name, (module, _) in here["_LAZY_NAMES"].items()
     }
     found |= {name: (f"weft.numpy.{name}", "") for name in here["_SUBMODULES"]}
     return found | {

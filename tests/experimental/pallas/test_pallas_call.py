@@ -8,8 +8,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.pallas import loops
 from weft.experimental import checkify, pallas as pl
-from weft.experimental.pallas import loops, tpu as pltpu
+from weft.experimental.pallas import tpu as pltpu
 from weft.sharding import PartitionSpec as P
 
 F32 = np.float32

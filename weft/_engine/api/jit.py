@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -1099,8 +1100,9 @@ class FaceFunction(JitFunction):
     def __repr__(self) -> str:
         return f"<function {self.__module__}.{self.name}>"
 
-    def __reduce__(self) -> tuple:
-        return type(self), (self.fun, self.arrays)
+    def __reduce__(self) -> tuple | str:
+        public = getattr(sys.modules.get(self.__module__), self.__qualname__, None)
+        return self.__qualname__ if public is self else (type(self), (self.fun, self.arrays))
 
     @api_boundary
     def _call(self, *args, **kwargs):

@@ -409,6 +409,8 @@ def _spread(x: Array, sharding: NamedSharding) -> Array:
 class PmapSharding:
     """The layouts of pmap: one slice of a dim per device. `PmapSharding.default(...)` gives such a NamedSharding."""
 
+    __module__ = "weft.sharding"
+
     def __new__(cls, devices: Any, sharding_spec: Any) -> NamedSharding:
         raise NotImplementedError(
             "PmapSharding: made from a sharding spec it is not supported. Use PmapSharding.default(shape), or "

@@ -39,6 +39,8 @@ from weft._engine.util.source import function_module
 class ArgInfo:
     """What is known of one argument of a lowered function."""
 
+    __module__ = "weft.stages"
+
     aval: ShapedArray
     donated: bool
 
@@ -102,6 +104,8 @@ class Traced(metaclass=Sealed):
     >>> float(traced.lower().compile()(2.0))
     3.0
     """
+
+    __module__ = "weft.stages"
 
     _made_by = "weft.jit(f).trace(...)"
 
@@ -193,6 +197,8 @@ class Lowered(metaclass=Sealed):
     >>> float(lowered.compile()(2.0))
     3.0
     """
+
+    __module__ = "weft.stages"
 
     _made_by = "weft.jit(f).lower(...)"
 
@@ -360,6 +366,8 @@ class Compiled(metaclass=Sealed):
     >>> "add(" in compiled.as_text()
     True
     """
+
+    __module__ = "weft.stages"
 
     _made_by = "weft.jit(f).lower(...).compile()"
 

@@ -38,6 +38,8 @@ class ShapeDtypeStruct:
     ((2, 3), 'float32', None, 2, 6, False, (4,))
     """
 
+    __module__ = "weft"
+
     __slots__ = ("shape", "dtype", "_sharding", "layout", "weak_type", "vma", "is_ref")
 
     def __init__(

@@ -181,6 +181,8 @@ class Device:
     (CpuDevice(id=0), 'cpu:0', 'cpu', 'cpu')
     """
 
+    __module__ = "weft"
+
     __slots__ = ("__weakref__", "client", "id", "local_hardware_id", "process_index")
 
     def __init__(

@@ -43,6 +43,8 @@ class custom_vmap:
     [0, 1, 4]
     """
 
+    __module__ = "weft.custom_batching"
+
     def __init__(self, fun: Callable):
         functools.update_wrapper(self, fun)
         self.fun = fun

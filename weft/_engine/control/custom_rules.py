@@ -238,6 +238,8 @@ class custom_jvp(_CustomFunction):
     2.0
     """
 
+    __module__ = "weft"
+
     def __init__(
         self,
         fun: Callable,
@@ -498,6 +500,8 @@ class custom_vjp(_CustomFunction):
     >>> float(weft.grad(lambda x: 10. * clip_gradient(x))(1.0))
     1.0
     """
+
+    __module__ = "weft"
 
     def __init__(
         self,

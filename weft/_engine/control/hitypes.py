@@ -56,6 +56,8 @@ class AbstractValue(metaclass=_AnyType):
     True
     """
 
+    __module__ = "weft.extend.core"
+
 
 class EffectTypeSet:
     """Classes of effects.

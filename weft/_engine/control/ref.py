@@ -113,6 +113,8 @@ class Ref(_Writable, metaclass=Sealed):
     Ref([0., 3., 3.], dtype=float32)
     """
 
+    __module__ = "weft"
+
     _made_by = "weft.new_ref"
     __slots__ = (
         "type",

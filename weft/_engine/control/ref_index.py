@@ -32,6 +32,8 @@ class Slice:
     [1, 2, 3]
     """
 
+    __module__ = "weft.experimental.pallas"
+
     start: Any
     size: int
     stride: int = 1

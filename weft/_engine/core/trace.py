@@ -34,6 +34,8 @@ from weft._engine.util.user_code import enclose_handlers, handler_context, relea
 class Trace:
     """An interpretation of primitives. Subclasses implement `process`."""
 
+    __module__ = "weft.extend.core"
+
     __slots__ = ("parent", "finished", "__weakref__")
     evaluates_constants = False  # also within a trace that records operations
 

@@ -25,6 +25,8 @@ class Var:
     `initial_qdd` and `final_qdd` are refused: types of weft change only through references.
     """
 
+    __module__ = "weft.extend.core"
+
     __slots__ = ("aval",)
     unused = False
 
@@ -42,6 +44,8 @@ class Var:
 class DropVar(Var):
     """An output that is not read; printed as `_`."""
 
+    __module__ = "weft.extend.core"
+
     __slots__ = ()
     unused = True
 
@@ -49,6 +53,8 @@ class DropVar(Var):
 @final
 class Literal:
     """A scalar constant written in place. `val` is a Python or NumPy scalar of `aval`'s dtype; `aval` has rank 0."""
+
+    __module__ = "weft.extend.core"
 
     __slots__ = ("val", "aval")
 
@@ -153,6 +159,8 @@ EQN_CONTEXT = EqnContext()
 
 class DebugInfo(NamedTuple):
     """Where a program comes from: the transformation that traced it, its function, and names of its arguments and results."""
+
+    __module__ = "weft.extend.core"
 
     traced_for: str
     func_src_info: str

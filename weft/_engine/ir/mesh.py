@@ -32,6 +32,8 @@ class AxisType(enum.Enum):
     (Explicit,)
     """
 
+    __module__ = "weft.sharding"
+
     Auto = enum.auto()
     Explicit = enum.auto()
     Manual = enum.auto()
@@ -159,6 +161,8 @@ class Mesh(_MeshBase):
     >>> mesh.shape, mesh.abstract_mesh.size, mesh.update(axis_names=('x', 'y')).axis_names
     (OrderedDict([('row', 2), ('col', 2)]), 4, ('x', 'y'))
     """
+
+    __module__ = "weft.sharding"
 
     __slots__ = ("__weakref__", "_flat", "axis_names", "axis_sizes", "axis_types", "devices")
 
@@ -309,6 +313,8 @@ class AbstractDevice:
     ('cuda', True)
     """
 
+    __module__ = "weft.sharding"
+
     device_kind: str
     num_cores: int | None
     platform: str
@@ -329,6 +335,8 @@ class AbstractMesh(_MeshBase):
     >>> mesh.size, dict(mesh.shape), mesh.abstract_mesh is mesh, mesh.update(axis_sizes=(2, 2)).size
     (8, {'x': 4, 'y': 2}, True, 4)
     """
+
+    __module__ = "weft.sharding"
 
     __slots__ = ("__weakref__", "_meant_for", "axis_names", "axis_sizes", "axis_types")
     _meant_for: AbstractDevice | None
@@ -570,6 +578,8 @@ class set_mesh:
     True
     """
 
+    __module__ = "weft.sharding"
+
     __slots__ = ("mesh", "previous")
     _inside = False  # may the mesh be one that shard_map has made
 
@@ -605,6 +615,8 @@ class use_mesh(set_mesh):
     ...     get_abstract_mesh().axis_names
     ('x',)
     """
+
+    __module__ = "weft.sharding"
 
     __slots__ = ()
     _inside = True

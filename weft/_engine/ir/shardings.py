@@ -37,6 +37,8 @@ class MemorySpace(enum.Enum):
     'pinned_host'
     """
 
+    __module__ = "weft.sharding"
+
     Device = "device"
     Host = "pinned_host"
     Any = "any"
@@ -77,6 +79,8 @@ def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
 
 class Sharding:
     """How the shards of an array are placed on devices. Subclasses give `device_assignment` and `_grid`."""
+
+    __module__ = "weft.sharding"
 
     __slots__ = ("_memory_kind",)
 
@@ -323,6 +327,8 @@ class NamedSharding(Sharding):
     >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows == rows.update(('x', None)), rows.with_memory_kind('device') == rows
     (True, False, True)
     """
+
+    __module__ = "weft.sharding"
 
     __slots__ = ("_hash", "mesh", "spec")
 
@@ -610,6 +616,8 @@ class SingleDeviceSharding(Sharding):
     True
     """
 
+    __module__ = "weft.sharding"
+
     __slots__ = ("device",)
 
     def __init__(self, device: Any, *, memory_kind: str | None = None):
@@ -702,6 +710,8 @@ class PositionalSharding(Sharding):
     >>> PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0)
     PositionalSharding([[{CPU 0, 2} {CPU 1, 3}]])
     """
+
+    __module__ = "weft.sharding"
 
     __slots__ = ("_devices", "_hash", "_ids")
 

@@ -59,6 +59,8 @@ UNCONSTRAINED = _Unconstrained()
 class UnreducedKind(enum.Enum):
     """What is still to be taken of the values that devices hold over unreduced axes."""
 
+    __module__ = "weft.sharding"
+
     sum = enum.auto()
     max = enum.auto()
     min = enum.auto()
@@ -87,6 +89,8 @@ class PartitionSpec:
     >>> P('x', unreduced={'y'}).update(unreduced=set(), reduced={'y'})
     P('x', reduced={'y'})
     """
+
+    __module__ = "weft.sharding"
 
     __slots__ = ("_entries", "_key", "unreduced", "reduced", "unreduced_kind", "__weakref__")
 

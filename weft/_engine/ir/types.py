@@ -35,6 +35,8 @@ class ManualAxisType:
     ManualAxisType(varying=frozenset({'a'}), unreduced=frozenset(), reduced=frozenset())
     """
 
+    __module__ = "weft.sharding"
+
     varying: frozenset = frozenset()
     unreduced: frozenset = frozenset()
     reduced: frozenset = frozenset()
@@ -119,6 +121,8 @@ class ShapedArray:
     >>> ShapedArray((8, 2), np.dtype("float32"))
     ShapedArray(float32[8,2])
     """
+
+    __module__ = "weft.extend.core"
 
     __slots__ = (
         "shape",

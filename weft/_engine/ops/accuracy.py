@@ -12,6 +12,8 @@ from weft._engine.util.record import record
 class AccuracyMode(enum.Enum):
     """How accurate a function is asked to be; there is one way of computing each, whose error `docs/accuracy.md` states."""
 
+    __module__ = "weft.lax"
+
     HIGHEST = 1
     DEFAULT = 2
 
@@ -25,6 +27,8 @@ class Tolerance:
     >>> Tolerance(ulps=4)
     Tolerance(atol=0.0, rtol=0.0, ulps=4)
     """
+
+    __module__ = "weft.lax"
 
     atol: float = 0.0
     rtol: float = 0.0

@@ -28,6 +28,8 @@ _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 class RandomAlgorithm(enum.IntEnum):
     """The block functions of `rng_bit_generator`; the default is philox."""
 
+    __module__ = "weft.lax"
+
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
     RNG_PHILOX = 2

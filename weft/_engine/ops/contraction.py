@@ -55,6 +55,8 @@ class Precision(enum.Enum):
     Precision.HIGHEST
     """
 
+    __module__ = "weft.lax"
+
     DEFAULT = 0
     HIGH = 1
     HIGHEST = 2
@@ -87,6 +89,8 @@ class DotAlgorithm(NamedTuple):
     11.0
     """
 
+    __module__ = "weft.lax"
+
     lhs_precision_type: Any
     rhs_precision_type: Any
     accumulation_type: Any
@@ -102,6 +106,8 @@ class DotAlgorithmPreset(enum.Enum):
     >>> DotAlgorithmPreset["BF16_BF16_F32"].accumulation_type
     dtype('float32')
     """
+
+    __module__ = "weft.lax"
 
     DEFAULT = enum.auto()
     ANY_F8_ANY_F8_F32 = enum.auto()

@@ -48,6 +48,8 @@ conv_general_dilated_p = ConvolutionOp("conv_general_dilated", out_sharding=OUT_
 class ConvDimensionNumbers(NamedTuple):
     """Where the dims of a convolution are: (batch, feature, *spatial) of lhs and result, (out, in, *spatial) of rhs."""
 
+    __module__ = "weft.lax"
+
     lhs_spec: Sequence[int]
     rhs_spec: Sequence[int]
     out_spec: Sequence[int]

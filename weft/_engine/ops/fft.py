@@ -36,6 +36,8 @@ fft_p = LibraryOp("fft", split_alike=True)
 class FftType(enum.IntEnum):
     """Which transform: forward or inverse, of complex or of real values (FFT takes either)."""
 
+    __module__ = "weft.lax"
+
     FFT = 0
     IFFT = 1
     RFFT = 2

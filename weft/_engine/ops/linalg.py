@@ -75,6 +75,8 @@ eig_p = _library("eig", lapack_forms.eig)
 class SvdAlgorithm(enum.Enum):
     """How a singular value decomposition is computed."""
 
+    __module__ = "weft.lax.linalg"
+
     DEFAULT = "default"
     QR = "QR"
     JACOBI = "Jacobi"
@@ -85,6 +87,8 @@ class SvdAlgorithm(enum.Enum):
 class EighImplementation(enum.Enum):
     """How a Hermitian eigenvalue problem is solved."""
 
+    __module__ = "weft.lax.linalg"
+
     QR = "qr"
     JACOBI = "jacobi"
     QDWH = "qdwh"
@@ -92,6 +96,8 @@ class EighImplementation(enum.Enum):
 
 class EigImplementation(enum.Enum):
     """Which library solves a general eigenvalue problem."""
+
+    __module__ = "weft.lax.linalg"
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"

@@ -27,6 +27,8 @@ class GatherDimensionNumbers(NamedTuple):
     operand_batching_dims         dims of the operand that run along with start_indices_batching_dims of the indices
     """
 
+    __module__ = "weft.lax"
+
     offset_dims: tuple[int, ...]
     collapsed_slice_dims: tuple[int, ...]
     start_index_map: tuple[int, ...]
@@ -45,6 +47,8 @@ class ScatterDimensionNumbers(NamedTuple):
     [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0]]
     """
 
+    __module__ = "weft.lax"
+
     update_window_dims: Sequence[int]
     inserted_window_dims: Sequence[int]
     scatter_dims_to_operand_dims: Sequence[int]
@@ -55,6 +59,8 @@ class ScatterDimensionNumbers(NamedTuple):
 class GatherScatterMode(enum.Enum):
     """What happens to windows outside the operand: moved inside (CLIP), filled or dropped, or promised not to occur: then
     a gather moves them all the same, and a scatter drops them. UNCHECKED is for windows that are known to be inside."""
+
+    __module__ = "weft.lax"
 
     CLIP = 1
     FILL_OR_DROP = 2

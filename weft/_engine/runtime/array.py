@@ -4,7 +4,7 @@ In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a bu
 Out:  an immutable array, its values on the host, its shards.
 Laws: only the backend reads a buffer, which is that of the array `ArraySpec.stored`. Which devices hold which shard is metadata of the
       sharding. Of an array over several processes each has the shards of its own devices; its value can be read where they make up all
-      of it. Array methods and operators are attached by `weft.numpy.methods`.
+      of it. Array methods and operators are attached by `weft._engine.numpy.methods`.
 Next: `backends.base` says what a backend does for arrays, `runtime.executable` runs programs on them.
 """
 
@@ -586,6 +586,8 @@ class Shard:
     >>> shard.device.id, shard.index, shard.replica_id, shard.data
     (0, (slice(None, None, None),), 0, Array([0, 1, 2], dtype=int32))
     """
+
+    __module__ = "weft"
 
     __slots__ = ("device", "index", "replica_id", "data")
 

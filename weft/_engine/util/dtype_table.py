@@ -149,9 +149,13 @@ python_scalar_dtypes: dict[type, np.dtype] = {
 class extended(np.generic):
     """Abstract type of elements that are not plain numbers; for `issubdtype` only."""
 
+    __module__ = "weft.dtypes"
+
 
 class prng_key(extended):
     """Abstract type of typed random keys; for `issubdtype` only."""
+
+    __module__ = "weft.dtypes"
 
 
 class ExtendedDType:

@@ -164,6 +164,8 @@ class finfo(metaclass=_LimitsMeta):
     (0.0078125, True)
     """
 
+    __module__ = "weft.numpy"
+
     def __new__(cls, dtype: DTypeLike | None) -> Any:
         dtype = as_dtype(dtype, "finfo: `dtype`")
         if not issubdtype(dtype, np.inexact):
@@ -177,6 +179,8 @@ class iinfo(metaclass=_LimitsMeta):
     >>> iinfo('int4').max, isinstance(iinfo('int4'), iinfo)
     (7, True)
     """
+
+    __module__ = "weft.numpy"
 
     def __new__(cls, int_type: DTypeLike) -> Any:
         dtype = as_dtype(int_type, "iinfo: `int_type`")

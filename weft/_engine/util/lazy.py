@@ -19,7 +19,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from weft import LazyModule  # pyright: ignore[reportAttributeAccessIssue]  # the stub lists public names only
@@ -59,11 +59,23 @@ def attach(
             from weft._engine.util.source import guarded
 
             value = guarded(value, package, name)
+        report_module(value, package)
         setattr(sys.modules[package], name, value)
         return value
 
     sys.modules[package].__class__ = LazyModule
     return load, lambda: sorted(table)
+
+
+def report_module(value: Any, module: str) -> None:
+    """Have a function of the engine report the public `module` that users import it from.
+
+    Classes state theirs themselves, since files name them by it.
+    """
+    is_function = isinstance(value, FunctionType) or "__module__" in getattr(value, "__dict__", ())
+    is_class = isinstance(value, (type, ModuleType))
+    if is_function and not is_class and str(value.__module__).startswith("weft._engine."):
+        value.__module__ = module
 
 
 def loader(

@@ -361,7 +361,7 @@ _FORWARDING = tuple(
             for package in ("api", "control", "core", "ops", "runtime", "transforms", "util")
         ],
         *[
-            f"numpy{os.sep}{module}.py"
+            f"_engine{os.sep}numpy{os.sep}{module}.py"
             for module in ("promote", "eager", "eager_choice", "methods", "ufunc_type")
         ],
     )

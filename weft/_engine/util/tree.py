@@ -723,6 +723,8 @@ class Partial(functools.partial):
     ([1], 3)
     """
 
+    __module__ = "weft.tree_util"
+
     def __new__(cls, func: Callable[..., Any], /, *args: Any, **kw: Any) -> Partial:
         # functools.partial would flatten a partial of a partial; its inner arguments must stay static here.
         inner = _Opaque(func) if isinstance(func, functools.partial) else func

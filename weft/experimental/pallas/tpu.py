@@ -14,8 +14,7 @@ import numpy as np
 
 import weft.numpy as wnp
 from weft._engine.ir.types import ShapedArray
-from weft._engine.util.record import record
-from weft.experimental.pallas.memory import (
+from weft._engine.pallas.memory import (
     AsyncCopy as AsyncCopy,
     async_copy as async_copy,
     load as load,
@@ -23,13 +22,14 @@ from weft.experimental.pallas.memory import (
     store as store,
     sync_copy as sync_copy,
 )
-from weft.experimental.pallas.specs import (
+from weft._engine.pallas.specs import (
     SEMAPHORE_TYPE,
     GridSpec,
     MemoryRef,
     _Space,
     no_block_spec,
 )
+from weft._engine.util.record import record
 
 
 class MemorySpace(_Space):

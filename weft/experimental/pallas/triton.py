@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
-from weft._engine.util.record import record
-from weft.experimental.pallas.inside import dot as dot
-from weft.experimental.pallas.memory import (
+from weft._engine.pallas.inside import dot as dot
+from weft._engine.pallas.memory import (
     atomic,
     atomic_cas as atomic_cas,
     load as load,
     store as store,
 )
+from weft._engine.util.record import record
 
 __all__ = [
     "CompilerParams",

@@ -16,6 +16,7 @@ import numpy as np
 
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.numpy.reductions import sum_dtype
 from weft._engine.ops.families import canonical_dims
 from weft.experimental.sparse.bcoo import (
     BCOO,
@@ -29,7 +30,6 @@ from weft.experimental.sparse.bcoo import (
     shapes_of,
     whole_batches,
 )
-from weft.numpy.reductions import sum_dtype
 
 
 def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:

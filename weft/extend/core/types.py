@@ -13,9 +13,9 @@ import numpy as np
 from weft._engine.control.hitypes import AbstractValue
 from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.types import ShapedArray
+from weft._engine.lax.tokens import Token as Token
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes, errors
-from weft.lax.tokens import Token as Token
 
 Value = Any
 

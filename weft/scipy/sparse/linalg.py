@@ -17,10 +17,10 @@ import numpy as np
 
 from weft import lax, numpy as wnp
 from weft._engine.core.trace import typeof
+from weft._engine.numpy.promote import concrete, inexact, is_arraylike
 from weft._engine.ops.elementwise import convert_element_type
 from weft._engine.util import dtypes, tree
 from weft._engine.util.source import guard_all
-from weft.numpy.promote import concrete, inexact, is_arraylike
 
 __all__ = ["bicgstab", "cg", "gmres"]
 

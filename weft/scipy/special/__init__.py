@@ -3,7 +3,7 @@
 Next: `basic`, `gamma_ratios`, `integrals`, `gammas`, `hypergeometric`, `harmonics`, `faddeeva`.
 """
 
-from weft.scipy.special.basic import (
+from weft._engine.scipy.special.basic import (
     betainc,
     boxcox,
     boxcox1p,
@@ -37,31 +37,31 @@ from weft.scipy.special.basic import (
     xlogy,
     zeta,
 )
-from weft.scipy.special.faddeeva import (
+from weft._engine.scipy.special.faddeeva import (
     wofz,
 )
-from weft.scipy.special.gamma_ratios import (
+from weft._engine.scipy.special.gamma_ratios import (
     beta,
     betaln,
     poch,
 )
-from weft.scipy.special.gammas import (
+from weft._engine.scipy.special.gammas import (
     bernoulli,
     comb,
     gamma,
     loggamma,
 )
-from weft.scipy.special.harmonics import (
+from weft._engine.scipy.special.harmonics import (
     bessel_jn,
     lpmn,
     lpmn_values,
     sph_harm_y,
 )
-from weft.scipy.special.hypergeometric import (
+from weft._engine.scipy.special.hypergeometric import (
     hyp1f1,
     hyp2f1,
 )
-from weft.scipy.special.integrals import (
+from weft._engine.scipy.special.integrals import (
     dawsn,
     erfcx,
     exp1,

@@ -11,7 +11,7 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "weft.scipy.stats.kde": "gaussian_kde",
-        "weft.scipy.stats.summary": "mode rankdata sem",
+        "weft._engine.scipy.stats.summary": "mode rankdata sem",
         __name__: """
         bernoulli beta betabinom binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l gumbel_r laplace
         logistic multinomial multivariate_normal nbinom norm pareto poisson t truncnorm uniform vonmises

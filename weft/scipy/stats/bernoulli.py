@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft._engine.scipy.stats.family import discrete, public
 from weft._engine.util.source import guard_all
 from weft.scipy.special import xlog1py, xlogy
-from weft.scipy.stats.family import discrete, public
 
 
 def _logpmf(k, p):

@@ -7,13 +7,13 @@ import math
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.ops.functions.incomplete_beta import betaincc, log_betainc
+from weft._engine.scipy.special.deviance import log_quotient
+from weft._engine.scipy.special.gamma_ratios import _digamma_rise
+from weft._engine.scipy.stats.deviance import log_binomial
+from weft._engine.scipy.stats.family import continuous, valid, within
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
 from weft.scipy import special
-from weft.scipy.special.deviance import log_quotient
-from weft.scipy.special.gamma_ratios import _digamma_rise
-from weft.scipy.stats.deviance import log_binomial
-from weft.scipy.stats.family import continuous, valid, within
 
 
 def _parts(z, a, b):

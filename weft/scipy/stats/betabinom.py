@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
-from weft._engine.util import dtypes
-from weft._engine.util.source import guard_all
-from weft.scipy.stats.deviance import (
+from weft._engine.scipy.stats.deviance import (
     beta_binomial,
     beta_binomial_slope,
     count_slope,
     log_beta_binomial,
 )
-from weft.scipy.stats.family import discrete, whole, within
+from weft._engine.scipy.stats.family import discrete, whole, within
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
 
 
 def _outer(k, m, a, b):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.scipy.stats.deviance import binomial_slope, log_binomial
+from weft._engine.scipy.stats.family import discrete, whole, within
 from weft._engine.util.source import guard_all
-from weft.scipy.stats.deviance import binomial_slope, log_binomial
-from weft.scipy.stats.family import discrete, whole, within
 
 
 @custom_jvp

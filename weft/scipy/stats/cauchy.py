@@ -6,8 +6,8 @@ import math
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.scipy.stats.family import continuous, log1p_square, log_of_part
 from weft._engine.util.source import guard_all
-from weft.scipy.stats.family import continuous, log1p_square, log_of_part
 
 
 def _shares(z):

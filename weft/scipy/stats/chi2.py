@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from weft import numpy as wnp
 from weft._engine.ops.functions.incomplete import igamma_grad_x, log_igamma, log_igammac
+from weft._engine.scipy.stats.deviance import log_gamma_density
+from weft._engine.scipy.stats.family import continuous, log_one_less_exp, one_less_exp, within
 from weft._engine.util.source import guard_all
 from weft.scipy import special
-from weft.scipy.stats.deviance import log_gamma_density
-from weft.scipy.stats.family import continuous, log_one_less_exp, one_less_exp, within
 
 _log_density = log_gamma_density(2)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft._engine.numpy.promote import all_inexact, concrete
 from weft._engine.util.source import guard_all
-from weft.numpy.promote import all_inexact, concrete
 from weft.scipy.special import gammaln, xlogy
 
 

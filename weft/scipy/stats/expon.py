@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft._engine.scipy.stats.family import continuous, one_less_exp
 from weft._engine.util.source import guard_all
-from weft.scipy.stats.family import continuous, one_less_exp
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
     "expon",

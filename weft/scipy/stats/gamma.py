@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft._engine.ops.functions.incomplete import igamma_grad_x, log_igamma, log_igammac
+from weft._engine.scipy.stats.deviance import log_gamma_density
+from weft._engine.scipy.stats.family import continuous, within
 from weft._engine.util.source import guard_all
 from weft.scipy import special
-from weft.scipy.stats.deviance import log_gamma_density
-from weft.scipy.stats.family import continuous, within
 
 _log_density = log_gamma_density(1)
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(

@@ -8,10 +8,10 @@ from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.ops import elementwise as ew
 from weft._engine.ops.functions.incomplete import igamma_grad_a, igamma_grad_x
+from weft._engine.scipy.stats.family import continuous
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
 from weft.scipy import special
-from weft.scipy.stats.family import continuous
 
 
 def _log_scale(beta):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.scipy.stats.family import discrete, whole, within
 from weft._engine.util.source import guard_all
 from weft.scipy.special import xlog1py
-from weft.scipy.stats.family import discrete, whole, within
 
 
 def _logpmf(k, p):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft._engine.scipy.stats.family import continuous
 from weft._engine.util.source import guard_all
-from weft.scipy.stats.family import continuous
 from weft.scipy.stats.gumbel_r import (
     _density,
     _distribution,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.scipy.stats.family import continuous, one_less_exp
 from weft._engine.util.source import guard_all
-from weft.scipy.stats.family import continuous, one_less_exp
 
 #: the exponential of its exponential, negated, is zero in every type
 _HIGH = 30.0

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp, random
+from weft._engine.numpy.promote import all_inexact, concrete
+from weft._engine.numpy.reductions import logsumexp
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
 from weft._engine.util.tree import register_pytree_node_class
-from weft.numpy.promote import all_inexact, concrete
-from weft.numpy.reductions import logsumexp
 from weft.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from weft.scipy.special import ndtr
 
@@ -31,6 +31,8 @@ class gaussian_kde:  # noqa: N801
     >>> float(kde.integrate_box_1d(-100.0, 100.0).round(4))
     1.0
     """
+
+    __module__ = "weft.scipy.stats"
 
     def __init__(self, dataset: Any, bw_method: Any = None, weights: Any = None):
         name = "gaussian_kde"

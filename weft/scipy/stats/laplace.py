@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
+from weft._engine.scipy.stats.family import continuous
 from weft._engine.util.source import guard_all
-from weft.scipy.stats.family import continuous
 
 logpdf, pdf, cdf = continuous(
     "laplace",

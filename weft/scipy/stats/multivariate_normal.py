@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
+from weft._engine.numpy.promote import all_inexact, concrete
 from weft._engine.util.source import guard_all
-from weft.numpy.promote import all_inexact, concrete
 from weft.scipy import linalg
 
 

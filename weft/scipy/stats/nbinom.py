@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.scipy.special.deviance import log_quotient
+from weft._engine.scipy.stats.deviance import binomial_slope, log_binomial
+from weft._engine.scipy.stats.family import discrete, whole, within
 from weft._engine.util.source import guard_all
-from weft.scipy.special.deviance import log_quotient
-from weft.scipy.stats.deviance import binomial_slope, log_binomial
-from weft.scipy.stats.family import discrete, whole, within
 
 
 def _logpmf(k, n, p):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from weft._engine.scipy.stats.family import continuous, log_bell
 from weft._engine.util.source import guard_all
 from weft.scipy import special
-from weft.scipy.stats.family import continuous, log_bell
 
 logpdf, pdf, logcdf, cdf, logsf, sf, ppf, isf = continuous(
     "norm",

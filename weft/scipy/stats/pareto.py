@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft._engine.scipy.stats.family import continuous, log_of_part, one_less_exp, within
 from weft._engine.util.source import guard_all
-from weft.scipy.stats.family import continuous, log_of_part, one_less_exp, within
 
 
 def _log(z):

@@ -7,13 +7,13 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft._engine.api.autodiff import jvp
 from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.numpy.promote import all_inexact, broadcast, concrete
 from weft._engine.ops.functions.incomplete import igamma_grad_x
+from weft._engine.scipy.special.basic import in_single
+from weft._engine.scipy.stats.deviance import log_poisson
+from weft._engine.scipy.stats.family import discrete, whole, within
 from weft._engine.util.source import guard_all
-from weft.numpy.promote import all_inexact, broadcast, concrete
 from weft.scipy.special import gammaincc
-from weft.scipy.special.basic import in_single
-from weft.scipy.stats.deviance import log_poisson
-from weft.scipy.stats.family import discrete, whole, within
 
 
 @custom_jvp

@@ -7,9 +7,9 @@ import math
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.ops import elementwise as ew
+from weft._engine.scipy.special.deviance import deviance
+from weft._engine.scipy.stats.family import continuous, log1p_square
 from weft._engine.util.source import guard_all
-from weft.scipy.special.deviance import deviance
-from weft.scipy.stats.family import continuous, log1p_square
 
 #: of the odd powers of 1 / h in log(gamma(h + 1/2) / gamma(h)) - log(h) / 2
 _SERIES = (-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224)

@@ -6,10 +6,16 @@ import math
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.scipy.special.deviance import log_quotient
+from weft._engine.scipy.stats.family import (
+    continuous,
+    log_bell,
+    log_one_less_exp,
+    one_less_exp,
+    valid,
+)
 from weft._engine.util.source import guard_all
 from weft.scipy.special import log_ndtr
-from weft.scipy.special.deviance import log_quotient
-from weft.scipy.stats.family import continuous, log_bell, log_one_less_exp, one_less_exp, valid
 
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 #: half the positive nodes of Gauss's rule of eight points, and their weights

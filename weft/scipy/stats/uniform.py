@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft._engine.scipy.stats.family import continuous
 from weft._engine.util.source import guard_all
-from weft.scipy.stats.family import continuous
 
 logpdf, pdf, cdf, ppf = continuous(
     "uniform",

@@ -8,10 +8,10 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
+from weft._engine.scipy.special.fits import pieces
+from weft._engine.scipy.stats.family import public
 from weft._engine.util.source import guard_all
 from weft.scipy import special
-from weft.scipy.special.fits import pieces
-from weft.scipy.stats.family import public
 
 
 def _gap(t):

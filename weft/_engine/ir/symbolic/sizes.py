@@ -49,6 +49,8 @@ class SymbolicScope:
     (True, 0, 2*b)
     """
 
+    __module__ = "weft.export"
+
     def __init__(self, constraints_str: Sequence[str] | str = ()):
         given = (constraints_str,) if isinstance(constraints_str, str) else tuple(constraints_str)
         self.constraints = given

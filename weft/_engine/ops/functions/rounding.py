@@ -63,6 +63,8 @@ def round_away(f, x):
 class RoundingMethod(enum.IntEnum):
     """Where `round` sends halves."""
 
+    __module__ = "weft.lax"
+
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
 

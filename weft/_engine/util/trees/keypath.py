@@ -16,6 +16,8 @@ from weft._engine.util.record import record
 class SequenceKey:
     """A step into a tuple or list, by position."""
 
+    __module__ = "weft.tree_util"
+
     idx: int
 
     def __str__(self) -> str:
@@ -25,6 +27,8 @@ class SequenceKey:
 @record
 class DictKey:
     """A step into a dictionary, by key."""
+
+    __module__ = "weft.tree_util"
 
     key: Hashable
 
@@ -36,6 +40,8 @@ class DictKey:
 class GetAttrKey:
     """A step into an object, by attribute name."""
 
+    __module__ = "weft.tree_util"
+
     name: str
 
     def __str__(self) -> str:
@@ -45,6 +51,8 @@ class GetAttrKey:
 @record
 class FlattenedIndexKey:
     """A step into a custom node that names no keys, by position among its children."""
+
+    __module__ = "weft.tree_util"
 
     key: int
 

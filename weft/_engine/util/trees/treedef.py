@@ -394,6 +394,8 @@ class PyTreeDef:
     ['a', ('b', None)]
     """
 
+    __module__ = "weft.tree_util"
+
     __slots__ = ("_code", "_hash", "_uses", "num_leaves", "spec")
 
     def __init__(self, spec: Spec, num_leaves: int) -> None:

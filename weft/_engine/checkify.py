@@ -1,0 +1,278 @@
+"""Checks of values at run time: `check` states one, `checkify` makes a function return the first that failed.
+
+In:  a function with calls of `check`, and the categories of errors to look for besides.
+Out: the function with an `Error` in front of its result, a tree of arrays that jit, vmap, scan and shard_map carry like any other.
+How: `control/checks.py` threads the state of the checks through the program.
+
+>>> from weft.experimental import checkify
+>>> def root(x):
+...     checkify.check(x >= 0, "x is {x}, and has no real root", x=x)
+...     return wnp.sqrt(x)
+>>> error, result = weft.jit(checkify.checkify(root))(wnp.float32(-4.0))
+>>> error.get()
+'x is -4.0, and has no real root (`check` failed)'
+>>> error.throw()
+Traceback (most recent call last):
+...
+weft._engine.control.checks.JaxRuntimeError: x is -4.0, and has no real root (`check` failed)
+...
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from weft._engine.api.execute import to_array
+from weft._engine.control import checks
+from weft._engine.control.checks import (
+    BatchedError,
+    DivisionByZeroError,
+    FailedCheckError,
+    JaxException,
+    JaxRuntimeError,
+    NaNError,
+    OOBError,
+    Site,
+    Slot,
+)
+from weft._engine.core.sealed import Sealed
+from weft._engine.core.stage import hoist_tracers, stage
+from weft._engine.core.trace import Tracer, any_tracers, typeof
+from weft._engine.ops.comparison import select_n
+from weft._engine.ops.keys import random_unwrap
+from weft._engine.util import dtypes, tree
+from weft._engine.util.source import api_boundary, function_name, user_frame
+
+__all__ = [
+    "Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error", "checkify", "debug_check",
+    "div_checks", "float_checks", "index_checks", "init_error", "nan_checks", "user_checks",
+]  # fmt: skip
+
+Out = TypeVar("Out")
+ErrorCategory = type[JaxException]
+
+user_checks: frozenset[ErrorCategory] = frozenset({FailedCheckError})
+nan_checks: frozenset[ErrorCategory] = frozenset({NaNError})
+index_checks: frozenset[ErrorCategory] = frozenset({OOBError})
+div_checks: frozenset[ErrorCategory] = frozenset({DivisionByZeroError})
+float_checks: frozenset[ErrorCategory] = nan_checks | div_checks
+automatic_checks: frozenset[ErrorCategory] = float_checks | index_checks
+all_checks: frozenset[ErrorCategory] = automatic_checks | user_checks
+
+
+_NONE = np.int32(0)  # the code that stands for no error
+
+
+@tree.register_pytree_node_class
+class Error(metaclass=Sealed):
+    """The first error of a checked function, or none.
+
+    A tree of arrays: the code of the place that failed, and the values in its message; after `vmap` there is one for each example.
+    """
+
+    _made_by = "functions of weft.experimental.checkify.checkify"
+
+    def __init__(
+        self,
+        code: Any = _NONE,
+        values: Sequence[Any] = (),
+        sites: Sequence[Site] = (),
+        slots: Sequence[Slot] = (),
+    ):
+        self._code = code
+        self._values = tuple(values)
+        self._sites = tuple(sites)
+        self._slots = tuple(slots)
+
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        return (self._code, self._values), (self._sites, self._slots)
+
+    @classmethod
+    def tree_unflatten(cls, aux: tuple, children: tuple) -> Error:
+        return cls.make(*children, *aux)
+
+    def get(self) -> str | None:
+        """The message of the error, None if there is none; of a batch one line for each example that has one.
+
+        >>> init_error.get() is None
+        True
+        """
+        exception = self.get_exception()
+        return None if exception is None else str(exception)
+
+    def get_exception(self) -> JaxException | None:
+        """The error as an exception of its category, None if there is none."""
+        codes = np.asarray(self._code)
+        values = [np.asarray(x) for x in self._values]
+        failed = [tuple(int(i) for i in where) for where in np.argwhere(codes)]
+        if not failed:
+            return None
+        if codes.ndim == 0:
+            return self._exception(int(codes), values)
+        lines = [
+            f"at mapped index {', '.join(map(str, where))}: {self._exception(int(codes[where]), [x[where] for x in values])}"
+            for where in failed
+        ]
+        return BatchedError("\n".join(lines))
+
+    def _exception(self, code: int, values: Sequence[np.ndarray]) -> JaxException:
+        site = self._sites[code - 1]
+        exception = site.category(
+            site.text([to_array(x) for x in checks.values_of(site, self._slots, values)])
+        )
+        if site.line:
+            exception.add_note(f"at {site.line}")
+        return exception
+
+    def throw(self) -> None:
+        """Raise JaxRuntimeError if there is an error."""
+        check_error(self)
+
+    def __repr__(self) -> str:
+        return f"Error({'traced' if isinstance(self._code, Tracer) else self.get()})"
+
+
+#: no error, of a function without checks
+init_error = Error.make()
+
+
+@api_boundary
+def check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+    """Demand that the boolean scalar `pred` holds, with a message for when it does not: `msg.format(*fmt_args, **fmt_kwargs)`.
+
+    Called on values it raises JaxRuntimeError at once. Within `checkify` it becomes part of the program; a compiled program that was not
+    made by `checkify` raises ValueError when it is compiled.
+    Raises TypeError if `pred` is not a boolean scalar, or an argument of the format is not a tree of arrays; KeyError or IndexError if the
+    format lacks one.
+
+    >>> check(wnp.array(True), "never said")
+    """
+    _check(pred, msg, fmt_args, fmt_kwargs, False)
+
+
+@api_boundary
+def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+    """A `check` that acts within `checkify` only, and is not part of a program otherwise.
+
+    >>> debug_check(wnp.array(False), "not seen here")
+    """
+    _check(pred, msg, fmt_args, fmt_kwargs, True)
+
+
+def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], debug: bool) -> None:
+    name = "debug_check" if debug else "check"
+    if not isinstance(msg, str):
+        raise TypeError(f"{name}: msg is a format, a string, got {msg!r} of type {type(msg)}.")
+    is_array = isinstance(pred, (bool, np.bool_, np.ndarray, Tracer)) or hasattr(type(pred), "aval")
+    if not is_array or typeof(pred).shape or typeof(pred).dtype != np.bool_:
+        raise TypeError(
+            f"{name} takes a scalar pred as argument, got {pred if not is_array else typeof(pred).str_short()}.\n"
+            "  Reduce an array of conditions with .all(); the message can name the values."
+        )
+    values, structure = tree.tree_flatten((fmt_args, fmt_kwargs))
+    for x in values:
+        if not isinstance(x, (bool, int, float, complex, np.generic, np.ndarray)) and not hasattr(
+            type(x), "aval"
+        ):
+            raise TypeError(
+                f"Formatting arguments to checkify.{name} need to be PyTrees of arrays, but got {x!r} of type {type(x)}."
+            )
+    values = [
+        random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in values
+    ]  # messages show the data of random keys
+    args, kwargs = tree.tree_unflatten(
+        structure, [np.zeros(typeof(x).shape, typeof(x).dtype)[()] for x in values]
+    )
+    try:
+        str.format(
+            msg, *args, **kwargs
+        )  # fails here, where the format is written, and not when the check does
+    except (KeyError, IndexError) as error:
+        raise type(error)(
+            f"{name}: the format {msg!r} asks for {error.args[0]!r}, which no argument gives."
+        ) from None
+    site = Site(FailedCheckError, msg, 0, structure, str(user_frame() or ""))
+    code = (
+        np.int32(0 if pred else 1)
+        if isinstance(pred, (bool, np.bool_))
+        else select_n(pred, np.int32(1), np.int32(0))
+    )
+    checks.check_p.bind(code, *values, sites=(site,), slots=(checks.slot_of(values),), debug=debug)
+
+
+def check_error(error: Error) -> None:
+    """Raise JaxRuntimeError if there is an error; within `checkify`, make it an error of the program.
+
+    Raises TypeError if `error` is none.
+    """
+    if not isinstance(error, Error):
+        raise TypeError(f"check_error takes an Error as argument, got type {type(error)} instead.")
+    leaves = [error._code, *error._values]
+    if not any_tracers(leaves):
+        exception = error.get_exception()
+        if exception is not None:
+            raised = JaxRuntimeError(str(exception))
+            for note in getattr(exception, "__notes__", ()):
+                raised.add_note(note)
+            raise raised
+    if error._sites:
+        checks.check_p.bind(*leaves, sites=error._sites, slots=error._slots, debug=False)
+
+
+@api_boundary
+def checkify(
+    f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_checks
+) -> Callable[..., tuple[Error, Out]]:
+    """`f` with an `Error` in front of its result: the first failed `check`, or the first error of the other categories in `errors`.
+
+    `errors` is a set such as `user_checks`, `nan_checks`, `div_checks`, `index_checks`, or a union of them. The result of `f` is what it is
+    without checks. Programs inside are checked too: of jit, cond, scan, while_loop, remat, custom derivatives, vmap and shard_map.
+    Raises TypeError for a function that cannot be called and for a category that is none.
+
+    >>> error, y = checkify(lambda x: wnp.log(x), errors=float_checks)(wnp.array(-1.0))
+    >>> error.get(), float(y)
+    ('nan generated by primitive: log.', nan)
+    """
+    if not callable(f):
+        raise TypeError(f"checkify: f must be callable, got {f!r}.")
+    categories = frozenset(errors)
+    for category in categories:
+        if not (isinstance(category, type) and issubclass(category, JaxException)):
+            raise TypeError(
+                f"checkify: errors is a set of error categories such as checkify.user_checks, got {category!r} in it."
+            )
+
+    @functools.wraps(f)
+    @functools.partial(api_boundary, name="checkify")
+    def checked(*args: Any, **kwargs: Any) -> tuple[Error, Out]:
+        structure: list = []
+        leaves, in_tree = tree.tree_flatten((args, kwargs))
+        # Python's numbers stay what they are
+        traced = [
+            i for i, x in enumerate(leaves) if isinstance(x, np.ndarray) or hasattr(type(x), "aval")
+        ]
+
+        def flat(*values: Any) -> list:
+            full = list(leaves)
+            for i, x in zip(traced, values):
+                full[i] = x
+            given, named = tree.tree_unflatten(in_tree, full)
+            outs, out_tree = tree.tree_flatten(f(*given, **named))
+            structure.append(out_tree)
+            return outs
+
+        operands = [leaves[i] for i in traced]
+        program, consts = hoist_tracers(
+            stage(flat, [typeof(x) for x in operands], function_name(f))
+        )
+        sites, run = checks.checked(program, categories)
+        state, outs = run(*consts, *operands)
+        return Error.make(state[0], state[1:], sites.sites, sites.slots), tree.tree_unflatten(
+            structure[0], outs
+        )
+
+    return checked

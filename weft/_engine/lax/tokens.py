@@ -1,0 +1,61 @@
+"""Tokens: values without data that stand for the order of effects.
+
+Effects happen in the order of the program, so a token carries nothing: it is a pytree without leaves, which programs, loops and
+transformations pass on like any other tree, and of which no operation knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._engine.util.source import api_boundary
+from weft._engine.util.tree import register_pytree_node, tree_leaves
+
+
+class Token:
+    """Stands for the order of effects; `buf` is an array that is ready when they have happened, or None."""
+
+    __module__ = "weft.extend.core"
+
+    __slots__ = ("_buf",)
+
+    def __init__(self, buf: Any = None):
+        self._buf = buf
+
+    def block_until_ready(self) -> "Token":
+        """Wait for the array that it stands for."""
+        if hasattr(self._buf, "block_until_ready"):
+            self._buf.block_until_ready()
+        return self
+
+    def __repr__(self) -> str:
+        return "Token()"
+
+
+register_pytree_node(Token, lambda token: ((), None), lambda _aux, _children: Token())
+
+
+@api_boundary
+def create_token(_: Any = None) -> Token:
+    """A token, whatever the argument.
+
+    >>> weft.jit(lambda x, token: (x + 1, token))(1.0, weft.lax.create_token())
+    (Array(2., dtype=float32, weak_type=True), Token())
+    """
+    return Token()
+
+
+@api_boundary
+def after_all(*operands: Any) -> Token:
+    """A token that stands for all tokens in `operands`. TypeError for other values.
+
+    >>> weft.lax.after_all(weft.lax.create_token(), weft.lax.create_token())
+    Token()
+    """
+    others = tree_leaves(operands)
+    if others:
+        raise TypeError(
+            f"after_all: operands are tokens, got {others[0]!r} of type {type(others[0])}. lax.optimization_barrier orders "
+            "arrays."
+        )
+    return Token()

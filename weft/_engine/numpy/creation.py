@@ -1,0 +1,936 @@
+"""Making arrays: from Python values, filled, ranges, grids, identity-like matrices."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.api.execute import to_array
+from weft._engine.api.layouts import as_sharding
+from weft._engine.backends.formats import Format
+from weft._engine.core.annotations import cast as vary
+from weft._engine.core.stage import is_staged, record_constant
+from weft._engine.core.trace import (
+    Tracer,
+    check_unmasked,
+    conversion,
+    current_trace,
+    eval_trace,
+    typeof,
+)
+from weft._engine.ir.program_mesh import is_abstract
+from weft._engine.ir.shardings import Sharding
+from weft._engine.ir.symbolic import Dim, as_size, max_dim
+from weft._engine.ir.types import ShapedArray
+from weft._engine.numpy import promote
+from weft._engine.ops import elementwise as ew
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.families import is_narrow
+from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
+from weft._engine.ops.placement import named_sharding, with_out_sharding
+from weft._engine.runtime.array import Array, from_numpy
+from weft._engine.runtime.transfers import NO_TRANSFER, Passing
+from weft._engine.util import dtypes
+from weft._engine.util.errors import (
+    ConcretizationTypeError,
+    InconclusiveDimensionOperation,
+    ShapeError,
+    TracerError,
+)
+from weft._engine.util.events import numpy_name
+from weft._engine.util.source import warn_user
+
+
+def _dtype(dtype, api: str):
+    return dtype if dtype is None or dtypes.is_strings(dtype) else dtypes.check_dtype(dtype, api)
+
+
+#: types whose values alone say what dtype an array of them has
+_PLAIN = frozenset(promote.PYTHON_SCALARS)
+
+
+def _shape(shape) -> tuple[int, ...]:
+    if isinstance(shape, (int, np.integer, Dim)) or (hasattr(shape, "ndim") and not shape.ndim):
+        shape = (shape,)
+    try:
+        dims = tuple(
+            [
+                int(d)
+                if isinstance(d, (bool, np.bool_))
+                else d
+                if isinstance(d, int)
+                else as_size(d)
+                for d in shape
+            ]
+        )
+    except TracerError:
+        raise
+    except TypeError:
+        raise TypeError(
+            f"a shape is an integer or a sequence of integers, got {shape!r}."
+        ) from None
+    for d in dims:
+        if d < 0:
+            raise ShapeError(f"shape must have non-negative dims, got {dims}.")
+    return dims
+
+
+def _placed(x, device):
+    """`x` on `device`, a device or sharding, if one is given."""
+    if device is None:
+        return x
+    from weft._engine.api.arrays import device_put
+
+    return device_put(x, device)
+
+
+def _by_keyword(fun):
+    """`fun`, which warns where more than its first two arguments are given without their names."""
+
+    @functools.wraps(fun, updated=())
+    def wrapped(*args, **kwargs):
+        if len(args) > 2:
+            warn_user(
+                f"{numpy_name(fun.__name__)}: copy, order and ndmin given by position are deprecated. Give them by name, as in "
+                f"{fun.__name__}(x, copy=False).",
+                DeprecationWarning,
+            )
+        return fun(*args, **kwargs)
+
+    return wrapped
+
+
+@_by_keyword
+def array(
+    object,
+    dtype=None,
+    copy: bool = True,
+    order: str | None = "K",
+    ndmin: int = 0,
+    *,
+    device=None,
+    out_sharding=None,
+):
+    """An array of the values in `object`: a number, an array, or nested lists of them.
+
+    The dtype is that of the values: Python numbers give 32-bit values (64-bit under `enable_x64`), and a single one is weakly
+    typed. `ndmin` adds leading dims of size one. `device` may be a device or a sharding. Masked arrays of NumPy lose their masks.
+    Raises TypeError for values that are not numbers, ValueError for ragged lists and for arrays that are committed to other devices,
+    OverflowError for integers beyond the dtype.
+
+    >>> wnp.array([[1, 2], [3, 4]]).shape
+    (2, 2)
+    >>> wnp.array([1, 2.5], ndmin=2)
+    Array([[1. , 2.5]], dtype=float32)
+    """
+    if (
+        isinstance(object, np.ndarray)
+        and type(object) is not np.ndarray
+        and isinstance(object, np.ma.MaskedArray)
+    ):
+        object = object.data
+    return _made(object, dtype, copy, order, ndmin, device, out_sharding)
+
+
+def _check_order(api: str, order: str | None) -> None:
+    if order not in (None, "K", "C", "A"):
+        raise NotImplementedError(f"{api}: order={order!r}; arrays are row-major.")
+
+
+def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_sharding) -> Any:
+    _check_order("array", order)
+    dtype = _dtype(dtype, "array")
+    result = _convert(object, dtype, copy)
+    if ndmin > result.ndim:
+        result = reshape(result, (1,) * (ndmin - result.ndim) + tuple(result.shape))
+    target = _target(device, out_sharding, "array", result.ndim)
+    if target is not None and type(object) is Array and object.committed:
+        _check_stays(object, target)
+    result = _placed(result, target)
+    if (
+        type(result) is not Array
+        or dtypes.is_strings(result.dtype)
+        or (result is object and not copy)
+    ):
+        return result
+    return record_constant(result)
+
+
+def _check_stays(x: Array, target) -> None:
+    """ValueError if `target` is on other devices than those to which `x` is committed: only device_put moves it."""
+    wanted = as_sharding(target.sharding if isinstance(target, Format) else target, "array")
+    if (
+        wanted is not None
+        and not is_abstract(wanted)
+        and wanted.device_assignment != x.sharding.device_assignment
+    ):
+        ids = [[d.id for d in s.device_assignment] for s in (x.sharding, wanted)]
+        raise ValueError(
+            f"array: Received incompatible devices: the array {x.aval.str_short()} is committed to the device ids {ids[0]}, "
+            f"and is asked for on {ids[1]}.\n  Committed arrays are not moved silently. Use weft.device_put(x, device)."
+        )
+
+
+def _convert(x, dtype, copy: bool) -> Any:
+    x = promote.value(x)
+    if isinstance(x, Tracer):
+        if dtype is not None and (dtype != x.dtype or x.weak_type):
+            return promote.cast(x, dtype)
+        return _copied(x) if copy or type(x.concrete()) in promote.PYTHON_SCALARS else x
+    if type(x) is Array:
+        if dtype is not None and (dtype != x.dtype or x.weak_type):
+            return promote.cast(x, dtype)
+        return _copied(x) if copy and not is_staged(current_trace()) else x
+    if isinstance(x, (np.ndarray, np.generic)):
+        check_unmasked(x)
+        want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
+        if dtypes.is_strings(want) is not dtypes.is_strings(x.dtype):
+            raise TypeError(
+                f"array: Cannot make an array with dtype {want} from an object with dtype {x.dtype}."
+            )
+        if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
+            raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
+        if want == dtypes.canonicalize_dtype(x.dtype) and is_staged(current_trace()):
+            return promote.concrete(x)  # one constant, however often it is asked for
+        return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
+    if dtypes.is_strings(dtype):
+        raise TypeError(
+            f"array: Cannot make an array with dtype {dtype} from an object of type {type(x)}; give a NumPy array of strings."
+        )
+    if type(x) in promote.PYTHON_SCALARS:
+        if dtype is None:
+            return to_array(x)
+        return from_numpy(_checked_cast(np.asarray(x), dtype), ShapedArray((), dtype))
+    if isinstance(x, range):
+        x = list(x)
+    leaves = _elements(x)
+    sorts = dict(zip(map(type, leaves), leaves))  # an example of each type
+    if sorts and sorts.keys() <= _PLAIN:
+        return _from_numbers(
+            x, leaves, dtype if dtype is not None else dtypes.result_type(*sorts.values())
+        )
+    if any(_has_parts(v) for v in sorts.values()):
+        x = _nested_lists(x)
+        leaves = _elements(x)
+    if any(v is None for v in leaves):
+        raise ValueError(
+            "array: None is not a valid value. It has no dtype; did you mean nan, or an empty array, zeros(0)?"
+        )
+    if any(
+        isinstance(v, (Tracer, Array))
+        or (type(v) not in promote.PYTHON_SCALARS and conversion(v) is not None)
+        for v in leaves
+    ):
+        return _from_nested(x, dtype)
+    if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or _is_buffer(x):
+        return _convert(np.asarray(x), dtype, False)
+    if not isinstance(x, (list, tuple)):
+        raise TypeError(
+            f"array: unexpected input type {type(x)}; expected numbers, arrays or nested lists of them."
+        )
+    if not leaves:
+        return _convert(np.asarray(x, dtype=dtypes.default_float_dtype()), dtype, False)
+    for leaf in leaves:
+        if isinstance(leaf, str) or not (
+            isinstance(leaf, promote.PYTHON_SCALARS)
+            or hasattr(leaf, "dtype")
+            or hasattr(leaf, "__array__")
+        ):
+            raise TypeError(
+                f"array: value {leaf!r} of type {type(leaf)} is not a valid element of an array."
+            )
+    return _from_numbers(x, leaves, dtype if dtype is not None else dtypes.result_type(*leaves))
+
+
+def _from_numbers(x, leaves: list, want) -> Array:
+    """Nested lists of numbers, which are `leaves`, as an array of a dtype."""
+    try:
+        nested = np.array(x, dtype=object if dtypes.is_extended(want) else None)
+        if (
+            want.kind in "iu"
+            and nested.dtype.kind == "f"
+            and all(isinstance(v, (int, np.integer)) for v in leaves)
+        ):  # a mix of 64 bits
+            nested = np.array(x, dtype=object)
+    except ValueError as error:
+        raise ValueError(
+            f"array: the nested lists do not form an array, got {x!r:.60}: {error}"
+        ) from None
+    beyond = nested.dtype.kind == "O" and all(
+        isinstance(v, (*promote.PYTHON_SCALARS, np.number)) for v in nested.flat
+    )  # 64 bits
+    if nested.dtype.kind in "OSUMm" and not beyond:
+        raise TypeError(f"array: values of dtype {nested.dtype} are not numbers.")
+    return from_numpy(_checked_cast(nested, want), ShapedArray(nested.shape, want), copy=False)
+
+
+def _elements(x) -> list:
+    """What nested lists hold, None included."""
+    level = [x]
+    while nested := {sort for sort in set(map(type, level)) if issubclass(sort, (list, tuple))}:
+        if nested == set(map(type, level)):
+            level = list(itertools.chain.from_iterable(level))
+        else:
+            level = [
+                v for each in level for v in (each if isinstance(each, (list, tuple)) else (each,))
+            ]
+    return level
+
+
+def _has_parts(leaf) -> bool:
+    """Whether a leaf of nested lists is an object with `__array__` or a sequence of the user's."""
+    if (
+        isinstance(leaf, (str, bytes, *promote.PYTHON_SCALARS))
+        or promote.is_shaped(leaf)
+        or conversion(leaf) is not None
+    ):
+        return False
+    return hasattr(leaf, "__array__") or (
+        not _is_buffer(leaf) and promote.as_list(leaf) is not None
+    )
+
+
+def _nested_lists(x) -> Any:
+    """Nested lists whose leaves have no parts: sequences become lists, objects with `__array__` arrays of NumPy."""
+    if isinstance(x, (list, tuple)) or _has_parts(x):
+        return (
+            np.asarray(x)
+            if hasattr(x, "__array__")
+            else [_nested_lists(v) for v in promote.as_list(x) or ()]
+        )
+    return x
+
+
+def _is_buffer(x) -> bool:
+    """Whether `x` offers its memory by the buffer protocol."""
+    if isinstance(x, (list, tuple, str)):
+        return False
+    try:
+        memoryview(x)
+    except TypeError:
+        return False
+    return True
+
+
+def _checked_cast(values: np.ndarray, dtype) -> np.ndarray:
+    """The values of Python numbers in `dtype`; an error where it does not hold them."""
+    kind, given = dtype.kind, values.dtype.kind
+    if given == "c" and kind in "iuf":
+        raise TypeError(
+            f"array: complex numbers do not become {dtype.name}. Take their real parts first."
+        )
+    if kind in "iu" and given in "iufO" and values.size:
+        info, low, high = np.iinfo(dtype), values.min(), values.max()
+        if low != low:
+            raise ValueError(
+                f"array: cannot convert float NaN to integer: dtype {dtype.name} was asked for."
+            )
+        if low <= info.min - 1 or high >= info.max + 1:
+            what = (
+                "cannot convert float infinity to integer"
+                if np.isinf(float(low)) or np.isinf(float(high))
+                else "Python int too large to convert"
+            )
+            raise OverflowError(
+                f"array: {what}: values from {low} to {high} do not fit in {dtype.name}. Give a wider dtype (64-bit types "
+                "need weft.config.update('enable_x64', True))."
+            )
+    return values.astype(dtype)
+
+
+def _from_nested(x, dtype):
+    """Nested lists that contain arrays or traced values: stacked level by level."""
+    if not isinstance(x, (list, tuple)):
+        return _convert(x, dtype, False)
+    want = dtype if dtype is not None else dtypes.result_type(*_elements(x))
+    from weft._engine.ops.slicing import concatenate  # rarely needed
+
+    parts = [promote.cast(promote.concrete(_from_nested(v, want)), want) for v in x]
+    shapes = {tuple(p.shape) for p in parts}
+    if len(shapes) > 1:
+        raise TypeError(
+            f"array: the nested lists do not form an array: parts of shapes {sorted(shapes)}."
+        )
+    return concatenate(
+        [broadcast_in_dim(p, (1, *p.shape), tuple(range(1, p.ndim + 1))) for p in parts], 0
+    )
+
+
+def asarray(
+    a,
+    dtype=None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device=None,
+    out_sharding=None,
+):
+    """`a` as an array, without a copy where it is one already; shapes and dtypes are those of `array`. Masked arrays are refused.
+
+    Raises TypeError, ValueError or OverflowError as `array` does.
+
+    >>> wnp.asarray([1, 2, 3], dtype="float32")
+    Array([1., 2., 3.], dtype=float32)
+    """
+    return _made(a, dtype, bool(copy), order, 0, device, out_sharding)
+
+
+def copy(a, order: str | None = None):
+    """A copy of `a`, laid out over devices as `a` is."""
+    _check_order("copy", order)
+    return _copied(promote.array_of("copy", a))
+
+
+def _copied(a):
+    if dtypes.is_strings(typeof(a).dtype):
+        return from_numpy(a._numpy(), a.aval, a.sharding, a.committed)
+    if not dtypes.is_extended(typeof(a).dtype):
+        return ew.copy(a)
+    if isinstance(a, Tracer):
+        return a  # the same key: what uses one of them up uses up both
+    from weft._engine.ops.keys import random_unwrap, random_wrap
+
+    return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype.impl)
+
+
+def astype(x, dtype, /, *, copy: bool = False, device=None):
+    """See the public `astype`; weft's own casts do not warn."""
+    promote.check_arraylike("astype", x)
+    want = cast_dtype(dtype)
+    x = promote.concrete(promote.value(x))
+    if loses_imaginary(x.dtype, want):
+        x = ew.real(x)
+    result = (
+        ew.ne(x, 0)
+        if want == np.bool_ and x.dtype != np.bool_
+        else ew.convert_element_type(x, want)
+    )
+    return _placed(_copied(result) if copy and result is x else result, device)
+
+
+def cast_dtype(dtype):
+    """The dtype that `astype` gives."""
+    return dtypes.check_dtype(
+        dtype if dtype is not None else dtypes.default_float_dtype(), "astype"
+    )
+
+
+def loses_imaginary(have, want) -> bool:
+    """Whether a cast drops imaginary parts."""
+    return (
+        dtypes.issubdtype(have, np.complexfloating)
+        and not dtypes.issubdtype(want, np.complexfloating)
+        and want != np.bool_
+    )
+
+
+def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
+    """An array of `shape` filled with `fill_value`, a number or an array that broadcasts to `shape`.
+
+    The dtype is that of `fill_value` unless given. `device` may be a device or a sharding.
+    Raises ShapeError (a TypeError and a ValueError) for negative dims and for a value that does not broadcast.
+
+    >>> wnp.full((2, 2), 7)
+    Array([[7, 7],
+           [7, 7]], dtype=int32, weak_type=True)
+    """
+    promote.check_arraylike("full", fill_value)
+    shape = _shape(shape)
+    if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
+        sizes = ", ".join(map(str, (*shape, dtype)))
+        raise TypeError(
+            f"a size stands where the dtype belongs: {dtype}. The sizes are one argument: "
+            f"write zeros(({sizes})) for zeros({sizes}), and so its kin."
+        )
+    if (
+        dtype is not None
+        and dtypes.is_extended(dtype)
+        and not dtypes.is_extended(typeof(fill_value).dtype)
+    ):  # of keys, each word
+        from weft._engine.ops.keys import random_wrap
+
+        words = full(
+            (*shape, *dtype.impl.key_shape),
+            fill_value,
+            np.uint32,
+            device=device,
+            out_sharding=out_sharding,
+        )
+        return random_wrap(words, dtype.impl)
+    if dtype is not None and dtype == dtypes.float0:  # which arrays do not hold
+        return np.zeros(shape, dtype)
+    weak = dtype is None and typeof(fill_value).weak_type
+    dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
+    return _filled(
+        shape, fill_value, dtype, weak, _target(device, out_sharding, "full", len(shape))
+    )
+
+
+def _target(device: Any, out_sharding: Any, name: str, ndim: int) -> Any:
+    """Where a new array goes; explicit layouts have an entry for each dim. The sharding of a value without explicit axes, which has no
+    mesh, says nothing."""
+    named = None if out_sharding is None else named_sharding(out_sharding, f"{name}: out_sharding")
+    if named is None or named.mesh.empty:
+        return device
+    is_padded = named.mesh.are_all_axes_explicit and len(named.spec) < ndim
+    return named.update(spec=named.spec.of_rank(ndim)) if is_padded else named
+
+
+def _filled(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, target) -> Any:
+    """`full` of exactly this type, on a device or in a sharding."""
+    if (
+        np.ndim(fill_value) == 0
+        and isinstance(fill_value, (*promote.PYTHON_SCALARS, np.generic))
+        and current_trace() is eval_trace
+        and math.prod(shape) <= 1 << 16
+        and not dtypes.is_extended(dtype)
+    ):
+        number = (
+            promote.cast(promote.value(fill_value), dtype)
+            if type(fill_value) in promote.PYTHON_SCALARS
+            else fill_value
+        )
+        return _placed(
+            from_numpy(np.full(shape, number, dtype), ShapedArray(shape, dtype, weak), copy=False),
+            target,
+        )
+    x = promote.cast(promote.value(fill_value), dtype, weak)
+    return _placed(promote.broadcast_to_shape(x, shape) if shape else promote.concrete(x), target)
+
+
+def zeros(shape, dtype=None, *, device=None, out_sharding=None):
+    """An array of zeros of `shape`, an integer or several (float32 by default).
+
+    Raises ShapeError for negative dims, TypeError for what is not a dtype.
+
+    >>> wnp.zeros((2, 3))
+    Array([[0., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
+    """
+    return full(
+        shape,
+        0,
+        dtypes.default_float_dtype() if dtype is None else dtype,
+        device=device,
+        out_sharding=out_sharding,
+    )
+
+
+def ones(shape, dtype=None, *, device=None, out_sharding=None):
+    """An array of ones of `shape`, an integer or several (float32 by default).
+
+    Raises ShapeError for negative dims, TypeError for what is not a dtype.
+
+    >>> wnp.ones(3, dtype="int32")
+    Array([1, 1, 1], dtype=int32)
+    """
+    return full(
+        shape,
+        1,
+        dtypes.default_float_dtype() if dtype is None else dtype,
+        device=device,
+        out_sharding=out_sharding,
+    )
+
+
+empty = zeros
+
+
+def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
+    """An array filled with `fill_value`, with the shape, dtype and sharding of `a` unless given; inside shard_map it varies over
+    the axes of `a`."""
+    promote.check_arraylike("full_like", fill_value)
+    aval = (
+        a.aval
+        if hasattr(type(a), "aval")
+        else typeof(a)
+        if not (hasattr(a, "shape") and hasattr(a, "dtype"))
+        else ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
+    )
+    want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
+    if want == dtypes.float0:
+        return full(aval.shape if shape is None else shape, 0, want)
+    held = None if isinstance(a, Tracer) else getattr(a, "sharding", None)
+    free = (
+        device is None
+        and out_sharding is None
+        and aval.explicit is None
+        and isinstance(held, Sharding)
+        and not is_abstract(held)
+    )
+    if free and getattr(a, "committed", True) and (shape is None or held.is_fully_replicated):
+        device = held
+    if shape is None and device is None and out_sharding is None:
+        out_sharding = held if aval.explicit is not None and held is not None else aval.explicit
+    wanted = aval.shape if shape is None else _shape(shape)
+    result = (
+        full(wanted, fill_value, want)
+        if dtypes.is_extended(want)
+        else _filled(wanted, fill_value, want, False, None)
+    )
+    if dtype is None and aval.weak_type:
+        result = promote.cast(result, want, True)
+    if aval.vma:
+        result = vary(result, aval.vma)
+    return with_out_sharding(out_sharding, "full_like", lambda: _placed(result, device))
+
+
+def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
+    """Zeros with the shape, dtype and sharding of `a` unless given.
+
+    Raises TypeError if `a` is not an array or number, ShapeError for negative dims.
+
+    >>> wnp.zeros_like(wnp.arange(3))
+    Array([0, 0, 0], dtype=int32)
+    """
+    return full_like(a, 0, dtype, shape, device=device, out_sharding=out_sharding)
+
+
+def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
+    """Ones with the shape, dtype and sharding of `a` unless given.
+
+    Raises TypeError if `a` is not an array or number, ShapeError for negative dims.
+
+    >>> wnp.ones_like(wnp.arange(3.0))
+    Array([1., 1., 1.], dtype=float32)
+    """
+    return full_like(a, 1, dtype, shape, device=device, out_sharding=out_sharding)
+
+
+def empty_like(prototype, dtype=None, shape=None, *, device=None, out_sharding=None):
+    """An array with the shape, dtype and sharding of `prototype` unless given; its values, which do not matter, are zeros."""
+    return zeros_like(prototype, dtype, shape, device=device, out_sharding=out_sharding)
+
+
+class ZeroStepError(ValueError, ZeroDivisionError):
+    """A step of zero: a bad value, as in weft's other messages, and a division by zero, as NumPy calls it."""
+
+
+def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
+    """Evenly spaced values from `start` (or 0) to `stop`, which is left out: a vector.
+
+    The dtype is the common one of the arguments unless given. The length depends on values, so they must be known while tracing.
+    Raises ValueError for arguments with dims, ZeroDivisionError for a step of zero, and ConcretizationTypeError for tracers.
+
+    >>> wnp.arange(2, 8, 3)
+    Array([2, 5], dtype=int32)
+    """
+    parts = [x for x in (start, stop, step) if x is not None]
+    for name, x in (("stop" if stop is None else "start", start), ("stop", stop), ("step", step)):
+        if isinstance(x, Tracer):
+            raise ConcretizationTypeError(
+                f"arange: the length of the result depends on values, and those of a {x.aval.str_short()} are not known while tracing. "
+                f"It arose in the weft.numpy.arange argument '{name}'. Pass it as a static argument (static_argnums), or make an arange "
+                "of the greatest length and mask it."
+            )
+        if x is not None and np.ndim(x if hasattr(x, "ndim") else np.asarray(x)):
+            raise (TypeError if isinstance(x, (list, tuple)) else ValueError)(
+                f"arange: arguments must be scalars, got `{name}` {x!r}."
+            )
+        if isinstance(x, complex) or np.iscomplexobj(x):
+            raise ValueError(
+                f"arange: `{name}` is complex ({x!r}), and complex numbers have no order. "
+                "Give real numbers, and dtype=complex for a complex result."
+            )
+    if start is None:
+        raise TypeError(
+            f"arange: {'give at least `stop`, a number; got None' if not parts else '`start` must be a number, got None'}."
+        )
+    want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
+    if want == np.bool_:
+        raise TypeError(
+            "arange: values of dtype bool are not evenly spaced. Give numbers, and cast what comes out."
+        )
+    host = [np.asarray(x)[()] if not isinstance(x, (int, float, Dim)) else x for x in parts]
+    by = host[-1] if step is not None else 1
+    lo, hi = (0, host[0]) if stop is None else (host[0], host[1])
+    if by == 0:
+        raise ZeroStepError(f"arange: `step` must not be zero, got {parts[-1]!r}.")
+    if any(isinstance(v, Dim) for v in (lo, hi, by)):
+        first, end, each = [
+            v if isinstance(v, Dim) or v != int(v) else int(v) for v in (lo, hi, by)
+        ]
+        n = max_dim(
+            (end - first + each - 1) // each if each > 0 else (first - end - each - 1) // -each, 0
+        )
+    else:
+        n = (
+            max(0, math.ceil((hi - lo) / by))
+            if not all(isinstance(v, (int, np.integer)) for v in (lo, hi, by))
+            else len(range(int(lo), int(hi), int(by)))
+        )
+        if np.dtype(want).kind in "iu" and any(
+            isinstance(v, (float, np.floating)) for v in (lo, by)
+        ):
+            lo, by = (
+                int(lo),
+                int(lo + by) - int(lo),
+            )  # as in NumPy, the first two values are rounded and make the step
+    target = _target(device, out_sharding, "arange", 1)
+    if current_trace() is eval_trace and n <= 1 << 16:
+        base = (
+            np.arange(
+                n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64
+            )
+            * by
+            + lo
+        )
+        with Passing(NO_TRANSFER):  # the numbers come from no value of the host
+            made = from_numpy(base.astype(want), ShapedArray((n,), want), copy=False)
+        return _placed(made, target)
+    x = broadcasted_iota(want, (n,), 0)
+    if by != 1:
+        x = ew.mul(x, np.asarray(by, want)[()] if not isinstance(by, Dim) else size_as(by, want))
+    if lo != 0:
+        x = ew.add(x, np.asarray(lo, want)[()] if not isinstance(lo, Dim) else size_as(lo, want))
+    return _placed(x, target)
+
+
+def _between(start, stop, num: int, div: int):
+    """start + i (stop - start) / div for i below `num`, along a new first dim.
+
+    The division comes last: where the products are whole numbers, rounding happens once. Ends for which they overflow are scaled.
+    """
+    dtype, shape = typeof(start).dtype, typeof(start).shape
+    real = np.dtype(dtypes.to_real_dtype(dtype))
+    as_number = lambda x: size_as(x, real)
+    small = float(dtypes.finfo(real).eps) / 8  # times any i that the dtype holds exactly, below 1
+    most = as_number(float(dtypes.finfo(real).max) * small)
+    large = ew.bitwise_or(ew.gt(ew.abs(start), most), ew.gt(ew.abs(stop), most))
+    scale = ew.select_n(large, full(shape, 1, real), full(shape, small, real))
+    scale = promote.cast(scale, dtype)
+    rows = lambda v: broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1)))
+    scale, lo, hi = rows(scale), rows(ew.mul(start, scale)), rows(ew.mul(stop, scale))
+    i = broadcasted_iota(real, (num, *shape), 0)
+    total = ew.add(
+        ew.mul(lo, promote.cast(ew.sub(as_number(div), i), dtype)),
+        ew.mul(hi, promote.cast(i, dtype)),
+    )
+    return ew.div(total, ew.mul(size_as(div, dtype), scale))
+
+
+def linspace(
+    start,
+    stop,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype=None,
+    axis: int = 0,
+    *,
+    device=None,
+):
+    """`num` evenly spaced values from `start` to `stop`, which is included unless `endpoint` is false.
+
+    `start` and `stop` broadcast; the values stand along a new dim, `axis`. The dtype is floating unless given. With `retstep` the
+    result is a pair with the distance between values. Raises ValueError for a negative `num`.
+
+    >>> wnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    promote.check_arraylike("linspace", start, stop)
+    num = as_size(num)
+    if num < 0:
+        raise ValueError(f"linspace: num must be non-negative, got {num}.")
+    want = (
+        dtypes.check_dtype(dtype, "linspace")
+        if dtype is not None
+        else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    )
+    work = dtypes.to_inexact_dtype(want)
+    work = np.dtype(np.float32) if is_narrow(work) else work
+    start, stop = [promote.cast(promote.concrete(promote.value(v)), work) for v in (start, stop)]
+    shape = promote.broadcast_shapes(promote.shape_of(start), promote.shape_of(stop))
+    start, stop = [
+        promote.broadcast_to_shape(v, shape) for v in promote.broadcast("linspace", start, stop)
+    ]
+    div = num - 1 if endpoint else num
+    try:
+        several = num > 1 and div > 0
+    except InconclusiveDimensionOperation:
+        several, div = True, max_dim(div, 1)  # a single value is the first, at which i = 0
+    if several:
+        out = _between(start, stop, num, div)
+        if endpoint:
+            i = broadcasted_iota(np.dtype(np.int32), (num, *shape), 0)
+            last = ew.eq(i, size_as(num - 1, np.int32))
+            if isinstance(num, Dim):
+                last = ew.bitwise_and(last, ew.gt(i, np.int32(0)))
+            out = ew.select_n(
+                last, out, broadcast_in_dim(stop, (num, *shape), tuple(range(1, len(shape) + 1)))
+            )
+    else:
+        out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
+    if axis:
+        from weft._engine.transforms.batch import move_dim
+
+        out = move_dim(out, 0, promote.canonical_axis(axis, out.ndim, "linspace"))
+    if want.kind in "iu":
+        out = ew.floor(out)
+    out = _placed(promote.cast(out, want), device)
+    if retstep:
+        div = num - 1 if endpoint else num
+        step = (
+            ew.div(ew.sub(stop, start), size_as(div, work)) if div else full(shape, math.nan, work)
+        )
+        if isinstance(div, Dim):
+            step = ew.select_n(
+                full(shape, ew.gt(size_as(div, work), np.zeros((), work)[()])),
+                full(shape, math.nan, work),
+                step,
+            )
+        return out, step
+    return out
+
+
+def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
+    """A matrix of shape (N, M) with ones on diagonal `k` and zeros elsewhere (float32 by default, square without `M`).
+
+    Raises TypeError for sizes that are not integers.
+
+    >>> wnp.eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+    n, m = as_size(N), as_size(N if M is None else M)
+    want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
+    i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
+    j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
+    if isinstance(k, (Tracer, Dim)):
+        k = promote.cast(promote.value(k), np.dtype(np.int32))
+    return _placed(
+        promote.cast(ew.eq(ew.add(i, k) if isinstance(k, Tracer) or k else i, j), want), device
+    )
+
+
+def identity(n: int, dtype=None):
+    """The identity matrix of size n."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
+    """A matrix with ones at and below diagonal `k`."""
+    m = N if M is None else M
+    want = np.dtype(np.float32) if dtype is None else dtypes.check_dtype(dtype, "tri")
+    i = broadcasted_iota(np.dtype(np.int32), (N, m), 0)
+    j = broadcasted_iota(np.dtype(np.int32), (N, m), 1)
+    return promote.cast(ew.ge(ew.add(i, k), j), want)
+
+
+def _triangle(m, k: int, lower: bool, api: str):
+    m = promote.array_of(api, m)
+    if m.ndim < 2:
+        raise ValueError(f"{api} takes arrays of at least two dims, got shape {tuple(m.shape)}.")
+    keep = tri(*m.shape[-2:], k=k if lower else k - 1, dtype=np.bool_)
+    keep = promote.broadcast_to_shape(keep, tuple(m.shape))
+    zero = zeros_like(m)
+    return ew.select_n(keep, zero, m) if lower else ew.select_n(keep, m, zero)
+
+
+def tril(m, k: int = 0):
+    """The lower triangle of matrices; what is above diagonal `k` is zero."""
+    return _triangle(m, k, True, "tril")
+
+
+def triu(m, k: int = 0):
+    """The upper triangle of matrices; what is below diagonal `k` is zero."""
+    return _triangle(m, k, False, "triu")
+
+
+def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list:
+    """Coordinate matrices from coordinate vectors. ValueError for another `indexing` than "xy" and "ij", and for `copy=False`: arrays are
+    no views."""
+    if not copy:
+        raise ValueError(
+            f"meshgrid: only copy=True is supported, got {copy!r}: arrays are no views of others."
+        )
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
+    promote.check_arraylike("meshgrid", *xi)
+    args = [promote.concrete(promote.value(x)) for x in xi]
+    if indexing == "xy" and len(args) >= 2:
+        args[0], args[1] = args[1], args[0]
+    if any(x.ndim != 1 for x in args):
+        raise ValueError(
+            f"meshgrid: coordinates are vectors (1D), got shapes {[promote.shape_of(x) for x in xi]}."
+        )
+    full_shape = tuple(x.shape[0] for x in args)
+    out = []
+    for d, x in enumerate(args):
+        shape = tuple(n if i == d or not sparse else 1 for i, n in enumerate(full_shape))
+        out.append(broadcast_in_dim(x, shape, (d,)))
+    if indexing == "xy" and len(out) >= 2:
+        out[0], out[1] = out[1], out[0]
+    return out
+
+
+def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
+    """Index grids of an array of shape `dimensions`, stacked (or a tuple of open grids if `sparse`)."""
+    want = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "indices")
+    dims = tuple(dimensions)
+    grids = [
+        broadcasted_iota(
+            want, tuple(n if i == d or not sparse else 1 for i, n in enumerate(dims)), d
+        )
+        for d in range(len(dims))
+    ]
+    if sparse:
+        return tuple(grids)
+    if not grids:
+        return zeros((0,), want)
+    from weft._engine.ops.slicing import concatenate
+
+    return concatenate([reshape(g, (1, *dims)) for g in grids], 0)
+
+
+def fromfunction(function, shape, *, dtype=float, **kwargs):
+    """What `function` gives for each element of an array of `shape`, called with the indices of one element, mapped over all (`vmap`).
+
+    Dims that its results have come after those of `shape`; it may return a tree of results.
+
+    >>> wnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
+    Array([[ 0,  1,  2],
+           [10, 11, 12]], dtype=int32)
+    """
+    from weft._engine.api.vmap import vmap
+
+    sizes = [as_size(n) for n in shape]
+    mapped = functools.partial(function, **kwargs)
+    for d in reversed(range(len(sizes))):
+        mapped = vmap(mapped, in_axes=tuple(0 if d == k else None for k in range(len(sizes))))
+    return mapped(*[arange(n, dtype=dtype) for n in sizes])
+
+
+def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
+    """A 1-d array from the bytes of a buffer."""
+    return asarray(np.frombuffer(buffer, dtype=np.dtype(dtype), count=count, offset=offset))
+
+
+def fromiter(iter, dtype, count: int = -1):  # noqa: A002
+    """A 1-d array from an iterable."""
+    return asarray(np.fromiter(iter, dtype=np.dtype(dtype), count=count))
+
+
+def fromfile(file, dtype=float, count: int = -1, sep: str = "", offset: int = 0):
+    """A 1-d array of what is in a file, as bytes or, with `sep`, as text; arguments are NumPy's."""
+    return asarray(np.fromfile(file, dtype=np.dtype(dtype), count=count, sep=sep, offset=offset))
+
+
+def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
+    """A 1-d array from text."""
+    return asarray(np.fromstring(string, dtype=np.dtype(dtype), count=count, sep=sep))
+
+
+def from_dlpack(x, /, *, device=None, copy: bool | None = None):
+    """An array from any object that supports DLPack; arrays of weft are taken as they are, of every dtype."""
+    from weft._engine.runtime import dlpack  # rarely needed
+
+    if not isinstance(x, Array):
+        on_device = dlpack.import_device_memory(x)
+        x = dlpack.to_numpy(x) if on_device is None else Array(*on_device)
+    return _placed(asarray(x, copy=copy), device)

@@ -1,0 +1,67 @@
+"""Public functions whose compiled form depends on the arguments."""
+
+from __future__ import annotations
+
+import functools
+
+from weft._engine.api.jit import face
+from weft._engine.core.trace import typeof
+from weft._engine.numpy import choosing, creation, promote, ufuncs
+from weft._engine.runtime.array import Array
+from weft._engine.util.source import is_own_arithmetic, warn_user
+
+_power_by_constant = face(ufuncs.power, (0,))
+_power = face(ufuncs.power, (0, 1))
+_where = face(choosing.where, (0, 1, 2))
+_astype = face(creation.astype, (0,))
+
+
+def power(x, y, /):
+    """x to the y. An integer constant y is computed by repeated squaring.
+
+    >>> wnp.power(wnp.arange(4.), 2)
+    Array([0., 1., 4., 9.], dtype=float32)
+    """
+    exponent = ufuncs.constant_int(y)
+    return _power(x, y) if exponent is None else _power_by_constant(x, exponent)
+
+
+def pow(x, y, /):  # noqa: A001
+    """See `power`."""
+    return power(x, y)
+
+
+@functools.wraps(choosing.where, updated=())
+def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
+    if x is None or y is None:
+        return choosing.where(condition, x, y, size=size, fill_value=fill_value)
+    return _where(condition, x, y)
+
+
+def astype(x, dtype, /, *, copy: bool = False, device=None):
+    """`x` converted to `dtype`, of the same shape. Where nothing is converted the result is `x` itself, or a copy if `copy` is true.
+
+    Floats are truncated toward zero on the way to integers, and complex numbers lose their imaginary parts on the way to real ones.
+    Raises TypeError for what is not an array or number, and for what is not a dtype; DeprecationWarning for complex numbers cast to
+    real ones.
+
+    >>> wnp.astype(wnp.array([1.7, -1.7]), "int32")
+    Array([ 1, -1], dtype=int32)
+    """
+    promote.check_arraylike("astype", x)
+    want, have = creation.cast_dtype(dtype), typeof(promote.value(x))
+    if creation.loses_imaginary(have.dtype, want) and not is_own_arithmetic():
+        warn_user(
+            f"Casting from complex to real dtypes is deprecated, since it drops imaginary parts: astype({want.name}) of "
+            f"{have.dtype.name}. Use weft.numpy.real(x) first.",
+            DeprecationWarning,
+        )
+    if (
+        type(x) is Array
+        and have.dtype == want
+        and not have.weak_type
+        and not copy
+        and device is None
+    ):
+        return x
+    return _astype(x, want, copy=copy, device=device)

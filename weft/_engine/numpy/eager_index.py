@@ -1,0 +1,100 @@
+"""Indexing of values without tracing anew: an index is split into its form, which is compiled for, and its integers and
+arrays, which are arguments. So `x[0]`, `x[1]`, ... are one program, reached by native dispatch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft._engine.api.jit import face
+from weft._engine.core.trace import _state, eval_trace
+from weft._engine.numpy import indexing
+from weft._engine.runtime.array import Array
+from weft._engine.util.config import config
+
+_INTEGER, _ARRAY = "integer", "array"
+_forms: dict[tuple, tuple] = {}
+_SMALL = 1 << 31
+
+
+def split(x: Array, index):
+    """(form, arguments) of an index, or None if it must be looked at by value (masks, lists, integers out of range)."""
+    entries = index if type(index) is tuple else (index,)
+    form, arguments = [], []
+    for i in entries:
+        kind = type(i)
+        if kind is int:
+            if not -_SMALL <= i < _SMALL:
+                return None
+            form.append(_INTEGER)
+            arguments.append(i)
+        elif kind is slice:
+            parts = (i.start, i.stop, i.step)
+            if any(type(p) is not int and p is not None for p in parts):
+                return None
+            form.append(parts)
+        elif i is None or i is Ellipsis:
+            form.append(i)
+        elif kind is Array and i.dtype.kind in "iu":
+            form.append(_ARRAY)
+            arguments.append(i)
+        else:
+            return None
+    if (
+        config.debug_key_reuse or config.check_static_indices
+    ):  # which follow keys through single operations, and look at numbers
+        return None
+    if (
+        0 in x.shape
+        or len(entries) - form.count(None) - form.count(Ellipsis) > x.ndim
+        or form.count(Ellipsis) > 1
+    ):
+        return None
+    key = tuple(form)
+    return _forms.setdefault(key, key), tuple(arguments)
+
+
+def _join(form: tuple, arguments) -> tuple:
+    given = iter(arguments)
+    return tuple(
+        next(given) if isinstance(f, str) else slice(*f) if type(f) is tuple else f for f in form
+    )
+
+
+def _read(x, arguments, form):
+    return indexing.getitem(x, _join(form, arguments))
+
+
+def _write(x, values, arguments, form, scatter):
+    from weft._engine.numpy.updating import scattered
+
+    return scattered(x, _join(form, arguments), values, scatter)
+
+
+_read_eager = face(_read, (0, 1))
+_write_eager = face(_write, (0, 1, 2))
+
+
+def getitem(x, index):
+    """`x[index]`."""
+    if type(x) is Array and _state.trace is eval_trace:
+        parts = split(x, index)
+        if parts is not None:
+            return _read_eager(x, parts[1], parts[0])
+    return indexing.getitem(x, index)
+
+
+def update(x, index, values, scatter):
+    """`x` with `values` combined at `index` by the operation `scatter`, or None if the plain path must serve."""
+    if (
+        type(x) is Array
+        and _state.trace is eval_trace
+        and type(values) in (Array, float, int, bool, np.ndarray)
+    ):
+        parts = split(x, index)
+        if parts is not None:
+            return _write_eager(x, values, parts[1], parts[0], scatter)
+    return None
+
+
+indexing.eager_update = update

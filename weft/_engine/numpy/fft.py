@@ -1,0 +1,241 @@
+"""Discrete Fourier transforms with NumPy's names."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft._engine.numpy import choosing, creation, ufuncs as uf
+from weft._engine.numpy.promote import array_of, cast
+from weft._engine.ops import layout, slicing
+from weft._engine.ops.families import canonical_dims
+from weft._engine.ops.fft import FftType, fft as fft_op
+from weft._engine.ops.rules import inverse
+from weft._engine.util import dtypes
+from weft._engine.util.events import public_name
+from weft._engine.util.source import named
+
+
+def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
+    """`a` cut or padded with zeros to `lengths` along `axes`."""
+    for n, d in zip(lengths, axes):
+        have = a.shape[d]
+        if not is_at_most(have, n) and not is_at_most(
+            n, have
+        ):  # which is larger depends on the sizes
+            a = slicing.pad(
+                a,
+                np.zeros((), a.dtype)[()],
+                [(0, max_dim(n - have, 0) if i == d else 0, 0) for i in range(a.ndim)],
+            )
+            a = slicing.slice_in_dim(a, 0, n, axis=d)
+        elif not is_at_most(have, n):
+            a = slicing.slice_in_dim(a, 0, n, axis=d)
+        elif not is_at_most(n, have):
+            a = slicing.pad(
+                a,
+                np.zeros((), a.dtype)[()],
+                [(0, n - have if i == d else 0, 0) for i in range(a.ndim)],
+            )
+    return a
+
+
+def _scale(norm: str | None, size: int, inverse: bool) -> Any:
+    """The factor that `norm` asks for, beside the 1/size that inverse transforms bring."""
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(f'norm={norm!r} is not supported; use "backward", "ortho" or "forward".')
+    if norm in (None, "backward"):
+        return 1.0
+    if norm == "ortho":
+        root = uf.sqrt(size) if isinstance(size, Dim) else math.sqrt(size)
+        return root if inverse else 1 / root
+    return size * 1.0 if inverse else 1 / size
+
+
+def _transform(api: str, kind: FftType, a, s, axes, norm):
+    a = array_of(api, a)
+    if s is not None and len(s) > a.ndim:
+        raise ValueError(
+            f"{api}: s has at most a length for each of the {a.ndim} dims, got {len(s)} lengths."
+        )
+    if axes is None:
+        axes = range(a.ndim) if s is None else range(a.ndim - len(s), a.ndim)
+    axes = [operator.index(d) for d in axes]
+    for d in axes:
+        if not -a.ndim <= d < a.ndim:
+            raise np.exceptions.AxisError(
+                f"{api}: axis {d} is out of bounds for array of dimension {a.ndim}"
+            )
+    axes = [d % a.ndim for d in axes]
+    if len(set(axes)) != len(axes):
+        raise ValueError(
+            f"{public_name(f'numpy.fft.{api}')} does not support repeated axes. Got axes {axes}."
+        )
+    if not axes and a.ndim == 0 and kind in (FftType.FFT, FftType.IFFT):
+        return cast(a, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
+    if not axes:
+        raise ValueError(f"{api} needs one or more axes.")
+    if s is not None and len(s) != len(axes):
+        raise ValueError(
+            f"{api}: s and axes have lengths {len(s)} and {len(axes)}; they must be equal."
+        )
+    real_in, real_out = kind == FftType.RFFT, kind == FftType.IRFFT
+    if real_in and dtypes.issubdtype(a.dtype, np.complexfloating):
+        raise ValueError(f"{api} takes real values, got {a.dtype.name}.")
+    lengths = [a.shape[d] for d in axes] if s is None else [as_size(n) for n in s]
+    if s is None and real_out:
+        lengths[-1] = 2 * (a.shape[axes[-1]] - 1)
+    if s is None and 0 in lengths and kind in (FftType.FFT, FftType.IFFT):
+        return creation.zeros(a.shape, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
+    if any(n < 1 for n in lengths):
+        raise ValueError(f"{api}: invalid number of data points in {lengths}.")
+    work = dtypes.to_inexact_dtype(a.dtype)
+    work = np.dtype(np.float32) if work.itemsize < 4 else work
+    as_real = real_in or (
+        kind == FftType.FFT and not dtypes.issubdtype(a.dtype, np.complexfloating)
+    )
+    a = cast(a, work if as_real else dtypes.to_complex_dtype(work))
+    have = list(lengths)
+    if real_out:
+        have[-1] = lengths[-1] // 2 + 1
+    order = [*(d for d in range(a.ndim) if d not in axes), *axes]
+    out = _rotated(fft_op(_rotated(_fitted(a, have, axes), order), kind, lengths), inverse(order))
+    scale = _scale(norm, math.prod(lengths), kind in (FftType.IFFT, FftType.IRFFT))
+    return out if isinstance(scale, float) and scale == 1 else uf.multiply(out, scale)
+
+
+def _rotated(a, order: Sequence[int]):
+    """`a` with its dims in another order."""
+    return a if list(order) == list(range(a.ndim)) else layout.transpose(a, tuple(order))
+
+
+def _check_one_axis(name: str, axis) -> None:
+    if isinstance(axis, (list, tuple)):
+        several = "" if "h" in name else f" Please use {public_name(f'numpy.fft.{name}n')}."
+        raise ValueError(
+            f"{public_name(f'numpy.fft.{name}')} does not support multiple axes.{several} Got axis = {axis!r}."
+        )
+
+
+def _one(kind: FftType, name: str, text: str):
+    def fun(a, n: int | None = None, axis: int = -1, norm: str | None = None):
+        _check_one_axis(name, axis)
+        return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
+
+    return named(fun, name, text)
+
+
+def _many(kind: FftType, name: str, text: str, default):
+    def fun(
+        a,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = default,
+        norm: str | None = None,
+    ):
+        if default is not None and axes is not None and len(axes) != len(default):
+            raise ValueError(
+                f"{public_name(f'numpy.fft.{name}')} only supports {len(default)} axes. Got axes = {axes!r}."
+            )
+        return _transform(name, kind, a, s, axes, norm)
+
+    return named(fun, name, text)
+
+
+fft = _one(FftType.FFT, "fft", "The transform along one axis, cut or padded to `n` values.")
+ifft = _one(FftType.IFFT, "ifft", "The inverse transform along one axis.")
+rfft = _one(
+    FftType.RFFT,
+    "rfft",
+    "The transform of real values along one axis: the n // 2 + 1 frequencies that determine the rest.",
+)
+irfft = _one(
+    FftType.IRFFT,
+    "irfft",
+    "The inverse of `rfft`: `n` real values, 2 * (m - 1) of m frequencies by default.",
+)
+fft2 = _many(FftType.FFT, "fft2", "The transform over two axes.", (-2, -1))
+ifft2 = _many(FftType.IFFT, "ifft2", "The inverse transform over two axes.", (-2, -1))
+rfft2 = _many(FftType.RFFT, "rfft2", "The transform of real values over two axes.", (-2, -1))
+irfft2 = _many(FftType.IRFFT, "irfft2", "The inverse of `rfft2`.", (-2, -1))
+fftn = _many(FftType.FFT, "fftn", "The transform over several axes, all by default.", None)
+ifftn = _many(FftType.IFFT, "ifftn", "The inverse transform over several axes.", None)
+rfftn = _many(FftType.RFFT, "rfftn", "The transform of real values over several axes.", None)
+irfftn = _many(FftType.IRFFT, "irfftn", "The inverse of `rfftn`.", None)
+
+_SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def hfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
+    """The real transform of values that are Hermitian in time."""
+    _check_one_axis("hfft", axis)
+    _scale(norm, 1, False)
+    return irfft(uf.conjugate(a), n, axis, _SWAPPED[norm])
+
+
+def ihfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
+    """The inverse of `hfft`."""
+    _check_one_axis("ihfft", axis)
+    _scale(norm, 1, False)
+    return uf.conjugate(rfft(a, n, axis, _SWAPPED[norm]))
+
+
+def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
+    """The frequencies of the results of `fft` of `n` samples at distance `d`."""
+    n = _check_samples("fftfreq", n, d)
+    places = layout.index_range(n)
+    where = choosing.where if isinstance(n, Dim) else np.where
+    k = where(places < (n + 1) // 2, places, places - n)
+    return _frequencies(k, n, d, dtype, device)
+
+
+def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
+    """The frequencies of the results of `rfft`."""
+    n = _check_samples("rfftfreq", n, d)
+    return _frequencies(layout.index_range(n // 2 + 1), n, d, dtype, device)
+
+
+def _check_samples(api: str, n, d) -> int:
+    """The number of samples, an int, where their distance `d` is one number; ValueError for others."""
+    if isinstance(n, (list, tuple)) or np.ndim(n):
+        raise ValueError(
+            f"The n argument of {public_name(f'numpy.fft.{api}')} only takes an int. Got n = {n}."
+        )
+    if isinstance(d, (list, tuple)) or np.ndim(d):
+        raise ValueError(
+            f"The d argument of {public_name(f'numpy.fft.{api}')} only takes a single value. Got d = {d}."
+        )
+    return as_size(n)
+
+
+def _frequencies(k, n: int, d, dtype, device):
+    want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "fftfreq")
+    return uf.divide(creation.asarray(k.astype(want), device=device), cast(uf.multiply(d, n), want))
+
+
+def fftshift(x, axes=None):
+    """Zero frequency moved to the middle."""
+    return _shifted(x, axes, lambda n: n // 2)
+
+
+def ifftshift(x, axes=None):
+    """The inverse of `fftshift`."""
+    return _shifted(x, axes, lambda n: -(n // 2))
+
+
+def _shifted(x, axes, by):
+    from weft._engine.numpy import (
+        manipulation as mp,  # which takes longer to import than all else here
+    )
+
+    x = array_of("fftshift", x)
+    axes = (
+        tuple(range(x.ndim))
+        if axes is None
+        else canonical_dims("fftshift", (axes,) if isinstance(axes, int) else tuple(axes), x.ndim)
+    )
+    return mp.roll(x, tuple(by(x.shape[d]) for d in axes), axes)

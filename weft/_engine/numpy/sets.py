@@ -1,0 +1,333 @@
+"""Sets: distinct elements, unions, intersections, differences.
+
+The number of elements of the results depends on values; inside `jit`, a static `size` fixes it, with missing ones filled in.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft._engine.ir.symbolic import min_dim
+from weft._engine.numpy import (
+    choosing,
+    creation,
+    manipulation as mp,
+    reductions as rd,
+    ufuncs as uf,
+)
+from weft._engine.numpy.choosing import host_value
+from weft._engine.numpy.creation import asarray
+from weft._engine.numpy.promote import canonical_axis, cast, promote_dtypes
+from weft._engine.numpy.sorting import argsort, isin, lexsort, searchsorted
+from weft._engine.ops import layout
+from weft._engine.util import dtypes
+
+
+class UniqueAll(NamedTuple):
+    """Distinct values, where each occurs first, how to rebuild the array from them, and how often each occurs."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCounts(NamedTuple):
+    """Distinct values and how often each occurs."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverse(NamedTuple):
+    """Distinct values and how to rebuild the array from them."""
+
+    values: Any
+    inverse_indices: Any
+
+
+def unique(
+    ar,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value=None,
+    sorted: bool = True,
+):  # noqa: A002
+    """The sorted distinct elements (or slices along `axis`); their number depends on values, so inside `jit` give a static `size`.
+
+    Missing ones are the first, or `fill_value` (a slice, or what broadcasts to one). With `equal_nan` NaN are one element. Raises
+    ValueError for an array without elements, of which `size` ones are asked without a `fill_value`.
+
+    >>> wnp.unique(wnp.array([3, 1, 3]), return_counts=True)
+    (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
+    """
+    ar = asarray(ar)
+    axis = None if axis is None else canonical_axis(axis, ar.ndim, "unique")
+    if size is None and axis is not None and equal_nan and dtypes.issubdtype(ar.dtype, np.inexact):
+        # NumPy's rows with NaN are never equal
+        size = int(
+            host_value(
+                unique(ar, axis=axis, return_counts=True, size=ar.shape[axis], fill_value=0)[1],
+                "unique",
+            )
+            .astype(bool)
+            .sum()
+        )
+    if size is None:
+        host = host_value(ar, "unique", "Give size=..., a static bound on the number of results.")
+        narrow = (
+            dtypes.issubdtype(ar.dtype, np.inexact) and ar.dtype.itemsize < 4
+        )  # whose NaN NumPy does not order
+        out = np.unique(
+            host.astype(np.float32) if narrow else host,
+            return_index,
+            return_inverse,
+            return_counts,
+            axis,
+            equal_nan=equal_nan,
+        )
+        if not isinstance(out, tuple):
+            return asarray(out.astype(host.dtype))
+        int_dtype = dtypes.default_int_dtype()
+        return tuple(
+            asarray(o.astype(host.dtype)) if i == 0 else asarray(o.astype(int_dtype))
+            for i, o in enumerate(out)
+        )
+    if axis is None:
+        rows, lead = mp.ravel(ar)[:, None], ar.shape
+    else:
+        moved = mp.moveaxis(ar, axis, 0)
+        rows, lead = mp.reshape(moved, (moved.shape[0], -1)), moved.shape[:1]
+    n = rows.shape[0]
+    if not n and size:
+        if fill_value is None:
+            raise ValueError(
+                f"unique: an array of shape {tuple(ar.shape)} has no elements to fill size={size} with; give a fill_value."
+            )
+        rows = creation.zeros((1, rows.shape[1]), rows.dtype)
+    order = (
+        lexsort([rows[:, k] for k in reversed(builtins.range(rows.shape[1]))])
+        if rows.shape[1] > 1
+        else argsort(rows[:, 0])
+    )
+    ordered = rows[order]
+    new = mp.concatenate(
+        [
+            creation.ones((min_dim(1, n),), bool),
+            rd.any(_differs(ordered[1:], ordered[:-1], equal_nan), 1),
+        ]
+    )
+    number = uf.subtract(rd.cumsum(new), 1)
+    count = rd.sum(new)
+    starts = cast(
+        creation.zeros((size,), order.dtype)
+        .at[choosing.where(new, number, size)]
+        .set(layout.index_range(n, order.dtype), mode="drop"),
+        order.dtype,
+    )
+    valid = uf.less(layout.index_range(size), count)
+    values = ordered[starts]
+    if fill_value is not None:
+        fill = cast(asarray(fill_value), rows.dtype)
+        fill = mp.ravel(mp.broadcast_to(fill, moved.shape[1:])) if axis is not None else fill
+        values = choosing.where(valid[:, None], values, fill)
+    values = (
+        values[:, 0]
+        if axis is None
+        else mp.moveaxis(mp.reshape(values, (size, *moved.shape[1:])), 0, axis)
+    )
+    result = [values]
+    if return_index:
+        result.append(order[starts])
+    if return_inverse:
+        result.append(
+            mp.reshape(
+                creation.zeros((n,), order.dtype).at[order].set(cast(number, order.dtype)),
+                tuple(lead),
+            )
+        )
+    if return_counts:
+        result.append(creation.zeros((size,), order.dtype).at[number].add(1, mode="drop"))
+    return result[0] if len(result) == 1 else tuple(result)
+
+
+def _differs(x, y, equal_nan: bool):
+    unequal = uf.not_equal(x, y)
+    return (
+        uf.logical_and(unequal, uf.logical_not(uf.logical_and(uf.isnan(x), uf.isnan(y))))
+        if equal_nan
+        else unequal
+    )
+
+
+def unique_all(x, /, *, size: int | None = None, fill_value=None) -> UniqueAll:
+    """Distinct elements with indices, inverse and counts."""
+    return UniqueAll(
+        *unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value)
+    )
+
+
+def unique_counts(x, /, *, size: int | None = None, fill_value=None) -> UniqueCounts:
+    """Distinct elements with counts."""
+    return UniqueCounts(
+        *unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value)
+    )
+
+
+def unique_inverse(x, /, *, size: int | None = None, fill_value=None) -> UniqueInverse:
+    """Distinct elements with the inverse."""
+    return UniqueInverse(
+        *unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value)
+    )
+
+
+def unique_values(x, /, *, size: int | None = None, fill_value=None):
+    """The sorted distinct elements."""
+    return unique(x, equal_nan=False, size=size, fill_value=fill_value)
+
+
+def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
+    """The sorted elements that are in either array."""
+    return unique(
+        mp.concatenate([mp.ravel(asarray(ar1)), mp.ravel(asarray(ar2))]),
+        size=size,
+        fill_value=fill_value,
+    )
+
+
+def _from_host(name: str, ar1, ar2, *args):
+    """NumPy's function of the values of two arrays."""
+    remedy = "Give size=..., a static bound on the number of results."
+    out = getattr(np, name)(*[host_value(x, name, remedy) for x in (ar1, ar2)], *args)
+    if isinstance(out, tuple):
+        return tuple(
+            asarray(o.astype(dtypes.default_int_dtype()) if i else o) for i, o in enumerate(out)
+        )
+    return asarray(out)
+
+
+def _ordered(ar, assume_unique: bool = False) -> tuple:
+    """The elements in order, where each was, and which of them are the first of their value."""
+    order = argsort(ar)
+    ordered = ar[order]
+    if assume_unique or ar.size < 2:
+        return ordered, order, np.ones(ar.shape, bool)
+    return (
+        ordered,
+        order,
+        mp.concatenate([np.ones(1, bool), _differs(ordered[1:], ordered[:-1], equal_nan=True)]),
+    )
+
+
+def _chosen(values, mask, size: int, fill_value, least: bool = True) -> tuple:
+    """The first `size` elements where `mask` holds, and their positions; missing ones are `fill_value`, by default the first of them
+    (zero, if there is none), and stand past the end."""
+    at = choosing.nonzero(mask, size=size, fill_value=mask.shape[0])[0]
+    if not values.size or not size:
+        return creation.full((size,), 0 if fill_value is None else fill_value, values.dtype), at
+    picked = choosing.take(values, at, mode="clip")
+    fill = (
+        choosing.where(rd.any(mask), picked[0], 0)
+        if fill_value is None and least
+        else asarray(0 if fill_value is None else fill_value)
+    )
+    return choosing.where(uf.less(at, mask.shape[0]), picked, cast(fill, values.dtype)), at
+
+
+def intersect1d(
+    ar1,
+    ar2,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    *,
+    size: int | None = None,
+    fill_value=None,
+):
+    """The sorted elements that are in both arrays, and with `return_indices` where each occurs first in one and in the other.
+
+    Their number depends on values: inside `jit`, give a static `size`. Missing ones are `fill_value`, by default the smallest that is
+    in both; their positions are the sizes of the arrays.
+
+    >>> wnp.intersect1d(wnp.array([5, 3, 3, 7]), wnp.array([3, 4, 7]), size=3, fill_value=-1)
+    Array([ 3,  7, -1], dtype=int32)
+    """
+    ar1, ar2 = promote_dtypes(asarray(ar1), asarray(ar2))
+    if size is None:
+        return _from_host("intersect1d", ar1, ar2, assume_unique, return_indices)
+    ar1, ar2 = mp.ravel(ar1), mp.ravel(ar2)
+    ordered, order, first = _ordered(ar1, assume_unique)
+    values, at = _chosen(ordered, uf.logical_and(first, isin(ordered, ar2)), size, fill_value)
+    if not return_indices:
+        return values
+    other, other_order, _ = _ordered(ar2)
+    missing = uf.equal(at, ar1.size)
+    there = choosing.where(
+        missing, ar1.size, choosing.take(order, at, mode="clip") if ar1.size else 0
+    )
+    in_other = choosing.where(
+        missing,
+        ar2.size,
+        choosing.take(other_order, searchsorted(other, values), mode="clip") if ar2.size else 0,
+    )
+    return values, there, in_other
+
+
+def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
+    """The sorted elements of the first array that are not in the second; with `assume_unique` all of them, in their order.
+
+    Their number depends on values: inside `jit`, give a static `size`. Missing ones are `fill_value` (0).
+
+    >>> wnp.setdiff1d(wnp.array([5, 3, 3, 7]), wnp.array([3, 4]), size=3)
+    Array([5, 7, 0], dtype=int32)
+    """
+    ar1, ar2 = mp.ravel(asarray(ar1)), mp.ravel(asarray(ar2))
+    if size is None:
+        return _from_host("setdiff1d", ar1, ar2, assume_unique)
+    ordered, first = (ar1, np.ones(ar1.shape, bool)) if assume_unique else _ordered(ar1)[::2]
+    return _chosen(
+        ordered,
+        uf.logical_and(first, isin(ordered, ar2, invert=True)),
+        size,
+        fill_value,
+        least=False,
+    )[0]
+
+
+def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
+    """The sorted elements that are in exactly one of two arrays.
+
+    Their number depends on values: inside `jit`, give a static `size`. Missing ones are `fill_value`, by default the smallest of them.
+
+    >>> wnp.setxor1d(wnp.array([5, 3, 3, 7]), wnp.array([3, 4]), size=4, fill_value=-1)
+    Array([ 4,  5,  7, -1], dtype=int32)
+    """
+    ar1, ar2 = promote_dtypes(asarray(ar1), asarray(ar2))
+    if size is None:
+        return _from_host("setxor1d", ar1, ar2, assume_unique)
+    ar1, ar2 = mp.ravel(ar1), mp.ravel(ar2)
+    candidates = [_ordered(x, assume_unique)[::2] for x in (ar1, ar2)]
+    values, first = [mp.concatenate(parts) for parts in zip(*candidates)]
+    order = lexsort([values, uf.logical_not(first)])  # what is left out comes last
+    values, first = values[order], first[order]
+    changes = (
+        mp.concatenate(
+            [
+                np.ones(1, bool),
+                uf.logical_or(uf.not_equal(values[1:], values[:-1]), uf.logical_not(first[1:])),
+                np.ones(1, bool),
+            ]
+        )
+        if values.size
+        else np.ones(1, bool)
+    )
+    return _chosen(
+        values, uf.logical_and(first, uf.logical_and(changes[1:], changes[:-1])), size, fill_value
+    )[0]

@@ -1,0 +1,427 @@
+"""Order statistics, histograms, covariances."""
+
+from __future__ import annotations
+
+import builtins
+import math
+
+import numpy as np
+
+from weft._engine.numpy import (
+    choosing,
+    creation,
+    manipulation as mp,
+    reductions as rd,
+    ufuncs as uf,
+)
+from weft._engine.numpy.creation import asarray
+from weft._engine.numpy.kinds import check_no_out
+from weft._engine.numpy.promote import (
+    array_of,
+    canonical_axes,
+    cast,
+    check_arraylike,
+    concrete,
+    promote_dtypes_inexact,
+    value,
+)
+from weft._engine.numpy.sorting import argsort, searchsorted, sort
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.util import dtypes
+
+
+def quantile(
+    a,
+    q,
+    axis=None,
+    out=None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights=None,
+):
+    """The quantiles `q` (0 to 1) of elements over `axis`; NaN if one of them is.
+
+    Methods: linear, lower, higher, nearest, midpoint, inverted_cdf. The last takes `weights`, one per element or per element of `axis`.
+    Raises ValueError for another method and for `out` and `overwrite_input`, NotImplementedError for weights with another one.
+    """
+    _check_not_written("quantile", out, overwrite_input)
+    return _quantile("quantile", a, q, axis, method, keepdims, False, weights)
+
+
+def nanquantile(
+    a,
+    q,
+    axis=None,
+    out=None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights=None,
+):
+    """`quantile` over `axis`, ignoring NaN."""
+    _check_not_written("nanquantile", out, overwrite_input)
+    return _quantile("nanquantile", a, q, axis, method, keepdims, True, weights)
+
+
+def _check_not_written(api: str, out, overwrite_input: bool) -> None:
+    """ValueError for an array that is to be filled or overwritten."""
+    check_no_out(out, api, ValueError)
+    if overwrite_input:
+        raise ValueError(f"{api}: overwrite_input=True is not supported: arrays are immutable.")
+
+
+def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: bool, weights):
+    check_arraylike(api, a, q)
+    a, q = [concrete(promote_dtypes_inexact(value(x))[0]) for x in (a, q)]
+    dtype = a.dtype
+    if dtypes.issubdtype(a.dtype, np.complexfloating):
+        raise ValueError(f"{api} is not defined for complex numbers.")
+    if method not in ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"):
+        raise ValueError(
+            f"{api}: method can only be 'linear', 'lower', 'higher', 'midpoint', 'nearest' or 'inverted_cdf', got {method!r}."
+        )
+    if weights is not None and method != "inverted_cdf":
+        raise NotImplementedError(
+            f"{api}: weights are for method='inverted_cdf', got method={method!r}."
+        )
+    if q.ndim > 1:
+        raise ValueError(f"{api}: q must be a number or a vector, got shape {tuple(q.shape)}.")
+    work = np.dtype(
+        np.float64 if 8 in (dtype.itemsize, q.dtype.itemsize) else np.float32
+    )  # positions of narrow floats would be coarse
+    a, q = cast(a, work), cast(q, work)
+    axes = canonical_axes(axis, a.ndim, api)
+    rest = [d for d in range(a.ndim) if d not in axes]
+    n = math.prod([a.shape[d] for d in axes])
+    flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*(a.shape[d] for d in rest), n))
+    if n == 0:  # NaN, as the mean of no elements is
+        flat, n = creation.full((*flat.shape[:-1], 1), np.nan, a.dtype), 1
+    if weights is not None:
+        w = _weights(api, a, weights, axes)
+        w = mp.reshape(mp.transpose(w, (*rest, *axes)), flat.shape)
+        order = argsort(flat, -1)
+        ordered, w = (
+            choosing.take_along_axis(flat, order, -1),
+            choosing.take_along_axis(w, order, -1),
+        )
+    else:
+        ordered = sort(flat, -1)  # NaN last
+    nan = uf.isnan(flat)
+    count = cast(rd.sum(uf.logical_not(nan), -1), a.dtype) if ignore_nan else n * 1.0
+    last = uf.maximum(uf.subtract(count, 1), 0) if ignore_nan else (n - 1) * 1.0
+    lead = tuple(flat.shape[:-1])
+    wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
+    position = uf.multiply(wide, last)
+    if method == "inverted_cdf" and weights is None:
+        picked = _pick(
+            ordered, uf.ceil(uf.subtract(uf.multiply(wide, uf.add(last, 1)), 1)), last, lead
+        )
+    elif method == "inverted_cdf":
+        # the first element with which the weights up to it reach q of their sum
+        reached = rd.cumsum(choosing.where(uf.isnan(ordered), 0, w) if ignore_nan else w, -1)
+        wanted = mp.expand_dims(uf.multiply(wide, reached[..., -1]), -1)
+        counts = uf.logical_and(uf.greater_equal(reached, wanted), uf.greater(w, 0))
+        picked = _pick(ordered, cast(rd.argmax(counts, -1), a.dtype), last, lead)
+    elif method == "nearest":
+        picked = _pick(ordered, uf.ceil(uf.subtract(position, 0.5)), last, lead)
+    else:
+        low, high = [_pick(ordered, p, last, lead) for p in (uf.floor(position), uf.ceil(position))]
+        weight = uf.subtract(position, uf.floor(position))
+        picked = {
+            "linear": lambda: uf.add(
+                uf.multiply(low, uf.subtract(1, weight)), uf.multiply(high, weight)
+            ),
+            "lower": lambda: low,
+            "higher": lambda: high,
+            "midpoint": lambda: uf.multiply(uf.add(low, high), 0.5),
+        }[method]()
+    spoiled = rd.all(nan, -1) if ignore_nan else rd.any(nan, -1)
+    picked = cast(choosing.where(spoiled, np.nan, picked), dtype)
+    kept = tuple(1 if d in axes else k for d, k in enumerate(a.shape))
+    return mp.reshape(picked, tuple(q.shape) + kept) if keepdims else picked
+
+
+def _weights(api: str, a, weights, axes: tuple[int, ...]):
+    """Weights in the shape of `a`: given so, or for the elements of `axes` alone."""
+    check_arraylike(api, weights)
+    w = cast(concrete(value(weights)), a.dtype)
+    if tuple(w.shape) != tuple(a.shape):
+        if tuple(w.shape) != tuple(a.shape[d] for d in axes):
+            raise ValueError(
+                f"{api}: weights must have the shape of a, {tuple(a.shape)}, or of its axes {axes}, got {tuple(w.shape)}."
+            )
+        w = mp.reshape(w, tuple(k if d in axes else 1 for d, k in enumerate(a.shape)))
+    return mp.broadcast_to(w, a.shape)
+
+
+def _pick(ordered, position, last, lead):
+    """Elements of the last dim at float positions of shape [q..., lead...] (or one position for all)."""
+    k = cast(choosing.clip(position, 0, last), np.dtype(np.int32))
+    k = mp.broadcast_to(k, (*k.shape[: k.ndim - len(lead)], *lead)) if lead else k
+    if not lead:
+        return choosing.take(ordered, k, 0, mode="clip")
+    if k.ndim == len(lead):
+        return choosing.take_along_axis(ordered, k[..., None], -1, mode="clip")[..., 0]
+    return mp.moveaxis(
+        choosing.take_along_axis(ordered, mp.moveaxis(k, 0, -1), -1, mode="clip"), -1, 0
+    )
+
+
+@takes_out_sharding
+def percentile(
+    a,
+    q,
+    axis=None,
+    out=None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights=None,
+):
+    """The percentiles `q` (0 to 100) of elements over `axis`."""
+    _check_not_written("percentile", out, overwrite_input)
+    check_arraylike("percentile", a, q)
+    return quantile(
+        a,
+        uf.divide(promote_dtypes_inexact(value(q))[0], 100),
+        axis,
+        method=method,
+        keepdims=keepdims,
+        weights=weights,
+    )
+
+
+def nanpercentile(
+    a,
+    q,
+    axis=None,
+    out=None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights=None,
+):
+    """`percentile` over `axis`, ignoring NaN."""
+    _check_not_written("nanpercentile", out, overwrite_input)
+    check_arraylike("nanpercentile", a, q)
+    return nanquantile(
+        a,
+        uf.divide(promote_dtypes_inexact(value(q))[0], 100),
+        axis,
+        method=method,
+        keepdims=keepdims,
+        weights=weights,
+    )
+
+
+def median(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
+    """The median of elements over `axis`."""
+    _check_not_written("median", out, overwrite_input)
+    return quantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+
+
+def nanmedian(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
+    """`median` over `axis`, ignoring NaN."""
+    _check_not_written("nanmedian", out, overwrite_input)
+    return nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+
+
+def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
+    """The edges of `bins` equal bins over the range of `a` (or the given ones)."""
+    if isinstance(bins, str):
+        raise NotImplementedError(
+            "histogram_bin_edges: names of bin rules are not there; give a number or the edges."
+        )
+    bins = bins if isinstance(bins, (int, np.integer)) else asarray(bins)
+    if hasattr(bins, "ndim") and bins.ndim:
+        return bins
+    a = mp.ravel(asarray(a))
+    low, high = ((rd.min(a), rd.max(a)) if a.size else (0.0, 1.0)) if range is None else range
+    dtype = dtypes.to_inexact_dtype(a.dtype)
+    low, high = cast(concrete(low), dtype), cast(concrete(high), dtype)
+    same = uf.equal(low, high)
+    return creation.linspace(
+        choosing.where(same, uf.subtract(low, 0.5), low),
+        choosing.where(same, uf.add(high, 0.5), high),
+        int(bins) + 1,
+    )
+
+
+def _bin_numbers(x, edges):
+    """The bin of each element, -1 outside; the last bin holds its right edge."""
+    n = edges.shape[0] - 1
+    number = uf.subtract(searchsorted(edges, x, side="right"), 1)
+    number = choosing.where(uf.equal(x, edges[-1]), n - 1, number)
+    inside = uf.logical_and(uf.greater_equal(x, edges[0]), uf.less_equal(x, edges[-1]))
+    return choosing.where(inside, choosing.clip(number, 0, n - 1), -1)
+
+
+def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """Counts (or sums of weights) of elements per bin, and the edges of the bins."""
+    a, w = mp.ravel(asarray(a)), None if weights is None else mp.ravel(asarray(weights))
+    if w is not None and not dtypes.issubdtype(w.dtype, np.complexfloating):
+        a, w = promote_dtypes_inexact(a, w)
+    edges = histogram_bin_edges(a, bins, range)
+    inexact = [
+        x.dtype for x in (a, edges) if dtypes.issubdtype(x.dtype, np.inexact)
+    ]  # integers adapt, however dtypes promote
+    dtype = (
+        dtypes.result_type(*inexact)
+        if inexact
+        else dtypes.to_inexact_dtype(dtypes.result_type(a, edges))
+    )
+    a, edges = cast(a, dtype), cast(edges, dtype)
+    w = creation.ones_like(a) if w is None else w
+    n = edges.shape[0] - 1
+    number = _bin_numbers(a, edges)
+    counts = (
+        creation.zeros((n,), w.dtype)
+        .at[choosing.where(uf.less(number, 0), n, number)]
+        .add(w, mode="drop")
+    )
+    if density:
+        counts = uf.divide(uf.divide(counts, rd.sum(counts)), uf.subtract(edges[1:], edges[:-1]))
+    return counts, edges
+
+
+def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """Counts of points (rows) per cell of a grid, and the edges of its bins along each dim."""
+    sample = (
+        asarray(sample)
+        if not isinstance(sample, (list, tuple))
+        else mp.stack([asarray(s) for s in sample], -1)
+    )
+    if sample.ndim != 2 or not sample.shape[1]:
+        raise ValueError(
+            f"histogramdd takes points as rows of a matrix, got shape {tuple(sample.shape)}."
+        )
+    sample = cast(sample, dtypes.to_inexact_dtype(sample.dtype))
+    points, dims = sample.shape
+    if range is not None and len(range) != dims:
+        raise ValueError(f"histogramdd: {len(range)} ranges for {dims} dims.")
+    per_dim = [bins] * dims if isinstance(bins, (int, np.integer)) else list(bins)
+    if len(per_dim) != dims:
+        raise ValueError("histogramdd: should be a bin for each dimension.")
+    edges = [
+        cast(
+            histogram_bin_edges(sample[:, d], per_dim[d], None if range is None else range[d]),
+            sample.dtype,
+        )
+        for d in builtins.range(dims)
+    ]
+    numbers = [_bin_numbers(sample[:, d], e) for d, e in enumerate(edges)]
+    outside = numbers[0] < 0
+    for k in numbers[1:]:
+        outside = uf.logical_or(outside, k < 0)
+    shape = tuple(e.shape[0] - 1 for e in edges)
+    w = (
+        creation.ones((points,), dtypes.default_int_dtype())
+        if weights is None
+        else asarray(weights)
+    )
+    if w.dtype == dtypes.float0:
+        raise TypeError("histogramdd: `weights` must be numbers, got float0.")
+    index = tuple(choosing.where(outside, n, k) for n, k in zip(shape, numbers))
+    counts = creation.zeros(shape, w.dtype).at[index].add(w, mode="drop")
+    if density:
+        counts = counts / rd.sum(counts)
+        for d, e in enumerate(edges):
+            width = e[1:] - e[:-1]
+            counts = counts / mp.reshape(
+                width, tuple(-1 if i == d else 1 for i in builtins.range(dims))
+            )
+    return counts, edges
+
+
+def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """Counts of points (x, y) per cell of a grid, and the edges along x and y."""
+    per_dim = isinstance(bins, (list, tuple)) and any(
+        np.ndim(b) for b in bins
+    )  # edges of their own along x and y
+    if (
+        not isinstance(bins, (int, np.integer))
+        and not per_dim
+        and np.ndim(bins) == 1
+        and len(bins) not in (1, 2)
+    ):
+        bins = [bins, bins]
+    x, y = asarray(x), asarray(y)
+    counts, (x_edges, y_edges) = histogramdd(mp.stack([x, y], -1), bins, range, weights, density)
+    return counts, x_edges, y_edges
+
+
+def cov(
+    m,
+    y=None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights=None,
+    aweights=None,
+    dtype=None,
+):
+    """The covariance matrix of variables in rows (or columns); `fweights` are counts of observations, `aweights` their weights.
+
+    It is computed and given in `dtype`, floating or complex; by default in that of the variables.
+    """
+    return _covariance("cov", m, y, rowvar, bias, ddof, fweights, aweights, dtype)
+
+
+def _covariance(
+    api: str, m, y, rowvar: bool, bias: bool, ddof: int | None, fweights, aweights, dtype
+):
+    from weft._engine.numpy.products import dot
+
+    m, y = [v if v is None else array_of(api, v) for v in (m, y)]
+    if any(v is not None and v.ndim > 2 for v in (m, y)):
+        raise ValueError(f"{api}: variables and their observations have at most 2 dims.")
+    rows = lambda v: v.T if not rowvar and v.ndim == 2 else mp.atleast_2d(v)
+    want = None if dtype is None else dtypes.check_dtype(dtype, api)
+    if want is not None and not dtypes.issubdtype(want, np.inexact):
+        raise ValueError(f"{api}: dtype must be floating or complex, got {want.name}.")
+    x = rows(m)
+    x = cast(x, dtypes.to_inexact_dtype(x.dtype) if want is None else want)
+    if y is not None:
+        x = mp.concatenate([x, rows(y) if want is None else cast(rows(y), want)], 0)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    if fweights is None and aweights is None:
+        centered = uf.subtract(x, rd.mean(x, 1, keepdims=True))
+        return mp.squeeze(
+            uf.divide(dot(centered, uf.conjugate(centered.T)), max(x.shape[1] - ddof, 0))
+        )
+    w = None
+    for given in (fweights, aweights):
+        if given is not None:
+            given = array_of(api, given)
+            if given.ndim != 1 or given.shape[0] != x.shape[1]:
+                raise ValueError(
+                    f"{api}: weights must be a vector of {x.shape[1]} values, got shape {tuple(given.shape)}."
+                )
+            w = given if w is None else uf.multiply(w, given)
+    w = cast(w, dtypes.to_real_dtype(x.dtype))
+    mean, total = rd.average(x, 1, weights=cast(w, x.dtype), returned=True)
+    total = total[0]
+    norm = (
+        uf.subtract(total, ddof)
+        if aweights is None
+        else uf.subtract(
+            total,
+            uf.divide(uf.multiply(ddof, rd.sum(uf.multiply(w, array_of(api, aweights)))), total),
+        )
+    )
+    centered = uf.subtract(x, mean[:, None])
+    return mp.squeeze(uf.divide(dot(uf.multiply(centered, w), uf.conjugate(centered.T)), norm))
+
+
+def corrcoef(x, y=None, rowvar: bool = True, dtype=None):
+    """The matrix of correlation coefficients, in `dtype` if given."""
+    c = _covariance("corrcoef", x, y, rowvar, False, None, None, None, dtype)
+    if c.ndim == 0:
+        return uf.divide(c, c)
+    d = uf.sqrt(uf.real(choosing.diag(c)))
+    return uf.divide(uf.divide(c, d[:, None]), d[None, :])

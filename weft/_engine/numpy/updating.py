@@ -1,0 +1,548 @@
+"""Updates at an index: `x.at[index].set(...)` as an update of one slice or as one scatter.
+
+An index is the `Plan` that reading makes of it. Arrays never change: every update gives a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft._engine.control import ref_index
+from weft._engine.core.scalars import exact
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.numpy import indexing
+from weft._engine.numpy.indexing import (
+    Plan,
+    getitem,
+    lift_scalar_bools,
+    make_plan,
+    result_shape,
+    stack_positions,
+)
+from weft._engine.numpy.promote import (
+    PYTHON_SCALARS,
+    adopted,
+    broadcast_shapes,
+    broadcast_to_shape,
+    cast,
+    concrete,
+    value,
+)
+from weft._engine.ops import elementwise as ew, indexing as ix
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.layout import broadcast_in_dim, reshape, rev
+from weft._engine.ops.placement import with_out_sharding
+from weft._engine.ops.slicing import dynamic_update_slice_p
+from weft._engine.util import dtypes
+from weft._engine.util.promotion import common_dtype
+from weft._engine.util.source import is_own_arithmetic, warn_user
+
+
+class AtHelper:
+    """`x.at`: index it to get the functional update methods."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array):
+        self.array = array
+
+    def __getitem__(self, index) -> "_At":
+        return _At(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"AtHelper({self.array!r})"
+
+
+class _At:
+    """`x.at[index]`: each method gives a new array; `x` itself never changes.
+
+    >>> wnp.zeros(4).at[1:3].add(2.0)
+    Array([0., 2., 2., 0.], dtype=float32)
+    """
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array, index):
+        self.array, self.index = array, index
+
+    def __repr__(self) -> str:
+        return f"_At({self.array!r}, {self.index!r})"
+
+    def _index(self, wraps: bool):
+        return self.index if wraps else _unwrapped(tuple(np.shape(self.array)), self.index)
+
+    def get(
+        self,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        fill_value=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
+        """`x[index]` with a chosen `mode` for positions out of bounds (clip, fill, promise_in_bounds)."""
+        index = self._index(wrap_negative_indices)
+        read = lambda: getitem(
+            self.array,
+            index,
+            mode=mode,
+            fill_value=fill_value,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+        )
+        return with_out_sharding(out_sharding, "at[...].get", read, self.array)
+
+    def _updated(
+        self,
+        values,
+        scatter,
+        indices_are_sorted,
+        unique_indices,
+        mode,
+        out_sharding,
+        wrap_negative_indices,
+    ):
+        values = _listed(values)
+        _check_storable(self.array, values)
+        index = self._index(wrap_negative_indices)
+        write = lambda: setitem(
+            self.array, index, values, scatter, indices_are_sorted, unique_indices, mode
+        )
+        return with_out_sharding(out_sharding, "at[...]", write, self.array)
+
+    def set(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
+        """`x` with `values` at the index."""
+        return self._updated(
+            values,
+            ix.scatter,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
+
+    def add(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
+        """`x` with `values` added at the index; repeated positions add up."""
+        return self._updated(
+            values,
+            ix.scatter_add,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
+
+    def subtract(self, values, **kwargs):
+        """`x` with `values` subtracted at the index."""
+        values = value(_listed(values))
+        return self.add(ew.neg(concrete(cast(values, _combined_in(self.array, values)))), **kwargs)
+
+    sub = subtract
+
+    def multiply(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
+        """`x` multiplied by `values` at the index."""
+        return self._updated(
+            values,
+            ix.scatter_mul,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
+
+    mul = multiply
+
+    def divide(self, values, **kwargs):
+        """`x` divided by `values` at the index."""
+        from weft._engine.numpy.ufuncs import true_divide
+
+        return true_divide(self.array, self._ones_times(values, **kwargs))
+
+    def power(self, values, **kwargs):
+        """`x` to the power `values` at the index."""
+        from weft._engine.numpy.ufuncs import power
+
+        return power(self.array, self._ones_times(values, **kwargs))
+
+    def _ones_times(self, values, **kwargs):
+        from weft._engine.numpy.creation import ones_like
+
+        return _At(ones_like(self.array), self.index).multiply(values, **kwargs)
+
+    def min(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
+        """The smaller of `x` and `values` at the index."""
+        return self._updated(
+            values,
+            ix.scatter_min,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
+
+    def max(
+        self,
+        values,
+        *,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices=True,
+    ):
+        """The larger of `x` and `values` at the index."""
+        return self._updated(
+            values,
+            ix.scatter_max,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+            out_sharding,
+            wrap_negative_indices,
+        )
+
+    def apply(self, func, **kwargs):
+        """`x` with `func` applied to the elements at the index, as often as the index names each."""
+        mode = kwargs.get("mode")
+        if not kwargs.pop("wrap_negative_indices", True):
+            return _At(self.array, self._index(False)).apply(func, **kwargs)
+        found = func(self.get(mode=mode))
+        if (
+            not kwargs.get("unique_indices")
+            and not make_plan(tuple(np.shape(self.array)), self.index).is_basic
+        ):
+            found = self._again(func, found, mode)
+        return self.set(found, **kwargs)
+
+    def _again(self, func, found, mode):
+        """Apply `func` again to elements that the index names several times; it was applied once to each."""
+        from weft._engine.control.loops import fori_loop
+        from weft._engine.numpy.choosing import where
+        from weft._engine.numpy.creation import zeros
+
+        times = _At(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
+        here = _At(times, self.index).get(mode=mode)
+        once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
+        return fori_loop(1, times.max() if times.size else 1, once_more, found)
+
+
+def _unwrapped(shape: tuple[int, ...], index) -> tuple:
+    """`index` as one that names, after negative indices were counted from the end, the positions that it names without that."""
+    entries, d = indexing.as_tuple(index), 0
+    width = lambda i: 0 if i is None or i is Ellipsis else np.ndim(i) if indexing.is_bool(i) else 1
+    out: list = []
+    for k, i in enumerate(entries):
+        n = shape[d] if d < len(shape) else 0
+        if indexing.is_bool(i) or isinstance(i, slice) or i is None or i is Ellipsis:
+            out.append(i)
+        elif isinstance(i, (int, np.integer)):
+            out.append(int(i) - n if i < 0 else i)
+        else:
+            i = cast(
+                concrete(indexing.as_index_array(i) if isinstance(i, (list, tuple)) else i),
+                np.dtype(np.int32),
+            )
+            out.append(ew.select_n(ew.lt(i, 0), i, ew.sub(i, n)))
+        d = len(shape) - sum(map(width, entries[k + 1 :])) if i is Ellipsis else d + width(i)
+    return tuple(out)
+
+
+def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
+    """`x` with `values` scattered at `index` by the operation `scatter`: of the type of `x`, weak if that is."""
+    out = _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
+    return cast(out, out.dtype, True) if getattr(x, "weak_type", False) else out
+
+
+def _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode):
+    if (
+        type(values) is int and not -1 << 31 <= values < 1 << 31
+    ):  # it may fit the dtype of `x` alone
+        values = exact(values, typeof(x).dtype)
+    if (
+        indexing.eager_update is not None
+        and mode is None
+        and not indices_are_sorted
+        and not unique_indices
+    ):
+        out = indexing.eager_update(x, index, values, scatter)
+        if out is not None:
+            return out
+    return scattered(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
+
+
+def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
+    """What `setitem` gives, by a plan of its own."""
+    x, values = concrete(value(x)), value(values)
+    dtype = typeof(x).dtype
+    if type(values) is complex and not dtypes.issubdtype(dtype, np.complexfloating):
+        values = concrete(values)
+    if (
+        scatter is not ix.scatter and (wide := _combined_in(x, values)) != dtype
+    ):  # combined there, then stored
+        return cast(
+            scattered(
+                cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode
+            ),
+            dtype,
+        )
+    values = cast(values, dtype) if isinstance(x, Tracer) else concrete(cast(values, dtype))
+    if ref_index.has_slices(index):
+        return _write_windows(x, index, values, scatter, mode)
+    lifted, index = lift_scalar_bools(tuple(x.shape), index)
+    if lifted != tuple(x.shape):
+        return reshape(
+            scattered(
+                reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode
+            ),
+            x.shape,
+        )
+    plan = make_plan(tuple(x.shape), index)
+    if isinstance(x, Tracer):  # a scatter drops what is outside; checkify sees it
+        outside = {
+            d: a
+            for d, a in plan.arrays.items()
+            if isinstance(a, indexing.STATIC) and not indexing.is_inside(a, plan.shape[d])
+        }
+        plan.arrays.update({d: indexing.position_array(a) for d, a in outside.items()})
+    shape = result_shape(plan)
+    if 0 in shape or 0 in plan.shape:
+        _fit_values(values, shape, plan)
+        return x
+    if (
+        plan.is_basic
+        and not plan.ranges
+        and scatter is ix.scatter
+        and not plan.reversed
+        and mode is None
+    ):
+        return _write_slice(x, plan, _fit_values(values, shape, plan))
+    return _write_scatter(x, plan, values, scatter, indices_are_sorted, unique_indices, mode)
+
+
+def _write_windows(x, index, values, scatter, mode):
+    """An update at an index with slices made by `ds`: nothing is written if one of them does not lie inside."""
+    index, inside = ref_index.wrapped(tuple(x.shape), index)
+    out = ref_index.replaced(
+        x, index, lambda part, rest: scattered(part, rest, values, scatter, mode=mode)
+    )
+    if inside is True or (
+        mode is not None and ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.CLIP
+    ):
+        return out
+    return (
+        x if inside is False else ew.select_n(broadcast_to_shape(inside(), tuple(x.shape)), x, out)
+    )
+
+
+def _listed(values):
+    """Lists of values as arrays."""
+    if not isinstance(values, (list, tuple)):
+        return values
+    from weft._engine.numpy.creation import asarray
+
+    return asarray(values)
+
+
+def _combined_in(x, values) -> np.dtype:
+    """The dtype in which the elements of `x` and `values` are combined: that of `x` if 64-bit types are off and it has more bits."""
+    wide, have = dtypes.result_type(x, values), typeof(x).dtype
+    return have if wide == dtypes.canonicalize_dtype(have) else wide
+
+
+def _check_storable(x, values) -> None:
+    """Warn of values that the dtype of `x` may not hold, unless they are weft's own: they are converted for now."""
+    have, given = typeof(x).dtype, getattr(values, "dtype", None)
+    if have == given or type(values) in adopted[have] or is_own_arithmetic():
+        return
+    given = typeof(value(values)).dtype
+    wide = (
+        common_dtype(have, type(values))
+        if type(values) in PYTHON_SCALARS
+        else dtypes.result_type(x, value(values))
+    )
+    if wide != have:
+        warn_user(
+            f"x.at[...]: scatter inputs have incompatible types: {given.name} values are stored in an array of {have.name}, which "
+            "may change them and will be an error. Convert them with astype first.",
+            FutureWarning,
+        )
+
+
+def _fit_values(values, shape, plan: Plan):
+    """Values broadcast to the shape of the index's result, new dims dropped, reversals undone."""
+    have = tuple(values.shape)
+    while len(have) > len(shape) and have[0] == 1:
+        have = have[1:]
+        values = reshape(values, have)
+    try:
+        fits = broadcast_shapes(have, shape) == tuple(shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"Incompatible shapes for broadcasting: {have} and requested shape {tuple(shape)} in x.at[...]."
+        )
+    values = broadcast_to_shape(values, tuple(shape))
+    keep, flip, at = [], [], 0
+    for o in plan.out_dims:
+        width = len(plan.group_shape) if o == ("group",) else 1
+        if o != ("new",):
+            if o[0] == "window" and o[1] in plan.reversed:
+                flip.append(len(keep))
+            keep += range(at, at + width)
+        at += width
+    if len(keep) < len(shape):
+        values = reshape(values, tuple(shape[k] for k in keep))
+    return rev(values, flip) if flip else values
+
+
+def _write_slice(x, plan: Plan, values):
+    """A static block: an update of one slice."""
+    n = len(plan.shape)
+    starts, sizes = [0] * n, list(plan.shape)
+    for d, (start, size) in plan.windows.items():
+        starts[d], sizes[d] = start, size
+    for d, a in plan.arrays.items():
+        if not 0 <= a < plan.shape[d]:
+            return x  # out of bounds: dropped
+        starts[d], sizes[d] = a, 1
+    block = reshape(values, tuple(sizes))
+    of_array, of_block = typeof(x), typeof(block)
+    if (
+        of_block.shape == of_array.shape
+        and of_array.explicit is None
+        and of_array.vma == of_block.vma
+    ):
+        return block
+    return dynamic_update_slice_p.bind(x, block, *starts)
+
+
+def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_indices, mode):
+    """One scatter: windows keep their dims, index arrays share the group's dims, each strided range has a dim of its own."""
+    n = len(plan.shape)
+    range_dims = [o[1] for o in plan.out_dims if o[0] == "range"]
+    group = plan.group_shape
+    batch = (*group, *(plan.ranges[d].size for d in range_dims))
+    indexed = sorted(
+        [
+            *plan.arrays,
+            *range_dims,
+            *(d for d, (s, size) in plan.windows.items() if (s, size) != (0, plan.shape[d])),
+        ]
+    )
+    parts = []
+    for d in indexed:
+        if d in plan.arrays:
+            a = plan.arrays[d]
+            a = indexing.position_array(a) if isinstance(a, indexing.STATIC) else a
+            known = isinstance(a, np.ndarray) and indexing.is_static(*group)
+            a = (
+                np.broadcast_to(a, group)
+                if known
+                else broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)
+            )
+            parts.append(_spread(a, batch, range(len(group))))
+        elif d in plan.ranges:
+            parts.append(
+                _spread(plan.ranges[d].positions(), batch, [len(group) + range_dims.index(d)])
+            )
+        else:
+            start = size_as(plan.windows[d][0], np.int32)
+            known = indexing.is_static(plan.windows[d][0], *batch)
+            parts.append(
+                np.full(batch, start, np.int32)
+                if known
+                else broadcast_to_shape(concrete(start), batch)
+            )
+    positions = (
+        stack_positions(parts, batch)
+        if parts
+        else broadcast_to_shape(np.zeros(0, np.int32), (*batch, 0))
+    )
+    values = _fit_values(values, result_shape(plan), plan)
+    # where the dims of `values` (in result order) belong: batch dims in order (group, ranges), windows in order
+    sources: dict[tuple, list[int]] = {}
+    at = 0
+    for o in plan.out_dims:
+        if o == ("new",):
+            continue
+        width = len(group) if o == ("group",) else 1
+        sources[o] = list(range(at, at + width))
+        at += width
+    batch_sources = sources.get(("group",), []) + [
+        k for d in range_dims for k in sources[("range", d)]
+    ]
+    window_sources = [k for d in sorted(plan.windows) for k in sources[("window", d)]]
+    order = batch_sources + window_sources
+    if order != list(range(len(order))):
+        from weft._engine.ops.layout import transpose
+
+        values = transpose(values, tuple(order))
+    dnums = ix.ScatterDimensionNumbers(
+        update_window_dims=tuple(range(len(batch), len(batch) + len(window_sources))),
+        inserted_window_dims=tuple(d for d in range(n) if d not in plan.windows),
+        scatter_dims_to_operand_dims=tuple(indexed),
+    )
+    return scatter(
+        x,
+        positions,
+        values,
+        dnums,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
+    )
+
+
+def _spread(a, batch: tuple[int, ...], dims: Sequence[int]):
+    """`a` broadcast to shape `batch`; its dims are dims `dims` of the result."""
+    dims = tuple(dims)
+    if isinstance(a, np.ndarray):
+        shape = [1] * len(batch)
+        for k, d in enumerate(dims):
+            shape[d] = a.shape[k]
+        return np.broadcast_to(a.reshape(shape), batch)
+    return broadcast_in_dim(a, batch, dims) if tuple(a.shape) != batch else a

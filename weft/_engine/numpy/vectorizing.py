@@ -1,0 +1,161 @@
+"""`vectorize`: a function of single elements (or core arrays) mapped over broadcast arguments."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from weft._engine.core.trace import typeof
+from weft._engine.numpy.creation import asarray
+from weft._engine.numpy.promote import broadcast_shapes, check_ranks, value
+from weft._engine.util.source import api_boundary, function_name
+from weft._engine.util.tree import is_tree_node
+
+_DIMS = r"\((?:\w+(?:,\w+)*)?\)"
+_SIGNATURE = re.compile(rf"{_DIMS}(?:,{_DIMS})*->{_DIMS}(?:,{_DIMS})*")
+
+
+def _dims(text: str) -> list[tuple[str, ...]]:
+    return [tuple(re.findall(r"\w+", group)) for group in re.findall(_DIMS, text)]
+
+
+def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Core dims of arguments and results.
+
+    >>> parse_signature('(m,n),(n)->(m)')
+    ([('m', 'n'), ('n',)], [('m',)])
+    """
+    signature = re.sub(r"\s", "", signature)
+    if not _SIGNATURE.fullmatch(signature):
+        raise ValueError(f"not a valid gufunc signature: {signature}")
+    given, gives = signature.split("->")
+    return _dims(given), _dims(gives)
+
+
+def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None = None) -> Callable:
+    """`pyfunc` mapped over the broadcast leading dims of its arguments; `signature` names their core dims."""
+    excluded = _checked_excluded(excluded)
+    if not callable(pyfunc):
+        raise TypeError(f"vectorize: `pyfunc` must be a function, got {pyfunc!r:.60}.")
+    if signature is not None and not isinstance(signature, str):
+        raise TypeError(
+            f"vectorize: `signature` must be a string such as '(n),(n)->()', got {signature!r}."
+        )
+    core_in, core_out = parse_signature(signature) if signature else (None, None)
+    name = f"vectorize({function_name(pyfunc)}{f', signature={signature!r}' if signature else ''})"
+
+    @api_boundary
+    @functools.wraps(pyfunc, updated=())
+    def wrapped(*args, **kwargs):
+        from weft._engine.api.vmap import vmap
+
+        none = {i for i, x in enumerate(args) if x is None and i not in excluded}
+        if none and core_in and any(core_in[i] for i in none if i < len(core_in)):
+            raise ValueError(
+                f"{name}: Cannot pass None at locations {none} with signature={signature!r}: it has no core dims."
+            )
+        fixed = {i: x for i, x in enumerate(args) if i in excluded or i in none}
+        mapped = [asarray(x) for i, x in enumerate(args) if i not in fixed]
+        cores = (
+            [()] * len(mapped)
+            if core_in is None
+            else [c for i, c in enumerate(core_in) if i not in none]
+        )
+        if len(cores) != len(mapped):
+            raise TypeError(
+                f"{name}: wrong number of positional arguments: expected {len(cores)}, got {len(mapped)}"
+            )
+        leads = []
+        sizes: dict[str, int] = {}
+        for x, core in zip(mapped, cores):
+            if x.ndim < len(core):
+                raise ValueError(
+                    f"{name}: input with shape {tuple(x.shape)} does not have enough dimensions for all core dimensions "
+                    f"{core}"
+                )
+            leads.append(tuple(x.shape[: x.ndim - len(core)]))
+            _fit(name, sizes, core, x.shape[x.ndim - len(core) :])
+
+        def fun(*xs):
+            given = iter(xs)
+            out = pyfunc(
+                *[fixed[i] if i in fixed else next(given) for i in range(len(args))], **kwargs
+            )
+            if core_out is not None:
+                _check_results(name, out, core_out, dict(sizes))
+            return out
+
+        check_ranks(name, leads)
+        shape = broadcast_shapes(*leads)
+        for level in reversed(range(len(shape))):
+            axes = [_axis_at(lead, shape, level) for lead in leads]
+            fun = vmap(fun, in_axes=tuple(axes))
+        return fun(*[_drop_ones(x, lead, shape) for x, lead in zip(mapped, leads)])
+
+    return wrapped
+
+
+def _checked_excluded(excluded) -> frozenset:
+    excluded = frozenset(excluded)
+    if not all(isinstance(e, (int, np.integer, str)) for e in excluded):
+        raise TypeError(
+            f"vectorize: `excluded` holds numbers of arguments or their names, got {set(excluded)}."
+        )
+    if any(not isinstance(e, str) and e < 0 for e in excluded):
+        raise ValueError(
+            f"vectorize: excluded={set(excluded)} contains negative numbers; arguments are counted from 0."
+        )
+    return excluded
+
+
+def _fit(name: str, sizes: dict[str, int], core: tuple[str, ...], dims) -> None:
+    """Note the sizes of core dims; ValueError for one that has another size already."""
+    for dim, n in zip(core, dims):
+        if sizes.setdefault(dim, n) != n:
+            raise ValueError(
+                f"{name}: inconsistent size for core dimension {dim!r}: {n} vs {sizes[dim]}"
+            )
+
+
+def _check_results(name: str, out, cores: list[tuple[str, ...]], sizes: dict[str, int]) -> None:
+    """TypeError or ValueError unless the results of one call are as the signature says."""
+    if len(cores) > 1 and not isinstance(out, tuple):
+        raise TypeError(
+            f"{name}: the output must be a tuple of {len(cores)} arrays, got {type(out).__name__}."
+        )
+    results = out if isinstance(out, tuple) else (out,)
+    if len(results) != len(cores):
+        raise TypeError(
+            f"{name}: wrong number of output arguments: expected {len(cores)}, got {len(results)}"
+        )
+    for result, core in zip(results, cores):
+        dims = _shape(result)
+        if len(dims) != len(core):
+            raise ValueError(
+                f"{name}: output shape {tuple(dims)} does not match core dimensions {core}"
+            )
+        _fit(name, sizes, core, dims)
+
+
+def _shape(result) -> tuple[int, ...]:
+    """The shape that a result reports, be it an array or a pytree that has one; () for other pytrees, as for numbers."""
+    shape = getattr(result, "shape", None)
+    if shape is not None:
+        return tuple(shape)
+    return () if is_tree_node(type(result)) else typeof(value(result)).shape
+
+
+def _axis_at(lead, shape, level: int):
+    """0 if the argument has dim `level` of the broadcast shape (dims of size one it broadcasts from are dropped)."""
+    own = level - (len(shape) - len(lead))
+    return 0 if own >= 0 and (lead[own] != 1 or shape[level] == 1) else None
+
+
+def _drop_ones(x, lead, shape):
+    from weft._engine.ops.layout import reshape
+
+    keep = [n for d, n in enumerate(lead) if n != 1 or shape[d + len(shape) - len(lead)] == 1]
+    return reshape(x, (*keep, *x.shape[len(lead) :])) if len(keep) < len(lead) else x

@@ -1,0 +1,33 @@
+"""What a function costs, for `pallas_call(cost_estimate=...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft._engine.api.arrays import make_jaxpr
+from weft._engine.pallas.specs import CostEstimate
+from weft._engine.util.source import api_boundary
+
+
+@api_boundary
+def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEstimate:
+    """What a run of `fun` on arguments of these types costs by its operations: floating-point operations and transcendental functions,
+    each counted once per element that they compute, sums and loops included, and the bytes of the arguments and the results.
+
+    Arguments are arrays or `ShapeDtypeStruct`s; nothing runs. What `jit` compiles of `fun`, fusions included, costs what its
+    `cost_analysis()` says.
+
+    >>> from weft.experimental import pallas as pl
+    >>> pl.estimate_cost(lambda x, y: wnp.exp(x + y), wnp.ones(10), wnp.ones(10))
+    CostEstimate(flops=10, transcendentals=10, bytes_accessed=120, remote_bytes_transferred=0)
+    """
+    from weft._engine.hlo.cost import module_cost
+    from weft._engine.hlo.hlo_text import lowered
+
+    program = make_jaxpr(fun)(*args, **kwargs)
+    cost = module_cost(lowered(program, "estimated"))
+    nbytes = sum(
+        aval.size * aval.dtype.itemsize for aval in (*program.in_avals, *program.out_avals)
+    )
+    return CostEstimate(int(cost["flops"]), int(cost["transcendentals"]), nbytes)

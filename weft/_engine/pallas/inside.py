@@ -1,0 +1,473 @@
+"""What only kernels call: the indices of the grid, conditions, loops, memory of their own.
+
+In:   a kernel that is being traced.
+Out:  values and references of its program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft.numpy as wnp
+from weft._engine.api.arrays import device_put
+from weft._engine.api.callbacks import debug_callback
+from weft._engine.api.refs import freeze, new_ref
+from weft._engine.control.cond import cond
+from weft._engine.control.hitypes import ValueRef
+from weft._engine.control.loops import fori_loop
+from weft._engine.control.ref import Ref, TransformedRef
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.families import full
+from weft._engine.pallas.specs import MemoryRef, scratch_type
+from weft._engine.util import dtypes, tree
+from weft._engine.util.config import config
+from weft._engine.util.errors import describe
+from weft._engine.util.source import api_boundary, user_frame, wraps
+
+
+class _Grids(threading.local):
+    """The grids of the kernels that are being traced: the indices, the sizes, and what memory holds that nobody has written."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[Sequence[Any], Sequence[Any], str]] = []
+
+
+_grids = _Grids()
+
+
+@contextlib.contextmanager
+def in_grid(indices: Sequence[Any], sizes: Sequence[Any], blank: str) -> Iterator[None]:
+    """A kernel is traced in this block."""
+    _grids.stack.append((indices, sizes, blank))
+    try:
+        yield
+    finally:
+        _grids.stack.pop()
+
+
+def _of_grid(api: str, axis: int, part: int) -> Any:
+    if not _grids.stack:
+        raise ValueError(
+            describe(
+                api,
+                "there is no grid here.",
+                (),
+                user_frame(),
+                "It is asked for in a kernel that pallas_call runs.",
+            )
+        )
+    found = _grids.stack[-1][part]
+    if not 0 <= axis < len(found):
+        raise ValueError(
+            describe(
+                api,
+                f"axis {axis} is not an axis of the grid, which has {len(found)}.",
+                (),
+                user_frame(),
+            )
+        )
+    return found[axis]
+
+
+@api_boundary
+def program_id(axis: int) -> Any:
+    """The index of the iteration along an axis of the grid, an int32 scalar. ValueError outside of a kernel.
+
+    >>> from weft.experimental import pallas as pl
+    >>> def kernel(o_ref): o_ref[...] = wnp.full((2,), pl.program_id(0))
+    >>> pl.pallas_call(kernel, weft.ShapeDtypeStruct((4,), "int32"), grid=2, out_specs=pl.BlockSpec((2,), lambda i: i))().tolist()
+    [0, 0, 1, 1]
+    """
+    return _of_grid("program_id", axis, 0)
+
+
+@api_boundary
+def num_programs(axis: int) -> Any:
+    """The size of an axis of the grid. ValueError outside of a kernel.
+
+    >>> from weft.experimental import pallas as pl
+    >>> def kernel(o_ref): o_ref[...] = pl.num_programs(0)
+    >>> pl.pallas_call(kernel, weft.ShapeDtypeStruct((), "int32"), grid=3)().item()
+    3
+    """
+    return _of_grid("num_programs", axis, 1)
+
+
+def blank_value(aval: ShapedArray, blank: str = "nan") -> Any:
+    """What memory holds that nobody has written: NaN, the least integer, False; or zeros."""
+    fill: Any = 0
+    if blank == "nan" and aval.dtype != np.bool_:
+        fill = (
+            int(dtypes.iinfo(aval.dtype).min)
+            if dtypes.issubdtype(aval.dtype, np.integer)
+            else np.nan
+        )
+    return full(aval.shape, fill, aval.dtype)
+
+
+# ---- conditions and loops
+
+
+@api_boundary
+def when(condition: Any, /) -> Callable[[Callable[[], None]], None]:
+    """Decorator: call a function, which reads and writes references, where the condition holds.
+
+    >>> from weft.experimental import pallas as pl
+    >>> total = weft.new_ref(0)
+    >>> @pl.when(total[...] == 0)
+    ... def _(): total[...] = 5
+    >>> total
+    Ref(5, dtype=int32)
+    """
+
+    def decorate(fun: Callable[[], None]) -> None:
+        if isinstance(condition, (bool, np.bool_)):
+            if condition:
+                fun()
+        else:
+            cond(condition, lambda: (fun(), None)[1], lambda: None)
+
+    return decorate
+
+
+@api_boundary
+def loop(
+    lower: Any,
+    upper: Any,
+    *,
+    init_carry: Any = None,
+    step: Any = 1,
+    unroll: int | bool | None = None,
+) -> Callable[[Callable], Any]:
+    """Decorator: call a function with lower, lower + step, ... below `upper`, and with what it carries if there is an `init_carry`.
+
+    >>> from weft.experimental import pallas as pl
+    >>> pl.loop(0, 5, init_carry=32)(lambda i, total: total + i).item()
+    42
+    """
+    known = not any(isinstance(x, Tracer) for x in (lower, upper, step))
+    if known:
+        lower, upper, step = int(lower), int(upper), int(step)
+    else:
+        dtype = dtypes.result_type(
+            *[x if isinstance(x, (int, float)) else typeof(x).dtype for x in (lower, upper, step)]
+        )
+        lower, upper, step = (wnp.asarray(x, dtype) for x in (lower, upper, step))
+    count = cdiv(upper - lower, step)
+
+    def decorate(body: Callable) -> Any:
+        if init_carry is None:
+            return fori_loop(
+                0 if known else wnp.zeros_like(count),
+                count,
+                lambda i, _: (body(lower + i * step), None)[1],
+                None,
+                unroll=unroll,
+            )
+        return fori_loop(
+            0 if known else wnp.zeros_like(count),
+            count,
+            lambda i, carry: body(lower + i * step, carry),
+            init_carry,
+            unroll=unroll,
+        )
+
+    return decorate
+
+
+# ---- memory
+
+
+def new_memory(what: Any, blank: str = "nan") -> Ref:
+    """A reference to new memory of a type."""
+    aval, semaphore = scratch_type(what)
+    return Ref.make(blank_value(aval, "zero" if semaphore else blank))
+
+
+@api_boundary
+def run_scoped(
+    f: Callable[..., Any], *types: Any, collective_axes: Any = (), **kw_types: Any
+) -> Any:
+    """`f` of references to new memory of these types, which nobody else sees; gives what `f` returns.
+
+    NotImplementedError for `collective_axes`: there is one core.
+
+    >>> from weft.experimental import pallas as pl
+    >>> from weft.experimental.pallas import tpu as pltpu
+    >>> def f(ref):
+    ...     ref[...] = wnp.ones(2)
+    ...     return ref[...].sum()
+    >>> pl.run_scoped(f, pltpu.VMEM((2,), wnp.float32)).item()
+    2.0
+    """
+    if collective_axes:
+        raise NotImplementedError(
+            "run_scoped: collective_axes, memory that several cores share: a kernel runs on one."
+        )
+    blank = _grids.stack[-1][2] if _grids.stack else "nan"
+    made = [tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type) for t in types]
+    named = {
+        name: tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type)
+        for name, t in kw_types.items()
+    }
+    return f(*made, **named)
+
+
+def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
+    """A function of a tree of arrays that calls `f` with references to their values, and returns what they hold at the end.
+
+    The arrays themselves never change. It runs anywhere, not in kernels alone, and is differentiated as what `f` computes.
+
+    >>> from weft.experimental import pallas as pl
+    >>> def add(refs):
+    ...     x, total = refs
+    ...     total[...] = total[...] + x[...]
+    >>> [v.tolist() for v in pl.run_state(add)((wnp.ones(2), wnp.arange(2.0)))]
+    [[1.0, 1.0], [1.0, 2.0]]
+    """
+
+    @api_boundary
+    def run(init_val: Any) -> Any:
+        refs = tree.tree_map(new_ref, init_val)
+        f(refs)
+        return tree.tree_map(freeze, refs, is_leaf=lambda x: isinstance(x, (Ref, ValueRef)))
+
+    return wraps(f)(run)
+
+
+def _is_type(x: Any) -> bool:
+    return (
+        isinstance(x, MemoryRef)
+        or hasattr(x, "as_scratch")
+        or (hasattr(x, "shape") and hasattr(x, "dtype"))
+    )
+
+
+def with_scoped(
+    *types: Any, collective_axes: Any = (), **kw_types: Any
+) -> Callable[[Callable], Callable]:
+    """Decorator: a function gets references to new memory of these types after its arguments, and by their names.
+
+    >>> from weft.experimental import pallas as pl
+    >>> from weft.experimental.pallas import tpu as pltpu
+    >>> @pl.with_scoped(pltpu.SMEM((), wnp.int32))
+    ... def f(x, ref):
+    ...     ref[...] = x
+    ...     return ref[...] + 1
+    >>> f(wnp.int32(1)).item()
+    2
+    """
+
+    def decorate(f: Callable) -> Callable:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return run_scoped(
+                lambda *refs, **named: f(*args, *refs, **kwargs, **named),
+                *types,
+                collective_axes=collective_axes,
+                **kw_types,
+            )
+
+        return run
+
+    return decorate
+
+
+def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
+    """An array of which nobody may know what it holds: NaN, or the least integer.
+
+    >>> weft.experimental.pallas.empty((2,), "int8").tolist()
+    [-128, -128]
+    """
+    made = wnp.asarray(
+        blank_value(ShapedArray((shape,) if isinstance(shape, int) else tuple(shape), dtype))
+    )
+    return made if out_sharding is None else device_put(made, out_sharding)
+
+
+def empty_like(x: Any) -> Any:
+    """A tree of arrays like `empty`, of the shapes and dtypes of a tree.
+
+    >>> weft.experimental.pallas.empty_like([wnp.zeros(2)])[0].shape
+    (2,)
+    """
+    return tree.tree_map(lambda leaf: empty(leaf.shape, leaf.dtype), x)
+
+
+def empty_ref_like(x: Any) -> Ref:
+    """A reference to new memory like an array, or of a type. ValueError for anything else.
+
+    >>> weft.experimental.pallas.empty_ref_like(weft.ShapeDtypeStruct((2,), "int8")).shape
+    (2,)
+    """
+    if not _is_type(x):
+        raise ValueError(f"empty_ref_like: expected a type with a shape and a dtype, got {x!r}.")
+    return new_memory(x)
+
+
+def get_global(what: Any) -> Any:
+    """Memory that all kernels of a program share: there is none here, NotImplementedError."""
+    raise NotImplementedError(
+        "get_global: memory that outlives a kernel. Pass an array with input_output_aliases."
+    )
+
+
+def select_ref(idx: Any, *refs: Any) -> Any:
+    """The reference with number `idx`, where that is known while tracing. ValueError for fewer than two references.
+
+    NotImplementedError for a traced number: write under `when`.
+    """
+    if len(refs) < 2:
+        raise ValueError("select_ref: at least two refs are required.")
+    if isinstance(idx, Tracer) and idx.concrete() is None:
+        raise NotImplementedError(
+            "select_ref: a traced number. Write `@pl.when(idx == i)` for each reference."
+        )
+    return refs[int(idx)]
+
+
+# ---- numbers
+
+
+def cdiv(a: Any, b: Any) -> Any:
+    """`a / b`, rounded up.
+
+    >>> weft.experimental.pallas.cdiv(7, 3)
+    3
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return -(-a // b)
+    return wnp.floor_divide(a + (b - 1), b)
+
+
+def align_to(a: Any, alignment: Any) -> Any:
+    """The least multiple of `alignment` that is not below `a`.
+
+    >>> weft.experimental.pallas.align_to(7, 4)
+    8
+    """
+    return cdiv(a, alignment) * alignment
+
+
+def next_power_of_2(x: int) -> int:
+    """The least power of two that is not below `x`. ValueError for a negative number.
+
+    >>> weft.experimental.pallas.next_power_of_2(5)
+    8
+    """
+    if x < 0:
+        raise ValueError(f"next_power_of_2: the number must not be negative, got {x}.")
+    return 1 if x == 0 else 1 << (x - 1).bit_length()
+
+
+def strides_from_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of a dense array in row-major order.
+
+    >>> weft.experimental.pallas.strides_from_shape((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, n = [], 1
+    for size in reversed(shape):
+        strides.append(n)
+        n *= size
+    return tuple(reversed(strides))
+
+
+def multiple_of(x: Any, values: Sequence[int] | int) -> Any:
+    """`x`, of which the user says that it is a multiple of a number; nothing here asks for it.
+
+    >>> weft.experimental.pallas.multiple_of(wnp.int32(8), 4).item()
+    8
+    """
+    return x
+
+
+def broadcast_to(a: Any, shape: tuple[int, ...]) -> Any:
+    """`a` with the given shape.
+
+    >>> weft.experimental.pallas.broadcast_to(wnp.zeros(()), (2,)).shape
+    (2,)
+    """
+    return wnp.broadcast_to(a, shape)
+
+
+def reciprocal(x: Any, *, approx: bool = False, full_range: bool = True) -> Any:
+    """`1 / x`, exactly rounded whatever is allowed.
+
+    >>> weft.experimental.pallas.reciprocal(wnp.float32(4)).item()
+    0.25
+    """
+    return wnp.reciprocal(x)
+
+
+def dot(
+    a: Any,
+    b: Any,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    allow_tf32: bool | None = None,
+    precision: Any = None,
+) -> Any:
+    """The product of two matrices, each transposed if wanted, with sums in float32 (int32 for integers). ValueError for other ranks.
+
+    >>> weft.experimental.pallas.triton.dot(wnp.ones((2, 3)), wnp.ones((2, 3)), trans_b=True).tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
+    """
+    if typeof(a).ndim != 2 or typeof(b).ndim != 2:
+        raise ValueError(
+            f"dot: `a` and `b` must be 2D arrays, got {typeof(a).str_short()} and {typeof(b).str_short()}."
+        )
+    if allow_tf32 is not None and precision is not None:
+        raise ValueError("dot: give either allow_tf32 or precision, not both.")
+    sums = (
+        wnp.int32
+        if wnp.issubdtype(typeof(a).dtype, wnp.integer)
+        else wnp.promote_types(typeof(a).dtype, wnp.float32)
+    )
+    return wnp.dot(
+        a.T if trans_a else a,
+        b.T if trans_b else b,
+        precision=precision,
+        preferred_element_type=sums,
+    )
+
+
+# ---- debugging
+
+
+def debug_print(fmt: str, *args: Any) -> None:
+    """Print values while the kernel runs, one iteration after another; a text without braces is followed by the values.
+
+    >>> weft.experimental.pallas.debug_print("x = {}", wnp.int32(2))
+    x = 2
+    """
+    if args and "{" not in fmt:
+        fmt += " {}" * len(args)
+    debug_callback(
+        lambda *xs: print(fmt.format(*xs)),
+        *[x[...] if isinstance(x, (Ref, TransformedRef)) else x for x in args],
+        ordered=True,
+    )
+
+
+def delay(nanos: Any) -> None:
+    """Wait a time: it changes no value, and nothing here depends on time, so that it is not done."""
+    typeof(nanos)
+
+
+def debug_check(condition: Any, message: str) -> None:
+    """Call `weft.experimental.checkify.check` if `enable_debug_checks` is on.
+
+    >>> from weft.experimental import pallas as pl
+    >>> with pl.enable_debug_checks(False):
+    ...     pl.debug_check(False, "not checked")
+    """
+    if config.pallas_enable_debug_checks:
+        from weft._engine.checkify import check
+
+        check(condition, message)

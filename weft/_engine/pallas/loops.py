@@ -1,0 +1,474 @@
+"""Kernels run over their grids: a program of weft's own operations.
+
+In:   a `Kernel` and its operands.
+Out:  its results. Where the index maps prove that blocks are independent, the iterations that own a block each are steps of a loop that
+      carries nothing, which is compiled to parallel tasks; the other axes of the grid are a loop inside, which carries the block. Else
+      one loop goes over the whole grid, with the arrays carried and updated in place.
+Laws: an array is padded where its last block reaches behind its end. What memory holds that nobody has written is NaN, or the least
+      integer. References of inputs may be written, too: then all iterations see it, and the grid is one loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.control.loops import fori_loop
+from weft._engine.control.scan import scan
+from weft._engine.core.interpret import evaluate, evaluate_by
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.rewrite import dce, is_call, used_vars
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.layout import broadcast_in_dim, reshape, squeeze, transpose
+from weft._engine.ops.slicing import dynamic_slice_p, dynamic_update_slice_p, pad, slice as slice_p
+from weft._engine.pallas.blocks import BlockMapping, Kernel
+from weft._engine.pallas.inside import blank_value
+from weft._engine.pallas.specs import Blocked, Squeezed, block_size
+from weft._engine.util import dtypes
+from weft._engine.util.record import record
+
+ZERO = np.int32(0)
+
+
+def program_of(kernel: Kernel, avals: Sequence[ShapedArray]) -> Jaxpr:
+    """The program that runs a kernel on operands of these types."""
+    return stage(
+        lambda *operands: run(kernel, operands),
+        [ShapedArray(a.shape, a.dtype) for a in avals],
+        kernel.name,
+    )
+
+
+def run(kernel: Kernel, operands: Sequence[Any]) -> list:
+    """The results of a kernel; operands are the traced sizes of the grid, the prefetched scalars and the inputs."""
+    traced = sum(n is None for n in kernel.grid)
+    sizes = iter(operands[:traced])
+    grid = [next(sizes) if n is None else n for n in kernel.grid]
+    scalars, ins = operands[traced : traced + kernel.scalars], operands[traced + kernel.scalars :]
+    first = {out: ins[i - kernel.scalars] for i, out in kernel.aliases}
+    ins = [_padded(m, x, kernel.blank) for m, x in zip(kernel.ins, ins)]
+    plan = None if traced else _independent(kernel)
+    if plan is not None:
+        outs = _run_tiles(kernel, plan, scalars, ins, first)
+    else:
+        outs = [
+            _padded(m, first[i], kernel.blank)
+            if i in first
+            else blank_value(_padded_type(m), kernel.blank)
+            for i, m in enumerate(kernel.outs)
+        ]
+        outs = _run_in_order(kernel, grid, scalars, ins, outs)
+    return [_trimmed(m, y) for m, y in zip(kernel.outs, outs)]
+
+
+# ---- blocks
+
+
+def _padded_type(m: BlockMapping) -> ShapedArray:
+    return ShapedArray(
+        tuple([n + low + high for n, (low, high) in zip(m.aval.shape, m.padding)]), m.aval.dtype
+    )
+
+
+def _padded(m: BlockMapping, x: Any, blank: str) -> Any:
+    if all(p == (0, 0) for p in m.padding):
+        return x
+    return pad(x, blank_value(ShapedArray((), m.aval.dtype), blank), [(*p, 0) for p in m.padding])
+
+
+def _trimmed(m: BlockMapping, x: Any) -> Any:
+    """Without the padding."""
+    if typeof(x).shape == m.aval.shape:
+        return x
+    begins = [low for low, _ in m.padding]
+    return slice_p(x, begins, [b + n for b, n in zip(begins, m.aval.shape)])
+
+
+def _starts(m: BlockMapping, ids: Sequence[Any], mapped: int, scalars: Sequence[Any]) -> list:
+    """Where the block of an iteration begins."""
+    from weft._engine.ops.arithmetic import mul
+
+    numbers = evaluate(m.index, *ids[mapped:], *scalars)
+    starts = [ids[axis] for axis in m.lead]
+    for dim, number in zip(m.dims, numbers):
+        size = block_size(dim)
+        if isinstance(dim, Blocked) and size != 1:
+            number = (
+                np.int32(number * size)
+                if isinstance(number, (int, np.integer))
+                else mul(number, np.int32(size))
+            )
+        starts.append(number)
+    return starts
+
+
+def _taken(m: BlockMapping, x: Any, starts: Sequence[Any]) -> Any:
+    """The block of `x` that begins at `starts`, as the kernel sees it."""
+    if m.sizes != typeof(x).shape:
+        x = dynamic_slice_p.bind(
+            x, *_in_range(starts, typeof(x).shape, m.sizes), slice_sizes=m.sizes
+        )
+    return _seen(m, x)
+
+
+def _seen(m: BlockMapping, x: Any) -> Any:
+    gone = (
+        *range(len(m.lead)),
+        *(len(m.lead) + d for d, dim in enumerate(m.dims) if isinstance(dim, Squeezed)),
+    )
+    return squeeze(x, gone) if gone else x
+
+
+def _put(m: BlockMapping, x: Any, block: Any, starts: Sequence[Any]) -> Any:
+    """`x` with a block in its place."""
+    kept = [len(m.lead) + d for d, dim in enumerate(m.dims) if not isinstance(dim, Squeezed)]
+    if len(kept) != len(m.sizes):
+        block = broadcast_in_dim(block, m.sizes, tuple(kept))
+    return (
+        block
+        if m.sizes == typeof(x).shape
+        else dynamic_update_slice_p.bind(x, block, *_in_range(starts, typeof(x).shape, m.sizes))
+    )
+
+
+def _in_range(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list:
+    """The beginnings of a window; 0 along dims that it fills."""
+    return [
+        ZERO if n == size else np.int32(s) if isinstance(s, int) else s
+        for s, n, size in zip(starts, shape, sizes)
+    ]
+
+
+def _unraveled(number: Any, sizes: Sequence[Any]) -> list:
+    """The indices of iteration `number` of a grid, whose last axis is the fastest."""
+    from weft._engine.ops.arithmetic import div, rem
+
+    ids: list = []
+    for n, size in enumerate(reversed(list(sizes))):
+        if isinstance(size, int) and size == 1:
+            ids.append(ZERO)
+            continue
+        of_type = np.int32(size) if isinstance(size, int) else size
+        ids.append(number if n == len(sizes) - 1 else rem(number, of_type))
+        number = div(number, of_type)
+    return ids[::-1]
+
+
+# ---- one iteration after another
+
+
+def _step(
+    kernel: Kernel,
+    ids: Sequence[Any],
+    grid: Sequence[Any],
+    scalars: Sequence[Any],
+    ins: Sequence[Any],
+    outs: Sequence[Any],
+    scratch: Sequence[Any],
+) -> list[list]:
+    """The kernel on blocks: scalars, blocks and scratch memory afterwards."""
+    sizes = [np.int32(n) if isinstance(n, int) else n for n in grid[kernel.mapped :]]
+    after = _evaluate_known(
+        kernel.body, *ids[kernel.mapped :], *sizes, *scalars, *ins, *outs, *scratch
+    )
+    parts, at = [], 0
+    for part in (scalars, ins, outs, scratch):
+        parts.append(after[at : at + len(part)])
+        at += len(part)
+    return parts
+
+
+def _evaluate_known(jaxpr: Jaxpr, *args: Any) -> list:
+    """`evaluate`, with numbers that follow from known ones computed now, and of branches on them the one that is taken."""
+    return evaluate_by(_bind_known, jaxpr, args)
+
+
+def _bind_known(eqn: Eqn, args: list) -> Sequence:
+    primitive, params = eqn.primitive, eqn.params
+    if is_call(eqn) and primitive.name == "jit":
+        return _evaluate_known(params["jaxpr"], *args)
+    if primitive.name == "cond" and not isinstance(args[0], Tracer):
+        branches = params["branches"]
+        return _evaluate_known(branches[min(max(int(args[0]), 0), len(branches) - 1)], *args[1:])
+    if primitive.kind == "elementwise" and not any(
+        isinstance(x, Tracer) or np.ndim(x) for x in args
+    ):
+        avals = [a.aval for a in eqn.invars]
+        if not any(dtypes.is_extended(a.dtype) for a in avals):
+            found = primitive.rule("reference")(
+                *[np.asarray(x, a.dtype) for x, a in zip(args, avals)], **params
+            )
+            return [np.asarray(found, eqn.outvars[0].aval.dtype)[()]]
+    outs = primitive.bind(*args, **params)
+    return outs if primitive.multiple_results else [outs]
+
+
+def _scratch(kernel: Kernel) -> list:
+    return [
+        blank_value(aval, "zero" if is_zero else kernel.blank) for aval, is_zero in kernel.scratch
+    ]
+
+
+def _writes(kernel: Kernel) -> tuple[list[bool], list[bool]]:
+    """Which prefetched scalars and which inputs the kernel writes to."""
+    lead = 2 * (len(kernel.grid) - kernel.mapped)
+    given = kernel.body.invars[lead : lead + kernel.scalars + len(kernel.ins)]
+    changed = [out is not var for var, out in zip(given, kernel.body.outvars)]
+    return changed[: kernel.scalars], changed[kernel.scalars :]
+
+
+def _run_in_order(
+    kernel: Kernel,
+    grid: Sequence[Any],
+    scalars: Sequence[Any],
+    ins: Sequence[Any],
+    outs: Sequence[Any],
+) -> list:
+    """The grid as one loop that carries whole arrays."""
+    wrote_scalars, wrote_ins = _writes(kernel)
+
+    def step(number: Any, state: tuple) -> tuple:
+        scalars, ins, outs, scratch = state
+        ids = _unraveled(number, grid)
+        in_starts, out_starts = (
+            [_starts(m, ids, kernel.mapped, scalars) for m in some]
+            for some in (kernel.ins, kernel.outs)
+        )
+        blocks = [_taken(m, x, s) for m, x, s in zip(kernel.ins, ins, in_starts)]
+        targets = [_taken(m, y, s) for m, y, s in zip(kernel.outs, outs, out_starts)]
+        new_scalars, blocks, targets, scratch = _step(
+            kernel, ids, grid, scalars, blocks, targets, scratch
+        )
+        new_ins = [
+            _put(m, x, b, s) if w else x
+            for m, x, b, s, w in zip(kernel.ins, ins, blocks, in_starts, wrote_ins)
+        ]
+        outs = [_put(m, y, b, s) for m, y, b, s in zip(kernel.outs, outs, targets, out_starts)]
+        return (
+            [new if w else old for new, old, w in zip(new_scalars, scalars, wrote_scalars)],
+            new_ins,
+            outs,
+            scratch,
+        )
+
+    if all(isinstance(n, int) for n in grid):
+        return _repeated(
+            math.prod(grid), step, (list(scalars), list(ins), list(outs), _scratch(kernel))
+        )[2]
+    count: Any = np.int32(1)
+    for n in grid:
+        count = count * n
+    return fori_loop(
+        np.int32(0), count, step, (list(scalars), list(ins), list(outs), _scratch(kernel))
+    )[2]
+
+
+def _repeated(count: int, step: Callable, state: Any) -> Any:
+    """`step(number, state)` for all numbers below `count`."""
+    if count == 1:
+        return step(ZERO, state)
+    return fori_loop(np.int32(0), np.int32(count), step, state)
+
+
+# ---- independent blocks
+
+
+@record(eq=False)
+class _Plan:
+    """Axes of the grid whose iterations own a block each, the others, and for each output the axis that indexes each dim, or None."""
+
+    own: tuple[int, ...]
+    rest: tuple[int, ...]
+    indexed: tuple[tuple[int | None, ...], ...]
+
+
+def _independent(kernel: Kernel) -> _Plan | None:
+    """How the grid divides into independent parts, if it does."""
+    if kernel.body.effects or any(map(any, _writes(kernel))) or not kernel.outs:
+        return None
+    found = [_indexed_by(kernel, m) for m in kernel.outs]
+    aliased = {out for _, out in kernel.aliases}
+    own = []
+    for axis, size in enumerate(kernel.grid):
+        if size > 1 and all(
+            _owns(m, dims, axis, size, i in aliased)
+            for i, (m, dims) in enumerate(zip(kernel.outs, found))
+        ):
+            own.append(axis)
+    rest = tuple([axis for axis in range(len(kernel.grid)) if axis not in own])
+    if not own or not _starts_afresh(kernel, own, rest):
+        return None
+    return _Plan(
+        tuple(own), rest, tuple([tuple([d if d in own else None for d in dims]) for dims in found])
+    )
+
+
+def _indexed_by(kernel: Kernel, m: BlockMapping) -> tuple[int | None, ...]:
+    """Per dim of an array the axis of the grid that is its block's number."""
+    numbers = {
+        v: kernel.mapped + i
+        for i, v in enumerate(m.index.invars[: len(kernel.grid) - kernel.mapped])
+    }
+    for eqn in m.index.eqns:
+        if eqn.primitive.name == "convert_element_type" and eqn.invars[0] in numbers:
+            numbers[eqn.outvars[0]] = numbers[eqn.invars[0]]
+    of_dims = [
+        numbers.get(a) if isinstance(a, Var) and isinstance(dim, (Blocked, Squeezed)) else None
+        for a, dim in zip(m.index.outvars, m.dims)
+    ]
+    return (*m.lead, *of_dims)
+
+
+def _owns(m: BlockMapping, dims: Sequence[int | None], axis: int, size: int, aliased: bool) -> bool:
+    """Whether each index along an axis has blocks of its own."""
+    if list(dims).count(axis) != 1:
+        return False
+    dim = list(dims).index(axis)
+    blocks = _padded_type(m).shape[dim] // m.sizes[dim]
+    return size == blocks or (size < blocks and not aliased)
+
+
+def _starts_afresh(kernel: Kernel, own: Sequence[int], rest: Sequence[int]) -> bool:
+    """Whether scratch memory hands nothing on from one part to the next: the user says so, or the first iteration of a part does not
+    read it."""
+    if not kernel.scratch or set(own) <= kernel.parallel:
+        return True
+    body, n = kernel.body, len(kernel.grid) - kernel.mapped
+    free = [i for i in range(n) if kernel.mapped + i in own]
+
+    def first(*args: Any) -> list:
+        ids: list = [ZERO] * n
+        for i, x in zip(free, args):
+            ids[i] = x
+        sizes = [np.int32(size) for size in kernel.grid[kernel.mapped :]]
+        return _evaluate_known(body, *ids, *sizes, *args[len(free) :])
+
+    avals = body.in_avals
+    known = dce(stage(first, [*[avals[i] for i in free], *avals[2 * n :]], kernel.name))
+    memory = known.invars[len(known.invars) - len(kernel.scratch) :]
+    return not used_vars(known).intersection(memory)
+
+
+def _run_tiles(
+    kernel: Kernel, plan: _Plan, scalars: Sequence[Any], ins: Sequence[Any], first: dict[int, Any]
+) -> list:
+    """The grid as a loop over independent parts, in each of which another loop goes over the other axes."""
+    grid = kernel.grid
+    own_sizes, rest_sizes = [grid[a] for a in plan.own], [grid[a] for a in plan.rest]
+    rest_count = math.prod(rest_sizes)
+    shapes = [_slab(m, dims) for m, dims in zip(kernel.outs, plan.indexed)]
+    given = {i: _padded(kernel.outs[i], x, kernel.blank) for i, x in first.items()}
+    fixed = [
+        rest_count == 1 or not _depends(m, [a - kernel.mapped for a in plan.rest])
+        for m in kernel.ins
+    ]
+
+    def part(_: Any, number: Any) -> tuple[None, list]:
+        ids: list = [ZERO] * len(grid)
+        for axis, index in zip(plan.own, _unraveled(number, own_sizes)):
+            ids[axis] = index
+        blocks = [
+            _taken(m, x, _starts(m, ids, kernel.mapped, scalars)) if f else None
+            for m, x, f in zip(kernel.ins, ins, fixed)
+        ]
+        slabs = [
+            _begin(given.get(i), shape, m, dims, ids, kernel.blank)
+            for i, (m, shape, dims) in enumerate(zip(kernel.outs, shapes, plan.indexed))
+        ]
+
+        def step(number: Any, state: tuple) -> tuple:
+            slabs, scratch = state
+            here = list(ids)
+            for axis, index in zip(plan.rest, _unraveled(number, rest_sizes)):
+                here[axis] = index
+            sources = [
+                _taken(m, x, _starts(m, here, kernel.mapped, scalars)) if b is None else b
+                for m, x, b in zip(kernel.ins, ins, blocks)
+            ]
+            starts = [
+                [
+                    ZERO if d is not None else s
+                    for s, d in zip(_starts(m, here, kernel.mapped, scalars), dims)
+                ]
+                for m, dims in zip(kernel.outs, plan.indexed)
+            ]
+            targets = [_taken(m, y, s) for m, y, s in zip(kernel.outs, slabs, starts)]
+            _, _, targets, scratch = _step(kernel, here, grid, scalars, sources, targets, scratch)
+            return [
+                _put(m, y, b, s) for m, y, b, s in zip(kernel.outs, slabs, targets, starts)
+            ], scratch
+
+        return None, _repeated(rest_count, step, (slabs, _scratch(kernel)))[0]
+
+    _, parts = scan(part, None, np.arange(math.prod(own_sizes), dtype=np.int32))
+    return [
+        _assembled(y, m, dims, plan.own, own_sizes, kernel.blank)
+        for y, m, dims in zip(parts, kernel.outs, plan.indexed)
+    ]
+
+
+def _slab(m: BlockMapping, dims: Sequence[int | None]) -> tuple[int, ...]:
+    """The shape of what one part owns of an array."""
+    return tuple(
+        [
+            size if axis is not None else n
+            for n, size, axis in zip(_padded_type(m).shape, m.sizes, dims)
+        ]
+    )
+
+
+def _begin(
+    x: Any,
+    shape: tuple[int, ...],
+    m: BlockMapping,
+    dims: Sequence[int | None],
+    ids: Sequence[Any],
+    blank: str,
+) -> Any:
+    """What a part owns of an array, as it is at first: of an aliased input, or nothing."""
+    from weft._engine.ops.arithmetic import mul
+
+    if x is None:
+        return blank_value(ShapedArray(shape, m.aval.dtype), blank)
+    starts = [
+        ZERO if axis is None else mul(ids[axis], np.int32(size))
+        for axis, size in zip(dims, m.sizes)
+    ]
+    return dynamic_slice_p.bind(x, *starts, slice_sizes=shape)
+
+
+def _assembled(
+    y: Any,
+    m: BlockMapping,
+    dims: Sequence[int | None],
+    own: Sequence[int],
+    sizes: Sequence[int],
+    blank: str,
+) -> Any:
+    """The array from what its parts own, stacked."""
+    slab = typeof(y).shape[1:]
+    y = reshape(y, (*sizes, *slab))
+    order, shape = [], []
+    for d, (axis, n) in enumerate(zip(dims, slab)):
+        if axis is not None:
+            order.append(list(own).index(axis))
+        order.append(len(own) + d)
+        shape.append(n if axis is None else n * sizes[list(own).index(axis)])
+    y = reshape(transpose(y, tuple(order)) if order != sorted(order) else y, tuple(shape))
+    missing = [(0, whole - n, 0) for whole, n in zip(_padded_type(m).shape, shape)]
+    return (
+        pad(y, blank_value(ShapedArray((), m.aval.dtype), blank), missing)
+        if any(high for _, high, _ in missing)
+        else y
+    )
+
+
+def _depends(m: BlockMapping, axes: Sequence[int]) -> bool:
+    """Whether the place of a block depends on these axes of the grid, mapped ones not counted."""
+    read = used_vars(dce(m.index)) | {a for a in m.index.outvars if isinstance(a, Var)}
+    return any(m.index.invars[a] in read for a in axes if a >= 0)

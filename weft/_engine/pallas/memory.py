@@ -1,0 +1,357 @@
+"""Loads and stores under masks, atomic updates, copies between references, and semaphores.
+
+In:   references, or parts of them (`ref.at[index]`), in a kernel.
+Out:  values, and writes.
+Laws: an element whose mask is False is neither read nor written, so that it may lie outside of the reference; what is loaded for it is
+      `other`, or NaN (the least integer). Iterations that share memory run one after another: a plain update is an atomic one. A copy
+      is done when it is started, a semaphore is a number, and a wait for what never comes does not hang: it subtracts.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft.numpy as wnp
+from weft._engine.control.ref import Ref, TransformedRef
+from weft._engine.control.ref_index import Slice
+from weft._engine.core.trace import typeof
+from weft._engine.pallas.inside import blank_value
+from weft._engine.util.source import api_boundary
+
+
+def _parts(ref: Any, idx: Any = None) -> tuple[Ref, tuple]:
+    """A reference, and the indices that are applied to it, one after another."""
+    more = () if idx is None else (idx,)
+    if isinstance(ref, TransformedRef):
+        return ref.ref, (*ref.transforms, *more)
+    if not isinstance(ref, Ref):
+        raise TypeError(
+            f"load, store: expected a reference, or ref.at[index], got {ref!r} of type {type(ref).__name__}."
+        )
+    return ref, more
+
+
+class _Place:
+    """Elements of a reference that may lie outside of it: the value that they are elements of, the position along each dim (arrays
+    that broadcast to `shape`, which has the dims of the result), and how to write that value back."""
+
+    __slots__ = ("positions", "shape", "value", "write")
+
+    def __init__(self, ref: Any, idx: Any):
+        base, indices = _parts(ref, idx)
+        last = indices[-1] if indices else Ellipsis
+        part = TransformedRef(base, indices[:-1]) if len(indices) > 1 else base
+        self.value, self.write = part[...], lambda new: part.set(new)
+        self.positions, self.shape = _positions(typeof(self.value).shape, last)
+
+    def inside(self, mask: Any) -> Any:
+        """The mask, with what lies outside left out."""
+        found = wnp.broadcast_to(wnp.asarray(mask, bool), self.shape)
+        for at, n in zip(self.positions, typeof(self.value).shape):
+            found = found & (at >= 0) & (at < n)
+        return found
+
+    def clipped(self) -> tuple:
+        """Positions that lie inside."""
+        return tuple(
+            [
+                wnp.clip(at, 0, max(n - 1, 0))
+                for at, n in zip(self.positions, typeof(self.value).shape)
+            ]
+        )
+
+
+def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...]]:
+    """The positions along each dim of what an index selects, and the shape of that. Indices that are arrays come first if they are
+    apart, as NumPy has it."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if any(i is None for i in parts):
+        raise NotImplementedError(
+            "load, store: an index with None beside a mask. Reshape the value instead."
+        )
+    spread = [n for n, i in enumerate(parts) if i is Ellipsis]
+    if spread:
+        parts[spread[0] : spread[0] + 1] = [slice(None)] * (len(shape) - len(parts) + 1)
+    parts += [slice(None)] * (len(shape) - len(parts))
+    arrays = [d for d, i in enumerate(parts) if not isinstance(i, (slice, Slice))]
+    common = np.broadcast_shapes(*[np.shape(parts[d]) for d in arrays]) if arrays else ()
+    first = arrays[0] if arrays and arrays == list(range(arrays[0], arrays[-1] + 1)) else 0
+    runs = [_run(parts[d], n) if d not in arrays else None for d, n in enumerate(shape)]
+    sizes = [len_ for run in runs if run is not None for len_ in [typeof(run).shape[0]]]
+    before = sum(1 for d in range(len(shape)) if d not in arrays and d < first) if arrays else 0
+    full = (*sizes[:before], *common, *sizes[before:])
+    found, seen = [], 0
+    for d, run in enumerate(runs):
+        if run is None:
+            at: Any = wnp.asarray(parts[d])
+            at = (
+                wnp.where(at < 0, at + shape[d], at)
+                if wnp.issubdtype(at.dtype, wnp.signedinteger)
+                else at
+            )
+            lead = len(common) - at.ndim
+            found.append(
+                at.reshape((1,) * (before + lead) + at.shape + (1,) * (len(sizes) - before))
+            )
+            continue
+        where = seen if seen < before else seen + len(common)
+        found.append(run.reshape([run.shape[0] if k == where else 1 for k in range(len(full))]))
+        seen += 1
+    return found, full
+
+
+def _run(part: slice | Slice, n: int) -> Any:
+    """The positions of a slice."""
+    if isinstance(part, Slice):
+        return wnp.asarray(part.start, np.int32) + wnp.arange(part.size, dtype=np.int32) * np.int32(
+            part.stride
+        )
+    start, stop, step = part.indices(n)
+    return wnp.arange(start, stop, step, dtype=np.int32)
+
+
+@api_boundary
+def load(
+    ref: Any,
+    idx: Any = None,
+    *,
+    mask: Any = None,
+    other: Any = None,
+    cache_modifier: str | None = None,
+    eviction_policy: str | None = None,
+    volatile: bool = False,
+) -> Any:
+    """The value of a reference, of a part of it, or of an index into it; where `mask` is False, `other`. The last three change nothing.
+
+    >>> from weft.experimental import pallas as pl
+    >>> ref = weft.new_ref(wnp.arange(4))
+    >>> pl.load(ref, pl.ds(2, 4), mask=wnp.arange(4) < 2, other=9).tolist()
+    [2, 3, 9, 9]
+    """
+    if mask is None:
+        if other is not None:
+            raise ValueError(
+                "load: `other` is what masked elements are, so that it needs a `mask`."
+            )
+        base, indices = _parts(ref, idx)
+        return TransformedRef(base, indices)[...] if indices else base[...]
+    at = _Place(ref, idx)
+    if at.positions:
+        found = (
+            at.value[at.clipped()]
+            if at.value.size
+            else blank_value(typeof(at.value).update(shape=at.shape))
+        )
+    else:
+        found = at.value
+    found = wnp.broadcast_to(found, at.shape)
+    rest = (
+        blank_value(typeof(found))
+        if other is None
+        else wnp.broadcast_to(wnp.asarray(other, found.dtype), at.shape)
+    )
+    return wnp.where(at.inside(mask), found, rest)
+
+
+def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], Any] | None) -> Any:
+    """Write `how(old, val)`, by default `val`, where the mask says so; gives what was there."""
+    if mask is None:
+        base, indices = _parts(ref, idx)
+        part = TransformedRef(base, indices) if indices else base
+        old = part[...]
+        part.set(val if how is None else wnp.asarray(how(old, val), old.dtype))
+        return old
+    at = _Place(ref, idx)
+    old = load(ref, idx, mask=mask)
+    new = wnp.broadcast_to(wnp.asarray(val if how is None else how(old, val), old.dtype), at.shape)
+    if not at.positions:
+        at.write(wnp.where(at.inside(mask), new, old))
+        return old
+    inside = at.inside(mask)
+    whole = [wnp.broadcast_to(p, at.shape) for p in at.positions]
+    whole[0] = wnp.where(inside, whole[0], at.value.shape[0])  # behind the end: dropped
+    at.write(at.value.at[tuple(whole)].set(new, mode="drop"))
+    return old
+
+
+@api_boundary
+def store(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = None) -> None:
+    """`store(ref, value)` or `store(ref, index, value)`: write where `mask`, if there is one, is True.
+
+    >>> from weft.experimental import pallas as pl
+    >>> ref = weft.new_ref(wnp.zeros(3))
+    >>> pl.store(ref, pl.ds(1, 4), wnp.ones(4), mask=wnp.arange(4) < 1)
+    >>> ref
+    Ref([0., 1., 0.], dtype=float32)
+    """
+    idx, val = _value_of("store", args)
+    _update(ref, idx, val, mask, None)
+
+
+@api_boundary
+def swap(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = None) -> Any:
+    """`store`, which gives what was there.
+
+    >>> from weft.experimental import pallas as pl
+    >>> pl.swap(weft.new_ref(wnp.arange(3)), pl.ds(1, 2), wnp.zeros(2, int)).tolist()
+    [1, 2]
+    """
+    idx, val = _value_of("swap", args)
+    return _update(ref, idx, val, mask, None)
+
+
+def _value_of(api: str, args: Sequence) -> Any:
+    if len(args) not in (1, 2):
+        raise TypeError(
+            f"{api}: takes a reference, perhaps an index, and a value; got {1 + len(args)} arguments."
+        )
+    return (None, args[0]) if len(args) == 1 else args
+
+
+def atomic(name: str, what: str, how: Callable[[Any, Any], Any] | None) -> Callable:
+    """The atomic update `how(old, new)`."""
+
+    def update(x_ref_or_view: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
+        base, indices = _parts(x_ref_or_view, None if isinstance(idx, tuple) and not idx else idx)
+        part = TransformedRef(base, indices) if indices else base
+        return _update(part, None, val, mask, how)
+
+    update.__name__ = update.__qualname__ = name
+    update.__doc__ = f"""Write {what} to a part of a reference, where `mask` is True; gives what was there.
+
+    >>> ref = weft.new_ref(wnp.array([6, 3]))
+    >>> weft.experimental.pallas.triton.{name}(ref, 0, 5).item()
+    6
+    """
+    return api_boundary(update)
+
+
+@api_boundary
+def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
+    """Write `val` to a reference without dims if it holds `cmp`; gives what was there.
+
+    >>> ref = weft.new_ref(0)
+    >>> weft.experimental.pallas.triton.atomic_cas(ref, 0, 7).item(), ref
+    (0, Ref(7, dtype=int32))
+    """
+    old = ref[...]
+    if typeof(old).ndim:
+        raise ValueError(
+            f"atomic_cas: the reference must have no dims, got {typeof(old).str_short()}."
+        )
+    ref.set(wnp.where(old == cmp, wnp.asarray(val, old.dtype), old))
+    return old
+
+
+# ---- copies
+
+
+class AsyncCopy:
+    """A copy between references of a kernel: `start` does it, after which there is nothing to wait for."""
+
+    def __init__(self, src: Any, dst: Any, sem: Any = None, add: bool = False):
+        self.src, self.dst, self.sem, self.add = src, dst, sem, add
+
+    def start(self, priority: int = 0, *, add: bool = False) -> None:
+        """Do it."""
+        if self.add or add:
+            self.dst.addupdate(self.src[...])
+        else:
+            self.dst.set(self.src[...])
+
+    def wait(self) -> None:
+        """Nothing: it is done."""
+
+    wait_send = wait_recv = wait
+
+
+def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopy:
+    """A copy from one reference to another, which `start()` does and `wait()` waits for.
+
+    >>> from weft.experimental.pallas import tpu as pltpu
+    >>> target = weft.new_ref(wnp.zeros(2))
+    >>> pltpu.make_async_copy(weft.new_ref(wnp.ones(2)), target, None).start()
+    >>> target
+    Ref([1., 1.], dtype=float32)
+    """
+    return AsyncCopy(src_ref, dst_ref, sem)
+
+
+def async_copy(
+    src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0, add: bool = False
+) -> AsyncCopy:
+    """Start a copy from one reference to another.
+
+    >>> from weft.experimental.pallas import tpu as pltpu
+    >>> pltpu.async_copy(weft.new_ref(1.0), weft.new_ref(0.0), None).wait()
+    """
+    made = AsyncCopy(src_ref, dst_ref, sem, add)
+    made.start(priority)
+    return made
+
+
+def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
+    """Copy from one reference to another.
+
+    >>> from weft.experimental.pallas import tpu as pltpu
+    >>> pltpu.sync_copy(weft.new_ref(1.0), weft.new_ref(0.0))
+    """
+    AsyncCopy(src_ref, dst_ref, None, add).start()
+
+
+# ---- semaphores
+
+
+class DeviceIdType(enum.Enum):
+    """How a device is named that a semaphore is on."""
+
+    __module__ = "weft.experimental.pallas"
+
+    MESH = "mesh"
+    LOGICAL = "logical"
+
+
+def semaphore_signal(
+    sem_or_view: Any,
+    inc: Any = 1,
+    *,
+    device_id: Any = None,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+    core_index: Any = None,
+) -> None:
+    """Add to a semaphore. NotImplementedError for one of another device.
+
+    >>> from weft.experimental import pallas as pl
+    >>> sem = weft.new_ref(0)
+    >>> pl.semaphore_signal(sem, 2)
+    >>> pl.semaphore_read(sem).item()
+    2
+    """
+    if device_id is not None:
+        raise NotImplementedError(
+            "semaphore_signal: device_id, the semaphore of another device: kernels do not communicate. Use "
+            "shard_map and collectives around them."
+        )
+    sem_or_view.addupdate(wnp.asarray(inc, sem_or_view.dtype))
+
+
+def semaphore_wait(sem_or_view: Any, value: Any = 1, *, decrement: bool = True) -> None:
+    """Subtract from a semaphore: iterations run one after another, so that nobody signals while one waits.
+
+    >>> weft.experimental.pallas.semaphore_wait(weft.new_ref(1))
+    """
+    if decrement:
+        sem_or_view.addupdate(-wnp.asarray(value, sem_or_view.dtype))
+
+
+def semaphore_read(sem_or_view: Any) -> Any:
+    """The number of a semaphore.
+
+    >>> weft.experimental.pallas.semaphore_read(weft.new_ref(1)).item()
+    1
+    """
+    return sem_or_view[...]

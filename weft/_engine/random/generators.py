@@ -1,0 +1,336 @@
+"""The generators of random bits: what a key is, and how bits, new keys and folded keys come from it.
+
+In:   raw key data, uint32[*key_shape], and shapes.
+Out:  unsigned integers, or raw key data.
+Laws: the bits of an element depend on the key and the element's global position alone, so every sharding gives the same
+      (but for threefry without `threefry_partitionable`, whose order of bits communicates). Bits equal JAX's. A function
+      mapped over keys gives what it gives for each, but for `rbg` and `unsafe_rbg`: a batch of these draws from its first key
+      (not in a loop whose steps differ in number, which might not end).
+Next: `draws` has the public functions and makes samples of bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft._engine.ir.symbolic import Dim
+from weft._engine.lax.bit_generator import philox_bits
+from weft._engine.ops import elementwise as ew, keys, layout, rng, slicing
+from weft._engine.ops.bit_generator import (
+    join_words,
+    philox_bits as one_philox_bits,
+    positions,
+    words_of,
+)
+from weft._engine.ops.casting import size_as
+from weft._engine.ops.counter_halves import threefry_sequence
+from weft._engine.util import dtypes
+from weft._engine.util.config import config
+from weft._engine.util.record import record
+
+_U32 = np.dtype(np.uint32)
+
+
+class PRNGImpl(NamedTuple):
+    """A generator of random bits by functions of raw key data, uint32[*key_shape].
+
+    `seed(integer scalar)` gives key data; `split(key, shape)` gives uint32[*shape, *key_shape]; `random_bits(key, bit_width, shape)` gives
+    unsigned integers; `fold_in(key, uint32 scalar)` gives key data. `tag` is the name of the generator in the dtype of its keys.
+    """
+
+    key_shape: tuple[int, ...]
+    seed: Callable[[Any], Any]
+    split: Callable[[Any, tuple[int, ...]], Any]
+    random_bits: Callable[[Any, int, tuple[int, ...]], Any]
+    fold_in: Callable[[Any, Any], Any]
+    name: str = "<unnamed>"
+    tag: str = "?"
+
+
+@record
+class Implementation:
+    """A generator with its functions on raw key data."""
+
+    generator: keys.Generator
+    seed: Callable[[Any], Any]
+    """Key data from the two words of a seed, uint32[2]: high, low."""
+    split: Callable[[Any, tuple[int, ...]], Any]
+    """New key data, uint32[*shape, *key_shape]."""
+    fold_in: Callable[[Any, Any], Any]
+    """Key data from key data and a uint32."""
+    bits: Callable[[Any, int, tuple[int, ...]], Any]
+    """Unsigned integers of a width in bits and a shape."""
+
+
+def _joined(words, axis: int = 0):
+    """Words side by side along a new dim at `axis`, the last."""
+    return slicing.concatenate([layout.reshape(w, (*w.shape, 1)) for w in words], axis)
+
+
+# ---- threefry
+
+
+def _counter(shape: tuple[int, ...]) -> list:
+    """The position of every element as the counter of a block: high word, low word."""
+    low, *high = positions(shape)
+    return [*(high or [np.uint32(0)]), low]
+
+
+def _threefry_split(raw, shape):
+    k0, k1 = words_of(raw)
+    if config.threefry_partitionable:
+        return _joined(rng.threefry2x32(k0, k1, *_counter(shape)), len(shape))
+    n = math.prod(shape)
+    return layout.reshape(_threefry_flat(k0, k1, 2 * n), (*shape, 2))
+
+
+def _threefry_fold_in(raw, data):
+    return _joined(rng.threefry2x32(*words_of(raw), np.uint32(0), data))
+
+
+def _threefry_flat(k0, k1, n):
+    """`n` words of threefry by counters that are cut in halves (the layout before `threefry_partitionable`)."""
+    words = threefry_sequence(k0, k1, n + n % 2)
+    if not isinstance(n % 2, Dim) and n % 2 == 0:
+        return words
+    # an odd number of counters ends with a zero, not with the number that comes next
+    half = (n + 1) // 2
+    last = rng.threefry2x32(k0, k1, size_as(half - 1, np.uint32), np.uint32(0))[0]
+    if isinstance(n % 2, Dim):
+        places = layout.broadcasted_iota(_U32, (n,), 0)
+        is_last = ew.bitwise_and(
+            ew.eq(places, size_as(half - 1, np.uint32)),
+            ew.eq(size_as(n % 2, np.uint32), np.uint32(1)),
+        )
+        return ew.select_n(
+            is_last,
+            slicing.slice_in_dim(words, 0, n, axis=0),
+            layout.broadcast_in_dim(last, (n,), ()),
+        )
+    parts = (
+        slicing.slice_in_dim(words, 0, half - 1, axis=0),
+        layout.reshape(last, (1,)),
+        slicing.slice_in_dim(words, half, n, axis=0),
+    )
+    return slicing.concatenate(list(parts), 0)
+
+
+def _threefry_bits(raw, width, shape):
+    k0, k1 = words_of(raw)
+    want = np.dtype(f"uint{width}")
+    if config.threefry_partitionable:
+        a, b = rng.threefry2x32(k0, k1, *_counter(shape))
+        if width == 64:
+            return join_words(b, a)
+        word = ew.bitwise_xor(a, b)
+        return word if width == 32 else ew.convert_element_type(word, want)
+    size = math.prod(shape)
+    words = -(-width * size // 32)
+    flat = _threefry_flat(k0, k1, words)
+    if width == 64:
+        flat = join_words(
+            *(slicing.slice_in_dim(flat, i * size, (i + 1) * size, axis=0) for i in (1, 0))
+        )
+    elif width < 32:
+        per = 32 // width
+        wide = layout.broadcast_in_dim(flat, (words, per), (0,))
+        shifts = ew.mul(layout.broadcasted_iota(_U32, (words, per), 1), np.uint32(width))
+        flat = ew.convert_element_type(
+            ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), want
+        )
+        flat = slicing.slice_in_dim(layout.reshape(flat, (words * per,)), 0, size, axis=0)
+    return layout.reshape(flat, shape)
+
+
+THREEFRY = Implementation(
+    keys.THREEFRY, lambda seed: seed, _threefry_split, _threefry_fold_in, _threefry_bits
+)
+
+
+# ---- keys of four words
+
+
+def _twice(seed):
+    return slicing.concatenate([seed, seed], 0)
+
+
+def _cut(raw) -> list:
+    return [slicing.slice_in_dim(raw, i, i + 2, axis=0) for i in (0, 2)]
+
+
+def _rbg(bits: Callable, serial: int = 0) -> Implementation:
+    return Implementation(
+        keys.Generator("rbg", "rbg", (4,), serial),
+        _twice,
+        split=lambda raw, shape: slicing.concatenate(
+            [_threefry_split(half, shape) for half in _cut(raw)], len(shape)
+        ),
+        fold_in=lambda raw, data: slicing.concatenate(
+            [_threefry_fold_in(half, data) for half in _cut(raw)], 0
+        ),
+        bits=bits,
+    )
+
+
+def _unsafe_rbg(bits: Callable, serial: int = 0) -> Implementation:
+    def split(raw, shape):
+        """Of ten rows of four words for each new key the first, whose bits are far apart."""
+        rows = 10 * math.prod(shape)
+        return layout.reshape(
+            slicing.slice(bits(raw, 32, (rows, 4)), (0, 0), (rows, 4), (10, 1)), (*shape, 4)
+        )
+
+    def fold_in(raw, data):
+        seed = _twice(_joined([np.uint32(0), data]))
+        return ew.bitwise_xor(
+            raw, layout.reshape(slicing.slice_in_dim(bits(seed, 32, (10, 4)), 9, 10, axis=0), (4,))
+        )
+
+    return Implementation(
+        keys.Generator("unsafe_rbg", "urbg", (4,), serial), _twice, split, fold_in, bits
+    )
+
+
+RBG, UNSAFE_RBG = _rbg(philox_bits), _unsafe_rbg(philox_bits)
+
+# ---- block functions on counters of their own
+
+
+def _of_blocks(
+    name: str, tag: str, block: Callable, words: tuple[int, int], seed: Callable, halves: Callable
+) -> Implementation:
+    """A generator whose bits are a `block` function of the key's words and a counter: `words` of both.
+
+    The counter of a new key ends with its number, that of bits begins with their position. `halves` are the low and high word of
+    64 bits; fewer are taken from the exclusive or of all words.
+    """
+    n, size = words
+    rest = [np.uint32(0)] * (size - 2)
+
+    def new(raw, high, low):
+        return _joined(block(*words_of(raw), *rest, high, low)[:n], len(low.shape))
+
+    def bits(raw, width, shape):
+        found = block(*words_of(raw), *_counter(shape), *rest)
+        if width == 64:
+            return join_words(*halves(found))
+        word = functools.reduce(ew.bitwise_xor, found)
+        return word if width == 32 else ew.convert_element_type(word, np.dtype(f"uint{width}"))
+
+    def seeded(raw):
+        return _joined(seed(*words_of(raw))[:n])
+
+    return Implementation(
+        keys.Generator(name, tag, (n,)),
+        seeded,
+        split=lambda raw, shape: new(raw, *_counter(shape)),
+        fold_in=lambda raw, data: new(raw, np.uint32(0), data),
+        bits=bits,
+    )
+
+
+_NONE = np.uint32(0)
+PHILOX2 = _of_blocks(
+    "philox2x32",
+    "phx2",
+    rng.philox2x32,
+    (1, 2),
+    lambda high, low: rng.philox2x32(_NONE, high, low),
+    lambda w: (w[1], w[0]),
+)
+PHILOX4 = _of_blocks(
+    "philox4x32",
+    "phx4",
+    rng.philox4x32,
+    (2, 4),
+    lambda high, low: rng.philox4x32(_NONE, _NONE, high, low, _NONE, _NONE),
+    lambda w: (w[1], w[0]),
+)
+THREEFRY4 = _of_blocks(
+    "threefry4x32",
+    "fry4",
+    rng.threefry4x32,
+    (4, 4),
+    lambda high, low: rng.threefry4x32(high, low, *[_NONE] * 6),
+    lambda w: (ew.bitwise_xor(w[1], w[3]), ew.bitwise_xor(w[0], w[2])),
+)
+
+#: by name; those of libraries by their generator
+implementations: dict[Any, Implementation] = {
+    i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG, PHILOX2, PHILOX4, THREEFRY4)
+}
+names = tuple(implementations)
+
+#: those whose batches draw from their first key, with what draws from each: known by their generators alone
+_of_each = {"rbg": _rbg(one_philox_bits, -1), "unsafe_rbg": _unsafe_rbg(one_philox_bits, -2)}
+implementations.update({i.generator: i for i in _of_each.values()})
+
+
+def drawing_from_each(used: Implementation) -> Implementation:
+    """The generator of the same bits that, mapped over keys, gives what it gives for each."""
+    return _of_each.get(used.generator.name, used) if not used.generator.serial else used
+
+
+_generators: dict[PRNGImpl, keys.Generator] = {}
+_serial = itertools.count(1)
+
+
+def publish(impl: PRNGImpl, generator: keys.Generator) -> PRNGImpl:
+    """Make `impl` the form of `generator` that libraries use."""
+    _generators[impl] = generator
+    keys.public_forms[generator] = impl
+    return impl
+
+
+def generator_of(impl: PRNGImpl) -> keys.Generator:
+    """Return the generator of `impl`; a new one for functions that were not used before."""
+    generator = _generators.get(impl)
+    if generator is None:
+        generator = keys.Generator(impl.name, impl.tag, tuple(impl.key_shape), next(_serial))
+        seed: Callable = lambda words: impl.seed(
+            ew.convert_element_type(words[1], np.dtype(np.int32))
+        )
+        implementations[generator] = Implementation(
+            generator, seed, impl.split, impl.fold_in, impl.random_bits
+        )
+        publish(impl, generator)
+    return generator
+
+
+def implementation(spec=None) -> Implementation:
+    """The generator that a name, or the setting `default_prng_impl`, asks for."""
+    spec = config.default_prng_impl if spec is None else spec
+    spec = spec.impl if dtypes.is_extended(spec) else spec
+    if isinstance(spec, PRNGImpl):
+        spec = generator_of(spec)
+    if type(spec) is keys.Generator:
+        return implementations[spec if spec.serial else spec.name]
+    name = getattr(spec, "name", spec)
+    known = ", ".join(names)
+    if not isinstance(name, str):
+        raise TypeError(
+            f"random: unrecognized type {type(spec)} for a PRNG; give the name of a generator ({known}) or the dtype of keys."
+        )
+    if name in implementations:
+        return implementations[name]
+    raise ValueError(f"random: unrecognized PRNG implementation {name!r}; there are {known}.")
+
+
+def implementation_of(impl, dtype) -> Implementation:
+    """The generator that one of the arguments `impl` and `dtype` names."""
+    if impl is not None and dtype is not None:
+        raise ValueError(
+            "random: Cannot specify both `impl` and `dtype`; each names the generator."
+        )
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        raise TypeError(
+            "random: dtype must be that of keys, as key_dtype gives it, or the name of a generator; got "
+            f"{np.dtype(dtype).name}."
+        )
+    return implementation(dtype if impl is None else impl)

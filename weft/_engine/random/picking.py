@@ -1,0 +1,177 @@
+"""Picking and shuffling: categories by their probabilities, permutations, elements of an array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft._engine.control.loops import fori_loop
+from weft._engine.core.trace import Tracer
+from weft._engine.ir.symbolic import Dim, as_int, as_size
+from weft._engine.numpy.promote import (
+    broadcast_shapes,
+    broadcast_to_shape,
+    canonical_axis,
+    cast,
+    concrete,
+)
+from weft._engine.ops import elementwise as ew, layout, sorting
+from weft._engine.ops.placement import takes_out_sharding
+from weft._engine.random.draws import (
+    _bits,
+    _one,
+    _sampler,
+    _shape,
+    _split_one,
+    gumbel,
+    randint,
+    uniform,
+)
+from weft._engine.util import dtypes
+
+
+@_sampler("logits")
+def categorical(
+    key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None
+):  # noqa: A002
+    """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`; `mode` is that of `gumbel`."""
+    key, logits = _one(key, "categorical"), concrete(logits)
+    logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
+    axis = canonical_axis(axis, logits.ndim, "categorical")
+    batch = tuple(n for d, n in enumerate(logits.shape) if d != axis)
+    shape = batch if shape is None else _shape(shape)
+    prefix, wide = shape[: len(shape) - len(batch)], list(shape[len(shape) - len(batch) :])
+    if broadcast_shapes(tuple(wide), batch) != tuple(wide):
+        raise ValueError(
+            f"categorical: the shape {shape} of the samples must end with what the shape {batch} of the distributions "
+            "to."
+        )
+    wide.insert(axis, logits.shape[axis])
+    logits = broadcast_to_shape(logits, tuple(wide))
+    if not replace:
+        k = math.prod(prefix)
+        if k > logits.shape[axis]:
+            raise ValueError(
+                f"categorical: Number of samples without replacement, {k}, cannot exceed the number of categories, "
+                f"{logits.shape[axis]}."
+            )
+        noisy = ew.add(logits, gumbel(key, tuple(logits.shape), logits.dtype, mode))
+        _, positions = sorting.top_k(wnp.moveaxis(noisy, axis, -1), k)
+        return wnp.reshape(wnp.moveaxis(positions, -1, 0), shape)
+    noise = gumbel(key, (*prefix, *logits.shape), logits.dtype, mode)
+    return wnp.argmax(
+        ew.add(noise, broadcast_to_shape(logits, tuple(noise.shape))), axis=axis + len(prefix)
+    )
+
+
+@takes_out_sharding
+def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
+    """`x` shuffled along `axis`, or the numbers below the integer `x` in random order."""
+    raw = _one(key, "permutation")
+    if np.ndim(x) == 0:
+        canonical_axis(axis, 1, "permutation")
+        return _shuffle(raw, wnp.arange(x if isinstance(x, Tracer) else as_size(x)), 0)
+    x = concrete(wnp.asarray(x))
+    axis = canonical_axis(axis, x.ndim, "permutation")
+    if independent or x.ndim == 1:
+        return _shuffle(raw, x, axis)
+    return wnp.take(x, _shuffle(raw, wnp.arange(x.shape[axis]), 0), axis, mode="clip")
+
+
+def _shuffle(raw, x, axis: int):
+    """Sort by random keys, often enough that equal keys do not matter."""
+    if isinstance(x.size, Dim):
+        return wnp.take_along_axis(x, _shuffled_positions(raw, x.shape, axis), axis)
+    rounds = _rounds(x.size)
+    for _ in range(rounds):
+        raw, sub = _split_one(raw, 2)
+        order = _bits(sub, 32, tuple(x.shape))
+        x = sorting.sort([order, x], dimension=axis, is_stable=True, num_keys=1)[1]
+    return x
+
+
+def _rounds(size: int) -> int:
+    """How often as many elements are sorted by random keys."""
+    return math.ceil(3 * math.log(max(1, size)) / math.log(np.iinfo(np.uint32).max))
+
+
+def _shuffled_positions(raw, shape, axis: int):
+    """The positions along a dim in the order in which `_shuffle` puts the elements of a symbolic number."""
+    size = math.prod(shape)
+    most = int(min(size.bounds()[1], np.iinfo(np.int32).max))
+    least = [
+        next(n for n in _sizes_around(rounds) if _rounds(n) > rounds)
+        for rounds in range(_rounds(most))
+    ]
+    rounds = sum((wnp.asarray(size) >= n).astype(np.int32) for n in least)
+
+    def once_more(_, state):
+        raw, positions = state
+        raw, sub = _split_one(raw, 2)
+        return raw, sorting.sort(
+            [_bits(sub, 32, tuple(shape)), positions], dimension=axis, is_stable=True, num_keys=1
+        )[1]
+
+    return fori_loop(0, rounds, once_more, (raw, layout.broadcasted_iota(np.int32, shape, axis)))[1]
+
+
+def _sizes_around(rounds: int) -> range:
+    """Sizes among which is the first that takes more than `rounds` rounds."""
+    about = round(np.iinfo(np.uint32).max ** (rounds / 3))
+    return range(max(about - 2, 0), about + 3)
+
+
+def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: str | None = None):  # noqa: A002
+    """Elements (or slices along `axis`) of `a`, or numbers below the integer `a`, drawn with probabilities `p`.
+
+    `mode` is that of `gumbel`, which draws without replacement by probabilities. Raises TypeError for a `shape` that is not a sequence,
+    ValueError for more draws than elements without replacement, or probabilities of another number.
+
+    >>> weft.random.choice(weft.random.key(0), 5, (2,)).shape
+    (2,)
+    """
+    if not isinstance(shape, Sequence):
+        raise TypeError(
+            f"choice: shape must be a sequence of sizes, got {shape!r}. Say ({shape!r},) for one dim."
+        )
+    raw, shape = _one(key, "choice"), _shape(shape)
+    whole = isinstance(a, (int, np.integer, Dim)) or np.ndim(a) == 0
+    arr = None if whole else concrete(wnp.asarray(a))
+    axis = 0 if whole else canonical_axis(axis, arr.ndim, "choice")
+    n = as_int(a) if whole else arr.shape[axis]
+    draws = math.prod(shape)
+    if draws == 0:
+        return wnp.zeros(shape, dtypes.default_int_dtype() if whole else arr.dtype)
+    if n <= 0:
+        raise ValueError("a must be greater than 0 unless no samples are taken")
+    if not replace and draws > n:
+        raise ValueError(
+            f"Cannot take a larger sample (size {draws}) than population (size {n}) when 'replace=False'"
+        )
+    if p is None:
+        if replace:
+            positions = randint(raw, shape, 0, n)
+        else:
+            order = _shuffle(raw, wnp.arange(n), 0)
+            positions = wnp.reshape(order[:draws], shape)
+    else:
+        p = concrete(wnp.asarray(p))
+        p = cast(p, dtypes.to_inexact_dtype(p.dtype))
+        if tuple(p.shape) != (n,):
+            raise ValueError(
+                f"p must be None or a 1D vector with the same size as a.shape[axis]. p has shape {tuple(p.shape)} and "
+                f"a.shape[axis] is {n}."
+            )
+        if replace:
+            cumulative = wnp.cumsum(p)
+            draw = wnp.multiply(cumulative[-1], wnp.subtract(1, uniform(raw, shape, p.dtype)))
+            positions = wnp.searchsorted(cumulative, draw)
+        else:
+            noisy = ew.add(gumbel(raw, (n,), p.dtype, mode), ew.log(p))
+            positions = wnp.reshape(sorting.top_k(noisy, draws)[1], shape)
+    if whole:
+        return cast(positions, dtypes.default_int_dtype())
+    return wnp.take(arr, positions, axis, mode="clip")

@@ -1,0 +1,399 @@
+"""Spectra of signals with SciPy's names: short-time Fourier transforms and averaged periodograms.
+
+In:   real or complex arrays, a dim of which is time. Windows are made on the host, by NumPy, or by
+      `scipy.signal.get_window` where NumPy has none: importing that module takes longer than compiling a program.
+Out:  frequencies and times, NumPy arrays of floats that depend on shapes alone, as arrays; and spectra.
+Laws: a signal is cut into segments by one gather; `istft` adds them up again by one scatter.
+Source: P. Welch, "The use of fast Fourier transform for the estimation of power spectra", IEEE Transactions on Audio and
+Electroacoustics 15 (1967); D. Griffin and J. Lim, "Signal estimation from modified short-time Fourier transform" (1984).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft._engine.numpy.promote import all_inexact, canonical_axis, concrete
+from weft._engine.util import dtypes
+from weft._engine.util.source import guard_all
+
+__all__ = ["csd", "istft", "stft", "welch"]
+
+#: windows that NumPy makes, by the names that SciPy gives them
+_OF_NUMPY = {
+    **dict.fromkeys(("boxcar", "box", "ones", "rect", "rectangular"), np.ones),
+    **dict.fromkeys(("hann", "han"), np.hanning),
+    **dict.fromkeys(("hamming", "hamm", "ham"), np.hamming),
+    **dict.fromkeys(("blackman", "black", "blk"), np.blackman),
+    **dict.fromkeys(("bartlett", "bart", "brt"), np.bartlett),
+}
+_BOUNDARIES = {"even": "reflect", "constant": "edge", "zeros": "constant"}
+
+
+def _named_window(window: Any, size: int) -> np.ndarray:
+    """A window of `size` numbers, one period of it: the next number would be the first again."""
+    if isinstance(window, (tuple, list)) and not window:
+        raise ValueError(
+            "`window` must be a name, a name and its parameters, or numbers, got nothing."
+        )
+    make = _OF_NUMPY.get(window)
+    if make is not None and size > 1:
+        return make(size + 1)[:-1]
+    import scipy.signal
+
+    return scipy.signal.get_window(window, size)
+
+
+def _window(name: str, window: Any, nperseg: int | None, length: int) -> tuple[Any, int]:
+    """The window as an array and the length of segments."""
+    if isinstance(window, (str, tuple)):
+        nperseg = 256 if nperseg is None else nperseg
+        nperseg = min(nperseg, length)
+        return _named_window(window, nperseg), nperseg
+    window = concrete(all_inexact(name, window)[0])
+    if window.ndim != 1:
+        raise ValueError(f"{name}: window must have one dim, got shape {tuple(window.shape)}.")
+    size = window.shape[0]
+    if size > length:
+        raise ValueError(f"{name}: a window of {size} is longer than the signal, {length}.")
+    if nperseg is not None and nperseg != size:
+        raise ValueError(f"{name}: nperseg={nperseg} is not the length of the window, {size}.")
+    return window, size
+
+
+def _sizes(name: str, nperseg: int, noverlap: int | None, nfft: int | None) -> tuple[int, int]:
+    nfft = nperseg if nfft is None else int(nfft)
+    noverlap = nperseg // 2 if noverlap is None else int(noverlap)
+    if nfft < nperseg:
+        raise ValueError(f"{name}: nfft={nfft} must be at least nperseg={nperseg}.")
+    if noverlap >= nperseg:
+        raise ValueError(f"{name}: noverlap={noverlap} must be less than nperseg={nperseg}.")
+    return noverlap, nfft
+
+
+def _extended(name: str, x: Any, boundary: str, by: int) -> Any:
+    if by < 1:
+        return x
+    if x.shape[-1] <= by:
+        raise ValueError(
+            f"{name}: boundary={boundary!r} needs a signal longer than {by}, got {x.shape[-1]}."
+        )
+    pads = [(0, 0)] * (x.ndim - 1) + [(by, by)]
+    if boundary == "odd":
+        first, last = 2 * x[..., :1] - x[..., by:0:-1], 2 * x[..., -1:] - x[..., -2 : -by - 2 : -1]
+        return wnp.concatenate([first, x, last], -1)
+    return wnp.pad(x, pads, mode=_BOUNDARIES[boundary])
+
+
+def _detrender(detrend: Any) -> Callable:
+    if not detrend:
+        return lambda x: x
+    if callable(detrend):
+        return detrend
+    if detrend == "constant":
+        return lambda x: x - wnp.mean(x, -1, keepdims=True)
+    if detrend != "linear":
+        raise ValueError(
+            f"detrend must be False, 'constant', 'linear' or a function, got {detrend!r}."
+        )
+
+    def remove(x):
+        n = x.shape[-1]
+        line = np.arange(n, dtype=dtypes.finfo(x.dtype).dtype) - (n - 1) / 2
+        slope = wnp.sum(x * line, -1, keepdims=True) / max(float(np.sum(line * line)), 1e-30)
+        return x - wnp.mean(x, -1, keepdims=True) - slope * line
+
+    return remove
+
+
+def _segments(
+    x: Any, window: Any, nperseg: int, step: int, nfft: int, detrend: Callable, onesided: bool
+) -> Any:
+    """The Fourier transforms of the windowed segments, [..., segment, frequency]."""
+    starts = np.arange(0, x.shape[-1] - nperseg + 1, step)
+    parts = detrend(x[..., starts[:, None] + np.arange(nperseg)]) * window
+    return (wnp.fft.rfft if onesided else wnp.fft.fft)(parts, nfft)
+
+
+def _spectra(
+    name: str,
+    x: Any,
+    y: Any,
+    fs: Any,
+    window: Any,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    detrend: Any,
+    onesided: bool,
+    scaling: str,
+    axis: int,
+    power: bool,
+    boundary: str | None = None,
+    padded: bool = False,
+) -> tuple:
+    """Frequencies, times and spectra; products of the spectra of `x` and `y` with `power`, else those of `x`."""
+    if scaling not in ("density", "spectrum"):
+        raise ValueError(f"{name}: scaling must be 'density' or 'spectrum', got {scaling!r}.")
+    if boundary is not None and boundary not in (*_BOUNDARIES, "odd"):
+        raise ValueError(
+            f"{name}: boundary must be None or one of even, odd, constant, zeros; got {boundary!r}."
+        )
+    same = y is None or y is x
+    x, y = map(concrete, all_inexact(name, x, x if same else y))
+    axis = canonical_axis(axis, x.ndim, name) - x.ndim
+    x = wnp.moveaxis(x, axis, -1)
+    if not same:
+        y = wnp.moveaxis(y, axis, -1)
+        lead = np.broadcast_shapes(tuple(x.shape[:-1]), tuple(y.shape[:-1]))
+        longest = max(x.shape[-1], y.shape[-1])
+        x, y = (
+            wnp.pad(
+                wnp.broadcast_to(v, (*lead, v.shape[-1])),
+                [(0, 0)] * len(lead) + [(0, longest - v.shape[-1])],
+            )
+            for v in (x, y)
+        )
+    complex_ = dtypes.issubdtype(x.dtype, np.complexfloating)
+    onesided = onesided and not complex_
+    real = dtypes.finfo(x.dtype).dtype
+    win, nperseg = _window(name, window, nperseg, x.shape[-1])
+    noverlap, nfft = _sizes(name, nperseg, noverlap, nfft)
+    step = nperseg - noverlap
+    freqs = np.fft.rfftfreq(nfft) if onesided else np.fft.fftfreq(nfft)
+    if x.size == 0:
+        shape = (*x.shape[:-1], len(freqs), 0)
+        kind = x.dtype if power else dtypes.to_complex_dtype(x.dtype)
+        return wnp.asarray(freqs, real) * fs, wnp.zeros(0, real), wnp.zeros(shape, kind)
+
+    def ready(v):
+        v = v if boundary is None else _extended(name, v, boundary, nperseg // 2)
+        more = (-(v.shape[-1] - nperseg) % step) % nperseg if padded else 0
+        return wnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, more)]) if more else v
+
+    x = ready(x)
+    y = x if same else ready(y)
+    win = wnp.asarray(win).astype(real)
+    scale = 1 / (fs * wnp.sum(win * win)) if scaling == "density" else 1 / wnp.sum(win) ** 2
+    trend = _detrender(detrend)
+    spectra = _segments(x, win, nperseg, step, nfft, trend, onesided)
+    if power:
+        other = spectra if same else _segments(y, win, nperseg, step, nfft, trend, onesided)
+        spectra = wnp.conj(spectra) * other * scale
+        if onesided:
+            doubled = np.full(len(freqs), 2.0)
+            doubled[0] = 1
+            if nfft % 2 == 0:
+                doubled[-1] = 1
+            spectra = spectra * doubled.astype(real)
+    else:
+        spectra = spectra * wnp.sqrt(scale)
+    times = np.arange(spectra.shape[-2]) * step + (0 if boundary is not None else nperseg / 2)
+    return (
+        wnp.asarray(freqs, real) * fs,
+        wnp.asarray(times, real) / fs,
+        wnp.moveaxis(spectra, -1, axis - 1),
+    )
+
+
+def stft(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int = 256,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = False,
+    return_onesided: bool = True,
+    boundary: str | None = "zeros",
+    padded: bool = True,
+    axis: int = -1,
+) -> tuple:
+    """Frequencies, times and the short-time Fourier transform of a signal; times are the last dim of the transform.
+
+    Segments of `nperseg` samples overlap by `noverlap` (half of them by default; below 0 there are gaps between them), are multiplied by
+    `window` and padded to `nfft`. The signal is continued at its ends by `boundary`: zeros, even, odd, constant, or None. Complex signals
+    have frequencies of both signs.
+
+    >>> freqs, times, z = stft(wnp.ones(64), nperseg=16)
+    >>> freqs.shape, times.shape, z.shape
+    ((9,), (9,), (9, 9))
+    """
+    return _spectra(
+        "stft",
+        x,
+        None,
+        fs,
+        window,
+        nperseg,
+        noverlap,
+        nfft,
+        detrend,
+        return_onesided,
+        "spectrum",
+        axis,
+        False,
+        boundary,
+        padded,
+    )
+
+
+def csd(
+    x: Any,
+    y: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple:
+    """Frequencies and the cross power spectrum of two signals, averaged over segments ('mean' or 'median').
+
+    `scaling` 'density' is power by frequency, 'spectrum' power. Without `y` it is the power spectrum of `x`, which is real.
+
+    >>> freqs, p = csd(wnp.ones(64), wnp.ones(64), nperseg=16)
+    >>> p.shape
+    (9,)
+    """
+    if average not in ("mean", "median"):
+        raise ValueError(f"csd: average must be 'mean' or 'median', got {average!r}.")
+    freqs, _, p = _spectra(
+        "csd",
+        x,
+        y,
+        fs,
+        window,
+        nperseg,
+        noverlap,
+        nfft,
+        detrend,
+        return_onesided,
+        scaling,
+        axis,
+        True,
+    )
+    if y is None:
+        p = wnp.real(p)
+    count = p.shape[-1]
+    if average == "mean" or count <= 1:
+        return freqs, wnp.mean(p, -1) if count else wnp.zeros(p.shape[:-1], p.dtype)
+    # the median of an exponential distribution is less than its mean
+    even = 2.0 * np.arange(1, (count - 1) // 2 + 1)
+    bias = float(1 + np.sum(1 / (even + 1) - 1 / even))
+    if dtypes.issubdtype(p.dtype, np.complexfloating):
+        middle = wnp.median(wnp.real(p), -1) + 1j * wnp.median(wnp.imag(p), -1)
+    else:
+        middle = wnp.median(p, -1)
+    return freqs, middle / bias
+
+
+def welch(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple:
+    """Frequencies and the power spectrum of a signal, averaged over segments; arguments are those of `csd`.
+
+    >>> freqs, p = welch(wnp.sin(np.pi / 4 * np.arange(256.0)), nperseg=64)
+    >>> float(freqs[p.argmax()])
+    0.125
+    """
+    return csd(
+        x,
+        None,
+        fs,
+        window,
+        nperseg,
+        noverlap,
+        nfft,
+        detrend,
+        return_onesided,
+        scaling,
+        axis,
+        average,
+    )
+
+
+def istft(
+    Zxx: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,  # noqa: N803
+    nfft: int | None = None,
+    input_onesided: bool = True,
+    boundary: bool = True,
+    time_axis: int = -1,
+    freq_axis: int = -2,
+) -> tuple:
+    """Times and the signal whose `stft` is closest to `Zxx`; with the same arguments the signal itself. As in SciPy there are as many
+    times as the first dim of the result has.
+
+    >>> x = wnp.arange(64.0)
+    >>> bool(wnp.allclose(istft(stft(x, nperseg=16)[2], nperseg=16)[1], x, atol=1e-4))
+    True
+    """
+    z = concrete(all_inexact("istft", Zxx)[0])
+    if z.ndim < 2:
+        raise ValueError(
+            f"istft: the transform must have at least two dims, got shape {tuple(z.shape)}."
+        )
+    time_axis, freq_axis = (canonical_axis(d, z.ndim, "istft") for d in (time_axis, freq_axis))
+    if time_axis == freq_axis:
+        raise ValueError("istft: time_axis and freq_axis must differ.")
+    count, size = z.shape[time_axis], z.shape[freq_axis]
+    whole = 2 * (size - 1) if input_onesided else size
+    segment: int = whole if nperseg is None else int(nperseg)
+    if nfft is None:
+        nfft = segment if input_onesided and segment == whole + 1 else whole
+    if segment < 1:
+        raise ValueError(f"istft: nperseg must be positive, got {segment}.")
+    overlap, nfft = _sizes("istft", segment, noverlap, nfft)
+    step = segment - overlap
+    z = wnp.moveaxis(z, (time_axis, freq_axis), (-2, -1))
+    z = (
+        z
+        if dtypes.issubdtype(z.dtype, np.complexfloating)
+        else z.astype(dtypes.to_complex_dtype(z.dtype))
+    )
+    parts = (wnp.fft.irfft if input_onesided else wnp.fft.ifft)(z, nfft)[..., :segment]
+    real = dtypes.finfo(parts.dtype).dtype
+    win, size = _window("istft", window, segment, segment)
+    if size != segment:
+        raise ValueError(f"istft: the window must have nperseg={segment} numbers, got {size}.")
+    win = wnp.real(wnp.asarray(win)).astype(real)
+    length = segment + (count - 1) * step
+    at = (np.arange(count) * step)[:, None] + np.arange(segment)
+    x = (
+        wnp.zeros((*parts.shape[:-2], length), parts.dtype)
+        .at[..., at]
+        .add(parts * win * wnp.sum(win))
+    )
+    norm = wnp.zeros(length, real).at[at].add(wnp.broadcast_to(win * win, (count, segment)))
+    if boundary:
+        cut = slice(segment // 2, length - segment // 2)
+        x, norm = x[..., cut], norm[cut]
+    x = x / wnp.where(norm > 1e-10, norm, 1)
+    if z.ndim > 2:  # the place of the time, of which the frequencies are gone
+        x = wnp.moveaxis(x, -1, time_axis - 1 if freq_axis < time_axis else time_axis)
+    times = wnp.arange(x.shape[0], dtype=real) / fs  # SciPy's count, that of the first dim
+    return times, x
+
+
+guard_all(globals())
