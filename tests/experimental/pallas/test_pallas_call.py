@@ -406,7 +406,7 @@ def my_map(i):
         ),
         (
             ValueError,
-            "captures constants of type i32.4.",
+            "captures constants of type int32.4.",
             lambda: pl.pallas_call(lambda o_ref: o_ref.set(X), X)(),
         ),
         (
