@@ -16,7 +16,9 @@ def test_stubs_are_current(path):
 
 
 def test_a_stub_has_every_public_name():
-    (text,) = [text for path, text in STUBS.items() if str(path).endswith("weft/numpy/__init__.pyi")]
+    (text,) = [
+        text for path, text in STUBS.items() if str(path).endswith("weft/numpy/__init__.pyi")
+    ]
     assert all(f'"{name}"' in text and hasattr(wnp, name) for name in wnp.__all__)
     assert (
         "from weft._engine.runtime.array import Array as ndarray\n" in text

@@ -157,9 +157,7 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     """Central differences along each dim (or `axis`), one-sided at the ends. Spacings are numbers or coordinate arrays, one for
     all dims or one for each."""
     if edge_order is not None:
-        raise NotImplementedError(
-            "gradient: edge_order is not supported; leave it None."
-        )
+        raise NotImplementedError("gradient: edge_order is not supported; leave it None.")
     check_arraylike("gradient", f)
     f = concrete(promote_dtypes_inexact(value(f))[0])
     half = (
