@@ -434,7 +434,9 @@ def _plain(x: Any) -> Any:
     elif isinstance(x, (AxisType, UnreducedKind)):
         title, args = type(x).__name__, (x.name,)
     else:
-        made = x.__reduce__() if type(x).__module__.startswith("weft.") else type(x).__name__
+        made = (
+            x.__reduce__() if type(x).__module__.partition(".")[0] == "weft" else type(x).__name__
+        )
         title, args = (made, ()) if isinstance(made, str) else (made[0].__name__, made[1])
     if title not in _MAKERS:
         raise Unserializable(f"a layout with a {title}")

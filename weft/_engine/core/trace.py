@@ -126,7 +126,7 @@ class Tracer:
     out_of_place: type[errors.UnexpectedTracerError] = errors.UnexpectedTracerError
 
     def __init_subclass__(cls) -> None:
-        if cls.__module__.startswith("weft."):
+        if cls.__module__.partition(".")[0] == "weft":
             reports_as("jax.core")(cls)
 
     def __init__(self, trace: Trace, aval: ShapedArray | None = None):

@@ -31,7 +31,7 @@ from weft._engine.util import dtypes
 #: the version of `marshal` whose bytes do not depend on which objects are shared
 _MARSHAL_VERSION = 2
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_PACKAGE = "weft."
+_PACKAGE = "weft"
 
 
 class Unserializable(Exception):
@@ -78,7 +78,7 @@ class _Writer:
         if isinstance(x, np.generic):
             return "number", _dtype(x.dtype), x.tobytes()
         cls = type(x)
-        if not cls.__module__.startswith(_PACKAGE):
+        if cls.__module__.partition(".")[0] != _PACKAGE:
             raise Unserializable(f"a value of type {cls.__module__}.{cls.__qualname__}")
         if isinstance(x, enum.Enum):
             return "choice", cls.__qualname__, x.name
@@ -197,7 +197,7 @@ class _Writer:
         name stands for it."""
         known = registry.get(primitive.name) is primitive
         if not known or not all(
-            module.startswith((_PACKAGE, "numpy")) for module in primitive.sources()
+            module.partition(".")[0] in (_PACKAGE, "numpy") for module in primitive.sources()
         ):
             raise Unserializable(f"operation {primitive.name}, which is not weft's")
         unread = self.unread[primitive] = primitive.only_derivatives
