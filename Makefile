@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted accelerators cluster
+.PHONY: help setup structure demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted accelerators cluster
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -16,6 +16,7 @@ help:
 	@echo "make cluster  run programs on several hosts, which are network namespaces, under a real Slurm and with 300 random faults (root; installs Debian packages)"
 	@echo "make arm    run tests of generated code on aarch64, emulated by QEMU (Debian's qemu-user-static), in 15 minutes at most"
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
+	@echo "make structure  count complex functions, long signatures and comparisons with names, and check their bounds"
 	@echo "make docs   build the site in docs/_build/html"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
 	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000');"
@@ -95,12 +96,18 @@ check: lint imports
 
 lint: $(READY)
 	$(BIN)/ruff check weft tests examples benchmarks docs
+	$(BIN)/ruff format --check --quiet weft tests examples benchmarks docs conftest.py
 
 stubs: $(READY)
 	$(BIN)/python -m weft.tools.stubs
 
 types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# counts of the structure, and the tests that bound them
+structure: $(READY)
+	$(BIN)/python -m tests.architecture.counts
+	$(BIN)/python -m pytest -q tests/architecture
 
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache

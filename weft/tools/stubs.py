@@ -1,7 +1,7 @@
 """Stubs of the modules that load their names lazily, for type checkers: `python -m weft.tools.stubs` writes them.
 
 In:   the tables of public names: of `util.lazy`, of `weft` and of `weft.numpy`.
-Out:  a `.pyi` beside each module with the same names. tests/face/test_stub.py shows when one must be written again.
+Out:  a `.pyi` beside each module with the same names. tests/public/test_stub.py shows when one must be written again.
 """
 
 from __future__ import annotations

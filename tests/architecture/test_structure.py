@@ -1,4 +1,4 @@
-"""The shape of the package: documents name files that exist, no file is too long, no folder too full, and no imports go in circles."""
+"""The structure of the package: documents name files that exist, files and functions are small, and imports form no cycles."""
 
 import ast
 import functools
@@ -9,6 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.architecture.counts import (
+    MAX_COMPLEXITY,
+    MAX_PARAMETERS,
+    all_comparisons,
+    all_functions,
+)
 
 HOUSE = Path(__file__).parents[2]
 DOCUMENTS = sorted(
@@ -23,6 +30,7 @@ MODULES = {
 NAMED = re.compile(r"`((?:\w+/)+[\w.]+\.(?:py|pyi|ll|txt|md))`")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 MOST_LINES = 800
+MAX_COMPARISONS = 346
 MOST_MODULES = 22
 #: folders whose modules are a family of equal things, one for each group of functions or each distribution
 FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
@@ -104,6 +112,28 @@ def test_no_folder_is_crowded():
         for folder, count in modules.items()
         if count > MOST_MODULES and folder not in FAMILIES
     } == {}
+
+
+def listed(name: str) -> set[str]:
+    """The exceptions that a text file beside this one names, one in a line."""
+    return set((Path(__file__).parent / name).read_text().split())
+
+
+def test_no_new_function_is_complex():
+    """Split a function along its subject. The list of exceptions only shrinks."""
+    found = {entry.name for entry in all_functions() if entry.complexity > MAX_COMPLEXITY}
+    assert found - listed("complex_functions.txt") == set()
+
+
+def test_no_new_function_has_many_parameters():
+    """Parameters that belong together are a record. Functions with JAX's signatures are exceptions."""
+    found = {entry.name for entry in all_functions() if entry.parameters > MAX_PARAMETERS}
+    assert found - listed("long_signatures.txt") == set()
+
+
+def test_passes_do_not_compare_names():
+    """Dispatch on classes. Printing and compatibility may compare names; the bound only falls."""
+    assert all_comparisons() <= MAX_COMPARISONS
 
 
 def imported(module: str, is_package: bool, tree: ast.Module, modules: set[str]) -> Iterator[str]:
