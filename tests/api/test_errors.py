@@ -164,7 +164,7 @@ def test_a_leaked_value_tells_where_it_was_made():
     jit(lambda v: leaked.append(v * 2))(vector())
     raises(
         UnexpectedTracerError,
-        ["It was made at test_errors.py", "leaked.append(v * 2)"],
+        ["It was created on line test_errors.py", "leaked.append(v * 2)"],
         lambda: leaked[0] + 1,
     )
 

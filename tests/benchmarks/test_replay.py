@@ -129,7 +129,7 @@ def test_a_changed_kernel_is_a_difference(replay, tmp_path):
     """Compile one program on this tree and on a copy without simplification."""
     package = replay.ROOT / "weft"
     shutil.copytree(package, tmp_path / "weft", ignore=shutil.ignore_patterns("__pycache__"))
-    simplify = tmp_path / "weft" / "compiler" / "rewrite" / "simplify.py"
+    simplify = tmp_path / "weft/_engine/compiler/rewrite" / "simplify.py"
     simplify.write_text(simplify.read_text() + "\nsimplify = lambda program, *_: program\n")
     entry = replay.ProgramEntry("lambda x, y: jnp.sum(jnp.sin(x * y)) | v, v", "documents", 8)
     for name, tree in (("same", replay.ROOT), ("old", replay.ROOT), ("new", tmp_path)):
