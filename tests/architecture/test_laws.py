@@ -163,3 +163,14 @@ def test_phi_nodes_are_written_by_the_builders_of_loops_and_branches():
         if phi_nodes(ast.parse(path.read_text()))
     }
     assert found == {"builder.py", "writer.py"}
+
+
+def test_versions_of_jax_are_compared_in_one_module():
+    """Add a field to `JaxBehavior` where versions of JAX differ."""
+    engine = HOUSE / "weft/_engine"
+    found = {
+        str(path.relative_to(engine))
+        for path in engine.rglob("*.py")
+        if re.search(r"util\.config import [^)\n]*\bapi_version\b", path.read_text())
+    }
+    assert found == {"util/jax_versions.py"}

@@ -16,8 +16,8 @@ from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import tree
-from weft._engine.util.config import api_version
 from weft._engine.util.errors import ShardingError, describe
+from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
 from weft._engine.util.source import user_frame
 
@@ -178,8 +178,8 @@ def check_devices(site: Site, x: Any, label: str) -> None:
 
 
 def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, what: str) -> None:
-    # entries at the end of a result's spec that split nothing did not matter before JAX 0.10
-    named = len(spec) if what == "in_specs" or api_version() >= (0, 10) else len(spec._key)
+    counts_all = what == "in_specs" or jax_behavior().long_out_specs_refused
+    named = len(spec) if counts_all else len(spec._key)
     if named > aval.ndim:
         remedy = f"Shorten the spec to length {aval.ndim}."
         if aval.ndim == 0:

@@ -25,8 +25,9 @@ from weft._engine.backends.xla_flags import check_environment, check_options
 from weft._engine.ir import mesh
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.specs import Spec
-from weft._engine.util.config import api_version, config, num_virtual_devices, settled
+from weft._engine.util.config import config, num_virtual_devices, settled
 from weft._engine.util.errors import UnknownBackendError
+from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
 from weft._engine.util.threads import held_over_forks
 from weft._engine.util.user_code import suspended
@@ -235,7 +236,7 @@ class Device:
         return f"{self.platform.capitalize()}Device(id={self.id})"
 
     def __str__(self) -> str:
-        return self.older_name if () < api_version() < (0, 9) else f"{self.platform}:{self.id}"
+        return self.older_name if jax_behavior().long_device_names else f"{self.platform}:{self.id}"
 
     @property
     def older_name(self) -> str:

@@ -37,8 +37,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, dataclass_transform
 
 from weft._engine.ir.registry import registry
-from weft._engine.util.config import api_version
 from weft._engine.util.errors import MissingRuleError
+from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
@@ -226,7 +226,7 @@ class Primitive(_Declared):
         ([], {})
         """
         functions, rest = self.functions_apart(params)
-        if api_version() < (0, 9, 2):
+        if not jax_behavior().functions_in_bind_params:
             return functions, rest
         return {**rest, "subfuns": tuple(functions)} if functions else rest
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.util.config import api_version, config
+from weft._engine.util.config import config
 from weft._engine.util.errors import ShardingError
+from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
 from weft._engine.util.source import warn_user
 from weft._engine.util.state import guard, new_epoch
@@ -275,7 +276,7 @@ class Mesh(_MeshBase):
             raise RuntimeError(
                 "A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh."
             )
-        if api_version() >= (0, 10, 1):
+        if jax_behavior().deprecated_mesh_context:
             warn_user(
                 "`with mesh:` is deprecated. Write `with weft.set_mesh(mesh):` instead.",
                 DeprecationWarning,
@@ -475,7 +476,7 @@ def spec_mesh() -> Mesh | AbstractMesh | None:
     >>> spec_mesh() is None
     True
     """
-    return _chosen() if api_version() >= (0, 10) else current_mesh()
+    return _chosen() if jax_behavior().mesh_context_hides_specs else current_mesh()
 
 
 def device_mesh() -> Mesh | None:

@@ -15,8 +15,9 @@ from weft._engine.ir.shardings import MemorySpace, NamedSharding
 from weft._engine.ir.specs import PartitionSpec, spec_of_dims
 from weft._engine.ir.symbolic import Dim
 from weft._engine.util import dtypes
-from weft._engine.util.config import api_version, config
+from weft._engine.util.config import config
 from weft._engine.util.errors import OutOfMemoryError
+from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record, replace
 
 _MAX_BYTES = (1 << 63) - 1
@@ -456,7 +457,7 @@ class ShapedArray:
 
     def __str__(self) -> str:
         """As JAX of the version that `jax_api` sets prints it: short from 0.9 on."""
-        return self.str_short(kinds=True) if api_version() >= (0, 9) else repr(self)
+        return self.str_short(kinds=True) if jax_behavior().short_type_names else repr(self)
 
 
 def check_number(aval: Any, use: str) -> None:

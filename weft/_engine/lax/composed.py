@@ -40,7 +40,6 @@ from weft._engine.ops.placement import (
 )
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes, tree
-from weft._engine.util.config import api_version
 from weft._engine.util.errors import (
     ShapeError,
     ShardingAssertionError,
@@ -49,6 +48,7 @@ from weft._engine.util.errors import (
     UnexpectedTracerError,
     describe,
 )
+from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.source import named, user_frame
 
 
@@ -353,7 +353,8 @@ def _constrained(x: Any, sharding: Any) -> Any:
     """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
     aval, context = typeof(x), spec_mesh()
     asserts = context is not None and context.are_all_axes_explicit
-    if isinstance(sharding, NamedSharding) and not asserts and api_version() >= (0, 9):
+    refuses = not asserts and jax_behavior().constraints_refuse_explicit_axes
+    if refuses and isinstance(sharding, NamedSharding):
         explicit = [a for a in sharding.spec.axes if a in sharding.mesh.explicit_axes]
         if explicit:
             raise ShardingError(

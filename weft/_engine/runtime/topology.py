@@ -12,8 +12,8 @@ from weft._engine import processes
 from weft._engine.ir.mesh import AxisType, Mesh, typed_by_default
 from weft._engine.runtime import torus
 from weft._engine.runtime.device import Device, devices
-from weft._engine.util.config import api_version
 from weft._engine.util.errors import ShardingError
+from weft._engine.util.jax_versions import jax_behavior
 
 #: device kind -> `fn(mesh_shape, devices, contiguous_submeshes=...)`, which arranges devices of this kind or returns None;
 #: `create_device_mesh` uses it before its own rules
@@ -155,7 +155,7 @@ def make_mesh(
             f"  A mesh of {need} places needs {need} devices. Use smaller sizes, or more virtual devices "
             f"(WEFT_NUM_DEVICES={need})."
         )
-    if axis_types is None and api_version() >= (0, 9):
+    if axis_types is None and jax_behavior().explicit_make_mesh:
         axis_types = (AxisType.Explicit,) * len(shape)
     split = any(getattr(d, "device_kind", "") in _SPLIT_AXES for d in chosen[:1])
     grid = create_device_mesh(shape, chosen[:need], allow_split_physical_axes=split)
