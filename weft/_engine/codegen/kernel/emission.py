@@ -49,17 +49,21 @@ class Emission:
         self.alias_tags: dict[str, str] = {}
         self._lanes: dict[int, Lanes] = {}
         self.scalar = self.lanes_of(1)
-        self.lanes = self.scalar
-        self.parts = 1
-        self.induction = constant(0)
-        self.masks: list[str | None] = [None]
-        self.left = constant(0)  # iterations from the first lane on, where there are masks
-        self.vectorized = False
-        self.reducing: frozenset[str] = frozenset()
-        self.scanned: frozenset[str] = frozenset()
+        self.left: Value = constant(0)  # iterations from the first lane on, where there are masks
+        self.leave_vector_loop()
         self.outlined: Container[str] = frozenset()
         self.demands: dict[int, str] = {}
         self.streamed = False  # whether some store bypasses the caches
+
+    def leave_vector_loop(self) -> None:
+        """Set the state outside of vector loops: one lane, not masked."""
+        self.lanes = self.scalar
+        self.parts = 1
+        self.induction: Value = constant(0)
+        self.masks: list[str | None] = [None]
+        self.vectorized = False
+        self.reducing: frozenset[str] = frozenset()
+        self.scanned: frozenset[str] = frozenset()
 
     # --- what the classes above this one do
 

@@ -82,7 +82,7 @@ class KernelEmitter(Expressions):
         self._bind_buffers()
         body = self.kernel.body
         self.outlined, self.demands = repeated_math(body), demands_of(self.kernel)
-        if len(body) == 1 and isinstance(body[0], loops.For) and body[0].kind == "parallel":
+        if len(body) == 1 and isinstance(body[0], loops.For) and body[0].is_parallel:
             loop = body[0]
             self.env[loop.var] = Uniform("i64", "%task")
             body = loop.body
@@ -355,7 +355,7 @@ class KernelEmitter(Expressions):
         self.memo.clear()
         if extent.const is not None and extent.const <= 0:
             return
-        if stmt.kind == "vector" and not self.vectorized:
+        if stmt.is_vector and not self.vectorized:
             most = extent.const if extent.const is not None else bound(stmt.extent)
             plan = plan_of(
                 stmt, self.target, self.buffers, most, extent.const is not None, self.outlined
@@ -407,70 +407,69 @@ class KernelEmitter(Expressions):
     # --- vector loops
 
     def _vector_loop(self, stmt: loops.For, extent: Value, plan: VectorizationPlan) -> None:
-        outer = (
-            self.lanes,
-            self.parts,
-            self.induction,
-            self.masks,
-            self.vectorized,
-            self.reducing,
-            self.scanned,
-        )
         reduced = [
             name
             for name in assigned(stmt)
             if name in self.env and name not in plan.scanned | plan.packed
         ]
         starts = {name: self.env[name] for name in reduced}
-        block = plan.lanes * plan.parts
-        self.lanes, self.vectorized, self.reducing = (
-            self.lanes_of(plan.lanes),
-            True,
-            frozenset(reduced),
-        )
-        self.parts, self.scanned = plan.parts, plan.scanned
-        if reduced:
-            from weft._engine.codegen.kernel.horizontal_reduction import folded, neutral
+        self.lanes, self.vectorized = self.lanes_of(plan.lanes), True
+        self.reducing, self.scanned, self.parts = frozenset(reduced), plan.scanned, plan.parts
+        self._widen_accumulators(plan, starts)
+        rest = self._vector_blocks(stmt, extent, plan)
+        self.parts = plan.parts
+        self._fold_accumulators(plan, starts)
+        self.leave_vector_loop()
+        if not plan.masked:
+            self._counted(stmt, rest, extent, 1, lambda counter: self._iteration(stmt, counter))
+
+    def _widen_accumulators(self, plan: VectorizationPlan, starts: dict[str, Value]) -> None:
+        """Give the accumulators of a vector loop a register per part, or one where they are scanned."""
         if plan.scanned:
-            from weft._engine.codegen.kernel.vector_scan import in_all_lanes, of_first_lane
-        for name in plan.scanned:
-            self.env[name] = in_all_lanes(self, self.env[name])
-        for name in reduced:
-            self.env[name] = neutral(self, plan.reductions[name], starts[name].type)
+            from weft._engine.codegen.kernel.vector_scan import in_all_lanes
+
+            for name in plan.scanned:
+                self.env[name] = in_all_lanes(self, self.env[name])
+        if starts:
+            from weft._engine.codegen.kernel.horizontal_reduction import neutral
+
+            for name, start in starts.items():
+                self.env[name] = neutral(self, plan.reductions[name], start.type)
+
+    def _fold_accumulators(self, plan: VectorizationPlan, starts: dict[str, Value]) -> None:
+        """Make the accumulators of a vector loop scalars again."""
+        if starts:
+            from weft._engine.codegen.kernel.horizontal_reduction import folded
+
+            for name, start in starts.items():
+                self.env[name] = folded(self, plan.reductions[name], start, self.env[name])
+        if plan.scanned:
+            from weft._engine.codegen.kernel.vector_scan import of_first_lane
+
+            for name in plan.scanned:
+                self.env[name] = of_first_lane(self, self.env[name])
+
+    def _vector_blocks(self, stmt: loops.For, extent: Value, plan: VectorizationPlan) -> Value:
+        """Emit all iterations that vectors compute; return the first one that is left."""
+        block = plan.lanes * plan.parts
         if plan.merged and (extent.const is None or extent.const > block):
             self._vector_pass(stmt, constant(0), extent, plan.parts, masked=True)
-        elif extent.const is not None:
-            whole = extent.const // block * block
-            self._vector_pass(stmt, constant(0), constant(whole), plan.parts)
-            self._static_rest(stmt, whole, extent.const, plan)
-        else:
-            clamped = constant(0)
-            most = bound(stmt.extent)
-            if not plan.masked or most is None or most > block or plan.parts > 1:
-                whole = Uniform(
-                    "i64", self.scalar.binary("and", "i64", extent.parts[0], str(-block))
-                )
-                self._vector_pass(stmt, constant(0), whole, plan.parts)
-                clamped = self.operate("max", [whole, constant(0)], "i64")
-            if plan.masked:
-                self._vector_pass(stmt, clamped, extent, 1, masked=True)
-        self.parts = plan.parts
-        for name in reduced:
-            self.env[name] = folded(self, plan.reductions[name], starts[name], self.env[name])
-        for name in plan.scanned:
-            self.env[name] = of_first_lane(self, self.env[name])
-        (
-            self.lanes,
-            self.parts,
-            self.induction,
-            self.masks,
-            self.vectorized,
-            self.reducing,
-            self.scanned,
-        ) = outer
-        if not plan.masked:
-            start = constant(whole) if extent.const is not None else clamped
-            self._counted(stmt, start, extent, 1, lambda counter: self._iteration(stmt, counter))
+            return extent
+        if extent.const is not None:
+            whole = constant(extent.const // block * block)
+            self._vector_pass(stmt, constant(0), whole, plan.parts)
+            self._static_rest(stmt, extent.const // block * block, extent.const, plan)
+            return whole
+        clamped: Value = constant(0)
+        most = bound(stmt.extent)
+        if not plan.masked or most is None or most > block or plan.parts > 1:
+            name = self.scalar.binary("and", "i64", extent.parts[0], str(-block))
+            whole = Uniform("i64", name)
+            self._vector_pass(stmt, constant(0), whole, plan.parts)
+            clamped = self.operate("max", [whole, constant(0)], "i64")
+        if plan.masked:
+            self._vector_pass(stmt, clamped, extent, 1, masked=True)
+        return clamped
 
     def _static_rest(self, stmt: loops.For, start: int, stop: int, plan: VectorizationPlan) -> None:
         """The last `stop - start` iterations: whole vectors, and one masked vector."""

@@ -100,7 +100,7 @@ _EXPRESSIONS = {
 class _LoopFacts:
     """What a loop body touches: element sizes, cost, reductions."""
 
-    def __init__(self, buffers: dict, outlined: Container[str]):
+    def __init__(self, buffers: dict[str, loops.Buf], outlined: Container[str]):
         self.outlined = outlined
         self.calls = False
         self.buffers = buffers
@@ -154,32 +154,39 @@ class _LoopFacts:
             self.inner.add(stmt.name)
             self.note(stmt.value.type)
         elif isinstance(stmt, loops.Accum):
-            self.note(stmt.value.type)
-            if stmt.name not in self.inner:
-                if stmt.op == "set" or self.reductions.get(stmt.name, stmt.op) != stmt.op:
-                    self.plain = False
-                self.reductions[stmt.name] = stmt.op
+            self.accum(stmt)
         elif isinstance(stmt, loops.Scan):
             outside = [acc for acc in stmt.accs if acc not in self.inner]
             self.scanned.update(outside)
             self.cost += len(outside) * MODEL.scan_steps
         elif isinstance(stmt, loops.Store | loops.Interleave | loops.Pack):
-            stored = self.buffers[stmt.buf].type
-            self.memory.add(stored)
-            (self.note if isinstance(stmt, loops.Store) and stmt.accumulate else self.note_moved)(
-                stored
-            )
-            if isinstance(stmt, loops.Store):
-                self.streaming = self.streaming or stmt.streaming
-            elif isinstance(stmt, loops.Interleave):
-                self.transposed = max(self.transposed, len(stmt.values))
-            else:
-                self.packed.add(stmt.acc)
+            self.write(stmt)
         elif isinstance(stmt, loops.While):
             self.plain = False
         for body in bodies(stmt):
             for child in body:
                 self.stmt(child)
+
+    def accum(self, stmt: loops.Accum) -> None:
+        self.note(stmt.value.type)
+        if stmt.name not in self.inner:
+            if stmt.op == "set" or self.reductions.get(stmt.name, stmt.op) != stmt.op:
+                self.plain = False
+            self.reductions[stmt.name] = stmt.op
+
+    def write(self, stmt: loops.Store | loops.Interleave | loops.Pack) -> None:
+        stored = self.buffers[stmt.buf].type
+        self.memory.add(stored)
+        if isinstance(stmt, loops.Store) and stmt.accumulate:
+            self.note(stored)
+        else:
+            self.note_moved(stored)
+        if isinstance(stmt, loops.Store):
+            self.streaming = self.streaming or stmt.streaming
+        elif isinstance(stmt, loops.Interleave):
+            self.transposed = max(self.transposed, len(stmt.values))
+        else:
+            self.packed.add(stmt.acc)
 
 
 def is_brief(kernel: loops.Kernel) -> bool:
@@ -265,56 +272,35 @@ def bound(extent: loops.Expr) -> int | None:
 def plan_of(
     loop: loops.For,
     target: Target,
-    buffers: dict,
+    buffers: dict[str, loops.Buf],
     extent: int | None,
     exact: bool = True,
     outlined: Container[str] = frozenset(),
 ) -> VectorizationPlan | None:
-    """The plan of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
+    """Return the plan of a vector loop; None to keep it scalar.
+
+    `extent` is its number of iterations (if `exact`), or the most it can be, or None.
+    """
     facts = _LoopFacts(buffers, outlined)
     for stmt in loop.body:
         facts.stmt(stmt)
     if not facts.plain or extent == 1:
         return None
-    lanes = target.lanes(max(facts.sizes, default=1))
-    if target.vector_bytes <= 16:
-        lanes = min(lanes, 8)
-    # AVX2 masks loads and stores of 4 and 8 bytes only
+    # AVX2 masks loads and stores of 4 and 8 bytes only.
     masked = target.has_masks or (
         target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in facts.memory)
     )
-    if extent is not None and extent < lanes:
-        if masked:
-            lanes = max(4, 1 << (extent - 1).bit_length())
-        else:
-            while lanes > extent:
-                lanes //= 2
-    if not masked and extent is not None:
-        while lanes > 8 and extent % lanes and extent < MODEL.unmasked_vectors * lanes:
-            lanes //= 2
+    lanes = _lanes(facts, target, extent, masked)
     if lanes < 2:
         return None
-    parts = 4 if facts.cost <= 16 or facts.calls else 2 if facts.cost <= 90 else 1
-    if facts.loads >= MODEL.many_loads:
-        parts = 1
-    elif parts == 4 and lanes < 16 and "mul" in facts.reductions.values():
-        parts = MODEL.product_parts
-    if facts.types & loops.COMPLEX:
-        parts = min(parts, 2)
-    if extent is not None:
-        parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
-        while not masked and lanes > 8 and parts > 1 and extent % (lanes * parts) >= lanes:
-            parts -= 1
-    if facts.transposed:
-        parts = max(1, min(parts, MODEL.transpose_registers // facts.transposed))
+    parts = _fitting_parts(facts, lanes, extent, masked)
     if not exact:
-        parts = 1 << (
-            parts.bit_length() - 1
-        )  # whole blocks are separated from the rest by the low bits of the extent
-    rest = not exact or extent is None or extent % (lanes * parts) != 0
+        # The low bits of the extent separate whole blocks from the rest.
+        parts = 1 << (parts.bit_length() - 1)
+    has_rest = not exact or extent is None or extent % (lanes * parts) != 0
     merged = (
         target.has_masks
-        and rest
+        and has_rest
         and facts.cost >= MODEL.masked_loop_cost
         and not (facts.streaming or facts.transposed or facts.scanned)
     )
@@ -327,3 +313,42 @@ def plan_of(
         frozenset(facts.scanned),
         frozenset(facts.packed),
     )
+
+
+def _lanes(facts: _LoopFacts, target: Target, extent: int | None, masked: bool) -> int:
+    """Return the number of lanes that suits the widest element and a short extent."""
+    lanes = target.lanes(max(facts.sizes, default=1))
+    if target.vector_bytes <= 16:
+        lanes = min(lanes, 8)
+    if extent is None:
+        return lanes
+    if extent < lanes:
+        longest = 1 << extent.bit_length() >> 1  # the largest power of two in it
+        lanes = max(4, 1 << (extent - 1).bit_length()) if masked else min(lanes, longest)
+    if not masked:
+        while lanes > 8 and extent % lanes and extent < MODEL.unmasked_vectors * lanes:
+            lanes //= 2
+    return lanes
+
+
+def _fitting_parts(facts: _LoopFacts, lanes: int, extent: int | None, masked: bool) -> int:
+    """Return the vectors of an iteration: as many as registers and the extent have room for."""
+    parts = _parallel_parts(facts, lanes)
+    if facts.types & loops.COMPLEX:
+        parts = min(parts, 2)
+    if extent is not None:
+        parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
+        while not masked and lanes > 8 and parts > 1 and extent % (lanes * parts) >= lanes:
+            parts -= 1
+    if facts.transposed:
+        parts = max(1, min(parts, MODEL.transpose_registers // facts.transposed))
+    return parts
+
+
+def _parallel_parts(facts: _LoopFacts, lanes: int) -> int:
+    """Return the vectors that should be computed together to hide latencies."""
+    if facts.loads >= MODEL.many_loads:
+        return 1
+    if facts.cost > 16 and not facts.calls:
+        return 2 if facts.cost <= 90 else 1
+    return MODEL.product_parts if lanes < 16 and "mul" in facts.reductions.values() else 4
