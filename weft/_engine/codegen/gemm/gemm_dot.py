@@ -157,25 +157,32 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     whole = f.mul(f.div("%k", at_once * wide), at_once * wide)
     sums = f.loop(0, whole, at_once * wide, stretch(at_once, False), zero)
     sums = f.loop(whole, "%k", wide, stretch(1, True), [(vector, s) for s in sums])
-    plus = "fadd" if recipe.is_float else "add"
+    _store_totals(f, recipe, sums, rows, chains)
+    return f.end()
+
+
+def _store_totals(
+    f: FunctionWriter, recipe: Recipe, sums: list[str], rows: int, chains: int
+) -> None:
+    """Add up the chains of each row, and their lanes, and store them."""
+    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
     totals = []
     for r in range(rows + recipe.flips):
-        totals.append(sums[r * chains])
-        for c in range(1, chains):
-            totals[r] = f.let(f"{plus} {vector} {totals[r]}, {sums[r * chains + c]}")
+        total, *others = sums[r * chains : (r + 1) * chains]
+        for other in others:
+            total = f.let(f"{plus} {vector} {total}, {other}")
+        totals.append(total)
+    name = f"@llvm.vector.reduce.{plus}.v{lanes}{suffix(acc)}"
+    start = f"{acc} -0.0, " if recipe.is_float else ""
+    f.decls.use(f"declare {acc} {name}({f'{acc}, ' if recipe.is_float else ''}{vector})")
     for r in range(rows):
         total = f.let(f"sub {vector} {totals[r]}, {totals[rows]}") if recipe.flips else totals[r]
-        name = f"@llvm.vector.reduce.{plus}.v{lanes}{suffix(acc)}"
-        if recipe.is_float:
-            decls.use(f"declare {acc} {name}({acc}, {vector})")
-            one = f.let(f"call reassoc {acc} {name}({acc} -0.0, {vector} {total})")
-        else:
-            decls.use(f"declare {acc} {name}({vector})")
-            one = f.let(f"call {acc} {name}({vector} {total})")
+        reassoc = "reassoc " if recipe.is_float else ""
+        one = f.let(f"call {reassoc}{acc} {name}({start}{vector} {total})")
         f.do(
             f"store {acc} {one}, ptr {f.at('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}"
         )
-    return f.end()
 
 
 def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:

@@ -114,38 +114,39 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
 
     Batch dims along which B is the same come last, so that one packed B is shared by all.
     """
+    p = _fold_sum(p, recipe)
+    # Epilogues count rows, columns and batch elements in the original order.
+    return p if p.epilogue_args is not None else _fold_batch(p)
+
+
+def _fold_sum(p: Problem, recipe: Recipe) -> Problem:
+    """Merge the dims of the sum, and choose the inner one."""
     k, a, b, outer = p.k, p.a, p.b, list(p.outer)
     if 0 in (k, p.segments):  # nothing is summed
         k, outer = 0, []
     if k == 1 and outer:  # any dim of the sum may be the inner one
-        e, sa, sb = outer.pop()
-        k, a, b = e, (a[0], sa), (sb, b[1])
+        k, *strides = outer.pop()
+        a, b = (a[0], strides[0]), (strides[1], b[1])
     dims = [(k, a[1], b[0]), *outer]
-    other = [stride == recipe.in_bytes for stride in (p.a[0], p.b[1])]
+    other = [stride == recipe.in_bytes for stride in (a[0], b[1])]
 
-    def suits(dim: tuple[int, int, int]) -> tuple[bool, int, int, int]:
+    def suits(dim: tuple[int, ...]) -> tuple[bool, int, int, int]:
         """The inner dim is best long enough, dense in an operand that is not dense in its other direction, and with a short stride."""
         useful = sum(
             stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other)
         )
-        return (
-            dim[0] >= MODEL.gemm_wanted_run[0],
-            useful,
-            min(dim[0], MODEL.gemm_wanted_run[1]),
-            -dim[1] - dim[2],
-        )
+        longest = min(dim[0], MODEL.gemm_wanted_run[1])
+        return dim[0] >= MODEL.gemm_wanted_run[0], useful, longest, -dim[1] - dim[2]
 
-    dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
-    k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])
-    outer = sorted(
-        dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True
-    )  # as stored in memory, so that B may be even
-    p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
-    if (
-        p.epilogue_args is not None
-    ):  # it counts rows, columns and batch elements in the original order
-        return p
-    m, n, c, batch = p.m, p.n, p.c, list(p.batch)
+    inner, *rest = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
+    # In the order of memory, so that B may be even
+    outer = sorted(rest, key=lambda dim: (dim[2], dim[1]), reverse=True)
+    return replace(p, k=inner[0], a=(a[0], inner[1]), b=(inner[2], b[1]), outer=tuple(outer))
+
+
+def _fold_batch(p: Problem) -> Problem:
+    """Merge batch dims into rows, columns, or one another."""
+    m, n, a, b, c, batch = p.m, p.n, p.a, p.b, p.c, list(p.batch)
     for dim in sorted(p.batch, key=lambda d: d[3]):
         e, sa, sb, sc = dim
         if sb == 0 and not p.rows and (m == 1 or (sa, sc) == (m * a[0], m * c[0])):
@@ -158,6 +159,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
                 b, c = (b[0], sb), (c[0], sc)
             n *= e
             batch.remove(dim)
+    merged = _merge(sorted(batch, key=lambda d: d[3]))
     return replace(
         p,
         m=m,
@@ -166,9 +168,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
         b=b,
         c=c,
         band=p.band if (m, n) == (p.m, p.n) else None,
-        batch=tuple(
-            sorted(_merge(sorted(batch, key=lambda d: d[3])), key=lambda d: (d[2] == 0, -d[3]))
-        ),
+        batch=tuple(sorted(merged, key=lambda d: (d[2] == 0, -d[3]))),
     )
 
 
@@ -201,17 +201,22 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
         return (
             exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p
         )
+    if p.m == 1 and p.n == 1:
+        p = replace(p, c=(recipe.out_bytes, recipe.out_bytes))
+    return p.exchanged() if _suits_exchanged(p, recipe) else p
+
+
+def _suits_exchanged(p: Problem, recipe: Recipe) -> bool:
+    """True when columns of C are dense, and rows are not or are as well made of columns."""
     i, o = recipe.in_bytes, recipe.out_bytes
-    if p.m == 1:
-        p = replace(p, c=(p.c[0], p.c[1]) if p.n > 1 else (o, o))
     row_like, col_like = p.c[1] == o or p.n == 1, p.c[0] == o or p.m == 1
-    swap = col_like and not row_like
-    if row_like and col_like:
-        if p.n == 1:  # a column: dot products when the rows of A are dense, else one row of C
-            swap = p.m > 1 and p.a[1] != i and p.a[0] == i
-        elif p.m == 1:  # a row: dot products when the columns of B are dense
-            swap = p.b[0] == i and p.b[1] != i and not recipe.is_complex and p.segments == 1
-    return p.exchanged() if swap else p
+    if not (row_like and col_like):
+        return col_like
+    if p.n == 1:  # a column: dot products when the rows of A are dense, else one row of C
+        return p.m > 1 and p.a[1] != i and p.a[0] == i
+    # A row: dot products when the columns of B are dense.
+    dots = p.b[0] == i and p.b[1] != i and not recipe.is_complex and p.segments == 1
+    return p.m == 1 and dots
 
 
 def is_dot(p: Problem, recipe: Recipe) -> bool:

@@ -191,30 +191,39 @@ class FunctionWriter(Writer):
         """Transpose n vectors of n elements in log2(n) rounds: pairs of rows first exchange blocks of 16 bytes, then elements within
         them. Shuffles that cross such blocks otherwise take AVX2 twice as many instructions, and LLVM three times as long."""
         n = len(rows)
-        vector, block = f"<{n} x {type}>", min(n, 128 // bits_of(type))
+        block = min(n, 128 // bits_of(type))
         span = n // 2
         while span >= block:
-            kept = [i for i in range(n) if not i & span]
-            low = [i if i in kept else n + i - span for i in range(n)]
-            high = [i + span if i in kept else n + i for i in range(n)]
-            moved = {
-                i: [self.shuffle(rows[i], rows[i + span], vector, p) for p in (low, high)]
-                for i in kept
-            }
-            rows = [moved[i][0] if i in kept else moved[i - span][1] for i in range(n)]
+            rows = self._exchange_blocks(rows, f"<{n} x {type}>", span)
             span //= 2
-        low = [first + i // 2 + n * (i % 2) for first in range(0, n, block) for i in range(block)]
-        high = [block // 2 + p for p in low]
-        half = block // 2
         for _ in range(block.bit_length() - 1):
-            # Interleaving row i with row i + block/2 rotates the address bits (row, lane) within a block by one place.
-            rows = [
-                self.shuffle(rows[first + i], rows[first + i + half], vector, p)
-                for first in range(0, n, block)
-                for i in range(half)
-                for p in (low, high)
-            ]
+            rows = self._interleave(rows, f"<{n} x {type}>", block)
         return rows
+
+    def _exchange_blocks(self, rows: list[str], vector: str, span: int) -> list[str]:
+        """Exchange runs of `span` lanes between rows that are as far apart."""
+        n, exchanged = len(rows), list(rows)
+        kept = [i for i in range(n) if not i & span]
+        low = [i if not i & span else n + i - span for i in range(n)]
+        high = [i + span if not i & span else n + i for i in range(n)]
+        for i in kept:
+            pair = rows[i], rows[i + span]
+            exchanged[i], exchanged[i + span] = (
+                self.shuffle(*pair, vector, lanes) for lanes in (low, high)
+            )
+        return exchanged
+
+    def _interleave(self, rows: list[str], vector: str, block: int) -> list[str]:
+        """Interleave row i with row i + block/2: it rotates the address bits (row, lane) within a block by one place."""
+        n, half = len(rows), block // 2
+        low = [first + i // 2 + n * (i % 2) for first in range(0, n, block) for i in range(block)]
+        high = [half + p for p in low]
+        return [
+            self.shuffle(rows[first + i], rows[first + i + half], vector, p)
+            for first in range(0, n, block)
+            for i in range(half)
+            for p in (low, high)
+        ]
 
     # -- conversions; lanes == 0 means a scalar
 
@@ -222,19 +231,8 @@ class FunctionWriter(Writer):
         """Convert a value between two type names, rounding to nearest even; integers wrap."""
         if source == target:
             return value
-        if source in INTEGERS and target == "bool":
-            kind = llvm_type(source)
-            some = self.let(f"icmp ne {_of(kind, lanes)} {value}, {const(kind, 0, lanes)}")
-            return self.let(f"zext {_of('i1', lanes)} {some} to {_of('i8', lanes)}")
-        if source in INTEGERS and target in INTEGERS:
-            return self._resize(value, source, target, lanes)
         if source in INTEGERS:
-            wide = "f64" if target == "f64" else "f32"
-            op = "sitofp" if source.startswith("i") else "uitofp"
-            value = self.let(
-                f"{op} {_of(llvm_type(source), lanes)} {value} to {_of(llvm_type(wide), lanes)}"
-            )
-            return self.convert(value, wide, target, lanes)
+            return self._convert_integer(value, source, target, lanes)
         if source not in FLOATS or target not in FLOATS:
             raise NotImplementedError(f"matmul conversion from {source} to {target}")
         if source == "bf16":
@@ -251,6 +249,18 @@ class FunctionWriter(Writer):
         return self.let(
             f"{op} {_of(llvm_type(source), lanes)} {value} to {_of(llvm_type(target), lanes)}"
         )
+
+    def _convert_integer(self, value: str, source: str, target: str, lanes: int) -> str:
+        kind = llvm_type(source)
+        if target == "bool":
+            some = self.let(f"icmp ne {_of(kind, lanes)} {value}, {const(kind, 0, lanes)}")
+            return self.let(f"zext {_of('i1', lanes)} {some} to {_of('i8', lanes)}")
+        if target in INTEGERS:
+            return self._resize(value, source, target, lanes)
+        wide = "f64" if target == "f64" else "f32"
+        op = "sitofp" if source.startswith("i") else "uitofp"
+        value = self.let(f"{op} {_of(kind, lanes)} {value} to {_of(llvm_type(wide), lanes)}")
+        return self.convert(value, wide, target, lanes)
 
     def _resize(self, value: str, source: str, target: str, lanes: int) -> str:
         a, b = llvm_type(source), llvm_type(target)

@@ -291,9 +291,16 @@ def _written_out(v: Vectors, place: _Places, radix: int) -> None:
         place.write(value, k)
 
 
+def _number(parts: Sequence[str]) -> Number:
+    """Return a number of its real and, if there is one, its imaginary part."""
+    return parts[0], parts[1] if len(parts) == 2 else None
+
+
 def _sums(v: Vectors, place: _Places, radix: int) -> None:
-    """An odd radix that is loops: over blocks of frequencies, and in them over pairs of elements. The text is the same for all radices
-    that have the same block."""
+    """Emit an odd radix as loops over blocks of frequencies, and in them over pairs of elements.
+
+    Radices with the same block have the same text.
+    """
     f, real = v.f, place.real
     parts, zero = 1 if real else 2, const(v.part, "0.0", v.lanes)
     block = _block(radix, real)
@@ -310,7 +317,7 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
         return [v.add(a, str(b)) for a, b in zip(total, both)]
 
     total = f.loop(1, f.add(half, 1), 1, pair, [(v.vector, str(part)) for part in first[:parts]])
-    place.write((total[0], None if real else total[1]), 0)
+    place.write(_number(total), 0)
 
     def some(begin: str) -> None:
         begin = f.min(begin, f.sub(half, block))
@@ -331,14 +338,12 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
         start = [(v.vector, str(part)) for part in [*first[:parts], *[zero] * parts]] * block
         sums = f.loop(0, half, 1, more, start)
         for i in range(block):
-            mine = sums[2 * parts * i : 2 * parts * (i + 1)]
-            even: Number = (mine[0], None if real else mine[1])
-            odd: Number = (mine[parts], None if real else mine[parts + 1])
+            own = sums[2 * parts * i : 2 * parts * (i + 1)]
             k = f.add(f.add(begin, i), 1)
-            for value, number in list(zip(v.butterfly_pair(even, odd), (k, f.sub("%radix", k))))[
-                :parts
-            ]:
-                place.write(value, number)
+            results = v.butterfly_pair(_number(own[:parts]), _number(own[parts:]))
+            mirrored = f.sub("%radix", k)
+            for value, frequency in list(zip(results, (k, mirrored)))[:parts]:
+                place.write(value, frequency)
 
     f.loop(0, half, block, some)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -77,59 +78,79 @@ def task(step: LibraryCall, name: str) -> str:
     if tiny_lapack.is_tiny(step):
         _write_tiny(f, step)
         return f.end() + "\n"
-    room = _Room(step)
-    scratch = "null"
-    if room.nbytes:
-        scratch = f.let(f"call ptr @weft_scratch_take(i64 {room.nbytes})")
-    bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
-    first = f.mul("%task", _share(step))
-    is_place = lambda value: (
-        isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)
-    )  # an array or memory, no constant
-    constants = [
-        None if is_place(value) else _constant(f, value, step.routine[0])
-        for value in step.arguments
-    ]
+    return _TaskWriter(f, step).text()
 
-    def one(problem: str) -> None:
-        places = {
-            array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
-            for array, _, size, kind in step.arrays
-        }
-        given = dict(places)
-        widths = {array: np.dtype(kind).itemsize for array, _, _, kind in step.arrays}
 
-        def place(position: int, value: Any) -> str:
-            if isinstance(value, str):
-                return given[value]
-            return (
-                f.at(given[value[0]], value[1] * widths[value[0]])
-                if len(value) == 2
-                else f.at(scratch, room.offsets[position])
-            )
+class _TaskWriter:
+    """The function of a task that calls the library for each of its problems."""
 
-        for array, _, size, _ in room.integers:
-            given[array] = f.at(scratch, room.offsets[array])
-            f.loop(0, size, 1, functools.partial(_before, f, array, places[array], given[array]))
-        passed = [
-            constant or place(position, value)
-            for position, (constant, value) in enumerate(zip(constants, step.arguments))
+    def __init__(self, f: FunctionWriter, step: LibraryCall) -> None:
+        self.f, self.step, self.workspace = f, step, _Workspace(step)
+        self.scratch = "null"
+        if self.workspace.nbytes:
+            self.scratch = f.let(f"call ptr @weft_scratch_take(i64 {self.workspace.nbytes})")
+        self.bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
+        self.first = f.mul("%task", _share(step))
+        self.constants = [
+            None if _is_in_memory(value) else _constant(f, value, step.routine[0])
+            for value in step.arguments
         ]
+
+    def text(self) -> str:
+        """Return the finished function."""
+        f, share = self.f, _share(self.step)
+        f.loop(self.first, f.min(f.add(self.first, share), self.step.count), 1, self.problem)
+        if self.workspace.nbytes:
+            f.do(f"call void @weft_scratch_give(ptr {self.scratch})")
+        return f.end() + "\n"
+
+    def problem(self, number: str) -> None:
+        """Emit the call for a problem of the batch; integers are converted to the library's width and back."""
+        f, step = self.f, self.step
+        places = _places(f, step, self.bases, number)
+        passed = dict(places)
+        for array, _, size, _ in self.workspace.integers:
+            passed[array] = f.at(self.scratch, self.workspace.offsets[array])
+            f.loop(0, size, 1, functools.partial(_before, f, array, places[array], passed[array]))
+        arguments = [
+            constant or self.address(position, value, passed)
+            for position, (constant, value) in enumerate(zip(self.constants, step.arguments))
+        ]
+        types = signature(step).split(", ")
         typed = [
-            f"{kind} {value}"
-            for kind, value in itertools.zip_longest(
-                signature(step).split(", "), passed, fillvalue="1"
-            )
+            f"{t} {value}" for t, value in itertools.zip_longest(types, arguments, fillvalue="1")
         ]
         f.do(f"call void @{symbols.routine(step.routine)}({', '.join(typed)})")
-        for array, _, size, _ in room.integers:
+        for array, _, size, _ in self.workspace.integers:
             if array.startswith("y"):
-                f.loop(0, size, 1, functools.partial(_after, f, places[array], given[array]))
+                f.loop(0, size, 1, functools.partial(_after, f, places[array], passed[array]))
 
-    f.loop(first, f.min(f.add(first, _share(step)), step.count), 1, one)
-    if room.nbytes:
-        f.do(f"call void @weft_scratch_give(ptr {scratch})")
-    return f.end() + "\n"
+    def address(self, position: int, value: Any, passed: Mapping[str, str]) -> str:
+        """Return the address of an argument in memory: an array, a place in one, or workspace."""
+        if isinstance(value, str):
+            return passed[value]
+        if len(value) == 3:
+            return self.f.at(self.scratch, self.workspace.offsets[position])
+        array, element = value
+        width = next(
+            np.dtype(dtype).itemsize for name, *_, dtype in self.step.arrays if name == array
+        )
+        return self.f.at(passed[array], element * width)
+
+
+def _is_in_memory(value: object) -> bool:
+    """Return whether an argument is an array or memory, not a constant."""
+    return isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)
+
+
+def _places(
+    f: FunctionWriter, step: LibraryCall, bases: Mapping[str, str], problem: str
+) -> dict[str, str]:
+    """Return the addresses of a problem's arrays."""
+    return {
+        array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
+        for array, _, size, kind in step.arrays
+    }
 
 
 def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
@@ -138,17 +159,13 @@ def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
     first = f.mul("%task", _share(step))
 
     def one(problem: str) -> None:
-        places = {
-            array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
-            for array, _, size, kind in step.arrays
-        }
-        tiny_lapack.write(f, step, places)
+        tiny_lapack.write(f, step, _places(f, step, bases, problem))
 
     f.loop(first, f.min(f.add(first, _share(step)), step.count), 1, one)
 
 
-class _Room:
-    """Where the memory is that a problem needs besides its arrays: workspace, and integers as wide as the library's."""
+class _Workspace:
+    """Memory of a problem besides its arrays: workspace, and integers as wide as the library's."""
 
     def __init__(self, step: LibraryCall):
         self.integers = [array for array in step.arrays if array[3] == "int32"]

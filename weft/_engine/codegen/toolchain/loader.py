@@ -44,7 +44,7 @@ class Unsupported(Exception):
 
 class _Section(NamedTuple):
     name: int
-    kind: int
+    type: int
     flags: int
     address: int
     offset: int
@@ -240,7 +240,7 @@ def _target(one: _Object, symbol: tuple, exports: dict[str, int]) -> _Target | N
 
 
 class _Object:
-    """What an object says of itself; `places` is where its sections are, once they are laid out."""
+    """A parsed object file; `places` holds the addresses of its sections once they are laid out."""
 
     def __init__(self, data: bytes):
         if data[:6] != b"\x7fELF\x02\x01" or data[16:20] != b"\x01\x00\x3e\x00":
@@ -250,7 +250,7 @@ class _Object:
         self.sections = [
             _Section(*_SECTION.unpack_from(data, start + 64 * i)) for i in range(count)
         ]
-        table = next((s for s in self.sections if s.kind == _SYMTAB), None)
+        table = next((s for s in self.sections if s.type == _SYMTAB), None)
         if table is None:
             raise Unsupported("no symbols")
         self.symbols = list(_SYMBOL.iter_unpack(data[table.offset : table.offset + table.size]))
@@ -266,17 +266,32 @@ class _Object:
             s.name
         ].startswith(".data.rel.ro")
 
+    def allocated_sections(self, is_code: bool) -> Iterator[tuple[int, _Section]]:
+        """Return the numbers and sections of code, or of data, that take up memory."""
+        for i, s in enumerate(self.sections):
+            in_memory = s.type in (_PROGBITS, _NOBITS) and s.flags & _ALLOC and s.size
+            if in_memory and bool(s.flags & _EXECUTE) == is_code:
+                yield i, s
+
+    def empty_sections(self) -> list[int]:
+        """Return the numbers of sections that would be in memory but have no bytes."""
+        return [
+            i
+            for i, s in enumerate(self.sections)
+            if s.type == _PROGBITS and s.flags & _ALLOC and not s.size
+        ]
+
     def copy_to(self, memory: bytearray) -> None:
         """Write the sections that have contents."""
         for i, at in self.places.items():
             s = self.sections[i]
-            if s.kind == _PROGBITS:
+            if s.type == _PROGBITS:
                 memory[at : at + s.size] = self.data[s.offset : s.offset + s.size]
 
     def relocations(self) -> Iterator[tuple[int, int, int, int]]:
         """(place in memory, kind, symbol, addend) of every relocation of a section that is in memory."""
         for s in self.sections:
-            if s.kind == _RELA and s.info in self.places:
+            if s.type == _RELA and s.info in self.places:
                 start = self.places[s.info]
                 for offset, info, addend in _RELOCATION.iter_unpack(
                     self.data[s.offset : s.offset + s.size]
@@ -351,26 +366,22 @@ class _Names(dict):
 
 
 def _layout(objects: Sequence[_Object]) -> tuple[int | None, int]:
-    """Give each section its place in memory, code first, data from a new page on where some is written; the bytes of code pages,
-    None where nothing is written, and of all."""
+    """Place each section in memory: code first, then data, from a new page on if some of it is written.
+
+    Return the size of code pages, None if nothing is written, and the size of all.
+    """
     at, code_size = 0, None
     has_variables = any(one.is_variable(s) for one in objects for s in one.sections)
-    for wanted in (_EXECUTE, 0):
+    unit = _PAGE if has_variables else _LINE
+    for is_code in (True, False):
         for one in objects:
-            for i, s in enumerate(one.sections):
-                if (
-                    s.kind in (_PROGBITS, _NOBITS)
-                    and s.flags & _ALLOC
-                    and s.flags & _EXECUTE == wanted
-                    and s.size
-                ):
-                    one.places[i] = at = -(-at // max(s.align, 1)) * max(s.align, 1)
-                    at += s.size
-        if wanted:
-            at = -(-at // (_PAGE if has_variables else _LINE)) * (_PAGE if has_variables else _LINE)
+            for i, s in one.allocated_sections(is_code):
+                one.places[i] = at = -(-at // max(s.align, 1)) * max(s.align, 1)
+                at += s.size
+        if is_code:
+            at = -(-at // unit) * unit
             code_size = at if has_variables else None
     for one in objects:
-        for i, s in enumerate(one.sections):  # empty sections may still be named
-            if i not in one.places and s.kind == _PROGBITS and s.flags & _ALLOC and not s.size:
-                one.places[i] = at
+        for i in one.empty_sections():  # relocations may still name them
+            one.places[i] = at
     return code_size, at

@@ -30,6 +30,10 @@ def _is_number(operand: str) -> bool:
     return operand[0] != "%" and "0x7FF8" not in operand and "0xFFF8" not in operand
 
 
+#: arithmetic of integers as it is on bools
+_ON_BOOLS = {"add": "or", "mul": "and", "sub": "xor", "min": "and", "max": "or"}
+
+
 class Lanes(Registers):
     """Emits the operations of Loops on `width` lanes at a time."""
 
@@ -133,24 +137,26 @@ class Lanes(Registers):
 
     def _int_op(self, op: str, type_: ScalarType, args: list[str]) -> str:
         t, x = self.type(type_), args[0]
+        if type_ == "bool":
+            op = _ON_BOOLS.get(op, op)
         if op in ("add", "sub", "mul", "and", "or", "xor"):
-            if type_ == "bool":
-                op = {"add": "or", "mul": "and", "sub": "xor"}.get(op, op)
             return self.binary(op, t, x, args[1])
         if op in ("div", "rem"):
             from weft._engine.codegen.vector import division
 
             return division.divide(self, op, type_, x, args[1])
         if op in ("min", "max"):
-            if type_ == "bool":
-                return self.binary("and" if op == "min" else "or", t, x, args[1])
-            sign = "s" if type_ in SIGNED else "u"
-            order = "lt" if op == "min" else "gt"
-            return self.select(
-                self.b.pure(f"icmp {sign}{order} {t} {x}, {args[1]}", x, args[1]), t, x, args[1]
-            )
+            order = ("s" if type_ in SIGNED else "u") + ("lt" if op == "min" else "gt")
+            is_first = self.b.pure(f"icmp {order} {t} {x}, {args[1]}", x, args[1])
+            return self.select(is_first, t, x, args[1])
         if op in ("shl", "shr_logical", "shr_arithmetic"):
             return self._shift(op, type_, x, args[1])
+        if op == "fma":
+            return self.binary("add", t, self.binary("mul", t, x, args[1]), args[2])
+        return self._unary_int_op(op, type_, x)
+
+    def _unary_int_op(self, op: str, type_: ScalarType, x: str) -> str:
+        t = self.type(type_)
         if op == "neg":
             return self.binary("sub", t, "zeroinitializer" if self.w > 1 else "0", x)
         if op == "not":
@@ -161,22 +167,18 @@ class Lanes(Registers):
             negative = self.arithmetic("neg", type_, [x])
             return self.select(self.compare("lt", type_, x, self.const(0, type_)), t, negative, x)
         if op == "sign":
-            positive = self.convert(
-                "zext", self.i1, self.compare("ne", type_, x, self.const(0, type_)), t
-            )
+            is_some = self.compare("ne", type_, x, self.const(0, type_))
+            positive = self.convert("zext", self.i1, is_some, t)
             if type_ not in SIGNED:
                 return positive
-            return self.binary(
-                "or", t, self.binary("ashr", t, x, self.const(BITS[type_] - 1, type_)), positive
-            )
+            signs = self.binary("ashr", t, x, self.const(BITS[type_] - 1, type_))
+            return self.binary("or", t, signs, positive)
         if op == "popcount":
             return self.b.intrinsic("ctpop", t, x)
         if op == "clz":
             name = f"llvm.ctlz.{'v' + str(self.w) if self.w > 1 else ''}{REGISTER[type_]}"
             self.b.declare(name, t, t, "i1")
             return self.b.pure(f"call {t} @{name}({t} {x}, i1 false)", x)
-        if op == "fma":
-            return self.binary("add", t, self.binary("mul", t, x, args[1]), args[2])
         raise NotImplementedError(f"codegen: operation {op!r} on {type_}")
 
     def _shift(self, op: str, type_: ScalarType, x: str, y: str) -> str:
