@@ -179,81 +179,93 @@ def _symbol(name: str) -> str:
 
 
 def compile_program(program: Program, draft: bool = False) -> NativeProgram:
-    """Make a program callable; where a `draft` is asked for, what takes LLVM long and the program little is not optimized yet."""
-    launched = {
-        id(kernel): kernel for kernel in _launched(program.steps) if kernel.parallel_extent > 0
-    }
-    names = {number: _kernel_name(kernel) for number, kernel in launched.items()}
-    routines = _RoutinesOf(draft)
+    """Make a program callable; a `draft` does not optimize what takes LLVM long and the program little."""
+    return _ProgramBuild(program, draft).link()
 
-    def kernel_symbol(kernel: Kernel) -> str:
-        return _symbol(names[id(kernel)])
 
-    flat = [*_flat(program.steps)]
-    draft = draft and not any(isinstance(step, HostCall) for step, _ in flat)
-    quick = frozenset(
-        [names[number] for number in _drafted(flat) if number in names] if draft else []
-    )
-    routines.draft_ok = draft and all(times == 1 for _, times in flat)
-    emitter = EntryEmitter(program, kernel_symbol, routines.symbol)
-    modules = emitter.modules(native.ENTRY)
-    identity = target.current().identity
-    entry_requests = [
-        CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True)
-        for _, text in modules
-    ]
-    used = routines.used()
-    requests = [part for routine in used for part in routine.requests()]
-    parallel = bool(used or emitter.routines or emitter.has_tasks) or any(
-        kernel.parallel_extent > 1 for kernel in launched.values()
-    )
-    if parallel:
-        requests += pool.requests()
-    kernels = {names[number]: kernel for number, kernel in launched.items()}
-    found = _provide(
-        kernels,
-        quick,
-        [*requests, *entry_requests],
-        pool.make_of_what_is_there if parallel else None,
-    )
-    distinct = {_symbol(name): found[name] for name in names.values()}
-    imports = {symbol: made.address for symbol, made in distinct.items()}
-    imports |= {routine.symbol: routine.address() for routine in used}
-    host = native.HostCalls(emitter.host_calls)
-    imports |= symbols.addresses(
-        [*map(symbols.routine, emitter.routines), *(symbols.RULE if emitter.rules_library else ())]
-    )
-    if emitter.host_calls:
-        imports["weft_host_run"] = id(host.runner)
-        imports |= symbols.addresses(symbols.CALLS)
-    if emitter.checks_signals:
-        imports |= symbols.addresses(symbols.SIGNALS)
-    trackers = []
-    for (symbol, _), request in zip(modules, entry_requests):
-        trackers.append(_link(objects.take(request), [symbol], imports))
-        imports[symbol] = trackers[-1][symbol]
-    stored = list(dict.fromkeys([kernel.stored for kernel in distinct.values()]))
-    stored += [key for routine in used for key in routine.stored()]
-    stored += [request.key for request in entry_requests]
-    made = BuildRecord(
-        program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored)
-    )
-    from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
-    done = NativeProgram(
-        imports[native.ENTRY],
-        host,
-        [trackers, made],
-        len(distinct),
-        from_disk,
-        lambda: made,
-        bool(emitter.routines),
-    )
-    done.work = round(sum([_work(emitter.traffic(step), times) for step, times in flat]))
-    if any(kernel.is_draft for kernel in made.compiled_kernels) or any(
-        routine.draft for routine in used
-    ):
-        done.is_draft = True
-    return done
+class _ProgramBuild:
+    """What a program consists of: kernels, library routines, and the modules of its entry."""
+
+    def __init__(self, program: Program, draft: bool) -> None:
+        self.program, self.steps = program, [*_flat(program.steps)]
+        kernels = {id(k): k for k in _launched(program.steps) if k.parallel_extent > 0}
+        self.names = {number: _kernel_name(kernel) for number, kernel in kernels.items()}
+        self.kernels = {self.names[number]: kernel for number, kernel in kernels.items()}
+        draft = draft and not any(isinstance(step, HostCall) for step, _ in self.steps)
+        drafted = _drafted(self.steps) if draft else []
+        self.quick = frozenset([self.names[number] for number in drafted if number in self.names])
+        routines = _RoutinesOf(draft and all(times == 1 for _, times in self.steps))
+        self.emitter = EntryEmitter(program, self._kernel_symbol, routines.symbol)
+        self.modules = self.emitter.modules(native.ENTRY)
+        identity = target.current().identity
+        self.entry_requests = [
+            CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True)
+            for _, text in self.modules
+        ]
+        self.used = routines.used()
+
+    def _kernel_symbol(self, kernel: Kernel) -> str:
+        return _symbol(self.names[id(kernel)])
+
+    def link(self) -> NativeProgram:
+        """Compile what is missing, and return the program."""
+        kernels = self._compiled_kernels()
+        host = native.HostCalls(self.emitter.host_calls)
+        imports = self._imports(kernels, host)
+        trackers = []
+        for (symbol, _), request in zip(self.modules, self.entry_requests):
+            trackers.append(_link(objects.take(request), [symbol], imports))
+            imports[symbol] = trackers[-1][symbol]
+        record = self._record(kernels)
+        native_program = NativeProgram(
+            imports[native.ENTRY],
+            host,
+            [trackers, record],
+            len(kernels),
+            sum(kernel.from_disk for kernel in kernels),
+            lambda: record,
+            bool(self.emitter.routines),
+        )
+        traffic = self.emitter.traffic
+        native_program.work = round(
+            sum([_work(traffic(step), times) for step, times in self.steps])
+        )
+        if any(kernel.is_draft for kernel in kernels) or any(r.draft for r in self.used):
+            native_program.is_draft = True
+        return native_program
+
+    def _compiled_kernels(self) -> list[CompiledKernel]:
+        """Compile the kernels, and prepare the objects of routines and the entry."""
+        requests = [part for routine in self.used for part in routine.requests()]
+        parallel = bool(self.used or self.emitter.routines or self.emitter.has_tasks) or any(
+            kernel.parallel_extent > 1 for kernel in self.kernels.values()
+        )
+        if parallel:
+            requests += pool.requests()
+        meanwhile = pool.make_of_what_is_there if parallel else None
+        compiled = _provide(self.kernels, self.quick, [*requests, *self.entry_requests], meanwhile)
+        return [compiled[name] for name in self.kernels]
+
+    def _imports(self, kernels: list[CompiledKernel], host: native.HostCalls) -> dict[str, int]:
+        """Return the addresses of what the entry calls."""
+        emitter = self.emitter
+        imports = {kernel.symbol: kernel.address for kernel in kernels}
+        imports |= {routine.symbol: routine.address() for routine in self.used}
+        library = [*map(symbols.routine, emitter.routines)]
+        imports |= symbols.addresses([*library, *(symbols.RULE if emitter.rules_library else ())])
+        if emitter.host_calls:
+            imports["weft_host_run"] = id(host.runner)
+            imports |= symbols.addresses(symbols.CALLS)
+        if emitter.checks_signals:
+            imports |= symbols.addresses(symbols.SIGNALS)
+        return imports
+
+    def _record(self, kernels: list[CompiledKernel]) -> BuildRecord:
+        stored = list(dict.fromkeys([kernel.stored for kernel in kernels]))
+        stored += [key for routine in self.used for key in routine.stored()]
+        stored += [request.key for request in self.entry_requests]
+        texts = tuple([text for _, text in self.modules])
+        return BuildRecord(self.program, tuple(kernels), texts, tuple(stored))
 
 
 class _Routine(NamedTuple):
