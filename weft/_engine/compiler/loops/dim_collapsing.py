@@ -14,69 +14,84 @@ from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder
 from weft._engine.ir.loops import Expr, Index, Load
 from weft._engine.util.machine_model import MODEL
-from weft._engine.util.record import replace
+from weft._engine.util.record import record, replace
 
 
 def collapsed(low: Lowered) -> Lowered:
-    """The code with its two innermost dims collapsed, if the vector loop can then be split into long segments; else as it is."""
-    dims = [d for d, x in enumerate(low.vars) if type(x) is Index]
-    if (
-        len(dims) < 2
-        or low.columns
-        or low.reductions
-        or low.parts
-        or any(out.combine for out in low.outputs)
-    ):
+    """Return the code with its two innermost dims collapsed, if the vector loop can then be split into long segments."""
+    dims = _dims_to_collapse(low)
+    if dims is None:
         return low
+    comparisons = _comparisons(low, dims[0])
+    return _collapse(low, *dims, comparisons) if comparisons else low
+
+
+def _dims_to_collapse(low: Lowered) -> tuple[int, int] | None:
+    """Return the two innermost dims, if the inner one is short and the results are long."""
+    dims = [d for d, x in enumerate(low.vars) if type(x) is Index]
+    has_reductions = low.columns or low.reductions or any(out.combine for out in low.outputs)
+    if len(dims) < 2 or low.parts or has_reductions:
+        return None
     outer, inner = dims[-2:]
     n = low.shape[inner]
-    if (
-        n >= MODEL.collapsed_row
-        or low.shape[outer] * n < 4 * MODEL.split_segment
-        or min(out.var.aval.nbytes for out in low.outputs) < MODEL.split_from_bytes
-    ):
-        return low
-    roots = [x for out in low.outputs for x in (out.index, out.value)]
-    made_of = reachable(roots)
-    guards = reachable([x.guard for x in made_of if type(x) is Load and x.guard is not None])
-    compared = {
-        id(x): found
-        for x in guards
-        if (found := holds_of(low.builder, x, low.vars[outer])) is not None and not found[0]
-    }
-    if not compared or sum(type(x) is Load for x in made_of) > MODEL.collapsed_loads:
-        return low
-    b = Builder()
-    joint = b.index(f"i{inner}", low.shape[outer] * n, inner)
+    if n >= MODEL.collapsed_row or low.shape[outer] * n < 4 * MODEL.split_segment:
+        return None
+    shortest = min(out.var.aval.nbytes for out in low.outputs)
+    return None if shortest < MODEL.split_from_bytes else (outer, inner)
+
+
+@record
+class _Comparison:
+    """A comparison of an index: it `holds` from `first` on and `below` a limit, or outside of them."""
+
+    key: int  # id of the expression
+    first: int
+    below: int
+    holds: bool
+
+    def of_rows(self, b: Builder, joint: Expr, n: int) -> Expr:
+        """Return the comparison of a joint index, of which `n` make one of the outer index."""
+        first = None if self.first == -OPEN else b.icmp("le", self.first * n, joint)
+        below = None if self.below == OPEN else b.icmp("lt", joint, self.below * n)
+        inside = b.logical_and(first, below)
+        return inside if self.holds else b.logical_not(inside)
+
+
+def _comparisons(low: Lowered, outer: int) -> list[_Comparison]:
+    """Return the comparisons of the outer index alone in guards; none if there are too many loads."""
+    exprs = reachable([x for out in low.outputs for x in (out.index, out.value)])
+    if sum(type(x) is Load for x in exprs) > MODEL.collapsed_loads:
+        return []
+    comparisons = []
+    for x in reachable([x.guard for x in exprs if type(x) is Load and x.guard is not None]):
+        held = holds_of(low.builder, x, low.vars[outer])
+        if held is not None and not held[0]:
+            comparisons.append(_Comparison(id(x), *held[1]))
+    return comparisons
+
+
+def _collapse(low: Lowered, outer: int, inner: int, comparisons: list[_Comparison]) -> Lowered:
+    """Return the code over the joint dim; as it is if it uses the outer or the inner index alone."""
+    b, n = Builder(), low.shape[inner]
+    total = low.shape[outer] * n
+    joint = b.index(f"i{inner}", total, inner)
     mapping: dict[int, Expr] = {
         id(x): b.index(x.name, low.shape[d], d) for d, x in enumerate(low.vars) if type(x) is Index
     }
-    mapping |= {id(low.vars[outer]): b.idiv(joint, n), id(low.vars[inner]): b.irem(joint, n)}
-    for key, (_, (first, below, so)) in compared.items():
-        from_first = None if first == -OPEN else b.icmp("le", first * n, joint)
-        within = b.logical_and(
-            from_first, None if below == OPEN else b.icmp("lt", joint, below * n)
-        )
-        mapping[key] = within if so else b.logical_not(within)
+    alone = b.idiv(joint, n), b.irem(joint, n)
+    mapping |= {id(low.vars[outer]): alone[0], id(low.vars[inner]): alone[1]}
+    mapping |= {c.key: c.of_rows(b, joint, n) for c in comparisons}
     substitute = Substitution(low.builder, b, mapping)
     outputs: list[Output] = [
         replace(out, index=substitute(out.index), value=substitute(out.value))
         for out in low.outputs
     ]
-    apart = {id(mapping[id(low.vars[d])]) for d in (outer, inner)}
-    if any(
-        id(x) in apart for x in reachable([x for out in outputs for x in (out.index, out.value)])
-    ):
+    used = {id(x) for x in reachable([x for out in outputs for x in (out.index, out.value)])}
+    if not used.isdisjoint(map(id, alone)):
         return low
-    shape = tuple(
-        [
-            1 if d == outer else low.shape[outer] * n if d == inner else size
-            for d, size in enumerate(low.shape)
-        ]
-    )
     zero = b.const(0, "i64")
-    new = [
-        zero if d == outer else joint if d == inner else mapping.get(id(x), zero)
-        for d, x in enumerate(low.vars)
-    ]
-    return replace(low, builder=b, shape=shape, vars=new, outputs=outputs)
+    shape = list(low.shape)
+    new = [mapping.get(id(x), zero) for x in low.vars]
+    shape[outer], shape[inner] = 1, total
+    new[outer], new[inner] = zero, joint
+    return replace(low, builder=b, shape=tuple(shape), vars=new, outputs=outputs)

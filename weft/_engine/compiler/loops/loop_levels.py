@@ -47,6 +47,10 @@ class LoopLevel:
     begin: Callable[[], None] | None = None
     own_sums: bool = False
 
+    @property
+    def is_vector(self) -> bool:
+        return self.kind == "vector"
+
 
 @record(frozen=False)
 class LoopPass:
@@ -118,29 +122,40 @@ class LoopNest:
         return dims
 
     def _vector(self) -> Dim | None:
-        best, score = None, -1.0
-        columns = {id(self.low.vars[d]) for d in self.low.columns}
-        once = 1 / max(1, math.prod([self.low.shape[d] for d in self.low.columns]))
-        widest = max([4, *(out.var.aval.dtype.itemsize for out in self.low.outputs)])
-        often = [
-            once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine) else 1.0
+        """Return the dim along which most memory traffic is contiguous."""
+        low, best, score = self.low, None, -1.0
+        columns = {id(low.vars[d]) for d in low.columns}
+        once = 1 / max(1, math.prod([low.shape[d] for d in low.columns]))
+        widest = max([4, *(out.var.aval.dtype.itemsize for out in low.outputs)])
+        weights = [
+            a.weight * once
+            if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine)
+            else a.weight
             for a in self.analysis.accesses
         ]
-        for dim in self.dims if not self.low.parts else [d for d in self.dims if d.column]:
-            got = 0.0
-            own = {id(self.low.vars[d]) for d in dim.dims}
-            for step, access, share in zip(dim.steps, self.analysis.accesses, often):
-                if own.isdisjoint(access.nonaffine):
-                    near = 0.5 if abs(step) <= MODEL.near_stride else 0.0
-                    got += (
-                        access.weight
-                        * share
-                        * (1.0 if step == access.run else 0.55 if step == 0 else near)
-                    )
-            got *= min(1.0, dim.extent * widest / MODEL.cache_line)
-            if got >= score:
-                best, score = dim, got
+        for dim in self.dims:
+            if low.parts and not dim.column:
+                continue
+            traffic = self._contiguous_traffic(dim, weights)
+            traffic *= min(1.0, dim.extent * widest / MODEL.cache_line)
+            if traffic >= score:
+                best, score = dim, traffic
         return best
+
+    def _contiguous_traffic(self, dim: Dim, weights: list[float]) -> float:
+        """Return the traffic along a dim; accesses that do not move count for about half."""
+        traffic = 0.0
+        own = {id(self.low.vars[d]) for d in dim.dims}
+        for step, access, weight in zip(dim.steps, self.analysis.accesses, weights):
+            if not own.isdisjoint(access.nonaffine):
+                continue
+            if step == access.run:
+                traffic += weight
+            elif step == 0:
+                traffic += weight * 0.55
+            elif abs(step) <= MODEL.near_stride:
+                traffic += weight * 0.5
+        return traffic
 
     def cost(self, roots: list[Expr]) -> int:
         """The cost of computing these for one element."""

@@ -9,7 +9,7 @@ A strategy may decide the loops; otherwise tasks get equal shares of the rows, o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft._engine.compiler.fusion.classify import flat_index, row_major
 from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, Dim
@@ -66,8 +66,8 @@ def _apart_from(loops: Sequence[LoopLevel]) -> tuple[int, int] | None:
     The error of an accumulator grows with its number of terms. Adding up lanes costs a few terms, so that loops of few are not apart.
     """
     most, fewest = _SUM_TERMS
-    terms = [-(-loop.extent // fewest) if loop.kind == "vector" else loop.extent for loop in loops]
-    if loops and loops[-1].kind == "vector" and loops[-1].extent >= 4 * _SUM_BLOCK:
+    terms = [-(-loop.extent // fewest) if loop.is_vector else loop.extent for loop in loops]
+    if loops and loops[-1].is_vector and loops[-1].extent >= 4 * _SUM_BLOCK:
         return len(loops) - 1, _SUM_BLOCK
     if math.prod(terms) < most:
         return None
@@ -76,7 +76,7 @@ def _apart_from(loops: Sequence[LoopLevel]) -> tuple[int, int] | None:
         outer, inner = math.prod(terms[:i]), math.prod(terms[i + 1 :])
         if outer > 1 and terms[i] * inner >= fewest:
             found.append((max(outer, terms[i] * inner), i, loop.extent))
-        if loop.kind == "serial":
+        if not loop.is_vector:
             block = max(-(-fewest // inner), math.isqrt(outer * loop.extent // inner), 1)
             if block < loop.extent:
                 found.append(
@@ -97,65 +97,72 @@ class BuiltKernel:
 
 def build(low: Lowered, name: str = "kernel") -> BuiltKernel:
     """The kernel that runs `low`."""
-    nest = _Writer(collapsed(low), name)
+    nest = _LoopNestBuilder(collapsed(low), name)
     for unrolled in unrolled_versions(nest.low, nest.analysis, nest.dims, nest.vector):
-        other = _Writer(unrolled.low, name, unrolled.along if unrolled.settled else None)
+        other = _LoopNestBuilder(unrolled.low, name, unrolled.along if unrolled.settled else None)
         if other.vector is not None and other.vector.dims[-1] == unrolled.along:
             return other.build()
     return nest.build()
 
 
-class _Writer(LoopNest):
+class _LoopNestBuilder(LoopNest):
+    guarded: list[tuple[Load, Access]]
+
     def build(self) -> BuiltKernel:
-        low = self.low
         rows = [d for d in self.dims if not d.column and d is not self.vector]
         where: dict[int, Expr] = {}
+        self.guarded = []
         tiles = transpose_tiling_of(self)
         self.stream_from = MODEL.stream_bytes if tiles is None else MODEL.tile_stream_bytes
         strips = outer_reduction_of(self) if tiles is None else None
-        self.guarded: list[tuple[Load, Access]] = []
-        splits, whole = None, True
         if strips is not None:
-            loops = strips.tasks(rows, where)
+            self._nest(strips.tasks(rows, where), lambda: strips.write(where))
         elif tiles is not None:
-            loops = tiles.loops(rows, where)
+            self._nest(tiles.loops(rows, where), lambda: self._rows(where))
         else:
-            loops = self._row_loops(rows, where)
-            if self.vector is not None and not any(d.column for d in self.dims):
-                self.guarded = guarded(self)
-                splits = splits_of(
-                    low,
-                    [load for load, _ in self.analysis.loads],
-                    low.vars[self.vector.dims[-1]],
-                    self.vector.extent,
-                    MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes,
-                )
-            whole = splits is None and not low.remainders and not self.guarded
-            loops = loops if whole else loops[:-1]
+            self._row_nest(rows, where)
+        in_place = [] if tiles is not None and tiles.twice else self._in_place()
+        return BuiltKernel(self._kernel(), list(self.low.leaves), list(self.out_names), in_place)
+
+    def _nest(self, loops: list[LoopLevel], body: Callable[[], None]) -> None:
+        """Emit loops around a body."""
         for loop in loops:
             if loop.before is not None:
                 loop.before()
             self.emit.open(loop.level)
             if loop.begin is not None:
                 loop.begin()
-        if strips is not None:
-            strips.write(where)
-        elif whole:
-            self._rows(where)
-        else:
-            self._in_segments(where, splits)
+        body()
         for loop in reversed(loops):
             self.emit.close(loop.name, loop.extent, loop.kind)
+
+    def _row_nest(self, rows: list[Dim], where: dict[int, Expr]) -> None:
+        """Emit tasks and loops over rows; the vector loop in segments if its guards or comparisons change."""
+        low, splits = self.low, None
+        loops = self._row_loops(rows, where)
+        if self.vector is not None and not any(d.column for d in self.dims):
+            self.guarded = guarded(self)
+            splits = splits_of(
+                low,
+                [load for load, _ in self.analysis.loads],
+                low.vars[self.vector.dims[-1]],
+                self.vector.extent,
+                MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes,
+            )
+        if splits is None and not low.remainders and not self.guarded:
+            self._nest(loops, lambda: self._rows(where))
+        else:
+            self._nest(loops[:-1], lambda: self._in_segments(where, splits))
+
+    def _kernel(self) -> Kernel:
+        low = self.low
         bufs = [Buf(low.names[v], type_name(v.aval.dtype), v.aval.size) for v in low.leaves]
         bufs += [
             Buf(name, type_name(v.aval.dtype), v.aval.size, "out")
             for v, name in self.out_names.items()
         ]
-        kernel = Kernel(
-            tuple(bufs), tuple(self.emit.scopes[0].body), tuple(self.scratch), self.name
-        )
-        in_place = [] if tiles is not None and tiles.twice else self._in_place()
-        return BuiltKernel(kernel, list(low.leaves), list(self.out_names), in_place)
+        body = tuple(self.emit.scopes[0].body)
+        return Kernel(tuple(bufs), body, tuple(self.scratch), self.name)
 
     def _row_loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide tasks and loops over rows; fills `where`."""
@@ -189,15 +196,18 @@ class _Writer(LoopNest):
                 b.imin(b.iadd(row, n), total - 1), rows, counts
             )
         if lanes_are_rows:
-            j = b.index("j", chunk, Level.ROW_VECTOR)
-            start = b.imul(segment, chunk)
-            extent = (
-                chunk if vector.extent % chunk == 0 else b.imin(b.isub(vector.extent, start), chunk)
-            )
-            where[id(vector)] = b.iadd(start, j)
-            self.run = start, b.imin(b.iadd(start, chunk), vector.extent), chunk
-            loops.append(LoopLevel(Level.ROW_VECTOR, "j", extent, "vector"))
+            loops.append(self._vector_loop(segment, chunk, where))
         return loops
+
+    def _vector_loop(self, segment: Expr, chunk: int, where: dict[int, Expr]) -> LoopLevel:
+        """Return the loop over a segment of the vector dim."""
+        b, vector = self.b, self.vector
+        start, extent = b.imul(segment, chunk), chunk
+        if vector.extent % chunk:
+            extent = b.imin(b.isub(vector.extent, start), chunk)
+        where[id(vector)] = b.iadd(start, b.index("j", chunk, Level.ROW_VECTOR))
+        self.run = start, b.imin(b.iadd(start, chunk), vector.extent), chunk
+        return LoopLevel(Level.ROW_VECTOR, "j", extent, "vector")
 
     def _split_of(self, row: Expr, rows: list[Dim], counts: list[int]) -> dict[int, Expr]:
         where: dict[int, Expr] = {}
@@ -230,47 +240,11 @@ class _Writer(LoopNest):
             columns.remove(self.vector)
             columns.append(self.vector)
         row_level = emit.scopes[-1].level
-        loops = []
-        for k, dim in enumerate(columns):
-            name = f"c{k}" if dim is not self.vector else "j"
-            where[id(dim)] = b.index(name, dim.extent, Level.COLUMN + 2 * k)
-            loops.append(
-                LoopLevel(
-                    Level.COLUMN + 2 * k,
-                    name,
-                    dim.extent,
-                    "vector" if dim is self.vector else "serial",
-                )
-            )
-        if (apart := _apart_from(loops)) is not None:
-            k, length = apart
-            loop, dim = loops[k], columns[k]
-            loops[k : k + 1] = [replace(loop, own_sums=True)]
-            if length < dim.extent:
-                blocks = -(-dim.extent // length)
-                start = b.imul(b.index("k", blocks, loop.level), length)
-                where[id(dim)] = b.iadd(start, b.index("j2", length, loop.level + 1))
-                extent = (
-                    length
-                    if dim.extent % length == 0
-                    else b.imin(b.isub(dim.extent, start), length)
-                )
-                loops[k : k + 1] = [
-                    LoopLevel(loop.level, "k", blocks, "serial"),
-                    LoopLevel(loop.level + 1, "j2", extent, loop.kind, own_sums=True),
-                ]
+        loops = self._column_loops(columns, where)
         substitute = Substitution(low.builder, b, {**self.mapping(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
-        last = max([r.level for r in low.reductions] + [o.level for o in low.outputs], default=-1)
-        passes: list[LoopPass] = []
-        for p in range(last + 1):
-            reductions = [r for r in low.reductions if r.level == p]
-            outputs = [o for o in low.outputs if o.level == p]
-            if reductions or outputs:
-                roots = [substitute(r.value) for r in reductions]
-                roots += [substitute(x) for o in outputs for x in o.exprs]
-                passes.append(LoopPass(reductions, outputs, roots))
+        passes = self._passes(substitute)
         if loops and self.vector is not None and self.vector.column and len(passes) > 1:
             self._spill(passes, columns, where)
         between_passes(self, passes, where)
@@ -278,14 +252,56 @@ class _Writer(LoopNest):
             self._pass(one, loops)
         final = [o for o in low.outputs if o.level < 0]
         roots = [substitute(x) for o in final for x in o.exprs]
-        coming = [
-            *irregular_rows(self, where),
-            *([] if columns else [*gathered(self, where), *streams(self, substitute)]),
-        ]
-        done = emit.compute(roots + [index for _, index in coming])
-        for (buf, _), index in zip(coming, done[len(roots) :]):
-            emit.append(Prefetch(buf, index))
+        prefetched = irregular_rows(self, where)
+        if not columns:
+            prefetched = [*prefetched, *gathered(self, where), *streams(self, substitute)]
+        done = emit.compute(roots + [index for _, index in prefetched])
+        self._append_prefetches(prefetched, done[len(roots) :])
         self.store(final, done[: len(roots)])
+
+    def _append_prefetches(
+        self, prefetched: Sequence[tuple[str, Expr]], indices: list[Expr]
+    ) -> None:
+        for (buf, _), index in zip(prefetched, indices):
+            self.emit.append(Prefetch(buf, index))
+
+    def _column_loops(self, columns: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+        """Decide the loops over the columns of a row, with a loop over blocks in a long sum; fills `where`."""
+        b, loops = self.b, []
+        for k, dim in enumerate(columns):
+            level = Level.COLUMN + 2 * k
+            name, kind = ("j", "vector") if dim is self.vector else (f"c{k}", "serial")
+            where[id(dim)] = b.index(name, dim.extent, level)
+            loops.append(LoopLevel(level, name, dim.extent, kind))
+        apart = _apart_from(loops)
+        if apart is None:
+            return loops
+        k, length = apart
+        loop, dim = loops[k], columns[k]
+        loops[k] = replace(loop, own_sums=True)
+        if length < dim.extent:
+            blocks = -(-dim.extent // length)
+            start = b.imul(b.index("k", blocks, loop.level), length)
+            where[id(dim)] = b.iadd(start, b.index("j2", length, loop.level + 1))
+            extent = b.imin(b.isub(dim.extent, start), length) if dim.extent % length else length
+            loops[k : k + 1] = [
+                LoopLevel(loop.level, "k", blocks, "serial"),
+                LoopLevel(loop.level + 1, "j2", extent, loop.kind, own_sums=True),
+            ]
+        return loops
+
+    def _passes(self, substitute: Substitution) -> list[LoopPass]:
+        """Return the passes over columns, in order."""
+        low, passes = self.low, []
+        last = max([r.level for r in low.reductions] + [o.level for o in low.outputs], default=-1)
+        for p in range(last + 1):
+            reductions = [r for r in low.reductions if r.level == p]
+            outputs = [o for o in low.outputs if o.level == p]
+            if reductions or outputs:
+                roots = [substitute(r.value) for r in reductions]
+                roots += [substitute(x) for o in outputs for x in o.exprs]
+                passes.append(LoopPass(reductions, outputs, roots))
+        return passes
 
     def _in_segments(self, where: dict[int, Expr], splits: Splits | None) -> None:
         """The vector loop, split where comparisons of its index change; and the remainders of unrolled dims."""
@@ -348,33 +364,27 @@ class _Writer(LoopNest):
 
     def _pass(self, one: LoopPass, loops: list[LoopLevel]) -> None:
         emit, reductions, outputs = self.emit, one.reductions, one.outputs
+        sums = [r for r in reductions if r.op in ("add", "mul")]
+        apart = {r.name: f"{r.name}b" for r in sums if any(loop.own_sums for loop in loops)}
         for r in reductions:
             emit.append(Init(r.name, r.init))
-        partial: dict[str, str] = {}
         for loop in loops:
-            if loop.own_sums:
-                for r in reductions:
-                    if r.op in ("add", "mul"):
-                        partial[r.name] = r.name + "b"
-                        emit.append(Init(r.name + "b", r.init))
+            for r in sums if loop.own_sums else ():
+                emit.append(Init(apart[r.name], r.init))
             emit.open(loop.level)
-        done = emit.compute(
-            one.roots + [x for s in one.spills for x in s[1:]] + [x for _, x in one.prefetched]
-        )
+        spilled = [x for s in one.spills for x in s[1:]]
+        done = emit.compute(one.roots + spilled + [x for _, x in one.prefetched])
         stored = len(reductions) + 2 * len(outputs)
         for r, value in zip(reductions, done):
-            emit.append(Accum(partial.get(r.name, r.name), r.op, value))
+            emit.append(Accum(apart.get(r.name, r.name), r.op, value))
         for (buf, _, _), index, value in zip(one.spills, done[stored::2], done[stored + 1 :: 2]):
             emit.append(Store(buf, index, value))
-        for (buf, _), index in zip(one.prefetched, done[len(done) - len(one.prefetched) :]):
-            emit.append(Prefetch(buf, index))
+        self._append_prefetches(one.prefetched, done[len(done) - len(one.prefetched) :])
         self.store(outputs, done[len(reductions) : stored])
         for loop in reversed(loops):
             emit.close(loop.name, loop.extent, loop.kind)
-            if loop.own_sums:
-                for r in reductions:
-                    if r.name in partial:
-                        emit.append(Accum(r.name, r.op, Ref(partial[r.name], r.value.type)))
+            for r in sums if loop.own_sums else ():
+                emit.append(Accum(r.name, r.op, Ref(apart[r.name], r.value.type)))
 
     def _spill(self, passes: list[LoopPass], columns: list[Dim], where: dict[int, Expr]) -> None:
         """Costly values that several passes compute are kept in a scratch row by the first."""
@@ -417,33 +427,38 @@ class _Writer(LoopNest):
 
     def _in_place(self) -> list[tuple[Var, Var]]:
         """Outputs that may overwrite an input: every read of the input is of an element about to be written."""
-        low, pairs = self.low, []
+        low = self.low
         versions = [*zip([low.outputs, *(r.outputs for r in low.remainders)], self.analyses)]
-        last = max((o.level for o in low.outputs), default=0)
-        if len({r.level for r in low.reductions}) > 1 and any(o.level >= 0 for o in low.outputs):
-            last_pass = max(max(r.level for r in low.reductions), last)
-        else:
-            last_pass = max([last, *(r.level for r in low.reductions)], default=0)
-        for var in self.out_names:
-            if any(
-                o.combine is not None or (low.columns and (o.level < 0 or o.level != last_pass))
-                for o in low.outputs
-                if o.var is var
-            ):
-                continue
-            for leaf in low.leaves:
-                alike = (
-                    leaf.aval.size == var.aval.size
-                    and leaf.aval.dtype.itemsize == var.aval.dtype.itemsize
-                )
-                if alike and all(
-                    _reads_what_it_writes(
-                        analysis, low.names[leaf], [o for o in outputs if o.var is var]
-                    )
-                    for outputs, analysis in versions
-                ):
-                    pairs.append((var, leaf))
-        return pairs
+
+        def may_overwrite(var: Var, leaf: Var) -> bool:
+            alike = (
+                leaf.aval.size == var.aval.size
+                and leaf.aval.dtype.itemsize == var.aval.dtype.itemsize
+            )
+            name = low.names[leaf]
+            return alike and all(
+                _reads_what_it_writes(analysis, name, [o for o in outputs if o.var is var])
+                for outputs, analysis in versions
+            )
+
+        return [
+            (var, leaf)
+            for var in self._written_last()
+            for leaf in low.leaves
+            if may_overwrite(var, leaf)
+        ]
+
+    def _written_last(self) -> list[Var]:
+        """Return the results that are written, not added to, in the last pass."""
+        low = self.low
+        levels = [o.level for o in low.outputs] + [r.level for r in low.reductions]
+        last_pass = max(levels, default=0)
+        others = {
+            o.var
+            for o in low.outputs
+            if o.combine is not None or (low.columns and (o.level < 0 or o.level != last_pass))
+        }
+        return [var for var in self.out_names if var not in others]
 
 
 def _reads_what_it_writes(analysis: AccessAnalysis, name: str, outputs: list[Output]) -> bool:

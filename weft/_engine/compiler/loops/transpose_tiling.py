@@ -83,34 +83,30 @@ class TransposeTiling:
         paged = any(step(a, dim) * a.weight % MODEL.tile_conflict_bytes == 0 for a in results)
         self.skewed = past and self._begin_between_lines(results)
         self.together = self.skewed or (paged and not past)
-        self.high, self.wide = 1, 1
-        if past:
-            near = min(
-                [
-                    MODEL.tile_cache_bytes
-                    // math.gcd(step(a, vector) * a.weight, MODEL.tile_cache_way_bytes)
-                    // self.size
-                    for _, a in self.across
-                ],
-                default=1,
-            )
-            most = MODEL.tile_rows
-            self.high = (
-                max(most, min(MODEL.tile_rows_skewed, near))
-                if self.skewed
-                else min(most, near)
-                if len(line) == 1
-                else 1 + paged
-            )
-        elif paged:
-            self.high, self.wide = MODEL.tile_block_rows // self.size, MODEL.tile_block_tiles
-        self.high = max(1, min(self.high, vector.extent // self.size))
-        self.wide = max(1, min(self.wide, dim.extent // self.size))
+        high = self._rows_of_tiles(paged) if past else 1
+        wide = 1
+        if paged and not past:
+            high, wide = MODEL.tile_block_rows // self.size, MODEL.tile_block_tiles
+        self.high = max(1, min(high, vector.extent // self.size))
+        self.wide = max(1, min(wide, dim.extent // self.size))
         self.rows = self.size * (self.high if self.together else 1)
         self.run = segment_length(dim.extent, -(-dim.extent // MODEL.tile_run))
         self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
         self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
         self.pitch = self.rows + self.size * self.skewed
+
+    def _rows_of_tiles(self, paged: bool) -> int:
+        """Return how many rows of tiles a cache holds whose results are stored past the caches."""
+        if len(self.line) > 1 and not self.skewed:
+            return 1 + paged
+        way = MODEL.tile_cache_way_bytes
+        strides = [self.nest.step(a, self.nest.vector) * a.weight for _, a in self.across]
+        near = min(
+            [MODEL.tile_cache_bytes // math.gcd(n, way) // self.size for n in strides], default=1
+        )
+        if self.skewed:
+            return max(MODEL.tile_rows, min(MODEL.tile_rows_skewed, near))
+        return min(MODEL.tile_rows, near)
 
     def _begin_between_lines(self, results: list[Access]) -> bool:
         """Whether rows of the results begin anywhere in a line, but all alike."""

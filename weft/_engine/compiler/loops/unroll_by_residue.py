@@ -100,9 +100,8 @@ def _short(
         if any(dim.steps[i] != count for i in outs):
             break
         if dim.extent >= MODEL.vector_outer_iterations:
-            packed = all(
-                out.var.aval.dtype.kind != "c" for out in low.outputs
-            )  # parts of complex numbers alternate anyway
+            # Parts of complex numbers alternate anyway.
+            packed = not any(is_complex(out.var.aval.dtype) for out in low.outputs)
             suits = dim is vector or (packed and vector.extent < MODEL.vector_outer_iterations)
             return tuple(reversed(short)) if suits else (), dim.dims[-1]
         short += reversed(dim.dims)
@@ -113,7 +112,7 @@ def _short(
 
 
 def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -> Lowered:
-    """The code with `counts[d]` elements along dim d in one iteration; those along the `adjacent` dims are stored together."""
+    """Return the code with `counts[d]` elements along dim d in one iteration; those along `adjacent` dims are stored together."""
     b = Builder()
     shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
     fresh: list[Expr] = [
@@ -122,49 +121,24 @@ def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -
     places = {
         d: [b.iadd(b.imul(fresh[d], count), k) for k in range(count)] for d, count in counts.items()
     }
-    left = {
+    left: dict[int, list[Expr]] = {
         d: [b.const(k, "i64") for k in range(shape[d] * count, low.shape[d])]
         for d, count in counts.items()
     }
-
-    def outputs(rows: dict[int, list[Expr]], columns: list[dict[int, Expr]]) -> list[Output]:
-        found = []
-        for choice in itertools.product(*rows.values()):
-            at = dict(zip(rows, choice))
-            row = []
-            for column in columns:
-                here = {**at, **column}
-                row.append(
-                    Substitution(
-                        low.builder,
-                        b,
-                        {id(y): here.get(d, fresh[d]) for d, y in enumerate(low.vars)},
-                    )
-                )
-            found += [
-                replace(
-                    out,
-                    index=row[0](out.index),
-                    value=row[0](out.value),
-                    after=tuple([f(out.value) for f in row[1:]]),
-                )
-                for out in low.outputs
-            ]
-        return found
-
-    rows = [d for d in counts if d not in adjacent]
     columns = [
         dict(zip(adjacent, column)) for column in itertools.product(*[places[d] for d in adjacent])
     ]
+    rows = [d for d in counts if d not in adjacent]
     remainders = []
     for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
         choice = {d: left[d] if end else places[d] for d, end in zip(rows, ends)}
-        when = b.logical_and(
-            *[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in zip(rows, ends) if end]
-        )
-        remainders.append(Remainder(outputs(choice, columns), when, False))
+        last = [d for d, end in zip(rows, ends) if end]
+        when = b.logical_and(*[b.icmp("eq", fresh[d], shape[d] - 1) for d in last])
+        remainders.append(Remainder(_outputs(low, b, fresh, choice, columns), when, False))
         remainders += [
-            Remainder(outputs(choice, [{d: x}]), when, True) for d in adjacent for x in left[d]
+            Remainder(_outputs(low, b, fresh, choice, [{d: x}]), when, True)
+            for d in adjacent
+            for x in left[d]
         ]
     return replace(
         low,
@@ -174,3 +148,31 @@ def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -
         outputs=remainders[0].outputs,
         remainders=remainders[1:],
     )
+
+
+def _outputs(
+    low: Lowered,
+    b: Builder,
+    fresh: list[Expr],
+    rows: dict[int, list[Expr]],
+    columns: list[dict[int, Expr]],
+) -> list[Output]:
+    """Return the results at each choice of one place per dim of `rows`; adjacent `columns` are stored together."""
+    outputs = []
+    for choice in itertools.product(*rows.values()):
+        at = dict(zip(rows, choice))
+        places = [{**at, **column} for column in columns]
+        first, *rest = [
+            Substitution(low.builder, b, {id(y): p.get(d, fresh[d]) for d, y in enumerate(low.vars)})
+            for p in places
+        ]
+        outputs += [
+            replace(
+                out,
+                index=first(out.index),
+                value=first(out.value),
+                after=tuple([at_column(out.value) for at_column in rest]),
+            )
+            for out in low.outputs
+        ]
+    return outputs
