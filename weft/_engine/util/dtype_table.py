@@ -92,6 +92,9 @@ kinds = _Kinds(
     }
 )
 dtypes_by_name = _ByName({dtype.name: dtype for dtype in kinds})
+#: integers and floats of NumPy itself
+_NATIVE_INTEGERS = frozenset(map(np.dtype, _PLAIN["u"] + _PLAIN["i"]))
+_NATIVE_FLOATS = frozenset(map(np.dtype, _PLAIN["f"]))
 _LATE = ("unsigned_dtypes", "signed_dtypes", "float_dtypes", "all_dtypes", "bfloat16")
 
 
@@ -378,6 +381,30 @@ def is_weak(x: Any) -> bool:
         return False
     weak = getattr(x, "weak_type", None)
     return isinstance(x, _WEAK_TYPES) if weak is None else bool(weak)
+
+
+def is_complex(dtype: DType) -> bool:
+    """Return whether a dtype is a complex one.
+
+    >>> is_complex(np.dtype("complex64")), is_complex(np.dtype("float32"))
+    (True, False)
+    """
+    return dtype in complex_dtypes
+
+
+def is_native_integer(dtype: DType) -> bool:
+    """Return whether a dtype is an integer of NumPy itself, of 8 to 64 bits."""
+    return dtype in _NATIVE_INTEGERS
+
+
+def is_native_float(dtype: DType) -> bool:
+    """Return whether a dtype is a float of NumPy itself, of 16 to 64 bits."""
+    return dtype in _NATIVE_FLOATS
+
+
+def is_half(dtype: DType) -> bool:
+    """Return whether a dtype is a float of 16 bits: float16 or bfloat16."""
+    return dtype.itemsize == 2 and kinds[dtype] == "f"
 
 
 def kind_of(dtype: np.dtype) -> str:

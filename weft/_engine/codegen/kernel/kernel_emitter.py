@@ -82,8 +82,8 @@ class KernelEmitter(Expressions):
         self._bind_buffers()
         body = self.kernel.body
         self.outlined, self.demands = repeated_math(body), demands_of(self.kernel)
-        if len(body) == 1 and isinstance(body[0], loops.For) and body[0].is_parallel:
-            loop = body[0]
+        loop = self.kernel.parallel_loop
+        if loop is not None:
             self.env[loop.var] = Uniform("i64", "%task")
             body = loop.body
         self.body(body)

@@ -17,6 +17,7 @@ from weft._engine.compiler.lowering.lower import Lowered, Output, Remainder, rea
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder
 from weft._engine.ir.loops import Const, Expr, Index, Op
+from weft._engine.util.dtypes import is_complex
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
 
@@ -163,7 +164,9 @@ def _outputs(
         at = dict(zip(rows, choice))
         places = [{**at, **column} for column in columns]
         first, *rest = [
-            Substitution(low.builder, b, {id(y): p.get(d, fresh[d]) for d, y in enumerate(low.vars)})
+            Substitution(
+                low.builder, b, {id(y): p.get(d, fresh[d]) for d, y in enumerate(low.vars)}
+            )
             for p in places
         ]
         outputs += [
