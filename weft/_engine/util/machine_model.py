@@ -66,8 +66,7 @@ class MachineModel:
     parallel_bytes: int = 1 << 17  # an update of this size is worth several tasks
 
     # ---- costs of computing a value again, in simple vector instructions
-    random_cost: int = 60  # of an element of random bits,
-    index_cost: int = 6  # and of one that is gathered
+    index_cost: int = 6  # of an element that is gathered
     expensive: int = 12  # a value of this cost that is used twice is worth a buffer
     most_spread: int = 256  # most cost of a value that is padded between its elements and computed where it is read
     most_spread_sum: int = 512  # and of all such values that are added up

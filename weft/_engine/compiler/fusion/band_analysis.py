@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft._engine.compiler.fusion.classify import computes, moves, view_of
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 
 #: (r, c), dims of a value with r < c: low <= index c - index r <= high, wherever it is read
@@ -51,7 +52,7 @@ def read(jaxpr: Jaxpr) -> dict[Var, Bands]:
 def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_Masks") -> Bands:
     """Within which bands an equation reads an operand, if its result is read within some."""
     if (
-        eqn.primitive.kind != "elementwise"
+        not isinstance(eqn.primitive, ElementwiseOp)
         or eqn.invars[place].aval.shape != eqn.outvars[0].aval.shape
     ):
         return {}

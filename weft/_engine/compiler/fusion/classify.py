@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import enum
-import functools
 import math
 from collections.abc import Iterable
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import (
+    CollectiveOp,
+    IndexOp,
+    MovementOp,
+    Primitive,
+    ReduceOp,
+    RegionOp,
+    SliceOp,
+)
 from weft._engine.ir.build import Builder, has_kernels
 from weft._engine.ir.jaxpr import Eqn, Literal
 from weft._engine.ir.loops import Const, Expr
@@ -88,8 +95,10 @@ def lowering_kind(eqn: Eqn) -> LoweringKind:
 
 
 def _lowering_kind(primitive: Primitive) -> LoweringKind:
-    if primitive.kind in ("region", "collective"):
-        return LoweringKind(primitive.kind)
+    if isinstance(primitive, RegionOp):
+        return LoweringKind.REGION
+    if isinstance(primitive, CollectiveOp):
+        return LoweringKind.COLLECTIVE
     if primitive.overwrites:
         return LoweringKind.UPDATE
     spec = primitive.rules.get("lower")
@@ -118,28 +127,25 @@ def is_sum(eqn: Eqn | None) -> bool:
     """Whether an equation adds up elements along dims."""
     return (
         eqn is not None
-        and eqn.primitive.kind == "reduce"
+        and isinstance(eqn.primitive, ReduceOp)
         and eqn.primitive.rules["lower"].combine == "add"
     )
 
 
 def loop_of(eqn: Eqn) -> families.LoopSpec | None:
     """The loop that an equation is."""
-    spec = eqn.primitive.rules.get("lower") if eqn.primitive.kind == "region" else None
+    spec = eqn.primitive.rules.get("lower") if isinstance(eqn.primitive, RegionOp) else None
     return spec if type(spec) is families.LoopSpec else None
 
 
 def eqn_cost(eqn: Eqn) -> int:
-    """Rough cost of one element, in simple vector instructions."""
+    """Return the rough cost of one element, in simple vector instructions."""
     primitive = eqn.primitive
-    return primitive.cost or _cost_of_kind(primitive.kind)
-
-
-@functools.cache
-def _cost_of_kind(kind: str) -> int:
-    return {"random": MODEL.random_cost, "index": MODEL.index_cost, "layout": 0, "slice": 0}.get(
-        kind, 1
-    )
+    if primitive.cost:
+        return primitive.cost
+    if isinstance(primitive, IndexOp):
+        return MODEL.index_cost
+    return 0 if isinstance(primitive, MovementOp) else 1
 
 
 @record
@@ -215,11 +221,7 @@ _views: dict = {}
 
 def view_of(eqn: Eqn) -> View | None:
     """How a layout or slice op renames addresses, found by asking its lower rule; None if it does more than that."""
-    if (
-        eqn.primitive.kind not in ("layout", "slice")
-        or len(eqn.invars) != 1
-        or len(eqn.outvars) != 1
-    ):
+    if not isinstance(eqn.primitive, MovementOp) or len(eqn.invars) != 1 or len(eqn.outvars) != 1:
         return None
     operand, result = eqn.invars[0], eqn.outvars[0]
     if type(operand) is Literal or not callable(eqn.primitive.rules.get("lower")):
@@ -279,7 +281,7 @@ def _probe(eqn: Eqn, operand, result) -> View | None:
 
 def dilation_of(eqn: Eqn) -> int:
     """How many elements of the result there are for each of the operand, if it is padded between its elements; else 1."""
-    if eqn.primitive.kind != "slice" or moves(eqn) != "pad":
+    if not isinstance(eqn.primitive, SliceOp) or moves(eqn) != "pad":
         return 1
     dims = [
         (n, inner + 1)
@@ -302,7 +304,7 @@ def dilation_of(eqn: Eqn) -> int:
 
 def joins_rows(eqn: Eqn) -> bool:
     """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
-    if eqn.primitive.kind != "slice" or moves(eqn) not in ("concatenate", "pad"):
+    if not isinstance(eqn.primitive, SliceOp) or moves(eqn) not in ("concatenate", "pad"):
         return False
     out = eqn.outvars[0].aval
     if out.nbytes < MODEL.split_from_bytes:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from weft._engine.compiler.fusion.classify import LoweringKind, is_dense, lowering_kind, view_of
 from weft._engine.compiler.fusion.graph import FusionGraph, FusionRule, decide
 from weft._engine.compiler.fusion.groups import Group
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Literal, Var
 from weft._engine.ir.program import MOST_EPILOGUE_ARGS
 
@@ -126,7 +127,7 @@ def _reads_own_element(graph: FusionGraph, root: Var, result: Var, depth: int) -
         for atom in eqn.invars:
             if type(atom) is Literal or not along[atom]:
                 continue
-            even = atom.aval.shape == var.aval.shape and eqn.primitive.kind == "elementwise"
+            even = atom.aval.shape == var.aval.shape and isinstance(eqn.primitive, ElementwiseOp)
             if not even and (
                 view is None
                 or atom.aval.size != var.aval.size

@@ -43,6 +43,7 @@ from weft._engine.compiler.fusion.reduction_domain import (
 )
 from weft._engine.compiler.fusion.rounding import rounded_values
 from weft._engine.compiler.fusion.window_analysis import windows
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
@@ -173,14 +174,11 @@ class FusionGraph:
 
     def _pull(self, eqn: Eqn) -> None:
         out = eqn.outvars[0]
-        shape = out.aval.shape
         depth, cost, inlined, dilation, dilated_cost = 0, eqn_cost(eqn), 1, 1, 0
         recompute_cost = cost
         domain, alignment = None, None
         view = view_of(eqn)
-        pointwise = eqn.primitive.kind == "elementwise" or (
-            eqn.primitive.kind == "random" and all(a.aval.shape in (shape, ()) for a in eqn.invars)
-        )
+        pointwise = isinstance(eqn.primitive, ElementwiseOp)
         in_domain = any(type(atom) is not Literal and atom in self.domain for atom in eqn.invars)
         for atom in eqn.invars:
             if type(atom) is Literal:
@@ -331,7 +329,7 @@ class FusionGraph:
                 for atom in eqn.invars:
                     if not self.computed(atom) or atom in self.demanded:
                         continue
-                    if eqn.primitive.kind != "elementwise":
+                    if not isinstance(eqn.primitive, ElementwiseOp):
                         total += self.code_size(atom)
                     elif atom not in region:
                         region.add(atom)

@@ -18,6 +18,7 @@ from weft._engine.compiler.fusion.classify import (
 from weft._engine.compiler.fusion.column_reduction import before_reshape
 from weft._engine.compiler.fusion.graph import FusionRule, Use
 from weft._engine.compiler.fusion.reduction_domain import is_trailing, reduced_dims
+from weft._engine.core.primitive import IndexOp, MovementOp
 from weft._engine.util.machine_model import MODEL
 
 
@@ -104,11 +105,11 @@ def _joins_many(use: Use) -> bool:
 def _repeats_work(use: Use) -> bool:
     """Whether elements of something costly, or of something gathered, may be read more than once."""
     each_once = (
-        use.eqn.primitive.kind in ("layout", "slice")
+        isinstance(use.eqn.primitive, MovementOp)
         and use.eqn.outvars[0].aval.size < 2 * use.operand.aval.size
     )
     return _is_expensive(use) or (
-        use.graph.producer[use.operand].primitive.kind == "index" and not each_once
+        isinstance(use.graph.producer[use.operand].primitive, IndexOp) and not each_once
     )
 
 

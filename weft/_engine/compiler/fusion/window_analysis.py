@@ -9,13 +9,14 @@ Out:  the window size of each value on the way. Nested padding multiplies, and c
 from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import moves
+from weft._engine.core.primitive import ElementwiseOp, MovementOp, SliceOp
 from weft._engine.ir.jaxpr import Jaxpr, Literal, Var
 from weft._engine.util.machine_model import MODEL
 
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     """The size of the window to which each value belongs, by value."""
-    pads = [eqn for eqn in jaxpr.eqns if eqn.primitive.kind == "slice" and moves(eqn) == "pad"]
+    pads = [eqn for eqn in jaxpr.eqns if isinstance(eqn.primitive, SliceOp) and moves(eqn) == "pad"]
     if not any(inner for eqn in pads for _, _, inner in eqn.params["padding_config"]):
         return {}
     whole: dict[Var, Var] = {}  # what is made of a value, up to where that is padded,
@@ -23,7 +24,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     counts: dict[Var, int] = {}
     dims: dict[Var, set[int]] = {}  # that are padded, counted from the last one, -1
     for eqn in reversed(jaxpr.eqns):
-        if eqn.primitive.kind not in ("elementwise", "slice", "layout"):
+        if not isinstance(eqn.primitive, (ElementwiseOp, MovementOp)):
             continue
         out = eqn.outvars[0]
         end = whole.setdefault(out, out)

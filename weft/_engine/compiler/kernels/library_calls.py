@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from weft._engine.compiler.fusion.classify import merged, row_major
 from weft._engine.compiler.lowering.let_placement import Emitter
+from weft._engine.core.primitive import CallbackOp
 from weft._engine.ir.build import HALVES, Builder, type_name
 from weft._engine.ir.jaxpr import Eqn, Literal
 from weft._engine.ir.loops import Buf, Expr, Kernel, Prefetch, Store
@@ -88,7 +89,7 @@ def host_function(eqn: Eqn) -> Callable:
     """The Python side of a host call: the operation's own NumPy meaning. What a user's callback raises names its place."""
     reference, params = eqn.primitive.rule("reference"), eqn.params
     count, multiple = len(eqn.invars), eqn.primitive.multiple_results
-    if eqn.primitive.kind == "callback":
+    if isinstance(eqn.primitive, CallbackOp):
         from weft._engine.ops.callback import reporting
 
         reference = reporting(eqn.primitive, eqn.source)

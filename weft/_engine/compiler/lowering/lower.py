@@ -25,6 +25,7 @@ from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.graph import WHOLE
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims
+from weft._engine.core.primitive import ElementwiseOp, IndexOp
 from weft._engine.ir.build import HALVES, Builder, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
 from weft._engine.ir.loops import FLOATS, Expr, Op, Ref
@@ -177,7 +178,7 @@ class Lowering:
         stack = list(self.group.roots)
         while stack:
             eqn = graph.producer[stack.pop()]
-            if eqn.primitive.kind != "elementwise":
+            if not isinstance(eqn.primitive, ElementwiseOp):
                 return False
             for atom in eqn.invars:
                 if atom.aval.shape not in (shape, ()):
@@ -226,7 +227,7 @@ class Lowering:
         eqn = graph.producer[atom]
         if lowering_kind(eqn) is LoweringKind.REDUCE:
             return self._reduce(eqn, index)
-        places = 1 if eqn.primitive.kind == "index" else None
+        places = 1 if isinstance(eqn.primitive, IndexOp) else None
         readers = [self._reader(a, guard, i == places) for i, a in enumerate(eqn.invars)]
         if len(eqn.outvars) > 1:
             key = (eqn, *map(id, index), id(guard))

@@ -22,7 +22,16 @@ from weft._engine.compiler.fusion.classify import (
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
 from weft._engine.compiler.rewrite.half_reductions import narrow_reductions
 from weft._engine.compiler.rewrite.variance_rewrite import split_deviations
-from weft._engine.core.primitive import ContractOp, ElementwiseOp, LibraryOp, Primitive, registry
+from weft._engine.core.primitive import (
+    BarrierOp,
+    ContractOp,
+    ElementwiseOp,
+    LayoutOp,
+    LibraryOp,
+    Primitive,
+    RegionOp,
+    registry,
+)
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof, with_source
 from weft._engine.ir.build import HALVES, type_name
@@ -37,7 +46,7 @@ from weft._engine.util.promotion import sum_dtype
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
     jaxpr = inline_calls(jaxpr)
-    if any(eqn.primitive.kind == "region" and loop_of(eqn) for eqn in jaxpr.eqns):
+    if any(isinstance(eqn.primitive, RegionOp) and loop_of(eqn) for eqn in jaxpr.eqns):
         from weft._engine.compiler.rewrite.loop_hoisting import lift_products
 
         jaxpr = lift_products(jaxpr)
@@ -48,13 +57,13 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
     """Barriers have done their work once nothing merges equal computations any more: they are replaced by their operands."""
-    if not any(eqn.primitive.kind == "barrier" for eqn in jaxpr.eqns):
+    if not any(isinstance(eqn.primitive, BarrierOp) for eqn in jaxpr.eqns):
         return jaxpr
     env: dict[Var, Atom] = {}
     eqns = []
     for eqn in jaxpr.eqns:
         (eqn,) = substitute([eqn], env) if env else (eqn,)
-        if eqn.primitive.kind == "barrier":
+        if isinstance(eqn.primitive, BarrierOp):
             env.update(zip(eqn.outvars, eqn.invars))
         else:
             eqns.append(eqn)
@@ -95,7 +104,7 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
     made: dict[Var, Atom] = {}
     eqns = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.kind == "layout" and moves(eqn) == "reshape":
+        if isinstance(eqn.primitive, LayoutOp) and moves(eqn) == "reshape":
             (x,) = eqn.invars
             source = x if type(x) is Literal else made.get(x, x)
             if source is not x:
@@ -122,10 +131,10 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
     dots: dict[Var, int] = {}
     eqns: list[Eqn | None] = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.kind == "contract" and uses.get(eqn.outvars[0]) == 1:
+        if isinstance(eqn.primitive, ContractOp) and uses.get(eqn.outvars[0]) == 1:
             dots[eqn.outvars[0]] = len(eqns)
         elif (
-            eqn.primitive.kind == "layout"
+            isinstance(eqn.primitive, LayoutOp)
             and moves(eqn) == "permute"
             and type(eqn.invars[0]) is not Literal
             and eqn.invars[0] in dots

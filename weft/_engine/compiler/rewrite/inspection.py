@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft._engine.core.primitive import CallbackOp
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.rewrite import map_jaxprs
 
@@ -25,7 +26,7 @@ def without_inspections(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
 
     for eqn in jaxpr.eqns:
         if "inspect" in eqn.effects:
-            if eqn.primitive.kind == "callback":
+            if isinstance(eqn.primitive, CallbackOp):
                 callbacks.append(eqn.params["callback"])
                 continue
             eqn = eqn.replace(

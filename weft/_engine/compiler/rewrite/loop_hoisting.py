@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from weft._engine.compiler.fusion.classify import computes, is_sum, loop_of
-from weft._engine.core.primitive import registry
+from weft._engine.core.primitive import ContractOp, registry
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, use_counts
 from weft._engine.util.machine_model import MODEL
@@ -76,7 +76,7 @@ class _Scan:
     # ---- which
 
     def _is_small_product(self, inner: Eqn) -> bool:
-        if inner.primitive.kind != "contract":
+        if not isinstance(inner.primitive, ContractOp):
             return False
         (contracted, _), _ = inner.params["dimension_numbers"]
         work = inner.outvars[0].aval.size * math.prod(
@@ -179,7 +179,7 @@ class _Scan:
     def _sums_along_constant(self, inner: Eqn) -> bool:
         """Whether few rows are multiplied by a constant along its rows."""
         if (
-            inner.primitive.kind != "contract"
+            not isinstance(inner.primitive, ContractOp)
             or inner.invars[1] not in self.constants
             or self.length < MODEL.hoisted_least_iterations
         ):

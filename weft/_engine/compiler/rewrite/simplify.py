@@ -22,7 +22,15 @@ from weft._engine.compiler.fusion.classify import (
     moves,
 )
 from weft._engine.compiler.rewrite.batch_sums import merge_batch_sums
-from weft._engine.core.primitive import ContractOp, ElementwiseOp, Primitive, ReduceOp, registry
+from weft._engine.core.primitive import (
+    CollectiveOp,
+    ContractOp,
+    ElementwiseOp,
+    Primitive,
+    ReduceOp,
+    RegionOp,
+    registry,
+)
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, use_counts
 from weft._engine.ir.types import ShapedArray
@@ -78,7 +86,7 @@ class _Algebra:
     def _visit(self, eqn: Eqn) -> None:
         if self.env and not self.env.keys().isdisjoint(eqn.invars):
             eqn = eqn.replace(invars=[self.read(a) for a in eqn.invars])
-        if eqn.primitive.kind == "region":
+        if isinstance(eqn.primitive, RegionOp):
             eqn = self._region(eqn)
         elif len(eqn.outvars) == 1 and not eqn.effects:
             found, rule = self._fold(eqn), _rule(eqn.primitive)
@@ -99,7 +107,7 @@ class _Algebra:
     def _fold(self, eqn: Eqn) -> Literal | None:
         """An elementwise operation on literals, computed by its reference."""
         if (
-            eqn.primitive.kind != "elementwise"
+            not isinstance(eqn.primitive, ElementwiseOp)
             or not eqn.invars
             or not all(type(a) is Literal for a in eqn.invars)
         ):
@@ -177,7 +185,7 @@ class _Algebra:
             small = sum(v.aval.size for v in inner.outvars) <= 4 * sum(
                 a.aval.size for a in inner.invars
             )
-            if movable and (small or inner.primitive.kind == "collective"):
+            if movable and (small or isinstance(inner.primitive, CollectiveOp)):
                 outs = [
                     DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars
                 ]

@@ -21,7 +21,7 @@ import numpy as np
 
 from weft._engine.compiler.fusion.classify import computes, is_sum, moves, view_of
 from weft._engine.compiler.fusion.reduction_domain import is_trailing, reduced_dims, stays_in_strips
-from weft._engine.core.primitive import registry
+from weft._engine.core.primitive import ElementwiseOp, registry
 from weft._engine.core.stage import stage
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, substitute
@@ -127,7 +127,7 @@ def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn
             return None
         if is_sum(eqn):
             return eqn if eqn.invars[0] is x and reduced_dims(eqn) == axes else None
-        if eqn.primitive.kind != "elementwise" and view_of(eqn) is None:
+        if not isinstance(eqn.primitive, ElementwiseOp) and view_of(eqn) is None:
             return None
         atom = eqn.invars[0]
     return None

@@ -14,6 +14,7 @@ from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.compiler.schedule.arena import Ref
 from weft._engine.compiler.schedule.liveness import ProgramBuilder
+from weft._engine.core.primitive import ExchangeOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 
 
@@ -48,7 +49,7 @@ class BufferAssignment:
         self.owned = {v for v, yes in zip(jaxpr.invars, owned) if yes}
         self.graph = Fusion(jaxpr)
         self.items = self.graph.items
-        if any(eqn.primitive.kind == "exchange" for eqn in jaxpr.eqns):
+        if any(isinstance(eqn.primitive, ExchangeOp) for eqn in jaxpr.eqns):
             from weft._engine.compiler.schedule.overlap import overlapped  # few programs have such
 
             self.items = overlapped(self.graph)
