@@ -46,11 +46,12 @@ from weft._engine.compiler.fusion.window_analysis import windows
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.util.machine_model import MODEL
-from weft._engine.util.record import record
+from weft._engine.util.record import record, replace
 
 WHOLE = "whole"  # the alignment of a value that has the shape of its reduction domain,
 RESHAPED = "reshaped"  # the same number of elements in another shape,
 COLUMN_REDUCED = "column reduced"  # or is a sum over the rows
+_MOST_COST = 1 << 30
 
 
 class Use(NamedTuple):
@@ -87,6 +88,33 @@ def decide(rules: Sequence[FusionRule], candidate: object) -> bool:
     raise ValueError(f"no rule of fusion applies to {candidate}")
 
 
+@record(frozen=False)
+class ComputeCost:
+    """What it takes to compute a value in a kernel."""
+
+    cost: int  # from values that are certainly in memory
+    recompute_cost: int  # from roots, were they in memory
+    inlined: int = 1  # the longest chain of equations inlined into one another
+    dilation: int = 1  # results for which an unrolled iteration has code of its own
+    dilated_cost: int = 0  # of operands that are padded between their elements
+
+    def load(self) -> None:
+        """Count an operand in memory."""
+        self.cost += 1
+        self.recompute_cost += 1
+
+    def inline(self, operand: ComputeCost) -> None:
+        """Count an operand that the kernel computes."""
+        self.cost = min(self.cost + operand.cost, _MOST_COST)
+        self.recompute_cost += operand.recompute_cost
+        self.inlined = max(self.inlined, operand.inlined + 1)
+        self.dilation = max(self.dilation, operand.dilation)
+        self.dilated_cost += operand.dilated_cost
+
+    def copy(self) -> ComputeCost:
+        return replace(self)
+
+
 class FusionGraph:
     """The fusion of one program body."""
 
@@ -99,13 +127,7 @@ class FusionGraph:
         self.alignment: dict[
             Var, object
         ] = {}  # WHOLE, RESHAPED, COLUMN_REDUCED, or for each dim that of the domain it is
-        self.cost: dict[Var, int] = {}  # of computing it from what is in memory for certain,
-        self.recompute_cost: dict[Var, int] = {}  # and from roots, were they in memory
-        self.inlined: dict[Var, int] = {}  # the longest chain of equations inlined into one another
-        self.dilation: dict[
-            Var, int
-        ] = {}  # the elements that separate code computes, where there are several,
-        self.dilated_cost: dict[Var, int] = {}  # and the cost of what is padded between them
+        self.costs: dict[Var, ComputeCost] = {}
         self.column_reductions: dict[Var, ColumnReduction] = {}
         self.roots: set[Var] = set()
         self.demanded: dict[
@@ -173,65 +195,47 @@ class FusionGraph:
         return eqn.replace(invars=(*eqn.invars[:2], Literal(made.invars[0].val, updates.aval)))
 
     def _pull(self, eqn: Eqn) -> None:
-        out = eqn.outvars[0]
-        depth, cost, inlined, dilation, dilated_cost = 0, eqn_cost(eqn), 1, 1, 0
-        recompute_cost = cost
-        domain, alignment = None, None
-        view = view_of(eqn)
-        pointwise = isinstance(eqn.primitive, ElementwiseOp)
+        view, pointwise = view_of(eqn), isinstance(eqn.primitive, ElementwiseOp)
+        costs = ComputeCost(eqn_cost(eqn), eqn_cost(eqn))
+        depth, domain, alignment = 0, None, None
         in_domain = any(type(atom) is not Literal and atom in self.domain for atom in eqn.invars)
         for atom in eqn.invars:
             if type(atom) is Literal:
                 continue
-            if atom not in self.producer:
-                depth = max(depth, self.depth[atom] + 1)
-                cost, recompute_cost = cost + 1, recompute_cost + 1
-                continue
-            its_domain, its_alignment = self.domain.get(atom), None
-            if its_domain is not None:
-                its_alignment = self._aligned(eqn, atom, view, pointwise, its_domain)
-                if domain is not None and (domain, alignment) != (its_domain, its_alignment):
-                    its_alignment = None
-            if decide(
-                self.rules,
-                Use(self, eqn, atom, view, pointwise, its_alignment, in_domain, dilated_cost),
-            ):
+            if atom in self.producer:
+                its_domain, its_alignment = self.domain.get(atom), None
                 if its_domain is not None:
-                    domain, alignment = its_domain, its_alignment
-                depth = max(depth, self.depth[atom])
-                cost += self.cost[atom]
-                recompute_cost += self.recompute_cost[atom]
-                inlined, dilation = (
-                    max(inlined, self.inlined[atom] + 1),
-                    max(dilation, self.dilation.get(atom, 1)),
+                    its_alignment = self._aligned(eqn, atom, view, pointwise, its_domain)
+                    if domain is not None and (domain, alignment) != (its_domain, its_alignment):
+                        its_alignment = None
+                use = Use(
+                    self, eqn, atom, view, pointwise, its_alignment, in_domain, costs.dilated_cost
                 )
-                dilated_cost += self.dilated_cost.get(atom, 0)
-            else:
-                depth = max(depth, self.demand(atom) + 1)
-                cost, recompute_cost = cost + 1, recompute_cost + 1
+                if decide(self.rules, use):
+                    if its_domain is not None:
+                        domain, alignment = its_domain, its_alignment
+                    depth = max(depth, self.depth[atom])
+                    costs.inline(self.costs[atom])
+                    continue
+            depth = max(depth, self.demand(atom) + 1)
+            costs.load()
         own_dilation = dilation_of(eqn)
         if own_dilation > 1:
-            dilation, dilated_cost = (
-                dilation * own_dilation,
-                dilated_cost + self.distinct_cost(eqn.invars[0]),
-            )
+            costs.dilation *= own_dilation
+            costs.dilated_cost += self.distinct_cost(eqn.invars[0])
         if alignment == WHOLE:
             self._sink_reductions(eqn, depth, domain)
         for var in eqn.outvars:
-            self.producer[var] = eqn
-            self.depth[var], self.cost[var], self.inlined[var] = depth, min(cost, 1 << 30), inlined
+            self.producer[var], self.depth[var], self.costs[var] = eqn, depth, costs.copy()
             if domain is not None:
                 self.domain[var], self.alignment[var] = domain, alignment
-            self.recompute_cost[var] = recompute_cost
-            if dilation > 1:
-                self.dilation[var], self.dilated_cost[var] = dilation, dilated_cost
             if (
-                recompute_cost >= MODEL.expensive
+                costs.recompute_cost >= MODEL.expensive
                 and self.uses.get(var, 0) > 1
                 and alignment != RESHAPED
             ):
                 self.roots.add(var if view is None else self._computed_shape(var))
-                self.recompute_cost[var] = 1
+                self.costs[var].recompute_cost = 1
 
     def _computed_shape(self, var: Var) -> Var:
         """The computed value that `var` only gives another shape, or itself: one of them in memory is enough for the readers of both."""
@@ -277,31 +281,13 @@ class FusionGraph:
             return WHOLE if shape == whole and may_follow(domain) else None
         if alignment == WHOLE:
             return RESHAPED if before_reshape(eqn.outvars[0], eqn) is atom else None
-        if view is None:
+        dims = None if view is None else _dims_in_domain(alignment, view, shape, whole)
+        if dims is None:
             return None
-        fresh: list[int | None] = [None] * len(shape)
-        for dim, found in zip(alignment, view.maps):
-            if dim is None:
-                continue
-            if found is None or found[0] or len(found[1]) != 1 or found[1][0][1] != 1:
-                return None
-            d = found[1][0][0]
-            if (
-                shape[d] != whole[dim]
-            ):  # the beginning of the rows only: a loop over all would write too much
-                return None
-            fresh[d] = dim
-        if (
-            shape == whole
-            and all(t is None or t == d for d, t in enumerate(fresh))
-            and all(t is not None or d in domain[1] or shape[d] == 1 for d, t in enumerate(fresh))
-        ):
+        if shape == whole and _has_own_dims(dims, domain):
             return WHOLE if may_follow(domain) else None
-        if all(t is not None or n == 1 for t, n in zip(fresh, shape)) and keeps_order(
-            fresh, domain
-        ):
-            return tuple(fresh)
-        return None
+        every = all(t is not None or n == 1 for t, n in zip(dims, shape))
+        return tuple(dims) if every and keeps_order(dims, domain) else None
 
     def distinct_cost(self, atom: Atom) -> int:
         """The cost of a value where everything is computed once; roughly, where it is above the model's `most_spread`."""
@@ -341,43 +327,36 @@ class FusionGraph:
         (atom,), out = eqn.invars, eqn.outvars[0]
         self.producer[out] = eqn
         self.roots.add(out)
-        self.recompute_cost[out] = 1
         sums = self._column_reduction(eqn, atom)
         if sums is not None:
             source = sums.source
             self.add_column_reduction(out, sums, self.domain[source])
-            self.depth[out], self.cost[out], self.inlined[out] = (
-                self.depth[source],
-                self.cost[source] + 20,
-                1,
-            )
+            self.depth[out] = self.depth[source]
+            self.costs[out] = ComputeCost(self.costs[source].cost + 20, 1)
             return
         shape, axes = atom.aval.shape, reduced_dims(eqn)
         domain = (shape, axes)
-        depth, cost, inlined = 0, 20, 1
+        depth, costs = 0, ComputeCost(20, 1)
         if self.computed(atom):
             alignment = (
                 WHOLE if self.domain.get(atom) == domain and self.alignment[atom] == WHOLE else None
             )
             if decide(self.rules, Use(self, eqn, atom, None, False, alignment, True, 0)):
-                depth, cost, inlined = (
-                    self.depth[atom],
-                    cost + self.cost[atom],
-                    self.inlined[atom] + 1,
-                )
+                operand = self.costs[atom]
+                depth = self.depth[atom]
+                costs = ComputeCost(20 + operand.cost, 1, operand.inlined + 1)
             else:
                 depth = self.demand(atom) + 1
         elif type(atom) is not Literal:
             depth = self.depth[atom] + 1
-        self.depth[out], self.cost[out], self.inlined[out] = depth, cost, inlined
-        self.domain[out] = domain
+        self.depth[out], self.costs[out], self.domain[out] = depth, costs, domain
         self.alignment[out] = tuple(d for d in range(len(shape)) if d not in axes)
 
     def _column_reduction(self, eqn: Eqn, atom: Atom) -> ColumnReduction | None:
         """The reduction as a sum over the rows of the domain of its operand."""
         if (
             self.alignment.get(atom) not in (WHOLE, RESHAPED)
-            or self.inlined[atom] >= MODEL.longest_chain
+            or self.costs[atom].inlined >= MODEL.longest_chain
         ):
             return None
         source = (
@@ -463,6 +442,29 @@ class FusionGraph:
             return var
         base = self.resolve(var)[0]
         return base if base is var else self.memory_of(base)
+
+
+def _dims_in_domain(
+    alignment: tuple[int | None, ...], view: View, shape: tuple[int, ...], whole: tuple[int, ...]
+) -> list[int | None] | None:
+    """Return for each dim of a view the one of the domain that it is; None if it shows other elements."""
+    dims: list[int | None] = [None] * len(shape)
+    for dim, index in zip(alignment, view.maps):
+        if dim is None:
+            continue
+        match index:
+            # Only part of a row would be read: a loop over all of it would write too much.
+            case (0, ((d, 1),)) if shape[d] == whole[dim]:
+                dims[d] = dim
+            case _:
+                return None
+    return dims
+
+
+def _has_own_dims(dims: list[int | None], domain: Domain) -> bool:
+    """Return whether each dim is the same one of the domain, is reduced there, or has size 1."""
+    shape, axes = domain
+    return all(t == d or (t is None and (d in axes or shape[d] == 1)) for d, t in enumerate(dims))
 
 
 def _materialized(jaxpr: Jaxpr) -> set[Var]:

@@ -46,7 +46,7 @@ def _reduces_stored_columns(use: Use) -> bool:
 
 
 def _is_expensive(use: Use) -> bool:
-    return use.graph.cost[use.operand] >= MODEL.expensive
+    return use.graph.costs[use.operand].cost >= MODEL.expensive
 
 
 def _reads_little_again(use: Use) -> bool:
@@ -64,7 +64,7 @@ def _reads_little_again(use: Use) -> bool:
 
 
 def _is_long_when_dilated(use: Use) -> bool:
-    cost = use.graph.dilated_cost[use.operand]
+    cost = use.graph.costs[use.operand].dilated_cost
     return use.dilated_cost + cost > MODEL.most_spread_sum or (
         use.in_domain and cost >= MODEL.expensive
     )
@@ -75,7 +75,7 @@ def _is_narrow_window(use: Use) -> bool:
     return (
         dilation_of(use.eqn) > 1
         and graph.windows[use.eqn.outvars[0]] <= MODEL.widest_window
-        and graph.dilated_cost.get(operand, 0) + graph.distinct_cost(operand) <= MODEL.most_spread
+        and graph.costs[operand].dilated_cost + graph.distinct_cost(operand) <= MODEL.most_spread
     )
 
 
@@ -90,7 +90,7 @@ def _is_cheap_part_of_rows(use: Use) -> bool:
 def _has_much_code(use: Use) -> bool:
     """Whether the code of an operand has grown too large; its cost, which counts shared values again, is never below."""
     limit, operand = MODEL.largest_code, use.operand
-    return use.graph.cost[operand] >= limit and use.graph.code_size(operand) >= limit
+    return use.graph.costs[operand].cost >= limit and use.graph.code_size(operand) >= limit
 
 
 def _joins_many(use: Use) -> bool:
@@ -117,7 +117,7 @@ INLINE_RULES: list[FusionRule] = [
     FusionRule(
         "long chains",
         "the time of LLVM grows faster than a kernel",
-        lambda use: use.graph.inlined[use.operand] >= MODEL.longest_chain,
+        lambda use: use.graph.costs[use.operand].inlined >= MODEL.longest_chain,
         False,
     ),
     FusionRule(
@@ -130,7 +130,7 @@ INLINE_RULES: list[FusionRule] = [
     FusionRule(
         "dilated operands",
         "elements between others have code of their own, in each pass over a row",
-        lambda use: use.operand in use.graph.dilated_cost and _is_long_when_dilated(use),
+        lambda use: use.graph.costs[use.operand].dilation > 1 and _is_long_when_dilated(use),
         False,
     ),
     FusionRule(
@@ -169,7 +169,7 @@ INLINE_RULES: list[FusionRule] = [
         "the gradient of a window computes each element from the few windows that it is in",
         _is_narrow_window,
         lambda use: (
-            dilation_of(use.eqn) * use.graph.dilation.get(use.operand, 1) <= MODEL.unrolled_rows
+            dilation_of(use.eqn) * use.graph.costs[use.operand].dilation <= MODEL.unrolled_rows
         ),
     ),
     FusionRule(
