@@ -14,6 +14,7 @@ import numpy as np
 
 from weft._engine.ir import fft
 from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ops.fft import FftType
 from weft._engine.util import dtypes
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
@@ -65,59 +66,80 @@ class Stage:
 
 
 def steps_of(eqn: Eqn) -> list[Stage] | None:
-    """The native steps of a transform, in order, or None; of no rows there are none."""
-    kind, lengths = eqn.params["fft_type"].name, eqn.params["fft_lengths"]
-    (operand,), (result,) = eqn.invars, eqn.outvars
-    lead = math.prod(result.aval.shape[: result.aval.ndim - len(lengths)])
-    complex_row = kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1
-    if complex_row and _are_few(lead, lengths[0]) and (column := _columns(lengths[0])):
-        row, un = lengths[0] // column, "un" * (kind == "IFFT")
-        first = f"{un}down" if row == column else "inverse" if un else "forward"
-        return [
-            Stage(first, column, lead, row, OPERAND, 2),
-            Stage(f"{un}cross", row, lead, column, 2, RESULT),
-        ]
-    if complex_row and is_matrix_convolution(lead, *lengths):
-        taken, given = operand.aval.shape[-1], result.aval.shape[-1]
-        sides = matrix(taken + given - 1)
-        return sides and convolution(
-            lengths[0],
-            lead,
-            taken,
-            given,
-            *sides,
-            kind == "IFFT",
-            dtypes.to_real_dtype(result.aval.dtype),
-        )
+    """Return the native steps of a transform, in order, or None; of no rows there are none."""
+    lengths = eqn.params["fft_lengths"]
+    out = eqn.outvars[0].aval
+    rows = math.prod(out.shape[: out.ndim - len(lengths)])
+    if len(lengths) == 1 and _is_complex_row(eqn):
+        column = _columns(lengths[0]) if _are_few(rows, lengths[0]) else None
+        if column:
+            return _crossed(lengths[0] // column, column, rows, _is_inverse(eqn))
+        if is_matrix_convolution(rows, *lengths):
+            return _convolved(eqn, rows)
     if (
         lengths[-1] == 1
-        or is_matrix_convolution(lead, *lengths)
+        or is_matrix_convolution(rows, *lengths)
         or any(fft.longest(n) > MODEL.fft_longest for n in lengths)
     ):
         return None
-    shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths) :]
+    return _dim_by_dim(eqn, rows)
+
+
+def _is_inverse(eqn: Eqn) -> bool:
+    return eqn.params["fft_type"] in (FftType.IFFT, FftType.IRFFT)
+
+
+def _is_complex_row(eqn: Eqn) -> bool:
+    """Return whether complex numbers are transformed to as many."""
+    to_complex = eqn.params["fft_type"] in (FftType.FFT, FftType.IFFT)
+    return to_complex and dtypes.is_complex(eqn.invars[0].aval.dtype)
+
+
+def _crossed(row: int, column: int, rows: int, inverse: bool) -> list[Stage]:
+    """Return the steps of a transform of a few long rows: columns and rows of a matrix."""
+    un = "un" * inverse
+    first = f"{un}down" if row == column else "inverse" if inverse else "forward"
+    return [
+        Stage(first, column, rows, row, OPERAND, 2),
+        Stage(f"{un}cross", row, rows, column, 2, RESULT),
+    ]
+
+
+def _convolved(eqn: Eqn, rows: int) -> list[Stage] | None:
+    """Return the steps of a transform of a few rows as a convolution, if there is a matrix for it."""
+    (operand,), (result,) = eqn.invars, eqn.outvars
+    taken, given = operand.aval.shape[-1], result.aval.shape[-1]
+    sides = matrix(taken + given - 1)
+    part = dtypes.to_real_dtype(result.aval.dtype)
+    (n,) = eqn.params["fft_lengths"]
+    return sides and convolution(n, rows, taken, given, *sides, _is_inverse(eqn), part)
+
+
+def _dim_by_dim(eqn: Eqn, rows: int) -> list[Stage] | None:
+    """Return a step per dim, the last dim first, or last where real numbers result; None if one is too long."""
+    kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
+    (operand,), (result,) = eqn.invars, eqn.outvars
+    to_real = kind == FftType.IRFFT
+    shape = (operand if to_real else result).aval.shape[-len(lengths) :]
     last = {
-        "FFT": "forward" if operand.aval.dtype.kind == "c" else "all",
-        "IFFT": "inverse",
-        "RFFT": "half",
-        "IRFFT": "real",
+        FftType.FFT: "forward" if dtypes.is_complex(operand.aval.dtype) else "all",
+        FftType.IFFT: "inverse",
+        FftType.RFFT: "half",
+        FftType.IRFFT: "real",
     }[kind]
-    rest = "inverse" if kind in ("IFFT", "IRFFT") else "forward"
-    dims = [(last, lengths[-1], lead * math.prod(lengths[:-1]), 1)]
+    rest = "inverse" if _is_inverse(eqn) else "forward"
+    dims = [(last, lengths[-1], rows * math.prod(lengths[:-1]), 1)]
     dims += [
-        (rest, n, lead * math.prod(lengths[:d]), math.prod(shape[d + 1 :]))
+        (rest, n, rows * math.prod(lengths[:d]), math.prod(shape[d + 1 :]))
         for d, n in enumerate(lengths[:-1])
         if n > 1
     ]
-    if any(n > MODEL.fft_long * rows * inner for _, n, rows, inner in dims):
+    if any(n > MODEL.fft_long * many * inner for _, n, many, inner in dims):
         return None
-    if kind == "IRFFT":
+    if to_real:
         dims.reverse()
-    between = 2 if kind == "IRFFT" else RESULT
-    return [
-        Stage(*sizes, between if place else OPERAND, between if place < len(dims) - 1 else RESULT)
-        for place, sizes in enumerate(dims)
-    ]
+    places = [OPERAND, *[2 if to_real else RESULT] * (len(dims) - 1), RESULT]
+    return [Stage(*sizes, *places[i : i + 2]) for i, sizes in enumerate(dims)]
 
 
 def convolution(

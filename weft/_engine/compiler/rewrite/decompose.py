@@ -39,6 +39,7 @@ from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft._engine.ops import complex_functions
 from weft._engine.ops.families import ContractSpec, JoinSpec
+from weft._engine.util.dtypes import is_complex, is_native_integer
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.promotion import sum_dtype
 
@@ -234,7 +235,7 @@ def _decomposed_params(eqn: Eqn) -> dict:
 def _rebuilt(eqn: Eqn):
     """A function of values that gives the equation's results, or None if it stays."""
     op = eqn.primitive
-    if isinstance(op, ElementwiseOp) and op.on_complex and eqn.invars[0].aval.dtype.kind == "c":
+    if isinstance(op, ElementwiseOp) and op.on_complex and is_complex(eqn.invars[0].aval.dtype):
         compose = getattr(complex_functions, op.on_complex)
         return lambda x: [compose(x)]
     if isinstance(op, LibraryOp) and op.compiled is not None:
@@ -248,18 +249,25 @@ def _rebuilt(eqn: Eqn):
         return _rebuilt_dot(eqn)
     if kind is LoweringKind.REDUCE:
         return _split_reduction(eqn)
-    if kind is LoweringKind.FFT and len(eqn.params["fft_lengths"]) == 1:
-        from weft._engine.compiler.kernels.fft_plan import is_matrix_convolution
+    if kind is LoweringKind.FFT and _is_real_convolution(eqn):
+        from weft._engine.compiler.rewrite.chirp_transforms import complex_transform
 
-        source, (n,) = eqn.invars[0].aval, eqn.params["fft_lengths"]
-        is_real = "f" in (source.dtype.kind, eqn.outvars[0].aval.dtype.kind)
-        if is_real and is_matrix_convolution(math.prod(source.shape[:-1]), n):
-            from weft._engine.compiler.rewrite.chirp_transforms import complex_transform
-
-            return complex_transform(eqn)
+        return complex_transform(eqn)
     if moves(eqn) == "concatenate":
         return _rebuilt_join(eqn)
     return None
+
+
+def _is_real_convolution(eqn: Eqn) -> bool:
+    """Return whether an FFT of one dim, from or to real numbers, is computed as a convolution."""
+    if len(eqn.params["fft_lengths"]) != 1:
+        return False
+    from weft._engine.compiler.kernels.fft_plan import is_matrix_convolution
+
+    source, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    rows, (n,) = math.prod(source.shape[:-1]), eqn.params["fft_lengths"]
+    is_real = not (is_complex(source.dtype) and is_complex(out.dtype))
+    return is_real and is_matrix_convolution(rows, n)
 
 
 def _rebuilt_join(eqn: Eqn):
@@ -322,50 +330,75 @@ def _rebuilt_dot(eqn: Eqn):
     lhs, rhs = (a.aval for a in eqn.invars)
     out = eqn.outvars[0].aval
     wide = sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
-    (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
-    inner = math.prod(lhs.shape[d] for d in a_contract)
-    a_free = [d for d in range(lhs.ndim) if d not in a_contract and d not in a_batch]
-    b_free = [d for d in range(rhs.ndim) if d not in b_contract and d not in b_batch]
-    rows, columns = math.prod(lhs.shape[d] for d in a_free), math.prod(rhs.shape[d] for d in b_free)
+    dims = _ProductDims(eqn)
     # One row by one column, however often, is a sum of products: a reduction reads its operands in place. One column by one
     # row is no sum: products are computed where they are read.
-    enough = inner > 1 and rows * columns > 1
-    if enough and not _is_tiny_product(wide, rows, inner, columns):
-        if _has_gemm(lhs.dtype, rhs.dtype, out.dtype):
-            return None
-        bind, params = eqn.primitive.bind, {**eqn.params, "preferred_element_type": wide}
-        if _has_gemm(lhs.dtype, rhs.dtype, wide):
-            return lambda a, b: [_convert(bind(a, b, **params), out.dtype)]
-        return lambda a, b: [
-            _convert(bind(_convert(a, wide), _convert(b, wide), **params), out.dtype)
-        ]
-
-    lengths = tuple([lhs.shape[d] for d in a_contract])
-    contracted = tuple(range(out.ndim, out.ndim + len(lengths)))
-    place_a = {d: i for i, d in enumerate([*a_batch, *a_free])} | dict(zip(a_contract, contracted))
-    place_b = {d: i for i, d in enumerate(b_batch)} | dict(zip(b_contract, contracted))
-    place_b.update({d: len(a_batch) + len(a_free) + i for i, d in enumerate(b_free)})
+    enough = dims.inner > 1 and dims.rows * dims.columns > 1
+    if enough and not _is_tiny_product(wide, dims.rows, dims.inner, dims.columns):
+        return _converted_gemm(eqn, wide)
+    contracted = tuple(range(out.ndim, out.ndim + len(dims.lengths)))
+    shape = (*out.shape, *dims.lengths)
 
     def product(a, b):
         # Elements are taken from the spread operand: an expensive operand is then stored once, as a whole.
-        a = _broadcast(
-            _convert(a, wide), (*out.shape, *lengths), [place_a[d] for d in range(lhs.ndim)]
-        )
-        b = _broadcast(
-            _convert(b, wide), (*out.shape, *lengths), [place_b[d] for d in range(rhs.ndim)]
-        )
-        if not 0 < inner <= MODEL.unrolled_sum:
-            return [
-                _convert(
-                    registry["reduce_sum"].bind(registry["mul"].bind(a, b), axes=contracted),
-                    out.dtype,
-                )
-            ]
-        places = itertools.product(*[range(n) for n in lengths])
-        terms = [registry["mul"].bind(_take(a, place), _take(b, place)) for place in places]
-        return [_convert(functools.reduce(registry["add"].bind, terms), out.dtype)]
+        a = _broadcast(_convert(a, wide), shape, dims.places_of_lhs(contracted))
+        b = _broadcast(_convert(b, wide), shape, dims.places_of_rhs(contracted))
+        if 0 < dims.inner <= MODEL.unrolled_sum:
+            places = itertools.product(*[range(n) for n in dims.lengths])
+            terms = [registry["mul"].bind(_take(a, place), _take(b, place)) for place in places]
+            total = functools.reduce(registry["add"].bind, terms)
+        else:
+            total = registry["reduce_sum"].bind(registry["mul"].bind(a, b), axes=contracted)
+        return [_convert(total, out.dtype)]
 
     return product
+
+
+class _ProductDims:
+    """The dims of a matmul: batch, free and contracted dims of both operands, and how many elements they have."""
+
+    def __init__(self, eqn: Eqn) -> None:
+        lhs, rhs = (a.aval for a in eqn.invars)
+        self.contract, self.batch = eqn.params["dimension_numbers"]
+        self.free = [
+            [d for d in range(aval.ndim) if d not in contract and d not in batch]
+            for aval, contract, batch in zip((lhs, rhs), self.contract, self.batch)
+        ]
+        self.lengths = tuple([lhs.shape[d] for d in self.contract[0]])
+        self.inner = math.prod(self.lengths)
+        self.rows, self.columns = (
+            math.prod(aval.shape[d] for d in free) for aval, free in zip((lhs, rhs), self.free)
+        )
+
+    def places_of_lhs(self, contracted: tuple[int, ...]) -> list[int]:
+        """Return where each dim of the left operand is in batch dims, rows, columns and `contracted` ones."""
+        dims = [*self.batch[0], *self.free[0]]
+        return _in_order(
+            dict(zip(dims, range(len(dims)))) | dict(zip(self.contract[0], contracted))
+        )
+
+    def places_of_rhs(self, contracted: tuple[int, ...]) -> list[int]:
+        """Return the same of the right operand."""
+        batch, columns = self.batch[1], self.free[1]
+        first = len(batch) + len(self.free[0])
+        places = dict(zip(batch, range(len(batch)))) | dict(zip(self.contract[1], contracted))
+        return _in_order(places | {d: first + i for i, d in enumerate(columns)})
+
+
+def _in_order(places: dict[int, int]) -> list[int]:
+    return [places[d] for d in range(len(places))]
+
+
+def _converted_gemm(eqn: Eqn, wide: np.dtype):
+    """Return the matmul in dtypes that have one; None if it is one of them."""
+    lhs, rhs = (a.aval.dtype for a in eqn.invars)
+    out = eqn.outvars[0].aval.dtype
+    if _has_gemm(lhs, rhs, out):
+        return None
+    bind, params = eqn.primitive.bind, {**eqn.params, "preferred_element_type": wide}
+    if _has_gemm(lhs, rhs, wide):
+        return lambda a, b: [_convert(bind(a, b, **params), out)]
+    return lambda a, b: [_convert(bind(_convert(a, wide), _convert(b, wide), **params), out)]
 
 
 def _is_tiny_product(dtype: np.dtype, rows: int, inner: int, columns: int) -> bool:
@@ -373,7 +406,9 @@ def _is_tiny_product(dtype: np.dtype, rows: int, inner: int, columns: int) -> bo
     if inner * rows * columns <= MODEL.tiny_product:
         return True
     # Many rows by a tiny matrix. A matmul packs strided complex numbers, which are slow to load one by one.
-    return dtype.kind != "c" and inner * max(inner, min(rows, columns)) <= MODEL.tiny_row_product
+    return (
+        not is_complex(dtype) and inner * max(inner, min(rows, columns)) <= MODEL.tiny_row_product
+    )
 
 
 def _take(x, place: tuple[int, ...]):
@@ -392,7 +427,7 @@ def _has_gemm(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
         return False
     if a == c:
         return True
-    if lhs.kind in "iu" and out.kind in "iu":
+    if is_native_integer(lhs) and is_native_integer(out):
         return True
     if a == "f32":
         return c == "f64" or c in HALVES
@@ -416,52 +451,61 @@ def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
 
 
 def _split_reduction(eqn: Eqn):
-    """A large reduction with few independent results in two steps, or None."""
+    """Return a large reduction with few independent results in two steps, or None."""
     (atom,) = eqn.invars
     shape, axes, dtype = atom.aval.shape, tuple(sorted(eqn.params["axes"])), atom.aval.dtype
     if atom.aval.size < MODEL.reduction_split_from or not axes or list(eqn.params) != ["axes"]:
         return None
-    bind = eqn.primitive.bind
+    bind, half = eqn.primitive.bind, type_name(dtype) in HALVES
     runs = _runs(shape, axes)
-    if len(runs) > 1 and type_name(dtype) not in HALVES:
+    if len(runs) > 1 and not half:
         rest = tuple(a for a in axes if a not in runs[-1])
         return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
-    after = math.prod(shape[axes[-1] + 1 :])
-    before = math.prod(shape[: axes[0]])
-    want = 1
-    if after > 1:
-        want = MODEL.reduction_split_tasks // (before * -(-after // MODEL.reduction_split_columns))
-    elif before < MODEL.reduction_split_rows:
-        want = MODEL.reduction_split_parts // before
-    kept, split = _outer_part(shape, axes, want)
+    kept, split = _outer_part(shape, axes, _wanted_parts(shape, axes))
     if not kept and split == 1:
         return None
 
     def two_steps(x):
-        wide = _convert(x, np.dtype(np.float32)) if type_name(dtype) in HALVES else x
+        wide = _convert(x, np.dtype(np.float32)) if half else x
         outer, inner = kept, tuple(a for a in axes if a not in kept)
-        rest: list = []  # what equal parts leave over, not yet reduced along d
+        rest = None
         if split > 1:
             d = inner[0]
-            part = shape[d] // split
-            if shape[d] % split:
-                from weft._engine.ops.slicing import slice_in_dim
-
-                left = slice_in_dim(wide, split * part, shape[d], axis=d)
-                rest = [bind(left, axes=inner[1:]) if inner[1:] else left]
-                wide = slice_in_dim(wide, 0, split * part, axis=d)
-            folded = (*shape[:d], split, part, *shape[d + 1 :])
+            wide, rest = _cut(wide, d, split)
+            rest = bind(rest, axes=inner[1:]) if rest is not None and inner[1:] else rest
+            folded = (*shape[:d], split, shape[d] // split, *shape[d + 1 :])
             wide = registry["reshape"].bind(wide, new_sizes=folded)
             outer, inner = (*kept, d), tuple(a + 1 for a in inner)
         if inner:
             wide = bind(wide, axes=inner)
-        if rest:
+        if rest is not None:
             from weft._engine.ops.slicing import concatenate
 
-            wide = concatenate([wide, *rest], d)
+            wide = concatenate([wide, rest], outer[-1])
         return [_convert(bind(wide, axes=outer), dtype)]
 
     return two_steps
+
+
+def _wanted_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    """Return into how many parts a reduction should be split to keep all threads busy."""
+    after = math.prod(shape[axes[-1] + 1 :])
+    before = math.prod(shape[: axes[0]])
+    if after > 1:
+        return MODEL.reduction_split_tasks // (before * -(-after // MODEL.reduction_split_columns))
+    return MODEL.reduction_split_parts // before if before < MODEL.reduction_split_rows else 1
+
+
+def _cut(x, d: int, parts: int):
+    """Return the longest beginning of `x` that equal parts of dim d make up, and the rest, or None."""
+    n = typeof(x).shape[d]
+    whole = n - n % parts
+    if whole == n:
+        return x, None
+    from weft._engine.ops.slicing import slice_in_dim
+
+    rest = slice_in_dim(x, whole, n, axis=d)
+    return slice_in_dim(x, 0, whole, axis=d), rest
 
 
 def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -35,6 +35,13 @@ from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subja
 from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, use_counts
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.families import LoopSpec
+from weft._engine.util.dtypes import (
+    bool_dtype,
+    is_complex,
+    is_half,
+    is_native_float,
+    is_native_integer,
+)
 from weft._engine.util.machine_model import MODEL
 
 MOST_JOINED = 16  # values that are looked at before a sum of them is taken for a join
@@ -133,7 +140,7 @@ class _Algebra:
         x, out = eqn.invars[0], eqn.outvars[0]
         if type(x) is Literal or not x.aval.size:
             return None
-        before = after = self.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False)
+        before = after = _order_of(self, x)
         if moves(eqn) == "permute":
             dims = _split_runs(before.runs, x.aval.shape)
             if dims is None:
@@ -163,62 +170,67 @@ class _Algebra:
         return eqn if loop is None else self._hoist(eqn, loop)
 
     def _hoist(self, eqn: Eqn, loop: LoopSpec) -> Eqn:
-        """Equations of a loop body that depend on loop constants alone run once, before the loop."""
-        body, count, start = (
-            eqn.params[loop.body],
-            eqn.params[loop.constants],
-            loop.first_constant(eqn.params),
-        )
+        """Run equations of a loop body that depend on loop constants alone once, before the loop."""
+        body, count = eqn.params[loop.body], eqn.params[loop.constants]
+        start = loop.first_constant(eqn.params)
         if count == 0 or (loop.counted and eqn.params["length"] <= 1):
             return eqn
-        outside: dict[Var, Atom] = dict(zip(body.invars[:count], eqn.invars[start : start + count]))
-        hoisted: list[Eqn] = []
-        kept: list[Eqn] = []
-        for inner in body.eqns:
-            movable = (
-                not inner.effects
-                and inner.invars
-                and not any(True for _ in subjaxprs(inner.params))
-                and all(type(a) is Literal or a in outside for a in inner.invars)
-                and any(type(a) is not Literal for a in inner.invars)
-            )
-            small = sum(v.aval.size for v in inner.outvars) <= 4 * sum(
-                a.aval.size for a in inner.invars
-            )
-            if movable and (small or isinstance(inner.primitive, CollectiveOp)):
-                outs = [
-                    DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars
-                ]
-                hoisted.append(
-                    inner.replace(
-                        invars=[a if type(a) is Literal else outside[a] for a in inner.invars],
-                        outvars=outs,
-                    )
-                )
-                outside.update(zip(inner.outvars, outs))
-            else:
-                kept.append(inner)
+        constants = body.invars[:count]
+        outside: dict[Var, Atom] = dict(zip(constants, eqn.invars[start : start + count]))
+        hoisted, kept = _split_body(body, outside)
         if not hoisted:
             return eqn
-        used = {a for e in kept for a in e.invars if type(a) is not Literal}
-        used.update(a for a in body.outvars if type(a) is not Literal)
-        known = set(body.invars[:count])
-        fresh = [v for v in outside if v in used and v not in known]
         for e in hoisted:
             self.emit(e)
-        invars = [*body.invars[:count], *fresh, *body.invars[count:]]
+        read = [*(a for e in kept for a in e.invars), *body.outvars]
+        used = {a for a in read if type(a) is not Literal}.difference(constants)
+        fresh = [v for v in outside if v in used]
         inner = Jaxpr(
-            body.constvars, body.consts, invars, body.outvars, kept, body.effects, body.name
+            body.constvars,
+            body.consts,
+            [*constants, *fresh, *body.invars[count:]],
+            body.outvars,
+            kept,
+            body.effects,
+            body.name,
         )
         params = {**eqn.params, loop.body: inner, loop.constants: count + len(fresh)}
-        if isinstance(params.get("linear"), tuple):
-            params["linear"] = (
-                params["linear"][:count] + (False,) * len(fresh) + params["linear"][count:]
-            )
+        if isinstance(linear := params.get("linear"), tuple):
+            params["linear"] = linear[:count] + (False,) * len(fresh) + linear[count:]
         at = start + count
         return eqn.replace(
             params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]]
         )
+
+
+def _split_body(body: Jaxpr, outside: dict[Var, Atom]) -> tuple[list[Eqn], list[Eqn]]:
+    """Return the equations to run before a loop, and the others; fills `outside`, the values there."""
+    hoisted: list[Eqn] = []
+    kept: list[Eqn] = []
+    for eqn in body.eqns:
+        if not _is_movable(eqn, outside):
+            kept.append(eqn)
+            continue
+        outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
+        invars = [a if type(a) is Literal else outside[a] for a in eqn.invars]
+        hoisted.append(eqn.replace(invars=invars, outvars=outs))
+        outside.update(zip(eqn.outvars, outs))
+    return hoisted, kept
+
+
+def _is_movable(eqn: Eqn, outside: dict[Var, Atom]) -> bool:
+    """Return whether an equation of a loop body may run before the loop, and does not grow what is kept.
+
+    Its operands are values from `outside`, not only literals.
+    """
+    variables = [a for a in eqn.invars if type(a) is not Literal]
+    if eqn.effects or not variables or not all(a in outside for a in variables):
+        return False
+    if any(True for _ in subjaxprs(eqn.params)):
+        return False
+    read = sum(a.aval.size for a in eqn.invars)
+    small = sum(v.aval.size for v in eqn.outvars) <= 4 * read
+    return small or isinstance(eqn.primitive, CollectiveOp)
 
 
 class _ElementOrder(NamedTuple):
@@ -255,8 +267,10 @@ def _is_literal(atom: Atom, value: float) -> bool:
     """Whether an atom is a literal of this value, and if that is zero, of its sign."""
     if type(atom) is not Literal or isinstance(atom.val, complex) or atom.val != value:
         return False
-    kind = atom.aval.dtype.kind
-    return value != 0 or kind in "iu" or (kind == "f" and np.signbit(atom.val) == np.signbit(value))
+    dtype = atom.aval.dtype
+    if value != 0 or is_native_integer(dtype):
+        return True
+    return is_native_float(dtype) and bool(np.signbit(atom.val) == np.signbit(value))
 
 
 def _same_type(atom: Atom, aval: ShapedArray) -> bool:
@@ -273,44 +287,23 @@ def _arithmetic(walk: _Algebra, eqn: Eqn):
     return (computes(eqn) == "add" and _concatenated(walk, eqn)) or eqn
 
 
-def _concatenated(walk: _Algebra, eqn: Eqn):
-    """A sum of values that are padded with zeros, each where the others are not, as the gradient of a split is: they are joined.
+def _concatenated(walk: _Algebra, eqn: Eqn) -> Eqn | None:
+    """Join a sum of values that are padded with zeros, each where the others are not, as the gradient of a split is.
 
-    One zero is added to what is joined, since -0.0 + 0.0 is 0.0.
+    One zero is added to the joined values, since -0.0 + 0.0 is 0.0.
     """
-    aval, leaves, stack = eqn.outvars[0].aval, [], list(eqn.invars)
-    if aval.explicit is not None or aval.dtype.kind == "c":
+    aval = eqn.outvars[0].aval
+    if aval.explicit is not None or is_complex(aval.dtype):
         return None
-    while stack:
-        atom = stack.pop()
-        made = (
-            walk.maker.get(atom) if type(atom) is not Literal and walk.uses.get(atom) == 1 else None
-        )
-        if made is None or len(leaves) == MOST_JOINED:
-            return None
-        if computes(made) == "add":
-            stack += made.invars
-        elif moves(made) == "pad" and type(made.invars[1]) is Literal:
-            leaves.append(made)
-        else:
-            return None
-    padded = {
-        d
-        for made in leaves
-        for d, config in enumerate(made.params["padding_config"])
-        if config != (0, 0, 0)
-    }
-    values = {(made.invars[1].val, bool(np.signbit(made.invars[1].val))) for made in leaves}
-    if len(padded) != 1 or len(values) != 1 or any(made.invars[1].val != 0 for made in leaves):
+    pads = _summed_pads(walk, eqn)
+    dim = None if pads is None else _padded_dim(pads)
+    if pads is None or dim is None:
         return None
-    (dim,) = padded
-    parts, at = (
-        sorted(
-            [(*made.params["padding_config"][dim], made.invars[0]) for made in leaves],
-            key=lambda part: part[:3],
-        ),
-        0,
+    parts = sorted(
+        [(*pad.params["padding_config"][dim], pad.invars[0]) for pad in pads],
+        key=lambda part: part[:3],
     )
+    at = 0
     for low, high, inner, x in parts:
         if low != at or inner or high < 0:
             return None
@@ -324,7 +317,39 @@ def _concatenated(walk: _Algebra, eqn: Eqn):
         params={"dimension": dim},
     )
     walk.emit(whole)
-    return eqn.replace(invars=[whole.outvars[0], leaves[0].invars[1]])
+    return eqn.replace(invars=[whole.outvars[0], pads[0].invars[1]])
+
+
+def _summed_pads(walk: _Algebra, eqn: Eqn) -> list[Eqn] | None:
+    """Return the pads whose results a tree of sums adds up; None if there are other terms, or too many."""
+    pads, stack = [], list(eqn.invars)
+    while stack:
+        atom = stack.pop()
+        used_once = type(atom) is not Literal and walk.uses.get(atom) == 1
+        maker = walk.maker.get(atom) if used_once else None
+        if maker is None or len(pads) == MOST_JOINED:
+            return None
+        if computes(maker) == "add":
+            stack += maker.invars
+        elif moves(maker) == "pad" and type(maker.invars[1]) is Literal:
+            pads.append(maker)
+        else:
+            return None
+    return pads
+
+
+def _padded_dim(pads: list[Eqn]) -> int | None:
+    """Return the only dim along which values are padded; None if there are several, or values other than one zero."""
+    dims = {
+        d
+        for pad in pads
+        for d, config in enumerate(pad.params["padding_config"])
+        if config != (0, 0, 0)
+    }
+    signs = {bool(np.signbit(pad.invars[1].val)) for pad in pads}
+    if len(dims) != 1 or len(signs) != 1 or any(pad.invars[1].val != 0 for pad in pads):
+        return None
+    return dims.pop()
 
 
 def _involution(walk: _Algebra, eqn: Eqn):
@@ -348,14 +373,14 @@ def _convert(walk: _Algebra, eqn: Eqn):
 
 
 def _lossless(small: np.dtype, big: np.dtype) -> bool:
-    if small.name == "bfloat16" or small.name == "float16":
-        return big.name in ("float32", "float64")
-    return (
-        small.kind in "fiub"
-        and big.kind in "fiu"
-        and small != big
-        and np.can_cast(small, big, "safe")
-    )
+    if is_half(small):
+        return big in (np.float32, np.float64)
+    is_plain = small == bool_dtype or _is_native(small)
+    return is_plain and _is_native(big) and small != big and np.can_cast(small, big, "safe")
+
+
+def _is_native(dtype: np.dtype) -> bool:
+    return is_native_float(dtype) or is_native_integer(dtype)
 
 
 def _transpose(walk: _Algebra, eqn: Eqn):
@@ -414,63 +439,73 @@ def _dot(walk: _Algebra, eqn: Eqn):
     )
 
 
-def _dot_by_parts(walk: _Algebra, eqn: Eqn):
-    """A matmul whose summed dims were put together of parts that are apart, as shards are, sums over these where they are."""
+def _dot_by_parts(walk: _Algebra, eqn: Eqn) -> Eqn | None:
+    """Let a matmul whose summed dims were put together of parts, as shards are, sum over the parts in place."""
     contract, batch = eqn.params["dimension_numbers"]
     (a, b), out = eqn.invars, eqn.outvars[0]
-    if (
-        type(a) is Literal
-        or type(b) is Literal
-        or out.aval.explicit is not None
-        or batch[0]
-        or not a.aval.size * b.aval.size
-    ):
+    if type(a) is Literal or type(b) is Literal or out.aval.explicit is not None or batch[0]:
         return None
-    seen = [walk.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False) for x in (a, b)]
-    dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
+    if not a.aval.size * b.aval.size:
+        return None
+    operands = [_order_of(walk, a), _order_of(walk, b)]
+    dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(operands, (a, b))]
     if not all(dims) or not any(
         order.moved and len(parts[i]) > 1
-        for order, parts, mine in zip(seen, dims, contract)
-        for i in mine
+        for order, parts, own in zip(operands, dims, contract)
+        for i in own
     ):
         return None
     cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
-    if (
-        not all(cut)
-        or max([extent for pair in cut for extent, _ in pair[0]], default=0)
-        < MODEL.gemm_split_columns
-    ):
+    if not all(cut):
         return None
-    operands, numbers, shape = [], [], []
-    for side, (order, parts, mine) in enumerate(zip(seen, dims, contract)):
-        free = [run for i, runs in enumerate(parts) if i not in mine for run in runs]
-        mine = [run for pair in cut for run in pair[side]]
-        runs = sorted([*mine, *free], key=lambda run: -run[1])
-        if free != [run for run in runs if run in free]:
+    longest = max([extent for pair in cut for extent, _ in pair[0]], default=0)
+    if longest < MODEL.gemm_split_columns:
+        return None
+    views = []
+    for side, (order, parts, own) in enumerate(zip(operands, dims, contract)):
+        free = [run for i, runs in enumerate(parts) if i not in own for run in runs]
+        view = _operand_view(order.source, free, [run for pair in cut for run in pair[side]])
+        if view is None:
             return None
-        view = Var(order.source.aval.update(shape=tuple(extent for extent, _ in runs)))
-        walk.emit(
-            Eqn(
-                registry["reshape"],
-                [order.source],
-                [view],
-                {"new_sizes": view.aval.shape},
-                eqn.source,
-            )
-        )
-        operands.append(view)
-        numbers.append(tuple(runs.index(run) for run in mine))
-        shape += [extent for extent, _ in free]
+        views.append(view)
+        sizes = {"new_sizes": view.var.aval.shape}
+        walk.emit(Eqn(registry["reshape"], [order.source], [view.var], sizes, eqn.source))
+    numbers = (tuple(view.summed for view in views), ((), ()))
     product = eqn.replace(
-        invars=operands, params={**eqn.params, "dimension_numbers": (tuple(numbers), ((), ()))}
+        invars=[view.var for view in views], params={**eqn.params, "dimension_numbers": numbers}
     )
-    if tuple(shape) == out.aval.shape:
+    shape = tuple(extent for view in views for extent in view.free)
+    if shape == out.aval.shape:
         return product
-    made = Var(out.aval.update(shape=tuple(shape)))
-    walk.emit(product.replace(outvars=[made]))
+    unshaped = Var(out.aval.update(shape=shape))
+    walk.emit(product.replace(outvars=[unshaped]))
     return eqn.replace(
-        primitive=registry["reshape"], invars=[made], params={"new_sizes": out.aval.shape}
+        primitive=registry["reshape"], invars=[unshaped], params={"new_sizes": out.aval.shape}
     )
+
+
+class _OperandView(NamedTuple):
+    """An operand of a matmul with a dim for each run: its variable, the summed dims, and the sizes of the free ones."""
+
+    var: Var
+    summed: tuple[int, ...]
+    free: list[int]
+
+
+def _operand_view(
+    source: Var, free: list[tuple[int, int]], summed: list[tuple[int, int]]
+) -> _OperandView | None:
+    """Return the view in the order of memory; None if the free dims are in another one."""
+    runs = sorted([*summed, *free], key=lambda run: -run[1])
+    if free != [run for run in runs if run in free]:
+        return None
+    var = Var(source.aval.update(shape=tuple(extent for extent, _ in runs)))
+    places = tuple(runs.index(run) for run in summed)
+    return _OperandView(var, places, [extent for extent, _ in free])
+
+
+def _order_of(walk: _Algebra, x: Var) -> _ElementOrder:
+    return walk.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False)
 
 
 def _common_runs(

@@ -15,6 +15,7 @@ from weft._engine.compiler.schedule.liveness import PendingStep, finalized
 from weft._engine.compiler.schedule.loop_carries import stacked_carries, update_carries
 from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
+from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.families import BranchSpec, LoopSpec
 from weft._engine.util.machine_model import MODEL
 
@@ -77,66 +78,96 @@ def _history(
 
 
 def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
-    params, plan = eqn.params, body.plan
-    inner, length = params["jaxpr"], params["length"]
-    nc, nk = params["num_consts"], params["num_carry"]
-    consts = [body.ref(a) for a in eqn.invars[:nc]]
-    xs = [body.ref(a) for a in eqn.invars[nc + nk :]]
-    histories = {
-        n: _history(body, eqn, n, stacks)
-        for n, stacks in stacked_carries(eqn, body.targets).items()
-    }
-    moving = [n for n in range(nk) if n not in histories]
-    carries = _carries(body, [eqn.invars[nc + n] for n in moving], [eqn.outvars[n] for n in moving])
-    ys = [body.env.get(v) or body.result(v) for v in eqn.outvars[nk:]]
-    if length == 0:
+    scan = _Scan(body, eqn)
+    if not scan.length:
         return
-    var = plan.loop_variable()
-    along = lambda ref, aval: Ref(ref.buffer, ref.offset, (*ref.strides, (var, aval.nbytes)))
-
-    def run() -> None:
-        for ref in (*carries, *ys, *(begins for begins, _ in histories.values())):
-            plan.touch(ref)
-        given: list[Ref] = [
-            *consts,
-            *([None] * nk),
-            *(along(r, v.aval) for r, v in zip(xs, inner.invars[nc + nk :])),
-        ]
-        outs = [None] * nk + [along(r, a.aval) for r, a in zip(ys, inner.outvars[nk:])]
-        for n, carry in zip(moving, carries):
-            given[nc + n] = carry
-        for n, (begins, ends) in histories.items():
-            aval = inner.outvars[n].aval
-            given[nc + n], outs[n] = along(begins, aval), along(ends, aval)
-        owned = [False] * nc + [n not in histories for n in range(nk)] + [False] * len(xs)
-        fresh = lower(inner, given, outs, owned)
-        update_carries(
-            plan, carries, [fresh[n] for n in moving], [eqn.outvars[n].aval for n in moving]
-        )
-
-    region = Region(
-        plan.region,
-        tasks=not nk
-        and length >= MODEL.task_loop_iterations
-        and _are_tasks(inner)
-        and (plan.region is None or plan.region.of_tasks() is None),
-    )
+    plan, region = body.plan, scan.region()
     if region.tasks:
         plan.task_regions.append(region)
-    steps = plan.inside(run, region)
-    reverse = bool(params.get("reverse", False))
+    steps = plan.inside(lambda: scan.iteration(lower), region)
     plan.step(
         lambda at: P.Loop(
-            var, length, finalized(steps, at), reverse, region.tasks, region.own_bytes
+            scan.var,
+            scan.length,
+            finalized(steps, at),
+            scan.reverse,
+            region.tasks,
+            region.own_bytes,
         ),
         [],
         [],
     )
-    for n, (_, ends) in histories.items():
-        out = eqn.outvars[n]
-        if out in body.targets:
-            nbytes = out.aval.nbytes
-            plan.copy(body.result(out), ends.moved(0 if reverse else (length - 1) * nbytes), nbytes)
+    scan.copy_results()
+
+
+class _Scan:
+    """Memory of a counted loop: constants, carries, histories of carries that are stacked, inputs and results."""
+
+    def __init__(self, body: BufferAssignment, eqn: Eqn) -> None:
+        params = eqn.params
+        self.body, self.plan, self.eqn = body, body.plan, eqn
+        self.inner, self.length = params["jaxpr"], params["length"]
+        self.reverse = bool(params.get("reverse", False))
+        self.nc, self.nk = params["num_consts"], params["num_carry"]
+        first_x = self.nc + self.nk
+        self.consts = [body.ref(a) for a in eqn.invars[: self.nc]]
+        self.xs = [body.ref(a) for a in eqn.invars[first_x:]]
+        self.histories = {
+            n: _history(body, eqn, n, stacks)
+            for n, stacks in stacked_carries(eqn, body.targets).items()
+        }
+        self.moving = [n for n in range(self.nk) if n not in self.histories]
+        self.carries = _carries(
+            body,
+            [eqn.invars[self.nc + n] for n in self.moving],
+            [eqn.outvars[n] for n in self.moving],
+        )
+        self.ys = [body.env.get(v) or body.result(v) for v in eqn.outvars[self.nk :]]
+        self.var = self.plan.loop_variable() if self.length else ""
+
+    def region(self) -> Region:
+        """Return the region of the body; a long loop that carries nothing has tasks."""
+        outer = self.plan.region
+        tasks = (
+            not self.nk
+            and self.length >= MODEL.task_loop_iterations
+            and _are_tasks(self.inner)
+            and (outer is None or outer.of_tasks() is None)
+        )
+        return Region(outer, tasks=tasks)
+
+    def iteration(self, lower: Lower) -> None:
+        """Add the steps of an iteration."""
+        inner, nc, nk, moving = self.inner, self.nc, self.nk, self.moving
+        begins = [begin for begin, _ in self.histories.values()]
+        for ref in (*self.carries, *self.ys, *begins):
+            self.plan.touch(ref)
+        ins: list[Ref | None] = [*self.consts, *([None] * nk)]
+        ins += [self._along(r, v.aval) for r, v in zip(self.xs, inner.invars[nc + nk :])]
+        outs: list[Ref | None] = [None] * nk
+        outs += [self._along(r, a.aval) for r, a in zip(self.ys, inner.outvars[nk:])]
+        for n, carry in zip(moving, self.carries):
+            ins[nc + n] = carry
+        for n, (begin, end) in self.histories.items():
+            aval = inner.outvars[n].aval
+            ins[nc + n], outs[n] = self._along(begin, aval), self._along(end, aval)
+        owned = [False] * nc + [n not in self.histories for n in range(nk)] + [False] * len(self.xs)
+        fresh = lower(inner, ins, outs, owned)
+        avals = [self.eqn.outvars[n].aval for n in moving]
+        update_carries(self.plan, self.carries, [fresh[n] for n in moving], avals)
+
+    def _along(self, ref: Ref, aval: ShapedArray) -> Ref:
+        """Return the address of the current iteration's element of a stack."""
+        return Ref(ref.buffer, ref.offset, (*ref.strides, (self.var, aval.nbytes)))
+
+    def copy_results(self) -> None:
+        """Copy last values of histories to results whose memory is settled."""
+        for n, (_, ends) in self.histories.items():
+            out = self.eqn.outvars[n]
+            if out in self.body.targets:
+                nbytes = out.aval.nbytes
+                last = ends.moved(0 if self.reverse else (self.length - 1) * nbytes)
+                self.plan.copy(self.body.result(out), last, nbytes)
 
 
 #: what native code does by itself, on any thread
