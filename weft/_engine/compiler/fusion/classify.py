@@ -19,6 +19,7 @@ from weft._engine.ir.build import Builder, has_kernels
 from weft._engine.ir.jaxpr import Eqn, Literal
 from weft._engine.ir.loops import Const, Expr
 from weft._engine.ir.rewrite import params_key
+from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
@@ -243,40 +244,58 @@ def view_of(eqn: Eqn) -> View | None:
     return _views[key]
 
 
-def _probe(eqn: Eqn, operand, result) -> View | None:
+class _ReadRecorder:
+    """Stands for the operand of a lower rule, and records the index of each element read."""
+
+    def __init__(self, b: Builder) -> None:
+        self.mark = b.ref("operand", "i64")
+        self.reads: list[tuple[tuple[Expr | int, ...], Expr | None]] = []
+
+    def __call__(self, index: Iterable[Expr | int], guard: Expr | None = None) -> Expr:
+        self.reads.append((tuple(index), guard))
+        return self.mark
+
+    def only_index(self, out: object) -> tuple[Expr | int, ...] | None:
+        """Return the index of the element that a result is, if the rule read no other one and always this one."""
+        if isinstance(out, list | tuple):
+            out = out[0]
+        if out is not self.mark or len(self.reads) != 1 or self.reads[0][1] is not None:
+            return None
+        return self.reads[0][0]
+
+
+def _probe(eqn: Eqn, operand: ShapedArray, result: ShapedArray) -> View | None:
     if operand.size == 0 or result.size == 0 or operand.dtype != result.dtype:
         return None
     b = Builder()
     index = tuple(
         b.const(0, "i64") if n == 1 else b.index(f"i{d}", n) for d, n in enumerate(result.shape)
     )
-    asked: list = []
-    mark = b.ref("operand", "i64")
-
-    def read(idx, guard=None):
-        asked.append((tuple(idx), guard))
-        return mark
-
+    read = _ReadRecorder(b)
     out = eqn.primitive.rules["lower"](
         b, index, read, in_avals=[operand], out_avals=[result], **eqn.params
     )
-    if isinstance(out, list | tuple):
-        out = out[0]
-    if out is not mark or len(asked) != 1 or asked[0][1] is not None:
+    element = read.only_index(out)
+    if element is None:
         return None
     of_dim = {id(x): d for d, x in enumerate(index) if not isinstance(x, Const)}
-    form = b.affine(flat_index(b, asked[0][0], row_major(operand.shape)))
+    form = b.affine(flat_index(b, element, row_major(operand.shape)))
     if form is None or any(k not in of_dim for k in form[0]):
         return None
     strides = [0] * len(result.shape)
     for k, c in form[0].items():
         strides[of_dim[k]] = c
-    maps = []
-    for i in asked[0][0]:
-        terms, const = ({}, i) if isinstance(i, int) else b.affine(i) or ({None: 1}, 0)
-        known = all(k in of_dim for k in terms)
-        maps.append((const, tuple((of_dim[k], c) for k, c in terms.items())) if known else None)
-    return View(form[1], tuple(strides), tuple(maps))
+    return View(form[1], tuple(strides), tuple([_index_map(b, i, of_dim) for i in element]))
+
+
+def _index_map(
+    b: Builder, index: Expr | int, of_dim: dict[int, int]
+) -> tuple[int, tuple[tuple[int, int], ...]] | None:
+    """Return an index as a constant and (result dim, coefficient) pairs; None if it is not affine in result dims."""
+    form = ({}, index) if isinstance(index, int) else b.affine(index)
+    if form is None or any(k not in of_dim for k in form[0]):
+        return None
+    return form[1], tuple((of_dim[k], c) for k, c in form[0].items())
 
 
 def dilation_of(eqn: Eqn) -> int:

@@ -6,6 +6,8 @@ Out:  `Fusion`: kernels (`Group`) and other equations in order; a key that equal
 
 from __future__ import annotations
 
+import itertools
+
 from weft._engine.compiler.fusion.epilogue_fusion import fuse_epilogues
 from weft._engine.compiler.fusion.graph import FusionGraph
 from weft._engine.compiler.fusion.groups import Group, groups_of
@@ -43,37 +45,19 @@ class Fusion(FusionGraph):
         return groups
 
     def _ordered(self, groups: list[Group]) -> list[Group | Eqn]:
-        maker: dict[Var, object] = {v: g for g in groups for v in g.roots}
+        """Return kernels and other equations in the order of the program, but each after those it needs."""
         inside = {id(g.dot) for g in groups}
-        jobs = [(min(self.order[v] for v in g.roots), g) for g in groups]
+        jobs: list[tuple[int, Group | Eqn]] = [
+            (min(self.order[v] for v in g.roots), g) for g in groups
+        ]
         jobs += [job for job in self.non_fusible if id(job[1]) not in inside]
         jobs.sort(key=lambda job: job[0])
+        items = [job for _, job in jobs]
+        needs = _Needs(self, groups, items)
         done: set[int] = set()
-        out: list = []
-        effects: Eqn | None = None
-        previous: dict[int, Eqn] = {}
-        for _, job in jobs:
-            if isinstance(job, Eqn) and job.effects:
-                if effects is not None:
-                    previous[id(job)] = effects
-                effects = job
-
-        def needs(job) -> list:
-            found = []
-            if isinstance(job, Group):
-                reads = self.read_by(job)
-            else:
-                reads = [self.memory_of(a) for a in job.invars if type(a) is not Literal]
-                if id(job) in previous:
-                    found.append(previous[id(job)])
-            for var in reads:
-                made = maker.get(var) or self.non_fusible_outs.get(var)
-                if made is not None and made is not job:
-                    found.append(made)
-            return found
-
-        for _, job in jobs:
-            stack = [(job, False)]
+        out: list[Group | Eqn] = []
+        for item in items:
+            stack = [(item, False)]
             while stack:
                 current, ready = stack.pop()
                 if id(current) in done:
@@ -83,7 +67,7 @@ class Fusion(FusionGraph):
                     out.append(current)
                 else:
                     stack.append((current, True))
-                    stack.extend((n, False) for n in needs(current) if id(n) not in done)
+                    stack.extend((n, False) for n in needs.of(current) if id(n) not in done)
         return out
 
     def read_by(self, group: Group) -> list[Var]:
@@ -134,3 +118,24 @@ class Fusion(FusionGraph):
                     stack.append(atom)
         parts.extend(numbers[v] for v in group.roots)
         return tuple(parts), list(leaves)
+
+
+class _Needs:
+    """What each item of a program needs: the items that make its operands, and the effect before its own."""
+
+    def __init__(self, graph: Fusion, groups: list[Group], items: list[Group | Eqn]) -> None:
+        self.graph = graph
+        self.makers: dict[Var, Group | Eqn] = {**graph.non_fusible_outs}
+        self.makers.update((v, g) for g in groups for v in g.roots)
+        effects = [item for item in items if isinstance(item, Eqn) and item.effects]
+        self.previous = {id(later): earlier for earlier, later in itertools.pairwise(effects)}
+
+    def of(self, item: Group | Eqn) -> list[Group | Eqn]:
+        if isinstance(item, Group):
+            needed, reads = [], self.graph.read_by(item)
+        else:
+            previous = self.previous.get(id(item))
+            needed = [] if previous is None else [previous]
+            reads = [self.graph.memory_of(a) for a in item.invars if type(a) is not Literal]
+        makers = [self.makers.get(var) for var in reads]
+        return needed + [maker for maker in makers if maker is not None and maker is not item]

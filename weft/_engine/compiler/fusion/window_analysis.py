@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import moves
 from weft._engine.core.primitive import ElementwiseOp, MovementOp, SliceOp
-from weft._engine.ir.jaxpr import Jaxpr, Literal, Var
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.util.machine_model import MODEL
 
 
@@ -28,25 +28,15 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
             continue
         out = eqn.outvars[0]
         end = whole.setdefault(out, out)
-        padded = (
-            [
-                d - out.aval.ndim
-                for d, (_, _, inner) in enumerate(eqn.params["padding_config"])
-                if inner
-            ]
-            if moves(eqn) == "pad"
-            else []
-        )
-        if padded:
-            counts[end] = counts.get(end, 0) + 1
-            dims.setdefault(end, set()).update(padded)
-        for atom in eqn.invars:
-            if (
-                type(atom) is not Literal
-                and whole.setdefault(atom, atom if padded else end) is atom
-                and padded
-            ):
-                around[atom] = end
+        operands = [atom for atom in eqn.invars if type(atom) is not Literal]
+        padded = _dilated_dims(eqn)
+        if not padded:
+            for atom in operands:
+                whole.setdefault(atom, end)
+            continue
+        counts[end] = counts.get(end, 0) + 1
+        dims.setdefault(end, set()).update(padded)
+        around.update({atom: end for atom in operands if whole.setdefault(atom, atom) is atom})
     first: dict[Var, Var] = {}
     made: dict[Var, int] = {}
     most: dict[Var, int] = {}
@@ -60,3 +50,12 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
         top = first[end] = first.get(outer, end)
         most[top] = max(most.get(top, 0), made[end])
     return {var: most[first[end]] for var, end in whole.items() if end in first}
+
+
+def _dilated_dims(eqn: Eqn) -> list[int]:
+    """Return the dims of the result, counted from its end, that are padded between elements."""
+    if moves(eqn) != "pad":
+        return []
+    ndim = eqn.outvars[0].aval.ndim
+    configs = enumerate(eqn.params["padding_config"])
+    return [d - ndim for d, (_, _, inner) in configs if inner]
