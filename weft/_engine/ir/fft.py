@@ -50,6 +50,11 @@ CROSSED = ("cross", "uncross")
 PARTNERS = {"down": "cross", "undown": "uncross"}
 
 
+def is_crossed(kind: str) -> bool:
+    """Return whether a kind transforms the rows of a matrix that is one long row."""
+    return kind in CROSSED
+
+
 class Factors(NamedTuple):
     """Numbers that a transform needs: `array`, once what makes it, if anything does, has finished."""
 

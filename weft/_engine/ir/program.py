@@ -27,6 +27,23 @@ class Slot:
     offset: int = 0
     own: bool = False
 
+    @property
+    def is_temp(self) -> bool:
+        """Whether the buffer lives in the arena."""
+        return "temp" == self.kind
+
+    @property
+    def is_input(self) -> bool:
+        return "in" == self.kind
+
+    @property
+    def is_output(self) -> bool:
+        return "out" == self.kind
+
+    @property
+    def is_constant(self) -> bool:
+        return "const" == self.kind
+
 
 @record
 class BufRef:
@@ -119,6 +136,16 @@ class Sort:
     places: BufRef | None = None
     k: int = 0
     descending: bool = False
+
+    @property
+    def gives_order(self) -> bool:
+        """Whether `out` has positions instead of elements."""
+        return "order" == self.kind
+
+    @property
+    def gives_top(self) -> bool:
+        """Whether `out` has the `k` greatest elements alone."""
+        return "top" == self.kind
 
 
 @record

@@ -181,7 +181,8 @@ class KernelEmitter(Expressions):
 
     def accum(self, stmt: loops.Accum) -> None:
         """Update an accumulator."""
-        old, value = self.env[stmt.name], self.evaluate(stmt.value)
+        name = stmt.name
+        old, value = self.env[name], self.evaluate(stmt.value)
         if self.vectorized:
             value = self.widened(value)
         operands = (
@@ -190,9 +191,9 @@ class KernelEmitter(Expressions):
         new = value if stmt.op == "set" else self.operate(stmt.op, operands, old.type)
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         new = self.chosen(guard, new, old)
-        if stmt.name in self.reducing and any(self.masks):
+        if name in self.reducing and any(self.masks):
             new = each(self._masked_choice, new, old)
-        self.env[stmt.name] = new
+        self.env[name] = new
 
     def chosen(self, guard: Value | None, new: Value, old: Value) -> Value:
         """`new` where the guard holds, else `old`."""

@@ -192,4 +192,5 @@ class _Demands:
             return expr.buf in self.not_negative and (
                 expr.other is None or self.positive(expr.other)
             )
-        return isinstance(expr, Ref) and expr.name in self.not_negative
+        name = expr.name if isinstance(expr, Ref) else None
+        return name in self.not_negative

@@ -32,7 +32,7 @@ def symbol(step: Fft) -> str:
 
 def words(step: Fft) -> tuple[int, ...]:
     """What the function is given besides addresses."""
-    own = step.rows, step.inner, _share(step), _blocks(step), int(step.kind in fft.CROSSED)
+    own = step.rows, step.inner, _share(step), _blocks(step), int(fft.is_crossed(step.kind))
     part = step.part
     if part is None:
         return own
@@ -120,6 +120,7 @@ class _Transform:
 
     def __init__(self, kind: str, whose: str, type_: str, n: int):
         self.kind, self.whose, self.type, self.n = kind, whose, type_, n
+        self.crossed, self.to_real = fft.is_crossed(kind), kind == "real"
         self.plan = plan = fft.passes(kind, n)
         half = n // 2 + 1
         #: numbers of a row before and after, in parts
@@ -137,7 +138,7 @@ class _Transform:
     def ends(self) -> list[str]:
         """What is called besides passes."""
         lanes = _lanes(self.type)
-        if self.kind in fft.CROSSED:
+        if self.crossed:
             return ["columns", "transpose", "twist", "uncolumns"]
         if self.whose == "convolution":
             return ["columns", "twist", "uncolumns"]
@@ -200,12 +201,10 @@ class _Transform:
             there = one, register, lanes, self.swapped, register
             self._call(moves[0], self.taken, "1.0", *side(source, self.taken), *there, *extra[0])
             done = self._passes(one, other, tables)
-            if (
-                self.kind == "real" and not self.plan.halves
-            ):  # imaginary parts, where real ones are now
+            if self.to_real and not self.plan.halves:  # imaginary parts, where real ones are now
                 back = f.at(done, register), 2 * register, lanes, 0, 2 * register
             else:
-                back = done, register, lanes, self.swapped or int(self.kind == "real"), register
+                back = done, register, lanes, self.swapped or int(self.to_real), register
             self._call(moves[1], self.given, self.scale, *back, *side(out, self.given), *extra[1])
 
         def column_block(block: str) -> None:
@@ -215,7 +214,7 @@ class _Transform:
             begin = f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size))
             here = pitch, f.min(f.sub(inner, column), lanes), self.swapped
             bring = lambda: self._call("columns", f.at(source, begin), *here, one, self.n)
-            if self.kind in fft.CROSSED:
+            if self.crossed:
                 f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
             else:
                 bring()
@@ -278,7 +277,7 @@ class _Transform:
                 )
                 self._call("twist", one, factors, inner, times)
 
-            if self.kind in fft.CROSSED:
+            if self.crossed:
                 f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
             else:
                 bring()

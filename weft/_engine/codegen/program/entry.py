@@ -90,7 +90,7 @@ class EntryEmitter:
         )
         self.work = 0  # the same, as far as it is known here
         self.positions = _positions(program)
-        self.has_arena = any(slot.kind == "temp" for slot in program.slots)
+        self.has_arena = any(slot.is_temp for slot in program.slots)
 
     def modules(self, symbol: str) -> list[tuple[str, str]]:
         """(symbol, text) of every module; each needs only those before it, and the last has the entry itself."""
@@ -122,7 +122,7 @@ class EntryEmitter:
     def address(self, ref: P.BufRef) -> str:
         """The address a reference denotes at this place."""
         slot, offset = self.program.slots[ref.slot], ref.offset
-        if slot.kind == "temp":
+        if slot.is_temp:
             pointer, offset = "%own" if slot.own else "%arena", offset + slot.offset
         else:
             pointer = self._value(
@@ -214,7 +214,7 @@ class EntryEmitter:
                 // MODEL.flops_per_byte
             )
         if isinstance(step, P.Sort):
-            return step.rows * step.n * (8 if step.kind == "top" else 64)
+            return step.rows * step.n * (8 if step.gives_top else 64)
         if isinstance(step, P.Fft):
             return 64 * step.rows * step.n * step.inner
         if isinstance(step, P.LibraryCall):
@@ -272,8 +272,7 @@ class EntryEmitter:
             return
         slots = self.program.slots
         offsets = [
-            ref.offset + (slots[ref.slot].offset if slots[ref.slot].kind == "temp" else 0)
-            for ref in refs
+            ref.offset + (slots[ref.slot].offset if slots[ref.slot].is_temp else 0) for ref in refs
         ]
         table = self._table(
             [
@@ -577,7 +576,7 @@ class EntryEmitter:
 def _positions(program: P.Program) -> list[int]:
     """Where `slots` has the address behind each slot of the program: that of the arena comes last and serves all temps."""
     given = itertools.count()
-    positions = [-1 if slot.kind == "temp" else next(given) for slot in program.slots]
+    positions = [-1 if slot.is_temp else next(given) for slot in program.slots]
     arena = next(given)
     return [arena if position < 0 else position for position in positions]
 

@@ -31,17 +31,10 @@ def _operator(floating: str, integer: str = "", swap: bool = False) -> Callable[
 
     def apply(x: V, other: V | float) -> V:
         real, kind = x.real, x.kind
+        instruction = floating if x.is_float or not integer else integer
         a, b = x.name, real.operand(kind, other)
         a, b = (b, a) if swap else (a, b)
-        return V(
-            real,
-            kind,
-            real.b.pure(
-                f"{floating if kind == 'f' or not integer else integer} {real.types[kind]} {a}, {b}",
-                a,
-                b,
-            ),
-        )
+        return V(real, kind, real.b.pure(f"{instruction} {real.types[kind]} {a}, {b}", a, b))
 
     return apply
 
@@ -50,13 +43,8 @@ def _order(name: str) -> Callable[[V, Any], V]:
     """A comparison of values; a NaN is neither less nor greater."""
 
     def apply(x: V, other: V | float) -> V:
-        instruction = (
-            f"fcmp o{name}"
-            if x.kind == "f"
-            else f"icmp {name}"
-            if name == "eq"
-            else f"icmp s{name}"
-        )
+        signed = name if name == "eq" else f"s{name}"
+        instruction = f"fcmp o{name}" if x.is_float else f"icmp {signed}"
         y = x.real.operand(x.kind, other)
         return V(
             x.real,
@@ -77,6 +65,14 @@ class V:
         self.kind = kind
         self.name = name
 
+    @property
+    def is_float(self) -> bool:
+        return "f" == self.kind
+
+    @property
+    def is_mask(self) -> bool:
+        return "m" == self.kind
+
     __add__, __radd__ = _operator("fadd", "add"), _operator("fadd", "add", swap=True)
     __sub__, __rsub__ = _operator("fsub", "sub"), _operator("fsub", "sub", swap=True)
     __mul__, __rmul__ = _operator("fmul", "mul"), _operator("fmul", "mul", swap=True)
@@ -86,14 +82,12 @@ class V:
     __lt__, __le__, __gt__, __ge__, same = (_order(name) for name in ("lt", "le", "gt", "ge", "eq"))
 
     def __neg__(self) -> V:
-        return (
-            0 - self
-            if self.kind == "i"
-            else V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
-        )
+        if not self.is_float:
+            return 0 - self
+        return V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
 
     def __invert__(self) -> V:
-        return self ^ (1 if self.kind == "m" else -1)
+        return self ^ (1 if self.is_mask else -1)
 
     def is_nan(self) -> V:
         """Mask of NaN."""

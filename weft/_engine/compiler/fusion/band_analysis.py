@@ -17,6 +17,7 @@ import numpy as np
 from weft._engine.compiler.fusion.classify import computes, moves, view_of
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft._engine.util.dtypes import is_native_integer
 
 #: (r, c), dims of a value with r < c: low <= index c - index r <= high, wherever it is read
 Bands = dict[tuple[int, int], tuple[int, int]]
@@ -134,31 +135,28 @@ class _Masks:
 
     def _position(self, atom: Atom, place: "_Place") -> Form | None:
         """An integer as indices and a constant, if no step of it leaves its type."""
-        if type(atom) is Literal:
-            return (
-                ({}, int(atom.val))
-                if np.ndim(atom.val) == 0 and np.dtype(atom.aval.dtype).kind in "iu"
-                else None
-            )
-        eqn = self._maker(atom)
-        if eqn is None or getattr(atom.aval.dtype, "kind", "") not in ("i", "u"):
+        if not is_native_integer(atom.aval.dtype):
             return None
-        found, operation = None, computes(eqn)
+        if type(atom) is Literal:
+            return ({}, int(atom.val)) if np.ndim(atom.val) == 0 else None
+        eqn = self._maker(atom)
+        form = None if eqn is None else self._form(eqn, place)
+        return form if form is not None and place.fits(form, np.iinfo(atom.aval.dtype)) else None
+
+    def _form(self, eqn: Eqn, place: "_Place") -> Form | None:
+        """Return what an equation makes of positions, whatever its type holds."""
+        operation = computes(eqn)
         if moves(eqn) == "iota":
-            found = place.index[eqn.params["dimension"]]
-        elif operation in ("add", "sub"):
+            return place.index[eqn.params["dimension"]]
+        if operation in ("add", "sub"):
             a, b = (self._position(x, place.of(x)) for x in eqn.invars)
-            found = (
-                _sum(a, b, 1 if operation == "add" else -1)
-                if a is not None and b is not None
-                else None
-            )
-        elif operation == "cast":
-            found = self._position(eqn.invars[0], place)
-        else:
-            inner = place.through(eqn)
-            found = self._position(eqn.invars[0], inner) if inner is not None else None
-        return found if found is not None and place.fits(found, np.iinfo(atom.aval.dtype)) else None
+            if a is None or b is None:
+                return None
+            return _sum(a, b, 1 if operation == "add" else -1)
+        if operation == "cast":
+            return self._position(eqn.invars[0], place)
+        inner = place.through(eqn)
+        return None if inner is None else self._position(eqn.invars[0], inner)
 
 
 class _Place:

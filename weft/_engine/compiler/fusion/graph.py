@@ -198,16 +198,14 @@ class FusionGraph:
         view, pointwise = view_of(eqn), isinstance(eqn.primitive, ElementwiseOp)
         costs = ComputeCost(eqn_cost(eqn), eqn_cost(eqn))
         depth, domain, alignment = 0, None, None
-        in_domain = any(type(atom) is not Literal and atom in self.domain for atom in eqn.invars)
-        for atom in eqn.invars:
-            if type(atom) is Literal:
-                continue
+        operands = [atom for atom in eqn.invars if type(atom) is not Literal]
+        in_domain = any(atom in self.domain for atom in operands)
+        for atom in operands:
             if atom in self.producer:
-                its_domain, its_alignment = self.domain.get(atom), None
-                if its_domain is not None:
-                    its_alignment = self._aligned(eqn, atom, view, pointwise, its_domain)
-                    if domain is not None and (domain, alignment) != (its_domain, its_alignment):
-                        its_alignment = None
+                its_domain = self.domain.get(atom)
+                its_alignment = self._aligned(eqn, atom, view, pointwise)
+                if domain is not None and (domain, alignment) != (its_domain, its_alignment):
+                    its_alignment = None
                 use = Use(
                     self, eqn, atom, view, pointwise, its_alignment, in_domain, costs.dilated_cost
                 )
@@ -229,11 +227,8 @@ class FusionGraph:
             self.producer[var], self.depth[var], self.costs[var] = eqn, depth, costs.copy()
             if domain is not None:
                 self.domain[var], self.alignment[var] = domain, alignment
-            if (
-                costs.recompute_cost >= MODEL.expensive
-                and self.uses.get(var, 0) > 1
-                and alignment != RESHAPED
-            ):
+            again = self.uses.get(var, 0) > 1 and alignment != RESHAPED
+            if again and costs.recompute_cost >= MODEL.expensive:
                 self.roots.add(var if view is None else self._computed_shape(var))
                 self.costs[var].recompute_cost = 1
 
@@ -270,11 +265,12 @@ class FusionGraph:
                 stack.extend(a for a in maker.invars if type(a) is not Literal)
             self.depth[atom] = depth
 
-    def _aligned(self, eqn: Eqn, atom: Var, view: View | None, pointwise: bool, domain: Domain):
-        """The alignment of the result if `eqn` can read `atom`, which has a reduction domain, inside that domain; else None."""
-        shape, alignment, whole = eqn.outvars[0].aval.shape, self.alignment[atom], domain[0]
-        if alignment in (RESHAPED, COLUMN_REDUCED):
+    def _aligned(self, eqn: Eqn, atom: Var, view: View | None, pointwise: bool) -> object:
+        """Return the alignment of the result if `eqn` can read `atom` inside its reduction domain; else None."""
+        domain = self.domain.get(atom)
+        if domain is None or self.alignment[atom] in (RESHAPED, COLUMN_REDUCED):
             return None
+        shape, alignment, whole = eqn.outvars[0].aval.shape, self.alignment[atom], domain[0]
         if pointwise:
             if atom.aval.shape == shape:
                 return alignment
@@ -282,12 +278,7 @@ class FusionGraph:
         if alignment == WHOLE:
             return RESHAPED if before_reshape(eqn.outvars[0], eqn) is atom else None
         dims = None if view is None else _dims_in_domain(alignment, view, shape, whole)
-        if dims is None:
-            return None
-        if shape == whole and _has_own_dims(dims, domain):
-            return WHOLE if may_follow(domain) else None
-        every = all(t is not None or n == 1 for t, n in zip(dims, shape))
-        return tuple(dims) if every and keeps_order(dims, domain) else None
+        return None if dims is None else _alignment_of(dims, shape, domain)
 
     def distinct_cost(self, atom: Atom) -> int:
         """The cost of a value where everything is computed once; roughly, where it is above the model's `most_spread`."""
@@ -459,6 +450,14 @@ def _dims_in_domain(
             case _:
                 return None
     return dims
+
+
+def _alignment_of(dims: list[int | None], shape: tuple[int, ...], domain: Domain) -> object:
+    """Return the alignment of a view with these dims of its reduction domain, if its kernel can compute it."""
+    if shape == domain[0] and _has_own_dims(dims, domain):
+        return WHOLE if may_follow(domain) else None
+    every = all(t is not None or n == 1 for t, n in zip(dims, shape))
+    return tuple(dims) if every and keeps_order(dims, domain) else None
 
 
 def _has_own_dims(dims: list[int | None], domain: Domain) -> bool:

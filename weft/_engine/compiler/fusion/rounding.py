@@ -16,6 +16,7 @@ import numpy as np
 from weft._engine.compiler.fusion.classify import LoweringKind, computes, is_sum, lowering_kind
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.util import dtypes
+from weft._engine.util.dtypes import is_half
 
 #: operations of Loops on floats that have steps, or return one of their operands
 _STEPS = frozenset({"max", "min", "floor", "ceil", "nextafter"})
@@ -23,12 +24,7 @@ _STEPS = frozenset({"max", "min", "floor", "ceil", "nextafter"})
 
 def rounded_values(jaxpr: Jaxpr) -> frozenset[Var]:
     """Return the 16-bit values with several readers that are results, or whose rounding an op observes, directly or through others."""
-    halves = [
-        var
-        for eqn in jaxpr.eqns
-        for var in eqn.outvars
-        if var.aval.dtype.name in ("float16", "bfloat16")
-    ]
+    halves = [var for eqn in jaxpr.eqns for var in eqn.outvars if is_half(var.aval.dtype)]
     if not halves:
         return frozenset()
     results = [atom for atom in jaxpr.outvars if type(atom) is not Literal]

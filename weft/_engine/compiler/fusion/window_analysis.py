@@ -9,15 +9,14 @@ Out:  the window size of each value on the way. Nested padding multiplies, and c
 from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import moves
-from weft._engine.core.primitive import ElementwiseOp, MovementOp, SliceOp
+from weft._engine.core.primitive import ElementwiseOp, MovementOp
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.util.machine_model import MODEL
 
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     """The size of the window to which each value belongs, by value."""
-    pads = [eqn for eqn in jaxpr.eqns if isinstance(eqn.primitive, SliceOp) and moves(eqn) == "pad"]
-    if not any(inner for eqn in pads for _, _, inner in eqn.params["padding_config"]):
+    if not any(_dilated_dims(eqn) for eqn in jaxpr.eqns):
         return {}
     whole: dict[Var, Var] = {}  # what is made of a value, up to where that is padded,
     around: dict[Var, Var] = {}  # and of which that becomes a part

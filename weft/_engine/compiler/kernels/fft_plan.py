@@ -216,7 +216,7 @@ def _columns(n: int) -> int:
 
 def tables(stage: Stage, part: np.dtype) -> fft.Factors:
     """The factors of a step; equal ones are one constant of a program."""
-    return _tables(stage.kind, stage.n, stage.inner if stage.kind in fft.CROSSED else 1, part)
+    return _tables(stage.kind, stage.n, stage.inner if fft.is_crossed(stage.kind) else 1, part)
 
 
 _tables = functools.lru_cache(64)(fft.tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from weft._engine.compiler.fusion.classify import merged, row_major
@@ -125,6 +125,17 @@ def _parts(views: tuple, most: int) -> list[tuple]:
     ]
 
 
+def _free_dims(ndim: int, contract: Sequence[int], batch: Sequence[int]) -> list[int]:
+    return [d for d in range(ndim) if d not in contract and d not in batch]
+
+
+def _merged_batch(batch: list, rows: list, columns: list) -> tuple:
+    """Return batch dims, and those rows and columns that are no even runs, as few dims in the order of the result."""
+    batch = batch + [(e, a, 0, c) for e, a, c in rows] + [(e, 0, b, c) for e, b, c in columns]
+    batch.sort(key=lambda e: -e[3])
+    return tuple(merged(batch))
+
+
 class Contraction:
     """A dot_general as extents and strides: rows, columns, k, and what is left of each as batch and outer k.
 
@@ -138,8 +149,8 @@ class Contraction:
         order = eqn.params.get("permutation")
         if order is not None:
             c_strides = tuple(c_strides[order.index(d)] for d in range(len(order)))
-        a_free = [d for d in range(len(a_shape)) if d not in a_contract and d not in a_batch]
-        b_free = [d for d in range(len(b_shape)) if d not in b_contract and d not in b_batch]
+        a_free = _free_dims(len(a_shape), a_contract, a_batch)
+        b_free = _free_dims(len(b_shape), b_contract, b_batch)
         n = len(a_batch)
         batch = [
             (a_shape[x], a_strides[x], b_strides[y], c_strides[i])
@@ -154,9 +165,7 @@ class Contraction:
         k, self.outer_k = _main(merged(inner))
         m, more_m = _even_run(merged(rows))
         n_, more_n = _even_run(merged(cols))
-        batch += [(e, a, 0, c) for e, a, c in more_m] + [(e, 0, b_, c) for e, b_, c in more_n]
-        batch.sort(key=lambda e: -e[3])
-        self.batch = tuple(merged(batch))
+        self.batch = _merged_batch(batch, more_m, more_n)
         self.k, self.a_strides, self.b_strides = k[0], (m[-1][1], k[1]), (k[2], n_[-1][1])
         self.m, self.n = (math.prod(e for e, *_ in dims) for dims in (m, n_))
         self.c_strides = (m[-1][2], n_[-1][2])

@@ -49,7 +49,7 @@ class LoopLevel:
 
     @property
     def is_vector(self) -> bool:
-        return self.kind == "vector"
+        return "vector" == self.kind
 
 
 @record(frozen=False)
@@ -62,6 +62,12 @@ class LoopPass:
     roots: list[Expr]
     spills: list[tuple[str, Expr, Expr]] = field(default_factory=list)
     prefetched: list[tuple[str, Expr]] = field(default_factory=list)
+
+    @property
+    def exprs(self) -> list[Expr]:
+        """Return all that it computes, in this order."""
+        spilled = [x for _, index, value in self.spills for x in (index, value)]
+        return [*self.roots, *spilled, *[index for _, index in self.prefetched]]
 
 
 class LoopNest:

@@ -364,16 +364,16 @@ class _LoopNestBuilder(LoopNest):
 
     def _pass(self, one: LoopPass, loops: list[LoopLevel]) -> None:
         emit, reductions, outputs = self.emit, one.reductions, one.outputs
-        sums = [r for r in reductions if r.op in ("add", "mul")]
-        apart = {r.name: f"{r.name}b" for r in sums if any(loop.own_sums for loop in loops)}
+        has_own_sums = any(loop.own_sums for loop in loops)
+        sums = [r for r in reductions if r.op in ("add", "mul")] if has_own_sums else []
+        apart = {r.name: f"{r.name}b" for r in sums}
         for r in reductions:
             emit.append(Init(r.name, r.init))
         for loop in loops:
             for r in sums if loop.own_sums else ():
                 emit.append(Init(apart[r.name], r.init))
             emit.open(loop.level)
-        spilled = [x for s in one.spills for x in s[1:]]
-        done = emit.compute(one.roots + spilled + [x for _, x in one.prefetched])
+        done = emit.compute(one.exprs)
         stored = len(reductions) + 2 * len(outputs)
         for r, value in zip(reductions, done):
             emit.append(Accum(apart.get(r.name, r.name), r.op, value))

@@ -133,7 +133,7 @@ class OuterReduction:
             if (
                 top is None
                 or len(names) > 1
-                or top.name in self.placed
+                or self.placed.get(top.name) is not None
                 or of is not top.value
                 or not _follows_maximum(shift)
             ):
@@ -195,9 +195,9 @@ class OuterReduction:
         emit.open(_VECTOR)
         for r in reductions:
             emit.append(Store(self.kept[r.name], j, r.init))
-            if r.name in self.placed:
+            place = self.placed.get(r.name)
+            if place is not None:
                 # the first of equals is the first of all until something better comes
-                place = self.placed[r.name]
                 emit.append(Store(self.kept[place.name], j, b.const(0, place.init.type)))
         emit.close("j", self.extent, "vector")
 
@@ -303,8 +303,9 @@ class OuterReduction:
             substitute = self._substitution(where)
             for r in reductions:
                 values[r.name].append(substitute(r.value))
-                if r.name in self.placed:
-                    values[self.placed[r.name].name].append(substitute(self.placed[r.name].at))
+                place = self.placed.get(r.name)
+                if place is not None:
+                    values[place.name].append(substitute(place.at))
             for o in outputs:
                 stored += [substitute(o.index), substitute(o.value)]
         emit.open(_VECTOR)

@@ -67,12 +67,7 @@ class TransposeTiling:
         self.counts = [d.extent for d in line]
         self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
         vector, step = nest.vector, nest.step
-        steps = [math.prod(self.counts[k + 1 :]) for k in range(len(line))]
-        self.across: list[tuple[Load, Access]] = [
-            (x, a)
-            for x, a in nest.analysis.loads
-            if a.plain and step(a, vector) > 1 and [step(a, d) for d in line] == steps
-        ]
+        self.across = self._loads_across()
         self.size = MODEL.cache_line // min([a.weight for _, a in self.across], default=4)
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
@@ -83,9 +78,10 @@ class TransposeTiling:
         paged = any(step(a, dim) * a.weight % MODEL.tile_conflict_bytes == 0 for a in results)
         self.skewed = past and self._begin_between_lines(results)
         self.together = self.skewed or (paged and not past)
-        high = self._rows_of_tiles(paged) if past else 1
-        wide = 1
-        if paged and not past:
+        high, wide = 1, 1
+        if past:
+            high = self._rows_of_tiles(paged)
+        elif paged:
             high, wide = MODEL.tile_block_rows // self.size, MODEL.tile_block_tiles
         self.high = max(1, min(high, vector.extent // self.size))
         self.wide = max(1, min(wide, dim.extent // self.size))
@@ -94,6 +90,16 @@ class TransposeTiling:
         self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
         self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
         self.pitch = self.rows + self.size * self.skewed
+
+    def _loads_across(self) -> list[tuple[Load, Access]]:
+        """Return the loads that are contiguous along the line and not along the vector dim."""
+        step, vector, line = self.nest.step, self.nest.vector, self.line
+        steps = [math.prod(self.counts[k + 1 :]) for k in range(len(line))]
+        return [
+            (x, a)
+            for x, a in self.nest.analysis.loads
+            if a.plain and step(a, vector) > 1 and [step(a, d) for d in line] == steps
+        ]
 
     def _rows_of_tiles(self, paged: bool) -> int:
         """Return how many rows of tiles a cache holds whose results are stored past the caches."""

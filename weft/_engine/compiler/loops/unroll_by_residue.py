@@ -129,12 +129,12 @@ def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -
     columns = [
         dict(zip(adjacent, column)) for column in itertools.product(*[places[d] for d in adjacent])
     ]
-    rows = [d for d in counts if d not in adjacent]
     remainders = []
-    for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
-        choice = {d: left[d] if end else places[d] for d, end in zip(rows, ends)}
-        last = [d for d, end in zip(rows, ends) if end]
-        when = b.logical_and(*[b.icmp("eq", fresh[d], shape[d] - 1) for d in last])
+    for ends in _choices_of_ends([d for d in counts if d not in adjacent], left):
+        choice = {d: left[d] if end else places[d] for d, end in ends.items()}
+        when = b.logical_and(
+            *[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in ends.items() if end]
+        )
         remainders.append(Remainder(_outputs(low, b, fresh, choice, columns), when, False))
         remainders += [
             Remainder(_outputs(low, b, fresh, choice, [{d: x}]), when, True)
@@ -149,6 +149,12 @@ def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -
         outputs=remainders[0].outputs,
         remainders=remainders[1:],
     )
+
+
+def _choices_of_ends(rows: list[int], left: dict[int, list[Expr]]) -> Iterator[dict[int, bool]]:
+    """Return every choice of dims along which the elements that are `left` are computed; none comes first."""
+    for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
+        yield dict(zip(rows, ends))
 
 
 def _outputs(

@@ -124,23 +124,13 @@ class Lowering:
             b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)
         ]
         part = b.index("part", self.group.parts) if self.group.parts > 1 else b.const(0, "i64")
-        outputs = []
         strides = row_major(shape)
-        for root in self.group.roots:
-            if root in self.graph.column_reductions:
-                outputs.append(self._column_reduction(root, part, columns, strides))
-                continue
-            alignment = self.graph.alignment.get(root)
-            full = domain is None or (root not in self.graph.domain) or alignment == WHOLE
-            index = (
-                tuple(self.vars)
-                if full
-                else tuple(b.const(0, "i64") if t is None else self.vars[t] for t in alignment)
-            )
-            value = self.value(root, index, None, True)
-            at = flat_index(b, index, strides if full else row_major(root.aval.shape))
-            stored = b.stored(value, type_name(root.aval.dtype))
-            outputs.append(Output(root, at, stored, self.level(value) if full and columns else -1))
+        outputs = [
+            self._column_reduction(root, part, columns, strides)
+            if root in self.graph.column_reductions
+            else self._output(root, columns, strides)
+            for root in self.group.roots
+        ]
         return Lowered(
             b,
             shape,
@@ -153,6 +143,19 @@ class Lowering:
             self.group.parts,
             part,
         )
+
+    def _output(self, root: Var, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
+        """Return a result: an element of each position of the group's shape, or of each row."""
+        b, alignment = self.b, self.graph.alignment.get(root)
+        if self.group.domain is None or root not in self.graph.domain or alignment == WHOLE:
+            value = self.value(root, tuple(self.vars), None, True)
+            at = flat_index(b, tuple(self.vars), strides)
+            stored = b.stored(value, type_name(root.aval.dtype))
+            return Output(root, at, stored, self.level(value) if columns else -1)
+        index = tuple(b.const(0, "i64") if t is None else self.vars[t] for t in alignment)
+        value = self.value(root, index, None, True)
+        at = flat_index(b, index, row_major(root.aval.shape))
+        return Output(root, at, b.stored(value, type_name(root.aval.dtype)), -1)
 
     def _column_reduction(
         self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]
@@ -374,7 +377,7 @@ class Lowering:
         levels = self.levels
         for x in parts_first(expr, levels):
             if isinstance(x, Ref):
-                levels[id(x)] = next(r.level for r in self.reductions if r.name == x.name) + 1
+                levels[id(x)] = {r.name: r.level for r in self.reductions}[x.name] + 1
             else:
                 levels[id(x)] = max((levels[id(k)] for k in children(x)), default=0)
         return levels[id(expr)]

@@ -462,8 +462,14 @@ def _split_reduction(eqn: Eqn):
         rest = tuple(a for a in axes if a not in runs[-1])
         return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
     kept, split = _outer_part(shape, axes, _wanted_parts(shape, axes))
-    if not kept and split == 1:
-        return None
+    return _in_two_steps(eqn, kept, split) if kept or split > 1 else None
+
+
+def _in_two_steps(eqn: Eqn, kept: tuple[int, ...], split: int):
+    """Return a reduction that keeps some dims, and the parts of the next one, for a second step."""
+    bind, aval = eqn.primitive.bind, eqn.invars[0].aval
+    shape, dtype, axes = aval.shape, aval.dtype, tuple(sorted(eqn.params["axes"]))
+    half = type_name(dtype) in HALVES
 
     def two_steps(x):
         wide = _convert(x, np.dtype(np.float32)) if half else x

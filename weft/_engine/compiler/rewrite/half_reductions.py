@@ -12,8 +12,7 @@ import numpy as np
 from weft._engine.compiler.fusion.classify import LoweringKind, computes, lowering_kind, moves
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, use_counts
-
-_HALVES = ("float16", "bfloat16")  # by name: bfloat16 itself is made when a program uses it
+from weft._engine.util.dtypes import is_half
 
 
 def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
@@ -27,7 +26,7 @@ def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
         if (
             computes(eqn) == "cast"
             and eqn.invars[0].aval.dtype == np.float32
-            and eqn.outvars[0].aval.dtype.name in _HALVES
+            and is_half(eqn.outvars[0].aval.dtype)
         ):
             uses = uses or use_counts(jaxpr)
             now = _narrowed(eqn, maker, uses) or now

@@ -441,35 +441,13 @@ def _dot(walk: _Algebra, eqn: Eqn):
 
 def _dot_by_parts(walk: _Algebra, eqn: Eqn) -> Eqn | None:
     """Let a matmul whose summed dims were put together of parts, as shards are, sum over the parts in place."""
-    contract, batch = eqn.params["dimension_numbers"]
-    (a, b), out = eqn.invars, eqn.outvars[0]
-    if type(a) is Literal or type(b) is Literal or out.aval.explicit is not None or batch[0]:
+    out = eqn.outvars[0]
+    views = _views_by_parts(walk, eqn)
+    if views is None:
         return None
-    if not a.aval.size * b.aval.size:
-        return None
-    operands = [_order_of(walk, a), _order_of(walk, b)]
-    dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(operands, (a, b))]
-    if not all(dims) or not any(
-        order.moved and len(parts[i]) > 1
-        for order, parts, own in zip(operands, dims, contract)
-        for i in own
-    ):
-        return None
-    cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
-    if not all(cut):
-        return None
-    longest = max([extent for pair in cut for extent, _ in pair[0]], default=0)
-    if longest < MODEL.gemm_split_columns:
-        return None
-    views = []
-    for side, (order, parts, own) in enumerate(zip(operands, dims, contract)):
-        free = [run for i, runs in enumerate(parts) if i not in own for run in runs]
-        view = _operand_view(order.source, free, [run for pair in cut for run in pair[side]])
-        if view is None:
-            return None
-        views.append(view)
+    for view in views:
         sizes = {"new_sizes": view.var.aval.shape}
-        walk.emit(Eqn(registry["reshape"], [order.source], [view.var], sizes, eqn.source))
+        walk.emit(Eqn(registry["reshape"], [view.source], [view.var], sizes, eqn.source))
     numbers = (tuple(view.summed for view in views), ((), ()))
     product = eqn.replace(
         invars=[view.var for view in views], params={**eqn.params, "dimension_numbers": numbers}
@@ -484,9 +462,39 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn) -> Eqn | None:
     )
 
 
+def _views_by_parts(walk: _Algebra, eqn: Eqn) -> list[_OperandView] | None:
+    """Return the operands of a matmul with a dim for each long part of the sum; None if there are no such parts."""
+    contract, batch = eqn.params["dimension_numbers"]
+    a, b = eqn.invars
+    if type(a) is Literal or type(b) is Literal or eqn.outvars[0].aval.explicit is not None:
+        return None
+    if batch[0] or not a.aval.size * b.aval.size:
+        return None
+    orders = [_order_of(walk, a), _order_of(walk, b)]
+    dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(orders, (a, b))]
+    if None in dims or not all(dims) or not any(map(_has_moved_parts, orders, dims, contract)):
+        return None
+    cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
+    if not all(cut):
+        return None
+    longest = max([extent for pair in cut for extent, _ in pair[0]], default=0)
+    if longest < MODEL.gemm_split_columns:
+        return None
+    views = []
+    for side, (order, parts, own) in enumerate(zip(orders, dims, contract)):
+        free = [run for i, runs in enumerate(parts) if i not in own for run in runs]
+        views.append(_operand_view(order.source, free, [run for pair in cut for run in pair[side]]))
+    return None if None in views else views
+
+
+def _has_moved_parts(order: _ElementOrder, parts: list[list], contract: tuple[int, ...]) -> bool:
+    return order.moved and any(len(parts[i]) > 1 for i in contract)
+
+
 class _OperandView(NamedTuple):
     """An operand of a matmul with a dim for each run: its variable, the summed dims, and the sizes of the free ones."""
 
+    source: Var
     var: Var
     summed: tuple[int, ...]
     free: list[int]
@@ -501,7 +509,7 @@ def _operand_view(
         return None
     var = Var(source.aval.update(shape=tuple(extent for extent, _ in runs)))
     places = tuple(runs.index(run) for run in summed)
-    return _OperandView(var, places, [extent for extent, _ in free])
+    return _OperandView(source, var, places, [extent for extent, _ in free])
 
 
 def _order_of(walk: _Algebra, x: Var) -> _ElementOrder:

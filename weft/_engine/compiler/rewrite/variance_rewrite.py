@@ -25,6 +25,7 @@ from weft._engine.core.primitive import ElementwiseOp, registry
 from weft._engine.core.stage import stage
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, substitute
+from weft._engine.util.dtypes import is_native_float
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
@@ -81,7 +82,7 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
     if (
         not is_sum(eqn)
         or eqn.invars[0].aval.size < MODEL.variance_from
-        or eqn.invars[0].aval.dtype.kind != "f"
+        or not is_native_float(eqn.invars[0].aval.dtype)
     ):
         return None
     base = _base_of_square(maker.get(eqn.invars[0]))

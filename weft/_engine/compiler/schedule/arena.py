@@ -33,6 +33,11 @@ class Buffer:
         None  # a buffer whose last reader is this one's first writer, in place
     )
 
+    @property
+    def is_temp(self) -> bool:
+        """Whether the buffer lives in the arena."""
+        return "temp" == self.kind
+
 
 @record
 class Ref:
@@ -41,6 +46,11 @@ class Ref:
     buffer: Buffer
     offset: int = 0
     strides: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is the beginning of a buffer in all iterations."""
+        return not self.offset and not self.strides
 
     def moved(self, nbytes: int) -> "Ref":
         return Ref(self.buffer, self.offset + nbytes, self.strides) if nbytes else self
@@ -77,7 +87,7 @@ def place(buffers: Iterable[Buffer]) -> int:
 
     A buffer goes to the narrowest gap that it fits in, the lowest of equals, or after everything that is alive.
     """
-    temps = [b for b in buffers if b.kind == "temp" and b.forward is None and b.last >= 0]
+    temps = [b for b in buffers if b.is_temp and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
     if config.check and config.checks.memory:
         return _place_apart(temps)

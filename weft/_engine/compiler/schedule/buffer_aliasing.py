@@ -26,27 +26,39 @@ def donate(
     free = [i for i in donated if ins[i].nbytes]
     aliases: dict[int, int] = {}
     for alike, (number, out) in itertools.product((True, False), enumerate(outs)):
-        for i in free if number not in aliases else ():
-            source = ins[i]
-            if source.nbytes != out.nbytes or out.last < 0 or are_alike(number, i) != alike:
-                continue
-            copy = next(
-                (p for p in plan.copies if p.time == out.first and p.copied == (out, source)), None
-            )
-            pairs = (
-                writers[out].in_place[out] if out in writers and source.last == out.first else ()
-            )
-            pair = next((p for p in pairs if p[0] is source), None)
-            if copy is not None and source.last == copy.time:
-                copy.dropped = True
-            elif pair is not None:
-                alias(writers[out], pair)
-            elif source.last >= out.first:
-                continue
-            aliases[number] = i
-            free.remove(i)
-            break
+        for i in free if number not in aliases and out.last >= 0 else ():
+            if are_alike(number, i) == alike and _write_into(plan, writers.get(out), out, ins[i]):
+                aliases[number] = i
+                free.remove(i)
+                break
     return aliases
+
+
+def _write_into(
+    plan: ProgramBuilder, writer: PendingStep | None, out: Buffer, source: Buffer
+) -> bool:
+    """Let an output be written into an input of its size, if the input is dead by then or its kernel works in place."""
+    if source.nbytes != out.nbytes:
+        return False
+    if source.last < out.first:
+        return True
+    if source.last > out.first:
+        return False
+    for copy in plan.copies:
+        if copy.time == out.first and copy.copied == (out, source):
+            copy.dropped = True
+            return True
+    pair = pair_of(writer, out, source)
+    if writer is None or pair is None:
+        return False
+    alias(writer, pair)
+    return True
+
+
+def pair_of(writer: PendingStep | None, out: Buffer, source: Buffer) -> tuple | None:
+    """Return the pair of `in_place` that lets a launch write a result over an operand."""
+    pairs = () if writer is None else (writer.in_place or {}).get(out, ())
+    return next((pair for pair in pairs if pair[0] is source), None)
 
 
 def share_dead(plan: ProgramBuilder) -> None:
@@ -55,7 +67,7 @@ def share_dead(plan: ProgramBuilder) -> None:
     for pending in plan.launches:
         for out, pairs in (pending.in_place or {}).items():
             if (
-                out.kind != "temp"
+                not out.is_temp
                 or out.forward is not None
                 or out.first != pending.time
                 or out.nbytes < 1 << 16
@@ -64,7 +76,7 @@ def share_dead(plan: ProgramBuilder) -> None:
             for pair in pairs:
                 source = pair[0]
                 if (
-                    source.kind == "temp"
+                    source.is_temp
                     and source.forward is None
                     and source.last == pending.time
                     and source.region is out.region

@@ -130,10 +130,7 @@ class ProgramBuilder:
                 names = dict(pending.aliases)
                 final = replace(
                     kernel,
-                    bufs=tuple(
-                        replace(b, alias=names[b.name]) if b.name in names else b
-                        for b in kernel.bufs
-                    ),
+                    bufs=tuple(replace(b, alias=names.get(b.name, b.alias)) for b in kernel.bufs),
                 )
             return step(final, tuple(at(r) for r in refs), tuple(at(r) for r in operands))
 

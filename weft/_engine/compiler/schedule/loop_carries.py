@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from weft._engine.compiler.fusion.classify import loop_of
 from weft._engine.compiler.schedule.arena import Buffer, Ref
-from weft._engine.compiler.schedule.buffer_aliasing import alias
+from weft._engine.compiler.schedule.buffer_aliasing import alias, pair_of
 from weft._engine.compiler.schedule.liveness import ProgramBuilder
 from weft._engine.ir.jaxpr import Eqn, Var
 
@@ -61,15 +61,9 @@ def _write_in_place(
 ) -> bool:
     """Let the step that makes a new carried value write it into the carry, if the old one is dead by then."""
     buffer = new.buffer
-    if buffer.kind != "temp" or buffer.region is not plan.region or buffer in carried:
+    if not buffer.is_temp or buffer.region is not plan.region or buffer in carried:
         return False
-    if (
-        new.offset
-        or new.strides
-        or carry.strides
-        or carry.offset
-        or buffer.nbytes != carry.buffer.nbytes
-    ):
+    if not (new.is_whole and carry.is_whole) or buffer.nbytes != carry.buffer.nbytes:
         return False
     if sum(e.buffer is buffer for e in ends) != 1 or any(e.buffer is carry.buffer for e in ends):
         return False
@@ -78,9 +72,7 @@ def _write_in_place(
     if writer is None or read > buffer.first:
         return False
     if read == buffer.first:
-        pair = next(
-            (p for p in (writer.in_place or {}).get(buffer, ()) if p[0] is carry.buffer), None
-        )
+        pair = pair_of(writer, buffer, carry.buffer)
         if pair is None:
             return False
         alias(writer, pair)

@@ -52,9 +52,7 @@ def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.S
     """The loop as a kernel, written twice: at first to learn which buffers can be registers."""
     mine = Counter(ref.slot for ref in P.refs_of(loop))
     private = {
-        slot
-        for slot, count in mine.items()
-        if program.slots[slot].kind == "temp" and uses[slot] == count
+        slot for slot, count in mine.items() if program.slots[slot].is_temp and uses[slot] == count
     }
     if isinstance(loop, P.WhileLoop):
         private.discard(loop.cond.slot)
@@ -97,12 +95,14 @@ class _Memory:
     constant: bool = True  # indexed by constants only
     loaded: bool = False
     stored: bool = False
+    in_registers: bool = False
+    early: bool = False  # a condition needs its registers
     places: dict[int, None] = field(default_factory=dict)
 
 
 class _Writer:
     def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
-        self.private, self.types, self.in_registers = private, types, registers
+        self.private, self.types, self.register_names = private, types, registers
         self.b = Builder()
         self.memory: dict[int | str, _Memory] = {}  # by slot; the inner kernels' scratch by name
         self.vars: dict[
@@ -119,7 +119,6 @@ class _Writer:
             tuple[str, int], tuple[loops.Expr, loops.Expr]
         ] = {}  # (memory, id) -> element, last stored there
         self.in_vector = False
-        self.early: set[str] = set()  # registers that a condition needs
 
     def registers(self) -> frozenset[str]:
         """Names of buffers that can be registers, and gain by it."""
@@ -166,7 +165,7 @@ class _Writer:
             [
                 loops.Buf(m.name, m.type, m.reach)
                 for m in self.memory.values()
-                if m.private and m.name not in self.in_registers
+                if m.private and not m.in_registers
             ]
         )
         kernel = loops.Kernel(bufs, tuple(body), scratch, "loop")
@@ -197,7 +196,8 @@ class _Writer:
         first = self._steps(loop.cond_body)
         self._reach(loop.cond, "bool", 1)
         cond = self._load(self._place(loop.cond, "bool"), None, None)
-        self.early = {m.name for m in self.memory.values()}
+        for memory in self.memory.values():
+            memory.early = True
         body = self._inner(self._steps, loop.body)
         again = self._steps(loop.cond_body)
         most = max(1, MODEL.outlined_call_bytes // self.work)
@@ -224,11 +224,7 @@ class _Writer:
     def _inits(self, private: bool, early: bool = False) -> list[loops.Stmt]:
         made: list[loops.Stmt] = []
         for m in self.memory.values():
-            if (
-                m.name in self.in_registers
-                and m.private == private
-                and (not private or (m.name in self.early) == early)
-            ):
+            if m.in_registers and m.private == private and (not private or m.early == early):
                 for at in m.places:
                     value = (
                         loops.Const(_zero(m.type), m.type)
@@ -243,7 +239,7 @@ class _Writer:
         return [
             loops.Store(m.name, loops.Const(at, "i64"), loops.Ref(_register(m, at), m.type))
             for m in self.memory.values()
-            if m.name in self.in_registers and not m.private
+            if m.in_registers and not m.private
             for at in m.places
         ]
 
@@ -269,7 +265,7 @@ class _Writer:
 
     def _launch(self, step: P.Launch) -> list[loops.Stmt]:
         kernel = step.kernel
-        if step.work or any(isinstance(s, loops.For) and s.kind == "parallel" for s in kernel.body):
+        if step.work or any(isinstance(s, loops.For) and s.is_parallel for s in kernel.body):
             raise _NotOutlined
         self.names, self.bufs = {}, {}
         for buf, ref in zip(kernel.bufs, step.args):
@@ -277,7 +273,13 @@ class _Writer:
             self.bufs[buf.name] = self._place(ref, buf.type)
         for buf in kernel.scratch:
             name = self._fresh("s")
-            memory = self.memory[name] = _Memory(name, buf.type, reach=buf.size, private=True)
+            memory = self.memory[name] = _Memory(
+                name,
+                buf.type,
+                reach=buf.size,
+                private=True,
+                in_registers=name in self.register_names,
+            )
             self.bufs[buf.name] = memory, self.b.const(0, "i64")
         return self._body(kernel.body)
 
@@ -325,8 +327,13 @@ class _Writer:
         memory, size = self.memory.get(ref.slot), loops.ITEMSIZE[type_]
         outer = tuple([(var, stride) for var, stride in ref.strides if var not in self.vars])
         if memory is None:
+            name = f"m{ref.slot}"
             memory = self.memory[ref.slot] = _Memory(
-                f"m{ref.slot}", type_, outer, private=ref.slot in self.private
+                name,
+                type_,
+                outer,
+                private=ref.slot in self.private,
+                in_registers=name in self.register_names,
             )
         inner = [(stride, self.vars[var][1]) for var, stride in ref.strides if var in self.vars]
         if (
@@ -386,70 +393,53 @@ class _Writer:
     def _stmt(self, stmt: loops.Stmt) -> list[loops.Stmt]:
         match stmt:
             case loops.Let() | loops.Init():
-                value = self._expr(stmt.value)
-                if isinstance(value, loops.Const) and isinstance(stmt, loops.Let):
-                    self.names[stmt.name] = value
-                    return []
-                return [type(stmt)(self._bound(stmt.name, value.type), value)]
+                return self._definition(stmt)
             case loops.Accum():
-                return [
-                    replace(
-                        stmt,
-                        name=self._name(stmt.name),
-                        value=self._expr(stmt.value),
-                        guard=self._maybe(stmt.guard),
-                    )
-                ]
+                name, value = self._name(stmt.name), self._expr(stmt.value)
+                return [replace(stmt, name=name, value=value, guard=self._maybe(stmt.guard))]
             case loops.Scan():
-                values = tuple([self._expr(x) for x in stmt.values])
-                names = tuple([self._bound(name, x.type) for name, x in zip(stmt.names, values)])
-                self.memo = {}
-                return [
-                    loops.Scan(
-                        names,
-                        tuple(map(self._name, stmt.accs)),
-                        values,
-                        tuple([self._expr(x) for x in stmt.combine]),
-                    )
-                ]
+                return [self._scan(stmt)]
             case loops.Store():
                 return self._store(stmt)
             case loops.Interleave():
                 memory, index = self._element(stmt.buf, stmt.index)
                 self._stored(memory, index)
                 memory.constant = False
-                return [
-                    loops.Interleave(
-                        memory.name, index, tuple([self._expr(x) for x in stmt.values])
-                    )
-                ]
+                values = tuple([self._expr(x) for x in stmt.values])
+                return [loops.Interleave(memory.name, index, values)]
             case loops.Pack():
-                memory, first = self.bufs[stmt.buf]
-                if not (isinstance(first, loops.Const) and first.value == 0):
-                    raise _NotOutlined
-                self._stored(memory, first)
-                memory.constant = False
-                return [
-                    loops.Pack(
-                        self._name(stmt.acc),
-                        memory.name,
-                        self._expr(stmt.value),
-                        self._expr(stmt.guard),
-                    )
-                ]
+                return [self._pack(stmt)]
             case loops.Prefetch():
                 return []
             case loops.For():
                 return self._for(stmt)
             case loops.If():
-                return [
-                    loops.If(
-                        self._expr(stmt.cond),
-                        self._inner(self._body, stmt.body),
-                        self._inner(self._body, stmt.orelse),
-                    )
-                ]
+                cond, body = self._expr(stmt.cond), self._inner(self._body, stmt.body)
+                return [loops.If(cond, body, self._inner(self._body, stmt.orelse))]
         raise _NotOutlined
+
+    def _definition(self, stmt: loops.Let | loops.Init) -> list[loops.Stmt]:
+        value = self._expr(stmt.value)
+        if isinstance(value, loops.Const) and isinstance(stmt, loops.Let):
+            self.names[stmt.name] = value
+            return []
+        return [type(stmt)(self._bound(stmt.name, value.type), value)]
+
+    def _scan(self, stmt: loops.Scan) -> loops.Scan:
+        values = tuple([self._expr(x) for x in stmt.values])
+        names = tuple([self._bound(name, x.type) for name, x in zip(stmt.names, values)])
+        self.memo = {}
+        accs = tuple(map(self._name, stmt.accs))
+        return loops.Scan(names, accs, values, tuple([self._expr(x) for x in stmt.combine]))
+
+    def _pack(self, stmt: loops.Pack) -> loops.Pack:
+        memory, first = self.bufs[stmt.buf]
+        if not (isinstance(first, loops.Const) and first.value == 0):
+            raise _NotOutlined
+        self._stored(memory, first)
+        memory.constant = False
+        acc, value = self._name(stmt.acc), self._expr(stmt.value)
+        return loops.Pack(acc, memory.name, value, self._expr(stmt.guard))
 
     def _name(self, name: str) -> str:
         return self.names[name].name
@@ -472,7 +462,7 @@ class _Writer:
             return self._unrolled(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
         self.names[stmt.var] = self.b.index(name, extent)
-        self.work, self.in_vector = 0, saved or stmt.kind == "vector"
+        self.work, self.in_vector = 0, saved or stmt.is_vector
         body = self._inner(self._body, stmt.body)
         self.work, self.in_vector = work + extent * max(4, self.work), saved
         return [loops.For(name, extent, body, stmt.kind)]
@@ -507,7 +497,7 @@ class _Writer:
                 return []
             guard = None
         self._stored(memory, at)
-        if memory.name in self.in_registers:
+        if memory.in_registers:
             return [
                 loops.Accum(_register(memory, at.value), stmt.accumulate or "set", value, guard)
             ]
@@ -550,7 +540,7 @@ class _Writer:
             guard = None
         memory.loaded = True
         self._noted(memory, at)
-        if memory.name not in self.in_registers:
+        if not memory.in_registers:
             if guard is None and (memory.name, id(at)) in self.known:
                 return self.known[memory.name, id(at)][1]
             return loops.Load(memory.name, at, memory.type, guard, other)

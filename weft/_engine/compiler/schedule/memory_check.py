@@ -50,18 +50,18 @@ class _Memory:
 
     def __init__(self, program: P.Program, aliases: Mapping[int, int]):
         self.slots = program.slots
-        ins = [i for i, slot in enumerate(program.slots) if slot.kind == "in"]
-        outs = [i for i, slot in enumerate(program.slots) if slot.kind == "out"]
+        ins = [i for i, slot in enumerate(program.slots) if slot.is_input]
+        outs = [i for i, slot in enumerate(program.slots) if slot.is_output]
         self.host = {outs[out]: ins[source] for out, source in aliases.items()}
         self.owners: dict[tuple[str, int], _Owners] = {}
         donated = set(self.host.values())
         self.constant = {
             i
             for i, slot in enumerate(program.slots)
-            if slot.kind == "const" or (slot.kind == "in" and i not in donated)
+            if slot.is_constant or (slot.is_input and i not in donated)
         }
         for i, slot in enumerate(program.slots):
-            if slot.kind in ("in", "const"):
+            if slot.is_input or slot.is_constant:
                 self._owners_of((slot.kind, i)).give(0, slot.nbytes, i)
 
     def follow(self, steps: Sequence[P.Step], loops: dict[str, int], checks_reads: bool) -> None:
@@ -133,7 +133,7 @@ class _Memory:
             raise MemoryPlanError(
                 f"{title} {verb} bytes {low} to {high} of {self._name(ref.slot)}, which has {slot.nbytes} bytes"
             )
-        if slot.kind == "temp":
+        if slot.is_temp:
             return _Location(
                 ref.slot, ("own" if slot.own else "arena", 0), low + slot.offset, high + slot.offset
             )

@@ -11,6 +11,8 @@ Next: `exchange_steps` makes steps of exchanges and marks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.ir.jaxpr import Eqn, Literal, Var, subjaxprs
@@ -19,47 +21,61 @@ from weft._engine.ops.exchange import exchange_done_p, role_of
 
 def overlapped(graph: Fusion) -> list[Group | Eqn]:
     """The items of a program in an order that overlaps, with a mark before the first reader of each exchange."""
-    items, needs = graph.items, _needs(graph)
-    starts = [is_exchange(item) for item in items]
-    leads = list(starts)
-    for i in reversed(range(len(items))):
-        if leads[i]:
-            for n in needs[i]:
-                leads[n] = True
-    under_way: dict[int, Eqn] = {}
-    out: list[Group | Eqn] = []
+    return _OverlapScheduler(graph).run()
 
-    def rank(i: int) -> tuple[int, int]:
-        if any(n in under_way for n in needs[i]):
+
+class _OverlapScheduler:
+    """A list scheduler: of the items that are ready, the one of lowest rank comes next."""
+
+    def __init__(self, graph: Fusion) -> None:
+        self.items, self.needs = graph.items, _needs(graph)
+        self.starts = [is_exchange(item) for item in self.items]
+        #: whether an exchange depends on an item
+        self.leads = list(self.starts)
+        for i in reversed(range(len(self.items))):
+            if self.leads[i]:
+                for n in self.needs[i]:
+                    self.leads[n] = True
+        self.under_way: dict[int, Eqn] = {}
+        self.out: list[Group | Eqn] = []
+
+    def run(self) -> list[Group | Eqn]:
+        readers: list[list[int]] = [[] for _ in self.items]
+        for i, needed in enumerate(self.needs):
+            for n in needed:
+                readers[n].append(i)
+        missing = [len(needed) for needed in self.needs]
+        ready = {i for i, count in enumerate(missing) if not count}
+        while ready:
+            chosen = min(ready, key=self.rank)
+            self.start(chosen)
+            ready.remove(chosen)
+            for i in readers[chosen]:
+                missing[i] -= 1
+                if not missing[i]:
+                    ready.add(i)
+        self.wait(self.under_way)
+        return self.out
+
+    def rank(self, i: int) -> tuple[int, int]:
+        if not self.needs[i].isdisjoint(self.under_way):
             return 3, i
-        return (0 if starts[i] else 1 if leads[i] else 2), i
+        return (0 if self.starts[i] else 1 if self.leads[i] else 2), i
 
-    def wait(i: int) -> None:
-        eqn = under_way.pop(i)
-        out.append(Eqn(exchange_done_p, [*eqn.invars, *eqn.outvars], [], {}, eqn.source))
+    def start(self, i: int) -> None:
+        """Append an item after the exchanges that it waits for."""
+        self.wait(self.needs[i] & self.under_way.keys())
+        item = self.items[i]
+        self.out.append(item)
+        if self.starts[i] and type(item) is Eqn:
+            self.under_way[i] = item
 
-    readers: list[list[int]] = [[] for _ in items]
-    for i, mine in enumerate(needs):
-        for n in mine:
-            readers[n].append(i)
-    missing = [len(mine) for mine in needs]
-    ready = {i for i, count in enumerate(missing) if not count}
-    while ready:
-        chosen = min(ready, key=rank)
-        for n in sorted(needs[chosen] & under_way.keys()):
-            wait(n)
-        item = items[chosen]
-        out.append(item)
-        if starts[chosen] and type(item) is Eqn:
-            under_way[chosen] = item
-        ready.remove(chosen)
-        for i in readers[chosen]:
-            missing[i] -= 1
-            if not missing[i]:
-                ready.add(i)
-    for n in sorted(under_way):
-        wait(n)
-    return out
+    def wait(self, exchanges: Iterable[int]) -> None:
+        """Append the marks where exchanges have ended."""
+        for n in sorted(exchanges):
+            eqn = self.under_way.pop(n)
+            operands = [*eqn.invars, *eqn.outvars]
+            self.out.append(Eqn(exchange_done_p, operands, [], {}, eqn.source))
 
 
 def is_exchange(item: Group | Eqn) -> bool:

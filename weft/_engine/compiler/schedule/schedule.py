@@ -102,6 +102,9 @@ def walk(steps) -> list:
 KernelCheck = Callable[[Fusion, Group, BuiltKernel], None]
 
 
+_ORDER_OF_SLOTS = {"in": 0, "out": 1, "const": 2, "temp": 3}
+
+
 def schedule(
     jaxpr: Jaxpr, donated: Sequence[int] = (), check_kernel: KernelCheck | None = None
 ) -> Scheduled:
@@ -123,9 +126,8 @@ def schedule(
     share_dead(plan)
     own = _place_own(plan)
     arena = place([b for b in plan.buffers if b not in own])
-    order = {"in": 0, "out": 1, "const": 2, "temp": 3}
-    buffers = [b for b in plan.buffers if b.forward is None and (b.kind != "temp" or b.last >= 0)]
-    buffers.sort(key=lambda b: (order[b.kind], b.number))
+    buffers = [b for b in plan.buffers if b.forward is None and not (b.is_temp and b.last < 0)]
+    buffers.sort(key=lambda b: (_ORDER_OF_SLOTS[b.kind], b.number))
     numbers = {b: i for i, b in enumerate(buffers)}
 
     def address(ref: Ref) -> P.BufRef:
@@ -135,28 +137,23 @@ def schedule(
     slots = tuple(P.Slot(b.kind, b.nbytes, b.offset, b in own) for b in buffers)
     steps = finalized(plan.steps, address)
     program = P.Program(slots, steps, arena, jaxpr.name or "program")
-    peak = (
-        arena
-        + sum(b.nbytes for b in buffers if b.kind != "temp")
-        - sum(ins[i].nbytes for i in aliases.values())
-    )
-    made = Scheduled(
+    aliased = sum(ins[i].nbytes for i in aliases.values())
+    peak = arena + sum(b.nbytes for b in buffers if not b.is_temp) - aliased
+    scheduled = Scheduled(
         program, plan.consts, plan.gemms, aliases, peak, const_makers=plan.const_makers
     )
-    return (
-        made
-        if plan.words_at is None
-        else replace(made, words=tuple(plan.words), words_at=plan.words_at.buffer.number)
-    )
+    if plan.words_at is None:
+        return scheduled
+    return replace(scheduled, words=tuple(plan.words), words_at=plan.words_at.buffer.number)
 
 
 def _place_own(plan: ProgramBuilder) -> set[Buffer]:
     """Give offsets to what tasks have for themselves; the iterations of a loop that needs much of it run one after another."""
     of_loops: dict[int, list[Buffer]] = {id(region): [] for region in plan.task_regions}
     for buffer in plan.buffers if of_loops else ():
-        region = (
-            None if buffer.region is None or buffer.kind != "temp" else buffer.region.of_tasks()
-        )
+        if buffer.region is None or not buffer.is_temp:
+            continue
+        region = buffer.region.of_tasks()
         if region is not None:
             of_loops[id(region)].append(buffer)
     own: set[Buffer] = set()

@@ -141,8 +141,8 @@ def _sort(step: Sort) -> list[StepAccess]:
     accesses = [StepAccess(step.source, count * size)]
     if step.previous is not None:
         accesses.append(StepAccess(step.previous, count * 4))
-    kept = step.rows * step.k if step.kind == "top" else count
-    accesses.append(StepAccess(step.out, kept * (4 if step.kind == "order" else size), writes=True))
+    kept = step.rows * step.k if step.gives_top else count
+    accesses.append(StepAccess(step.out, kept * (4 if step.gives_order else size), writes=True))
     if step.places is not None:
         accesses.append(StepAccess(step.places, kept * 4, writes=True))
     return accesses
