@@ -125,6 +125,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
         "MOST",
         "MOST_EQUATIONS",
     },  # beyond any sum of integers; how far a proof looks
+    "compiler/fusion/graph.py": {"_MOST_COST"},  # beyond any limit
     "compiler/kernels/fft_plan.py": {
         "OPERAND",
         "RESULT",
@@ -135,7 +136,10 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "compiler/rewrite/simplify.py": {"MOST_JOINED"},  # how far a pattern is looked for
     "compiler/rewrite/variance_rewrite.py": {"FARTHEST"},  # the same
     "compiler/schedule/arena.py": {"GUARD"},  # bytes of a check
-    "compiler/schedule/schedule.py": {"MOST_LOWERED"},  # entries of a cache
+    "compiler/schedule/schedule.py": {
+        "MOST_LOWERED",
+        "_ORDER_OF_SLOTS",
+    },  # entries of a cache; an order
     "partition/alternatives.py": {"EQUATIONS", "TRIES"},  # how far alternatives are looked for
     "partition/partition.py": {
         "LEAD",

@@ -212,6 +212,11 @@ def flat_index(b: Builder, index: Iterable, strides: Iterable[int], first: Expr 
     return flat
 
 
+def index_variables(b: Builder, shape: tuple[int, ...]) -> list[Expr]:
+    """Return the loop variable of each dim; zero for dims of size 1."""
+    return [b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)]
+
+
 def is_dense(view: View, shape: tuple[int, ...]) -> bool:
     """Whether a view of `shape` is stored as a dense array would be."""
     return all(n == 1 or s == want for n, s, want in zip(shape, view.strides, row_major(shape)))

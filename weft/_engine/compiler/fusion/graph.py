@@ -223,6 +223,13 @@ class FusionGraph:
             costs.dilated_cost += self.distinct_cost(eqn.invars[0])
         if alignment == WHOLE:
             self._sink_reductions(eqn, depth, domain)
+        self._add_computed(eqn, depth, costs, domain, alignment)
+
+    def _add_computed(
+        self, eqn: Eqn, depth: int, costs: ComputeCost, domain: Domain | None, alignment: object
+    ) -> None:
+        """Enter the results of an equation; expensive ones that are used again become roots."""
+        view = view_of(eqn)
         for var in eqn.outvars:
             self.producer[var], self.depth[var], self.costs[var] = eqn, depth, costs.copy()
             if domain is not None:

@@ -87,7 +87,8 @@ class TransposeTiling:
         self.wide = max(1, min(wide, dim.extent // self.size))
         self.rows = self.size * (self.high if self.together else 1)
         self.run = segment_length(dim.extent, -(-dim.extent // MODEL.tile_run))
-        self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
+        cols = self.size * self.wide
+        self.even = dim.extent % cols == 0 and self.run % cols == 0
         self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
         self.pitch = self.rows + self.size * self.skewed
 

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from weft._engine.compiler.fusion.classify import index_variables
 from weft._engine.compiler.loops.access_analysis import AccessAnalysis, Dim
 from weft._engine.compiler.lowering.lower import Lowered, Output, Remainder, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
@@ -116,9 +117,7 @@ def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -
     """Return the code with `counts[d]` elements along dim d in one iteration; those along `adjacent` dims are stored together."""
     b = Builder()
     shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
-    fresh: list[Expr] = [
-        b.index(f"i{d}", n, d) if n > 1 else b.const(0, "i64") for d, n in enumerate(shape)
-    ]
+    fresh = index_variables(b, shape)
     places = {
         d: [b.iadd(b.imul(fresh[d], count), k) for k in range(count)] for d, count in counts.items()
     }

@@ -18,6 +18,7 @@ from weft._engine.compiler.fusion.classify import (
     LoweringKind,
     computes,
     flat_index,
+    index_variables,
     lowering_kind,
     row_major,
 )
@@ -120,9 +121,7 @@ class Lowering:
         if self.flat:
             shape = (math.prod(shape),)
         b = self.b
-        self.vars = [
-            b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)
-        ]
+        self.vars = index_variables(b, shape)
         part = b.index("part", self.group.parts) if self.group.parts > 1 else b.const(0, "i64")
         strides = row_major(shape)
         outputs = [

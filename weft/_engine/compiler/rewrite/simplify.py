@@ -474,17 +474,23 @@ def _views_by_parts(walk: _Algebra, eqn: Eqn) -> list[_OperandView] | None:
     dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(orders, (a, b))]
     if None in dims or not all(dims) or not any(map(_has_moved_parts, orders, dims, contract)):
         return None
-    cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
-    if not all(cut):
-        return None
-    longest = max([extent for pair in cut for extent, _ in pair[0]], default=0)
-    if longest < MODEL.gemm_split_columns:
+    cut = _long_common_runs(dims, contract)
+    if cut is None:
         return None
     views = []
     for side, (order, parts, own) in enumerate(zip(orders, dims, contract)):
         free = [run for i, runs in enumerate(parts) if i not in own for run in runs]
         views.append(_operand_view(order.source, free, [run for pair in cut for run in pair[side]]))
     return None if None in views else views
+
+
+def _long_common_runs(dims: list, contract: tuple) -> list | None:
+    """Return the summed dims of both operands in parts of equal extents; None if there are none, or only short ones."""
+    cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
+    if not all(cut):
+        return None
+    longest = max([extent for pair in cut for extent, _ in pair[0]], default=0)
+    return None if longest < MODEL.gemm_split_columns else cut
 
 
 def _has_moved_parts(order: _ElementOrder, parts: list[list], contract: tuple[int, ...]) -> bool:

@@ -38,6 +38,11 @@ class Buffer:
         """Whether the buffer lives in the arena."""
         return "temp" == self.kind
 
+    @property
+    def has_slot(self) -> bool:
+        """Whether the program has a slot for it: it is no part of another buffer, and is used."""
+        return self.forward is None and not (self.is_temp and self.last < 0)
+
 
 @record
 class Ref:

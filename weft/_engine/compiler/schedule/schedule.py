@@ -126,7 +126,7 @@ def schedule(
     share_dead(plan)
     own = _place_own(plan)
     arena = place([b for b in plan.buffers if b not in own])
-    buffers = [b for b in plan.buffers if b.forward is None and not (b.is_temp and b.last < 0)]
+    buffers = [b for b in plan.buffers if b.has_slot]
     buffers.sort(key=lambda b: (_ORDER_OF_SLOTS[b.kind], b.number))
     numbers = {b: i for i, b in enumerate(buffers)}
 
