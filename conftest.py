@@ -25,6 +25,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     )  # a shell has what it runs in the background ignore it, and its children
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="K/N", help="run only the tests K, K + N, K + 2N, ...")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     from hypothesis import settings
 
@@ -47,6 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "::" in argument for argument in config.args
     ):  # who names a case has it run
         left_out |= _beyond_the_sample(items)
+    if config.option.part:
+        first, step = map(int, config.option.part.split("/"))
+        kept = [item for item in items if item not in left_out][first % step :: step]
+        left_out = set(items) - set(kept)
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]

@@ -60,10 +60,12 @@ def run_tests(title: str, workers: int, paths: list[str], **variables: str) -> b
 def main() -> int:
     parser = argparse.ArgumentParser(description="Test the backend of PJRT plugins.")
     parser.add_argument("--quick", action="store_true", help="the part for CI")
+    parser.add_argument("--part", metavar="K/N", help="only the tests K, K + N, ...")
     parser.add_argument("--workers", type=int, default=2, help="processes of pytest")
     options = parser.parse_args()
     names = list(CPU_PLUGINS)[:1] if options.quick else list(CPU_PLUGINS)
     marks = ["-m", "not slow"] if options.quick else ["-m", "slow or exhaustive or not slow"]
+    marks += ["--part", options.part] if options.part else []
     passed = []
     for name in names:
         library = install_plugin(name, CPU_PLUGINS[name])
