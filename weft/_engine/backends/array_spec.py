@@ -24,6 +24,7 @@ from weft._engine.ir.specs import UnreducedKind
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
 from weft._engine.util.config import config
+from weft._engine.util.dtype_table import KeyDType
 
 _specs: dict[tuple, ArraySpec] = {}
 _MAX_NDIM = 32  # NumPy holds 64, and every dim of an array is two of its memory: the shard, and the place in it
@@ -81,74 +82,63 @@ class ArraySpec:
         key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
         if config.remove_size_one_mesh_axis_from_type:  # then types say less of a sharding
             key += (None,)
-        found = _specs.get(key)
-        if found is not None:
-            return found
+        spec = _specs.get(key)
+        if spec is not None:
+            return spec
+        return _specs.setdefault(key, cls._make(aval, sharding, committed, order))
+
+    @classmethod
+    def _make(
+        cls, aval: ShapedArray, sharding: Sharding, committed: bool, order: tuple[int, ...] | None
+    ) -> ArraySpec:
         if order == tuple(range(aval.ndim)):
-            return _specs.setdefault(key, ArraySpec(aval, sharding, committed))
+            return ArraySpec(aval, sharding, committed)
         explicit = type_sharding(sharding, aval.ndim)
         if explicit is not None or aval.explicit is not None:
             typed = aval.update(sharding=explicit)
             if typed is not aval:  # an explicit sharding is part of the type
-                return _specs.setdefault(key, ArraySpec(typed, sharding, committed, order))
+                return ArraySpec(typed, sharding, committed, order)
         if aval.ndim > _MAX_NDIM:
             raise NotImplementedError(
                 f"arrays have at most {_MAX_NDIM} dims, got {aval.ndim} in the shape of {aval.str_short()}"
             )
         self = object.__new__(cls)
-        self.aval = aval
-        self.sharding = sharding
-        self.committed = committed
-        self.order = order
+        self.aval, self.sharding, self.committed, self.order = aval, sharding, committed, order
         self.has_terms = bool(sharding.unreduced)
-        self.backend = (
-            None
-            if is_abstract(sharding)
-            else getattr(sharding.device_assignment[0], "client", None)
-        )
-        if dtypes.is_strings(aval.dtype) and self.backend is not None:
-            self.backend = self.backend.of_strings()
-        if sharding.unreduced or order is not None:
-            return _specs.setdefault(key, self._in_memory_of(_stored(self)))
+        self.backend = _backend_of(aval, sharding)
+        if self.has_terms or order is not None:
+            return self._in_memory_of(_stored(self))
         self.stored = self
+        self._lay_out()
+        return self
+
+    def _lay_out(self) -> None:
+        """Find the shapes in memory, of the whole array and of what this process holds."""
+        aval, sharding, backend = self.aval, self.sharding, self.backend
         shape, dtype = physical(aval)
         splits = tuple(sharding.splits(aval.shape))
-        for d, (n, s) in enumerate(zip(aval.shape, splits)):
-            if s and n % s:
-                sharding.check_shape(aval.shape)
-                raise AssertionError(f"dim {d} of size {n} does not divide by {s}")
+        if any(s and n % s for n, s in zip(aval.shape, splits)):
+            sharding.check_shape(aval.shape)
         splits += (1,) * (len(shape) - len(splits))
         self.splits = splits
         self.local_shape = tuple(n // s for n, s in zip(shape, splits))
         self.storage_dtype = dtype
         self.global_shape = shape  # of the memory of the whole array
         self.nbytes = math.prod(shape) * dtype.itemsize
-        self.by_process = (
-            None
-            if self.backend is None or sharding.is_fully_addressable
-            else held_by_process(sharding, aval.ndim)
-        )
-        self.held = (
-            None
-            if self.by_process is None
-            else _held_here(self.by_process, self.backend.process_index(), splits)
-        )
-        self.storage_shape = (
-            splits if self.held is None else tuple(map(len, self.held))
-        ) + self.local_shape
-        self.storage_bytes = (
-            math.prod(self.storage_shape) * dtype.itemsize if self.held != () else 0
-        )
+        self.by_process = self.held = None
+        if backend is not None and not sharding.is_fully_addressable:
+            self.by_process = held_by_process(sharding, aval.ndim)
+            self.held = _held_here(self.by_process, backend.process_index(), splits)
+        grid = splits if self.held is None else tuple(map(len, self.held))
+        self.storage_shape = grid + self.local_shape
+        size = math.prod(self.storage_shape) if self.held != () else 0
+        self.storage_bytes = size * dtype.itemsize
         # whether the shards, one after another, are the row-major array: all dims before a split one have one row in a shard
         self.is_row_major = self.held is None and all(
             n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d]
         )
-        self.read_scalar = (
-            None
-            if shape or self.backend is None or self.held is not None
-            else self.backend.scalar_reader(dtype)
-        )
-        return _specs.setdefault(key, self)
+        is_local_scalar = not shape and backend is not None and self.held is None
+        self.read_scalar = backend.scalar_reader(dtype) if is_local_scalar else None
 
     def on_device(self, device: Any) -> ArraySpec:
         """The same array, which is on one device, on another one of the backend."""
@@ -204,6 +194,16 @@ class ArraySpec:
 
 
 _COPIED = tuple([name for name in ArraySpec.__slots__ if name != "__weakref__"])
+
+
+def _backend_of(aval: ShapedArray, sharding: Sharding) -> Any:
+    """Return the backend of the devices; None if the mesh is abstract."""
+    if is_abstract(sharding):
+        return None
+    backend = getattr(sharding.device_assignment[0], "client", None)
+    if backend is not None and dtypes.is_strings(aval.dtype):
+        return backend.of_strings()
+    return backend
 
 
 def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
@@ -296,7 +296,7 @@ def is_whole_everywhere(spec: ArraySpec, numbers: dict[int, Numbers]) -> bool:
 
 def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype of the memory of a value: its own, but for random keys, which are rows of uint32."""
-    if dtypes.is_extended(aval.dtype):
+    if isinstance(aval.dtype, KeyDType):
         return aval.shape + aval.dtype.impl.key_shape, np.dtype(np.uint32)
     return aval.shape, aval.dtype
 

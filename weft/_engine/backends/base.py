@@ -227,10 +227,10 @@ class Device:
 
     def memory(self, kind: str) -> Memory:
         """The memory space named `kind`."""
-        for space in self.addressable_memories():
-            if space.kind == kind:
-                return space
-        raise ValueError(f"device {self!r} has no memory of kind {kind!r}")
+        spaces = {space.kind: space for space in self.addressable_memories()}
+        if kind not in spaces:
+            raise ValueError(f"device {self!r} has no memory of kind {kind!r}")
+        return spaces[kind]
 
     def __repr__(self) -> str:
         return f"{self.platform.capitalize()}Device(id={self.id})"

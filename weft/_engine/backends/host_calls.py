@@ -21,7 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft._engine.backends import base
-from weft._engine.backends.lockstep import Lockstep
+from weft._engine.backends.lockstep import Lockstep, Values
+from weft._engine.core.primitive import CallbackOp
 from weft._engine.hlo.host_meetings import program_end_p
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.callback import reported
@@ -39,9 +40,17 @@ _numbers = itertools.count(1)
 class Visit(Protocol):
     """A device in a call: its position on the mesh, and its operands."""
 
-    call: HostCall
     position: int
-    operands: Sequence[np.ndarray]
+
+    @property
+    def call(self) -> HostCall:
+        """The call of the device."""
+        ...
+
+    @property
+    def operands(self) -> Sequence[np.ndarray]:
+        """The operands of the device."""
+        ...
 
     def write(self, results: Sequence[np.ndarray]) -> None:
         """Write the results of the call."""
@@ -65,7 +74,7 @@ class HostCall:
     def __init__(self, calls: HostCalls, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> None:
         self.calls = calls
         self.number = next(_numbers)
-        self.has_position = eqn.primitive.kind == "callback"
+        self.has_position = isinstance(eqn.primitive, CallbackOp)
         self.is_end = eqn.primitive is program_end_p
         self.operand_types = [] if self.is_end else [atom.aval for atom in eqn.invars]
         self.result_types = [variable.aval for variable in eqn.outvars]
@@ -84,7 +93,7 @@ class HostCall:
         """Compute and write the results of devices, in the order of the mesh."""
         devices, eqn = Lockstep(self._axes), self._eqn
         devices.members = [visit.position for visit in visits]
-        operands = list(zip(*[visit.operands for visit in visits]))
+        operands: list[Values] = list(zip(*[visit.operands for visit in visits]))
         # the devices of the program may wait for the callback: functions compute on the CPU
         device = base.get_host().devices()[0]
         with config.as_traced(self._settings), Override(default_device=device):

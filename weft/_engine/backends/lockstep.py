@@ -21,6 +21,7 @@ import numpy as np
 from weft._engine.backends.array_spec import to_blocks
 from weft._engine.backends.base import BlockLayout
 from weft._engine.core.interpret import reference_results
+from weft._engine.core.primitive import CallbackOp, CollectiveOp, RegionOp
 from weft._engine.core.trace import eval_trace, set_trace
 from weft._engine.ir.collective_spec import carry_out, collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
@@ -113,11 +114,11 @@ class Lockstep:
     def step(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
         """The results of one equation on all members."""
         primitive, params = eqn.primitive, eqn.params
-        if primitive.kind == "collective":
+        if isinstance(primitive, CollectiveOp):
             return self._collective(eqn, ins)
-        if primitive.kind == "callback":
+        if isinstance(primitive, CallbackOp):
             return self._callback(eqn, ins)
-        if primitive.kind == "region":
+        if isinstance(primitive, RegionOp):
             if primitive.is_call:
                 return self.run(params["jaxpr"], ins)
             return primitive.rule("lockstep")(self, ins, **params)
@@ -143,17 +144,7 @@ class Lockstep:
             present = [member for member in group if member in at]
             if not present:
                 continue
-            if len(present) < len(group) and not spec_of(eqn.primitive).is_local:
-                raise RuntimeError(
-                    describe(
-                        "reference",
-                        f"{eqn.primitive.name} is reached by the devices {present} only; {sorted(set(group) - set(present))} "
-                        "do not take part.",
-                        (),
-                        eqn.source,
-                        "All devices of an axis must take part in its collectives.",
-                    )
-                )
+            self._check_present(eqn, group, present)
             operands = [[x[at.get(member, at[present[0]])] for x in ins] for member in group]
             key = tuple(id(x) for mine in operands for x in mine) if ins else tuple(group)
             if key not in known:
@@ -163,49 +154,68 @@ class Lockstep:
                     results[at[member]] = mine
         return [list(values) for values in zip(*results)]
 
+    @staticmethod
+    def _check_present(eqn: Eqn, group: list[int], present: list[int]) -> None:
+        """Raise RuntimeError if some devices of a group do not reach a collective."""
+        if len(present) == len(group) or spec_of(eqn.primitive).is_local:
+            return
+        absent = sorted(set(group) - set(present))
+        raise RuntimeError(
+            describe(
+                "reference",
+                f"{eqn.primitive.name} is reached by the devices {present} only; {absent} do not take part.",
+                (),
+                eqn.source,
+                "All devices of an axis must take part in its collectives.",
+            )
+        )
+
     # ---- callbacks
     def _callback(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
-        """The mesh axes over which operands vary are mapped axes of the callback, as they are when mesh axes are stacked."""
+        """Call Python with the mesh axes over which operands vary as mapped axes, as if they were stacked."""
         layout = eqn.params.get("layout")
         automatic = [layout is not None and name in layout.axes for name in self.names]
         if len(self) < len(self.places) and any(automatic):
             return self._callback_of_some(eqn, ins, automatic)
         if len(self) < len(self.places) or not self.axes:
             return self.each(lambda *xs: reference_results(eqn, xs), ins)
-        grids = [np.array([id(v) for v in x]).reshape(self.shape) for x in ins]
-        varies = [
-            [bool((grid != grid.take([0], i)).any()) for i in range(len(self.shape))]
-            for grid in grids
-        ]
-        for i, name in enumerate(self.names):
-            if layout is not None and name in layout.axes:
-                for k, mine in enumerate(varies):
-                    if not layout.splits(name):
-                        mine[i] = (
-                            False  # values that the compiler knows to be equal: any of them will do
-                        )
-                    elif not layout.apart:  # blocks are put together, also equal ones, and the one block of an axis of size 1
-                        mine[i] = any(name in dim for dim in layout.specs[k])
-        over = [i for i in range(len(self.shape)) if any(mine[i] for mine in varies)]
-        mapped = tuple(
-            Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over
-        )
+        varies = [self._varying_axes(x) for x in ins]
+        if layout is not None:
+            self._follow_layout(layout, varies)
+        over = [i for i, mine in enumerate(zip(*varies)) if any(mine)]
+        params = eqn.params
+        if over:
+            axes = [Mapped(self.shape[i], self.names[i], tuple(v[i] for v in varies)) for i in over]
+            params = {**params, "mapped": (*axes, *params.get("mapped", ()))}
         operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]
-        params = (
-            {**eqn.params, "mapped": (*mapped, *eqn.params.get("mapped", ()))}
-            if mapped
-            else eqn.params
-        )
-        outs = [np.asarray(y) for y in reference_results(eqn.replace(params=params), operands)]
-        left = (
-            over
-            if layout is None or layout.apart
-            else [
-                i for i, whole in zip(over, layout.of_mesh(params.get("mapped", ()))) if not whole
-            ]
-        )
-        rows = [{at: y[at] for at in np.ndindex(*[self.shape[i] for i in left])} for y in outs]
-        return [[mine[tuple(place[i] for i in left)] for place in self.places] for mine in rows]
+        outs = reference_results(eqn.replace(params=params), operands)
+        if layout is not None and not layout.apart:
+            is_whole = layout.of_mesh(params.get("mapped", ()))
+            over = [i for i, whole in zip(over, is_whole) if not whole]
+        return [self._along(np.asarray(y), over) for y in outs]
+
+    def _along(self, value: np.ndarray, axes: list[int]) -> Values:
+        """Return for each device its part of a value with a leading dim for each of these axes."""
+        parts = {at: value[at] for at in np.ndindex(*[self.shape[i] for i in axes])}
+        return [parts[tuple(place[i] for i in axes)] for place in self.places]
+
+    def _varying_axes(self, values: Values) -> list[bool]:
+        """Return for each mesh axis whether the devices along it have different objects."""
+        grid = np.array([id(v) for v in values]).reshape(self.shape)
+        return [bool((grid != grid.take([0], i)).any()) for i in range(grid.ndim)]
+
+    def _follow_layout(self, layout: Any, varies: list[list[bool]]) -> None:
+        """Replace what objects show about the axes of the compiler by what it has decided."""
+        for i, name in enumerate(self.names):
+            if name not in layout.axes:
+                continue
+            for k, mine in enumerate(varies):
+                if not layout.splits(name):
+                    mine[i] = False  # the compiler knows these values to be equal
+                elif (
+                    not layout.apart
+                ):  # blocks are joined, also equal ones, and the only block of an axis
+                    mine[i] = any(name in dim for dim in layout.specs[k])
 
     def _callback_of_some(
         self, eqn: Eqn, ins: list[Values], automatic: Sequence[bool]

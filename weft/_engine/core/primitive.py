@@ -152,6 +152,8 @@ class Primitive(_Declared):
     casts: bool = False
     #: the inner program is that of one device, on blocks (shard_map)
     per_device: bool = False
+    #: params["sharding"] is the sharding of the result
+    is_constraint: ClassVar[bool] = False
     #: calls the program params["jaxpr"]
     is_call: bool = False
     #: parameters of a call that only its derivatives and other transformations read
@@ -402,6 +404,7 @@ class ConstraintOp(Primitive):
     """Constrains the sharding of its operand."""
 
     kind = "constraint"
+    is_constraint = True
     #: needs no constraint inside the program if the type of its result is explicit
     leaves_auto: bool = False
 

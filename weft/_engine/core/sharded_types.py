@@ -12,9 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._engine.core.partial_types import result_specs, summed_axes
-from weft._engine.core.primitive import CollectiveOp, ConstraintOp, Primitive, RegionOp, TermsOp
+from weft._engine.core.primitive import (
+    CollectiveOp,
+    ConstraintOp,
+    ElementwiseOp,
+    LayoutOp,
+    Primitive,
+    ProductOp,
+    RegionOp,
+    TermsOp,
+)
 from weft._engine.core.trace import _state, typeof
-from weft._engine.ir.explicit import Conflict, is_partial, result_dims, spec_text
+from weft._engine.ir.explicit import Conflict, OpTraits, is_partial, result_dims, spec_text
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import Spec, spec_of_dims
@@ -77,7 +86,13 @@ def sharded_types(
     specs = [
         ((),) * a.ndim if a.explicit is None else a.explicit.spec_dims(a.ndim) for a in in_avals
     ]
-    outs, conflict = result_dims(rule, primitive.kind, specs, mesh.shape, primitive.split_alike)
+    traits = OpTraits(
+        isinstance(primitive, ElementwiseOp),
+        isinstance(primitive, LayoutOp),
+        isinstance(primitive, ProductOp),
+        primitive.split_alike,
+    )
+    outs, conflict = result_dims(rule, traits, specs, mesh.shape)
     leaves = bool(_state.terms) and _state.terms <= summed_axes(rule, specs, mesh.shape)
     if conflict is None or leaves:
         found = [spec_of_dims(dims) for dims in outs]

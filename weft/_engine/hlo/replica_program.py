@@ -29,12 +29,23 @@ _DEFAULT_MEMORY = "device"
 class DeviceProgram(Protocol):
     """A program of one device: a `LocalProgram` of the backends."""
 
-    name: str
-    jaxpr: Jaxpr
-    mesh: tuple[tuple[Any, int], ...]
-    ins: tuple[Any, ...]
-    outs: tuple[Any, ...]
-    donated: tuple[int, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def jaxpr(self) -> Jaxpr: ...
+
+    @property
+    def mesh(self) -> tuple[tuple[Any, int], ...]: ...
+
+    @property
+    def ins(self) -> tuple[Any, ...]: ...
+
+    @property
+    def outs(self) -> tuple[Any, ...]: ...
+
+    @property
+    def donated(self) -> tuple[int, ...]: ...
 
 
 def replica_program_text(
@@ -59,8 +70,8 @@ def replica_program_text(
     kinds = [[_memory_kind(x) for x in blocks] for blocks in (program.ins, program.outs)]
 
     def fill(b: Block, *args: Value) -> list[Value]:
-        args = [_placed(b, x, kind and _DEFAULT_MEMORY) for x, kind in zip(args, kinds[0])]
-        results = lowering.inline(b, jaxpr, args)
+        placed = [_placed(b, x, kind and _DEFAULT_MEMORY) for x, kind in zip(args, kinds[0])]
+        results = lowering.inline(b, jaxpr, placed)
         return [_placed(b, x, kind) for x, kind in zip(results, kinds[1])]
 
     types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]

@@ -26,8 +26,19 @@ from weft._engine.util.config import config
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import field, record
 
-#: kinds whose sums over a dim that several operands split can have more than one layout
-_CONTRACTIONS = frozenset({"contract", "conv", "ragged"})
+
+@record
+class OpTraits:
+    """Facts about an op that its factors do not state.
+
+    is_product    a sum over a dim that several operands split can have more than one layout
+    split_alike   each dim of a result that is the op's own is split as that of the operand
+    """
+
+    is_elementwise: bool = False
+    is_layout: bool = False
+    is_product: bool = False
+    split_alike: bool = False
 
 
 def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:
@@ -160,12 +171,11 @@ class _Inference:
     def __init__(
         self,
         rule: FactorRule,
-        kind: str,
+        op: OpTraits,
         ins: Sequence[Spec],
         sizes: Mapping[Any, int],
-        alike: bool,
     ):
-        self.rule, self.kind, self.ins, self.sizes, self.split_alike = rule, kind, ins, sizes, alike
+        self.rule, self.op, self.ins, self.sizes = rule, op, ins, sizes
         self.in_results = {f for out in rule.outs for dim in out for f in dim}
         self.conflict: Conflict | None = None
         self.axes: dict[int, DimSpec] = {}  # factor -> axes
@@ -238,14 +248,14 @@ class _Inference:
                         i,
                         self.alike(i, f, axes),
                         " got incompatible shardings for broadcasting"
-                        if self.kind == "elementwise"
+                        if self.op.is_elementwise
                         else "",
                     )
             if (
                 others
                 and f in self.rule.reduced
                 and f not in self.in_results
-                and self.kind in _CONTRACTIONS
+                and self.op.is_product
             ):
                 self.blame(
                     "the contracted dims are split, so the result could be sharded in more than one way.",
@@ -272,7 +282,7 @@ class _Inference:
             mark = self.rule.special.get(f)
             i, d = self.carriers[f][0][0], self.place(f, self.carriers[f][0][0])
             if f in self.in_results:
-                if mark == "replicate" and self.kind != "layout" and not self.is_whole(axes):
+                if mark == "replicate" and not self.op.is_layout and not self.is_whole(axes):
                     self.blame(
                         f"dim {d} is split, but it is needed whole.",
                         {i: f"dim {d} is split by {_text(axes)}"},
@@ -306,7 +316,7 @@ class _Inference:
             (g,) = outs[d]
             marks = {rule.special.get(f), rule.special.get(g)}
             own = not any(g in dim for factors in rule.ins for dim in factors)
-            if not own or not (marks <= {"halo", "index"} or self.split_alike):
+            if not own or not (marks <= {"halo", "index"} or self.op.split_alike):
                 continue
             parts = math.prod(self.sizes[a] for a in axes)
             if rule.sizes[g] % parts == 0:
@@ -320,7 +330,7 @@ class _Inference:
         found = []
         for factors in self.rule.outs:
             dims = dims_of_factors(factors, self.axes, self.rule, self.sizes)
-            if self.kind == "layout":
+            if self.op.is_layout:
                 dims = tuple(self.merged(dim, axes) for dim, axes in zip(factors, dims))
             kept = {a for axes in dims for a in axes}
             lost = [
@@ -373,17 +383,15 @@ class _Inference:
 
 def result_dims(
     rule: FactorRule,
-    kind: str,
+    op: OpTraits,
     ins: Sequence[Spec],
     sizes: Mapping[Any, int],
-    split_alike: bool = False,
 ) -> tuple[list[Spec], Conflict | None]:
-    """The layouts of an operation's results from those of its operands, and why they are not determined, if so; with `split_alike`, each
-    dim of a result that is the operation's own is split as that of the operand.
+    """Return the layouts of an op's results, and the conflict of its operands if they do not determine the layouts.
 
     With a conflict, the layouts are a proposal.
     """
-    inference = _Inference(rule, kind, ins, sizes, split_alike)
+    inference = _Inference(rule, op, ins, sizes)
     inference.read()
     inference.agree()
     return inference.results(), inference.conflict

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -45,11 +46,11 @@ def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
         found: dict[Sharding, str] = {}
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
-            if name == "shard_map":  # its program names every axis of its mesh
+            if eqn.primitive.per_device:  # its program names every axis of its mesh
                 mesh = eqn.params["mesh"]
                 for axis in mesh.axis_names:
                     found.setdefault(NamedSharding(mesh, PartitionSpec(axis)), name)
-            named = (eqn.params["sharding"],) if eqn.primitive.kind == "constraint" else ()
+            named = (eqn.params["sharding"],) if eqn.primitive.is_constraint else ()
             for s in (
                 *named,
                 *eqn.params.get("in_shardings", ()),
@@ -85,7 +86,7 @@ def with_devices(jaxpr: Jaxpr, devices: tuple) -> Jaxpr:
     def changed(eqn: Eqn) -> Eqn:
         params = map_jaxprs(eqn.params, lambda inner: with_devices(inner, devices))
         mesh = params.get("mesh")
-        if eqn.primitive.name == "shard_map" and isinstance(mesh, AbstractMesh):
+        if eqn.primitive.per_device and isinstance(mesh, AbstractMesh):
             if mesh.size != len(devices):
                 raise ShardingError(
                     f"shard_map: {mesh} has no devices, and the computation runs on {len(devices)}.\n  Pass arrays "
@@ -118,31 +119,33 @@ def moved(jaxpr: Jaxpr, devices: tuple | None) -> Jaxpr:
         eqn = substitute([eqn], env)[0] if env else eqn
         params = map_jaxprs(eqn.params, lambda inner: moved(inner, devices))
         eqn = eqn if params is eqn.params else eqn.replace(params=params)
-        changed: dict = {
-            name: tuple(map(place, params[name]))
-            for name in ("in_shardings", "out_shardings")
-            if name in params
-        }
-        if eqn.primitive.kind == "constraint":
-            changed["sharding"] = place(params["sharding"])
-            if (
-                changed["sharding"] is None
-                and params["sharding"] is not None
-                and eqn.invars[0].aval is eqn.outvars[0].aval
-            ):
+        changed = _place_params(eqn, place, devices)
+        sharding = params["sharding"] if eqn.primitive.is_constraint else None
+        if sharding is not None and changed["sharding"] is None:
+            if eqn.invars[0].aval is eqn.outvars[0].aval:
                 env[eqn.outvars[0]] = eqn.invars[0]
                 continue
-        if (
-            eqn.primitive.name == "shard_map"
-            and devices is not None
-            and isinstance(params["mesh"], Mesh)
-            and params["mesh"].size > 1
-        ):
-            changed["mesh"] = (
-                NamedSharding(params["mesh"], PartitionSpec()).on_devices(devices).mesh
-            )
         eqns.append(eqn.replace(params={**params, **changed}) if changed else eqn)
     return jaxpr.replace(eqns=eqns, outvars=[env.get(v, v) for v in jaxpr.outvars])
+
+
+def _place_params(
+    eqn: Eqn, place: Callable[[Any], Sharding | None], devices: tuple | None
+) -> dict[str, Any]:
+    """Return the parameters of an equation that name shardings or devices, on other devices."""
+    params = eqn.params
+    changed: dict[str, Any] = {
+        name: tuple(map(place, params[name]))
+        for name in ("in_shardings", "out_shardings")
+        if name in params
+    }
+    if eqn.primitive.is_constraint:
+        changed["sharding"] = place(params["sharding"])
+    if eqn.primitive.per_device and devices is not None:
+        mesh = params["mesh"]
+        if isinstance(mesh, Mesh) and mesh.size > 1:
+            changed["mesh"] = NamedSharding(mesh, PartitionSpec()).on_devices(devices).mesh
+    return changed
 
 
 def without_devices(sharding: Sharding, ndim: int) -> NamedSharding:
@@ -191,7 +194,7 @@ def has_shard_map(jaxpr: Jaxpr) -> bool:
     return jaxpr.memo(
         "has shard_map",
         lambda: any(
-            e.primitive.name == "shard_map" or any(has_shard_map(j) for _, j in subjaxprs(e.params))
+            e.primitive.per_device or any(has_shard_map(j) for _, j in subjaxprs(e.params))
             for e in jaxpr.eqns
         ),
     )

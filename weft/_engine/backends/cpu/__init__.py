@@ -54,8 +54,11 @@ class CpuBackend(Backend):
     """Virtual devices of this process; programs are compiled to native code."""
 
     platform = "cpu"
-    device_prefix = "TFRT_CPU"
     is_one_memory = True
+
+    @property
+    def device_prefix(self) -> str:
+        return "TFRT_CPU"
 
     # ---- memory
     def of_strings(self) -> Backend:

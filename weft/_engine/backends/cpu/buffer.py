@@ -19,7 +19,7 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,11 +49,17 @@ class Heap(Protocol):
     """Where buffers take their memory from: `take(nbytes)` gives the owner of a new block, which is freed with it, or None when there
     is no memory; `trim()` gives all cached blocks back to the system. Bytes that are alive, were at most, and are cached."""
 
-    take: Callable[[int], object]
-    trim: Callable[[], None]
-    live: int
+    def take(self, nbytes: int, /) -> object: ...
+
+    def trim(self) -> None: ...
+
     peak: int
-    cached: int
+
+    @property
+    def live(self) -> int: ...
+
+    @property
+    def cached(self) -> int: ...
 
 
 def cache_limit() -> int:

@@ -248,39 +248,44 @@ def _kind(loaded: Any) -> int:
 
 def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
     """Let later calls like this one go to native code, if they can."""
-    executable, args, kwargs = call.executable, call.args, call.kwargs
+    executable = call.executable
     if executable.check is not None or executable.verifier is not None:
         return  # every call is to be checked
     if guard[0] or not install(type(jitted), call.array_type, wait=False):
         return
     if loaded.native.draft is not None and not loaded.native.draft.was_called:
         return  # Python is to see its second call
-    specs = executable.in_specs[len(executable.const_inputs) :]
-    ins, outs = _Words(call.array_type), _Words(call.array_type)
     try:
-        for i, x in enumerate(args):
-            ins.same(x) if i in call.static_nums or i - len(args) in call.static_nums else ins.tree(
-                x, specs
-            )
-        for name in sorted(kwargs):
-            ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
-        outs.tree(tree.tree_unflatten(call.out_tree, [_Leaf] * call.out_tree.num_leaves), None)
+        ins, outs = _words_of(call)
     except (_Unmatchable, IndexError):
         return
-    if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
-        return  # a registered node hides leaves
-    if any(
-        type(ins.leaves[d - len(executable.const_inputs)]) is not call.array_type
-        for d in executable.donated
-    ):
-        return  # what has no memory of its own gives none up
-    names = tuple(map(sys.intern, kwargs))
-    key = (len(args), names, tuple(ins.words), tuple(id(s) for s in specs), guard[1])
+    names = tuple(map(sys.intern, call.kwargs))
+    specs = executable.in_specs[len(executable.const_inputs) :]
+    key = (len(call.args), names, tuple(ins.words), tuple(id(s) for s in specs), guard[1])
     with suspended, pool.making:
         if key in jitted._entries or len(jitted._entries) >= _MOST_ENTRIES:
             return
         entry = jitted._entries[key] = _Entry(loaded, call, names, ins, outs, jitted._head[0])
         jitted._head[0] = entry.address
+
+
+def _words_of(call: Call) -> tuple[_Words, _Words]:
+    """Return the programs of the argument and the result trees. Raises _Unmatchable or IndexError."""
+    executable, args, kwargs = call.executable, call.args, call.kwargs
+    n_const = len(executable.const_inputs)
+    specs = executable.in_specs[n_const:]
+    ins, outs = _Words(call.array_type), _Words(call.array_type)
+    for i, x in enumerate(args):
+        is_static = i in call.static_nums or i - len(args) in call.static_nums
+        ins.same(x) if is_static else ins.tree(x, specs)
+    for name in sorted(kwargs):
+        ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
+    outs.tree(tree.tree_unflatten(call.out_tree, [_Leaf] * call.out_tree.num_leaves), None)
+    if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
+        raise _Unmatchable  # a registered node hides leaves
+    if any(type(ins.leaves[d - n_const]) is not call.array_type for d in executable.donated):
+        raise _Unmatchable  # what has no memory of its own gives none up
+    return ins, outs
 
 
 class _Leaf:
@@ -347,6 +352,6 @@ def _places(cls: type, array_type: Any) -> Places | None:
     """What native code must know, seen in live objects."""
     array = array_type(object(), buffer.Buffer(4))
     array._view, array._parts = object(), []
-    jitted: Any = cls.__new__(cls)
+    jitted: Any = object.__new__(cls)
     Dispatching.__init__(jitted, print)
     return dispatch.find_places(array, array._buffer, jitted)

@@ -96,7 +96,6 @@ def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> Cpu
         )  # whose blocks are freed without running Python, where an interrupt could be lost
     for maker in scheduled.const_makers:
         maker.finish()
-    sizes = [tuple(x.spec.storage_bytes for x in some) for some in (program.ins, program.outs)]
     return CpuLoaded(
         native,
         Plan(
@@ -104,7 +103,8 @@ def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> Cpu
             scheduled.aliases,
             scheduled.program.arena_bytes,
             scheduled.kernel_count,
-            *sizes,
+            tuple(x.spec.storage_bytes for x in program.ins),
+            tuple(x.spec.storage_bytes for x in program.outs),
             native.work,
             scheduled.words,
             scheduled.words_at,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import marshal
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -99,21 +100,16 @@ class CpuLoaded(Loaded):
         if self.has_effects and queue is not None:
             queue.wait_for_effects()
         for i in aliases.values():
-            if not buffers[i].is_held_only_by(
-                2
-            ):  # by its array and by `buffers`; else someone would see the results in it
+            # its array and `buffers` hold it; others would see the results in it
+            if not buffers[i].is_held_only_by(2):
                 buffers[i] = buffers[i].copy()
         outs = [
             buffers[aliases[i]] if i in aliases else Buffer(n)
             for i, n in enumerate(self.plan.result_bytes)
         ]
         arena = Buffer(self.temporary_bytes) if self.temporary_bytes else None
-        slots = self.slots_type(
-            *[b.ptr for b in buffers],
-            *[b.ptr for b in outs],
-            *[c.ptr for c in self.consts],
-            arena.ptr if arena is not None else None,
-        )
+        memory = map(_POINTER, (*buffers, *outs, *self.consts))
+        slots = self.slots_type(*memory, None if arena is None else arena.ptr)
         failed = native.short_call(slots) if self.holds_gil else native.call(slots)
         for array_type in _first_long[:]:
             _first_long.clear()
@@ -129,47 +125,29 @@ class CpuLoaded(Loaded):
     ) -> list[Any] | None:
         """Queue the program if it takes long, its arguments are not computed yet, or it calls Python and others are queued that do."""
         queue, native = queues.current() or _first_queue(self, array_type), self.native
-        ordered = self.has_effects
-        if queue is None or not (
-            self.is_queued or queue.pending in map(type, held) or (ordered and queue.has_effects())
-        ):
+        if queue is None or not self._takes_queue(queue, list(map(type, held))):
             return None
-        if (
-            not config.cpu_enable_async_dispatch
-            or queue.is_mine()
-            or queue.failed in map(type, held)
-            or (native.host.calls and guard[0])
-        ):
-            return None  # settings in force here would not be, where Python is called from
         if not self.has_words:
             self._fill_words()
         fresh = sum([n for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases])
         queue.room(fresh)
         outs = []
         for i, n in enumerate(self.plan.result_bytes):
-            out = (
-                _sole_block(held, self.aliases[i], queue)
-                if i in self.aliases
-                else buffer.new_block(n)
-            )
-            if out is None:
-                return None
+            if i in self.aliases:
+                out = _sole_block(held, self.aliases[i], queue)
+                if out is None:
+                    return None
+            else:
+                out = buffer.new_block(n)
             outs.append(out)
         if native.draft is not None:
             native.draft.called()
-        slots = self.slots_type(
-            *[address(x) for x in held],
-            *[address(x) for x in outs],
-            *[c.ptr for c in self.consts],
-            None,
-        )
+        blocks = [address(x) for x in (*held, *outs)]
+        slots = self.slots_type(*blocks, *[c.ptr for c in self.consts], None)
         objects = [(ctypes.c_void_p * max(1, len(xs)))(*map(id, xs)) for xs in (held, outs)]
         if check is None:
-            keep, entry, calls_python = (
-                functools.partial(_raise_error, native, self.consts),
-                native.entry,
-                ordered,
-            )
+            keep = functools.partial(_raise_error, native, self.consts)
+            entry, calls_python = native.entry, self.has_effects
         else:
             keep = _Checked(self, held, outs, check)
             entry, calls_python = keep.entry, True
@@ -189,6 +167,16 @@ class CpuLoaded(Loaded):
             calls_python,
         )
         return None if refused else outs
+
+    def _takes_queue(self, queue: Queue, types: list[type]) -> bool:
+        """True if a call with arguments of these types has to run in the queue, and can."""
+        ordered = self.has_effects and queue.has_effects()
+        if not (self.is_queued or queue.pending in types or ordered):
+            return False
+        if not config.cpu_enable_async_dispatch or queue.is_mine() or queue.failed in types:
+            return False
+        # the settings in force here would not be in force where Python is called from
+        return not (self.native.host.calls and guard[0])
 
     def _fill_words(self) -> None:
         """Plan the exchanges. All processes come here: not while one of them compiles for others that wait."""
@@ -255,6 +243,7 @@ def _raise_error(native: NativeProgram, _: object) -> None:
     native.host.reraise()
 
 
+_POINTER = operator.attrgetter("ptr")
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 

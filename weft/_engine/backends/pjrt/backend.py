@@ -58,7 +58,9 @@ class PjrtDevice(Device):
 
     __slots__ = ("_facts",)
 
-    def __init__(self, facts: DeviceDescription, client: Backend) -> None:
+    client: PluginBackend
+
+    def __init__(self, facts: DeviceDescription, client: PluginBackend) -> None:
         super().__init__(facts.id, client, facts.process_index, facts.local_hardware_id)
         self._facts = facts
 
@@ -96,7 +98,13 @@ class PjrtDevice(Device):
         return Memory(self, self._facts.default_kind)
 
 
-class PjrtBackend(Backend):
+class PluginBackend(Backend):
+    """Base of the backends of a plugin: of its devices, or of a topology."""
+
+    plugin_name: str  # `cuda` for devices of the platform `gpu`
+
+
+class PjrtBackend(PluginBackend):
     """The devices of one plugin."""
 
     exchanges_values = True
@@ -105,13 +113,14 @@ class PjrtBackend(Backend):
         super().__init__()
         self.platform = platform
         self.client = PjrtClient(library, options)
-        if processes.current() is not None:
+        job = processes.current()
+        if job is not None:
             raise NotImplementedError(
                 f"The PJRT plugin {library.name!r} runs in one process; this program has "
-                f"{processes.current().size}. Several processes need the plugin's key-value callbacks. "
+                f"{job.size}. Several processes need the plugin's key-value callbacks. "
                 "WEFT_PLATFORMS=cpu runs them on the CPU."
             )
-        self.plugin_name = library.name  # `cuda` for devices of the platform `gpu`
+        self.plugin_name = library.name
         self.platform_version = self.client.platform_version
         self.lowering_platform = self.client.platform_name
         self.dlpack_kind = _DLPACK_DEVICES.get(self.lowering_platform)
@@ -205,7 +214,7 @@ class PjrtBackend(Backend):
         with self._running_lock:
             self._running += events
 
-    def wait_for_serial(self) -> RuntimeError | None:
+    def wait_for_serial(self) -> BaseException | None:
         """Wait for executions that others may not overlap; their results have their errors."""
         running, self._serial = self._serial, []
         events = [event for _, events in running for event in events]

@@ -88,7 +88,7 @@ class ShardBuffers:
 def own(client: PjrtClient, pointers: Sequence[int]) -> ShardBuffers:
     """Return the owner of new buffers."""
     block = (ctypes.c_void_p * len(pointers))(*pointers)
-    client.library.native.count(len(pointers))
+    client.library.native.count_buffers(len(pointers))
     return ShardBuffers(client, block, ctypes.addressof(block), len(pointers))
 
 
@@ -127,7 +127,7 @@ class HostCopy:
             self.finish()
             raise
 
-    def finish(self) -> RuntimeError | None:
+    def finish(self) -> BaseException | None:
         """Wait for the copy; return its error. Several threads may call it."""
         with self._lock:
             error = self._library.wait_for_all(self._events)

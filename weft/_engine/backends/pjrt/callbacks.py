@@ -54,8 +54,13 @@ class _Registration(ctypes.Structure):
 def _call(api: int, name: str, **values: Any) -> tuple[int | None, Any]:
     """Call a function of the FFI; return its error and its arguments."""
     args = struct(f"FFI_{name}", **values)
-    function = _Pointer.from_address(api + 48 + 8 * _PLACES[name]).value
-    return _Function(function)(ctypes.addressof(args)), args
+    function = _Function(_read_address(api + 48 + 8 * _PLACES[name]))
+    return function(ctypes.addressof(args)), args
+
+
+def _read_address(at: int) -> int:
+    """Return the address in memory at `at`; 0 if it is null."""
+    return _Pointer.from_address(at).value or 0
 
 
 def _error(api: int, text: str) -> int | None:
@@ -73,8 +78,7 @@ class FfiVisit:
     """A device in the handler."""
 
     def __init__(self, fields: Any) -> None:
-        attribute = _Pointer.from_address(fields.attributes).value or 0
-        number = ctypes.c_int64.from_address(_Pointer.from_address(attribute + 8).value)
+        number = ctypes.c_int64.from_address(_read_address(_read_address(fields.attributes) + 8))
         call = _calls[number.value]
         self.call: HostCall = call
         self._fields, self._api, self._future = fields, fields.api, None
@@ -107,7 +111,7 @@ class FfiVisit:
 
 def copy_on_host(to: int | None, source: int | None, size: int, stream: None) -> None:
     """Copy memory of the host."""
-    ctypes.memmove(to, source, size)
+    ctypes.memmove(to or 0, source or 0, size)
 
 
 def copy_on_cuda(to: int | None, source: int | None, size: int, stream: int | None) -> None:
@@ -165,7 +169,7 @@ class PluginCalls(HostCalls):
         names = [word for x in (HOST_TARGET, self._name) for word in (x.encode(), len(x))]
         args = _Registration(size, *names[:2], handler, *names[2:])
         extension = self._library.extensions[FFI_EXTENSION]
-        register = _Function(_Pointer.from_address(extension + 40).value)
+        register = _Function(_read_address(extension + 40))
         if error := register(ctypes.addressof(args)):
             raise self._library.error(error, "FFI_Register_Handler")
 
@@ -185,8 +189,10 @@ def _handler(address: int) -> int | None:
             ctypes.memmove(extension.metadata + 24, fields.api + 32, 8)
             return None
     try:
-        visit = FfiVisit(fields) if fields.stage == _EXECUTE else None
-        failure = visit and visit.call.calls.visit(visit)
+        failure = None
+        if fields.stage == _EXECUTE:
+            visit = FfiVisit(fields)
+            failure = visit.call.calls.visit(visit)
     except BaseException as error:  # a fault of weft or the plugin; it may not leave
         failure = f"{type(error).__name__}: {error}"
-    return failure and _error(fields.api, failure)
+    return _error(fields.api, failure) if failure else None

@@ -31,11 +31,11 @@ class ProgramCall(ctypes.Structure):
 
 class NativeCalls(NamedTuple):
     """`execute(call, operands, outputs, events)` returns an error of the plugin or None;
-    `destroy(function, buffers, number)`; `count(more)` returns the number of existing buffers."""
+    `destroy(function, buffers, number)`; `count_buffers(more)` returns the number of existing buffers."""
 
     execute: Callable[..., int | None]
     destroy: Callable[..., None]
-    count: Callable[[int], int]
+    count_buffers: Callable[[int], int]
 
 
 @functools.cache

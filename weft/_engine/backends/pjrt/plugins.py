@@ -193,7 +193,8 @@ def _client_options(plugin: Plugin) -> dict[str, Any]:
     options = dict(plugin.options() if callable(plugin.options) else plugin.options)
     setting = config.pjrt_client_create_options or {}
     if isinstance(setting, str):  # NAME:VALUE;...
-        setting = dict(entry.partition(":")[::2] for entry in setting.split(";"))
+        entries = [entry.partition(":") for entry in setting.split(";")]
+        setting = {name: value for name, _, value in entries}
     options.update(setting)
     if plugin.device_platform == "gpu":
         return {"platform_name": plugin.platform, **_gpu_options(plugin.platform), **options}
@@ -272,7 +273,7 @@ def find_versions() -> dict[str, str]:
 
 def _version_of(path: Path) -> str:
     folder = path.parent
-    site = folder.parent.parent if folder.parent.name == "jax_plugins" else folder.parent
+    site = folder.parent.parent if folder.parent.match("jax_plugins") else folder.parent
     stem = folder.name.removeprefix("xla_")
     distributions = sorted(info.stem for info in site.glob(f"*{stem}*.dist-info"))
     if distributions:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import Backend, Device, Loaded, LocalProgram, Stage
+from weft._engine.backends.base import Device, Loaded, LocalProgram, Stage
 from weft._engine.backends.pjrt import plugins
-from weft._engine.backends.pjrt.backend import PjrtDevice
+from weft._engine.backends.pjrt.backend import PjrtDevice, PluginBackend
 from weft._engine.backends.pjrt.client import CompiledProgram, PjrtTopology
 from weft._engine.backends.pjrt.compile_options import encode_compile_options
 from weft._engine.backends.pjrt.program import ReportedProgram, aliases_of
@@ -45,7 +45,7 @@ class DescribedDevice(PjrtDevice):
         return True
 
 
-class TopologyBackend(Backend):
+class TopologyBackend(PluginBackend):
     """The devices of a topology.
 
     With `calls`, calls of programs give arrays without values: `calls(program)` is called by each.
